@@ -4,6 +4,7 @@
 //! | | what it does | standard |
 //! |---|---|---|
 //! | [`vn2vn`] | chooses an address on a network without a fabric, and finds neighbours | FC-BB-6 |
+//! | [`port`] | logs in to neighbours, and out | FC-LS-2, FC-BB-6 |
 //!
 //! Each takes one input at a time and is then drained of its outputs. Memory is bounded. A frame
 //! that is wrong, or not for us, is a named counter, never an error and never a panic; our own
@@ -11,6 +12,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod port;
 mod random;
 pub mod vn2vn;
 

@@ -88,6 +88,13 @@ pub struct Interface {
     pub mtu: usize,
 }
 
+impl Interface {
+    /// The longest FCoE frame that it takes, in bytes, without the Ethernet header.
+    pub(crate) fn fcoe_len_max(&self) -> u16 {
+        u16::try_from(self.mtu).unwrap_or(FCOE_LEN_MAX).min(FCOE_LEN_MAX)
+    }
+}
+
 /// The stage on the way to an N_Port_ID.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Stage {
@@ -156,6 +163,11 @@ impl Vn2vn {
     /// The N_Port_ID and the address of the port, if it is up.
     pub fn address(&self) -> Option<(PortId, Mac)> {
         (self.stage == Stage::Up).then(|| (self.id, self.mac()))
+    }
+
+    /// The interface that it has, or had last.
+    pub fn interface(&self) -> Interface {
+        self.interface
     }
 
     /// The neighbours that are present, up to [`NEIGHBOURS_MAX`]; none if the port is not up.
@@ -229,11 +241,6 @@ impl Vn2vn {
     /// The address that follows from the N_Port_ID.
     fn mac(&self) -> Mac {
         Mac::fpma(FcMap::VN2VN, self.id)
-    }
-
-    /// The longest FCoE frame that the interface takes.
-    fn fcoe_len_max(&self) -> u16 {
-        u16::try_from(self.interface.mtu).unwrap_or(FCOE_LEN_MAX).min(FCOE_LEN_MAX)
     }
 
     fn random_below(&mut self, bound: Duration) -> Duration {

@@ -138,7 +138,7 @@ impl Vn2vn {
             name: self.config.wwnn,
             port: VnPort { mac: vn_port, id: self.id, name: self.config.wwpn },
         };
-        let size = self.fcoe_len_max();
+        let size = self.interface.fcoe_len_max();
         let claim = || Claim { port, fc4: fc4(self.config.functions), size };
         let all = fip::ALL_VN2VN_ENODE_MACS;
         let (destination, source, message) = match send {

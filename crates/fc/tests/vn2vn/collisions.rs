@@ -43,10 +43,10 @@ fn two_to_eight_ports_with_the_same_choice_never_have_the_same_address() {
 fn they_converge_although_frames_are_lost_and_repeated() {
     for seed in 0..700 {
         let mut network = colliding(seed);
-        (network.lost, network.repeated) = (10 + seed % 50, 20);
+        (network.air.lost, network.air.repeated) = (10 + seed % 50, 20);
         network.run(ms(60_000));
         // From here on all arrive. Two beacons later all is well.
-        network.lost = 0;
+        network.air.lost = 0;
         network.run(ms(30_000));
         network.assert_converged();
     }
@@ -57,11 +57,11 @@ fn ports_on_two_networks_that_become_one_agree() {
     for seed in 0..200 {
         let mut network = Network::new(seed);
         let (a, b) = (network.add(name(1), None), network.add(name(2), None));
-        network.lost = 100;
+        network.air.lost = 100;
         network.run(ms(10_000));
         assert_eq!(network.id(a), network.id(b), "neither has heard of the other");
         let id = network.id(b);
-        network.lost = 0;
+        network.air.lost = 0;
         network.run(ms(20_000));
         network.assert_converged();
         assert_eq!(network.id(b), id, "the higher name keeps it");

@@ -108,12 +108,12 @@ fn a_neighbour_is_present_with_its_beacon_and_gone_after_twenty_seconds_of_silen
     let other = neighbour(&network.stations[1]);
     // Two beacons may be lost.
     network.run(ms(6_000));
-    network.lost = 100;
+    network.air.lost = 100;
     network.run(ms(13_000));
-    network.lost = 0;
+    network.air.lost = 0;
     network.run(ms(6_000));
     network.assert_converged();
-    network.lost = 100;
+    network.air.lost = 100;
     let last = network.now;
     network.run(ms(12_000));
     network.assert_converged();
@@ -122,7 +122,7 @@ fn a_neighbour_is_present_with_its_beacon_and_gone_after_twenty_seconds_of_silen
         assert!(!gone || network.now >= last + ms(12_000));
     });
     assert_eq!(network.stations[0].events.last(), Some(&Event::Gone(other)));
-    network.lost = 0;
+    network.air.lost = 0;
     network.run(ms(20_000));
     network.assert_converged();
 }

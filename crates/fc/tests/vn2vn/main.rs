@@ -3,6 +3,8 @@
 
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
+#[path = "../air/mod.rs"]
+mod air;
 mod collisions;
 mod hostile;
 mod life;

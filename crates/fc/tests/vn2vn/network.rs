@@ -6,8 +6,9 @@ use std::time::Duration;
 use tyche_fc::vn2vn::{Event, Functions, Interface, Membership, Neighbour, Vn2vn, Vn2vnConfig};
 use tyche_fc::wire::fip::{self, Message};
 use tyche_fc::wire::{FRAME_LEN_MAX, Fc4, Mac, PortId, Wwn};
-use tyche_testkit::random::Random;
 use tyche_time::Instant;
+
+use crate::air::Air;
 
 pub(crate) const MTU: usize = 2500;
 
@@ -32,13 +33,7 @@ pub(crate) struct Station {
 pub(crate) struct Network {
     pub(crate) now: Instant,
     pub(crate) stations: Vec<Station>,
-    /// Frames on the way, with their receivers.
-    flying: BTreeMap<(Instant, u64), (usize, Vec<u8>)>,
-    number: u64,
-    random: Random,
-    /// Percent of the frames that are lost and repeated.
-    pub(crate) lost: u64,
-    pub(crate) repeated: u64,
+    pub(crate) air: Air,
 }
 
 impl Network {
@@ -47,11 +42,7 @@ impl Network {
             // Not zero, so that a time of zero is no time.
             now: Instant(1_000_000_000),
             stations: Vec::new(),
-            flying: BTreeMap::new(),
-            number: 0,
-            random: Random(seed),
-            lost: 0,
-            repeated: 0,
+            air: Air::new(seed),
         }
     }
 
@@ -63,7 +54,7 @@ impl Network {
             wwnn: Wwn(wwpn ^ 0x3000_0000_0000_0000),
             recorded: recorded.map(PortId::new),
             functions: Functions { initiator: index % 2 != 1, target: index % 2 == 1 },
-            seed: self.random.next(),
+            seed: self.air.random.next(),
         };
         self.stations.push(Station {
             vn2vn: Vn2vn::new(config),
@@ -80,7 +71,7 @@ impl Network {
 
     /// Starts a port anew, as a process that was killed.
     pub(crate) fn restart(&mut self, index: usize, recorded: Option<PortId>) {
-        let seed = self.random.next();
+        let seed = self.air.random.next();
         let station = &mut self.stations[index];
         station.config = Vn2vnConfig { recorded, seed, ..station.config };
         station.vn2vn = Vn2vn::new(station.config);
@@ -134,21 +125,8 @@ impl Network {
             if index == from || !station.plugged || !is_receiver {
                 continue;
             }
-            if self.random.below(100) >= self.lost {
-                self.fly(index, frame);
-            }
-            if self.random.below(100) < self.repeated {
-                self.fly(index, frame);
-            }
+            self.air.carry(self.now, index, frame);
         }
-    }
-
-    fn fly(&mut self, to: usize, frame: &[u8]) {
-        // A few overtake others; some by far.
-        let slow = if self.random.chance(50) { 20_000_000 } else { 0 };
-        let delay = 10_000 + self.random.below(500_000) + slow;
-        self.number += 1;
-        self.flying.insert((self.now.plus_ns(delay), self.number), (to, frame.to_vec()));
     }
 
     /// Runs the network for that long; `check` sees it after each step.
@@ -157,26 +135,23 @@ impl Network {
         loop {
             let timers = self.stations.iter().map(|it| it.vn2vn.poll_timeout());
             let timer = timers.enumerate().filter_map(|(index, at)| Some((at?, index))).min();
-            let arrival = self.flying.keys().next().copied();
-            let next = arrival.map(|(at, _)| at).into_iter().chain(timer.map(|(at, _)| at)).min();
+            let arrival = self.air.arrives_at();
+            let next = arrival.into_iter().chain(timer.map(|(at, _)| at)).min();
             let Some(next) = next.filter(|next| *next <= end) else { break };
             self.now = self.now.max(next);
-            let index = match (arrival, timer) {
-                (Some(key), timer) if timer.is_none_or(|(at, _)| key.0 <= at) => {
-                    let (index, frame) = self.flying.remove(&key).unwrap();
-                    let station = &mut self.stations[index];
-                    if let (true, Ok(frame)) = (station.plugged, fip::Frame::parse(&frame)) {
-                        station.vn2vn.handle_frame(self.now, &frame);
-                    }
-                    index
+            let index = if arrival.is_some_and(|at| at == next) {
+                let (index, frame) = self.air.arrive().unwrap();
+                let station = &mut self.stations[index];
+                if let (true, Ok(frame)) = (station.plugged, fip::Frame::parse(&frame)) {
+                    station.vn2vn.handle_frame(self.now, &frame);
                 }
-                (_, timer) => {
-                    let (_, index) = timer.unwrap();
-                    self.stations[index].vn2vn.handle_timeout(self.now);
-                    let again = self.stations[index].vn2vn.poll_timeout();
-                    assert!(again.is_none_or(|at| at > self.now), "a timer that stays expired");
-                    index
-                }
+                index
+            } else {
+                let (_, index) = timer.unwrap();
+                self.stations[index].vn2vn.handle_timeout(self.now);
+                let again = self.stations[index].vn2vn.poll_timeout();
+                assert!(again.is_none_or(|at| at > self.now), "a timer that stays expired");
+                index
             };
             self.drain(index);
             check(self);

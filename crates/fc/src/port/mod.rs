@@ -1,0 +1,475 @@
+//! Logins with neighbours on a network without a fabric (FC-LS-2, FC-BB-6).
+//!
+//! ```text
+//!            both ends         the higher name        who is an initiator
+//!  Pause ──► FLOGI (FIP) ──┬──► PLOGI ──────────┬──► PRLI ──► RTV ──► logged in
+//!    ▲                     └──► wait for it ────┘
+//!    └── no answer, or refused
+//! ```
+//!
+//! Each request is answered within 2 × R_A_TOV, or sent again, three times; an answer that the
+//! other end is busy has it sent again after E_D_TOV. As long as the neighbour is present, attempts
+//! do not end: the other end may have forgotten us, or not yet forgotten what we were.
+//!
+//! A login ends with the neighbour, with its LOGO or PRLO, and if it begins anew. Then all
+//! exchanges have ended. What they had at work may still modify a disk, so neither is the other
+//! end's request answered, nor is there another login, before the user says that this is
+//! [over](Logins::drained).
+//!
+//! One input ([`handle_neighbour`](Logins::handle_neighbour), [`handle_fip`](Logins::handle_fip),
+//! [`handle_frame`](Logins::handle_frame), [`drained`](Logins::drained),
+//! [`handle_timeout`](Logins::handle_timeout)), then drain the outputs:
+//! [`poll_event`](Logins::poll_event) and [`poll_transmit`](Logins::poll_transmit) until `None`.
+//! [`poll_timeout`](Logins::poll_timeout) says how long to wait for the next input.
+
+mod outputs;
+mod peer;
+mod replies;
+mod requests;
+
+use std::time::Duration;
+
+use tyche_fc_wire::els::{
+    Class3, Code, FabricLogin, FcpParameters, Features, Logo, PortLogin, Process, Request,
+};
+use tyche_fc_wire::{FRAME_LEN_MAX, FcMap, Header, Kind, Mac, PortId, Wwn, Xid};
+use tyche_time::{Instant, earliest};
+
+pub use outputs::{Carrier, Cause, Event, Failure, Ignored};
+pub use peer::Login;
+
+use crate::vn2vn::{self, Functions, NEIGHBOURS_MAX, Neighbour};
+use outputs::Outputs;
+use peer::{Peer, Stage, Withheld};
+
+/// How often a request is sent again before its attempt has failed.
+const REPEATS_MAX: u32 = 3;
+/// The most ports that are remembered: neighbours, and those that are drained although gone.
+const PEERS_MAX: usize = 2 * NEIGHBOURS_MAX;
+/// Sequences at a time that a port takes: as many as the field of a class says.
+const SEQUENCES: u16 = 255;
+/// Kinds of information units with relative offsets: all.
+const RELATIVE_OFFSETS: u16 = 0x1f;
+/// Bytes of a frame around its payload, without the Ethernet header.
+const AROUND_PAYLOAD: u16 = 46;
+
+/// What a port is, for its whole life.
+#[derive(Clone, Copy, Debug)]
+pub struct LoginsConfig {
+    /// Name of the port.
+    pub wwpn: Wwn,
+    /// Name of its node.
+    pub wwnn: Wwn,
+    /// Its functions.
+    pub functions: Functions,
+    /// Whether it sends sequences again on request (REC, SRR).
+    pub retries: bool,
+    /// E_D_TOV, 2 s by default: a whole number of milliseconds.
+    pub e_d_tov: Duration,
+    /// R_A_TOV, 10 s by default: the same.
+    pub r_a_tov: Duration,
+    /// The first and last number of its exchanges. There must be more than neighbours.
+    pub exchanges: (u16, u16),
+}
+
+/// The port's own addresses.
+#[derive(Clone, Copy)]
+struct Own {
+    id: PortId,
+    mac: Mac,
+    enode: Mac,
+    /// The most bytes of a frame's payload.
+    payload_max: u16,
+}
+
+/// See the module.
+pub struct Logins {
+    config: LoginsConfig,
+    /// `None` while the port has no address.
+    own: Option<Own>,
+    peers: Vec<Peer>,
+    next_exchange: u16,
+    /// No timer expires before.
+    timer: Option<Instant>,
+    outputs: Outputs,
+}
+
+impl Logins {
+    /// No login yet.
+    ///
+    /// # Panics
+    /// If there are fewer exchanges than neighbours.
+    pub fn new(config: LoginsConfig) -> Self {
+        let (first, last) = config.exchanges;
+        let count = usize::from(last.saturating_sub(first));
+        assert!(count > PEERS_MAX && last < Xid::NONE.0, "exchanges {first} to {last}");
+        Self {
+            own: None,
+            peers: Vec::with_capacity(PEERS_MAX),
+            next_exchange: first,
+            timer: None,
+            outputs: Outputs::default(),
+            config,
+        }
+    }
+
+    /// The logins that have been reported.
+    pub fn logins(&self) -> impl Iterator<Item = &Login> {
+        self.peers.iter().filter(|it| it.is_reported).filter_map(|it| it.login.as_ref())
+    }
+
+    /// What was ignored since the start.
+    pub fn ignored(&self) -> Ignored {
+        self.outputs.ignored
+    }
+
+    /// Takes an event of the port's address and neighbours. `interface` is the one that it is on.
+    pub fn handle_neighbour(
+        &mut self,
+        now: Instant,
+        event: vn2vn::Event,
+        interface: vn2vn::Interface,
+    ) {
+        match event {
+            vn2vn::Event::Claimed(id, mac) => {
+                let payload_max = interface.fcoe_len_max().saturating_sub(AROUND_PAYLOAD) & !3;
+                self.own = Some(Own { id, mac, enode: interface.mac, payload_max });
+            }
+            vn2vn::Event::Released(_) => self.own = None,
+            vn2vn::Event::Appeared(neighbour) => self.appear(now, neighbour),
+            vn2vn::Event::Gone(neighbour) => {
+                if let Some(index) = self.find(|it| it.wwpn == neighbour.wwpn) {
+                    let peer = &mut self.peers[index];
+                    (peer.is_gone, peer.withheld) = (true, None);
+                    self.end(now, index, Cause::Gone, None);
+                }
+            }
+        }
+    }
+
+    fn appear(&mut self, now: Instant, neighbour: Neighbour) {
+        if let Some(index) = self.find(|it| it.wwpn == neighbour.wwpn) {
+            // It was gone, and its login is still drained.
+            let peer = &mut self.peers[index];
+            (peer.neighbour, peer.is_gone) = (neighbour, false);
+        } else if self.peers.len() < PEERS_MAX {
+            self.peers.push(Peer::new(neighbour));
+            self.begin(now, self.peers.len() - 1, Stage::Flogi);
+        } else {
+            self.outputs.ignored.no_room += 1;
+        }
+    }
+
+    /// Takes the user's confirmation that nothing of a login that has ended is at work any more.
+    pub fn drained(&mut self, now: Instant, wwpn: Wwn) {
+        let index = self.find(|it| it.wwpn == wwpn);
+        if let Some(index) = index.filter(|it| self.peers[*it].stage == Stage::Draining) {
+            self.proceed(now, index);
+        }
+    }
+
+    /// Ends a login, to begin anew: the user can't go on with it.
+    pub fn restart(&mut self, now: Instant, wwpn: Wwn) {
+        let index = self.find(|it| it.wwpn == wwpn);
+        if let Some(index) = index.filter(|it| self.peers[*it].is_reported) {
+            self.send_logo(index);
+            self.end(now, index, Cause::User, None);
+        }
+    }
+
+    /// Logs out everywhere, for the end of the program: others need not wait for our silence. There
+    /// are no logins from now on.
+    pub fn log_out(&mut self) {
+        for index in 0..self.peers.len() {
+            if self.peers[index].login.is_some() {
+                self.send_logo(index);
+            }
+            if self.peers[index].is_reported {
+                let wwpn = self.peers[index].neighbour.wwpn;
+                self.outputs.events.push_back(Event::LoggedOut(wwpn, Cause::User));
+            }
+        }
+        self.peers.clear();
+        self.timer = None;
+    }
+
+    /// Runs the timers that have expired.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        if self.timer.is_none_or(|at| now < at) {
+            return;
+        }
+        for index in 0..self.peers.len() {
+            if self.peers[index].at.is_some_and(|at| at <= now) {
+                self.peers[index].at = None;
+                self.expire(now, index);
+            }
+        }
+        self.timer = self.peers.iter().filter_map(|it| it.at).min();
+    }
+
+    fn expire(&mut self, now: Instant, index: usize) {
+        let peer = &self.peers[index];
+        match peer.stage {
+            Stage::Pause | Stage::PlogiWait => self.begin(now, index, Stage::Flogi),
+            Stage::LoggedIn if self.lacks(index).target => self.begin(now, index, Stage::Prli),
+            // Both ends have another opinion of where they are.
+            Stage::LoggedIn => self.end(now, index, Cause::Anew, None),
+            Stage::Flogi | Stage::Plogi | Stage::Prli | Stage::Rtv => {
+                // Without an exchange, the other end was busy.
+                let failure = peer.ox_id.map(|_| Failure::Silence);
+                self.repeat(now, index, failure);
+            }
+            Stage::Draining => unreachable!("only the user ends it"),
+        }
+    }
+
+    /// When to call [`handle_timeout`](Self::handle_timeout), if there is no other input before.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        self.timer
+    }
+
+    /// The next event.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        self.outputs.events.pop_front()
+    }
+
+    /// Writes the next frame to send, from its destination address on; returns its link and length.
+    pub fn poll_transmit(&mut self, buffer: &mut [u8; FRAME_LEN_MAX]) -> Option<(Carrier, usize)> {
+        loop {
+            let frame = self.outputs.next_frame()?;
+            // Without an address of our own, nothing can be sent any more.
+            if let Some(own) = &self.own {
+                return Some(frame.emit((own.enode, own.mac), buffer));
+            }
+        }
+    }
+
+    fn find(&self, is: impl Fn(&Neighbour) -> bool) -> Option<usize> {
+        self.peers.iter().position(|it| is(&it.neighbour))
+    }
+
+    fn set_timer(&mut self, index: usize, at: Instant) {
+        self.peers[index].at = Some(at);
+        self.timer = earliest(self.timer, Some(at));
+    }
+
+    fn pause(&mut self, index: usize, until: Instant) {
+        self.peers[index].stage = Stage::Pause;
+        self.set_timer(index, until);
+    }
+
+    /// Begins a stage with its request.
+    fn begin(&mut self, now: Instant, index: usize, stage: Stage) {
+        let peer = &mut self.peers[index];
+        (peer.stage, peer.repeats) = (stage, 0);
+        if stage == Stage::Flogi {
+            (peer.has_answered, peer.login, peer.plogi) = (false, None, None);
+        }
+        self.send_request(now, index);
+    }
+
+    /// Sends the request of the stage again, or gives up. `failure` is what has come of the last.
+    fn repeat(&mut self, now: Instant, index: usize, failure: Option<Failure>) {
+        let peer = &mut self.peers[index];
+        if peer.repeats < REPEATS_MAX {
+            peer.repeats += 1;
+            self.send_request(now, index);
+        } else {
+            self.fail(now, index, failure.unwrap_or(Failure::Silence));
+        }
+    }
+
+    fn send_request(&mut self, now: Instant, index: usize) {
+        let Some(own) = self.own else { return };
+        let ox_id = self.take_exchange();
+        let request = match self.peers[index].stage {
+            Stage::Flogi => Request::Flogi(self.fabric_login(own)),
+            Stage::Plogi => Request::Plogi(self.port_login(own)),
+            Stage::Prli => Request::Prli(Process {
+                image_pair: true,
+                response: 0,
+                parameters: self.parameters(),
+            }),
+            Stage::Rtv => Request::Rtv,
+            stage => unreachable!("{stage:?} has no request"),
+        };
+        let peer = &mut self.peers[index];
+        peer.ox_id = Some(ox_id);
+        let Neighbour { id, enode, .. } = peer.neighbour;
+        let header = Header::request(Kind::ElsRequest, own.id, id, ox_id);
+        self.outputs.ask(enode, header, &request);
+        self.set_timer(index, now + 2 * self.config.r_a_tov);
+    }
+
+    fn send_logo(&mut self, index: usize) {
+        let Some(own) = self.own else { return };
+        let (to, ox_id) = (self.peers[index].neighbour.id, self.take_exchange());
+        let header = Header::request(Kind::ElsRequest, own.id, to, ox_id);
+        let logo = Request::Logo(Logo { id: own.id, wwpn: self.config.wwpn });
+        // Nobody waits for the answer.
+        self.outputs.ask(Mac::default(), header, &logo);
+    }
+
+    /// A number for an exchange, that of the longest ago.
+    fn take_exchange(&mut self) -> Xid {
+        let (first, last) = self.config.exchanges;
+        let xid = self.next_exchange;
+        self.next_exchange = if xid == last { first } else { xid + 1 };
+        Xid(xid)
+    }
+
+    /// The attempt has failed: there will be another.
+    fn fail(&mut self, now: Instant, index: usize, failure: Failure) {
+        let peer = &mut self.peers[index];
+        let code = peer.request().expect("only requests fail");
+        peer.ox_id = None;
+        if code == Code::Rtv {
+            // It may be refused: our own time-outs hold.
+            self.agree(now, index);
+            return;
+        }
+        self.outputs.events.push_back(Event::Failed(peer.neighbour.wwpn, code, failure));
+        if code == Code::Prli {
+            // The other end may still ask us.
+            peer.stage = Stage::LoggedIn;
+            self.set_timer(index, now + self.config.r_a_tov);
+        } else {
+            self.pause(index, now + self.config.e_d_tov);
+        }
+    }
+
+    /// Our requests are done: reports the login.
+    fn agree(&mut self, now: Instant, index: usize) {
+        self.settle(now, index);
+        self.report(index);
+    }
+
+    /// Waits for PRLI of an initiator, if it is missing. A late PLOGI, repeated by the network, may
+    /// have ended a login of which the other end still thinks that it is good.
+    fn settle(&mut self, now: Instant, index: usize) {
+        let lacks = self.lacks(index);
+        let peer = &mut self.peers[index];
+        (peer.stage, peer.at, peer.ox_id) = (Stage::LoggedIn, None, None);
+        let is_idle = peer.login.is_none_or(|it| !it.functions.target);
+        if lacks.target || lacks.initiator && (is_idle || peer.has_asked) {
+            self.set_timer(index, now + 2 * self.config.r_a_tov);
+        }
+    }
+
+    /// The functions of a neighbour that are of use to us, and not agreed yet.
+    fn lacks(&self, index: usize) -> Functions {
+        let Peer { neighbour, login, .. } = &self.peers[index];
+        let (ours, theirs) = (self.config.functions, neighbour.functions);
+        let agreed = login.map_or(Functions::default(), |it| it.functions);
+        Functions {
+            initiator: ours.target && theirs.initiator && !agreed.initiator,
+            target: ours.initiator && theirs.target && !agreed.target,
+        }
+    }
+
+    /// Reports a login if it is of use.
+    fn report(&mut self, index: usize) {
+        let peer = &mut self.peers[index];
+        let login = peer.login.filter(|it| it.functions.initiator || it.functions.target);
+        if let Some(login) = login.filter(|_| peer.stage == Stage::LoggedIn) {
+            peer.is_reported = true;
+            self.outputs.events.push_back(Event::LoggedIn(login));
+        }
+    }
+
+    /// Ends a login, if there is one; then goes on with the request that has caused it.
+    fn end(&mut self, now: Instant, index: usize, cause: Cause, withheld: Option<Withheld>) {
+        let peer = &mut self.peers[index];
+        (peer.at, peer.ox_id) = (None, None);
+        // The newest request is the one that the other end waits for.
+        peer.withheld = withheld.or(peer.withheld);
+        if peer.stage == Stage::Draining {
+            return;
+        }
+        if !peer.is_reported {
+            self.proceed(now, index);
+            return;
+        }
+        (peer.stage, peer.is_reported) = (Stage::Draining, false);
+        self.outputs.events.push_back(Event::LoggedOut(peer.neighbour.wwpn, cause));
+    }
+
+    /// Goes on when the former login has ended.
+    fn proceed(&mut self, now: Instant, index: usize) {
+        let peer = &mut self.peers[index];
+        (peer.login, peer.plogi) = (None, None);
+        if peer.is_gone {
+            self.peers.swap_remove(index);
+            return;
+        }
+        peer.stage = Stage::Pause;
+        match peer.withheld.take() {
+            Some(request) => self.accept(now, index, &request),
+            None => self.begin(now, index, Stage::Flogi),
+        }
+    }
+
+    fn fabric_login(&self, own: Own) -> FabricLogin {
+        FabricLogin {
+            wwpn: self.config.wwpn,
+            wwnn: self.config.wwnn,
+            features: Features::EMPTY,
+            receive_len: own.payload_max,
+            r_a_tov_ms: millis(self.config.r_a_tov),
+            e_d_tov: millis(self.config.e_d_tov),
+            class3: Some(class3(own)),
+        }
+    }
+
+    fn port_login(&self, own: Own) -> PortLogin {
+        PortLogin {
+            wwpn: self.config.wwpn,
+            wwnn: self.config.wwnn,
+            features: Features::CONTINUOUS_OFFSET,
+            receive_len: own.payload_max,
+            sequences: SEQUENCES,
+            relative_offsets: RELATIVE_OFFSETS,
+            e_d_tov: millis(self.config.e_d_tov),
+            class3: Some(class3(own)),
+        }
+    }
+
+    /// Our parameters for FCP.
+    fn parameters(&self) -> FcpParameters {
+        let LoginsConfig { functions, retries, .. } = self.config;
+        let all = [
+            (functions.initiator, FcpParameters::INITIATOR),
+            (functions.target, FcpParameters::TARGET),
+            (retries, FcpParameters::RETRY),
+            // Asked for by targets of others.
+            (functions.initiator, FcpParameters::CONFIRMED_COMPLETION),
+        ];
+        let set = all.into_iter().filter(|(is_set, _)| *is_set).map(|(_, bit)| bit);
+        set.fold(FcpParameters::READ_XFER_RDY_DISABLED, FcpParameters::with)
+    }
+}
+
+fn class3(own: Own) -> Class3 {
+    Class3 { receive_len: own.payload_max, sequences: SEQUENCES, open_sequences: 1 }
+}
+
+fn millis(time: Duration) -> u32 {
+    time.as_millis().try_into().unwrap_or(u32::MAX)
+}
+
+/// The address that a port's frames come from.
+fn address(id: PortId) -> Mac {
+    Mac::fpma(FcMap::VN2VN, id)
+}
+
+impl std::fmt::Debug for Logins {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let stages = self.peers.iter().map(|it| (it.neighbour.wwpn, it.stage));
+        f.debug_map().entries(stages).finish()
+    }
+}
+
+/// Whether a code belongs to exchanges, and not to logins.
+fn is_of_exchanges(code: Code) -> bool {
+    matches!(code, Code::Rrq | Code::Rec | Code::Srr)
+}

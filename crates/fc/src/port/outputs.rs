@@ -1,0 +1,161 @@
+//! The outputs of the logins, and counters of what they ignore.
+
+use std::collections::VecDeque;
+
+use tyche_fc_wire::els::{Code, LOGIN_LEN, Rejection, Reply, Request};
+use tyche_fc_wire::fip::{self, Flags, LinkService, Message, Service};
+use tyche_fc_wire::{Ethernet, FRAME_LEN_MAX, FcMap, Frame, Header, Kind, Mac, Wwn};
+
+use super::peer::Login;
+use crate::vn2vn::NEIGHBOURS_MAX;
+
+/// Frames that wait to be sent: one for each timer that expires at the same time.
+const FRAMES_MAX: usize = NEIGHBOURS_MAX + 1;
+
+/// A change of a login.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// Commands may go where the functions say. Comes again if more is agreed.
+    LoggedIn(Login),
+    /// The login has ended, and with it all its exchanges. To be confirmed with
+    /// [`drained`](super::Logins::drained), when nothing of them is at work any more: before that
+    /// there is no other login of the port.
+    LoggedOut(Wwn, Cause),
+    /// An attempt has failed. There will be another.
+    Failed(Wwn, Code, Failure),
+}
+
+/// The reason for the end of a login.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// The neighbour is gone, or our address.
+    Gone,
+    /// The other end has logged out.
+    Logout,
+    /// The other end begins anew: it may have been restarted.
+    Anew,
+    /// Our user has asked for it.
+    User,
+}
+
+/// The reason for the failure of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// No answer, also to repetitions.
+    Silence,
+    /// The other end refuses.
+    Refused(Rejection),
+    /// The answer is not usable, such as one of another port or without class 3.
+    Unusable,
+}
+
+/// The kind of frames that a frame belongs to, each of which has a link of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Carrier {
+    /// The FCoE Initialization Protocol.
+    Fip,
+    /// Encapsulated frames.
+    Fcoe,
+}
+
+/// Frames that had no effect.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ignored {
+    /// Frames to another port, or before we had an address.
+    pub not_ours: u64,
+    /// Frames of a port that is no neighbour, or from another address or with another name.
+    pub stranger: u64,
+    /// Link services that could not be read.
+    pub malformed: u64,
+    /// Answers to nothing that was asked, or that came too late.
+    pub unexpected: u64,
+    /// Neighbours for which there is no room, while former ones are drained.
+    pub no_room: u64,
+    /// Our own frames that the caller did not take before the next input.
+    pub undrained: u64,
+}
+
+/// A link service to be sent.
+pub(super) struct Outgoing {
+    carrier: Carrier,
+    destination: Mac,
+    header: Header,
+    payload: [u8; LOGIN_LEN],
+    len: usize,
+}
+
+/// What has come of the last input, until the caller has taken it.
+#[derive(Default)]
+pub(super) struct Outputs {
+    pub(super) events: VecDeque<Event>,
+    frames: VecDeque<Outgoing>,
+    pub(super) ignored: Ignored,
+}
+
+impl Outputs {
+    /// Sends a request to an address: by FIP to that of a node, else to that of the port.
+    pub(super) fn ask(&mut self, enode: Mac, header: Header, request: &Request<'_>) {
+        let is_fip = request.code() == Code::Flogi;
+        let destination = if is_fip { enode } else { Mac::fpma(FcMap::VN2VN, header.d_id) };
+        self.push(is_fip, destination, header, |payload| request.emit(payload));
+    }
+
+    /// Answers the request with this header, by the same carrier.
+    pub(super) fn answer(&mut self, enode: Option<Mac>, request: &Header, reply: &Reply) {
+        let header = request.reply(Kind::ElsReply, request.rx_id);
+        let port = || Mac::fpma(FcMap::VN2VN, header.d_id);
+        let destination = enode.unwrap_or_else(port);
+        self.push(enode.is_some(), destination, header, |payload| reply.emit(payload));
+    }
+
+    fn push(
+        &mut self,
+        is_fip: bool,
+        destination: Mac,
+        header: Header,
+        emit: impl FnOnce(&mut [u8]) -> usize,
+    ) {
+        if self.frames.len() == FRAMES_MAX {
+            self.ignored.undrained += 1;
+            return;
+        }
+        let carrier = if is_fip { Carrier::Fip } else { Carrier::Fcoe };
+        let mut payload = [0; LOGIN_LEN];
+        let len = emit(&mut payload);
+        self.frames.push_back(Outgoing { carrier, destination, header, payload, len });
+    }
+
+    pub(super) fn next_frame(&mut self) -> Option<Outgoing> {
+        self.frames.pop_front()
+    }
+}
+
+impl Outgoing {
+    /// Writes the frame of a node and a port with these addresses; returns its length.
+    pub(super) fn emit(
+        &self,
+        (enode, port): (Mac, Mac),
+        buffer: &mut [u8; FRAME_LEN_MAX],
+    ) -> (Carrier, usize) {
+        let Self { carrier, destination, header, ref payload, len } = *self;
+        let payload = &payload[..len];
+        let frame_len = match carrier {
+            Carrier::Fcoe => {
+                let ethernet = Ethernet { destination, source: port };
+                Frame { ethernet, header, payload }.emit(buffer)
+            }
+            Carrier::Fip => {
+                let is_refused = payload.first() == Some(&Code::LsRjt.to_wire());
+                let mac = (!is_refused).then_some(port);
+                let service = LinkService { service: Service::Flogi, header, payload, mac };
+                let message = match header.kind {
+                    Kind::ElsReply => Message::LinkReply(service),
+                    _ => Message::LinkRequest(service),
+                };
+                let ethernet = Ethernet { destination, source: enode };
+                fip::Frame::new(ethernet, Flags::EMPTY, message).emit(buffer)
+            }
+        };
+        (carrier, frame_len)
+    }
+}

@@ -1,0 +1,137 @@
+//! A neighbour and its login.
+
+use std::time::Duration;
+
+use tyche_fc_wire::els::{Code, Features, PortLogin};
+use tyche_fc_wire::{Header, Mac, PortId, Wwn, Xid};
+use tyche_time::Instant;
+
+use crate::vn2vn::{Functions, Neighbour};
+
+/// The longest time-outs that a peer can impose.
+const TIMEOUT_MAX: Duration = Duration::from_secs(60);
+
+/// A login, as both ends have agreed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Login {
+    /// Name of the other port.
+    pub wwpn: Wwn,
+    /// Its N_Port_ID.
+    pub id: PortId,
+    /// Where its frames go.
+    pub mac: Mac,
+    /// The functions of the other port that have been agreed: as a target it serves us, as an
+    /// initiator it may ask us.
+    pub functions: Functions,
+    /// The most bytes of a frame's payload, of both ends.
+    pub payload_max: usize,
+    /// Whether both ends send sequences again on request (REC, SRR).
+    pub retries: bool,
+    /// E_D_TOV: the larger of both ends' values.
+    pub e_d_tov: Duration,
+    /// R_A_TOV: the larger of both ends' values.
+    pub r_a_tov: Duration,
+}
+
+/// What is expected next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// The time for another attempt.
+    Pause,
+    /// The answer to our FLOGI.
+    Flogi,
+    /// PLOGI from the other end, whose name is higher.
+    PlogiWait,
+    /// The answer to our PLOGI.
+    Plogi,
+    /// The answer to our PRLI.
+    Prli,
+    /// The answer to our RTV.
+    Rtv,
+    /// Nothing: all is agreed that we ask for.
+    LoggedIn,
+    /// That the user has ended what depends on the login.
+    Draining,
+}
+
+/// A request whose answer waits until the former login has ended.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Withheld {
+    pub(super) header: Header,
+    pub(super) code: Code,
+    /// The parameters of a PLOGI.
+    pub(super) login: Option<PortLogin>,
+}
+
+/// See the module.
+pub(super) struct Peer {
+    pub(super) neighbour: Neighbour,
+    pub(super) stage: Stage,
+    /// When the stage ends by itself.
+    pub(super) at: Option<Instant>,
+    /// The exchange of our request, until it is answered.
+    pub(super) ox_id: Option<Xid>,
+    /// How often our request was sent again.
+    pub(super) repeats: u32,
+    /// Whether a FLOGI of this attempt has been answered.
+    pub(super) has_answered: bool,
+    /// Whether it has ever sent PRLI as an initiator.
+    pub(super) has_asked: bool,
+    /// The exchange of the PLOGI that the other end has made the login with.
+    pub(super) plogi: Option<Xid>,
+    /// The login since PLOGI; its functions are empty until PRLI.
+    pub(super) login: Option<Login>,
+    /// Whether the user knows of it.
+    pub(super) is_reported: bool,
+    /// Whether the neighbour has gone while the login was drained.
+    pub(super) is_gone: bool,
+    pub(super) withheld: Option<Withheld>,
+}
+
+impl Peer {
+    pub(super) fn new(neighbour: Neighbour) -> Self {
+        Self {
+            neighbour,
+            stage: Stage::Pause,
+            at: None,
+            ox_id: None,
+            repeats: 0,
+            has_answered: false,
+            has_asked: false,
+            plogi: None,
+            login: None,
+            is_reported: false,
+            is_gone: false,
+            withheld: None,
+        }
+    }
+
+    /// The request that is to be answered in this stage.
+    pub(super) fn request(&self) -> Option<Code> {
+        match self.stage {
+            Stage::Flogi => Some(Code::Flogi),
+            Stage::Plogi => Some(Code::Plogi),
+            Stage::Prli => Some(Code::Prli),
+            Stage::Rtv => Some(Code::Rtv),
+            Stage::Pause | Stage::PlogiWait | Stage::LoggedIn | Stage::Draining => None,
+        }
+    }
+}
+
+impl Login {
+    /// Takes time-outs of the other end.
+    pub(super) fn extend(&mut self, r_a_tov: Duration, e_d_tov: Duration) {
+        self.r_a_tov = self.r_a_tov.max(r_a_tov.min(TIMEOUT_MAX));
+        self.e_d_tov = self.e_d_tov.max(e_d_tov.min(TIMEOUT_MAX));
+    }
+}
+
+/// E_D_TOV of a login.
+pub(super) fn e_d_tov(value: u32, features: Features) -> Duration {
+    in_unit(value, features.has(Features::E_D_TOV_NS))
+}
+
+/// A time in nanoseconds, or else in milliseconds.
+pub(super) fn in_unit(value: u32, is_ns: bool) -> Duration {
+    if is_ns { Duration::from_nanos(value.into()) } else { Duration::from_millis(value.into()) }
+}

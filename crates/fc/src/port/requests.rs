@@ -1,0 +1,307 @@
+//! Requests of neighbours.
+
+use tyche_fc_wire::els::{
+    Adisc, Code, FcpParameters, Features, Logo, PortLogin, Process, Rejection, Reply, Request,
+    Timeouts,
+};
+use tyche_fc_wire::fip::{self, LinkService, Message, Service};
+use tyche_fc_wire::{Frame, Header, Kind, Mac, Wwn};
+use tyche_time::Instant;
+
+use super::outputs::Cause;
+use super::peer::{Login, Stage, Withheld, e_d_tov};
+use super::{Logins, address, is_of_exchanges, millis};
+use crate::vn2vn::Functions;
+
+/// The least payload that a port must take (FC-FS-3).
+const RECEIVE_LEN_MIN: u16 = 256;
+
+impl Logins {
+    /// Takes a frame of FIP that has come to the interface's own address. False if it is not a link
+    /// service: it is for others to handle.
+    pub fn handle_fip(&mut self, now: Instant, frame: &fip::Frame<'_>) -> bool {
+        let (service, is_request) = match &frame.message {
+            Message::LinkRequest(service) => (service, true),
+            Message::LinkReply(service) => (service, false),
+            _ => return false,
+        };
+        let header = service.header;
+        if self.own.is_none_or(|own| header.d_id != own.id) {
+            self.outputs.ignored.not_ours += 1;
+        } else if is_request {
+            self.handle_fip_request(now, frame.ethernet.source, service);
+        } else if let Some(index) = self.find(|it| it.id == header.s_id) {
+            self.handle_reply(now, index, &header, service.payload);
+        } else {
+            self.outputs.ignored.stranger += 1;
+        }
+        true
+    }
+
+    fn handle_fip_request(&mut self, now: Instant, source: Mac, service: &LinkService<'_>) {
+        let header = service.header;
+        let refuse = |reason, explanation| Reply::Refused(Rejection { reason, explanation });
+        let request = Request::parse(service.payload);
+        let (Service::Flogi, Ok(Request::Flogi(login))) = (service.service, request) else {
+            self.outputs.ignored.malformed += 1;
+            let reply = refuse(Rejection::UNSUPPORTED, 0);
+            self.outputs.answer(Some(source), &header, &reply);
+            return;
+        };
+        let index = self.find(|it| it.id == header.s_id && it.wwpn == login.wwpn);
+        let Some(index) = index.filter(|it| !self.peers[*it].is_gone) else {
+            // It has not shown itself yet, and tries again.
+            self.outputs.ignored.stranger += 1;
+            let reply = refuse(Rejection::FIP, Rejection::UNKNOWN_NEIGHBOUR);
+            self.outputs.answer(Some(source), &header, &reply);
+            return;
+        };
+        if login.features.has(Features::F_PORT) {
+            let reply = refuse(Rejection::LOGICAL, 0);
+            self.outputs.answer(Some(source), &header, &reply);
+            return;
+        }
+        self.handle_flogi(now, index, header);
+    }
+
+    /// A FLOGI before there is a login is answered at once. A second one of the same attempt means
+    /// that the other end does not know of our PLOGI, or has forgotten it.
+    fn handle_flogi(&mut self, now: Instant, index: usize, header: Header) {
+        let peer = &mut self.peers[index];
+        if peer.login.is_some() || peer.stage == Stage::Draining {
+            let withheld = Withheld { header, code: Code::Flogi, login: None };
+            self.end(now, index, Cause::Anew, Some(withheld));
+            return;
+        }
+        let is_repeated = std::mem::replace(&mut peer.has_answered, true);
+        let (stage, is_waiting) = (peer.stage, peer.ox_id.is_none());
+        self.accept_flogi(index, &header);
+        match stage {
+            // It did not know us when it refused ours.
+            Stage::Flogi if is_waiting => self.send_request(now, index),
+            Stage::Pause => {
+                self.begin(now, index, Stage::Flogi);
+                self.peers[index].has_answered = true;
+            }
+            Stage::Plogi if is_repeated => self.begin(now, index, Stage::Plogi),
+            _ => {}
+        }
+    }
+
+    fn accept_flogi(&mut self, index: usize, header: &Header) {
+        let Some(own) = self.own else { return };
+        let reply = Reply::FabricLogin(self.fabric_login(own));
+        self.outputs.answer(Some(self.peers[index].neighbour.enode), header, &reply);
+    }
+
+    /// Takes a frame that has come to the port's address. False if it is not one for logins: it is
+    /// for others to handle.
+    pub fn handle_frame(&mut self, now: Instant, frame: &Frame<'_>) -> bool {
+        let header = frame.header;
+        let is_request = match header.kind {
+            Kind::ElsRequest => true,
+            Kind::ElsReply => false,
+            _ => return false,
+        };
+        let code = frame.payload.first().and_then(|code| Code::from_wire(*code));
+        if is_request && code.is_some_and(is_of_exchanges) {
+            return false;
+        }
+        if self.own.is_none_or(|own| header.d_id != own.id || frame.check_destination().is_err()) {
+            self.outputs.ignored.not_ours += 1;
+            return true;
+        }
+        let is_real = frame.ethernet.source == address(header.s_id);
+        let index = self.find(|it| it.id == header.s_id).filter(|_| is_real);
+        match (index, is_request, Request::parse(frame.payload)) {
+            (Some(index), false, _) => {
+                return self.handle_reply(now, index, &header, frame.payload);
+            }
+            (Some(index), true, Ok(request)) => self.handle_request(now, index, header, &request),
+            // It is logged out already.
+            (None, true, Ok(Request::Logo(_))) if is_real => self.reply(&header, &Reply::Accepted),
+            (None, ..) => self.outputs.ignored.stranger += 1,
+            (_, _, Err(_)) => {
+                self.outputs.ignored.malformed += 1;
+                self.refuse(&header, Rejection::UNSUPPORTED, 0);
+            }
+        }
+        true
+    }
+
+    fn reply(&mut self, request: &Header, reply: &Reply) {
+        self.outputs.answer(None, request, reply);
+    }
+
+    fn refuse(&mut self, request: &Header, reason: u8, explanation: u8) {
+        self.reply(request, &Reply::Refused(Rejection { reason, explanation }));
+    }
+
+    fn handle_request(
+        &mut self,
+        now: Instant,
+        index: usize,
+        header: Header,
+        request: &Request<'_>,
+    ) {
+        let peer = &self.peers[index];
+        let is_logged_in = peer.login.is_some() && peer.stage != Stage::Draining;
+        match request {
+            Request::Plogi(login) => self.handle_plogi(now, index, header, *login),
+            Request::Logo(logo) => self.handle_logo(now, index, header, logo),
+            // It has answered our PLOGI, and its answer is late.
+            Request::Prli(_) if peer.stage == Stage::Plogi => {
+                self.refuse(&header, Rejection::BUSY, 0);
+            }
+            Request::Prli(_) | Request::Prlo(_) | Request::Rtv | Request::Adisc(_)
+                if !is_logged_in =>
+            {
+                self.refuse(&header, Rejection::UNABLE, Rejection::NOT_LOGGED_IN);
+            }
+            Request::Prli(process) => self.handle_prli(now, index, &header, process),
+            Request::Prlo(_) => {
+                let withheld = Withheld { header, code: Code::Prlo, login: None };
+                self.end(now, index, Cause::Logout, Some(withheld));
+            }
+            Request::Rtv => {
+                let (r_a_tov, e_d_tov) = (self.config.r_a_tov, self.config.e_d_tov);
+                let (r_a_tov_ms, e_d_tov) = (millis(r_a_tov), millis(e_d_tov));
+                let timeouts = Timeouts { r_a_tov_ms, e_d_tov, e_d_tov_ns: false };
+                self.reply(&header, &Reply::Timeouts(timeouts));
+            }
+            Request::Adisc(_) => {
+                let (wwpn, wwnn, id) = (self.config.wwpn, self.config.wwnn, header.d_id);
+                self.reply(&header, &Reply::Adisc(Adisc { wwpn, wwnn, id }));
+            }
+            _ => self.refuse(&header, Rejection::UNSUPPORTED, 0),
+        }
+    }
+
+    /// Of two PLOGIs that cross, the one of the higher name counts.
+    fn handle_plogi(&mut self, now: Instant, index: usize, header: Header, login: PortLogin) {
+        let peer = &self.peers[index];
+        if login.wwpn != peer.neighbour.wwpn {
+            self.outputs.ignored.stranger += 1;
+            self.refuse(&header, Rejection::LOGICAL, 0);
+        } else if !is_usable(&login, peer.neighbour.wwpn) {
+            self.refuse(&header, Rejection::UNABLE, 0);
+        } else if peer.stage == Stage::Plogi && self.config.wwpn > login.wwpn {
+            self.refuse(&header, Rejection::IN_PROGRESS, 0);
+        } else if peer.login.is_some() && peer.plogi == Some(header.ox_id) {
+            // Repeated by the network: a port that begins anew sends FLOGI first.
+            if let Some(own) = self.own {
+                self.reply(&header, &Reply::PortLogin(self.port_login(own)));
+            }
+        } else {
+            let withheld = Withheld { header, code: Code::Plogi, login: Some(login) };
+            self.end(now, index, Cause::Anew, Some(withheld));
+        }
+    }
+
+    fn handle_logo(&mut self, now: Instant, index: usize, header: Header, logo: &Logo) {
+        if logo.wwpn != self.peers[index].neighbour.wwpn {
+            self.outputs.ignored.stranger += 1;
+            self.reply(&header, &Reply::Accepted);
+            return;
+        }
+        let withheld = Withheld { header, code: Code::Logo, login: None };
+        self.end(now, index, Cause::Logout, Some(withheld));
+    }
+
+    fn handle_prli(&mut self, now: Instant, index: usize, header: &Header, process: &Process) {
+        let (theirs, ours) = (functions(process), self.config.functions);
+        // Two targets, or two initiators, are no pair.
+        let image_pair = theirs.initiator && ours.target || theirs.target && ours.initiator;
+        let parameters = self.parameters();
+        let response = Process::EXECUTED;
+        self.reply(header, &Reply::Process(Process { image_pair, response, parameters }));
+        let retries = retries(process) && self.config.retries;
+        let peer = &mut self.peers[index];
+        peer.has_asked |= theirs.initiator;
+        let login = peer.login.as_mut().expect("it is logged in");
+        let before = *login;
+        login.functions.initiator = theirs.initiator && ours.target;
+        login.retries = retries;
+        let (is_changed, is_settled) = (*login != before, peer.stage == Stage::LoggedIn);
+        if is_settled {
+            self.settle(now, index);
+        }
+        if is_changed {
+            self.report(index);
+        }
+    }
+
+    /// Answers a request that has ended the former login, and goes on.
+    pub(super) fn accept(&mut self, now: Instant, index: usize, request: &Withheld) {
+        let Withheld { header, code, login } = request;
+        match (code, login) {
+            (Code::Flogi, _) => {
+                self.accept_flogi(index, header);
+                self.begin(now, index, Stage::Flogi);
+                self.peers[index].has_answered = true;
+            }
+            (Code::Plogi, Some(login)) => {
+                let Some(own) = self.own else { return };
+                let reply = Reply::PortLogin(self.port_login(own));
+                self.reply(header, &reply);
+                self.peers[index].plogi = Some(header.ox_id);
+                self.logged_in(now, index, login);
+            }
+            (Code::Prlo, _) => {
+                let parameters = self.parameters();
+                let response = Process::EXECUTED;
+                let process = Process { image_pair: false, response, parameters };
+                self.reply(header, &Reply::Process(process));
+                self.pause(index, now + self.config.r_a_tov);
+            }
+            _ => {
+                self.reply(header, &Reply::Accepted);
+                // It has said that it ends. If it does not, it begins itself.
+                self.pause(index, now + self.config.r_a_tov);
+            }
+        }
+    }
+
+    /// Both ends have agreed about PLOGI. Whoever is an initiator goes on.
+    pub(super) fn logged_in(&mut self, now: Instant, index: usize, theirs: &PortLogin) {
+        let Some(own) = self.own else { return };
+        let peer = &mut self.peers[index];
+        let neighbour = peer.neighbour;
+        let in_frame = neighbour.fcoe_len_max.saturating_sub(super::AROUND_PAYLOAD);
+        let payload_max = own.payload_max.min(theirs.receive_len).min(in_frame);
+        let mut login = Login {
+            wwpn: neighbour.wwpn,
+            id: neighbour.id,
+            mac: address(neighbour.id),
+            functions: Functions::default(),
+            payload_max: usize::from(payload_max.max(RECEIVE_LEN_MIN) & !3),
+            retries: false,
+            e_d_tov: self.config.e_d_tov,
+            r_a_tov: self.config.r_a_tov,
+        };
+        login.extend(self.config.r_a_tov, e_d_tov(theirs.e_d_tov, theirs.features));
+        peer.login = Some(login);
+        if self.config.functions.initiator && neighbour.functions.target {
+            self.begin(now, index, Stage::Prli);
+        } else {
+            self.settle(now, index);
+        }
+    }
+}
+
+/// Whether logins with these parameters can be.
+pub(super) fn is_usable(login: &PortLogin, wwpn: Wwn) -> bool {
+    let has_class3 = login.class3.is_some_and(|it| it.receive_len >= RECEIVE_LEN_MIN);
+    login.wwpn == wwpn && login.receive_len >= RECEIVE_LEN_MIN && has_class3
+}
+
+/// The functions that a PRLI, or the answer to one, shows.
+pub(super) fn functions(process: &Process) -> Functions {
+    let has = |bit| process.parameters.has(bit);
+    Functions { initiator: has(FcpParameters::INITIATOR), target: has(FcpParameters::TARGET) }
+}
+
+/// Whether it shows that sequences are sent again.
+pub(super) fn retries(process: &Process) -> bool {
+    process.parameters.has(FcpParameters::RETRY)
+}

@@ -1,0 +1,55 @@
+//! What is between simulated ports: frames that are lost, repeated and late, from a seed.
+
+use std::collections::BTreeMap;
+
+use tyche_testkit::random::Random;
+use tyche_time::Instant;
+
+/// See the module.
+pub(crate) struct Air {
+    pub(crate) random: Random,
+    /// Percent of the frames that are lost and repeated.
+    pub(crate) lost: u64,
+    pub(crate) repeated: u64,
+    /// The time that frames take, in nanoseconds.
+    pub(crate) delay: u64,
+    /// Frames on the way, with their receivers.
+    flying: BTreeMap<(Instant, u64), (usize, Vec<u8>)>,
+    number: u64,
+}
+
+impl Air {
+    pub(crate) fn new(seed: u64) -> Self {
+        let (random, flying) = (Random(seed), BTreeMap::new());
+        Self { random, lost: 0, repeated: 0, delay: 50_000, flying, number: 0 }
+    }
+
+    /// Carries a frame to a receiver.
+    pub(crate) fn carry(&mut self, now: Instant, to: usize, frame: &[u8]) {
+        if self.random.below(100) >= self.lost {
+            self.fly(now, to, frame);
+        }
+        if self.random.below(100) < self.repeated {
+            self.fly(now, to, frame);
+        }
+    }
+
+    fn fly(&mut self, now: Instant, to: usize, frame: &[u8]) {
+        // A few are overtaken by far, and more where frames are repeated: they took several ways.
+        let slow = if self.random.chance(50) { 20_000_000 } else { 0 };
+        let spread = if self.repeated > 0 { self.random.below(500_000) } else { 0 };
+        self.number += 1;
+        let key = (now.plus_ns(self.delay + spread + slow), self.number);
+        self.flying.insert(key, (to, frame.to_vec()));
+    }
+
+    /// When the next frame arrives.
+    pub(crate) fn arrives_at(&self) -> Option<Instant> {
+        self.flying.keys().next().map(|key| key.0)
+    }
+
+    /// The next frame and its receiver.
+    pub(crate) fn arrive(&mut self) -> Option<(usize, Vec<u8>)> {
+        Some(self.flying.pop_first()?.1)
+    }
+}

@@ -1,0 +1,10 @@
+//! Ports that find each other and log in, on a simulated network.
+
+#![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+#[path = "../air/mod.rs"]
+mod air;
+mod logins;
+mod network;
+mod script;
+mod strangers;

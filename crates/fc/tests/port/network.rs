@@ -1,0 +1,257 @@
+//! A simulated network of nodes, each a port with its logins.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use tyche_fc::port::{Carrier, Cause, Event, Login, Logins, LoginsConfig};
+use tyche_fc::vn2vn::{Functions, Interface, Membership, Vn2vn, Vn2vnConfig};
+use tyche_fc::wire::els::{Code, Reply, Request};
+use tyche_fc::wire::fip::{self, Message};
+use tyche_fc::wire::{ETHERTYPE_FIP, FRAME_LEN_MAX, Frame, HEAD_LEN, Kind, Mac, Wwn};
+use tyche_time::Instant;
+
+use crate::air::Air;
+
+pub(crate) const INITIATOR: Functions = Functions { initiator: true, target: false };
+pub(crate) const TARGET: Functions = Functions { initiator: false, target: true };
+pub(crate) const BOTH: Functions = Functions { initiator: true, target: true };
+
+pub(crate) fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+pub(crate) struct Node {
+    pub(crate) vn2vn: Vn2vn,
+    pub(crate) logins: Logins,
+    wwpn: Wwn,
+    functions: Functions,
+    mac: Mac,
+    joined: BTreeSet<Mac>,
+    pub(crate) events: Vec<Event>,
+    /// The logins according to events.
+    pub(crate) live: BTreeMap<Wwn, Login>,
+    /// Logins that have ended, and are not confirmed yet.
+    pub(crate) undrained: BTreeSet<Wwn>,
+    /// Whether ends are confirmed at once.
+    pub(crate) drains: bool,
+    /// The link services that it has sent, in words.
+    pub(crate) sent: Vec<String>,
+}
+
+/// See the module.
+pub(crate) struct Network {
+    pub(crate) now: Instant,
+    pub(crate) air: Air,
+    pub(crate) nodes: Vec<Node>,
+}
+
+fn node(index: usize, wwpn: Wwn, functions: Functions, seed: u64) -> Node {
+    let wwnn = Wwn(wwpn.0 ^ 0x3000_0000_0000_0000);
+    Node {
+        vn2vn: Vn2vn::new(Vn2vnConfig { wwpn, wwnn, recorded: None, functions, seed }),
+        logins: Logins::new(LoginsConfig {
+            wwpn,
+            wwnn,
+            functions,
+            retries: true,
+            e_d_tov: ms(2_000),
+            r_a_tov: ms(10_000),
+            exchanges: (0x100, 0x4ff),
+        }),
+        wwpn,
+        functions,
+        mac: Mac([2, 0, 0, 0, 1, index as u8]),
+        joined: BTreeSet::new(),
+        events: Vec::new(),
+        live: BTreeMap::new(),
+        undrained: BTreeSet::new(),
+        drains: true,
+        sent: Vec::new(),
+    }
+}
+
+impl Network {
+    /// Nodes with these functions; the names grow.
+    pub(crate) fn new(seed: u64, functions: &[Functions]) -> Self {
+        let (now, air) = (Instant(1_000_000_000), Air::new(seed));
+        let mut network = Self { now, air, nodes: Vec::new() };
+        for (index, functions) in functions.iter().enumerate() {
+            let wwpn = Wwn(0x2000_0000_0000_1000 + index as u64);
+            let seed = network.air.random.next();
+            network.nodes.push(node(index, wwpn, *functions, seed));
+            network.set_link(index, true);
+        }
+        network
+    }
+
+    /// Starts a node anew, as a process that was killed.
+    pub(crate) fn restart(&mut self, index: usize) {
+        let Node { wwpn, functions, .. } = self.nodes[index];
+        self.nodes[index] = node(index, wwpn, functions, self.air.random.next());
+        self.set_link(index, true);
+    }
+
+    pub(crate) fn set_link(&mut self, index: usize, up: bool) {
+        let interface = Interface { mac: self.nodes[index].mac, mtu: 2500 };
+        self.nodes[index].vn2vn.handle_link(self.now, up.then_some(interface));
+        self.drain(index);
+    }
+
+    /// Takes all outputs of a node.
+    pub(crate) fn drain(&mut self, index: usize) {
+        let (node, now) = (&mut self.nodes[index], self.now);
+        while let Some(membership) = node.vn2vn.poll_membership() {
+            match membership {
+                Membership::Join(mac) => _ = node.joined.insert(mac),
+                Membership::Leave(mac) => _ = node.joined.remove(&mac),
+            }
+        }
+        while let Some(event) = node.vn2vn.poll_event() {
+            node.logins.handle_neighbour(now, event, node.vn2vn.interface());
+            node.take_events(now);
+        }
+        node.take_events(now);
+        let (mut buffer, mut frames) = ([0xa5; FRAME_LEN_MAX], Vec::new());
+        while let Some(len) = node.vn2vn.poll_transmit(&mut buffer) {
+            frames.push(buffer[..len].to_vec());
+        }
+        while let Some((carrier, len)) = node.logins.poll_transmit(&mut buffer) {
+            let is_fip = buffer[12..14] == ETHERTYPE_FIP.to_be_bytes();
+            assert_eq!(is_fip, carrier == Carrier::Fip);
+            node.sent.push(words(&buffer[..len]));
+            frames.push(buffer[..len].to_vec());
+        }
+        for frame in frames {
+            self.carry(index, &frame);
+        }
+    }
+
+    /// Carries a frame to all that receive it.
+    pub(crate) fn carry(&mut self, from: usize, frame: &[u8]) {
+        let to = Mac(frame[..6].try_into().unwrap());
+        for index in 0..self.nodes.len() {
+            let node = &self.nodes[index];
+            if index != from && (node.mac == to || node.joined.contains(&to)) {
+                self.air.carry(self.now, index, frame);
+            }
+        }
+    }
+
+    pub(crate) fn run(&mut self, time: Duration) {
+        let end = self.now + time;
+        loop {
+            let of = |node: &Node| {
+                node.vn2vn.poll_timeout().into_iter().chain(node.logins.poll_timeout()).min()
+            };
+            let timers = self.nodes.iter().enumerate();
+            let timer = timers.filter_map(|(index, node)| Some((of(node)?, index))).min();
+            let arrival = self.air.arrives_at();
+            let next = arrival.into_iter().chain(timer.map(|(at, _)| at)).min();
+            let Some(next) = next.filter(|next| *next <= end) else { break };
+            self.now = self.now.max(next);
+            let index = if arrival == Some(next) {
+                let (index, frame) = self.air.arrive().unwrap();
+                self.nodes[index].handle(self.now, &frame);
+                index
+            } else {
+                let index = timer.unwrap().1;
+                let node = &mut self.nodes[index];
+                node.vn2vn.handle_timeout(self.now);
+                node.logins.handle_timeout(self.now);
+                assert!(of(node).is_none_or(|at| at > self.now), "a timer that stays expired");
+                index
+            };
+            self.drain(index);
+        }
+        self.now = end;
+    }
+
+    /// Asserts that each initiator and each target are logged in with each other, and agree.
+    pub(crate) fn assert_logged_in(&self) {
+        for (a, b) in (0..self.nodes.len()).flat_map(|a| (0..a).map(move |b| (a, b))) {
+            let (a, b) = (&self.nodes[a], &self.nodes[b]);
+            for (here, there) in [(a, b), (b, a)] {
+                let functions = Functions {
+                    initiator: here.functions.target && there.functions.initiator,
+                    target: here.functions.initiator && there.functions.target,
+                };
+                let agreed =
+                    here.live.get(&there.wwpn).map_or(Functions::default(), |it| it.functions);
+                assert_eq!(agreed, functions, "{:?} and {:?}", here.logins, there.logins);
+            }
+        }
+        for node in &self.nodes {
+            let logins: BTreeMap<_, _> = node.logins.logins().map(|it| (it.wwpn, *it)).collect();
+            assert_eq!(logins, node.live, "the events say the same");
+        }
+    }
+}
+
+impl Node {
+    /// Takes a frame as the loop around the machines does.
+    pub(crate) fn handle(&mut self, now: Instant, frame: &[u8]) {
+        if let Ok(frame) = fip::Frame::parse(frame) {
+            let is_handled =
+                self.vn2vn.handle_frame(now, &frame) || self.logins.handle_fip(now, &frame);
+            assert!(is_handled, "{frame:?}");
+        } else if let Some((head, rest)) = frame.split_first_chunk::<HEAD_LEN>()
+            && let Ok(frame) = Frame::parse(head, rest)
+        {
+            self.logins.handle_frame(now, &frame);
+        }
+    }
+
+    fn take_events(&mut self, now: Instant) {
+        while let Some(event) = self.logins.poll_event() {
+            self.events.push(event);
+            match event {
+                Event::LoggedIn(login) => {
+                    assert!(!self.undrained.contains(&login.wwpn), "before it is drained");
+                    self.live.insert(login.wwpn, login);
+                }
+                Event::LoggedOut(wwpn, _) => {
+                    assert!(self.live.remove(&wwpn).is_some(), "it was logged in");
+                    assert!(self.undrained.insert(wwpn));
+                    if self.drains {
+                        self.undrained.remove(&wwpn);
+                        self.logins.drained(now, wwpn);
+                    }
+                }
+                Event::Failed(..) => {}
+            }
+        }
+    }
+
+    /// The reasons for which logins have ended.
+    pub(crate) fn causes(&self) -> Vec<Cause> {
+        let causes = self.events.iter().filter_map(|event| match event {
+            Event::LoggedOut(_, cause) => Some(*cause),
+            _ => None,
+        });
+        causes.collect()
+    }
+}
+
+/// A link service in words: its code, or the code of the refusal.
+fn words(frame: &[u8]) -> String {
+    let payload = match fip::Frame::parse(frame).map(|frame| frame.message) {
+        Ok(Message::LinkRequest(it)) => return format!("{:?}", code(it.payload)),
+        Ok(Message::LinkReply(it)) => it.payload,
+        _ => {
+            let (head, rest) = frame.split_first_chunk::<HEAD_LEN>().unwrap();
+            let frame = Frame::parse(head, rest).unwrap();
+            if frame.header.kind == Kind::ElsRequest {
+                return format!("{:?}", code(frame.payload));
+            }
+            frame.payload
+        }
+    };
+    match Reply::parse(Code::Logo, payload).unwrap() {
+        Reply::Refused(it) => format!("no: {:#x}", it.reason),
+        _ => "yes".to_owned(),
+    }
+}
+
+fn code(payload: &[u8]) -> Code {
+    Request::parse(payload).unwrap().code()
+}

@@ -1,0 +1,380 @@
+//! One port, and another end that follows a script.
+
+use tyche_fc::port::{Carrier, Cause, Event, Failure, Logins, LoginsConfig};
+use tyche_fc::vn2vn::{self, Functions, Interface, Neighbour};
+use tyche_fc::wire::els::{
+    Class3, Code, FabricLogin, FcpParameters, Features, PortLogin, Process, Rejection, Reply,
+    Request, Timeouts,
+};
+use tyche_fc::wire::fip::{self, Flags, LinkService, Message, Service};
+use tyche_fc::wire::{
+    Ethernet, FRAME_LEN_MAX, FcMap, Frame, HEAD_LEN, Header, Kind, Mac, PortId, Wwn, Xid,
+};
+use tyche_time::Instant;
+
+use crate::network::{BOTH, INITIATOR, TARGET, ms};
+
+const OURS: (PortId, Wwn) = (PortId::new(0x0101), Wwn(0x2000_0000_0000_0005));
+/// Names of the other end.
+const LOWER: u64 = OURS.1.0 - 1;
+const HIGHER: u64 = OURS.1.0 + 1;
+const THEIRS: PortId = PortId::new(0x0202);
+const THEIR_NODE: Mac = Mac([2, 0, 0, 0, 0, 2]);
+
+struct Script {
+    logins: Logins,
+    now: Instant,
+    wwpn: Wwn,
+    /// The last request that we have sent, and whether it was by FIP.
+    asked: Option<(Header, bool)>,
+    /// The codes of what was sent, with `yes` and `no` for answers, since the last look.
+    sent: Vec<String>,
+    next: u16,
+}
+
+/// A port of our name with a neighbour of that name.
+fn script(functions: Functions, wwpn: u64, theirs: Functions) -> Script {
+    let (id, own) = OURS;
+    let logins = Logins::new(LoginsConfig {
+        wwpn: own,
+        wwnn: own,
+        functions,
+        retries: true,
+        e_d_tov: ms(2_000),
+        r_a_tov: ms(10_000),
+        exchanges: (0x100, 0x4ff),
+    });
+    let (now, sent) = (Instant(1), Vec::new());
+    let mut script = Script { logins, now, wwpn: Wwn(wwpn), asked: None, sent, next: 0x7000 };
+    let neighbour = Neighbour {
+        wwpn: Wwn(wwpn),
+        wwnn: Wwn(wwpn),
+        id: THEIRS,
+        enode: THEIR_NODE,
+        fcoe_len_max: 2158,
+        functions: theirs,
+    };
+    let claimed = vn2vn::Event::Claimed(id, Mac::fpma(FcMap::VN2VN, id));
+    for event in [claimed, vn2vn::Event::Appeared(neighbour)] {
+        let interface = Interface { mac: Mac([2, 0, 0, 0, 0, 1]), mtu: 1500 };
+        script.logins.handle_neighbour(script.now, event, interface);
+    }
+    script.drain();
+    script
+}
+
+impl Script {
+    fn drain(&mut self) {
+        let mut buffer = [0; FRAME_LEN_MAX];
+        while let Some((carrier, len)) = self.logins.poll_transmit(&mut buffer) {
+            let frame = &buffer[..len];
+            let (header, payload) = if carrier == Carrier::Fip {
+                let frame = fip::Frame::parse(frame).unwrap();
+                assert_eq!(frame.ethernet.destination, THEIR_NODE);
+                let (Message::LinkRequest(it) | Message::LinkReply(it)) = frame.message else {
+                    panic!("{frame:?}")
+                };
+                (it.header, it.payload)
+            } else {
+                let (head, rest) = frame.split_first_chunk::<HEAD_LEN>().unwrap();
+                let frame = Frame::parse(head, rest).unwrap();
+                frame.check_destination().unwrap();
+                (frame.header, frame.payload)
+            };
+            if header.kind == Kind::ElsRequest {
+                self.asked = Some((header, carrier == Carrier::Fip));
+                self.sent.push(format!("{:?}", Code::from_wire(payload[0]).unwrap()));
+            } else {
+                let is_refused = payload[0] == Code::LsRjt.to_wire();
+                self.sent.push(if is_refused {
+                    format!("no {:x}", payload[5])
+                } else {
+                    "yes".into()
+                });
+            }
+        }
+    }
+
+    fn take_sent(&mut self) -> String {
+        std::mem::take(&mut self.sent).join(", ")
+    }
+
+    fn events(&mut self) -> Vec<Event> {
+        std::iter::from_fn(|| self.logins.poll_event()).collect()
+    }
+
+    fn receive(&mut self, is_fip: bool, header: Header, payload: &[u8]) {
+        let (to, from) = (OURS.0, THEIRS);
+        if is_fip {
+            let mac = (payload[0] != Code::LsRjt.to_wire()).then(|| Mac::fpma(FcMap::VN2VN, from));
+            let service = LinkService { service: Service::Flogi, header, payload, mac };
+            let message = match header.kind {
+                Kind::ElsRequest => Message::LinkRequest(service),
+                _ => Message::LinkReply(service),
+            };
+            let ethernet = Ethernet { destination: Mac([2, 0, 0, 0, 0, 1]), source: THEIR_NODE };
+            let frame = fip::Frame::new(ethernet, Flags::EMPTY, message);
+            assert!(self.logins.handle_fip(self.now, &frame));
+        } else {
+            let (destination, source) =
+                (Mac::fpma(FcMap::VN2VN, to), Mac::fpma(FcMap::VN2VN, from));
+            let ethernet = Ethernet { destination, source };
+            assert!(self.logins.handle_frame(self.now, &Frame { ethernet, header, payload }));
+        }
+        self.drain();
+    }
+
+    /// Has the other end ask; returns what is sent then.
+    fn ask(&mut self, request: Request<'_>) -> String {
+        self.next += 1;
+        self.ask_again(request)
+    }
+
+    /// The same in the exchange of the last request.
+    fn ask_again(&mut self, request: Request<'_>) -> String {
+        let mut payload = [0; 116];
+        let len = request.emit(&mut payload);
+        let header = Header::request(Kind::ElsRequest, THEIRS, OURS.0, Xid(self.next));
+        self.sent.clear();
+        self.receive(request.code() == Code::Flogi, header, &payload[..len]);
+        self.take_sent()
+    }
+
+    /// Has the other end answer our last request; returns what is sent then.
+    fn answer(&mut self, reply: Reply) -> String {
+        let mut payload = [0; 116];
+        let len = reply.emit(&mut payload);
+        let (header, is_fip) = self.asked.unwrap();
+        let header = header.reply(Kind::ElsReply, Xid::NONE);
+        self.sent.clear();
+        self.receive(is_fip, header, &payload[..len]);
+        self.take_sent()
+    }
+
+    fn refuse(&mut self, reason: u8, explanation: u8) -> String {
+        self.answer(Reply::Refused(Rejection { reason, explanation }))
+    }
+
+    fn wait(&mut self, time: u64) -> String {
+        self.sent.clear();
+        let end = self.now + ms(time);
+        while let Some(at) = self.logins.poll_timeout().filter(|at| *at <= end) {
+            self.now = at;
+            self.logins.handle_timeout(at);
+            self.drain();
+        }
+        self.now = end;
+        self.sent.join(", ")
+    }
+
+    fn flogi(&self) -> FabricLogin {
+        FabricLogin {
+            wwpn: self.wwpn,
+            wwnn: self.wwpn,
+            features: Features::EMPTY,
+            receive_len: 2112,
+            r_a_tov_ms: 10_000,
+            e_d_tov: 2_000,
+            class3: Some(CLASS3),
+        }
+    }
+
+    fn plogi(&self) -> PortLogin {
+        PortLogin {
+            wwpn: self.wwpn,
+            wwnn: self.wwpn,
+            features: Features::CONTINUOUS_OFFSET,
+            receive_len: 2112,
+            sequences: 255,
+            relative_offsets: 0x1f,
+            e_d_tov: 2_000,
+            class3: Some(CLASS3),
+        }
+    }
+}
+
+const CLASS3: Class3 = Class3 { receive_len: 2112, sequences: 255, open_sequences: 1 };
+
+fn prli(function: FcpParameters) -> Process {
+    let parameters = function.with(FcpParameters::READ_XFER_RDY_DISABLED);
+    Process { image_pair: true, response: Process::EXECUTED, parameters }
+}
+
+/// An initiator with the higher name whose FLOGI has been accepted.
+fn higher() -> Script {
+    let mut script = script(INITIATOR, LOWER, TARGET);
+    assert_eq!(script.answer(Reply::FabricLogin(script.flogi())), "Plogi");
+    script
+}
+
+/// A target with the lower name that waits for PLOGI.
+fn lower() -> Script {
+    let mut script = script(TARGET, HIGHER, INITIATOR);
+    assert_eq!(script.answer(Reply::FabricLogin(script.flogi())), "");
+    script
+}
+
+#[test]
+fn the_lower_name_does_not_get_through_with_its_plogi_while_ours_is_on_the_way() {
+    let mut script = higher();
+    assert_eq!(script.ask(Request::Plogi(script.plogi())), "no e");
+    assert_eq!(script.answer(Reply::PortLogin(script.plogi())), "Prli");
+    assert_eq!(script.answer(Reply::Process(prli(FcpParameters::TARGET))), "Rtv");
+    assert!(script.events().is_empty(), "not before the end");
+    let timeouts = Timeouts { r_a_tov_ms: u32::MAX, e_d_tov: 3_000_000_000, e_d_tov_ns: true };
+    assert_eq!(script.answer(Reply::Timeouts(timeouts)), "");
+    let events = script.events();
+    let [Event::LoggedIn(login)] = events[..] else { panic!("{events:?}") };
+    assert_eq!((login.functions, login.payload_max), (TARGET, 1452), "of an MTU of 1500");
+    assert_eq!((login.e_d_tov, login.r_a_tov), (ms(3_000), ms(60_000)), "the larger, bounded");
+    assert!(!login.retries, "only if both ends do");
+    assert_eq!(script.wait(90_000), "");
+    assert_eq!(script.logins.poll_timeout(), None);
+}
+
+#[test]
+fn a_refused_question_for_timeouts_is_no_reason_against_a_login() {
+    let mut script = higher();
+    script.answer(Reply::PortLogin(script.plogi()));
+    script.answer(Reply::Process(prli(FcpParameters::TARGET)));
+    script.refuse(Rejection::UNSUPPORTED, 0);
+    assert!(matches!(script.events()[..], [Event::LoggedIn(_)]));
+}
+
+#[test]
+fn a_crossing_that_we_lose_has_us_wait_for_the_other_plogi() {
+    let mut script = higher();
+    assert_eq!(script.refuse(Rejection::IN_PROGRESS, 0), "");
+    assert_eq!(script.wait(15_000), "", "no repetition");
+    assert_eq!(script.ask(Request::Plogi(script.plogi())), "yes, Prli");
+    let mut script = higher();
+    script.refuse(Rejection::IN_PROGRESS, 0);
+    assert_eq!(script.wait(20_000), "Flogi", "it has not come");
+}
+
+#[test]
+fn a_plogi_repeated_by_the_network_is_answered_again_and_another_ends_the_login() {
+    let mut script = lower();
+    assert_eq!(script.ask(Request::Plogi(script.plogi())), "yes");
+    let plogi = script.next;
+    assert_eq!(script.ask(Request::Prli(prli(FcpParameters::INITIATOR))), "yes");
+    assert_eq!(script.events().len(), 1);
+    script.next = plogi;
+    assert_eq!(script.ask_again(Request::Plogi(script.plogi())), "yes");
+    assert!(script.events().is_empty());
+    script.next = plogi + 5;
+    assert_eq!(script.ask(Request::Plogi(script.plogi())), "", "not before it is drained");
+    assert_eq!(script.events(), [Event::LoggedOut(script.wwpn, Cause::Anew)]);
+    script.logins.drained(script.now, script.wwpn);
+    script.drain();
+    assert_eq!(script.take_sent(), "yes");
+    assert_eq!(script.ask(Request::Prli(prli(FcpParameters::INITIATOR))), "yes");
+    assert!(matches!(script.events()[..], [Event::LoggedIn(_)]));
+}
+
+#[test]
+fn who_did_not_know_us_is_asked_again_when_it_does() {
+    let mut script = script(INITIATOR, LOWER, TARGET);
+    assert_eq!(script.refuse(Rejection::FIP, Rejection::UNKNOWN_NEIGHBOUR), "");
+    assert_eq!(script.ask(Request::Flogi(script.flogi())), "yes, Flogi");
+    assert_eq!(script.answer(Reply::FabricLogin(script.flogi())), "Plogi");
+    script.take_sent();
+    assert_eq!(script.ask(Request::Flogi(script.flogi())), "yes, Plogi", "it has forgotten ours");
+}
+
+#[test]
+fn a_flogi_that_crosses_ours_is_answered_and_ours_waited_for() {
+    let mut script = script(INITIATOR, LOWER, TARGET);
+    script.take_sent();
+    assert_eq!(script.ask(Request::Flogi(script.flogi())), "yes");
+    assert_eq!(script.answer(Reply::FabricLogin(script.flogi())), "Plogi");
+}
+
+#[test]
+fn silence_is_broken_three_times_and_then_a_failure_but_not_the_end() {
+    let mut script = script(INITIATOR, LOWER, TARGET);
+    script.wait(19_999);
+    for _ in 0..3 {
+        assert_eq!(script.wait(1), "Flogi");
+        assert_eq!(script.wait(19_999), "");
+    }
+    assert_eq!(script.wait(1), "");
+    let silent = Event::Failed(script.wwpn, Code::Flogi, Failure::Silence);
+    assert_eq!(script.events(), [silent]);
+    assert_eq!(script.wait(1_999), "");
+    assert_eq!(script.wait(1), "Flogi");
+}
+
+#[test]
+fn who_is_busy_is_asked_again_after_a_while() {
+    let mut script = higher();
+    for _ in 0..3 {
+        assert_eq!(script.refuse(Rejection::BUSY, 0), "");
+        assert_eq!(script.wait(1_999), "");
+        assert_eq!(script.wait(1), "Plogi");
+    }
+    let refused = Rejection { reason: Rejection::BUSY, explanation: 0 };
+    assert_eq!(script.answer(Reply::Refused(refused)), "");
+    let failed = Event::Failed(script.wwpn, Code::Plogi, Failure::Refused(refused));
+    assert_eq!(script.events(), [failed]);
+    assert_eq!(script.wait(2_000), "Flogi");
+}
+
+#[test]
+fn a_login_that_the_other_end_has_forgotten_begins_anew() {
+    let mut script = higher();
+    assert_eq!(script.answer(Reply::PortLogin(script.plogi())), "Prli");
+    assert_eq!(script.refuse(Rejection::UNABLE, Rejection::NOT_LOGGED_IN), "Flogi");
+}
+
+#[test]
+fn answers_of_another_port_or_a_fabric_are_not_usable() {
+    let mut script = script(INITIATOR, LOWER, TARGET);
+    let fabric = FabricLogin { features: Features::F_PORT, ..script.flogi() };
+    let other = FabricLogin { wwpn: Wwn(77), ..script.flogi() };
+    let unusable = Event::Failed(script.wwpn, Code::Flogi, Failure::Unusable);
+    for login in [fabric, other] {
+        script.answer(Reply::FabricLogin(login));
+        assert_eq!(script.events(), [unusable]);
+        assert_eq!(script.wait(2_000), "Flogi");
+    }
+    script.answer(Reply::FabricLogin(script.flogi()));
+    script.answer(Reply::PortLogin(PortLogin { receive_len: 128, ..script.plogi() }));
+    assert_eq!(script.events(), [Event::Failed(script.wwpn, Code::Plogi, Failure::Unusable)]);
+}
+
+#[test]
+fn a_process_that_is_refused_is_asked_for_again() {
+    let mut script = higher();
+    script.answer(Reply::PortLogin(script.plogi()));
+    let none = Process { response: Process::NO_SUCH_IMAGE, ..prli(FcpParameters::TARGET) };
+    script.answer(Reply::Process(none));
+    assert!(matches!(script.events()[..], [Event::Failed(_, Code::Prli, Failure::Refused(_))]));
+    assert_eq!(script.wait(9_999), "");
+    assert_eq!(script.wait(1), "Prli");
+}
+
+#[test]
+fn a_port_that_is_both_is_answered_and_asked() {
+    let mut script = script(BOTH, HIGHER, BOTH);
+    script.answer(Reply::FabricLogin(script.flogi()));
+    assert_eq!(script.ask(Request::Plogi(script.plogi())), "yes, Prli");
+    let both = prli(FcpParameters::INITIATOR.with(FcpParameters::TARGET));
+    assert_eq!(script.ask(Request::Prli(both)), "yes");
+    assert_eq!(script.answer(Reply::Process(both)), "Rtv");
+    script.refuse(Rejection::UNSUPPORTED, 0);
+    let events = script.events();
+    let [Event::LoggedIn(login)] = events[..] else { panic!("{events:?}") };
+    assert_eq!(login.functions, BOTH);
+}
+
+#[test]
+fn a_target_accepts_a_process_of_a_target_without_a_pair() {
+    let mut script = script(TARGET, HIGHER, BOTH);
+    script.answer(Reply::FabricLogin(script.flogi()));
+    script.ask(Request::Plogi(script.plogi()));
+    assert_eq!(script.ask(Request::Prli(prli(FcpParameters::TARGET))), "yes");
+    assert!(script.events().is_empty(), "it is of no use");
+    assert_eq!(script.ask(Request::Prli(prli(FcpParameters::INITIATOR))), "yes");
+    assert!(matches!(script.events()[..], [Event::LoggedIn(_)]));
+}
