@@ -6,7 +6,7 @@ use std::time::Duration;
 use tyche_link::Link;
 use tyche_numa::Home;
 use tyche_proto::wire::{
-    Body, Control, Discover, Frame, Greeting, Mac, Name, Offer, Uuid, Versions,
+    Body, Control, Discover, Frame, Greeting, Mac, Name, Offer, RECORDS_MAX, Uuid, Versions,
 };
 use tyche_proto::{Instant, Outgoing, Part};
 
@@ -14,7 +14,7 @@ use crate::clock::now;
 use crate::ports::Ports;
 use crate::protocol::{Frames, Protocol, Received};
 use crate::random::secrets;
-use crate::tyche::{Composer, head, open_port};
+use crate::tyche::{Composer, head, is_routed, open_port};
 
 /// Questions sent within the timeout: frames get lost.
 const ASKS: u32 = 3;
@@ -68,8 +68,9 @@ pub fn discover(
             target: Uuid::nil(),
             uuid: Uuid::nil(),
             name: export,
+            padding: 0,
         },
-        links: links.iter().map(|link| link.name().to_owned()).collect(),
+        links: links.iter().map(|link| (link.name().to_owned(), is_routed(&**link))).collect(),
         begun: now(),
         interval: timeout / ASKS,
         asked: 0,
@@ -96,8 +97,8 @@ pub fn discover(
 /// Asks, and collects the answers.
 struct Asker {
     question: Discover,
-    /// The names of the links, by port.
-    links: Vec<String>,
+    /// The names of the links by port, and whether they are routed.
+    links: Vec<(String, bool)>,
     begun: Instant,
     /// The time between questions.
     interval: Duration,
@@ -110,20 +111,30 @@ struct Asker {
 }
 
 impl Asker {
+    /// Plans a question.
+    fn ask(&mut self, port: usize, to: Mac, mut question: Discover) {
+        if self.links[port].1 {
+            let has_one = !question.name.is_empty();
+            question = question.with_room_for(if has_one { 1 } else { RECORDS_MAX });
+        }
+        self.outbox.push_back((port, to, question));
+    }
+
     fn hear_offer(&mut self, port: usize, mac: Mac, offer: Offer) {
-        let (link, found) = (&self.links[port], &mut self.discovery.found);
+        let (link, found) = (self.links[port].0.clone(), &mut self.discovery.found);
         if offer.nonce != self.question.nonce
-            || found.iter().any(|it| it.link == *link && it.offer == offer)
+            || found.iter().any(|it| it.link == link && it.offer == offer)
         {
             return;
         }
         let first = offer.first + offer.exports.len() as u16;
-        if first < offer.total && !offer.exports.is_empty() {
-            // Further exports did not fit the answer.
-            let rest = Discover { first, target: offer.target, ..self.question.clone() };
-            self.outbox.push_back((port, mac, rest));
+        // Further exports did not fit the answer.
+        let has_more = first < offer.total && !offer.exports.is_empty();
+        let rest = Discover { first, target: offer.target, ..self.question.clone() };
+        found.push(Found { link, mac, offer });
+        if has_more {
+            self.ask(port, mac, rest);
         }
-        found.push(Found { link: link.clone(), mac, offer });
     }
 }
 
@@ -133,7 +144,7 @@ impl Protocol for Asker {
         let mac = Mac::source(head);
         if let Some(greeting) = Greeting::parse(head, frame.payload) {
             let versions = greeting.versions;
-            let foreign = Foreign { link: self.links[port].clone(), mac, versions };
+            let foreign = Foreign { link: self.links[port].0.clone(), mac, versions };
             let known = &mut self.discovery.foreign;
             if greeting.nonce == self.question.nonce && !known.contains(&foreign) {
                 known.push(foreign);
@@ -146,8 +157,9 @@ impl Protocol for Asker {
     }
 
     fn handle_timeout(&mut self, _: Instant) {
-        let question = |port| (port, Mac::BROADCAST, self.question.clone());
-        self.outbox.extend((0..self.links.len()).map(question));
+        for port in 0..self.links.len() {
+            self.ask(port, Mac::BROADCAST, self.question.clone());
+        }
         self.asked += 1;
     }
 

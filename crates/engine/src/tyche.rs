@@ -1,5 +1,6 @@
 //! Tyche on a port: the sizes of its rings, and the composition of its frames.
 
+use tyche_link::ip::Transport;
 use tyche_link::{Link, Mac as LinkMac};
 use tyche_numa::Home;
 use tyche_proto::wire::{
@@ -31,6 +32,11 @@ pub(crate) fn rings(link: &dyn Link) -> [u16; 2] {
     let ring =
         if positions.is_power_of_two() { positions } else { positions.next_power_of_two() / 2 };
     [ring as u16; 2]
+}
+
+/// Whether routers pass on what comes by the link, and no connection proves from where.
+pub(crate) fn is_routed(link: &dyn Link) -> bool {
+    link.transport() == Some(Transport::Udp)
 }
 
 impl From<Fault> for Problem {

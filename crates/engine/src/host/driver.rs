@@ -26,7 +26,7 @@ use crate::ports::Ports;
 use crate::protocol::{Fault, Frames, Protocol, Received};
 use crate::random::secrets;
 use crate::stages::HostStages;
-use crate::tyche::{Composer, head, open_port, rings};
+use crate::tyche::{Composer, head, is_routed, open_port, rings};
 use crate::volume::Submission;
 
 /// A request in progress.
@@ -473,7 +473,8 @@ fn open(placement: &Placement, HostLink { link, target }: HostLink) -> (Port, Po
     let node = home.nic.map(|node| node.0);
     let (frame_len_max, rings) = (link.frame_len_max(), rings(&*link));
     let transport = link.transport().map_or(0, |it| 1 + it as u8);
-    let config = PortConfig { frame_len_max, rings, target, node, transport };
+    let routed = is_routed(&*link);
+    let config = PortConfig { frame_len_max, rings, target, node, transport, routed };
     (open_port(link, home), config)
 }
 
