@@ -2,16 +2,16 @@
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use tyche_testkit::random::Random;
 
 use crate::files::Files;
 use crate::refusals::refused;
 use crate::rig::{
-    DATAGRAMS, FRAMES, PATIENCE, Rig, Session, Side, Target, check_ext4, finish, rig, run,
+    DATAGRAMS, FRAMES, PATIENCE, Rig, Running, Session, Side, Target, check_ext4, finish, rig, run,
     wait_until,
 };
 
@@ -125,6 +125,37 @@ fn a_session_over_frames_and_udp_outlives_either() {
     }
     assert_eq!(rig.stats().0["requests"]["errors"], 0);
     drop(device);
+    session.disconnect();
+}
+
+#[test]
+fn stats_say_which_kind_of_link_a_backlog_takes() {
+    let rig = addressed(rig!(9000));
+    rig.file("disk.img", SIZE);
+    let links = ["--link", rig.cable.link(Side::Target), "--link", LINK];
+    let _target = rig.serve_on(&links, &["--export", &rig.export()]);
+    let links = ["--link", rig.cable.link(Side::Host), "--link", LINK];
+    // Its file has no cache in front of it.
+    let session = rig.connect_over(Side::Host, &[&["--as", "fuse"][..], &links].concat());
+    let favoured = || rig.stats().0["favoured"].clone();
+    wait_until("both links have a channel", || favoured() == json!({"untried": 1}));
+    let mut fio = Command::new("fio");
+    fio.args(["--name=backlog", "--ioengine=psync", "--rw=randread", "--bs=128k", "--thread"]);
+    fio.args(["--numjobs=16", "--size=64M", "--time_based", "--runtime=120"]);
+    fio.arg("--filename").arg(&session.device).stdout(Stdio::null());
+    let load = Running::start(&mut fio);
+    wait_until("each has been tried", || {
+        ["all", "ethernet", "udp"].iter().any(|kind| favoured() == json!({ *kind: 1 }))
+    });
+    drop(load);
+    let text = run(&mut rig.tyche(Side::Host, &["stats", "disk"]));
+    assert!(text.contains("  favoured     "), "{text}");
+    let (_, kind) = text.split_once("  favoured     ").unwrap();
+    let kind = kind.split_whitespace().next().unwrap();
+    let known = favoured();
+    assert!(known[kind] == 1, "{known}: {text}");
+    rig.ask(&["link", "del", "disk", PLACE]);
+    wait_until("one link is left", || favoured() == json!({}));
     session.disconnect();
 }
 

@@ -16,7 +16,8 @@ use tyche_proto::{
 use super::latency::Latency;
 use super::report::QueueReport;
 use super::{
-    HostLink, HostOptions, HostReport, LatencyReport, LinkError, LinkReport, Notice, RequestCounts,
+    Favoured, HostLink, HostOptions, HostReport, LatencyReport, LinkError, LinkReport, Notice,
+    RequestCounts,
 };
 use crate::clock::Clock;
 use crate::conversion::{operation, result};
@@ -26,7 +27,7 @@ use crate::ports::Ports;
 use crate::protocol::{Fault, Frames, Protocol, Received};
 use crate::random::secrets;
 use crate::stages::HostStages;
-use crate::tyche::{Composer, head, is_routed, open_port, rings};
+use crate::tyche::{Composer, head, is_routed, open_port, rings, transport};
 use crate::volume::Submission;
 
 /// A request in progress.
@@ -400,6 +401,7 @@ impl<R: Rules> Driver<R> {
             },
             node_counts: session.node_counts(),
             problem: session.problem(),
+            favoured: session.favourite().into_iter().map(Favoured::from).collect(),
             links,
         };
         QueueReport { report, reads: self.reads.at(now), writes: self.writes.at(now) }
@@ -472,8 +474,7 @@ fn open(placement: &Placement, HostLink { link, target }: HostLink) -> (Port, Po
     let home = placed::home(placement, &*link);
     let node = home.nic.map(|node| node.0);
     let (frame_len_max, rings) = (link.frame_len_max(), rings(&*link));
-    let transport = link.transport().map_or(0, |it| 1 + it as u8);
-    let routed = is_routed(&*link);
+    let (transport, routed) = (transport(&*link), is_routed(&*link));
     let config = PortConfig { frame_len_max, rings, target, node, transport, routed };
     (open_port(link, home), config)
 }

@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use tyche_proto::wire::{Mac, Reject};
-use tyche_proto::{ChannelStats, ExportState, NodeCounts, PathReport, Problem, Waiting};
+use tyche_proto::{ChannelStats, ExportState, Favourite, NodeCounts, PathReport, Problem, Waiting};
 
 use super::latency::{Latency, LatencyReport};
 use crate::errors::ErrorCounts;
 use crate::placed::{LinkNodes, SessionNodes};
 use crate::port::PortStats;
+use crate::tyche::{TCP, UDP};
 
 /// A report on one of the session's links.
 #[derive(Clone, Debug)]
@@ -37,6 +38,33 @@ pub struct LinkReport {
     pub channels: Vec<PathReport>,
     /// NUMA nodes of its parts.
     pub nodes: LinkNodes,
+}
+
+/// The links that a backlog of a queue takes, if it has links of several transports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Favoured {
+    /// All: there was no backlog yet to try them with.
+    Untried,
+    /// All together.
+    All,
+    /// Those of Ethernet.
+    Ethernet,
+    /// Those over UDP.
+    Udp,
+    /// Those over TCP.
+    Tcp,
+}
+
+impl From<Favourite> for Favoured {
+    fn from(favourite: Favourite) -> Self {
+        match favourite {
+            Favourite::Untried => Self::Untried,
+            Favourite::All => Self::All,
+            Favourite::One(TCP) => Self::Tcp,
+            Favourite::One(UDP) => Self::Udp,
+            Favourite::One(_) => Self::Ethernet,
+        }
+    }
 }
 
 /// A report on a session.
@@ -72,6 +100,9 @@ pub struct HostReport {
     pub node_counts: NodeCounts,
     /// The problem of the most recent failed attempts to reach the target.
     pub problem: Option<Problem>,
+    /// By queue, the links that its backlog takes; without the queues whose live links are of one
+    /// transport.
+    pub favoured: Vec<Favoured>,
     /// The links.
     pub links: Vec<LinkReport>,
 }
@@ -147,6 +178,7 @@ impl HostReport {
         self.node_counts.stayed += other.node_counts.stayed;
         self.node_counts.crossed += other.node_counts.crossed;
         self.problem = self.problem.max(other.problem);
+        self.favoured.extend(other.favoured);
         for link in other.links {
             match self.links.iter_mut().find(|it| it.link == link.link) {
                 Some(mine) => mine.add(link),
