@@ -59,7 +59,7 @@ pub(crate) fn run(args: &DiscoverArgs) -> Result<()> {
         .iter()
         .flat_map(|found| found.offer.exports.iter().map(move |export| (found, export)));
     if exports.clone().next().is_none() && args.output == Format::Text {
-        return Err(nothing(&found, &asked, args.link.ethertype));
+        return Err(nothing(&found, &asked, &discovery.faults, args.link.ethertype));
     }
     show(
         args.output,
@@ -86,13 +86,15 @@ pub(crate) fn run(args: &DiscoverArgs) -> Result<()> {
 }
 
 /// The error for an empty list.
-fn nothing(found: &[Found], asked: &[String], ethertype: u16) -> Error {
+fn nothing(found: &[Found], asked: &[String], faults: &[String], ethertype: u16) -> Error {
     let message = match found.first() {
         Some(found) => format!(
             "target `{}` answers, and offers nothing to this host: see `hosts` in its \
              configuration",
             found.offer.name
         ),
+        // They name their remedies.
+        None if faults.len() == asked.len() => faults.join("; "),
         None => format!(
             "no target answers on {}: check cables and VLAN, and that `tyche serve` runs on the \
              same Ethernet with EtherType {ethertype:#06x}",

@@ -48,6 +48,8 @@ pub struct Discovery {
     pub found: Vec<Found>,
     /// Targets of other versions, each once.
     pub foreign: Vec<Foreign>,
+    /// Faults of links at the end, with their remedies.
+    pub faults: Vec<String>,
 }
 
 /// Asks on every link for `export`, or for all exports if it is empty, and listens for `timeout`.
@@ -85,7 +87,9 @@ pub fn discover(
     loop {
         let time = now();
         if time >= end {
-            return asker.discovery;
+            let faults = ports.iter().filter_map(|(_, port)| port.trouble());
+            let faults = faults.map(str::to_owned).collect();
+            return Discovery { faults, ..asker.discovery };
         }
         ports.receive(time, &mut asker);
         ports.transmit(time, &mut asker);

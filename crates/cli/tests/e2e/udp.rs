@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tyche_testkit::random::Random;
 
 use crate::files::Files;
-use crate::refusals::refused;
+use crate::refusals::{expect, refused};
 use crate::rig::{
     DATAGRAMS, FRAMES, PATIENCE, Rig, Running, Session, Side, Target, check_ext4, finish, rig, run,
     wait_until,
@@ -223,10 +223,33 @@ fn a_firewall_is_one_of_the_remedies() {
 }
 
 #[test]
+fn a_firewall_of_this_machine_is_named() {
+    let rig = addressed(rig!(1500));
+    let _target = serve(&rig, &[]);
+    let chain = "add table inet wall; add chain inet wall here { type filter hook output \
+                 priority 0; }; add rule inet wall here udp dport 8650 drop";
+    rig.cable.end(Side::Host).nft(chain);
+    let told = ["the firewall of this machine refuses datagrams to", PLACE, "allow UDP port 8650"];
+    for command in [&["connect", "disk"][..], &["bench", "disk"]] {
+        let args = [command, &["--timeout", "2", "--link", LINK]].concat();
+        refused(&rig, Side::Host, &args, 6, &told);
+    }
+    // Beside a link on which there is just nobody.
+    let other = rig.cable.link(Side::Host);
+    let args = ["connect", "disk", "--timeout", "2", "--link", LINK, "--link", other];
+    let told = [&told[..], &["no target is heard on", other]].concat();
+    refused(&rig, Side::Host, &args, 6, &told);
+    let args = ["discover", "--link", LINK];
+    expect(&finish(&mut rig.tyche(Side::Host, &args), PATIENCE), &args, 3, &told[..3]);
+    rig.cable.end(Side::Host).nft("delete table inet wall");
+    connect(&rig, &[]).disconnect();
+}
+
+#[test]
 fn places_that_cannot_work_are_named() {
     let rig = addressed(rig!(1500));
     let connect = |link| ["connect", "disk", "--timeout", "2", "--link", link];
-    refused(&rig, Side::Host, &connect(LINK), 6, &[LINK, "`tyche serve` listens at"]);
+    refused(&rig, Side::Host, &connect(LINK), 6, &["nobody listens at", PLACE, "tyche serve"]);
     refused(&rig, Side::Host, &connect("udp:10.8.0.1:0"), 2, &["no number", "udp:HOST:PORT"]);
     refused(&rig, Side::Host, &connect("udp:fe80::1"), 2, &["brackets"]);
     refused(&rig, Side::Host, &connect("udp:192.0.2.1"), 6, &["192.0.2.1", "no route"]);

@@ -485,6 +485,7 @@ fn link_report(port: &mut Port, channels: Vec<PathReport>, is_deaf: bool) -> Lin
     let problem = problem.filter(|_| live().count() < channels.len()).map(|it| it.to_string());
     let is_unheard = channels.is_empty() || is_deaf && live().next().is_none();
     let unheard = is_unheard.then(|| "no target is heard on it".to_owned());
+    let fault = port.trouble().map(str::to_owned);
     LinkReport {
         link: port.link().name().to_owned(),
         mac: Mac(port.link().mac()),
@@ -493,7 +494,8 @@ fn link_report(port: &mut Port, channels: Vec<PathReport>, is_deaf: bool) -> Lin
         frame_len_max: port.link().frame_len_max(),
         rtt: live().map(|channel| channel.rtt).min().unwrap_or_default(),
         congestion_window: live().map(|channel| channel.congestion_window).sum(),
-        problem: port.trouble().map(str::to_owned).or(problem).or(unheard),
+        problem: fault.clone().or(problem).or(unheard),
+        fault,
         port: port.stats(),
         link_counters: port.link().counters(),
         channels,

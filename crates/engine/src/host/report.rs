@@ -28,7 +28,9 @@ pub struct LinkReport {
     pub rtt: Duration,
     /// The congestion window, in frames.
     pub congestion_window: u32,
-    /// The error of the last attempt to connect, or the fault of the link.
+    /// The fault of the link itself, with the remedy.
+    pub fault: Option<String>,
+    /// The fault of the link, or the error of the last attempt to connect.
     pub problem: Option<String>,
     /// Counters.
     pub port: PortStats,
@@ -212,6 +214,7 @@ impl LinkReport {
         self.live |= other.live;
         self.frame_len = self.frame_len.max(other.frame_len);
         self.congestion_window += other.congestion_window;
+        self.fault = self.fault.take().or(other.fault);
         self.problem = self.problem.take().or(other.problem);
         self.port += other.port;
         for (mine, theirs) in self.link_counters.iter_mut().zip(other.link_counters) {
