@@ -1,9 +1,11 @@
 //! Discovery: finds the targets on the links and their exports.
 
 use std::collections::VecDeque;
+use std::io;
 use std::time::Duration;
 
 use tyche_link::Link;
+use tyche_link::udp::segment::{self, Search};
 use tyche_numa::Home;
 use tyche_proto::wire::{
     Body, Control, Discover, Frame, Greeting, Mac, Name, Offer, RECORDS_MAX, Uuid, Versions,
@@ -96,6 +98,36 @@ pub fn discover(
         let next = asker.poll_timeout().map_or(end, |at| at.min(end));
         ports.wait([], Some(next));
     }
+}
+
+/// Looks for targets over UDP on the segments of this machine, for that time: for their addresses,
+/// at which to ask them for exports.
+///
+/// # Errors
+/// The kernel does not list its interfaces.
+pub fn search(host: Uuid, time: Duration) -> io::Result<Search> {
+    let nonce = secrets()();
+    let question = Discover {
+        nonce,
+        versions: Versions::OURS,
+        first: 0,
+        host,
+        target: Uuid::nil(),
+        uuid: Uuid::nil(),
+        name: Name::EMPTY,
+        padding: 0,
+    };
+    let mut out = Outgoing::new();
+    // Room for a refusal of another version, too.
+    out.set_control(Mac::BROADCAST, Control::Discover(question.with_room_for(1)));
+    segment::search(&out.to_bytes(Mac([0; 6]), &[]), time, |frame| {
+        let Some((head, payload)) = frame.split_first_chunk() else { return false };
+        if let Some(greeting) = Greeting::parse(head, payload) {
+            return greeting.nonce == nonce;
+        }
+        matches!(Frame::parse(head, payload), Ok(Frame { body: Body::Control(pdu), .. })
+            if matches!(pdu.decode(), Control::Offer(offer) if offer.nonce == nonce))
+    })
 }
 
 /// Asks, and collects the answers.

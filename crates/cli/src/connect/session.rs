@@ -227,7 +227,7 @@ impl SessionArgs {
         names: &[String],
         placement: &Placement,
     ) -> Result<(Vec<HostLink>, Vec<String>)> {
-        let Opened { links, warnings } = self.link.open_all(names, End::Host, placement)?;
+        let Opened { links, warnings, .. } = self.link.open_all(names, End::Host, placement)?;
         let links = links.into_iter().map(|link| HostLink { link, target: self.target });
         Ok((links.collect(), warnings))
     }
