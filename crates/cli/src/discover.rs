@@ -1,9 +1,12 @@
 //! `tyche discover`: lists the targets and their exports.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use clap::Args;
-use tyche_engine::{Foreign, Found};
+use tyche_engine::{Discovery, Foreign, Found};
+use tyche_link::ip::DEFAULT_PORT;
+use tyche_link::udp::segment::{SEARCH_PORT, Search};
 use tyche_numa::Placement;
 use tyche_proto::wire::{ExportInfo, Name};
 use tyche_session::End;
@@ -21,8 +24,9 @@ use crate::seconds::positive;
 /// with JSON, which has an empty list then.
 #[derive(Args, Debug)]
 pub struct DiscoverArgs {
-    /// Interface to ask on, or udp:HOST:PORT or tcp:HOST:PORT of a target; may be repeated. By
-    /// default all interfaces that are up, except members of a bridge or bond.
+    /// Interface to ask on, or udp:HOST:PORT or tcp:HOST:PORT of a target, or just udp: to look for
+    /// targets over UDP on the segments of this machine; may be repeated. By default all interfaces
+    /// that are up, except members of a bridge or bond.
     #[arg(long = "link", value_name = "INTERFACE", add = complete::interfaces())]
     links: Vec<String>,
 
@@ -42,14 +46,65 @@ pub struct DiscoverArgs {
     pub(crate) output: Format,
 }
 
-pub(crate) fn run(args: &DiscoverArgs) -> Result<()> {
-    let placement = Placement::default();
-    let links = args.link.open_all(&args.links, End::Host, &placement)?.logged();
+/// The link that stands for all targets over UDP on the segments of this machine.
+const UDP: &str = "udp:";
+
+/// What was asked.
+struct Asked {
+    /// The links.
+    links: Vec<String>,
+    /// Faults of links, with their remedies.
+    faults: Vec<String>,
+    /// The search over UDP.
+    search: Option<Search>,
+}
+
+/// Asks, and listens for the time that `args` say: for half of it for addresses over UDP if these
+/// are to be found out, and for the rest for the answers.
+fn ask(args: &DiscoverArgs) -> Result<(Discovery, Asked)> {
     let host = args.host_id.map_or_else(identity::host, Ok)?;
-    let timeout = Duration::from_secs_f64(args.timeout);
-    let asked: Vec<_> = links.iter().map(|link| link.name().to_owned()).collect();
+    let (mut named, mut time) = (args.links.clone(), Duration::from_secs_f64(args.timeout));
+    let mut search = None;
+    if named.iter().any(|link| link == UDP) {
+        time /= 2;
+        let found = tyche_engine::search(host, time)?;
+        named.retain(|link| link != UDP);
+        named.extend(found.found.iter().map(|address| format!("{UDP}{address}")));
+        search = Some(found);
+    }
+    // Without a name all interfaces would be asked.
+    let links = if search.is_some() && named.is_empty() {
+        Vec::new()
+    } else {
+        args.link.open_all(&named, End::Host, &Placement::default())?.logged()
+    };
+    let names = links.iter().map(|link| link.name().to_owned()).collect();
+    let mut asked = Asked { links: names, faults: Vec::new(), search };
+    if links.is_empty() {
+        return Ok((Discovery::default(), asked));
+    }
     let ethertype = args.link.ethertype;
-    let discovery = tyche_engine::discover(links, ethertype, host, Name::EMPTY, timeout);
+    let mut discovery = tyche_engine::discover(links, ethertype, host, Name::EMPTY, time);
+    asked.faults = std::mem::take(&mut discovery.faults);
+    if let Some(search) = &asked.search {
+        prefer_lasting(&mut discovery.found, &search.found);
+    }
+    Ok((discovery, asked))
+}
+
+/// Leaves out addresses of IPv6 that are good on their segment only, of targets that have others.
+fn prefer_lasting(found: &mut Vec<Found>, searched: &[SocketAddr]) {
+    let is_local = |found: &Found| {
+        let mut searched = searched.iter().filter(|it| format!("{UDP}{it}") == found.link);
+        searched.any(|it| matches!(it, SocketAddr::V6(it) if it.ip().is_unicast_link_local()))
+    };
+    let lasting = found.iter().filter(|it| !is_local(it)).map(|it| it.offer.target);
+    let lasting: Vec<_> = lasting.collect();
+    found.retain(|it| !is_local(it) || !lasting.contains(&it.offer.target));
+}
+
+pub(crate) fn run(args: &DiscoverArgs) -> Result<()> {
+    let (discovery, asked) = ask(args)?;
     for foreign in &discovery.foreign {
         let Foreign { link, mac, versions } = foreign;
         tracing::warn!("the target at {mac} on {link} speaks {versions} of the protocol only");
@@ -86,20 +141,51 @@ pub(crate) fn run(args: &DiscoverArgs) -> Result<()> {
 }
 
 /// The error for an empty list.
-fn nothing(found: &[Found], asked: &[String], ethertype: u16) -> Error {
-    let message = match found.first() {
-        Some(found) => format!(
+fn nothing(found: &[Found], asked: &Asked, ethertype: u16) -> Error {
+    let Asked { links, faults, search } = asked;
+    if let Some(found) = found.first() {
+        let message = format!(
             "target `{}` answers, and offers nothing to this host: see `hosts` in its \
              configuration",
             found.offer.name
-        ),
-        None => format!(
+        );
+        return Error::new(Code::NotFound, message);
+    }
+    let mut parts: Vec<_> = search.iter().map(unanswered).collect();
+    if !links.is_empty() && faults.len() == links.len() {
+        // They name their remedies.
+        parts.extend(faults.iter().cloned());
+    } else if !links.is_empty() {
+        parts.push(format!(
             "no target answers on {}: check cables and VLAN, and that `tyche serve` runs on the \
              same Ethernet with EtherType {ethertype:#06x}",
-            asked.join(", ")
-        ),
-    };
-    Error::new(Code::NotFound, message)
+            links.join(", ")
+        ));
+    }
+    Error::new(Code::NotFound, parts.join("; "))
+}
+
+/// Why a search over UDP has led to nothing.
+fn unanswered(search: &Search) -> String {
+    let Search { found, asked, faults } = search;
+    if let Some(place) = found.first() {
+        return format!(
+            "a target at {place} has answered a broadcast, but not a question of its own"
+        );
+    }
+    if asked.is_empty() && faults.is_empty() {
+        return "no interface with an address of IP is up".to_owned();
+    }
+    let faults = faults.iter().map(|fault| format!("{fault}; ")).collect::<String>();
+    if asked.is_empty() {
+        return faults.trim_end_matches("; ").to_owned();
+    }
+    format!(
+        "{faults}no target answers over UDP on {}: check that `tyche serve --link udp:ADDRESS` \
+         runs on that segment, and that firewalls let pass UDP port {SEARCH_PORT} there, and \
+         answers from port {DEFAULT_PORT} here; beyond a router, name the target: --link udp:HOST",
+        asked.join(", ")
+    )
 }
 
 fn report(found: &Found, export: &ExportInfo) -> DiscoveredExport {

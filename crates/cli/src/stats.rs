@@ -88,6 +88,7 @@ fn session_summary(report: &SessionReport) -> String {
         lines.extend(request_lines(figures));
         let ports = figures.links.iter().map(|link| &link.port);
         lines.extend(frame_lines(ports, [(&figures.channel, &figures.rejects)]));
+        lines.extend(favoured_line(&figures.favoured));
         lines.extend(figures.links.iter().map(session_link_line));
         lines.push(cpu_line(figures.cpu_s));
     }
@@ -188,6 +189,24 @@ fn frame_lines<'a>(
     [("frames".into(), frames), ("dropped".into(), dropped)]
 }
 
+/// The line of the links that a backlog takes, if the session has several kinds of links.
+fn favoured_line(favoured: &Counters) -> Option<Line> {
+    let part = |(name, queues): (&String, &u64)| {
+        let what = match name.as_str() {
+            "untried" => "none yet, all are used (a backlog tries each)",
+            "all" => "all links together",
+            kind => kind,
+        };
+        match (favoured.len(), queues) {
+            (1, _) => what.to_owned(),
+            (_, 1) => format!("{what} in 1 queue"),
+            _ => format!("{what} in {queues} queues"),
+        }
+    };
+    let parts: Vec<_> = favoured.iter().map(part).collect();
+    (!parts.is_empty()).then(|| ("favoured".into(), parts.join("; ")))
+}
+
 fn session_link_line(link: &SessionLink) -> Line {
     let round_trip = Some(link.rtt_us).filter(|_| link.live);
     link_line(&link.interface, &link.port, round_trip, link.problem.as_deref())
@@ -223,6 +242,7 @@ fn all_of_session(report: &SessionReport) -> String {
     }
     text += &counters("channel", &figures.channel);
     text += &counters("rejects", &figures.rejects);
+    text += &counters("favoured by queues", &figures.favoured);
     for link in &figures.links {
         text += &counters(&format!("link {}", link.interface), link);
         text += &places(&format!("link {}", link.interface), &link.numa);

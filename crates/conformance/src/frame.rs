@@ -82,7 +82,7 @@ pub(crate) fn compose(
     header.insert("version".to_owned(), 2.into());
     for (key, value) in spec {
         match key.as_str() {
-            "on" | "src" | "dst" | "body" | "data" | "put" => {}
+            "on" | "src" | "dst" | "body" | "pad" | "data" | "put" => {}
             "entries" if value.is_array() => {}
             _ => {
                 header.insert(key.clone(), value.clone());
@@ -131,6 +131,8 @@ fn payload(
             let len = number(&data[HELLO_LEN_AT..][..4]) as usize;
             data.resize(data.len().max(len.saturating_sub(HEAD)), 0);
         }
+        let padding = spec.get("pad").and_then(Value::as_u64).unwrap_or(0);
+        data.resize(data.len() + padding as usize, 0);
     }
     let mut entries = Vec::new();
     for entry in spec.get("entries").and_then(Value::as_array).into_iter().flatten() {
@@ -209,7 +211,7 @@ impl Frame {
         let mut body = Decoded::default();
         if table.has(&format!("body {kind}")) && !data.is_empty() {
             let (decoded, rest) = table.decode(&format!("body {kind}"), data)?;
-            if !rest.is_empty() && kind != "Hello" {
+            if !rest.is_empty() && !matches!(kind, "Hello" | "Discover") {
                 return Err(format!("a {kind} with {} bytes too many", rest.len()));
             }
             body = decoded;

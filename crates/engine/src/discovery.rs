@@ -1,12 +1,14 @@
 //! Discovery: finds the targets on the links and their exports.
 
 use std::collections::VecDeque;
+use std::io;
 use std::time::Duration;
 
 use tyche_link::Link;
+use tyche_link::udp::segment::{self, Search};
 use tyche_numa::Home;
 use tyche_proto::wire::{
-    Body, Control, Discover, Frame, Greeting, Mac, Name, Offer, Uuid, Versions,
+    Body, Control, Discover, Frame, Greeting, Mac, Name, Offer, RECORDS_MAX, Uuid, Versions,
 };
 use tyche_proto::{Instant, Outgoing, Part};
 
@@ -14,7 +16,7 @@ use crate::clock::now;
 use crate::ports::Ports;
 use crate::protocol::{Frames, Protocol, Received};
 use crate::random::secrets;
-use crate::tyche::{Composer, head, open_port};
+use crate::tyche::{Composer, head, is_routed, open_port};
 
 /// Questions sent within the timeout: frames get lost.
 const ASKS: u32 = 3;
@@ -48,6 +50,8 @@ pub struct Discovery {
     pub found: Vec<Found>,
     /// Targets of other versions, each once.
     pub foreign: Vec<Foreign>,
+    /// Faults of links at the end, with their remedies.
+    pub faults: Vec<String>,
 }
 
 /// Asks on every link for `export`, or for all exports if it is empty, and listens for `timeout`.
@@ -68,8 +72,9 @@ pub fn discover(
             target: Uuid::nil(),
             uuid: Uuid::nil(),
             name: export,
+            padding: 0,
         },
-        links: links.iter().map(|link| link.name().to_owned()).collect(),
+        links: links.iter().map(|link| (link.name().to_owned(), is_routed(&**link))).collect(),
         begun: now(),
         interval: timeout / ASKS,
         asked: 0,
@@ -84,7 +89,9 @@ pub fn discover(
     loop {
         let time = now();
         if time >= end {
-            return asker.discovery;
+            let faults = ports.iter().filter_map(|(_, port)| port.trouble());
+            let faults = faults.map(str::to_owned).collect();
+            return Discovery { faults, ..asker.discovery };
         }
         ports.receive(time, &mut asker);
         ports.transmit(time, &mut asker);
@@ -93,11 +100,41 @@ pub fn discover(
     }
 }
 
+/// Looks for targets over UDP on the segments of this machine, for that time: for their addresses,
+/// at which to ask them for exports.
+///
+/// # Errors
+/// The kernel does not list its interfaces.
+pub fn search(host: Uuid, time: Duration) -> io::Result<Search> {
+    let nonce = secrets()();
+    let question = Discover {
+        nonce,
+        versions: Versions::OURS,
+        first: 0,
+        host,
+        target: Uuid::nil(),
+        uuid: Uuid::nil(),
+        name: Name::EMPTY,
+        padding: 0,
+    };
+    let mut out = Outgoing::new();
+    // Room for a refusal of another version, too.
+    out.set_control(Mac::BROADCAST, Control::Discover(question.with_room_for(1)));
+    segment::search(&out.to_bytes(Mac([0; 6]), &[]), time, |frame| {
+        let Some((head, payload)) = frame.split_first_chunk() else { return false };
+        if let Some(greeting) = Greeting::parse(head, payload) {
+            return greeting.nonce == nonce;
+        }
+        matches!(Frame::parse(head, payload), Ok(Frame { body: Body::Control(pdu), .. })
+            if matches!(pdu.decode(), Control::Offer(offer) if offer.nonce == nonce))
+    })
+}
+
 /// Asks, and collects the answers.
 struct Asker {
     question: Discover,
-    /// The names of the links, by port.
-    links: Vec<String>,
+    /// The names of the links by port, and whether they are routed.
+    links: Vec<(String, bool)>,
     begun: Instant,
     /// The time between questions.
     interval: Duration,
@@ -110,20 +147,30 @@ struct Asker {
 }
 
 impl Asker {
+    /// Plans a question.
+    fn ask(&mut self, port: usize, to: Mac, mut question: Discover) {
+        if self.links[port].1 {
+            let has_one = !question.name.is_empty();
+            question = question.with_room_for(if has_one { 1 } else { RECORDS_MAX });
+        }
+        self.outbox.push_back((port, to, question));
+    }
+
     fn hear_offer(&mut self, port: usize, mac: Mac, offer: Offer) {
-        let (link, found) = (&self.links[port], &mut self.discovery.found);
+        let (link, found) = (self.links[port].0.clone(), &mut self.discovery.found);
         if offer.nonce != self.question.nonce
-            || found.iter().any(|it| it.link == *link && it.offer == offer)
+            || found.iter().any(|it| it.link == link && it.offer == offer)
         {
             return;
         }
         let first = offer.first + offer.exports.len() as u16;
-        if first < offer.total && !offer.exports.is_empty() {
-            // Further exports did not fit the answer.
-            let rest = Discover { first, target: offer.target, ..self.question.clone() };
-            self.outbox.push_back((port, mac, rest));
+        // Further exports did not fit the answer.
+        let has_more = first < offer.total && !offer.exports.is_empty();
+        let rest = Discover { first, target: offer.target, ..self.question.clone() };
+        found.push(Found { link, mac, offer });
+        if has_more {
+            self.ask(port, mac, rest);
         }
-        found.push(Found { link: link.clone(), mac, offer });
     }
 }
 
@@ -133,7 +180,7 @@ impl Protocol for Asker {
         let mac = Mac::source(head);
         if let Some(greeting) = Greeting::parse(head, frame.payload) {
             let versions = greeting.versions;
-            let foreign = Foreign { link: self.links[port].clone(), mac, versions };
+            let foreign = Foreign { link: self.links[port].0.clone(), mac, versions };
             let known = &mut self.discovery.foreign;
             if greeting.nonce == self.question.nonce && !known.contains(&foreign) {
                 known.push(foreign);
@@ -146,8 +193,9 @@ impl Protocol for Asker {
     }
 
     fn handle_timeout(&mut self, _: Instant) {
-        let question = |port| (port, Mac::BROADCAST, self.question.clone());
-        self.outbox.extend((0..self.links.len()).map(question));
+        for port in 0..self.links.len() {
+            self.ask(port, Mac::BROADCAST, self.question.clone());
+        }
         self.asked += 1;
     }
 

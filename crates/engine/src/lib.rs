@@ -36,13 +36,14 @@ mod volume;
 
 pub use clock::Clock;
 pub use conversion::operation;
-pub use discovery::{Discovery, Foreign, Found, discover};
+pub use discovery::{Discovery, Foreign, Found, discover, search};
 pub use errors::{ErrorClass, ErrorCounts};
 pub use eventloop::{EventLoop, Tenant};
 pub use histogram::Histogram;
 pub use host::{
-    ConnectError, Done, Driver, Host, HostControl, HostLink, HostOptions, HostReport, InlineHost,
-    Job, LatencyFigures, LatencyReport, LinkError, LinkReport, Machine, Notice, RequestCounts,
+    ConnectError, Done, Driver, Favoured, Host, HostControl, HostLink, HostOptions, HostReport,
+    InlineHost, Job, LatencyFigures, LatencyReport, LinkError, LinkReport, Machine, Notice,
+    RequestCounts,
 };
 pub use placed::{LinkNodes, SessionNodes};
 pub use port::{BATCH, Batches, Port, PortStats};

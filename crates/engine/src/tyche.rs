@@ -1,5 +1,6 @@
 //! Tyche on a port: the sizes of its rings, and the composition of its frames.
 
+use tyche_link::ip::Transport;
 use tyche_link::{Link, Mac as LinkMac};
 use tyche_numa::Home;
 use tyche_proto::wire::{
@@ -9,6 +10,11 @@ use tyche_proto::{Instant, Outgoing, Part, Problem};
 
 use crate::port::{BATCH, Batches, Port};
 use crate::protocol::{Composed, Fault, Frames, Received};
+
+/// The numbers of what carries frames.
+const ETHERNET: u8 = 0;
+pub(crate) const TCP: u8 = 1;
+pub(crate) const UDP: u8 = 2;
 
 /// The most entries of a receive ring.
 const RING_MAX: usize = 512;
@@ -31,6 +37,20 @@ pub(crate) fn rings(link: &dyn Link) -> [u16; 2] {
     let ring =
         if positions.is_power_of_two() { positions } else { positions.next_power_of_two() / 2 };
     [ring as u16; 2]
+}
+
+/// The number of what carries a link's frames: `PortConfig::transport`.
+pub(crate) fn transport(link: &dyn Link) -> u8 {
+    match link.transport() {
+        None => ETHERNET,
+        Some(Transport::Tcp) => TCP,
+        Some(Transport::Udp) => UDP,
+    }
+}
+
+/// Whether routers pass on what comes by the link, and no connection proves from where.
+pub(crate) fn is_routed(link: &dyn Link) -> bool {
+    link.transport() == Some(Transport::Udp)
 }
 
 impl From<Fault> for Problem {

@@ -197,6 +197,7 @@ fn target(threads: usize, spins: bool) -> Target {
         }],
         links: vec![link()],
         further_threads: (1..threads).map(|_| vec![link()]).collect(),
+        beacons: Vec::new(),
         placement: Placement::default(),
         ethertype: ETHERTYPE,
         spin: spin(spins),

@@ -105,7 +105,7 @@ impl Options {
     pub(crate) fn open_links(&self, queue: usize) -> Result<Vec<HostLink>, OpenError> {
         let placement = &Placement::default();
         let options = LinkOptions { ethertype: self.ethertype, qdisc: self.qdisc, placement };
-        let Opened { links, warnings } = options.open_all(&self.links, End::Host)?;
+        let Opened { links, warnings, .. } = options.open_all(&self.links, End::Host)?;
         if queue == 0 {
             log_warnings(&warnings);
         }

@@ -7,15 +7,19 @@ mod harness;
 
 use std::io::ErrorKind;
 use std::net::{SocketAddr, UdpSocket};
+use std::thread;
 use std::time::Duration;
 
 use harness::{BROADCAST, Cable, NAMES, frame, receive_all, send_all, wait};
 use tyche_link::ip::{OpenError, Place};
+use tyche_link::udp::segment::{self, Search};
 use tyche_link::udp::{FRAME_LEN_MAX, UdpClient, UdpOptions, UdpServer};
 use tyche_link::{HEAD, Link, Mac, RxBatch, TxVectors};
 use tyche_testkit::wait::{PATIENCE, wait_until};
 
 const NOW: Duration = Duration::ZERO;
+/// How long to listen for answers that come at once.
+const SEARCH: Duration = Duration::from_secs(1);
 const LOOPBACK: &str = "127.0.0.1:0";
 
 fn batch(frames: usize) -> RxBatch {
@@ -251,6 +255,37 @@ fn cable(mtu: usize) -> (Cable, UdpServer) {
 fn connect_through(cable: &Cable, server: &UdpServer) -> UdpClient {
     let address = server.address();
     cable.inside(1, move || connect(address))
+}
+
+#[test]
+fn who_asks_everybody_hears_from_the_address_that_serves() {
+    tyche_testkit::need_root!();
+    let (cable, mut server) = cable(1500);
+    let own = &mut server;
+    let mut beacon = cable.inside(0, move || own.beacon()).unwrap().unwrap();
+    assert_eq!(beacon.name(), server.name());
+    let question = frame(BROADCAST, [7; 6], 200, 1);
+    thread::scope(|scope| {
+        let search = || {
+            cable.inside(1, || {
+                segment::search(&question, SEARCH, |answer| answer[HEAD..] == [9; 36]).unwrap()
+            })
+        };
+        let searched = scope.spawn(search);
+        let came = receive_all(&mut beacon, &mut batch(1), 1).remove(0);
+        // What comes to everybody is not addressed to one.
+        assert_eq!((&came[..6], &came[14..]), (&BROADCAST[..], &question[14..]));
+        let peer: Mac = came[6..12].try_into().unwrap();
+        let answer = |byte| [&frame(peer, [7; 6], HEAD, 2)[..], &[byte; 36][..]].concat();
+        send_all(&mut beacon, &[answer(8), answer(9), answer(9)]);
+        let Search { found, asked, .. } = searched.join().unwrap();
+        assert_eq!((found, asked), (vec![server.address()], vec![NAMES[1].to_owned()]));
+    });
+}
+
+#[test]
+fn on_the_loopback_interface_there_is_nobody_to_ask() {
+    assert!(listen(LOOPBACK).beacon().unwrap().is_none());
 }
 
 #[test]

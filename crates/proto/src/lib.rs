@@ -56,9 +56,9 @@ pub use outgoing::{Outgoing, Part};
 pub use registry::{ChannelRef, ExportConfig, Registry, SessionInfo, TargetConfig, Writer};
 pub use rules::{Rules, Sound};
 pub use session::{
-    Association, ChannelChoice, ExportId, ExportState, Failure, Former, NodeCounts, OfferedBy,
-    PathReport, PortConfig, Problem, QUEUES_MAX, Seat, Session, SessionConfig, SessionEvent,
-    SubmitError, TargetId, Waiting, parse_export,
+    Association, ChannelChoice, ExportId, ExportState, Failure, Favourite, Former, NodeCounts,
+    OfferedBy, PathReport, PortConfig, Problem, QUEUES_MAX, Seat, Session, SessionConfig,
+    SessionEvent, SubmitError, TargetId, Waiting, parse_export,
 };
 pub use stages::Exchange;
 pub use stats::{ChannelStats, RejectCounts};

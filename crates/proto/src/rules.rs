@@ -42,6 +42,8 @@ pub trait Rules: Copy + Send + 'static {
     const FENCE_AFTER_LOST_CACHE: bool = true;
     /// A request that the target has executed, by its answer to a fence, is not reissued.
     const USE_OUTCOMES: bool = true;
+    /// Where anybody may send from any address, an answer to a Discover is no longer than it.
+    const BOUND_ANSWERS: bool = true;
     /// The target checks the ticket of a Connect.
     const CHECK_TICKET: bool = true;
     /// A Connect displaces no channel that was opened by a newer Connect.

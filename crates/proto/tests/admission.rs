@@ -240,6 +240,7 @@ fn a_crowd_without_channels_does_not_keep_a_fence_from_being_answered() {
         target: Uuid::nil(),
         uuid: Uuid::nil(),
         name: Name::EMPTY,
+        padding: 0,
     };
     let mut out = tyche_proto::Outgoing::new();
     out.set_control(Mac::BROADCAST, Control::Discover(discover));

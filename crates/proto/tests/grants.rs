@@ -27,6 +27,7 @@ fn connect(channels: usize, mut change: impl FnMut(&mut Accept)) -> Pair {
         target: Some(TARGET),
         node: None,
         transport: 0,
+        routed: false,
     };
     pair.session = Session::new(config, &[port], Box::new(Random(9).numbers()), pair.now);
     let mut answers = 0;

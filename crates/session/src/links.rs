@@ -9,6 +9,7 @@ use tyche_link::packet::{
     self, InterfaceInfo, PacketLink, PacketOptions, interfaces, relations, usable_interfaces,
 };
 use tyche_link::tcp::{TcpClient, TcpOptions, TcpServer};
+use tyche_link::udp::segment::SEARCH_PORT;
 use tyche_link::udp::{UdpClient, UdpOptions, UdpServer};
 use tyche_numa::Placement;
 use tyche_proto::wire::Mac;
@@ -19,7 +20,10 @@ pub enum End {
     /// The end that connects.
     Host,
     /// The end that listens.
-    Target,
+    Target {
+        /// Whether hosts that do not know its address over UDP find it.
+        is_found: bool,
+    },
     /// A further thread of that end, which listens at the same places.
     TargetThread,
 }
@@ -62,9 +66,13 @@ pub struct LinkOptions<'a> {
 }
 
 /// Open links, and warnings about them in words.
+#[derive(Default)]
 pub struct Opened {
     /// The links.
     pub links: Vec<Box<dyn Link>>,
+    /// Of a target that is to be found: its ends for questions to everybody, each of the name of
+    /// one of the links.
+    pub beacons: Vec<Box<dyn Link>>,
     /// Problems that do not prevent the use of the links.
     pub warnings: Vec<String>,
 }
@@ -83,36 +91,35 @@ impl LinkOptions<'_> {
     /// # Errors
     /// If one of the named links can't be opened, or no interface at all.
     pub fn open_all(&self, named: &[String], end: End) -> Result<Opened, LinkError> {
-        let mut opened = if named.is_empty() {
-            self.open_every(end)?
-        } else {
-            let links = named.iter().map(|name| self.open(name, end));
-            Opened { links: links.collect::<Result<_, _>>()?, warnings: Vec::new() }
-        };
+        let mut opened = Opened::default();
+        if named.is_empty() {
+            self.open_every(end, &mut opened)?;
+        }
+        for name in named {
+            self.open(name, end, &mut opened)?;
+        }
         opened.warnings.extend(twins(&opened.links));
         Ok(opened)
     }
 
     /// Opens a link on each interface that is running and not part of another. Failures are
     /// warnings unless all interfaces fail.
-    fn open_every(&self, end: End) -> Result<Opened, LinkError> {
-        let (mut links, mut errors) = (Vec::new(), Vec::new());
+    fn open_every(&self, end: End, opened: &mut Opened) -> Result<(), LinkError> {
+        let mut errors = Vec::new();
         for InterfaceInfo { name, .. } in usable_interfaces()? {
-            match self.open(&name, end) {
-                Ok(link) => links.push(link),
-                Err(error) => errors.push(error),
-            }
+            errors.extend(self.open(&name, end, opened).err());
         }
-        if links.is_empty() {
+        if opened.links.is_empty() {
             return Err(errors.into_iter().next().unwrap_or(LinkError::NoInterface));
         }
         let warnings = errors.iter().map(|error| format!("{error}; going on without it"));
-        Ok(Opened { links, warnings: warnings.collect() })
+        opened.warnings.extend(warnings);
+        Ok(())
     }
 
     /// Opens a link on an interface, or over IP. The kernel's memory for it is placed on its NUMA
     /// node.
-    fn open(&self, name: &str, end: End) -> Result<Box<dyn Link>, LinkError> {
+    fn open(&self, name: &str, end: End, opened: &mut Opened) -> Result<(), LinkError> {
         let home = self.placement.home(name)?;
         if self.placement.is_active() && home.node().is_none() {
             tracing::warn!(interface = name, "is on no NUMA node: it is not placed");
@@ -120,7 +127,7 @@ impl LinkOptions<'_> {
         let _near = home.near()?;
         // A target may use port 0: the kernel chooses a port, and the target reports it.
         if let Some(place) = Place::parse(name, u16::from(end == End::Host))? {
-            return open_ip(&place, end);
+            return open_ip(&place, end, opened);
         }
         let mut options = PacketOptions::new(name);
         options.ethertype = self.ethertype;
@@ -129,23 +136,41 @@ impl LinkOptions<'_> {
         if let Some(shortfall) = link.shortfall() {
             tracing::warn!(interface = name, "{shortfall}");
         }
-        Ok(Box::new(link))
+        opened.links.push(Box::new(link));
+        Ok(())
     }
 }
 
-fn open_ip(place: &Place, end: End) -> Result<Box<dyn Link>, LinkError> {
+fn open_ip(place: &Place, end: End, opened: &mut Opened) -> Result<(), LinkError> {
     let found = place.resolve();
     let addresses = found.map_err(|error| LinkError::Address(place.host().to_owned(), error))?;
     let (tcp, udp) = (TcpOptions::default(), UdpOptions::default());
-    Ok(match (place.transport(), end) {
+    let link: Box<dyn Link> = match (place.transport(), end) {
         (Transport::Tcp, End::Host) => Box::new(TcpClient::connect(&addresses, &tcp)?),
         (Transport::Tcp, _) => Box::new(TcpServer::listen(&addresses, &tcp)?),
         (Transport::Udp, End::Host) => Box::new(UdpClient::connect(place, &addresses, &udp)?),
-        (Transport::Udp, End::Target) => Box::new(UdpServer::listen(&addresses, &udp)?),
+        (Transport::Udp, End::Target { is_found }) => {
+            let link = UdpServer::listen(&addresses, &udp)?;
+            if is_found {
+                match link.beacon() {
+                    Ok(beacon) => {
+                        opened.beacons.extend(beacon.map(|it| Box::new(it) as Box<dyn Link>))
+                    }
+                    Err(error) => opened.warnings.push(format!(
+                        "{}: UDP port {SEARCH_PORT}: {error}: hosts do not find it without its \
+                         address",
+                        link.name()
+                    )),
+                }
+            }
+            Box::new(link)
+        }
         (Transport::Udp, End::TargetThread) => {
             Box::new(UdpServer::listen_beside(&addresses, &udp)?)
         }
-    })
+    };
+    opened.links.push(link);
+    Ok(())
 }
 
 /// Writes warnings to the log.

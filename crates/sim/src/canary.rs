@@ -21,6 +21,7 @@
 //! | nothing is modified for who may only read | read-only |
 //! | operations end: `run` | acks |
 //! | congestion is told as often as it was marked: `world::witness` | marks |
+//! | an answer over UDP is no longer than its question: the same | answers |
 
 use tyche_proto::{Rules, Sound};
 
@@ -79,9 +80,10 @@ broken! {
     ForgetsHolder: NOTE_HOLDER;
     AcksBeyondGaps: ACK_IN_ORDER;
     RepeatsMarks: TELL_MARK_ONCE;
+    AnswersAtLength: BOUND_ANSWERS;
 }
 
-const CANARIES: [&str; 31] = [
+const CANARIES: [&str; 32] = [
     "duplicates",
     "completions",
     "cookie",
@@ -113,6 +115,7 @@ const CANARIES: [&str; 31] = [
     "holder-noted",
     "acks",
     "marks",
+    "answers",
 ];
 
 /// Names of all canaries.
@@ -154,6 +157,7 @@ pub fn hunt(name: &str, profile: Profile, first: u64, seeds: u64) -> Option<Caug
         "holder-noted" => run_with::<ForgetsHolder>,
         "acks" => run_with::<AcksBeyondGaps>,
         "marks" => run_with::<RepeatsMarks>,
+        "answers" => run_with::<AnswersAtLength>,
         "flush" | "sync-error" | "generation" => run_with::<Sound>,
         other => panic!("there is no canary {other}; there are {CANARIES:?}"),
     };

@@ -243,12 +243,14 @@ impl<R: Rules> Host<R> {
         let frame_len_max = self.plan.links[link].frame_len_max;
         let port = network.port(Station::Host(self.index), link);
         let (mac, carrier) = (network.own_mac(port), network.carrier(port));
+        let routed = carrier != Carrier::Ethernet;
         let config = PortConfig {
             frame_len_max,
             rings: self.plan.rings,
             target: None,
             node: None,
-            transport: u8::from(carrier != Carrier::Ethernet),
+            transport: u8::from(routed),
+            routed,
         };
         LocalLink { link, mac, carrier, config }
     }

@@ -207,12 +207,13 @@ impl<R: Rules> Process<R> {
         let exports = Exports::new(target, served, keepers, plan.links.len());
         let exports = Arc::new(exports.expect("the machine has descriptors for the run"));
         let link = |(index, (plan_of_link, mac)): (usize, (&LinkPlan, (Mac, Carrier)))| {
+            let routed = mac.1 != Carrier::Ethernet;
             let mut random = random.fork();
             let frame_len_max = plan_of_link.frame_len_max;
             let (port, wire) = port(format!("target-{index}"), mac, frame_len_max);
             let mut ports = Ports::with_clock(Clock::Simulated(Arc::clone(&clock)));
             ports.insert(0, port);
-            let config = ListenerConfig { link: index, frame_len_max, rings: plan.rings };
+            let config = ListenerConfig { link: index, frame_len_max, rings: plan.rings, routed };
             let most = plan.damq_pages_max as usize;
             let site = Site {
                 index,

@@ -268,8 +268,9 @@ impl<R: Rules> World<R> {
             }
             self.overhear(from, &frame, header);
             self.witness_marked(from, &header)?;
+            self.witness_question(&frame, &header);
             if place.station == Station::Target {
-                self.witness_answer(&frame, &header);
+                self.witness_answer(from, &frame, &header)?;
             }
             let len = frame.len();
             if self.hold(from, &frame, &header)? {

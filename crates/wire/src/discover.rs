@@ -11,7 +11,11 @@
 //!  32  16 target        UUID of the target asked; zero: any
 //!  48  16 uuid          UUID of the export asked for; zero: any
 //!  64  64 name          name of the export asked for; empty: any
+//! 128   - padding       zeroes
 //! ```
+//!
+//! The padding has room for the answer: where anybody may write a false source address, a target
+//! answers with no more bytes than it was asked with.
 
 use core::fmt;
 
@@ -19,7 +23,7 @@ use uuid::Uuid;
 
 use crate::body::{Reader, Writer};
 use crate::greeting::{self, Versions};
-use crate::{Name, Reject};
+use crate::{HEAD_LEN, Name, Offer, Reject};
 
 /// Asks targets to make themselves known, by broadcast or to one address.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,9 +43,28 @@ pub struct Discover {
     pub uuid: Uuid,
     /// Only targets with an export of this name answer; empty: any.
     pub name: Name,
+    /// Bytes of zeroes behind the fields, up to [`PADDING_MAX`](Self::PADDING_MAX).
+    pub padding: u16,
 }
 
 impl Discover {
+    /// Bytes of the body before the padding.
+    pub const FIELDS_LEN: usize = 128;
+    /// The most bytes of padding: as many as a body may have.
+    pub const PADDING_MAX: usize = 1024;
+
+    /// The question, padded to the length of an offer with so many records.
+    #[must_use]
+    pub fn with_room_for(self, records: usize) -> Self {
+        let padding = Offer::frame_len(records).saturating_sub(HEAD_LEN + Self::FIELDS_LEN);
+        Self { padding: padding.min(Self::PADDING_MAX) as u16, ..self }
+    }
+
+    /// Bytes of the frame.
+    pub fn frame_len(&self) -> usize {
+        HEAD_LEN + Self::FIELDS_LEN + usize::from(self.padding)
+    }
+
     pub(crate) fn parse(body: &[u8]) -> Result<Self, Reject> {
         let mut fields = Reader::new(body);
         let (nonce, versions) = greeting::prefix(&mut fields)?;
@@ -49,8 +72,15 @@ impl Discover {
         fields.zeroes::<4>()?;
         let (host, target, uuid) = (fields.uuid()?, fields.uuid()?, fields.uuid()?);
         let name = fields.text()?;
-        fields.end()?;
-        Ok(Self { nonce, versions, first, host, target, uuid, name })
+        let padding = fields.rest();
+        if padding.len() > Self::PADDING_MAX {
+            return Err(Reject::Length);
+        }
+        if padding.iter().any(|&byte| byte != 0) {
+            return Err(Reject::Reserved);
+        }
+        let padding = padding.len() as u16;
+        Ok(Self { nonce, versions, first, host, target, uuid, name, padding })
     }
 
     pub(crate) fn emit(&self, fields: &mut Writer<'_>) {

@@ -182,8 +182,10 @@ impl fmt::Debug for Entries<'_> {
     }
 }
 
+const _: () = assert!(Discover::FIELDS_LEN + Discover::PADDING_MAX == Control::LEN_MAX);
+
 impl Control {
-    /// The most bytes of a body, without a hello's padding. The shortest frame has room for it.
+    /// The most bytes of a body, a hello's padding aside. The shortest frame has room for it.
     pub const LEN_MAX: usize = 1152;
 
     fn parse(kind: Kind, body: &[u8]) -> Result<Self, Reject> {
@@ -245,6 +247,7 @@ impl Control {
     pub fn padding_len(&self) -> usize {
         match self {
             Self::Hello(hello) => hello.padding_len(),
+            Self::Discover(discover) => discover.padding.into(),
             _ => 0,
         }
     }

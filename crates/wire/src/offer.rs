@@ -23,7 +23,7 @@ use uuid::Uuid;
 use crate::body::{Reader, Writer};
 use crate::flags::flags;
 use crate::greeting::{self, Versions};
-use crate::{Geometry, Name, Reject};
+use crate::{Geometry, HEAD_LEN, Name, Reject};
 
 /// The most records in one offer: as many as fit the smallest frame.
 pub const RECORDS_MAX: usize = 10;
@@ -96,6 +96,20 @@ pub struct Offer {
 }
 
 impl Offer {
+    /// Bytes of the body without records, and of a record.
+    const FIELDS_LEN: usize = 104;
+    const RECORD_LEN: usize = 104;
+
+    /// Bytes of the frame with so many records.
+    pub fn frame_len(records: usize) -> usize {
+        HEAD_LEN + Self::FIELDS_LEN + records * Self::RECORD_LEN
+    }
+
+    /// The most records in a frame of `len` bytes.
+    pub fn records_within(len: usize) -> usize {
+        (len.saturating_sub(Self::frame_len(0)) / Self::RECORD_LEN).min(RECORDS_MAX)
+    }
+
     pub(crate) fn parse(body: &[u8]) -> Result<Self, Reject> {
         let mut fields = Reader::new(body);
         let (nonce, versions) = greeting::prefix(&mut fields)?;

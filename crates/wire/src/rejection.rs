@@ -17,7 +17,7 @@ use uuid::Uuid;
 
 use crate::body::{Reader, Writer};
 use crate::greeting::{self, Greeting, Versions};
-use crate::{Reject, Text};
+use crate::{HEAD_LEN, Reject, Text};
 
 /// The reason why a target refuses a channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -88,6 +88,9 @@ pub struct Rejection {
 }
 
 impl Rejection {
+    /// Bytes of the frame.
+    pub const FRAME_LEN: usize = HEAD_LEN + 160;
+
     pub(crate) fn parse(body: &[u8]) -> Result<Self, Reject> {
         let mut fields = Reader::new(body);
         let (attempt, versions) = greeting::prefix(&mut fields)?;

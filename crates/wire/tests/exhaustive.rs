@@ -5,7 +5,7 @@ mod frames;
 
 use frames::{FLAGS, GOLDEN, HEADER_CRC, KIND, VERSION, golden, mend, mend_len, parse, u32_at};
 use tyche_testkit::golden::Change;
-use tyche_wire::{ENTRY_LEN, HEAD_LEN, Reject};
+use tyche_wire::{Discover, ENTRY_LEN, HEAD_LEN, Kind, Reject};
 
 /// The data section of a frame, if its checksum does not cover it.
 fn harmless(frame: &[u8]) -> std::ops::Range<usize> {
@@ -34,21 +34,25 @@ fn every_cut_and_every_addition_is_a_wrong_length() {
 }
 
 /// The same with a matching length in the header: the bodies and entries themselves have no other
-/// length.
+/// length, but for the padding of a Discover.
 #[test]
 fn every_cut_and_every_addition_is_rejected_with_the_length_declared() {
     for name in GOLDEN {
         let frame = golden(name);
+        let may_be_padded = frame[KIND] == Kind::Discover as u8;
         for len in HEAD_LEN..frame.len() {
             let mut shorter = frame[..len].to_vec();
             mend_len(&mut shorter);
-            let expected = name == "nack" && len == HEAD_LEN; // becomes an ack
+            let becomes_an_ack = name == "nack" && len == HEAD_LEN;
+            let is_whole = may_be_padded && len >= HEAD_LEN + Discover::FIELDS_LEN;
+            let expected = becomes_an_ack || is_whole;
             assert_eq!(frames::check(&shorter), expected, "{name} cut to {len}");
         }
         for byte in 0..=0xff {
             let mut longer = [&frame[..], &[byte]].concat();
             mend_len(&mut longer);
-            assert!(!frames::check(&longer), "{name} and {byte:#04x}");
+            let expected = may_be_padded && byte == 0;
+            assert_eq!(frames::check(&longer), expected, "{name} and {byte:#04x}");
         }
     }
 }
@@ -175,6 +179,9 @@ const BODIES: &[Bad] = &[
     (Reject::Text, "discover", &[Put(128, b"\xed\xa0\x80")], Checksums),
     (Reject::Range, "discover", &[Put(72, &[3])], Checksums),
     (Reject::Reserved, "discover", &[Put(76, &[1])], Checksums),
+    (Reject::Reserved, "discover-padded", &[Put(192, &[1])], Checksums),
+    (Reject::Reserved, "discover-padded", &[Put(271, &[0x80])], Checksums),
+    (Reject::Length, "discover", &[Add(1025)], LengthAndChecksums),
     (Reject::Range, "offer", &[Put(162, &[11])], Checksums),
     (Reject::Range, "offer", &[Put(160, &[1])], Checksums),
     (Reject::Range, "offer", &[Put(160, &[0xff, 0xff])], Checksums),
@@ -373,6 +380,7 @@ fn the_limits_themselves_are_accepted() {
     let good: &[(&str, &[Change])] = &[
         ("discover", &[Put(128, &[0; 64])]),
         ("discover", &[Put(128, &[b'x'; 63])]),
+        ("discover", &[Add(1024)]),
         ("hello", &[Put(112, &[116]), Cut(116)]),
         ("hello", &[Put(112, &[0x0d, 0, 1]), Add(65549 - 128)]),
         ("connect", &[Put(250, &[1, 0, 16, 0, 0, 0x10, 0xd0, 4, 0, 0])]),

@@ -182,22 +182,28 @@ fn accept() -> Control {
     })
 }
 
+fn discover() -> Discover {
+    Discover {
+        nonce: NONCE,
+        versions: VERSIONS,
+        first: 0,
+        host: HOST,
+        target: Uuid::nil(),
+        uuid: Uuid::nil(),
+        name: name("scratch"),
+        padding: 0,
+    }
+}
+
 /// Frames outside of any channel.
 fn outside(name: &str) -> Option<Expected> {
     let hello =
         |ticket| Control::Hello(Hello { nonce: ATTEMPT, target: TARGET, ticket, frame_len: 128 });
     Some(match name {
-        "discover" => {
-            let discover = Discover {
-                nonce: NONCE,
-                versions: VERSIONS,
-                first: 0,
-                host: HOST,
-                target: Uuid::nil(),
-                uuid: Uuid::nil(),
-                name: self::name("scratch"),
-            };
-            control(128, 0x440a_ab9b, Control::Discover(discover))
+        "discover" => control(128, 0x440a_ab9b, Control::Discover(discover())),
+        "discover-padded" => {
+            let discover = discover().with_room_for(1);
+            control(208, 0x1024_f8f0, Control::Discover(discover))
         }
         "offer" => control(312, 0x7dfd_c994, offer()),
         "hello" => control(64, 0xa468_fcc0, hello(Ticket::NONE)),

@@ -61,9 +61,12 @@ fn sizes() -> impl Strategy<Value = (u16, u32, u32)> {
 }
 
 fn discover() -> impl Strategy<Value = Control> {
-    (any::<u64>(), versions(), any::<u16>(), [uuid(), uuid(), uuid()], text()).prop_map(
-        |(nonce, versions, first, [host, target, uuid], name)| {
-            Control::Discover(Discover { nonce, versions, first, host, target, uuid, name })
+    let padding = 0..=Discover::PADDING_MAX as u16;
+    let first = (any::<u16>(), padding);
+    (any::<u64>(), versions(), first, [uuid(), uuid(), uuid()], text()).prop_map(
+        |(nonce, versions, (first, padding), [host, target, uuid], name)| {
+            let discover = Discover { nonce, versions, first, host, target, uuid, name, padding };
+            Control::Discover(discover)
         },
     )
 }

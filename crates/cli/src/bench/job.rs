@@ -16,7 +16,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use tyche_engine::{ConnectError, HostOptions, InlineHost, Notice};
+use tyche_engine::{ConnectError, HostOptions, HostReport, InlineHost, Notice};
 use tyche_proto::Seat;
 
 use super::load::{Shared, check_notices};
@@ -172,7 +172,8 @@ impl Worker {
 
     fn work(&self, place: Place, options: HostOptions) -> Result<()> {
         let connect = |host: &mut InlineHost| {
-            host.connect(self.session.timeout()).map_err(|it| refused(&self.session, it))
+            let connected = host.connect(self.session.timeout());
+            connected.map_err(|it| refused(&self.session, it, &host.report()))
         };
         let mut host = match place {
             Place::First { queues, connected } => {
@@ -215,16 +216,16 @@ impl Worker {
     }
 }
 
-fn refused(session: &SessionArgs, error: ConnectError) -> Error {
+fn refused(session: &SessionArgs, error: ConnectError, report: &HostReport) -> Error {
     match error {
         ConnectError::Refused(notice) => match *notice {
             Notice::Rejected(rejection) => session.refused(&rejection),
             Notice::Failed(failure) => SessionArgs::failed(failure),
             notice => Error::new(Code::Other, format!("{notice:?}")),
         },
-        ConnectError::TimedOut(problem) => match session.unknown_export() {
+        ConnectError::TimedOut(_) => match session.unknown_export() {
             Ok(Some(error)) | Err(error) => error,
-            Ok(None) => session.unreachable(problem),
+            Ok(None) => session.unreachable(Some(report)),
         },
     }
 }

@@ -521,7 +521,8 @@ fn await_connection(
                 return Err(Error::new(Code::Other, "the session's thread died"));
             }
             Err(RecvTimeoutError::Timeout) => {
-                let problem = problem(host);
+                let report = host.control().report();
+                let problem = report.as_ref().and_then(|report| report.problem);
                 let unoffered = problem == Some(Problem::NoOffer);
                 if unoffered
                     && !std::mem::replace(&mut looked, true)
@@ -530,20 +531,9 @@ fn await_connection(
                     return Err(error);
                 }
                 if Instant::now() >= deadline {
-                    return Err(args.unreachable(problem.or_else(|| unheard(host))));
+                    return Err(args.unreachable(report.as_ref()));
                 }
             }
         }
     }
-}
-
-/// `NoOffer` if no link has received a target's offer so far.
-fn unheard(host: &Host) -> Option<Problem> {
-    let links = host.control().report()?.links;
-    links.iter().all(|link| link.channels.is_empty()).then_some(Problem::NoOffer)
-}
-
-/// The reason why the last attempt to connect failed.
-fn problem(host: &Host) -> Option<Problem> {
-    host.control().report()?.problem
 }

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use tyche_engine::{HostLink, HostOptions};
+use tyche_engine::{HostLink, HostOptions, HostReport};
 use tyche_link::ip::Place;
 use tyche_numa::Placement;
 use tyche_proto::wire::{Mac, Name, Reason, Rejection};
@@ -227,7 +227,7 @@ impl SessionArgs {
         names: &[String],
         placement: &Placement,
     ) -> Result<(Vec<HostLink>, Vec<String>)> {
-        let Opened { links, warnings } = self.link.open_all(names, End::Host, placement)?;
+        let Opened { links, warnings, .. } = self.link.open_all(names, End::Host, placement)?;
         let links = links.into_iter().map(|link| HostLink { link, target: self.target });
         Ok((links.collect(), warnings))
     }
@@ -253,9 +253,23 @@ impl SessionArgs {
         Ok(Some(Error::new(Code::NotFound, message)))
     }
 
-    /// The error for a target that does not answer in time.
-    pub(crate) fn unreachable(&self, problem: Option<Problem>) -> Error {
+    /// The error for a target that does not answer in time, by the report on the session.
+    pub(crate) fn unreachable(&self, report: Option<&HostReport>) -> Error {
+        let links = || report.iter().flat_map(|report| &report.links);
+        let unheard = links().all(|link| link.channels.is_empty()).then_some(Problem::NoOffer);
+        let problem = report.and_then(|report| report.problem).or(unheard);
+        let faults: Vec<_> = links().filter_map(|link| link.fault.as_deref()).collect();
+        let is_faulty = matches!(problem, Some(Problem::NoOffer | Problem::Down) | None);
         let why = match problem {
+            // The faults of links name their remedies.
+            _ if is_faulty && !faults.is_empty() && faults.len() == links().count() => {
+                return self.not_connected(&faults.join("; "));
+            }
+            Some(Problem::NoOffer) if !faults.is_empty() => {
+                let others = links().filter(|link| link.fault.is_none());
+                let others: Vec<_> = others.map(|link| link.link.as_str()).collect();
+                format!("{}; no target is heard on {}", faults.join("; "), others.join(", "))
+            }
             Some(Problem::NoOffer) => format!("no target is heard on {}", self.links_in_words()),
             // Frames may be too long for a device on the path.
             Some(problem @ (Problem::NoHello | Problem::Stall | Problem::Narrowed)) => {
@@ -274,8 +288,11 @@ impl SessionArgs {
                 self.link.ethertype
             ),
         };
-        let message =
-            format!("cannot connect `{}` within {} s: {why}; {remedy}", self.export, self.timeout);
+        self.not_connected(&format!("{why}; {remedy}"))
+    }
+
+    fn not_connected(&self, why: &str) -> Error {
+        let message = format!("cannot connect `{}` within {} s: {why}", self.export, self.timeout);
         Error::new(Code::Unreachable, message)
     }
 

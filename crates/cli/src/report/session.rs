@@ -6,7 +6,7 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tyche_block::Geometry;
-use tyche_engine::{HostReport, LatencyFigures};
+use tyche_engine::{Favoured, HostReport, LatencyFigures};
 use tyche_proto::{ExportState, PathReport};
 use uuid::Uuid;
 
@@ -119,6 +119,11 @@ pub struct Figures {
     /// Frames dropped, by reason.
     #[serde(default)]
     pub rejects: Counters,
+    /// Number of queues by the links that their backlog takes: those of the kind `ethernet`, `udp`
+    /// or `tcp`, `all` together, or all because none has been tried alone yet (`untried`). Empty
+    /// unless links of several kinds are live.
+    #[serde(default)]
+    pub favoured: Counters,
     /// The links, one for each local interface.
     #[serde(default)]
     pub links: Vec<SessionLink>,
@@ -404,11 +409,28 @@ impl From<&HostReport> for Figures {
             latency: LatencyPair { reads: (&report.reads).into(), writes: (&report.writes).into() },
             channel: ProtocolCounters::new(&report.channel, sent),
             rejects: rejects(&report.rejects),
+            favoured: favoured(&report.favoured),
             links: report.links.iter().map(SessionLink::from).collect(),
             numa: report.into(),
             cpu_s: cpu_seconds(),
         }
     }
+}
+
+/// The number of each, by name.
+fn favoured(by_queue: &[Favoured]) -> Counters {
+    let mut counters = Counters::new();
+    for favoured in by_queue {
+        let name = match favoured {
+            Favoured::Untried => "untried",
+            Favoured::All => "all",
+            Favoured::Ethernet => "ethernet",
+            Favoured::Udp => "udp",
+            Favoured::Tcp => "tcp",
+        };
+        *counters.entry(name.to_owned()).or_default() += 1;
+    }
+    counters
 }
 
 impl From<&HostReport> for RequestCounters {

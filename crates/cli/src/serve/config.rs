@@ -22,6 +22,8 @@ pub(crate) struct Config {
     pub(crate) link: Vec<String>,
     /// Threads for each interface.
     pub(crate) threads: Option<NonZeroU8>,
+    /// Do not answer hosts that look for targets over UDP without an address.
+    pub(crate) is_hidden: bool,
     /// Limits of connections.
     pub(crate) limits: Limits,
     /// The disks.
@@ -35,6 +37,7 @@ struct Written {
     name: Option<String>,
     link: Vec<String>,
     threads: Option<NonZeroU8>,
+    udp_discovery: Option<bool>,
     limits: Limits,
     export: Vec<Spanned<Export>>,
 }
@@ -154,12 +157,14 @@ impl Config {
                 .unwrap_or_default();
             wrong(&format!("line {line}: `{}`: {}", key.trim(), error.message()))
         })?;
-        let Written { name, link, threads, limits, export } = written;
+        let Written { name, link, threads, udp_discovery, limits, export } = written;
+        let is_hidden = udp_discovery == Some(false);
         let placed = |export: Spanned<Export>| {
             let line = text[..export.span().start].matches('\n').count() + 1;
             Export { place: Place::File { path: path.to_owned(), line }, ..export.into_inner() }
         };
-        Ok(Self { name, link, threads, limits, export: export.into_iter().map(placed).collect() })
+        let export = export.into_iter().map(placed).collect();
+        Ok(Self { name, link, threads, is_hidden, limits, export })
     }
 
     /// Checks that the names given with `--accept-changed-disk` are exports.
@@ -281,6 +286,15 @@ mod tests {
             assert!(error.message.ends_with(&wanted), "{error}");
         }
         assert_eq!(read("[limits]\nchannels = 1\n").unwrap().limits.channels, 1);
+    }
+
+    #[test]
+    fn a_target_is_found_over_udp_unless_it_declines() {
+        for (text, is_hidden) in
+            [("", false), ("udp_discovery = true", false), ("udp_discovery = false", true)]
+        {
+            assert_eq!(read(text).unwrap().is_hidden, is_hidden, "{text}");
+        }
     }
 
     #[test]

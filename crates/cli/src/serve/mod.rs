@@ -47,6 +47,7 @@ const POPULATE_QUIET: Duration = Duration::from_secs(1);
 ///   name = "store1"            # default: the host's name
 ///   link = ["eth0", "eth1"]    # or "udp:0.0.0.0"; default: all interfaces that are up
 ///   threads = 2                # for each interface; default: 1
+///   udp_discovery = true       # false: only hosts that know a udp: address find it there
 ///   [[export]]
 ///   name = "vm1"
 ///   path = "/srv/vm1.img"      # or a block device, mem:1G, sparse:1T, null:1T
@@ -83,6 +84,11 @@ pub struct ServeArgs {
     /// socket of its own. More than one pays for hosts with several queues, and for many hosts.
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u8).range(1..=64))]
     threads: Option<u8>,
+
+    /// Do not answer hosts that look for targets over UDP without an address, as
+    /// `tyche discover --link udp:` does. Hosts that know the address are answered at any rate.
+    #[arg(long)]
+    no_udp_discovery: bool,
 
     /// Name of this target, for people. Two targets on one machine need two names.
     #[arg(long)]
@@ -158,7 +164,10 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
         .map(|export| format!("{} ({})", export.name, bytes(export.store.geometry().size)))
         .collect();
     let placement = args.placement.placement()?;
-    let links = args.link.open_all(&config.link, End::Target, &placement)?.logged();
+    let end = End::Target { is_found: !config.is_hidden && !args.no_udp_discovery };
+    let mut opened = args.link.open_all(&config.link, end, &placement)?;
+    let beacons = std::mem::take(&mut opened.beacons);
+    let links = opened.logged();
     let threads = args.threads.or(config.threads.map(NonZeroU8::get)).unwrap_or(1);
     let interfaces: Vec<_> = links.iter().map(|link| link.name().to_owned()).collect();
     let further_threads = open_again(args, &interfaces, threads, &placement)?;
@@ -168,6 +177,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
         exports,
         links,
         further_threads,
+        beacons,
         placement,
         ethertype,
         spin,

@@ -38,4 +38,5 @@ mod state;
 mod strangers;
 mod tcp;
 mod udp;
+mod udp_search;
 mod why;

@@ -2,16 +2,16 @@
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use tyche_testkit::random::Random;
 
 use crate::files::Files;
-use crate::refusals::refused;
+use crate::refusals::{expect, refused};
 use crate::rig::{
-    DATAGRAMS, FRAMES, PATIENCE, Rig, Session, Side, Target, check_ext4, finish, rig, run,
+    DATAGRAMS, FRAMES, PATIENCE, Rig, Running, Session, Side, Target, check_ext4, finish, rig, run,
     wait_until,
 };
 
@@ -128,6 +128,37 @@ fn a_session_over_frames_and_udp_outlives_either() {
     session.disconnect();
 }
 
+#[test]
+fn stats_say_which_kind_of_link_a_backlog_takes() {
+    let rig = addressed(rig!(9000));
+    rig.file("disk.img", SIZE);
+    let links = ["--link", rig.cable.link(Side::Target), "--link", LINK];
+    let _target = rig.serve_on(&links, &["--export", &rig.export()]);
+    let links = ["--link", rig.cable.link(Side::Host), "--link", LINK];
+    // Its file has no cache in front of it.
+    let session = rig.connect_over(Side::Host, &[&["--as", "fuse"][..], &links].concat());
+    let favoured = || rig.stats().0["favoured"].clone();
+    wait_until("both links have a channel", || favoured() == json!({"untried": 1}));
+    let mut fio = Command::new("fio");
+    fio.args(["--name=backlog", "--ioengine=psync", "--rw=randread", "--bs=128k", "--thread"]);
+    fio.args(["--numjobs=16", "--size=64M", "--time_based", "--runtime=120"]);
+    fio.arg("--filename").arg(&session.device).stdout(Stdio::null());
+    let load = Running::start(&mut fio);
+    wait_until("each has been tried", || {
+        ["all", "ethernet", "udp"].iter().any(|kind| favoured() == json!({ *kind: 1 }))
+    });
+    drop(load);
+    let text = run(&mut rig.tyche(Side::Host, &["stats", "disk"]));
+    assert!(text.contains("  favoured     "), "{text}");
+    let (_, kind) = text.split_once("  favoured     ").unwrap();
+    let kind = kind.split_whitespace().next().unwrap();
+    let known = favoured();
+    assert!(known[kind] == 1, "{known}: {text}");
+    rig.ask(&["link", "del", "disk", PLACE]);
+    wait_until("one link is left", || favoured() == json!({}));
+    session.disconnect();
+}
+
 /// A router lets longer datagrams to the host through no more, with a report, and those from it,
 /// without one.
 #[test]
@@ -192,10 +223,33 @@ fn a_firewall_is_one_of_the_remedies() {
 }
 
 #[test]
+fn a_firewall_of_this_machine_is_named() {
+    let rig = addressed(rig!(1500));
+    let _target = serve(&rig, &[]);
+    let chain = "add table inet wall; add chain inet wall here { type filter hook output \
+                 priority 0; }; add rule inet wall here udp dport 8650 drop";
+    rig.cable.end(Side::Host).nft(chain);
+    let told = ["the firewall of this machine refuses datagrams to", PLACE, "allow UDP port 8650"];
+    for command in [&["connect", "disk"][..], &["bench", "disk"]] {
+        let args = [command, &["--timeout", "2", "--link", LINK]].concat();
+        refused(&rig, Side::Host, &args, 6, &told);
+    }
+    // Beside a link on which there is just nobody.
+    let other = rig.cable.link(Side::Host);
+    let args = ["connect", "disk", "--timeout", "2", "--link", LINK, "--link", other];
+    let told = [&told[..], &["no target is heard on", other]].concat();
+    refused(&rig, Side::Host, &args, 6, &told);
+    let args = ["discover", "--link", LINK];
+    expect(&finish(&mut rig.tyche(Side::Host, &args), PATIENCE), &args, 3, &told[..3]);
+    rig.cable.end(Side::Host).nft("delete table inet wall");
+    connect(&rig, &[]).disconnect();
+}
+
+#[test]
 fn places_that_cannot_work_are_named() {
     let rig = addressed(rig!(1500));
     let connect = |link| ["connect", "disk", "--timeout", "2", "--link", link];
-    refused(&rig, Side::Host, &connect(LINK), 6, &[LINK, "`tyche serve` listens at"]);
+    refused(&rig, Side::Host, &connect(LINK), 6, &["nobody listens at", PLACE, "tyche serve"]);
     refused(&rig, Side::Host, &connect("udp:10.8.0.1:0"), 2, &["no number", "udp:HOST:PORT"]);
     refused(&rig, Side::Host, &connect("udp:fe80::1"), 2, &["brackets"]);
     refused(&rig, Side::Host, &connect("udp:192.0.2.1"), 6, &["192.0.2.1", "no route"]);

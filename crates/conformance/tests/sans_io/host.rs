@@ -35,7 +35,14 @@ impl<R: Rules> Host<R> {
             ..SessionConfig::new(identity, name("host"), session, export)
         };
         let (frame_len_max, rings) = (FRAME_LEN, [64; 2]);
-        let port = PortConfig { frame_len_max, rings, target: None, node: None, transport: 0 };
+        let port = PortConfig {
+            frame_len_max,
+            rings,
+            target: None,
+            node: None,
+            transport: 0,
+            routed: false,
+        };
         Self {
             session: Session::new(session, &[port], Box::new(Random(3).numbers()), START),
             operations: BTreeMap::new(),

@@ -62,7 +62,8 @@ impl<R: Rules> Target<R> {
         for (number, name) in (0..).zip(["conf", "conf-ro", "conf-hidden", "conf-mem"]) {
             registry.add_export(export(number, name));
         }
-        let config = ListenerConfig { link: 0, frame_len_max: FRAME_LEN, rings: [64; 2] };
+        let config =
+            ListenerConfig { link: 0, frame_len_max: FRAME_LEN, rings: [64; 2], routed: false };
         Self {
             listener: Listener::new(config, uuid, Box::new(Random(2).numbers())),
             registry,

@@ -16,7 +16,8 @@ use tyche_proto::{
 use super::latency::Latency;
 use super::report::QueueReport;
 use super::{
-    HostLink, HostOptions, HostReport, LatencyReport, LinkError, LinkReport, Notice, RequestCounts,
+    Favoured, HostLink, HostOptions, HostReport, LatencyReport, LinkError, LinkReport, Notice,
+    RequestCounts,
 };
 use crate::clock::Clock;
 use crate::conversion::{operation, result};
@@ -26,7 +27,7 @@ use crate::ports::Ports;
 use crate::protocol::{Fault, Frames, Protocol, Received};
 use crate::random::secrets;
 use crate::stages::HostStages;
-use crate::tyche::{Composer, head, open_port, rings};
+use crate::tyche::{Composer, head, is_routed, open_port, rings, transport};
 use crate::volume::Submission;
 
 /// A request in progress.
@@ -400,6 +401,7 @@ impl<R: Rules> Driver<R> {
             },
             node_counts: session.node_counts(),
             problem: session.problem(),
+            favoured: session.favourite().into_iter().map(Favoured::from).collect(),
             links,
         };
         QueueReport { report, reads: self.reads.at(now), writes: self.writes.at(now) }
@@ -472,8 +474,8 @@ fn open(placement: &Placement, HostLink { link, target }: HostLink) -> (Port, Po
     let home = placed::home(placement, &*link);
     let node = home.nic.map(|node| node.0);
     let (frame_len_max, rings) = (link.frame_len_max(), rings(&*link));
-    let transport = link.transport().map_or(0, |it| 1 + it as u8);
-    let config = PortConfig { frame_len_max, rings, target, node, transport };
+    let (transport, routed) = (transport(&*link), is_routed(&*link));
+    let config = PortConfig { frame_len_max, rings, target, node, transport, routed };
     (open_port(link, home), config)
 }
 
@@ -483,6 +485,7 @@ fn link_report(port: &mut Port, channels: Vec<PathReport>, is_deaf: bool) -> Lin
     let problem = problem.filter(|_| live().count() < channels.len()).map(|it| it.to_string());
     let is_unheard = channels.is_empty() || is_deaf && live().next().is_none();
     let unheard = is_unheard.then(|| "no target is heard on it".to_owned());
+    let fault = port.trouble().map(str::to_owned);
     LinkReport {
         link: port.link().name().to_owned(),
         mac: Mac(port.link().mac()),
@@ -491,7 +494,8 @@ fn link_report(port: &mut Port, channels: Vec<PathReport>, is_deaf: bool) -> Lin
         frame_len_max: port.link().frame_len_max(),
         rtt: live().map(|channel| channel.rtt).min().unwrap_or_default(),
         congestion_window: live().map(|channel| channel.congestion_window).sum(),
-        problem: port.trouble().map(str::to_owned).or(problem).or(unheard),
+        problem: fault.clone().or(problem).or(unheard),
+        fault,
         port: port.stats(),
         link_counters: port.link().counters(),
         channels,

@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use tyche_proto::wire::{Mac, Reject};
-use tyche_proto::{ChannelStats, ExportState, NodeCounts, PathReport, Problem, Waiting};
+use tyche_proto::{ChannelStats, ExportState, Favourite, NodeCounts, PathReport, Problem, Waiting};
 
 use super::latency::{Latency, LatencyReport};
 use crate::errors::ErrorCounts;
 use crate::placed::{LinkNodes, SessionNodes};
 use crate::port::PortStats;
+use crate::tyche::{TCP, UDP};
 
 /// A report on one of the session's links.
 #[derive(Clone, Debug)]
@@ -27,7 +28,9 @@ pub struct LinkReport {
     pub rtt: Duration,
     /// The congestion window, in frames.
     pub congestion_window: u32,
-    /// The error of the last attempt to connect, or the fault of the link.
+    /// The fault of the link itself, with the remedy.
+    pub fault: Option<String>,
+    /// The fault of the link, or the error of the last attempt to connect.
     pub problem: Option<String>,
     /// Counters.
     pub port: PortStats,
@@ -37,6 +40,33 @@ pub struct LinkReport {
     pub channels: Vec<PathReport>,
     /// NUMA nodes of its parts.
     pub nodes: LinkNodes,
+}
+
+/// The links that a backlog of a queue takes, if it has links of several transports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Favoured {
+    /// All: there was no backlog yet to try them with.
+    Untried,
+    /// All together.
+    All,
+    /// Those of Ethernet.
+    Ethernet,
+    /// Those over UDP.
+    Udp,
+    /// Those over TCP.
+    Tcp,
+}
+
+impl From<Favourite> for Favoured {
+    fn from(favourite: Favourite) -> Self {
+        match favourite {
+            Favourite::Untried => Self::Untried,
+            Favourite::All => Self::All,
+            Favourite::One(TCP) => Self::Tcp,
+            Favourite::One(UDP) => Self::Udp,
+            Favourite::One(_) => Self::Ethernet,
+        }
+    }
 }
 
 /// A report on a session.
@@ -72,6 +102,9 @@ pub struct HostReport {
     pub node_counts: NodeCounts,
     /// The problem of the most recent failed attempts to reach the target.
     pub problem: Option<Problem>,
+    /// By queue, the links that its backlog takes; without the queues whose live links are of one
+    /// transport.
+    pub favoured: Vec<Favoured>,
     /// The links.
     pub links: Vec<LinkReport>,
 }
@@ -147,6 +180,7 @@ impl HostReport {
         self.node_counts.stayed += other.node_counts.stayed;
         self.node_counts.crossed += other.node_counts.crossed;
         self.problem = self.problem.max(other.problem);
+        self.favoured.extend(other.favoured);
         for link in other.links {
             match self.links.iter_mut().find(|it| it.link == link.link) {
                 Some(mine) => mine.add(link),
@@ -180,6 +214,7 @@ impl LinkReport {
         self.live |= other.live;
         self.frame_len = self.frame_len.max(other.frame_len);
         self.congestion_window += other.congestion_window;
+        self.fault = self.fault.take().or(other.fault);
         self.problem = self.problem.take().or(other.problem);
         self.port += other.port;
         for (mine, theirs) in self.link_counters.iter_mut().zip(other.link_counters) {

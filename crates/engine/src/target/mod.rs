@@ -88,6 +88,9 @@ pub struct TargetOptions {
     /// For each further thread: the same links, opened once more. The threads of a link divide its
     /// channels, so the link must be able to [select](Link::select) frames.
     pub further_threads: Vec<Vec<Box<dyn Link>>>,
+    /// Further ends of the links, of the same names, for questions of hosts that do not know an
+    /// address: each is served by one thread, and has no channels.
+    pub beacons: Vec<Box<dyn Link>>,
     /// Placement of the links' threads and memory.
     pub placement: Placement,
     /// EtherType of the frames.
@@ -116,7 +119,12 @@ impl Target {
     pub fn start(options: TargetOptions) -> io::Result<Self> {
         let TargetOptions { target, exports, links, placement, ethertype, spin, .. } = options;
         let records = (options.remember_writer, options.renew_generation);
-        let links = split(links, options.further_threads)?;
+        let mut links = split(links, options.further_threads)?;
+        let mut random = secrets();
+        links.extend(options.beacons.into_iter().map(|beacon| {
+            let part = LinkPart::all(1, &mut *random).next();
+            (beacon, part.expect("a link has at least one part"))
+        }));
         let identity = target.uuid;
         let exports = Arc::new(Exports::new(target, exports, records, links.len())?);
         let threads = links.into_iter().enumerate().map(|(index, (link, part))| {

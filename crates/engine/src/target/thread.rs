@@ -22,7 +22,7 @@ use crate::placed::{self, Residence};
 use crate::ports::Ports;
 use crate::protocol::Protocol;
 use crate::random::secrets;
-use crate::tyche::{open_port, rings};
+use crate::tyche::{is_routed, open_port, rings};
 
 enum Command {
     Report(SyncSender<TargetLinkReport>),
@@ -111,8 +111,8 @@ impl LinkThread {
 /// The exporter of a link's thread, and its port.
 fn open(options: Options, target: Uuid) -> (Exporter, Ports) {
     let Options { index, link, part, ethertype, home, exports, .. } = options;
-    let config =
-        ListenerConfig { link: index, frame_len_max: link.frame_len_max(), rings: rings(&*link) };
+    let (frame_len_max, rings, routed) = (link.frame_len_max(), rings(&*link), is_routed(&*link));
+    let config = ListenerConfig { link: index, frame_len_max, rings, routed };
     let mut ports = Ports::new();
     ports.insert(PORT, open_port(link, home.clone()));
     let site = Site {

@@ -49,6 +49,7 @@ pub fn options_of_target(link: Box<dyn Link>, store: Arc<dyn Store>) -> TargetOp
         exports: vec![export],
         links: vec![link],
         further_threads: Vec::new(),
+        beacons: Vec::new(),
         placement: Placement::default(),
         ethertype: ETHERTYPE,
         spin: Duration::ZERO,

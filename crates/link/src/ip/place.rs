@@ -77,7 +77,10 @@ impl Place {
             return Err(misspelt("an IPv6 address needs brackets"));
         }
         if host.is_empty() {
-            return Err(misspelt("there is no host"));
+            return Err(misspelt(match transport {
+                Transport::Udp => "there is no host; `tyche discover --link udp:` finds some",
+                Transport::Tcp => "there is no host",
+            }));
         }
         let port = match port.strip_prefix(':') {
             None if port.is_empty() => DEFAULT_PORT,

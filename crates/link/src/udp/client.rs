@@ -199,7 +199,9 @@ impl UdpClient {
                 "nobody listens at {name}; `tyche serve --link udp:ADDRESS:{port}` on that \
                  machine does"
             ),
-            libc::EPERM => format!("a firewall of this machine keeps frames from {name}"),
+            libc::EPERM => format!(
+                "the firewall of this machine refuses datagrams to {name}: allow UDP port {port}"
+            ),
             libc::EHOSTUNREACH | libc::ENETUNREACH => {
                 format!("no way to {name}; check the address, routes and firewalls")
             }

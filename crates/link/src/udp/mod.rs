@@ -17,6 +17,9 @@
 //! its datagram is padding. The receiver fills in the addresses by the datagram's sender, so no
 //! peer can pass for another: a host's end has one peer, a target's end a table (`peers.rs`).
 //!
+//! A host that knows no address asks everybody on its segments (`segment.rs`); a target has
+//! another end for such questions, its [beacon](UdpServer::beacon).
+//!
 //! # Bounds
 //! A call receives a quarter of a megabyte at most. A target's end remembers [`PEERS_MAX`] peers
 //! with addresses of IPv6; one is forgotten after a silence of [`SILENCE_MAX`] if its place is
@@ -32,6 +35,7 @@ pub mod datagram;
 mod incoming;
 mod outgoing;
 mod peers;
+pub mod segment;
 mod server;
 mod socket;
 pub mod train;
@@ -45,6 +49,8 @@ use crate::{HEAD, Mac};
 
 /// The address of a link's own end, whichever it is.
 const OWN: Mac = [0x02, 0, 0, 0, 0, 1];
+/// The destination of a question to everybody.
+const EVERYBODY: Mac = [0xff; 6];
 /// The address of a host's only peer.
 const PEER: Mac = [0x02, 0, 0, 0, 0, 2];
 

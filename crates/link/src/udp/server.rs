@@ -1,4 +1,4 @@
-//! A target's end: one socket for all peers.
+//! A target's end: one socket for all peers, and perhaps another one for questions to everybody.
 
 use std::io;
 use std::net::SocketAddr;
@@ -8,7 +8,7 @@ use std::time::Instant;
 use super::incoming::Incoming;
 use super::outgoing::{Outgoing, Routes};
 use super::peers::Peers;
-use super::{FRAME_LEN_MAX, OWN, UdpOptions, capacity, counters, socket};
+use super::{EVERYBODY, FRAME_LEN_MAX, OWN, UdpOptions, capacity, counters, segment, socket};
 use crate::ip::{OpenError, Transport};
 use crate::packet::interfaces;
 use crate::{HEAD, Interface, Link, RxBatch, Share, TxBatch};
@@ -18,6 +18,8 @@ pub struct UdpServer {
     name: String,
     address: SocketAddr,
     socket: OwnedFd,
+    /// Of a beacon: the socket that it receives on; it sends from the other one.
+    questions: Option<OwnedFd>,
     frame_len_max: usize,
     receive_buffer: usize,
     incoming: Incoming,
@@ -75,6 +77,7 @@ impl UdpServer {
             name: format!("udp:{address}"),
             address,
             socket,
+            questions: None,
             frame_len_max: frame_len_max(&address),
             receive_buffer,
             incoming,
@@ -87,6 +90,25 @@ impl UdpServer {
     /// The address that it listens at.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// The end for [questions to everybody](segment) on the segments where this end is: a link of
+    /// the same name, for a thread of its own. It receives such questions only, with a group as
+    /// their destination, and answers from the address of this end. `None` if this end is on no
+    /// segment, as one of the loopback interface.
+    ///
+    /// # Errors
+    /// Those of the system calls; `AddrInUse` if another program has the port for itself.
+    pub fn beacon(&self) -> io::Result<Option<Self>> {
+        let Some(questions) = segment::listen(&self.address)? else { return Ok(None) };
+        let beacon =
+            Self::with(self.socket.try_clone()?, self.address).map_err(io::Error::other)?;
+        Ok(Some(Self { questions: Some(questions), ..beacon }))
+    }
+
+    /// The socket that it receives on.
+    fn receiver(&self) -> &OwnedFd {
+        self.questions.as_ref().unwrap_or(&self.socket)
     }
 }
 
@@ -108,9 +130,13 @@ impl Link for UdpServer {
     }
 
     fn receive(&mut self, batch: &mut RxBatch) -> io::Result<usize> {
-        let Self { socket, incoming, peers, strangers, .. } = self;
+        let Self { socket, questions, incoming, peers, strangers, .. } = self;
+        let (receiver, own) = match questions {
+            None => (socket, OWN),
+            Some(questions) => (questions, EVERYBODY),
+        };
         let now = Instant::now();
-        let received = incoming.receive(socket.as_fd(), batch, OWN, |train| {
+        let received = incoming.receive(receiver.as_fd(), batch, own, |train| {
             let mac = train.sender.and_then(|sender| peers.hear(sender, now));
             *strangers += u64::from(mac.is_none());
             mac
@@ -127,7 +153,7 @@ impl Link for UdpServer {
     }
 
     fn wait_fd(&self) -> BorrowedFd<'_> {
-        self.incoming.wait_fd(&self.socket)
+        self.incoming.wait_fd(self.receiver())
     }
 
     fn select(&mut self, _: Share) -> bool {
@@ -136,7 +162,7 @@ impl Link for UdpServer {
     }
 
     fn overruns(&mut self) -> u64 {
-        socket::drops(&self.socket).map_or(0, u64::from)
+        socket::drops(self.receiver()).map_or(0, u64::from)
     }
 
     fn counters(&self) -> Vec<(&'static str, u64)> {

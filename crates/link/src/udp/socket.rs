@@ -84,6 +84,15 @@ pub(super) fn share(socket: &OwnedFd) -> io::Result<()> {
     Ok(sockopt::set_socket_reuseport(socket, true)?)
 }
 
+/// Restricts a socket to what comes by an interface.
+pub(super) fn bind_to_interface(socket: &OwnedFd, interface: &str) -> io::Result<()> {
+    let mut name = [0u8; libc::IFNAMSIZ];
+    let fits = interface.len() < name.len();
+    let bytes = Some(interface.as_bytes()).filter(|_| fits).ok_or(io::ErrorKind::InvalidInput)?;
+    name[..bytes.len()].copy_from_slice(bytes);
+    sys::set_option(socket.as_fd(), libc::SOL_SOCKET, libc::SO_BINDTODEVICE, &name)
+}
+
 /// Chooses the peer. Datagrams of others are not received any more.
 pub(super) fn connect(socket: &OwnedFd, address: &SocketAddr) -> io::Result<()> {
     Ok(net::connect(socket, address)?)

@@ -179,6 +179,7 @@ impl Host {
             target: None,
             node: None,
             transport: 0,
+            routed: false,
         };
         Self {
             session: Session::new(config, &[port], random(), now),
@@ -253,7 +254,8 @@ impl Target {
             shared: false,
             hosts: Vec::new(),
         });
-        let config = ListenerConfig { link: 0, frame_len_max: FRAME_LEN, rings: RINGS };
+        let config =
+            ListenerConfig { link: 0, frame_len_max: FRAME_LEN, rings: RINGS, routed: false };
         Self {
             listener: Listener::new(config, uuid, random()),
             registry,

@@ -152,7 +152,8 @@ mod tests {
     fn discover() -> Question {
         let (target, host, uuid) = (Uuid::nil(), Uuid::from_u128(2), Uuid::nil());
         let (versions, name) = (Versions::OURS, Name::EMPTY);
-        let discover = Discover { nonce: 1, versions, first: 0, host, target, uuid, name };
+        let discover =
+            Discover { nonce: 1, versions, first: 0, host, target, uuid, name, padding: 0 };
         Question::Discover(HOST, discover)
     }
 

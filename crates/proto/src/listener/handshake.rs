@@ -2,7 +2,7 @@
 
 use tyche_wire::{
     Accept, ChannelId, Connect, ConnectFlags, Control, Discover, Fence, Fenced, Flags, Geometry,
-    Header, Hello, Mac, Offer, RECORDS_MAX, Reason, Reject, Rejection, Text, Versions,
+    Header, Hello, Mac, Offer, Reason, Reject, Rejection, Text, Versions,
 };
 
 use super::gate::Question;
@@ -117,7 +117,7 @@ impl<R: Rules> Listener<R> {
             name: registry.target().name,
             first,
             total,
-            exports: rest.take(RECORDS_MAX).collect(),
+            exports: rest.take(Offer::records_within(self.room(discover.frame_len()))).collect(),
         };
         self.answers.post(src, Flags::NONE, Control::Offer(offer));
     }

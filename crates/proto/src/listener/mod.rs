@@ -25,7 +25,7 @@ use std::time::Duration;
 
 use tyche_wire::{
     Body, ChannelId, Checksums, Control, Cookie, Event, Flags, Greeting, HEAD_LEN, Header, Kind,
-    Mac, Reject, Status, Tag, Times, Uuid,
+    Mac, Reject, Rejection, Status, Tag, Times, Uuid,
 };
 
 use answers::Answers;
@@ -51,6 +51,9 @@ pub struct ListenerConfig {
     pub frame_len_max: usize,
     /// Positions of the receive rings of each channel.
     pub rings: [u16; 2],
+    /// Whether the link is reached through routers, without connections, so that anybody may send
+    /// from any address: an answer to a Discover is then no longer than the Discover.
+    pub routed: bool,
 }
 
 /// What happened on a link of a target.
@@ -189,6 +192,7 @@ impl<R: Rules> Listener<R> {
         let header = Header::parse(head).inspect_err(|&reject| {
             if reject == Reject::Version
                 && let Some(greeting) = Greeting::parse(head, payload)
+                && self.room(HEAD_LEN + payload.len()) >= Rejection::FRAME_LEN
             {
                 self.answers.refuse_version(now, Mac::source(head), &greeting);
             }
@@ -207,6 +211,11 @@ impl<R: Rules> Listener<R> {
             return Err(Reject::Unexpected);
         };
         self.handle_control(now, src, &header, pdu.decode())
+    }
+
+    /// The most bytes of the answer to a question of `len` bytes whose sender has proved nothing.
+    fn room(&self, len: usize) -> usize {
+        if self.config.routed && R::BOUND_ANSWERS { len } else { usize::MAX }
     }
 
     /// Takes a frame that belongs to no channel.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::config::ChannelChoice;
 use super::path::Path;
-use super::trial::Trials;
+use super::trial::{Favourite, Trials};
 use crate::load::{RATE_UNKNOWN, cost};
 use crate::rules::Rules;
 use crate::time::Instant;
@@ -64,6 +64,12 @@ impl Chooser {
     /// Numbers of requests by node, if channels are chosen by node.
     pub(super) fn nodes(&self) -> NodeCounts {
         self.nodes
+    }
+
+    /// See [`Trials::report`]; round robin favours nothing.
+    pub(super) fn favourite<R: Rules>(&self, paths: &[Path<R>]) -> Option<Favourite> {
+        let compares = self.choice != ChannelChoice::RoundRobin;
+        self.trials.report(paths).filter(|_| compares)
     }
 
     /// Chooses the channel for a request with `data_len` bytes of data in memory on `node`; `None`

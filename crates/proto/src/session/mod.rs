@@ -72,6 +72,7 @@ pub use problem::Problem;
 use quest::Quest;
 pub use quest::{ExportId, OfferedBy, TargetId, parse_export};
 pub use report::{PathReport, Waiting};
+pub use trial::Favourite;
 use watch::Watch;
 
 use crate::channel::parse_body;

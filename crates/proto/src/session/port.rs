@@ -42,6 +42,9 @@ pub struct PortConfig {
     /// A number for what carries the link's frames: the path scheduler compares links of different
     /// transports.
     pub transport: u8,
+    /// Whether the link is reached through routers, without connections: questions are padded to
+    /// the length of their answers.
+    pub routed: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -196,7 +199,11 @@ impl Port {
             return false;
         }
         let to = self.config.target.unwrap_or(Mac::BROADCAST);
-        let discover = quest.discover(*nonce, host);
+        let mut discover = quest.discover(*nonce, host);
+        if self.config.routed {
+            // Names and UUIDs of exports are unique at a target.
+            discover = discover.with_room_for(1);
+        }
         out.set_control(to, Control::Discover(discover));
         true
     }

@@ -125,7 +125,8 @@ impl Quest {
             (_, TargetId::Uuid(target)) => target,
             _ => Uuid::nil(),
         };
-        Discover { nonce, versions: Versions::OURS, first: 0, host, target, uuid, name }
+        let versions = Versions::OURS;
+        Discover { nonce, versions, first: 0, host, target, uuid, name, padding: 0 }
     }
 
     /// Takes an Offer; `read_only`: the session will not write.

@@ -6,7 +6,7 @@ use tyche_wire::{ChannelId, Mac};
 
 use super::path::Path;
 use super::port::Port;
-use super::{NodeCounts, Problem, Session, State};
+use super::{Favourite, NodeCounts, Problem, Session, State};
 use crate::rules::Rules;
 use crate::stats::{ChannelStats, RejectCounts};
 use crate::time::Instant;
@@ -100,6 +100,12 @@ impl<R: Rules> Session<R> {
                 stats: live.map(|it| it.channel.stats).unwrap_or_default(),
             }
         })
+    }
+
+    /// The links that a backlog takes; `None` if links of one transport are live, or channels are
+    /// chosen in turn.
+    pub fn favourite(&self) -> Option<Favourite> {
+        self.chooser.favourite(self.paths.all())
     }
 
     /// Numbers of requests by NUMA node; zero unless channels are chosen by node.

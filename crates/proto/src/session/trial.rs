@@ -36,10 +36,24 @@ const TRANSPORTS_MAX: usize = 4;
 /// A transport alone, or all (`None`).
 type Candidate = Option<u8>;
 
+/// The links that a backlog of a session with several transports takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Favourite {
+    /// All, as if there was one transport: none has been tried yet, for want of a backlog.
+    Untried,
+    /// All: together they have carried most.
+    All,
+    /// Those of this transport, the number of which is that of
+    /// [`PortConfig::transport`](super::PortConfig::transport).
+    One(u8),
+}
+
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Trials {
     favourite: Candidate,
+    /// Whether the favourite is the result of a trial.
+    is_tried: bool,
     hold: Duration,
     state: State,
 }
@@ -61,7 +75,17 @@ enum State {
 
 impl Trials {
     pub(super) fn new() -> Self {
-        Self { favourite: None, hold: HOLD, state: State::Holding { until: Instant(0) } }
+        let state = State::Holding { until: Instant(0) };
+        Self { favourite: None, is_tried: false, hold: HOLD, state }
+    }
+
+    /// The result of the last trial, for people; `None` if the live paths have one transport.
+    pub(super) fn report<R: Rules>(&self, paths: &[Path<R>]) -> Option<Favourite> {
+        (transports(paths).len() > 1).then_some(match self.favourite {
+            Some(transport) => Favourite::One(transport),
+            None if self.is_tried => Favourite::All,
+            None => Favourite::Untried,
+        })
     }
 
     /// The transport to be favoured for the next request.
@@ -131,6 +155,7 @@ impl Trials {
         } else {
             self.hold = (self.hold * 2).min(HOLD_MAX);
         }
+        self.is_tried = true;
         self.state = State::Holding { until: now + self.hold };
     }
 }
@@ -183,7 +208,7 @@ mod tests {
         let rate = |candidate| if candidate == Some(1) { 3000 } else { 1000 };
         let seen = run(&mut trials, (0, 1000), rate);
         assert_eq!(seen, [None, Some(0), Some(1)]);
-        assert_eq!((trials.favourite, trials.hold), (Some(1), HOLD));
+        assert_eq!((trials.favourite, trials.hold, trials.is_tried), (Some(1), HOLD, true));
     }
 
     #[test]
@@ -191,7 +216,7 @@ mod tests {
         let mut trials = Trials::new();
         let rate = |candidate: Candidate| if candidate.is_none() { 2000 } else { 1000 };
         run(&mut trials, (0, 120_000), rate);
-        assert_eq!((trials.favourite, trials.hold), (None, HOLD_MAX));
+        assert_eq!((trials.favourite, trials.hold, trials.is_tried), (None, HOLD_MAX, true));
     }
 
     #[test]
@@ -219,6 +244,6 @@ mod tests {
         assert!(matches!(trials.state, State::Trying { .. }));
         run(&mut trials, (5000, 1), |_| 1000);
         assert!(matches!(trials.state, State::Holding { .. }));
-        assert_eq!(trials.favourite, None);
+        assert_eq!((trials.favourite, trials.is_tried), (None, false));
     }
 }

@@ -38,7 +38,13 @@ pub fn session(number: u128) -> Uuid {
 
 impl Door {
     pub fn new(shared: bool) -> Self {
-        let config = ListenerConfig { link: 0, frame_len_max: FRAME_LEN, rings: [64; 2] };
+        Self::on_link(shared, false)
+    }
+
+    /// As [`new`](Self::new), on a link that is reached through routers or not.
+    pub fn on_link(shared: bool, routed: bool) -> Self {
+        let frame_len_max = FRAME_LEN;
+        let config = ListenerConfig { link: 0, frame_len_max, rings: [64; 2], routed };
         let listener = Listener::new(config, IDENTITY, Box::new(Random(2).numbers()));
         let registry = registry_of(shared);
         let (not_kept, boots) = (None, Vec::new());
@@ -71,7 +77,11 @@ impl Door {
         let mut out = Outgoing::new();
         let content = control.map_or(Content::Empty, Content::Control);
         (out.destination, out.header, out.content) = (TARGET, header, content);
-        let frame = seal(&out, src);
+        self.give_bytes(&seal(&out, src))
+    }
+
+    /// The same with the bytes of a frame.
+    pub fn give_bytes(&mut self, frame: &[u8]) -> Vec<Outgoing> {
         let (head, payload) = frame.split_first_chunk().unwrap();
         self.listener.handle_frame(self.now, head, payload);
         self.serve();

@@ -77,6 +77,7 @@ fn to_target(
             target: bytes.pick(&[Uuid::nil(), IDENTITY, Uuid::from_u128(33)]),
             uuid: bytes.pick(&[Uuid::nil(), EXPORT, Uuid::from_u128(44)]),
             name: bytes.pick(&[Name::EMPTY, name("disk"), name("other")]),
+            padding: 0,
         }),
         3..=6 => Control::Connect(connect(adversary, from, bytes)),
         _ => return to_host(adversary, bytes),

@@ -219,5 +219,12 @@ impl<R: Rules> Host<R> {
 
 fn port(habits: Habits, link: usize) -> PortConfig {
     let target = habits.knows_target.then_some(TARGETS[link]);
-    PortConfig { frame_len_max: FRAME_LEN, rings: RINGS, target, node: None, transport: 0 }
+    PortConfig {
+        frame_len_max: FRAME_LEN,
+        rings: RINGS,
+        target,
+        node: None,
+        transport: 0,
+        routed: false,
+    }
 }

@@ -80,7 +80,8 @@ pub(crate) const EXPORT: Uuid = Uuid::from_u128(4);
 impl<R: Rules> Target<R> {
     pub(crate) fn new(shared: bool, write_cache: bool) -> Self {
         let listener = |link| {
-            let config = ListenerConfig { link, frame_len_max: FRAME_LEN, rings: RINGS };
+            let config =
+                ListenerConfig { link, frame_len_max: FRAME_LEN, rings: RINGS, routed: false };
             Listener::new(config, IDENTITY, random(2 + link as u64))
         };
         let mut registry = Registry::new(TargetConfig {

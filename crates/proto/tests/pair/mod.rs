@@ -77,11 +77,23 @@ pub fn seal(out: &Outgoing, src: Mac) -> Vec<u8> {
 
 impl Pair {
     pub fn connected(config: SessionConfig) -> Self {
+        Self::connected_over(config, false)
+    }
+
+    /// As [`connected`](Self::connected), over a link that is reached through routers or not.
+    pub fn connected_over(config: SessionConfig, routed: bool) -> Self {
+        let mut pair = Self::asking_over(config, routed);
+        pair.connect();
+        pair
+    }
+
+    /// A session that is about to look for the target.
+    pub fn asking_over(config: SessionConfig, routed: bool) -> Self {
         let now = Instant(0);
         let rings = [64; 2];
-        let target = Some(TARGET);
-        let port = PortConfig { frame_len_max: FRAME_LEN, rings, target, node: None, transport: 0 };
-        let listener = ListenerConfig { link: 0, frame_len_max: FRAME_LEN, rings };
+        let (frame_len_max, target) = (FRAME_LEN, Some(TARGET));
+        let port = PortConfig { frame_len_max, rings, target, node: None, transport: 0, routed };
+        let listener = ListenerConfig { link: 0, frame_len_max, rings, routed };
         let mut pair = Self {
             session: Session::new(config, &[port], Box::new(Random(1).numbers()), now),
             listener: Listener::new(listener, Uuid::from_u128(3), Box::new(Random(2).numbers())),
@@ -90,25 +102,29 @@ impl Pair {
             out: Outgoing::new(),
             asked: None,
         };
-        while !pair.session.is_live() {
-            while let Some(frame) = pair.host_sends() {
-                pair.target_takes(&frame);
+        pair.session.handle_timeout(now);
+        pair
+    }
+
+    fn connect(&mut self) {
+        while !self.session.is_live() {
+            while let Some(frame) = self.host_sends() {
+                self.target_takes(&frame);
             }
-            pair.serve();
-            while let Some(frame) = pair.target_sends() {
-                pair.host_takes(&frame);
+            self.serve();
+            while let Some(frame) = self.target_sends() {
+                self.host_takes(&frame);
             }
-            pair.now = pair.now + Duration::from_millis(1);
-            pair.session.handle_timeout(pair.now);
+            self.now = self.now + Duration::from_millis(1);
+            self.session.handle_timeout(self.now);
         }
         // The first frame opens the channel at the target.
-        while let Some(frame) = pair.host_sends() {
-            pair.target_takes(&frame);
+        while let Some(frame) = self.host_sends() {
+            self.target_takes(&frame);
         }
-        while let Some(frame) = pair.target_sends() {
-            pair.host_takes(&frame);
+        while let Some(frame) = self.target_sends() {
+            self.host_takes(&frame);
         }
-        pair
     }
 
     /// Lets the target answer what takes the registry.

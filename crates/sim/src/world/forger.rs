@@ -73,7 +73,11 @@ impl<R: Rules> World<R> {
     fn inject(&mut self, what: &str, segment: usize, frame: &[u8]) -> Result<(), String> {
         let head: &[u8; HEAD_LEN] = frame.first_chunk().expect("a head");
         let (source, destination) = (Mac::source(head), Mac::destination(head));
-        let header = Header::parse(head).map(|header| header.to_string()).unwrap_or_default();
+        let header = Header::parse(head);
+        if let Ok(header) = &header {
+            self.witness_question(frame, header);
+        }
+        let header = header.map(|header| header.to_string()).unwrap_or_default();
         let what = format!("{what} on segment {segment}, {source} to {destination}: {header}");
         self.note(Happening::Incident(what));
         self.network.inject(self.now, segment, frame);

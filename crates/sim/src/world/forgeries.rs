@@ -300,10 +300,12 @@ impl<R: Rules> World<R> {
         let others = &mut self.others;
         let random = &mut others.random;
         let (recorded, control) = others.recorder.control(random, Kind::Discover)?;
-        let Control::Discover(discover) = control else { return None };
+        let Control::Discover(mut discover) = control else { return None };
         let (segment, (destination, mut source)) = (recorded.segment, route(recorded));
         if random.chance(0.5) {
-            source = own(segment);
+            // A short question, which may get no long answer.
+            (source, discover.padding) = (own(segment), 0);
+            discover.nonce = !discover.nonce;
         }
         let first = random.below(2) as u16;
         let discover = Control::Discover(Discover { first, ..discover });

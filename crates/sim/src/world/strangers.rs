@@ -88,7 +88,8 @@ impl<R: Rules> Stranger<R> {
         };
         let listener = |link: usize| {
             let mut random = random.fork();
-            let config = ListenerConfig { link, frame_len_max: FRAME_LEN_MAX, rings: RINGS };
+            let config =
+                ListenerConfig { link, frame_len_max: FRAME_LEN_MAX, rings: RINGS, routed: false };
             Listener::new(config, target.uuid, Box::new(move || random.next()))
         };
         let listeners = (0..plan.segments.len()).map(listener).collect();
@@ -124,6 +125,7 @@ impl<R: Rules> Guest<R> {
             target: None,
             node: None,
             transport: 0,
+            routed: false,
         };
         let session = Session::new(config, &[port], Box::new(move || random.next()), now);
         Self { session, alarm: None, left: REQUESTS }

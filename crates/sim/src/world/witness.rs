@@ -9,6 +9,8 @@
 //!
 //! And one for channels: an end of a link says that the network is congested once at most for each
 //! frame that the network has marked.
+//!
+//! And one for discovery over UDP: the target answers with no more bytes than it was asked with.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -19,6 +21,7 @@ use tyche_wire::{Body, Checksums, Control, Flags, HEAD_LEN, Header, Kind, Reason
 
 use super::World;
 use crate::host::uuid;
+use crate::link::Carrier;
 use crate::network::{Delivery, Port};
 
 /// Life of a ticket.
@@ -45,6 +48,8 @@ pub(super) struct Witness {
     newest: BTreeMap<usize, Instant>,
     /// Attempts that the target has refused.
     refused: BTreeSet<u64>,
+    /// Bytes of the longest Discover, by nonce.
+    asked: BTreeMap<u64, usize>,
     /// The marked frames that have arrived at each port, less the frames that told of them.
     marks: BTreeMap<Port, u64>,
     /// Two hosts have the same UUID.
@@ -109,16 +114,44 @@ impl Witness {
 }
 
 impl<R: Rules> World<R> {
-    /// Records a frame outside of channels that the target sends.
-    pub(super) fn witness_answer(&mut self, frame: &[u8], header: &Header) {
-        if header.kind != Kind::Reject {
-            return;
-        }
-        if let Ok(Body::Control(pdu)) = Body::parse(header, &frame[HEAD_LEN..], &Checksums)
-            && let Control::Reject(rejection) = pdu.decode()
+    /// Records a question that is sent to the target.
+    pub(super) fn witness_question(&mut self, frame: &[u8], header: &Header) {
+        if header.kind == Kind::Discover
+            && let Ok(Body::Control(pdu)) = Body::parse(header, &frame[HEAD_LEN..], &Checksums)
+            && let Control::Discover(discover) = pdu.decode()
         {
-            self.others.witness.refused.insert(rejection.attempt);
+            let longest = self.others.witness.asked.entry(discover.nonce).or_default();
+            *longest = frame.len().max(*longest);
         }
+    }
+
+    /// Records a frame outside of channels that the target sends, and checks its length.
+    pub(super) fn witness_answer(
+        &mut self,
+        from: Port,
+        frame: &[u8],
+        header: &Header,
+    ) -> Result<(), String> {
+        if !matches!(header.kind, Kind::Reject | Kind::Offer) {
+            return Ok(());
+        }
+        let Ok(Body::Control(pdu)) = Body::parse(header, &frame[HEAD_LEN..], &Checksums) else {
+            return Ok(());
+        };
+        let witness = &mut self.others.witness;
+        match pdu.decode() {
+            Control::Reject(rejection) => {
+                witness.refused.insert(rejection.attempt);
+            }
+            Control::Offer(offer) if self.network.carrier(from) != Carrier::Ethernet => {
+                let (asked, len) = (witness.asked.get(&offer.nonce).copied(), frame.len());
+                if asked.is_none_or(|asked| len > asked) {
+                    return Err(format!("an Offer of {len} bytes for {asked:?} bytes"));
+                }
+            }
+            _ => {}
+        }
+        Ok(())
     }
 
     /// Records that a marked frame arrives.

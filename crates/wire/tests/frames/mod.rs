@@ -20,8 +20,9 @@ pub(crate) const PAYLOAD_CRC: usize = 56;
 pub(crate) const HEADER_CRC: usize = 60;
 
 /// Every golden frame, in the order of docs/golden-frames.md.
-pub(crate) const GOLDEN: [&str; 26] = [
+pub(crate) const GOLDEN: [&str; 27] = [
     "discover",
+    "discover-padded",
     "offer",
     "hello",
     "hello-reply",

@@ -72,6 +72,7 @@ impl Flood {
             target: if all { Uuid::nil() } else { self.target.1 },
             uuid: Uuid::nil(),
             name: Name::EMPTY,
+            padding: 0,
         };
         let from = self.address();
         self.frame(from, Control::Discover(discover))

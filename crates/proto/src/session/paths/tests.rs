@@ -28,7 +28,14 @@ fn config() -> SessionConfig {
 }
 
 fn link() -> PortConfig {
-    PortConfig { frame_len_max: 1294, rings: [256; 2], target: None, node: None, transport: 0 }
+    PortConfig {
+        frame_len_max: 1294,
+        rings: [256; 2],
+        target: None,
+        node: None,
+        transport: 0,
+        routed: false,
+    }
 }
 
 /// The third queue's paths over so many links, each of which hears the addresses of the target

@@ -1,0 +1,120 @@
+//! What a target answers to whom has proved nothing, in bytes.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot set its stage has failed")]
+
+mod door;
+mod pair;
+
+use std::time::Duration;
+
+use door::Door;
+use pair::{HOST, Pair, TARGET, name, seal, session};
+use tyche_proto::wire::{
+    Checksum, Content, Control, Discover, Geometry, HEAD_LEN, Header, Kind, Name, Offer,
+    RECORDS_MAX, Rejection, Uuid, Versions,
+};
+use tyche_proto::{ExportConfig, Outgoing};
+
+const EXPORTS: usize = 12;
+/// Offsets of the version and of the header's checksum.
+const VERSION: usize = 14;
+const HEADER_CRC: usize = 60;
+
+/// A target with more exports than an Offer holds.
+fn door(routed: bool) -> Door {
+    let mut door = Door::on_link(false, routed);
+    for number in 1..EXPORTS {
+        door.registry.add_export(ExportConfig {
+            name: name(&format!("disk{number}")),
+            uuid: Uuid::from_u128(100 + number as u128),
+            boot: Uuid::nil(),
+            geometry: Geometry::new(1 << 20, 512),
+            shared: false,
+            hosts: Vec::new(),
+        });
+    }
+    door
+}
+
+fn discover(padding: usize) -> Discover {
+    Discover {
+        nonce: 1,
+        versions: Versions::OURS,
+        first: 0,
+        host: Uuid::from_u128(9),
+        target: Uuid::nil(),
+        uuid: Uuid::nil(),
+        name: Name::EMPTY,
+        padding: padding as u16,
+    }
+}
+
+/// The only answer to a Discover: its bytes, and its records.
+fn ask(door: &mut Door, discover: Discover) -> (usize, usize) {
+    // Within the rate of the target.
+    door.wait(Duration::from_millis(1));
+    let sent = door.give(HOST, Header::new(Kind::Discover), Some(Control::Discover(discover)));
+    let [out] = &sent[..] else { panic!("{sent:?}") };
+    let Content::Control(Control::Offer(offer)) = &out.content else { panic!("{out:?}") };
+    assert_eq!(usize::from(offer.total), EXPORTS);
+    (seal(out, TARGET).len(), offer.exports.len())
+}
+
+#[test]
+fn an_answer_through_routers_is_no_longer_than_its_question() {
+    let mut door = door(true);
+    for padding in 0..=Discover::PADDING_MAX {
+        let question = discover(padding);
+        let (asked, (answered, records)) = (question.frame_len(), ask(&mut door, question));
+        assert!(answered <= asked, "{answered} bytes for {asked}");
+        let most = (asked - Offer::frame_len(0)) / (Offer::frame_len(1) - Offer::frame_len(0));
+        assert_eq!(records, most.min(RECORDS_MAX), "as many as fit {asked} bytes");
+    }
+    for records in 0..=RECORDS_MAX {
+        let question = discover(0).with_room_for(records);
+        assert_eq!(ask(&mut door, question).1, records);
+    }
+}
+
+#[test]
+fn on_ethernet_a_short_question_gets_a_full_answer() {
+    let mut door = door(false);
+    for padding in [0, 80, Discover::PADDING_MAX] {
+        assert_eq!(ask(&mut door, discover(padding)).1, RECORDS_MAX);
+    }
+}
+
+/// The Rejects that a Discover of a later version gets.
+fn refused(door: &mut Door, padding: usize) -> usize {
+    door.wait(Duration::from_secs(1));
+    let mut out = Outgoing::new();
+    out.set_control(TARGET, Control::Discover(discover(padding)));
+    let mut frame = seal(&out, HOST);
+    frame[VERSION] += 1;
+    let crc = Checksum::of(&frame[VERSION..HEADER_CRC]);
+    frame[HEADER_CRC..HEAD_LEN].copy_from_slice(&crc.to_le_bytes());
+    let sent = door.give_bytes(&frame);
+    for out in &sent {
+        assert_eq!(out.header.kind, Kind::Reject);
+        assert_eq!(seal(out, TARGET).len(), Rejection::FRAME_LEN);
+    }
+    sent.len()
+}
+
+#[test]
+fn another_version_is_refused_with_no_more_bytes_either() {
+    let least = Rejection::FRAME_LEN - discover(0).frame_len();
+    let mut routed = door(true);
+    assert_eq!([0, least - 1, least].map(|padding| refused(&mut routed, padding)), [0, 0, 1]);
+    assert_eq!(refused(&mut door(false), 0), 1);
+}
+
+#[test]
+fn a_host_asks_with_room_for_the_record_that_it_wants() {
+    assert!(Pair::connected_over(session(), true).session.is_live());
+    for (routed, len) in [(true, Offer::frame_len(1)), (false, discover(0).frame_len())] {
+        let mut asking = Pair::asking_over(session(), routed);
+        let frame = asking.host_sends().unwrap();
+        assert_eq!((frame[VERSION + 1], frame.len()), (Kind::Discover as u8, len));
+    }
+}
