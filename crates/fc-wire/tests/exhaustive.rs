@@ -63,7 +63,7 @@ fn cut_payloads_are_faults_or_mean_something_else() {
             let mut shorter = [&frame[..end - 4 * words], &frame[end..]].concat();
             shorter[39] &= !3; // no fill
             mend(&mut shorter);
-            let may_be_shorter = matches!(*name, "fcp-data-write" | "fcp-data-read" | "fcp-data-fill")
+            let may_be_shorter = name.starts_with("fcp-data-")
                 // The last 12 bytes may be left out; answers that need no more than their code.
                 || *name == "fcp-rsp" && words <= 3
                 || name.ends_with("-acc") || *name == "ls-rjt" || name.starts_with("ct-");

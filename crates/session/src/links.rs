@@ -154,7 +154,7 @@ fn open_ip(place: &Place, end: End, opened: &mut Opened) -> Result<(), LinkError
             if is_found {
                 match link.beacon() {
                     Ok(beacon) => {
-                        opened.beacons.extend(beacon.map(|it| Box::new(it) as Box<dyn Link>))
+                        opened.beacons.extend(beacon.map(|it| Box::new(it) as Box<dyn Link>));
                     }
                     Err(error) => opened.warnings.push(format!(
                         "{}: UDP port {SEARCH_PORT}: {error}: hosts do not find it without its \

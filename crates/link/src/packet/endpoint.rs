@@ -6,12 +6,12 @@
 //! can't describe blocks a slot of the ring for ever (Linux 6.18, `tpacket_rcv`).
 //!
 //! The kernel reports the fall of an interface once, to either half; then both see it. The state
-//! that both write is single independent atomics, and the filter with its members, which has a lock:
-//! it changes when a session begins, when a protocol takes an address or gives one up, and when the
-//! interface is replaced.
+//! that both write is single independent atomics, and the filter with its members, which has a
+//! lock: it changes when a session begins, when a protocol takes an address or gives one up, and
+//! when the interface is replaced.
 //!
-//! The kernel's memberships of an interface end with it. Those of a link are recorded in its filter,
-//! and begin again with the interface that the sockets are bound to next.
+//! The kernel's memberships of an interface end with it. Those of a link are recorded in its
+//! filter, and begin again with the interface that the sockets are bound to next.
 
 use std::io;
 use std::os::fd::AsFd;

@@ -20,9 +20,9 @@
 //! others". A VLAN tag can't be tested for: the kernel strips it when it has found the device.
 //!
 //! Frames to *members*, which are groups and addresses besides the interface's, pass by their
-//! destination. A frame to a group must also be of the type multicast, so it is not one of a foreign
-//! VLAN. One to a single address is "for others" with and without a foreign VLAN: both pass, if
-//! the network card takes frames of that VLAN at all.
+//! destination. A frame to a group must also be of the type multicast, so it is not one of a
+//! foreign VLAN. One to a single address is "for others" with and without a foreign VLAN: both
+//! pass, if the network card takes frames of that VLAN at all.
 
 use crate::{Mac, Share};
 

@@ -3,10 +3,11 @@
 //! A socket is bound to one interface and one EtherType, so the kernel's own demultiplexer keeps
 //! everything else away. It receives frames to the interface's address, broadcasts, and frames to
 //! the addresses that it has [joined](Link::join), up to 32: no promiscuous mode, nothing for a
-//! VLAN or a macvlan on the interface, which are interfaces of their own (`filter`). A protocol with
-//! several EtherTypes opens a link for each, on the same interface. The kernel writes received frames to a shared ring, so
-//! receiving needs no system call. `sendmmsg` copies frames to send, and bypasses the traffic
-//! control layer (qdisc) by default: one lock and one queue less per frame.
+//! VLAN or a macvlan on the interface, which are interfaces of their own (`filter`). A protocol
+//! with several EtherTypes opens a link for each, on the same interface. The kernel writes received
+//! frames to a shared ring, so receiving needs no system call. `sendmmsg` copies frames to send,
+//! and bypasses the traffic control layer (qdisc) by default: one lock and one queue less per
+//! frame.
 //!
 //! # Changes of the interface
 //! - *Down, or no carrier to send on*: calls fail with `NetworkDown`. *Removed*: `NotFound`. A down
