@@ -1,0 +1,78 @@
+//! Replays the fuzzers' corpora: the golden frames and their payloads, and what the fuzzers found.
+
+mod frames;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::PathBuf;
+
+use frames::{Any, ELS_KINDS, FCP_KINDS, GOLDEN, golden, is_fip, parse};
+use tyche_fc_wire::Kind;
+
+/// The inputs of a fuzzer. Failures show which one it was.
+fn inputs(fuzzer: &str) -> Vec<(PathBuf, Vec<u8>)> {
+    let folder = frames::path("../../fuzz/corpus").join(fuzzer);
+    let files = fs::read_dir(folder).expect("a corpus").map(|file| file.expect("a file").path());
+    files.map(|path| (path.clone(), fs::read(path).expect("a file that can be read"))).collect()
+}
+
+/// Replays a corpus by the fuzzer's own rules. `seeds` must be in it, so that the fuzzer starts
+/// from frames of every kind. `TYCHE_BLESS=1` adds them.
+fn replay(fuzzer: &str, seeds: &[(String, Vec<u8>)], check: impl Fn(&[u8]) -> usize) {
+    if std::env::var_os("TYCHE_BLESS").is_some() {
+        let folder = frames::path("../../fuzz/corpus").join(fuzzer);
+        fs::create_dir_all(&folder).expect("a folder");
+        for (name, seed) in seeds {
+            fs::write(folder.join(name), seed).expect("a file that can be written");
+        }
+    }
+    let (mut known, mut accepted) = (BTreeSet::new(), 0);
+    for (path, input) in inputs(fuzzer) {
+        println!("{}", path.display());
+        accepted += usize::from(check(&input) > 0);
+        known.insert(input);
+    }
+    for (name, seed) in seeds {
+        assert!(known.contains(seed), "{name} is not in the corpus of {fuzzer}");
+    }
+    assert!(accepted >= seeds.len(), "{accepted} of {} were accepted", known.len());
+}
+
+/// The golden frames for which `wanted` holds.
+fn golden_frames(wanted: impl Fn(&[u8]) -> bool) -> Vec<(String, Vec<u8>)> {
+    let frames = GOLDEN.map(|name| (name.to_owned(), golden(name)));
+    frames.into_iter().filter(|(_, frame)| wanted(frame)).collect()
+}
+
+/// The payloads of golden frames of these kinds, as the fuzzer takes them.
+fn payloads(kinds: &[Kind]) -> Vec<(String, Vec<u8>)> {
+    let seed = |name: &str| {
+        let bytes = golden(name);
+        let Ok(Any::Fc(frame)) = parse(&bytes) else { return None };
+        let choice = kinds.iter().position(|kind| *kind == frame.header.kind)?;
+        let parameter = frame.header.parameter.to_be_bytes();
+        let input = [&[choice as u8], &parameter[..], frame.payload].concat();
+        Some((name.to_owned(), input))
+    };
+    GOLDEN.into_iter().filter_map(seed).collect()
+}
+
+#[test]
+fn frames_of_fip() {
+    replay("fip", &golden_frames(is_fip), frames::fuzz_frame);
+}
+
+#[test]
+fn encapsulated_frames() {
+    replay("fc_frame", &golden_frames(|frame| !is_fip(frame)), frames::fuzz_frame);
+}
+
+#[test]
+fn link_services() {
+    replay("els", &payloads(&ELS_KINDS), |input| frames::fuzz_payload(&ELS_KINDS, input));
+}
+
+#[test]
+fn information_units() {
+    replay("fcp", &payloads(&FCP_KINDS), |input| frames::fuzz_payload(&FCP_KINDS, input));
+}

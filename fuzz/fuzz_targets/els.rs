@@ -1,0 +1,18 @@
+//! Arbitrary bytes as the payload of a link service, or of FC-CT: parsing must not panic, and what
+//! it accepts must survive being emitted and parsed again. `crates/fc-wire/tests/corpus.rs` replays
+//! the corpus in the normal tests.
+//!
+//! ```text
+//! cargo +nightly fuzz run els -- -max_total_time=60 -max_len=512
+//! ```
+
+#![no_main]
+
+#[path = "../../crates/fc-wire/tests/frames/mod.rs"]
+mod frames;
+
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|input: &[u8]| {
+    frames::fuzz_payload(&frames::ELS_KINDS, input);
+});
