@@ -198,14 +198,21 @@ impl Port {
         if !repeat.due(now) {
             return false;
         }
+        let nonce = *nonce;
+        self.ask(nonce, (host, quest), out);
+        true
+    }
+
+    /// Composes a Discover. Not inlined: each request asks whether one is due, and none is.
+    #[cold]
+    fn ask(&self, nonce: u64, (host, quest): (Uuid, &Quest), out: &mut Outgoing) {
         let to = self.config.target.unwrap_or(Mac::BROADCAST);
-        let mut discover = quest.discover(*nonce, host);
+        let mut discover = quest.discover(nonce, host);
         if self.config.routed {
             // Names and UUIDs of exports are unique at a target.
             discover = discover.with_room_for(1);
         }
         out.set_control(to, Control::Discover(discover));
-        true
     }
 
     /// When to call [`handle_timeout`](Self::handle_timeout) and
