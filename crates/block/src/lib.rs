@@ -18,5 +18,5 @@ pub use arena::{Arena, Extent, PAGE};
 pub use disk::{Disk, Sink, queues};
 pub use errno::Errno;
 pub use reclaim::{avoid_reclaim_io, lock_memory};
-pub use request::{Completion, Operation, OperationKind, Request};
-pub use tyche_geometry::Geometry;
+pub use request::{Completion, OperationKind, Request};
+pub use tyche_geometry::{Geometry, Operation};

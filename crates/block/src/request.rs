@@ -1,44 +1,8 @@
 //! Requests to a disk, and their completions.
 
-use tyche_geometry::Geometry;
+use tyche_geometry::{Geometry, Operation};
 
 use crate::{Errno, Extent};
-
-/// The operation of a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Operation {
-    /// Fill the buffer from the disk.
-    Read,
-    /// Write the buffer to the disk.
-    Write {
-        /// Force unit access: complete only when on stable storage.
-        fua: bool,
-    },
-    /// Make every write that completed before this request durable.
-    Flush,
-    /// The range's content is no longer needed; reads may return anything until rewritten.
-    Discard,
-    /// The range reads as zeroes from now on.
-    WriteZeroes {
-        /// Force unit access: complete only when on stable storage.
-        fua: bool,
-        /// Blocks may be deallocated (a hole may be punched).
-        may_unmap: bool,
-    },
-}
-
-impl Operation {
-    /// Whether the request carries data, in either direction.
-    pub fn has_data(self) -> bool {
-        matches!(self, Self::Read | Self::Write { .. })
-    }
-
-    /// Whether the request changes the disk's content; such requests fail with
-    /// [`Errno::ROFS`] on a read-only disk.
-    pub fn modifies(self) -> bool {
-        matches!(self, Self::Write { .. } | Self::Discard | Self::WriteZeroes { .. })
-    }
-}
 
 /// An [`Operation`] without its flags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,12 +1,18 @@
 //! The properties of a disk ([`Geometry`]), in one type for all: a store finds them out, a target
 //! configures its export with them, frames carry them to the host, and sessions, attachments and
-//! reports use them there.
+//! reports use them there. And what a disk is asked to do ([`Operation`]), for requests and for
+//! SCSI commands.
 //!
 //! It is a crate of its own because the crates that share it share nothing else: frames
-//! (`tyche-wire`) know no requests, and requests (`tyche-block`) know no frames. Both re-export it.
+//! (`tyche-wire`) and commands (`tyche-scsi`) know no requests, and requests (`tyche-block`) know
+//! neither.
 
 #![no_std]
 #![forbid(unsafe_code)]
+
+mod operation;
+
+pub use operation::Operation;
 
 /// The properties of a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

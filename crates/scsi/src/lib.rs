@@ -57,7 +57,7 @@ pub use lun::{Lun, LunSet, UNITS_MAX};
 pub use malformed::Malformed;
 pub use mode::{ALL_PAGES, CACHING, CONTROL, Mode};
 pub use opcodes::{Commands, Support};
-pub use operation::{Direction, Failure, Operation};
+pub use operation::{Direction, Failure};
 pub use refusal::Refusal;
 pub use report_luns::{LUN_LEN, LUNS_HEAD_LEN, LunList, emit_luns};
 pub use sense::{Code, Field, SENSE_LEN, Sense, SenseFault, SenseKey};
@@ -66,6 +66,7 @@ pub use server::{
     UNMAP_DESCRIPTORS_MAX, UNMAP_LEN_MAX, Unit, WRITE_ZEROES_LEN_MAX,
 };
 pub use status::Status;
+pub use tyche_geometry::Operation;
 pub use unmap::{
     UNMAP_DESCRIPTOR_LEN, UNMAP_HEAD_LEN, UNMAP_ONE_LEN, UnmapLimits, UnmapRanges, emit_unmap,
 };

@@ -1,39 +1,8 @@
-//! The operations of a disk that commands stand for, and how they fail.
-//!
-//! They are those of requests to a disk. They stand here again because those come with page memory
-//! and threads, and this crate has neither.
+//! Operations of a disk as commands: the direction of their data, and how they fail.
+
+use tyche_geometry::Operation;
 
 use crate::sense::{Code, Sense, SenseKey};
-
-/// An operation of a disk.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Operation {
-    /// Fill the buffer from the disk.
-    Read,
-    /// Write the buffer to the disk.
-    Write {
-        /// Force unit access: done only when on stable storage.
-        fua: bool,
-    },
-    /// Make every write that was done before this one durable.
-    Flush,
-    /// The content of the range is no longer needed; reads may return anything until rewritten.
-    Discard,
-    /// The range reads as zeroes from now on.
-    WriteZeroes {
-        /// Force unit access: done only when on stable storage.
-        fua: bool,
-        /// Blocks may be deallocated (a hole may be punched).
-        may_unmap: bool,
-    },
-}
-
-impl Operation {
-    /// Whether the operation changes the content of the disk.
-    pub fn modifies(self) -> bool {
-        matches!(self, Self::Write { .. } | Self::Discard | Self::WriteZeroes { .. })
-    }
-}
 
 /// The direction of a command's data, as seen from the initiator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

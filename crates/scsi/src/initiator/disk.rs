@@ -1,11 +1,11 @@
 //! A logical unit that has been found, and the commands that its operations are.
 
-use tyche_geometry::Geometry;
+use tyche_geometry::{Geometry, Operation};
 
 use super::{Data, Request};
 use crate::cdb::{Command, Form, Range};
 use crate::label::Label;
-use crate::operation::{Failure, Operation};
+use crate::operation::Failure;
 use crate::unmap::{UNMAP_ONE_LEN, emit_unmap};
 use crate::vpd::Identity;
 

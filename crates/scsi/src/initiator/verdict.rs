@@ -1,7 +1,9 @@
 //! How a command ended: the map of status and sense data to what is to be done.
 
+use tyche_geometry::Operation;
+
 use crate::attention::Attention;
-use crate::operation::{Failure, Operation};
+use crate::operation::Failure;
 use crate::sense::{Code, Sense, SenseKey};
 use crate::status::Status;
 

@@ -14,6 +14,8 @@ mod unit;
 use alloc::boxed::Box;
 use core::iter;
 
+use tyche_geometry::Operation;
+
 pub use nexus::{NexusId, NoRoom};
 pub use unit::Unit;
 
@@ -21,7 +23,7 @@ use crate::attention::Pending;
 use crate::cdb::{Command, Form, LunSelect, Range, ReservationQuery, opcode};
 use crate::lun::{Lun, LunSet, UNITS_MAX};
 use crate::opcodes::Commands;
-use crate::operation::{Direction, Failure, Operation};
+use crate::operation::{Direction, Failure};
 use crate::refusal::Refusal;
 use crate::report_luns::{LUN_LEN, LUNS_HEAD_LEN, emit_luns};
 use crate::sense::{Code, Sense, SenseKey};
