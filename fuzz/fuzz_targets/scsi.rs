@@ -1,5 +1,5 @@
-//! What initiators and an operator do to the device server of a target, in any order: logins, CDBs,
-//! parameter lists, and disks that come, go and change.
+//! Acts of initiators and of an operator on the device server of a target, in any order: logins,
+//! CDBs, parameter lists, and disks that come, go and change.
 //! `crates/scsi/tests/corpus.rs` replays the corpus in the normal tests.
 //!
 //! There is no unsafe code to sanitize: without a sanitizer it is ten times as fast.

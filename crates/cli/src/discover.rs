@@ -49,7 +49,7 @@ pub struct DiscoverArgs {
 /// The link that stands for all targets over UDP on the segments of this machine.
 const UDP: &str = "udp:";
 
-/// What was asked.
+/// The links of a discovery, and what became of them.
 struct Asked {
     /// The links.
     links: Vec<String>,

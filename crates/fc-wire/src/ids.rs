@@ -79,7 +79,7 @@ impl PortId {
 impl FcMap {
     /// A fabric's, unless it is configured otherwise.
     pub const FABRIC: Self = Self([0x0e, 0xfc, 0x00]);
-    /// That of ports without a fabric (VN2VN).
+    /// The one of ports without a fabric (VN2VN).
     pub const VN2VN: Self = Self([0x0e, 0xfd, 0x00]);
 }
 

@@ -1,4 +1,4 @@
-//! What a target answers to whom has proved nothing, in bytes.
+//! The length of answers to hosts that have proved nothing.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot set its stage has failed")]
 

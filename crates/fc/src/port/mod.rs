@@ -53,7 +53,7 @@ const RELATIVE_OFFSETS: u16 = 0x1f;
 /// Bytes of a frame around its payload, without the Ethernet header.
 const AROUND_PAYLOAD: u16 = 46;
 
-/// What a port is, for its whole life.
+/// The configuration of a port, which does not change.
 #[derive(Clone, Copy, Debug)]
 pub struct LoginsConfig {
     /// Name of the port.
@@ -118,7 +118,7 @@ impl Logins {
         self.peers.iter().filter(|it| it.is_reported).filter_map(|it| it.login.as_ref())
     }
 
-    /// What was ignored since the start.
+    /// Counters of ignored frames, since the start.
     pub fn ignored(&self) -> Ignored {
         self.outputs.ignored
     }

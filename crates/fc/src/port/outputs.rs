@@ -84,7 +84,7 @@ pub(super) struct Outgoing {
     len: usize,
 }
 
-/// What has come of the last input, until the caller has taken it.
+/// The outputs of the last input that the caller has not taken yet.
 #[derive(Default)]
 pub(super) struct Outputs {
     pub(super) events: VecDeque<Event>,

@@ -33,7 +33,7 @@ pub struct Login {
     pub r_a_tov: Duration,
 }
 
-/// What is expected next.
+/// The state of a login: the event that it waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
     /// The time for another attempt.
@@ -50,7 +50,7 @@ pub(super) enum Stage {
     Rtv,
     /// Nothing: all is agreed that we ask for.
     LoggedIn,
-    /// That the user has ended what depends on the login.
+    /// The user's confirmation that all that depends on the login has ended.
     Draining,
 }
 

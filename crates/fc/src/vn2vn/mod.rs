@@ -64,7 +64,7 @@ const ANSWERS_MAX: u32 = 256;
 /// The longest FCoE frame, in bytes, without the Ethernet header.
 const FCOE_LEN_MAX: u16 = 2158;
 
-/// What a port is, for its whole life.
+/// The configuration of a port, which does not change.
 #[derive(Clone, Copy, Debug)]
 pub struct Vn2vnConfig {
     /// Name of the port.
@@ -175,7 +175,7 @@ impl Vn2vn {
         self.neighbours.present().filter(|_| self.stage == Stage::Up)
     }
 
-    /// What was ignored since the start.
+    /// Counters of ignored frames, since the start.
     pub fn ignored(&self) -> Ignored {
         self.outputs.ignored
     }

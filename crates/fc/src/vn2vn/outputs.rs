@@ -66,7 +66,7 @@ pub struct Ignored {
     pub undrained: u64,
 }
 
-/// What has come of the last input, until the caller has taken it.
+/// The outputs of the last input that the caller has not taken yet.
 #[derive(Default)]
 pub(super) struct Outputs {
     pub(super) events: VecDeque<Event>,

@@ -1,4 +1,4 @@
-//! What is between simulated ports: frames that are lost, repeated and late, from a seed.
+//! The network between simulated ports: it loses, repeats and delays frames, from a seed.
 
 use std::collections::BTreeMap;
 

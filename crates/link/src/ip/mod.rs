@@ -1,4 +1,4 @@
-//! What links over IP have in common: the names of places, the errors of opening a link there, and
+//! The common parts of links over IP: the names of places, the errors of opening a link there, and
 //! this machine's own addresses.
 
 mod addresses;

@@ -7,7 +7,7 @@ use std::net::{SocketAddr, ToSocketAddrs};
 /// The port of a place that names none.
 pub const DEFAULT_PORT: u16 = 8650;
 
-/// What carries the frames of a link over IP.
+/// The protocol that carries the frames of a link over IP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transport {
     /// A stream for each peer: [`tcp`](crate::tcp).
@@ -17,7 +17,7 @@ pub enum Transport {
 }
 
 impl Transport {
-    /// What names begin with.
+    /// The beginning of names.
     pub(crate) fn prefix(self) -> &'static str {
         match self {
             Self::Tcp => "tcp:",
@@ -92,7 +92,7 @@ impl Place {
         Ok(Some(Self { transport, host: host.to_owned(), port }))
     }
 
-    /// What carries the frames.
+    /// The protocol that carries the frames.
     pub fn transport(&self) -> Transport {
         self.transport
     }

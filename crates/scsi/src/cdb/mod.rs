@@ -199,7 +199,7 @@ pub enum Command {
     Release,
     /// MODE SENSE(6) or (10)
     ModeSense {
-        /// What it asks for.
+        /// The pages asked for.
         query: ModeSense,
         #[allow(missing_docs, reason = "above")]
         allocation: u16,
