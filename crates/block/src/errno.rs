@@ -2,6 +2,8 @@
 
 use core::fmt;
 
+use tyche_geometry::Misfit;
+
 /// A Linux error number, as block devices report failure (`EIO`, `EROFS`, ...).
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Errno(pub i32);
@@ -27,6 +29,16 @@ impl Errno {
     /// The error number of an `io::Error`, [`Errno::IO`] if it has none.
     pub fn from_io(error: &std::io::Error) -> Self {
         Self(error.raw_os_error().unwrap_or(Self::IO.0))
+    }
+}
+
+impl From<Misfit> for Errno {
+    fn from(misfit: Misfit) -> Self {
+        match misfit {
+            Misfit::ReadOnly => Self::ROFS,
+            Misfit::NoSpace => Self::NOSPC,
+            Misfit::Invalid => Self::INVAL,
+        }
     }
 }
 

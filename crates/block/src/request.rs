@@ -67,19 +67,7 @@ impl Request {
     /// the end (as Linux block devices do), [`Errno::INVAL`] for everything else.
     pub fn check(&self, disk: &Geometry) -> Result<(), Errno> {
         let Self { operation, offset, len, ref buffer } = *self;
-        if operation.modifies() && disk.read_only {
-            return Err(Errno::ROFS);
-        }
-        if operation == Operation::Flush {
-            return Ok(());
-        }
-        let block = u64::from(disk.block_size);
-        if len == 0 || !offset.is_multiple_of(block) || !u64::from(len).is_multiple_of(block) {
-            return Err(Errno::INVAL);
-        }
-        if offset.checked_add(u64::from(len)).is_none_or(|end| end > disk.size) {
-            return Err(if operation.modifies() { Errno::NOSPC } else { Errno::INVAL });
-        }
+        disk.check(operation, offset, len)?;
         let room = buffer.as_ref().map_or(0, |buffer| buffer.len());
         if operation.has_data() && room < len as usize {
             return Err(Errno::INVAL);

@@ -12,7 +12,7 @@
 
 mod operation;
 
-pub use operation::Operation;
+pub use operation::{Misfit, Operation};
 
 /// The properties of a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

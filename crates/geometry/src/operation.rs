@@ -1,4 +1,6 @@
-//! The operations of a disk.
+//! The operations of a disk, and which of them it can do.
+
+use crate::Geometry;
 
 /// An operation of a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -34,5 +36,40 @@ impl Operation {
     #[inline]
     pub fn modifies(self) -> bool {
         matches!(self, Self::Write { .. } | Self::Discard | Self::WriteZeroes { .. })
+    }
+}
+
+/// The reason why a disk cannot do an operation on a range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Misfit {
+    /// It would change a read-only disk.
+    ReadOnly,
+    /// It would change what is past the end of the disk.
+    NoSpace,
+    /// The range is empty, misaligned, or past the end of the disk.
+    Invalid,
+}
+
+impl Geometry {
+    /// Checks an operation on a range in bytes: read-only, alignment, bounds. A flush has no range.
+    ///
+    /// # Errors
+    /// The first reason against it.
+    #[inline]
+    pub fn check(&self, operation: Operation, offset: u64, len: u32) -> Result<(), Misfit> {
+        if operation.modifies() && self.read_only {
+            return Err(Misfit::ReadOnly);
+        }
+        if operation == Operation::Flush {
+            return Ok(());
+        }
+        let block = u64::from(self.block_size);
+        if len == 0 || !offset.is_multiple_of(block) || !u64::from(len).is_multiple_of(block) {
+            return Err(Misfit::Invalid);
+        }
+        if offset.checked_add(u64::from(len)).is_none_or(|end| end > self.size) {
+            return Err(if operation.modifies() { Misfit::NoSpace } else { Misfit::Invalid });
+        }
+        Ok(())
     }
 }

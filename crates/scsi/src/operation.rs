@@ -1,6 +1,6 @@
 //! Operations of a disk as commands: the direction of their data, and how they fail.
 
-use tyche_geometry::Operation;
+use tyche_geometry::{Misfit, Operation};
 
 use crate::sense::{Code, Sense, SenseKey};
 
@@ -78,5 +78,15 @@ impl Failure {
             Self::Gone => (SenseKey::HardwareError, Code::INTERNAL_TARGET_FAILURE),
         };
         Sense::new(key, code)
+    }
+}
+
+impl From<Misfit> for Failure {
+    fn from(misfit: Misfit) -> Self {
+        match misfit {
+            Misfit::ReadOnly => Self::ReadOnly,
+            Misfit::NoSpace => Self::NoSpace,
+            Misfit::Invalid => Self::Invalid,
+        }
     }
 }

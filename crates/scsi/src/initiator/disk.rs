@@ -39,7 +39,7 @@ pub struct Disk {
     pub unmap_max: u32,
     /// The most blocks of a WRITE SAME; 0 if the target states none.
     pub write_same_max: u64,
-    /// Whether there is WRITE SAME; `None` if that is to be seen.
+    /// WRITE SAME is supported; `None` until the first attempt shows it.
     pub write_same: Option<bool>,
     /// WRITE SAME needs no block.
     pub no_data: bool,
@@ -47,7 +47,7 @@ pub struct Disk {
     pub unmap_zeroes: bool,
 }
 
-/// The way of an operation.
+/// The translation of an operation into commands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Translation {
     /// There is nothing to do: a flush of a disk without a cache.
@@ -100,22 +100,11 @@ impl Disk {
         offset: u64,
         len: u32,
     ) -> Result<Translation, Failure> {
-        let Geometry { size, block_size, read_only, write_cache, discard, .. } = self.geometry;
-        if operation.modifies() && read_only {
-            return Err(Failure::ReadOnly);
-        }
-        if operation == Operation::Flush {
-            return if write_cache { self.flush() } else { Ok(Translation::Nothing) };
-        }
-        let block = u64::from(block_size);
-        if len == 0 || !offset.is_multiple_of(block) || !u64::from(len).is_multiple_of(block) {
-            return Err(Failure::Invalid);
-        }
-        if offset.checked_add(len.into()).is_none_or(|end| end > size) {
-            let modifies = operation.modifies();
-            return Err(if modifies { Failure::NoSpace } else { Failure::Invalid });
-        }
+        let Geometry { block_size, write_cache, discard, .. } = self.geometry;
+        self.geometry.check(operation, offset, len)?;
         let max = match operation {
+            Operation::Flush if !write_cache => return Ok(Translation::Nothing),
+            Operation::Flush => 0,
             Operation::Discard if !discard || self.unmap_max == 0 => {
                 return Err(Failure::NotSupported);
             }
@@ -126,7 +115,7 @@ impl Disk {
             Operation::WriteZeroes { .. } => self.write_same_blocks(),
             _ => self.transfer_blocks(),
         };
-        let (lba, blocks) = (offset / block, (len / block_size).min(max));
+        let (lba, blocks) = (offset / u64::from(block_size), (len / block_size).min(max));
         let covers = blocks * block_size;
         let (command, data) = self.command(operation, lba, blocks, covers);
         // WRITE SAME has no FUA.
@@ -162,12 +151,6 @@ impl Disk {
                 (Command::SynchronizeCache { range, immediate: false }, Data::None)
             }
         }
-    }
-
-    fn flush(&self) -> Result<Translation, Failure> {
-        let (command, data) = self.command(Operation::Flush, 0, 0, 0);
-        let cdb = command.emit().ok_or(Failure::Invalid)?;
-        Ok(Translation::Command(Next { request: Request { cdb, data }, covers: 0, flush: false }))
     }
 
     /// The most blocks of a read or write, at least one.
