@@ -20,6 +20,11 @@ pub(crate) fn array_at<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N
     bytes.get(at..)?.first_chunk().copied()
 }
 
+/// The bit if it is set, else zero.
+pub(crate) const fn bit_if(is_set: bool, bit: u8) -> u8 {
+    if is_set { bit } else { 0 }
+}
+
 /// Writes fields in order. It keeps the fields that fit, so that an answer is cut at the
 /// allocation length and nowhere else.
 pub(crate) struct Writer<'a> {

@@ -8,13 +8,13 @@
 //!                       14   1 LBPME 0x80, LBPRZ 0x40
 //! ```
 
-use crate::bytes::{Writer, u32_at, u64_at};
+use crate::bytes::{Writer, bit_if, u32_at, u64_at};
 use crate::malformed::Malformed;
 
 /// Bytes of the long answer.
-pub const CAPACITY_16_LEN: usize = 32;
+pub(crate) const CAPACITY_16_LEN: usize = 32;
 /// Bytes of the short answer.
-pub const CAPACITY_10_LEN: usize = 8;
+pub(crate) const CAPACITY_10_LEN: usize = 8;
 
 /// Blocks can be deallocated.
 const LBPME: u8 = 0x80;
@@ -43,8 +43,7 @@ impl Capacity {
 
     /// Writes the long answer, as much of it as fits; returns how much.
     pub fn emit_16(&self, out: &mut [u8]) -> usize {
-        let bit = |is_set, bit| if is_set { bit } else { 0 };
-        let flags = bit(self.provisioned, LBPME) | bit(self.reads_zeroes, LBPRZ);
+        let flags = bit_if(self.provisioned, LBPME) | bit_if(self.reads_zeroes, LBPRZ);
         let mut writer = Writer::new(out);
         writer.u64(self.last).u32(self.block_len).zeroes(2).u8(flags);
         writer.zeroes(CAPACITY_16_LEN - 15).kept()

@@ -5,12 +5,12 @@ use crate::label::Label;
 use crate::malformed::Malformed;
 
 /// Bytes of our INQUIRY data: to the fourth version descriptor.
-pub const INQUIRY_LEN: usize = 66;
+pub(crate) const INQUIRY_LEN: usize = 66;
 
 /// The device type of disks: direct access block device.
-pub const DISK: u8 = 0x00;
+pub(crate) const DISK: u8 = 0x00;
 /// The device type where there is no logical unit.
-pub const NO_DEVICE: u8 = 0x1f;
+pub(crate) const NO_DEVICE: u8 = 0x1f;
 /// The peripheral qualifier of a logical unit that is there.
 const CONNECTED: u8 = 0b000;
 /// The peripheral qualifier of a number at which the target can't have a logical unit.
@@ -54,7 +54,7 @@ impl Inquiry {
         }
     }
 
-    /// The same, where there is no logical unit.
+    /// INQUIRY data of a number without a logical unit, with the same texts.
     #[must_use]
     pub fn absent(self) -> Self {
         Self { qualifier: INCAPABLE, device_type: NO_DEVICE, ..self }

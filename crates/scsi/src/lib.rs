@@ -49,9 +49,9 @@ mod unmap;
 pub mod vpd;
 
 pub use attention::Attention;
-pub use capacity::{CAPACITY_10_LEN, CAPACITY_16_LEN, Capacity};
+pub use capacity::Capacity;
 pub use cdb::{Cdb, Command};
-pub use inquiry::{DISK, INQUIRY_LEN, Inquiry, NO_DEVICE};
+pub use inquiry::Inquiry;
 pub use label::Label;
 pub use lun::{Lun, LunSet, UNITS_MAX};
 pub use malformed::Malformed;
@@ -59,7 +59,7 @@ pub use mode::{ALL_PAGES, CACHING, CONTROL, Mode};
 pub use opcodes::{Commands, Support};
 pub use operation::{Direction, Failure};
 pub use refusal::Refusal;
-pub use report_luns::{LUN_LEN, LUNS_HEAD_LEN, LunList, emit_luns};
+pub use report_luns::{LunList, emit_luns};
 pub use sense::{Code, Field, SENSE_LEN, Sense, SenseFault, SenseKey};
 pub use server::{
     ANSWER_LEN_MAX, NexusId, NoRoom, Reply, Server, Step, TRANSFER_LEN_MAX, Task, Tasks,
@@ -67,7 +67,5 @@ pub use server::{
 };
 pub use status::Status;
 pub use tyche_geometry::Operation;
-pub use unmap::{
-    UNMAP_DESCRIPTOR_LEN, UNMAP_HEAD_LEN, UNMAP_ONE_LEN, UnmapLimits, UnmapRanges, emit_unmap,
-};
+pub use unmap::{UNMAP_ONE_LEN, UnmapLimits, UnmapRanges, emit_unmap};
 pub use uuid::Uuid;

@@ -13,7 +13,7 @@
 //! We send no block descriptors, which is allowed, and pass over those of others. Two pages are
 //! served, caching and control. None of their fields can be changed.
 
-use crate::bytes::{Writer, array_at, u16_at};
+use crate::bytes::{Writer, array_at, bit_if, u16_at};
 use crate::cdb::{Form, ModeSense, PageControl};
 use crate::malformed::Malformed;
 use crate::refusal::Refusal;
@@ -73,8 +73,7 @@ impl Mode {
         }
         let len = |wanted, len| if wanted { 2 + u16::from(len) } else { 0 };
         let pages = len(caching, CACHING_LEN) + len(control, CONTROL_LEN);
-        let bit = |is_set, bit| if is_set { bit } else { 0 };
-        let flags = bit(self.read_only, WP) | bit(self.fua, DPOFUA);
+        let flags = bit_if(self.read_only, WP) | bit_if(self.fua, DPOFUA);
         let mut writer = Writer::new(out);
         if query.form == Form::Six {
             writer.u8(3 + pages as u8).u8(0).u8(flags).u8(0);
@@ -84,7 +83,7 @@ impl Mode {
         // A mask of the bits that can be changed is asked for, and there are none.
         let is_mask = query.control == PageControl::Changeable;
         if caching {
-            let cache = bit(self.write_cache == Some(true) && !is_mask, WCE);
+            let cache = bit_if(self.write_cache == Some(true) && !is_mask, WCE);
             writer.u8(CACHING).u8(CACHING_LEN).u8(cache).zeroes(usize::from(CACHING_LEN) - 1);
         }
         if control {

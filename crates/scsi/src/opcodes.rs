@@ -13,7 +13,7 @@
 //!  12  12 times, with CTDP
 //! ```
 
-use crate::bytes::{Writer, array_at};
+use crate::bytes::{Writer, array_at, bit_if};
 use crate::cdb::{Cdb, OpcodeQuery, READ_CAPACITY_16, REPORT_OPCODES, len_of, opcode};
 use crate::malformed::Malformed;
 use crate::refusal::Refusal;
@@ -180,7 +180,7 @@ impl Commands {
         if served.opcode() == opcode::WRITE_SAME_16 && !self.unmap {
             usage[1] &= !WRITE_SAME_UNMAP;
         }
-        let (len, flags) = (served.len(), if timeouts { CTDP } else { 0 });
+        let (len, flags) = (served.len(), bit_if(timeouts, CTDP));
         writer.u8(0).u8(flags | SUPPORTED).u16(len as u16).bytes(&usage[..len]);
         if timeouts {
             writer.bytes(&TIMES);

@@ -8,13 +8,15 @@
 //! ```
 
 use crate::bytes::{Writer, array_at, u32_at};
-use crate::lun::Lun;
+use crate::lun::{Lun, UNITS_MAX};
 use crate::malformed::Malformed;
 
 /// Bytes before the list.
-pub const LUNS_HEAD_LEN: usize = 8;
+const LUNS_HEAD_LEN: usize = 8;
 /// Bytes of a LUN.
-pub const LUN_LEN: usize = 8;
+const LUN_LEN: usize = 8;
+/// Bytes of the longest list of ours.
+pub(crate) const LUNS_LEN_MAX: usize = LUNS_HEAD_LEN + UNITS_MAX * LUN_LEN;
 
 /// Writes a list, as much of it as fits; returns how much. Its length is that of the whole list.
 pub fn emit_luns(luns: impl Iterator<Item = Lun> + Clone, out: &mut [u8]) -> usize {
@@ -53,7 +55,7 @@ impl<'a> LunList<'a> {
         self.luns.chunks_exact(LUN_LEN).filter_map(|lun| array_at(lun, 0).map(Lun))
     }
 
-    /// How many LUNs the target has, those included that did not fit.
+    /// The number of LUNs of the target, including those that did not fit.
     pub fn total(&self) -> usize {
         self.len as usize / LUN_LEN
     }

@@ -14,9 +14,9 @@ use crate::bytes::{Writer, array_at, u16_at, u32_at, u64_at};
 use crate::refusal::Refusal;
 
 /// Bytes before the descriptors.
-pub const UNMAP_HEAD_LEN: usize = 8;
+pub(crate) const UNMAP_HEAD_LEN: usize = 8;
 /// Bytes of a descriptor.
-pub const UNMAP_DESCRIPTOR_LEN: usize = 16;
+pub(crate) const UNMAP_DESCRIPTOR_LEN: usize = 16;
 /// Bytes of a list with one descriptor.
 pub const UNMAP_ONE_LEN: usize = UNMAP_HEAD_LEN + UNMAP_DESCRIPTOR_LEN;
 

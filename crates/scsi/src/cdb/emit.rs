@@ -1,9 +1,10 @@
 //! Commands to CDBs.
 
 use super::{
-    Cdb, Command, Form, LunSelect, ModeSense, OpcodeQuery, READ_CAPACITY_16, REPORT_OPCODES, Range,
-    ReservationQuery, len_of, opcode,
+    Cdb, Command, Form, ModeSense, OpcodeQuery, READ_CAPACITY_16, REPORT_OPCODES, Range, len_of,
+    opcode,
 };
+use crate::bytes::bit_if;
 
 /// The CDB of an operation code, all else zero.
 fn blank(opcode: u8) -> Cdb {
@@ -19,7 +20,7 @@ impl Cdb {
     }
 
     fn flag(mut self, at: usize, bit: u8, is_set: bool) -> Self {
-        self.bytes[at] |= if is_set { bit } else { 0 };
+        self.bytes[at] |= bit_if(is_set, bit);
         self
     }
 
@@ -97,24 +98,13 @@ impl Command {
                 .with(10, allocation.to_be_bytes()),
             Self::Unmap { len } => blank(opcode::UNMAP).with(7, len.to_be_bytes()),
             Self::ReportLuns { select, allocation } => {
-                let select = match select {
-                    LunSelect::Ordinary => 0,
-                    LunSelect::WellKnown => 1,
-                    LunSelect::All => 2,
-                };
-                blank(opcode::REPORT_LUNS).with(2, [select]).with(6, allocation.to_be_bytes())
+                blank(opcode::REPORT_LUNS).with(2, [select as u8]).with(6, allocation.to_be_bytes())
             }
             Self::ReportOpcodes { query, timeouts, allocation } => {
                 report_opcodes(query).flag(2, 0x80, timeouts).with(6, allocation.to_be_bytes())
             }
             Self::PersistentReserveIn { query, allocation } => {
-                let action = match query {
-                    ReservationQuery::Keys => 0,
-                    ReservationQuery::Reservation => 1,
-                    ReservationQuery::Capabilities => 2,
-                    ReservationQuery::FullStatus => 3,
-                };
-                let cdb = blank(opcode::PERSISTENT_RESERVE_IN).with(1, [action]);
+                let cdb = blank(opcode::PERSISTENT_RESERVE_IN).with(1, [query as u8]);
                 cdb.with(7, allocation.to_be_bytes())
             }
         };

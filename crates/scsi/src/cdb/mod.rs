@@ -101,6 +101,18 @@ pub enum Form {
     Sixteen,
 }
 
+impl Form {
+    /// The offset of the number of blocks.
+    pub(crate) const fn blocks_at(self) -> u8 {
+        match self {
+            Self::Six => 4,
+            Self::Ten => 7,
+            Self::Twelve => 6,
+            Self::Sixteen => 10,
+        }
+    }
+}
+
 /// The blocks that a command is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Range {
@@ -117,21 +129,21 @@ pub struct Range {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names are the standard's")]
 pub enum PageControl {
-    Current,
-    Changeable,
-    Default,
-    Saved,
+    Current = 0,
+    Changeable = 1,
+    Default = 2,
+    Saved = 3,
 }
 
 /// The logical units that a REPORT LUNS asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LunSelect {
-    /// Those that are not well known.
-    Ordinary,
-    /// Those that are well known.
-    WellKnown,
+    /// Logical units that are not well known.
+    Ordinary = 0,
+    /// Well known logical units.
+    WellKnown = 1,
     /// All.
-    All,
+    All = 2,
 }
 
 /// The commands that a REPORT SUPPORTED OPERATION CODES asks for.
@@ -151,10 +163,10 @@ pub enum OpcodeQuery {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names are the standard's")]
 pub enum ReservationQuery {
-    Keys,
-    Reservation,
-    Capabilities,
-    FullStatus,
+    Keys = 0,
+    Reservation = 1,
+    Capabilities = 2,
+    FullStatus = 3,
 }
 
 /// The parameters of a MODE SENSE.

@@ -35,7 +35,7 @@ const RETRIES_MAX: u8 = 10;
 const PAUSES_MAX: u8 = 60;
 /// Bytes of an answer that are asked for: enough for all but long lists of names.
 const ALLOCATION: u8 = 252;
-/// The same for names.
+/// Bytes that are asked for of the page of names.
 const NAMES_ALLOCATION: u16 = 2048;
 
 /// The next step.
@@ -208,31 +208,27 @@ impl Discovery {
             Err(Progress::Failed(DiscoveryError::Refused(failure))) => {
                 self.do_without(question, failure)
             }
-            Err(progress) => return self.end_if_failed(progress),
+            Err(Progress::Failed(error)) => Err(error),
+            Err(progress) => return progress,
         };
+        self.question = next.unwrap_or(None);
         match next {
-            Ok(next) => self.question = next,
-            Err(error) => return self.end_if_failed(Progress::Failed(error)),
+            Ok(Some(_)) => Progress::Next,
+            Ok(None) => {
+                self.conclude();
+                Progress::Done
+            }
+            Err(error) => {
+                self.disk = Disk::new(Geometry::UNKNOWN);
+                Progress::Failed(error)
+            }
         }
-        if self.question.is_some() {
-            return Progress::Next;
-        }
-        self.conclude();
-        Progress::Done
     }
 
     /// The disk, when all is known.
     pub fn disk(&self) -> Option<&Disk> {
         // Only a disk that has been found has blocks.
         (self.question.is_none() && self.disk.geometry.size > 0).then_some(&self.disk)
-    }
-
-    fn end_if_failed(&mut self, progress: Progress) -> Progress {
-        if let Progress::Failed(_) = progress {
-            self.question = None;
-            self.disk = Disk::new(Geometry::UNKNOWN);
-        }
-        progress
     }
 
     /// Learns from an answer; returns the next question. Of the answers that are not needed those

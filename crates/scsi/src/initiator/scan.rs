@@ -7,10 +7,10 @@ use super::{Answer, Request};
 use crate::cdb::{Command, LunSelect};
 use crate::lun::{Lun, UNITS_MAX};
 use crate::operation::Failure;
-use crate::report_luns::{LUN_LEN, LUNS_HEAD_LEN, LunList};
+use crate::report_luns::{LUNS_LEN_MAX, LunList};
 
 /// The most bytes of a list that are asked for.
-const ALLOCATION: u32 = (LUNS_HEAD_LEN + UNITS_MAX * LUN_LEN) as u32;
+const ALLOCATION: u32 = LUNS_LEN_MAX as u32;
 
 /// The list of a target's logical units.
 #[derive(Clone, Debug, Default)]
@@ -55,7 +55,7 @@ impl Scan {
         &self.luns
     }
 
-    /// How many more the target has.
+    /// The number of the target's logical units that are not in [`Scan::luns`].
     pub fn left_out(&self) -> usize {
         self.left_out
     }

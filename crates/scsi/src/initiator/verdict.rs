@@ -1,4 +1,4 @@
-//! How a command ended: the map of status and sense data to what is to be done.
+//! Verdicts: the map from status and sense data to the initiator's next action.
 
 use tyche_geometry::Operation;
 
@@ -9,8 +9,8 @@ use crate::status::Status;
 
 /// The end of a command.
 ///
-/// A command that is to be retried had no effect, or may have it twice. For how often is for the
-/// caller to say: five times is usual at once, and until the time for a command is over later.
+/// A command that is retried had no effect, or may have it twice. The caller bounds the retries:
+/// five at once are usual, later ones until the command's time is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// It is done.
@@ -29,7 +29,7 @@ pub enum Verdict {
     Failed(Failure),
 }
 
-/// Says how a command ended.
+/// Classifies the end of a command.
 ///
 /// `operation` is the one that the command stands for, if it does: a target that refuses UNMAP or
 /// WRITE SAME for a field has no such command as we need.

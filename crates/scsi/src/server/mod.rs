@@ -20,12 +20,13 @@ pub use nexus::{NexusId, NoRoom};
 pub use unit::Unit;
 
 use crate::attention::Pending;
+use crate::bytes::Writer;
 use crate::cdb::{Command, Form, LunSelect, Range, ReservationQuery, opcode};
 use crate::lun::{Lun, LunSet, UNITS_MAX};
 use crate::opcodes::Commands;
 use crate::operation::{Direction, Failure};
 use crate::refusal::Refusal;
-use crate::report_luns::{LUN_LEN, LUNS_HEAD_LEN, emit_luns};
+use crate::report_luns::{LUNS_LEN_MAX, emit_luns};
 use crate::sense::{Code, Sense, SenseKey};
 use crate::status::Status;
 use crate::unmap::{UNMAP_DESCRIPTOR_LEN, UNMAP_HEAD_LEN, UnmapRanges};
@@ -33,7 +34,7 @@ use nexus::{Nexus, Nexuses};
 use unit::{Slot, inquiry};
 
 /// The most bytes of an answer: that of REPORT LUNS, with all logical units.
-pub const ANSWER_LEN_MAX: usize = LUNS_HEAD_LEN + UNITS_MAX * LUN_LEN;
+pub const ANSWER_LEN_MAX: usize = LUNS_LEN_MAX;
 /// The most bytes of a read or write.
 pub const TRANSFER_LEN_MAX: u32 = 1 << 20;
 /// The most bytes of a WRITE SAME, and of all ranges of an UNMAP together.
@@ -171,7 +172,8 @@ impl Server {
         Self { slots: Box::new([None; UNITS_MAX]), nexuses: Nexuses::new(nexuses_max) }
     }
 
-    /// Adds a logical unit, or puts another in its place. Initiators are told.
+    /// Adds a logical unit, or puts another in its place. Initiators are told. Commands in progress
+    /// at the former one must have ended.
     ///
     /// # Panics
     /// If the geometry is not valid.
@@ -182,7 +184,7 @@ impl Server {
         self.nexuses.tell_luns_changed();
     }
 
-    /// Removes a logical unit. Initiators are told.
+    /// Removes a logical unit. Initiators are told. Commands in progress at it must have ended.
     pub fn remove(&mut self, number: u8) {
         if self.slots[usize::from(number)].take().is_some() {
             self.nexuses.tell_luns_changed();
@@ -293,7 +295,8 @@ impl Server {
     }
 
     /// Goes on with a command that has its parameter list: UNMAP or WRITE SAME. The logical unit
-    /// may have changed since [`Server::begin`], so all is checked again.
+    /// may have changed since [`Server::begin`], so its properties, the right to write and the range
+    /// are checked again. Reservations and attentions are not.
     ///
     /// # Errors
     /// The end of the command, if the list is refused.
@@ -374,7 +377,7 @@ fn report_luns(
     if lun.number() != Some(0) && !lun.index().is_some_and(is_there) {
         return Err(Refusal::LogicalUnit);
     }
-    // Who has read the list needs not be told that it has changed.
+    // An initiator that reads the list needs no attention that it has changed.
     nexus.attentions.iter_mut().for_each(|it| it.remove(Pending::LunsChanged));
     let luns = (0..=u8::MAX).filter(|number| select != LunSelect::WellKnown && is_there(*number));
     Ok(Reply::answer(emit_luns(luns.map(Lun::peripheral), out)))
@@ -395,10 +398,7 @@ fn absent(command: Result<Command, Refusal>, out: &mut [u8]) -> Result<Reply, Re
 }
 
 fn emit_sense(sense: Sense, out: &mut [u8]) -> Reply {
-    let sense = sense.emit();
-    let len = sense.len().min(out.len());
-    out[..len].copy_from_slice(&sense[..len]);
-    Reply::answer(len)
+    Reply::answer(Writer::new(out).bytes(&sense.emit()).kept())
 }
 
 /// Writes the answer to a question; returns its length, or `None` if the command is no question.
@@ -429,10 +429,7 @@ fn answer(unit: &Unit, command: Command, out: &mut [u8]) -> Result<Option<usize>
             // Generation 0 and an empty list, or the capability of nothing.
             let is_capabilities = query == ReservationQuery::Capabilities;
             let answer = [0, if is_capabilities { 8 } else { 0 }, 0, 0, 0, 0, 0, 0];
-            let out = allotted(out, allocation.into());
-            let len = out.len().min(answer.len());
-            out[..len].copy_from_slice(&answer[..len]);
-            len
+            Writer::new(allotted(out, allocation.into())).bytes(&answer).kept()
         }
         Command::TestUnitReady => {
             unit.check_medium()?;
@@ -511,7 +508,7 @@ fn write_zeroes(
     }
     // WSNZ: zero does not mean up to the end of the disk.
     if blocks == 0 {
-        return Err(Refusal::CdbField(10));
+        return Err(Refusal::CdbField(Form::Sixteen.blocks_at()));
     }
     let range = Range { form: Form::Sixteen, lba, blocks };
     let (offset, len) = slot.unit.check(range, WRITE_ZEROES_LEN_MAX)?;

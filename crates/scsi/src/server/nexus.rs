@@ -19,7 +19,7 @@ pub struct NoRoom;
 pub(super) struct Nexus {
     /// Its name, a WWPN.
     initiator: u64,
-    /// It is logged in; otherwise when it was last, by a count of logouts.
+    /// The number of its logout; `None` while it is logged in.
     left: Option<u64>,
     /// The logical units that it may know of.
     pub(super) visible: LunSet,
@@ -66,14 +66,13 @@ impl Nexuses {
             nexus.tell_all(Pending::NexusLoss);
             return Ok(NexusId(known as u16));
         }
-        let nexus = Nexus::new(initiator, visible);
         if self.table.len() < usize::from(self.max) {
-            self.table.push(nexus);
+            self.table.push(Nexus::new(initiator, visible));
             return Ok(NexusId(self.table.len() as u16 - 1));
         }
         let left = self.table.iter().enumerate().filter_map(|(at, it)| Some((it.left?, at)));
         let (_, oldest) = left.min().ok_or(NoRoom)?;
-        self.table[oldest] = nexus;
+        self.table[oldest] = Nexus::new(initiator, visible);
         Ok(NexusId(oldest as u16))
     }
 

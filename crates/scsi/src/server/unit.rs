@@ -6,7 +6,7 @@ use uuid::Uuid;
 use super::nexus::NexusId;
 use super::{TRANSFER_LEN_MAX, UNMAP_DESCRIPTORS_MAX, WRITE_ZEROES_LEN_MAX};
 use crate::capacity::Capacity;
-use crate::cdb::{Form, Range};
+use crate::cdb::Range;
 use crate::inquiry::Inquiry;
 use crate::label::Label;
 use crate::mode::Mode;
@@ -63,12 +63,7 @@ impl Unit {
         self.check_end(range)?;
         let Range { form, lba, blocks } = range;
         if blocks > self.blocks_of(len_max) {
-            return Err(Refusal::CdbField(match form {
-                Form::Six => 4,
-                Form::Ten => 7,
-                Form::Twelve => 6,
-                Form::Sixteen => 10,
-            }));
+            return Err(Refusal::CdbField(form.blocks_at()));
         }
         Ok((lba * u64::from(self.geometry.block_size), blocks * self.geometry.block_size))
     }
@@ -154,9 +149,9 @@ impl Unit {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Slot {
     pub(super) unit: Unit,
-    /// The one that wrote last, which is the only one to write unless the disk is shared.
+    /// The initiator with the right to write, by its last write. A shared disk has no such right.
     pub(super) writer: Option<NexusId>,
-    /// The one that has it by RESERVE(6).
+    /// The initiator that holds the RESERVE(6).
     pub(super) reserved: Option<NexusId>,
 }
 

@@ -1,7 +1,7 @@
 //! Logical block provisioning (B2): whether and how blocks can be deallocated.
 
 use super::{PROVISIONING, content, head};
-use crate::bytes::array_at;
+use crate::bytes::{array_at, bit_if};
 use crate::malformed::Malformed;
 
 /// UNMAP.
@@ -27,10 +27,10 @@ pub struct Provisioning {
 impl Provisioning {
     /// Writes the page, as much of it as fits; returns how much.
     pub fn emit(&self, out: &mut [u8]) -> usize {
-        let bit = |is_set, bit| if is_set { bit } else { 0 };
-        let flags =
-            bit(self.unmap, LBPU) | bit(self.write_same, LBPWS) | bit(self.reads_zeroes, LBPRZ);
-        let kind = bit(self.thin, 2);
+        let flags = bit_if(self.unmap, LBPU)
+            | bit_if(self.write_same, LBPWS)
+            | bit_if(self.reads_zeroes, LBPRZ);
+        let kind = bit_if(self.thin, 2);
         head(out, PROVISIONING, 4).u8(0).u8(flags).u8(kind).u8(0).kept()
     }
 
