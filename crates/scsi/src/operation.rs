@@ -59,8 +59,12 @@ impl Failure {
         }
     }
 
-    /// The failure of that error number, [`Failure::Io`] if it has no name here.
+    /// The failure of that error number, [`Failure::Io`] if it has no name here. A disk that is
+    /// gone has several: ENODEV, ESHUTDOWN and ENOMEDIUM, besides ENXIO.
     pub fn from_errno(errno: i32) -> Self {
+        if matches!(errno, 19 | 108 | 123) {
+            return Self::Gone;
+        }
         Self::ALL.into_iter().find(|failure| failure.errno() == errno).unwrap_or(Self::Io)
     }
 

@@ -299,3 +299,16 @@ fn lists_of_luns_are_bounded() {
     assert_eq!(scan.luns(), [Lun::ZERO]);
     assert_eq!(Reply::GOOD.sense, None);
 }
+
+#[test]
+fn a_later_list_of_luns_takes_the_place_of_the_first() {
+    let two = hex("00 00 00 10 00 00 00 00 00 01 00 00 00 00 00 00 00 02 00 00 00 00 00 00");
+    let one = hex("00 00 00 08 00 00 00 00 00 03 00 00 00 00 00 00");
+    let mut scan = Scan::default();
+    for (data, luns) in [(two, vec![1, 2]), (one, vec![3])] {
+        let answer = Answer { status: 0, sense: &[], data: &data };
+        assert_eq!(scan.handle(answer), Progress::Done);
+        let luns: Vec<_> = luns.into_iter().map(Lun::peripheral).collect();
+        assert_eq!((scan.luns(), scan.left_out()), (&luns[..], 0));
+    }
+}

@@ -459,4 +459,6 @@ fn failures_of_the_disk_have_sense_data() {
     assert_eq!(Reply::of(Operation::Flush, Ok(())), Reply::GOOD);
     assert!(Failure::ALL.iter().all(|it| Failure::from_errno(it.errno()) == *it));
     assert_eq!(Failure::from_errno(12), Failure::Io);
+    // ENODEV, ESHUTDOWN, ENOMEDIUM.
+    assert!([19, 108, 123].into_iter().all(|errno| Failure::from_errno(errno) == Failure::Gone));
 }

@@ -1,5 +1,6 @@
 //! The search for the logical units of a target: REPORT LUNS, at LUN 0.
 
+use alloc::vec;
 use alloc::vec::Vec;
 
 use super::discovery::{Attempts, DiscoveryError, Progress, question};
@@ -27,7 +28,7 @@ impl Scan {
         question(Command::ReportLuns { select, allocation: ALLOCATION }, ALLOCATION)
     }
 
-    /// Takes the answer to it.
+    /// Takes the answer to it, or a later one: a target may tell that its LUNs have changed.
     pub fn handle(&mut self, answer: Answer<'_>) -> Progress {
         let data = match self.attempts.take(&answer) {
             Ok(data) => data,
@@ -35,14 +36,14 @@ impl Scan {
             Err(Progress::Failed(DiscoveryError::Refused(
                 Failure::NotSupported | Failure::Invalid,
             ))) => {
-                self.luns.push(Lun::ZERO);
+                (self.luns, self.left_out) = (vec![Lun::ZERO], 0);
                 return Progress::Done;
             }
             Err(progress) => return progress,
         };
         match LunList::parse(data) {
             Ok(list) => {
-                self.luns.extend(list.iter().take(UNITS_MAX));
+                self.luns = list.iter().take(UNITS_MAX).collect();
                 self.left_out = list.total() - self.luns.len();
                 Progress::Done
             }
