@@ -81,6 +81,19 @@ fn commands_that_cannot_be_executed_are_told_so() {
     }
 }
 
+/// Its CDB is not to be executed, whichever bit it is.
+#[test]
+fn every_bit_of_task_management_is_a_function() {
+    let mut unit = [0; COMMAND_LEN];
+    Command::new([0; 8], [0; CDB_LEN]).emit(&mut unit);
+    for bit in 0..8 {
+        unit[10] = 1 << bit;
+        let command = Command::parse(&unit).unwrap();
+        assert_eq!(command.management.to_wire(), 1 << bit);
+        assert_eq!(command.check(), Ok(()));
+    }
+}
+
 /// The length of the data comes behind all of the CDB.
 #[test]
 fn longer_cdbs_are_whole_or_faults() {

@@ -26,18 +26,25 @@ pub const CDB_LEN: usize = 16;
 pub const COMMAND_LEN: usize = size_of::<Layout>() + size_of::<U32>();
 
 bits! {
-    /// Task management functions. A command has none, other requests have one.
+    /// Task management functions. A command has none, other requests have one. Every bit has a
+    /// name: with a bit ignored, such a request would be a command.
     TaskManagement(u8) {
+        /// Asks whether there are tasks of this initiator.
+        QUERY_TASK_SET = 0x01;
         /// Aborts the tasks of this initiator.
         ABORT_TASK_SET = 0x02;
         /// Aborts the tasks of all initiators.
         CLEAR_TASK_SET = 0x04;
+        /// Asks whether a unit attention is pending.
+        QUERY_ASYNCHRONOUS_EVENT = 0x08;
         /// Resets the logical unit.
         LU_RESET = 0x10;
         /// Resets the target.
         TARGET_RESET = 0x20;
         /// Ends an auto contingent allegiance.
         CLEAR_ACA = 0x40;
+        /// Ends a task. Obsolete.
+        TERMINATE_TASK = 0x80;
     }
 }
 
