@@ -108,6 +108,16 @@ fn longer_cdbs_are_whole_or_faults() {
 }
 
 #[test]
+fn longer_cdbs_have_at_most_63_whole_words() {
+    for len in [3, 64 * 4, 255 * 4] {
+        let more_cdb = vec![0xcd; len];
+        let command = Command { more_cdb: &more_cdb, ..Command::new([1; 8], [2; 16]) };
+        let emitted = std::panic::catch_unwind(|| command.emit(&mut [0; 2000]));
+        assert!(emitted.is_err(), "{len}");
+    }
+}
+
+#[test]
 fn data_have_an_offset_and_an_end() {
     let header = Header::request(Kind::FcpData, PortId::NONE, PortId::NONE, Xid(1));
     assert_eq!(data_offset(&header, 4), Err(Reject::Offset));

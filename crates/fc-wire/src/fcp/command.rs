@@ -90,6 +90,8 @@ pub(super) const FLAGS_AT: usize = core::mem::offset_of!(Layout, flags);
 pub(super) const CDB_AT: usize = core::mem::offset_of!(Layout, cdb);
 pub(super) const DATA_LEN_AT: usize = size_of::<Layout>();
 
+/// Bytes of the longest rest of a CDB: the number of its words has 6 bits.
+const MORE_CDB_LEN_MAX: usize = 63 * 4;
 const READS: u8 = 0x02;
 const WRITES: u8 = 0x01;
 
@@ -154,10 +156,12 @@ impl<'a> Command<'a> {
     /// Writes the payload; returns its length.
     ///
     /// # Panics
-    /// If the buffer is shorter than [`COMMAND_LEN`] and the rest of a longer CDB, which is at most
-    /// 63 words.
+    /// If the buffer is shorter than [`COMMAND_LEN`] and the rest of a longer CDB; or if that rest
+    /// has more than 63 words, or a part of one.
     pub fn emit(&self, buffer: &mut [u8]) -> usize {
-        let words = u8::try_from(self.more_cdb.len() / 4).expect("at most 63 words");
+        assert!(self.more_cdb.len().is_multiple_of(4), "a CDB consists of whole words");
+        assert!(self.more_cdb.len() <= MORE_CDB_LEN_MAX, "the number of words has 6 bits");
+        let words = (self.more_cdb.len() / 4) as u8;
         let mut payload = Append::behind(buffer, 0);
         payload.put(&Layout {
             lun: self.lun,
