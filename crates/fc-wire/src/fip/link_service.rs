@@ -17,7 +17,8 @@ pub struct LinkService<'a> {
     pub header: Header,
     /// The payload of the frame, a multiple of 4 bytes, at most [`PAYLOAD_LEN_MAX`].
     pub payload: &'a [u8],
-    /// The Ethernet address of the port: asked for, or granted. An answer that refuses has none.
+    /// The Ethernet address of the sender's port; in a fabric the one that the node asks for, or is
+    /// granted. An answer that refuses has none.
     pub mac: Option<Mac>,
 }
 
