@@ -98,6 +98,14 @@ fn padding_is_zero_and_as_long_as_asked_for() {
 }
 
 #[test]
+fn payloads_are_whole_words_within_a_size() {
+    let sizes = [(0, 0), (49, 0), (50, 4), (1500, 1452), (2157, 2108), (FCOE_LEN_MAX, 2112)];
+    for (size, len) in sizes {
+        assert_eq!(payload_within(size), len, "{size}");
+    }
+}
+
+#[test]
 fn descriptors_come_in_any_order() {
     let list = beacon_list();
     let (mac, rest) = list.split_at(8);

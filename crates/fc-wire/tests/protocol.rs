@@ -96,6 +96,7 @@ fn tables_have_the_limits_and_the_groups() {
     let limits = [
         ("FRAME_LEN_MIN", FRAME_LEN_MIN),
         ("FRAME_LEN_MAX", FRAME_LEN_MAX),
+        ("FCOE_LEN_MAX", fip::FCOE_LEN_MAX.into()),
         ("HEAD_LEN", HEAD_LEN),
         ("TAIL_LEN", TAIL_LEN),
         ("PAYLOAD_LEN_MAX", PAYLOAD_LEN_MAX),

@@ -19,9 +19,9 @@ use zerocopy::byteorder::big_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::Code;
-use crate::Reject;
 use crate::bits::bits;
 use crate::bytes::{Append, front};
+use crate::{FC4_FCP, Reject};
 
 bits! {
     /// Parameters of FCP in a PRLI.
@@ -73,7 +73,6 @@ struct Page {
     parameters: U32,
 }
 
-const FCP: u8 = 8;
 const IMAGE_PAIR: u8 = 0x20;
 const RESPONSE: u8 = 0x0f;
 
@@ -94,7 +93,7 @@ impl Process {
             return Err(Reject::Length);
         }
         let (pages, _) = pages.as_chunks::<{ size_of::<Page>() }>();
-        let page = pages.iter().find(|page| page[0] == FCP).ok_or(Reject::Range)?;
+        let page = pages.iter().find(|page| page[0] == FC4_FCP).ok_or(Reject::Range)?;
         let page: &Page = zerocopy::transmute_ref!(page);
         Ok(Self {
             image_pair: page.flags & IMAGE_PAIR != 0,
@@ -112,7 +111,7 @@ impl Process {
             len: ((size_of::<Head>() + page_len) as u16).into(),
         };
         payload.put(&head).put(&Page {
-            kind: FCP,
+            kind: FC4_FCP,
             _extension: 0,
             flags: image_pair | self.response & RESPONSE,
             _zero: 0,

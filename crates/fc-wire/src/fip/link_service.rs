@@ -3,6 +3,7 @@
 
 use super::found::Found;
 use super::{Descriptor, Operation, Service, descriptor};
+use crate::els::Code;
 use crate::{Header, Kind, Mac, Reject};
 
 /// Bytes of the longest payload of a link service in a descriptor.
@@ -22,9 +23,6 @@ pub struct LinkService<'a> {
     pub mac: Option<Mac>,
 }
 
-/// The ELS code of LS_RJT.
-const LS_RJT: u8 = 0x01;
-
 impl<'a> LinkService<'a> {
     pub(super) fn find(operation: Operation, found: &Found<'a>) -> Result<Self, Reject> {
         let (service, header, payload) = found.link_service()?;
@@ -35,7 +33,7 @@ impl<'a> LinkService<'a> {
         if header.kind != wanted {
             return Err(Reject::Kind);
         }
-        let is_refused = may_refuse && payload.first() == Some(&LS_RJT);
+        let is_refused = may_refuse && payload.first() == Some(&Code::LsRjt.to_wire());
         let mac = if is_refused { found.mac_if_any() } else { Some(found.mac()?) };
         Ok(Self { service, header, payload, mac })
     }
