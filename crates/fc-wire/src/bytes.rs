@@ -33,9 +33,9 @@ pub(crate) struct Append<'a> {
 }
 
 impl<'a> Append<'a> {
-    /// Begins behind the first `len` bytes.
-    pub(crate) fn behind(buffer: &'a mut [u8], len: usize) -> Self {
-        Self { buffer, len }
+    /// Begins with the first byte.
+    pub(crate) fn new(buffer: &'a mut [u8]) -> Self {
+        Self { buffer, len: 0 }
     }
 
     /// Appends a structure.

@@ -264,7 +264,7 @@ impl<'a> Request<'a> {
     /// # Panics
     /// If the buffer is shorter than the payload, or a text longer than 255 bytes.
     pub fn emit(&self, buffer: &mut [u8]) -> usize {
-        let mut payload = Append::behind(buffer, 0);
+        let mut payload = Append::new(buffer);
         payload.put(&Layout::new(self.command().to_wire(), (0, 0)));
         let id = |id| Id { _zero: 0, id };
         match *self {
@@ -311,7 +311,7 @@ impl<'a> Reply<'a> {
     /// # Panics
     /// If the buffer is shorter than the payload.
     pub fn emit(&self, buffer: &mut [u8]) -> usize {
-        let mut payload = Append::behind(buffer, 0);
+        let mut payload = Append::new(buffer);
         let (command, reason) = match *self {
             Self::Refused { reason, explanation } => (REFUSED, (reason, explanation)),
             _ => (ACCEPTED, (0, 0)),

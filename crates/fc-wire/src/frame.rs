@@ -119,7 +119,7 @@ impl<'a> Frame<'a> {
         assert!(self.payload.len() <= PAYLOAD_LEN_MAX, "a frame's worth of payload");
         let head = head(self.ethernet, &self.header, self.payload.len());
         let tail = Tail::seal(&head, [self.payload]);
-        let mut frame = Append::behind(buffer, 0);
+        let mut frame = Append::new(buffer);
         frame.put(&head).put(self.payload).put(tail.as_bytes());
         frame.len()
     }
@@ -130,7 +130,7 @@ pub fn head(ethernet: Ethernet, header: &Header, payload_len: usize) -> [u8; HEA
     let mut head = [0; HEAD_LEN];
     let sof = Sof::of(header.seq_cnt).to_wire();
     let encapsulation = Encapsulation { version: 0, _reserved: [0; 12], sof };
-    let mut fields = Append::behind(&mut head, 0);
+    let mut fields = Append::new(&mut head);
     ethernet.emit(ETHERTYPE_FCOE, &mut fields);
     fields.put(&encapsulation).put(&header.to_bytes(payload_len));
     head

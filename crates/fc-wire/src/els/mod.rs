@@ -217,7 +217,7 @@ impl<'a> Request<'a> {
     /// If the buffer is shorter than the payload. [`LOGIN_LEN`] bytes are enough for all but an
     /// RSCN.
     pub fn emit(&self, buffer: &mut [u8]) -> usize {
-        let mut payload = Append::behind(buffer, 0);
+        let mut payload = Append::new(buffer);
         let code = self.code();
         match self {
             Self::Plogi(login) | Self::Pdisc(login) => login.emit(code, &mut payload),
@@ -267,7 +267,7 @@ impl Reply {
     /// # Panics
     /// If the buffer is shorter than the payload: [`LOGIN_LEN`] bytes are enough.
     pub fn emit(&self, buffer: &mut [u8]) -> usize {
-        let mut payload = Append::behind(buffer, 0);
+        let mut payload = Append::new(buffer);
         let code = Code::LsAcc;
         match self {
             Self::Refused(rejection) => rejection.emit(&mut payload),

@@ -162,7 +162,7 @@ impl<'a> Command<'a> {
         assert!(self.more_cdb.len().is_multiple_of(4), "a CDB consists of whole words");
         assert!(self.more_cdb.len() <= MORE_CDB_LEN_MAX, "the number of words has 6 bits");
         let words = (self.more_cdb.len() / 4) as u8;
-        let mut payload = Append::behind(buffer, 0);
+        let mut payload = Append::new(buffer);
         payload.put(&Layout {
             lun: self.lun,
             crn: self.crn,

@@ -300,6 +300,7 @@ impl<'a> Descriptor<'a> {
     }
 
     fn put_head(&self, len: usize, frame: &mut Append<'_>) {
+        assert!(len.is_multiple_of(4), "a descriptor consists of whole words");
         let words = u8::try_from(len / 4).expect("no descriptor is longer than 255 words");
         frame.put(&layout::Head { kind: self.kind().to_wire(), words });
     }

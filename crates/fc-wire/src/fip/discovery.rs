@@ -2,6 +2,7 @@
 
 use super::found::Found;
 use super::{Descriptor, Fabric, KeepAlivePeriod};
+use crate::bytes::Append;
 use crate::{FcMap, Mac, Reject, Wwn};
 
 /// Asks for forwarders; from a forwarder, for nodes and other forwarders.
@@ -42,13 +43,13 @@ impl Solicitation {
         })
     }
 
-    pub(super) fn list(&self, put: &mut dyn FnMut(Descriptor<'_>)) {
-        put(Descriptor::Mac(self.mac));
+    pub(super) fn emit(&self, frame: &mut Append<'_>) {
+        Descriptor::Mac(self.mac).emit(frame);
         if let Some(map) = self.fc_map {
-            put(Descriptor::FcMap(map));
+            Descriptor::FcMap(map).emit(frame);
         }
-        put(Descriptor::Name(self.name));
-        put(Descriptor::Size(self.size));
+        Descriptor::Name(self.name).emit(frame);
+        Descriptor::Size(self.size).emit(frame);
     }
 }
 
@@ -63,11 +64,11 @@ impl Advertisement {
         })
     }
 
-    pub(super) fn list(&self, put: &mut dyn FnMut(Descriptor<'_>)) {
-        put(Descriptor::Priority(self.priority));
-        put(Descriptor::Mac(self.mac));
-        put(Descriptor::Name(self.name));
-        put(Descriptor::Fabric(self.fabric));
-        put(Descriptor::KeepAlive(self.keep_alive));
+    pub(super) fn emit(&self, frame: &mut Append<'_>) {
+        Descriptor::Priority(self.priority).emit(frame);
+        Descriptor::Mac(self.mac).emit(frame);
+        Descriptor::Name(self.name).emit(frame);
+        Descriptor::Fabric(self.fabric).emit(frame);
+        Descriptor::KeepAlive(self.keep_alive).emit(frame);
     }
 }

@@ -4,6 +4,7 @@ use arrayvec::ArrayVec;
 
 use super::found::{Found, VN_PORTS_MAX};
 use super::{Descriptor, VnPort};
+use crate::bytes::Append;
 use crate::{Mac, Reject, Wwn};
 
 /// A node is still there; or a port of it.
@@ -31,9 +32,9 @@ impl KeepAlive {
         Ok(Self { mac: found.mac()?, port: found.vn_port_if_any()? })
     }
 
-    pub(super) fn list(&self, put: &mut dyn FnMut(Descriptor<'_>)) {
-        put(Descriptor::Mac(self.mac));
-        self.port.into_iter().for_each(|port| put(Descriptor::VnPort(port)));
+    pub(super) fn emit(&self, frame: &mut Append<'_>) {
+        Descriptor::Mac(self.mac).emit(frame);
+        self.port.into_iter().for_each(|port| Descriptor::VnPort(port).emit(frame));
     }
 }
 
@@ -42,9 +43,9 @@ impl ClearVirtualLink {
         Ok(Self { mac: found.mac()?, name: found.name()?, ports: found.vn_ports() })
     }
 
-    pub(super) fn list(&self, put: &mut dyn FnMut(Descriptor<'_>)) {
-        put(Descriptor::Mac(self.mac));
-        put(Descriptor::Name(self.name));
-        self.ports.iter().for_each(|port| put(Descriptor::VnPort(*port)));
+    pub(super) fn emit(&self, frame: &mut Append<'_>) {
+        Descriptor::Mac(self.mac).emit(frame);
+        Descriptor::Name(self.name).emit(frame);
+        self.ports.iter().for_each(|port| Descriptor::VnPort(*port).emit(frame));
     }
 }

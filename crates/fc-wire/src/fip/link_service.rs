@@ -3,6 +3,7 @@
 
 use super::found::Found;
 use super::{Descriptor, Operation, Service, descriptor};
+use crate::bytes::Append;
 use crate::els::Code;
 use crate::{Header, Kind, Mac, Reject};
 
@@ -38,9 +39,9 @@ impl<'a> LinkService<'a> {
         Ok(Self { service, header, payload, mac })
     }
 
-    pub(super) fn list(&self, put: &mut dyn FnMut(Descriptor<'_>)) {
+    pub(super) fn emit(&self, frame: &mut Append<'_>) {
         let Self { service, header, payload, mac } = *self;
-        put(Descriptor::LinkService { service, header, payload });
-        mac.into_iter().for_each(|mac| put(Descriptor::Mac(mac)));
+        Descriptor::LinkService { service, header, payload }.emit(frame);
+        mac.into_iter().for_each(|mac| Descriptor::Mac(mac).emit(frame));
     }
 }

@@ -4,6 +4,7 @@ use arrayvec::ArrayVec;
 
 use super::Descriptor;
 use super::found::{Found, VLANS_MAX};
+use crate::bytes::Append;
 use crate::{Mac, Reject, Wwn};
 
 /// Asks for the VLANs.
@@ -29,9 +30,9 @@ impl VlanRequest {
         Ok(Self { mac: found.mac()?, name: found.name_if_any() })
     }
 
-    pub(super) fn list(&self, put: &mut dyn FnMut(Descriptor<'_>)) {
-        put(Descriptor::Mac(self.mac));
-        self.name.into_iter().for_each(|name| put(Descriptor::Name(name)));
+    pub(super) fn emit(&self, frame: &mut Append<'_>) {
+        Descriptor::Mac(self.mac).emit(frame);
+        self.name.into_iter().for_each(|name| Descriptor::Name(name).emit(frame));
     }
 }
 
@@ -40,8 +41,8 @@ impl VlanNotification {
         Ok(Self { mac: found.mac()?, vids: found.vlans() })
     }
 
-    pub(super) fn list(&self, put: &mut dyn FnMut(Descriptor<'_>)) {
-        put(Descriptor::Mac(self.mac));
-        self.vids.iter().for_each(|vid| put(Descriptor::Vlan(*vid)));
+    pub(super) fn emit(&self, frame: &mut Append<'_>) {
+        Descriptor::Mac(self.mac).emit(frame);
+        self.vids.iter().for_each(|vid| Descriptor::Vlan(*vid).emit(frame));
     }
 }

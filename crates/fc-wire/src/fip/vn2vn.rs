@@ -2,6 +2,7 @@
 
 use super::found::Found;
 use super::{Descriptor, VnPort};
+use crate::bytes::Append;
 use crate::{Fc4, Mac, Reject, Wwn};
 
 /// A port and its node, in probes, their answers, and beacons.
@@ -31,10 +32,10 @@ impl Port {
         Ok(Self { mac: found.mac()?, name: found.name()?, port: found.vn_port()? })
     }
 
-    pub(super) fn list(&self, put: &mut dyn FnMut(Descriptor<'_>)) {
-        put(Descriptor::Mac(self.mac));
-        put(Descriptor::Name(self.name));
-        put(Descriptor::VnPort(self.port));
+    pub(super) fn emit(&self, frame: &mut Append<'_>) {
+        Descriptor::Mac(self.mac).emit(frame);
+        Descriptor::Name(self.name).emit(frame);
+        Descriptor::VnPort(self.port).emit(frame);
     }
 }
 
@@ -43,9 +44,9 @@ impl Claim {
         Ok(Self { port: Port::find(found)?, fc4: found.fc4()?, size: found.size()? })
     }
 
-    pub(super) fn list(&self, put: &mut dyn FnMut(Descriptor<'_>)) {
-        self.port.list(put);
-        put(Descriptor::Fc4(self.fc4));
-        put(Descriptor::Size(self.size));
+    pub(super) fn emit(&self, frame: &mut Append<'_>) {
+        self.port.emit(frame);
+        Descriptor::Fc4(self.fc4).emit(frame);
+        Descriptor::Size(self.size).emit(frame);
     }
 }
