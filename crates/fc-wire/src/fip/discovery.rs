@@ -1,6 +1,6 @@
 //! Discovery Solicitation and Advertisement: nodes find the forwarders of a fabric.
 
-use super::found::Found;
+use super::found::{Found, required};
 use super::{Descriptor, Fabric, KeepAlivePeriod};
 use crate::bytes::Append;
 use crate::{FcMap, Mac, Reject, Wwn};
@@ -36,10 +36,10 @@ pub struct Advertisement {
 impl Solicitation {
     pub(super) fn find(found: &Found<'_>) -> Result<Self, Reject> {
         Ok(Self {
-            mac: found.mac()?,
-            name: found.name()?,
-            size: found.size()?,
-            fc_map: found.fc_map_if_any(),
+            mac: required(found.mac)?,
+            name: required(found.name)?,
+            size: required(found.size)?,
+            fc_map: found.fc_map,
         })
     }
 
@@ -56,11 +56,11 @@ impl Solicitation {
 impl Advertisement {
     pub(super) fn find(found: &Found<'_>) -> Result<Self, Reject> {
         Ok(Self {
-            priority: found.priority()?,
-            mac: found.mac()?,
-            name: found.name()?,
-            fabric: found.fabric()?,
-            keep_alive: found.keep_alive()?,
+            priority: required(found.priority)?,
+            mac: required(found.mac)?,
+            name: required(found.name)?,
+            fabric: required(found.fabric)?,
+            keep_alive: required(found.keep_alive)?,
         })
     }
 

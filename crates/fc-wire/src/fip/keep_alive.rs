@@ -2,7 +2,7 @@
 
 use arrayvec::ArrayVec;
 
-use super::found::{Found, VN_PORTS_MAX};
+use super::found::{Found, VN_PORTS_MAX, required};
 use super::{Descriptor, VnPort};
 use crate::bytes::Append;
 use crate::{Mac, Reject, Wwn};
@@ -29,7 +29,7 @@ pub struct ClearVirtualLink {
 
 impl KeepAlive {
     pub(super) fn find(found: &Found<'_>) -> Result<Self, Reject> {
-        Ok(Self { mac: found.mac()?, port: found.vn_port_if_any()? })
+        Ok(Self { mac: required(found.mac)?, port: found.vn_port_if_any()? })
     }
 
     pub(super) fn emit(&self, frame: &mut Append<'_>) {
@@ -40,7 +40,7 @@ impl KeepAlive {
 
 impl ClearVirtualLink {
     pub(super) fn find(found: Found<'_>) -> Result<Self, Reject> {
-        Ok(Self { mac: found.mac()?, name: found.name()?, ports: found.vn_ports() })
+        Ok(Self { mac: required(found.mac)?, name: required(found.name)?, ports: found.vn_ports })
     }
 
     pub(super) fn emit(&self, frame: &mut Append<'_>) {

@@ -1,7 +1,7 @@
 //! Link services in a descriptor: the frames of Fibre Channel that are sent before there is an
 //! address, or to give one back.
 
-use super::found::Found;
+use super::found::{Found, required};
 use super::{Descriptor, Operation, Service, descriptor};
 use crate::bytes::Append;
 use crate::els::Code;
@@ -26,7 +26,7 @@ pub struct LinkService<'a> {
 
 impl<'a> LinkService<'a> {
     pub(super) fn find(operation: Operation, found: &Found<'a>) -> Result<Self, Reject> {
-        let (service, header, payload) = found.link_service()?;
+        let (service, header, payload) = required(found.link_service)?;
         let (wanted, may_refuse) = match operation {
             Operation::LinkReply => (Kind::ElsReply, true),
             _ => (Kind::ElsRequest, false),
@@ -35,7 +35,7 @@ impl<'a> LinkService<'a> {
             return Err(Reject::Kind);
         }
         let is_refused = may_refuse && payload.first() == Some(&Code::LsRjt.to_wire());
-        let mac = if is_refused { found.mac_if_any() } else { Some(found.mac()?) };
+        let mac = if is_refused { found.mac } else { Some(required(found.mac)?) };
         Ok(Self { service, header, payload, mac })
     }
 

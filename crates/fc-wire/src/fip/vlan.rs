@@ -3,7 +3,7 @@
 use arrayvec::ArrayVec;
 
 use super::Descriptor;
-use super::found::{Found, VLANS_MAX};
+use super::found::{Found, VLANS_MAX, required};
 use crate::bytes::Append;
 use crate::{Mac, Reject, Wwn};
 
@@ -27,7 +27,7 @@ pub struct VlanNotification {
 
 impl VlanRequest {
     pub(super) fn find(found: &Found<'_>) -> Result<Self, Reject> {
-        Ok(Self { mac: found.mac()?, name: found.name_if_any() })
+        Ok(Self { mac: required(found.mac)?, name: found.name })
     }
 
     pub(super) fn emit(&self, frame: &mut Append<'_>) {
@@ -38,7 +38,7 @@ impl VlanRequest {
 
 impl VlanNotification {
     pub(super) fn find(found: Found<'_>) -> Result<Self, Reject> {
-        Ok(Self { mac: found.mac()?, vids: found.vlans() })
+        Ok(Self { mac: required(found.mac)?, vids: found.vlans })
     }
 
     pub(super) fn emit(&self, frame: &mut Append<'_>) {

@@ -1,6 +1,6 @@
 //! Probe, Claim and Beacon: ports without a fabric choose their addresses and find each other.
 
-use super::found::Found;
+use super::found::{Found, required};
 use super::{Descriptor, VnPort};
 use crate::bytes::Append;
 use crate::{Fc4, Mac, Reject, Wwn};
@@ -29,7 +29,7 @@ pub struct Claim {
 
 impl Port {
     pub(super) fn find(found: &Found<'_>) -> Result<Self, Reject> {
-        Ok(Self { mac: found.mac()?, name: found.name()?, port: found.vn_port()? })
+        Ok(Self { mac: required(found.mac)?, name: required(found.name)?, port: found.vn_port()? })
     }
 
     pub(super) fn emit(&self, frame: &mut Append<'_>) {
@@ -41,7 +41,11 @@ impl Port {
 
 impl Claim {
     pub(super) fn find(found: &Found<'_>) -> Result<Self, Reject> {
-        Ok(Self { port: Port::find(found)?, fc4: found.fc4()?, size: found.size()? })
+        Ok(Self {
+            port: Port::find(found)?,
+            fc4: required(found.fc4)?,
+            size: required(found.size)?,
+        })
     }
 
     pub(super) fn emit(&self, frame: &mut Append<'_>) {
