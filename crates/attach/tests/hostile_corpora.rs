@@ -5,30 +5,20 @@
 mod hostile;
 
 use std::collections::HashSet;
-use std::fs;
-use std::path::Path;
 
 use tyche_attach::nbd::Ending;
 use tyche_block::Operation::{self, Discard, Flush, Read, Write, WriteZeroes};
+use tyche_testkit::corpus::corpus;
+
+const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 
 /// Operations that sessions of every kind ask for.
 const COMMON: [Operation; 5] = [Read, Write { fua: false }, Write { fua: true }, Flush, Discard];
 
-/// Each file of a target's corpus.
-fn corpus(target: &str) -> impl Iterator<Item = Vec<u8>> {
-    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(target);
-    fs::read_dir(dir).unwrap().map(|file| {
-        let path = file.unwrap().path();
-        // Identifies the input of a failed check.
-        println!("{}", path.display());
-        fs::read(path).unwrap()
-    })
-}
-
 #[test]
 fn an_nbd_client_may_say_anything() {
     let (mut endings, mut executed) = (HashSet::new(), HashSet::new());
-    for input in corpus("nbd_handshake") {
+    for input in corpus(ROOT, "nbd_handshake") {
         let session = hostile::nbd::check(&input);
         endings.insert(session.ending.to_string());
         executed.extend(session.executed);
@@ -58,7 +48,8 @@ fn an_nbd_client_may_say_anything() {
 #[test]
 fn a_guest_may_write_anything() {
     let (mut executed, mut broken, mut refused) = (HashSet::new(), 0, 0);
-    for outcome in corpus("virtqueue_chain").filter_map(|input| hostile::guest::check(&input)) {
+    let inputs = corpus(ROOT, "virtqueue_chain");
+    for outcome in inputs.filter_map(|input| hostile::guest::check(&input)) {
         match outcome {
             Some((served, operations)) => {
                 broken += u32::from(served.broken);

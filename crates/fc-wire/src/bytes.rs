@@ -4,13 +4,13 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::Reject;
 
-/// The structure at the front of `bytes`, and the bytes behind it.
+/// The structure at the front of `bytes`, and the bytes behind it. Of a slice it is the longest.
 ///
 /// # Errors
 /// [`Reject::Length`] if there are too few.
 pub(crate) fn front<T>(bytes: &[u8]) -> Result<(&T, &[u8]), Reject>
 where
-    T: FromBytes + Immutable + KnownLayout + Unaligned,
+    T: FromBytes + Immutable + KnownLayout + Unaligned + ?Sized,
 {
     T::ref_from_prefix(bytes).map_err(|_| Reject::Length)
 }
@@ -21,7 +21,7 @@ where
 /// [`Reject::Length`] if they are more or less.
 pub(crate) fn exactly<T>(bytes: &[u8]) -> Result<&T, Reject>
 where
-    T: FromBytes + Immutable + KnownLayout + Unaligned,
+    T: FromBytes + Immutable + KnownLayout + Unaligned + ?Sized,
 {
     T::ref_from_bytes(bytes).map_err(|_| Reject::Length)
 }
@@ -33,9 +33,9 @@ pub(crate) struct Append<'a> {
 }
 
 impl<'a> Append<'a> {
-    /// Begins behind the first `len` bytes.
-    pub(crate) fn behind(buffer: &'a mut [u8], len: usize) -> Self {
-        Self { buffer, len }
+    /// Begins with the first byte.
+    pub(crate) fn new(buffer: &'a mut [u8]) -> Self {
+        Self { buffer, len: 0 }
     }
 
     /// Appends a structure.

@@ -56,9 +56,9 @@ codes! {
 }
 
 /// The command of an answer that refuses.
-pub const REFUSED: u16 = 0x8001;
+const REFUSED: u16 = 0x8001;
 /// The command of an answer that accepts.
-pub const ACCEPTED: u16 = 0x8002;
+const ACCEPTED: u16 = 0x8002;
 /// Bytes in front of the object.
 pub const CT_HEADER_LEN: usize = size_of::<Layout>();
 
@@ -208,6 +208,11 @@ impl core::fmt::Debug for NamedPort {
     }
 }
 
+/// Takes a name off the front.
+fn name(bytes: &[u8]) -> Result<(Wwn, &[u8]), Reject> {
+    front::<U64>(bytes).map(|(name, rest)| (Wwn(name.get()), rest))
+}
+
 /// Takes a text with its length off the front.
 fn text(bytes: &[u8]) -> Result<&[u8], Reject> {
     let (len, text) = bytes.split_first().ok_or(Reject::Length)?;
@@ -228,20 +233,30 @@ impl<'a> Request<'a> {
     pub fn parse(payload: &'a [u8]) -> Result<Self, Reject> {
         let (layout, object) = Layout::parse(payload)?;
         let command = Command::from_wire(layout.command.get()).ok_or(Reject::Code)?;
-        if let Command::RsnnNn = command {
-            let (name, rest) = front::<U64>(object)?;
-            return Ok(Self::RsnnNn(Wwn(name.get()), text(rest)?));
-        }
-        let (&Id { id, .. }, rest) = front::<Id>(object)?;
+        let port = || front::<Id>(object).map(|(layout, rest)| (layout.id, rest));
         Ok(match command {
-            Command::GpnId => Self::GpnId(id),
-            Command::GpnFt => Self::GpnFt(object[3]),
-            Command::RnnId => Self::RnnId(id, Wwn(front::<U64>(rest)?.0.get())),
-            Command::RftId => Self::RftId(id, *front(rest)?.0),
-            Command::RspnId => Self::RspnId(id, text(rest)?),
-            Command::RffId | Command::RsnnNn => {
+            Command::GpnId => Self::GpnId(port()?.0),
+            Command::GpnFt => Self::GpnFt(front::<[u8; 4]>(object)?.0[3]),
+            Command::RnnId => {
+                let (id, rest) = port()?;
+                Self::RnnId(id, name(rest)?.0)
+            }
+            Command::RftId => {
+                let (id, rest) = port()?;
+                Self::RftId(id, *front(rest)?.0)
+            }
+            Command::RspnId => {
+                let (id, rest) = port()?;
+                Self::RspnId(id, text(rest)?)
+            }
+            Command::RffId => {
+                let (id, rest) = port()?;
                 let &[_, _, functions, kind] = front::<[u8; 4]>(rest)?.0;
                 Self::RffId { id, functions: functions & 0xf, kind }
+            }
+            Command::RsnnNn => {
+                let (name, rest) = name(object)?;
+                Self::RsnnNn(name, text(rest)?)
             }
         })
     }
@@ -264,7 +279,7 @@ impl<'a> Request<'a> {
     /// # Panics
     /// If the buffer is shorter than the payload, or a text longer than 255 bytes.
     pub fn emit(&self, buffer: &mut [u8]) -> usize {
-        let mut payload = Append::behind(buffer, 0);
+        let mut payload = Append::new(buffer);
         payload.put(&Layout::new(self.command().to_wire(), (0, 0)));
         let id = |id| Id { _zero: 0, id };
         match *self {
@@ -293,13 +308,11 @@ impl<'a> Reply<'a> {
             (REFUSED, _) => {
                 Ok(Self::Refused { reason: layout.reason, explanation: layout.explanation })
             }
-            (ACCEPTED, Command::GpnId) => Ok(Self::Name(Wwn(front::<U64>(object)?.0.get()))),
+            (ACCEPTED, Command::GpnId) => Ok(Self::Name(name(object)?.0)),
             (ACCEPTED, Command::GpnFt) => {
-                let (ports, _) = object.as_chunks::<{ size_of::<NamedPort>() }>();
-                let last = ports.iter().position(|port| port[0] & LAST != 0);
-                let count = last.ok_or(Reject::Length)? + 1;
-                let ports = <[NamedPort]>::ref_from_prefix_with_elems(object, count);
-                ports.map(|(ports, _)| Self::Ports(ports)).map_err(|_| Reject::Length)
+                let (ports, _) = front::<[NamedPort]>(object)?;
+                let last = ports.iter().position(NamedPort::is_last).ok_or(Reject::Length)?;
+                Ok(Self::Ports(&ports[..=last]))
             }
             (ACCEPTED, _) => Ok(Self::Registered),
             _ => Err(Reject::Code),
@@ -311,7 +324,7 @@ impl<'a> Reply<'a> {
     /// # Panics
     /// If the buffer is shorter than the payload.
     pub fn emit(&self, buffer: &mut [u8]) -> usize {
-        let mut payload = Append::behind(buffer, 0);
+        let mut payload = Append::new(buffer);
         let (command, reason) = match *self {
             Self::Refused { reason, explanation } => (REFUSED, (reason, explanation)),
             _ => (ACCEPTED, (0, 0)),

@@ -38,16 +38,21 @@ codes! {
         A = 0x50;
         /// The last frame, class 1: the connection ends.
         Dt = 0x46;
-        /// The same, damaged.
+        /// The last frame, class 1, damaged.
         Dti = 0x4e;
         /// The last frame, class 4: the connection ends.
         Rt = 0x44;
-        /// The same, damaged.
+        /// The last frame, class 4, damaged.
         Rti = 0x4f;
     }
 }
 
 impl Sof {
+    /// The code of a frame with this number in its sequence.
+    pub(crate) fn of(seq_cnt: u16) -> Self {
+        if seq_cnt == 0 { Self::I3 } else { Self::N3 }
+    }
+
     /// Checks that the code begins a frame of class 3, the only one that is spoken here.
     pub(crate) fn check(code: u8) -> Result<(), Reject> {
         match Self::from_wire(code).ok_or(Reject::Sof)? {

@@ -19,7 +19,7 @@
 use zerocopy::byteorder::little_endian::U32;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::bytes::{Append, exactly};
+use crate::bytes::{Append, exactly, front};
 use crate::delimiter::{Eof, Sof};
 use crate::header::{at, fill_len};
 use crate::{
@@ -34,7 +34,7 @@ pub const TAIL_LEN: usize = size_of::<Trailer>();
 pub const PAYLOAD_LEN_MAX: usize = FRAME_LEN_MAX - HEAD_LEN - TAIL_LEN;
 
 /// The offset of the FC header in a frame, and of the first byte that the CRC covers.
-const HEADER_AT: usize = HEAD_LEN - FC_HEADER_LEN;
+pub(crate) const HEADER_AT: usize = HEAD_LEN - FC_HEADER_LEN;
 
 /// A parsed frame, or one to be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,7 +55,7 @@ pub struct Tail {
     start: usize,
 }
 
-/// Between the Ethernet header and that of Fibre Channel.
+/// The FCoE header: version and SOF.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 struct Encapsulation {
@@ -83,8 +83,7 @@ impl<'a> Frame<'a> {
             return Err(Reject::Length);
         }
         let (ethernet, behind) = Ethernet::parse(head, ETHERTYPE_FCOE)?;
-        let (encapsulation, header) = behind.split_at(size_of::<Encapsulation>());
-        let encapsulation: &Encapsulation = exactly(encapsulation)?;
+        let (encapsulation, header) = front::<Encapsulation>(behind)?;
         if encapsulation.version >> 4 != 0 {
             return Err(Reject::Version);
         }
@@ -120,7 +119,7 @@ impl<'a> Frame<'a> {
         assert!(self.payload.len() <= PAYLOAD_LEN_MAX, "a frame's worth of payload");
         let head = head(self.ethernet, &self.header, self.payload.len());
         let tail = Tail::seal(&head, [self.payload]);
-        let mut frame = Append::behind(buffer, 0);
+        let mut frame = Append::new(buffer);
         frame.put(&head).put(self.payload).put(tail.as_bytes());
         frame.len()
     }
@@ -129,9 +128,9 @@ impl<'a> Frame<'a> {
 /// The head of a frame with a payload of `payload_len` bytes.
 pub fn head(ethernet: Ethernet, header: &Header, payload_len: usize) -> [u8; HEAD_LEN] {
     let mut head = [0; HEAD_LEN];
-    let sof = if header.seq_cnt == 0 { Sof::I3 } else { Sof::N3 };
-    let encapsulation = Encapsulation { version: 0, _reserved: [0; 12], sof: sof.to_wire() };
-    let mut fields = Append::behind(&mut head, 0);
+    let sof = Sof::of(header.seq_cnt).to_wire();
+    let encapsulation = Encapsulation { version: 0, _reserved: [0; 12], sof };
+    let mut fields = Append::new(&mut head);
     ethernet.emit(ETHERTYPE_FCOE, &mut fields);
     fields.put(&encapsulation).put(&header.to_bytes(payload_len));
     head

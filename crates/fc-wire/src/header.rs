@@ -20,7 +20,6 @@ use zerocopy::byteorder::big_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::bits::{bits, codes};
-use crate::bytes::exactly;
 use crate::{PortId, Reject, Xid};
 
 /// Bytes of the header.
@@ -165,6 +164,12 @@ pub(crate) fn fill_len(len: usize) -> usize {
     len.wrapping_neg() % 4
 }
 
+/// F_CTL with the length of the fill behind a payload of `payload_len` bytes.
+pub(crate) fn f_ctl_bytes(f_ctl: FCtl, payload_len: usize) -> [u8; 3] {
+    let [_, a, b, c] = f_ctl.to_wire().to_be_bytes();
+    [a, b, c | fill_len(payload_len) as u8]
+}
+
 impl Header {
     /// The header of a frame that is a sequence of its own, in an exchange of the sender that the
     /// receiver has not given a number yet. The frame is a request.
@@ -195,7 +200,7 @@ impl Header {
     /// # Errors
     /// `OptionalHeaders` or `Kind`.
     pub fn parse(bytes: &[u8; FC_HEADER_LEN]) -> Result<(Self, usize), Reject> {
-        let layout = exactly::<Layout>(bytes)?;
+        let layout: &Layout = zerocopy::transmute_ref!(bytes);
         if layout.df_ctl != 0 {
             return Err(Reject::OptionalHeaders);
         }
@@ -219,14 +224,13 @@ impl Header {
     /// The header's bytes in front of a payload of `payload_len` bytes, without its fill.
     pub fn to_bytes(&self, payload_len: usize) -> [u8; FC_HEADER_LEN] {
         let [r_ctl, kind] = self.kind.to_wire().to_be_bytes();
-        let [_, a, b, c] = self.f_ctl.to_wire().to_be_bytes();
         let layout = Layout {
             r_ctl,
             d_id: self.d_id,
             cs_ctl: 0,
             s_id: self.s_id,
             kind,
-            f_ctl: [a, b, c | fill_len(payload_len) as u8],
+            f_ctl: f_ctl_bytes(self.f_ctl, payload_len),
             seq_id: self.seq_id,
             df_ctl: 0,
             seq_cnt: self.seq_cnt.into(),

@@ -77,9 +77,9 @@ impl PortId {
 }
 
 impl FcMap {
-    /// A fabric's, unless it is configured otherwise.
+    /// The default of a fabric.
     pub const FABRIC: Self = Self([0x0e, 0xfc, 0x00]);
-    /// The one of ports without a fabric (VN2VN).
+    /// The value for ports without a fabric (VN2VN).
     pub const VN2VN: Self = Self([0x0e, 0xfd, 0x00]);
 }
 

@@ -53,7 +53,5 @@ pub use header::{FC_HEADER_LEN, FCtl, Header, Kind};
 pub use ids::{FcMap, Mac, PortId, Wwn, Xid};
 pub use reject::Reject;
 
-use header::fill_len;
-
 /// Bytes of the longest frame, encapsulated or of FIP: a payload of 2112 bytes.
 pub const FRAME_LEN_MAX: usize = 2172;

@@ -67,16 +67,10 @@ rejects! {
     Offset: "offset";
     /// D_ID is not the lower half of the destination address.
     Destination: "destination";
-    /// No port with that address, or not logged in.
-    Source: "source";
     /// No exchange with that number, or not that of this peer.
     Exchange: "exchange";
     /// A sequence or a frame of it that is not the next one.
     Sequence: "sequence";
-    /// A kind that the receiver does not accept in its role or state.
-    Unexpected: "unexpected";
-    /// More neighbours than the receiver remembers.
-    Neighbours: "neighbours";
 }
 
 impl fmt::Display for Reject {

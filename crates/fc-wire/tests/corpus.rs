@@ -4,31 +4,25 @@ mod frames;
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::PathBuf;
 
 use frames::{Any, ELS_KINDS, FCP_KINDS, GOLDEN, golden, is_fip, parse};
 use tyche_fc_wire::Kind;
+use tyche_testkit::corpus::{corpus, folder};
 
-/// The inputs of a fuzzer. Failures show which one it was.
-fn inputs(fuzzer: &str) -> Vec<(PathBuf, Vec<u8>)> {
-    let folder = frames::path("../../fuzz/corpus").join(fuzzer);
-    let files = fs::read_dir(folder).expect("a corpus").map(|file| file.expect("a file").path());
-    files.map(|path| (path.clone(), fs::read(path).expect("a file that can be read"))).collect()
-}
+const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 
 /// Replays a corpus by the fuzzer's own rules. `seeds` must be in it, so that the fuzzer starts
 /// from frames of every kind. `TYCHE_BLESS=1` adds them.
 fn replay(fuzzer: &str, seeds: &[(String, Vec<u8>)], check: impl Fn(&[u8]) -> usize) {
     if std::env::var_os("TYCHE_BLESS").is_some() {
-        let folder = frames::path("../../fuzz/corpus").join(fuzzer);
+        let folder = folder(ROOT, fuzzer);
         fs::create_dir_all(&folder).expect("a folder");
         for (name, seed) in seeds {
             fs::write(folder.join(name), seed).expect("a file that can be written");
         }
     }
     let (mut known, mut accepted) = (BTreeSet::new(), 0);
-    for (path, input) in inputs(fuzzer) {
-        println!("{}", path.display());
+    for input in corpus(ROOT, fuzzer) {
         accepted += usize::from(check(&input) > 0);
         known.insert(input);
     }

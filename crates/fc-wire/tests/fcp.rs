@@ -81,6 +81,19 @@ fn commands_that_cannot_be_executed_are_told_so() {
     }
 }
 
+/// Its CDB is not to be executed, whichever bit it is.
+#[test]
+fn every_bit_of_task_management_is_a_function() {
+    let mut unit = [0; COMMAND_LEN];
+    Command::new([0; 8], [0; CDB_LEN]).emit(&mut unit);
+    for bit in 0..8 {
+        unit[10] = 1 << bit;
+        let command = Command::parse(&unit).unwrap();
+        assert_eq!(command.management.to_wire(), 1 << bit);
+        assert_eq!(command.check(), Ok(()));
+    }
+}
+
 /// The length of the data comes behind all of the CDB.
 #[test]
 fn longer_cdbs_are_whole_or_faults() {
@@ -92,6 +105,16 @@ fn longer_cdbs_are_whole_or_faults() {
     assert_eq!(Command::parse(&buffer[..len]), Ok(command));
     assert_eq!(Command::parse(&buffer[..len - 1]), Err(Reject::Length));
     assert_eq!(Command::parse(&buffer[..40]), Err(Reject::Length));
+}
+
+#[test]
+fn longer_cdbs_have_at_most_63_whole_words() {
+    for len in [3, 64 * 4, 255 * 4] {
+        let more_cdb = vec![0xcd; len];
+        let command = Command { more_cdb: &more_cdb, ..Command::new([1; 8], [2; 16]) };
+        let emitted = std::panic::catch_unwind(|| command.emit(&mut [0; 2000]));
+        assert!(emitted.is_err(), "{len}");
+    }
 }
 
 #[test]

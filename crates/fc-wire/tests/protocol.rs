@@ -3,25 +3,13 @@
 
 mod frames;
 
-use std::fmt::{Debug, LowerHex};
 use std::fs;
 
 use tyche_fc_wire::*;
-use tyche_testkit::document::{check_links, codes, decimal, hexadecimal, table};
+use tyche_testkit::document::{check_links, codes, decimal, hexadecimal, rows, table};
 
 fn document() -> String {
     fs::read_to_string(frames::path("../../FC.md")).expect("FC.md is there")
-}
-
-/// The rows of a table of an enum's codes.
-fn rows<T: Copy + Debug, N: LowerHex>(
-    digits: usize,
-    all: &[T],
-    code: impl Fn(T) -> N,
-) -> Vec<(String, String)> {
-    let names: Vec<String> = all.iter().map(|one| format!("{one:?}")).collect();
-    let all = all.iter().zip(&names).map(|(one, name)| (code(*one), name.as_str()));
-    hexadecimal(digits, &all.collect::<Vec<_>>())
 }
 
 #[test]
@@ -96,6 +84,7 @@ fn tables_have_the_limits_and_the_groups() {
     let limits = [
         ("FRAME_LEN_MIN", FRAME_LEN_MIN),
         ("FRAME_LEN_MAX", FRAME_LEN_MAX),
+        ("FCOE_LEN_MAX", fip::FCOE_LEN_MAX.into()),
         ("HEAD_LEN", HEAD_LEN),
         ("TAIL_LEN", TAIL_LEN),
         ("PAYLOAD_LEN_MAX", PAYLOAD_LEN_MAX),

@@ -5,21 +5,16 @@
 mod hostile;
 
 use std::collections::HashSet;
-use std::fs;
-use std::path::Path;
 
 use tyche_scsi::Operation;
+use tyche_testkit::corpus::corpus;
 
 #[test]
 fn initiators_may_send_anything() {
-    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/scsi");
     let mut operations = HashSet::new();
     let (mut answers, mut attentions, mut conflicts, mut refusals) = (0, 0, 0, 0);
-    for file in fs::read_dir(dir).unwrap() {
-        let path = file.unwrap().path();
-        // Identifies the input of a failed check.
-        println!("{}", path.display());
-        let seen = hostile::check(&fs::read(path).unwrap());
+    for input in corpus(env!("CARGO_MANIFEST_DIR"), "scsi") {
+        let seen = hostile::check(&input);
         answers += seen.answers;
         attentions += seen.attentions;
         conflicts += seen.conflicts;

@@ -23,12 +23,23 @@ pub fn codes(document: &str, heading: &str) -> Vec<(String, String)> {
     rows.map(|row| (row[0].to_string(), row[1].to_string())).collect()
 }
 
-/// The rows of a table of codes in decimal.
+/// The rows of a table of an enum's codes, in decimal.
 pub fn decimal<T: Copy + Debug>(all: &[T], code: impl Fn(T) -> u32) -> Vec<(String, String)> {
     all.iter().map(|&one| (code(one).to_string(), format!("{one:?}"))).collect()
 }
 
-/// The rows of a table of codes in hexadecimal, with this number of digits.
+/// The same in hexadecimal, with this number of digits.
+pub fn rows<T: Copy + Debug, N: LowerHex>(
+    digits: usize,
+    all: &[T],
+    code: impl Fn(T) -> N,
+) -> Vec<(String, String)> {
+    let names: Vec<String> = all.iter().map(|one| format!("{one:?}")).collect();
+    let all = all.iter().zip(&names).map(|(one, name)| (code(*one), name.as_str()));
+    hexadecimal(digits, &all.collect::<Vec<_>>())
+}
+
+/// The rows of a table of names and codes in hexadecimal, with this number of digits.
 pub fn hexadecimal<N: LowerHex>(digits: usize, all: &[(N, &str)]) -> Vec<(String, String)> {
     let width = 2 + digits;
     all.iter().map(|(code, name)| (format!("{code:#0width$x}"), name.to_string())).collect()

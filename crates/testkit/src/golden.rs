@@ -17,7 +17,7 @@ pub struct Golden {
 
 impl Golden {
     /// The text of a frame.
-    pub fn text(self, name: &str) -> String {
+    fn text(self, name: &str) -> String {
         let path = Path::new(self.root).join("tests/golden").join(name).with_extension("hex");
         fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
     }
@@ -46,7 +46,7 @@ impl Golden {
 }
 
 /// Decodes an annotated text to bytes. Panics if an offset in the text is wrong.
-pub fn decode(text: &str) -> Vec<u8> {
+fn decode(text: &str) -> Vec<u8> {
     let mut bytes = Vec::new();
     for line in text.lines() {
         let code = line.split(';').next().expect("split yields at least one piece");
@@ -65,7 +65,7 @@ pub fn decode(text: &str) -> Vec<u8> {
 }
 
 /// The code blocks of a document that are marked as frames: name and text.
-pub fn blocks(document: &str) -> Vec<(&str, &str)> {
+fn blocks(document: &str) -> Vec<(&str, &str)> {
     let blocks = document.split("\n```frame ").skip(1);
     let blocks = blocks.map(|rest| {
         let (name, rest) = rest.split_once('\n').expect("a line with the name");

@@ -5,6 +5,7 @@
 
 pub mod allocations;
 pub mod alone;
+pub mod corpus;
 pub mod document;
 pub mod golden;
 pub mod leaks;

@@ -3,7 +3,8 @@
 mod frames;
 
 use std::collections::BTreeSet;
-use std::fs;
+
+use tyche_testkit::corpus::corpus;
 
 /// Checks every file of the corpus by the fuzzer's own rules. The golden frames must be among
 /// them, so that the fuzzer starts from frames of every kind.
@@ -11,11 +12,7 @@ use std::fs;
 fn the_corpus_is_rejected_or_the_only_encoding_of_its_meaning() {
     let mut inputs = BTreeSet::new();
     let mut accepted = 0;
-    for file in fs::read_dir(frames::path("../../fuzz/corpus/frame")).unwrap() {
-        let path = file.unwrap().path();
-        // Identifies the input if the parser panics.
-        println!("{}", path.display());
-        let input = fs::read(path).unwrap();
+    for input in corpus(env!("CARGO_MANIFEST_DIR"), "frame") {
         accepted += frames::check_all(&input);
         inputs.insert(input);
     }

@@ -20,10 +20,10 @@ use std::sync::{Arc, OnceLock};
 use rustix::fs::{MemfdFlags, memfd_create};
 use tyche_attach::vhost_user::fuzzing::{Served, Virtqueue, serve};
 use tyche_block::{Disk, Operation};
+use tyche_testkit::corpus::Bytes;
 use tyche_testkit::{allocations, alone};
 use vm_memory::{Bytes as _, GuestAddress, GuestMemoryMmap};
 
-use super::Bytes;
 use super::ledger::Ledger;
 
 /// The guest's memory: two regions adjacent at an odd address, and one after a hole.

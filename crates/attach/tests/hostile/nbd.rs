@@ -14,10 +14,10 @@ use tempfile::TempDir;
 use tyche_attach::Attachment;
 use tyche_attach::nbd::{Ending, NbdServer};
 use tyche_block::Operation;
+use tyche_testkit::corpus::Bytes;
 use tyche_testkit::wait::{PATIENCE, wait_until};
 use tyche_testkit::{allocations, alone};
 
-use super::Bytes;
 use super::ledger::{self, Entry, Ledger};
 
 /// The most bytes of an input: a socket's buffer holds that many.

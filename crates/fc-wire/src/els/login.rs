@@ -137,7 +137,7 @@ const VERSION: u16 = 0x2020;
 const CREDIT: u16 = 10;
 const CLASS_VALID: u16 = 0x8000;
 const CLASS_SEQUENTIAL: u16 = 0x0800;
-/// The size of what a port receives has 12 bits.
+/// The bits of a receive size.
 const RECEIVE_LEN_MASK: u16 = 0x0fff;
 
 /// The fields that both kinds of logins have alike.

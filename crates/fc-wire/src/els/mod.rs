@@ -24,9 +24,12 @@ pub use process::{FcpParameters, Process};
 pub use session::{Adisc, Logo, Rejection};
 pub use state::{ChangedPort, LinkErrors, Rls, Rscn, Scr, Timeouts};
 
+use zerocopy::byteorder::big_endian::U16;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
 use crate::Reject;
 use crate::bits::codes;
-use crate::bytes::Append;
+use crate::bytes::{Append, exactly, front};
 
 codes! {
     /// The code of a link service, the first byte of its payload.
@@ -117,6 +120,42 @@ fn word(code: Code) -> [u8; 4] {
     [code.to_wire(), 0, 0, 0]
 }
 
+/// The head of a list of pages.
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct PagesHead {
+    code: u8,
+    page_len: u8,
+    /// Bytes of head and pages.
+    len: U16,
+}
+
+/// The pages of a PRLI, PRLO or RSCN.
+///
+/// # Errors
+/// `Length`; `Range` if the pages are of another length.
+fn pages<P>(payload: &[u8]) -> Result<&[P], Reject>
+where
+    P: FromBytes + Immutable + Unaligned,
+{
+    let (head, _) = front::<PagesHead>(payload)?;
+    if usize::from(head.page_len) != size_of::<P>() {
+        return Err(Reject::Range);
+    }
+    let pages = payload.get(size_of::<PagesHead>()..usize::from(head.len.get()));
+    exactly(pages.ok_or(Reject::Length)?)
+}
+
+fn put_pages<P: IntoBytes + Immutable>(code: Code, pages: &[P], payload: &mut Append<'_>) {
+    let len = size_of::<PagesHead>() + size_of_val(pages);
+    let head = PagesHead {
+        code: code.to_wire(),
+        page_len: size_of::<P>() as u8,
+        len: u16::try_from(len).expect("a frame's worth of pages").into(),
+    };
+    payload.put(&head).put(pages);
+}
+
 fn code(payload: &[u8]) -> Result<Code, Reject> {
     let code = payload.first().ok_or(Reject::Length)?;
     Code::from_wire(*code).ok_or(Reject::Code)
@@ -134,7 +173,7 @@ impl<'a> Request<'a> {
             Code::Flogi => Self::Flogi(FabricLogin::parse(payload)?),
             Code::Logo => Self::Logo(Logo::parse(payload)?),
             Code::Rtv => {
-                crate::bytes::front::<[u8; 4]>(payload)?;
+                front::<[u8; 4]>(payload)?;
                 Self::Rtv
             }
             Code::Rls => Self::Rls(Rls::parse(payload)?),
@@ -178,7 +217,7 @@ impl<'a> Request<'a> {
     /// If the buffer is shorter than the payload. [`LOGIN_LEN`] bytes are enough for all but an
     /// RSCN.
     pub fn emit(&self, buffer: &mut [u8]) -> usize {
-        let mut payload = Append::behind(buffer, 0);
+        let mut payload = Append::new(buffer);
         let code = self.code();
         match self {
             Self::Plogi(login) | Self::Pdisc(login) => login.emit(code, &mut payload),
@@ -219,7 +258,7 @@ impl Reply {
             Code::Rtv => Timeouts::parse(payload).map(Self::Timeouts),
             Code::Rls => LinkErrors::parse(payload).map(Self::LinkErrors),
             Code::Rec => ExchangeStatus::parse(payload).map(Self::Exchange),
-            _ => crate::bytes::front::<[u8; 4]>(payload).map(|_| Self::Accepted),
+            _ => front::<[u8; 4]>(payload).map(|_| Self::Accepted),
         }
     }
 
@@ -228,7 +267,7 @@ impl Reply {
     /// # Panics
     /// If the buffer is shorter than the payload: [`LOGIN_LEN`] bytes are enough.
     pub fn emit(&self, buffer: &mut [u8]) -> usize {
-        let mut payload = Append::behind(buffer, 0);
+        let mut payload = Append::new(buffer);
         let code = Code::LsAcc;
         match self {
             Self::Refused(rejection) => rejection.emit(&mut payload),

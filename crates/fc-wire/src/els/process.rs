@@ -15,13 +15,13 @@
 //!
 //! One page is sent. Of several that are received the first of FCP counts.
 
-use zerocopy::byteorder::big_endian::{U16, U32, U64};
+use zerocopy::byteorder::big_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use super::Code;
-use crate::Reject;
+use super::{Code, pages, put_pages};
 use crate::bits::bits;
-use crate::bytes::{Append, front};
+use crate::bytes::Append;
+use crate::{FC4_FCP, Reject};
 
 bits! {
     /// Parameters of FCP in a PRLI.
@@ -56,14 +56,6 @@ pub struct Process {
 
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
-struct Head {
-    code: u8,
-    page_len: u8,
-    len: U16,
-}
-
-#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
-#[repr(C)]
 struct Page {
     kind: u8,
     _extension: u8,
@@ -73,7 +65,6 @@ struct Page {
     parameters: U32,
 }
 
-const FCP: u8 = 8;
 const IMAGE_PAIR: u8 = 0x20;
 const RESPONSE: u8 = 0x0f;
 
@@ -84,18 +75,8 @@ impl Process {
     pub const NO_SUCH_IMAGE: u8 = 5;
 
     pub(super) fn parse(payload: &[u8]) -> Result<Self, Reject> {
-        let (head, _) = front::<Head>(payload)?;
-        if usize::from(head.page_len) != size_of::<Page>() {
-            return Err(Reject::Range);
-        }
-        let pages = payload.get(size_of::<Head>()..usize::from(head.len.get()));
-        let pages = pages.ok_or(Reject::Length)?;
-        if !pages.len().is_multiple_of(size_of::<Page>()) {
-            return Err(Reject::Length);
-        }
-        let (pages, _) = pages.as_chunks::<{ size_of::<Page>() }>();
-        let page = pages.iter().find(|page| page[0] == FCP).ok_or(Reject::Range)?;
-        let page: &Page = zerocopy::transmute_ref!(page);
+        let mut pages = pages::<Page>(payload)?.iter();
+        let page = pages.find(|page| page.kind == FC4_FCP).ok_or(Reject::Range)?;
         Ok(Self {
             image_pair: page.flags & IMAGE_PAIR != 0,
             response: page.flags & RESPONSE,
@@ -104,20 +85,15 @@ impl Process {
     }
 
     pub(super) fn emit(&self, code: Code, payload: &mut Append<'_>) {
-        let page_len = size_of::<Page>();
         let image_pair = if self.image_pair { IMAGE_PAIR } else { 0 };
-        let head = Head {
-            code: code.to_wire(),
-            page_len: page_len as u8,
-            len: ((size_of::<Head>() + page_len) as u16).into(),
-        };
-        payload.put(&head).put(&Page {
-            kind: FCP,
+        let page = Page {
+            kind: FC4_FCP,
             _extension: 0,
             flags: image_pair | self.response & RESPONSE,
             _zero: 0,
             _associators: U64::ZERO,
             parameters: self.parameters.to_wire().into(),
-        });
+        };
+        put_pages(code, &[page], payload);
     }
 }

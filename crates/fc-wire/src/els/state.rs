@@ -12,10 +12,10 @@
 //!                         4  24 six counters
 //! ```
 
-use zerocopy::byteorder::big_endian::{U16, U32};
+use zerocopy::byteorder::big_endian::U32;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use super::{Code, word};
+use super::{Code, pages, put_pages, word};
 use crate::bytes::{Append, front};
 use crate::{PortId, Reject};
 
@@ -94,14 +94,6 @@ struct ScrLayout {
     function: u8,
 }
 
-#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
-#[repr(C)]
-struct RscnHead {
-    code: u8,
-    page_len: u8,
-    len: U16,
-}
-
 /// Qualifier of RTV: E_D_TOV is in nanoseconds.
 const E_D_TOV_NS: u32 = 1 << 26;
 
@@ -162,23 +154,11 @@ impl Scr {
 
 impl<'a> Rscn<'a> {
     pub(super) fn parse(payload: &'a [u8]) -> Result<Self, Reject> {
-        let (head, _) = front::<RscnHead>(payload)?;
-        if usize::from(head.page_len) != size_of::<ChangedPort>() {
-            return Err(Reject::Range);
-        }
-        let pages = payload.get(size_of::<RscnHead>()..usize::from(head.len.get()));
-        let ports = <[ChangedPort]>::ref_from_bytes(pages.ok_or(Reject::Length)?);
-        let ports = ports.map_err(|_| Reject::Length)?;
+        let ports = pages(payload)?;
         if ports.is_empty() { Err(Reject::Range) } else { Ok(Self { ports }) }
     }
 
     pub(super) fn emit(&self, payload: &mut Append<'_>) {
-        let len = size_of::<RscnHead>() + size_of_val(self.ports);
-        let head = RscnHead {
-            code: Code::Rscn.to_wire(),
-            page_len: size_of::<ChangedPort>() as u8,
-            len: u16::try_from(len).expect("a frame's worth of pages").into(),
-        };
-        payload.put(&head).put(self.ports);
+        put_pages(Code::Rscn, self.ports, payload);
     }
 }

@@ -26,18 +26,25 @@ pub const CDB_LEN: usize = 16;
 pub const COMMAND_LEN: usize = size_of::<Layout>() + size_of::<U32>();
 
 bits! {
-    /// Task management functions. A command has none, other requests have one.
+    /// Task management functions. A command has none, other requests have one. Every bit has a
+    /// name: with a bit ignored, such a request would be a command.
     TaskManagement(u8) {
+        /// Asks whether there are tasks of this initiator.
+        QUERY_TASK_SET = 0x01;
         /// Aborts the tasks of this initiator.
         ABORT_TASK_SET = 0x02;
         /// Aborts the tasks of all initiators.
         CLEAR_TASK_SET = 0x04;
+        /// Asks whether a unit attention is pending.
+        QUERY_ASYNCHRONOUS_EVENT = 0x08;
         /// Resets the logical unit.
         LU_RESET = 0x10;
         /// Resets the target.
         TARGET_RESET = 0x20;
         /// Ends an auto contingent allegiance.
         CLEAR_ACA = 0x40;
+        /// Ends a task. Obsolete.
+        TERMINATE_TASK = 0x80;
     }
 }
 
@@ -83,6 +90,8 @@ pub(super) const FLAGS_AT: usize = core::mem::offset_of!(Layout, flags);
 pub(super) const CDB_AT: usize = core::mem::offset_of!(Layout, cdb);
 pub(super) const DATA_LEN_AT: usize = size_of::<Layout>();
 
+/// Bytes of the longest rest of a CDB: the number of its words has 6 bits.
+const MORE_CDB_LEN_MAX: usize = 63 * 4;
 const READS: u8 = 0x02;
 const WRITES: u8 = 0x01;
 
@@ -147,11 +156,13 @@ impl<'a> Command<'a> {
     /// Writes the payload; returns its length.
     ///
     /// # Panics
-    /// If the buffer is shorter than [`COMMAND_LEN`] and the rest of a longer CDB, which is at most
-    /// 63 words.
+    /// If the buffer is shorter than [`COMMAND_LEN`] and the rest of a longer CDB; or if that rest
+    /// has more than 63 words, or a part of one.
     pub fn emit(&self, buffer: &mut [u8]) -> usize {
-        let words = u8::try_from(self.more_cdb.len() / 4).expect("at most 63 words");
-        let mut payload = Append::behind(buffer, 0);
+        assert!(self.more_cdb.len().is_multiple_of(4), "a CDB consists of whole words");
+        assert!(self.more_cdb.len() <= MORE_CDB_LEN_MAX, "the number of words has 6 bits");
+        let words = (self.more_cdb.len() / 4) as u8;
+        let mut payload = Append::new(buffer);
         payload.put(&Layout {
             lun: self.lun,
             crn: self.crn,

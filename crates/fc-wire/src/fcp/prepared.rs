@@ -4,18 +4,16 @@
 //! 92 bytes for a logical unit, and a [`PreparedHead`] the first 52 bytes of data frames that go to
 //! one peer. Both are bytes of the wire; only the fields that differ are written again.
 
-use crate::fcp::command::flags;
-use crate::fcp::command::{CDB_AT, CDB_LEN, COMMAND_LEN, CRN_AT, Command, DATA_LEN_AT, FLAGS_AT};
-use crate::header::at;
-use crate::{
-    Ethernet, FC_HEADER_LEN, FCtl, HEAD_LEN, Header, Sof, TAIL_LEN, Tail, Xid, fill_len, head,
+use crate::fcp::command::{
+    CDB_AT, CDB_LEN, COMMAND_LEN, CRN_AT, Command, DATA_LEN_AT, FLAGS_AT, flags,
 };
+use crate::frame::HEADER_AT;
+use crate::header::{at, f_ctl_bytes};
+use crate::{Ethernet, FCtl, HEAD_LEN, Header, Sof, TAIL_LEN, Tail, Xid, head};
 
 /// Bytes of the frame of a command.
 pub const COMMAND_FRAME_LEN: usize = HEAD_LEN + COMMAND_LEN + TAIL_LEN;
 
-/// The offset of the FC header in a frame.
-const HEADER_AT: usize = HEAD_LEN - FC_HEADER_LEN;
 /// The offset of SOF in a frame.
 const SOF_AT: usize = HEADER_AT - 1;
 
@@ -53,10 +51,8 @@ impl PreparedHead {
         payload_len: usize,
     ) {
         let frame = &mut self.0;
-        let sof = if seq_cnt == 0 { Sof::I3 } else { Sof::N3 };
-        frame[SOF_AT] = sof.to_wire();
-        let [_, a, b, c] = f_ctl.to_wire().to_be_bytes();
-        put(frame, HEADER_AT + at::F_CTL, [a, b, c | fill_len(payload_len) as u8]);
+        frame[SOF_AT] = Sof::of(seq_cnt).to_wire();
+        put(frame, HEADER_AT + at::F_CTL, f_ctl_bytes(f_ctl, payload_len));
         frame[HEADER_AT + at::SEQ_ID] = seq_id;
         put(frame, HEADER_AT + at::SEQ_CNT, seq_cnt.to_be_bytes());
         put(frame, HEADER_AT + at::PARAMETER, offset.to_be_bytes());

@@ -187,7 +187,7 @@ impl<'a> Response<'a> {
         };
         let sense_len = u32::try_from(self.sense.len()).expect("a frame's worth of sense data");
         let information_len = if self.code.is_some() { INFORMATION_LEN as u32 } else { 0 };
-        let mut payload = Append::behind(buffer, 0);
+        let mut payload = Append::new(buffer);
         payload.put(&Layout {
             _zero: U64::ZERO,
             qualifier: self.qualifier.into(),

@@ -127,15 +127,6 @@ pub enum Service {
 }
 
 impl Service {
-    fn of(kind: DescriptorKind) -> Self {
-        match kind {
-            DescriptorKind::Fdisc => Self::Fdisc,
-            DescriptorKind::Logo => Self::Logo,
-            DescriptorKind::Elp => Self::Elp,
-            _ => Self::Flogi,
-        }
-    }
-
     fn kind(self) -> DescriptorKind {
         match self {
             Self::Flogi => DescriptorKind::Flogi,
@@ -193,23 +184,18 @@ impl<'a> Descriptor<'a> {
             return Err(Reject::DescriptorLength);
         }
         let (descriptor, rest) = list.split_at(len);
-        match DescriptorKind::from_wire(head.kind) {
-            Some(kind) => Self::parse_body(kind, &descriptor[HEAD_LEN..])
-                .map(|descriptor| (Some(descriptor), rest)),
-            None if head.kind >= NON_CRITICAL => Ok((None, rest)),
-            None => Err(Reject::Descriptor),
+        let Some(kind) = DescriptorKind::from_wire(head.kind) else {
+            let is_critical = head.kind < NON_CRITICAL;
+            return if is_critical { Err(Reject::Descriptor) } else { Ok((None, rest)) };
+        };
+        match Self::parse_body(kind, &descriptor[HEAD_LEN..]) {
+            Ok(descriptor) => Ok((Some(descriptor), rest)),
+            Err(Reject::Length) => Err(Reject::DescriptorLength),
+            Err(reject) => Err(reject),
         }
     }
 
     fn parse_body(kind: DescriptorKind, body: &'a [u8]) -> Result<Self, Reject> {
-        let wrong_length = |reject| match reject {
-            Reject::Length => Reject::DescriptorLength,
-            reject => reject,
-        };
-        Self::parse_kind(kind, body).map_err(wrong_length)
-    }
-
-    fn parse_kind(kind: DescriptorKind, body: &'a [u8]) -> Result<Self, Reject> {
         Ok(match kind {
             DescriptorKind::Pri => Self::Priority(exactly::<layout::Priority>(body)?.priority),
             DescriptorKind::Mac => Self::Mac(*exactly(body)?),
@@ -220,14 +206,10 @@ impl<'a> Descriptor<'a> {
                 Self::Fabric(Fabric { vf_id: vf_id.get(), map, name: Wwn(name.get()) })
             }
             DescriptorKind::Size => Self::Size(exactly::<U16>(body)?.get()),
-            DescriptorKind::Flogi
-            | DescriptorKind::Fdisc
-            | DescriptorKind::Logo
-            | DescriptorKind::Elp => {
-                let (layout::LinkService { header, .. }, payload) = front(body)?;
-                let (header, _) = Header::parse(header)?;
-                Self::LinkService { service: Service::of(kind), header, payload }
-            }
+            DescriptorKind::Flogi => Self::parse_service(Service::Flogi, body)?,
+            DescriptorKind::Fdisc => Self::parse_service(Service::Fdisc, body)?,
+            DescriptorKind::Logo => Self::parse_service(Service::Logo, body)?,
+            DescriptorKind::Elp => Self::parse_service(Service::Elp, body)?,
             DescriptorKind::VnId => {
                 let &layout::VnPort { mac, id, name, .. } = exactly(body)?;
                 Self::VnPort(VnPort { mac, id, name: Wwn(name.get()) })
@@ -241,6 +223,12 @@ impl<'a> Descriptor<'a> {
             DescriptorKind::Vlan => Self::Vlan(exactly::<U16>(body)?.get() & 0xfff),
             DescriptorKind::Fc4f => Self::Fc4(exactly::<layout::Fc4Body>(body)?.fc4),
         })
+    }
+
+    fn parse_service(service: Service, body: &'a [u8]) -> Result<Self, Reject> {
+        let (layout::LinkService { header, .. }, payload) = front(body)?;
+        let (header, _) = Header::parse(header)?;
+        Ok(Self::LinkService { service, header, payload })
     }
 
     /// Its type.
@@ -300,6 +288,7 @@ impl<'a> Descriptor<'a> {
     }
 
     fn put_head(&self, len: usize, frame: &mut Append<'_>) {
+        assert!(len.is_multiple_of(4), "a descriptor consists of whole words");
         let words = u8::try_from(len / 4).expect("no descriptor is longer than 255 words");
         frame.put(&layout::Head { kind: self.kind().to_wire(), words });
     }

@@ -1,7 +1,8 @@
 //! Discovery Solicitation and Advertisement: nodes find the forwarders of a fabric.
 
-use super::found::Found;
+use super::found::{Found, required};
 use super::{Descriptor, Fabric, KeepAlivePeriod};
+use crate::bytes::Append;
 use crate::{FcMap, Mac, Reject, Wwn};
 
 /// Asks for forwarders; from a forwarder, for nodes and other forwarders.
@@ -35,39 +36,39 @@ pub struct Advertisement {
 impl Solicitation {
     pub(super) fn find(found: &Found<'_>) -> Result<Self, Reject> {
         Ok(Self {
-            mac: found.mac()?,
-            name: found.name()?,
-            size: found.size()?,
-            fc_map: found.fc_map_if_any(),
+            mac: required(found.mac)?,
+            name: required(found.name)?,
+            size: required(found.size)?,
+            fc_map: found.fc_map,
         })
     }
 
-    pub(super) fn list(&self, put: &mut dyn FnMut(Descriptor<'_>)) {
-        put(Descriptor::Mac(self.mac));
+    pub(super) fn emit(&self, frame: &mut Append<'_>) {
+        Descriptor::Mac(self.mac).emit(frame);
         if let Some(map) = self.fc_map {
-            put(Descriptor::FcMap(map));
+            Descriptor::FcMap(map).emit(frame);
         }
-        put(Descriptor::Name(self.name));
-        put(Descriptor::Size(self.size));
+        Descriptor::Name(self.name).emit(frame);
+        Descriptor::Size(self.size).emit(frame);
     }
 }
 
 impl Advertisement {
     pub(super) fn find(found: &Found<'_>) -> Result<Self, Reject> {
         Ok(Self {
-            priority: found.priority()?,
-            mac: found.mac()?,
-            name: found.name()?,
-            fabric: found.fabric()?,
-            keep_alive: found.keep_alive()?,
+            priority: required(found.priority)?,
+            mac: required(found.mac)?,
+            name: required(found.name)?,
+            fabric: required(found.fabric)?,
+            keep_alive: required(found.keep_alive)?,
         })
     }
 
-    pub(super) fn list(&self, put: &mut dyn FnMut(Descriptor<'_>)) {
-        put(Descriptor::Priority(self.priority));
-        put(Descriptor::Mac(self.mac));
-        put(Descriptor::Name(self.name));
-        put(Descriptor::Fabric(self.fabric));
-        put(Descriptor::KeepAlive(self.keep_alive));
+    pub(super) fn emit(&self, frame: &mut Append<'_>) {
+        Descriptor::Priority(self.priority).emit(frame);
+        Descriptor::Mac(self.mac).emit(frame);
+        Descriptor::Name(self.name).emit(frame);
+        Descriptor::Fabric(self.fabric).emit(frame);
+        Descriptor::KeepAlive(self.keep_alive).emit(frame);
     }
 }

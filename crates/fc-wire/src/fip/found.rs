@@ -13,18 +13,18 @@ pub const VLANS_MAX: usize = 64;
 /// The descriptors of a frame. A message takes those that it requires.
 #[derive(Default)]
 pub(super) struct Found<'a> {
-    priority: Option<u8>,
-    mac: Option<Mac>,
-    fc_map: Option<FcMap>,
-    name: Option<Wwn>,
-    fabric: Option<Fabric>,
-    size: Option<u16>,
-    link_service: Option<(Service, Header, &'a [u8])>,
-    keep_alive: Option<KeepAlivePeriod>,
+    pub(super) priority: Option<u8>,
+    pub(super) mac: Option<Mac>,
+    pub(super) fc_map: Option<FcMap>,
+    pub(super) name: Option<Wwn>,
+    pub(super) fabric: Option<Fabric>,
+    pub(super) size: Option<u16>,
+    pub(super) link_service: Option<(Service, Header, &'a [u8])>,
+    pub(super) keep_alive: Option<KeepAlivePeriod>,
     vendor: Option<[u8; 8]>,
-    fc4: Option<Fc4>,
-    vn_ports: ArrayVec<VnPort, VN_PORTS_MAX>,
-    vlans: ArrayVec<u16, VLANS_MAX>,
+    pub(super) fc4: Option<Fc4>,
+    pub(super) vn_ports: ArrayVec<VnPort, VN_PORTS_MAX>,
+    pub(super) vlans: ArrayVec<u16, VLANS_MAX>,
 }
 
 /// The types of descriptors that an operation may have, besides VENDOR.
@@ -52,7 +52,7 @@ fn once<T>(place: &mut Option<T>, value: T) -> Result<(), Reject> {
 }
 
 /// A value that must be there.
-fn required<T: Copy>(place: &Option<T>) -> Result<T, Reject> {
+pub(super) fn required<T>(place: Option<T>) -> Result<T, Reject> {
     place.ok_or(Reject::DescriptorMissing)
 }
 
@@ -95,50 +95,6 @@ impl<'a> Found<'a> {
         }
     }
 
-    pub(super) fn priority(&self) -> Result<u8, Reject> {
-        required(&self.priority)
-    }
-
-    pub(super) fn mac(&self) -> Result<Mac, Reject> {
-        required(&self.mac)
-    }
-
-    pub(super) fn mac_if_any(&self) -> Option<Mac> {
-        self.mac
-    }
-
-    pub(super) fn fc_map_if_any(&self) -> Option<FcMap> {
-        self.fc_map
-    }
-
-    pub(super) fn name(&self) -> Result<Wwn, Reject> {
-        required(&self.name)
-    }
-
-    pub(super) fn name_if_any(&self) -> Option<Wwn> {
-        self.name
-    }
-
-    pub(super) fn fabric(&self) -> Result<Fabric, Reject> {
-        required(&self.fabric)
-    }
-
-    pub(super) fn size(&self) -> Result<u16, Reject> {
-        required(&self.size)
-    }
-
-    pub(super) fn link_service(&self) -> Result<(Service, Header, &'a [u8]), Reject> {
-        required(&self.link_service)
-    }
-
-    pub(super) fn keep_alive(&self) -> Result<KeepAlivePeriod, Reject> {
-        required(&self.keep_alive)
-    }
-
-    pub(super) fn fc4(&self) -> Result<Fc4, Reject> {
-        required(&self.fc4)
-    }
-
     /// The only port, if there is one.
     pub(super) fn vn_port_if_any(&self) -> Result<Option<VnPort>, Reject> {
         match self.vn_ports[..] {
@@ -150,14 +106,6 @@ impl<'a> Found<'a> {
 
     /// The only port.
     pub(super) fn vn_port(&self) -> Result<VnPort, Reject> {
-        required(&self.vn_port_if_any()?)
-    }
-
-    pub(super) fn vn_ports(self) -> ArrayVec<VnPort, VN_PORTS_MAX> {
-        self.vn_ports
-    }
-
-    pub(super) fn vlans(self) -> ArrayVec<u16, VLANS_MAX> {
-        self.vlans
+        required(self.vn_port_if_any()?)
     }
 }

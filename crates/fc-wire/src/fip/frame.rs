@@ -3,8 +3,8 @@
 use super::found::Found;
 use super::header::{self, HEADER_LEN};
 use super::{
-    Advertisement, Claim, ClearVirtualLink, Descriptor, Flags, KeepAlive, LinkService, Operation,
-    Port, Solicitation, VlanNotification, VlanRequest,
+    Advertisement, Claim, ClearVirtualLink, Flags, KeepAlive, LinkService, Operation, Port,
+    Solicitation, VlanNotification, VlanRequest,
 };
 use crate::bytes::Append;
 use crate::{ETHERTYPE_FIP, Ethernet, FRAME_LEN_MAX, FRAME_LEN_MIN, Reject};
@@ -79,17 +79,13 @@ impl<'a> Frame<'a> {
     /// # Panics
     /// If the payload of a link service is no multiple of 4 bytes, or too long.
     pub fn emit(&self, buffer: &mut [u8; FRAME_LEN_MAX]) -> usize {
-        let mut list = Append::behind(buffer, HEADER_LEN);
-        self.message.list(&mut |descriptor| {
-            if let Descriptor::LinkService { payload, .. } = descriptor {
-                assert!(payload.len().is_multiple_of(4), "a descriptor consists of whole words");
-            }
-            descriptor.emit(&mut list);
-        });
-        let list_len = list.len() - HEADER_LEN;
-        list.pad_to(self.len.clamp(FRAME_LEN_MIN, FRAME_LEN_MAX));
-        let len = list.len();
-        let mut head = Append::behind(buffer, 0);
+        let (head, list) = buffer.split_at_mut(HEADER_LEN);
+        let mut list = Append::new(list);
+        self.message.emit(&mut list);
+        let list_len = list.len();
+        list.pad_to(self.len.clamp(FRAME_LEN_MIN, FRAME_LEN_MAX) - HEADER_LEN);
+        let len = HEADER_LEN + list.len();
+        let mut head = Append::new(head);
         self.ethernet.emit(ETHERTYPE_FIP, &mut head);
         header::emit(self.message.operation(), self.flags, list_len, &mut head);
         len
@@ -138,22 +134,22 @@ impl<'a> Message<'a> {
         }
     }
 
-    /// Hands out the descriptors in the order in which they are sent.
-    fn list(&self, put: &mut dyn FnMut(Descriptor<'_>)) {
+    /// Appends the descriptors in the order in which they are sent.
+    fn emit(&self, frame: &mut Append<'_>) {
         match self {
-            Self::Solicitation(message) => message.list(put),
-            Self::Advertisement(message) => message.list(put),
-            Self::LinkRequest(message) | Self::LinkReply(message) => message.list(put),
-            Self::KeepAlive(message) => message.list(put),
-            Self::ClearVirtualLink(message) => message.list(put),
-            Self::VlanRequest(message) => message.list(put),
+            Self::Solicitation(message) => message.emit(frame),
+            Self::Advertisement(message) => message.emit(frame),
+            Self::LinkRequest(message) | Self::LinkReply(message) => message.emit(frame),
+            Self::KeepAlive(message) => message.emit(frame),
+            Self::ClearVirtualLink(message) => message.emit(frame),
+            Self::VlanRequest(message) => message.emit(frame),
             Self::VlanNotification(message) | Self::Vn2vnVlanNotification(message) => {
-                message.list(put);
+                message.emit(frame);
             }
             Self::ProbeRequest(message) | Self::ProbeReply(message) | Self::Beacon(message) => {
-                message.list(put);
+                message.emit(frame);
             }
-            Self::ClaimNotification(message) | Self::ClaimResponse(message) => message.list(put),
+            Self::ClaimNotification(message) | Self::ClaimResponse(message) => message.emit(frame),
         }
     }
 }

@@ -43,7 +43,7 @@ codes! {
         Vn2vnVlanNotification = 0x403;
         /// Asks whether an address is free.
         ProbeRequest = 0x501;
-        /// It is not.
+        /// The address is taken: the answer to a probe.
         ProbeReply = 0x502;
         /// The sender has taken an address.
         ClaimNotification = 0x503;

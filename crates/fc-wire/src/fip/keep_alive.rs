@@ -2,8 +2,9 @@
 
 use arrayvec::ArrayVec;
 
-use super::found::{Found, VN_PORTS_MAX};
+use super::found::{Found, VN_PORTS_MAX, required};
 use super::{Descriptor, VnPort};
+use crate::bytes::Append;
 use crate::{Mac, Reject, Wwn};
 
 /// A node is still there; or a port of it.
@@ -28,23 +29,23 @@ pub struct ClearVirtualLink {
 
 impl KeepAlive {
     pub(super) fn find(found: &Found<'_>) -> Result<Self, Reject> {
-        Ok(Self { mac: found.mac()?, port: found.vn_port_if_any()? })
+        Ok(Self { mac: required(found.mac)?, port: found.vn_port_if_any()? })
     }
 
-    pub(super) fn list(&self, put: &mut dyn FnMut(Descriptor<'_>)) {
-        put(Descriptor::Mac(self.mac));
-        self.port.into_iter().for_each(|port| put(Descriptor::VnPort(port)));
+    pub(super) fn emit(&self, frame: &mut Append<'_>) {
+        Descriptor::Mac(self.mac).emit(frame);
+        self.port.into_iter().for_each(|port| Descriptor::VnPort(port).emit(frame));
     }
 }
 
 impl ClearVirtualLink {
     pub(super) fn find(found: Found<'_>) -> Result<Self, Reject> {
-        Ok(Self { mac: found.mac()?, name: found.name()?, ports: found.vn_ports() })
+        Ok(Self { mac: required(found.mac)?, name: required(found.name)?, ports: found.vn_ports })
     }
 
-    pub(super) fn list(&self, put: &mut dyn FnMut(Descriptor<'_>)) {
-        put(Descriptor::Mac(self.mac));
-        put(Descriptor::Name(self.name));
-        self.ports.iter().for_each(|port| put(Descriptor::VnPort(*port)));
+    pub(super) fn emit(&self, frame: &mut Append<'_>) {
+        Descriptor::Mac(self.mac).emit(frame);
+        Descriptor::Name(self.name).emit(frame);
+        self.ports.iter().for_each(|port| Descriptor::VnPort(*port).emit(frame));
     }
 }

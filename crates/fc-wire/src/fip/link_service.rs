@@ -1,8 +1,10 @@
 //! Link services in a descriptor: the frames of Fibre Channel that are sent before there is an
 //! address, or to give one back.
 
-use super::found::Found;
+use super::found::{Found, required};
 use super::{Descriptor, Operation, Service, descriptor};
+use crate::bytes::Append;
+use crate::els::Code;
 use crate::{Header, Kind, Mac, Reject};
 
 /// Bytes of the longest payload of a link service in a descriptor.
@@ -17,16 +19,14 @@ pub struct LinkService<'a> {
     pub header: Header,
     /// The payload of the frame, a multiple of 4 bytes, at most [`PAYLOAD_LEN_MAX`].
     pub payload: &'a [u8],
-    /// The Ethernet address of the port: asked for, or granted. An answer that refuses has none.
+    /// The Ethernet address of the sender's port; in a fabric the one that the node asks for, or is
+    /// granted. An answer that refuses has none.
     pub mac: Option<Mac>,
 }
 
-/// The ELS code of LS_RJT.
-const LS_RJT: u8 = 0x01;
-
 impl<'a> LinkService<'a> {
     pub(super) fn find(operation: Operation, found: &Found<'a>) -> Result<Self, Reject> {
-        let (service, header, payload) = found.link_service()?;
+        let (service, header, payload) = required(found.link_service)?;
         let (wanted, may_refuse) = match operation {
             Operation::LinkReply => (Kind::ElsReply, true),
             _ => (Kind::ElsRequest, false),
@@ -34,14 +34,14 @@ impl<'a> LinkService<'a> {
         if header.kind != wanted {
             return Err(Reject::Kind);
         }
-        let is_refused = may_refuse && payload.first() == Some(&LS_RJT);
-        let mac = if is_refused { found.mac_if_any() } else { Some(found.mac()?) };
+        let is_refused = may_refuse && payload.first() == Some(&Code::LsRjt.to_wire());
+        let mac = if is_refused { found.mac } else { Some(required(found.mac)?) };
         Ok(Self { service, header, payload, mac })
     }
 
-    pub(super) fn list(&self, put: &mut dyn FnMut(Descriptor<'_>)) {
+    pub(super) fn emit(&self, frame: &mut Append<'_>) {
         let Self { service, header, payload, mac } = *self;
-        put(Descriptor::LinkService { service, header, payload });
-        mac.into_iter().for_each(|mac| put(Descriptor::Mac(mac)));
+        Descriptor::LinkService { service, header, payload }.emit(frame);
+        mac.into_iter().for_each(|mac| Descriptor::Mac(mac).emit(frame));
     }
 }

@@ -40,7 +40,7 @@ pub use link_service::{LinkService, PAYLOAD_LEN_MAX};
 pub use vlan::{VlanNotification, VlanRequest};
 pub use vn2vn::{Claim, Port};
 
-use crate::{ETHERNET_LEN, Mac};
+use crate::{ETHERNET_LEN, FRAME_LEN_MAX, HEAD_LEN, Mac, TAIL_LEN};
 
 /// All nodes and forwarders that speak FCoE.
 pub const ALL_FCOE_MACS: Mac = group(0);
@@ -57,8 +57,19 @@ const fn group(last: u8) -> Mac {
     Mac([0x01, 0x10, 0x18, 0x01, 0x00, last])
 }
 
+/// Bytes of the longest FCoE frame without its Ethernet header: the longest payload needs them.
+pub const FCOE_LEN_MAX: u16 = (FRAME_LEN_MAX - ETHERNET_LEN) as u16;
+
 /// The length of a frame that proves that FCoE frames of `size` bytes pass, as [`Descriptor::Size`]
 /// gives them: without the Ethernet header.
 pub fn padded_len(size: u16) -> usize {
     ETHERNET_LEN + usize::from(size)
+}
+
+/// The longest payload of an FCoE frame of at most `size` bytes without its Ethernet header, as
+/// [`Descriptor::Size`] gives them. It needs no fill. Sizes above [`FCOE_LEN_MAX`] are the caller's
+/// to cut.
+pub fn payload_within(size: u16) -> u16 {
+    const AROUND: u16 = (HEAD_LEN + TAIL_LEN - ETHERNET_LEN) as u16;
+    size.saturating_sub(AROUND) & !3
 }

@@ -3,7 +3,8 @@
 use arrayvec::ArrayVec;
 
 use super::Descriptor;
-use super::found::{Found, VLANS_MAX};
+use super::found::{Found, VLANS_MAX, required};
+use crate::bytes::Append;
 use crate::{Mac, Reject, Wwn};
 
 /// Asks for the VLANs.
@@ -26,22 +27,22 @@ pub struct VlanNotification {
 
 impl VlanRequest {
     pub(super) fn find(found: &Found<'_>) -> Result<Self, Reject> {
-        Ok(Self { mac: found.mac()?, name: found.name_if_any() })
+        Ok(Self { mac: required(found.mac)?, name: found.name })
     }
 
-    pub(super) fn list(&self, put: &mut dyn FnMut(Descriptor<'_>)) {
-        put(Descriptor::Mac(self.mac));
-        self.name.into_iter().for_each(|name| put(Descriptor::Name(name)));
+    pub(super) fn emit(&self, frame: &mut Append<'_>) {
+        Descriptor::Mac(self.mac).emit(frame);
+        self.name.into_iter().for_each(|name| Descriptor::Name(name).emit(frame));
     }
 }
 
 impl VlanNotification {
     pub(super) fn find(found: Found<'_>) -> Result<Self, Reject> {
-        Ok(Self { mac: found.mac()?, vids: found.vlans() })
+        Ok(Self { mac: required(found.mac)?, vids: found.vlans })
     }
 
-    pub(super) fn list(&self, put: &mut dyn FnMut(Descriptor<'_>)) {
-        put(Descriptor::Mac(self.mac));
-        self.vids.iter().for_each(|vid| put(Descriptor::Vlan(*vid)));
+    pub(super) fn emit(&self, frame: &mut Append<'_>) {
+        Descriptor::Mac(self.mac).emit(frame);
+        self.vids.iter().for_each(|vid| Descriptor::Vlan(*vid).emit(frame));
     }
 }

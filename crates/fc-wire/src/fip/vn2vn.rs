@@ -1,7 +1,8 @@
 //! Probe, Claim and Beacon: ports without a fabric choose their addresses and find each other.
 
-use super::found::Found;
+use super::found::{Found, required};
 use super::{Descriptor, VnPort};
+use crate::bytes::Append;
 use crate::{Fc4, Mac, Reject, Wwn};
 
 /// A port and its node, in probes, their answers, and beacons.
@@ -28,24 +29,28 @@ pub struct Claim {
 
 impl Port {
     pub(super) fn find(found: &Found<'_>) -> Result<Self, Reject> {
-        Ok(Self { mac: found.mac()?, name: found.name()?, port: found.vn_port()? })
+        Ok(Self { mac: required(found.mac)?, name: required(found.name)?, port: found.vn_port()? })
     }
 
-    pub(super) fn list(&self, put: &mut dyn FnMut(Descriptor<'_>)) {
-        put(Descriptor::Mac(self.mac));
-        put(Descriptor::Name(self.name));
-        put(Descriptor::VnPort(self.port));
+    pub(super) fn emit(&self, frame: &mut Append<'_>) {
+        Descriptor::Mac(self.mac).emit(frame);
+        Descriptor::Name(self.name).emit(frame);
+        Descriptor::VnPort(self.port).emit(frame);
     }
 }
 
 impl Claim {
     pub(super) fn find(found: &Found<'_>) -> Result<Self, Reject> {
-        Ok(Self { port: Port::find(found)?, fc4: found.fc4()?, size: found.size()? })
+        Ok(Self {
+            port: Port::find(found)?,
+            fc4: required(found.fc4)?,
+            size: required(found.size)?,
+        })
     }
 
-    pub(super) fn list(&self, put: &mut dyn FnMut(Descriptor<'_>)) {
-        self.port.list(put);
-        put(Descriptor::Fc4(self.fc4));
-        put(Descriptor::Size(self.size));
+    pub(super) fn emit(&self, frame: &mut Append<'_>) {
+        self.port.emit(frame);
+        Descriptor::Fc4(self.fc4).emit(frame);
+        Descriptor::Size(self.size).emit(frame);
     }
 }

@@ -7,6 +7,9 @@ use tyche_fc_wire::{Ethernet, Fc4, FcMap, Header, Kind, Mac, PortId, Wwn, Xid};
 use super::{Expected, FABRIC_HOST, FCF, HOST, Node, TARGET};
 use crate::frames::Payload;
 
+/// No flags: there is no fabric.
+const NONE: Flags = Flags::EMPTY;
+
 /// A frame without more padding than it needs.
 fn frame(destination: Mac, source: Mac, flags: Flags, message: Message<'static>) -> Expected {
     let mut frame = Frame::new(Ethernet { destination, source }, flags, message);
@@ -103,33 +106,32 @@ fn fabric(name: &str) -> Option<Expected> {
         }
         "vn2vn-vlan-notification" => {
             let vlans = VlanNotification { mac: TARGET.mac, vids: [100].into_iter().collect() };
-            frame(HOST.mac, TARGET.mac, fp, Message::Vn2vnVlanNotification(vlans))
+            frame(HOST.mac, TARGET.mac, NONE, Message::Vn2vnVlanNotification(vlans))
         }
         _ => return None,
     })
 }
 
 fn services(name: &str) -> Option<Expected> {
-    let fp = Flags::FP;
     let request = Header::request(Kind::ElsRequest, HOST.id, TARGET.id, Xid(7));
     let reply = request.reply(Kind::ElsReply, Xid(0x101));
     let answer = |payload: Payload<'static>, mac| {
         let service = link_service(Service::Flogi, reply, &payload, mac);
-        frame(HOST.mac, TARGET.mac, fp, Message::LinkReply(service))
+        frame(HOST.mac, TARGET.mac, NONE, Message::LinkReply(service))
     };
     Some(match name {
         "fip-flogi" => {
             let class3 = Class3 { receive_len: 0, sequences: 0, open_sequences: 0 };
             let flogi = Payload::Els(Request::Flogi(login(&HOST, 0, 0, class3)));
             let service = link_service(Service::Flogi, request, &flogi, Some(HOST.vn_mac()));
-            frame(TARGET.mac, HOST.mac, fp, Message::LinkRequest(service))
+            frame(TARGET.mac, HOST.mac, NONE, Message::LinkRequest(service))
         }
         "fip-flogi-acc" => {
             let class3 = Class3 { receive_len: 2112, sequences: 255, open_sequences: 1 };
             let login = login(&TARGET, 4000, 2000, class3);
             let code = tyche_fc_wire::els::Code::Flogi;
             let accepted = Payload::ElsReply(code, Reply::FabricLogin(login));
-            answer(accepted, Some(HOST.vn_mac()))
+            answer(accepted, Some(TARGET.vn_mac()))
         }
         "fip-flogi-rjt" => {
             let reason = Rejection::FIP;
@@ -142,32 +144,29 @@ fn services(name: &str) -> Option<Expected> {
             let header = Header::request(Kind::ElsRequest, FABRIC_HOST.id, PortId::F_PORT, Xid(8));
             let mac = Some(FABRIC_HOST.vn_mac());
             let service = link_service(Service::Logo, header, &Payload::Els(logo), mac);
-            frame(FCF.mac, HOST.mac, fp, Message::LinkRequest(service))
+            frame(FCF.mac, HOST.mac, Flags::FP, Message::LinkRequest(service))
         }
         _ => return None,
     })
 }
 
 fn vn2vn(name: &str) -> Option<Expected> {
-    let fp = Flags::FP;
     let all = ALL_VN2VN_ENODE_MACS;
     Some(match name {
-        "probe-request" => {
-            frame(all, HOST.mac, fp.with(Flags::REC), Message::ProbeRequest(port(&HOST)))
-        }
-        "probe-reply" => frame(HOST.mac, TARGET.mac, fp, Message::ProbeReply(port(&TARGET))),
+        "probe-request" => frame(all, HOST.mac, Flags::REC, Message::ProbeRequest(port(&HOST))),
+        "probe-reply" => frame(HOST.mac, TARGET.mac, NONE, Message::ProbeReply(port(&TARGET))),
         "claim-notification" => {
             let claim = claim(&TARGET, Fc4::TARGET);
-            frame(all, TARGET.mac, fp, Message::ClaimNotification(claim))
+            frame(all, TARGET.mac, NONE, Message::ClaimNotification(claim))
         }
         "claim-response" => {
             let claim = claim(&HOST, Fc4::INITIATOR);
             let ethernet = Ethernet { destination: TARGET.mac, source: HOST.mac };
             let len = padded_len(2158);
-            let frame = Frame::new(ethernet, fp, Message::ClaimResponse(claim));
+            let frame = Frame::new(ethernet, NONE, Message::ClaimResponse(claim));
             Expected::Fip(Frame { len, ..frame })
         }
-        "beacon" => frame(all, TARGET.vn_mac(), fp, Message::Beacon(port(&TARGET))),
+        "beacon" => frame(all, TARGET.vn_mac(), NONE, Message::Beacon(port(&TARGET))),
         _ => return None,
     })
 }

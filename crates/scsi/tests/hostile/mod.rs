@@ -11,29 +11,11 @@ use tyche_scsi::{
     ANSWER_LEN_MAX, Command, Lun, LunSet, NexusId, Operation, Reply, Server, Status, Step,
     TRANSFER_LEN_MAX, Task, UNITS_MAX, UNMAP_DESCRIPTORS_MAX, Unit, Uuid, WRITE_ZEROES_LEN_MAX,
 };
+use tyche_testkit::corpus::Bytes;
 
 /// Initiators that the server remembers, and those that there are.
 const NEXUSES_MAX: u16 = 3;
 const INITIATORS: u8 = 5;
-
-/// Takes fields off the front of bytes; `None` if they are too few.
-struct Bytes<'a>(&'a [u8]);
-
-impl<'a> Bytes<'a> {
-    fn take(&mut self, len: usize) -> Option<&'a [u8]> {
-        let (field, rest) = self.0.split_at_checked(len)?;
-        self.0 = rest;
-        Some(field)
-    }
-
-    fn u8(&mut self) -> Option<u8> {
-        self.take(1).map(|byte| byte[0])
-    }
-
-    fn u16(&mut self) -> Option<u16> {
-        self.take(2).map(|bytes| u16::from_be_bytes([bytes[0], bytes[1]]))
-    }
-}
 
 /// The actions that had an effect.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -134,7 +116,7 @@ impl World {
     fn command(&mut self, bytes: &mut Bytes<'_>) -> Option<()> {
         let (initiator, lun) = (bytes.u8()? % INITIATORS, bytes.u8()?);
         let lun = match lun {
-            0xff => Lun(bytes.take(8)?.try_into().ok()?),
+            0xff => Lun(bytes.array()?),
             number => Lun::peripheral(number),
         };
         let room = usize::from(bytes.u16()?).min(ANSWER_LEN_MAX);
