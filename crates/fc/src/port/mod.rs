@@ -138,7 +138,7 @@ impl Logins {
             vn2vn::Event::Released(_) => self.own = None,
             vn2vn::Event::Appeared(neighbour) => self.appear(now, neighbour),
             vn2vn::Event::Gone(neighbour) => {
-                if let Some(index) = self.find(|it| it.wwpn == neighbour.wwpn) {
+                if let Some(index) = self.find(neighbour.wwpn) {
                     let peer = &mut self.peers[index];
                     (peer.is_gone, peer.withheld) = (true, None);
                     self.end(now, index, Cause::Gone, None);
@@ -148,10 +148,11 @@ impl Logins {
     }
 
     fn appear(&mut self, now: Instant, neighbour: Neighbour) {
-        if let Some(index) = self.find(|it| it.wwpn == neighbour.wwpn) {
-            // It was gone, and its login is still drained.
+        if let Some(index) = self.find(neighbour.wwpn) {
+            // It was gone, and its login is still drained. It does not wait any more for the answer
+            // to what it has asked under its former N_Port_ID.
             let peer = &mut self.peers[index];
-            (peer.neighbour, peer.is_gone) = (neighbour, false);
+            (peer.neighbour, peer.is_gone, peer.withheld) = (neighbour, false, None);
         } else if self.peers.len() < PEERS_MAX {
             self.peers.push(Peer::new(neighbour));
             self.begin(now, self.peers.len() - 1, Stage::Flogi);
@@ -162,7 +163,7 @@ impl Logins {
 
     /// Takes the user's confirmation that nothing of a login that has ended is at work any more.
     pub fn drained(&mut self, now: Instant, wwpn: Wwn) {
-        let index = self.find(|it| it.wwpn == wwpn);
+        let index = self.find(wwpn);
         if let Some(index) = index.filter(|it| self.peers[*it].stage == Stage::Draining) {
             self.proceed(now, index);
         }
@@ -170,7 +171,7 @@ impl Logins {
 
     /// Ends a login, to begin anew: the user can't go on with it.
     pub fn restart(&mut self, now: Instant, wwpn: Wwn) {
-        let index = self.find(|it| it.wwpn == wwpn);
+        let index = self.find(wwpn);
         if let Some(index) = index.filter(|it| self.peers[*it].is_reported) {
             self.send_logo(index);
             self.end(now, index, Cause::User, None);
@@ -244,8 +245,15 @@ impl Logins {
         }
     }
 
-    fn find(&self, is: impl Fn(&Neighbour) -> bool) -> Option<usize> {
-        self.peers.iter().position(|it| is(&it.neighbour))
+    fn find(&self, wwpn: Wwn) -> Option<usize> {
+        self.peers.iter().position(|it| it.neighbour.wwpn == wwpn)
+    }
+
+    /// The peer with that N_Port_ID. One that is gone may still drain, and another have taken its
+    /// N_Port_ID: that one, then.
+    fn find_id(&self, id: PortId) -> Option<usize> {
+        let peers = self.peers.iter().enumerate().filter(|(_, it)| it.neighbour.id == id);
+        peers.min_by_key(|(_, it)| it.is_gone).map(|(index, _)| index)
     }
 
     fn set_timer(&mut self, index: usize, at: Instant) {

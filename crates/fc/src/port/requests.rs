@@ -9,7 +9,7 @@ use tyche_fc_wire::{Frame, Header, Kind, Mac, Wwn};
 use tyche_time::Instant;
 
 use super::outputs::Cause;
-use super::peer::{Login, Stage, Withheld, e_d_tov};
+use super::peer::{Login, Peer, Stage, Withheld, e_d_tov};
 use super::{Logins, address, is_of_exchanges, millis};
 use crate::vn2vn::Functions;
 
@@ -30,7 +30,7 @@ impl Logins {
             self.outputs.ignored.not_ours += 1;
         } else if is_request {
             self.handle_fip_request(now, frame.ethernet.source, service);
-        } else if let Some(index) = self.find(|it| it.id == header.s_id) {
+        } else if let Some(index) = self.find_id(header.s_id) {
             self.handle_reply(now, index, &header, service.payload);
         } else {
             self.outputs.ignored.stranger += 1;
@@ -48,8 +48,9 @@ impl Logins {
             self.outputs.answer(Some(source), &header, &reply);
             return;
         };
-        let index = self.find(|it| it.id == header.s_id && it.wwpn == login.wwpn);
-        let Some(index) = index.filter(|it| !self.peers[*it].is_gone) else {
+        let is_present = |peer: &Peer| peer.neighbour.wwpn == login.wwpn && !peer.is_gone;
+        let index = self.find_id(header.s_id);
+        let Some(index) = index.filter(|it| is_present(&self.peers[*it])) else {
             // It has not shown itself yet, and tries again.
             self.outputs.ignored.stranger += 1;
             let reply = refuse(Rejection::FIP, Rejection::UNKNOWN_NEIGHBOUR);
@@ -112,7 +113,7 @@ impl Logins {
             return true;
         }
         let is_real = frame.ethernet.source == address(header.s_id);
-        let index = self.find(|it| it.id == header.s_id).filter(|_| is_real);
+        let index = self.find_id(header.s_id).filter(|_| is_real);
         match (index, is_request, Request::parse(frame.payload)) {
             (Some(index), false, _) => {
                 return self.handle_reply(now, index, &header, frame.payload);

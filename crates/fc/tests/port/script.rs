@@ -46,24 +46,23 @@ fn script(functions: Functions, wwpn: u64, theirs: Functions) -> Script {
     });
     let (now, sent) = (Instant(1), Vec::new());
     let mut script = Script { logins, now, wwpn: Wwn(wwpn), asked: None, sent, next: 0x7000 };
-    let neighbour = Neighbour {
-        wwpn: Wwn(wwpn),
-        wwnn: Wwn(wwpn),
-        id: THEIRS,
-        enode: THEIR_NODE,
-        fcoe_len_max: 2158,
-        functions: theirs,
-    };
-    let claimed = vn2vn::Event::Claimed(id, Mac::fpma(FcMap::VN2VN, id));
-    for event in [claimed, vn2vn::Event::Appeared(neighbour)] {
-        let interface = Interface { mac: Mac([2, 0, 0, 0, 0, 1]), mtu: 1500 };
-        script.logins.handle_neighbour(script.now, event, interface);
-    }
-    script.drain();
+    script.neighbour(vn2vn::Event::Claimed(id, Mac::fpma(FcMap::VN2VN, id)));
+    script.neighbour(vn2vn::Event::Appeared(neighbour(wwpn, theirs)));
     script
 }
 
+fn neighbour(wwpn: u64, functions: Functions) -> Neighbour {
+    let (wwpn, wwnn) = (Wwn(wwpn), Wwn(wwpn));
+    Neighbour { wwpn, wwnn, id: THEIRS, enode: THEIR_NODE, fcoe_len_max: 2158, functions }
+}
+
 impl Script {
+    fn neighbour(&mut self, event: vn2vn::Event) {
+        let interface = Interface { mac: Mac([2, 0, 0, 0, 0, 1]), mtu: 1500 };
+        self.logins.handle_neighbour(self.now, event, interface);
+        self.drain();
+    }
+
     fn drain(&mut self) {
         let mut buffer = [0; FRAME_LEN_MAX];
         while let Some((carrier, len)) = self.logins.poll_transmit(&mut buffer) {
@@ -270,6 +269,40 @@ fn a_plogi_repeated_by_the_network_is_answered_again_and_another_ends_the_login(
     assert_eq!(script.take_sent(), "yes");
     assert_eq!(script.ask(Request::Prli(prli(FcpParameters::INITIATOR))), "yes");
     assert!(matches!(script.events()[..], [Event::LoggedIn(_)]));
+}
+
+/// A target with the lower name that is logged in.
+fn logged_in() -> Script {
+    let mut script = lower();
+    script.ask(Request::Plogi(script.plogi()));
+    script.ask(Request::Prli(prli(FcpParameters::INITIATOR)));
+    assert!(matches!(script.events()[..], [Event::LoggedIn(_)]));
+    script
+}
+
+#[test]
+fn the_n_port_id_of_a_port_that_is_gone_and_drains_may_belong_to_another() {
+    let mut script = logged_in();
+    script.neighbour(vn2vn::Event::Gone(neighbour(HIGHER, INITIATOR)));
+    assert_eq!(script.events(), [Event::LoggedOut(Wwn(HIGHER), Cause::Gone)]);
+    script.wwpn = Wwn(HIGHER + 1);
+    script.neighbour(vn2vn::Event::Appeared(neighbour(HIGHER + 1, INITIATOR)));
+    assert_eq!(script.ask(Request::Flogi(script.flogi())), "yes");
+    assert_eq!(script.answer(Reply::FabricLogin(script.flogi())), "");
+    assert_eq!(script.ask(Request::Plogi(script.plogi())), "yes");
+    assert_eq!(script.ask(Request::Prli(prli(FcpParameters::INITIATOR))), "yes");
+    assert!(matches!(script.events()[..], [Event::LoggedIn(login)] if login.wwpn == script.wwpn));
+}
+
+#[test]
+fn a_request_of_a_port_that_is_gone_is_not_answered_when_it_is_back() {
+    let mut script = logged_in();
+    script.neighbour(vn2vn::Event::Gone(neighbour(HIGHER, INITIATOR)));
+    assert_eq!(script.ask(Request::Plogi(script.plogi())), "");
+    script.neighbour(vn2vn::Event::Appeared(neighbour(HIGHER, INITIATOR)));
+    script.logins.drained(script.now, script.wwpn);
+    script.drain();
+    assert_eq!(script.take_sent(), "Flogi");
 }
 
 #[test]
