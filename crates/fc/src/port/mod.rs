@@ -291,7 +291,13 @@ impl Logins {
         let Some(own) = self.own else { return };
         let ox_id = self.take_exchange();
         let request = match self.peers[index].stage {
-            Stage::Flogi => Request::Flogi(self.fabric_login(own)),
+            Stage::Flogi => Request::Flogi(FabricLogin {
+                // Without meaning in a request.
+                r_a_tov_ms: 0,
+                e_d_tov: 0,
+                class3: Some(Class3 { receive_len: 0, sequences: 0, open_sequences: 0 }),
+                ..self.fabric_login(own)
+            }),
             Stage::Plogi => Request::Plogi(self.port_login(own)),
             Stage::Prli => Request::Prli(Process {
                 image_pair: true,

@@ -269,7 +269,8 @@ impl Logins {
         let peer = &mut self.peers[index];
         let neighbour = peer.neighbour;
         let in_frame = neighbour.fcoe_len_max.saturating_sub(super::AROUND_PAYLOAD);
-        let payload_max = own.payload_max.min(theirs.receive_len).min(in_frame);
+        let class3 = theirs.class3.expect("a usable login has class 3").receive_len;
+        let payload_max = own.payload_max.min(theirs.receive_len).min(class3).min(in_frame);
         let mut login = Login {
             wwpn: neighbour.wwpn,
             id: neighbour.id,

@@ -27,6 +27,8 @@ struct Script {
     wwpn: Wwn,
     /// The last request that we have sent, and whether it was by FIP.
     asked: Option<(Header, bool)>,
+    /// The FLOGI, or answer to one, that we have sent last.
+    fabric_login: Option<FabricLogin>,
     /// The codes of what was sent, with `yes` and `no` for answers, since the last look.
     sent: Vec<String>,
     next: u16,
@@ -44,8 +46,15 @@ fn script(functions: Functions, wwpn: u64, theirs: Functions) -> Script {
         r_a_tov: ms(10_000),
         exchanges: (0x100, 0x4ff),
     });
-    let (now, sent) = (Instant(1), Vec::new());
-    let mut script = Script { logins, now, wwpn: Wwn(wwpn), asked: None, sent, next: 0x7000 };
+    let mut script = Script {
+        logins,
+        now: Instant(1),
+        wwpn: Wwn(wwpn),
+        asked: None,
+        fabric_login: None,
+        sent: Vec::new(),
+        next: 0x7000,
+    };
     script.neighbour(vn2vn::Event::Claimed(id, Mac::fpma(FcMap::VN2VN, id)));
     script.neighbour(vn2vn::Event::Appeared(neighbour(wwpn, theirs)));
     script
@@ -80,6 +89,11 @@ impl Script {
                 frame.check_destination().unwrap();
                 (frame.header, frame.payload)
             };
+            if let Ok(Request::Flogi(login)) = Request::parse(payload) {
+                self.fabric_login = Some(login);
+            } else if let Ok(Reply::FabricLogin(login)) = Reply::parse(Code::Flogi, payload) {
+                self.fabric_login = Some(login);
+            }
             if header.kind == Kind::ElsRequest {
                 self.asked = Some((header, carrier == Carrier::Fip));
                 self.sent.push(format!("{:?}", Code::from_wire(payload[0]).unwrap()));
@@ -229,6 +243,31 @@ fn the_lower_name_does_not_get_through_with_its_plogi_while_ours_is_on_the_way()
     assert!(!login.retries, "only if both ends do");
     assert_eq!(script.wait(90_000), "");
     assert_eq!(script.logins.poll_timeout(), None);
+}
+
+#[test]
+fn only_answers_to_flogi_say_timeouts_and_what_class_3_takes() {
+    let mut script = script(INITIATOR, LOWER, TARGET);
+    let asked = script.fabric_login.take().unwrap();
+    assert_eq!((asked.receive_len, asked.r_a_tov_ms, asked.e_d_tov), (1452, 0, 0));
+    let nothing = Class3 { receive_len: 0, sequences: 0, open_sequences: 0 };
+    assert_eq!(asked.class3, Some(nothing));
+    script.ask(Request::Flogi(script.flogi()));
+    let answered = script.fabric_login.unwrap();
+    assert_eq!((answered.r_a_tov_ms, answered.e_d_tov), (10_000, 2_000));
+    assert_eq!(answered.class3, Some(Class3 { receive_len: 1452, ..CLASS3 }));
+}
+
+#[test]
+fn payloads_are_no_longer_than_class_3_takes() {
+    let mut script = higher();
+    let class3 = Some(Class3 { receive_len: 1024, ..CLASS3 });
+    script.answer(Reply::PortLogin(PortLogin { class3, ..script.plogi() }));
+    script.answer(Reply::Process(prli(FcpParameters::TARGET)));
+    script.refuse(Rejection::UNSUPPORTED, 0);
+    let events = script.events();
+    let [Event::LoggedIn(login)] = events[..] else { panic!("{events:?}") };
+    assert_eq!(login.payload_max, 1024);
 }
 
 #[test]
