@@ -88,6 +88,8 @@ pub struct Logins {
     /// `None` while the port has no address.
     own: Option<Own>,
     peers: Vec<Peer>,
+    /// Whether the user has logged out everywhere: no neighbour is a peer from then on.
+    is_over: bool,
     next_exchange: u16,
     /// No timer expires before.
     timer: Option<Instant>,
@@ -106,6 +108,7 @@ impl Logins {
         Self {
             own: None,
             peers: Vec::with_capacity(PEERS_MAX),
+            is_over: false,
             next_exchange: first,
             timer: None,
             outputs: Outputs::default(),
@@ -136,6 +139,7 @@ impl Logins {
                 self.own = Some(Own { id, mac, enode: interface.mac, payload_max });
             }
             vn2vn::Event::Released(_) => self.own = None,
+            vn2vn::Event::Appeared(_) if self.is_over => {}
             vn2vn::Event::Appeared(neighbour) => self.appear(now, neighbour),
             vn2vn::Event::Gone(neighbour) => {
                 if let Some(index) = self.find(neighbour.wwpn) {
@@ -181,6 +185,7 @@ impl Logins {
     /// Logs out everywhere, for the end of the program: others need not wait for our silence. There
     /// are no logins from now on.
     pub fn log_out(&mut self) {
+        self.is_over = true;
         for index in 0..self.peers.len() {
             if self.peers[index].login.is_some() {
                 self.send_logo(index);

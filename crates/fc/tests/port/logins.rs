@@ -131,6 +131,11 @@ fn who_logs_out_is_gone_for_the_other_at_once() {
         assert_eq!(network.nodes[1 - leaver].causes(), [Cause::Logout]);
         assert_eq!(network.nodes[1 - leaver].sent.last().unwrap(), "yes");
         assert!(network.nodes[leaver].live.is_empty());
+        for up in [false, true] {
+            network.set_link(leaver, up);
+            network.run(ms(60_000));
+            assert!(network.nodes.iter().all(|it| it.live.is_empty()), "there is none any more");
+        }
     }
 }
 
