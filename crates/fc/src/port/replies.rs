@@ -73,8 +73,10 @@ impl Logins {
                     self.fail(now, index, Failure::Refused(rejection));
                 }
             }
-            // It has forgotten the login.
-            _ if rejection.explanation == Rejection::NOT_LOGGED_IN => {
+            // It has forgotten the login. FLOGI and PLOGI need none: they fail.
+            _ if rejection.explanation == Rejection::NOT_LOGGED_IN
+                && matches!(code, Code::Prli | Code::Rtv) =>
+            {
                 let wwpn = peer.neighbour.wwpn;
                 let failed = Event::Failed(wwpn, code, Failure::Refused(rejection));
                 self.outputs.events.push_back(failed);

@@ -189,8 +189,9 @@ impl Logins {
         } else if peer.stage == Stage::Plogi && self.config.wwpn > login.wwpn {
             self.refuse(&header, Rejection::IN_PROGRESS, 0);
         } else if peer.login.is_some() && peer.plogi == Some(header.ox_id) {
-            // Repeated by the network: a port that begins anew sends FLOGI first.
-            if let Some(own) = self.own {
+            // Repeated by the network: a port that begins anew sends FLOGI first. What it has asked
+            // since is answered when the login has ended.
+            if let Some(own) = self.own.filter(|_| peer.stage != Stage::Draining) {
                 self.reply(&header, &Reply::PortLogin(self.port_login(own)));
             }
         } else {

@@ -3,7 +3,7 @@
 use tyche_fc::port::{Carrier, Cause, Event, Failure, Logins, LoginsConfig};
 use tyche_fc::vn2vn::{self, Functions, Interface, Neighbour};
 use tyche_fc::wire::els::{
-    Class3, Code, FabricLogin, FcpParameters, Features, PortLogin, Process, Rejection, Reply,
+    Class3, Code, FabricLogin, FcpParameters, Features, Logo, PortLogin, Process, Rejection, Reply,
     Request, Timeouts,
 };
 use tyche_fc::wire::fip::{self, Flags, LinkService, Message, Service};
@@ -345,6 +345,20 @@ fn a_request_of_a_port_that_is_gone_is_not_answered_when_it_is_back() {
 }
 
 #[test]
+fn a_plogi_repeated_while_its_login_is_drained_does_not_replace_the_logout() {
+    let mut script = logged_in();
+    let logo = Logo { id: THEIRS, wwpn: script.wwpn };
+    let plogi = script.next - 1;
+    assert_eq!(script.ask(Request::Logo(logo)), "");
+    script.next = plogi;
+    assert_eq!(script.ask_again(Request::Plogi(script.plogi())), "");
+    script.logins.drained(script.now, script.wwpn);
+    script.drain();
+    assert_eq!(script.take_sent(), "yes");
+    assert_eq!(script.ask(Request::Prli(prli(FcpParameters::INITIATOR))), "no 9");
+}
+
+#[test]
 fn who_did_not_know_us_is_asked_again_when_it_does() {
     let mut script = script(INITIATOR, LOWER, TARGET);
     assert_eq!(script.refuse(Rejection::FIP, Rejection::UNKNOWN_NEIGHBOUR), "");
@@ -397,6 +411,21 @@ fn a_login_that_the_other_end_has_forgotten_begins_anew() {
     let mut script = higher();
     assert_eq!(script.answer(Reply::PortLogin(script.plogi())), "Prli");
     assert_eq!(script.refuse(Rejection::UNABLE, Rejection::NOT_LOGGED_IN), "Flogi");
+}
+
+#[test]
+fn a_login_that_is_refused_for_want_of_a_login_is_tried_again_after_a_while() {
+    let refused = |code| {
+        let (reason, explanation) = (Rejection::UNABLE, Rejection::NOT_LOGGED_IN);
+        Event::Failed(Wwn(LOWER), code, Failure::Refused(Rejection { reason, explanation }))
+    };
+    let mut script = script(INITIATOR, LOWER, TARGET);
+    assert_eq!(script.refuse(Rejection::UNABLE, Rejection::NOT_LOGGED_IN), "");
+    assert_eq!(script.wait(2_000), "Flogi");
+    assert_eq!(script.answer(Reply::FabricLogin(script.flogi())), "Plogi");
+    assert_eq!(script.refuse(Rejection::UNABLE, Rejection::NOT_LOGGED_IN), "");
+    assert_eq!(script.events(), [refused(Code::Flogi), refused(Code::Plogi)]);
+    assert_eq!(script.wait(2_000), "Flogi");
 }
 
 #[test]
