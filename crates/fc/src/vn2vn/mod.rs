@@ -23,6 +23,7 @@
 //!
 //! The times are those that Linux has. Where the standard leaves a choice, the reason is beside it.
 
+mod events;
 mod neighbours;
 mod outputs;
 mod receive;
@@ -30,14 +31,15 @@ mod receive;
 use std::time::Duration;
 
 use tyche_fc_wire::fip::ALL_VN2VN_ENODE_MACS;
-use tyche_fc_wire::{FcMap, Mac, PortId, Wwn};
+use tyche_fc_wire::{ETHERNET_LEN, FRAME_LEN_MAX, FcMap, Mac, PortId, Wwn};
 use tyche_time::{Instant, Pace, earliest};
 
-pub use neighbours::{Functions, NEIGHBOURS_MAX, Neighbour};
-pub use outputs::{Event, Ignored, Membership};
+pub use events::{Event, Functions, Neighbour};
+pub use neighbours::NEIGHBOURS_MAX;
+pub use outputs::{Ignored, Membership};
 
 use crate::random::Random;
-use neighbours::{Change, Neighbours};
+use neighbours::Neighbours;
 use outputs::{Outputs, Send};
 
 /// The most time before the first probe, so that ports that start together spread.
@@ -62,7 +64,7 @@ const COLLISION_WAIT: Duration = Duration::from_secs(10);
 const ANSWER_INTERVAL: Duration = Duration::from_millis(1);
 const ANSWERS_MAX: u32 = 256;
 /// The longest FCoE frame, in bytes, without the Ethernet header.
-const FCOE_LEN_MAX: u16 = 2158;
+const FCOE_LEN_MAX: u16 = (FRAME_LEN_MAX - ETHERNET_LEN) as u16;
 
 /// The configuration of a port, which does not change.
 #[derive(Clone, Copy, Debug)]
@@ -191,7 +193,7 @@ impl Vn2vn {
             return;
         }
         self.release();
-        self.neighbours.clear(|_| {});
+        self.neighbours.clear();
         self.collisions = 0;
         (self.stage, self.stage_ends) = (Stage::Down, None);
         if up.is_some() {
@@ -214,12 +216,8 @@ impl Vn2vn {
             let spread = self.random_below(BEACON_SPREAD);
             self.beacon_due = Some(now + BEACON_INTERVAL + spread);
         }
-        let (outputs, is_up) = (&mut self.outputs, self.stage == Stage::Up);
-        self.neighbours.expire(now, |change| {
-            if is_up {
-                outputs.change(change);
-            }
-        });
+        let report = self.outputs.reporter(self.stage == Stage::Up);
+        self.neighbours.expire(now, report);
     }
 
     /// When to call [`handle_timeout`](Self::handle_timeout), if there is no other input before.
@@ -240,7 +238,7 @@ impl Vn2vn {
 
     /// The address that follows from the N_Port_ID.
     fn mac(&self) -> Mac {
-        Mac::fpma(FcMap::VN2VN, self.id)
+        address(self.id)
     }
 
     fn random_below(&mut self, bound: Duration) -> Duration {
@@ -282,9 +280,7 @@ impl Vn2vn {
         (self.stage, self.stage_ends) = (Stage::Up, None);
         self.config.recorded = Some(self.id);
         self.outputs.events.push_back(Event::Claimed(self.id, self.mac()));
-        for neighbour in self.neighbours.present() {
-            self.outputs.change(Change::Appeared(*neighbour));
-        }
+        self.outputs.events.extend(self.neighbours.present().copied().map(Event::Appeared));
         self.outputs.send(Send::Beacon);
         self.beacon_due = Some(now + ANNOUNCE_WAIT);
     }
@@ -337,9 +333,7 @@ impl Vn2vn {
             self.outputs.memberships.push_back(Membership::Leave(self.mac()));
         }
         if self.stage == Stage::Up {
-            for neighbour in self.neighbours.present() {
-                self.outputs.change(Change::Gone(*neighbour));
-            }
+            self.outputs.events.extend(self.neighbours.present().copied().map(Event::Gone));
             self.outputs.events.push_back(Event::Released(self.id));
         }
     }
@@ -367,6 +361,11 @@ impl Vn2vn {
             }
         }
     }
+}
+
+/// The address that follows from an N_Port_ID: a port's frames go there, and come from there.
+pub(crate) fn address(id: PortId) -> Mac {
+    Mac::fpma(FcMap::VN2VN, id)
 }
 
 /// Whether a port may choose it: the upper byte is zero, the rest is neither zero nor all ones.

@@ -1,36 +1,12 @@
 //! The other ports of the network, as their claims and beacons show them.
 
-use tyche_fc_wire::{Mac, PortId, Wwn};
+use tyche_fc_wire::{PortId, Wwn};
 use tyche_time::{Instant, earliest};
+
+use super::events::{Event, Neighbour};
 
 /// The most neighbours that are known at a time (FC-BB-6 leaves the bound to us).
 pub const NEIGHBOURS_MAX: usize = 255;
-
-/// Another port, as it has claimed its N_Port_ID.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Neighbour {
-    /// Name of the port.
-    pub wwpn: Wwn,
-    /// Name of its node.
-    pub wwnn: Wwn,
-    /// The N_Port_ID that it has claimed.
-    pub id: PortId,
-    /// The address of its interface, where its FIP frames go.
-    pub enode: Mac,
-    /// The longest FCoE frame that it takes, in bytes, without the Ethernet header.
-    pub fcoe_len_max: u16,
-    /// The functions that it says it has.
-    pub functions: Functions,
-}
-
-/// The functions of a port for SCSI. A port may have both.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Functions {
-    /// It issues requests.
-    pub initiator: bool,
-    /// It serves disks.
-    pub target: bool,
-}
 
 /// A neighbour, and how alive it is.
 #[derive(Clone, Copy, Debug)]
@@ -42,19 +18,10 @@ struct Known {
     beaconed: bool,
 }
 
-/// A change of the neighbours that are present.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Change {
-    Appeared(Neighbour),
-    Gone(Neighbour),
-}
-
 /// The result of a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Noted {
-    /// The neighbour was not known like that.
-    New,
-    /// It was.
+    /// The neighbour is known like that now.
     Known,
     /// Another port has that N_Port_ID, and keeps it.
     Conflict,
@@ -95,7 +62,7 @@ impl Neighbours {
         &mut self,
         now: Instant,
         claimed: Neighbour,
-        mut changed: impl FnMut(Change),
+        mut report: impl FnMut(Event),
     ) -> Noted {
         if let Some(known) = self.known.iter_mut().find(|it| it.neighbour == claimed) {
             known.heard = now;
@@ -107,14 +74,14 @@ impl Neighbours {
         }
         self.remove_if(
             |it| it.neighbour.id == claimed.id || it.neighbour.wwpn == claimed.wwpn,
-            &mut changed,
+            &mut report,
         );
         if self.is_full() {
             return Noted::Full;
         }
         self.known.push(Known { neighbour: claimed, heard: now, beaconed: false });
         self.silent_at = earliest(self.silent_at, Some(now + super::SILENCE_MAX));
-        Noted::New
+        Noted::Known
     }
 
     /// Takes a beacon; false if its sender has not claimed that N_Port_ID.
@@ -122,7 +89,7 @@ impl Neighbours {
         &mut self,
         now: Instant,
         (wwpn, wwnn, id): (Wwn, Wwn, PortId),
-        mut changed: impl FnMut(Change),
+        mut report: impl FnMut(Event),
     ) -> bool {
         let is_sender = |it: &Neighbour| it.id == id && it.wwpn == wwpn && it.wwnn == wwnn;
         let Some(known) = self.known.iter_mut().find(|it| is_sender(&it.neighbour)) else {
@@ -131,17 +98,17 @@ impl Neighbours {
         known.heard = now;
         if !known.beaconed {
             known.beaconed = true;
-            changed(Change::Appeared(known.neighbour));
+            report(Event::Appeared(known.neighbour));
         }
         true
     }
 
     /// Removes those that have been silent for too long.
-    pub(super) fn expire(&mut self, now: Instant, mut changed: impl FnMut(Change)) {
+    pub(super) fn expire(&mut self, now: Instant, mut report: impl FnMut(Event)) {
         if self.silent_at.is_none_or(|at| now < at) {
             return;
         }
-        self.remove_if(|it| it.heard + super::SILENCE_MAX <= now, &mut changed);
+        self.remove_if(|it| it.heard + super::SILENCE_MAX <= now, &mut report);
         let heard = self.known.iter().map(|it| it.heard);
         self.silent_at = heard.min().map(|first| first + super::SILENCE_MAX);
     }
@@ -151,17 +118,17 @@ impl Neighbours {
         self.silent_at
     }
 
-    /// Removes all.
-    pub(super) fn clear(&mut self, mut changed: impl FnMut(Change)) {
-        self.remove_if(|_| true, &mut changed);
+    /// Removes all, without a report.
+    pub(super) fn clear(&mut self) {
+        self.known.clear();
         self.silent_at = None;
     }
 
-    fn remove_if(&mut self, which: impl Fn(&Known) -> bool, changed: &mut impl FnMut(Change)) {
+    fn remove_if(&mut self, which: impl Fn(&Known) -> bool, report: &mut impl FnMut(Event)) {
         self.known.retain(|it| {
             let goes = which(it);
             if goes && it.beaconed {
-                changed(Change::Gone(it.neighbour));
+                report(Event::Gone(it.neighbour));
             }
             !goes
         });

@@ -2,26 +2,12 @@
 
 use std::collections::VecDeque;
 
-use tyche_fc_wire::{Mac, PortId};
+use tyche_fc_wire::Mac;
 
-use super::neighbours::{Change, Neighbour};
+use super::events::Event;
 
 /// Frames that wait to be sent: no input causes as many.
 const FRAMES_MAX: usize = 8;
-
-/// A change of the port itself, or of its neighbours.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Event {
-    /// The port has this N_Port_ID, and sends and receives at this address. To be recorded for the
-    /// next start.
-    Claimed(PortId, Mac),
-    /// The port has it no longer: all that depends on it has ended. All neighbours are gone by now.
-    Released(PortId),
-    /// A neighbour is present. Logins may begin.
-    Appeared(Neighbour),
-    /// A neighbour is present no longer, or is another than before.
-    Gone(Neighbour),
-}
 
 /// A change of the addresses that the port receives frames to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,10 +79,12 @@ impl Outputs {
         self.frames.clear();
     }
 
-    pub(super) fn change(&mut self, change: Change) {
-        self.events.push_back(match change {
-            Change::Appeared(neighbour) => Event::Appeared(neighbour),
-            Change::Gone(neighbour) => Event::Gone(neighbour),
-        });
+    /// Takes events of neighbours: they are reported if the port is up.
+    pub(super) fn reporter(&mut self, is_up: bool) -> impl FnMut(Event) {
+        move |event| {
+            if is_up {
+                self.events.push_back(event);
+            }
+        }
     }
 }

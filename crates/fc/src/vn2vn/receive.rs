@@ -1,12 +1,13 @@
 //! Frames of other ports, and those that are sent.
 
 use tyche_fc_wire::fip::{self, Claim, Flags, Message, Port, VnPort};
-use tyche_fc_wire::{Ethernet, FRAME_LEN_MAX, Fc4, FcMap, Mac};
+use tyche_fc_wire::{Ethernet, FRAME_LEN_MAX, Fc4};
 use tyche_time::Instant;
 
-use super::neighbours::{Functions, Neighbour, Noted};
+use super::events::{Functions, Neighbour};
+use super::neighbours::Noted;
 use super::outputs::Send;
-use super::{Stage, Vn2vn, is_valid};
+use super::{Stage, Vn2vn, address, is_valid};
 
 impl Vn2vn {
     /// Takes a frame that has come to the interface's own address or to
@@ -46,7 +47,7 @@ impl Vn2vn {
     /// Counts a frame that can't be of another port.
     fn ignores(&mut self, sender: &Port) -> bool {
         let VnPort { mac, id, name } = sender.port;
-        let is_wrong = mac != Mac::fpma(FcMap::VN2VN, id) || !is_valid(id) || sender.mac.is_group();
+        let is_wrong = mac != address(id) || !is_valid(id) || sender.mac.is_group();
         let ignored = &mut self.outputs.ignored;
         let counter = if self.stage == Stage::Down {
             &mut ignored.down
@@ -83,21 +84,17 @@ impl Vn2vn {
             self.repeat_claim(now);
             return false;
         }
-        let (outputs, is_up) = (&mut self.outputs, self.stage == Stage::Up);
-        let noted = self.neighbours.claim(now, claimed, |change| {
-            if is_up {
-                outputs.change(change);
-            }
-        });
+        let report = self.outputs.reporter(self.stage == Stage::Up);
+        let noted = self.neighbours.claim(now, claimed, report);
         match noted {
-            Noted::Conflict => outputs.ignored.conflict += 1,
-            Noted::Full => outputs.ignored.no_room += 1,
-            Noted::New | Noted::Known => {}
+            Noted::Conflict => self.outputs.ignored.conflict += 1,
+            Noted::Full => self.outputs.ignored.no_room += 1,
+            Noted::Known => {}
         }
         if is_ours {
             self.collide(now);
         }
-        matches!(noted, Noted::New | Noted::Known)
+        noted == Noted::Known
     }
 
     fn handle_beacon(&mut self, now: Instant, port: &Port) {
@@ -109,12 +106,9 @@ impl Vn2vn {
             }
             return;
         }
-        let (outputs, is_up) = (&mut self.outputs, self.stage == Stage::Up);
-        let is_known = self.neighbours.beacon(now, (name, port.name, id), |change| {
-            if is_up {
-                outputs.change(change);
-            }
-        });
+        let is_up = self.stage == Stage::Up;
+        let report = self.outputs.reporter(is_up);
+        let is_known = self.neighbours.beacon(now, (name, port.name, id), report);
         if !is_known && is_up && !self.neighbours.is_full() {
             // Its answer says what it is.
             self.repeat_claim(now);
