@@ -32,7 +32,9 @@ use std::time::Duration;
 use tyche_fc_wire::els::{
     Class3, Code, FabricLogin, FcpParameters, Features, Logo, PortLogin, Process, Request,
 };
-use tyche_fc_wire::{FRAME_LEN_MAX, FcMap, Header, Kind, Mac, PortId, Wwn, Xid};
+use tyche_fc_wire::{
+    ETHERNET_LEN, FRAME_LEN_MAX, HEAD_LEN, Header, Kind, Mac, PortId, TAIL_LEN, Wwn, Xid,
+};
 use tyche_time::{Instant, earliest};
 
 pub use outputs::{Carrier, Cause, Event, Failure, Ignored};
@@ -51,7 +53,7 @@ const SEQUENCES: u16 = 255;
 /// Kinds of information units with relative offsets: all.
 const RELATIVE_OFFSETS: u16 = 0x1f;
 /// Bytes of a frame around its payload, without the Ethernet header.
-const AROUND_PAYLOAD: u16 = 46;
+const AROUND_PAYLOAD: u16 = (HEAD_LEN + TAIL_LEN - ETHERNET_LEN) as u16;
 
 /// The configuration of a port, which does not change.
 #[derive(Clone, Copy, Debug)]
@@ -214,17 +216,13 @@ impl Logins {
     }
 
     fn expire(&mut self, now: Instant, index: usize) {
-        let peer = &self.peers[index];
-        match peer.stage {
+        match self.peers[index].stage {
             Stage::Pause | Stage::PlogiWait => self.begin(now, index, Stage::Flogi),
             Stage::LoggedIn if self.lacks(index).target => self.begin(now, index, Stage::Prli),
             // Both ends have another opinion of where they are.
             Stage::LoggedIn => self.end(now, index, Cause::Anew, None),
-            Stage::Flogi | Stage::Plogi | Stage::Prli | Stage::Rtv => {
-                // Without an exchange, the other end was busy.
-                let failure = peer.ox_id.map(|_| Failure::Silence);
-                self.repeat(now, index, failure);
-            }
+            // No answer, or the other end was busy.
+            Stage::Flogi | Stage::Plogi | Stage::Prli | Stage::Rtv => self.repeat(now, index),
             Stage::Draining => unreachable!("only the user ends it"),
         }
     }
@@ -281,14 +279,14 @@ impl Logins {
         self.send_request(now, index);
     }
 
-    /// Sends the request of the stage again, or gives up. `failure` is what has come of the last.
-    fn repeat(&mut self, now: Instant, index: usize, failure: Option<Failure>) {
+    /// Sends the request of the stage again, or gives up.
+    fn repeat(&mut self, now: Instant, index: usize) {
         let peer = &mut self.peers[index];
         if peer.repeats < REPEATS_MAX {
             peer.repeats += 1;
             self.send_request(now, index);
         } else {
-            self.fail(now, index, failure.unwrap_or(Failure::Silence));
+            self.fail(now, index, Failure::Silence);
         }
     }
 
@@ -315,6 +313,7 @@ impl Logins {
         let peer = &mut self.peers[index];
         peer.ox_id = Some(ox_id);
         let Neighbour { id, enode, .. } = peer.neighbour;
+        let enode = (peer.stage == Stage::Flogi).then_some(enode);
         let header = Header::request(Kind::ElsRequest, own.id, id, ox_id);
         self.outputs.ask(enode, header, &request);
         self.set_timer(index, now + 2 * self.config.r_a_tov);
@@ -326,7 +325,7 @@ impl Logins {
         let header = Header::request(Kind::ElsRequest, own.id, to, ox_id);
         let logo = Request::Logo(Logo { id: own.id, wwpn: self.config.wwpn });
         // Nobody waits for the answer.
-        self.outputs.ask(Mac::default(), header, &logo);
+        self.outputs.ask(None, header, &logo);
     }
 
     /// A number for an exchange, that of the longest ago.
@@ -476,19 +475,9 @@ fn millis(time: Duration) -> u32 {
     time.as_millis().try_into().unwrap_or(u32::MAX)
 }
 
-/// The address that a port's frames come from.
-fn address(id: PortId) -> Mac {
-    Mac::fpma(FcMap::VN2VN, id)
-}
-
 impl std::fmt::Debug for Logins {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let stages = self.peers.iter().map(|it| (it.neighbour.wwpn, it.stage));
         f.debug_map().entries(stages).finish()
     }
-}
-
-/// Whether a code belongs to exchanges, and not to logins.
-fn is_of_exchanges(code: Code) -> bool {
-    matches!(code, Code::Rrq | Code::Rec | Code::Srr)
 }

@@ -4,10 +4,10 @@ use std::collections::VecDeque;
 
 use tyche_fc_wire::els::{Code, LOGIN_LEN, Rejection, Reply, Request};
 use tyche_fc_wire::fip::{self, Flags, LinkService, Message, Service};
-use tyche_fc_wire::{Ethernet, FRAME_LEN_MAX, FcMap, Frame, Header, Kind, Mac, Wwn};
+use tyche_fc_wire::{Ethernet, FRAME_LEN_MAX, Frame, Header, Kind, Mac, Wwn};
 
 use super::peer::Login;
-use crate::vn2vn::NEIGHBOURS_MAX;
+use crate::vn2vn::{NEIGHBOURS_MAX, address};
 
 /// Frames that wait to be sent: one for each timer that expires at the same time.
 const FRAMES_MAX: usize = NEIGHBOURS_MAX + 1;
@@ -77,8 +77,8 @@ pub struct Ignored {
 
 /// A link service to be sent.
 pub(super) struct Outgoing {
-    carrier: Carrier,
-    destination: Mac,
+    /// The other end's node, for frames of FIP. All others go from port to port.
+    enode: Option<Mac>,
     header: Header,
     payload: [u8; LOGIN_LEN],
     len: usize,
@@ -93,36 +93,25 @@ pub(super) struct Outputs {
 }
 
 impl Outputs {
-    /// Sends a request to an address: by FIP to that of a node, else to that of the port.
-    pub(super) fn ask(&mut self, enode: Mac, header: Header, request: &Request<'_>) {
-        let is_fip = request.code() == Code::Flogi;
-        let destination = if is_fip { enode } else { Mac::fpma(FcMap::VN2VN, header.d_id) };
-        self.push(is_fip, destination, header, |payload| request.emit(payload));
+    /// Sends a request: by FIP to a node, or else to the port.
+    pub(super) fn ask(&mut self, enode: Option<Mac>, header: Header, request: &Request<'_>) {
+        self.push(enode, header, |payload| request.emit(payload));
     }
 
-    /// Answers the request with this header, by the same carrier.
+    /// Answers the request with this header: by FIP to a node, or else to the port.
     pub(super) fn answer(&mut self, enode: Option<Mac>, request: &Header, reply: &Reply) {
         let header = request.reply(Kind::ElsReply, request.rx_id);
-        let port = || Mac::fpma(FcMap::VN2VN, header.d_id);
-        let destination = enode.unwrap_or_else(port);
-        self.push(enode.is_some(), destination, header, |payload| reply.emit(payload));
+        self.push(enode, header, |payload| reply.emit(payload));
     }
 
-    fn push(
-        &mut self,
-        is_fip: bool,
-        destination: Mac,
-        header: Header,
-        emit: impl FnOnce(&mut [u8]) -> usize,
-    ) {
+    fn push(&mut self, enode: Option<Mac>, header: Header, emit: impl FnOnce(&mut [u8]) -> usize) {
         if self.frames.len() == FRAMES_MAX {
             self.ignored.undrained += 1;
             return;
         }
-        let carrier = if is_fip { Carrier::Fip } else { Carrier::Fcoe };
         let mut payload = [0; LOGIN_LEN];
         let len = emit(&mut payload);
-        self.frames.push_back(Outgoing { carrier, destination, header, payload, len });
+        self.frames.push_back(Outgoing { enode, header, payload, len });
     }
 
     pub(super) fn next_frame(&mut self) -> Option<Outgoing> {
@@ -131,31 +120,26 @@ impl Outputs {
 }
 
 impl Outgoing {
-    /// Writes the frame of a node and a port with these addresses; returns its length.
+    /// Writes the frame of a node and a port with these addresses; returns its link and length.
     pub(super) fn emit(
         &self,
         (enode, port): (Mac, Mac),
         buffer: &mut [u8; FRAME_LEN_MAX],
     ) -> (Carrier, usize) {
-        let Self { carrier, destination, header, ref payload, len } = *self;
-        let payload = &payload[..len];
-        let frame_len = match carrier {
-            Carrier::Fcoe => {
-                let ethernet = Ethernet { destination, source: port };
-                Frame { ethernet, header, payload }.emit(buffer)
-            }
-            Carrier::Fip => {
-                let is_refused = payload.first() == Some(&Code::LsRjt.to_wire());
-                let mac = (!is_refused).then_some(port);
-                let service = LinkService { service: Service::Flogi, header, payload, mac };
-                let message = match header.kind {
-                    Kind::ElsReply => Message::LinkReply(service),
-                    _ => Message::LinkRequest(service),
-                };
-                let ethernet = Ethernet { destination, source: enode };
-                fip::Frame::new(ethernet, Flags::EMPTY, message).emit(buffer)
-            }
+        let header = self.header;
+        let payload = &self.payload[..self.len];
+        let Some(destination) = self.enode else {
+            let ethernet = Ethernet { destination: address(header.d_id), source: port };
+            return (Carrier::Fcoe, Frame { ethernet, header, payload }.emit(buffer));
         };
-        (carrier, frame_len)
+        let is_refused = payload.first() == Some(&Code::LsRjt.to_wire());
+        let mac = (!is_refused).then_some(port);
+        let service = LinkService { service: Service::Flogi, header, payload, mac };
+        let message = match header.kind {
+            Kind::ElsReply => Message::LinkReply(service),
+            _ => Message::LinkRequest(service),
+        };
+        let ethernet = Ethernet { destination, source: enode };
+        (Carrier::Fip, fip::Frame::new(ethernet, Flags::EMPTY, message).emit(buffer))
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tyche_fc_wire::els::{Code, Features, PortLogin};
+use tyche_fc_wire::els::{Code, PortLogin};
 use tyche_fc_wire::{Header, Mac, PortId, Wwn, Xid};
 use tyche_time::Instant;
 
@@ -58,9 +58,16 @@ pub(super) enum Stage {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Withheld {
     pub(super) header: Header,
-    pub(super) code: Code,
-    /// The parameters of a PLOGI.
-    pub(super) login: Option<PortLogin>,
+    pub(super) request: Ending,
+}
+
+/// A request that ends a login.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Ending {
+    Flogi,
+    Plogi(PortLogin),
+    Logo,
+    Prlo,
 }
 
 /// See the module.
@@ -124,11 +131,6 @@ impl Login {
         self.r_a_tov = self.r_a_tov.max(r_a_tov.min(TIMEOUT_MAX));
         self.e_d_tov = self.e_d_tov.max(e_d_tov.min(TIMEOUT_MAX));
     }
-}
-
-/// E_D_TOV of a login.
-pub(super) fn e_d_tov(value: u32, features: Features) -> Duration {
-    in_unit(value, features.has(Features::E_D_TOV_NS))
 }
 
 /// A time in nanoseconds, or else in milliseconds.

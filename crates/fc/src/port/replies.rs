@@ -1,5 +1,7 @@
 //! Answers to our requests.
 
+use std::time::Duration;
+
 use tyche_fc_wire::Header;
 use tyche_fc_wire::els::{Code, FabricLogin, Features, Process, Rejection, Reply};
 use tyche_time::Instant;
@@ -46,7 +48,7 @@ impl Logins {
             }
             (_, Reply::Process(process)) => self.handle_prli_reply(now, index, &process),
             (_, Reply::Timeouts(timeouts)) => {
-                let r_a_tov = in_unit(timeouts.r_a_tov_ms, false);
+                let r_a_tov = Duration::from_millis(timeouts.r_a_tov_ms.into());
                 let e_d_tov = in_unit(timeouts.e_d_tov, timeouts.e_d_tov_ns);
                 let login = self.peers[index].login.as_mut().expect("RTV comes after PLOGI");
                 login.extend(r_a_tov, e_d_tov);

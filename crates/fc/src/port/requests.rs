@@ -9,9 +9,9 @@ use tyche_fc_wire::{Frame, Header, Kind, Mac, Wwn};
 use tyche_time::Instant;
 
 use super::outputs::Cause;
-use super::peer::{Login, Peer, Stage, Withheld, e_d_tov};
-use super::{Logins, address, is_of_exchanges, millis};
-use crate::vn2vn::Functions;
+use super::peer::{Ending, Login, Peer, Stage, Withheld, in_unit};
+use super::{Logins, millis};
+use crate::vn2vn::{Functions, address};
 
 /// The least payload that a port must take (FC-FS-3).
 const RECEIVE_LEN_MIN: u16 = 256;
@@ -65,12 +65,13 @@ impl Logins {
         self.handle_flogi(now, index, header);
     }
 
-    /// A FLOGI before there is a login is answered at once. A second one of the same attempt means
-    /// that the other end does not know of our PLOGI, or has forgotten it.
+    /// A FLOGI before there is a login is answered at once. In a pause, our attempt begins with it.
+    /// A second one of the same attempt means that the other end does not know of our PLOGI, or has
+    /// forgotten it.
     fn handle_flogi(&mut self, now: Instant, index: usize, header: Header) {
         let peer = &mut self.peers[index];
-        if peer.login.is_some() || peer.stage == Stage::Draining {
-            let withheld = Withheld { header, code: Code::Flogi, login: None };
+        if peer.login.is_some() || peer.stage == Stage::Pause {
+            let withheld = Withheld { header, request: Ending::Flogi };
             self.end(now, index, Cause::Anew, Some(withheld));
             return;
         }
@@ -80,10 +81,6 @@ impl Logins {
         match stage {
             // It did not know us when it refused ours.
             Stage::Flogi if is_waiting => self.send_request(now, index),
-            Stage::Pause => {
-                self.begin(now, index, Stage::Flogi);
-                self.peers[index].has_answered = true;
-            }
             Stage::Plogi if is_repeated => self.begin(now, index, Stage::Plogi),
             _ => {}
         }
@@ -161,7 +158,7 @@ impl Logins {
             }
             Request::Prli(process) => self.handle_prli(now, index, &header, process),
             Request::Prlo(_) => {
-                let withheld = Withheld { header, code: Code::Prlo, login: None };
+                let withheld = Withheld { header, request: Ending::Prlo };
                 self.end(now, index, Cause::Logout, Some(withheld));
             }
             Request::Rtv => {
@@ -195,7 +192,7 @@ impl Logins {
                 self.reply(&header, &Reply::PortLogin(self.port_login(own)));
             }
         } else {
-            let withheld = Withheld { header, code: Code::Plogi, login: Some(login) };
+            let withheld = Withheld { header, request: Ending::Plogi(login) };
             self.end(now, index, Cause::Anew, Some(withheld));
         }
     }
@@ -206,7 +203,7 @@ impl Logins {
             self.reply(&header, &Reply::Accepted);
             return;
         }
-        let withheld = Withheld { header, code: Code::Logo, login: None };
+        let withheld = Withheld { header, request: Ending::Logo };
         self.end(now, index, Cause::Logout, Some(withheld));
     }
 
@@ -235,28 +232,28 @@ impl Logins {
 
     /// Answers a request that has ended the former login, and goes on.
     pub(super) fn accept(&mut self, now: Instant, index: usize, request: &Withheld) {
-        let Withheld { header, code, login } = request;
-        match (code, login) {
-            (Code::Flogi, _) => {
+        let Withheld { header, request } = request;
+        match request {
+            Ending::Flogi => {
                 self.accept_flogi(index, header);
                 self.begin(now, index, Stage::Flogi);
                 self.peers[index].has_answered = true;
             }
-            (Code::Plogi, Some(login)) => {
+            Ending::Plogi(login) => {
                 let Some(own) = self.own else { return };
                 let reply = Reply::PortLogin(self.port_login(own));
                 self.reply(header, &reply);
                 self.peers[index].plogi = Some(header.ox_id);
                 self.logged_in(now, index, login);
             }
-            (Code::Prlo, _) => {
+            Ending::Prlo => {
                 let parameters = self.parameters();
                 let response = Process::EXECUTED;
                 let process = Process { image_pair: false, response, parameters };
                 self.reply(header, &Reply::Process(process));
                 self.pause(index, now + self.config.r_a_tov);
             }
-            _ => {
+            Ending::Logo => {
                 self.reply(header, &Reply::Accepted);
                 // It has said that it ends. If it does not, it begins itself.
                 self.pause(index, now + self.config.r_a_tov);
@@ -282,7 +279,8 @@ impl Logins {
             e_d_tov: self.config.e_d_tov,
             r_a_tov: self.config.r_a_tov,
         };
-        login.extend(self.config.r_a_tov, e_d_tov(theirs.e_d_tov, theirs.features));
+        let is_ns = theirs.features.has(Features::E_D_TOV_NS);
+        login.extend(self.config.r_a_tov, in_unit(theirs.e_d_tov, is_ns));
         peer.login = Some(login);
         if self.config.functions.initiator && neighbour.functions.target {
             self.begin(now, index, Stage::Prli);
@@ -290,6 +288,11 @@ impl Logins {
             self.settle(now, index);
         }
     }
+}
+
+/// Whether a code belongs to exchanges, and not to logins.
+fn is_of_exchanges(code: Code) -> bool {
+    matches!(code, Code::Rrq | Code::Rec | Code::Srr)
 }
 
 /// Whether logins with these parameters can be.
