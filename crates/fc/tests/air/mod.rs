@@ -1,9 +1,14 @@
 //! The network between simulated ports: it loses, repeats and delays frames, from a seed.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use tyche_testkit::random::Random;
 use tyche_time::Instant;
+
+pub(crate) fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
 
 /// See the module.
 pub(crate) struct Air {
@@ -43,13 +48,22 @@ impl Air {
         self.flying.insert(key, (to, frame.to_vec()));
     }
 
-    /// When the next frame arrives.
-    pub(crate) fn arrives_at(&self) -> Option<Instant> {
-        self.flying.keys().next().map(|key| key.0)
-    }
-
-    /// The next frame and its receiver.
-    pub(crate) fn arrive(&mut self) -> Option<(usize, Vec<u8>)> {
-        Some(self.flying.pop_first()?.1)
+    /// What happens next until then, when, and to which node: a frame arrives, or otherwise the
+    /// node's timer expires. Of both at the same time, the frame.
+    pub(crate) fn next(
+        &mut self,
+        timers: impl Iterator<Item = Option<Instant>>,
+        end: Instant,
+    ) -> Option<(Instant, usize, Option<Vec<u8>>)> {
+        let timers = timers.enumerate().filter_map(|(index, at)| Some((at?, index)));
+        let timer = timers.min().filter(|(at, _)| *at <= end);
+        let until = timer.map_or(end, |(at, _)| at);
+        match self.flying.first_entry().filter(|it| it.key().0 <= until) {
+            Some(frame) => {
+                let ((at, _), (to, frame)) = frame.remove_entry();
+                Some((at, to, Some(frame)))
+            }
+            None => timer.map(|(at, index)| (at, index, None)),
+        }
     }
 }

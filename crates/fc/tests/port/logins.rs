@@ -1,17 +1,10 @@
 //! Logins: their order, their end, and their way back.
 
 use tyche_fc::port::Cause;
-use tyche_fc::vn2vn::Functions;
 use tyche_testkit::random::Random;
 
-use crate::network::{BOTH, INITIATOR, Network, TARGET, ms};
-
-fn pair(seed: u64, functions: [Functions; 2]) -> Network {
-    let mut network = Network::new(seed, &functions);
-    network.run(ms(5_000));
-    network.assert_logged_in();
-    network
-}
+use crate::air::ms;
+use crate::network::{BOTH, INITIATOR, Network, TARGET, pair};
 
 #[test]
 fn two_ports_log_in_within_five_seconds_whoever_is_what() {

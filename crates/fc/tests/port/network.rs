@@ -5,20 +5,16 @@ use std::time::Duration;
 
 use tyche_fc::port::{Carrier, Cause, Event, Login, Logins, LoginsConfig};
 use tyche_fc::vn2vn::{Functions, Interface, Membership, Vn2vn, Vn2vnConfig};
-use tyche_fc::wire::els::{Code, Reply, Request};
+use tyche_fc::wire::els::{Class3, Code, Features, PortLogin, Reply, Request};
 use tyche_fc::wire::fip::{self, Message};
 use tyche_fc::wire::{ETHERTYPE_FIP, FRAME_LEN_MAX, Frame, HEAD_LEN, Kind, Mac, Wwn};
-use tyche_time::Instant;
+use tyche_time::{Instant, earliest};
 
-use crate::air::Air;
+use crate::air::{Air, ms};
 
 pub(crate) const INITIATOR: Functions = Functions { initiator: true, target: false };
 pub(crate) const TARGET: Functions = Functions { initiator: false, target: true };
 pub(crate) const BOTH: Functions = Functions { initiator: true, target: true };
-
-pub(crate) fn ms(ms: u64) -> Duration {
-    Duration::from_millis(ms)
-}
 
 pub(crate) struct Node {
     pub(crate) vn2vn: Vn2vn,
@@ -67,6 +63,30 @@ fn node(index: usize, wwpn: Wwn, functions: Functions, seed: u64) -> Node {
         undrained: BTreeSet::new(),
         drains: true,
         sent: Vec::new(),
+    }
+}
+
+/// Two nodes that are logged in with each other.
+pub(crate) fn pair(seed: u64, functions: [Functions; 2]) -> Network {
+    let mut network = Network::new(seed, &functions);
+    network.run(ms(5_000));
+    network.assert_logged_in();
+    network
+}
+
+pub(crate) const CLASS3: Class3 = Class3 { receive_len: 2112, sequences: 255, open_sequences: 1 };
+
+/// The login of a port.
+pub(crate) fn plogi(wwpn: Wwn) -> PortLogin {
+    PortLogin {
+        wwpn,
+        wwnn: wwpn,
+        features: Features::CONTINUOUS_OFFSET,
+        receive_len: 2112,
+        sequences: 255,
+        relative_offsets: 0x1f,
+        e_d_tov: 2_000,
+        class3: Some(CLASS3),
     }
 }
 
@@ -139,28 +159,17 @@ impl Network {
 
     pub(crate) fn run(&mut self, time: Duration) {
         let end = self.now + time;
-        loop {
-            let of = |node: &Node| {
-                node.vn2vn.poll_timeout().into_iter().chain(node.logins.poll_timeout()).min()
-            };
-            let timers = self.nodes.iter().enumerate();
-            let timer = timers.filter_map(|(index, node)| Some((of(node)?, index))).min();
-            let arrival = self.air.arrives_at();
-            let next = arrival.into_iter().chain(timer.map(|(at, _)| at)).min();
-            let Some(next) = next.filter(|next| *next <= end) else { break };
-            self.now = self.now.max(next);
-            let index = if arrival == Some(next) {
-                let (index, frame) = self.air.arrive().unwrap();
-                self.nodes[index].handle(self.now, &frame);
-                index
+        let timer = |node: &Node| earliest(node.vn2vn.poll_timeout(), node.logins.poll_timeout());
+        while let Some((at, index, frame)) = self.air.next(self.nodes.iter().map(timer), end) {
+            self.now = self.now.max(at);
+            let node = &mut self.nodes[index];
+            if let Some(frame) = frame {
+                node.handle(self.now, &frame);
             } else {
-                let index = timer.unwrap().1;
-                let node = &mut self.nodes[index];
                 node.vn2vn.handle_timeout(self.now);
                 node.logins.handle_timeout(self.now);
-                assert!(of(node).is_none_or(|at| at > self.now), "a timer that stays expired");
-                index
-            };
+                assert!(timer(node).is_none_or(|at| at > self.now), "a timer that stays expired");
+            }
             self.drain(index);
         }
         self.now = end;

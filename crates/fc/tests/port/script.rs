@@ -12,7 +12,8 @@ use tyche_fc::wire::{
 };
 use tyche_time::Instant;
 
-use crate::network::{BOTH, INITIATOR, TARGET, ms};
+use crate::air::ms;
+use crate::network::{BOTH, CLASS3, INITIATOR, TARGET, plogi};
 
 const OURS: (PortId, Wwn) = (PortId::new(0x0101), Wwn(0x2000_0000_0000_0005));
 /// Names of the other end.
@@ -193,20 +194,9 @@ impl Script {
     }
 
     fn plogi(&self) -> PortLogin {
-        PortLogin {
-            wwpn: self.wwpn,
-            wwnn: self.wwpn,
-            features: Features::CONTINUOUS_OFFSET,
-            receive_len: 2112,
-            sequences: 255,
-            relative_offsets: 0x1f,
-            e_d_tov: 2_000,
-            class3: Some(CLASS3),
-        }
+        plogi(self.wwpn)
     }
 }
-
-const CLASS3: Class3 = Class3 { receive_len: 2112, sequences: 255, open_sequences: 1 };
 
 fn prli(function: FcpParameters) -> Process {
     let parameters = function.with(FcpParameters::READ_XFER_RDY_DISABLED);

@@ -1,17 +1,19 @@
 //! Link services that no honest neighbour sends, or not then.
 
 use tyche_fc::port::{Event, Failure};
-use tyche_fc::wire::els::{
-    Adisc, Class3, Code, Features, Logo, PortLogin, Process, Rejection, Reply, Request,
-};
+use tyche_fc::wire::els::{Adisc, Code, Logo, Process, Rejection, Reply, Request};
 use tyche_fc::wire::{Ethernet, FRAME_LEN_MAX, FcMap, Frame, Header, Kind, Mac, PortId, Wwn, Xid};
 use tyche_testkit::random::Random;
 
-use crate::network::{INITIATOR, Network, TARGET, ms};
+use crate::air::ms;
+use crate::network::{INITIATOR, Network, TARGET, pair, plogi};
+
+/// The exchange of a stranger.
+const OX_ID: Xid = Xid(0x0777);
 
 /// A frame of the port `from` to the port `to`.
-fn frame(from: PortId, to: PortId, kind: Kind, payload: &[u8]) -> Vec<u8> {
-    let header = Header { kind, ..Header::request(Kind::ElsRequest, from, to, Xid(0x0777)) };
+fn frame(from: PortId, to: PortId, kind: Kind, ox_id: Xid, payload: &[u8]) -> Vec<u8> {
+    let header = Header { kind, ..Header::request(Kind::ElsRequest, from, to, ox_id) };
     let (destination, source) = (Mac::fpma(FcMap::VN2VN, to), Mac::fpma(FcMap::VN2VN, from));
     let ethernet = Ethernet { destination, source };
     let mut buffer = [0; FRAME_LEN_MAX];
@@ -24,36 +26,16 @@ fn ask(network: &mut Network, to: usize, from: PortId, request: &Request<'_>) ->
     let mut payload = [0; 256];
     let len = request.emit(&mut payload);
     let id = network.nodes[to].vn2vn.address().unwrap().0;
-    let frame = frame(from, id, Kind::ElsRequest, &payload[..len]);
+    let frame = frame(from, id, Kind::ElsRequest, OX_ID, &payload[..len]);
     let (now, sent) = (network.now, network.nodes[to].sent.len());
     network.nodes[to].handle(now, &frame);
     network.drain(to);
     network.nodes[to].sent[sent..].to_vec()
 }
 
-fn pair() -> Network {
-    let mut network = Network::new(1, &[INITIATOR, TARGET]);
-    network.run(ms(5_000));
-    network.assert_logged_in();
-    network
-}
-
-fn plogi(wwpn: Wwn) -> PortLogin {
-    PortLogin {
-        wwpn,
-        wwnn: wwpn,
-        features: Features::CONTINUOUS_OFFSET,
-        receive_len: 2112,
-        sequences: 255,
-        relative_offsets: 0x1f,
-        e_d_tov: 2000,
-        class3: Some(Class3 { receive_len: 2112, sequences: 255, open_sequences: 1 }),
-    }
-}
-
 #[test]
 fn a_port_that_is_no_neighbour_gets_nothing_but_its_logout() {
-    let mut network = pair();
+    let mut network = pair(1, [INITIATOR, TARGET]);
     let stranger = PortId::new(0x7777);
     let login = plogi(Wwn(7));
     assert!(ask(&mut network, 1, stranger, &Request::Plogi(login)).is_empty());
@@ -66,7 +48,7 @@ fn a_port_that_is_no_neighbour_gets_nothing_but_its_logout() {
 
 #[test]
 fn a_name_that_is_not_the_neighbours_ends_no_login() {
-    let mut network = pair();
+    let mut network = pair(1, [INITIATOR, TARGET]);
     let id = network.nodes[0].vn2vn.address().unwrap().0;
     let answers = [
         (Request::Plogi(plogi(Wwn(7))), "no: 0x3"),
@@ -86,7 +68,7 @@ fn a_name_that_is_not_the_neighbours_ends_no_login() {
 
 #[test]
 fn processes_and_questions_need_a_login() {
-    let mut network = pair();
+    let mut network = pair(1, [INITIATOR, TARGET]);
     let id = network.nodes[0].vn2vn.address().unwrap().0;
     let wwpn = *network.nodes[1].live.first_key_value().unwrap().0;
     let adisc = Request::Adisc(Adisc { wwpn, wwnn: wwpn, id });
@@ -107,16 +89,16 @@ fn processes_and_questions_need_a_login() {
 
 #[test]
 fn frames_from_another_address_or_to_another_port_are_counted() {
-    let mut network = pair();
+    let mut network = pair(1, [INITIATOR, TARGET]);
     let ids = [0, 1].map(|index| network.nodes[index].vn2vn.address().unwrap().0);
     let mut payload = [0; 256];
     let wwpn = *network.nodes[1].live.first_key_value().unwrap().0;
     let len = Request::Logo(Logo { id: ids[0], wwpn }).emit(&mut payload);
-    let mut forged = frame(ids[0], ids[1], Kind::ElsRequest, &payload[..len]);
+    let mut forged = frame(ids[0], ids[1], Kind::ElsRequest, OX_ID, &payload[..len]);
     forged[6] = 2;
-    let misled = frame(ids[0], PortId::new(0x7777), Kind::ElsRequest, &payload[..len]);
-    let garbled = frame(ids[0], ids[1], Kind::ElsRequest, &[0x77; 8]);
-    let late = frame(ids[0], ids[1], Kind::ElsReply, &[2, 0, 0, 0]);
+    let misled = frame(ids[0], PortId::new(0x7777), Kind::ElsRequest, OX_ID, &payload[..len]);
+    let garbled = frame(ids[0], ids[1], Kind::ElsRequest, OX_ID, &[0x77; 8]);
+    let late = frame(ids[0], ids[1], Kind::ElsReply, OX_ID, &[2, 0, 0, 0]);
     let now = network.now;
     for frame in [forged, misled, garbled, late] {
         network.nodes[1].handle(now, &frame);
@@ -143,11 +125,7 @@ fn answers_that_are_not_usable_are_failures_with_a_reason() {
         let refusal = Rejection { reason: Rejection::UNABLE, explanation: 0 };
         let len = Reply::Refused(refusal).emit(&mut payload);
         for ox_id in 0x100..0x120 {
-            let mut frame = frame(from, to, Kind::ElsReply, &payload[..len]);
-            frame[44..46].copy_from_slice(&u16::to_be_bytes(ox_id));
-            let header = frame[28..frame.len() - 8].to_vec();
-            let at = frame.len() - 8;
-            frame[at..at + 4].copy_from_slice(&tyche_fc::wire::crc([&header[..]]).to_le_bytes());
+            let frame = frame(from, to, Kind::ElsReply, Xid(ox_id), &payload[..len]);
             let now = network.now;
             network.nodes[0].handle(now, &frame);
         }
@@ -165,7 +143,7 @@ fn answers_that_are_not_usable_are_failures_with_a_reason() {
 #[test]
 fn bytes_of_any_kind_break_nothing() {
     for seed in 0..100 {
-        let (mut random, mut network) = (Random(seed), pair());
+        let (mut random, mut network) = (Random(seed), pair(1, [INITIATOR, TARGET]));
         for _ in 0..200 {
             let to = random.below(2) as usize;
             let ids = [0, 1].map(|index| network.nodes[index].vn2vn.address().unwrap().0);
@@ -174,7 +152,7 @@ fn bytes_of_any_kind_break_nothing() {
             let mut payload = random.bytes(4 * words);
             payload[0] = codes[random.below(codes.len() as u64) as usize].to_wire();
             let kind = if random.chance(2) { Kind::ElsRequest } else { Kind::ElsReply };
-            let frame = frame(ids[1 - to], ids[to], kind, &payload);
+            let frame = frame(ids[1 - to], ids[to], kind, OX_ID, &payload);
             let now = network.now;
             network.nodes[to].handle(now, &frame);
             network.drain(to);

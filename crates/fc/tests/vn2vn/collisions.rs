@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use tyche_fc::wire::PortId;
 use tyche_testkit::random::Random;
 
-use crate::network::{Network, ms};
+use crate::air::ms;
+use crate::network::Network;
 
 /// Names with the same end, so that the first choice of all is the same.
 fn name(index: u64) -> u64 {

@@ -5,7 +5,8 @@ use tyche_fc::wire::fip::{self, Flags, Message, Operation};
 use tyche_fc::wire::{Ethernet, Mac, PortId, Wwn};
 use tyche_testkit::random::Random;
 
-use crate::network::{Network, claim, forged, ms, stranger};
+use crate::air::ms;
+use crate::network::{Network, claim, forged, stranger};
 
 const A: u64 = 0x2000_0000_0000_0a0a;
 

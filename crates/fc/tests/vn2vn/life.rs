@@ -4,7 +4,8 @@ use tyche_fc::vn2vn::{Event, Interface};
 use tyche_fc::wire::fip::{self, Flags, Operation};
 use tyche_fc::wire::{ETHERNET_LEN, Mac, PortId};
 
-use crate::network::{Network, Station, claim, forged, ms, neighbour};
+use crate::air::ms;
+use crate::network::{Network, Station, claim, forged, neighbour};
 
 const A: u64 = 0x2000_0000_0000_0a0a;
 const B: u64 = 0x2000_0000_0000_0b0b;

@@ -12,10 +12,6 @@ use crate::air::Air;
 
 pub(crate) const MTU: usize = 2500;
 
-pub(crate) fn ms(ms: u64) -> Duration {
-    Duration::from_millis(ms)
-}
-
 /// A port, its interface, and what has come of it.
 pub(crate) struct Station {
     pub(crate) vn2vn: Vn2vn,
@@ -132,27 +128,19 @@ impl Network {
     /// Runs the network for that long; `check` sees it after each step.
     pub(crate) fn run_checked(&mut self, time: Duration, mut check: impl FnMut(&Self)) {
         let end = self.now + time;
-        loop {
-            let timers = self.stations.iter().map(|it| it.vn2vn.poll_timeout());
-            let timer = timers.enumerate().filter_map(|(index, at)| Some((at?, index))).min();
-            let arrival = self.air.arrives_at();
-            let next = arrival.into_iter().chain(timer.map(|(at, _)| at)).min();
-            let Some(next) = next.filter(|next| *next <= end) else { break };
-            self.now = self.now.max(next);
-            let index = if arrival.is_some_and(|at| at == next) {
-                let (index, frame) = self.air.arrive().unwrap();
-                let station = &mut self.stations[index];
+        let timer = |station: &Station| station.vn2vn.poll_timeout();
+        while let Some((at, index, frame)) = self.air.next(self.stations.iter().map(timer), end) {
+            self.now = self.now.max(at);
+            let station = &mut self.stations[index];
+            if let Some(frame) = frame {
                 if let (true, Ok(frame)) = (station.plugged, fip::Frame::parse(&frame)) {
                     station.vn2vn.handle_frame(self.now, &frame);
                 }
-                index
             } else {
-                let (_, index) = timer.unwrap();
-                self.stations[index].vn2vn.handle_timeout(self.now);
-                let again = self.stations[index].vn2vn.poll_timeout();
+                station.vn2vn.handle_timeout(self.now);
+                let again = timer(station);
                 assert!(again.is_none_or(|at| at > self.now), "a timer that stays expired");
-                index
-            };
+            }
             self.drain(index);
             check(self);
         }
