@@ -45,6 +45,11 @@ pub use wrapper::Wrapper;
 /// An Ethernet address.
 pub type Mac = [u8; 6];
 
+/// Whether an address is that of a group: broadcast or multicast.
+fn is_group(address: &Mac) -> bool {
+    address[0] & 1 != 0
+}
+
 /// The name and the address of a link.
 #[derive(Clone, Copy, Debug)]
 pub struct Interface<'a> {

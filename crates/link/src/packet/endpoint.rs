@@ -143,8 +143,8 @@ impl Endpoint {
     fn move_to(&self, interface: i32) -> io::Result<()> {
         let mut filter = self.lock();
         for &address in &filter.members {
-            // The kernel counts memberships: without this, the same interface would have two. An
-            // interface that is gone has none left, and leaving it fails.
+            // The kernel counts memberships: without this, the same interface would have two. Of an
+            // interface that is gone there are none left, and this does nothing.
             let _ = self.incoming.leave(filter.interface, address);
         }
         filter.interface = interface;
@@ -189,7 +189,7 @@ impl Endpoint {
         filter.members.remove(index);
         let left = self.incoming.leave(filter.interface, address);
         self.incoming.filter(&filter)?;
-        left.or_else(|error| if is_gone(&error) { Ok(()) } else { Err(error) })
+        left
     }
 
     /// Converts the kernel's errors about the interface to the kinds of the contract, with a
@@ -235,7 +235,7 @@ impl Endpoint {
 }
 
 /// Whether the error means that there is no such interface now.
-fn is_gone(error: &io::Error) -> bool {
+pub(super) fn is_gone(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ENODEV | libc::ENXIO))
 }
 

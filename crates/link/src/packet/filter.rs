@@ -24,7 +24,7 @@
 //! foreign VLAN. One to a single address is "for others" with and without a foreign VLAN: both
 //! pass, if the network card takes frames of that VLAN at all.
 
-use crate::{Mac, Share};
+use crate::{Mac, Share, is_group};
 
 /// The remainder of a division (linux/filter.h).
 const BPF_MOD: u32 = 0x90;
@@ -67,9 +67,10 @@ impl Filter {
             load(ancillary(libc::SKF_AD_PKTTYPE)),
             jump(libc::BPF_JGT, 0, steps_within_byte(tests + 1), libc::PACKET_BROADCAST.into()),
         ];
-        let for_members = (1..).zip(&self.members).flat_map(|(nth, &[a, b, c, d, e, f])| {
-            let is_group = a & 1 == 1;
-            let kind = if is_group { libc::PACKET_MULTICAST } else { libc::PACKET_OTHERHOST };
+        let for_members = (1..).zip(&self.members).flat_map(|(nth, member)| {
+            let &[a, b, c, d, e, f] = member;
+            let kind =
+                if is_group(member) { libc::PACKET_MULTICAST } else { libc::PACKET_OTHERHOST };
             let last = u16::from_be_bytes([e, f]);
             [
                 load(ancillary(libc::SKF_AD_PKTTYPE)),

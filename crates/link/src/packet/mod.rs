@@ -197,7 +197,7 @@ impl PacketLink {
                 let message = format!("interface {name} takes only packets of {mtu} bytes now");
                 Err(io::Error::new(io::ErrorKind::InvalidInput, message))
             }
-            Some(libc::ENETDOWN | libc::ENXIO | libc::ENODEV) => {
+            code if code == Some(libc::ENETDOWN) || endpoint::is_gone(&error) => {
                 endpoint.detach();
                 Err(endpoint.explain(error))
             }

@@ -7,9 +7,9 @@ use std::{mem, ptr};
 use super::filter::Filter;
 use super::messages::Messages;
 use super::ring::{Ring, Shape};
-use crate::Mac;
 use crate::batch::TxBatch;
 use crate::sys::{self, check};
+use crate::{Mac, is_group};
 
 /// The EtherType for a socket that only sends.
 pub(super) const SENDS_ONLY: u16 = 0;
@@ -121,8 +121,7 @@ impl Socket {
 }
 
 fn membership(interface: i32, address: Mac) -> libc::packet_mreq {
-    let is_group = address[0] & 1 == 1;
-    let kind = if is_group { libc::PACKET_MR_MULTICAST } else { libc::PACKET_MR_UNICAST };
+    let kind = if is_group(&address) { libc::PACKET_MR_MULTICAST } else { libc::PACKET_MR_UNICAST };
     let mut mr_address = [0; 8];
     mr_address[..address.len()].copy_from_slice(&address);
     libc::packet_mreq {
