@@ -32,9 +32,8 @@ use std::time::Duration;
 use tyche_fc_wire::els::{
     Class3, Code, FabricLogin, FcpParameters, Features, Logo, PortLogin, Process, Request,
 };
-use tyche_fc_wire::{
-    ETHERNET_LEN, FRAME_LEN_MAX, HEAD_LEN, Header, Kind, Mac, PortId, TAIL_LEN, Wwn, Xid,
-};
+use tyche_fc_wire::fip::payload_within;
+use tyche_fc_wire::{FRAME_LEN_MAX, Header, Kind, Mac, PortId, Wwn, Xid};
 use tyche_time::{Instant, earliest};
 
 pub use outputs::{Carrier, Cause, Event, Failure, Ignored};
@@ -52,8 +51,6 @@ const PEERS_MAX: usize = 2 * NEIGHBOURS_MAX;
 const SEQUENCES: u16 = 255;
 /// Kinds of information units with relative offsets: all.
 const RELATIVE_OFFSETS: u16 = 0x1f;
-/// Bytes of a frame around its payload, without the Ethernet header.
-const AROUND_PAYLOAD: u16 = (HEAD_LEN + TAIL_LEN - ETHERNET_LEN) as u16;
 
 /// The configuration of a port, which does not change.
 #[derive(Clone, Copy, Debug)]
@@ -137,7 +134,7 @@ impl Logins {
     ) {
         match event {
             vn2vn::Event::Claimed(id, mac) => {
-                let payload_max = interface.fcoe_len_max().saturating_sub(AROUND_PAYLOAD) & !3;
+                let payload_max = payload_within(interface.fcoe_len_max());
                 self.own = Some(Own { id, mac, enode: interface.mac, payload_max });
             }
             vn2vn::Event::Released(_) => self.own = None,

@@ -4,7 +4,7 @@ use tyche_fc_wire::els::{
     Adisc, Code, FcpParameters, Features, Logo, PortLogin, Process, Rejection, Reply, Request,
     Timeouts,
 };
-use tyche_fc_wire::fip::{self, LinkService, Message, Service};
+use tyche_fc_wire::fip::{self, LinkService, Message, Service, payload_within};
 use tyche_fc_wire::{Frame, Header, Kind, Mac, Wwn};
 use tyche_time::Instant;
 
@@ -266,7 +266,7 @@ impl Logins {
         let Some(own) = self.own else { return };
         let peer = &mut self.peers[index];
         let neighbour = peer.neighbour;
-        let in_frame = neighbour.fcoe_len_max.saturating_sub(super::AROUND_PAYLOAD);
+        let in_frame = payload_within(neighbour.fcoe_len_max);
         let class3 = theirs.class3.expect("a usable login has class 3").receive_len;
         let payload_max = own.payload_max.min(theirs.receive_len).min(class3).min(in_frame);
         let mut login = Login {

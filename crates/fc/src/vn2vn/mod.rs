@@ -30,8 +30,8 @@ mod receive;
 
 use std::time::Duration;
 
-use tyche_fc_wire::fip::ALL_VN2VN_ENODE_MACS;
-use tyche_fc_wire::{ETHERNET_LEN, FRAME_LEN_MAX, FcMap, Mac, PortId, Wwn};
+use tyche_fc_wire::fip::{ALL_VN2VN_ENODE_MACS, FCOE_LEN_MAX};
+use tyche_fc_wire::{FcMap, Mac, PortId, Wwn};
 use tyche_time::{Instant, Pace, earliest};
 
 pub use events::{Event, Functions, Neighbour};
@@ -63,8 +63,6 @@ const COLLISION_WAIT: Duration = Duration::from_secs(10);
 /// to an address that the claim names: without a bound, we would multiply a flood by ten.
 const ANSWER_INTERVAL: Duration = Duration::from_millis(1);
 const ANSWERS_MAX: u32 = 256;
-/// The longest FCoE frame, in bytes, without the Ethernet header.
-const FCOE_LEN_MAX: u16 = (FRAME_LEN_MAX - ETHERNET_LEN) as u16;
 
 /// The configuration of a port, which does not change.
 #[derive(Clone, Copy, Debug)]

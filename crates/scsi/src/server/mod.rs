@@ -295,8 +295,8 @@ impl Server {
     }
 
     /// Goes on with a command that has its parameter list: UNMAP or WRITE SAME. The logical unit
-    /// may have changed since [`Server::begin`], so its properties, the right to write and the range
-    /// are checked again. Reservations and attentions are not.
+    /// may have changed since [`Server::begin`], so its properties, the right to write and the
+    /// range are checked again. Reservations and attentions are not.
     ///
     /// # Errors
     /// The end of the command, if the list is refused.
