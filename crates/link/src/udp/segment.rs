@@ -44,7 +44,7 @@ const BUFFER: usize = 256 << 10;
 /// Those of the system calls.
 pub(super) fn listen(address: &SocketAddr) -> io::Result<Option<OwnedFd>> {
     let is_wildcard = address.ip().is_unspecified();
-    let interface = if is_wildcard { None } else { interface_of(address.ip())? };
+    let interface = if is_wildcard { None } else { interface_of(address)? };
     if !is_wildcard && interface.is_none() {
         return Ok(None);
     }
@@ -65,10 +65,13 @@ pub(super) fn listen(address: &SocketAddr) -> io::Result<Option<OwnedFd>> {
     Ok(Some(socket))
 }
 
-/// The interface with a segment that has the address, if any.
-fn interface_of(ip: IpAddr) -> io::Result<Option<String>> {
+/// The interface with a segment that has the address, if any. A VLAN may have the same address of
+/// IPv6 as its parent, with another scope.
+fn interface_of(address: &SocketAddr) -> io::Result<Option<String>> {
+    let mut own = *address;
+    own.set_port(0);
     let mut found = addresses()?.into_iter().filter(LocalAddress::has_segment);
-    Ok(found.find(|it| it.address.ip() == ip).map(|it| it.interface))
+    Ok(found.find(|it| it.address == own).map(|it| it.interface))
 }
 
 /// The result of a [`search`].
