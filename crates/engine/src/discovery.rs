@@ -8,7 +8,8 @@ use tyche_link::Link;
 use tyche_link::udp::segment::{self, Search};
 use tyche_numa::Home;
 use tyche_proto::wire::{
-    Body, Control, Discover, Frame, Greeting, Mac, Name, Offer, RECORDS_MAX, Uuid, Versions,
+    Body, Control, Discover, Frame, Greeting, HEAD_LEN, Mac, Name, Offer, RECORDS_MAX, Uuid,
+    Versions,
 };
 use tyche_proto::{Instant, Outgoing, Part};
 
@@ -64,16 +65,7 @@ pub fn discover(
 ) -> Discovery {
     let mut ports = Ports::new();
     let mut asker = Asker {
-        question: Discover {
-            nonce: secrets()(),
-            versions: Versions::OURS,
-            first: 0,
-            host,
-            target: Uuid::nil(),
-            uuid: Uuid::nil(),
-            name: export,
-            padding: 0,
-        },
+        question: Discover { name: export, ..Discover::any(secrets()(), host) },
         links: links.iter().map(|link| (link.name().to_owned(), is_routed(&**link))).collect(),
         begun: now(),
         interval: timeout / ASKS,
@@ -107,27 +99,29 @@ pub fn discover(
 /// The kernel does not list its interfaces.
 pub fn search(host: Uuid, time: Duration) -> io::Result<Search> {
     let nonce = secrets()();
-    let question = Discover {
-        nonce,
-        versions: Versions::OURS,
-        first: 0,
-        host,
-        target: Uuid::nil(),
-        uuid: Uuid::nil(),
-        name: Name::EMPTY,
-        padding: 0,
-    };
-    let mut out = Outgoing::new();
     // Room for a refusal of another version, too.
-    out.set_control(Mac::BROADCAST, Control::Discover(question.with_room_for(1)));
+    let question = Discover::any(nonce, host).with_room_for(1);
+    let mut out = Outgoing::new();
+    out.set_control(Mac::BROADCAST, Control::Discover(question));
     segment::search(&out.to_bytes(Mac([0; 6]), &[]), time, |frame| {
-        let Some((head, payload)) = frame.split_first_chunk() else { return false };
-        if let Some(greeting) = Greeting::parse(head, payload) {
-            return greeting.nonce == nonce;
-        }
-        matches!(Frame::parse(head, payload), Ok(Frame { body: Body::Control(pdu), .. })
-            if matches!(pdu.decode(), Control::Offer(offer) if offer.nonce == nonce))
+        let parts = frame.split_first_chunk();
+        parts.is_some_and(|(head, payload)| answer(head, payload, nonce).is_some())
     })
+}
+
+/// The answer that a frame is to the question with that nonce: an Offer, or the versions of a
+/// target that speaks others.
+fn answer(head: &[u8; HEAD_LEN], payload: &[u8], nonce: u64) -> Option<Result<Offer, Versions>> {
+    if let Some(greeting) = Greeting::parse(head, payload) {
+        return (greeting.nonce == nonce).then_some(Err(greeting.versions));
+    }
+    let Ok(Frame { body: Body::Control(pdu), .. }) = Frame::parse(head, payload) else {
+        return None;
+    };
+    match pdu.decode() {
+        Control::Offer(offer) if offer.nonce == nonce => Some(Ok(offer)),
+        _ => None,
+    }
 }
 
 /// Asks, and collects the answers.
@@ -158,9 +152,7 @@ impl Asker {
 
     fn hear_offer(&mut self, port: usize, mac: Mac, offer: Offer) {
         let (link, found) = (self.links[port].0.clone(), &mut self.discovery.found);
-        if offer.nonce != self.question.nonce
-            || found.iter().any(|it| it.link == link && it.offer == offer)
-        {
+        if found.iter().any(|it| it.link == link && it.offer == offer) {
             return;
         }
         let first = offer.first + offer.exports.len() as u16;
@@ -178,17 +170,16 @@ impl Protocol for Asker {
     fn handle_frame(&mut self, _: Instant, port: usize, frame: &Received<'_>) {
         let head = head(frame);
         let mac = Mac::source(head);
-        if let Some(greeting) = Greeting::parse(head, frame.payload) {
-            let versions = greeting.versions;
-            let foreign = Foreign { link: self.links[port].0.clone(), mac, versions };
-            let known = &mut self.discovery.foreign;
-            if greeting.nonce == self.question.nonce && !known.contains(&foreign) {
-                known.push(foreign);
+        match answer(head, frame.payload, self.question.nonce) {
+            Some(Err(versions)) => {
+                let foreign = Foreign { link: self.links[port].0.clone(), mac, versions };
+                let known = &mut self.discovery.foreign;
+                if !known.contains(&foreign) {
+                    known.push(foreign);
+                }
             }
-        } else if let Ok(Frame { body: Body::Control(pdu), .. }) = Frame::parse(head, frame.payload)
-            && let Control::Offer(offer) = pdu.decode()
-        {
-            self.hear_offer(port, mac, offer);
+            Some(Ok(offer)) => self.hear_offer(port, mac, offer),
+            None => {}
         }
     }
 
