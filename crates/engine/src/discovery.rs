@@ -21,6 +21,8 @@ use crate::tyche::{Composer, head, is_routed, open_port};
 
 /// Questions sent within the timeout: frames get lost.
 const ASKS: u32 = 3;
+/// The most links of a discovery, which waits for all of them at once.
+const LINKS_MAX: usize = tyche_wake::SOURCES_MAX;
 
 /// A target's answer.
 #[derive(Clone, Debug)]
@@ -44,6 +46,15 @@ pub struct Foreign {
     pub versions: Versions,
 }
 
+/// A fault of a link.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LinkFault {
+    /// Name of the link.
+    pub link: String,
+    /// The fault, with its remedy.
+    pub message: String,
+}
+
 /// The targets that answered.
 #[derive(Clone, Debug, Default)]
 pub struct Discovery {
@@ -51,18 +62,21 @@ pub struct Discovery {
     pub found: Vec<Found>,
     /// Targets of other versions, each once.
     pub foreign: Vec<Foreign>,
-    /// Faults of links at the end, with their remedies.
-    pub faults: Vec<String>,
+    /// Faults of links at the end, and links that were not asked.
+    pub faults: Vec<LinkFault>,
 }
 
 /// Asks on every link for `export`, or for all exports if it is empty, and listens for `timeout`.
+/// Links beyond the 64th are not asked.
 pub fn discover(
-    links: Vec<Box<dyn Link>>,
+    mut links: Vec<Box<dyn Link>>,
     ethertype: u16,
     host: Uuid,
     export: Name,
     timeout: Duration,
 ) -> Discovery {
+    let left_out = links.split_off(links.len().min(LINKS_MAX));
+    let faults = left_out.iter().map(|link| not_asked(link.name())).collect();
     let mut ports = Ports::new();
     let mut asker = Asker {
         question: Discover { name: export, ..Discover::any(secrets()(), host) },
@@ -72,7 +86,7 @@ pub fn discover(
         asked: 0,
         outbox: VecDeque::new(),
         composer: Composer::new(ethertype),
-        discovery: Discovery::default(),
+        discovery: Discovery { faults, ..Discovery::default() },
     };
     for (index, link) in links.into_iter().enumerate() {
         ports.insert(index, open_port(link, Home::default()));
@@ -81,15 +95,23 @@ pub fn discover(
     loop {
         let time = now();
         if time >= end {
-            let faults = ports.iter().filter_map(|(_, port)| port.trouble());
-            let faults = faults.map(str::to_owned).collect();
-            return Discovery { faults, ..asker.discovery };
+            let Asker { links, mut discovery, .. } = asker;
+            discovery.faults.extend(ports.iter().filter_map(|(index, port)| {
+                let message = port.trouble()?.to_owned();
+                Some(LinkFault { link: links[index].0.clone(), message })
+            }));
+            return discovery;
         }
         ports.receive(time, &mut asker);
         ports.transmit(time, &mut asker);
         let next = asker.poll_timeout().map_or(end, |at| at.min(end));
         ports.wait([], Some(next));
     }
+}
+
+fn not_asked(link: &str) -> LinkFault {
+    let message = format!("{link} is not asked: {LINKS_MAX} links are the most; name those to ask");
+    LinkFault { link: link.to_owned(), message }
 }
 
 /// Looks for targets over UDP on the segments of this machine, for that time: for their addresses,
@@ -205,5 +227,23 @@ impl Protocol for Asker {
             true
         };
         composer.frames(poll, |_: &Outgoing, _: &Part| unreachable!("questions carry no data"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tyche_link::memory;
+
+    use super::*;
+
+    #[test]
+    fn more_links_than_one_wait_takes_are_not_asked() {
+        let (near, _far): (Vec<_>, Vec<_>) =
+            (0..=LINKS_MAX).map(|_| memory::pair(1514).unwrap()).unzip();
+        let links = near.into_iter().map(|link| Box::new(link) as Box<dyn Link>).collect();
+        let time = Duration::from_millis(10);
+        let discovery = discover(links, 0x88b5, Uuid::nil(), Name::EMPTY, time);
+        let [fault] = &discovery.faults[..] else { panic!("{:?}", discovery.faults) };
+        assert!(fault.message.contains("64 links are the most"), "{fault:?}");
     }
 }
