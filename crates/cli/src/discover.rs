@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use clap::Args;
-use tyche_engine::{Discovery, Foreign, Found};
+use tyche_engine::{Discovery, Foreign, Found, LinkFault};
 use tyche_link::ip::DEFAULT_PORT;
 use tyche_link::udp::segment::{SEARCH_PORT, Search};
 use tyche_numa::Placement;
@@ -49,12 +49,10 @@ pub struct DiscoverArgs {
 /// The link that stands for all targets over UDP on the segments of this machine.
 const UDP: &str = "udp:";
 
-/// The links of a discovery, and what became of them.
+/// The links that were asked, and the search over UDP.
 struct Asked {
     /// The links.
     links: Vec<String>,
-    /// Faults of links, with their remedies.
-    faults: Vec<String>,
     /// The search over UDP.
     search: Option<Search>,
 }
@@ -67,29 +65,31 @@ fn ask(args: &DiscoverArgs) -> Result<(Discovery, Asked)> {
     let mut search = None;
     if named.iter().any(|link| link == UDP) {
         time /= 2;
-        let found = tyche_engine::search(host, time)?;
         named.retain(|link| link != UDP);
-        named.extend(found.found.iter().map(|address| format!("{UDP}{address}")));
-        search = Some(found);
+        search = Some(tyche_engine::search(host, time)?);
     }
-    // Without a name all interfaces would be asked.
-    let links = if search.is_some() && named.is_empty() {
-        Vec::new()
-    } else {
-        args.link.open_all(&named, End::Host, &Placement::default())?.logged()
+    let (opened, unopened) = match &search {
+        None => (args.link.open_all(&named, End::Host, &Placement::default())?, Vec::new()),
+        Some(search) => args.link.open_found(&named, &names(search))?,
     };
-    let names = links.iter().map(|link| link.name().to_owned()).collect();
-    let mut asked = Asked { links: names, faults: Vec::new(), search };
-    if links.is_empty() {
-        return Ok((Discovery::default(), asked));
+    let links = opened.logged();
+    let asked = Asked { links: links.iter().map(|link| link.name().to_owned()).collect(), search };
+    let mut discovery = Discovery::default();
+    if !links.is_empty() {
+        discovery = tyche_engine::discover(links, args.link.ethertype, host, Name::EMPTY, time);
     }
-    let ethertype = args.link.ethertype;
-    let mut discovery = tyche_engine::discover(links, ethertype, host, Name::EMPTY, time);
-    asked.faults = std::mem::take(&mut discovery.faults);
+    let unopened = unopened.into_iter();
+    let unopened = unopened.map(|(link, error)| LinkFault { link, message: error.to_string() });
+    discovery.faults.extend(unopened);
     if let Some(search) = &asked.search {
         prefer_lasting(&mut discovery.found, &search.found);
     }
     Ok((discovery, asked))
+}
+
+/// The names of the links to the addresses that were found.
+fn names(search: &Search) -> Vec<String> {
+    search.found.iter().map(|address| format!("{UDP}{address}")).collect()
 }
 
 /// Leaves out addresses of IPv6 that are good on their segment only, of targets that have others.
@@ -98,8 +98,9 @@ fn prefer_lasting(found: &mut Vec<Found>, searched: &[SocketAddr]) {
         let mut searched = searched.iter().filter(|it| format!("{UDP}{it}") == found.link);
         searched.any(|it| matches!(it, SocketAddr::V6(it) if it.ip().is_unicast_link_local()))
     };
-    let lasting = found.iter().filter(|it| !is_local(it)).map(|it| it.offer.target);
-    let lasting: Vec<_> = lasting.collect();
+    // A target over UDP is to stay in the list with a link over UDP.
+    let lasting = found.iter().filter(|it| it.link.starts_with(UDP) && !is_local(it));
+    let lasting: Vec<_> = lasting.map(|it| it.offer.target).collect();
     found.retain(|it| !is_local(it) || !lasting.contains(&it.offer.target));
 }
 
@@ -109,12 +110,15 @@ pub(crate) fn run(args: &DiscoverArgs) -> Result<()> {
         let Foreign { link, mac, versions } = foreign;
         tracing::warn!("the target at {mac} on {link} speaks {versions} of the protocol only");
     }
-    let found = discovery.found;
-    let exports = found
+    let exports = discovery
+        .found
         .iter()
         .flat_map(|found| found.offer.exports.iter().map(move |export| (found, export)));
     if exports.clone().next().is_none() && args.output == Format::Text {
-        return Err(nothing(&found, &asked, args.link.ethertype));
+        return Err(nothing(&discovery, &asked, args.link.ethertype));
+    }
+    for fault in &discovery.faults {
+        tracing::warn!("{}", fault.message);
     }
     show(
         args.output,
@@ -141,51 +145,64 @@ pub(crate) fn run(args: &DiscoverArgs) -> Result<()> {
 }
 
 /// The error for an empty list.
-fn nothing(found: &[Found], asked: &Asked, ethertype: u16) -> Error {
-    let Asked { links, faults, search } = asked;
+fn nothing(discovery: &Discovery, asked: &Asked, ethertype: u16) -> Error {
+    let Discovery { found, foreign, faults } = discovery;
+    // They name their remedies.
+    let mut parts: Vec<_> = faults.iter().map(|fault| fault.message.clone()).collect();
+    parts.extend(foreign.iter().map(|foreign| {
+        format!(
+            "the target on {} speaks another version of the protocol: install the same release \
+             on both",
+            foreign.link
+        )
+    }));
     if let Some(found) = found.first() {
-        let message = format!(
+        parts.push(format!(
             "target `{}` answers, and offers nothing to this host: see `hosts` in its \
              configuration",
             found.offer.name
-        );
-        return Error::new(Code::NotFound, message);
+        ));
+        return Error::new(Code::NotFound, parts.join("; "));
     }
-    let mut parts: Vec<_> = search.iter().map(unanswered).collect();
-    if !links.is_empty() && faults.len() == links.len() {
-        // They name their remedies.
-        parts.extend(faults.iter().cloned());
-    } else if !links.is_empty() {
+    parts.extend(asked.search.iter().flat_map(unanswered));
+    let is_explained = |link: &String| {
+        faults.iter().any(|it| it.link == *link) || foreign.iter().any(|it| it.link == *link)
+    };
+    let searched: Vec<_> = asked.search.iter().flat_map(names).collect();
+    let silent = asked.links.iter().map(String::clone).filter(|link| !is_explained(link));
+    let (searched, silent): (Vec<_>, Vec<_>) = silent.partition(|link| searched.contains(link));
+    if !searched.is_empty() {
+        parts.push(format!(
+            "a broadcast has been answered from {}, but not a question of its own",
+            searched.join(", ")
+        ));
+    }
+    if !silent.is_empty() {
         parts.push(format!(
             "no target answers on {}: check cables and VLAN, and that `tyche serve` runs on the \
              same Ethernet with EtherType {ethertype:#06x}",
-            links.join(", ")
+            silent.join(", ")
         ));
     }
     Error::new(Code::NotFound, parts.join("; "))
 }
 
-/// Why a search over UDP has led to nothing.
-fn unanswered(search: &Search) -> String {
+/// The reasons for a search over UDP without a result, with their remedies.
+fn unanswered(search: &Search) -> Vec<String> {
     let Search { found, asked, faults } = search;
-    if let Some(place) = found.first() {
-        return format!(
-            "a target at {place} has answered a broadcast, but not a question of its own"
-        );
-    }
+    let mut reasons = faults.clone();
     if asked.is_empty() && faults.is_empty() {
-        return "no interface with an address of IP is up".to_owned();
+        reasons.push("no interface with an address of IP is up".to_owned());
+    } else if found.is_empty() && !asked.is_empty() {
+        reasons.push(format!(
+            "no target answers over UDP on {}: check that `tyche serve --link udp:ADDRESS` runs \
+             on that segment, and that firewalls let pass UDP port {SEARCH_PORT} there, and \
+             answers from port {DEFAULT_PORT} here; beyond a router, name the target: --link \
+             udp:HOST",
+            asked.join(", ")
+        ));
     }
-    let faults = faults.iter().map(|fault| format!("{fault}; ")).collect::<String>();
-    if asked.is_empty() {
-        return faults.trim_end_matches("; ").to_owned();
-    }
-    format!(
-        "{faults}no target answers over UDP on {}: check that `tyche serve --link udp:ADDRESS` \
-         runs on that segment, and that firewalls let pass UDP port {SEARCH_PORT} there, and \
-         answers from port {DEFAULT_PORT} here; beyond a router, name the target: --link udp:HOST",
-        asked.join(", ")
-    )
+    reasons
 }
 
 fn report(found: &Found, export: &ExportInfo) -> DiscoveredExport {
@@ -218,4 +235,71 @@ fn state(export: &ExportInfo) -> String {
         }
     }
     if words.is_empty() { "free".into() } else { words.join(", ") }
+}
+
+#[cfg(test)]
+mod tests {
+    use tyche_proto::wire::{Mac, Offer, Versions};
+
+    use super::*;
+
+    const LOCAL: &str = "udp:[fe80::1%2]:8650";
+
+    /// The links with which a target stays in the list that was found with `links`.
+    fn kept(links: &[&str]) -> Vec<String> {
+        let found = links.iter().map(|&link| Found {
+            link: link.to_owned(),
+            mac: Mac([0; 6]),
+            offer: Offer {
+                nonce: 1,
+                versions: Versions::OURS,
+                target: Uuid::from_u128(1),
+                name: Name::EMPTY,
+                first: 0,
+                total: 0,
+                exports: Default::default(),
+            },
+        });
+        let mut found: Vec<_> = found.collect();
+        prefer_lasting(&mut found, &["[fe80::1%2]:8650".parse().unwrap()]);
+        found.into_iter().map(|it| it.link).collect()
+    }
+
+    #[test]
+    fn an_address_of_one_segment_is_left_out_for_another_one_over_udp_only() {
+        assert_eq!(kept(&["udp:10.8.0.1:8650", LOCAL]), ["udp:10.8.0.1:8650"]);
+        assert_eq!(kept(&["eth0", "tcp:10.8.0.1:8650", LOCAL]).len(), 3);
+    }
+
+    fn explained(discovery: &Discovery, links: &[&str], found: &[&str]) -> String {
+        let links = links.iter().map(|&link| link.to_owned()).collect();
+        let found = found.iter().map(|it| it.parse().unwrap()).collect();
+        let search = Some(Search { found, asked: vec!["eth0".to_owned()], faults: Vec::new() });
+        nothing(discovery, &Asked { links, search }, 0x88b5).to_string()
+    }
+
+    #[test]
+    fn each_link_without_an_answer_has_its_own_reason() {
+        let fault = |link: &str| LinkFault { link: link.to_owned(), message: format!("{link}!") };
+        let foreign = Foreign {
+            link: "udp:10.8.0.1:8650".to_owned(),
+            mac: Mac([0; 6]),
+            versions: Versions { min: 9, max: 9 },
+        };
+        let discovery =
+            Discovery { found: Vec::new(), foreign: vec![foreign], faults: vec![fault("eth1")] };
+        let links = ["eth1", "eth2", "udp:10.8.0.1:8650", "udp:10.8.0.2:8650"];
+        let told = explained(&discovery, &links, &["10.8.0.1:8650", "10.8.0.2:8650"]);
+        for part in [
+            "eth1!; the target on udp:10.8.0.1:8650 speaks another version",
+            "answered from udp:10.8.0.2:8650, but",
+            "no target answers on eth2: check",
+        ] {
+            assert!(told.contains(part), "{told}");
+        }
+        // Not even a socket: there is no route.
+        let faults = vec![fault("udp:10.8.0.1:8650")];
+        let discovery = Discovery { faults, ..Discovery::default() };
+        assert_eq!(explained(&discovery, &[], &["10.8.0.1:8650"]), "udp:10.8.0.1:8650!");
+    }
 }

@@ -8,7 +8,7 @@ use tyche_link::packet::interfaces;
 use tyche_numa::Placement;
 use tyche_proto::BatchPolicy;
 use tyche_proto::wire::ETHERTYPE;
-use tyche_session::{End, LinkOptions, Opened};
+use tyche_session::{End, LinkError, LinkOptions, Opened};
 
 use crate::error::{CodedResult, Result};
 use crate::wrap::Wrapper;
@@ -89,15 +89,44 @@ impl LinkArgs {
         end: End,
         placement: &Placement,
     ) -> Result<Opened> {
-        let options = LinkOptions { ethertype: self.ethertype, qdisc: self.qdisc, placement };
-        let mut opened = options.open_all(named, end).coded()?;
-        if let Some(wrapper) = &self.wrapper {
-            let own = opened.links.iter().map(|link| link.name().to_owned()).collect();
-            let names = if named.is_empty() { own } else { named.to_vec() };
-            let links = names.into_iter().zip(opened.links).collect();
-            opened.links = wrapper.links(links, self.spin())?;
-        }
+        let mut opened = self.options(placement).open_all(named, end).coded()?;
+        self.wrap(named, &mut opened)?;
         Ok(opened)
+    }
+
+    /// Opens the named links of a host, if any, and those to found addresses that open; returns
+    /// them, and the others, with their errors.
+    ///
+    /// # Errors
+    /// If one of the named links can't be opened.
+    pub(crate) fn open_found(
+        &self,
+        named: &[String],
+        found: &[String],
+    ) -> Result<(Opened, Vec<(String, LinkError)>)> {
+        let placement = Placement::default();
+        let options = self.options(&placement);
+        let mut opened = Opened::default();
+        if !named.is_empty() {
+            opened = options.open_all(named, End::Host).coded()?;
+        }
+        let errors = options.open_some(found, End::Host, &mut opened);
+        self.wrap(named, &mut opened)?;
+        Ok((opened, errors))
+    }
+
+    fn options<'a>(&self, placement: &'a Placement) -> LinkOptions<'a> {
+        LinkOptions { ethertype: self.ethertype, qdisc: self.qdisc, placement }
+    }
+
+    /// Has the laboratory wrap the links, the first of which were opened by the names `named`.
+    fn wrap(&self, named: &[String], opened: &mut Opened) -> Result<()> {
+        let Some(wrapper) = &self.wrapper else { return Ok(()) };
+        let names = named.iter().map(Some).chain(std::iter::repeat(None));
+        let links = std::mem::take(&mut opened.links).into_iter().zip(names);
+        let links = links.map(|(link, name)| (name.map_or(link.name(), |it| it).to_owned(), link));
+        opened.links = wrapper.links(links.collect(), self.spin())?;
+        Ok(())
     }
 }
 

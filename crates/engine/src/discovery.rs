@@ -8,7 +8,8 @@ use tyche_link::Link;
 use tyche_link::udp::segment::{self, Search};
 use tyche_numa::Home;
 use tyche_proto::wire::{
-    Body, Control, Discover, Frame, Greeting, Mac, Name, Offer, RECORDS_MAX, Uuid, Versions,
+    Body, Control, Discover, Frame, Greeting, HEAD_LEN, Mac, Name, Offer, RECORDS_MAX, Uuid,
+    Versions,
 };
 use tyche_proto::{Instant, Outgoing, Part};
 
@@ -20,6 +21,8 @@ use crate::tyche::{Composer, head, is_routed, open_port};
 
 /// Questions sent within the timeout: frames get lost.
 const ASKS: u32 = 3;
+/// The most links of a discovery, which waits for all of them at once.
+const LINKS_MAX: usize = tyche_wake::SOURCES_MAX;
 
 /// A target's answer.
 #[derive(Clone, Debug)]
@@ -43,6 +46,15 @@ pub struct Foreign {
     pub versions: Versions,
 }
 
+/// A fault of a link.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LinkFault {
+    /// Name of the link.
+    pub link: String,
+    /// The fault, with its remedy.
+    pub message: String,
+}
+
 /// The targets that answered.
 #[derive(Clone, Debug, Default)]
 pub struct Discovery {
@@ -50,37 +62,31 @@ pub struct Discovery {
     pub found: Vec<Found>,
     /// Targets of other versions, each once.
     pub foreign: Vec<Foreign>,
-    /// Faults of links at the end, with their remedies.
-    pub faults: Vec<String>,
+    /// Faults of links at the end, and links that were not asked.
+    pub faults: Vec<LinkFault>,
 }
 
 /// Asks on every link for `export`, or for all exports if it is empty, and listens for `timeout`.
+/// Links beyond the 64th are not asked.
 pub fn discover(
-    links: Vec<Box<dyn Link>>,
+    mut links: Vec<Box<dyn Link>>,
     ethertype: u16,
     host: Uuid,
     export: Name,
     timeout: Duration,
 ) -> Discovery {
+    let left_out = links.split_off(links.len().min(LINKS_MAX));
+    let faults = left_out.iter().map(|link| not_asked(link.name())).collect();
     let mut ports = Ports::new();
     let mut asker = Asker {
-        question: Discover {
-            nonce: secrets()(),
-            versions: Versions::OURS,
-            first: 0,
-            host,
-            target: Uuid::nil(),
-            uuid: Uuid::nil(),
-            name: export,
-            padding: 0,
-        },
+        question: Discover { name: export, ..Discover::any(secrets()(), host) },
         links: links.iter().map(|link| (link.name().to_owned(), is_routed(&**link))).collect(),
         begun: now(),
         interval: timeout / ASKS,
         asked: 0,
         outbox: VecDeque::new(),
         composer: Composer::new(ethertype),
-        discovery: Discovery::default(),
+        discovery: Discovery { faults, ..Discovery::default() },
     };
     for (index, link) in links.into_iter().enumerate() {
         ports.insert(index, open_port(link, Home::default()));
@@ -89,15 +95,23 @@ pub fn discover(
     loop {
         let time = now();
         if time >= end {
-            let faults = ports.iter().filter_map(|(_, port)| port.trouble());
-            let faults = faults.map(str::to_owned).collect();
-            return Discovery { faults, ..asker.discovery };
+            let Asker { links, mut discovery, .. } = asker;
+            discovery.faults.extend(ports.iter().filter_map(|(index, port)| {
+                let message = port.trouble()?.to_owned();
+                Some(LinkFault { link: links[index].0.clone(), message })
+            }));
+            return discovery;
         }
         ports.receive(time, &mut asker);
         ports.transmit(time, &mut asker);
         let next = asker.poll_timeout().map_or(end, |at| at.min(end));
         ports.wait([], Some(next));
     }
+}
+
+fn not_asked(link: &str) -> LinkFault {
+    let message = format!("{link} is not asked: {LINKS_MAX} links are the most; name those to ask");
+    LinkFault { link: link.to_owned(), message }
 }
 
 /// Looks for targets over UDP on the segments of this machine, for that time: for their addresses,
@@ -107,27 +121,29 @@ pub fn discover(
 /// The kernel does not list its interfaces.
 pub fn search(host: Uuid, time: Duration) -> io::Result<Search> {
     let nonce = secrets()();
-    let question = Discover {
-        nonce,
-        versions: Versions::OURS,
-        first: 0,
-        host,
-        target: Uuid::nil(),
-        uuid: Uuid::nil(),
-        name: Name::EMPTY,
-        padding: 0,
-    };
-    let mut out = Outgoing::new();
     // Room for a refusal of another version, too.
-    out.set_control(Mac::BROADCAST, Control::Discover(question.with_room_for(1)));
+    let question = Discover::any(nonce, host).with_room_for(1);
+    let mut out = Outgoing::new();
+    out.set_control(Mac::BROADCAST, Control::Discover(question));
     segment::search(&out.to_bytes(Mac([0; 6]), &[]), time, |frame| {
-        let Some((head, payload)) = frame.split_first_chunk() else { return false };
-        if let Some(greeting) = Greeting::parse(head, payload) {
-            return greeting.nonce == nonce;
-        }
-        matches!(Frame::parse(head, payload), Ok(Frame { body: Body::Control(pdu), .. })
-            if matches!(pdu.decode(), Control::Offer(offer) if offer.nonce == nonce))
+        let parts = frame.split_first_chunk();
+        parts.is_some_and(|(head, payload)| answer(head, payload, nonce).is_some())
     })
+}
+
+/// The answer that a frame is to the question with that nonce: an Offer, or the versions of a
+/// target that speaks others.
+fn answer(head: &[u8; HEAD_LEN], payload: &[u8], nonce: u64) -> Option<Result<Offer, Versions>> {
+    if let Some(greeting) = Greeting::parse(head, payload) {
+        return (greeting.nonce == nonce).then_some(Err(greeting.versions));
+    }
+    let Ok(Frame { body: Body::Control(pdu), .. }) = Frame::parse(head, payload) else {
+        return None;
+    };
+    match pdu.decode() {
+        Control::Offer(offer) if offer.nonce == nonce => Some(Ok(offer)),
+        _ => None,
+    }
 }
 
 /// Asks, and collects the answers.
@@ -158,9 +174,7 @@ impl Asker {
 
     fn hear_offer(&mut self, port: usize, mac: Mac, offer: Offer) {
         let (link, found) = (self.links[port].0.clone(), &mut self.discovery.found);
-        if offer.nonce != self.question.nonce
-            || found.iter().any(|it| it.link == link && it.offer == offer)
-        {
+        if found.iter().any(|it| it.link == link && it.offer == offer) {
             return;
         }
         let first = offer.first + offer.exports.len() as u16;
@@ -178,17 +192,16 @@ impl Protocol for Asker {
     fn handle_frame(&mut self, _: Instant, port: usize, frame: &Received<'_>) {
         let head = head(frame);
         let mac = Mac::source(head);
-        if let Some(greeting) = Greeting::parse(head, frame.payload) {
-            let versions = greeting.versions;
-            let foreign = Foreign { link: self.links[port].0.clone(), mac, versions };
-            let known = &mut self.discovery.foreign;
-            if greeting.nonce == self.question.nonce && !known.contains(&foreign) {
-                known.push(foreign);
+        match answer(head, frame.payload, self.question.nonce) {
+            Some(Err(versions)) => {
+                let foreign = Foreign { link: self.links[port].0.clone(), mac, versions };
+                let known = &mut self.discovery.foreign;
+                if !known.contains(&foreign) {
+                    known.push(foreign);
+                }
             }
-        } else if let Ok(Frame { body: Body::Control(pdu), .. }) = Frame::parse(head, frame.payload)
-            && let Control::Offer(offer) = pdu.decode()
-        {
-            self.hear_offer(port, mac, offer);
+            Some(Ok(offer)) => self.hear_offer(port, mac, offer),
+            None => {}
         }
     }
 
@@ -214,5 +227,23 @@ impl Protocol for Asker {
             true
         };
         composer.frames(poll, |_: &Outgoing, _: &Part| unreachable!("questions carry no data"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tyche_link::memory;
+
+    use super::*;
+
+    #[test]
+    fn more_links_than_one_wait_takes_are_not_asked() {
+        let (near, _far): (Vec<_>, Vec<_>) =
+            (0..=LINKS_MAX).map(|_| memory::pair(1514).unwrap()).unzip();
+        let links = near.into_iter().map(|link| Box::new(link) as Box<dyn Link>).collect();
+        let time = Duration::from_millis(10);
+        let discovery = discover(links, 0x88b5, Uuid::nil(), Name::EMPTY, time);
+        let [fault] = &discovery.faults[..] else { panic!("{:?}", discovery.faults) };
+        assert!(fault.message.contains("64 links are the most"), "{fault:?}");
     }
 }

@@ -36,7 +36,7 @@ mod volume;
 
 pub use clock::Clock;
 pub use conversion::operation;
-pub use discovery::{Discovery, Foreign, Found, discover, search};
+pub use discovery::{Discovery, Foreign, Found, LinkFault, discover, search};
 pub use errors::{ErrorClass, ErrorCounts};
 pub use eventloop::{EventLoop, Tenant};
 pub use histogram::Histogram;

@@ -11,7 +11,7 @@ use tyche_proto::{Instant, Outgoing, Part, Problem};
 use crate::port::{BATCH, Batches, Port};
 use crate::protocol::{Composed, Fault, Frames, Received};
 
-/// The numbers of what carries frames.
+/// Numbers of the transports, for `PortConfig::transport`.
 const ETHERNET: u8 = 0;
 pub(crate) const TCP: u8 = 1;
 pub(crate) const UDP: u8 = 2;
@@ -39,7 +39,7 @@ pub(crate) fn rings(link: &dyn Link) -> [u16; 2] {
     [ring as u16; 2]
 }
 
-/// The number of what carries a link's frames: `PortConfig::transport`.
+/// The transport's number.
 pub(crate) fn transport(link: &dyn Link) -> u8 {
     match link.transport() {
         None => ETHERNET,
@@ -48,7 +48,7 @@ pub(crate) fn transport(link: &dyn Link) -> u8 {
     }
 }
 
-/// Whether routers pass on what comes by the link, and no connection proves from where.
+/// Whether source addresses on this link can be forged: UDP, which routers forward.
 pub(crate) fn is_routed(link: &dyn Link) -> bool {
     link.transport() == Some(Transport::Udp)
 }

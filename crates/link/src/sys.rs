@@ -1,8 +1,12 @@
-//! Options of sockets that rustix does not have.
+//! Options of sockets, and addresses of interfaces: what rustix does not have.
 
+use std::ffi::CStr;
 use std::io;
+use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr;
+
+use rustix::net::SocketAddrAny;
 
 /// Sets an option. A pointer in `value` must point to what the option asks for.
 pub(crate) fn set_option<T>(
@@ -28,6 +32,62 @@ pub(crate) fn option<T: Copy>(
     // integers.
     check(unsafe { libc::getsockopt(socket.as_raw_fd(), level, name, value, &raw mut len) })
         .map(drop)
+}
+
+/// An address of an interface.
+pub(crate) struct InterfaceAddress {
+    /// Name of the interface.
+    pub(crate) interface: String,
+    /// Flags of the interface (`IFF_..`).
+    pub(crate) flags: u32,
+    /// Family of the address (`AF_..`).
+    pub(crate) family: i32,
+    /// The address, if it is one of IP.
+    pub(crate) ip: Option<SocketAddr>,
+}
+
+/// The addresses of all interfaces of the calling thread's network namespace.
+///
+/// # Errors
+/// Those of `getifaddrs(3)`.
+pub(crate) fn interface_addresses() -> io::Result<Vec<InterfaceAddress>> {
+    let mut list = ptr::null_mut();
+    // SAFETY: on success `list` points to a list that is ours to free.
+    check(unsafe { libc::getifaddrs(&raw mut list) })?;
+    let mut found = Vec::new();
+    let mut next = list;
+    // SAFETY: the list ends with a null pointer and does not change before it is freed.
+    while let Some(entry) = unsafe { next.as_ref() } {
+        // SAFETY: the address is null or points to a `sockaddr`, which starts with its family.
+        if let Some(address) = unsafe { entry.ifa_addr.as_ref() } {
+            // SAFETY: names are zero-terminated strings that live as long as the list.
+            let interface = unsafe { CStr::from_ptr(entry.ifa_name) };
+            found.push(InterfaceAddress {
+                interface: interface.to_string_lossy().into_owned(),
+                flags: entry.ifa_flags,
+                family: address.sa_family.into(),
+                ip: ip(entry),
+            });
+        }
+        next = entry.ifa_next;
+    }
+    // SAFETY: the list came from `getifaddrs` and no reference into it is left.
+    unsafe { libc::freeifaddrs(list) };
+    Ok(found)
+}
+
+/// The address of an entry of `getifaddrs(3)`, if it is one of IP.
+fn ip(entry: &libc::ifaddrs) -> Option<SocketAddr> {
+    // SAFETY: the address is null or points to a `sockaddr`, which starts with its family.
+    let family = unsafe { entry.ifa_addr.as_ref() }?.sa_family;
+    let len = match i32::from(family) {
+        libc::AF_INET => size_of::<libc::sockaddr_in>(),
+        libc::AF_INET6 => size_of::<libc::sockaddr_in6>(),
+        _ => return None,
+    };
+    // SAFETY: an address of that family has that length.
+    let address = unsafe { SocketAddrAny::read(entry.ifa_addr.cast(), len as libc::socklen_t) };
+    SocketAddr::try_from(address).ok()
 }
 
 /// The result of a system call that returns -1 on failure.

@@ -13,7 +13,7 @@ use std::time::Duration;
 use harness::{BROADCAST, Cable, NAMES, frame, receive_all, send_all, wait};
 use tyche_link::ip::{OpenError, Place};
 use tyche_link::udp::segment::{self, Search};
-use tyche_link::udp::{FRAME_LEN_MAX, UdpClient, UdpOptions, UdpServer};
+use tyche_link::udp::{FRAME_LEN_MAX, UdpClient, UdpOptions, UdpServer, datagram};
 use tyche_link::{HEAD, Link, Mac, RxBatch, TxVectors};
 use tyche_testkit::wait::{PATIENCE, wait_until};
 
@@ -281,6 +281,31 @@ fn who_asks_everybody_hears_from_the_address_that_serves() {
         let Search { found, asked, .. } = searched.join().unwrap();
         assert_eq!((found, asked), (vec![server.address()], vec![NAMES[1].to_owned()]));
     });
+}
+
+/// As of a VLAN and its parent.
+#[test]
+fn of_two_interfaces_with_one_address_each_hears_its_own_questions() {
+    tyche_testkit::need_root!();
+    let cable = Cable::new(1500);
+    cable.ip(0, &["link", "add", "near", "type", "veth", "peer", "name", "far"]);
+    for (link, address) in [(NAMES[0], "fe80::1/64"), ("near", "fe80::1/64"), ("far", "fe80::2/64")]
+    {
+        cable.ip(0, &["link", "set", link, "up"]);
+        cable.ip(0, &["address", "add", address, "dev", link, "nodad"]);
+    }
+    let resolve = |place| Place::parse(place, 0).unwrap().unwrap().resolve().unwrap();
+    let question = frame(BROADCAST, [7; 6], 200, 1);
+    let datagram = [&datagram::header(question.len())[..], &question[14..]].concat();
+    let mut beacon = cable.inside(0, || {
+        let server = UdpServer::listen(&resolve("udp:[fe80::1%near]:0"), &UdpOptions::default());
+        let beacon = server.unwrap().beacon().unwrap().unwrap();
+        let socket = UdpSocket::bind("[::]:0").unwrap();
+        socket.send_to(&datagram, resolve("udp:[ff02::1%far]:8651")[0]).unwrap();
+        beacon
+    });
+    let came = receive_all(&mut beacon, &mut batch(1), 1).remove(0);
+    assert_eq!(came[14..], question[14..]);
 }
 
 #[test]

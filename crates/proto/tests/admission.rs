@@ -8,8 +8,8 @@ mod pair;
 use std::time::Duration;
 
 use tyche_proto::wire::{
-    ChannelId, Connect, Control, Discover, Fence, Header, Kind, Mac, Name, Position, Reason,
-    Reject, Ticket, Uuid, Versions,
+    ChannelId, Connect, Control, Discover, Fence, Header, Kind, Mac, Position, Reason, Reject,
+    Ticket, Uuid,
 };
 
 use door::{Door, RESUME, WRITER, session};
@@ -232,16 +232,7 @@ fn a_crowd_without_channels_does_not_keep_a_fence_from_being_answered() {
     let lost = door.insist(&first).unwrap().unwrap();
     let second = Connect { channel: ChannelId(1), ..door.connect(100, session(100), RESUME) };
     let living = door.insist(&second).unwrap().unwrap();
-    let discover = Discover {
-        nonce: 1,
-        versions: Versions::OURS,
-        first: 0,
-        host: Uuid::from_u128(9),
-        target: Uuid::nil(),
-        uuid: Uuid::nil(),
-        name: Name::EMPTY,
-        padding: 0,
-    };
+    let discover = Discover::any(1, Uuid::from_u128(9));
     let mut out = tyche_proto::Outgoing::new();
     out.set_control(Mac::BROADCAST, Control::Discover(discover));
     let frame = pair::seal(&out, STRANGER);

@@ -10,8 +10,8 @@ use std::time::Duration;
 use door::Door;
 use pair::{HOST, Pair, TARGET, name, seal, session};
 use tyche_proto::wire::{
-    Checksum, Content, Control, Discover, Geometry, HEAD_LEN, Header, Kind, Name, Offer,
-    RECORDS_MAX, Rejection, Uuid, Versions,
+    Checksum, Content, Control, Discover, Geometry, HEAD_LEN, Header, Kind, Offer, RECORDS_MAX,
+    Rejection, Uuid,
 };
 use tyche_proto::{ExportConfig, Outgoing};
 
@@ -37,16 +37,7 @@ fn door(routed: bool) -> Door {
 }
 
 fn discover(padding: usize) -> Discover {
-    Discover {
-        nonce: 1,
-        versions: Versions::OURS,
-        first: 0,
-        host: Uuid::from_u128(9),
-        target: Uuid::nil(),
-        uuid: Uuid::nil(),
-        name: Name::EMPTY,
-        padding: padding as u16,
-    }
+    Discover { padding: padding as u16, ..Discover::any(1, Uuid::from_u128(9)) }
 }
 
 /// The only answer to a Discover: its bytes, and its records.

@@ -6,7 +6,7 @@ use thiserror::Error;
 use tyche_link::Link;
 use tyche_link::ip::{self, Misspelt, Place, Transport};
 use tyche_link::packet::{
-    self, InterfaceInfo, PacketLink, PacketOptions, interfaces, relations, usable_interfaces,
+    self, PacketLink, PacketOptions, interfaces, relations, usable_interfaces,
 };
 use tyche_link::tcp::{TcpClient, TcpOptions, TcpServer};
 use tyche_link::udp::segment::SEARCH_PORT;
@@ -105,16 +105,26 @@ impl LinkOptions<'_> {
     /// Opens a link on each interface that is running and not part of another. Failures are
     /// warnings unless all interfaces fail.
     fn open_every(&self, end: End, opened: &mut Opened) -> Result<(), LinkError> {
-        let mut errors = Vec::new();
-        for InterfaceInfo { name, .. } in usable_interfaces()? {
-            errors.extend(self.open(&name, end, opened).err());
-        }
+        let names: Vec<_> = usable_interfaces()?.into_iter().map(|it| it.name).collect();
+        let errors = self.open_some(&names, end, opened);
         if opened.links.is_empty() {
-            return Err(errors.into_iter().next().unwrap_or(LinkError::NoInterface));
+            let first = errors.into_iter().next().map(|(_, error)| error);
+            return Err(first.unwrap_or(LinkError::NoInterface));
         }
-        let warnings = errors.iter().map(|error| format!("{error}; going on without it"));
+        let warnings = errors.iter().map(|(_, error)| format!("{error}; going on without it"));
         opened.warnings.extend(warnings);
         Ok(())
+    }
+
+    /// Opens those of the links that open; returns the names of the others, with their errors.
+    pub fn open_some(
+        &self,
+        names: &[String],
+        end: End,
+        opened: &mut Opened,
+    ) -> Vec<(String, LinkError)> {
+        let failure = |name: &String| Some((name.clone(), self.open(name, end, opened).err()?));
+        names.iter().filter_map(failure).collect()
     }
 
     /// Opens a link on an interface, or over IP. The kernel's memory for it is placed on its NUMA

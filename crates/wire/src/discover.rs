@@ -53,6 +53,20 @@ impl Discover {
     /// The most bytes of padding: as many as a body may have.
     pub const PADDING_MAX: usize = 1024;
 
+    /// The question of a host for all exports of all targets, without padding.
+    pub fn any(nonce: u64, host: Uuid) -> Self {
+        Self {
+            nonce,
+            versions: Versions::OURS,
+            first: 0,
+            host,
+            target: Uuid::nil(),
+            uuid: Uuid::nil(),
+            name: Name::EMPTY,
+            padding: 0,
+        }
+    }
+
     /// The question, padded to the length of an offer with so many records.
     #[must_use]
     pub fn with_room_for(self, records: usize) -> Self {

@@ -256,8 +256,9 @@ impl SessionArgs {
     /// The error for a target that does not answer in time, by the report on the session.
     pub(crate) fn unreachable(&self, report: Option<&HostReport>) -> Error {
         let links = || report.iter().flat_map(|report| &report.links);
-        let unheard = links().all(|link| link.channels.is_empty()).then_some(Problem::NoOffer);
-        let problem = report.and_then(|report| report.problem).or(unheard);
+        let is_unheard = || links().all(|link| link.channels.is_empty());
+        let problem = report
+            .and_then(|report| report.problem.or_else(|| is_unheard().then_some(Problem::NoOffer)));
         let faults: Vec<_> = links().filter_map(|link| link.fault.as_deref()).collect();
         let is_faulty = matches!(problem, Some(Problem::NoOffer | Problem::Down) | None);
         let why = match problem {
@@ -348,5 +349,25 @@ impl SessionArgs {
             _ => Code::Unreachable,
         };
         Error::new(code, failure.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        session: SessionArgs,
+    }
+
+    #[test]
+    fn without_a_report_it_is_not_known_whether_a_target_is_heard() {
+        let Line { session } = Line::parse_from(["connect", "disk"]);
+        let error = session.unreachable(None).to_string();
+        assert!(error.contains("does not answer in time") && !error.contains("heard"), "{error}");
     }
 }

@@ -96,6 +96,19 @@ fn a_target_at_an_inner_address_says_nothing_on_other_segments() {
 }
 
 #[test]
+fn a_target_to_which_there_is_no_route_hides_no_other() {
+    let rig = addressed(rig!(1500));
+    rig.cable.add(&[("inner-t", "inner-h")], 1500);
+    rig.cable.ip(Side::Target, &["address", "add", "10.9.0.1/24", "dev", "inner-t"]);
+    rig.cable.ip(Side::Host, &["address", "add", "10.9.0.2/32", "dev", "inner-h"]);
+    rig.file("disk.img", SIZE);
+    let _inner = rig.serve_as("inner", &["--link", "udp:10.9.0.1"], &["--export", "a=mem:1M"]);
+    finds_nothing(&rig, &["udp:10.9.0.1:8650", "no route"]);
+    let _target = rig.serve_on(&["--link", LINK], &["--export", &rig.export()]);
+    assert_eq!(found(&rig), pairs(&[("disk", PLACE)]));
+}
+
+#[test]
 fn a_segment_needs_no_addresses_but_those_that_ipv6_makes() {
     let rig = rig!(1500);
     rig.file("disk.img", SIZE);

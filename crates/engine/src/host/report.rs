@@ -43,7 +43,7 @@ pub struct LinkReport {
 }
 
 /// The links that a backlog of a queue takes, if it has links of several transports.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Favoured {
     /// All: there was no backlog yet to try them with.
     Untried,

@@ -120,11 +120,7 @@ impl Target {
         let TargetOptions { target, exports, links, placement, ethertype, spin, .. } = options;
         let records = (options.remember_writer, options.renew_generation);
         let mut links = split(links, options.further_threads)?;
-        let mut random = secrets();
-        links.extend(options.beacons.into_iter().map(|beacon| {
-            let part = LinkPart::all(1, &mut *random).next();
-            (beacon, part.expect("a link has at least one part"))
-        }));
+        links.extend(split(options.beacons, Vec::new())?);
         let identity = target.uuid;
         let exports = Arc::new(Exports::new(target, exports, records, links.len())?);
         let threads = links.into_iter().enumerate().map(|(index, (link, part))| {

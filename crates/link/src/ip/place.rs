@@ -78,8 +78,10 @@ impl Place {
         }
         if host.is_empty() {
             return Err(misspelt(match transport {
-                Transport::Udp => "there is no host; `tyche discover --link udp:` finds some",
-                Transport::Tcp => "there is no host",
+                Transport::Udp if port_min > 0 => {
+                    "there is no host; `tyche discover --link udp:` finds some"
+                }
+                _ => "there is no host",
             }));
         }
         let port = match port.strip_prefix(':') {
@@ -159,5 +161,10 @@ mod tests {
         }
         let error = Place::parse("udp:::1:8650", 1).unwrap_err().to_string();
         assert!(error.contains("brackets"), "{error}");
+        // A discovery finds targets, not an address to listen at.
+        for (port_min, is_told) in [(1, true), (0, false)] {
+            let error = Place::parse("udp:", port_min).unwrap_err().to_string();
+            assert_eq!(error.contains("tyche discover"), is_told, "{error}");
+        }
     }
 }

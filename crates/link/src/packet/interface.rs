@@ -1,13 +1,12 @@
 //! The network interfaces and their properties.
 
-use std::ffi::CStr;
 use std::io;
+use std::mem;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
-use std::{mem, ptr};
 
 use super::relations::relations;
 use crate::Mac;
-use crate::sys::check;
+use crate::sys::{check, interface_addresses};
 
 /// The present properties of an Ethernet interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -132,23 +131,7 @@ pub(super) fn any_socket() -> io::Result<OwnedFd> {
 
 /// The names of all interfaces that have a link-layer address, up or down.
 fn link_names() -> io::Result<Vec<String>> {
-    let mut list = ptr::null_mut();
-    // SAFETY: on success `list` points to a list that is ours to free.
-    check(unsafe { libc::getifaddrs(&raw mut list) })?;
-    let mut names = Vec::new();
-    let mut next = list;
-    // SAFETY: the list ends with a null pointer and does not change before it is freed.
-    while let Some(entry) = unsafe { next.as_ref() } {
-        // SAFETY: the address is null or points to a `sockaddr`, which starts with its family.
-        let address = unsafe { entry.ifa_addr.as_ref() };
-        if address.is_some_and(|address| i32::from(address.sa_family) == libc::AF_PACKET) {
-            // SAFETY: names are zero-terminated strings that live as long as the list.
-            let name = unsafe { CStr::from_ptr(entry.ifa_name) };
-            names.push(name.to_string_lossy().into_owned());
-        }
-        next = entry.ifa_next;
-    }
-    // SAFETY: the list came from `getifaddrs` and no reference into it is left.
-    unsafe { libc::freeifaddrs(list) };
-    Ok(names)
+    let found = interface_addresses()?.into_iter();
+    let found = found.filter(|it| it.family == libc::AF_PACKET);
+    Ok(found.map(|it| it.interface).collect())
 }

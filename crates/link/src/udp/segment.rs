@@ -44,7 +44,7 @@ const BUFFER: usize = 256 << 10;
 /// Those of the system calls.
 pub(super) fn listen(address: &SocketAddr) -> io::Result<Option<OwnedFd>> {
     let is_wildcard = address.ip().is_unspecified();
-    let interface = if is_wildcard { None } else { interface_of(address.ip())? };
+    let interface = if is_wildcard { None } else { interface_of(address)? };
     if !is_wildcard && interface.is_none() {
         return Ok(None);
     }
@@ -65,10 +65,13 @@ pub(super) fn listen(address: &SocketAddr) -> io::Result<Option<OwnedFd>> {
     Ok(Some(socket))
 }
 
-/// The interface with a segment that has the address, if any.
-fn interface_of(ip: IpAddr) -> io::Result<Option<String>> {
+/// The interface with a segment that has the address, if any. A VLAN may have the same address of
+/// IPv6 as its parent, with another scope.
+fn interface_of(address: &SocketAddr) -> io::Result<Option<String>> {
+    let mut own = *address;
+    own.set_port(0);
     let mut found = addresses()?.into_iter().filter(LocalAddress::has_segment);
-    Ok(found.find(|it| it.address.ip() == ip).map(|it| it.interface))
+    Ok(found.find(|it| it.address == own).map(|it| it.interface))
 }
 
 /// The result of a [`search`].
@@ -78,7 +81,7 @@ pub struct Search {
     pub found: Vec<SocketAddr>,
     /// The interfaces on which a question was sent.
     pub asked: Vec<String>,
-    /// Why others could not be sent, with the remedy.
+    /// Errors of the questions that were not sent, with their remedies.
     pub faults: Vec<String>,
 }
 
@@ -93,34 +96,34 @@ pub fn search(
     is_answer: impl Fn(&[u8]) -> bool,
 ) -> io::Result<Search> {
     let mut search = Search::default();
-    let mut voices = Vec::new();
+    let mut sockets = Vec::new();
     let usable = |local: &LocalAddress| local.is_up() && local.has_segment();
     for local in addresses()?.into_iter().filter(usable) {
         // An interface that has just lost its address is left out.
-        let Some(voice) = Voice::on(&local) else { continue };
-        voices.push(voice);
+        let Some(socket) = SearchSocket::on(&local) else { continue };
+        sockets.push(socket);
     }
     let question = [&datagram::header(frame.len())[..], &frame[ETHERNET..]].concat();
     let (begun, mut asked) = (Instant::now(), 0);
     loop {
         let passed = begun.elapsed();
-        if passed >= time || voices.is_empty() {
+        if passed >= time || sockets.is_empty() {
             search.found.sort_by_key(|address| (address.is_ipv6(), *address));
             return Ok(search);
         }
         if asked < ASKS && passed >= time / ASKS * asked {
             asked += 1;
-            voices.iter().for_each(|voice| voice.ask(&question, &mut search));
+            sockets.iter().for_each(|socket| socket.ask(&question, &mut search));
         }
         let next = if asked < ASKS { time / ASKS * asked } else { time };
-        wait(&voices, next.saturating_sub(begun.elapsed()));
-        voices.iter().for_each(|voice| voice.listen(&is_answer, &mut search.found));
+        wait(&sockets, next.saturating_sub(begun.elapsed()));
+        sockets.iter().for_each(|socket| socket.listen(&is_answer, &mut search.found));
     }
 }
 
 /// Waits until a socket has something, for that time at most.
-fn wait(voices: &[Voice], time: Duration) {
-    let mut fds: Vec<_> = voices
+fn wait(sockets: &[SearchSocket], time: Duration) {
+    let mut fds: Vec<_> = sockets
         .iter()
         .map(|it| PollFd::from_borrowed_fd(it.socket.as_fd(), PollFlags::IN))
         .collect();
@@ -130,14 +133,14 @@ fn wait(voices: &[Voice], time: Duration) {
 }
 
 /// A socket that asks on one interface, over IPv4 or IPv6.
-struct Voice {
+struct SearchSocket {
     socket: UdpSocket,
     interface: String,
-    /// Everybody there.
+    /// The address of all machines on that segment.
     to: SocketAddr,
 }
 
-impl Voice {
+impl SearchSocket {
     fn on(local: &LocalAddress) -> Option<Self> {
         let to = match local.address {
             // The source address chooses the interface.
@@ -176,7 +179,7 @@ impl Voice {
         let mut datagram = [0; 2048];
         while let Ok((len, sender)) = self.socket.recv_from(&mut datagram) {
             let datagram = &datagram[..len];
-            let Some(header) = datagram.first_chunk().filter(|_| len >= HEAD) else { continue };
+            let Some(header) = datagram.first_chunk() else { continue };
             let Some(frame_len) = datagram::frame_len(header, len) else { continue };
             let is_new = !found.contains(&sender) && found.len() < FOUND_MAX;
             if frame_len >= HEAD && is_new && is_answer(&datagram[..frame_len]) {

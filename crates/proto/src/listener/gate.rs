@@ -120,7 +120,7 @@ impl Gate {
 
 #[cfg(test)]
 mod tests {
-    use tyche_wire::{ConnectFlags, Cookie, Name, Uuid, Versions};
+    use tyche_wire::{ConnectFlags, Cookie, Name, Uuid};
 
     use super::*;
     use crate::rules::Sound;
@@ -150,11 +150,7 @@ mod tests {
     }
 
     fn discover() -> Question {
-        let (target, host, uuid) = (Uuid::nil(), Uuid::from_u128(2), Uuid::nil());
-        let (versions, name) = (Versions::OURS, Name::EMPTY);
-        let discover =
-            Discover { nonce: 1, versions, first: 0, host, target, uuid, name, padding: 0 };
-        Question::Discover(HOST, discover)
+        Question::Discover(HOST, Discover::any(1, Uuid::from_u128(2)))
     }
 
     fn fence() -> Question {

@@ -315,7 +315,7 @@ impl<R: Rules> Listener<R> {
     /// of their next handshake. Without it, a host that sends only short frames would wait for the
     /// answers to its reads until the keep-alive time is over.
     pub fn narrow(&mut self, now: Instant, frame_len_max: usize) {
-        self.channels.end(now, |open| open.accept.frame_len as usize > frame_len_max);
+        self.channels.end(now, |open| open.config.frame_len > frame_len_max);
     }
 
     /// Notes the stage times of a request until `now`, right before it [completes](Self::complete).

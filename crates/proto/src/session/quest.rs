@@ -5,7 +5,7 @@
 //! only for that target and that export.
 
 use arrayvec::ArrayVec;
-use tyche_wire::{Discover, ExportInfo, Name, Offer, Uuid, Versions};
+use tyche_wire::{Discover, ExportInfo, Name, Offer, Uuid};
 
 /// The export wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -125,8 +125,7 @@ impl Quest {
             (_, TargetId::Uuid(target)) => target,
             _ => Uuid::nil(),
         };
-        let versions = Versions::OURS;
-        Discover { nonce, versions, first: 0, host, target, uuid, name, padding: 0 }
+        Discover { target, uuid, name, ..Discover::any(nonce, host) }
     }
 
     /// Takes an Offer; `read_only`: the session will not write.
@@ -199,7 +198,7 @@ impl Quest {
 
 #[cfg(test)]
 mod tests {
-    use tyche_wire::Geometry;
+    use tyche_wire::{Geometry, Versions};
 
     use super::*;
 

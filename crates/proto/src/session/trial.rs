@@ -41,7 +41,7 @@ type Candidate = Option<u8>;
 pub enum Favourite {
     /// All, as if there was one transport: none has been tried yet, for want of a backlog.
     Untried,
-    /// All: together they have carried most.
+    /// All together.
     All,
     /// Those of this transport, the number of which is that of
     /// [`PortConfig::transport`](super::PortConfig::transport).
@@ -81,10 +81,14 @@ impl Trials {
 
     /// The result of the last trial, for people; `None` if the live paths have one transport.
     pub(super) fn report<R: Rules>(&self, paths: &[Path<R>]) -> Option<Favourite> {
-        (transports(paths).len() > 1).then_some(match self.favourite {
-            Some(transport) => Favourite::One(transport),
-            None if self.is_tried => Favourite::All,
-            None => Favourite::Untried,
+        self.result(&transports(paths))
+    }
+
+    fn result(&self, live: &[u8]) -> Option<Favourite> {
+        (live.len() > 1).then_some(match self.favourite {
+            Some(transport) if live.contains(&transport) => Favourite::One(transport),
+            _ if self.is_tried => Favourite::All,
+            _ => Favourite::Untried,
         })
     }
 
@@ -225,6 +229,16 @@ mod tests {
         run(&mut trials, (0, 1000), |candidate| if candidate == Some(1) { 3000 } else { 1000 });
         run(&mut trials, (1000, 3000), |candidate| if candidate == Some(0) { 1000 } else { 10 });
         assert_eq!(trials.favourite, Some(0));
+    }
+
+    #[test]
+    fn a_favourite_without_a_live_path_is_not_reported() {
+        let mut trials = Trials::new();
+        assert_eq!(trials.result(&BOTH), Some(Favourite::Untried));
+        run(&mut trials, (0, 1000), |candidate| if candidate == Some(1) { 3000 } else { 1000 });
+        assert_eq!(trials.result(&BOTH), Some(Favourite::One(1)));
+        assert_eq!(trials.result(&[0, 2]), Some(Favourite::All));
+        assert_eq!(trials.result(&[0]), None);
     }
 
     #[test]

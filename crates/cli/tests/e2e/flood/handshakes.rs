@@ -12,7 +12,7 @@ use tyche_engine::InlineHost;
 use tyche_proto::SessionConfig;
 use tyche_proto::wire::{
     Body, ChannelId, Connect, ConnectFlags, Control, Cookie, Discover, Flags, Header, Hello, Mac,
-    Name, Ticket, Uuid, Versions,
+    Name, Ticket, Uuid,
 };
 use tyche_testkit::random::Random;
 
@@ -64,16 +64,8 @@ impl Flood {
 
     fn discover(&mut self) -> Vec<u8> {
         let all = self.random.next().is_multiple_of(2);
-        let discover = Discover {
-            nonce: self.random.next(),
-            versions: Versions::OURS,
-            first: 0,
-            host: self.uuid(),
-            target: if all { Uuid::nil() } else { self.target.1 },
-            uuid: Uuid::nil(),
-            name: Name::EMPTY,
-            padding: 0,
-        };
+        let target = if all { Uuid::nil() } else { self.target.1 };
+        let discover = Discover { target, ..Discover::any(self.random.next(), self.uuid()) };
         let from = self.address();
         self.frame(from, Control::Discover(discover))
     }
