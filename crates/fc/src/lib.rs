@@ -14,6 +14,8 @@
 
 pub mod port;
 mod random;
+#[allow(dead_code, reason = "both ends of transfers are to use it")]
+mod received;
 pub mod vn2vn;
 
 pub use tyche_fc_wire as wire;
