@@ -12,10 +12,13 @@
 
 #![forbid(unsafe_code)]
 
+#[allow(dead_code, reason = "initiator and target are to use it")]
+mod outgoing;
 pub mod port;
 mod random;
 #[allow(dead_code, reason = "both ends of transfers are to use it")]
 mod received;
 pub mod vn2vn;
 
+pub use outgoing::{Outgoing, PAYLOAD_MAX, Part};
 pub use tyche_fc_wire as wire;
