@@ -5,6 +5,7 @@
 //! |---|---|---|
 //! | [`vn2vn`] | chooses an address on a network without a fabric, and finds neighbours | FC-BB-6 |
 //! | [`port`] | logs in to neighbours, and out | FC-LS-2, FC-BB-6 |
+//! | [`exchange`] | numbers, quarantines and timers of the exchanges of a lane | FC-FS-3 |
 //!
 //! Each takes one input at a time and is then drained of its outputs. Memory is bounded. A frame
 //! that is wrong, or not for us, is a named counter, never an error and never a panic; our own
@@ -12,6 +13,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod exchange;
 #[allow(dead_code, reason = "initiator and target are to use it")]
 mod outgoing;
 pub mod port;
