@@ -6,6 +6,7 @@
 //! | [`vn2vn`] | chooses an address on a network without a fabric, and finds neighbours | FC-BB-6 |
 //! | [`port`] | logs in to neighbours, and out | FC-LS-2, FC-BB-6 |
 //! | [`exchange`] | numbers, quarantines and timers of the exchanges of a lane | FC-FS-3 |
+//! | [`target`] | has commands of initiators executed | FCP-4 |
 //!
 //! Each takes one input at a time and is then drained of its outputs. Memory is bounded. A frame
 //! that is wrong, or not for us, is a named counter, never an error and never a panic; our own
@@ -20,6 +21,7 @@ pub mod port;
 mod random;
 #[allow(dead_code, reason = "both ends of transfers are to use it")]
 mod received;
+pub mod target;
 pub mod vn2vn;
 
 pub use outgoing::{Outgoing, PAYLOAD_MAX, Part};

@@ -1,20 +1,19 @@
 //! An exchange of a target: one command, or one task management function.
 //!
 //! ```text
-//!           a command                  all data           executed
-//! Free ──► Offered ──┬──► Gathering ──────────► Executing ──────┐
-//!   │                ├────────────────────────►                 ▼
-//!   │                └─────────────── answered ─────────────► Sending ──► Done
-//!   └────► Managing ──────────────────────────────────────────►
+//!            a write             all data            executed
+//! Offered ──┬──► Gathering ──────────────┬──► Executing ──┐
+//!           ├─── anything else ──────────┘                ▼
+//!           └─── the device server has answered ──────► Sending ──► Done
+//! Managing ───── the function is done ────────────────►
 //! ```
 //!
-//! ABTS leads to Aborted from everywhere; from Offered, Executing and Managing not before the user
-//! has said that it is over.
+//! ABTS leads to Aborted from everywhere, but from Offered, Executing and Managing not before the
+//! user has said that this is over.
 
 use arrayvec::ArrayVec;
 use tyche_fc_wire::fcp::{Residual, Response, ResponseCode};
-use tyche_fc_wire::{PortId, Xid};
-use tyche_time::Instant;
+use tyche_fc_wire::{Header, PortId, Xid};
 
 use super::outputs::Function;
 use crate::received::Received;
@@ -29,11 +28,8 @@ pub(super) mod status {
     pub(crate) const TASK_ABORTED: u8 = 0x40;
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
-    /// Nothing is known of it.
-    #[default]
-    Free,
     /// The user has the command, and has not said yet what it is.
     Offered,
     /// Data of a write come.
@@ -78,9 +74,7 @@ pub(super) enum Ending {
     /// Another initiator wanted a function that ends it.
     TaskAborted,
     /// BA_ACC to the ABTS of that sequence.
-    Abort {
-        seq_id: u8,
-    },
+    Abort { seq_id: u8 },
 }
 
 /// The burst that was asked for last.
@@ -104,7 +98,7 @@ pub(super) struct Outcome {
 }
 
 /// See the module.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Exchange {
     pub(super) state: State,
     /// The initiator's place among those that are logged in.
@@ -126,11 +120,9 @@ pub(super) struct Exchange {
     pub(super) burst: Burst,
     pub(super) outcome: Outcome,
     /// SEQ_ID of the next sequence that we send.
-    pub(super) seq_id: u8,
-    /// SEQ_CNT of the next frame of a read's data.
-    pub(super) seq_cnt: u16,
-    /// When to give up waiting.
-    pub(super) at: Option<Instant>,
+    pub(super) next_seq_id: u8,
+    /// The sequence of a read's data, and SEQ_CNT of its next frame.
+    pub(super) sequence: (u8, u16),
     pub(super) ending: Option<Ending>,
     /// Whether the user knows of it.
     pub(super) is_lent: bool,
@@ -139,12 +131,29 @@ pub(super) struct Exchange {
 }
 
 impl Exchange {
-    /// Begins a new exchange.
-    pub(super) fn begin(&mut self, originator: PortId, ox_id: Xid) {
-        let Self { received, outcome, .. } = std::mem::take(self);
-        *self = Self { originator, ox_id, received, outcome, ..Self::default() };
-        self.received.clear();
-        self.outcome = Outcome::default();
+    /// An exchange of an initiator that has just begun.
+    pub(super) fn new(nexus: u16, header: &Header) -> Self {
+        Self {
+            state: State::Offered,
+            nexus,
+            originator: header.s_id,
+            ox_id: header.ox_id,
+            crn: 0,
+            lun: [0; 8],
+            reads: false,
+            writes: false,
+            expected: 0,
+            len: 0,
+            moved: 0,
+            received: Received::default(),
+            burst: Burst::default(),
+            outcome: Outcome::default(),
+            next_seq_id: 0,
+            sequence: (0, 0),
+            ending: None,
+            is_lent: false,
+            is_ready: false,
+        }
     }
 
     /// Whether the user is at work with it.
@@ -152,10 +161,9 @@ impl Exchange {
         matches!(self.state, State::Offered | State::Executing | State::Managing(..))
     }
 
-    /// Whether it is a command that has not ended.
-    pub(super) fn is_task(&self) -> bool {
-        use State::{Executing, Gathering, Offered, Sending};
-        matches!(self.state, Offered | Gathering(_) | Executing | Sending)
+    /// Whether it has not ended.
+    pub(super) fn is_live(&self) -> bool {
+        !matches!(self.state, State::Done | State::Aborted)
     }
 
     /// The difference between the data that the initiator expects and those that there are.
@@ -167,10 +175,11 @@ impl Exchange {
         }
     }
 
-    /// SEQ_ID of a new sequence.
-    pub(super) fn next_sequence(&mut self) -> u8 {
-        self.seq_id = self.seq_id.wrapping_add(1);
-        self.seq_id
+    /// Begins a sequence; returns its SEQ_ID.
+    pub(super) fn begin_sequence(&mut self) -> u8 {
+        let seq_id = self.next_seq_id;
+        self.next_seq_id = seq_id.wrapping_add(1);
+        seq_id
     }
 }
 
@@ -187,6 +196,12 @@ impl Outcome {
         (sense[12], sense[13]) = (code, qualifier);
         let sense = sense.as_slice().try_into().expect("it is short");
         Self { status: status::CHECK_CONDITION, residual, code: None, sense }
+    }
+
+    /// Data of a write are lost: the initiator is to send the command again.
+    pub(super) fn data_phase_error() -> Self {
+        // Aborted command: data phase error.
+        Self::check(0x0b, (0x4b, 0x00), Residual::None)
     }
 
     /// The response's fields.

@@ -18,8 +18,8 @@ const ANSWER_LEN_MAX: usize = 32;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// A command. The user gives it to the device server, and goes on with
-    /// [`complete`](super::Target::complete) if that has answered it, or with
-    /// [`accept`](super::Target::accept).
+    /// [`complete`](super::Lane::complete) if that has answered it, or with
+    /// [`accept`](super::Lane::accept).
     Command(Command),
     /// The payload of the frame that was handled last belongs to the exchange's data.
     Place {
@@ -31,7 +31,7 @@ pub enum Action {
         len: u32,
     },
     /// Nothing is missing any more of what was accepted: it is to be executed, once, and then
-    /// [completed](super::Target::complete).
+    /// [completed](super::Lane::complete).
     Execute {
         /// The exchange.
         exchange: u16,
@@ -44,7 +44,7 @@ pub enum Action {
     },
     /// A task management function has ended its commands, none of which is at the store any more.
     /// The user does what is left of it, and says how it went with
-    /// [`managed`](super::Target::managed).
+    /// [`managed`](super::Lane::managed).
     Manage {
         /// The exchange.
         exchange: u16,

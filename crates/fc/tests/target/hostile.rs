@@ -1,0 +1,1 @@
+//! Frames without sense, from a seed.
