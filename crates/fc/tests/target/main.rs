@@ -2,7 +2,6 @@
 
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
-mod allocations;
 mod commands;
 mod endings;
 mod golden;

@@ -1,1 +1,0 @@
-//! Commands allocate nothing.
