@@ -6,6 +6,7 @@
 //! | [`vn2vn`] | chooses an address on a network without a fabric, and finds neighbours | FC-BB-6 |
 //! | [`port`] | logs in to neighbours, and out | FC-LS-2, FC-BB-6 |
 //! | [`exchange`] | numbers, quarantines and timers of the exchanges of a lane | FC-FS-3 |
+//! | [`initiator`] | commands and their data; recovery of what is lost | FCP-4 |
 //! | [`target`] | has commands of initiators executed | FCP-4 |
 //!
 //! Each takes one input at a time and is then drained of its outputs. Memory is bounded. A frame
@@ -15,11 +16,10 @@
 #![forbid(unsafe_code)]
 
 pub mod exchange;
-#[allow(dead_code, reason = "initiator and target are to use it")]
+pub mod initiator;
 mod outgoing;
 pub mod port;
 mod random;
-#[allow(dead_code, reason = "both ends of transfers are to use it")]
 mod received;
 pub mod target;
 pub mod vn2vn;

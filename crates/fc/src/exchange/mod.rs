@@ -82,9 +82,16 @@ impl<T> Table<T> {
         self.quarantined
     }
 
-    /// Whether an XID is one of the table's, open or not.
-    pub fn has(&self, xid: Xid) -> bool {
-        self.xids.find(xid).is_some()
+    /// The index of an XID, less than [`capacity`](Self::capacity); `None` if it is not one of this
+    /// table.
+    pub fn index(&self, xid: Xid) -> Option<u16> {
+        self.xids.find(xid)
+    }
+
+    /// All XIDs of the table.
+    pub fn xids(&self) -> impl Iterator<Item = Xid> + use<T> {
+        let xids = self.xids;
+        (0..xids.count()).map(move |index| xids.at(index))
     }
 
     /// Opens an exchange in the slot that has been free for longest. `None`, with the exchange
