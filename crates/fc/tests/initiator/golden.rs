@@ -42,7 +42,9 @@ fn read(script: &mut Script) -> u16 {
     let command = Command { unit, cdb, data, modifies: false, hears_attentions: true };
     let name = script.submit_command(&command).unwrap();
     script.sent();
-    assert_frame(script, "fcp-cmnd-read", true);
+    let (command, golden) = (script.seen[0].clone(), FILES.frame("fcp-cmnd-read"));
+    assert_eq!((hex(&command[..60]), command[60]), (hex(&golden[..60]), 1), "the first");
+    assert_eq!(hex(&command[61..84]), hex(&golden[61..84]));
     receive(script, "fcp-data-read");
     assert_eq!(script.buffers[&name][..129], [[0x11; 128].as_slice(), &[0xa5]].concat());
     name
@@ -74,7 +76,7 @@ fn a_write_has_these_bytes() {
     script.sent();
     let (command, golden) = (script.seen.pop().unwrap(), FILES.frame("fcp-cmnd-write"));
     assert_eq!(hex(&command[..60]), hex(&golden[..60]));
-    assert_eq!(command[60..64], [0, 0, 0, 1], "no CRN, simple, WRDATA");
+    assert_eq!(command[60..64], [1, 0, 0, 1], "the first of its OX_ID, simple, WRDATA");
     assert_eq!(hex(&command[80..84]), hex(&golden[80..84]));
     let sent = "data 002b 0+2016, data 002b 2016+2016, data 002b 4032+64!";
     assert_eq!(receive(&mut script, "fcp-xfer-rdy"), sent);

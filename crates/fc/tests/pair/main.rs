@@ -37,8 +37,8 @@ fn blocks_have_what_was_written_last_though_frames_are_lost() {
 
 #[test]
 fn blocks_have_what_was_written_last_though_frames_come_twice_and_late() {
-    let [again, aborts, lost, _] = run(Faults { repeated: 5, ..Faults::default() }, 20);
-    assert!(again > 20 && aborts > 5 && lost > 20, "{again} {aborts} {lost}");
+    let [again, _, lost, _] = run(Faults { repeated: 5, ..Faults::default() }, 20);
+    assert!(again > 500 && lost > 500, "{again} {lost}");
 }
 
 #[test]
