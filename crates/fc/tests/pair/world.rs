@@ -161,7 +161,8 @@ impl World {
             self.logouts += 1;
             self.host.lane.logged_out(self.now, PORTS[DISK].1);
             self.host.take_events(self.now);
-            self.login = Some((self.now + ms(1), Step::LogOut));
+            // Frames are not on the way for longer than a login takes: see FC.md, "Repetition".
+            self.login = Some((self.now + ms(25), Step::LogOut));
         }
         if self.disk.drained.take().is_some() {
             self.login = Some((self.now, Step::LogIn));
