@@ -109,8 +109,10 @@ impl Nexuses {
         let mut nexus = Nexus::new(own, login);
         let known = self.find(login.wwpn);
         if let Some(known) = known {
+            let former = &mut self[known];
+            assert!(!former.is_draining, "no login before the former one is drained");
             // It is the same login.
-            nexus.crns = std::mem::take(&mut self[known].crns);
+            nexus.crns = std::mem::take(&mut former.crns);
         }
         let known = known.map(usize::from);
         match known.or_else(|| self.0.iter().position(Option::is_none)) {
