@@ -21,7 +21,7 @@ pub(super) struct Exchanges {
     tasks: Box<[Option<Task>]>,
     /// Indices without a task, the last used at the end.
     free: Vec<u16>,
-    /// The number of the last command of each XID (CRN), from 1 to 255; 0 before the first.
+    /// The last command reference number of each XID.
     crns: Box<[u8]>,
 }
 
@@ -30,10 +30,10 @@ impl Exchanges {
     pub(super) fn new(xids: Xids, commands: u16) -> Self {
         let table = Table::new(xids);
         Self {
-            crns: vec![0; table.capacity()].into(),
-            table,
             tasks: (0..commands).map(|_| None).collect(),
             free: (0..commands).rev().collect(),
+            crns: vec![0; table.capacity()].into(),
+            table,
         }
     }
 
@@ -61,8 +61,6 @@ impl Exchanges {
     pub(super) fn open(&mut self, task: Task) -> Option<Xid> {
         let index = *self.free.last()?;
         let xid = self.table.open(Exchange::Command(index))?;
-        let crn = &mut self.crns[usize::from(self.table.index(xid)?)];
-        *crn = *crn % u8::MAX + 1;
         self.free.pop();
         self.tasks[usize::from(index)] = Some(task);
         Some(xid)
@@ -78,10 +76,12 @@ impl Exchanges {
         self.table.index(xid).expect("an XID of the lane")
     }
 
-    /// The command reference number of the last command with an XID: by it, a target of ours tells
-    /// a repetition by the network from the next command.
-    pub(super) fn crn(&self, xid: Xid) -> u8 {
-        self.crns[usize::from(self.index(xid))]
+    /// The next command reference number of an XID: never 0.
+    pub(super) fn next_crn(&mut self, xid: Xid) -> u8 {
+        let index = usize::from(self.index(xid));
+        let crn = &mut self.crns[index];
+        *crn = crn.checked_add(1).unwrap_or(1);
+        *crn
     }
 
     /// The number of a command, by which the user knows it.

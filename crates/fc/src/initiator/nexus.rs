@@ -34,6 +34,8 @@ pub(super) struct LogicalUnit {
     pub(super) lun: [u8; 8],
     /// Its commands, but for what differs.
     pub(super) frame: CommandFrame,
+    /// Whether its commands have reference numbers.
+    pub(super) is_numbered: bool,
     /// Whether a command of this login that hears attentions has been answered.
     pub(super) has_answered: bool,
 }
@@ -141,8 +143,21 @@ impl Lane {
             return None;
         }
         let frame = self.targets[usize::from(nexus.0)].command_frame(lun);
-        self.units.push(LogicalUnit { nexus: nexus.0, lun, frame, has_answered: false });
+        self.units.push(LogicalUnit {
+            nexus: nexus.0,
+            lun,
+            frame,
+            is_numbered: false,
+            has_answered: false,
+        });
         Some(Unit(self.units.len() as u16 - 1))
+    }
+
+    /// Has the commands of a logical unit numbered from now on, or not (CRN). A target of ours then
+    /// knows a command that the network has repeated from a new one with the same OX_ID. Others are
+    /// to have none: the numbers are not those that FCP has for precise delivery.
+    pub fn number_commands(&mut self, unit: Unit, is_numbered: bool) {
+        self.units[usize::from(unit.0)].is_numbered = is_numbered;
     }
 
     fn find_target(&self, wwpn: Wwn) -> Option<u16> {

@@ -197,7 +197,7 @@ impl Lane {
     /// Has the exchange of a command aborted.
     pub(super) fn abort(&mut self, xid: Xid) {
         let task = self.exchanges.task_mut(xid).expect("only commands are aborted");
-        (task.phase, task.burst, task.question) = (Phase::Aborting(0), None, None);
+        (task.phase, task.burst) = (Phase::Aborting(0), None);
         self.exchanges.set_timer(xid, None);
         self.push_urgent(xid);
     }

@@ -42,9 +42,7 @@ fn read(script: &mut Script) -> u16 {
     let command = Command { unit, cdb, data, modifies: false, hears_attentions: true };
     let name = script.submit_command(&command).unwrap();
     script.sent();
-    let (command, golden) = (script.seen[0].clone(), FILES.frame("fcp-cmnd-read"));
-    assert_eq!((hex(&command[..60]), command[60]), (hex(&golden[..60]), 1), "the first");
-    assert_eq!(hex(&command[61..84]), hex(&golden[61..84]));
+    assert_frame(script, "fcp-cmnd-read", true);
     receive(script, "fcp-data-read");
     assert_eq!(script.buffers[&name][..129], [[0x11; 128].as_slice(), &[0xa5]].concat());
     name
@@ -76,7 +74,7 @@ fn a_write_has_these_bytes() {
     script.sent();
     let (command, golden) = (script.seen.pop().unwrap(), FILES.frame("fcp-cmnd-write"));
     assert_eq!(hex(&command[..60]), hex(&golden[..60]));
-    assert_eq!(command[60..64], [1, 0, 0, 1], "the first of its OX_ID, simple, WRDATA");
+    assert_eq!(command[60..64], [0, 0, 0, 1], "no CRN, simple, WRDATA");
     assert_eq!(hex(&command[80..84]), hex(&golden[80..84]));
     let sent = "data 002b 0+2016, data 002b 2016+2016, data 002b 4032+64!";
     assert_eq!(receive(&mut script, "fcp-xfer-rdy"), sent);
@@ -98,4 +96,15 @@ fn a_response_is_confirmed_if_the_target_asks_for_it() {
     assert_frame(&script, "fcp-conf", true);
     script.good(0x2a);
     assert_eq!(script.lane.ignored().no_exchange, 1, "that was its last frame");
+}
+
+#[test]
+fn a_status_without_data_is_confirmed_and_its_xid_quarantined() {
+    let mut script = Script::new();
+    let name = script.read(4096);
+    script.sent();
+    script.respond(0x2a, &Response { status: 2, confirm: true, ..Response::GOOD });
+    assert_eq!((script.ends(), script.sent()), (vec![(name, Ok(2))], "confirm 002a".into()));
+    script.data(0x2a, 0, 4);
+    assert_eq!(script.lane.ignored().late, 1);
 }
