@@ -51,6 +51,8 @@ fn a_request_for_data_during_another_burst_is_a_fault() {
     script.is_full = false;
     script.drain();
     assert_eq!(script.sent(), "abort 002a");
+    script.good(0x2a);
+    assert_eq!((script.ends(), script.lane.ignored().premature), (vec![], 1));
 }
 
 #[test]
