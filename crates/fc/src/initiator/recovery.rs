@@ -197,7 +197,8 @@ impl Lane {
     /// Has the exchange of a command aborted.
     pub(super) fn abort(&mut self, xid: Xid) {
         let task = self.exchanges.task_mut(xid).expect("only commands are aborted");
-        (task.phase, task.burst) = (Phase::Aborting(0), None);
+        // The rest of a burst is not sent, and is not taken as sent.
+        task.phase = Phase::Aborting(0);
         self.exchanges.set_timer(xid, None);
         self.push_urgent(xid);
     }

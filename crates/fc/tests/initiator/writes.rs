@@ -51,6 +51,13 @@ fn a_request_for_data_during_another_burst_is_a_fault() {
     script.is_full = false;
     script.drain();
     assert_eq!(script.sent(), "abort 002a");
+    let mut script = Script::new();
+    script.write(3 * FRAME);
+    script.is_full = true;
+    script.ask_for(0x2a, 0, 3 * FRAME);
+    script.ask_for(0x2a, 3 * FRAME, 4);
+    script.good(0x2a);
+    assert_eq!((script.ends(), script.lane.ignored().premature), (vec![], 1), "nothing was sent");
 }
 
 #[test]
