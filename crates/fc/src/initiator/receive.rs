@@ -228,7 +228,8 @@ impl Lane {
         }
     }
 
-    /// Ends an exchange whose command is completed. If less has come than the answer says, more may.
+    /// Ends an exchange whose command is completed. If less has come than its answer says, more may
+    /// come.
     pub(super) fn free(&mut self, now: Instant, xid: Xid) {
         if self.exchanges.task(xid).is_some_and(Task::is_whole) {
             self.exchanges.close(xid);
