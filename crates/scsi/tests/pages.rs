@@ -216,22 +216,6 @@ fn the_best_name_is_found_among_others() {
 }
 
 #[test]
-fn the_control_page_is_that_of_a_disk_that_answers_what_others_end() {
-    let page = |control| ModeSense {
-        form: Form::Six,
-        no_descriptors: true,
-        control,
-        page: CONTROL,
-        subpage: 0,
-    };
-    let mut out = [0xa5; 32];
-    let len = Mode::default().emit(&page(PageControl::Current), &mut out).unwrap();
-    assert_eq!(out[..len], hex("0f 00 00 00  0a 0a 02 10 00 40 00 00 00 00 00 00"));
-    let len = Mode::default().emit(&page(PageControl::Changeable), &mut out).unwrap();
-    assert_eq!(out[..len], hex("0f 00 00 00  0a 0a 00 00 00 00 00 00 00 00 00 00"));
-}
-
-#[test]
 fn modes_of_others_may_have_block_descriptors() {
     let answer = hex(MODE_10);
     let mode = Mode { read_only: false, fua: true, write_cache: Some(true) };

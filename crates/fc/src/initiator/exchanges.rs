@@ -21,19 +21,15 @@ pub(super) struct Exchanges {
     tasks: Box<[Option<Task>]>,
     /// Indices without a task, the last used at the end.
     free: Vec<u16>,
-    /// The last command reference number of each XID.
-    crns: Box<[u8]>,
 }
 
 impl Exchanges {
     /// With room for so many commands.
     pub(super) fn new(xids: Xids, commands: u16) -> Self {
-        let table = Table::new(xids);
         Self {
+            table: Table::new(xids),
             tasks: (0..commands).map(|_| None).collect(),
             free: (0..commands).rev().collect(),
-            crns: vec![0; table.capacity()].into(),
-            table,
         }
     }
 
@@ -74,14 +70,6 @@ impl Exchanges {
     /// The index of an XID.
     pub(super) fn index(&self, xid: Xid) -> u16 {
         self.table.index(xid).expect("an XID of the lane")
-    }
-
-    /// The next command reference number of an XID: never 0.
-    pub(super) fn next_crn(&mut self, xid: Xid) -> u8 {
-        let index = usize::from(self.index(xid));
-        let crn = &mut self.crns[index];
-        *crn = crn.checked_add(1).unwrap_or(1);
-        *crn
     }
 
     /// The number of a command, by which the user knows it.

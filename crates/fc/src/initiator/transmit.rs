@@ -52,11 +52,12 @@ impl Lane {
     }
 
     fn send_command(&mut self, now: Instant, xid: Xid, frame: &mut Outgoing) {
-        let Some(unit) = self.exchanges.task(xid).map(|it| usize::from(it.unit)) else { return };
-        let unit = &self.units[unit];
-        let crn = if unit.is_numbered { self.exchanges.next_crn(xid) } else { 0 };
+        let index = self.exchanges.index(xid);
         let Some(task) = self.exchanges.task_mut(xid) else { return };
-        let rec_tov = self.targets[usize::from(task.nexus)].rec_tov();
+        let unit = &self.units[usize::from(task.unit)];
+        let target = &mut self.targets[usize::from(task.nexus)];
+        let crn = if unit.is_numbered { target.next_crn(index) } else { 0 };
+        let rec_tov = target.rec_tov();
         (task.phase, task.sent_at, task.is_first) = (Phase::Sent, now, !unit.has_answered);
         let directions = (matches!(task.data, Data::In(_)), matches!(task.data, Data::Out(_)));
         let mut command = unit.frame;

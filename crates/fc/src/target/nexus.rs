@@ -10,6 +10,9 @@ use crate::port::Login;
 /// Initiators send data in multiples of this many bytes, if they are those of Linux.
 const SECTOR: usize = 512;
 
+/// Numbers of commands with an OX_ID that are taken as those of earlier ones.
+const CRNS_BEHIND: u16 = 64;
+
 /// An initiator.
 pub(super) struct Nexus {
     pub(super) wwpn: Wwn,
@@ -63,18 +66,18 @@ impl Nexus {
         (s_id, d_id) == self.ids && is_real && self.may_ask && !self.is_draining
     }
 
-    /// Takes the number of a command (CRN). False if that command, or a later one, has come with
-    /// the same OX_ID before: the network has repeated it. Numbers count the uses of an OX_ID, from
-    /// 1 to 255 and again. Initiators that don't count send 0.
+    /// Takes the number of a command (CRN). False if it is that of the last command with the same
+    /// OX_ID, or of one of those before it: the network has repeated it. Numbers count the uses of
+    /// an OX_ID, from 1 to 255 and again. Initiators that don't count send 0.
     pub(super) fn takes(&mut self, ox_id: Xid, crn: u8) -> bool {
         if crn == 0 {
             return true;
         }
         let last = &mut self.crns[usize::from(ox_id.0)];
-        let ahead = (u16::from(crn) + 255 - u16::from(*last)) % 255;
-        let is_newer = *last == 0 || (1..128).contains(&ahead);
-        *last = if is_newer { crn } else { *last };
-        is_newer
+        let behind = (u16::from(*last) + 255 - u16::from(crn)) % 255;
+        let is_repeated = *last != 0 && behind < CRNS_BEHIND;
+        *last = if is_repeated { *last } else { crn };
+        !is_repeated
     }
 
     /// The number of frames that a burst comes in, at most.

@@ -87,6 +87,7 @@ impl World {
         });
         let nexus = lane.logged_in(Instant(1), port(HOST), &login(DISK)).unwrap();
         let unit = lane.unit(nexus, [0; 8]).unwrap();
+        lane.number_commands(unit, true);
         let host = Host::new(lane, unit, seed);
         let mut lane = target::Lane::new(target::LaneConfig {
             xids: Xids::new((0x800, 0x8ff), 0, 0),

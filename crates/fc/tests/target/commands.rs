@@ -164,7 +164,7 @@ fn the_initiators_count_tells_a_late_repetition_from_another_command() {
     assert_eq!(rig.send_command(HOST, 1, counted(8)), "");
     assert_eq!(rig.lane.ignored().repeated_command, 3);
     // The count goes on from 255 to 1, and some commands were lost.
-    for crn in [100, 200, 255, 1, 7] {
+    for crn in [150, 255, 1, 7] {
         assert!(rig.send_command(HOST, 1, counted(crn)).starts_with("offer"), "{crn}");
         let exchange = rig.offered.pop().unwrap().exchange;
         rig.complete(exchange, 0);
