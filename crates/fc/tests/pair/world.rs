@@ -162,7 +162,7 @@ impl World {
             self.logouts += 1;
             self.host.lane.logged_out(self.now, PORTS[DISK].1);
             self.host.take_events(self.now);
-            // Frames are not on the way for longer than a login takes: see FC.md, "Repetition".
+            // Frames are not on the way for longer than a login takes: see FC.md.
             self.login = Some((self.now + ms(25), Step::LogOut));
         }
         if self.disk.drained.take().is_some() {
