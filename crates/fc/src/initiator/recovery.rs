@@ -199,8 +199,11 @@ impl Lane {
         let task = self.exchanges.task_mut(xid).expect("only commands are aborted");
         // The rest of a burst is not sent, and is not taken as sent.
         task.phase = Phase::Aborting(0);
+        // Others need not wait for what does not come any more.
+        self.budget.give_back(std::mem::take(&mut task.frames));
         self.exchanges.set_timer(xid, None);
         self.push_urgent(xid);
+        self.admit();
     }
 
     /// Takes BA_ACC: the target is done with the exchange.

@@ -109,9 +109,7 @@ impl Lane {
     /// Makes a frame of a burst; returns whether there was one, and whether there are more.
     fn send_data(&mut self, now: Instant, xid: Xid, frame: &mut Outgoing) -> (bool, bool) {
         let Some(exchange) = self.exchanges.name(xid) else { return (false, false) };
-        let Some(task) = self.exchanges.task_mut(xid) else {
-            return (false, false);
-        };
+        let task = self.exchanges.at_mut(exchange);
         let Some(burst) = task.burst.as_mut().filter(|_| task.phase == Phase::Sent) else {
             return (false, false);
         };
@@ -127,8 +125,8 @@ impl Lane {
         frame.set_data(&head, Part { exchange, offset, len });
         if !has_more {
             task.burst = None;
+            self.exchanges.set_timer(xid, Some(now + target.rec_tov()));
         }
-        self.exchanges.set_timer(xid, Some(now + target.rec_tov()));
         (true, has_more)
     }
 }
