@@ -4,15 +4,15 @@
 //! nothing with other lanes. Its targets are those that the user says are logged in.
 //!
 //! ```text
-//!         room for            FCP_CMND         data, FCP_RSP
-//! Waiting ────────► Ready ──────────► Sent ──────────────────► completed
-//!  a read's data                      │ │ response before data
-//!                            REC_TOV  │ └► Answered ─ 1 ms ──► completed: data lost
-//!                          ┌──────────┤
-//!                   REC ◄──┘   ABTS   ▼      BA_ACC                      RRQ
-//!                          (3 times) Aborting ───────► Recovering ──────────► free
-//!                                     │ silence         for R_A_TOV
-//!                                     └──────► Stuck: the login begins anew
+//!         room for       FCP_CMND        data, FCP_RSP
+//! Waiting ───────► Ready ───────► Sent ────────────────► completed
+//!  a read's data                   │ response before data
+//!                                  ├──► Answered ─ 1 ms ► completed: data lost
+//!                   REC_TOV: REC ──┤
+//!                                  ▼ ABTS       BA_ACC               RRQ
+//!                               Aborting ──────────────► Recovering ─────► free
+//!                                  │ silence, 3 times      for R_A_TOV
+//!                                  └──► Stuck: the login begins anew
 //! ```
 //!
 //! A [`Completion`] says that the target is not at work with the command any more, and won't be: the
