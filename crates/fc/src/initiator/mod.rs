@@ -15,11 +15,11 @@
 //!                                     └──────► Stuck: the login begins anew
 //! ```
 //!
-//! A [`Completion`] says that the target is not at work with the command any more, and won't be: the
-//! user may send it again, or another one in its place. So a command that was lost stays with the
-//! lane for as long as the target could still execute it: until the target confirms that the
-//! exchange is over, or its frame cannot be on the way any more (R_A_TOV). Only if the login ends is
-//! this left open, and the lane takes no commands until the target has accepted another.
+//! A [`Completion`] says that the target is not at work with the command any more, and won't be:
+//! the user may send it again, or another one in its place. So a command that was lost stays with
+//! the lane for as long as the target could still execute it: until the target confirms that the
+//! exchange is over, or its frame cannot be on the way any more (R_A_TOV). Only if the login ends
+//! is this left open, and the lane takes no commands until the target has accepted another.
 //!
 //! The lane sends no command twice, and no data twice: FCP has no number by which a target would
 //! know it. What was lost is reported, and sent again by the user as a new command.
