@@ -218,16 +218,22 @@ impl Lane {
         if task.is_aborting() {
             return;
         }
-        // More may come, if it is not all that the answer says.
-        let is_whole = end.is_ok_and(|it| task.has_all(&it)) && task.burst.is_none();
-        if !is_whole {
-            self.quarantine(now, xid);
-        } else if confirm {
+        task.answer = end.ok().map(|answer| (answer, confirm));
+        if confirm {
             task.phase = Phase::Confirming;
             self.exchanges.set_timer(xid, None);
             self.push_urgent(xid);
         } else {
+            self.free(now, xid);
+        }
+    }
+
+    /// Ends an exchange whose command is completed. If less has come than the answer says, more may.
+    pub(super) fn free(&mut self, now: Instant, xid: Xid) {
+        if self.exchanges.task(xid).is_some_and(Task::is_whole) {
             self.exchanges.close(xid);
+        } else {
+            self.quarantine(now, xid);
         }
     }
 
@@ -255,6 +261,11 @@ impl Task {
     /// Whether a response can be one to the command.
     fn is_possible(&self, response: &Response<'_>) -> bool {
         !matches!(response.residual, Residual::Under(len) if len > self.data.len())
+    }
+
+    /// Whether it has its answer, and all data that belong to it.
+    fn is_whole(&self) -> bool {
+        self.answer.is_some_and(|(answer, _)| self.has_all(&answer)) && self.burst.is_none()
     }
 
     /// Whether all data have been moved that there are.

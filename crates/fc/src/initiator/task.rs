@@ -34,7 +34,7 @@ pub(super) struct Task {
     pub(super) question: Option<Xid>,
     /// Questions in a row that were not answered.
     pub(super) silence: u8,
-    /// The response that has come before all data, and whether it is to be confirmed.
+    /// The response, and whether it is to be confirmed.
     pub(super) answer: Option<(Answer, bool)>,
 }
 

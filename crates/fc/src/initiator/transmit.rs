@@ -45,7 +45,7 @@ impl Lane {
         match self.exchanges.task(xid).map(|it| it.phase) {
             Some(Phase::Ready) => self.send_command(now, xid, frame),
             Some(Phase::Aborting(repeats)) => self.send_abort(now, xid, repeats, frame),
-            Some(Phase::Confirming) => self.send_confirmation(xid, frame),
+            Some(Phase::Confirming) => self.send_confirmation(now, xid, frame),
             _ => return false,
         }
         true
@@ -77,14 +77,14 @@ impl Lane {
     }
 
     /// The exchange has been kept for this frame only.
-    fn send_confirmation(&mut self, xid: Xid, frame: &mut Outgoing) {
+    fn send_confirmation(&mut self, now: Instant, xid: Xid, frame: &mut Outgoing) {
         let Some(task) = self.exchanges.task(xid) else { return };
         let target = &self.targets[usize::from(task.nexus)];
         let (seq_id, rx_id) = (task.seq_id.wrapping_add(1), task.rx_id);
         let request = target.request(Kind::FcpConf, xid);
         let header = Header { f_ctl: FCtl::CONFIRMATION, seq_id, rx_id, ..request };
         frame.set(target.ethernet(), &header, &[]);
-        self.exchanges.close(xid);
+        self.free(now, xid);
     }
 
     fn send_service(&mut self, now: Instant, xid: Xid, service: Service, frame: &mut Outgoing) {

@@ -97,3 +97,14 @@ fn a_response_is_confirmed_if_the_target_asks_for_it() {
     script.good(0x2a);
     assert_eq!(script.lane.ignored().no_exchange, 1, "that was its last frame");
 }
+
+#[test]
+fn a_status_without_data_is_confirmed_and_its_xid_quarantined() {
+    let mut script = Script::new();
+    let name = script.read(4096);
+    script.sent();
+    script.respond(0x2a, &Response { status: 2, confirm: true, ..Response::GOOD });
+    assert_eq!((script.ends(), script.sent()), (vec![(name, Ok(2))], "confirm 002a".into()));
+    script.data(0x2a, 0, 4);
+    assert_eq!(script.lane.ignored().late, 1);
+}

@@ -203,7 +203,7 @@ fn reads_wait_in_order_until_the_ring_has_room_for_their_frames() {
 #[test]
 fn losses_halve_the_room_and_what_goes_well_widens_it() {
     let mut script = Script::with(LaneConfig { frames: 100, ..config() });
-    let mut lose = |script: &mut Script, ox_ids: [u16; 3]| {
+    let lose = |script: &mut Script, ox_ids: [u16; 3]| {
         for _ in ox_ids {
             script.read(FRAME);
         }
