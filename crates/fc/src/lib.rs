@@ -7,6 +7,7 @@
 //! | [`port`] | logs in to neighbours, and out | FC-LS-2, FC-BB-6 |
 //! | [`exchange`] | numbers, quarantines and timers of the exchanges of a lane | FC-FS-3 |
 //! | [`initiator`] | commands and their data; recovery of what is lost | FCP-4 |
+//! | [`target`] | has commands of initiators executed | FCP-4 |
 //!
 //! Each takes one input at a time and is then drained of its outputs. Memory is bounded. A frame
 //! that is wrong, or not for us, is a named counter, never an error and never a panic; our own
@@ -19,8 +20,8 @@ pub mod initiator;
 mod outgoing;
 pub mod port;
 mod random;
-#[allow(dead_code, reason = "initiator and target do not use all of it")]
 mod received;
+pub mod target;
 pub mod vn2vn;
 
 pub use outgoing::{Outgoing, PAYLOAD_MAX, Part};

@@ -38,13 +38,13 @@ impl Xids {
     }
 
     /// The XID with this index.
-    pub(super) fn at(&self, index: u16) -> Xid {
+    pub(crate) fn at(&self, index: u16) -> Xid {
         debug_assert!(index < self.count, "an index of the lane");
         Xid((self.base + index) << self.lane_bits | self.lane)
     }
 
     /// The index of an XID; `None` if it is none of these.
-    pub(super) fn find(&self, xid: Xid) -> Option<u16> {
+    pub(crate) fn find(&self, xid: Xid) -> Option<u16> {
         let index = (xid.0 >> self.lane_bits).checked_sub(self.base)?;
         (index < self.count && self.at(index) == xid).then_some(index)
     }
