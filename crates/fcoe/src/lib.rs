@@ -14,6 +14,7 @@
 #![forbid(unsafe_code)]
 
 mod discovery;
+mod initiator;
 mod interface;
 mod n_port;
 mod outbox;
@@ -22,9 +23,11 @@ mod role;
 mod target;
 
 pub use discovery::{Discovery, FoundNeighbour, FoundVlan, discover};
+pub use initiator::{FcoeControl, FcoeHost, FcoeHostOptions, Obstacle};
 pub use interface::{FCOE, FIP, Interface, MTU_FULL};
 pub use n_port::{NPort, NPortConfig, Notice};
 pub use rejects::Rejects;
 pub use role::Role;
 pub use target::{FcoeTarget, FcoeTargetOptions, FcoeTargetReport, TargetUnit, Units};
 pub use tyche_fc as fc;
+pub use tyche_scsi as scsi;
