@@ -152,8 +152,43 @@ fn the_initiators_count_tells_a_late_repetition_from_another_command() {
     rig.complete(0, 0);
     assert_eq!(rig.sent(), "1 status 0, release 0");
     assert_eq!(rig.send_command(HOST, 1, counted(7)), "");
-    assert_eq!(rig.lane.ignored().repeated_command, 1);
     assert_eq!(rig.send_command(HOST, 1, counted(8)), "offer 1");
+    rig.complete(1, 0);
+    assert_eq!(rig.send_command(HOST, 1, counted(7)), "", "it is older");
+    // Even if the exchange has been forgotten.
+    for ox_id in 2..20 {
+        let exchange = rig.begin(ox_id, Data::None);
+        rig.complete(exchange, 0);
+        rig.sent();
+    }
+    assert_eq!(rig.send_command(HOST, 1, counted(8)), "");
+    assert_eq!(rig.lane.ignored().repeated_command, 3);
+    // The count goes on from 255 to 1, and some commands were lost.
+    for crn in [150, 255, 1, 7] {
+        assert!(rig.send_command(HOST, 1, counted(crn)).starts_with("offer"), "{crn}");
+        let exchange = rig.offered.pop().unwrap().exchange;
+        rig.complete(exchange, 0);
+        rig.sent();
+    }
+    // What is new of a login does not make it another, but another does.
+    rig.log_in(HOST, 2112);
+    assert_eq!(rig.send_command(HOST, 1, counted(7)), "");
+    rig.log_out(HOST);
+    rig.log_in(HOST, 2112);
+    assert!(rig.send_command(HOST, 1, counted(7)).starts_with("offer"));
+}
+
+#[test]
+fn a_command_that_was_refused_is_not_executed_when_it_comes_again() {
+    let mut rig = Rig::new(config(5));
+    let exchange = rig.begin(1, Data::In(512));
+    let counted = fcp::Command { crn: 1, ..command(Data::None) };
+    assert_eq!(rig.send_command(HOST, 2, counted), "");
+    assert_eq!(rig.sent(), "2 status 28");
+    rig.complete(exchange, 512);
+    rig.sent();
+    assert_eq!(rig.send_command(HOST, 2, counted), "");
+    assert_eq!(rig.lane.ignored().repeated_command, 1);
 }
 
 #[test]

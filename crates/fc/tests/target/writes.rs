@@ -114,6 +114,19 @@ fn a_lost_end_fails_the_write_after_e_d_tov() {
 }
 
 #[test]
+fn a_request_for_data_that_is_lost_fails_the_write_after_e_d_tov() {
+    let mut rig = rig();
+    let exchange = rig.begin(1, Data::Out(512));
+    rig.accept(exchange, Data::Out(512));
+    rig.wait(Duration::from_secs(60));
+    assert_eq!(rig.sent(), "1 ready 0+512", "not before it is sent");
+    rig.wait(E_D_TOV - Duration::from_nanos(1));
+    assert_eq!(rig.sent(), "");
+    rig.wait(Duration::from_nanos(1));
+    assert_eq!(rig.sent(), "1 status 2 b/4b/0, release 0");
+}
+
+#[test]
 fn losses_halve_what_is_asked_for() {
     let mut rig = Rig::new(LaneConfig { frames_max: 8, ..config(16) });
     rig.asked(1, 16_384);
