@@ -131,6 +131,11 @@ impl Rig {
         self.segment.feed();
     }
 
+    /// Runs `action` at this machine's end of the segment: what it opens is there.
+    pub(crate) fn inside<T: Send>(&self, action: impl FnOnce() -> T + Send) -> T {
+        self.segment.on_thread(action)
+    }
+
     /// Runs one of our commands on this machine, which must succeed.
     pub(crate) fn tyche(&self, args: &[&str]) -> String {
         run(self.command(self.program()).args(args))

@@ -62,6 +62,11 @@ impl Segment {
         self.0.nft("delete table netdev starved");
     }
 
+    /// Runs `action` in the network namespace.
+    pub(super) fn on_thread<T: Send>(&self, action: impl FnOnce() -> T + Send) -> T {
+        self.0.on_thread(action)
+    }
+
     fn ip(&self, args: &[&str]) {
         self.0.ip(args);
     }
