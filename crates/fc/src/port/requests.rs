@@ -73,9 +73,9 @@ impl Logins {
         }
     }
 
-    /// A FLOGI before there is a login is answered at once. In a pause, our attempt begins with it.
-    /// A second one of the same attempt means that the other end does not know of our PLOGI, or has
-    /// forgotten it.
+    /// A FLOGI before there is a login is answered at once. Unless ours is on the way, one is enough
+    /// for both: to another, Linux would answer with a second PLOGI. A second one of the same
+    /// attempt means that the other end does not know of our PLOGI, or has forgotten it.
     fn handle_flogi(&mut self, now: Instant, index: usize, header: Header) {
         let peer = &self.peers[index];
         if peer.login.is_some() || peer.stage == Stage::Pause {
@@ -89,8 +89,8 @@ impl Logins {
         let (stage, is_waiting) = (peer.stage, peer.ox_id.is_none());
         self.accept_flogi(index, &header);
         match stage {
-            // It did not know us when it refused ours.
-            Stage::Flogi if is_waiting => self.send_request(now, index),
+            // It did not know us, or was busy, when it refused ours.
+            Stage::Flogi if is_waiting => self.known(now, index),
             Stage::Plogi if is_repeated => self.begin(now, index, Stage::Plogi),
             _ => {}
         }
@@ -262,7 +262,7 @@ impl Logins {
         match request {
             Ending::Flogi => {
                 self.accept_flogi(index, header);
-                self.begin(now, index, Stage::Flogi);
+                self.known(now, index);
                 self.peers[index].has_answered = true;
             }
             Ending::Plogi(login) => {

@@ -391,12 +391,28 @@ fn a_logout_of_another_node_or_in_another_service_ends_no_login() {
 }
 
 #[test]
-fn who_did_not_know_us_is_asked_again_when_it_does() {
-    let mut script = script(INITIATOR, LOWER, TARGET);
-    assert_eq!(script.refuse(Rejection::FIP, Rejection::UNKNOWN_NEIGHBOUR), "");
-    assert_eq!(script.ask(Request::Flogi(script.flogi())), "yes, Flogi");
-    assert_eq!(script.answer(Reply::FabricLogin(script.flogi())), "Plogi");
-    script.take_sent();
+fn one_flogi_is_enough_for_both() {
+    for (wwpn, then) in [(LOWER, "yes, Plogi"), (HIGHER, "yes")] {
+        let mut script = script(INITIATOR, wwpn, TARGET);
+        assert_eq!(script.refuse(Rejection::FIP, Rejection::UNKNOWN_NEIGHBOUR), "");
+        assert_eq!(script.ask(Request::Flogi(script.flogi())), then, "it knows us now");
+        assert_eq!(script.wait(2_000), "");
+        // In the pause after a logout, and after a login.
+        script.ask_by(Some(Service::Logo), Request::Logo(Logo { id: THEIRS, wwpn: Wwn(wwpn) }));
+        assert_eq!(script.ask(Request::Flogi(script.flogi())), then);
+        if wwpn == LOWER {
+            script.answer(Reply::PortLogin(script.plogi()));
+        } else {
+            script.ask(Request::Plogi(script.plogi()));
+        }
+        assert_eq!(script.ask(Request::Flogi(script.flogi())), then);
+    }
+}
+
+#[test]
+fn a_second_flogi_means_that_our_plogi_is_forgotten() {
+    let mut script = higher();
+    assert_eq!(script.ask(Request::Flogi(script.flogi())), "yes", "it crosses our PLOGI");
     assert_eq!(script.ask(Request::Flogi(script.flogi())), "yes, Plogi", "it has forgotten ours");
 }
 

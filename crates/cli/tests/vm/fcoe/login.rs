@@ -1,6 +1,6 @@
 //! Ports of ours and of Linux find each other, log in, stay, and log out.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use tyche_fcoe::fc::port::Cause;
@@ -63,38 +63,40 @@ fn logins(kernel: Kernel, functions: Functions) {
         true => LinuxPort::initiator(&guest),
         false => LinuxPort::target(&guest, ours.wwpn),
     };
-    let await_login = |ours: &OurPort| {
+    let await_login = |ours: &OurPort, after: &str| {
+        let began = Instant::now();
         let login = ours.await_login(linux.wwpn, theirs);
+        println!("login after {after}: {:.1} s", began.elapsed().as_secs_f32());
         assert_eq!(login.payload_max, 2112);
         linux.await_login(ours.wwpn);
     };
-    await_login(&ours);
+    await_login(&ours, "Linux' start");
     ours.expect_calm(SILENCE);
 
     linux.remove();
     assert_eq!(ours.await_logout(linux.wwpn), Cause::Logout);
     linux.create();
-    await_login(&ours);
+    await_login(&ours, "Linux' logout");
 
     let wwpn = ours.wwpn;
     ours.end();
     linux.await_logout(wwpn);
     let ours = start();
-    await_login(&ours);
+    await_login(&ours, "our logout");
 
     ours.kill();
     let ours = start();
-    await_login(&ours);
+    await_login(&ours, "our death");
 
     guest.run("ip link set eth0 down; ip link set eth0 up");
     ours.await_logout(linux.wwpn);
-    await_login(&ours);
+    await_login(&ours, "Linux' link was down");
 
     rig.cut(0);
     assert_eq!(ours.await_logout(linux.wwpn), Cause::Gone);
     linux.await_logout(wwpn);
     rig.mend(0);
-    await_login(&ours);
+    await_login(&ours, "a cut");
 
     ours.end();
     linux.remove();
