@@ -5,6 +5,9 @@
 //! |---|---|---|
 //! | [`vn2vn`] | chooses an address on a network without a fabric, and finds neighbours | FC-BB-6 |
 //! | [`port`] | logs in to neighbours, and out | FC-LS-2, FC-BB-6 |
+//! | [`exchange`] | numbers, quarantines and timers of the exchanges of a lane | FC-FS-3 |
+//! | [`initiator`] | commands and their data; recovery of what is lost | FCP-4 |
+//! | [`target`] | has commands of initiators executed | FCP-4 |
 //!
 //! Each takes one input at a time and is then drained of its outputs. Memory is bounded. A frame
 //! that is wrong, or not for us, is a named counter, never an error and never a panic; our own
@@ -12,8 +15,14 @@
 
 #![forbid(unsafe_code)]
 
+pub mod exchange;
+pub mod initiator;
+mod outgoing;
 pub mod port;
 mod random;
+mod received;
+pub mod target;
 pub mod vn2vn;
 
+pub use outgoing::{Outgoing, PAYLOAD_MAX, Part};
 pub use tyche_fc_wire as wire;

@@ -11,12 +11,14 @@ use tyche_link::Mac as LinkMac;
 use tyche_time::{Instant, earliest};
 
 use crate::interface::{FCOE, FIP};
-use crate::lane::Lane;
 use crate::outbox::Outbox;
 use crate::rejects::Rejects;
+use crate::role::Role;
 
-/// The first and last number of the exchanges of logins. Those of a lane are below.
+/// The first and last number of the exchanges of logins.
 const LOGIN_XIDS: (u16, u16) = (0xf000, 0xfffe);
+/// The first and last number of the exchanges of commands.
+pub(crate) const COMMAND_XIDS: (u16, u16) = (0x0000, 0x07ff);
 
 /// The most notices that wait: more than a change of all neighbours causes.
 const NOTICES_MAX: usize = 4 * vn2vn::NEIGHBOURS_MAX;
@@ -50,11 +52,11 @@ pub enum Notice {
 }
 
 /// See the module.
-pub struct NPort<L> {
+pub struct NPort<R> {
     vn2vn: Vn2vn,
     logins: Logins,
     /// The commands.
-    pub lane: L,
+    pub role: R,
     outboxes: [Outbox; 2],
     notices: VecDeque<Notice>,
     rejects: Rejects,
@@ -62,9 +64,9 @@ pub struct NPort<L> {
     buffer: Box<[u8; FRAME_LEN_MAX]>,
 }
 
-impl<L: Lane> NPort<L> {
+impl<R: Role> NPort<R> {
     /// A port whose link is down.
-    pub fn new(config: NPortConfig, lane: L) -> Self {
+    pub fn new(config: NPortConfig, role: R) -> Self {
         let NPortConfig { wwpn, wwnn, recorded, functions, retries, e_d_tov, r_a_tov } = config;
         let seed = getrandom::u64().expect("the kernel's random numbers are always there");
         let logins = LoginsConfig {
@@ -79,7 +81,7 @@ impl<L: Lane> NPort<L> {
         Self {
             vn2vn: Vn2vn::new(Vn2vnConfig { wwpn, wwnn, recorded, functions, seed }),
             logins: Logins::new(logins),
-            lane,
+            role,
             outboxes: Default::default(),
             notices: VecDeque::new(),
             rejects: Rejects::default(),
@@ -118,8 +120,8 @@ impl<L: Lane> NPort<L> {
         self.settle(now);
     }
 
-    /// Goes on after a change of the lane.
-    pub fn settle_lane(&mut self, now: Instant) {
+    /// Goes on after a change of the role.
+    pub fn go_on(&mut self, now: Instant) {
         self.settle(now);
     }
 
@@ -150,16 +152,16 @@ impl<L: Lane> NPort<L> {
         loop {
             if let Some(event) = self.vn2vn.poll_event() {
                 if let vn2vn::Event::Claimed(id, mac) = event {
-                    self.lane.handle_address((id, mac));
+                    self.role.handle_address((id, mac));
                 }
                 self.logins.handle_neighbour(now, event, self.vn2vn.interface());
                 self.note(Notice::Neighbour(event));
             } else if let Some(event) = self.logins.poll_event() {
-                self.lane.handle_login(now, event);
+                self.role.handle_login(now, event);
                 self.note(Notice::Login(event));
-            } else if let Some(wwpn) = self.lane.poll_drained() {
+            } else if let Some(wwpn) = self.role.poll_drained() {
                 self.logins.drained(now, wwpn);
-            } else if let Some(wwpn) = self.lane.poll_restart() {
+            } else if let Some(wwpn) = self.role.poll_restart() {
                 self.logins.restart(now, wwpn);
             } else {
                 break;
@@ -203,7 +205,7 @@ impl<L: Lane> NPort<L> {
         let frame = Frame::parse(head, frame.payload)?;
         if !self.logins.handle_frame(now, &frame) {
             frame.check_destination()?;
-            self.lane.handle_frame(now, &frame);
+            self.role.handle_frame(now, &frame);
         }
         Ok(())
     }
@@ -236,7 +238,7 @@ pub(crate) fn join<'b>(
     Ok(joined)
 }
 
-impl<L: Lane> Protocol for NPort<L> {
+impl<R: Role> Protocol for NPort<R> {
     fn handle_frame(&mut self, now: Instant, port: usize, frame: &Received<'_>) {
         let handled = match port {
             FIP => self.handle_fip(now, frame),
@@ -252,26 +254,26 @@ impl<L: Lane> Protocol for NPort<L> {
         self.vn2vn.handle_timeout(now);
         self.settle(now);
         self.logins.handle_timeout(now);
-        self.lane.handle_timeout(now);
+        self.role.handle_timeout(now);
         self.settle(now);
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
         let own = earliest(self.vn2vn.poll_timeout(), self.logins.poll_timeout());
-        earliest(own, self.lane.poll_timeout())
+        earliest(own, self.role.poll_timeout())
     }
 
     fn frames(&mut self, port: usize) -> impl Frames<'_> {
         let outbox = &mut self.outboxes[port];
-        let lane = (port == FCOE).then(|| self.lane.frames());
-        Composing { outbox, lane, is_control: false }
+        let role = (port == FCOE).then(|| self.role.frames());
+        Composing { outbox, role, is_control: false }
     }
 }
 
-/// The frames of a port: link services first, then those of the lane.
+/// The frames of a port: link services first, then those of the role.
 struct Composing<'d, F> {
     outbox: &'d mut Outbox,
-    lane: Option<F>,
+    role: Option<F>,
     /// Whether the composed frame is one of the outbox.
     is_control: bool,
 }
@@ -282,12 +284,12 @@ impl<'d, F: Frames<'d>> Frames<'d> for Composing<'d, F> {
         if self.is_control {
             return Some(Composed::default());
         }
-        self.lane.as_mut()?.compose(now)
+        self.role.as_mut()?.compose(now)
     }
 
     fn write(&mut self, source: LinkMac, push: impl FnOnce(&[u8], &[&'d [u8]], &[u8])) {
-        match &mut self.lane {
-            Some(lane) if !self.is_control => lane.write(source, push),
+        match &mut self.role {
+            Some(role) if !self.is_control => role.write(source, push),
             _ => self.outbox.write(push),
         }
     }

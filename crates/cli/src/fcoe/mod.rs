@@ -2,7 +2,7 @@
 
 mod name;
 
-pub(crate) use name::{Numbers, PortName};
+pub(crate) use name::{Numbers, PortName, parse_wwpn};
 
 use tyche_fcoe::Interface;
 use tyche_link::ip::Place;

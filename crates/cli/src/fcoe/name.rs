@@ -12,6 +12,16 @@ use tyche_fcoe::fc::wire::{Mac, Wwn};
 use crate::error::{Code, Error, Result};
 use crate::runtime;
 
+/// Parses the name of a port.
+///
+/// # Errors
+/// A text that says how it is written.
+pub(crate) fn parse_wwpn(text: &str) -> Result<Wwn, String> {
+    Wwn::parse(text).ok_or_else(|| {
+        format!("`{text}`: a WWPN is 16 hexadecimal digits, such as 20:00:02:00:5e:10:00:01")
+    })
+}
+
 /// The numbers of ports, by what they are for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Numbers {
@@ -59,5 +69,11 @@ impl PortName {
         }
         let message = format!("all ports of FCoE with the address {mac} are in use");
         Err(Error::new(Code::Usage, message))
+    }
+
+    /// The same with another name, if the user has one for it.
+    pub(crate) fn or(mut self, wwpn: Option<Wwn>) -> Self {
+        self.wwpn = wwpn.unwrap_or(self.wwpn);
+        self
     }
 }

@@ -23,7 +23,9 @@ pub use self::session::{
     ChannelReport, DiskReport, Figures, Latency, LatencyPair, LatencyReport, RequestCounters,
     SessionLink, SessionNuma, SessionReport, SessionState, WaitingReport,
 };
-pub use self::target::{ExportReport, ExportSession, TargetChannel, TargetLink, TargetReport};
+pub use self::target::{
+    ExportReport, ExportSession, TargetChannel, TargetLink, TargetPort, TargetReport,
+};
 
 #[cfg(test)]
 mod tests {

@@ -1,9 +1,9 @@
-//! A lane without commands.
+//! A role without commands.
 
 use std::collections::VecDeque;
 
 use tyche_engine::{Composed, Frames};
-use tyche_fcoe::Lane;
+use tyche_fcoe::Role;
 use tyche_fcoe::fc::port;
 use tyche_fcoe::fc::wire::{Frame, Mac, PortId, Wwn};
 use tyche_link::Mac as LinkMac;
@@ -13,7 +13,7 @@ use tyche_time::Instant;
 #[derive(Default)]
 pub(crate) struct Nobody(VecDeque<Wwn>);
 
-impl Lane for Nobody {
+impl Role for Nobody {
     fn handle_address(&mut self, _: (PortId, Mac)) {}
 
     fn handle_login(&mut self, _: Instant, event: port::Event) {

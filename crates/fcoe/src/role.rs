@@ -1,12 +1,12 @@
-//! The commands over the logins of a port.
+//! The role of a port: what it does with its logins.
 
 use tyche_engine::Frames;
 use tyche_fc::port;
 use tyche_fc::wire::{Frame, Mac, PortId, Wwn};
 use tyche_time::Instant;
 
-/// Commands over the logins of a port: those of an initiator, or of a target.
-pub trait Lane {
+/// The commands over the logins of a port: those of an initiator, or of a target.
+pub trait Role {
     /// Takes the address of the port, once it has one. It keeps it until all logins have ended.
     fn handle_address(&mut self, address: (PortId, Mac));
 

@@ -1,0 +1,147 @@
+//! The open exchanges of a lane: what commands need is apart from the table of XIDs, which is
+//! larger, and whose slots are used in turn. So the memory that commands touch is that of few.
+
+use tyche_fc_wire::Xid;
+use tyche_time::Instant;
+
+use super::task::{Service, Task};
+use crate::exchange::{Found, Table, Xids};
+
+/// An open exchange.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Exchange {
+    /// A command, by its index.
+    Command(u16),
+    Service(Service),
+}
+
+/// See the module.
+pub(super) struct Exchanges {
+    table: Table<Exchange>,
+    tasks: Box<[Option<Task>]>,
+    /// Indices without a task, the last used at the end.
+    free: Vec<u16>,
+}
+
+impl Exchanges {
+    /// With room for so many commands.
+    pub(super) fn new(xids: Xids, commands: u16) -> Self {
+        Self {
+            table: Table::new(xids),
+            tasks: (0..commands).map(|_| None).collect(),
+            free: (0..commands).rev().collect(),
+        }
+    }
+
+    /// The number of XIDs.
+    pub(super) fn capacity(&self) -> usize {
+        self.table.capacity()
+    }
+
+    /// The number of free XIDs.
+    pub(super) fn free(&self) -> usize {
+        self.table.free()
+    }
+
+    /// The exchange of a frame; `None` if its XID is none of the lane's.
+    pub(super) fn find(&mut self, xid: Xid) -> Option<Found<Exchange>> {
+        self.table.index(xid)?;
+        Some(match self.table.find(xid) {
+            Found::Open(exchange) => Found::Open(*exchange),
+            Found::Quarantined => Found::Quarantined,
+            Found::Nothing => Found::Nothing,
+        })
+    }
+
+    /// Opens the exchange of a command; `None` if there is no room.
+    pub(super) fn open(&mut self, task: Task) -> Option<Xid> {
+        let index = *self.free.last()?;
+        let xid = self.table.open(Exchange::Command(index))?;
+        self.free.pop();
+        self.tasks[usize::from(index)] = Some(task);
+        Some(xid)
+    }
+
+    /// Opens the exchange of a link service; `None` if there is no XID.
+    pub(super) fn open_service(&mut self, service: Service) -> Option<Xid> {
+        self.table.open(Exchange::Service(service))
+    }
+
+    /// The index of an XID.
+    pub(super) fn index(&self, xid: Xid) -> u16 {
+        self.table.index(xid).expect("an XID of the lane")
+    }
+
+    /// The number of a command, by which the user knows it.
+    pub(super) fn name(&self, xid: Xid) -> Option<u16> {
+        match self.table.get(xid) {
+            Some(Exchange::Command(index)) => Some(*index),
+            _ => None,
+        }
+    }
+
+    /// The command of an exchange, if it is open and one of a command.
+    pub(super) fn task(&self, xid: Xid) -> Option<&Task> {
+        self.tasks[usize::from(self.name(xid)?)].as_ref()
+    }
+
+    /// The same, to be changed.
+    pub(super) fn task_mut(&mut self, xid: Xid) -> Option<&mut Task> {
+        self.tasks[usize::from(self.name(xid)?)].as_mut()
+    }
+
+    /// The link service of an exchange, if it is open and one of a link service.
+    pub(super) fn service(&self, xid: Xid) -> Option<Service> {
+        match self.table.get(xid) {
+            Some(Exchange::Service(service)) => Some(*service),
+            _ => None,
+        }
+    }
+
+    /// The target of an exchange, if it is open.
+    pub(super) fn nexus(&self, xid: Xid) -> Option<u16> {
+        match self.table.get(xid)? {
+            Exchange::Command(index) => self.tasks[usize::from(*index)].as_ref().map(|it| it.nexus),
+            Exchange::Service(service) => Some(service.nexus),
+        }
+    }
+
+    /// All XIDs.
+    pub(super) fn xids(&self) -> impl Iterator<Item = Xid> + use<> {
+        self.table.xids()
+    }
+
+    /// Ends an open exchange as both ends have expected it.
+    pub(super) fn close(&mut self, xid: Xid) {
+        let exchange = self.table.close(xid);
+        self.drop_task(exchange);
+    }
+
+    /// Ends an open exchange whose frames may still be on the way until then.
+    pub(super) fn quarantine(&mut self, xid: Xid, until: Instant) {
+        let exchange = self.table.quarantine(xid, until);
+        self.drop_task(exchange);
+    }
+
+    fn drop_task(&mut self, exchange: Exchange) {
+        if let Exchange::Command(index) = exchange {
+            self.tasks[usize::from(index)] = None;
+            self.free.push(index);
+        }
+    }
+
+    /// Sets the timer of an open exchange, or stops it.
+    pub(super) fn set_timer(&mut self, xid: Xid, at: Option<Instant>) {
+        self.table.set_timer(xid, at);
+    }
+
+    /// An open exchange whose timer has expired.
+    pub(super) fn poll_expired(&mut self, now: Instant) -> Option<Xid> {
+        self.table.poll_expired(now)
+    }
+
+    /// No timer expires before.
+    pub(super) fn poll_timeout(&self) -> Option<Instant> {
+        self.table.poll_timeout()
+    }
+}

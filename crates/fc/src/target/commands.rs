@@ -1,0 +1,151 @@
+//! Commands: what an initiator wants, and how it ends.
+
+use tyche_fc_wire::fcp::{self, Response, ResponseCode, TaskManagement};
+use tyche_fc_wire::{FCtl, Frame, Header, Kind, Xid};
+use tyche_time::Instant;
+
+use super::exchange::{Exchange, Outcome, State, status};
+use super::outputs::{Action, Command, Data};
+use super::{Completion, Lane};
+
+impl Lane {
+    /// Takes an FCP_CMND.
+    pub(super) fn handle_command(&mut self, nexus: u16, frame: &Frame<'_>) {
+        let header = &frame.header;
+        let Ok(command) = fcp::Command::parse(frame.payload) else {
+            self.outputs.ignored.malformed += 1;
+            return;
+        };
+        if self.is_repeated(header, command.crn) {
+            return;
+        }
+        let exchange = Exchange {
+            crn: command.crn,
+            lun: command.lun,
+            reads: command.reads,
+            writes: command.writes,
+            // Without a direction there are no data, whatever it says.
+            expected: if command.reads || command.writes { command.data_len } else { 0 },
+            ..Exchange::new(nexus, header)
+        };
+        let is_management = command.management != TaskManagement::EMPTY;
+        let Some(xid) = self.exchanges.open(exchange, is_management) else {
+            self.refuse_command(nexus, header);
+            return;
+        };
+        if let Err(code) = command.check() {
+            self.respond(xid, Outcome::of_code(code));
+        } else if is_management {
+            self.manage(xid, command.management);
+        } else {
+            self.exchanges[xid].is_lent = true;
+            self.outputs.actions.push_back(Action::Command(Command {
+                exchange: self.exchanges.index_of(xid),
+                initiator: self.nexuses[nexus].wwpn,
+                lun: command.lun,
+                cdb: command.cdb,
+                attribute: command.attribute,
+            }));
+        }
+    }
+
+    /// Whether a command of that number is at work, or was. The number may be in use again if its
+    /// former exchange is done, unless the initiator's own count says that it is the same command.
+    fn is_repeated(&mut self, header: &Header, crn: u8) -> bool {
+        let Some(former) = self.exchanges.find(header.s_id, header.ox_id) else { return false };
+        let former = &self.exchanges[former];
+        match former.state {
+            State::Aborted => self.outputs.ignored.aborted += 1,
+            State::Done if crn == 0 || crn != former.crn => return false,
+            _ => self.outputs.ignored.repeated_command += 1,
+        }
+        true
+    }
+
+    /// There is no room for a command.
+    fn refuse_command(&mut self, nexus: u16, header: &Header) {
+        self.outputs.ignored.no_room += 1;
+        let nexus = &self.nexuses[nexus];
+        let response = Response { status: status::TASK_SET_FULL, ..Response::GOOD };
+        let mut payload = [0; Response::LEN_MIN];
+        response.emit(&mut payload);
+        let exchange = (header.ox_id, Xid::NONE);
+        let header = nexus.header(Kind::FcpRsp, FCtl::RESPONSE, exchange);
+        self.outputs.answer(nexus.ethernet, header, &payload);
+    }
+
+    /// Goes on with a command that is an operation, or has a parameter list: the user has memory
+    /// for its data. It is to be executed when [`Action::Execute`] comes, if at all.
+    ///
+    /// # Panics
+    /// If the exchange is none that was offered.
+    pub fn accept(&mut self, now: Instant, exchange: u16, data: Data) {
+        let xid = self.exchanges.at(exchange);
+        let exchange = &self.exchanges[xid];
+        assert_eq!(exchange.state, State::Offered, "a command that was offered");
+        if exchange.ending.is_some() {
+            self.finish(now, xid);
+            return;
+        }
+        match data {
+            Data::In(1..) if exchange.writes => self.contradict(xid),
+            Data::Out(1..) if exchange.reads => self.contradict(xid),
+            // It would be executed in part.
+            Data::Out(len) if len > exchange.expected => {
+                let residual = exchange.residual(len);
+                // Illegal request: invalid field in command information unit.
+                self.respond(xid, Outcome::check(0x05, (0x0e, 0x03), residual));
+            }
+            Data::Out(len @ 1..) => self.gather(xid, len),
+            Data::None | Data::In(_) | Data::Out(0) => self.execute(xid),
+        }
+    }
+
+    /// The direction of the data is not that of the command.
+    fn contradict(&mut self, xid: Xid) {
+        self.respond(xid, Outcome::of_code(ResponseCode::FieldsInvalid));
+    }
+
+    pub(super) fn execute(&mut self, xid: Xid) {
+        self.exchanges[xid].state = State::Executing;
+        let exchange = self.exchanges.index_of(xid);
+        self.outputs.actions.push_back(Action::Execute { exchange });
+    }
+
+    /// Ends a command: the device server has answered it, or it was executed. The data for the
+    /// initiator are sent from where they lie, up to the [`Action::Release`].
+    ///
+    /// # Panics
+    /// If the exchange is neither offered nor at work.
+    pub fn complete(&mut self, now: Instant, exchange: u16, completion: &Completion<'_>) {
+        let xid = self.exchanges.at(exchange);
+        let exchange = &mut self.exchanges[xid];
+        let is_with_user = matches!(exchange.state, State::Offered | State::Executing);
+        assert!(is_with_user, "a command of the user's");
+        let len = completion.len;
+        if exchange.ending.is_some() {
+            self.finish(now, xid);
+        } else if exchange.writes && len > 0 {
+            self.contradict(xid);
+        } else {
+            // Of a write those that have come.
+            let residual = exchange.residual(if exchange.writes { exchange.len } else { len });
+            let sense = completion.sense.try_into().expect("sense data are short");
+            let outcome = Outcome { status: completion.status, residual, code: None, sense };
+            let len = len.min(exchange.expected);
+            self.send(xid, len, outcome);
+        }
+    }
+
+    /// Sends the end of a command without data.
+    pub(super) fn respond(&mut self, xid: Xid, outcome: Outcome) {
+        self.send(xid, 0, outcome);
+    }
+
+    fn send(&mut self, xid: Xid, len: u32, outcome: Outcome) {
+        let exchange = &mut self.exchanges[xid];
+        (exchange.len, exchange.moved, exchange.outcome) = (len, 0, outcome);
+        exchange.state = State::Sending;
+        self.make_ready(xid);
+    }
+}

@@ -1,0 +1,137 @@
+//! The initiators that are logged in.
+
+use std::time::Duration;
+
+use tyche_fc_wire::fcp::PreparedHead;
+use tyche_fc_wire::{Ethernet, FCtl, Frame, Header, Kind, Mac, PortId, Wwn, Xid};
+
+use crate::port::Login;
+
+/// Initiators send data in multiples of this many bytes, if they are those of Linux.
+const SECTOR: usize = 512;
+
+/// An initiator.
+pub(super) struct Nexus {
+    pub(super) wwpn: Wwn,
+    /// Its N_Port_ID, and ours.
+    ids: (PortId, PortId),
+    /// The addresses of our frames to it.
+    pub(super) ethernet: Ethernet,
+    /// Whether it may ask: the login is one of an initiator.
+    may_ask: bool,
+    /// The most bytes of a frame's payload.
+    pub(super) payload_max: usize,
+    pub(super) e_d_tov: Duration,
+    pub(super) r_a_tov: Duration,
+    /// The head of the frames with its data.
+    pub(super) data_head: PreparedHead,
+    /// Whether it has logged out, while commands of it are with the user.
+    pub(super) is_draining: bool,
+}
+
+impl Nexus {
+    fn new((own, mac): (PortId, Mac), login: &Login) -> Self {
+        let ethernet = Ethernet { destination: login.mac, source: mac };
+        let ids = (login.id, own);
+        let data = header(ids, Kind::FcpData, FCtl::READ_DATA, (Xid::NONE, Xid::NONE));
+        Self {
+            wwpn: login.wwpn,
+            ids,
+            ethernet,
+            may_ask: login.functions.initiator,
+            payload_max: login.payload_max,
+            e_d_tov: login.e_d_tov,
+            r_a_tov: login.r_a_tov,
+            data_head: PreparedHead::new(ethernet, &data),
+            is_draining: false,
+        }
+    }
+
+    /// The header of a frame to it, in an exchange that it has originated.
+    pub(super) fn header(&self, kind: Kind, f_ctl: FCtl, exchange: (Xid, Xid)) -> Header {
+        header(self.ids, kind, f_ctl, exchange)
+    }
+
+    /// Whether a frame comes from it, and to us.
+    pub(super) fn is_from(&self, frame: &Frame<'_>) -> bool {
+        let Header { s_id, d_id, .. } = frame.header;
+        let is_real = frame.ethernet.source == self.ethernet.destination;
+        (s_id, d_id) == self.ids && is_real && self.may_ask && !self.is_draining
+    }
+
+    /// The number of frames that a burst comes in, at most.
+    pub(super) fn frames(&self, len: u32) -> u32 {
+        len.div_ceil(self.write_len())
+    }
+
+    /// Bytes of data in a frame of a write, but for the last.
+    pub(super) fn write_len(&self) -> u32 {
+        let sectors = self.payload_max & !(SECTOR - 1);
+        // Payloads of any login are long enough for half of one.
+        if sectors > 0 { sectors as u32 } else { SECTOR as u32 / 2 }
+    }
+}
+
+fn header(
+    (d_id, s_id): (PortId, PortId),
+    kind: Kind,
+    f_ctl: FCtl,
+    (ox_id, rx_id): (Xid, Xid),
+) -> Header {
+    Header { kind, d_id, s_id, f_ctl, seq_id: 0, seq_cnt: 0, ox_id, rx_id, parameter: 0 }
+}
+
+/// Those that are logged in or drain, each at a place of its own. Their number is that of logins.
+#[derive(Default)]
+pub(super) struct Nexuses(Vec<Option<Nexus>>);
+
+impl Nexuses {
+    /// Takes a login, or what is new of it.
+    pub(super) fn login(&mut self, own: (PortId, Mac), login: &Login) {
+        let nexus = Some(Nexus::new(own, login));
+        let known = self.find(login.wwpn).map(usize::from);
+        match known.or_else(|| self.0.iter().position(Option::is_none)) {
+            Some(place) => self.0[place] = nexus,
+            None => self.0.push(nexus),
+        }
+    }
+
+    /// The place of an initiator.
+    pub(super) fn find(&self, wwpn: Wwn) -> Option<u16> {
+        self.position(|it| it.wwpn == wwpn)
+    }
+
+    /// The initiator that a frame comes from.
+    pub(super) fn of_frame(&self, frame: &Frame<'_>) -> Option<u16> {
+        self.position(|it| it.is_from(frame))
+    }
+
+    /// An initiator that has logged out, and may be drained.
+    pub(super) fn draining(&self) -> impl Iterator<Item = u16> {
+        let places = (0..).zip(&self.0);
+        places.filter(|(_, it)| it.as_ref().is_some_and(|it| it.is_draining)).map(|(at, _)| at)
+    }
+
+    /// Forgets one that is drained.
+    pub(super) fn remove(&mut self, place: u16) -> Wwn {
+        self.0[usize::from(place)].take().expect("a place that is taken").wwpn
+    }
+
+    fn position(&self, is_it: impl Fn(&Nexus) -> bool) -> Option<u16> {
+        self.0.iter().position(|it| it.as_ref().is_some_and(&is_it)).map(|place| place as u16)
+    }
+}
+
+impl std::ops::Index<u16> for Nexuses {
+    type Output = Nexus;
+
+    fn index(&self, place: u16) -> &Nexus {
+        self.0[usize::from(place)].as_ref().expect("a place that is taken")
+    }
+}
+
+impl std::ops::IndexMut<u16> for Nexuses {
+    fn index_mut(&mut self, place: u16) -> &mut Nexus {
+        self.0[usize::from(place)].as_mut().expect("a place that is taken")
+    }
+}

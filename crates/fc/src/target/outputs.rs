@@ -1,0 +1,177 @@
+//! The outputs of a target, and counters of what it ignores.
+
+use std::collections::VecDeque;
+
+use arrayvec::ArrayVec;
+use tyche_fc_wire::fcp::CDB_LEN;
+use tyche_fc_wire::{Ethernet, Header, Wwn};
+
+use crate::Outgoing;
+
+/// Answers that belong to no exchange of ours, and wait to be sent. There is at most one for each
+/// frame that has come.
+const ANSWERS_MAX: usize = 1024;
+/// Bytes of the longest of them: an FCP_RSP with response information.
+const ANSWER_LEN_MAX: usize = 32;
+
+/// Work for the user, who has the device server, the memory and the store, in this order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// A command. The user gives it to the device server, and goes on with
+    /// [`complete`](super::Lane::complete) if that has answered it, or with
+    /// [`accept`](super::Lane::accept).
+    Command(Command),
+    /// The payload of the frame that was handled last belongs to the exchange's data.
+    Place {
+        /// The exchange.
+        exchange: u16,
+        /// The first byte within its data.
+        offset: u32,
+        /// Bytes: all of the payload.
+        len: u32,
+    },
+    /// Nothing is missing any more of what was accepted: it is to be executed, once, and then
+    /// [completed](super::Lane::complete).
+    Execute {
+        /// The exchange.
+        exchange: u16,
+    },
+    /// The exchange is over. Its memory is free, and nothing of it is to follow. Comes once for
+    /// each command.
+    Release {
+        /// The exchange.
+        exchange: u16,
+    },
+    /// A task management function has ended its commands, none of which is at the store any more.
+    /// The user does what is left of it, and says how it went with
+    /// [`managed`](super::Lane::managed).
+    Manage {
+        /// The exchange.
+        exchange: u16,
+        /// The initiator that wants it.
+        initiator: Wwn,
+        /// The logical unit.
+        lun: [u8; 8],
+        /// The function.
+        function: Function,
+    },
+    /// Nothing of the initiator's former login is at work any more.
+    Drained(Wwn),
+}
+
+/// A command of an initiator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Command {
+    /// The exchange: an index less than their number.
+    pub exchange: u16,
+    /// The initiator.
+    pub initiator: Wwn,
+    /// The logical unit, which need not exist.
+    pub lun: [u8; 8],
+    /// The CDB.
+    pub cdb: [u8; CDB_LEN],
+    /// The task attribute, 3 bits.
+    pub attribute: u8,
+}
+
+/// A task management function that there is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Function {
+    /// Ends the initiator's commands at the logical unit.
+    AbortTaskSet,
+    /// Ends all initiators' commands at the logical unit.
+    ClearTaskSet,
+    /// The same, and the logical unit is as after power on.
+    LuReset,
+    /// The same for all logical units.
+    TargetReset,
+}
+
+/// The data of a command, in bytes, as the device server has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Data {
+    /// None.
+    None,
+    /// Data for the initiator.
+    In(u32),
+    /// Data of the initiator, all of which are there before the command is executed.
+    Out(u32),
+}
+
+/// Frames that had no effect, and commands that had another than they should have had.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ignored {
+    /// Frames of a port that is not logged in as an initiator, or from another address.
+    pub stranger: u64,
+    /// Frames whose payload could not be read, or whose fields contradict each other.
+    pub malformed: u64,
+    /// Commands that came twice.
+    pub repeated_command: u64,
+    /// Frames of exchanges that have been aborted.
+    pub aborted: u64,
+    /// Data of no exchange, or not of this initiator.
+    pub unknown: u64,
+    /// Data that no burst has asked for: too early, too late, or beside it.
+    pub unasked: u64,
+    /// Data that came twice.
+    pub repeated_data: u64,
+    /// Data with more holes between them than are kept: taken as lost.
+    pub scattered: u64,
+    /// Confirmations, which are not asked for, and requests that are not served.
+    pub unexpected: u64,
+    /// Bursts that did not come whole: their commands have failed, and are to be sent again.
+    pub lost_data: u64,
+    /// Commands for which there was no room.
+    pub no_room: u64,
+    /// Our own answers that the caller did not take before too many others.
+    pub undrained: u64,
+}
+
+/// A short frame to be sent that is about no exchange in the table.
+pub(super) struct Answer {
+    ethernet: Ethernet,
+    header: Header,
+    payload: ArrayVec<u8, ANSWER_LEN_MAX>,
+}
+
+/// The outputs of the last input that the caller has not taken yet.
+pub(super) struct Outputs {
+    pub(super) actions: VecDeque<Action>,
+    answers: VecDeque<Answer>,
+    pub(super) ignored: Ignored,
+}
+
+impl Outputs {
+    /// Outputs of so many exchanges.
+    pub(super) fn new(exchanges: usize) -> Self {
+        Self {
+            // Of each exchange its end, and what comes of that.
+            actions: VecDeque::with_capacity(2 * exchanges),
+            answers: VecDeque::with_capacity(ANSWERS_MAX),
+            ignored: Ignored::default(),
+        }
+    }
+
+    pub(super) fn answer(&mut self, ethernet: Ethernet, header: Header, payload: &[u8]) {
+        if self.answers.len() == ANSWERS_MAX {
+            self.ignored.undrained += 1;
+            return;
+        }
+        let payload = payload.try_into().expect("answers are short");
+        self.answers.push_back(Answer { ethernet, header, payload });
+    }
+
+    /// Forgets the answers to a port.
+    pub(super) fn forget_answers(&mut self, ethernet: Ethernet) {
+        self.answers.retain(|it| it.ethernet != ethernet);
+    }
+
+    /// Composes the next answer; false if there is none.
+    pub(super) fn compose(&mut self, out: &mut Outgoing) -> bool {
+        let Some(Answer { ethernet, header, payload }) = self.answers.pop_front() else {
+            return false;
+        };
+        out.set(ethernet, &header, &payload);
+        true
+    }
+}

@@ -1,0 +1,130 @@
+//! Writes: data go out as they are asked for, once.
+
+use tyche_fc::initiator::Failure;
+use tyche_fc::wire::fcp::{Residual, Response};
+use tyche_fc::wire::{Header, Kind};
+
+use crate::script::{FRAME, Script, header, parse};
+
+#[test]
+fn bursts_are_sent_as_they_are_asked_for_in_any_order() {
+    let mut script = Script::new();
+    let name = script.write(3 * FRAME);
+    assert_eq!(script.sent(), "command 002a");
+    assert_eq!(script.ask_for(0x2a, 2 * FRAME, FRAME), "data 002a 4032+2016!");
+    let sent = "data 002a 0+2016, data 002a 2016+2016!";
+    assert_eq!(script.ask_for(0x2a, 0, 2 * FRAME), sent);
+    let places: Vec<_> = script.seen.iter().map(|it| parse(it).header).collect();
+    let places: Vec<_> = places.iter().map(|it| (it.seq_id, it.seq_cnt)).collect();
+    assert_eq!(places, [(2, 0), (2, 1)], "each burst is a sequence");
+    script.good(0x2a);
+    assert_eq!(script.ends(), [(name, Ok(0))]);
+}
+
+#[test]
+fn frames_of_a_burst_follow_one_another_and_commands_overtake_them() {
+    let mut script = Script::new();
+    script.write(3 * FRAME);
+    script.write(2 * FRAME);
+    script.sent();
+    let mut frame = tyche_fc::Outgoing::new();
+    let ready = |len: u32| tyche_fc::wire::fcp::TransferReady { offset: 0, len }.to_bytes();
+    for (ox_id, len) in [(0x2a, 3 * FRAME), (0x2b, 2 * FRAME)] {
+        let (header, payload) = (header(Kind::FcpXferRdy, ox_id), ready(len));
+        let ethernet = tyche_fc::wire::Ethernet {
+            destination: crate::script::mac(crate::script::OURS),
+            source: crate::script::mac(crate::script::THEIRS),
+        };
+        let received = tyche_fc::wire::Frame { ethernet, header, payload: &payload };
+        let _ = script.lane.handle_frame(script.now, &received);
+    }
+    assert!(script.lane.poll_transmit(script.now, &mut frame));
+    assert_eq!(frame.part().unwrap().exchange, 0);
+    script.flush();
+    let sent = "command 002c, data 002a 2016+2016, data 002a 4032+2016!, \
+                data 002b 0+2016, data 002b 2016+2016!";
+    assert_eq!(script.sent(), sent);
+}
+
+#[test]
+fn the_same_data_are_never_sent_twice() {
+    let mut script = Script::new();
+    let name = script.write(3 * FRAME);
+    assert_eq!(script.sent(), "command 002a");
+    assert_eq!(script.ask_for(0x2a, 0, FRAME), "data 002a 0+2016!");
+    assert_eq!(script.ask_for(0x2a, 0, FRAME), "", "repeated by the network");
+    assert_eq!(script.lane.ignored().duplicate, 1);
+    let sent = "data 002a 2016+2016, data 002a 4032+2016!";
+    assert_eq!(script.ask_for(0x2a, FRAME, 2 * FRAME), sent);
+    script.good(0x2a);
+    assert_eq!(script.ends(), [(name, Ok(0))]);
+}
+
+#[test]
+fn data_that_there_are_not_or_overlap_are_not_sent() {
+    for (offset, len) in [(3 * FRAME, 1), (0, 4 * FRAME), (u32::MAX - 1, 1), (FRAME - 4, 8)] {
+        let mut script = Script::new();
+        let name = script.write(3 * FRAME);
+        script.ask_for(0x2a, 0, FRAME);
+        assert_eq!(script.ask_for(0x2a, offset, len), "abort 002a", "{offset}+{len}");
+        assert_eq!(script.ask_for(0x2a, FRAME, FRAME), "");
+        assert_eq!((script.lane.ignored().beyond, script.lane.ignored().late), (1, 1));
+        assert!(script.ends().is_empty());
+        script.accept_abort(0x2a);
+        assert_eq!(script.ends(), [(name, Err(Failure::Aborted))]);
+    }
+    let mut script = Script::new();
+    script.write(3 * FRAME);
+    assert_eq!(script.sent(), "command 002a");
+    assert_eq!(script.ask_for(0x2a, 0, 0), "");
+    let short = header(Kind::FcpXferRdy, 0x2a);
+    let _ = script.receive(short, &[0; 11]);
+    assert_eq!(script.lane.ignored().malformed, 2);
+    assert_eq!(script.ask_for(0x2a, u32::MAX, 2), "", "a sum that is no number");
+    assert_eq!(script.lane.ignored().malformed, 3);
+}
+
+#[test]
+fn a_good_end_before_the_data_is_one_of_another_time() {
+    let mut script = Script::new();
+    let name = script.write(2 * FRAME);
+    script.good(0x2a);
+    script.ask_for(0x2a, 0, FRAME);
+    script.good(0x2a);
+    assert_eq!((script.ends(), script.lane.ignored().premature), (vec![], 2));
+    script.ask_for(0x2a, FRAME, FRAME);
+    script.good(0x2a);
+    assert_eq!(script.ends(), [(name, Ok(0))]);
+    let name = script.write(2 * FRAME);
+    script.ask_for(0x2b, 0, FRAME);
+    script.respond(0x2b, &Response { residual: Residual::Under(FRAME), ..Response::GOOD });
+    assert_eq!(script.ends(), [(name, Ok(0))], "it wants no more");
+}
+
+#[test]
+fn a_status_ends_a_write_before_its_data() {
+    let mut script = Script::new();
+    let name = script.write(2 * FRAME);
+    script.respond(0x2a, &Response { status: 8, qualifier: 3, ..Response::GOOD });
+    let answer = script.ends[0].end.unwrap();
+    assert_eq!((answer.qualifier, script.ends()), (3, vec![(name, Ok(8))]));
+    assert_eq!(script.sent(), "command 002a");
+    assert_eq!(script.ask_for(0x2a, 0, FRAME), "");
+    assert_eq!(script.lane.ignored().late, 1);
+}
+
+#[test]
+fn data_for_a_write_and_requests_for_data_of_a_read_have_no_effect() {
+    let mut script = Script::new();
+    script.write(2 * FRAME);
+    script.read(2 * FRAME);
+    assert!(!script.data(0x2a, 0, FRAME));
+    script.sent();
+    assert_eq!(script.ask_for(0x2b, 0, FRAME), "");
+    script.flush();
+    assert!(!script.data(0x2c, 0, FRAME));
+    assert_eq!(script.lane.ignored().unexpected, 3);
+    let odd = Header { seq_id: 77, ..header(Kind::FcpXferRdy, 0x2a) };
+    let _ = script.receive(odd, &[0; 4]);
+    assert_eq!(script.lane.ignored().malformed, 1);
+}
