@@ -64,6 +64,12 @@ impl<'a> LinuxPort<'a> {
         self.guest.wait_until(&format!("! {{ {}; }}", is_online(of)));
     }
 
+    /// Waits until the kernel has a disk; returns its device.
+    pub(super) fn await_disk(&self) -> String {
+        self.guest.wait_until("compgen -G '/sys/block/sd*/capability' >/dev/null");
+        format!("/dev/{}", self.guest.run("ls /sys/block | grep ^sd").trim())
+    }
+
     /// The N_Port_ID.
     pub(super) fn id(&self) -> u32 {
         self.guest.wait_until("grep -q Online /sys/class/fc_host/*/port_state");

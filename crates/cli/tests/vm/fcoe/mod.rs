@@ -1,6 +1,7 @@
 //! Fibre Channel over Ethernet, with the initiator and the target of Linux' own kernel at the other
 //! end: ports without a fabric (VN2VN), through a bridge.
 
+mod disk;
 mod linux;
 mod login;
 mod port;
@@ -38,5 +39,9 @@ kernels! {
         initiator = login::initiator,
         target = login::target,
         collision = login::collision,
+        disk = disk::disk,
+        ext4 = disk::ext4,
+        target_killed = disk::target_killed,
+        lossy = disk::lossy,
     ]
 }

@@ -16,7 +16,7 @@ use tyche_fcoe::fc::wire::fcp::{Command, Residual, Response};
 use tyche_fcoe::fc::wire::{
     Ethernet, FCtl, FRAME_LEN_MAX, Frame, Header, Kind, Mac, PortId, Wwn, Xid,
 };
-use tyche_fcoe::{Interface, Lane, NPort, NPortConfig, Notice};
+use tyche_fcoe::{Interface, NPort, NPortConfig, Notice, Role};
 use tyche_link::Mac as LinkMac;
 use tyche_numa::Home;
 use tyche_proto::Instant;
@@ -172,7 +172,7 @@ struct NoDisks {
     composed: Vec<u8>,
 }
 
-impl Lane for NoDisks {
+impl Role for NoDisks {
     fn handle_address(&mut self, _: (PortId, Mac)) {}
 
     fn handle_login(&mut self, _: Instant, event: port::Event) {
