@@ -15,6 +15,10 @@ const LIMIT: Duration = Duration::from_secs(300);
 const VERIFY: &str = "fio --name=load --filename=$D --rw=randwrite --bs=4k-64k --size=16M \
     --direct=1 --ioengine=libaio --iodepth=16 --verify=crc32c --verify_fatal=1 --minimal";
 
+/// Waits until so many more writes were answered: a load is running.
+const AWAIT_WRITES: &str = "written() { read -r _ _ _ _ w _ </sys/block/${D#/dev/}/stat; echo $w; }\n\
+    start=$(written); until [ $(written) -gt $((start + 50)) ]; do sleep 0.05; done";
+
 /// A target, and a guest with its disk. The guest ends first.
 struct Served {
     guest: Guest,
@@ -94,7 +98,7 @@ pub(super) fn target_killed(kernel: Kernel) {
     let device = port.await_disk();
     for _ in 0..2 {
         let load = served.guest.start(&format!("D={device}\n{VERIFY}"));
-        served.guest.wait_until("read -r _ _ _ _ w _ </sys/block/sd*/stat; [ $w -gt 50 ]");
+        served.run(&device, AWAIT_WRITES);
         served.target.kill();
         served.target = served.rig.serve_fcoe(&[]);
         load.succeed(LIMIT);
