@@ -26,12 +26,6 @@ pub(crate) struct Received {
 pub(crate) struct NoRoom;
 
 impl Received {
-    /// Begins anew: nothing has come.
-    pub(crate) fn clear(&mut self) {
-        self.ranges.clear();
-        self.count = 0;
-    }
-
     /// Marks the bytes of a frame; returns how many of them had not come before. It is none of a
     /// frame that comes twice, and some of one that overlaps with others.
     ///
@@ -84,11 +78,6 @@ impl Received {
         let holder = self.ranges.get(begin);
         range.is_empty() || holder.is_some_and(|it| it.start <= range.start && range.end <= it.end)
     }
-
-    /// The first byte that has not come.
-    pub(crate) fn first_missing(&self) -> u32 {
-        self.ranges.first().filter(|it| it.start == 0).map_or(0, |it| it.end)
-    }
 }
 
 #[cfg(test)]
@@ -134,8 +123,6 @@ mod tests {
                 assert_eq!(received.ranges.len(), map.ranges());
                 let count = map.0.iter().filter(|it| **it).count();
                 assert_eq!(received.count() as usize, count);
-                let missing = map.0.iter().position(|it| !it).unwrap_or(400);
-                assert_eq!(received.first_missing() as usize, missing);
                 let (from, len) = (random.below(400) as usize, random.below(30) as usize);
                 let to = (from + len).min(400);
                 let has = map.0[from..to].iter().all(|it| *it);
@@ -145,15 +132,13 @@ mod tests {
     }
 
     #[test]
-    fn frames_in_order_are_one_range_and_a_clear_forgets_them() {
+    fn frames_in_order_are_one_range() {
         let mut received = Received::default();
         for (offset, len) in [(0, 2112), (2112, 1984), (4096, 2048), (6144, 2048)] {
             assert_eq!(received.mark(offset, len), Ok(len));
         }
         assert_eq!((received.ranges.len(), received.count()), (1, 8192));
         assert!(received.has(0..8192) && !received.has(0..8193));
-        received.clear();
-        assert_eq!((received.count(), received.first_missing()), (0, 0));
         assert_eq!(received.mark(u32::MAX - 4, 4), Ok(4));
     }
 

@@ -39,8 +39,9 @@ const SUBPAGE: u8 = 0x40;
 const CACHING_LEN: u8 = 0x12;
 /// The bytes of the control page after its head.
 const CONTROL_LEN: u8 = 0x0a;
-/// Errors are not logged (GLTSD), and commands are executed in any order.
-const CONTROL_FLAGS: [u8; 2] = [0x02, 0x10];
+/// Errors are not logged (GLTSD), commands are executed in any order, and those that another
+/// initiator ends are answered (TAS).
+const CONTROL_FLAGS: [u8; 4] = [0x02, 0x10, 0x00, 0x40];
 
 /// The mode of a disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -87,8 +88,8 @@ impl Mode {
             writer.u8(CACHING).u8(CACHING_LEN).u8(cache).zeroes(usize::from(CACHING_LEN) - 1);
         }
         if control {
-            let flags = if is_mask { [0; 2] } else { CONTROL_FLAGS };
-            writer.u8(CONTROL).u8(CONTROL_LEN).bytes(&flags).zeroes(usize::from(CONTROL_LEN) - 2);
+            let flags = if is_mask { [0; 4] } else { CONTROL_FLAGS };
+            writer.u8(CONTROL).u8(CONTROL_LEN).bytes(&flags).zeroes(usize::from(CONTROL_LEN) - 4);
         }
         Ok(writer.kept())
     }

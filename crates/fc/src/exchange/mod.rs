@@ -174,8 +174,8 @@ impl<T> Table<T> {
     /// # Panics
     /// If it is not open.
     pub fn set_timer(&mut self, xid: Xid, at: Option<Instant>) {
-        assert!(self.get(xid).is_some(), "{xid} is open");
-        let index = self.xids.find(xid).expect("it is open");
+        let index = self.xids.find(xid).expect("an XID of the table");
+        assert!(matches!(self.slots[usize::from(index)], Slot::Open(_)), "{xid} is open");
         self.timers.set(index, at);
     }
 

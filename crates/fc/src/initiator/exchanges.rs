@@ -80,14 +80,24 @@ impl Exchanges {
         }
     }
 
+    /// The command with a number that an [open exchange](Exchange::Command) has.
+    pub(super) fn at(&self, name: u16) -> &Task {
+        self.tasks[usize::from(name)].as_ref().expect("the command of an open exchange")
+    }
+
+    /// The same, to be changed.
+    pub(super) fn at_mut(&mut self, name: u16) -> &mut Task {
+        self.tasks[usize::from(name)].as_mut().expect("the command of an open exchange")
+    }
+
     /// The command of an exchange, if it is open and one of a command.
     pub(super) fn task(&self, xid: Xid) -> Option<&Task> {
-        self.tasks[usize::from(self.name(xid)?)].as_ref()
+        Some(self.at(self.name(xid)?))
     }
 
     /// The same, to be changed.
     pub(super) fn task_mut(&mut self, xid: Xid) -> Option<&mut Task> {
-        self.tasks[usize::from(self.name(xid)?)].as_mut()
+        Some(self.at_mut(self.name(xid)?))
     }
 
     /// The link service of an exchange, if it is open and one of a link service.
@@ -101,7 +111,7 @@ impl Exchanges {
     /// The target of an exchange, if it is open.
     pub(super) fn nexus(&self, xid: Xid) -> Option<u16> {
         match self.table.get(xid)? {
-            Exchange::Command(index) => self.tasks[usize::from(*index)].as_ref().map(|it| it.nexus),
+            Exchange::Command(name) => Some(self.at(*name).nexus),
             Exchange::Service(service) => Some(service.nexus),
         }
     }

@@ -65,8 +65,9 @@ const RESERVE: usize = 16;
 /// The configuration of a lane, which does not change.
 #[derive(Clone, Copy, Debug)]
 pub struct LaneConfig {
-    /// The numbers of its exchanges. Those that end abnormally are out of use for R_A_TOV: some
-    /// thousands are good where frames are lost.
+    /// The numbers of its exchanges, none of which is one of the logins' or of another lane. Those
+    /// that end abnormally are out of use for R_A_TOV: some thousands are good where frames are
+    /// lost.
     pub xids: Xids,
     /// The most commands at a time.
     pub depth: usize,

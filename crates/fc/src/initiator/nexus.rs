@@ -26,6 +26,9 @@ pub(super) struct Target {
     pub(super) is_given_up: bool,
     /// The head of data frames.
     pub(super) head: PreparedHead,
+    /// The last reference number of its commands (CRN) with each XID, by the XID's index; 0 before
+    /// the first.
+    crns: Box<[u8]>,
 }
 
 /// A logical unit.
@@ -34,12 +37,14 @@ pub(super) struct LogicalUnit {
     pub(super) lun: [u8; 8],
     /// Its commands, but for what differs.
     pub(super) frame: CommandFrame,
+    /// Whether its commands have reference numbers.
+    pub(super) is_numbered: bool,
     /// Whether a command of this login that hears attentions has been answered.
     pub(super) has_answered: bool,
 }
 
 impl Target {
-    fn new(port: PortId, mac: Mac, login: &Login) -> Self {
+    fn new((port, mac): (PortId, Mac), login: &Login, xids: usize) -> Self {
         let ethernet = Ethernet { destination: login.mac, source: mac };
         let header = Header {
             f_ctl: FCtl::WRITE_DATA,
@@ -53,7 +58,15 @@ impl Target {
             answers: true,
             is_given_up: false,
             head: PreparedHead::new(ethernet, &header),
+            crns: vec![0; xids].into(),
         }
+    }
+
+    /// The next reference number of a command with the XID of that index: never 0.
+    pub(super) fn next_crn(&mut self, index: u16) -> u8 {
+        let crn = &mut self.crns[usize::from(index)];
+        *crn = crn.checked_add(1).unwrap_or(1);
+        *crn
     }
 
     /// The time without progress after which the target is asked (REC_TOV).
@@ -97,6 +110,7 @@ impl Lane {
             self.logged_out(now, login.wwpn);
             return None;
         }
+        let xids = self.exchanges.capacity();
         let nexus = match self.find_target(login.wwpn) {
             Some(nexus) => {
                 let target = &mut self.targets[usize::from(nexus)];
@@ -107,12 +121,12 @@ impl Lane {
                 }
                 // Nothing of another login is left.
                 self.end(now, nexus);
-                self.targets[usize::from(nexus)] = Target::new(port, mac, login);
+                self.targets[usize::from(nexus)] = Target::new((port, mac), login, xids);
                 nexus
             }
             None if self.targets.len() == self.config.targets => return None,
             None => {
-                self.targets.push(Target::new(port, mac, login));
+                self.targets.push(Target::new((port, mac), login, xids));
                 self.targets.len() as u16 - 1
             }
         };
@@ -141,8 +155,21 @@ impl Lane {
             return None;
         }
         let frame = self.targets[usize::from(nexus.0)].command_frame(lun);
-        self.units.push(LogicalUnit { nexus: nexus.0, lun, frame, has_answered: false });
+        self.units.push(LogicalUnit {
+            nexus: nexus.0,
+            lun,
+            frame,
+            is_numbered: false,
+            has_answered: false,
+        });
         Some(Unit(self.units.len() as u16 - 1))
+    }
+
+    /// Has the commands of a logical unit numbered from now on, or not (CRN). A target of ours then
+    /// knows a command that the network has repeated from a new one with the same OX_ID. Others are
+    /// to have none: the numbers are not those that FCP has for precise delivery.
+    pub fn number_commands(&mut self, unit: Unit, is_numbered: bool) {
+        self.units[usize::from(unit.0)].is_numbered = is_numbered;
     }
 
     fn find_target(&self, wwpn: Wwn) -> Option<u16> {

@@ -34,3 +34,23 @@ impl Ready {
         self.is_in[usize::from(index)] = false;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_exchange_is_once_in_the_queue_in_its_first_place() {
+        let mut ready = Ready::new(2);
+        for index in [1, 0, 1, 1] {
+            ready.push(Xid(0x10 + index), index);
+        }
+        for index in [1, 0] {
+            assert_eq!(ready.first(), Some(Xid(0x10 + index)));
+            ready.remove_first(index);
+        }
+        assert_eq!(ready.first(), None);
+        ready.push(Xid(0x11), 1);
+        assert_eq!(ready.first(), Some(Xid(0x11)), "again");
+    }
+}

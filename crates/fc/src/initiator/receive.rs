@@ -34,7 +34,12 @@ impl Lane {
                 return Taken::Done;
             }
         };
-        let nexus = self.exchanges.nexus(header.ox_id).expect("it is open");
+        let (nexus, rx_id) = match exchange {
+            Exchange::Command(name) => {
+                (self.exchanges.at(name).nexus, self.exchanges.at(name).rx_id)
+            }
+            Exchange::Service(service) => (service.nexus, Xid::NONE),
+        };
         if !self.targets[usize::from(nexus)].has_sent(frame) {
             self.ignored.stranger += 1;
             return Taken::Done;
@@ -43,7 +48,6 @@ impl Lane {
         match (exchange, header.kind) {
             (Exchange::Service(_), Kind::ElsReply) => self.handle_reply(now, xid, payload),
             (Exchange::Command(name), kind) if is_of_command(kind) => {
-                let rx_id = self.exchanges.task(xid).map_or(Xid::NONE, |it| it.rx_id);
                 if rx_id != Xid::NONE && rx_id != header.rx_id {
                     self.ignored.other_rx_id += 1;
                     return Taken::Done;
@@ -66,12 +70,12 @@ impl Lane {
         let xid = header.ox_id;
         match header.kind {
             Kind::FcpData => {
-                if let Some(offset) = self.handle_data(now, header, payload.len()) {
+                if let Some(offset) = self.handle_data(now, exchange, header, payload.len()) {
                     return Taken::Place(Placement { exchange, offset });
                 }
             }
-            Kind::FcpXferRdy => self.handle_transfer_ready(now, header, payload),
-            Kind::FcpRsp => self.handle_response(now, header, payload),
+            Kind::FcpXferRdy => self.handle_transfer_ready(now, exchange, header, payload),
+            Kind::FcpRsp => self.handle_response(now, exchange, header, payload),
             Kind::BaAcc => self.handle_abort_accepted(now, xid, payload),
             _ => self.handle_abort_rejected(now, xid, payload),
         }
@@ -79,10 +83,10 @@ impl Lane {
     }
 
     /// Takes data of a read; returns where they are to be placed, if they are.
-    fn handle_data(&mut self, now: Instant, header: &Header, len: usize) -> Option<u32> {
+    fn handle_data(&mut self, now: Instant, name: u16, header: &Header, len: usize) -> Option<u32> {
         let xid = header.ox_id;
         let ignored = &mut self.ignored;
-        let task = self.exchanges.task_mut(xid)?;
+        let task = self.exchanges.at_mut(name);
         let Data::In(data_len) = task.data else {
             ignored.unexpected += 1;
             return None;
@@ -123,10 +127,10 @@ impl Lane {
         Some(offset)
     }
 
-    fn handle_transfer_ready(&mut self, now: Instant, header: &Header, payload: &[u8]) {
+    fn handle_transfer_ready(&mut self, now: Instant, name: u16, header: &Header, payload: &[u8]) {
         let xid = header.ox_id;
         let ignored = &mut self.ignored;
-        let Some(task) = self.exchanges.task_mut(xid) else { return };
+        let task = self.exchanges.at_mut(name);
         let Data::Out(data_len) = task.data else {
             ignored.unexpected += 1;
             return;
@@ -161,10 +165,10 @@ impl Lane {
         self.bursts.push(xid, self.exchanges.index(xid));
     }
 
-    fn handle_response(&mut self, now: Instant, header: &Header, payload: &[u8]) {
+    fn handle_response(&mut self, now: Instant, name: u16, header: &Header, payload: &[u8]) {
         let xid = header.ox_id;
         let ignored = &mut self.ignored;
-        let Some(task) = self.exchanges.task_mut(xid) else { return };
+        let task = self.exchanges.at_mut(name);
         let is_taken = match task.phase {
             Phase::Sent | Phase::Doubted => true,
             // It has crossed ours.
@@ -228,7 +232,8 @@ impl Lane {
         }
     }
 
-    /// Ends an exchange whose command is completed. If less has come than the answer says, more may.
+    /// Ends an exchange whose command is completed. If less has come than its answer says, more may
+    /// come.
     pub(super) fn free(&mut self, now: Instant, xid: Xid) {
         if self.exchanges.task(xid).is_some_and(Task::is_whole) {
             self.exchanges.close(xid);

@@ -197,9 +197,13 @@ impl Lane {
     /// Has the exchange of a command aborted.
     pub(super) fn abort(&mut self, xid: Xid) {
         let task = self.exchanges.task_mut(xid).expect("only commands are aborted");
-        (task.phase, task.burst, task.question) = (Phase::Aborting(0), None, None);
+        // The rest of a burst is not sent, and is not taken as sent.
+        task.phase = Phase::Aborting(0);
+        // Others need not wait for what does not come any more.
+        self.budget.give_back(std::mem::take(&mut task.frames));
         self.exchanges.set_timer(xid, None);
         self.push_urgent(xid);
+        self.admit();
     }
 
     /// Takes BA_ACC: the target is done with the exchange.

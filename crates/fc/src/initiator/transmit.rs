@@ -52,13 +52,16 @@ impl Lane {
     }
 
     fn send_command(&mut self, now: Instant, xid: Xid, frame: &mut Outgoing) {
+        let index = self.exchanges.index(xid);
         let Some(task) = self.exchanges.task_mut(xid) else { return };
         let unit = &self.units[usize::from(task.unit)];
-        let rec_tov = self.targets[usize::from(task.nexus)].rec_tov();
+        let target = &mut self.targets[usize::from(task.nexus)];
+        let crn = if unit.is_numbered { target.next_crn(index) } else { 0 };
+        let rec_tov = target.rec_tov();
         (task.phase, task.sent_at, task.is_first) = (Phase::Sent, now, !unit.has_answered);
         let directions = (matches!(task.data, Data::In(_)), matches!(task.data, Data::Out(_)));
         let mut command = unit.frame;
-        command.patch(xid, 0, directions, &task.cdb, task.data.len());
+        command.patch(xid, crn, directions, &task.cdb, task.data.len());
         frame.set_command(&command);
         self.exchanges.set_timer(xid, Some(now + rec_tov));
     }
@@ -106,9 +109,7 @@ impl Lane {
     /// Makes a frame of a burst; returns whether there was one, and whether there are more.
     fn send_data(&mut self, now: Instant, xid: Xid, frame: &mut Outgoing) -> (bool, bool) {
         let Some(exchange) = self.exchanges.name(xid) else { return (false, false) };
-        let Some(task) = self.exchanges.task_mut(xid) else {
-            return (false, false);
-        };
+        let task = self.exchanges.at_mut(exchange);
         let Some(burst) = task.burst.as_mut().filter(|_| task.phase == Phase::Sent) else {
             return (false, false);
         };
@@ -124,8 +125,8 @@ impl Lane {
         frame.set_data(&head, Part { exchange, offset, len });
         if !has_more {
             task.burst = None;
+            self.exchanges.set_timer(xid, Some(now + target.rec_tov()));
         }
-        self.exchanges.set_timer(xid, Some(now + target.rec_tov()));
         (true, has_more)
     }
 }

@@ -16,11 +16,10 @@ impl Lane {
             self.outputs.ignored.malformed += 1;
             return;
         };
-        if self.is_repeated(header, command.crn) {
+        if self.is_repeated(nexus, header, command.crn) {
             return;
         }
         let exchange = Exchange {
-            crn: command.crn,
             lun: command.lun,
             reads: command.reads,
             writes: command.writes,
@@ -49,15 +48,19 @@ impl Lane {
         }
     }
 
-    /// Whether a command of that number is at work, or was. The number may be in use again if its
-    /// former exchange is done, unless the initiator's own count says that it is the same command.
-    fn is_repeated(&mut self, header: &Header, crn: u8) -> bool {
+    /// Whether a command was repeated by the network. An initiator that does not count may use the
+    /// OX_ID of an exchange that is done at once, so that only those can be told that are not.
+    fn is_repeated(&mut self, nexus: u16, header: &Header, crn: u8) -> bool {
+        let ignored = &mut self.outputs.ignored;
+        if !self.nexuses[nexus].takes(header.ox_id, crn) {
+            ignored.repeated_command += 1;
+            return true;
+        }
         let Some(former) = self.exchanges.find(header.s_id, header.ox_id) else { return false };
-        let former = &self.exchanges[former];
-        match former.state {
-            State::Aborted => self.outputs.ignored.aborted += 1,
-            State::Done if crn == 0 || crn != former.crn => return false,
-            _ => self.outputs.ignored.repeated_command += 1,
+        match self.exchanges[former].state {
+            State::Done => return false,
+            State::Aborted => ignored.aborted += 1,
+            _ => ignored.repeated_command += 1,
         }
         true
     }

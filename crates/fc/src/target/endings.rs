@@ -93,13 +93,32 @@ impl Lane {
         let manager = &mut self.exchanges[xid];
         manager.state = State::Managing(function, Managing::Draining);
         let (place, lun) = (manager.nexus, manager.lun);
+        self.stop_tasks(Some(place), lun, function);
+        self.settle();
+    }
+
+    /// Ends the commands that a function is about, which another lane of the target was asked for.
+    /// They have all ended when this lane [ends](Self::is_ending) none any more: not before that is
+    /// the function done.
+    pub fn end_tasks(&mut self, initiator: Wwn, lun: [u8; 8], function: Function) {
+        let place = self.nexuses.find(initiator);
+        self.stop_tasks(place, lun, function);
+    }
+
+    /// Whether the user is at work with commands that are to end.
+    pub fn is_ending(&self) -> bool {
+        self.exchanges.iter().any(|(_, it)| it.ending.is_some() && it.is_with_user())
+    }
+
+    /// Ends commands, or has them end when the user is done with them.
+    fn stop_tasks(&mut self, place: Option<u16>, lun: [u8; 8], function: Function) {
         for index in 0..self.exchanges.capacity() as u16 {
             let xid = self.exchanges.at(index);
             let Some(task) = self.exchanges.get_mut(xid) else { continue };
             if !is_about(function, (place, lun), task) {
                 continue;
             }
-            let is_own = task.nexus == place;
+            let is_own = Some(task.nexus) == place;
             let ending = if is_own { Ending::Silent } else { Ending::TaskAborted };
             if task.is_with_user() {
                 task.ending.get_or_insert(ending);
@@ -112,7 +131,6 @@ impl Lane {
                 self.respond(xid, Outcome { status: status::TASK_ABORTED, ..Outcome::default() });
             }
         }
-        self.settle();
     }
 
     /// Ends a task management function that was [offered](Action::Manage).
@@ -166,7 +184,8 @@ impl Lane {
             let State::Managing(function, Managing::Draining) = manager.state else { continue };
             let (nexus, lun) = (manager.nexus, manager.lun);
             let is_awaited = |it: &Exchange| {
-                it.ending.is_some() && it.is_with_user() && is_about(function, (nexus, lun), it)
+                let is_about = is_about(function, (Some(nexus), lun), it);
+                it.ending.is_some() && it.is_with_user() && is_about
             };
             if self.exchanges.iter().any(|(_, it)| is_awaited(it)) {
                 continue;
@@ -189,12 +208,12 @@ impl Lane {
 }
 
 /// Whether a function of an initiator at a logical unit is about a command.
-fn is_about(function: Function, (nexus, lun): (u16, [u8; 8]), task: &Exchange) -> bool {
+fn is_about(function: Function, (nexus, lun): (Option<u16>, [u8; 8]), task: &Exchange) -> bool {
     let is_here = unit(task.lun) == unit(lun);
     let is_task = task.is_live() && !matches!(task.state, State::Managing(..));
     is_task
         && match function {
-            Function::AbortTaskSet => is_here && task.nexus == nexus,
+            Function::AbortTaskSet => is_here && Some(task.nexus) == nexus,
             Function::ClearTaskSet | Function::LuReset => is_here,
             Function::TargetReset => true,
         }

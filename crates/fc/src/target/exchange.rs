@@ -105,7 +105,6 @@ pub(super) struct Exchange {
     pub(super) nexus: u16,
     pub(super) originator: PortId,
     pub(super) ox_id: Xid,
-    pub(super) crn: u8,
     pub(super) lun: [u8; 8],
     /// The directions in which there may be data.
     pub(super) reads: bool,
@@ -138,7 +137,6 @@ impl Exchange {
             nexus,
             originator: header.s_id,
             ox_id: header.ox_id,
-            crn: 0,
             lun: [0; 8],
             reads: false,
             writes: false,

@@ -74,18 +74,14 @@ impl Lane {
         // Checked with the offset.
         let len = frame.payload.len() as u32;
         let burst = &mut exchange.burst;
-        let is_asked = exchange.state == State::Gathering(Phase::Asked);
         let is_within = offset >= burst.offset && offset + len <= burst.offset + burst.len;
-        match exchange.state {
-            State::Aborted => {
-                ignored.aborted += 1;
-                return;
-            }
-            _ if !is_asked || !is_within => {
-                ignored.unasked += 1;
-                return;
-            }
-            _ => {}
+        if exchange.state == State::Aborted {
+            ignored.aborted += 1;
+            return;
+        }
+        if exchange.state != State::Gathering(Phase::Asked) || !is_within {
+            ignored.unasked += 1;
+            return;
         }
         match exchange.received.mark(offset, len) {
             Ok(0) => {
@@ -101,8 +97,8 @@ impl Lane {
         }
         let end = now + nexus.e_d_tov;
         self.exchanges.set_timer(header.rx_id, Some(end));
-        let is_last = header.f_ctl.has(FCtl::END_SEQ).then_some(header.seq_cnt);
-        self.advance(header.rx_id, is_last);
+        let last = header.f_ctl.has(FCtl::END_SEQ).then_some(header.seq_cnt);
+        self.advance(header.rx_id, last);
     }
 
     /// Goes on if the burst is whole, or can't become whole any more. `last` is SEQ_CNT of its last
@@ -120,7 +116,7 @@ impl Lane {
                 self.grant_bursts();
             }
         } else if let Some(last) = last {
-            // Without a gap, the sender has more or less than it was asked for.
+            // Without a gap, the sender has not sent what it was asked for.
             let is_short = u32::from(last) + 1 == came;
             let outcome = if is_short {
                 Outcome::of_code(ResponseCode::DataLengthInvalid)

@@ -124,6 +124,9 @@ impl Lane {
     }
 
     /// Takes a login, or what is new of it. `own` are the port's N_Port_ID and address.
+    ///
+    /// # Panics
+    /// If its former login has ended, and [`Action::Drained`] has not come yet.
     pub fn logged_in(&mut self, own: (PortId, Mac), login: &Login) {
         self.nexuses.login(own, login);
     }

@@ -10,6 +10,9 @@ use crate::port::Login;
 /// Initiators send data in multiples of this many bytes, if they are those of Linux.
 const SECTOR: usize = 512;
 
+/// Numbers of commands with an OX_ID that are taken as those of earlier ones.
+const CRNS_BEHIND: u16 = 64;
+
 /// An initiator.
 pub(super) struct Nexus {
     pub(super) wwpn: Wwn,
@@ -25,6 +28,8 @@ pub(super) struct Nexus {
     pub(super) r_a_tov: Duration,
     /// The head of the frames with its data.
     pub(super) data_head: PreparedHead,
+    /// The number (CRN) of the last command with each OX_ID; 0 for none.
+    crns: Box<[u8]>,
     /// Whether it has logged out, while commands of it are with the user.
     pub(super) is_draining: bool,
 }
@@ -43,6 +48,8 @@ impl Nexus {
             e_d_tov: login.e_d_tov,
             r_a_tov: login.r_a_tov,
             data_head: PreparedHead::new(ethernet, &data),
+            // Not touched before the first number comes.
+            crns: vec![0; 1 << u16::BITS].into(),
             is_draining: false,
         }
     }
@@ -57,6 +64,20 @@ impl Nexus {
         let Header { s_id, d_id, .. } = frame.header;
         let is_real = frame.ethernet.source == self.ethernet.destination;
         (s_id, d_id) == self.ids && is_real && self.may_ask && !self.is_draining
+    }
+
+    /// Takes the number of a command (CRN). False if it is that of the last command with the same
+    /// OX_ID, or of one of those before it: the network has repeated it. Numbers count the uses of
+    /// an OX_ID, from 1 to 255 and again. Initiators that don't count send 0.
+    pub(super) fn takes(&mut self, ox_id: Xid, crn: u8) -> bool {
+        if crn == 0 {
+            return true;
+        }
+        let last = &mut self.crns[usize::from(ox_id.0)];
+        let behind = (u16::from(*last) + 255 - u16::from(crn)) % 255;
+        let is_repeated = *last != 0 && behind < CRNS_BEHIND;
+        *last = if is_repeated { *last } else { crn };
+        !is_repeated
     }
 
     /// The number of frames that a burst comes in, at most.
@@ -88,11 +109,18 @@ pub(super) struct Nexuses(Vec<Option<Nexus>>);
 impl Nexuses {
     /// Takes a login, or what is new of it.
     pub(super) fn login(&mut self, own: (PortId, Mac), login: &Login) {
-        let nexus = Some(Nexus::new(own, login));
-        let known = self.find(login.wwpn).map(usize::from);
+        let mut nexus = Nexus::new(own, login);
+        let known = self.find(login.wwpn);
+        if let Some(known) = known {
+            let former = &mut self[known];
+            assert!(!former.is_draining, "no login before the former one is drained");
+            // It is the same login.
+            nexus.crns = std::mem::take(&mut former.crns);
+        }
+        let known = known.map(usize::from);
         match known.or_else(|| self.0.iter().position(Option::is_none)) {
-            Some(place) => self.0[place] = nexus,
-            None => self.0.push(nexus),
+            Some(place) => self.0[place] = Some(nexus),
+            None => self.0.push(Some(nexus)),
         }
     }
 

@@ -42,8 +42,9 @@ pub enum Action {
         /// The exchange.
         exchange: u16,
     },
-    /// A task management function has ended its commands, none of which is at the store any more.
-    /// The user does what is left of it, and says how it went with
+    /// A task management function has ended its commands in this lane, none of which is at the
+    /// store any more. The user does what is left of it, with [other
+    /// lanes](super::Lane::end_tasks) as well, and says how it went with
     /// [`managed`](super::Lane::managed).
     Manage {
         /// The exchange.

@@ -3,6 +3,7 @@
 //! A command has no RX_ID yet: it is found by its originator and OX_ID. An exchange that has ended
 //! well is remembered until its slot is needed, so that questions about it can be answered.
 
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
 use std::ops::{Index, IndexMut};
 
@@ -22,7 +23,12 @@ pub(super) struct Exchanges {
     /// Those that have ended well, in this order.
     done: VecDeque<Xid>,
     /// The newest exchange of each originator with each OX_ID.
-    known: HashMap<(PortId, Xid), Xid>,
+    known: HashMap<u64, Xid>,
+}
+
+/// Originator and OX_ID, as one number.
+fn key(originator: PortId, ox_id: Xid) -> u64 {
+    u64::from(originator.to_u32()) << u16::BITS | u64::from(ox_id.0)
 }
 
 impl Exchanges {
@@ -61,7 +67,7 @@ impl Exchanges {
 
     /// The newest exchange that an originator has given that number, and that is not forgotten.
     pub(super) fn find(&self, originator: PortId, ox_id: Xid) -> Option<Xid> {
-        self.known.get(&(originator, ox_id)).copied()
+        self.known.get(&key(originator, ox_id)).copied()
     }
 
     /// The exchange with that RX_ID, which may be done or aborted.
@@ -78,7 +84,7 @@ impl Exchanges {
             let oldest = self.done.pop_front()?;
             self.close(oldest);
         }
-        let key = (exchange.originator, exchange.ox_id);
+        let key = key(exchange.originator, exchange.ox_id);
         let xid = self.table.open(exchange)?;
         self.known.insert(key, xid);
         Some(xid)
@@ -106,8 +112,10 @@ impl Exchanges {
 
     fn close(&mut self, xid: Xid) {
         let Exchange { originator, ox_id, .. } = self.table.close(xid);
-        if self.find(originator, ox_id) == Some(xid) {
-            self.known.remove(&(originator, ox_id));
+        // Its originator may have used the OX_ID again.
+        match self.known.entry(key(originator, ox_id)) {
+            Entry::Occupied(known) if *known.get() == xid => _ = known.remove(),
+            _ => {}
         }
     }
 

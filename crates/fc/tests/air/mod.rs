@@ -16,6 +16,8 @@ pub(crate) struct Air {
     /// Percent of the frames that are lost and repeated.
     pub(crate) lost: u64,
     pub(crate) repeated: u64,
+    /// Whether a frame is never overtaken by another.
+    pub(crate) keeps_order: bool,
     /// The time that frames take, in nanoseconds.
     pub(crate) delay: u64,
     /// Frames on the way, with their receivers.
@@ -25,8 +27,15 @@ pub(crate) struct Air {
 
 impl Air {
     pub(crate) fn new(seed: u64) -> Self {
-        let (random, flying) = (Random(seed), BTreeMap::new());
-        Self { random, lost: 0, repeated: 0, delay: 50_000, flying, number: 0 }
+        Self {
+            random: Random(seed),
+            lost: 0,
+            repeated: 0,
+            keeps_order: false,
+            delay: 50_000,
+            flying: BTreeMap::new(),
+            number: 0,
+        }
     }
 
     /// Carries a frame to a receiver.
@@ -41,7 +50,8 @@ impl Air {
 
     fn fly(&mut self, now: Instant, to: usize, frame: &[u8]) {
         // A few are overtaken by far, and more where frames are repeated: they took several ways.
-        let slow = if self.random.chance(50) { 20_000_000 } else { 0 };
+        let is_slow = self.random.chance(50) && !self.keeps_order;
+        let slow = if is_slow { 20_000_000 } else { 0 };
         let spread = if self.repeated > 0 { self.random.below(500_000) } else { 0 };
         self.number += 1;
         let key = (now.plus_ns(self.delay + spread + slow), self.number);

@@ -144,3 +144,31 @@ fn targets_are_apart_and_there_are_not_more_than_there_may_be() {
     }
     assert_eq!(script.lane.unit(nexus, [9; 8]), None);
 }
+
+#[test]
+fn commands_are_numbered_for_each_target() {
+    let mut script = Script::new();
+    let other = PortId::new(0x0c03);
+    let other = Login { wwpn: Wwn(0xc03), id: other, mac: mac(other), ..login() };
+    let nexus = script.lane.logged_in(script.now, (OURS, mac(OURS)), &other).unwrap();
+    let unit = script.lane.unit(nexus, LUN).unwrap();
+    script.lane.number_commands(unit, true);
+    script.lane.number_commands(script.unit, true);
+    let (cdb, data) = ([0x91; 16], Data::None);
+    let command = Command { unit, cdb, data, modifies: false, hears_attentions: true };
+    script.submit_command(&command).unwrap();
+    assert_eq!(script.sent(), "command 002a");
+    assert_eq!(parse(&script.seen[0]).payload[8], 1);
+    script.lane.logged_out(script.now, other.wwpn);
+    script.drain();
+    script.wait(R_A_TOV);
+    script.ends.clear();
+    // Its XID is the last to be used.
+    for ox_id in (0x2b..=0xa9).chain([0x2a]) {
+        script.flush();
+        assert_eq!(script.sent(), format!("command {ox_id:04x}"));
+        assert_eq!(parse(&script.seen[0]).payload[8], 1, "the first with this XID");
+        script.good(ox_id);
+        script.ends.clear();
+    }
+}

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
+mod document;
 mod golden;
 mod hostile;
 mod logins;

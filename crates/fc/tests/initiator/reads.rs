@@ -4,7 +4,7 @@ use tyche_fc::initiator::{Data, Failure, LaneConfig, Refused, Taken};
 use tyche_fc::wire::fcp::{Residual, Response};
 use tyche_fc::wire::{FCtl, Header, Kind, Xid};
 
-use crate::script::{FRAME, R_A_TOV, Script, config, header};
+use crate::script::{FRAME, R_A_TOV, REC_TOV, Script, config, header};
 
 #[test]
 fn a_read_ends_with_its_response() {
@@ -198,6 +198,18 @@ fn reads_wait_in_order_until_the_ring_has_room_for_their_frames() {
     script.data(0x2c, 0, FRAME);
     script.good(0x2c);
     assert_eq!(script.ends(), [(large, Ok(0)), (huge, Ok(0)), (small, Ok(0))]);
+}
+
+#[test]
+fn a_read_that_is_aborted_makes_room_for_others() {
+    let mut script = Script::with(LaneConfig { frames: 8, ..config() });
+    script.read(5 * FRAME);
+    script.read(5 * FRAME);
+    assert_eq!(script.sent(), "command 002a");
+    assert_eq!(script.wait(4 * REC_TOV), "ask 002a, ask 002a, ask 002a, abort 002a, command 002b");
+    script.accept_abort(0x2a);
+    script.read(5 * FRAME);
+    assert_eq!(script.sent(), "", "it has made room once");
 }
 
 #[test]

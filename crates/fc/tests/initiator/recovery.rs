@@ -144,6 +144,22 @@ fn a_frame_that_crosses_the_question_is_its_answer() {
 }
 
 #[test]
+fn a_question_is_not_sent_any_more_when_its_answer_is_known() {
+    let mut script = Script::new();
+    script.read(2 * FRAME);
+    assert_eq!(script.sent(), "command 002a");
+    script.is_full = true;
+    script.wait(REC_TOV);
+    script.data(0x2a, 0, FRAME);
+    script.is_full = false;
+    script.drain();
+    assert_eq!(script.sent(), "");
+    script.data(0x2a, FRAME, FRAME);
+    script.good(0x2a);
+    assert_eq!(format!("{:?}", script.lane), "{}", "its exchange is over as well");
+}
+
+#[test]
 fn a_target_without_answers_to_questions_has_the_time_of_a_command() {
     let mut script = stalled(true);
     assert_eq!(script.refuse(Rejection::UNSUPPORTED, 0), "");
@@ -248,6 +264,11 @@ fn a_response_that_crosses_the_abort_counts() {
     let mut script = aborting(false);
     script.respond(0x2a, &Response { status: 2, sense: &[0x70; 18], ..Response::GOOD });
     assert_eq!(script.ends(), [(0, Ok(2))]);
+    let mut rejected = aborting(false);
+    rejected.respond(0x2a, &Response { status: 2, ..Response::GOOD });
+    rejected.reject_abort(0x2a, INVALID.0, INVALID.1);
+    assert_eq!((rejected.ends(), rejected.wait(100_000)), (vec![(0, Ok(2))], String::new()));
+    assert_eq!(rejected.lane.repairs().answer_lost, 0);
     script.good(0x2a);
     assert_eq!((script.ends(), script.lane.ignored().late), (vec![], 1));
     assert_eq!(script.wait(2 * R_A_TOV), "abort 002a", "the target is to know");

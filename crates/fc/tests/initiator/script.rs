@@ -90,6 +90,8 @@ pub(crate) struct Script {
     pub(crate) buffers: BTreeMap<u16, Vec<u8>>,
     /// The header of the last REC or RRQ.
     pub(crate) asked: Option<Header>,
+    /// Whether the link takes no frames.
+    pub(crate) is_full: bool,
     outgoing: Outgoing,
 }
 
@@ -114,6 +116,7 @@ impl Script {
             restarts: Vec::new(),
             buffers: BTreeMap::new(),
             asked: None,
+            is_full: false,
             outgoing: Outgoing::new(),
         }
     }
@@ -163,7 +166,7 @@ impl Script {
                 Event::Restart(wwpn) => self.restarts.push(wwpn),
             }
         }
-        while self.lane.poll_transmit(self.now, &mut self.outgoing) {
+        while !self.is_full && self.lane.poll_transmit(self.now, &mut self.outgoing) {
             let part = self.outgoing.part();
             let data = part.map(|it| (it.offset..it.offset + it.len).map(byte).collect());
             let data: Vec<u8> = data.unwrap_or_default();

@@ -27,23 +27,60 @@ fn frames_of_a_burst_follow_one_another_and_commands_overtake_them() {
     script.write(3 * FRAME);
     script.write(2 * FRAME);
     script.sent();
+    script.is_full = true;
+    script.ask_for(0x2a, 0, 3 * FRAME);
+    script.ask_for(0x2b, 0, 2 * FRAME);
+    script.is_full = false;
     let mut frame = tyche_fc::Outgoing::new();
-    let ready = |len: u32| tyche_fc::wire::fcp::TransferReady { offset: 0, len }.to_bytes();
-    for (ox_id, len) in [(0x2a, 3 * FRAME), (0x2b, 2 * FRAME)] {
-        let (header, payload) = (header(Kind::FcpXferRdy, ox_id), ready(len));
-        let ethernet = tyche_fc::wire::Ethernet {
-            destination: crate::script::mac(crate::script::OURS),
-            source: crate::script::mac(crate::script::THEIRS),
-        };
-        let received = tyche_fc::wire::Frame { ethernet, header, payload: &payload };
-        let _ = script.lane.handle_frame(script.now, &received);
-    }
     assert!(script.lane.poll_transmit(script.now, &mut frame));
     assert_eq!(frame.part().unwrap().exchange, 0);
     script.flush();
     let sent = "command 002c, data 002a 2016+2016, data 002a 4032+2016!, \
                 data 002b 0+2016, data 002b 2016+2016!";
     assert_eq!(script.sent(), sent);
+}
+
+#[test]
+fn a_request_for_data_during_another_burst_is_a_fault() {
+    let mut script = Script::new();
+    script.write(3 * FRAME);
+    assert_eq!(script.sent(), "command 002a");
+    script.is_full = true;
+    script.ask_for(0x2a, 0, FRAME);
+    script.ask_for(0x2a, FRAME, FRAME);
+    script.is_full = false;
+    script.drain();
+    assert_eq!(script.sent(), "abort 002a");
+    let mut script = Script::new();
+    script.write(3 * FRAME);
+    script.is_full = true;
+    script.ask_for(0x2a, 0, 3 * FRAME);
+    script.ask_for(0x2a, 3 * FRAME, 4);
+    script.good(0x2a);
+    assert_eq!((script.ends(), script.lane.ignored().premature), (vec![], 1), "nothing was sent");
+}
+
+#[test]
+fn commands_are_numbered_for_each_xid_if_the_user_wants_it() {
+    let mut script = Script::new();
+    let mut crns = Vec::new();
+    script.lane.number_commands(script.unit, true);
+    for index in 0..256 * 0x80 + 1 {
+        script.flush();
+        script.sent();
+        let command = parse(&script.seen[0]);
+        if command.header.ox_id.0 == 0x2a {
+            crns.push(command.payload[8]);
+        }
+        script.good(0x2a + index % 0x80);
+        script.ends.clear();
+    }
+    let expected: Vec<u8> = (1..=255).chain([1, 2]).collect();
+    assert_eq!(crns, expected);
+    script.lane.number_commands(script.unit, false);
+    script.flush();
+    script.sent();
+    assert_eq!(parse(&script.seen[0]).payload[8], 0);
 }
 
 #[test]
@@ -111,6 +148,24 @@ fn a_status_ends_a_write_before_its_data() {
     assert_eq!(script.sent(), "command 002a");
     assert_eq!(script.ask_for(0x2a, 0, FRAME), "");
     assert_eq!(script.lane.ignored().late, 1);
+}
+
+#[test]
+fn data_are_not_sent_any_more_after_a_status() {
+    for confirm in [true, false] {
+        let mut script = Script::new();
+        script.write(2 * FRAME);
+        assert_eq!(script.sent(), "command 002a");
+        script.is_full = true;
+        script.ask_for(0x2a, 0, 2 * FRAME);
+        script.respond(0x2a, &Response { status: 2, confirm, ..Response::GOOD });
+        assert_eq!(script.ends(), [(0, Ok(2))]);
+        script.is_full = false;
+        script.drain();
+        assert_eq!(script.sent(), if confirm { "confirm 002a" } else { "" });
+        script.good(0x2a);
+        assert_eq!(script.lane.ignored().late, 1, "quarantined");
+    }
 }
 
 #[test]

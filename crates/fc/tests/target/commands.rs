@@ -4,7 +4,7 @@ use tyche_fc::target::{Completion, Data, LaneConfig};
 use tyche_fc::wire::fcp::{self, TaskManagement};
 use tyche_fc::wire::{Header, Kind, PortId, Wwn, Xid};
 
-use crate::rig::{HOST, Host, LUN, OTHER, OURS, Rig, command, config, rig};
+use crate::rig::{HOST, Host, LUN, OTHER, OURS, RESERVED, Rig, TURN, command, config, rig};
 
 #[test]
 fn a_read_is_executed_and_its_data_sent_from_where_they_lie() {
@@ -152,13 +152,48 @@ fn the_initiators_count_tells_a_late_repetition_from_another_command() {
     rig.complete(0, 0);
     assert_eq!(rig.sent(), "1 status 0, release 0");
     assert_eq!(rig.send_command(HOST, 1, counted(7)), "");
-    assert_eq!(rig.lane.ignored().repeated_command, 1);
     assert_eq!(rig.send_command(HOST, 1, counted(8)), "offer 1");
+    rig.complete(1, 0);
+    assert_eq!(rig.send_command(HOST, 1, counted(7)), "", "it is older");
+    // Even if the exchange has been forgotten.
+    for ox_id in 2..20 {
+        let exchange = rig.begin(ox_id, Data::None);
+        rig.complete(exchange, 0);
+        rig.sent();
+    }
+    assert_eq!(rig.send_command(HOST, 1, counted(8)), "");
+    assert_eq!(rig.lane.ignored().repeated_command, 3);
+    // The count goes on from 255 to 1, and some commands were lost.
+    for crn in [150, 255, 1, 7] {
+        assert!(rig.send_command(HOST, 1, counted(crn)).starts_with("offer"), "{crn}");
+        let exchange = rig.offered.pop().unwrap().exchange;
+        rig.complete(exchange, 0);
+        rig.sent();
+    }
+    // What is new of a login does not make it another, but another does.
+    rig.log_in(HOST, 2112);
+    assert_eq!(rig.send_command(HOST, 1, counted(7)), "");
+    rig.log_out(HOST);
+    rig.log_in(HOST, 2112);
+    assert!(rig.send_command(HOST, 1, counted(7)).starts_with("offer"));
+}
+
+#[test]
+fn a_command_that_was_refused_is_not_executed_when_it_comes_again() {
+    let mut rig = Rig::new(config(RESERVED + 1));
+    let exchange = rig.begin(1, Data::In(512));
+    let counted = fcp::Command { crn: 1, ..command(Data::None) };
+    assert_eq!(rig.send_command(HOST, 2, counted), "");
+    assert_eq!(rig.sent(), "2 status 28");
+    rig.complete(exchange, 512);
+    rig.sent();
+    assert_eq!(rig.send_command(HOST, 2, counted), "");
+    assert_eq!(rig.lane.ignored().repeated_command, 1);
 }
 
 #[test]
 fn a_full_lane_refuses_commands_and_takes_functions() {
-    let mut rig = Rig::new(config(8));
+    let mut rig = Rig::new(config(RESERVED + 4));
     for ox_id in 0..4 {
         rig.begin(ox_id, Data::In(512));
     }
@@ -181,7 +216,7 @@ fn a_long_read_does_not_hold_up_a_short_one() {
     rig.complete(short, 512);
     let frames: Vec<String> = std::iter::from_fn(|| rig.send_one()).collect();
     let at = frames.iter().position(|it| it == "2 status 0").unwrap();
-    assert_eq!(at, 33, "after about 64 KiB");
+    assert_eq!(at, TURN + 1, "after about 64 KiB, and its own data");
     assert_eq!(frames.len(), (1_usize << 20).div_ceil(2112) + 3);
     assert_eq!(frames.last().unwrap(), "1 status 0");
 }

@@ -1,10 +1,10 @@
 //! ABTS, task management and logout, in every state of an exchange.
 
-use tyche_fc::target::Data;
+use tyche_fc::target::{Data, Function};
 use tyche_fc::wire::els::Request;
 use tyche_fc::wire::fcp::{self, ResponseCode, TaskManagement};
 
-use crate::rig::{E_D_TOV, HOST, Host, OTHER, R_A_TOV, Rig, about, command, rig};
+use crate::rig::{E_D_TOV, HOST, Host, LUN, OTHER, R_A_TOV, Rig, about, command, rig};
 
 fn manage(rig: &mut Rig, host: Host, ox_id: u16, management: TaskManagement) -> String {
     rig.send_command(host, ox_id, fcp::Command { management, ..command(Data::None) })
@@ -217,6 +217,32 @@ fn two_functions_wait_for_the_same_task() {
     manage(&mut rig, HOST, 3, TaskManagement::LU_RESET);
     let said = rig.complete(at_work, 0);
     assert_eq!(said, "release 0, manage 1 abort task set, manage 2 reset");
+}
+
+#[test]
+fn a_function_of_another_lane_ends_tasks_here() {
+    let mut rig = rig();
+    rig.log_in(OTHER, 2112);
+    let at_work = rig.at_work(1, Data::Out(512));
+    let asked = rig.asked(2, 512);
+    let others = rig.begin_of(OTHER, 3, Data::In(512));
+    assert!(!rig.lane.is_ending());
+    rig.lane.end_tasks(HOST.wwpn, LUN, Function::LuReset);
+    assert!(rig.lane.is_ending());
+    assert_eq!(rig.accept(others, Data::In(512)), format!("release {asked}"));
+    assert_eq!(rig.sent(), format!("3 status 40, release {others}"));
+    assert!(rig.lane.is_ending());
+    assert_eq!(rig.complete(at_work, 0), format!("release {at_work}"));
+    assert!(!rig.lane.is_ending());
+    assert_eq!(rig.sent(), "");
+    // Of one that is not logged in at this lane, all tasks are others'.
+    rig.log_out(HOST);
+    let others = rig.begin_of(OTHER, 3, Data::In(512));
+    rig.lane.end_tasks(HOST.wwpn, LUN, Function::AbortTaskSet);
+    assert!(!rig.lane.is_ending());
+    rig.lane.end_tasks(HOST.wwpn, LUN, Function::ClearTaskSet);
+    assert_eq!(rig.complete(others, 512), "");
+    assert_eq!(rig.sent(), format!("3 status 40, release {others}"));
 }
 
 #[test]

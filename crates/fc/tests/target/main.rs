@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 mod commands;
+mod document;
 mod endings;
 mod golden;
 mod hostile;

@@ -24,6 +24,13 @@ pub(crate) const LUN: [u8; 8] = [0, 3, 0, 0, 0, 0, 0, 0];
 pub(crate) const RX: u16 = 0x12a;
 pub(crate) const E_D_TOV: Duration = Duration::from_secs(2);
 pub(crate) const R_A_TOV: Duration = Duration::from_secs(10);
+pub(crate) const BURST_LEN: u32 = 64 << 10;
+/// Frames of data of a read before it is another's turn.
+pub(crate) const TURN: usize = 32;
+/// Ranges of a write's data that may be apart.
+pub(crate) const HOLES: u16 = 16;
+/// Slots that commands leave free.
+pub(crate) const RESERVED: u16 = 4;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Host {
@@ -70,7 +77,7 @@ pub(crate) fn rig() -> Rig {
 
 pub(crate) fn config(exchanges: u16) -> LaneConfig {
     let xids = Xids::new((RX, RX + exchanges - 1), 0, 0);
-    LaneConfig { xids, burst_len: 1 << 16, frames_max: 64 }
+    LaneConfig { xids, burst_len: BURST_LEN, frames_max: 64 }
 }
 
 /// A command without a CDB: the rig says what it is.

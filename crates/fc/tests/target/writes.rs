@@ -5,7 +5,7 @@ use std::time::Duration;
 use tyche_fc::target::{Data, LaneConfig};
 use tyche_fc::wire::{FCtl, Header, Kind, Xid};
 
-use crate::rig::{E_D_TOV, HOST, OTHER, OURS, RX, Rig, config, pattern, rig};
+use crate::rig::{E_D_TOV, HOLES, HOST, OTHER, OURS, RX, Rig, config, pattern, rig};
 
 #[test]
 fn a_write_is_executed_when_all_its_data_are_there_and_then_once() {
@@ -107,6 +107,19 @@ fn a_lost_end_fails_the_write_after_e_d_tov() {
     rig.asked(1, 4096);
     rig.wait(E_D_TOV - Duration::from_nanos(1));
     rig.data(1, 0, 0, (0, 2048), false);
+    rig.wait(E_D_TOV - Duration::from_nanos(1));
+    assert_eq!(rig.sent(), "");
+    rig.wait(Duration::from_nanos(1));
+    assert_eq!(rig.sent(), "1 status 2 b/4b/0, release 0");
+}
+
+#[test]
+fn a_request_for_data_that_is_lost_fails_the_write_after_e_d_tov() {
+    let mut rig = rig();
+    let exchange = rig.begin(1, Data::Out(512));
+    rig.accept(exchange, Data::Out(512));
+    rig.wait(Duration::from_secs(60));
+    assert_eq!(rig.sent(), "1 ready 0+512", "not before it is sent");
     rig.wait(E_D_TOV - Duration::from_nanos(1));
     assert_eq!(rig.sent(), "");
     rig.wait(Duration::from_nanos(1));
@@ -217,10 +230,10 @@ fn a_damaged_frame_is_as_good_as_lost() {
 fn too_many_holes_are_a_loss() {
     let mut rig = rig();
     rig.asked(1, 4096);
-    for hole in 0..20 {
+    for hole in 0..HOLES + 4 {
         rig.data(1, 0, hole, (u32::from(hole) * 8, 4), false);
     }
     assert_eq!(rig.lane.ignored().scattered, 4);
-    rig.data(1, 0, 20, (4092, 4), true);
+    rig.data(1, 0, HOLES + 4, (4092, 4), true);
     assert_eq!(rig.sent(), "1 status 2 b/4b/0, release 0");
 }

@@ -7,7 +7,7 @@ use tyche_engine::{
     SessionNodes,
 };
 use tyche_fc::initiator::{Ignored, Repairs};
-use tyche_fc::wire::fip::payload_within;
+use tyche_fc::wire::fip::{FCOE_LEN_MAX, payload_within};
 use tyche_fc::wire::{ETHERNET_LEN, HEAD_LEN, TAIL_LEN};
 use tyche_proto::wire::Mac;
 use tyche_proto::{ChannelStats, ExportState, NodeCounts, Problem, Waiting};
@@ -67,8 +67,8 @@ fn link(n_port: &NPort<InitiatorRole>, ports: &mut Ports) -> LinkReport {
     ports.iter_mut().for_each(|(_, port)| stats += port.stats());
     let fcoe = ports.iter().find(|(index, _)| *index == FCOE).map(|(_, port)| port);
     let longest = |port: &Port| {
-        let mtu = port.link().frame_len_max() - ETHERNET_LEN;
-        frame_len(usize::from(payload_within(mtu.try_into().unwrap_or(u16::MAX))))
+        let len = (port.link().frame_len_max() - ETHERNET_LEN).min(FCOE_LEN_MAX.into());
+        frame_len(usize::from(payload_within(len as u16)))
     };
     let (link, mac) = fcoe
         .map_or_else(Default::default, |port| (port.link().name().to_owned(), port.link().mac()));

@@ -229,7 +229,7 @@ pub(crate) const ANSWERS: [(&str, &str); 20] = [
     ),
     (
         "5a 00 0a 00 00 00 00 00 ff 00",
-        "00 12 00 10 00 00 00 00 0a 0a 02 10 00 00 00 00 00 00 00 00",
+        "00 12 00 10 00 00 00 00 0a 0a 02 10 00 40 00 00 00 00 00 00",
     ),
     // All pages, and the bits that can be changed.
     (
