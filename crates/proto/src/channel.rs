@@ -21,7 +21,7 @@ use crate::echo::Echoes;
 use crate::outgoing::{Capacity, Outgoing};
 use crate::ring::{Arrival, RxRing, TxRing};
 use crate::rtt::Rtt;
-use crate::rules::{Rules, Unchecked};
+use crate::rules::{Rule, Rules, Unchecked};
 use crate::stats::ChannelStats;
 use crate::time::Instant;
 
@@ -83,7 +83,7 @@ impl ChannelConfig {
     /// # Errors
     /// `Cookie` or `Source`.
     pub(crate) fn check_origin<R: Rules>(&self, src: Mac, header: &Header) -> Result<(), Reject> {
-        if header.cookie != self.own.1 && R::CHECK_COOKIE {
+        if header.cookie != self.own.1 && R::has(Rule::CheckCookie) {
             return Err(Reject::Cookie);
         }
         if src == self.peer_mac { Ok(()) } else { Err(Reject::Source) }
@@ -98,7 +98,7 @@ pub(crate) fn parse_body<'a, R: Rules>(
     header: &Header,
     payload: &'a [u8],
 ) -> Result<Body<'a>, Reject> {
-    if R::CHECK_PAYLOAD {
+    if R::has(Rule::CheckPayload) {
         Body::parse(header, payload, &Checksums)
     } else {
         Body::parse(header, payload, &Unchecked)
@@ -279,7 +279,9 @@ impl<R: Rules> Channel<R> {
         if HEAD_LEN + payload > self.config.frame_len {
             return Err(Reject::Length);
         }
-        if header.packet.0.saturating_add(PACKET_AGE_MAX) < self.newest.0 && R::REJECT_STALE {
+        if header.packet.0.saturating_add(PACKET_AGE_MAX) < self.newest.0
+            && R::has(Rule::RejectStale)
+        {
             return Err(Reject::Stale);
         }
         for (ring, ack) in self.tx.iter().zip(header.acks) {
@@ -305,7 +307,7 @@ impl<R: Rules> Channel<R> {
     /// Whether the peer has to be told of congestion, once.
     fn take_congestion(&mut self) -> bool {
         let is_congested = self.congested;
-        self.congested &= !R::TELL_MARK_ONCE;
+        self.congested &= !R::has(Rule::TellMarkOnce);
         is_congested
     }
 

@@ -19,7 +19,7 @@ use crate::load::{Load, cost};
 use crate::outgoing::Outgoing;
 use crate::received::Received;
 use crate::ring::Arrival;
-use crate::rules::Rules;
+use crate::rules::{Rule, Rules};
 use crate::stages::{Exchange, Exchanges};
 use crate::time::Instant;
 use crate::turns::Turns;
@@ -206,7 +206,7 @@ impl<R: Rules> Initiator<R> {
         mut arrived: impl FnMut(Arrived),
     ) -> Result<(), Reject> {
         let arrival = self.channel.check(header, body)?;
-        let ignored = arrival == Arrival::Duplicate && R::SUPPRESS_DUPLICATES;
+        let ignored = arrival == Arrival::Duplicate && R::has(Rule::SuppressDuplicates);
         if !ignored {
             self.check(header, body)?;
         }

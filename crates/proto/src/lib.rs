@@ -54,7 +54,7 @@ pub use listener::{ChannelReport, Listener, ListenerConfig, ListenerEvent, Part 
 pub use operation::{OpId, Operation};
 pub use outgoing::{Outgoing, Part};
 pub use registry::{ChannelRef, ExportConfig, Registry, SessionInfo, TargetConfig, Writer};
-pub use rules::{Rules, Sound};
+pub use rules::{Rule, Rules, Sound};
 pub use session::{
     Association, ChannelChoice, ExportId, ExportState, Failure, Favourite, Former, NodeCounts,
     OfferedBy, PathReport, PortConfig, Problem, QUEUES_MAX, Seat, Session, SessionConfig,

@@ -15,7 +15,7 @@ use tyche_wire::{
 
 use crate::batching::BatchPolicy;
 use crate::contest::Contest;
-use crate::rules::Rules;
+use crate::rules::{Rule, Rules};
 use crate::takeovers::Takeovers;
 use crate::target::Outcomes;
 use crate::time::Instant;
@@ -348,10 +348,10 @@ impl Registry {
             if channel == asker {
                 return FenceAnswer::Refused;
             }
-            if R::CLOSE_BEFORE_FENCED {
+            if R::has(Rule::CloseBeforeFenced) {
                 self.displace(channel);
             }
-            let early = !R::CLOSE_BEFORE_FENCED || !R::DRAIN_BEFORE_FENCED;
+            let early = !R::has(Rule::CloseBeforeFenced) || !R::has(Rule::DrainBeforeFenced);
             let unknown = |&tag| Outcome { tag, fate: Fate::NotExecuted };
             let outcomes = || Box::new(fence.tags.iter().map(unknown).collect());
             return if early { FenceAnswer::Closed(outcomes()) } else { FenceAnswer::Wait };

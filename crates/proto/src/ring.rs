@@ -7,7 +7,7 @@
 
 use tyche_wire::{Bitmap, ENTRIES_MAX, Entry, Event, PacketNumber, Position, Reject};
 
-use crate::{Instant, Rules};
+use crate::{Instant, Rule, Rules};
 
 /// Transmissions of a frame before its missing ack counts. Lower: a thread that was stopped for a
 /// while takes late acks for lost ones. Higher: dead links are given up later.
@@ -334,7 +334,7 @@ impl RxRing {
 
     /// The cumulative ack.
     pub(crate) fn ack<R: Rules>(&self) -> Position {
-        if R::ACK_IN_ORDER { self.next } else { self.end }
+        if R::has(Rule::AckInOrder) { self.next } else { self.end }
     }
 
     fn bit(&self, position: Position) -> (usize, u64) {

@@ -23,7 +23,9 @@
 //! | congestion is told as often as it was marked: `world::witness` | marks |
 //! | an answer over UDP is no longer than its question: the same | answers |
 
-use tyche_proto::{Rules, Sound};
+use std::cell::Cell;
+
+use tyche_proto::{Rule, Rules};
 
 use crate::plan::{Plan, Profile};
 use crate::report::Violation;
@@ -38,89 +40,69 @@ pub struct Caught {
     pub violation: Violation,
 }
 
-macro_rules! broken {
-    ($($name:ident: $rule:ident;)*) => {
-        $(
-            #[derive(Clone, Copy, Debug)]
-            struct $name;
-
-            impl Rules for $name {
-                const $rule: bool = false;
-            }
-        )*
-    };
+/// The mistake of a canary.
+#[derive(Clone, Copy)]
+enum Mistake {
+    /// The protocol lacks a rule.
+    Rule(Rule),
+    /// The machines below it do not keep their word.
+    World(fn(&mut Plan)),
 }
 
-broken! {
-    AcceptsDuplicates: SUPPRESS_DUPLICATES;
-    IgnoresCookies: CHECK_COOKIE;
-    IgnoresPayload: CHECK_PAYLOAD;
-    ReissuesUnfenced: FENCE_BEFORE_REISSUE;
-    ConfirmsOpenFences: CLOSE_BEFORE_FENCED;
-    ConfirmsBusyFences: DRAIN_BEFORE_FENCED;
-    ForgetsExecuted: REMEMBER_EXECUTED;
-    ForgetsLostCache: LOST_CACHE_FAILS_FLUSH;
-    CoversOwnQueue: COVER_ALL_QUEUES;
-    ResumesBesideFormer: CLOSE_FORMER;
-    ForgetsFormerBoot: REMEMBER_FORMER_BOOT;
-    IgnoresOutcomes: USE_OUTCOMES;
-    AdmitsFollowed: REFUSE_FOLLOWED;
-    TakesStale: REJECT_STALE;
-    ReusesSlots: HOLD_SLOTS;
-    WritesReadOnly: ENFORCE_READ_ONLY;
-    TakesFramesInPart: TAKE_FRAMES_WHOLE;
-    CountsBytes: TRACK_RANGES;
-    ForgetsLostParts: REDO_LOST;
-    ForgetsWriter: KEEP_WRITER;
-    IgnoresTickets: CHECK_TICKET;
-    IgnoresOrder: CHECK_ORDER;
-    AsksNobody: PROBE_HOLDER;
-    ReissuesAfterReset: FENCE_AFTER_RESET;
-    ReissuesAfterLostCache: FENCE_AFTER_LOST_CACHE;
-    ForgetsHolder: NOTE_HOLDER;
-    AcksBeyondGaps: ACK_IN_ORDER;
-    RepeatsMarks: TELL_MARK_ONCE;
-    AnswersAtLength: BOUND_ANSWERS;
-}
-
-const CANARIES: [&str; 32] = [
-    "duplicates",
-    "completions",
-    "cookie",
-    "payload",
-    "fence",
-    "fenced-open",
-    "fenced-busy",
-    "lost-cache",
-    "queues",
-    "former-channels",
-    "former-boot",
-    "flush",
-    "sync-error",
-    "outcomes",
-    "generation",
-    "followed",
-    "stale",
-    "slots",
-    "read-only",
-    "whole-frames",
-    "ranges",
-    "redo",
-    "writer",
-    "ticket",
-    "order",
-    "holder-asked",
-    "fence-after-reset",
-    "fence-after-lost-cache",
-    "holder-noted",
-    "acks",
-    "marks",
-    "answers",
+const CANARIES: [(&str, Mistake); 32] = [
+    ("duplicates", Mistake::Rule(Rule::SuppressDuplicates)),
+    ("completions", Mistake::Rule(Rule::RememberExecuted)),
+    ("cookie", Mistake::Rule(Rule::CheckCookie)),
+    ("payload", Mistake::Rule(Rule::CheckPayload)),
+    ("fence", Mistake::Rule(Rule::FenceBeforeReissue)),
+    ("fenced-open", Mistake::Rule(Rule::CloseBeforeFenced)),
+    ("fenced-busy", Mistake::Rule(Rule::DrainBeforeFenced)),
+    ("lost-cache", Mistake::Rule(Rule::LostCacheFailsFlush)),
+    ("queues", Mistake::Rule(Rule::CoverAllQueues)),
+    ("former-channels", Mistake::Rule(Rule::CloseFormer)),
+    ("former-boot", Mistake::Rule(Rule::RememberFormerBoot)),
+    ("flush", Mistake::World(|plan| plan.disk.flush_lies = true)),
+    ("sync-error", Mistake::World(|plan| plan.disk.errors_forgotten = true)),
+    ("outcomes", Mistake::Rule(Rule::UseOutcomes)),
+    ("generation", Mistake::World(|plan| plan.restores_unnoticed = true)),
+    ("followed", Mistake::Rule(Rule::RefuseFollowed)),
+    ("stale", Mistake::Rule(Rule::RejectStale)),
+    ("slots", Mistake::Rule(Rule::HoldSlots)),
+    ("read-only", Mistake::Rule(Rule::EnforceReadOnly)),
+    ("whole-frames", Mistake::Rule(Rule::TakeFramesWhole)),
+    ("ranges", Mistake::Rule(Rule::TrackRanges)),
+    ("redo", Mistake::Rule(Rule::RedoLost)),
+    ("writer", Mistake::Rule(Rule::KeepWriter)),
+    ("ticket", Mistake::Rule(Rule::CheckTicket)),
+    ("order", Mistake::Rule(Rule::CheckOrder)),
+    ("holder-asked", Mistake::Rule(Rule::ProbeHolder)),
+    ("fence-after-reset", Mistake::Rule(Rule::FenceAfterReset)),
+    ("fence-after-lost-cache", Mistake::Rule(Rule::FenceAfterLostCache)),
+    ("holder-noted", Mistake::Rule(Rule::NoteHolder)),
+    ("acks", Mistake::Rule(Rule::AckInOrder)),
+    ("marks", Mistake::Rule(Rule::TellMarkOnce)),
+    ("answers", Mistake::Rule(Rule::BoundAnswers)),
 ];
 
+thread_local! {
+    /// The rule that is off in the runs of this thread.
+    static OFF: Cell<Option<Rule>> = const { Cell::new(None) };
+}
+
+/// The build with one rule off. It is one build for all rules: to compile the protocol and the
+/// world for each would take minutes.
+#[derive(Clone, Copy, Debug)]
+struct Broken;
+
+impl Rules for Broken {
+    fn has(rule: Rule) -> bool {
+        OFF.get() != Some(rule)
+    }
+}
+
 /// Names of all canaries.
-pub fn canaries() -> &'static [&'static str] {
-    &CANARIES
+pub fn canaries() -> Vec<&'static str> {
+    CANARIES.iter().map(|it| it.0).collect()
 }
 
 /// Runs a canary with `seeds` seeds of the profile, from `first` on, until the checker catches it.
@@ -128,48 +110,17 @@ pub fn canaries() -> &'static [&'static str] {
 /// # Panics
 /// If there is no canary of that name.
 pub fn hunt(name: &str, profile: Profile, first: u64, seeds: u64) -> Option<Caught> {
-    let run_one = match name {
-        "duplicates" => run_with::<AcceptsDuplicates>,
-        "cookie" => run_with::<IgnoresCookies>,
-        "payload" => run_with::<IgnoresPayload>,
-        "completions" => run_with::<ForgetsExecuted>,
-        "fenced-open" => run_with::<ConfirmsOpenFences>,
-        "fenced-busy" => run_with::<ConfirmsBusyFences>,
-        "fence" => run_with::<ReissuesUnfenced>,
-        "lost-cache" => run_with::<ForgetsLostCache>,
-        "queues" => run_with::<CoversOwnQueue>,
-        "former-channels" => run_with::<ResumesBesideFormer>,
-        "former-boot" => run_with::<ForgetsFormerBoot>,
-        "outcomes" => run_with::<IgnoresOutcomes>,
-        "followed" => run_with::<AdmitsFollowed>,
-        "stale" => run_with::<TakesStale>,
-        "slots" => run_with::<ReusesSlots>,
-        "read-only" => run_with::<WritesReadOnly>,
-        "whole-frames" => run_with::<TakesFramesInPart>,
-        "ranges" => run_with::<CountsBytes>,
-        "redo" => run_with::<ForgetsLostParts>,
-        "writer" => run_with::<ForgetsWriter>,
-        "ticket" => run_with::<IgnoresTickets>,
-        "order" => run_with::<IgnoresOrder>,
-        "holder-asked" => run_with::<AsksNobody>,
-        "fence-after-reset" => run_with::<ReissuesAfterReset>,
-        "fence-after-lost-cache" => run_with::<ReissuesAfterLostCache>,
-        "holder-noted" => run_with::<ForgetsHolder>,
-        "acks" => run_with::<AcksBeyondGaps>,
-        "marks" => run_with::<RepeatsMarks>,
-        "answers" => run_with::<AnswersAtLength>,
-        "flush" | "sync-error" | "generation" => run_with::<Sound>,
-        other => panic!("there is no canary {other}; there are {CANARIES:?}"),
+    let found = CANARIES.iter().find(|it| it.0 == name);
+    let (_, mistake) =
+        found.unwrap_or_else(|| panic!("there is no canary {name}; there are {:?}", canaries()));
+    let (rule, adjust) = match *mistake {
+        Mistake::Rule(rule) => (Some(rule), None),
+        Mistake::World(adjust) => (None, Some(adjust)),
     };
-    let adjust: Option<fn(&mut Plan)> = match name {
-        "flush" => Some(|plan| plan.disk.flush_lies = true),
-        "sync-error" => Some(|plan| plan.disk.errors_forgotten = true),
-        "generation" => Some(|plan| plan.restores_unnoticed = true),
-        _ => None,
-    };
+    OFF.set(rule);
     (first..first + seeds).find_map(|seed| {
         let options = Options { profile, adjust, ..Options::default() };
-        let violation = *run_one(seed, options).err()?;
+        let violation = *run_with::<Broken>(seed, options).err()?;
         Some(Caught { seed, violation })
     })
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tyche_engine::Notice;
 use tyche_proto::wire::Opcode;
-use tyche_proto::{Problem, Rules, Sound};
+use tyche_proto::{Problem, Rule, Rules, Sound};
 use tyche_sim::{Plan, TrainFaults, UdpPlan, World};
 
 use drive::{MIB, SECOND, connected, has, operation, perform, submit_many};
@@ -105,7 +105,9 @@ fn a_path_becomes_as_narrow_as_ipv6_allows() {
 struct ShrinksEachTime;
 
 impl Rules for ShrinksEachTime {
-    const SHRINK_ONCE: bool = false;
+    fn has(rule: Rule) -> bool {
+        rule != Rule::ShrinkOnce
+    }
 }
 
 /// The shrinking of the window without a limit.
@@ -113,7 +115,9 @@ impl Rules for ShrinksEachTime {
 struct ShrinksToNothing;
 
 impl Rules for ShrinksToNothing {
-    const LIMIT_SHRINKING: bool = false;
+    fn has(rule: Rule) -> bool {
+        rule != Rule::LimitShrinking
+    }
 }
 
 /// A host that writes and reads 64 KiB at a time on a path of 10 Gb/s with a round trip of a

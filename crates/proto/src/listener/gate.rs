@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tyche_wire::{ChannelId, Connect, Discover, Fence, Kind, Mac, Reject, Ticket};
 
-use crate::rules::Rules;
+use crate::rules::{Rule, Rules};
 use crate::ticket::Tickets;
 use crate::time::{Instant, Pace};
 
@@ -77,7 +77,7 @@ impl Gate {
         connect: Connect,
     ) -> Result<(), Reject> {
         let issued = match self.tickets.check(now, src, &connect.ticket) {
-            Err(_) if !R::CHECK_TICKET => now,
+            Err(_) if !R::has(Rule::CheckTicket) => now,
             checked => checked?,
         };
         // After the ticket: only hosts that can receive an answer use up the rate.

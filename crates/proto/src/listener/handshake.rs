@@ -12,7 +12,7 @@ use crate::admission::{Admission, Grant, Request};
 use crate::attempts::Verdict;
 use crate::channel::ChannelConfig;
 use crate::registry::{ChannelRef, FenceAnswer, Registry};
-use crate::rules::Rules;
+use crate::rules::{Rule, Rules};
 use crate::target::TargetChannel;
 use crate::time::Instant;
 
@@ -148,7 +148,7 @@ impl<R: Rules> Listener<R> {
                 let rejection = Control::Reject((**rejection).clone());
                 return self.answers.post(src, Flags::NONE, rejection);
             }
-            Ok(Verdict::Granted) if R::CHECK_TICKET => return,
+            Ok(Verdict::Granted) if R::has(Rule::CheckTicket) => return,
             Ok(Verdict::Granted) => {}
             Err(reject) => return self.rejects.add(reject),
         }

@@ -37,7 +37,7 @@ pub use part::Part;
 use crate::attempts::Attempts;
 use crate::channel::parse_body;
 use crate::outgoing::Outgoing;
-use crate::rules::{Rules, Sound};
+use crate::rules::{Rule, Rules, Sound};
 use crate::stats::{ChannelStats, RejectCounts};
 use crate::target::Action;
 use crate::time::Instant;
@@ -215,7 +215,7 @@ impl<R: Rules> Listener<R> {
 
     /// The most bytes of the answer to a question of `len` bytes whose sender has proved nothing.
     fn room(&self, len: usize) -> usize {
-        if self.config.routed && R::BOUND_ANSWERS { len } else { usize::MAX }
+        if self.config.routed && R::has(Rule::BoundAnswers) { len } else { usize::MAX }
     }
 
     /// Takes a frame that belongs to no channel.

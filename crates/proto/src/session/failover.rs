@@ -12,7 +12,7 @@ use super::quest::Heard;
 use super::{ExportState, Failure, PortConfig, Problem, Session, SessionEvent, State};
 use crate::generation::Loss;
 use crate::initiator::Piece;
-use crate::rules::Rules;
+use crate::rules::{Rule, Rules};
 use crate::time::Instant;
 
 impl<R: Rules> Session<R> {
@@ -159,11 +159,13 @@ impl<R: Rules> Session<R> {
     /// The target may have lost its cache of the generation `boot`, with the writes that no flush
     /// has covered.
     fn lose_cache(&mut self, boot: Uuid) {
-        if R::REDO_LOST {
+        if R::has(Rule::RedoLost) {
             self.operations.lose_cache();
             self.fences.lose_cache();
         }
-        if self.cache.lose(boot, R::LOST_CACHE_FAILS_FLUSH) && R::LOST_CACHE_FAILS_FLUSH {
+        if self.cache.lose(boot, R::has(Rule::LostCacheFailsFlush))
+            && R::has(Rule::LostCacheFailsFlush)
+        {
             self.events.push_back(SessionEvent::CacheLost);
         }
     }
@@ -198,12 +200,12 @@ impl<R: Rules> Session<R> {
         };
         // Whatever the reason of the loss, requests may still be on their way to the target.
         let is_fenced = match problem {
-            Problem::Reset => R::FENCE_AFTER_RESET,
-            Problem::Outdated => R::FENCE_AFTER_LOST_CACHE,
+            Problem::Reset => R::has(Rule::FenceAfterReset),
+            Problem::Outdated => R::has(Rule::FenceAfterLostCache),
             _ => true,
         };
         let fenced = |(_, piece): &(Tag, Piece)| {
-            R::FENCE_BEFORE_REISSUE && is_fenced && piece.opcode.modifies()
+            R::has(Rule::FenceBeforeReissue) && is_fenced && piece.opcode.modifies()
         };
         let (pieces, free) = lost.initiator.pieces().partition::<Vec<_>, _>(fenced);
         self.operations.reissue(free.into_iter().map(|(_, piece)| piece));

@@ -5,7 +5,7 @@ use tyche_wire::REQUEST_LEN_MAX;
 use super::path::Path;
 use super::{Session, State};
 use crate::operation::{OpId, Operation};
-use crate::rules::Rules;
+use crate::rules::{Rule, Rules};
 use crate::time::Instant;
 
 /// Smallest piece, in bytes, that an operation is cut into to use idle channels.
@@ -45,7 +45,7 @@ impl<R: Rules> Session<R> {
         }
         let begun = self.operations.begin(now, operation, node);
         let index = begun.ok_or(SubmitError::Full)?;
-        self.cache.begin(index, &operation, R::COVER_ALL_QUEUES);
+        self.cache.begin(index, &operation, R::has(Rule::CoverAllQueues));
         self.watch.submitted(now);
         self.issue();
         Ok(OpId(index))

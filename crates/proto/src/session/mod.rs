@@ -79,7 +79,7 @@ use crate::channel::parse_body;
 use crate::initiator::Arrived;
 use crate::operation::OpId;
 use crate::outgoing::Outgoing;
-use crate::rules::{Rules, Sound};
+use crate::rules::{Rule, Rules, Sound};
 use crate::stages::Exchange;
 use crate::stats::RejectCounts;
 use crate::time::{Instant, earliest};
@@ -149,7 +149,7 @@ impl<R: Rules> Session<R> {
     /// # Panics
     /// Unless there are 1 to [`QUEUES_MAX`] queues.
     pub fn association(config: &SessionConfig, queues: usize) -> Arc<Association> {
-        Association::with(queues, config.resumes, R::REMEMBER_FORMER_BOOT)
+        Association::with(queues, config.resumes, R::has(Rule::RememberFormerBoot))
     }
 
     /// A queue of a session, as [`new`](Self::new). All queues have the same configuration. The
@@ -387,7 +387,9 @@ impl<R: Rules> Session<R> {
             // Modifications that are not known to have been executed are reissued.
             for (piece, fate) in self.fences.confirmed(self.now, &fenced) {
                 match fate {
-                    Fate::Executed(status) if R::USE_OUTCOMES => endings.end(&piece, status, None),
+                    Fate::Executed(status) if R::has(Rule::UseOutcomes) => {
+                        endings.end(&piece, status, None)
+                    }
                     _ => endings.operations.reissue([piece]),
                 }
             }

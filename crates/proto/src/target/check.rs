@@ -7,7 +7,7 @@
 use tyche_wire::{Command, Data, Entry, Opcode, Reject, Tag};
 
 use super::{State, TargetChannel};
-use crate::rules::Rules;
+use crate::rules::{Rule, Rules};
 
 /// The request of a slot, as it will be after the entries of the frame that were checked.
 #[derive(Clone, Copy, Debug)]
@@ -55,7 +55,7 @@ impl<R: Rules> TargetChannel<R> {
         let held = if command.opcode.has_data() { command.len } else { 0 };
         let noted = self.note(command.tag, command.damq_page, held)?;
         let fits = command.opcode == Opcode::Write || !noted.has_data;
-        if noted.opcode.is_some() && R::SUPPRESS_DUPLICATES || !fits {
+        if noted.opcode.is_some() && R::has(Rule::SuppressDuplicates) || !fits {
             return Err(Reject::Mismatch);
         }
         noted.opcode = Some(command.opcode);
@@ -73,7 +73,7 @@ impl<R: Rules> TargetChannel<R> {
         }
         // Marked during the check, to notice parts of the same frame that overlap. If the frame is
         // rejected, the marks are removed.
-        if R::TRACK_RANGES && !self.received.mark(damq_page, offset, len) {
+        if R::has(Rule::TrackRanges) && !self.received.mark(damq_page, offset, len) {
             return Err(Reject::Mismatch);
         }
         Ok(())

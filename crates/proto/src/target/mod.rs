@@ -19,7 +19,7 @@ use crate::damq::Owners;
 use crate::outgoing::Outgoing;
 use crate::received::Received;
 use crate::ring::Arrival;
-use crate::rules::Rules;
+use crate::rules::{Rule, Rules};
 use crate::stages::Answers;
 use crate::time::Instant;
 use crate::turns::Turns;
@@ -96,7 +96,7 @@ impl Slot {
     /// Whether `generation` is newer than the slot's last use.
     fn is_followed_by<R: Rules>(&self, generation: u16) -> bool {
         let newer = generation.wrapping_sub(self.generation);
-        let forgets = !R::SUPPRESS_DUPLICATES || !R::REMEMBER_EXECUTED;
+        let forgets = !R::has(Rule::SuppressDuplicates) || !R::has(Rule::RememberExecuted);
         (1..0x8000).contains(&newer) || forgets
     }
 }
@@ -181,10 +181,10 @@ impl<R: Rules> TargetChannel<R> {
         mut act: impl FnMut(Action),
     ) -> Result<(), Reject> {
         let arrival = self.channel.check(header, body)?;
-        let repeated = arrival == Arrival::Duplicate && R::SUPPRESS_DUPLICATES;
-        let ignored = repeated && (R::REMEMBER_EXECUTED || !self.has_answered(body));
+        let repeated = arrival == Arrival::Duplicate && R::has(Rule::SuppressDuplicates);
+        let ignored = repeated && (R::has(Rule::RememberExecuted) || !self.has_answered(body));
         let checked = if ignored { Ok(()) } else { self.check(header, body) };
-        if R::TAKE_FRAMES_WHOLE {
+        if R::has(Rule::TakeFramesWhole) {
             checked?;
         }
         self.channel.receive(now, header, body, arrival);
@@ -225,7 +225,7 @@ impl<R: Rules> TargetChannel<R> {
         for entry in entries.iter() {
             match self.check_entry(&entry) {
                 Ok(()) => self.entries.push(entry),
-                Err(reject) if R::TAKE_FRAMES_WHOLE => {
+                Err(reject) if R::has(Rule::TakeFramesWhole) => {
                     let checked = std::mem::take(&mut self.entries);
                     self.undo_check(checked.iter());
                     return Err(reject);
@@ -330,7 +330,7 @@ impl<R: Rules> TargetChannel<R> {
         slot.state = State::Executing;
         slot.moved = 0;
         self.executing += 1;
-        if command.opcode.modifies() && !self.writer && R::ENFORCE_READ_ONLY {
+        if command.opcode.modifies() && !self.writer && R::has(Rule::EnforceReadOnly) {
             self.refuse(command.tag, act);
         } else {
             act(Action::Execute { command });
@@ -365,7 +365,7 @@ impl<R: Rules> TargetChannel<R> {
             self.sending.push(tag.slot, slot.held);
             return true;
         }
-        slot.state = if R::HOLD_SLOTS { State::Answering } else { State::Done };
+        slot.state = if R::has(Rule::HoldSlots) { State::Answering } else { State::Done };
         slot.status = status;
         if slot.held > 0 {
             self.owners.give_back(slot.page, slot.held);
@@ -485,7 +485,7 @@ impl<R: Rules> TargetChannel<R> {
         slot.moved += len;
         self.sending.served(slot.moved == total);
         if slot.moved == total {
-            slot.state = if R::HOLD_SLOTS { State::Answering } else { State::Done };
+            slot.state = if R::has(Rule::HoldSlots) { State::Answering } else { State::Done };
             slot.status = Status::Success;
             self.completions.push_back((tag, Status::Success));
         }
