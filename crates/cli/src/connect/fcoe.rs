@@ -11,7 +11,7 @@ use tyche_fcoe::{FcoeHostOptions, Obstacle};
 use tyche_session::defaults;
 
 use super::SessionArgs;
-use super::remote::Identity;
+use super::start::Identity;
 use crate::error::{Code, Error, Result};
 use crate::fcoe::{Numbers, PortName, e_d_tov, parse_wwpn};
 

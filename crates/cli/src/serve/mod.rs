@@ -86,8 +86,9 @@ pub struct ServeArgs {
     #[arg(long = "link", value_name = "INTERFACE", add = complete::interfaces())]
     links: Vec<String>,
 
-    /// Interface to serve on by Fibre Channel over Ethernet, without a fabric (VN2VN): hosts see the
-    /// exports as LUNs, in their order. May be repeated. Without --link, no other host is served.
+    /// Interface to serve on by Fibre Channel over Ethernet, without a fabric (VN2VN): hosts see
+    /// the exports as LUNs, in their order. May be repeated. Without --link, no other host is
+    /// served.
     #[arg(long = "fcoe", value_name = "INTERFACE", add = complete::interfaces())]
     fcoe: Vec<String>,
 
