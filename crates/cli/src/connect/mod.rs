@@ -5,7 +5,7 @@
 
 mod daemon;
 mod entry;
-mod fcoe;
+pub(crate) mod fcoe;
 mod orders;
 mod predecessor;
 mod retry;
@@ -24,7 +24,9 @@ use std::time::Duration;
 use clap::Args;
 
 pub(crate) use entry::Entry;
+pub(crate) use fcoe::FcoeArgs;
 pub(crate) use session::SessionArgs;
+pub(crate) use start::Identity;
 
 use crate::attach::Kind;
 use crate::control::parse_answer;
@@ -45,7 +47,7 @@ pub struct ConnectArgs {
     pub(crate) session: SessionArgs,
 
     #[command(flatten)]
-    fcoe: fcoe::FcoeArgs,
+    fcoe: FcoeArgs,
 
     /// Take the options from the line of that export in tychetab(5), or in another such file. Of
     /// the other options, only --foreground, --retry and --output are allowed then.

@@ -163,6 +163,22 @@ fn a_second_initiator_may_read_and_not_write() {
 }
 
 #[test]
+fn a_disk_is_measured_without_a_device() {
+    let rig = rig!(MTU);
+    let _target = serve(&rig, &["--export", "disk=mem:16M"]);
+    let (port, link) = (await_target(&rig), rig.cable.link(Side::Host));
+    let bench = ["bench", "--fcoe", &port, "--link", link, "--runtime", "0.3"];
+    for rw in ["randread", "randwrite"] {
+        let result = rig.ask(&[&bench[..], &["--rw", rw, "--iodepth", "16"]].concat());
+        assert!(result["iops"].as_f64().unwrap() > 0.0, "{result}");
+        // The command, two of data, and the answer; to write, also what asks for the data.
+        let frames = result["frames_per_io"].as_f64().unwrap();
+        assert!((3.9..5.5).contains(&frames), "{result}");
+    }
+    refused(&rig, Side::Host, &[&bench[..], &["--jobs", "2"]].concat(), 2, &["--jobs 1"]);
+}
+
+#[test]
 fn disks_have_their_luns_for_good() {
     let rig = rig!(MTU);
     let [a, b] = ["a", "b"].map(|name| {
