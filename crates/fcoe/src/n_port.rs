@@ -191,8 +191,12 @@ impl<R: Role> NPort<R> {
     fn handle_fip(&mut self, now: Instant, frame: &Received<'_>) -> Result<(), Reject> {
         let mut buffer = [0; FRAME_LEN_MAX];
         let frame = fip::Frame::parse(join(frame, &mut buffer)?)?;
-        // Those of a fabric are for other kinds of ports.
-        _ = self.vn2vn.handle_frame(now, &frame) || self.logins.handle_fip(now, &frame);
+        if !self.vn2vn.handle_frame(now, &frame) {
+            // It may have made its sender a neighbour.
+            self.settle(now);
+            // Those of a fabric are for other kinds of ports.
+            self.logins.handle_fip(now, &frame);
+        }
         Ok(())
     }
 
