@@ -4,11 +4,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
-use rustix::time::{ClockId, clock_gettime};
 use tyche_block::{Completion, Extent, Operation, Request};
-use tyche_engine::{Histogram, InlineHost, Notice};
+use tyche_engine::{Histogram, HostReport, Notice};
 use tyche_proto::NodeCounts;
 
+use super::driven::Driven;
 use crate::connect::SessionArgs;
 use crate::error::{Code, Error, Result};
 use crate::report::frames;
@@ -84,7 +84,7 @@ impl Shared {
 pub(super) struct Tally {
     pub(super) latencies_ns: Histogram,
     pub(super) elapsed: Duration,
-    /// CPU time of the job's thread, which does everything itself.
+    /// CPU time of the threads that do the work.
     pub(super) cpu: Duration,
     /// Frames of the session in both directions.
     pub(super) frames: u64,
@@ -136,7 +136,7 @@ impl<'a> Load<'a> {
     /// Allocates the requests' memory, with random content. Job `job` of `jobs` starts at its share
     /// of the export.
     pub(super) fn new(
-        host: &InlineHost,
+        host: &impl Driven,
         shape: Shape,
         (job, jobs): (u64, u64),
         shared: &'a Shared,
@@ -185,7 +185,7 @@ impl<'a> Load<'a> {
         }
     }
 
-    fn submit(&mut self, host: &mut InlineHost, token: u64, buffer: Extent) -> Result<()> {
+    fn submit(&mut self, host: &mut impl Driven, token: u64, buffer: Extent) -> Result<()> {
         let request = self.request(buffer);
         self.begun[token as usize] = Instant::now();
         host.submit(request, token)
@@ -194,21 +194,21 @@ impl<'a> Load<'a> {
 
     /// Warms up for `warm_up`, measures for `time`, and waits for the requests still in flight.
     /// While it measures, `look` is called after each wait for answers.
-    pub(super) fn measure(
+    pub(super) fn measure<H: Driven>(
         &mut self,
-        host: &mut InlineHost,
+        host: &mut H,
         warm_up: Duration,
         time: Duration,
-        look: impl FnMut(&mut InlineHost),
+        look: impl FnMut(&mut H),
     ) -> Result<Tally> {
         for (token, buffer) in std::mem::take(&mut self.idle) {
             self.submit(host, token, buffer)?;
         }
         self.keep_going(host, warm_up, |_| {})?;
         self.latencies_ns = Histogram::new();
-        let (before, cpu) = (host.report(), cpu_time());
+        let (before, cpu) = (report(host)?, host.cpu());
         let elapsed = self.keep_going(host, time, look)?;
-        let (after, cpu) = (host.report(), cpu_time() - cpu);
+        let (after, cpu) = (report(host)?, host.cpu() - cpu);
         let tally = Tally {
             latencies_ns: self.latencies_ns.clone(),
             elapsed,
@@ -225,11 +225,11 @@ impl<'a> Load<'a> {
     }
 
     /// Keeps `depth` requests in flight for `time`; returns how long it really was.
-    fn keep_going(
+    fn keep_going<H: Driven>(
         &mut self,
-        host: &mut InlineHost,
+        host: &mut H,
         time: Duration,
-        mut look: impl FnMut(&mut InlineHost),
+        mut look: impl FnMut(&mut H),
     ) -> Result<Duration> {
         let start = Instant::now();
         let (mut now, mut heard) = (start, start);
@@ -252,7 +252,7 @@ impl<'a> Load<'a> {
     }
 
     /// Waits for all requests in flight.
-    fn drain(&mut self, host: &mut InlineHost) -> Result<()> {
+    fn drain(&mut self, host: &mut impl Driven) -> Result<()> {
         let mut heard = Instant::now();
         while self.idle.len() < usize::from(self.shape.depth) {
             self.collect(host, &mut heard)?;
@@ -263,7 +263,7 @@ impl<'a> Load<'a> {
 
     /// Waits up to `LOOK_EVERY` for answers; returns the time then. Failed requests, silence and a
     /// lost target end the measurement.
-    fn collect(&mut self, host: &mut InlineHost, heard: &mut Instant) -> Result<Instant> {
+    fn collect(&mut self, host: &mut impl Driven, heard: &mut Instant) -> Result<Instant> {
         host.wait(&mut self.done, LOOK_EVERY);
         let now = Instant::now();
         check_notices(host)?;
@@ -286,7 +286,7 @@ fn parts(completion: Completion) -> (u64, Extent) {
 }
 
 /// Ends the measurement if the target is lost: requests after that would measure something else.
-pub fn check_notices(host: &mut InlineHost) -> Result<()> {
+pub fn check_notices(host: &mut impl Driven) -> Result<()> {
     while let Some(notice) = host.poll_notice() {
         match notice {
             Notice::Lost(problem) => {
@@ -300,8 +300,7 @@ pub fn check_notices(host: &mut InlineHost) -> Result<()> {
     Ok(())
 }
 
-/// CPU time that this thread has used.
-fn cpu_time() -> Duration {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs() as u32)
+fn report(host: &mut impl Driven) -> Result<HostReport> {
+    let silent = || Error::new(Code::Other, "the session's thread does not answer");
+    host.report().ok_or_else(silent)
 }

@@ -1,5 +1,7 @@
 //! `tyche bench`: load on an export, without a block device in the way.
 
+mod driven;
+mod fcoe;
 mod job;
 mod load;
 mod progress;
@@ -16,12 +18,13 @@ use tyche_proto::{ExportId, SessionConfig};
 use tyche_session::{End, log_warnings};
 use uuid::Uuid;
 
+pub use self::driven::Driven;
 use self::job::Jobs;
 use self::load::Load;
 pub use self::load::{Pattern, Random, Shape, Shared, check_notices};
 use self::progress::Progress;
 pub use self::result::Measurement;
-use crate::connect::SessionArgs;
+use crate::connect::{FcoeArgs, SessionArgs};
 use crate::error::{Code, Error, Result};
 use crate::output::{Format, bytes, show};
 use crate::report::Output;
@@ -43,6 +46,9 @@ const LOOK: Duration = Duration::from_millis(500);
 pub struct BenchArgs {
     #[command(flatten)]
     pub(crate) session: SessionArgs,
+
+    #[command(flatten)]
+    fcoe: FcoeArgs,
 
     /// What to do.
     #[arg(long, value_enum, default_value_t = Pattern::Randread)]
@@ -85,7 +91,11 @@ fn size(text: &str) -> Result<u32, String> {
 }
 
 pub(crate) fn run(args: &BenchArgs) -> Result<()> {
-    let result = Bench::start(args, |_| {})?.load()?;
+    let result = if args.fcoe.is_wanted() {
+        fcoe::measure(args)?
+    } else {
+        Bench::start(args, |_| {})?.load()?
+    };
     show(args.output, || Output::Bench(result.report()), || result.text());
     Ok(())
 }

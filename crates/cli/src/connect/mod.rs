@@ -5,13 +5,13 @@
 
 mod daemon;
 mod entry;
-mod fcoe;
+pub(crate) mod fcoe;
 mod orders;
 mod predecessor;
-mod remote;
 mod retry;
 mod session;
 mod signals;
+mod start;
 mod why;
 
 use std::ffi::OsString;
@@ -24,8 +24,9 @@ use std::time::Duration;
 use clap::Args;
 
 pub(crate) use entry::Entry;
-pub(crate) use remote::Remote;
+pub(crate) use fcoe::FcoeArgs;
 pub(crate) use session::SessionArgs;
+pub(crate) use start::Identity;
 
 use crate::attach::Kind;
 use crate::control::parse_answer;
@@ -46,7 +47,7 @@ pub struct ConnectArgs {
     pub(crate) session: SessionArgs,
 
     #[command(flatten)]
-    fcoe: fcoe::FcoeArgs,
+    fcoe: FcoeArgs,
 
     /// Take the options from the line of that export in tychetab(5), or in another such file. Of
     /// the other options, only --foreground, --retry and --output are allowed then.
