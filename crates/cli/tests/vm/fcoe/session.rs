@@ -1,5 +1,6 @@
 //! Our initiator, on this machine, uses the disk of a guest's tcm_fc.
 
+use std::process::Stdio;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -45,7 +46,8 @@ impl<'a> Session<'a> {
     /// Starts a script with the device as `$D`.
     fn start(&self, script: &str) -> Running {
         let mut command = self.rig.command("bash");
-        Running::start(command.args(["-euc", script]).env("D", &self.device))
+        command.args(["-euc", script]).env("D", &self.device);
+        Running::start(command.stdout(Stdio::piped()))
     }
 }
 
@@ -107,7 +109,7 @@ pub(super) fn ext4(kernel: Kernel) {
          mkfs.ext4 -q $D; mount $D {point}\n\
          cp -a {tree} {point}; umount {point}\n\
          e2fsck -f -n $D; blockdev --flushbufs $D\n\
-         mount $D {point}; diff -r {tree} {point}/tree\n\
+         mount $D {point}; diff -r --no-dereference {tree} {point}/tree\n\
          rm -r {point}/tree; sync; fstrim -v {point}; umount {point}\n\
          e2fsck -f -n $D",
         tree = tree.display(),
