@@ -56,6 +56,8 @@ struct Lanes {
     sent: VecDeque<Train>,
     /// The next call for frames fails: the interface is down.
     is_down: bool,
+    /// The longest frame that the interface takes, if that is shorter than it was.
+    narrowed: Option<usize>,
 }
 
 /// The port of a link called `name` with its address, for frames of up to `frame_len_max` bytes.
@@ -103,6 +105,11 @@ impl Wire {
         lock(&self.0).arrived.push_back((frame.to_vec(), is_congested));
     }
 
+    /// The interface refuses frames longer than `len`.
+    pub(crate) fn narrow(&self, len: usize) {
+        lock(&self.0).narrowed = Some(len);
+    }
+
     /// The next frames that the loop has sent together.
     pub(crate) fn take(&self) -> Option<Train> {
         lock(&self.0).sent.pop_front()
@@ -122,7 +129,7 @@ impl Link for SimulatedLink {
     }
 
     fn frame_len_max(&self) -> usize {
-        self.frame_len_max
+        lock(&self.lanes).narrowed.map_or(self.frame_len_max, |len| len.min(self.frame_len_max))
     }
 
     fn receive_capacity(&self, _frame_len: usize) -> usize {
@@ -146,14 +153,19 @@ impl Link for SimulatedLink {
     }
 
     fn send(&mut self, batch: &TxBatch<'_>) -> io::Result<usize> {
-        let frames = batch.frames().map(|frame| {
+        let frame_len_max = self.frame_len_max();
+        let taken = batch.frames().take_while(|frame| frame.len() <= frame_len_max).count();
+        if taken == 0 && !batch.is_empty() {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        let frames = batch.frames().take(taken).map(|frame| {
             let mut bytes = Vec::new();
             frame.append_to(&mut bytes);
             (bytes, frame.burst())
         });
         let trains = divide(frames.collect(), self.carrier);
         lock(&self.lanes).sent.extend(trains);
-        Ok(batch.len())
+        Ok(taken)
     }
 
     fn wait_fd(&self) -> BorrowedFd<'_> {

@@ -8,10 +8,10 @@ mod entry;
 mod fcoe;
 mod orders;
 mod predecessor;
-mod remote;
 mod retry;
 mod session;
 mod signals;
+mod start;
 mod why;
 
 use std::ffi::OsString;
@@ -24,7 +24,6 @@ use std::time::Duration;
 use clap::Args;
 
 pub(crate) use entry::Entry;
-pub(crate) use remote::Remote;
 pub(crate) use session::SessionArgs;
 
 use crate::attach::Kind;

@@ -30,6 +30,7 @@ use tyche_store::{ResizeError, Store};
 use crate::complete;
 use crate::control::{self, Answer};
 use crate::error::{Code, CodedResult, Context, Error, Result};
+use crate::fcoe::e_d_tov;
 use crate::links::LinkArgs;
 use crate::output::bytes;
 use crate::placement::PlacementArgs;
@@ -85,10 +86,17 @@ pub struct ServeArgs {
     #[arg(long = "link", value_name = "INTERFACE", add = complete::interfaces())]
     links: Vec<String>,
 
-    /// Interface to serve on by Fibre Channel over Ethernet, without a fabric (VN2VN): hosts see the
-    /// exports as LUNs, in their order. May be repeated. Without --link, no other host is served.
+    /// Interface to serve on by Fibre Channel over Ethernet, without a fabric (VN2VN): hosts see
+    /// the exports as LUNs, in their order. May be repeated. Without --link, no other host is
+    /// served.
     #[arg(long = "fcoe", value_name = "INTERFACE", add = complete::interfaces())]
     fcoe: Vec<String>,
+
+    /// E_D_TOV of the ports of --fcoe, 0.05 to 60: data that are lost are noticed after that long.
+    /// The larger one of both ends counts.
+    #[arg(long, value_name = "SECONDS", requires = "fcoe", default_value_t = 2.0,
+        value_parser = e_d_tov)]
+    e_d_tov: f64,
 
     /// Threads for each interface or UDP port, 1 to 64: they share the channels on it, each with a
     /// socket of its own. More than one pays for hosts with several queues, and for many hosts.
@@ -202,7 +210,8 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
 fn configured(args: &ServeArgs) -> Result<Config> {
     let mut config = args.config.as_deref().map(Config::read).transpose()?.unwrap_or_default();
     config.link.extend(args.links.iter().cloned());
-    config.fcoe.extend(args.fcoe.iter().cloned().map(FcoePort::new));
+    let port = |link: &String| FcoePort::new(link.clone(), args.e_d_tov);
+    config.fcoe.extend(args.fcoe.iter().map(port));
     config.export.extend(args.exports.iter().map(|export| Export {
         read_only: args.read_only,
         write_back: args.write_back,

@@ -116,6 +116,31 @@ fn requests_wait_for_a_target_that_was_killed_and_none_is_lost() {
 }
 
 #[test]
+fn lost_and_damaged_frames_do_no_harm() {
+    let rig = rig!(MTU);
+    rig.file("disk.img", SIZE);
+    let fault = ["--fault", "drop=0.3%,corrupt=0.1%,seed=1"];
+    let args = ["--e-d-tov", "0.05", "--export", &rig.export()];
+    let _target = serve(&rig, &[&args[..], &fault].concat());
+    let port = await_target(&rig);
+    let device = connect(&rig, &port, "loop", &["--e-d-tov", "0.05"]);
+    run(Command::new("mkfs.ext4").arg("-q").arg(&device));
+    let files = Files::new(3, 4 << 20);
+    files.write(&rig.mount(&device, "rw")).unwrap();
+    rig.unmount();
+    files.assert_intact(&rig.mount(&device, "ro"));
+    rig.unmount();
+    check_ext4(&device);
+    let (session, target) = rig.stats();
+    let lost = &session["links"][0];
+    let repairs = ["fc_data_lost", "fc_not_arrived", "fc_answer_lost", "fc_aborts"];
+    let repairs: u64 = repairs.iter().map(|name| lost[name].as_u64().unwrap()).sum();
+    assert!(repairs > 0, "{session}");
+    assert!(target["fcoe"][0]["rejects"]["crc"].as_u64().unwrap() > 0, "{target}");
+    assert_eq!(session["requests"]["errors"], 0, "{session}");
+}
+
+#[test]
 fn a_second_initiator_may_read_and_not_write() {
     let rig = rig!(MTU);
     let _target = serve(&rig, &["--export", "disk=mem:16M"]);
