@@ -11,7 +11,8 @@ use crate::attachment::Kernel;
 
 /// Writes at random, and reads back what was written.
 const VERIFY: &str = "fio --name=load --filename=$D --rw=randwrite --bs=4k-64k --size=16M \
-    --direct=1 --ioengine=libaio --iodepth=16 --verify=crc32c --verify_fatal=1 --minimal";
+    --direct=1 --ioengine=libaio --iodepth=16 --verify=crc32c --verify_fatal=1 \
+    --verify_state_save=0 --minimal";
 
 /// The list of tests, for each kernel.
 macro_rules! kernels {
