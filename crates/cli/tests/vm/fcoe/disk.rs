@@ -13,7 +13,8 @@ const SIZE: u64 = 256 * MIB;
 const LIMIT: Duration = Duration::from_secs(300);
 
 /// Waits until so many more writes were answered: a load is running.
-const AWAIT_WRITES: &str = "written() { read -r _ _ _ _ w _ </sys/block/${D#/dev/}/stat; echo $w; }\n\
+const AWAIT_WRITES: &str = "\
+    written() { read -r _ _ _ _ w _ </sys/block/${D#/dev/}/stat; echo $w; }\n\
     start=$(written); until [ $(written) -gt $((start + 50)) ]; do sleep 0.05; done";
 
 /// A target, and a guest with its disk. The guest ends first.

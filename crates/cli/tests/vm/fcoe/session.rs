@@ -130,7 +130,8 @@ pub(super) fn target_gone(kernel: Kernel) {
          dd of=$D bs=1M iflag=fullblock oflag=direct conv=fsync status=none",
     );
     let mut load = session.start(
-        "for i in {1..40}; do dd if=$D bs=64k count=256 iflag=direct status=none | tr -d x | cmp - /dev/null\n\
+        "for i in {1..40}; do\n\
+         dd if=$D bs=64k count=256 iflag=direct status=none | tr -d x | cmp - /dev/null\n\
          echo $i; done",
     );
     load.line();
