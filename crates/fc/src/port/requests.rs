@@ -73,9 +73,9 @@ impl Logins {
         }
     }
 
-    /// A FLOGI before there is a login is answered at once. Unless ours is on the way, one is enough
-    /// for both: to another, Linux would answer with a second PLOGI. A second one of the same
-    /// attempt means that the other end does not know of our PLOGI, or has forgotten it.
+    /// A FLOGI before there is a login is answered at once. Unless ours is on the way, one is
+    /// enough for both: to another, Linux would answer with a second PLOGI. A second one of the
+    /// same attempt means that the other end does not know of our PLOGI, or has forgotten it.
     fn handle_flogi(&mut self, now: Instant, index: usize, header: Header) {
         let peer = &self.peers[index];
         if peer.login.is_some() || peer.stage == Stage::Pause {
