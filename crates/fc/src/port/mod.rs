@@ -1,7 +1,7 @@
 //! Logins with neighbours on a network without a fabric (FC-LS-2, FC-BB-6).
 //!
 //! ```text
-//!            both ends         the higher name        who is an initiator
+//!       one end, or both       the higher name        who is an initiator
 //!  Pause ──► FLOGI (FIP) ──┬──► PLOGI ──────────┬──► PRLI ──► RTV ──► logged in
 //!    ▲                     └──► wait for it ────┘
 //!    └── no answer, or refused
