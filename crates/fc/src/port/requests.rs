@@ -8,8 +8,9 @@ use tyche_fc_wire::fip::{self, LinkService, Message, Service, payload_within};
 use tyche_fc_wire::{Frame, Header, Kind, Mac, Wwn};
 use tyche_time::Instant;
 
-use super::outputs::{Cause, Way};
+use super::outputs::Cause;
 use super::peer::{Ending, Login, Peer, Stage, Withheld, in_unit};
+use super::way::Way;
 use super::{Logins, millis};
 use crate::vn2vn::{Functions, address};
 
