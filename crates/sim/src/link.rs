@@ -58,6 +58,9 @@ struct Lanes {
     is_down: bool,
     /// The longest frame that the interface takes, if that is shorter than it was.
     narrowed: Option<usize>,
+    /// It has refused a frame in this round: all others of the round are lost. The world looks at
+    /// frames after the round, when the loop has given up their channel already.
+    refuses: bool,
 }
 
 /// The port of a link called `name` with its address, for frames of up to `frame_len_max` bytes.
@@ -105,14 +108,19 @@ impl Wire {
         lock(&self.0).arrived.push_back((frame.to_vec(), is_congested));
     }
 
-    /// The interface refuses frames longer than `len`.
-    pub(crate) fn narrow(&self, len: usize) {
-        lock(&self.0).narrowed = Some(len);
+    /// A round of the loop begins, in which the interface refuses frames longer than `len`.
+    pub(crate) fn begin_round(&self, len: usize) {
+        let mut lanes = lock(&self.0);
+        (lanes.narrowed, lanes.refuses) = (Some(len), false);
     }
 
     /// The next frames that the loop has sent together.
     pub(crate) fn take(&self) -> Option<Train> {
-        lock(&self.0).sent.pop_front()
+        let mut lanes = lock(&self.0);
+        if lanes.refuses {
+            lanes.sent.clear();
+        }
+        lanes.sent.pop_front()
     }
 
     /// The interface goes down for a moment: the loop's next call for frames fails.
@@ -156,6 +164,7 @@ impl Link for SimulatedLink {
         let frame_len_max = self.frame_len_max();
         let taken = batch.frames().take_while(|frame| frame.len() <= frame_len_max).count();
         if taken == 0 && !batch.is_empty() {
+            lock(&self.lanes).refuses = true;
             return Err(io::ErrorKind::InvalidInput.into());
         }
         let frames = batch.frames().take(taken).map(|frame| {

@@ -274,7 +274,7 @@ impl<R: Rules> Queues<R> {
                 continue;
             }
             for (link, (_, wire)) in &queue.links {
-                wire.narrow(frame_len_taken(*link));
+                wire.begin_round(frame_len_taken(*link));
             }
             queue.ports.transmit(now, &mut queue.driver);
             for (link, (_, wire)) in &queue.links {

@@ -294,7 +294,7 @@ impl<R: Rules> Process<R> {
         frame_len_taken: usize,
     ) -> Vec<Train> {
         let TargetLink { exporter, ports, wire } = &mut self.links[link];
-        wire.narrow(frame_len_taken);
+        wire.begin_round(frame_len_taken);
         ports.transmit(now, exporter);
         std::iter::from_fn(|| wire.take()).collect()
     }
