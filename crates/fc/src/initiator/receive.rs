@@ -76,7 +76,7 @@ impl Lane {
             }
             Kind::FcpXferRdy => self.handle_transfer_ready(now, exchange, header, payload),
             Kind::FcpRsp => self.handle_response(now, exchange, header, payload),
-            Kind::BaAcc => self.handle_abort_accepted(now, xid, payload),
+            Kind::BaAcc => self.handle_abort_accepted(now, header, payload),
             _ => self.handle_abort_rejected(now, xid, payload),
         }
         Taken::Done

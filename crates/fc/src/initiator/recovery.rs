@@ -1,11 +1,11 @@
 //! Recovery of what was lost: questions about exchanges (REC), their end before time (ABTS), and
 //! the release of their numbers (RRQ).
 
-use tyche_fc_wire::Xid;
 use tyche_fc_wire::bls::{BaAcc, BaRjt};
 use tyche_fc_wire::els::{
     Code, ESTAT_COMPLETE, ESTAT_INITIATIVE, ExchangeStatus, Rejection, Reply,
 };
+use tyche_fc_wire::{Header, Xid};
 use tyche_time::Instant;
 
 use super::Lane;
@@ -206,19 +206,21 @@ impl Lane {
         self.admit();
     }
 
-    /// Takes BA_ACC: the target is done with the exchange.
-    pub(super) fn handle_abort_accepted(&mut self, now: Instant, xid: Xid, payload: &[u8]) {
+    /// Takes BA_ACC: the target is done with the exchange. The numbers in the header count: in the
+    /// payload, Linux leaves them zero.
+    pub(super) fn handle_abort_accepted(&mut self, now: Instant, header: &Header, payload: &[u8]) {
+        let xid = header.ox_id;
         let Some(task) = self.exchanges.task_mut(xid) else { return };
-        let Some(accepted) = BaAcc::parse(payload).ok().filter(|it| it.ox_id == xid) else {
+        if BaAcc::parse(payload).is_err() {
             self.ignored.malformed += 1;
             return;
-        };
+        }
         if !task.is_aborting() {
             self.ignored.unexpected += 1;
             return;
         }
         if task.rx_id == Xid::NONE {
-            task.rx_id = accepted.rx_id;
+            task.rx_id = header.rx_id;
         }
         let until = now + self.targets[usize::from(task.nexus)].login.r_a_tov;
         self.complete(xid, Err(Failure::Aborted));

@@ -1,7 +1,7 @@
 //! Logins with neighbours on a network without a fabric (FC-LS-2, FC-BB-6).
 //!
 //! ```text
-//!            both ends         the higher name        who is an initiator
+//!       one end, or both       the higher name        who is an initiator
 //!  Pause ──► FLOGI (FIP) ──┬──► PLOGI ──────────┬──► PRLI ──► RTV ──► logged in
 //!    ▲                     └──► wait for it ────┘
 //!    └── no answer, or refused
@@ -26,6 +26,7 @@ mod outputs;
 mod peer;
 mod replies;
 mod requests;
+mod way;
 
 use std::time::Duration;
 
@@ -40,8 +41,9 @@ pub use outputs::{Carrier, Cause, Event, Failure, Ignored};
 pub use peer::Login;
 
 use crate::vn2vn::{self, Functions, NEIGHBOURS_MAX, Neighbour};
-use outputs::{Outputs, Way};
+use outputs::Outputs;
 use peer::{Peer, Stage, Withheld};
+use way::Way;
 
 /// How often a request is sent again before its attempt has failed.
 const REPEATS_MAX: u32 = 3;

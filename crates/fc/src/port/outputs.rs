@@ -3,10 +3,11 @@
 use std::collections::VecDeque;
 
 use tyche_fc_wire::els::{Code, LOGIN_LEN, Rejection, Reply, Request};
-use tyche_fc_wire::fip::{self, Flags, LinkService, Message, Service};
+use tyche_fc_wire::fip::{self, Flags, LinkService, Message};
 use tyche_fc_wire::{Ethernet, FRAME_LEN_MAX, Frame, Header, Kind, Mac, Wwn};
 
 use super::peer::Login;
+use super::way::Way;
 use crate::vn2vn::{NEIGHBOURS_MAX, address};
 
 /// Frames that wait to be sent: one for each timer that expires at the same time.
@@ -73,15 +74,6 @@ pub struct Ignored {
     pub no_room: u64,
     /// Our own frames that the caller did not take before the next input.
     pub undrained: u64,
-}
-
-/// The way of a link service.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Way {
-    /// By FIP, to the node with that address: services that make or end a virtual link.
-    Fip(Mac, Service),
-    /// From port to port: all others.
-    Port,
 }
 
 /// A link service to be sent.

@@ -6,7 +6,7 @@ use tyche_fc_wire::els::{Code, PortLogin};
 use tyche_fc_wire::{Header, Mac, PortId, Wwn, Xid};
 use tyche_time::Instant;
 
-use super::outputs::Way;
+use super::way::Way;
 use crate::vn2vn::{Functions, Neighbour};
 
 /// The longest time-outs that a peer can impose.

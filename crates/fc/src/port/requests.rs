@@ -8,8 +8,9 @@ use tyche_fc_wire::fip::{self, LinkService, Message, Service, payload_within};
 use tyche_fc_wire::{Frame, Header, Kind, Mac, Wwn};
 use tyche_time::Instant;
 
-use super::outputs::{Cause, Way};
+use super::outputs::Cause;
 use super::peer::{Ending, Login, Peer, Stage, Withheld, in_unit};
+use super::way::Way;
 use super::{Logins, millis};
 use crate::vn2vn::{Functions, address};
 
@@ -73,9 +74,9 @@ impl Logins {
         }
     }
 
-    /// A FLOGI before there is a login is answered at once. Unless ours is on the way, one is enough
-    /// for both: to another, Linux would answer with a second PLOGI. A second one of the same
-    /// attempt means that the other end does not know of our PLOGI, or has forgotten it.
+    /// A FLOGI before there is a login is answered at once. Unless ours is on the way, one is
+    /// enough for both: to another, Linux would answer with a second PLOGI. A second one of the
+    /// same attempt means that the other end does not know of our PLOGI, or has forgotten it.
     fn handle_flogi(&mut self, now: Instant, index: usize, header: Header) {
         let peer = &self.peers[index];
         if peer.login.is_some() || peer.stage == Stage::Pause {

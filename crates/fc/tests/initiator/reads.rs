@@ -157,7 +157,7 @@ fn frames_of_others_have_no_effect() {
     }
     let ignored = script.lane.ignored();
     assert_eq!((ignored.stranger, ignored.other_rx_id, ignored.no_exchange), (2, 1, 1));
-    assert_eq!((ignored.unexpected, ignored.malformed), (4, 1));
+    assert_eq!((ignored.unexpected, ignored.malformed), (5, 0));
     let not_ours = [
         Header { f_ctl: FCtl::REL_OFF, ..data },
         Header { ox_id: Xid(0x29), ..data },

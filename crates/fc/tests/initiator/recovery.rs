@@ -219,6 +219,14 @@ fn an_abort_is_repeated_and_then_the_login_begins_anew() {
 }
 
 #[test]
+fn an_accepted_abort_needs_no_numbers_in_its_payload() {
+    let mut script = aborting(false);
+    script.accept_abort_without_numbers(0x2a);
+    assert_eq!(script.ends(), [(0, Err(Failure::Aborted))]);
+    assert_eq!(script.wait(R_A_TOV), "release 002a");
+}
+
+#[test]
 fn an_abort_that_is_answered_late_is_answered() {
     let mut script = aborting(false);
     script.wait(6 * R_A_TOV);
@@ -327,7 +335,7 @@ fn answers_that_are_none_are_waited_out() {
     let _ = script.receive(asked.reply(Kind::ElsReply, asked.rx_id), &[]);
     let _ = script.receive(asked.reply(Kind::FcpRsp, asked.rx_id), &[0; 24]);
     assert_eq!((script.lane.ignored().malformed, script.lane.ignored().unexpected), (3, 1));
-    let _ = script.receive(header(Kind::BaAcc, 0x2a), &[0; 12]);
+    let _ = script.receive(header(Kind::BaAcc, 0x2a), &[0; 11]);
     let _ = script.receive(header(Kind::BaRjt, 0x2a), &[0; 3]);
     assert_eq!(script.lane.ignored().malformed, 5);
     assert_eq!(script.state(0x2a, AT_WORK), "");

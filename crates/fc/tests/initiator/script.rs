@@ -267,6 +267,14 @@ impl Script {
         let _ = self.receive(header(Kind::BaAcc, ox_id), &payload);
     }
 
+    /// Accepts an abort as Linux does.
+    pub(crate) fn accept_abort_without_numbers(&mut self, ox_id: u16) {
+        let zero = Xid(0);
+        let accepted = BaAcc { seq_id: Some(1), low_seq_cnt: 1, ..BaAcc::whole(zero, zero) };
+        let payload = BaAcc { high_seq_cnt: 0, ..accepted }.to_bytes();
+        let _ = self.receive(header(Kind::BaAcc, ox_id), &payload);
+    }
+
     pub(crate) fn reject_abort(&mut self, ox_id: u16, reason: u8, explanation: u8) {
         let payload = BaRjt { reason, explanation }.to_bytes();
         let _ = self.receive(header(Kind::BaRjt, ox_id), &payload);

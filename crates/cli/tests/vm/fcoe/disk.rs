@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::time::Duration;
 
+use super::VERIFY;
 use super::linux::LinuxPort;
 use crate::attachment::Kernel;
 use crate::rig::{Guest, MIB, Rig, Shape, Target, allocated};
@@ -11,12 +12,9 @@ const SIZE: u64 = 256 * MIB;
 /// Time limit for a load.
 const LIMIT: Duration = Duration::from_secs(300);
 
-/// Writes at random, and reads back what was written.
-const VERIFY: &str = "fio --name=load --filename=$D --rw=randwrite --bs=4k-64k --size=16M \
-    --direct=1 --ioengine=libaio --iodepth=16 --verify=crc32c --verify_fatal=1 --minimal";
-
 /// Waits until so many more writes were answered: a load is running.
-const AWAIT_WRITES: &str = "written() { read -r _ _ _ _ w _ </sys/block/${D#/dev/}/stat; echo $w; }\n\
+const AWAIT_WRITES: &str = "\
+    written() { read -r _ _ _ _ w _ </sys/block/${D#/dev/}/stat; echo $w; }\n\
     start=$(written); until [ $(written) -gt $((start + 50)) ]; do sleep 0.05; done";
 
 /// A target, and a guest with its disk. The guest ends first.

@@ -32,8 +32,10 @@ impl<'a> LinuxPort<'a> {
              truncate -s {DISK_LEN} /tmp/disk\n\
              store={TARGETS}/core/fileio_0/disk; mkdir -p $store\n\
              echo fd_dev_name=/tmp/disk,fd_dev_size={DISK_LEN} >$store/control\n\
-             echo 1 >$store/enable\n\
-             echo 1 >$store/attrib/emulate_tpu\n\
+             echo disk >$store/wwn/vpd_unit_serial; echo 1 >$store/enable\n\
+             for it in emulate_tpu emulate_tpws unmap_zeroes_data; do\n\
+             echo 1 >$store/attrib/$it\n\
+             done\n\
              group={TARGETS}/fc/{wwpn}/tpgt_1\n\
              mkdir -p $group/lun/lun_0; ln -s $store $group/lun/lun_0/disk\n\
              mkdir -p $group/acls/{host}/lun_0\n\

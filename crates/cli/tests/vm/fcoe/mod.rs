@@ -5,8 +5,14 @@ mod disk;
 mod linux;
 mod login;
 mod port;
+mod session;
 
 use crate::attachment::Kernel;
+
+/// Writes at random, and reads back what was written.
+const VERIFY: &str = "fio --name=load --filename=$D --rw=randwrite --bs=4k-64k --size=16M \
+    --direct=1 --ioengine=libaio --iodepth=16 --verify=crc32c --verify_fatal=1 \
+    --verify_state_save=0 --minimal";
 
 /// The list of tests, for each kernel.
 macro_rules! kernels {
@@ -43,5 +49,9 @@ kernels! {
         ext4 = disk::ext4,
         target_killed = disk::target_killed,
         lossy = disk::lossy,
+        session = session::disk,
+        session_ext4 = session::ext4,
+        session_target_gone = session::target_gone,
+        session_lossy = session::lossy,
     ]
 }

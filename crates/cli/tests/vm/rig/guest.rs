@@ -192,8 +192,13 @@ impl Guest {
 
     /// Copies a file into the guest, as `/share/NAME`.
     pub(crate) fn put(&self, file: &Path, name: &str) {
-        let copied = fs::copy(file, self.dir.join("share").join(name));
+        let copied = fs::copy(file, self.shared(name));
         copied.unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+    }
+
+    /// The file that the guest has as `/share/NAME`.
+    pub(crate) fn shared(&self, name: &str) -> PathBuf {
+        self.dir.join("share").join(name)
     }
 
     fn share(&self, number: u32, kind: &str) -> PathBuf {

@@ -15,6 +15,10 @@ pub(crate) const HOST: &str = "host0";
 /// MTU of the whole segment: two pages and headers.
 pub(super) const MTU: &str = "9000";
 
+/// Frames that wait for a guest, which is slow: as many as all requests of a session can send.
+/// Networks for FCoE lose none either (PFC).
+const QUEUE: &str = "20000";
+
 /// The namespace, named after the test.
 pub(super) struct Segment(Namespace);
 
@@ -35,7 +39,8 @@ impl Segment {
         for number in 0..CABLES {
             let cable = &cable(number);
             segment.ip(&["tuntap", "add", "dev", cable, "mode", "tap"]);
-            segment.ip(&["link", "set", cable, "mtu", MTU, "master", BRIDGE, "up"]);
+            segment.ip(&["link", "set", cable, "mtu", MTU, "txqueuelen", QUEUE]);
+            segment.ip(&["link", "set", cable, "master", BRIDGE, "up"]);
         }
         segment.ip(&["link", "set", BRIDGE, "mtu", MTU, "up"]);
         segment.ip(&["addr", "add", "10.9.0.1/24", "dev", BRIDGE]);

@@ -1,0 +1,159 @@
+//! Our initiator, on this machine, uses the disk of a guest's tcm_fc.
+
+use std::process::Stdio;
+use std::time::Duration;
+
+use serde_json::Value;
+use tyche_fcoe::fc::wire::Wwn;
+use tyche_testkit::process::{Done, finish};
+
+use super::VERIFY;
+use super::linux::{DISK_LEN, LinuxPort};
+use crate::attachment::Kernel;
+use crate::rig::{Guest, HOST, Rig, Running, Shape, run};
+
+/// The name of our port, for the access list of the kernel's target.
+const OURS: Wwn = Wwn(0x2000_0200_0000_0001);
+/// Time limit for a load.
+const LIMIT: Duration = Duration::from_secs(300);
+
+/// A session with the disk.
+struct Session<'a> {
+    rig: &'a Rig,
+    disk: String,
+    device: String,
+}
+
+impl<'a> Session<'a> {
+    fn connect(rig: &'a Rig, target: Wwn) -> Self {
+        let (disk, wwpn) = (target.to_string(), OURS.to_string());
+        let fcoe = ["connect", "--fcoe", &disk, "--link", HOST, "--wwpn", &wwpn];
+        let said = rig.tyche(&[&fcoe[..], &["--as", "loop", "-o", "json"]].concat());
+        let value: Value = serde_json::from_str(&said).unwrap_or_else(|e| panic!("{e}: {said}"));
+        Self { rig, disk, device: value["device"].as_str().unwrap().to_owned() }
+    }
+
+    /// Runs a script with the device as `$D`, which must succeed. Its mounts are its own.
+    fn run(&self, script: &str) -> String {
+        let mut command = self.rig.command("unshare");
+        command.args(["--mount", "--", "bash", "-eu", "-o", "pipefail", "-c", script]);
+        let done = finish(command.env("D", &self.device), LIMIT);
+        let Done { stdout, stderr, .. } = &done;
+        assert!(done.success(), "{script}\n{stdout}{stderr}");
+        done.stdout
+    }
+
+    /// Starts a script with the device as `$D`.
+    fn start(&self, script: &str) -> Running {
+        let mut command = self.rig.command("bash");
+        command.args(["-euc", script]).env("D", &self.device);
+        Running::start(command.stdout(Stdio::piped()))
+    }
+}
+
+impl Drop for Session<'_> {
+    fn drop(&mut self) {
+        // It may have ended with the test.
+        let mut command = self.rig.command(self.rig.program());
+        let _ = command.args(["disconnect", &self.disk, "--force"]).output();
+    }
+}
+
+fn boot(rig: &Rig, kernel: Kernel) -> Guest {
+    rig.boot(0, &Shape::from(kernel))
+}
+
+/// Bytes that the disk occupies in the guest.
+fn allocated(guest: &Guest) -> u64 {
+    guest.run("stat -c %b /tmp/disk").trim().parse::<u64>().unwrap() * 512
+}
+
+/// Data, sizes and discards.
+pub(super) fn disk(kernel: Kernel) {
+    let rig = Rig::new();
+    let guest = boot(&rig, kernel);
+    let target = LinuxPort::target(&guest, OURS);
+    let session = Session::connect(&rig, target.wwpn);
+    let wanted = rig.path("wanted").display().to_string();
+    session.run(&format!(
+        "[ $(blockdev --getsize64 $D) = {DISK_LEN} ]\n\
+         head -c 8M /dev/urandom >{wanted}\n\
+         dd if={wanted} of=$D bs=1M oflag=direct conv=fsync status=none\n\
+         dd if=$D bs=1M count=8 iflag=direct status=none | cmp - {wanted}"
+    ));
+    guest.run("cp /tmp/disk /share/disk");
+    run(rig.command("cmp").args(["-n", "8M", &wanted]).arg(guest.shared("disk")));
+    session.run(VERIFY);
+    session.run("blkdiscard $D");
+    let left = allocated(&guest);
+    assert!(left < DISK_LEN / 16, "{left} bytes are left");
+    session.run(&format!(
+        "dd if={wanted} of=$D bs=1M oflag=direct conv=fsync status=none\n\
+         blkdiscard --zeroout $D\n\
+         dd if=$D bs=1M iflag=direct status=none | cmp -n {DISK_LEN} - /dev/zero"
+    ));
+    drop(session);
+    target.remove();
+}
+
+/// A tree in a file system, compared after mounting again.
+pub(super) fn ext4(kernel: Kernel) {
+    let rig = Rig::new();
+    let guest = boot(&rig, kernel);
+    let target = LinuxPort::target(&guest, OURS);
+    let session = Session::connect(&rig, target.wwpn);
+    let (tree, point) = (rig.path("tree"), rig.path("point"));
+    session.run(&format!(
+        "mkdir {point}; mkdir {tree}; cp -a /usr/share/doc/{{a,b}}* {tree}\n\
+         head -c 16M /dev/urandom >{tree}/large\n\
+         mkfs.ext4 -q $D; mount $D {point}\n\
+         cp -a {tree} {point}; umount {point}\n\
+         e2fsck -f -n $D; blockdev --flushbufs $D\n\
+         mount $D {point}; diff -r --no-dereference {tree} {point}/tree\n\
+         rm -r {point}/tree; sync; fstrim -v {point}; umount {point}\n\
+         e2fsck -f -n $D",
+        tree = tree.display(),
+        point = point.display(),
+    ));
+    drop(session);
+    target.remove();
+}
+
+/// Reads what it has written while the target logs out and comes back, and while its link is down.
+pub(super) fn target_gone(kernel: Kernel) {
+    let rig = Rig::new();
+    let guest = boot(&rig, kernel);
+    let target = LinuxPort::target(&guest, OURS);
+    let session = Session::connect(&rig, target.wwpn);
+    session.run(
+        "dd if=/dev/zero bs=1M count=16 status=none | tr '\\0' 'x' | \
+         dd of=$D bs=1M iflag=fullblock oflag=direct conv=fsync status=none",
+    );
+    let mut load = session.start(
+        "for i in {1..40}; do\n\
+         dd if=$D bs=64k count=256 iflag=direct status=none | tr -d x | cmp - /dev/null\n\
+         echo $i; done",
+    );
+    load.line();
+    target.remove();
+    target.create();
+    load.line();
+    guest.run("ip link set eth0 down; sleep 3; ip link set eth0 up");
+    load.line();
+    assert!(load.end().success());
+    drop(session);
+    target.remove();
+}
+
+/// Loses frames both ways: nothing wrong is read. The kernel's target keeps writes that have lost
+/// data, and would wait for them at the logout (FC.md, "Linux"): the guest ends first.
+pub(super) fn lossy(kernel: Kernel) {
+    let rig = Rig::new();
+    let guest = boot(&rig, kernel);
+    let target = LinuxPort::target(&guest, OURS);
+    let session = Session::connect(&rig, target.wwpn);
+    rig.lose_fcoe(0, 5, 5);
+    session.run(VERIFY);
+    drop(guest);
+    drop(session);
+}
