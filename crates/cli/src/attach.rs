@@ -15,9 +15,9 @@ use tyche_attach::ublk::{Orphan, UblkDevice, UblkOptions};
 use tyche_attach::vhost_user::VhostUserBlk;
 use tyche_attach::{Attachment, LoopAttachment, Stopped};
 use tyche_block::Disk;
-use tyche_engine::Host;
 use uuid::Uuid;
 
+use crate::connect::Remote;
 use crate::error::{Code, CodedResult, Error, Result};
 use crate::{block_device, runtime};
 
@@ -105,11 +105,11 @@ pub(crate) struct Wish<'a> {
 
 impl Wish<'_> {
     /// A ublk device; below a growable device if it must grow and ublk itself can't.
-    fn ublk(&self, disk: Arc<dyn Disk>, host: &Host) -> Result<Box<dyn Attachment>> {
+    fn ublk(&self, disk: Arc<dyn Disk>, remote: &Remote) -> Result<Box<dyn Attachment>> {
         let &Wish { queues, depth, export, identity, .. } = self;
         let options =
             UblkOptions { queues: queues.get(), depth, mark: mark(identity), partitions: true };
-        let adopt = |queue, make| host.control().adopt(queue, make);
+        let adopt = |queue, make| remote.control().adopt(queue, make);
         if !self.growable || UblkDevice::grows().coded()? {
             return Ok(Box::new(UblkDevice::start(disk, options, &adopt).coded()?));
         }
@@ -144,12 +144,12 @@ fn backend(identity: Uuid) -> String {
 }
 
 /// Attaches the disk of a session.
-pub(crate) fn attach(wish: &Wish<'_>, host: &Host) -> Result<Box<dyn Attachment>> {
+pub(crate) fn attach(wish: &Wish<'_>, remote: &Remote) -> Result<Box<dyn Attachment>> {
     let &Wish { kind, export, dir, .. } = wish;
-    let disk: Arc<dyn Disk> = host.volume().clone();
+    let disk = remote.disk();
     Ok(match kind {
         Kind::Auto => unreachable!("it was resolved to another kind"),
-        Kind::Ublk => wish.ublk(disk, host)?,
+        Kind::Ublk => wish.ublk(disk, remote)?,
         Kind::Nbd => Box::new(NbdDevice::start(disk, &wish.nbd_options()).coded()?),
         Kind::Loop => Box::new(LoopAttachment::start(disk, &file_name(export)).coded()?),
         Kind::Fuse => Box::new(FuseMount::start(&dir.join("fuse"), disk).coded()?),
@@ -262,11 +262,15 @@ impl Lasting {
     }
 
     /// Serves the device from now on, with the options of `wish`.
-    pub(crate) fn take_over(&self, wish: &Wish<'_>, host: &Host) -> Result<Box<dyn Attachment>> {
-        let disk: Arc<dyn Disk> = host.volume().clone();
+    pub(crate) fn take_over(
+        &self,
+        wish: &Wish<'_>,
+        remote: &Remote,
+    ) -> Result<Box<dyn Attachment>> {
+        let disk = remote.disk();
         match (self.kind, self.number()) {
             (Kind::Ublk, _) => {
-                let adopt = |queue, make| host.control().adopt(queue, make);
+                let adopt = |queue, make| remote.control().adopt(queue, make);
                 let mark = mark(self.identity);
                 Ok(if self.is_growable() {
                     let identity = self.identity.to_string();

@@ -15,6 +15,7 @@ mod disconnect;
 mod discover;
 mod error;
 mod export;
+mod fcoe;
 mod health;
 mod identity;
 mod leftovers;

@@ -122,6 +122,9 @@ fn target_table(targets: &[TargetReport]) -> String {
     for target in targets {
         for export in &target.exports {
             let hosts = export.sessions.iter().map(|it| it.host_name.as_str());
+            // Over FCoE all that are logged in may use it.
+            let ports = target.fcoe.iter().flat_map(|port| &port.initiators);
+            let hosts = hosts.chain(ports.map(String::as_str));
             table.row([
                 target.name.clone(),
                 export.export.clone(),

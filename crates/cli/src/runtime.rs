@@ -7,6 +7,7 @@
 //! /run/tyche/sockets/         those at a well-known path: EXPORT.sock
 //! /run/tyche/state/TARGET/    UUID of the last version of each export's record
 //! /run/tyche/exports/         a lock for each export that has a daemon, or is about to
+//! /run/tyche/fcoe/            a lock for each port of FCoE: its interface's address and number
 //! /run/tyche/devices/NAME     the file for udev about the block device of that name
 //! ```
 
@@ -179,6 +180,20 @@ pub(crate) fn lock_export(export: &str, host: Uuid) -> Result<File> {
         let message = format!("another `tyche connect` is about to connect `{export}`");
         Error::new(Code::Usage, message)
     })
+}
+
+/// Takes a port of FCoE; `None` if another process has it.
+///
+/// # Errors
+/// The directory or the lock can't be made.
+pub(crate) fn lock_fcoe_port(name: &str) -> Result<Option<File>> {
+    let dir = root().join("fcoe");
+    create(&dir)?;
+    let file = dir.join(format!("{name}.lock"));
+    let lock = OpenOptions::new().create(true).truncate(false).write(true).open(&file);
+    let lock = lock.context(Code::Permission, format_args!("lock {}", file.display()))?;
+    let is_free = flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok();
+    Ok(is_free.then_some(lock))
 }
 
 fn lock_file(file: &Path) -> io::Result<Option<File>> {

@@ -22,7 +22,7 @@ pub enum Clock {
 
 impl Clock {
     /// The current time.
-    pub(crate) fn now(&self) -> Instant {
+    pub fn now(&self) -> Instant {
         match self {
             Self::Monotonic => now(),
             Self::Simulated(at) => Instant(at.load(Ordering::Relaxed)),

@@ -18,11 +18,14 @@ mod backlog;
 mod clock;
 mod conversion;
 mod discovery;
+#[cfg(feature = "target")]
+mod disk;
 mod errors;
 mod eventloop;
 mod histogram;
 mod host;
 pub mod identity;
+mod intake;
 mod placed;
 mod port;
 mod ports;
@@ -37,14 +40,17 @@ mod volume;
 pub use clock::Clock;
 pub use conversion::operation;
 pub use discovery::{Discovery, Foreign, Found, LinkFault, discover, search};
+#[cfg(feature = "target")]
+pub use disk::{Disk, Exported, Health};
 pub use errors::{ErrorClass, ErrorCounts};
 pub use eventloop::{EventLoop, Tenant};
 pub use histogram::Histogram;
 pub use host::{
     ConnectError, Done, Driver, Favoured, Host, HostControl, HostLink, HostOptions, HostReport,
-    InlineHost, Job, LatencyFigures, LatencyReport, LinkError, LinkReport, Machine, Notice,
-    RequestCounts,
+    InlineHost, Job, Latency, LatencyFigures, LatencyReport, LinkError, LinkReport, Machine,
+    Notice, RequestCounts,
 };
+pub use intake::Intake;
 pub use placed::{LinkNodes, SessionNodes};
 pub use port::{BATCH, Batches, Port, PortStats};
 pub use ports::Ports;
@@ -55,4 +61,4 @@ pub use target::{
     ChannelEvent, ExportReport, Exporter, Exports, RememberWriter, RenewGeneration, SessionReport,
     Site, Target, TargetExport, TargetLinkReport, TargetOptions, TargetReport,
 };
-pub use volume::Volume;
+pub use volume::{Submission, Volume, VolumeQueue};

@@ -142,14 +142,20 @@ impl Port {
         self.vectors.memory_nodes()
     }
 
-    pub(crate) fn stats(&mut self) -> PortStats {
+    /// Its traffic so far.
+    pub fn stats(&mut self) -> PortStats {
         self.stats.overruns = self.link.overruns();
         self.stats
     }
 
     /// The fault of the interface, if any, with the remedy.
-    pub(crate) fn trouble(&self) -> Option<&str> {
+    pub fn trouble(&self) -> Option<&str> {
         self.trouble.as_ref().map(|it| it.message.as_str())
+    }
+
+    /// Whether the interface is down or gone, as of the last call that used it.
+    pub fn is_down(&self) -> bool {
+        self.down_until.is_some()
     }
 
     /// Takes the pending failure, if any.

@@ -12,16 +12,20 @@ use tyche_wake::Doorbell;
 const QUEUE_LEN: usize = 8192;
 
 /// A request on its way to the loop.
-pub(crate) struct Submission {
-    pub(crate) request: Request,
-    pub(crate) token: u64,
-    pub(crate) sink: Arc<dyn Sink>,
+pub struct Submission {
+    /// The request.
+    pub request: Request,
+    /// Its submitter's name for it.
+    pub token: u64,
+    /// The recipient of the answer.
+    pub sink: Arc<dyn Sink>,
 }
 
 impl Submission {
-    fn fail(self, errno: Errno) {
+    /// Answers it.
+    pub fn complete(self, result: Result<(), Errno>) {
         let Self { request, token, sink } = self;
-        sink.complete(Completion { token, result: Err(errno), buffer: request.buffer });
+        sink.complete(Completion { token, result, buffer: request.buffer });
     }
 }
 
@@ -33,7 +37,10 @@ pub struct Volume {
 
 impl Volume {
     /// A disk with a queue for each of `arenas`, of which there is one at least.
-    pub(crate) fn new(arenas: impl IntoIterator<Item = Arena>) -> std::io::Result<Self> {
+    ///
+    /// # Errors
+    /// The system's error when an eventfd cannot be created.
+    pub fn new(arenas: impl IntoIterator<Item = Arena>) -> std::io::Result<Self> {
         let geometry = Arc::new(AtomicCell::new(Geometry::UNKNOWN));
         let queues = arenas.into_iter().map(|arena| {
             let geometry = Arc::clone(&geometry);
@@ -49,7 +56,7 @@ impl Volume {
     }
 
     /// The queues, for their loops.
-    pub(crate) fn loops(&self) -> &[Arc<VolumeQueue>] {
+    pub fn loops(&self) -> &[Arc<VolumeQueue>] {
         &self.queues
     }
 }
@@ -75,9 +82,10 @@ impl Disk for Volume {
 }
 
 /// One queue of a volume, which is a [`Disk`] as well.
-pub(crate) struct VolumeQueue {
+pub struct VolumeQueue {
     requests: ArrayQueue<Submission>,
-    pub(crate) doorbell: Doorbell,
+    /// Rung with each request.
+    pub doorbell: Doorbell,
     arena: Arena,
     /// The geometry of the whole volume. Attachments read it for each request: reading writes
     /// nothing that queues share.
@@ -87,27 +95,30 @@ pub(crate) struct VolumeQueue {
 }
 
 impl VolumeQueue {
-    pub(crate) fn set_geometry(&self, geometry: Geometry) {
+    /// Sets the geometry of the whole volume.
+    pub fn set_geometry(&self, geometry: Geometry) {
         self.geometry.store(geometry);
     }
 
-    pub(crate) fn take(&self) -> Option<Submission> {
+    /// Takes the next request.
+    pub fn take(&self) -> Option<Submission> {
         self.requests.pop()
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
+    /// Whether no request waits.
+    pub fn is_empty(&self) -> bool {
         self.requests.is_empty()
     }
 
     /// Closes the queue: requests in it, and later ones, fail.
-    pub(crate) fn close(&self) {
+    pub fn close(&self) {
         self.closed.store(true, Ordering::SeqCst);
         self.fail_waiting();
     }
 
     fn fail_waiting(&self) {
         while let Some(submission) = self.requests.pop() {
-            submission.fail(Errno::IO);
+            submission.complete(Err(Errno::IO));
         }
     }
 }
@@ -124,7 +135,7 @@ impl Disk for VolumeQueue {
     fn submit(&self, request: Request, token: u64, sink: &Arc<dyn Sink>) {
         let submission = Submission { request, token, sink: Arc::clone(sink) };
         if let Err(refused) = self.requests.push(submission) {
-            return refused.fail(Errno::NOMEM);
+            return refused.complete(Err(Errno::NOMEM));
         }
         self.doorbell.ring();
         // The loop may have ended between its last check and the push.

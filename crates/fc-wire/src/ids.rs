@@ -95,6 +95,11 @@ impl Wwn {
         Self(Self::of_node(mac).0 ^ 0x3000_0000_0000_0000)
     }
 
+    /// The name of a further port of that node: NAA 2, with a number of 12 bits; 0 is the first.
+    pub fn of_further_port(mac: Mac, number: u16) -> Self {
+        Self(Self::of_port(mac).0 | u64::from(number & 0xfff) << 48)
+    }
+
     /// Reads 16 hexadecimal digits, with `0x` in front, colons between bytes, or neither.
     pub fn parse(text: &str) -> Option<Self> {
         let text = text.strip_prefix("0x").unwrap_or(text);
@@ -193,6 +198,8 @@ mod tests {
     fn names_come_from_the_address_of_the_interface() {
         assert_eq!(Wwn::of_node(MAC).to_string(), "10:00:02:00:00:00:ab:01");
         assert_eq!(Wwn::of_port(MAC).to_string(), "20:00:02:00:00:00:ab:01");
+        assert_eq!(Wwn::of_further_port(MAC, 0xf123).to_string(), "21:23:02:00:00:00:ab:01");
+        assert_eq!(Wwn::of_further_port(MAC, 0), Wwn::of_port(MAC));
     }
 
     #[test]

@@ -16,7 +16,7 @@ const LAYERS: [&[&str]; 9] = [
     &["tyche-lab", "tyche-testkit"],
     &["tyche"],
     &["libtyche", "tyche-conformance", "tyche-console", "tyche-sim"],
-    &["tyche-session"],
+    &["tyche-fcoe", "tyche-session"],
     &["tyche-engine"],
     &["tyche-attach", "tyche-fc", "tyche-link", "tyche-proto", "tyche-store"],
     &["tyche-block", "tyche-fc-wire", "tyche-scsi", "tyche-wake", "tyche-wire"],

@@ -11,16 +11,17 @@ use std::time::{Duration, Instant};
 use signal_hook::consts::SIGINT;
 use signal_hook::iterator::Signals;
 use tyche_attach::{Attachment, Stopped};
-use tyche_engine::{Host, Notice};
+use tyche_engine::Notice;
 use tyche_proto::Problem;
 use tyche_proto::wire::Rejection;
 use tyche_session::log_warnings;
 use uuid::Uuid;
 
 use super::predecessor::Predecessor;
+use super::remote::{Identity, Remote};
 use super::signals::{SIGNALS, SignalHandler, Stage, interrupted};
 use super::why::{Why, describe};
-use super::{ConnectArgs, SessionArgs, orders};
+use super::{ConnectArgs, SessionArgs, fcoe, orders};
 use crate::attach::{self, Kind, Lasting, Wish};
 use crate::control::{self, Answer, Request};
 use crate::device_name::DeviceName;
@@ -104,7 +105,7 @@ struct Session {
     state: State,
     /// Dropped before the host, whose thread may serve it.
     attachment: Box<dyn Attachment>,
-    host: Host,
+    host: Remote,
     /// Keeps the device known to udev.
     name: Option<DeviceName>,
     inputs: Receiver<Input>,
@@ -169,19 +170,18 @@ impl Session {
         if kind.is_of_this_kernel() {
             stay_in_memory();
         }
-        let (mut options, mut warnings) = args.session.options(id)?;
         // A device keeps its identity over all its daemons.
         let identity = predecessor.as_ref().map_or(id, |predecessor| predecessor.lasting.identity);
-        options.session.device = identity;
-        options.session.resumes = predecessor.as_ref().map(|predecessor| predecessor.known.0);
-        warnings.extend(no_log);
-        log_warnings(&warnings);
+        let resumes = predecessor.as_ref().map(|predecessor| predecessor.known.0);
         let (sender, inputs) = channel();
         let (notices, caught) = (sender.clone(), sender.clone());
-        let host = Host::start(options, move |notice| {
+        let identities = Identity { session: id, device: identity, resumes };
+        let (host, mut warnings) = Remote::start(args, &identities, move |notice| {
             // A daemon that no longer listens is ending.
             let _ = notices.send(Input::Notice(notice));
         })?;
+        warnings.extend(no_log);
+        log_warnings(&warnings);
         let is_new = predecessor.is_none() && kind.is_of_this_kernel();
         let stage = if is_new { Stage::Making } else { Stage::Made };
         let hand_over = move |signal| caught.send(Input::Signal(signal)).is_ok();
@@ -462,7 +462,7 @@ fn wish<'a>(
 /// Creates the device or takes over the predecessor's; also returns what to record of it.
 fn make_device(
     wish: &Wish<'_>,
-    host: &Host,
+    host: &Remote,
     predecessor: Option<&Predecessor>,
 ) -> Result<(Box<dyn Attachment>, Option<Lasting>)> {
     let Some(predecessor) = predecessor else {
@@ -495,7 +495,7 @@ fn stay_in_memory() {
 /// Waits until the session is live. Returns the state of the export: the one that was `known`,
 /// unless the target sends another.
 fn await_connection(
-    host: &Host,
+    host: &Remote,
     inputs: &Receiver<Input>,
     args: &SessionArgs,
     mut known: Option<Known>,
@@ -519,6 +519,13 @@ fn await_connection(
             Ok(_) => {}
             Err(RecvTimeoutError::Disconnected) => {
                 return Err(Error::new(Code::Other, "the session's thread died"));
+            }
+            Err(RecvTimeoutError::Timeout) if matches!(host, Remote::Fcoe { .. }) => {
+                let obstacle = host.obstacle();
+                let is_final = obstacle.as_ref().is_some_and(fcoe::is_final);
+                if is_final || Instant::now() >= deadline {
+                    return Err(fcoe::refused(args, obstacle.as_ref()));
+                }
             }
             Err(RecvTimeoutError::Timeout) => {
                 let report = host.control().report();

@@ -5,8 +5,10 @@
 
 mod daemon;
 mod entry;
+mod fcoe;
 mod orders;
 mod predecessor;
+mod remote;
 mod retry;
 mod session;
 mod signals;
@@ -22,6 +24,7 @@ use std::time::Duration;
 use clap::Args;
 
 pub(crate) use entry::Entry;
+pub(crate) use remote::Remote;
 pub(crate) use session::SessionArgs;
 
 use crate::attach::Kind;
@@ -41,6 +44,9 @@ use crate::tab::{self, Tab};
 pub struct ConnectArgs {
     #[command(flatten)]
     pub(crate) session: SessionArgs,
+
+    #[command(flatten)]
+    fcoe: fcoe::FcoeArgs,
 
     /// Take the options from the line of that export in tychetab(5), or in another such file. Of
     /// the other options, only --foreground, --retry and --output are allowed then.
@@ -83,7 +89,7 @@ pub struct ConnectArgs {
 }
 
 /// The options that a line of tychetab replaces.
-const OF_A_SESSION: [&str; 22] = [
+const OF_A_SESSION: [&str; 25] = [
     "links",
     "target",
     "read_only",
@@ -106,6 +112,9 @@ const OF_A_SESSION: [&str; 22] = [
     "queues",
     "growable",
     "socket",
+    "fcoe",
+    "wwpn",
+    "e_d_tov",
 ];
 
 impl ConnectArgs {

@@ -2,17 +2,18 @@
 
 use std::sync::mpsc::{SyncSender, sync_channel};
 
-use tyche_engine::{HostControl, LinkError};
+use tyche_engine::LinkError;
 use tyche_session::log_warnings;
 
 use super::SessionArgs;
+use super::remote::Control;
 use crate::control::Answer;
 use crate::error::{Code, Error, Result};
 
 /// Answers an order to disconnect, in the thread of the connection. `hand_over` passes it on to the
 /// daemon's loop together with the sender for its result; returns false if the loop has ended.
 pub(super) fn disconnect(
-    control: &HostControl,
+    control: &Control,
     force: bool,
     hand_over: &dyn Fn(SyncSender<Result<()>>) -> bool,
 ) -> Answer {
@@ -36,11 +37,14 @@ fn to_answer(result: Result<()>) -> Answer {
 }
 
 /// Begins to use another interface, or another place over IP, with the session's own options.
-pub(super) fn add_link(control: &HostControl, args: &SessionArgs, name: &str) -> Answer {
+pub(super) fn add_link(control: &Control, args: &SessionArgs, name: &str) -> Answer {
     to_answer(try_add_link(control, args, name))
 }
 
-fn try_add_link(control: &HostControl, args: &SessionArgs, name: &str) -> Result<()> {
+fn try_add_link(control: &Control, args: &SessionArgs, name: &str) -> Result<()> {
+    if matches!(control, Control::Fcoe(_)) {
+        return Err(fixed());
+    }
     let placement = args.placement.placement()?;
     let open = |queue| {
         let (mut links, warnings) = args.open_links(&[name.to_owned()], &placement)?;
@@ -50,18 +54,25 @@ fn try_add_link(control: &HostControl, args: &SessionArgs, name: &str) -> Result
         Ok(links.remove(0))
     };
     let links = (0..control.queues()).map(open).collect::<Result<_>>()?;
-    control.add_link(links).map_err(|error| link_error(error, name))?;
+    control.add_link(links).ok_or_else(fixed)?.map_err(|error| link_error(error, name))?;
     tracing::info!(link = name, "link added");
     Ok(())
 }
 
 /// Stops using an interface.
-pub(super) fn remove_link(control: &HostControl, name: &str) -> Answer {
-    let removed = control.remove_link(name).map_err(|error| link_error(error, name));
+pub(super) fn remove_link(control: &Control, name: &str) -> Answer {
+    let removed = control.remove_link(name).ok_or_else(fixed);
+    let removed = removed.and_then(|removed| removed.map_err(|error| link_error(error, name)));
     if removed.is_ok() {
         tracing::info!(link = name, "link removed");
     }
     to_answer(removed)
+}
+
+/// The error for a session that has one interface for good.
+fn fixed() -> Error {
+    let message = "a session over FCoE has one interface: connect anew over another";
+    Error::new(Code::Usage, message)
 }
 
 fn link_error(error: LinkError, name: &str) -> Error {

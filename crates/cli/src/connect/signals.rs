@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
-use tyche_engine::HostControl;
 
+use super::remote::Control;
 use crate::error::{Code, Error, Result};
 
 /// Time limit for making a device once a signal has come.
@@ -37,7 +37,7 @@ impl SignalHandler {
     /// Passes signals on to `hand_over`, which returns false if nobody listens any more.
     pub(super) fn start(
         mut signals: Signals,
-        control: HostControl,
+        control: Control,
         stage: Stage,
         hand_over: impl Fn(i32) -> bool + Send + 'static,
     ) -> Result<Self> {

@@ -2,11 +2,12 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use tyche_engine::{HostControl, HostReport, Notice};
+use tyche_engine::{HostReport, Notice};
 use tyche_proto::Failure;
 use tyche_proto::wire::{Reason, Rejection};
 
 use super::SessionArgs;
+use super::remote::Control;
 use crate::report::{Figures, SessionReport, SessionState};
 use crate::state::State;
 
@@ -54,7 +55,7 @@ impl Why {
 }
 
 /// The daemon's report about its session.
-pub(super) fn describe(record: &State, why: &Mutex<Why>, control: &HostControl) -> SessionReport {
+pub(super) fn describe(record: &State, why: &Mutex<Why>, control: &Control) -> SessionReport {
     let state = control.report().map_or(SessionState::Ending, |report| {
         let problem = why.lock().unwrap_or_else(PoisonError::into_inner).problem(&report);
         if record.has_device() {

@@ -6,6 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 use tyche_engine::{ErrorCounts, LinkNodes, PortStats};
+use tyche_fcoe::Rejects;
 use tyche_numa::Node;
 use tyche_proto::ChannelStats;
 use tyche_proto::wire::Reject;
@@ -140,6 +141,11 @@ pub(super) fn numbers(nodes: &[Node]) -> Vec<u16> {
 
 pub(super) fn rejects(counts: &[(Reject, u64)]) -> Counters {
     counts.iter().map(|(reject, count)| (reject.name().to_owned(), *count)).collect()
+}
+
+/// Dropped frames of Fibre Channel, by reason.
+pub(super) fn fc_rejects(rejects: &Rejects) -> Counters {
+    rejects.iter().map(|(reject, count)| (reject.name().to_owned(), count)).collect()
 }
 
 /// A link's own counters, by name.

@@ -15,14 +15,17 @@ pub use self::bench::{BenchReport, TailFigures};
 pub(crate) use self::link::Counters;
 pub use self::link::{LinkNuma, PortCounters, ProtocolCounters};
 pub use self::output::{
-    ConnectReport, DiscoveredExport, ExportResized, MachineReport, Output, TabOutcome,
+    ConnectReport, DiscoveredExport, DiscoveredPort, DiscoveredVlan, ExportResized, MachineReport,
+    Output, TabOutcome,
 };
 pub(crate) use self::session::frames;
 pub use self::session::{
     ChannelReport, DiskReport, Figures, Latency, LatencyPair, LatencyReport, RequestCounters,
     SessionLink, SessionNuma, SessionReport, SessionState, WaitingReport,
 };
-pub use self::target::{ExportReport, ExportSession, TargetChannel, TargetLink, TargetReport};
+pub use self::target::{
+    ExportReport, ExportSession, TargetChannel, TargetLink, TargetPort, TargetReport,
+};
 
 #[cfg(test)]
 mod tests {

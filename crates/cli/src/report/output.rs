@@ -3,6 +3,8 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tyche_console::error::Code;
+use tyche_fcoe::fc::vn2vn::Functions;
+use tyche_fcoe::{FoundNeighbour, FoundVlan};
 use uuid::Uuid;
 
 use super::{BenchReport, SessionReport, TargetReport};
@@ -34,6 +36,12 @@ pub enum Output {
     Discover {
         /// The exports that targets offer, once for each link on which they do.
         exports: Vec<DiscoveredExport>,
+        /// The ports of Fibre Channel over Ethernet, with `--fcoe`.
+        #[serde(default)]
+        ports: Vec<DiscoveredPort>,
+        /// The VLANs on which FCoE is spoken, with `--fcoe`.
+        #[serde(default)]
+        vlans: Vec<DiscoveredVlan>,
     },
     /// `tyche export resize`.
     #[serde(rename = "tyche.export/1")]
@@ -129,6 +137,63 @@ pub struct DiscoveredExport {
     pub mac: String,
     /// The local interface on which it was found, or `udp:HOST:PORT`, `tcp:HOST:PORT`.
     pub interface: String,
+}
+
+/// A port of Fibre Channel over Ethernet, on a network without a fabric.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct DiscoveredPort {
+    /// Name of the port.
+    pub wwpn: String,
+    /// Name of its node.
+    pub wwnn: String,
+    /// The N_Port_ID that it has, in hexadecimal.
+    pub n_port_id: String,
+    /// Whether it says that it serves disks.
+    pub target: bool,
+    /// Whether it says that it uses disks of others.
+    pub initiator: bool,
+    /// The longest FCoE frame in bytes that it takes, without the Ethernet header; 2158 with the
+    /// longest payload.
+    pub size: u64,
+    /// Ethernet address of its interface.
+    pub mac: String,
+    /// The local interface on which it was found.
+    pub interface: String,
+}
+
+impl From<&FoundNeighbour> for DiscoveredPort {
+    fn from(found: &FoundNeighbour) -> Self {
+        let FoundNeighbour { link, neighbour } = found;
+        let Functions { initiator, target } = neighbour.functions;
+        Self {
+            wwpn: neighbour.wwpn.to_string(),
+            wwnn: neighbour.wwnn.to_string(),
+            n_port_id: neighbour.id.to_string(),
+            target,
+            initiator,
+            size: neighbour.fcoe_len_max.into(),
+            mac: neighbour.enode.to_string(),
+            interface: link.clone(),
+        }
+    }
+}
+
+/// A VLAN on which FCoE is spoken, according to another machine.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct DiscoveredVlan {
+    /// Its number; 0 stands for the network without a tag.
+    pub vid: u16,
+    /// Ethernet address of that machine.
+    pub mac: String,
+    /// The local interface on which it was found.
+    pub interface: String,
+}
+
+impl From<&FoundVlan> for DiscoveredVlan {
+    fn from(found: &FoundVlan) -> Self {
+        let FoundVlan { link, vid, mac } = found;
+        Self { vid: *vid, mac: mac.to_string(), interface: link.clone() }
+    }
 }
 
 /// The new size of an export.

@@ -5,11 +5,12 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tyche_engine::TargetLinkReport;
+use tyche_fcoe::FcoeTargetReport;
 use uuid::Uuid;
 
 use super::link::{
-    Counters, LinkNuma, PortCounters, ProtocolCounters, cpu_seconds, errors, own, own_frames,
-    ratio, read_own, rejects,
+    Counters, LinkNuma, PortCounters, ProtocolCounters, cpu_seconds, errors, fc_rejects, own,
+    own_frames, ratio, read_own, rejects,
 };
 
 /// A target that runs on this machine. Counters begin at its start.
@@ -24,6 +25,8 @@ pub struct TargetReport {
     pub exports: Vec<ExportReport>,
     /// The links, one for each interface.
     pub links: Vec<TargetLink>,
+    /// The ports of Fibre Channel over Ethernet, one for each interface with it.
+    pub fcoe: Vec<TargetPort>,
     /// CPU time that the process has used, in seconds.
     pub cpu_s: f64,
 }
@@ -41,6 +44,7 @@ impl TargetReport {
             pid: std::process::id(),
             exports: exports.collect(),
             links: report.links.iter().map(TargetLink::from).collect(),
+            fcoe: Vec::new(),
             cpu_s: cpu_seconds(),
         }
     }
@@ -71,6 +75,8 @@ pub struct ExportReport {
     /// Requests that its file or device has failed, by operation and by kind of error; without
     /// those that are 0.
     pub errors_by_kind: BTreeMap<String, Counters>,
+    /// Its logical unit number over FCoE; null if it is not served by that.
+    pub lun: Option<u8>,
     /// The sessions that have it connected.
     pub sessions: Vec<ExportSession>,
 }
@@ -89,6 +95,7 @@ impl From<&tyche_engine::ExportReport> for ExportReport {
             problem: report.problem.clone(),
             errors: report.errors.total(),
             errors_by_kind: errors(&report.errors),
+            lun: None,
             sessions: Vec::new(),
         }
     }
@@ -193,6 +200,47 @@ impl From<&tyche_proto::ChannelReport> for TargetChannel {
             executing: channel.executing as u64,
             rtt_us: channel.rtt.as_micros() as u64,
             congestion_window: channel.congestion_window,
+        }
+    }
+}
+
+/// A port of a target for Fibre Channel over Ethernet.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct TargetPort {
+    /// Name of the interface.
+    pub interface: String,
+    /// Name of the port.
+    pub wwpn: String,
+    /// The N_Port_ID that it has, in hexadecimal; null if it has none.
+    pub n_port_id: Option<String>,
+    /// The fault of the interface, in words; null if there is none.
+    pub problem: Option<String>,
+    /// WWPNs of the initiators that are logged in.
+    pub initiators: Vec<String>,
+    /// Commands that were executed at disks.
+    pub commands: u64,
+    /// Frames dropped, by reason.
+    pub rejects: Counters,
+    /// Frames without effect, and commands that failed on their way, by reason.
+    pub ignored: Counters,
+    /// Frames and bytes.
+    #[serde(flatten)]
+    pub port: PortCounters,
+}
+
+impl From<&FcoeTargetReport> for TargetPort {
+    fn from(report: &FcoeTargetReport) -> Self {
+        Self {
+            interface: report.link.clone(),
+            wwpn: report.wwpn.to_string(),
+            n_port_id: report.id.map(|id| id.to_string()),
+            problem: report.problem.clone(),
+            initiators: report.initiators.iter().map(ToString::to_string).collect(),
+            commands: report.commands,
+            rejects: fc_rejects(&report.rejects),
+            ignored: own(&report.ignored),
+            port: (&report.port).into(),
         }
     }
 }

@@ -1,12 +1,12 @@
 //! Answers of a running target at its control socket.
 
-use tyche_engine::Target;
 use tyche_store::ResizeError;
 
+use super::Served;
 use super::config::Export;
 use crate::control::{Answer, Request};
 use crate::error::{Code, Error, Result};
-use crate::report::{ExportResized, TargetReport};
+use crate::report::{ExportResized, TargetPort, TargetReport};
 
 /// See the module.
 #[derive(Clone)]
@@ -23,11 +23,11 @@ impl Answers {
         Self { name: name.to_owned(), exports }
     }
 
-    pub(super) fn to(&self, target: &Target, request: &Request) -> Answer {
+    pub(super) fn to(&self, served: &Served, request: &Request) -> Answer {
         match request {
-            Request::Report => Answer::Target(TargetReport::new(&self.name, &target.report())),
+            Request::Report => Answer::Target(self.report(served)),
             Request::Resize { export, size } => {
-                self.resize(target, export, *size).map(Answer::Resized).into()
+                self.resize(served, export, *size).map(Answer::Resized).into()
             }
             Request::Disconnect { .. } | Request::AddLink { .. } | Request::RemoveLink { .. } => {
                 Answer::refused(Code::Usage, "this is a target, not a session")
@@ -35,13 +35,22 @@ impl Answers {
         }
     }
 
-    fn resize(&self, target: &Target, name: &str, size: Option<u64>) -> Result<ExportResized> {
+    fn report(&self, served: &Served) -> TargetReport {
+        let mut report = TargetReport::new(&self.name, &served.target.report());
+        report.fcoe = served.fcoe.report().iter().map(TargetPort::from).collect();
+        for (export, lun) in report.exports.iter_mut().zip(served.fcoe.luns()) {
+            export.lun = Some(lun);
+        }
+        report
+    }
+
+    fn resize(&self, served: &Served, name: &str, size: Option<u64>) -> Result<ExportResized> {
         let index = self.exports.iter().position(|export| export == name);
         let index = index.ok_or_else(|| {
             let message = format!("target `{}` has no export `{name}`", self.name);
             Error::new(Code::NotFound, message)
         })?;
-        let size = target.resize(index, size).map_err(|error| {
+        let size = served.resize(index, size).map_err(|error| {
             let code = match error {
                 ResizeError::Shrinks { .. } | ResizeError::Indivisible { .. } => Code::Usage,
                 _ => Code::Device,

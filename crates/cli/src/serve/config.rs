@@ -4,13 +4,16 @@ use std::fmt::Display;
 use std::num::NonZeroU8;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use bytesize::ByteSize;
 use serde::de::{Deserialize, Deserializer};
 use toml::Spanned;
+use tyche_fcoe::fc::wire::Wwn;
 use uuid::Uuid;
 
 use crate::error::{Code, Error, Result};
+use crate::fcoe::parse_wwpn;
 use crate::size;
 
 /// The configuration.
@@ -26,6 +29,8 @@ pub(crate) struct Config {
     pub(crate) is_hidden: bool,
     /// Limits of connections.
     pub(crate) limits: Limits,
+    /// Interfaces to serve on by FCoE.
+    pub(crate) fcoe: Vec<FcoePort>,
     /// The disks.
     pub(crate) export: Vec<Export>,
 }
@@ -39,7 +44,55 @@ struct Written {
     threads: Option<NonZeroU8>,
     udp_discovery: Option<bool>,
     limits: Limits,
+    fcoe: Vec<FcoePort>,
     export: Vec<Spanned<Export>>,
+}
+
+/// An interface to serve on by FCoE.
+#[derive(Clone, Debug, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct FcoePort {
+    /// Its name.
+    pub(crate) link: String,
+    /// Name of its port; by default it follows from the interface's address.
+    #[serde(default, deserialize_with = "wwpn")]
+    pub(crate) wwpn: Option<Wwn>,
+    /// E_D_TOV in seconds, 0.05 to 60.
+    #[serde(default = "default_e_d_tov", deserialize_with = "e_d_tov")]
+    pub(crate) e_d_tov: f64,
+}
+
+impl FcoePort {
+    /// The interface of that name, with defaults.
+    pub(crate) fn new(link: String) -> Self {
+        Self { link, wwpn: None, e_d_tov: default_e_d_tov() }
+    }
+
+    /// E_D_TOV, in whole milliseconds.
+    pub(crate) fn e_d_tov(&self) -> Duration {
+        Duration::from_millis((self.e_d_tov * 1000.0) as u64)
+    }
+}
+
+fn default_e_d_tov() -> f64 {
+    2.0
+}
+
+fn e_d_tov<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
+    within(f64::deserialize(from)?, 0.05..=60.0)
+}
+
+fn parsed_wwpn<E: serde::de::Error>(text: &str) -> Result<Wwn, E> {
+    parse_wwpn(text).map_err(E::custom)
+}
+
+fn wwpn<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Wwn>, D::Error> {
+    parsed_wwpn(&String::deserialize(from)?).map(Some)
+}
+
+fn wwpns<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Wwn>, D::Error> {
+    let texts = Vec::<String>::deserialize(from)?;
+    texts.iter().map(|text| parsed_wwpn(text)).collect()
 }
 
 /// Limits of connections to the target's memory.
@@ -132,6 +185,9 @@ pub(crate) struct Export {
     /// UUIDs of the hosts that may connect; empty: all.
     #[serde(default)]
     pub(crate) hosts: Vec<Uuid>,
+    /// WWPNs of the ports that may know of it over FCoE; empty: all.
+    #[serde(default, deserialize_with = "wwpns")]
+    pub(crate) initiators: Vec<Wwn>,
     /// The place that defines this export.
     #[serde(skip)]
     pub(crate) place: Place,
@@ -157,14 +213,14 @@ impl Config {
                 .unwrap_or_default();
             wrong(&format!("line {line}: `{}`: {}", key.trim(), error.message()))
         })?;
-        let Written { name, link, threads, udp_discovery, limits, export } = written;
+        let Written { name, link, threads, udp_discovery, limits, fcoe, export } = written;
         let is_hidden = udp_discovery == Some(false);
         let placed = |export: Spanned<Export>| {
             let line = text[..export.span().start].matches('\n').count() + 1;
             Export { place: Place::File { path: path.to_owned(), line }, ..export.into_inner() }
         };
         let export = export.into_iter().map(placed).collect();
-        Ok(Self { name, link, threads, is_hidden, limits, export })
+        Ok(Self { name, link, threads, is_hidden, limits, fcoe, export })
     }
 
     /// Checks that the names given with `--accept-changed-disk` are exports.
@@ -210,6 +266,7 @@ impl Export {
             block_size: None,
             shared: false,
             hosts: Vec::new(),
+            initiators: Vec::new(),
             place: Place::CommandLine,
         };
         export.source()?;
@@ -294,6 +351,20 @@ mod tests {
             [("", false), ("udp_discovery = true", false), ("udp_discovery = false", true)]
         {
             assert_eq!(read(text).unwrap().is_hidden, is_hidden, "{text}");
+        }
+    }
+
+    #[test]
+    fn ports_of_fcoe_have_names_and_times_that_make_sense() {
+        let config = read("[[fcoe]]\nlink = \"eth1\"\ne_d_tov = 0.05\n").unwrap();
+        assert_eq!(config.fcoe[0].e_d_tov(), Duration::from_millis(50));
+        let line = "[[fcoe]]\nlink = \"eth1\"\n";
+        for (key, message) in [
+            ("wwpn = \"20:00\"", "a WWPN is 16 hexadecimal digits"),
+            ("e_d_tov = 0.01", "write 0.05 to 60"),
+        ] {
+            let error = read(&format!("{line}{key}\n")).unwrap_err();
+            assert!(error.message.contains("line 3") && error.message.contains(message), "{error}");
         }
     }
 

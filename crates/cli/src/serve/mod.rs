@@ -3,6 +3,7 @@
 mod answers;
 mod config;
 mod conflict;
+mod fcoe;
 mod state;
 
 use std::io::{self, ErrorKind};
@@ -21,10 +22,10 @@ use tyche_numa::Placement;
 use tyche_proto::TargetConfig;
 use tyche_proto::wire::Name;
 use tyche_session::End;
-use tyche_store::Store;
 use tyche_store::file::{FileOptions, FileStore};
 use tyche_store::memory::MemoryStore;
 use tyche_store::null::NullStore;
+use tyche_store::{ResizeError, Store};
 
 use crate::complete;
 use crate::control::{self, Answer};
@@ -34,7 +35,8 @@ use crate::output::bytes;
 use crate::placement::PlacementArgs;
 use crate::runtime::{self, RuntimeDir};
 use answers::Answers;
-use config::{Config, Export, Source};
+use config::{Config, Export, FcoePort, Source};
+use fcoe::Fcoe;
 use state::{Disk, State};
 
 /// Time from which populating a store's memory is logged.
@@ -48,6 +50,8 @@ const POPULATE_QUIET: Duration = Duration::from_secs(1);
 ///   link = ["eth0", "eth1"]    # or "udp:0.0.0.0"; default: all interfaces that are up
 ///   threads = 2                # for each interface; default: 1
 ///   udp_discovery = true       # false: only hosts that know a udp: address find it there
+///   [[fcoe]]                   # Fibre Channel over Ethernet, for other makes as well
+///   link = "eth2"
 ///   [[export]]
 ///   name = "vm1"
 ///   path = "/srv/vm1.img"      # or a block device, mem:1G, sparse:1T, null:1T
@@ -55,6 +59,7 @@ const POPULATE_QUIET: Duration = Duration::from_secs(1);
 ///   read_only = false
 ///   block_size = 4096          # or 512
 ///   hosts = ["UUID"]           # default: everybody
+///   initiators = ["WWPN"]      # the same for FCoE
 ///
 /// The identity and the last writer of each export are kept in /var/lib/tyche. An export whose file
 /// or device was replaced is refused, until --accept-changed-disk accepts the new one.
@@ -79,6 +84,11 @@ pub struct ServeArgs {
     /// repeated. By default all interfaces that are up, except members of a bridge or bond.
     #[arg(long = "link", value_name = "INTERFACE", add = complete::interfaces())]
     links: Vec<String>,
+
+    /// Interface to serve on by Fibre Channel over Ethernet, without a fabric (VN2VN): hosts see the
+    /// exports as LUNs, in their order. May be repeated. Without --link, no other host is served.
+    #[arg(long = "fcoe", value_name = "INTERFACE", add = complete::interfaces())]
+    fcoe: Vec<String>,
 
     /// Threads for each interface or UDP port, 1 to 64: they share the channels on it, each with a
     /// socket of its own. More than one pays for hosts with several queues, and for many hosts.
@@ -120,23 +130,10 @@ pub struct ServeArgs {
 }
 
 pub(crate) fn run(args: &ServeArgs) -> Result<()> {
-    let mut config = args.config.as_deref().map(Config::read).transpose()?.unwrap_or_default();
-    config.link.extend(args.links.iter().cloned());
-    config.export.extend(args.exports.iter().map(|export| Export {
-        read_only: args.read_only,
-        write_back: args.write_back,
-        block_size: args.block_size,
-        ..export.clone()
-    }));
-    if config.export.is_empty() {
-        let message = "nothing to export: give --export NAME=PATH or --config FILE";
-        return Err(Error::new(Code::Usage, message));
-    }
-    config.check_names(&args.accepted)?;
-    conflict::refuse(&config.export)?;
+    let config = configured(args)?;
     let is_configured = args.name.is_none() && config.name.is_some();
     let code = if is_configured { Code::Config } else { Code::Usage };
-    let name = args.name.clone().or(config.name).unwrap_or_else(tyche_session::host_name);
+    let name = args.name.clone().or(config.name.clone()).unwrap_or_else(tyche_session::host_name);
     let checked = target_name(&name).map_err(|error| Error { code, ..error })?;
     let dir = RuntimeDir::take(
         runtime::targets().join(&name),
@@ -152,7 +149,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
         batch: args.link.batch(),
     };
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
-    let (ethertype, spin) = (args.link.ethertype, args.link.spin());
+    let spin = args.link.spin();
     let mut exports = open_exports(&config.export, &args.accepted, &mut state)?;
     if let Some(wrapper) = &args.link.wrapper {
         for export in &mut exports {
@@ -163,43 +160,103 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
         .iter()
         .map(|export| format!("{} ({})", export.name, bytes(export.store.geometry().size)))
         .collect();
+    let units = fcoe::number(&config, &exports, &state)?;
     let placement = args.placement.placement()?;
-    let end = End::Target { is_found: !config.is_hidden && !args.no_udp_discovery };
-    let mut opened = args.link.open_all(&config.link, end, &placement)?;
-    let beacons = std::mem::take(&mut opened.beacons);
-    let links = opened.logged();
-    let threads = args.threads.or(config.threads.map(NonZeroU8::get)).unwrap_or(1);
-    let interfaces: Vec<_> = links.iter().map(|link| link.name().to_owned()).collect();
-    let further_threads = open_again(args, &interfaces, threads, &placement)?;
+    let Links { first, further, beacons } = open_links(args, &config, &placement)?;
+    let mut interfaces: Vec<_> = first.iter().map(|link| link.name().to_owned()).collect();
     let (remember_writer, renew_generation) = state.into_callbacks();
     let options = TargetOptions {
         target,
         exports,
-        links,
-        further_threads,
+        links: first,
+        further_threads: further,
         beacons,
         placement,
-        ethertype,
+        ethertype: args.link.ethertype,
         spin,
         remember_writer,
         renew_generation,
     };
-    let target = Arc::new(Target::start(options)?);
-    watch_generation(&target);
-    let (answering, answers) = (Arc::downgrade(&target), Answers::new(&name, &config.export));
+    let target = Target::start(options)?;
+    let fcoe = Fcoe::start(&args.link, &config, &target, &units)?;
+    interfaces.extend(fcoe.described());
+    let served = Arc::new(Served { fcoe, target });
+    watch_generation(&served);
+    let (answering, answers) = (Arc::downgrade(&served), Answers::new(&name, &config.export));
     control::serve(&dir.path().join(runtime::CONTROL), move |request| match answering.upgrade() {
-        Some(target) => answers.to(&target, &request),
+        Some(served) => answers.to(&served, &request),
         None => Answer::refused(Code::Other, "the target is stopping"),
     })
     .context(Code::Other, "control socket")?;
     println!("tyche: serving {} on {} as {name}", sizes.join(", "), interfaces.join(", "));
     // Fails only if the supervisor that asked for it is gone.
     let _ = sd_notify::notify(false, &[sd_notify::NotifyState::Ready]);
-    await_stop(&mut signals, &target, &config.export);
+    await_stop(&mut signals, &served, &config.export);
     tracing::info!("stopping");
-    drop(target);
+    drop(served);
     drop(dir);
     Ok(())
+}
+
+/// The configuration, of the file and of the command line.
+fn configured(args: &ServeArgs) -> Result<Config> {
+    let mut config = args.config.as_deref().map(Config::read).transpose()?.unwrap_or_default();
+    config.link.extend(args.links.iter().cloned());
+    config.fcoe.extend(args.fcoe.iter().cloned().map(FcoePort::new));
+    config.export.extend(args.exports.iter().map(|export| Export {
+        read_only: args.read_only,
+        write_back: args.write_back,
+        block_size: args.block_size,
+        ..export.clone()
+    }));
+    if config.export.is_empty() {
+        let message = "nothing to export: give --export NAME=PATH or --config FILE";
+        return Err(Error::new(Code::Usage, message));
+    }
+    config.check_names(&args.accepted)?;
+    conflict::refuse(&config.export)?;
+    fcoe::refuse_two_writers(&config)?;
+    Ok(config)
+}
+
+/// What runs: the target, and its ports of FCoE, which end first.
+struct Served {
+    fcoe: Fcoe,
+    target: Target,
+}
+
+impl Served {
+    /// As [`Target::resize`].
+    fn resize(&self, export: usize, size: Option<u64>) -> Result<u64, ResizeError> {
+        let size = self.target.resize(export, size)?;
+        self.fcoe.resized(export);
+        Ok(size)
+    }
+}
+
+/// The links of a target.
+#[derive(Default)]
+struct Links {
+    first: Vec<Box<dyn Link>>,
+    /// The same for each further thread.
+    further: Vec<Vec<Box<dyn Link>>>,
+    /// The ends for questions to everybody.
+    beacons: Vec<Box<dyn Link>>,
+}
+
+/// Opens the links, or all that there are unless only FCoE is asked for.
+fn open_links(args: &ServeArgs, config: &Config, placement: &Placement) -> Result<Links> {
+    if config.link.is_empty() && !config.fcoe.is_empty() {
+        return Ok(Links::default());
+    }
+    let end = End::Target { is_found: !config.is_hidden && !args.no_udp_discovery };
+    let mut opened = args.link.open_all(&config.link, end, placement)?;
+    let beacons = std::mem::take(&mut opened.beacons);
+    let first = opened.logged();
+    let threads = args.threads.or(config.threads.map(NonZeroU8::get)).unwrap_or(1);
+    let names: Vec<_> = first.iter().map(|link| link.name().to_owned()).collect();
+    let further = open_again(args, &names, threads, placement)?;
+    Ok(Links { first, further, beacons })
 }
 
 /// Opens the links once more for each thread but the first.
@@ -219,13 +276,13 @@ fn open_again(
 }
 
 /// Waits for the signal to stop; on SIGHUP looks again at how large the disks are.
-fn await_stop(signals: &mut Signals, target: &Target, exports: &[Export]) {
+fn await_stop(signals: &mut Signals, served: &Served, exports: &[Export]) {
     for signal in signals.forever() {
         if signal != SIGHUP {
             break;
         }
         for (index, export) in exports.iter().enumerate() {
-            if let Err(error) = target.resize(index, None) {
+            if let Err(error) = served.resize(index, None) {
                 tracing::warn!("export {}: {error}", export.name);
             }
         }
@@ -251,12 +308,12 @@ fn target_name(name: &str) -> Result<Name> {
 
 /// Watches for snapshots: the target distrusts its state when its virtual machine was restored to
 /// an earlier one.
-fn watch_generation(target: &Arc<Target>) {
-    let target = Arc::downgrade(target);
+fn watch_generation(served: &Arc<Served>) {
+    let served = Arc::downgrade(served);
     let watched = state::watch_generation(move || {
-        if let Some(target) = target.upgrade() {
+        if let Some(served) = served.upgrade() {
             tracing::warn!("this machine was restored to an earlier state: hosts are told");
-            target.distrust(state::nobody());
+            served.target.distrust(state::nobody());
         }
     });
     if let Err(error) = watched {

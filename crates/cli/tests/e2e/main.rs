@@ -13,6 +13,7 @@ mod demo;
 mod disks;
 mod ends;
 mod fault;
+mod fcoe;
 mod files;
 mod filesystem;
 mod flood;

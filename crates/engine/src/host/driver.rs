@@ -352,24 +352,12 @@ impl<R: Rules> Driver<R> {
 
     /// Counts a finished request that began at `begun`.
     fn count(&mut self, request: &Request, status: Status, begun: Instant) {
-        let (counts, len) = (&mut self.counts, u64::from(request.len));
-        if let Err(errno) = result(status) {
-            counts.errors.add(request.operation.into(), errno);
-            return;
-        }
+        let result = result(status);
+        self.counts.count(request.operation, request.len, result);
         match request.operation {
-            BlockOperation::Read => {
-                counts.reads += 1;
-                self.reads.add(begun, self.now);
-                counts.read_bytes += len;
-            }
-            BlockOperation::Write { .. } => {
-                counts.writes += 1;
-                self.writes.add(begun, self.now);
-                counts.written_bytes += len;
-            }
-            BlockOperation::Flush => counts.flushes += 1,
-            BlockOperation::Discard | BlockOperation::WriteZeroes { .. } => counts.others += 1,
+            BlockOperation::Read if result.is_ok() => self.reads.add(begun, self.now),
+            BlockOperation::Write { .. } if result.is_ok() => self.writes.add(begun, self.now),
+            _ => {}
         }
     }
 

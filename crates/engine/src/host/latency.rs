@@ -12,7 +12,7 @@ const WINDOW: Duration = Duration::from_secs(5);
 
 /// The latency of one kind of request.
 #[derive(Clone)]
-pub(super) struct Latency {
+pub struct Latency {
     all: Histogram,
     /// This window and the one before.
     windows: [Histogram; 2],
@@ -43,13 +43,14 @@ pub struct LatencyFigures {
 }
 
 impl Latency {
-    pub(super) fn new(now: Instant) -> Self {
+    /// No request yet.
+    pub fn new(now: Instant) -> Self {
         let windows = [Histogram::new(), Histogram::new()];
         Self { all: Histogram::new(), windows, since: now }
     }
 
     /// Adds a request that began at `begun` and is answered `now`.
-    pub(super) fn add(&mut self, begun: Instant, now: Instant) {
+    pub fn add(&mut self, begun: Instant, now: Instant) {
         self.roll(now);
         let nanoseconds = now.0.saturating_sub(begun.0);
         self.all.add(nanoseconds);
@@ -71,7 +72,7 @@ impl Latency {
     }
 
     /// The counts as of `now`.
-    pub(super) fn at(&mut self, now: Instant) -> Self {
+    pub fn at(&mut self, now: Instant) -> Self {
         self.roll(now);
         self.clone()
     }
@@ -84,7 +85,8 @@ impl Latency {
         }
     }
 
-    pub(super) fn report(&self) -> LatencyReport {
+    /// The figures.
+    pub fn report(&self) -> LatencyReport {
         let [mut recent, before] = self.windows.clone();
         recent.merge(&before);
         LatencyReport { all: figures(&self.all), recent: figures(&recent) }

@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 
 use tyche_block::{Disk, Errno};
 use tyche_proto::{Instant, Seat};
-use tyche_wake::{MakePoller, Polled, Poller, Spin};
+use tyche_wake::{MakePoller, Spin};
 
 use super::driver::{Done, Driver, Job};
 use super::notices::Notices;
@@ -17,6 +17,7 @@ use super::workqueue::WorkQueue;
 use super::{HostLink, HostOptions, LinkError, Notice};
 use crate::clock::now;
 use crate::eventloop::{EventLoop, Tenant};
+use crate::intake::Intake;
 use crate::ports::Ports;
 use crate::protocol::Protocol;
 use crate::volume::VolumeQueue;
@@ -97,15 +98,13 @@ impl Starter {
             }
             let tenant = Queue {
                 driver,
-                volume,
-                held: None,
+                intake: Intake::new(volume),
                 commands,
                 queue,
                 notices,
                 queues,
                 others,
                 work_queue,
-                pollers: Vec::new(),
                 closed: false,
             };
             EventLoop::new(tenant, ports, spin).run().end();
@@ -118,9 +117,7 @@ impl Starter {
 /// The tenant of a queue's loop.
 struct Queue {
     driver: Driver,
-    volume: Arc<VolumeQueue>,
-    /// A request taken from the queue when the session was full.
-    held: Option<Job>,
+    intake: Intake<Job>,
     commands: Receiver<Command>,
     /// Number of this queue.
     queue: usize,
@@ -131,63 +128,13 @@ struct Queue {
     others: Vec<Starter>,
     /// The work queue that delivers answers, if there is one.
     work_queue: Option<WorkQueue>,
-    /// Pollers that share this thread.
-    pollers: Vec<Box<dyn Poller>>,
     closed: bool,
 }
 
 impl Queue {
     /// Fails the remaining requests: the session is closed.
-    fn end(mut self) {
-        self.volume.close();
-        if let Some(job) = self.held.take() {
-            job.done(Err(Errno::IO)).answer();
-        }
-        self.linger();
-    }
-
-    /// Polls the pollers until they end: their requests fail now, but are answered.
-    fn linger(&mut self) {
-        while !self.pollers.is_empty() {
-            if self.poll() {
-                continue;
-            }
-            self.pollers.iter().for_each(|poller| poller.announce());
-            if !self.poll() {
-                tyche_wake::sleep(self.pollers.iter().map(|it| it.wait_fd()), None);
-            }
-            self.pollers.iter().for_each(|poller| poller.awake());
-        }
-    }
-
-    /// Polls the pollers; false if there was nothing to do.
-    fn poll(&mut self) -> bool {
-        let mut worked = false;
-        self.pollers.retain_mut(|poller| match poller.poll() {
-            Ok(polled) => {
-                worked |= polled != Polled::Idle;
-                polled != Polled::Over
-            }
-            Err(error) => {
-                tracing::error!(%error, "a poller of the session failed and is dropped");
-                false
-            }
-        });
-        worked
-    }
-
-    fn take_submissions(&mut self, now: Instant) -> bool {
-        let mut worked = false;
-        let volume = &self.volume;
-        let mut next = || volume.take().map(Job::from);
-        while let Some(job) = self.held.take().or_else(&mut next) {
-            if let Err(job) = self.driver.submit(now, job) {
-                self.held = Some(job);
-                return worked;
-            }
-            worked = true;
-        }
-        worked
+    fn end(self) {
+        self.intake.end(|job| job.done(Err(Errno::IO)).answer());
     }
 
     /// Delivers answers and notices.
@@ -208,7 +155,7 @@ impl Queue {
             if matches!(notice, Notice::Connected(_) | Notice::Resized(_))
                 && let Some(geometry) = self.driver.geometry()
             {
-                self.volume.set_geometry(geometry);
+                self.intake.volume().set_geometry(geometry);
             }
             if notice == Notice::Closed {
                 self.closed = true;
@@ -242,7 +189,7 @@ impl Tenant for Queue {
             match command {
                 // The recipient may have timed out.
                 Command::Report(to) => {
-                    drop(to.send(self.driver.report(now(), ports, self.volume.arena())));
+                    drop(to.send(self.driver.report(now(), ports, self.intake.volume().arena())));
                 }
                 Command::AddLink(link, to) => {
                     let _ = to.send(self.driver.add_link(now(), ports, link));
@@ -250,7 +197,7 @@ impl Tenant for Queue {
                 Command::RemoveLink(name, to) => {
                     let _ = to.send(self.driver.remove_link(now(), ports, &name));
                 }
-                Command::Adopt(make) => self.pollers.extend(make()),
+                Command::Adopt(make) => self.intake.adopt(make),
                 Command::Check => self.driver.check(now()),
                 Command::Disconnect => self.driver.disconnect(now()),
                 Command::Abort => self.driver.abort(now()),
@@ -262,8 +209,9 @@ impl Tenant for Queue {
 
     fn work(&mut self, now: Instant) -> bool {
         self.settle();
-        let mut worked = self.poll();
-        worked |= self.take_submissions(now);
+        let mut worked = self.intake.poll();
+        let driver = &mut self.driver;
+        worked |= self.intake.take(|job| driver.submit(now, job).map(drop));
         self.settle();
         worked
     }
@@ -273,19 +221,14 @@ impl Tenant for Queue {
     }
 
     fn may_sleep(&mut self) -> bool {
-        self.volume.doorbell.announce();
-        self.pollers.iter().for_each(|poller| poller.announce());
-        // A held request waits for another to end, so a full queue behind it is no work.
-        !self.poll() && (self.held.is_some() || self.volume.is_empty())
+        self.intake.may_sleep()
     }
 
     fn awake(&mut self) {
-        self.pollers.iter().for_each(|poller| poller.awake());
-        self.volume.doorbell.awake();
+        self.intake.awake();
     }
 
     fn wait_fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        let pollers = self.pollers.iter().map(|poller| poller.wait_fd());
-        pollers.chain([self.volume.doorbell.wait_fd()])
+        self.intake.wait_fds()
     }
 }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use tyche_block::{Errno, Operation};
 use tyche_proto::wire::{Mac, Reject};
 use tyche_proto::{ChannelStats, ExportState, Favourite, NodeCounts, PathReport, Problem, Waiting};
 
@@ -191,6 +192,27 @@ impl HostReport {
 }
 
 impl RequestCounts {
+    /// Counts a request that has ended.
+    pub fn count(&mut self, operation: Operation, len: u32, result: Result<(), Errno>) {
+        if let Err(errno) = result {
+            self.errors.add(operation.into(), errno);
+            return;
+        }
+        let len = u64::from(len);
+        match operation {
+            Operation::Read => {
+                self.reads += 1;
+                self.read_bytes += len;
+            }
+            Operation::Write { .. } => {
+                self.writes += 1;
+                self.written_bytes += len;
+            }
+            Operation::Flush => self.flushes += 1,
+            Operation::Discard | Operation::WriteZeroes { .. } => self.others += 1,
+        }
+    }
+
     fn add(&mut self, other: &Self) {
         let Self { reads, read_bytes, writes, written_bytes, flushes, others, errors } = self;
         *reads += other.reads;

@@ -9,10 +9,10 @@ use tyche_proto::{Action, Instant, Listener, ListenerEvent, Outgoing, Part, Rule
 
 use super::channels::{Channel, Channels};
 use super::conversion::{block_operation, status};
-use super::disk::{DEPTH, Disk};
-use super::exports::{Caller, Exports};
+use super::exports::{Caller, Exports, Known};
 use super::report::TargetLinkReport;
 use crate::clock::Clock;
+use crate::disk::{DEPTH, Disk};
 use crate::placed::{self, LinkNodes};
 use crate::ports::Ports;
 use crate::protocol::{Fault, Frames, Protocol, Received};
@@ -57,6 +57,8 @@ pub struct Exporter<R: Rules = Sound> {
     index: usize,
     /// By export.
     disks: Vec<Disk>,
+    /// By export.
+    known: Vec<Known>,
     channels: Channels,
     memory: Box<dyn FnMut(usize) -> Arena + Send>,
     composer: Composer,
@@ -78,6 +80,7 @@ impl<R: Rules> Exporter<R> {
             listener,
             index,
             disks: exports.all().iter().map(|export| Disk::new(Arc::clone(export))).collect(),
+            known: exports.all().iter().map(|_| Known::default()).collect(),
             exports,
             channels: Channels::default(),
             memory,
@@ -197,7 +200,7 @@ impl<R: Rules> Exporter<R> {
         let export = channel.export;
         let disk = &mut self.disks[export];
         let checked = if is_durable(&request)
-            && channel.generation != disk.generation(export, &self.exports)
+            && channel.generation != self.known[export].generation(export, &self.exports)
         {
             // Success would promise that all completed writes are durable. Some may be lost, and
             // the host does not know yet.
@@ -227,7 +230,7 @@ impl<R: Rules> Exporter<R> {
             if self.done[before..].iter().any(|completion| completion.result.is_err()) {
                 // A loss is on stable storage before the failure is reported: otherwise it would be
                 // forgotten if the target died now and the host flushed again.
-                disk.generation(export, &self.exports);
+                self.known[export].generation(export, &self.exports);
             }
         }
         let worked = !self.done.is_empty();

@@ -11,8 +11,8 @@ use tyche_proto::{Loss, Registry, TargetConfig, Writer};
 use tyche_store::ResizeError;
 use tyche_wake::Doorbell;
 
-use super::exported::{Exported, Health};
 use super::{RememberWriter, RenewGeneration, TargetExport};
+use crate::disk::{Exported, Health};
 
 /// See the module.
 pub struct Exports {
@@ -67,6 +67,26 @@ impl Admissions {
     }
 }
 
+/// The latest generation of an export that a loop knows, and its count of losses.
+#[derive(Default)]
+pub(super) struct Known {
+    generation: Uuid,
+    losses: Option<u64>,
+}
+
+impl Known {
+    /// The current generation. If the store has lost more than this loop knows of, it is a new one,
+    /// already on stable storage.
+    pub(super) fn generation(&mut self, export: usize, exports: &Exports) -> Uuid {
+        let losses = exports.losses(export);
+        if self.losses != Some(losses) {
+            self.generation = exports.generation(export, losses);
+            self.losses = Some(losses);
+        }
+        self.generation
+    }
+}
+
 /// The part of a link's loop that other threads use, in cache lines of its own.
 #[repr(align(128))]
 pub(super) struct Caller {
@@ -104,7 +124,7 @@ impl Exports {
         let exports = exports.into_iter().map(|export| {
             let index = registry.add_export(export.config());
             registry.restore_last_writer(index, export.last_writer);
-            Arc::new(Exported::new(export.name, export.store))
+            Arc::new(Exported::new(export.name.to_string(), export.store))
         });
         let exports: Box<[_]> = exports.collect();
         let losses = exports.iter().map(|export| export.store.losses()).collect();

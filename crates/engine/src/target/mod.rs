@@ -11,8 +11,6 @@
 
 mod channels;
 mod conversion;
-mod disk;
-mod exported;
 mod exporter;
 mod exports;
 mod report;
@@ -34,6 +32,7 @@ pub use exports::Exports;
 pub use report::{ExportReport, SessionReport, TargetLinkReport, TargetReport};
 use thread::LinkThread;
 
+use crate::disk::Exported;
 use crate::placed;
 use crate::random::secrets;
 
@@ -145,6 +144,11 @@ impl Target {
         }
         let health = self.exports.health();
         TargetReport::new(&self.exports.registry(), health, links)
+    }
+
+    /// The exports, by index.
+    pub fn exported(&self) -> &[Arc<Exported>] {
+        self.exports.all()
     }
 
     /// Declares that all exports may have lost writes and their last writers are unknown: the

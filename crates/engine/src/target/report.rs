@@ -3,7 +3,7 @@
 use tyche_proto::wire::{Mac, Reject, Uuid};
 use tyche_proto::{ChannelReport, ChannelStats, ExportConfig, Registry};
 
-use super::exported::Health;
+use crate::disk::Health;
 use crate::errors::ErrorCounts;
 use crate::placed::LinkNodes;
 use crate::port::PortStats;

@@ -48,6 +48,8 @@ const START_MAX: Duration = Duration::from_millis(100);
 const PROBE_WAIT: Duration = Duration::from_millis(100);
 /// The time for an answer to the second probe, to the claim, and to the first beacon.
 const ANNOUNCE_WAIT: Duration = Duration::from_millis(400);
+/// The most time until the port claims an N_Port_ID, without a collision.
+pub const CLAIM_MAX: Duration = START_MAX.saturating_add(PROBE_WAIT).saturating_add(ANNOUNCE_WAIT);
 /// The time between beacons.
 const BEACON_INTERVAL: Duration = Duration::from_secs(8);
 /// The most time that is added to it, so that beacons spread.
@@ -173,6 +175,17 @@ impl Vn2vn {
     /// The neighbours that are present, up to [`NEIGHBOURS_MAX`]; none if the port is not up.
     pub fn neighbours(&self) -> impl Iterator<Item = &Neighbour> {
         self.neighbours.present().filter(|_| self.stage == Stage::Up)
+    }
+
+    /// The ports that have claimed an N_Port_ID, present or not. They are heard of as soon as our
+    /// own claim is sent, for they answer it.
+    pub fn claimed(&self) -> impl Iterator<Item = &Neighbour> {
+        self.neighbours.all()
+    }
+
+    /// Whether the port has claimed its N_Port_ID.
+    pub fn has_claimed(&self) -> bool {
+        self.stage >= Stage::Claim
     }
 
     /// Counters of ignored frames, since the start.
@@ -336,11 +349,15 @@ impl Vn2vn {
         }
     }
 
-    /// Chooses the N_Port_ID that the port had before, else the end of its name.
+    /// Chooses the N_Port_ID that the port had before, else one that follows from its name: the end
+    /// of it, which is that of the interface's address, and the 12 bits in front of the address
+    /// (NAA 2). So the ports of an interface, which do not hear each other, begin with different
+    /// ones, and the first, with zeroes there, as others do.
     fn choose_first(&mut self) {
         let recorded = self.config.recorded.filter(|id| is_valid(*id));
         self.is_recorded = recorded.is_some();
-        let named = PortId::new(self.config.wwpn.0 as u32 & 0xffff);
+        let name = self.config.wwpn.0;
+        let named = PortId::new((name ^ name >> 48 & 0xfff) as u32 & 0xffff);
         match recorded.or_else(|| is_valid(named).then_some(named)) {
             Some(id) => self.id = id,
             None => self.choose_another(),

@@ -46,9 +46,14 @@ impl Neighbours {
         self.known.iter().filter(|it| it.beaconed).map(|it| &it.neighbour)
     }
 
+    /// All that have claimed an N_Port_ID.
+    pub(super) fn all(&self) -> impl Iterator<Item = &Neighbour> {
+        self.known.iter().map(|it| &it.neighbour)
+    }
+
     /// The neighbour with that N_Port_ID, present or not.
     pub(super) fn find(&self, id: PortId) -> Option<&Neighbour> {
-        self.known.iter().map(|it| &it.neighbour).find(|it| it.id == id)
+        self.all().find(|it| it.id == id)
     }
 
     /// Whether there is no room for another.

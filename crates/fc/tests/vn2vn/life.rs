@@ -75,6 +75,31 @@ fn a_recorded_address_is_probed_as_such() {
 }
 
 #[test]
+fn ports_of_an_interface_begin_with_different_addresses() {
+    let ids = [0, 1, 0xfff].map(|number| {
+        let mut network = Network::new(1);
+        network.add(A | number << 48, None);
+        network.run(ms(3_000));
+        network.id(0).unwrap().to_u32()
+    });
+    assert_eq!(ids, [0x0a0a, 0x0a0b, 0x05f5]);
+}
+
+#[test]
+fn a_port_that_has_claimed_is_heard_of_before_it_is_present() {
+    let mut network = Network::new(1);
+    network.add(A, None);
+    network.run(ms(20_000));
+    network.add(B, None);
+    network.run(ms(550));
+    assert!(!network.stations[1].vn2vn.has_claimed());
+    network.run(ms(100));
+    let vn2vn = &network.stations[1].vn2vn;
+    assert!(vn2vn.has_claimed() && vn2vn.neighbours().next().is_none());
+    assert_eq!(vn2vn.claimed().map(|it| it.wwpn.0).collect::<Vec<_>>(), [A]);
+}
+
+#[test]
 fn answers_to_claims_are_as_long_as_the_longest_frame_of_both() {
     for (theirs, len) in [(2158, 2172), (1500, 1514), (9000, 2172), (0, 232)] {
         let mut network = two();

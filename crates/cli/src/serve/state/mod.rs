@@ -4,6 +4,7 @@
 //! ```text
 //! /var/lib/tyche/targets/TARGET/target.json           on stable storage
 //! /var/lib/tyche/targets/TARGET/exports/EXPORT.json   on stable storage
+//! /var/lib/tyche/targets/TARGET/luns.json             their LUNs, if they have some
 //! /run/tyche/state/TARGET/EXPORT                      UUID of the last version of that file
 //! ```
 //!
@@ -15,6 +16,7 @@
 //! If the state can't be written, only writers are refused. A loss is then noted at least in the
 //! run-time directory, which outlives the process.
 
+mod luns;
 mod machine;
 mod record;
 
@@ -160,6 +162,16 @@ impl State {
         let Record { uuid, generation, writer, .. } = kept.record;
         self.exports.push(Some(kept));
         Ok(Known { uuid, generation, writer: Some(writer) })
+    }
+
+    /// The numbers of the exports as logical units (LUNs), by index. `uuids` are theirs.
+    ///
+    /// # Errors
+    /// `Config` if there are too many.
+    pub(super) fn luns(&self, uuids: &[Uuid]) -> Result<Vec<u8>> {
+        let lasts = self.exports.iter().map(Option::is_some);
+        let exports: Vec<_> = uuids.iter().copied().zip(lasts).collect();
+        luns::assign(&self.dir.join("luns.json"), &exports)
     }
 
     /// The callbacks of a running target: [`remember`](Self::remember) and [`renew`](Self::renew).

@@ -1,5 +1,7 @@
 //! `tyche discover`: lists the targets and their exports.
 
+mod fcoe;
+
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -37,6 +39,11 @@ pub struct DiscoverArgs {
     /// UUID of the host to ask as, instead of this machine's.
     #[arg(long, value_name = "UUID", value_parser = identity::parse_host)]
     host_id: Option<Uuid>,
+
+    /// List the ports of Fibre Channel over Ethernet instead, Tyche's and others', on networks
+    /// without a fabric (VN2VN).
+    #[arg(long, conflicts_with_all = ["host_id", "ethertype"])]
+    fcoe: bool,
 
     #[command(flatten)]
     pub(crate) link: LinkArgs,
@@ -105,6 +112,9 @@ fn prefer_lasting(found: &mut Vec<Found>, searched: &[SocketAddr]) {
 }
 
 pub(crate) fn run(args: &DiscoverArgs) -> Result<()> {
+    if args.fcoe {
+        return fcoe::run(args);
+    }
     let (discovery, asked) = ask(args)?;
     for foreign in &discovery.foreign {
         let Foreign { link, mac, versions } = foreign;
@@ -124,7 +134,7 @@ pub(crate) fn run(args: &DiscoverArgs) -> Result<()> {
         args.output,
         || {
             let exports = exports.clone().map(|(it, export)| report(it, export)).collect();
-            Output::Discover { exports }
+            Output::Discover { exports, ports: Vec::new(), vlans: Vec::new() }
         },
         || {
             let mut table = Table::new(["EXPORT", "SIZE", "BLOCK", "STATE", "TARGET", "LINK"]);

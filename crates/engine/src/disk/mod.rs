@@ -1,4 +1,6 @@
-//! One loop's access to one store.
+//! One loop's access to one store, for any protocol.
+
+mod exported;
 
 use std::collections::VecDeque;
 use std::io;
@@ -6,50 +8,45 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use tyche_block::{Arena, Completion, Errno, Operation, OperationKind, Request};
-use tyche_proto::wire::Uuid;
-use tyche_store::{Loan, Queue};
+use tyche_store::{Loan, Queue, Store};
 
-use super::exported::Exported;
-use super::exports::Exports;
+pub use exported::{Exported, Health};
 
 /// The most requests of one loop at one store; more wait in the loop.
-pub(super) const DEPTH: usize = 1024;
+pub(crate) const DEPTH: usize = 1024;
 /// Bits of a token. At the store the kind of operation is above them, for completions lack it.
 const TOKEN_BITS: u32 = 48;
 
-/// See the module. Opened when the first channel needs it.
-pub(super) struct Disk {
+/// See the module. The queue of the store is opened when memory is first registered.
+pub struct Disk {
     exported: Arc<Exported>,
     queue: Option<Box<dyn Queue>>,
     /// Requests that wait for room in the queue.
     waiting: VecDeque<(u64, Request)>,
-    /// The latest generation that this loop knows, and its count of losses.
-    generation: Uuid,
-    losses: Option<u64>,
 }
 
 impl Disk {
-    pub(super) fn new(exported: Arc<Exported>) -> Self {
-        let (generation, losses) = (Uuid::nil(), None);
-        Self { exported, queue: None, waiting: VecDeque::new(), generation, losses }
+    /// Access to a disk, not used yet.
+    pub fn new(exported: Arc<Exported>) -> Self {
+        Self { exported, queue: None, waiting: VecDeque::new() }
     }
 
-    /// The current generation. If the store has lost more than this loop knows of, it is a new one,
-    /// already on stable storage.
-    pub(super) fn generation(&mut self, export: usize, exports: &Exports) -> Uuid {
-        let losses = exports.losses(export);
-        if self.losses != Some(losses) {
-            self.generation = exports.generation(export, losses);
-            self.losses = Some(losses);
-        }
-        self.generation
+    /// Its store.
+    pub fn store(&self) -> &dyn Store {
+        &*self.exported.store
+    }
+
+    /// Whether no request is at the store, or waits for it.
+    pub fn is_idle(&self) -> bool {
+        let in_flight = self.queue.as_ref().map_or(0, |queue| queue.in_flight());
+        in_flight == 0 && self.waiting.is_empty()
     }
 
     /// Registers the memory of future requests.
     ///
     /// # Errors
     /// The system's error when no queue can be opened. Requests fail then.
-    pub(super) fn register(&mut self, arena: &Arena) -> io::Result<()> {
+    pub fn register(&mut self, arena: &Arena) -> io::Result<()> {
         let queue = match self.queue.take() {
             Some(queue) => queue,
             None => self.exported.store.queue(DEPTH)?,
@@ -59,7 +56,7 @@ impl Disk {
     }
 
     /// Unregisters memory that no request uses any more.
-    pub(super) fn unregister(&mut self, arena: &Arena) {
+    pub fn unregister(&mut self, arena: &Arena) {
         if let Some(queue) = &mut self.queue {
             queue.unregister(arena);
         }
@@ -67,7 +64,10 @@ impl Disk {
 
     /// Checks that the disk can execute a request. Past the end is invalid on the wire, whatever
     /// the operation: `NOSPC` is for local writers on Linux, and here means a full medium.
-    pub(super) fn check(&self, request: &Request) -> Result<(), Errno> {
+    ///
+    /// # Errors
+    /// The request's own.
+    pub fn check(&self, request: &Request) -> Result<(), Errno> {
         if self.queue.is_none() {
             self.exported.failed(request.operation.into(), Errno::IO);
             return Err(Errno::IO);
@@ -77,14 +77,17 @@ impl Disk {
     }
 
     /// Reads without a copy, if the store can. The request has been checked.
-    pub(super) fn lend(&mut self, request: &Request) -> Option<Loan> {
+    pub fn lend(&mut self, request: &Request) -> Option<Loan> {
         let queue = self.queue.as_mut().filter(|_| request.operation == Operation::Read)?;
         queue.lend(request.offset, request.len as usize)
     }
 
-    /// Takes a request that was checked. Its token has at most [`TOKEN_BITS`].
-    pub(super) fn submit(&mut self, token: u64, request: Request) {
-        let queue = self.queue.as_mut().expect("open while a channel needs it");
+    /// Takes a request that was checked. Its token has at most 48 bits.
+    ///
+    /// # Panics
+    /// If no memory was registered.
+    pub fn submit(&mut self, token: u64, request: Request) {
+        let queue = self.queue.as_mut().expect("requests have registered memory");
         let token = labelled(token, request.operation.into());
         if queue.in_flight() < DEPTH {
             queue.submit(token, request);
@@ -94,7 +97,7 @@ impl Disk {
     }
 
     /// Submits all waiting and new requests to the kernel, then collects completions.
-    pub(super) fn work(&mut self, done: &mut Vec<Completion>) {
+    pub fn work(&mut self, done: &mut Vec<Completion>) {
         let Some(queue) = &mut self.queue else { return };
         while queue.in_flight() < DEPTH {
             let Some((token, request)) = self.waiting.pop_front() else { break };
@@ -118,13 +121,13 @@ impl Disk {
     }
 
     /// The descriptor to wait for.
-    pub(super) fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
+    pub fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
         self.queue.as_ref()?.wait_fd()
     }
 }
 
 fn labelled(token: u64, operation: OperationKind) -> u64 {
-    debug_assert!(token < 1 << TOKEN_BITS, "a token is a channel and a tag");
+    debug_assert!(token < 1 << TOKEN_BITS, "a token has 48 bits");
     (operation as u64) << TOKEN_BITS | token
 }
 
@@ -135,7 +138,6 @@ fn unlabelled(token: u64) -> (u64, OperationKind) {
 
 #[cfg(test)]
 mod tests {
-    use tyche_proto::wire::Name;
     use tyche_store::null::NullStore;
 
     use super::*;
@@ -143,7 +145,7 @@ mod tests {
     #[test]
     fn past_the_end_is_invalid_whatever_the_operation() {
         let store = Arc::new(NullStore::new(4096, 512).unwrap());
-        let mut disk = Disk::new(Arc::new(Exported::new(Name::new("a").unwrap(), store)));
+        let mut disk = Disk::new(Arc::new(Exported::new("a".to_owned(), store)));
         disk.register(&Arena::new(1)).unwrap();
         let zeroes = Operation::WriteZeroes { fua: false, may_unmap: true };
         let write = Operation::Write { fua: false };

@@ -5,7 +5,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use tyche_block::{Errno, OperationKind};
-use tyche_proto::wire::Name;
 use tyche_store::Store;
 
 use crate::errors::ErrorCounts;
@@ -15,9 +14,9 @@ use crate::errors::ErrorCounts;
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
 /// See the module.
-pub(super) struct Exported {
-    name: Name,
-    pub(super) store: Arc<dyn Store>,
+pub struct Exported {
+    name: String,
+    pub(crate) store: Arc<dyn Store>,
     failures: Mutex<Failures>,
 }
 
@@ -28,14 +27,22 @@ struct Failures {
 }
 
 /// The known health of a disk.
-pub(super) struct Health {
-    pub(super) errors: ErrorCounts,
-    pub(super) problem: Option<String>,
+pub struct Health {
+    /// Requests that it has failed.
+    pub errors: ErrorCounts,
+    /// The fault of its file or device, if any.
+    pub problem: Option<String>,
 }
 
 impl Exported {
-    pub(super) fn new(name: Name, store: Arc<dyn Store>) -> Self {
+    /// A disk of that name.
+    pub fn new(name: String, store: Arc<dyn Store>) -> Self {
         Self { name, store, failures: Mutex::default() }
+    }
+
+    /// Its store.
+    pub fn store(&self) -> &Arc<dyn Store> {
+        &self.store
     }
 
     fn failures(&self) -> MutexGuard<'_, Failures> {
@@ -69,7 +76,7 @@ impl Exported {
     }
 
     /// Checks the backing file or device.
-    pub(super) fn health(&self) -> Health {
+    pub fn health(&self) -> Health {
         let problem = self.store.check_backing().err().map(|error| error.to_string());
         Health { errors: self.failures().counts, problem }
     }

@@ -1,0 +1,140 @@
+//! `tyche discover --fcoe`: the ports of Fibre Channel on a network without a fabric.
+
+use std::time::Duration;
+
+use tyche_fcoe::fc::vn2vn::Functions;
+use tyche_fcoe::{Discovery, FoundNeighbour, FoundVlan, discover};
+
+use super::DiscoverArgs;
+use crate::error::{Code, Error, Result};
+use crate::fcoe::{Numbers, PortName};
+use crate::output::{Format, Table, show};
+use crate::report::{DiscoveredPort, DiscoveredVlan, Output};
+
+/// The links that were asked, and remarks about them.
+struct Asked {
+    links: Vec<String>,
+    remarks: Vec<String>,
+}
+
+fn ask(args: &DiscoverArgs) -> Result<(Discovery, Asked)> {
+    let interfaces = args.link.open_fcoe(&args.links)?;
+    let names = interfaces.iter().map(|it| PortName::take(it.mac(), Numbers::Discovery));
+    let names: Vec<_> = names.collect::<Result<_>>()?;
+    let numbered = interfaces.into_iter().zip(&names);
+    let mut asked = Asked { links: Vec::new(), remarks: Vec::new() };
+    let links = numbered.map(|(interface, name)| {
+        asked.links.push(interface.name().to_owned());
+        asked.remarks.extend(interface.warning());
+        (interface.fip, name.number)
+    });
+    let discovery = discover(links.collect(), Duration::from_secs_f64(args.timeout));
+    Ok((discovery, asked))
+}
+
+pub(super) fn run(args: &DiscoverArgs) -> Result<()> {
+    let (discovery, asked) = ask(args)?;
+    if discovery.neighbours.is_empty() && args.output == Format::Text {
+        return Err(nothing(&discovery, &asked));
+    }
+    let faults = discovery.faults.iter().map(|fault| &fault.message);
+    for remark in faults.chain(&asked.remarks) {
+        tracing::warn!("{remark}");
+    }
+    show(
+        args.output,
+        || Output::Discover {
+            exports: Vec::new(),
+            ports: discovery.neighbours.iter().map(DiscoveredPort::from).collect(),
+            vlans: discovery.vlans.iter().map(DiscoveredVlan::from).collect(),
+        },
+        || {
+            let mut table = Table::new(["WWPN", "WWNN", "N_PORT_ID", "FUNCTIONS", "SIZE", "LINK"]);
+            for FoundNeighbour { link, neighbour } in &discovery.neighbours {
+                table.row([
+                    neighbour.wwpn.to_string(),
+                    neighbour.wwnn.to_string(),
+                    neighbour.id.to_string(),
+                    functions(neighbour.functions),
+                    neighbour.fcoe_len_max.to_string(),
+                    link.clone(),
+                ]);
+            }
+            table.to_string()
+        },
+    );
+    Ok(())
+}
+
+fn functions(functions: Functions) -> String {
+    let words = match (functions.target, functions.initiator) {
+        (true, true) => "target, initiator",
+        (true, false) => "target",
+        (false, true) => "initiator",
+        (false, false) => "none",
+    };
+    words.to_owned()
+}
+
+/// The error for an empty list.
+fn nothing(discovery: &Discovery, asked: &Asked) -> Error {
+    let Discovery { vlans, fabrics, faults, .. } = discovery;
+    // They name their remedies.
+    let mut parts: Vec<_> = faults.iter().map(|fault| fault.message.clone()).collect();
+    parts.extend(vlans.iter().filter(|vlan| vlan.vid != 0).map(vlan_in_words));
+    parts.extend(fabrics.iter().map(|link| {
+        format!("a fabric answers on {link}: only ports without one (VN2VN) are spoken to")
+    }));
+    let is_explained = |link: &&String| {
+        let has_vlan = vlans.iter().any(|it| it.link == **link && it.vid != 0);
+        has_vlan || fabrics.contains(*link) || faults.iter().any(|it| it.link == **link)
+    };
+    let silent = asked.links.iter().filter(|link| !is_explained(link));
+    let silent: Vec<_> = silent.map(String::as_str).collect();
+    if !silent.is_empty() {
+        parts.push(format!(
+            "no port of FCoE answers on {}: check cables and VLAN, and that `tyche serve --fcoe`, \
+             or another port without a fabric (VN2VN), is on the same Ethernet",
+            silent.join(", ")
+        ));
+    }
+    parts.extend(asked.remarks.iter().cloned());
+    Error::new(Code::NotFound, parts.join("; "))
+}
+
+fn vlan_in_words(vlan: &FoundVlan) -> String {
+    let FoundVlan { link, vid, .. } = vlan;
+    format!(
+        "FCoE is spoken on VLAN {vid} of {link}: `ip link add link {link} name {link}.{vid} type \
+         vlan id {vid}` and `ip link set {link}.{vid} up` make its interface, {link}.{vid}"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use tyche_engine::LinkFault;
+    use tyche_fcoe::fc::wire::Mac;
+
+    use super::*;
+
+    #[test]
+    fn each_link_without_an_answer_has_its_own_reason() {
+        let link = |name: &str| name.to_owned();
+        let discovery = Discovery {
+            vlans: [FoundVlan { link: link("eth1"), vid: 7, mac: Mac::default() }].into(),
+            fabrics: [link("eth2")].into(),
+            faults: vec![LinkFault { link: link("eth3"), message: link("eth3!") }],
+            ..Discovery::default()
+        };
+        let links = ["eth1", "eth2", "eth3", "eth4"].map(link).into();
+        let told = nothing(&discovery, &Asked { links, remarks: vec![link("eth4?")] }).to_string();
+        for part in [
+            "eth3!; FCoE is spoken on VLAN 7 of eth1: `ip link add link eth1 name eth1.7 type",
+            "a fabric answers on eth2",
+            "answers on eth4: check",
+            "eth4?",
+        ] {
+            assert!(told.contains(part), "{told}");
+        }
+    }
+}

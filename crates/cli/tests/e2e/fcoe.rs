@@ -1,0 +1,188 @@
+//! Fibre Channel over Ethernet between two of ours: discovery, disks, and messages about mistakes.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::files::Files;
+use crate::refusals::{expect, refused};
+use crate::rig::{
+    DISK, PATIENCE, Rig, Side, Target, check_ext4, finish, parsed, rig, run, wait_until,
+};
+
+const SIZE: u64 = 256 << 20;
+/// An MTU that operators set for FCoE.
+const MTU: u32 = 2500;
+
+/// Serves [`DISK`] over FCoE, with more arguments.
+fn serve(rig: &Rig, args: &[&str]) -> Target {
+    let fcoe = ["--fcoe", rig.cable.link(Side::Target)];
+    rig.serve_on(&fcoe, args)
+}
+
+/// The ports that the host finds.
+fn discover(rig: &Rig) -> Vec<Value> {
+    let link = rig.cable.link(Side::Host);
+    let found = rig.ask(&["discover", "--fcoe", "--link", link]);
+    found["ports"].as_array().unwrap().clone()
+}
+
+/// The WWPN of the only target, once it can be found.
+fn await_target(rig: &Rig) -> String {
+    let mut ports = Vec::new();
+    wait_until("the target is found", || {
+        ports = discover(rig);
+        !ports.is_empty()
+    });
+    let [port] = &ports[..] else { panic!("{ports:?}") };
+    assert_eq!((&port["target"], &port["initiator"]), (&true.into(), &false.into()));
+    port["wwpn"].as_str().unwrap().to_owned()
+}
+
+/// Connects a disk of the target; returns its device.
+fn connect(rig: &Rig, disk: &str, kind: &str, args: &[&str]) -> PathBuf {
+    let link = rig.cable.link(Side::Host);
+    let fixed = ["connect", "--fcoe", disk, "--link", link, "--as", kind, "-o", "json"];
+    let done = finish(&mut rig.tyche(Side::Host, &[&fixed, args].concat()), PATIENCE);
+    assert!(done.success(), "connect: {}\n{}", done.stderr, rig.logs());
+    parsed(&done.stdout)["device"].as_str().unwrap().into()
+}
+
+/// The first byte of a disk, past all caches.
+fn first_byte(device: &Path) -> u8 {
+    let from = format!("if={}", device.display());
+    let args = [&from, "bs=4096", "count=1", "iflag=direct", "status=none"];
+    let block = Command::new("dd").args(args).output().unwrap();
+    assert!(block.status.success(), "{}", String::from_utf8_lossy(&block.stderr));
+    block.stdout[0]
+}
+
+#[test]
+fn a_file_system_is_the_same_after_both_ends_were_started_anew() {
+    for mtu in [1500, MTU, 9000] {
+        let rig = rig!(mtu);
+        let disk = rig.file("disk.img", SIZE);
+        let export = format!("{DISK}={}", disk.display());
+        let target = serve(&rig, &["--export", &export]);
+        let port = await_target(&rig);
+        let device = connect(&rig, &port, "loop", &[]);
+        run(Command::new("mkfs.ext4").arg("-q").arg(&device));
+        let files = Files::new(mtu.into(), 24 << 20);
+        files.write(&rig.mount(&device, "rw")).unwrap();
+        rig.unmount();
+        rig.disconnect_all();
+        drop(target);
+        let _target = serve(&rig, &["--export", &export]);
+        assert_eq!(await_target(&rig), port, "the name follows from the interface");
+        let device = connect(&rig, &format!("{port}:0"), "loop", &["--read-only"]);
+        files.assert_intact(&rig.mount(&device, "ro"));
+        rig.unmount();
+        check_ext4(&device);
+        let (session, target) = rig.stats();
+        assert!(session["requests"]["reads"].as_u64().unwrap() > 0, "{session}");
+        assert_eq!(session["requests"]["errors"], 0, "{session}");
+        let fcoe = &target["fcoe"][0];
+        assert!(fcoe["commands"].as_u64().unwrap() > 0, "{target}");
+        assert_eq!(fcoe["initiators"].as_array().unwrap().len(), 1, "{target}");
+        rig.disconnect_all();
+    }
+}
+
+#[test]
+fn requests_wait_for_a_target_that_was_killed_and_none_is_lost() {
+    let rig = rig!(MTU);
+    rig.file("disk.img", SIZE);
+    let target = serve(&rig, &["--export", &rig.export()]);
+    let port = await_target(&rig);
+    let device = connect(&rig, &port, "loop", &["--e-d-tov", "0.1"]);
+    run(Command::new("mkfs.ext4").arg("-q").arg(&device));
+    let point = rig.mount(&device, "rw");
+    let files = Files::new(1, 24 << 20);
+    files.write(&point).unwrap();
+    target.kill();
+    let copy = std::thread::spawn(move || {
+        fs::write(point.join("late"), vec![7; 4 << 20]).unwrap();
+        run(Command::new("sync").arg("-f").arg(point.join("late")));
+        point
+    });
+    let _target = serve(&rig, &["--export", &rig.export()]);
+    let point = copy.join().unwrap();
+    assert!(fs::read(point.join("late")).unwrap() == vec![7; 4 << 20]);
+    files.assert_intact(&point);
+    rig.unmount();
+    check_ext4(&device);
+}
+
+#[test]
+fn a_second_initiator_may_read_and_not_write() {
+    let rig = rig!(MTU);
+    let _target = serve(&rig, &["--export", "disk=mem:16M"]);
+    let port = await_target(&rig);
+    let (first, second) =
+        (connect(&rig, &port, "fuse", &[]), connect(&rig, &format!("{port}:0"), "fuse", &[]));
+    let write = |device: &PathBuf, byte: u8| {
+        let block = rig.path("block");
+        fs::write(&block, vec![byte; 4096]).unwrap();
+        let (from, to) = (format!("if={}", block.display()), format!("of={}", device.display()));
+        let flags = ["bs=4096", "oflag=direct", "conv=notrunc,fsync"];
+        finish(Command::new("dd").args([from, to]).args(flags), PATIENCE).success()
+    };
+    assert!(write(&first, 1));
+    assert!(!write(&second, 2), "the first has written");
+    assert_eq!(first_byte(&second), 1);
+    // Whoever leaves gives up the right.
+    run(&mut rig.tyche(Side::Host, &["disconnect", &port]));
+    wait_until("the second may write", || write(&second, 2));
+}
+
+#[test]
+fn disks_have_their_luns_for_good() {
+    let rig = rig!(MTU);
+    let [a, b] = ["a", "b"].map(|name| {
+        let path = rig.file(&format!("{name}.img"), 1 << 20);
+        fs::write(&path, name.repeat(1 << 20)).unwrap();
+        format!("{name}={}", path.display())
+    });
+    let both = serve(&rig, &["--export", &a, "--export", &b]);
+    let port = await_target(&rig);
+    let first = |lun: &str| {
+        let device = connect(&rig, &format!("{port}:{lun}"), "fuse", &["--read-only"]);
+        let byte = first_byte(&device);
+        rig.disconnect_all();
+        byte
+    };
+    assert_eq!((first("0"), first("1")), (b'a', b'b'));
+    drop(both);
+    let _one = serve(&rig, &["--export", &b]);
+    await_target(&rig);
+    assert_eq!(first("1"), b'b');
+    let link = rig.cable.link(Side::Host);
+    let disk = format!("{port}:0");
+    let absent = ["connect", "--fcoe", &disk, "--link", link];
+    refused(&rig, Side::Host, &absent, 3, &["no such LUN", "there are: 1"]);
+}
+
+#[test]
+fn mistakes_are_named_with_their_remedy() {
+    let rig = rig!(1500);
+    let (link, far) = (rig.cable.link(Side::Host), rig.cable.link(Side::Target));
+    let nobody = ["discover", "--fcoe", "--link", link];
+    let mtu = format!("ip link set {link} mtu 2500");
+    let told = [link, "tyche serve --fcoe", "1452 bytes", &mtu];
+    expect(&finish(&mut rig.tyche(Side::Host, &nobody), PATIENCE), &nobody, 3, &told);
+    assert!(discover(&rig).is_empty());
+    let ip = ["discover", "--fcoe", "--link", "udp:"];
+    refused(&rig, Side::Host, &ip, 2, &["udp:", "Ethernet"]);
+    let malformed = ["connect", "--fcoe", "disk", "--link", link];
+    refused(&rig, Side::Host, &malformed, 2, &["disk", "16 hexadecimal digits"]);
+    let port = "20:00:00:00:00:00:00:01";
+    refused(&rig, Side::Host, &["connect", "--fcoe", port], 2, &["--link"]);
+    let absent = ["connect", "--fcoe", port, "--link", link, "--timeout", "2"];
+    refused(&rig, Side::Host, &absent, 6, &[port, "not heard", "tyche discover --fcoe"]);
+    let both = ["serve", "--link", far, "--fcoe", far, "--export", "disk=mem:1M", "--name", "x"];
+    refused(&rig, Side::Target, &both, 2, &["one writer", "shared"]);
+    let absent = ["serve", "--fcoe", "eth77", "--export", "disk=mem:1M", "--name", "x"];
+    refused(&rig, Side::Target, &absent, 3, &["eth77", far]);
+}

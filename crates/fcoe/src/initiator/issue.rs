@@ -1,0 +1,201 @@
+//! The commands of requests: how they are issued, and what becomes of their ends.
+
+use std::time::Duration;
+
+use tyche_block::{Errno, Operation as BlockOperation};
+use tyche_fc::initiator::{Answer, Command, Data, Failure, Refused};
+use tyche_fc::wire::fcp::Residual;
+use tyche_scsi::Failure as DiskFailure;
+use tyche_scsi::initiator::{self as scsi, Next, Translation, Verdict, classify};
+use tyche_time::Instant;
+
+use super::commands::{Owner, Place};
+use super::role::InitiatorRole;
+
+/// How often a command is sent again at once.
+const RETRIES_MAX: u8 = 5;
+/// The pause before a command is sent again if the target has no room for it, or is not ready.
+const RETRY_PAUSE: Duration = Duration::from_millis(100);
+/// The time after which a request that the target does not take has failed.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// The interval at which one more command is tried with a target that had no room for more.
+const GROW_EVERY: Duration = Duration::from_secs(1);
+
+/// The next step of a request.
+enum Step {
+    /// A command.
+    Command(Next),
+    /// It is over.
+    End(Result<(), Errno>),
+}
+
+impl InitiatorRole {
+    /// Issues the commands of requests that can go on.
+    pub(super) fn issue(&mut self) {
+        while self.lane.commands() < self.room
+            && let Some(number) = self.requests.next_ready()
+        {
+            match self.step(number) {
+                Step::End(result) => self.requests.end(number, result),
+                Step::Command(next) => {
+                    if !self.send(number, &next) {
+                        self.requests.resume_first(number);
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    /// The next step of a request.
+    fn step(&mut self, number: u16) -> Step {
+        let disk = self.disk.as_ref().expect("a disk that is ready is known");
+        let operation = self.requests.get(number);
+        let request = &operation.submission.request;
+        let (offset, left) = (request.offset + u64::from(operation.done), operation.left());
+        let is_begun = operation.done > 0;
+        let translated = if is_begun && left == 0 {
+            // What is left is the flush.
+            disk.request(BlockOperation::Flush, 0, 0)
+        } else if is_begun {
+            disk.request(request.operation, offset, left)
+        } else {
+            match request.check(&disk.geometry) {
+                Ok(()) => disk.request(request.operation, offset, left),
+                Err(errno) => return Step::End(Err(errno)),
+            }
+        };
+        let is_flush = left == 0;
+        if is_flush && self.losses.take() {
+            return Step::End(Err(Errno::IO));
+        }
+        match translated {
+            Ok(Translation::Nothing) => Step::End(Ok(())),
+            Ok(Translation::Command(next)) => Step::Command(next),
+            Err(failure) => Step::End(Err(Errno(failure.errno()))),
+        }
+    }
+
+    /// Sends a command; false if there is no room for it now.
+    fn send(&mut self, number: u16, next: &Next) -> bool {
+        let Some(unit) = self.own_unit() else { return false };
+        let writes = self.losses.writes();
+        let operation = self.requests.get_mut(number);
+        let (place, data) = match next.request.data {
+            scsi::Data::None => (Place::None, Data::None),
+            scsi::Data::In(len) => (Place::Buffer(operation.done), Data::In(len)),
+            scsi::Data::Out(len) => (Place::Buffer(operation.done), Data::Out(len)),
+            scsi::Data::Unmap(list) => (Place::List(list), Data::Out(list.len() as u32)),
+            scsi::Data::Zeroes(len) => (Place::Zeroes, Data::Out(len)),
+        };
+        let modifies = operation.submission.request.operation.modifies();
+        let cdb = *next.request.cdb.padded();
+        let command = Command { unit, cdb, data, modifies, hears_attentions: true };
+        match self.lane.submit(&command) {
+            Ok(exchange) => {
+                (operation.covers, operation.writes) = (next.covers, writes);
+                operation.flush |= next.flush;
+                self.commands.set(exchange, Owner::Request(number), place);
+                true
+            }
+            Err(Refused::Full | Refused::LoggedOut) => false,
+        }
+    }
+
+    /// Takes the end of a request's command.
+    pub(super) fn handle_end(&mut self, now: Instant, number: u16, end: &Result<Answer, Failure>) {
+        if self.is_over() {
+            return self.requests.end(number, Err(Errno::IO));
+        }
+        let operation = self.requests.get(number).submission.request.operation;
+        let verdict = match end {
+            Ok(answer) => match classify(answer.status, &answer.sense, Some(operation)) {
+                // Fewer data than there are in the range.
+                Verdict::Done if answer.residual != Residual::None => Verdict::RetryNow,
+                verdict => verdict,
+            },
+            Err(Failure::Refused(_)) => Verdict::Failed(DiskFailure::Io),
+            // It waits for the next login, however often that ends.
+            Err(Failure::LoggedOut { .. }) => return self.requests.resume(number),
+            Err(_) => Verdict::RetryNow,
+        };
+        match verdict {
+            Verdict::Done => self.go_on(number, operation),
+            Verdict::RetryNow => self.retry(now, number, None),
+            Verdict::RetryLater { full } => {
+                if full {
+                    self.shrink(now);
+                }
+                self.retry(now, number, Some(now + RETRY_PAUSE));
+            }
+            Verdict::Attention(attention) => {
+                self.hear(attention);
+                self.requests.resume(number);
+            }
+            Verdict::Failed(failure) => {
+                let is_zeroes = matches!(operation, BlockOperation::WriteZeroes { .. });
+                if let Some(disk) = &mut self.disk
+                    && is_zeroes
+                    && failure == DiskFailure::NotSupported
+                {
+                    disk.write_same = Some(false);
+                }
+                self.requests.end(number, Err(Errno(failure.errno())));
+            }
+        }
+    }
+
+    /// Goes on with a request whose command is done.
+    fn go_on(&mut self, number: u16, kind: BlockOperation) {
+        let has_cache = self.disk.as_ref().is_some_and(|disk| disk.geometry.write_cache);
+        let operation = self.requests.get_mut(number);
+        let was_flush = operation.left() == 0;
+        operation.done += operation.covers;
+        operation.retries = 0;
+        if was_flush {
+            operation.flush = false;
+            let writes = operation.writes;
+            self.losses.flushed(writes);
+        } else if kind.modifies() && has_cache {
+            self.losses.written();
+        }
+        let operation = self.requests.get(number);
+        if operation.left() == 0 && !operation.flush {
+            self.requests.end(number, Ok(()));
+        } else {
+            self.requests.resume_first(number);
+        }
+    }
+
+    /// Sends the command of a request again, now or then, unless that has been in vain for long.
+    fn retry(&mut self, now: Instant, number: u16, at: Option<Instant>) {
+        let operation = self.requests.get_mut(number);
+        operation.retries = operation.retries.saturating_add(1);
+        let is_late = now.since(operation.begun) > PATIENCE;
+        if is_late && operation.retries > RETRIES_MAX {
+            return self.requests.end(number, Err(Errno::IO));
+        }
+        match at {
+            Some(at) => self.requests.resume_at(at, number),
+            None if operation.retries > RETRIES_MAX => {
+                self.requests.resume_at(now + RETRY_PAUSE, number);
+            }
+            None => self.requests.resume(number),
+        }
+    }
+
+    /// The target has no room for as many commands: half of them from now on.
+    fn shrink(&mut self, now: Instant) {
+        self.room = (self.lane.commands() / 2).max(1);
+        self.grow_at = Some(now + GROW_EVERY);
+    }
+
+    /// Tries one more command with a target that had no room for more.
+    pub(super) fn grow(&mut self, now: Instant) {
+        if self.grow_at.is_some_and(|at| at <= now) {
+            self.room = (self.room + 1).min(self.config.depth);
+            let is_full = self.room == self.config.depth;
+            self.grow_at = (!is_full).then_some(now + GROW_EVERY);
+        }
+    }
+}

@@ -1,0 +1,17 @@
+//! The initiator: a logical unit of a target as a volume of this machine, served by a thread.
+//!
+//! ```text
+//! attachment -> Volume -> [ InitiatorRole <-> NPort <-> interface ]
+//! ```
+
+mod commands;
+mod host;
+mod issue;
+mod losses;
+mod obstacle;
+mod report;
+mod requests;
+mod role;
+
+pub use host::{FcoeControl, FcoeHost, FcoeHostOptions};
+pub use obstacle::Obstacle;

@@ -1,0 +1,27 @@
+//! Obstacles on the way to a disk.
+
+use tyche_fc::port::Failure;
+use tyche_fc::wire::els::Code;
+use tyche_scsi::Lun;
+use tyche_scsi::initiator::DiscoveryError;
+
+/// The obstacle that keeps a disk from being used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Obstacle {
+    /// The interface has a fault, which names the remedy.
+    Interface(String),
+    /// The port of this end has no N_Port_ID yet.
+    NoAddress,
+    /// The port of the target is no neighbour.
+    NotHeard,
+    /// That port says that it serves no disks.
+    NoTarget,
+    /// It does not let this one log in; the last request that has failed, if one has.
+    NoLogin(Option<(Code, Failure)>),
+    /// It has no such logical unit; it has these.
+    NoLun(Vec<Lun>),
+    /// The logical unit can't be used.
+    Unusable(DiscoveryError),
+    /// The logical unit is being asked what it is.
+    Asking,
+}

@@ -1,0 +1,145 @@
+//! The requests of a volume that are in progress, and when each goes on.
+
+use std::collections::{BTreeSet, VecDeque};
+
+use tyche_block::Errno;
+use tyche_engine::Submission;
+use tyche_time::Instant;
+
+/// A request in progress. It takes one command after the other, until all of its range is done.
+pub(super) struct Operation {
+    pub(super) submission: Submission,
+    /// When it was submitted.
+    pub(super) begun: Instant,
+    /// Bytes of its range that are done.
+    pub(super) done: u32,
+    /// Bytes that the command in progress is about.
+    pub(super) covers: u32,
+    /// Commands that were sent in vain, in a row.
+    pub(super) retries: u8,
+    /// Whether a flush is to follow the last command.
+    pub(super) flush: bool,
+    /// Writes that were done when its command was sent, if that is a flush.
+    pub(super) writes: u64,
+}
+
+impl Operation {
+    fn new(now: Instant, submission: Submission) -> Self {
+        Self { submission, begun: now, done: 0, covers: 0, retries: 0, flush: false, writes: 0 }
+    }
+
+    /// Bytes that are not done yet.
+    pub(super) fn left(&self) -> u32 {
+        self.submission.request.len - self.done
+    }
+}
+
+/// A request that has ended.
+pub(super) struct Ended {
+    pub(super) submission: Submission,
+    pub(super) begun: Instant,
+    pub(super) result: Result<(), Errno>,
+}
+
+/// See the module. Each request has a number.
+pub(super) struct Requests {
+    operations: Box<[Option<Operation>]>,
+    free: Vec<u16>,
+    /// Those that go on as soon as there is room.
+    ready: VecDeque<u16>,
+    /// Those that go on later.
+    later: BTreeSet<(Instant, u16)>,
+    /// Those that have ended, to be answered.
+    pub(super) ended: Vec<Ended>,
+}
+
+impl Requests {
+    /// Room for so many.
+    pub(super) fn new(max: u16) -> Self {
+        Self {
+            operations: (0..max).map(|_| None).collect(),
+            free: (0..max).rev().collect(),
+            ready: VecDeque::with_capacity(max.into()),
+            later: BTreeSet::new(),
+            ended: Vec::with_capacity(max.into()),
+        }
+    }
+
+    /// Takes a request, or gives it back if there is no room.
+    pub(super) fn add(&mut self, now: Instant, submission: Submission) -> Result<(), Submission> {
+        let Some(number) = self.free.pop() else { return Err(submission) };
+        self.operations[usize::from(number)] = Some(Operation::new(now, submission));
+        self.ready.push_back(number);
+        Ok(())
+    }
+
+    /// The number of those that have not ended.
+    pub(super) fn count(&self) -> usize {
+        self.operations.len() - self.free.len()
+    }
+
+    /// The start of the oldest of them.
+    pub(super) fn oldest(&self) -> Option<Instant> {
+        self.operations.iter().flatten().map(|it| it.begun).min()
+    }
+
+    /// A request that has not ended.
+    pub(super) fn get(&self, number: u16) -> &Operation {
+        self.operations[usize::from(number)].as_ref().expect("it has not ended")
+    }
+
+    /// The same, to be changed.
+    pub(super) fn get_mut(&mut self, number: u16) -> &mut Operation {
+        self.operations[usize::from(number)].as_mut().expect("it has not ended")
+    }
+
+    /// Takes the next one that can go on.
+    pub(super) fn next_ready(&mut self) -> Option<u16> {
+        self.ready.pop_front()
+    }
+
+    /// Has one go on before all others.
+    pub(super) fn resume_first(&mut self, number: u16) {
+        self.ready.push_front(number);
+    }
+
+    /// Has one go on.
+    pub(super) fn resume(&mut self, number: u16) {
+        self.ready.push_back(number);
+    }
+
+    /// Has one go on after a pause.
+    pub(super) fn resume_at(&mut self, at: Instant, number: u16) {
+        self.later.insert((at, number));
+    }
+
+    /// Has those go on whose pause is over.
+    pub(super) fn expire(&mut self, now: Instant) {
+        while let Some(&(at, number)) = self.later.first().filter(|it| it.0 <= now) {
+            self.later.remove(&(at, number));
+            self.ready.push_back(number);
+        }
+    }
+
+    /// When the first pause is over.
+    pub(super) fn poll_timeout(&self) -> Option<Instant> {
+        self.later.first().map(|it| it.0)
+    }
+
+    /// Ends one.
+    pub(super) fn end(&mut self, number: u16, result: Result<(), Errno>) {
+        let operation = self.operations[usize::from(number)].take();
+        let Operation { submission, begun, .. } = operation.expect("it has not ended");
+        self.ended.push(Ended { submission, begun, result });
+        self.free.push(number);
+    }
+
+    /// Ends all that have no command in progress.
+    pub(super) fn end_waiting(&mut self, errno: Errno) {
+        let later = std::mem::take(&mut self.later);
+        self.ready.extend(later.into_iter().map(|it| it.1));
+        while let Some(number) = self.ready.pop_front() {
+            self.end(number, Err(errno));
+        }
+    }
+}

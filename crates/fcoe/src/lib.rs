@@ -1,0 +1,33 @@
+//! Fibre Channel over Ethernet in the engine's loop: what joins links, the state machines of
+//! [`tyche_fc`], and disks.
+//!
+//! ```text
+//!              ports of the loop        N_Port of an interface          role
+//!  interface ─┬─ FIP  (0x8914) ── VN2VN, logins by FIP ──┐
+//!             └─ FCoE (0x8906) ── link services ─────────┴── commands ── stores, or a volume
+//! ```
+//!
+//! An [`NPort`] is the protocol of a loop: it finds an address and neighbours, logs in, and hands
+//! all other frames to its [`Role`], the commands of an initiator or of a target. [`discover`]
+//! listens without one.
+
+#![forbid(unsafe_code)]
+
+mod discovery;
+mod initiator;
+mod interface;
+mod n_port;
+mod outbox;
+mod rejects;
+mod role;
+mod target;
+
+pub use discovery::{Discovery, FoundNeighbour, FoundVlan, discover};
+pub use initiator::{FcoeControl, FcoeHost, FcoeHostOptions, Obstacle};
+pub use interface::{FCOE, FIP, Interface, MTU_FULL};
+pub use n_port::{NPort, NPortConfig, Notice};
+pub use rejects::Rejects;
+pub use role::Role;
+pub use target::{FcoeTarget, FcoeTargetOptions, FcoeTargetReport, TargetUnit, Units};
+pub use tyche_fc as fc;
+pub use tyche_scsi as scsi;

@@ -1,0 +1,33 @@
+//! The role of a port: what it does with its logins.
+
+use tyche_engine::Frames;
+use tyche_fc::port;
+use tyche_fc::wire::{Frame, Mac, PortId, Wwn};
+use tyche_time::Instant;
+
+/// The commands over the logins of a port: those of an initiator, or of a target.
+pub trait Role {
+    /// Takes the address of the port, once it has one. It keeps it until all logins have ended.
+    fn handle_address(&mut self, address: (PortId, Mac));
+
+    /// Takes a change of a login. The end of one is to be [confirmed](Self::poll_drained).
+    fn handle_login(&mut self, now: Instant, event: port::Event);
+
+    /// Takes a frame that is no link service of the logins. Its CRC has been checked.
+    fn handle_frame(&mut self, now: Instant, frame: &Frame<'_>);
+
+    /// Runs the timers that have expired.
+    fn handle_timeout(&mut self, now: Instant);
+
+    /// When to call [`handle_timeout`](Self::handle_timeout), if there is no other input before.
+    fn poll_timeout(&self) -> Option<Instant>;
+
+    /// The next port of which nothing is at work any more, after its login has ended.
+    fn poll_drained(&mut self) -> Option<Wwn>;
+
+    /// The next port with whom the commands can't go on: the login is to begin anew.
+    fn poll_restart(&mut self) -> Option<Wwn>;
+
+    /// The frames to send now.
+    fn frames(&mut self) -> impl Frames<'_>;
+}

@@ -1,0 +1,20 @@
+//! The target: exports as logical units, on one or more interfaces, each with a thread of its own.
+//!
+//! ```text
+//!                device server: Units, behind a lock
+//!               /                                    \
+//! [ interface <-> NPort <-> TargetRole <-> Disk, .. ]   [ interface <-> .. ]
+//! ```
+//!
+//! The device server is shared, because an initiator's right to write holds for all interfaces. It
+//! is asked once for each command.
+
+mod report;
+mod role;
+mod slot;
+mod thread;
+mod units;
+
+pub use report::FcoeTargetReport;
+pub use thread::{FcoeTarget, FcoeTargetOptions};
+pub use units::{TargetUnit, Units};

@@ -1,0 +1,387 @@
+//! The role of a target on one interface: joins exchanges, device server and stores, without the
+//! loop that drives it.
+
+use std::collections::VecDeque;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+
+use tyche_block::{Arena, Completion, Errno, Operation, Request};
+use tyche_engine::{Composed, Disk, Frames};
+use tyche_fc::Outgoing;
+use tyche_fc::exchange::Xids;
+use tyche_fc::port;
+use tyche_fc::target::{self, Action, Command, Data, Function, Ignored, LaneConfig};
+use tyche_fc::wire::fcp::ResponseCode;
+use tyche_fc::wire::{Frame, Mac, PortId, Wwn};
+use tyche_link::Mac as LinkMac;
+use tyche_scsi::{ANSWER_LEN_MAX, Direction, Failure, Lun, NexusId, Reply, Status, Step, Task};
+use tyche_time::Instant;
+
+use super::slot::{List, Slot, Work};
+use super::units::Units;
+use crate::n_port::COMMAND_XIDS;
+use crate::role::Role;
+
+/// The most bytes of a write that are asked for at once.
+const BURST_LEN: u32 = 64 << 10;
+
+/// See the module.
+pub(super) struct TargetRole {
+    lane: target::Lane,
+    units: Arc<Units>,
+    /// By logical unit, in the order of `units`.
+    disks: Vec<Disk>,
+    /// By disk, its losses that initiators were told of.
+    losses: Vec<u64>,
+    /// Memory for the data of commands.
+    arena: Arena,
+    /// The port's own address, once it has one.
+    own: Option<(PortId, Mac)>,
+    /// The initiators that are logged in.
+    nexuses: Vec<(Wwn, NexusId)>,
+    /// By exchange.
+    slots: Box<[Slot]>,
+    done: Vec<Completion>,
+    drained: VecDeque<Wwn>,
+    frame: Outgoing,
+    /// Room for an answer of the device server.
+    answer: Box<[u8; ANSWER_LEN_MAX]>,
+    /// Commands executed.
+    commands: u64,
+}
+
+impl TargetRole {
+    /// A target without initiators. `frames_max`: those that the receive ring holds.
+    pub(super) fn new(units: Arc<Units>, arena: Arena, frames_max: u32) -> Self {
+        let xids = Xids::new(COMMAND_XIDS, 0, 0);
+        let lane = target::Lane::new(LaneConfig { xids, burst_len: BURST_LEN, frames_max });
+        let open = |unit: &super::TargetUnit| {
+            let mut disk = Disk::new(Arc::clone(&unit.exported));
+            if let Err(error) = disk.register(&arena) {
+                // Commands fail: initiators get errors instead of silence.
+                tracing::error!(%error, "cannot open a queue to the store");
+            }
+            disk
+        };
+        Self {
+            disks: units.all().iter().map(open).collect(),
+            losses: units.all().iter().map(|it| it.exported.store().losses()).collect(),
+            slots: (0..lane.capacity()).map(|_| Slot::default()).collect(),
+            lane,
+            units,
+            arena,
+            own: None,
+            nexuses: Vec::new(),
+            done: Vec::new(),
+            drained: VecDeque::new(),
+            frame: Outgoing::new(),
+            answer: Box::new([0; ANSWER_LEN_MAX]),
+            commands: 0,
+        }
+    }
+
+    /// The initiators that are logged in.
+    pub(super) fn initiators(&self) -> impl Iterator<Item = Wwn> {
+        self.nexuses.iter().map(|(wwpn, _)| *wwpn)
+    }
+
+    /// Counters of what was ignored, since the start.
+    pub(super) fn ignored(&self) -> Ignored {
+        self.lane.ignored()
+    }
+
+    /// Commands executed, since the start.
+    pub(super) fn commands(&self) -> u64 {
+        self.commands
+    }
+
+    /// The descriptors of the stores to wait for.
+    pub(super) fn wait_fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.disks.iter().filter_map(Disk::wait_fd)
+    }
+
+    /// Advances the operations at the stores; false if there was nothing to do.
+    pub(super) fn work(&mut self, now: Instant) -> bool {
+        for disk in &mut self.disks {
+            disk.work(&mut self.done);
+        }
+        let worked = !self.done.is_empty();
+        let mut done = std::mem::take(&mut self.done);
+        if done.iter().any(|completion| completion.result.is_err()) {
+            self.tell_losses();
+        }
+        for Completion { token, result, buffer } in done.drain(..) {
+            let exchange = token as u16;
+            self.slot(exchange).put(buffer);
+            self.finish(now, exchange, result);
+        }
+        self.done = done;
+        self.act(now, &[]);
+        worked
+    }
+
+    /// Tells initiators of disks that have lost writes, before the failure that shows it is
+    /// answered.
+    fn tell_losses(&mut self) {
+        for (unit, known) in self.units.all().iter().zip(&mut self.losses) {
+            let losses = unit.exported.store().losses();
+            if std::mem::replace(known, losses) != losses {
+                self.units.server().writes_lost(unit.number);
+            }
+        }
+    }
+
+    fn slot(&mut self, exchange: u16) -> &mut Slot {
+        &mut self.slots[usize::from(exchange)]
+    }
+
+    fn nexus(&self, initiator: Wwn) -> Option<NexusId> {
+        self.nexuses.iter().find(|(wwpn, _)| *wwpn == initiator).map(|(_, nexus)| *nexus)
+    }
+
+    /// Does all that the exchanges ask for. `payload`: that of the frame that this comes of, if any.
+    fn act(&mut self, now: Instant, payload: &[u8]) {
+        while let Some(action) = self.lane.poll_action() {
+            match action {
+                Action::Command(command) => self.begin(now, &command),
+                Action::Place { exchange, offset, len } => {
+                    self.slot(exchange).place(offset, &payload[..len as usize]);
+                }
+                Action::Execute { exchange } => self.execute(now, exchange),
+                Action::Release { exchange } => *self.slot(exchange) = Slot::default(),
+                Action::Manage { exchange, initiator, lun, function } => {
+                    let code = self.manage(initiator, Lun(lun), function);
+                    self.lane.managed(now, exchange, code);
+                }
+                Action::Drained(wwpn) => {
+                    self.forget(wwpn);
+                    self.drained.push_back(wwpn);
+                }
+            }
+        }
+    }
+
+    /// Gives a command to the device server, and takes memory for its data.
+    fn begin(&mut self, now: Instant, command: &Command) {
+        let &Command { exchange, initiator, lun, cdb, .. } = command;
+        let Some(nexus) = self.nexus(initiator) else {
+            return self.complete(now, exchange, &Reply { status: Status::Busy, ..Reply::GOOD });
+        };
+        let step = self.units.server().begin(nexus, Lun(lun), &cdb, &mut *self.answer);
+        let (direction, len) = step.data();
+        let slot = &mut self.slots[usize::from(exchange)];
+        if !slot.claim(&self.arena, len) {
+            let full = Reply { status: Status::TaskSetFull, ..Reply::GOOD };
+            return self.complete(now, exchange, &full);
+        }
+        slot.work = match step {
+            Step::Answer(reply) => {
+                slot.place_answer(&self.answer[..reply.len]);
+                return self.complete(now, exchange, &reply);
+            }
+            Step::Perform(task) => Work::Task(task),
+            Step::Collect { .. } => Work::List(List { nexus, lun, cdb }),
+        };
+        let data = match direction {
+            Direction::None => Data::None,
+            Direction::In => Data::In(len),
+            Direction::Out => Data::Out(len),
+        };
+        self.lane.accept(now, exchange, data);
+    }
+
+    /// Executes a command, all data of which are there.
+    fn execute(&mut self, now: Instant, exchange: u16) {
+        self.commands += 1;
+        let slot = &mut self.slots[usize::from(exchange)];
+        match slot.work {
+            Work::Task(task) => {
+                slot.running = 1;
+                self.submit(now, exchange, &task);
+            }
+            Work::List(list) => self.execute_list(now, exchange, &list),
+            Work::None => unreachable!("it was accepted with its work"),
+        }
+    }
+
+    fn execute_list(&mut self, now: Instant, exchange: u16, list: &List) {
+        let parameters = self.slot(exchange).take();
+        let tasks: Result<Vec<Task>, Reply> = {
+            let mut server = self.units.server();
+            let bytes = parameters.as_deref().unwrap_or_default();
+            let tasks = server.parameters(list.nexus, Lun(list.lun), &list.cdb, bytes);
+            tasks.map(Iterator::collect)
+        };
+        let tasks = match tasks {
+            Ok(tasks) if tasks.is_empty() => return self.complete(now, exchange, &Reply::GOOD),
+            Ok(tasks) => tasks,
+            Err(reply) => return self.complete(now, exchange, &reply),
+        };
+        let slot = self.slot(exchange);
+        slot.running = tasks.len() as u32;
+        // At most as many as an UNMAP has ranges.
+        for task in tasks {
+            self.slot(exchange).work = Work::Task(task);
+            self.submit(now, exchange, &task);
+        }
+    }
+
+    /// Submits an operation to its store, or ends an invalid one at once.
+    fn submit(&mut self, now: Instant, exchange: u16, task: &Task) {
+        let &Task { unit, operation, offset, len } = task;
+        let index = self.units.all().iter().position(|it| it.number == unit);
+        let disk = &mut self.disks[index.expect("the device server knows of no others")];
+        let slot = &mut self.slots[usize::from(exchange)];
+        let buffer = slot.take().filter(|_| operation.has_data());
+        let request = Request { operation, offset, len, buffer };
+        if let Err(errno) = disk.check(&request) {
+            slot.put(request.buffer);
+            return self.finish(now, exchange, Err(errno));
+        }
+        if let Some(loan) = disk.lend(&request) {
+            slot.lend(loan);
+            return self.finish(now, exchange, Ok(()));
+        }
+        disk.submit(exchange.into(), request);
+    }
+
+    /// Takes the end of an operation, and ends the command with its last one.
+    fn finish(&mut self, now: Instant, exchange: u16, result: Result<(), Errno>) {
+        let slot = self.slot(exchange);
+        let Work::Task(Task { operation, len, .. }) = slot.work else {
+            unreachable!("an operation has a task")
+        };
+        if let Err(errno) = result {
+            let failure = Failure::from_errno(errno.0);
+            slot.failure.get_or_insert_with(|| Reply::of(operation, Err(failure)));
+        }
+        slot.running -= 1;
+        if slot.running > 0 {
+            return;
+        }
+        let len = if operation == Operation::Read { len as usize } else { 0 };
+        let reply = slot.failure.unwrap_or(Reply { len, ..Reply::GOOD });
+        self.complete(now, exchange, &reply);
+    }
+
+    fn complete(&mut self, now: Instant, exchange: u16, reply: &Reply) {
+        let sense = reply.sense.map(|sense| sense.emit());
+        let completion = target::Completion {
+            status: reply.status as u8,
+            sense: sense.as_ref().map_or(&[], |sense| sense.as_slice()),
+            len: reply.len as u32,
+        };
+        self.lane.complete(now, exchange, &completion);
+    }
+
+    /// Does what is left of a task management function, whose commands have ended.
+    fn manage(&mut self, initiator: Wwn, lun: Lun, function: Function) -> ResponseCode {
+        let mut server = self.units.server();
+        let numbers = self.units.all().iter().map(|it| it.number);
+        let wanted = numbers.filter(|number| {
+            function == Function::TargetReset || lun.number() == Some(u16::from(*number))
+        });
+        let wanted: Vec<_> = wanted.collect();
+        if wanted.is_empty() {
+            return ResponseCode::LunInvalid;
+        }
+        if let Some(nexus) = self.nexus(initiator)
+            && matches!(function, Function::LuReset | Function::TargetReset)
+        {
+            wanted.into_iter().for_each(|number| server.reset(number, nexus));
+        }
+        ResponseCode::Complete
+    }
+
+    /// Lets an initiator in, or takes what is new of its login.
+    fn admit(&mut self, login: &port::Login) {
+        let Some(own) = self.own.filter(|_| login.functions.initiator) else { return };
+        let wwpn = login.wwpn;
+        if self.nexus(wwpn).is_none() {
+            let visible = self.units.visible(wwpn);
+            match self.units.server().login(wwpn.0, visible) {
+                Ok(nexus) => self.nexuses.push((wwpn, nexus)),
+                Err(_) => {
+                    tracing::warn!(%wwpn, "no room for another initiator");
+                    return;
+                }
+            }
+            tracing::info!(%wwpn, "initiator logged in");
+        }
+        self.lane.logged_in(own, login);
+    }
+
+    /// Forgets an initiator of which nothing is at work any more.
+    fn forget(&mut self, wwpn: Wwn) {
+        if let Some(index) = self.nexuses.iter().position(|it| it.0 == wwpn) {
+            let (_, nexus) = self.nexuses.swap_remove(index);
+            self.units.server().logout(nexus);
+            tracing::info!(%wwpn, "initiator logged out");
+        }
+    }
+}
+
+impl Role for TargetRole {
+    fn handle_address(&mut self, address: (PortId, Mac)) {
+        self.own = Some(address);
+    }
+
+    fn handle_login(&mut self, now: Instant, event: port::Event) {
+        match event {
+            port::Event::LoggedIn(login) => self.admit(&login),
+            port::Event::LoggedOut(wwpn, _) => self.lane.logged_out(wwpn),
+            port::Event::Failed(wwpn, request, failure) => {
+                tracing::debug!(%wwpn, ?request, ?failure, "login failed");
+            }
+        }
+        self.act(now, &[]);
+    }
+
+    fn handle_frame(&mut self, now: Instant, frame: &Frame<'_>) {
+        if !self.lane.handle_frame(now, frame) {
+            tracing::trace!(header = ?frame.header, "a frame that is not for a target");
+        }
+        self.act(now, frame.payload);
+    }
+
+    fn handle_timeout(&mut self, now: Instant) {
+        self.lane.handle_timeout(now);
+        self.act(now, &[]);
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        self.lane.poll_timeout()
+    }
+
+    fn poll_drained(&mut self) -> Option<Wwn> {
+        self.drained.pop_front()
+    }
+
+    fn poll_restart(&mut self) -> Option<Wwn> {
+        None
+    }
+
+    fn frames(&mut self) -> impl Frames<'_> {
+        let Self { lane, slots, frame, .. } = self;
+        Composing { lane, slots, frame }
+    }
+}
+
+/// The frames of the exchanges, with data where they lie.
+struct Composing<'d> {
+    lane: &'d mut target::Lane,
+    slots: &'d [Slot],
+    frame: &'d mut Outgoing,
+}
+
+impl<'d> Frames<'d> for Composing<'d> {
+    fn compose(&mut self, now: Instant) -> Option<Composed> {
+        self.lane.poll_transmit(now, self.frame).then(Composed::default)
+    }
+
+    fn write(&mut self, _: LinkMac, push: impl FnOnce(&[u8], &[&'d [u8]], &[u8])) {
+        let slots: &'d [Slot] = self.slots;
+        let data = self.frame.part().map(|part| slots[usize::from(part.exchange)].part(&part));
+        self.frame.write(data.as_slice(), push);
+    }
+}

@@ -1,0 +1,85 @@
+//! The memory and the state of a command.
+
+use tyche_block::{Arena, Extent};
+use tyche_fc::Part;
+use tyche_scsi::{NexusId, Reply, Task};
+use tyche_store::Loan;
+
+/// See the module.
+#[derive(Default)]
+pub(super) struct Slot {
+    /// Its memory, unless the store has it.
+    extent: Option<Extent>,
+    /// The data that the store lends for a read; the memory is unused then.
+    loan: Option<Loan>,
+    /// What is to be executed.
+    pub(super) work: Work,
+    /// Its operations at the store.
+    pub(super) running: u32,
+    /// The first failure of an operation.
+    pub(super) failure: Option<Reply>,
+}
+
+/// What a command is to the store.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) enum Work {
+    /// Nothing.
+    #[default]
+    None,
+    /// An operation.
+    Task(Task),
+    /// Operations that its parameter list names.
+    List(List),
+}
+
+/// A command with a parameter list.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct List {
+    pub(super) nexus: NexusId,
+    pub(super) lun: [u8; 8],
+    pub(super) cdb: [u8; 16],
+}
+
+impl Slot {
+    /// Takes memory for so many bytes; false if there is none.
+    pub(super) fn claim(&mut self, arena: &Arena, len: u32) -> bool {
+        if len > 0 {
+            self.extent = arena.alloc(len as usize);
+        }
+        len == 0 || self.extent.is_some()
+    }
+
+    /// Copies data to their place.
+    pub(super) fn place(&mut self, offset: u32, data: &[u8]) {
+        let extent = self.extent.as_mut().expect("claimed before data are asked for");
+        extent[offset as usize..][..data.len()].copy_from_slice(data);
+    }
+
+    /// Copies an answer, which may have no data.
+    pub(super) fn place_answer(&mut self, answer: &[u8]) {
+        if !answer.is_empty() {
+            self.place(0, answer);
+        }
+    }
+
+    /// The data of a frame.
+    pub(super) fn part(&self, part: &Part) -> &[u8] {
+        let data = self.loan.as_deref().or(self.extent.as_deref());
+        &data.expect("held until released")[part.offset as usize..][..part.len as usize]
+    }
+
+    /// Takes the memory, to submit it to the store.
+    pub(super) fn take(&mut self) -> Option<Extent> {
+        self.extent.take()
+    }
+
+    /// Returns the memory.
+    pub(super) fn put(&mut self, extent: Option<Extent>) {
+        self.extent = extent;
+    }
+
+    /// Sets the data that a read is answered with.
+    pub(super) fn lend(&mut self, loan: Loan) {
+        self.loan = Some(loan);
+    }
+}

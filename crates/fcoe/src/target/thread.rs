@@ -1,0 +1,215 @@
+//! The thread of an interface.
+
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use tyche_block::Arena;
+use tyche_engine::{Clock, EventLoop, PortStats, Ports, Protocol, Tenant};
+use tyche_fc::vn2vn::Functions;
+use tyche_fc::wire::{PortId, Wwn};
+use tyche_numa::Home;
+use tyche_time::Instant;
+use tyche_wake::{Doorbell, Spin};
+
+use super::report::{FcoeTargetReport, ignored};
+use super::role::TargetRole;
+use super::units::Units;
+use crate::interface::Interface;
+use crate::n_port::{NPort, NPortConfig, Notice};
+
+/// Pages of memory for the data of commands.
+const ARENA_PAGES: usize = (64 << 20) / tyche_block::PAGE;
+/// Time limit for a thread to answer.
+const ANSWER: Duration = Duration::from_secs(1);
+
+/// Options to serve an interface with.
+pub struct FcoeTargetOptions {
+    /// The interface.
+    pub interface: Interface,
+    /// Name of the port.
+    pub wwpn: Wwn,
+    /// Name of its node.
+    pub wwnn: Wwn,
+    /// The N_Port_ID that it had before, if that is known.
+    pub recorded: Option<PortId>,
+    /// E_D_TOV: a whole number of milliseconds. R_A_TOV is five times that.
+    pub e_d_tov: Duration,
+    /// The logical units.
+    pub units: Arc<Units>,
+    /// The longest spin before sleeping.
+    pub spin: Duration,
+}
+
+enum Command {
+    Report(SyncSender<FcoeTargetReport>),
+    Stop,
+}
+
+/// The running thread. Dropping it logs out, and waits until the disks have finished.
+pub struct FcoeTarget {
+    commands: Sender<Command>,
+    doorbell: Arc<Doorbell>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl FcoeTarget {
+    /// Starts the thread.
+    ///
+    /// # Errors
+    /// The system's error when a thread or an eventfd cannot be created.
+    pub fn start(options: FcoeTargetOptions) -> io::Result<Self> {
+        let (sender, commands) = channel();
+        let doorbell = Arc::new(Doorbell::new()?);
+        let rung = Arc::clone(&doorbell);
+        let name = format!("fcoe-{}", options.interface.name());
+        let thread = std::thread::Builder::new().name(name).spawn(move || {
+            let spin = Spin::new(options.spin);
+            let (tenant, ports) = TargetLoop::new(options, commands, rung);
+            EventLoop::new(tenant, ports, spin).run();
+        })?;
+        Ok(Self { commands: sender, doorbell, thread: Some(thread) })
+    }
+
+    fn send(&self, command: Command) {
+        // A thread that has ended needs no commands.
+        let _ = self.commands.send(command);
+        self.doorbell.ring();
+    }
+
+    /// Reports the state of the interface; `None` if the thread does not answer within a second.
+    pub fn report(&self) -> Option<FcoeTargetReport> {
+        let (sender, receiver) = sync_channel(1);
+        self.send(Command::Report(sender));
+        receiver.recv_timeout(ANSWER).ok()
+    }
+
+    /// Has it log out. It ends when the disks have finished what initiators have asked for.
+    pub fn stop(&self) {
+        self.send(Command::Stop);
+    }
+}
+
+impl Drop for FcoeTarget {
+    fn drop(&mut self) {
+        self.stop();
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the thread of an interface panicked");
+        }
+    }
+}
+
+/// The tenant of the thread's loop.
+struct TargetLoop {
+    port: NPort<TargetRole>,
+    wwpn: Wwn,
+    commands: Receiver<Command>,
+    doorbell: Arc<Doorbell>,
+    stopping: bool,
+}
+
+impl TargetLoop {
+    fn new(
+        options: FcoeTargetOptions,
+        commands: Receiver<Command>,
+        doorbell: Arc<Doorbell>,
+    ) -> (Self, Ports) {
+        let FcoeTargetOptions { interface, wwpn, wwnn, recorded, e_d_tov, units, .. } = options;
+        let fcoe = &interface.fcoe;
+        // Half of them is left for commands, and what comes beside data.
+        let frames_max = fcoe.receive_capacity(fcoe.frame_len_max()) / 2;
+        let role = TargetRole::new(units, Arena::new(ARENA_PAGES), frames_max as u32);
+        let config = NPortConfig {
+            wwpn,
+            wwnn,
+            recorded,
+            functions: Functions { initiator: false, target: true },
+            retries: false,
+            e_d_tov,
+            r_a_tov: 5 * e_d_tov,
+        };
+        let port = NPort::new(config, role);
+        let tenant = Self { port, wwpn, commands, doorbell, stopping: false };
+        (tenant, interface.into_ports(&Home::default()))
+    }
+
+    fn report(&self, ports: &mut Ports) -> FcoeTargetReport {
+        let (mut link, mut problem, mut stats) = (String::new(), None, PortStats::default());
+        for (_, port) in ports.iter_mut() {
+            port.link().name().clone_into(&mut link);
+            problem = problem.or_else(|| port.trouble().map(str::to_owned));
+            stats += port.stats();
+        }
+        FcoeTargetReport {
+            link,
+            wwpn: self.wwpn,
+            id: self.port.address().map(|(id, _)| id),
+            problem,
+            initiators: self.port.role.initiators().collect(),
+            commands: self.port.role.commands(),
+            port: stats,
+            rejects: self.port.rejects().clone(),
+            ignored: ignored(self.port.role.ignored()),
+        }
+    }
+}
+
+impl Tenant for TargetLoop {
+    fn protocol(&mut self) -> &mut impl Protocol {
+        &mut self.port
+    }
+
+    fn obey(&mut self, ports: &mut Ports) -> bool {
+        let now = Clock::Monotonic.now();
+        let mut worked = self.port.attend(now, ports);
+        while let Ok(command) = self.commands.try_recv() {
+            worked = true;
+            match command {
+                Command::Report(to) => {
+                    // The recipient may have timed out.
+                    let _ = to.send(self.report(ports));
+                }
+                Command::Stop => {
+                    self.stopping = true;
+                    self.port.log_out(now);
+                }
+            }
+        }
+        worked
+    }
+
+    fn work(&mut self, now: Instant) -> bool {
+        let worked = self.port.role.work(now);
+        if worked {
+            self.port.go_on(now);
+        }
+        while let Some(notice) = self.port.poll_notice() {
+            if let Notice::Neighbour(event) = notice {
+                tracing::debug!(?event, "neighbours");
+            }
+        }
+        worked
+    }
+
+    fn is_over(&self) -> bool {
+        self.stopping && self.port.role.initiators().next().is_none()
+    }
+
+    fn may_sleep(&mut self) -> bool {
+        self.doorbell.announce();
+        true
+    }
+
+    fn awake(&mut self) {
+        self.doorbell.awake();
+    }
+
+    fn wait_fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.port.role.wait_fds().chain([self.doorbell.wait_fd()])
+    }
+}

@@ -1,0 +1,54 @@
+//! A role without commands.
+
+use std::collections::VecDeque;
+
+use tyche_engine::{Composed, Frames};
+use tyche_fcoe::Role;
+use tyche_fcoe::fc::port;
+use tyche_fcoe::fc::wire::{Frame, Mac, PortId, Wwn};
+use tyche_link::Mac as LinkMac;
+use tyche_time::Instant;
+
+/// See the module.
+#[derive(Default)]
+pub(crate) struct Nobody(VecDeque<Wwn>);
+
+impl Role for Nobody {
+    fn handle_address(&mut self, _: (PortId, Mac)) {}
+
+    fn handle_login(&mut self, _: Instant, event: port::Event) {
+        if let port::Event::LoggedOut(wwpn, _) = event {
+            self.0.push_back(wwpn);
+        }
+    }
+
+    fn handle_frame(&mut self, _: Instant, _: &Frame<'_>) {}
+
+    fn handle_timeout(&mut self, _: Instant) {}
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        None
+    }
+
+    fn poll_drained(&mut self) -> Option<Wwn> {
+        self.0.pop_front()
+    }
+
+    fn poll_restart(&mut self) -> Option<Wwn> {
+        None
+    }
+
+    fn frames(&mut self) -> impl Frames<'_> {
+        Silent
+    }
+}
+
+struct Silent;
+
+impl<'d> Frames<'d> for Silent {
+    fn compose(&mut self, _: Instant) -> Option<Composed> {
+        None
+    }
+
+    fn write(&mut self, _: LinkMac, _: impl FnOnce(&[u8], &[&'d [u8]], &[u8])) {}
+}
