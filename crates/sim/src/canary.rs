@@ -25,6 +25,7 @@
 
 use tyche_proto::{Rules, Sound};
 
+use crate::fcoe;
 use crate::plan::{Plan, Profile};
 use crate::report::Violation;
 use crate::run::{Options, run_with};
@@ -118,9 +119,9 @@ const CANARIES: [&str; 32] = [
     "answers",
 ];
 
-/// Names of all canaries.
-pub fn canaries() -> &'static [&'static str] {
-    &CANARIES
+/// Names of all canaries of a profile.
+pub fn canaries(profile: Profile) -> &'static [&'static str] {
+    if profile == Profile::Fcoe { &fcoe::CANARIES } else { &CANARIES }
 }
 
 /// Runs a canary with `seeds` seeds of the profile, from `first` on, until the checker catches it.
@@ -128,6 +129,9 @@ pub fn canaries() -> &'static [&'static str] {
 /// # Panics
 /// If there is no canary of that name.
 pub fn hunt(name: &str, profile: Profile, first: u64, seeds: u64) -> Option<Caught> {
+    if profile == Profile::Fcoe {
+        return fcoe::hunt(name, first, seeds);
+    }
     let run_one = match name {
         "duplicates" => run_with::<AcceptsDuplicates>,
         "cookie" => run_with::<IgnoresCookies>,

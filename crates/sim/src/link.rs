@@ -4,7 +4,7 @@
 //! world's, the [`Wire`], which takes the frames that the loop has sent and gives it those that
 //! arrive. A link over UDP divides its frames into trains as the real one does.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -58,6 +58,8 @@ struct Lanes {
     is_down: bool,
     /// The longest frame that the interface takes, if that is shorter than it was.
     narrowed: Option<usize>,
+    /// Addresses that it takes frames to, besides its own.
+    joined: BTreeSet<[u8; 6]>,
 }
 
 /// The port of a link called `name` with its address, for frames of up to `frame_len_max` bytes.
@@ -66,12 +68,25 @@ pub(crate) fn port(
     (mac, carrier): (Mac, Carrier),
     frame_len_max: usize,
 ) -> (Port, Wire) {
-    let lanes = Arc::default();
-    let wire = Wire(Arc::clone(&lanes));
-    let link = Box::new(SimulatedLink { name, mac, frame_len_max, carrier, lanes });
     let in_trains = carrier != Carrier::Ethernet && frame_len_max <= SHORT_MAX;
     let batches = if in_trains { BATCHES_OF_TRAINS } else { BATCHES };
-    (Port::new(link, Home::default(), batches), wire)
+    open(SimulatedLink { name, mac, frame_len_max, carrier, lanes: Arc::default() }, batches)
+}
+
+/// The same on Ethernet, for frames with heads of another length.
+pub(crate) fn port_with_heads(
+    (name, mac): (String, Mac),
+    frame_len_max: usize,
+    head_len: usize,
+) -> (Port, Wire) {
+    let (carrier, lanes) = (Carrier::Ethernet, Arc::default());
+    let link = SimulatedLink { name, mac, frame_len_max, carrier, lanes };
+    open(link, Batches { head_len, ..BATCHES })
+}
+
+fn open(link: SimulatedLink, batches: Batches) -> (Port, Wire) {
+    let wire = Wire(Arc::clone(&link.lanes));
+    (Port::new(Box::new(link), Home::default(), batches), wire)
 }
 
 /// Divides frames, each with the most bytes that may leave at once with it, into trains.
@@ -103,6 +118,11 @@ impl Wire {
     /// A frame arrives.
     pub(crate) fn arrive(&self, frame: &[u8], is_congested: bool) {
         lock(&self.0).arrived.push_back((frame.to_vec(), is_congested));
+    }
+
+    /// Whether frames to a group, or to an address of a protocol, are taken.
+    pub(crate) fn has_joined(&self, address: [u8; 6]) -> bool {
+        lock(&self.0).joined.contains(&address)
     }
 
     /// The interface refuses frames longer than `len`.
@@ -166,6 +186,16 @@ impl Link for SimulatedLink {
         let trains = divide(frames.collect(), self.carrier);
         lock(&self.lanes).sent.extend(trains);
         Ok(taken)
+    }
+
+    fn join(&mut self, address: [u8; 6]) -> io::Result<()> {
+        lock(&self.lanes).joined.insert(address);
+        Ok(())
+    }
+
+    fn leave(&mut self, address: [u8; 6]) -> io::Result<()> {
+        lock(&self.lanes).joined.remove(&address);
+        Ok(())
     }
 
     fn wait_fd(&self) -> BorrowedFd<'_> {
