@@ -92,8 +92,8 @@ fn open(link: SimulatedLink, batches: Batches) -> (Port, Wire) {
 /// Divides frames, each with the most bytes that may leave at once with it, into trains.
 fn divide(mut frames: Vec<(Vec<u8>, usize)>, carrier: Carrier) -> Vec<Train> {
     let to = |frame: &[u8]| {
-        let head = frame.first_chunk().expect("a head");
-        (carrier == Carrier::UdpServer).then(|| Mac::destination(head).0)
+        let is_routed = carrier == Carrier::UdpServer;
+        is_routed.then(|| Mac::destination(frame.first_chunk().expect("a head")).0)
     };
     frames.sort_by_key(|(frame, _)| to(frame));
     let mut trains = Vec::new();

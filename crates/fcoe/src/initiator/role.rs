@@ -29,6 +29,7 @@ use tyche_scsi::cdb::opcode;
 use tyche_scsi::initiator::{
     self as scsi, Discovery, DiscoveryError, Disk, Progress, Scan, Verdict, classify,
 };
+use tyche_scsi::vpd::T10_VENDOR;
 use tyche_scsi::{Attention, Lun};
 use tyche_time::{Instant, earliest};
 
@@ -370,6 +371,11 @@ impl<R: Rules> InitiatorRole<R> {
             if known.geometry.size != disk.geometry.size {
                 self.events.push_back(Event::Resized);
             }
+        }
+        if let Some(unit) = self.own_unit() {
+            // A target of ours then knows a command that the network has repeated.
+            let is_ours = disk.vendor.as_str() == T10_VENDOR;
+            self.lane.number_commands(unit, is_ours);
         }
         self.disk = Some(disk);
         self.lost_since = None;
