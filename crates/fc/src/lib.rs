@@ -21,8 +21,10 @@ mod outgoing;
 pub mod port;
 mod random;
 mod received;
+mod rules;
 pub mod target;
 pub mod vn2vn;
 
 pub use outgoing::{Outgoing, PAYLOAD_MAX, Part};
+pub use rules::{Rule, Rules, Sound};
 pub use tyche_fc_wire as wire;

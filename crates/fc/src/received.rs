@@ -47,6 +47,13 @@ impl Received {
         self.insert(offset..end)
     }
 
+    /// Counts the bytes of a frame without a look at where they belong: not to be done, unless a
+    /// [rule](crate::Rule::CountOnce) is broken on purpose.
+    pub(crate) fn add(&mut self, len: u32) -> u32 {
+        self.count += len;
+        len
+    }
+
     /// Joins a range with those that it touches.
     fn insert(&mut self, range: Range<u32>) -> Result<u32, NoRoom> {
         let begin = self.ranges.partition_point(|it| it.end < range.start);

@@ -23,11 +23,13 @@ mod role;
 mod target;
 
 pub use discovery::{Discovery, FoundNeighbour, FoundVlan, discover};
-pub use initiator::{FcoeControl, FcoeHost, FcoeHostOptions, Obstacle};
+pub use initiator::{Ended, Event, FcoeControl, FcoeHost, FcoeHostOptions};
+pub use initiator::{InitiatorConfig, InitiatorRole, Obstacle};
 pub use interface::{FCOE, FIP, Interface, MTU_FULL};
 pub use n_port::{NPort, NPortConfig, Notice};
 pub use rejects::Rejects;
 pub use role::Role;
-pub use target::{FcoeTarget, FcoeTargetOptions, FcoeTargetReport, TargetUnit, Units};
+pub use target::{FcoeTarget, FcoeTargetOptions, FcoeTargetReport};
+pub use target::{TargetRole, TargetUnit, Units};
 pub use tyche_fc as fc;
 pub use tyche_scsi as scsi;

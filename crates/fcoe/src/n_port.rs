@@ -67,8 +67,13 @@ pub struct NPort<R> {
 impl<R: Role> NPort<R> {
     /// A port whose link is down.
     pub fn new(config: NPortConfig, role: R) -> Self {
-        let NPortConfig { wwpn, wwnn, recorded, functions, retries, e_d_tov, r_a_tov } = config;
         let seed = getrandom::u64().expect("the kernel's random numbers are always there");
+        Self::with_seed(config, role, seed)
+    }
+
+    /// The same; all that it draws follows from the seed.
+    pub fn with_seed(config: NPortConfig, role: R, seed: u64) -> Self {
+        let NPortConfig { wwpn, wwnn, recorded, functions, retries, e_d_tov, r_a_tov } = config;
         let logins = LoginsConfig {
             wwpn,
             wwnn,

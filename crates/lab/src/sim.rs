@@ -22,6 +22,10 @@ use tyche_sim::{Options, Profile, Report, Violation, canaries, hunt, run as run_
 /// paths and hosts whose addresses change.
 /// On some segments are strangers: another target with a host of its own, a clone of a host, frames
 /// from before a restart, and an attacker who replays frames and forges those that need no key.
+///
+/// With --fcoe the worlds are others: targets and initiators of Fibre Channel over Ethernet, whose
+/// frames are lost, repeated, overtaken, damaged and forged, whose neighbours vanish, and which die
+/// and come back.
 #[derive(Args, Debug)]
 pub(crate) struct SimArgs {
     /// How many seeds to run.
@@ -39,6 +43,10 @@ pub(crate) struct SimArgs {
     /// Only worlds with several links and many link failures.
     #[arg(long)]
     multi_link: bool,
+
+    /// Worlds of Fibre Channel over Ethernet.
+    #[arg(long, conflicts_with = "multi_link")]
+    fcoe: bool,
 
     /// Operations of each seed.
     #[arg(long, value_name = "NUMBER", default_value_t = Options::default().operations)]
@@ -86,7 +94,11 @@ pub(crate) fn run(args: &SimArgs) -> Result<()> {
 
 /// The profile of the simulated worlds.
 fn profile(args: &SimArgs) -> Profile {
-    if args.multi_link { Profile::MultiLink } else { Profile::Mixed }
+    match (args.multi_link, args.fcoe) {
+        (true, _) => Profile::MultiLink,
+        (_, true) => Profile::Fcoe,
+        _ => Profile::Mixed,
+    }
 }
 
 fn options(args: &SimArgs) -> Options {
@@ -156,7 +168,7 @@ fn object(report: &Report, seeds: u64) -> serde_json::Value {
 }
 
 fn hunt_canaries(args: &SimArgs, name: &str) -> Result<()> {
-    let all = canaries();
+    let all = canaries(profile(args));
     let chosen: Vec<_> = all.iter().copied().filter(|it| name == "all" || *it == name).collect();
     if chosen.is_empty() {
         let message = format!("no canary is called `{name}`; there are: {}", all.join(", "));

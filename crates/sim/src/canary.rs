@@ -27,6 +27,7 @@ use std::cell::Cell;
 
 use tyche_proto::{Rule, Rules};
 
+use crate::fcoe;
 use crate::plan::{Plan, Profile};
 use crate::report::Violation;
 use crate::run::{Options, run_with};
@@ -100,9 +101,12 @@ impl Rules for Broken {
     }
 }
 
-/// Names of all canaries.
-pub fn canaries() -> Vec<&'static str> {
-    CANARIES.iter().map(|it| it.0).collect()
+/// Names of all canaries of the worlds of a profile.
+pub fn canaries(profile: Profile) -> Vec<&'static str> {
+    match profile {
+        Profile::Fcoe => fcoe::CANARIES.to_vec(),
+        Profile::Mixed | Profile::MultiLink => CANARIES.iter().map(|it| it.0).collect(),
+    }
 }
 
 /// Runs a canary with `seeds` seeds of the profile, from `first` on, until the checker catches it.
@@ -110,9 +114,12 @@ pub fn canaries() -> Vec<&'static str> {
 /// # Panics
 /// If there is no canary of that name.
 pub fn hunt(name: &str, profile: Profile, first: u64, seeds: u64) -> Option<Caught> {
+    if profile == Profile::Fcoe {
+        return fcoe::hunt(name, first, seeds);
+    }
     let found = CANARIES.iter().find(|it| it.0 == name);
-    let (_, mistake) =
-        found.unwrap_or_else(|| panic!("there is no canary {name}; there are {:?}", canaries()));
+    let (_, mistake) = found
+        .unwrap_or_else(|| panic!("there is no canary {name}; there are {:?}", canaries(profile)));
     let (rule, adjust) = match *mistake {
         Mistake::Rule(rule) => (Some(rule), None),
         Mistake::World(adjust) => (None, Some(adjust)),

@@ -28,6 +28,7 @@
 mod canary;
 mod content;
 mod disk;
+mod fcoe;
 mod history;
 mod host;
 mod link;

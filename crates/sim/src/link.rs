@@ -4,7 +4,7 @@
 //! world's, the [`Wire`], which takes the frames that the loop has sent and gives it those that
 //! arrive. A link over UDP divides its frames into trains as the real one does.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -61,6 +61,8 @@ struct Lanes {
     /// It has refused a frame in this round: all others of the round are lost. The world looks at
     /// frames after the round, when the loop has given up their channel already.
     refuses: bool,
+    /// Addresses that it takes frames to, besides its own.
+    joined: BTreeSet<[u8; 6]>,
 }
 
 /// The port of a link called `name` with its address, for frames of up to `frame_len_max` bytes.
@@ -69,19 +71,32 @@ pub(crate) fn port(
     (mac, carrier): (Mac, Carrier),
     frame_len_max: usize,
 ) -> (Port, Wire) {
-    let lanes = Arc::default();
-    let wire = Wire(Arc::clone(&lanes));
-    let link = Box::new(SimulatedLink { name, mac, frame_len_max, carrier, lanes });
     let in_trains = carrier != Carrier::Ethernet && frame_len_max <= SHORT_MAX;
     let batches = if in_trains { BATCHES_OF_TRAINS } else { BATCHES };
-    (Port::new(link, Home::default(), batches), wire)
+    open(SimulatedLink { name, mac, frame_len_max, carrier, lanes: Arc::default() }, batches)
+}
+
+/// The same on Ethernet, for frames with heads of another length.
+pub(crate) fn port_with_heads(
+    (name, mac): (String, Mac),
+    frame_len_max: usize,
+    head_len: usize,
+) -> (Port, Wire) {
+    let (carrier, lanes) = (Carrier::Ethernet, Arc::default());
+    let link = SimulatedLink { name, mac, frame_len_max, carrier, lanes };
+    open(link, Batches { head_len, ..BATCHES })
+}
+
+fn open(link: SimulatedLink, batches: Batches) -> (Port, Wire) {
+    let wire = Wire(Arc::clone(&link.lanes));
+    (Port::new(Box::new(link), Home::default(), batches), wire)
 }
 
 /// Divides frames, each with the most bytes that may leave at once with it, into trains.
 fn divide(mut frames: Vec<(Vec<u8>, usize)>, carrier: Carrier) -> Vec<Train> {
     let to = |frame: &[u8]| {
-        let head = frame.first_chunk().expect("a head");
-        (carrier == Carrier::UdpServer).then(|| Mac::destination(head).0)
+        let is_routed = carrier == Carrier::UdpServer;
+        is_routed.then(|| Mac::destination(frame.first_chunk().expect("a head")).0)
     };
     frames.sort_by_key(|(frame, _)| to(frame));
     let mut trains = Vec::new();
@@ -112,6 +127,11 @@ impl Wire {
     pub(crate) fn begin_round(&self, len: usize) {
         let mut lanes = lock(&self.0);
         (lanes.narrowed, lanes.refuses) = (Some(len), false);
+    }
+
+    /// Whether frames to a group, or to an address of a protocol, are taken.
+    pub(crate) fn has_joined(&self, address: [u8; 6]) -> bool {
+        lock(&self.0).joined.contains(&address)
     }
 
     /// The next frames that the loop has sent together.
@@ -175,6 +195,16 @@ impl Link for SimulatedLink {
         let trains = divide(frames.collect(), self.carrier);
         lock(&self.lanes).sent.extend(trains);
         Ok(taken)
+    }
+
+    fn join(&mut self, address: [u8; 6]) -> io::Result<()> {
+        lock(&self.lanes).joined.insert(address);
+        Ok(())
+    }
+
+    fn leave(&mut self, address: [u8; 6]) -> io::Result<()> {
+        lock(&self.lanes).joined.remove(&address);
+        Ok(())
     }
 
     fn wait_fd(&self) -> BorrowedFd<'_> {

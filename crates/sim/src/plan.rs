@@ -52,6 +52,8 @@ pub enum Profile {
     Mixed,
     /// Up to six links at the target and at each host, together with more incidents of links.
     MultiLink,
+    /// Worlds of Fibre Channel over Ethernet, which have nothing in common with the others.
+    Fcoe,
 }
 
 /// The complete description of a run.

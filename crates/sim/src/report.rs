@@ -238,7 +238,11 @@ impl fmt::Display for Violation {
             writeln!(f, "{line}")?;
         }
         writeln!(f, "{:>14.3} ms  VIOLATION: {}", self.at.0 as f64 / 1e6, self.what)?;
-        let profile = if self.profile == Profile::MultiLink { " --multi-link" } else { "" };
+        let profile = match self.profile {
+            Profile::Mixed => "",
+            Profile::MultiLink => " --multi-link",
+            Profile::Fcoe => " --fcoe",
+        };
         write!(f, "seed {0}; to see it again: tyche-lab sim --seed {0}{profile}", self.seed)
     }
 }

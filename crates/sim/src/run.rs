@@ -9,6 +9,7 @@ use std::time::Duration;
 use tyche_proto::{Operation, Rules, Sound};
 use tyche_wire::{CommandFlags, Opcode};
 
+use crate::fcoe;
 use crate::plan::{HostPlan, Plan, Profile};
 use crate::report::{Report, Violation};
 use crate::world::World;
@@ -50,6 +51,9 @@ impl Default for Options {
 /// # Errors
 /// The violation that was found.
 pub fn run(seed: u64, options: Options) -> Result<Report, Box<Violation>> {
+    if options.profile == Profile::Fcoe {
+        return fcoe::run(seed, options);
+    }
     let plan = options.plan(seed);
     if plan.wraps {
         run_plan::<SoonWraps>(plan, options.verbose)

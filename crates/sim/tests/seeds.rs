@@ -114,7 +114,7 @@ fn a_seed_is_the_same_run_every_time() {
 #[test]
 fn every_canary_is_caught() {
     for profile in [Profile::Mixed, Profile::MultiLink] {
-        for name in canaries() {
+        for name in canaries(profile) {
             let caught = hunt(name, profile, 0, 1000);
             let caught = caught.unwrap_or_else(|| panic!("{name} went unnoticed, {profile:?}"));
             println!("{name}: seed {}: {}", caught.seed, caught.violation.what);

@@ -53,6 +53,7 @@ pub use command::{Nexus, Placement, Refused, Taken, Unit};
 pub use counters::{Ignored, Repairs};
 
 use crate::exchange::Xids;
+use crate::{Rule, Rules, Sound};
 use budget::Budget;
 use exchanges::Exchanges;
 use nexus::{LogicalUnit, Target};
@@ -83,7 +84,8 @@ pub struct LaneConfig {
 }
 
 /// See the module.
-pub struct Lane {
+pub struct Lane<R = Sound> {
+    rules: R,
     config: LaneConfig,
     targets: Vec<Target>,
     units: Vec<LogicalUnit>,
@@ -108,12 +110,23 @@ impl Lane {
     /// # Panics
     /// If there are not enough XIDs for the commands, and some more.
     pub fn new(config: LaneConfig) -> Self {
+        Self::with_rules(config, Sound)
+    }
+}
+
+impl<R: Rules> Lane<R> {
+    /// The same with other rules.
+    ///
+    /// # Panics
+    /// As [`Lane::new`].
+    pub fn with_rules(config: LaneConfig, rules: R) -> Self {
         // As many again may have been completed, and are still to be aborted.
         let tasks = u16::try_from(2 * config.depth).expect("commands have numbers of 16 bits");
         let exchanges = Exchanges::new(config.xids, tasks);
         let capacity = exchanges.capacity();
         assert!(config.depth + RESERVE <= capacity, "{} of {capacity} XIDs", config.depth);
         Self {
+            rules,
             targets: Vec::with_capacity(config.targets),
             units: Vec::with_capacity(config.units),
             exchanges,
@@ -217,6 +230,7 @@ impl Lane {
         task.is_completed = true;
         let is_answered = end.is_ok();
         let attention_lost = !is_answered && task.is_first && task.hears_attentions;
+        let attention_lost = attention_lost && self.rules.keeps(Rule::NoteLosses);
         let (unit, hears_attentions) = (task.unit, task.hears_attentions);
         let frames = if task.phase == Phase::Waiting { 0 } else { task.frames };
         if is_answered && hears_attentions {
@@ -234,7 +248,7 @@ impl Lane {
     }
 }
 
-impl std::fmt::Debug for Lane {
+impl<R> std::fmt::Debug for Lane<R> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let phases = self.exchanges.xids().filter_map(|xid| {
             let phase = self.exchanges.task(xid).map(|it| format!("{:?}", it.phase));

@@ -9,6 +9,7 @@ use tyche_time::Instant;
 use super::Lane;
 use super::command::{Data, Failure, Nexus, Unit};
 use super::task::{Phase, Task};
+use crate::Rules;
 use crate::port::Login;
 
 /// The time that REC_TOV is longer than E_D_TOV, so that the target finds lost data first (FCP-4).
@@ -97,7 +98,7 @@ impl Target {
     }
 }
 
-impl Lane {
+impl<R: Rules> Lane<R> {
     /// Takes a login with a target, or what else has been agreed about it. `port` and `mac` are our
     /// port's. `None` if the other end is no target, or there are as many as there may be.
     pub fn logged_in(

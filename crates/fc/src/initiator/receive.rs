@@ -9,13 +9,14 @@ use super::command::{Answer, Data, Failure, Placement, Taken};
 use super::exchanges::Exchange;
 use super::task::{Burst, Phase, Task};
 use crate::exchange::Found;
+use crate::{Rule, Rules};
 
 /// The status of a command that has done what it should.
 const GOOD: u8 = 0;
 /// The time for data that a response has overtaken: a link keeps frames in order.
 const OVERTAKEN_MAX_NS: u64 = 1_000_000;
 
-impl Lane {
+impl<R: Rules> Lane<R> {
     /// Takes a frame, whose CRC is right: [`Frame::parse`] has checked it.
     pub fn handle_frame(&mut self, now: Instant, frame: &Frame<'_>) -> Taken {
         let header = &frame.header;
@@ -104,7 +105,12 @@ impl Lane {
             ignored.beyond += 1;
             return None;
         }
-        match task.moved.mark(offset, len) {
+        let marked = if self.rules.keeps(Rule::CountOnce) {
+            task.moved.mark(offset, len)
+        } else {
+            Ok(task.moved.add(len))
+        };
+        match marked {
             Ok(0) => {
                 ignored.duplicate += 1;
                 return None;
@@ -253,7 +259,11 @@ impl Lane {
     pub(super) fn quarantine(&mut self, now: Instant, xid: Xid) {
         let Some(nexus) = self.exchanges.nexus(xid) else { return };
         let r_a_tov = self.targets[usize::from(nexus)].login.r_a_tov;
-        self.exchanges.quarantine(xid, now + r_a_tov);
+        if self.rules.keeps(Rule::Quarantine) {
+            self.exchanges.quarantine(xid, now + r_a_tov);
+        } else {
+            self.exchanges.close(xid);
+        }
     }
 }
 

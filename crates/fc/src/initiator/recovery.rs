@@ -11,13 +11,14 @@ use tyche_time::Instant;
 use super::Lane;
 use super::command::{Data, Event, Failure};
 use super::task::{Phase, Service, ServiceKind, Task};
+use crate::{Rule, Rules};
 
 /// Questions in a row without an answer after which an exchange is aborted.
 const SILENCE_MAX: u8 = 3;
 /// How often ABTS is sent before the login is given up.
 const ABORTS_MAX: u8 = 3;
 
-impl Lane {
+impl<R: Rules> Lane<R> {
     /// Runs the timers that have expired.
     pub fn handle_timeout(&mut self, now: Instant) {
         while let Some(xid) = self.exchanges.poll_expired(now) {
@@ -203,6 +204,9 @@ impl Lane {
         self.budget.give_back(std::mem::take(&mut task.frames));
         self.exchanges.set_timer(xid, None);
         self.push_urgent(xid);
+        if !self.rules.keeps(Rule::AwaitAbort) {
+            self.complete(xid, Err(Failure::Aborted));
+        }
         self.admit();
     }
 
@@ -224,6 +228,10 @@ impl Lane {
         }
         let until = now + self.targets[usize::from(task.nexus)].login.r_a_tov;
         self.complete(xid, Err(Failure::Aborted));
+        if !self.rules.keeps(Rule::Quarantine) {
+            self.exchanges.close(xid);
+            return;
+        }
         self.exchanges.task_mut(xid).expect("it is open").phase = Phase::Recovering;
         self.exchanges.set_timer(xid, Some(until));
     }

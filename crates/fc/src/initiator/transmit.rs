@@ -7,9 +7,10 @@ use tyche_time::Instant;
 use super::Lane;
 use super::command::Data;
 use super::task::{Phase, Service, ServiceKind};
+use crate::Rules;
 use crate::outgoing::{Outgoing, PAYLOAD_MAX, Part};
 
-impl Lane {
+impl<R: Rules> Lane<R> {
     /// Makes `frame` the next one to send; false if there is none. The data of a write are needed
     /// as long as the frame is, even if the command is completed meanwhile.
     pub fn poll_transmit(&mut self, now: Instant, frame: &mut Outgoing) -> bool {

@@ -7,8 +7,9 @@ use tyche_time::Instant;
 use super::exchange::{Exchange, Outcome, State, status};
 use super::outputs::{Action, Command, Data};
 use super::{Completion, Lane};
+use crate::{Rule, Rules};
 
-impl Lane {
+impl<R: Rules> Lane<R> {
     /// Takes an FCP_CMND.
     pub(super) fn handle_command(&mut self, nexus: u16, frame: &Frame<'_>) {
         let header = &frame.header;
@@ -52,7 +53,8 @@ impl Lane {
     /// OX_ID of an exchange that is done at once, so that only those can be told that are not.
     fn is_repeated(&mut self, nexus: u16, header: &Header, crn: u8) -> bool {
         let ignored = &mut self.outputs.ignored;
-        if !self.nexuses[nexus].takes(header.ox_id, crn) {
+        let is_checked = self.rules.keeps(Rule::CheckNumbers);
+        if !self.nexuses[nexus].takes(header.ox_id, crn) && is_checked {
             ignored.repeated_command += 1;
             return true;
         }

@@ -12,8 +12,9 @@ use tyche_time::Instant;
 use super::Lane;
 use super::exchange::{Ending, Exchange, Managing, Outcome, State, status};
 use super::outputs::{Action, Function};
+use crate::{Rule, Rules};
 
-impl Lane {
+impl<R: Rules> Lane<R> {
     /// Takes an ABTS.
     pub(super) fn handle_abts(&mut self, now: Instant, nexus: u16, header: &Header) {
         let found = self.exchanges.find(header.s_id, header.ox_id);
@@ -25,6 +26,11 @@ impl Lane {
         };
         let ending = Ending::Abort { seq_id: header.seq_id };
         let exchange = &mut self.exchanges[xid];
+        if exchange.is_with_user() && !self.rules.keeps(Rule::DrainAborted) {
+            exchange.ending = Some(Ending::Silent);
+            self.answer_abts(xid, header.seq_id);
+            return;
+        }
         exchange.ending = Some(ending);
         if !exchange.is_with_user() {
             self.stop(xid);
@@ -62,8 +68,12 @@ impl Lane {
             Ending::Abort { seq_id } => {
                 self.release(xid);
                 self.answer_abts(xid, seq_id);
-                let until = now + self.nexuses[place].r_a_tov;
-                self.exchanges.abort(xid, until);
+                if self.rules.keeps(Rule::Quarantine) {
+                    let until = now + self.nexuses[place].r_a_tov;
+                    self.exchanges.abort(xid, until);
+                } else {
+                    self.exchanges.forget(xid);
+                }
             }
         }
         self.settle();

@@ -7,8 +7,9 @@ use tyche_time::Instant;
 use super::Lane;
 use super::exchange::{Burst, Outcome, Phase, State};
 use super::outputs::Action;
+use crate::{Rule, Rules};
 
-impl Lane {
+impl<R: Rules> Lane<R> {
     /// Begins to gather the data of a write.
     pub(super) fn gather(&mut self, xid: Xid, len: u32) {
         self.exchanges[xid].len = len;
@@ -83,7 +84,12 @@ impl Lane {
             ignored.unasked += 1;
             return;
         }
-        match exchange.received.mark(offset, len) {
+        let marked = if self.rules.keeps(Rule::CountOnce) {
+            exchange.received.mark(offset, len)
+        } else {
+            Ok(exchange.received.add(len))
+        };
+        match marked {
             Ok(0) => {
                 ignored.repeated_data += 1;
                 return;
@@ -106,7 +112,12 @@ impl Lane {
     fn advance(&mut self, xid: Xid, last: Option<u16>) {
         let exchange = &self.exchanges[xid];
         let Burst { offset, len, came, .. } = exchange.burst;
-        if exchange.received.has(offset..offset + len) {
+        let has_all = if self.rules.keeps(Rule::CountOnce) {
+            exchange.received.has(offset..offset + len)
+        } else {
+            exchange.received.count() >= offset + len
+        };
+        if has_all || last.is_some() && !self.rules.keeps(Rule::ExecuteWhole) {
             self.end_burst(xid);
             self.window.grow();
             if self.exchanges[xid].moved < self.exchanges[xid].len {

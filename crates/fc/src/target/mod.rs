@@ -48,6 +48,7 @@ pub use outputs::{Action, Command, Data, Function, Ignored};
 
 use crate::exchange::Xids;
 use crate::port::Login;
+use crate::{Rules, Sound};
 use exchange::{Outcome, State};
 use nexus::Nexuses;
 use outputs::Outputs;
@@ -77,7 +78,8 @@ pub struct Completion<'a> {
 }
 
 /// See the module.
-pub struct Lane {
+pub struct Lane<R = Sound> {
+    rules: R,
     burst_len: u32,
     nexuses: Nexuses,
     exchanges: Exchanges,
@@ -97,11 +99,22 @@ impl Lane {
     /// # Panics
     /// If there are fewer than five exchanges, or no bytes or frames to ask for.
     pub fn new(config: LaneConfig) -> Self {
+        Self::with_rules(config, Sound)
+    }
+}
+
+impl<R: Rules> Lane<R> {
+    /// The same with other rules.
+    ///
+    /// # Panics
+    /// As [`Lane::new`].
+    pub fn with_rules(config: LaneConfig, rules: R) -> Self {
         let LaneConfig { xids, burst_len, frames_max } = config;
         assert!(burst_len > 0, "bursts have data");
         let exchanges = Exchanges::new(xids);
         let count = exchanges.capacity();
         Self {
+            rules,
             burst_len,
             nexuses: Nexuses::default(),
             exchanges,
@@ -177,7 +190,7 @@ impl Lane {
     }
 }
 
-impl std::fmt::Debug for Lane {
+impl<R> std::fmt::Debug for Lane<R> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let states = self.exchanges.iter().map(|(xid, it)| (xid, it.state));
         f.debug_map().entries(states).finish()

@@ -8,8 +8,9 @@ use tyche_fc_wire::{Frame, Header, Kind, Xid};
 
 use super::Lane;
 use super::exchange::{Exchange, Phase, State};
+use crate::Rules;
 
-impl Lane {
+impl<R: Rules> Lane<R> {
     /// Takes a link service. False if it is none of a responder's exchanges.
     pub(super) fn handle_service(&mut self, frame: &Frame<'_>) -> bool {
         let header = &frame.header;

@@ -7,12 +7,13 @@ use tyche_time::Instant;
 use super::Lane;
 use super::exchange::{Phase, State};
 use super::outputs::Action;
+use crate::Rules;
 use crate::outgoing::{Outgoing, PAYLOAD_MAX, Part};
 
 /// Frames of data that an exchange sends before it is another's turn: about 64 KiB.
 const TURN_FRAMES: u32 = 32;
 
-impl Lane {
+impl<R: Rules> Lane<R> {
     /// Composes the next frame to send; false if there is none.
     pub fn poll_transmit(&mut self, now: Instant, out: &mut Outgoing) -> bool {
         if self.outputs.compose(out) {

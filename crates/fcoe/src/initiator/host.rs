@@ -32,6 +32,8 @@ use super::role::{Event, InitiatorConfig, InitiatorRole};
 use crate::interface::Interface;
 use crate::n_port::{NPort, NPortConfig, Notice};
 
+/// The first and last number of the exchanges of commands.
+const XIDS: (u16, u16) = (0x0000, 0x0fff);
 /// Time limit for the thread to answer.
 const ANSWER: Duration = Duration::from_secs(1);
 
@@ -209,6 +211,7 @@ impl HostLoop {
             frames,
             read_only: options.read_only,
             ctrl_loss_tmo: options.ctrl_loss_tmo,
+            xids: XIDS,
         });
         if options.resumes.is_some_and(|it| it.geometry.write_cache) {
             // Of the former session, which may not have been flushed.

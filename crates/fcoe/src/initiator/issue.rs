@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use tyche_block::{Errno, Operation as BlockOperation};
+use tyche_fc::Rules;
 use tyche_fc::initiator::{Answer, Command, Data, Failure, Refused};
 use tyche_fc::wire::fcp::Residual;
 use tyche_scsi::Failure as DiskFailure;
@@ -29,7 +30,7 @@ enum Step {
     End(Result<(), Errno>),
 }
 
-impl InitiatorRole {
+impl<R: Rules> InitiatorRole<R> {
     /// Issues the commands of requests that can go on.
     pub(super) fn issue(&mut self) {
         while self.lane.commands() < self.room

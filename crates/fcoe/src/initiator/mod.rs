@@ -15,3 +15,5 @@ mod role;
 
 pub use host::{FcoeControl, FcoeHost, FcoeHostOptions};
 pub use obstacle::Obstacle;
+pub use requests::Ended;
+pub use role::{Event, InitiatorConfig, InitiatorRole};

@@ -35,10 +35,13 @@ impl Operation {
 }
 
 /// A request that has ended.
-pub(super) struct Ended {
-    pub(super) submission: Submission,
-    pub(super) begun: Instant,
-    pub(super) result: Result<(), Errno>,
+pub struct Ended {
+    /// The request.
+    pub submission: Submission,
+    /// When it was submitted.
+    pub begun: Instant,
+    /// Its end.
+    pub result: Result<(), Errno>,
 }
 
 /// See the module. Each request has a number.

@@ -23,22 +23,21 @@ use tyche_fc::initiator::{
 };
 use tyche_fc::wire::fcp::Residual;
 use tyche_fc::wire::{Frame, Mac, PortId, Wwn};
-use tyche_fc::{Outgoing, port};
+use tyche_fc::{Outgoing, Rules, Sound, port};
 use tyche_link::Mac as LinkMac;
 use tyche_scsi::cdb::opcode;
 use tyche_scsi::initiator::{
     self as scsi, Discovery, DiscoveryError, Disk, Progress, Scan, Verdict, classify,
 };
+use tyche_scsi::vpd::T10_VENDOR;
 use tyche_scsi::{Attention, Lun};
 use tyche_time::{Instant, earliest};
 
 use super::commands::{Commands, Owner, Place};
 use super::losses::Losses;
-use super::requests::Requests;
+use super::requests::{Ended, Requests};
 use crate::role::Role;
 
-/// The first and last number of the exchanges of commands.
-const XIDS: (u16, u16) = (0x0000, 0x0fff);
 /// The time after which a command is aborted (ULP_TOV).
 const COMMAND_TIMEOUT: Duration = Duration::from_secs(30);
 /// The pause before a question that is to be asked later.
@@ -51,24 +50,27 @@ const REQUESTS_MAX: u16 = 1024;
 
 /// The options of an initiator.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct InitiatorConfig {
+pub struct InitiatorConfig {
     /// The port of the target.
-    pub(super) target: Wwn,
+    pub target: Wwn,
     /// The logical unit.
-    pub(super) lun: Lun,
+    pub lun: Lun,
     /// The most commands at a time.
-    pub(super) depth: usize,
+    pub depth: usize,
     /// The most frames that reads may cause at a time.
-    pub(super) frames: u32,
+    pub frames: u32,
     /// Whether to refuse writes.
-    pub(super) read_only: bool,
+    pub read_only: bool,
     /// The time that requests wait for a lost target; `None`: for ever.
-    pub(super) ctrl_loss_tmo: Option<Duration>,
+    pub ctrl_loss_tmo: Option<Duration>,
+    /// The first and last number of the exchanges of commands: some thousands, for those of which
+    /// frames were lost are out of use for R_A_TOV.
+    pub xids: (u16, u16),
 }
 
 /// A change that the loop has to know.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Event {
+pub enum Event {
     /// The disk can be used, for the first time or again.
     Ready,
     /// It can't be used now: requests wait.
@@ -98,9 +100,9 @@ enum Phase {
 }
 
 /// See the module.
-pub(super) struct InitiatorRole {
+pub struct InitiatorRole<R = Sound> {
     pub(super) config: InitiatorConfig,
-    pub(super) lane: Lane,
+    pub(super) lane: Lane<R>,
     own: Option<(PortId, Mac)>,
     nexus: Option<Nexus>,
     phase: Phase,
@@ -127,16 +129,23 @@ pub(super) struct InitiatorRole {
 impl InitiatorRole {
     /// An initiator that is not logged in.
     pub(super) fn new(config: InitiatorConfig) -> Self {
-        let lane = Lane::new(LaneConfig {
-            xids: Xids::new(XIDS, 0, 0),
+        Self::with_rules(config, Sound)
+    }
+}
+
+impl<R: Rules> InitiatorRole<R> {
+    /// An initiator that is not logged in, with other rules than those of the product.
+    pub fn with_rules(config: InitiatorConfig, rules: R) -> Self {
+        let lane_config = LaneConfig {
+            xids: Xids::new(config.xids, 0, 0),
             depth: config.depth,
             targets: TARGETS,
             units: UNITS,
             frames: config.frames,
             command_timeout: COMMAND_TIMEOUT,
-        });
+        };
         Self {
-            lane,
+            lane: Lane::with_rules(lane_config, rules),
             own: None,
             nexus: None,
             phase: Phase::Away,
@@ -158,27 +167,30 @@ impl InitiatorRole {
     }
 
     /// Whether requests are executed.
-    pub(super) fn is_ready(&self) -> bool {
+    pub fn is_ready(&self) -> bool {
         matches!(self.phase, Phase::Ready)
     }
 
     /// Whether all requests fail.
-    pub(super) fn is_over(&self) -> bool {
+    pub fn is_over(&self) -> bool {
         matches!(self.phase, Phase::Over)
     }
 
     /// Whether the target is logged in.
-    pub(super) fn is_logged_in(&self) -> bool {
+    pub fn is_logged_in(&self) -> bool {
         self.nexus.is_some()
     }
 
     /// Counters of the lane.
-    pub(super) fn counters(&self) -> (Ignored, Repairs) {
+    pub fn counters(&self) -> (Ignored, Repairs) {
         (self.lane.ignored(), self.lane.repairs())
     }
 
     /// Takes a request, or gives it back if there is no room.
-    pub(super) fn submit(&mut self, now: Instant, it: Submission) -> Result<(), Submission> {
+    ///
+    /// # Errors
+    /// The request, if there is no room for it now.
+    pub fn submit(&mut self, now: Instant, it: Submission) -> Result<(), Submission> {
         if self.is_over() {
             it.complete(Err(Errno::IO));
             return Ok(());
@@ -186,6 +198,21 @@ impl InitiatorRole {
         self.requests.add(now, it)?;
         self.advance(now);
         Ok(())
+    }
+
+    /// The disk, once it is known.
+    pub fn disk(&self) -> Option<&Disk> {
+        self.disk.as_ref()
+    }
+
+    /// Takes the requests that have ended, in this order.
+    pub fn take_ended(&mut self) -> impl Iterator<Item = Ended> {
+        self.requests.ended.drain(..)
+    }
+
+    /// The next change of the disk.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
     }
 
     /// Ends all requests, now and for good; those with a command in progress when that ends.
@@ -345,6 +372,11 @@ impl InitiatorRole {
                 self.events.push_back(Event::Resized);
             }
         }
+        if let Some(unit) = self.own_unit() {
+            // A target of ours then knows a command that the network has repeated.
+            let is_ours = disk.vendor.as_str() == T10_VENDOR;
+            self.lane.number_commands(unit, is_ours);
+        }
         self.disk = Some(disk);
         self.lost_since = None;
         self.phase = Phase::Ready;
@@ -389,7 +421,7 @@ fn is_another(known: &Disk, found: &Disk) -> bool {
     known.identity != found.identity || blocks(known) != blocks(found)
 }
 
-impl Role for InitiatorRole {
+impl<R: Rules> Role for InitiatorRole<R> {
     fn handle_address(&mut self, address: (PortId, Mac)) {
         self.own = Some(address);
     }
@@ -450,14 +482,14 @@ impl Role for InitiatorRole {
 }
 
 /// The frames of the lane, with data where they lie.
-struct Composing<'d> {
-    lane: &'d mut Lane,
+struct Composing<'d, R> {
+    lane: &'d mut Lane<R>,
     commands: &'d Commands,
     requests: &'d Requests,
     frame: &'d mut Outgoing,
 }
 
-impl<'d> Frames<'d> for Composing<'d> {
+impl<'d, R: Rules> Frames<'d> for Composing<'d, R> {
     fn compose(&mut self, now: Instant) -> Option<Composed> {
         self.lane.poll_transmit(now, self.frame).then(Composed::default)
     }

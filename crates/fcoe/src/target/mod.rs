@@ -16,5 +16,6 @@ mod thread;
 mod units;
 
 pub use report::FcoeTargetReport;
+pub use role::TargetRole;
 pub use thread::{FcoeTarget, FcoeTargetOptions};
 pub use units::{TargetUnit, Units};

@@ -7,12 +7,12 @@ use std::sync::Arc;
 
 use tyche_block::{Arena, Completion, Errno, Operation, Request};
 use tyche_engine::{Composed, Disk, Frames};
-use tyche_fc::Outgoing;
 use tyche_fc::exchange::Xids;
 use tyche_fc::port;
 use tyche_fc::target::{self, Action, Command, Data, Function, Ignored, LaneConfig};
 use tyche_fc::wire::fcp::ResponseCode;
 use tyche_fc::wire::{Frame, Mac, PortId, Wwn};
+use tyche_fc::{Outgoing, Rules, Sound};
 use tyche_link::Mac as LinkMac;
 use tyche_scsi::{ANSWER_LEN_MAX, Direction, Failure, Lun, NexusId, Reply, Status, Step, Task};
 use tyche_time::Instant;
@@ -26,8 +26,8 @@ use crate::role::Role;
 const BURST_LEN: u32 = 64 << 10;
 
 /// See the module.
-pub(super) struct TargetRole {
-    lane: target::Lane,
+pub struct TargetRole<R = Sound> {
+    lane: target::Lane<R>,
     units: Arc<Units>,
     /// By logical unit, in the order of `units`.
     disks: Vec<Disk>,
@@ -54,7 +54,15 @@ impl TargetRole {
     /// A target without initiators. `frames_max`: those that the receive ring holds.
     pub(super) fn new(units: Arc<Units>, arena: Arena, frames_max: u32) -> Self {
         let xids = Xids::new(COMMAND_XIDS, 0, 0);
-        let lane = target::Lane::new(LaneConfig { xids, burst_len: BURST_LEN, frames_max });
+        let config = LaneConfig { xids, burst_len: BURST_LEN, frames_max };
+        Self::with_rules(units, arena, config, Sound)
+    }
+}
+
+impl<R: Rules> TargetRole<R> {
+    /// A target without initiators, with other rules than those of the product.
+    pub fn with_rules(units: Arc<Units>, arena: Arena, config: LaneConfig, rules: R) -> Self {
+        let lane = target::Lane::with_rules(config, rules);
         let open = |unit: &super::TargetUnit| {
             let mut disk = Disk::new(Arc::clone(&unit.exported));
             if let Err(error) = disk.register(&arena) {
@@ -81,17 +89,17 @@ impl TargetRole {
     }
 
     /// The initiators that are logged in.
-    pub(super) fn initiators(&self) -> impl Iterator<Item = Wwn> {
+    pub fn initiators(&self) -> impl Iterator<Item = Wwn> {
         self.nexuses.iter().map(|(wwpn, _)| *wwpn)
     }
 
     /// Counters of what was ignored, since the start.
-    pub(super) fn ignored(&self) -> Ignored {
+    pub fn ignored(&self) -> Ignored {
         self.lane.ignored()
     }
 
     /// Commands executed, since the start.
-    pub(super) fn commands(&self) -> u64 {
+    pub fn commands(&self) -> u64 {
         self.commands
     }
 
@@ -101,7 +109,7 @@ impl TargetRole {
     }
 
     /// Advances the operations at the stores; false if there was nothing to do.
-    pub(super) fn work(&mut self, now: Instant) -> bool {
+    pub fn work(&mut self, now: Instant) -> bool {
         for disk in &mut self.disks {
             disk.work(&mut self.done);
         }
@@ -322,7 +330,7 @@ impl TargetRole {
     }
 }
 
-impl Role for TargetRole {
+impl<R: Rules> Role for TargetRole<R> {
     fn handle_address(&mut self, address: (PortId, Mac)) {
         self.own = Some(address);
     }
@@ -369,13 +377,13 @@ impl Role for TargetRole {
 }
 
 /// The frames of the exchanges, with data where they lie.
-struct Composing<'d> {
-    lane: &'d mut target::Lane,
+struct Composing<'d, R> {
+    lane: &'d mut target::Lane<R>,
     slots: &'d [Slot],
     frame: &'d mut Outgoing,
 }
 
-impl<'d> Frames<'d> for Composing<'d> {
+impl<'d, R: Rules> Frames<'d> for Composing<'d, R> {
     fn compose(&mut self, now: Instant) -> Option<Composed> {
         self.lane.poll_transmit(now, self.frame).then(Composed::default)
     }

@@ -1,0 +1,44 @@
+//! Safety rules, and how a simulation leaves one out on purpose.
+//!
+//! A checker that catches nothing is a defect. So the simulator also runs machines that break one
+//! rule, and must notice each. The rules are a type parameter of the machines. That of the product
+//! is [`Sound`], which has no bytes and keeps them all: nothing of this is left in a program, and
+//! nothing at run time can turn a rule off. The simulator has a type whose *values* differ, so that
+//! one more copy of the machines is enough for all rules.
+
+/// A rule that keeps data safe.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rule {
+    /// An initiator completes a command whose exchange is aborted only after BA_ACC.
+    AwaitAbort,
+    /// Bytes of a transfer count once, however often they come.
+    CountOnce,
+    /// A target executes a write when all its data have come.
+    ExecuteWhole,
+    /// The XID of an exchange that has ended abnormally is out of use for R_A_TOV.
+    Quarantine,
+    /// A target sends BA_ACC when nothing of the exchange is at work any more.
+    DrainAborted,
+    /// A target does not take a command again whose number (CRN) it has seen.
+    CheckNumbers,
+    /// An initiator counts a cache as lost whose loss may have been told in a response that was
+    /// lost.
+    NoteLosses,
+}
+
+/// The rules that a machine keeps.
+pub trait Rules: Copy + Send + 'static {
+    /// Whether it keeps this one.
+    fn keeps(self, rule: Rule) -> bool;
+}
+
+/// All rules are kept.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Sound;
+
+impl Rules for Sound {
+    #[inline]
+    fn keeps(self, _: Rule) -> bool {
+        true
+    }
+}

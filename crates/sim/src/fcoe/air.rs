@@ -1,0 +1,145 @@
+//! The network: what becomes of a frame on its way from one station to another.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use tyche_fcoe::FCOE;
+use tyche_fcoe::fc::wire::crc;
+use tyche_proto::Instant;
+
+use super::plan::AirPlan;
+use crate::random::Random;
+
+/// Times the latency that a frame is overtaken by, at most. With the latency itself it stays below
+/// the least time in which an XID is used again: an initiator leaves 16 of them free, of which it
+/// uses at most eight in two latencies.
+const OVERTAKEN_MAX: u64 = 2;
+/// The place of R_CTL, of the first byte that the CRC covers, and of TYPE.
+const R_CTL_AT: usize = 28;
+const TYPE_AT: usize = 36;
+/// Bytes behind those that the CRC covers.
+const TRAILER_LEN: usize = 8;
+
+/// A copy of a frame that arrives.
+pub(super) struct Copy {
+    pub(super) at: Instant,
+    pub(super) frame: Vec<u8>,
+    /// Whether it arrives so late that it may be from an earlier login.
+    pub(super) is_stray: bool,
+}
+
+/// A partition: frames from one station to another do not arrive.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Cut {
+    pub(super) from: usize,
+    pub(super) to: usize,
+    pub(super) until: Instant,
+    /// Only frames of FIP: the port hears no beacons.
+    pub(super) fip_only: bool,
+}
+
+/// Counters.
+#[derive(Default)]
+pub(super) struct AirCounts {
+    pub(super) frames: u64,
+    pub(super) lost: u64,
+    pub(super) repeated: u64,
+    pub(super) corrupted: u64,
+    pub(super) strays: u64,
+}
+
+/// See the module.
+pub(super) struct Air {
+    pub(super) plan: AirPlan,
+    /// R_A_TOV: strays arrive before.
+    pub(super) r_a_tov: Duration,
+    pub(super) cuts: Vec<Cut>,
+    /// When the last frame arrives, by sender and receiver.
+    last: BTreeMap<(usize, usize), Instant>,
+    random: Random,
+    pub(super) counts: AirCounts,
+}
+
+impl Air {
+    pub(super) fn new(plan: AirPlan, r_a_tov: Duration, random: Random) -> Self {
+        let (cuts, last, counts) = Default::default();
+        Self { plan, r_a_tov, cuts, last, random, counts }
+    }
+
+    /// Ends all faults.
+    pub(super) fn calm(&mut self) {
+        let AirPlan { latency, is_sealed, .. } = self.plan;
+        let (loss, duplicates, overtaken, corrupt, stray) = (0.0, 0.0, 0.0, 0.0, 0.0);
+        self.plan = AirPlan { latency, loss, duplicates, overtaken, corrupt, stray, is_sealed };
+        self.cuts.clear();
+    }
+
+    fn is_cut(&self, now: Instant, from: usize, to: usize, port: usize) -> bool {
+        self.cuts.iter().any(|cut| {
+            let here = (cut.from, cut.to) == (from, to) && now < cut.until;
+            here && (port != FCOE || !cut.fip_only)
+        })
+    }
+
+    /// Carries a frame; returns its copies that arrive.
+    pub(super) fn carry(
+        &mut self,
+        now: Instant,
+        (from, to): (usize, usize),
+        port: usize,
+        frame: &[u8],
+    ) -> Vec<Copy> {
+        self.counts.frames += 1;
+        let AirPlan { latency, loss, duplicates, overtaken, corrupt, stray, .. } = self.plan;
+        if self.is_cut(now, from, to, port) || self.random.hits(loss) {
+            self.counts.lost += 1;
+            return Vec::new();
+        }
+        let mut frame = frame.to_vec();
+        if port == FCOE && self.random.hits(corrupt) {
+            self.corrupt(&mut frame);
+        }
+        let latency = latency.as_nanos() as u64;
+        let on_time = now.plus_ns(latency + self.random.below(latency / 5 + 1));
+        let far = self.r_a_tov.as_nanos() as u64 / 2;
+        let is_exchange = port == FCOE && frame[TYPE_AT] == 0x08;
+        let mut copies = Vec::new();
+        if is_exchange && self.random.hits(stray) {
+            self.counts.strays += 1;
+            let at = on_time.plus_ns(self.random.below(far));
+            copies.push(Copy { at, frame: frame.clone(), is_stray: true });
+            if frame[R_CTL_AT] != 0x06 || self.random.chance(0.5) {
+                return copies;
+            }
+        }
+        if self.random.hits(duplicates) {
+            self.counts.repeated += 1;
+            let at = on_time.plus_ns(self.random.below(OVERTAKEN_MAX * latency));
+            copies.push(Copy { at, frame: frame.clone(), is_stray: false });
+        }
+        let last = self.last.entry((from, to)).or_default();
+        let at = if self.random.hits(overtaken) {
+            on_time.plus_ns(self.random.below(OVERTAKEN_MAX * latency))
+        } else {
+            *last = on_time.max(*last);
+            *last
+        };
+        copies.push(Copy { at, frame, is_stray: false });
+        copies
+    }
+
+    /// Flips a bit that the CRC covers.
+    fn corrupt(&mut self, frame: &mut [u8]) {
+        self.counts.corrupted += 1;
+        let end = frame.len() - TRAILER_LEN;
+        // Of the payload, if there is one and the CRC is broken on purpose: with a damaged header
+        // it would go elsewhere.
+        let first = if self.plan.is_sealed && end > 52 { 52 } else { R_CTL_AT };
+        let at = first + self.random.below((end - first) as u64) as usize;
+        frame[at] ^= 1 << self.random.below(8);
+        if self.plan.is_sealed {
+            let sum = crc([&frame[R_CTL_AT..end]]).to_le_bytes();
+            frame[end..end + 4].copy_from_slice(&sum);
+        }
+    }
+}

@@ -1,0 +1,48 @@
+//! Worlds of Fibre Channel over Ethernet: targets with logical units, initiators, a stranger, and
+//! the network between them.
+//!
+//! Ports, logins, exchanges and device servers are those of the product: a target runs
+//! [`TargetRole`](tyche_fcoe::TargetRole) and an initiator
+//! [`InitiatorRole`](tyche_fcoe::InitiatorRole), each under an [`NPort`](tyche_fcoe::NPort), over
+//! simulated links and stores. The checker is that of the other worlds, [`crate::history`].
+//!
+//! ```text
+//! plan        what a seed draws
+//! world       drives the stations, and lets things happen
+//!   station   ├ a port with its two links
+//!   target    ├ a target, its logical units and their disks
+//!   initiator ├ an initiator and its workload
+//!   air       ├ the network: fates of frames
+//!   stranger  └ garbage, and forged frames
+//! rules       a value for each rule that is broken on purpose
+//! canary      the checker must notice those
+//! ```
+//!
+//! # Limits that are not violations
+//!
+//! Fibre Channel has no name for a command but the number of its exchange (OX_ID), which is used
+//! again, and a port has no name for a login. FC.md says what follows ("When commands may be sent
+//! again", "Lost and repeated frames"), and the network keeps to that:
+//!
+//! - A frame that arrives later than others arrives before the least time in which an XID is used
+//!   again. Some arrive much later, but within R_A_TOV: then they are the only copy, and the loss of
+//!   the first shows. Only an FCP_CMND is repeated so late: between two of ours, its number (CRN)
+//!   tells it from a new one.
+//! - A command that is longer on the way than a login takes belongs to the next login. The network
+//!   drops it.
+//! - Nothing says whose frame it is. So the stranger forges no data within a burst, no response, and
+//!   no logout of another port.
+//! - An operation that is in progress may be executed more than once: nobody keeps outcomes.
+
+mod air;
+mod canary;
+mod initiator;
+mod plan;
+mod rules;
+mod station;
+mod stranger;
+mod target;
+mod world;
+
+pub(crate) use canary::{CANARIES, hunt};
+pub(crate) use world::run;

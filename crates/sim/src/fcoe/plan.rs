@@ -1,0 +1,153 @@
+//! What a seed draws.
+
+use std::time::Duration;
+
+use crate::plan::{DiskPlan, Mix};
+use crate::random::Random;
+
+/// Salt of a seed, so that these worlds have nothing in common with the others.
+const SALT: u64 = 0x6663_6f65;
+/// Bytes that a logical unit can have at most.
+pub(super) const SIZE_MAX: u64 = 128 << 10;
+
+/// The complete description of a run.
+#[derive(Clone, Debug)]
+pub(super) struct FcoePlan {
+    /// Targets, each with so many logical units.
+    pub(super) targets: Vec<usize>,
+    pub(super) initiators: Vec<InitiatorPlan>,
+    /// The disks of all logical units, target by target.
+    pub(super) disks: Vec<(DiskPlan, bool)>,
+    /// E_D_TOV of all ports; R_A_TOV is five times that.
+    pub(super) e_d_tov: Duration,
+    /// Bytes of the interfaces' frames without the Ethernet header.
+    pub(super) mtu: usize,
+    /// Exchanges of a target, and the bytes and frames that it asks for at once.
+    pub(super) exchanges: u16,
+    pub(super) burst_len: u32,
+    pub(super) frames_max: u32,
+    pub(super) air: AirPlan,
+    /// The mean time between two incidents; none if zero.
+    pub(super) incidents: Duration,
+    /// The mean time between two frames of the stranger; none if zero.
+    pub(super) stranger: Duration,
+    /// Operations before the faults stop.
+    pub(super) operations: u32,
+    /// All ports begin with the same N_Port_ID.
+    pub(super) collide: bool,
+}
+
+/// An initiator.
+#[derive(Clone, Debug)]
+pub(super) struct InitiatorPlan {
+    /// Index of its logical unit among those of all targets.
+    pub(super) disk: usize,
+    pub(super) depth: usize,
+    pub(super) think: Duration,
+    pub(super) mix: Mix,
+    /// Frames of reads at a time.
+    pub(super) frames: u32,
+}
+
+/// The network.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct AirPlan {
+    /// The least time that a frame is on the way.
+    pub(super) latency: Duration,
+    pub(super) loss: f64,
+    pub(super) duplicates: f64,
+    /// Frames that are overtaken by others.
+    pub(super) overtaken: f64,
+    pub(super) corrupt: f64,
+    /// Frames that arrive much later, and copies of commands that do.
+    pub(super) stray: f64,
+    /// Damaged frames have a right CRC: broken on purpose.
+    pub(super) is_sealed: bool,
+}
+
+impl FcoePlan {
+    pub(super) fn draw(seed: u64, operations: u32) -> Self {
+        let mut random = Random::new(seed ^ SALT);
+        let random = &mut random;
+        let targets: Vec<usize> = match random.below(4) {
+            0 => vec![1, 1],
+            1 => vec![2],
+            _ => vec![1],
+        };
+        let units = targets.iter().sum::<usize>();
+        let disks: Vec<_> = (0..units).map(|_| (draw_disk(random), random.chance(0.3))).collect();
+        let count = random.pick(&[1, 1, 2, 2, 3]);
+        let initiators = (0..count).map(|index| InitiatorPlan::draw(random, index % units));
+        let initiators = initiators.collect();
+        let latency = Duration::from_micros(random.pick(&[50, 300, 2000]));
+        let mut sometimes = |often, rates: &[f64]| {
+            let rate = random.pick(rates);
+            if random.chance(often) { rate } else { 0.0 }
+        };
+        let air = AirPlan {
+            latency,
+            loss: sometimes(0.6, &[0.001, 0.01, 0.03]),
+            duplicates: sometimes(0.5, &[0.005, 0.05, 0.2]),
+            overtaken: sometimes(0.5, &[0.005, 0.05]),
+            corrupt: sometimes(0.3, &[0.002, 0.01]),
+            stray: sometimes(0.5, &[0.002, 0.01]),
+            is_sealed: false,
+        };
+        Self {
+            targets,
+            initiators,
+            disks,
+            e_d_tov: Duration::from_millis(random.pick(&[50, 100, 200])),
+            mtu: random.pick(&[1500, 2158, 2500]),
+            exchanges: random.pick(&[24, 48, 256]),
+            burst_len: random.pick(&[4096, 16 << 10, 64 << 10]),
+            frames_max: random.pick(&[8, 32, 256]),
+            air,
+            incidents: Duration::from_millis(random.pick(&[0, 2000, 6000, 20_000])),
+            stranger: Duration::from_millis(random.pick(&[0, 0, 5, 100])),
+            operations,
+            collide: random.chance(0.3),
+        }
+    }
+}
+
+fn draw_disk(random: &mut Random) -> DiskPlan {
+    let mut sometimes = |often, rate| if random.chance(often) { rate } else { 0.0 };
+    let (hiccups, hangs) = (sometimes(0.4, 0.02), sometimes(0.4, 0.01));
+    let (sync_errors, errors) = (sometimes(0.2, 0.1), sometimes(0.2, 0.005));
+    DiskPlan {
+        size: random.pick(&[16 << 10, 64 << 10, SIZE_MAX]),
+        block_size: 512,
+        write_cache: random.chance(0.6),
+        latency: Duration::from_micros(random.pick(&[20, 100, 1000, 10_000])),
+        errors,
+        hiccups,
+        hangs,
+        sync_errors,
+        tears: 0.0,
+        flush_lies: false,
+        errors_forgotten: false,
+    }
+}
+
+impl InitiatorPlan {
+    fn draw(random: &mut Random, disk: usize) -> Self {
+        let mut sometimes = |weight| if random.chance(0.5) { weight } else { 0 };
+        let mix = Mix {
+            read: 10 + sometimes(20),
+            write: 10 + sometimes(20),
+            write_fua: sometimes(4),
+            flush: 1 + sometimes(5),
+            write_zeroes: 0,
+            discard: 0,
+            len_max: 0,
+        };
+        Self {
+            disk,
+            depth: random.pick(&[1, 4, 8]),
+            think: Duration::from_micros(random.pick(&[0, 200, 5000, 50_000])),
+            mix: Mix { len_max: random.pick(&[512, 4096, 16 << 10, 64 << 10]), ..mix },
+            frames: random.pick(&[8, 64, 512]),
+        }
+    }
+}

@@ -1,0 +1,304 @@
+//! A target, and the disks of its logical units.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tyche_block::{Arena, Completion, Errno, Extent};
+use tyche_engine::{Exported, operation};
+use tyche_fcoe::fc::exchange::Xids;
+use tyche_fcoe::fc::target::LaneConfig;
+use tyche_fcoe::fc::wire::Wwn;
+use tyche_fcoe::scsi::Uuid;
+use tyche_fcoe::{NPortConfig, TargetRole, TargetUnit, Units};
+use tyche_proto::{Instant, Operation};
+use tyche_wire::{Mac, Opcode};
+
+use super::plan::{FcoePlan, SIZE_MAX};
+use super::rules::Broken;
+use super::station::Station;
+use crate::content::{Content, SECTOR, examine};
+use crate::disk::{Disk, Progress};
+use crate::history::History;
+use crate::plan::{DiskPlan, Promises};
+use crate::random::Random;
+use crate::store::{Bus, Submitted, store};
+
+/// Pages of memory for the data of commands.
+const PAGES: usize = 256;
+
+/// A logical unit: its disk, and the contents that it may have.
+pub(super) struct LogicalUnit {
+    pub(super) disk: Disk,
+    pub(super) history: History,
+    pub(super) shared: bool,
+    /// The initiator of each stamp.
+    pub(super) writers: BTreeMap<u64, usize>,
+    /// The initiator whose write was executed last, and how often its login had ended by then.
+    last_writer: Option<(usize, u64)>,
+    number: u8,
+    uuid: Uuid,
+    pub(super) is_calm: bool,
+    random: Random,
+}
+
+/// A request at a disk.
+pub(super) struct Job {
+    pub(super) unit: usize,
+    queue: usize,
+    token: u64,
+    operation: Operation,
+    buffer: Option<Extent>,
+    progress: Progress,
+    /// Times that it is looked at before it ends.
+    steps: u32,
+}
+
+/// A run of a target's process.
+pub(super) struct Running {
+    pub(super) station: Station<TargetRole<Broken>>,
+    units: Arc<Units>,
+    buses: Vec<Bus>,
+    /// By number.
+    jobs: BTreeMap<u64, Job>,
+}
+
+/// See the module.
+pub(super) struct Target {
+    pub(super) config: NPortConfig,
+    interface: (Mac, usize),
+    lane: LaneConfig,
+    rules: Broken,
+    /// Its logical units among all.
+    pub(super) units: std::ops::Range<usize>,
+    pub(super) running: Option<Running>,
+    random: Random,
+}
+
+impl LogicalUnit {
+    pub(super) fn new(
+        (plan, shared): (&DiskPlan, bool),
+        number: u8,
+        uuid: u128,
+        mut random: Random,
+    ) -> Self {
+        let promises = Promises { outcomes: false, ..Promises::KEPT };
+        let disk = Disk::new(DiskPlan { size: SIZE_MAX, ..plan.clone() }, random.fork());
+        let mut history = History::new(disk.plan(), promises, 0, shared);
+        // The number 0 is that of reads.
+        history.stamp();
+        let mut this = Self {
+            disk,
+            history,
+            shared,
+            writers: BTreeMap::new(),
+            last_writer: None,
+            number,
+            uuid: Uuid::from_u128(uuid),
+            is_calm: false,
+            random,
+        };
+        this.disk.resize(plan.size);
+        this
+    }
+
+    /// Checks that a write has the data that its initiator has given it, and that no other
+    /// initiator writes at the same time.
+    fn check_write(
+        &mut self,
+        operation: &Operation,
+        data: &[u8],
+        logouts: &[u64],
+    ) -> Result<(), String> {
+        let first = operation.offset / SECTOR as u64;
+        let contents = (first..).zip(data.chunks_exact(SECTOR)).map(|it| examine(it.1, it.0));
+        let mut contents = contents.collect::<Vec<_>>();
+        contents.dedup();
+        let writer = match contents[..] {
+            [Content::Stamp(stamp)] => self.writers.get(&stamp).copied(),
+            _ => None,
+        };
+        let Operation { offset, len, .. } = operation;
+        let Some(writer) = writer else {
+            return Err(format!("a write {offset}+{len} is executed with {contents:?}"));
+        };
+        let by = (writer, logouts[writer]);
+        let former = self.last_writer.replace(by).filter(|_| !self.shared);
+        match former {
+            Some((other, ended)) if other != writer && logouts[other] == ended => {
+                let message = "initiator {writer} writes beside initiator {other}";
+                Err(message.replace("{writer}", &writer.to_string()) + &format!(" ({other})"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The time that a request takes.
+    fn time(&mut self) -> Duration {
+        let DiskPlan { latency, hiccups, hangs, .. } = *self.disk.plan();
+        if self.is_calm {
+            latency
+        } else if self.random.hits(hangs) {
+            Duration::from_secs(self.random.between(20, 45))
+        } else if self.random.hits(hiccups) {
+            Duration::from_millis(self.random.between(1, 4000))
+        } else {
+            self.random.around(latency)
+        }
+    }
+
+    pub(super) fn forget_writer(&mut self) {
+        self.last_writer = None;
+    }
+}
+
+impl Target {
+    pub(super) fn new(
+        plan: &FcoePlan,
+        (config, interface): (NPortConfig, (Mac, usize)),
+        units: std::ops::Range<usize>,
+        rules: Broken,
+        random: Random,
+    ) -> Self {
+        let xids = Xids::new((0, plan.exchanges - 1), 0, 0);
+        let FcoePlan { burst_len, frames_max, .. } = *plan;
+        let lane = LaneConfig { xids, burst_len, frames_max };
+        Self { config, interface, lane, rules, units, running: None, random }
+    }
+
+    pub(super) fn wwpn(&self) -> Wwn {
+        self.config.wwpn
+    }
+
+    /// Begins another run of its process.
+    pub(super) fn start(&mut self, all: &mut [LogicalUnit]) {
+        let mut buses = Vec::new();
+        let exports = all[self.units.clone()].iter_mut().map(|unit| {
+            let (store, bus) = store(unit.disk.geometry(), unit.disk.losses());
+            buses.push(bus);
+            TargetUnit {
+                number: unit.number,
+                exported: Arc::new(Exported::new(format!("disk-{}", unit.number), store)),
+                uuid: unit.uuid,
+                shared: unit.shared,
+                initiators: Vec::new(),
+            }
+        });
+        let units = Arc::new(Units::new(exports.collect()));
+        let arena = Arena::untouched(PAGES);
+        let role = TargetRole::with_rules(Arc::clone(&units), arena, self.lane, self.rules);
+        let station = Station::new(self.interface, self.config, role, self.random.next());
+        self.running = Some(Running { station, units, buses, jobs: BTreeMap::new() });
+    }
+
+    /// Its process dies, and with it what is at its disks.
+    pub(super) fn die(&mut self, all: &mut [LogicalUnit]) {
+        let Some(mut running) = self.running.take() else { return };
+        for job in running.jobs.values_mut() {
+            job.advance(&mut all[job.unit].disk);
+        }
+    }
+
+    /// The size of a disk has changed.
+    pub(super) fn resized(&mut self, unit: usize, size: u64) {
+        let Some(running) = &mut self.running else { return };
+        let index = unit - self.units.start;
+        running.buses[index].resize(size);
+        running.units.resized(index);
+    }
+
+    /// Begins the requests that the process has submitted; returns the times of their steps.
+    pub(super) fn begin(
+        &mut self,
+        now: Instant,
+        all: &mut [LogicalUnit],
+        logouts: &[u64],
+        number: &mut u64,
+    ) -> Result<Vec<(Instant, u64, String)>, String> {
+        let Some(running) = &mut self.running else { return Ok(Vec::new()) };
+        let mut begun = Vec::new();
+        for (bus, index) in running.buses.iter().zip(self.units.clone()) {
+            while let Some(Submitted { queue, token, request }) = bus.take() {
+                let unit = &mut all[index];
+                let operation = operation(&request);
+                let mut stamp = 0;
+                if operation.opcode == Opcode::Write {
+                    let data = request.buffer.as_deref().unwrap_or_default();
+                    let data = &data[..operation.len as usize];
+                    unit.check_write(&operation, data, logouts)?;
+                    if let Content::Stamp(it) = examine(&data[..SECTOR], operation.offset / 512) {
+                        stamp = it;
+                    }
+                }
+                let progress = unit.disk.begin(&operation, stamp);
+                let (time, buffer) = (unit.time(), request.buffer);
+                let steps = 1 + u32::from(time > Duration::from_millis(1));
+                *number += 1;
+                let at = now + time / steps;
+                let Operation { opcode, offset, len, .. } = operation;
+                let what = format!("disk {index} begins {opcode:?} {offset}+{len} {stamp}");
+                begun.push((at, *number, what));
+                let job = Job { unit: index, queue, token, operation, buffer, progress, steps };
+                running.jobs.insert(*number, job);
+            }
+        }
+        Ok(begun)
+    }
+
+    /// Goes on with a request; returns when to do so again, or what has become of it.
+    pub(super) fn work(
+        &mut self,
+        now: Instant,
+        number: u64,
+        all: &mut [LogicalUnit],
+        faulty: bool,
+    ) -> Result<Instant, Option<String>> {
+        // Its process may have died.
+        let running = self.running.as_mut().ok_or(None)?;
+        let job = running.jobs.get_mut(&number).ok_or(None)?;
+        let unit = &mut all[job.unit];
+        job.steps -= 1;
+        if job.steps > 0 {
+            job.advance(&mut unit.disk);
+            return Ok(now + unit.time().min(Duration::from_secs(2)));
+        }
+        let job = running.jobs.remove(&number).ok_or(None)?;
+        let index = job.unit;
+        let bus = &running.buses[index - self.units.start];
+        let Operation { opcode, offset, len, .. } = job.operation;
+        let (queue, completion) = job.finish(unit, faulty);
+        let result = completion.result;
+        bus.set_losses(unit.disk.losses());
+        bus.complete(queue, completion);
+        Err(Some(format!("disk {index} ends {opcode:?} {offset}+{len}: {result:?}")))
+    }
+}
+
+impl Job {
+    fn data<'a>(buffer: &'a mut Option<Extent>, operation: &Operation) -> &'a mut [u8] {
+        buffer.as_mut().map_or(&mut [], |buffer| &mut buffer[..operation.len as usize])
+    }
+
+    /// Does a part of it.
+    fn advance(&mut self, disk: &mut Disk) {
+        let Self { operation, buffer, progress, .. } = self;
+        if operation.opcode == Opcode::Write {
+            disk.advance(operation, progress, Self::data(buffer, operation));
+        }
+    }
+
+    fn finish(self, unit: &mut LogicalUnit, faulty: bool) -> (usize, Completion) {
+        let Self { queue, token, operation, mut buffer, progress, .. } = self;
+        let errors = unit.disk.plan().errors;
+        let result = if faulty && unit.random.hits(errors) {
+            Err(Errno::IO)
+        } else if operation.opcode == Opcode::Read {
+            unit.disk.read(&operation, Self::data(&mut buffer, &operation));
+            Ok(())
+        } else {
+            let data = Self::data(&mut buffer, &operation);
+            unit.disk.finish(&operation, progress, data, faulty)
+        };
+        (queue, Completion { token, result, buffer })
+    }
+}

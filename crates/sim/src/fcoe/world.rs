@@ -1,0 +1,684 @@
+//! A run: stations, network and incidents, in the order of a clock that follows from the seed.
+
+use std::any::Any;
+use std::io::Write;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
+
+use tyche_fc::Rule;
+use tyche_fcoe::fc::port;
+use tyche_fcoe::fc::vn2vn::Functions;
+use tyche_fcoe::fc::wire::{HEAD_LEN, Header, PortId, Wwn};
+use tyche_fcoe::{FCOE, NPortConfig, Notice};
+use tyche_proto::{Instant, OpId, Operation};
+use tyche_wire::{CommandFlags, Mac, Opcode};
+
+use super::air::{Air, Cut};
+use super::initiator::{Ended, Initiator};
+use super::plan::{FcoePlan, SIZE_MAX};
+use super::rules::Broken;
+use super::stranger::Stranger;
+use super::target::{LogicalUnit, Target};
+use crate::plan::Profile;
+use crate::random::Random;
+use crate::report::{Report, Violation};
+use crate::run::Options;
+use crate::schedule::Schedule;
+use crate::trace::{Happening, Trace};
+
+/// Time after which faults stop, even if operations are left.
+const FAULTS_MAX: Duration = Duration::from_secs(120);
+/// Time limit for the operations that are left when faults have stopped: a neighbour is missed
+/// after 20 s, a command is given up after 30 s, and a disk hangs for up to 45 s.
+const CALM_MAX: Duration = Duration::from_secs(300);
+/// Bytes of each read when a disk is read back.
+const READ_BACK_LEN: u64 = 32 << 10;
+/// Events at the same time after which it counts as standing still.
+const STILL_MAX: u32 = 200_000;
+/// The place of R_CTL in a frame, and its value for FCP_CMND.
+const R_CTL: (usize, u8) = (28, 0x06);
+
+/// A future event.
+enum Event {
+    Frame { to: usize, port: usize, frame: Vec<u8>, since: Option<(usize, [u64; 2])> },
+    Job { target: usize, number: u64 },
+    Go { initiator: usize },
+    Incident,
+    Forge,
+    Start { station: usize },
+    Flap { station: usize, left: u32 },
+}
+
+/// See the module. A station is a target, or behind those an initiator.
+pub(super) struct World {
+    seed: u64,
+    plan: FcoePlan,
+    now: Instant,
+    begun: Instant,
+    schedule: Schedule<Event>,
+    targets: Vec<Target>,
+    initiators: Vec<Initiator>,
+    units: Vec<LogicalUnit>,
+    air: Air,
+    stranger: Stranger,
+    random: Random,
+    trace: Trace,
+    /// Changes of the logins of each station.
+    epochs: Vec<u64>,
+    /// Ends of the logins of each initiator at targets.
+    logouts: Vec<u64>,
+    jobs: u64,
+    sessions: u64,
+    is_calm: bool,
+    report: Report,
+}
+
+/// Runs a seed.
+///
+/// # Errors
+/// The violation that was found.
+pub(crate) fn run(seed: u64, options: Options) -> Result<Report, Box<Violation>> {
+    run_with(seed, options, None, |_| {})
+}
+
+/// Runs a seed with a rule that is broken, and another plan than it draws.
+pub(super) fn run_with(
+    seed: u64,
+    options: Options,
+    broken: Option<Rule>,
+    adjust: fn(&mut FcoePlan),
+) -> Result<Report, Box<Violation>> {
+    let mut plan = FcoePlan::draw(seed, options.operations);
+    adjust(&mut plan);
+    let mut world = World::new(seed, plan, Broken(broken), options.verbose);
+    let result = catch_unwind(AssertUnwindSafe(|| world.run_through()));
+    let result = result.unwrap_or_else(|panic| Err(text_of(panic.as_ref())));
+    match result {
+        Ok(()) => Ok(world.report()),
+        Err(what) => Err(world.violation(what).into()),
+    }
+}
+
+fn text_of(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
+    format!("a state machine panicked: {}", text.unwrap_or("without a word"))
+}
+
+/// The configuration and the interface of a station.
+fn port(plan: &FcoePlan, station: usize, is_target: bool, shuffle: u64) -> (NPortConfig, Mac) {
+    // Which of two ports has the higher name decides who logs in.
+    let name = (station as u64 + shuffle) % 7;
+    let config = NPortConfig {
+        wwpn: Wwn(0x2000_0000_0001_0000 + name),
+        wwnn: Wwn(0x1000_0000_0001_0000 + name),
+        recorded: plan.collide.then_some(PortId::new(0x0b0b)),
+        functions: Functions { initiator: !is_target, target: is_target },
+        retries: false,
+        e_d_tov: plan.e_d_tov,
+        r_a_tov: 5 * plan.e_d_tov,
+    };
+    (config, Mac([2, 0, 0, 0, 1, station as u8]))
+}
+
+impl World {
+    fn new(seed: u64, plan: FcoePlan, rules: Broken, verbose: Option<Box<dyn Write>>) -> Self {
+        let mut random = Random::new(!seed);
+        let shuffle = random.below(7);
+        let (mut targets, mut units) = (Vec::new(), Vec::new());
+        for (index, count) in plan.targets.iter().enumerate() {
+            let first = units.len();
+            for number in 0..*count {
+                let (disk, shared) = &plan.disks[first + number];
+                let uuid = 1 + (first + number) as u128;
+                let unit = (disk, *shared);
+                units.push(LogicalUnit::new(unit, number as u8, uuid, random.fork()));
+            }
+            let (config, mac) = port(&plan, index, true, shuffle);
+            let place = (config, (mac, plan.mtu));
+            targets.push(Target::new(&plan, place, first..units.len(), rules, random.fork()));
+        }
+        let mut initiators = Vec::new();
+        for (index, initiator) in plan.initiators.iter().enumerate() {
+            let (config, mac) = port(&plan, targets.len() + index, false, shuffle);
+            let at = targets.iter().position(|it: &Target| it.units.contains(&initiator.disk));
+            let target: &Target = &targets[at.expect("a target has the disk")];
+            let lun = (initiator.disk - target.units.start) as u8;
+            let (place, to) = ((config, (mac, plan.mtu)), (target.wwpn(), lun));
+            initiators.push(Initiator::new(initiator.clone(), place, to, rules, random.fork()));
+        }
+        let stations = targets.len() + initiators.len();
+        let air = Air::new(plan.air, 5 * plan.e_d_tov, random.fork());
+        let start = Instant(1_000_000_000);
+        let mut world = Self {
+            seed,
+            now: start,
+            begun: start,
+            schedule: Schedule::new(),
+            air,
+            stranger: Stranger::new(random.fork()),
+            trace: Trace::new(verbose),
+            epochs: vec![0; stations],
+            logouts: vec![0; initiators.len()],
+            targets,
+            initiators,
+            units,
+            random,
+            jobs: 0,
+            sessions: 0,
+            is_calm: false,
+            report: Report::default(),
+            plan,
+        };
+        for station in 0..stations {
+            let at = world.now.plus_ns(world.random.below(200_000_000));
+            world.schedule.plan(at, Event::Start { station });
+        }
+        world.plan_incident();
+        world.plan_forgery();
+        world
+    }
+
+    fn trace(&mut self, what: String) {
+        self.trace.note(self.now, Happening::Incident(what));
+    }
+
+    fn violation(&self, what: String) -> Violation {
+        Violation {
+            seed: self.seed,
+            profile: Profile::Fcoe,
+            at: self.now,
+            what,
+            recent: self.trace.recent(),
+        }
+    }
+
+    fn report(&self) -> Report {
+        let counts = &self.air.counts;
+        Report {
+            frames: counts.frames,
+            drops: counts.lost,
+            duplicated: counts.repeated,
+            corrupted: counts.corrupted,
+            late: counts.strays,
+            virtual_time: self.now.since(self.begun),
+            trace_hash: self.trace.hash(),
+            ..self.report.clone()
+        }
+    }
+
+    fn plan_incident(&mut self) {
+        let mean = self.plan.incidents;
+        if !mean.is_zero() {
+            let at = self.now + self.random.around(mean);
+            self.schedule.plan(at, Event::Incident);
+        }
+    }
+
+    fn plan_forgery(&mut self) {
+        let mean = self.plan.stranger;
+        if !mean.is_zero() {
+            let at = self.now + self.random.around(mean);
+            self.schedule.plan(at, Event::Forge);
+        }
+    }
+
+    fn run_through(&mut self) -> Result<(), String> {
+        let plan = format!("{:?}", self.plan);
+        self.trace(plan);
+        self.run_until(FAULTS_MAX, |world| world.is_exhausted())?;
+        self.calm();
+        if !self.run_until(CALM_MAX, |world| world.is_quiet())? {
+            return Err(self.stuck());
+        }
+        self.read_back()?;
+        if !self.run_until(CALM_MAX, |world| world.is_quiet())? {
+            return Err(self.stuck());
+        }
+        let units = self.units.iter_mut();
+        units.into_iter().try_for_each(|unit| unit.history.check_disk(&unit.disk))
+    }
+
+    /// Whether as many operations have been submitted as the plan has.
+    fn is_exhausted(&self) -> bool {
+        self.report.operations >= u64::from(self.plan.operations)
+    }
+
+    /// Whether all operations have ended, and all initiators can use their disk.
+    fn is_quiet(&self) -> bool {
+        self.initiators.iter().all(|it| it.pending.is_empty() && it.is_ready())
+    }
+
+    fn stuck(&self) -> String {
+        let waiting = self.initiators.iter().map(|it| (it.is_ready(), it.pending.len()));
+        format!("initiators (ready, operations) never end: {:?}", waiting.collect::<Vec<_>>())
+    }
+
+    /// Ends all faults.
+    fn calm(&mut self) {
+        self.trace("calm".into());
+        self.is_calm = true;
+        self.air.calm();
+        self.units.iter_mut().for_each(|unit| unit.is_calm = true);
+    }
+
+    /// Has all of each disk read.
+    fn read_back(&mut self) -> Result<(), String> {
+        let indices = 0..self.initiators.len();
+        for index in indices {
+            let Some(size) = self.initiators[index].size() else { continue };
+            for offset in (0..size).step_by(READ_BACK_LEN as usize) {
+                let len = (size - offset).min(READ_BACK_LEN) as u32;
+                let (opcode, flags) = (Opcode::Read, CommandFlags::NONE);
+                self.submit(index, Operation { opcode, flags, offset, len })?;
+            }
+            self.settle(self.targets.len() + index)?;
+        }
+        Ok(())
+    }
+
+    /// Runs until it is so, or for that time; returns whether it is.
+    fn run_until(
+        &mut self,
+        limit: Duration,
+        is_so: impl Fn(&Self) -> bool,
+    ) -> Result<bool, String> {
+        let end = self.now + limit;
+        let mut still = (self.now, 0);
+        while !is_so(self) {
+            let timers = (0..self.epochs.len()).filter_map(|it| Some((self.timer(it)?, it)));
+            let timer = timers.min();
+            let planned = self.schedule.next_at();
+            let Some(next) = timer.map(|it| it.0).into_iter().chain(planned).min() else {
+                return Ok(false);
+            };
+            if next > end {
+                self.now = end;
+                return Ok(false);
+            }
+            self.now = self.now.max(next);
+            still = if still.0 == self.now { (still.0, still.1 + 1) } else { (self.now, 0) };
+            if still.1 > STILL_MAX {
+                return Err("time stands still".into());
+            }
+            match timer {
+                Some((at, station)) if planned.is_none_or(|planned| at < planned) => {
+                    self.settle(station)?;
+                }
+                _ => {
+                    let (_, event) = self.schedule.pop().expect("there is one");
+                    self.handle(event)?;
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    fn timer(&self, station: usize) -> Option<Instant> {
+        match station.checked_sub(self.targets.len()) {
+            None => self.targets[station].running.as_ref()?.station.poll_timeout(),
+            Some(index) => self.initiators[index].station.as_ref()?.poll_timeout(),
+        }
+    }
+
+    fn handle(&mut self, event: Event) -> Result<(), String> {
+        match event {
+            Event::Frame { to, port, frame, since } => {
+                let is_command = port == FCOE && frame[R_CTL.0] == R_CTL.1;
+                let is_of_former = since
+                    .is_some_and(|(from, epochs)| [self.epochs[from], self.epochs[to]] != epochs);
+                // The limit of FC: a command is one of the login in which it arrives.
+                if is_command && is_of_former || !self.arrive(to, port, &frame) {
+                    return Ok(());
+                }
+                self.settle(to)
+            }
+            Event::Job { target, number } => self.work(target, number),
+            Event::Go { initiator } => self.settle(self.targets.len() + initiator),
+            Event::Incident => {
+                if self.is_calm {
+                    return Ok(());
+                }
+                self.plan_incident();
+                self.incident()
+            }
+            Event::Forge => {
+                if !self.is_calm {
+                    self.plan_forgery();
+                    self.forge();
+                }
+                Ok(())
+            }
+            Event::Start { station } => {
+                self.start(station);
+                self.settle(station)
+            }
+            Event::Flap { station, left } => self.flap(station, left),
+        }
+    }
+
+    /// Gives a frame to a station, if it takes it.
+    fn arrive(&self, to: usize, port: usize, frame: &[u8]) -> bool {
+        match to.checked_sub(self.targets.len()) {
+            None => {
+                let Some(running) = &self.targets[to].running else { return false };
+                running.station.arrive(port, frame);
+            }
+            Some(index) => {
+                let Some(station) = &self.initiators[index].station else { return false };
+                station.arrive(port, frame);
+            }
+        }
+        true
+    }
+
+    fn takes(&self, station: usize, port: usize, to: [u8; 6]) -> bool {
+        match station.checked_sub(self.targets.len()) {
+            None => {
+                self.targets[station].running.as_ref().is_some_and(|it| it.station.takes(port, to))
+            }
+            Some(index) => {
+                self.initiators[index].station.as_ref().is_some_and(|it| it.takes(port, to))
+            }
+        }
+    }
+
+    /// Has a station do what there is to do.
+    fn settle(&mut self, station: usize) -> Result<(), String> {
+        let frames = match station.checked_sub(self.targets.len()) {
+            None => self.settle_target(station)?,
+            Some(index) => self.settle_initiator(index)?,
+        };
+        for (port, frame) in frames {
+            self.send(station, port, &frame);
+        }
+        Ok(())
+    }
+
+    fn settle_target(&mut self, index: usize) -> Result<Vec<(usize, Vec<u8>)>, String> {
+        let now = self.now;
+        let target = &mut self.targets[index];
+        let Some(running) = &mut target.running else { return Ok(Vec::new()) };
+        running.station.receive(now);
+        running.station.port.role.work(now);
+        running.station.port.go_on(now);
+        let frames = running.station.transmit(now);
+        let mut changed = Vec::new();
+        while let Some(notice) = running.station.port.poll_notice() {
+            if let Notice::Login(event) = notice {
+                changed.push(event);
+            }
+        }
+        for event in changed {
+            self.epochs[index] += 1;
+            if let port::Event::LoggedOut(wwpn, _) = event
+                && let Some(gone) = self.initiators.iter().position(|it| it.config.wwpn == wwpn)
+            {
+                self.logouts[gone] += 1;
+            }
+            self.trace(format!("target {index}: {event:?}"));
+        }
+        let target = &mut self.targets[index];
+        let begun = target.begin(now, &mut self.units, &self.logouts, &mut self.jobs)?;
+        for (at, number, what) in begun {
+            self.trace(what);
+            self.schedule.plan(at, Event::Job { target: index, number });
+        }
+        Ok(frames)
+    }
+
+    fn settle_initiator(&mut self, index: usize) -> Result<Vec<(usize, Vec<u8>)>, String> {
+        let now = self.now;
+        let Some(station) = &mut self.initiators[index].station else { return Ok(Vec::new()) };
+        station.receive(now);
+        self.take_notices(index);
+        self.take_answers(index)?;
+        while self.may_submit(index) {
+            let size = self.initiators[index].size().expect("it is ready");
+            let operation = self.initiators[index].draw(size);
+            self.submit(index, operation)?;
+        }
+        // Some end at once.
+        self.take_answers(index)?;
+        let Some(station) = &mut self.initiators[index].station else { return Ok(Vec::new()) };
+        station.port.go_on(now);
+        Ok(station.transmit(now))
+    }
+
+    fn take_notices(&mut self, index: usize) {
+        let Some(station) = &mut self.initiators[index].station else { return };
+        let mut told = Vec::new();
+        while let Some(notice) = station.port.poll_notice() {
+            if let Notice::Login(event) = notice {
+                self.epochs[self.targets.len() + index] += 1;
+                told.push(format!("{event:?}"));
+            }
+        }
+        while let Some(event) = station.port.role.poll_event() {
+            told.push(format!("{event:?}"));
+        }
+        for what in told {
+            self.trace(format!("initiator {index}: {what}"));
+        }
+    }
+
+    fn take_answers(&mut self, index: usize) -> Result<(), String> {
+        for Ended { op, result, data } in self.initiators[index].take_ended() {
+            let initiator = &mut self.initiators[index];
+            let pending = initiator.pending.remove(&op).ok_or("an answer to nothing")?;
+            self.report.slowest = self.report.slowest.max(self.now.since(pending.submitted));
+            let (unit, session) = (&mut self.units[initiator.plan.disk], initiator.session);
+            match result {
+                Ok(()) => self.report.succeeded += 1,
+                Err(_) => self.report.failed += 1,
+            }
+            let at = initiator.think(self.now);
+            self.schedule.plan(at, Event::Go { initiator: index });
+            self.trace.note(self.now, Happening::Answer { host: index, op, result });
+            unit.history.complete(session, OpId(op), result, &data, &unit.disk)?;
+        }
+        Ok(())
+    }
+
+    fn may_submit(&self, index: usize) -> bool {
+        let initiator = &self.initiators[index];
+        let has_room = initiator.pending.len() < initiator.plan.depth;
+        let is_time = initiator.thinking_until <= self.now;
+        initiator.size().is_some() && has_room && is_time && !self.is_calm && !self.is_exhausted()
+    }
+
+    fn submit(&mut self, index: usize, operation: Operation) -> Result<(), String> {
+        let initiator = &mut self.initiators[index];
+        let unit = &mut self.units[initiator.plan.disk];
+        let op = initiator.name();
+        let Operation { opcode, flags, offset, len } = operation;
+        let stamp = if opcode.modifies() { unit.history.stamp() } else { 0 };
+        if opcode.modifies() {
+            unit.writers.insert(stamp, index);
+        }
+        let (what, range) = ((opcode, flags), (offset, len));
+        unit.history.submit(initiator.session, OpId(op), what, range, stamp)?;
+        if !initiator.submit(self.now, op, operation, stamp) {
+            return Err(format!("initiator {index} takes no operation"));
+        }
+        self.report.operations += 1;
+        let submit = Happening::Submit { host: index, op, opcode, offset, len, stamp };
+        self.trace.note(self.now, submit);
+        Ok(())
+    }
+
+    /// Goes on with a request at a disk.
+    fn work(&mut self, target: usize, number: u64) -> Result<(), String> {
+        match self.targets[target].work(self.now, number, &mut self.units, !self.is_calm) {
+            Ok(at) => {
+                self.schedule.plan(at, Event::Job { target, number });
+                Ok(())
+            }
+            Err(None) => Ok(()),
+            Err(Some(what)) => {
+                self.trace(what);
+                self.settle(target)
+            }
+        }
+    }
+
+    /// Sends a frame of a station.
+    fn send(&mut self, from: usize, port: usize, frame: &[u8]) {
+        let Some(to) = frame.first_chunk::<6>().copied() else { return };
+        if port == FCOE {
+            self.stranger.hear(frame);
+        }
+        let mut fates = String::new();
+        for station in (0..self.epochs.len()).filter(|it| *it != from) {
+            if !self.takes(station, port, to) {
+                continue;
+            }
+            let copies = self.air.carry(self.now, (from, station), port, frame);
+            if copies.len() != 1 || copies[0].is_stray {
+                fates += &format!(" {}x to {station}", copies.len());
+            }
+            for copy in copies {
+                let epochs = [self.epochs[from], self.epochs[station]];
+                let since = copy.is_stray.then_some((from, epochs));
+                let event = Event::Frame { to: station, port, frame: copy.frame, since };
+                self.schedule.plan(copy.at, event);
+            }
+        }
+        if port == FCOE {
+            self.trace(format!("station {from}: {}{fates}", summary(frame)));
+        }
+    }
+
+    fn forge(&mut self) {
+        let Some((port, frame)) = self.stranger.forge() else { return };
+        let Some(to) = frame.first_chunk::<6>().copied() else { return };
+        let Some(station) = (0..self.epochs.len()).find(|it| self.takes(*it, port, to)) else {
+            return;
+        };
+        self.report.forged += 1;
+        self.trace(format!("stranger: {}", summary(&frame)));
+        let event = Event::Frame { to: station, port, frame, since: None };
+        self.schedule.plan(self.now + self.plan.air.latency, event);
+    }
+
+    fn start(&mut self, station: usize) {
+        self.epochs[station] += 1;
+        match station.checked_sub(self.targets.len()) {
+            None => self.targets[station].start(&mut self.units),
+            Some(index) => {
+                self.sessions += 1;
+                self.initiators[index].start(self.sessions);
+            }
+        }
+        self.trace(format!("station {station} starts"));
+    }
+
+    fn flap(&mut self, station: usize, left: u32) -> Result<(), String> {
+        match station.checked_sub(self.targets.len()) {
+            None => {
+                let Some(running) = &self.targets[station].running else { return Ok(()) };
+                running.station.lose_carrier();
+            }
+            Some(index) => {
+                let Some(station) = &self.initiators[index].station else { return Ok(()) };
+                station.lose_carrier();
+            }
+        }
+        if left > 0 && !self.is_calm {
+            let at = self.now + Duration::from_millis(150);
+            self.schedule.plan(at, Event::Flap { station, left: left - 1 });
+        }
+        self.settle(station)
+    }
+
+    /// Lets something happen.
+    fn incident(&mut self) -> Result<(), String> {
+        let station = self.random.below(self.epochs.len() as u64) as usize;
+        let other = self.random.below(self.epochs.len() as u64) as usize;
+        let long = self.random.pick(&[50, 500, 3000, 25_000]);
+        let time = Duration::from_millis(self.random.between(long / 2, long));
+        match self.random.below(7) {
+            0 => self.cut(&[(station, other), (other, station)], time, false),
+            1 => self.cut(&[(station, other)], time, false),
+            2 => self.cut(&[(station, other)], Duration::from_secs(25), true),
+            3 => {
+                self.trace(format!("station {station} flaps"));
+                let left = self.random.below(4) as u32;
+                return self.flap(station, left);
+            }
+            4 => self.kill_target(time),
+            5 => self.kill_initiator(time),
+            _ => self.resize(),
+        }
+        Ok(())
+    }
+
+    fn cut(&mut self, pairs: &[(usize, usize)], time: Duration, fip_only: bool) {
+        self.report.cuts += 1;
+        self.trace(format!("{pairs:?} are cut for {time:?}"));
+        let now = self.now;
+        self.air.cuts.retain(|cut| cut.until > now);
+        let until = now + time;
+        let cuts = pairs.iter().map(|&(from, to)| Cut { from, to, until, fip_only });
+        self.air.cuts.extend(cuts);
+    }
+
+    fn kill_target(&mut self, time: Duration) {
+        let index = self.random.below(self.targets.len() as u64) as usize;
+        if self.targets[index].running.is_none() {
+            return;
+        }
+        let with_cache = self.random.chance(0.6);
+        self.trace(format!("target {index} dies for {time:?}, cache lost: {with_cache}"));
+        self.report.target_crashes += 1;
+        self.report.caches_lost += u64::from(with_cache);
+        self.targets[index].die(&mut self.units);
+        for unit in &mut self.units[self.targets[index].units.clone()] {
+            unit.forget_writer();
+            if with_cache {
+                unit.disk.lose_cache();
+            }
+            unit.history.lose_target(with_cache);
+        }
+        self.epochs[index] += 1;
+        self.schedule.plan(self.now + time, Event::Start { station: index });
+    }
+
+    fn kill_initiator(&mut self, time: Duration) {
+        let index = self.random.below(self.initiators.len() as u64) as usize;
+        let initiator = &mut self.initiators[index];
+        if initiator.station.take().is_none() {
+            return;
+        }
+        self.report.host_crashes += 1;
+        self.report.vanished += initiator.pending.len() as u64;
+        initiator.pending.clear();
+        self.units[initiator.plan.disk].history.vanish(initiator.session);
+        let station = self.targets.len() + index;
+        self.epochs[station] += 1;
+        self.trace(format!("initiator {index} dies for {time:?}"));
+        self.schedule.plan(self.now + time, Event::Start { station });
+    }
+
+    fn resize(&mut self) {
+        let index = self.random.below(self.units.len() as u64) as usize;
+        let size = (self.units[index].disk.size() * 2).min(SIZE_MAX);
+        self.units[index].disk.resize(size);
+        self.trace(format!("disk {index} has {size} bytes now"));
+        for target in self.targets.iter_mut().filter(|it| it.units.contains(&index)) {
+            target.resized(index, size);
+        }
+    }
+}
+
+/// The header of a frame, as text.
+fn summary(frame: &[u8]) -> String {
+    let len = frame.len();
+    let header = frame.get(28..HEAD_LEN).and_then(|bytes| bytes.try_into().ok());
+    match header.map(|bytes: &[u8; 24]| Header::parse(bytes)) {
+        Some(Ok((Header { kind, ox_id, rx_id, parameter, .. }, _))) => {
+            format!("{kind:?} ox {:04x} rx {:04x} at {parameter} ({len} B)", ox_id.0, rx_id.0)
+        }
+        _ => format!("{len} B"),
+    }
+}
