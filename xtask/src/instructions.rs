@@ -15,47 +15,67 @@ use std::process::Command;
 use crate::bench_program::{self, output};
 use crate::{Result, packages, root, target_dir};
 
-/// Instructions per operation, one case a line.
-const SNAPSHOT: &str = "crates/proto/benches/instructions/counts.txt";
+/// The packages with cases, and their directories.
+const PACKAGES: [(&str, &str); 2] = [("tyche-proto", "proto"), ("tyche-fc", "fc")];
 /// The counted function of the cases.
-const COUNTED: &str = "instructions::counted";
+const COUNTED: &str = "tyche_testkit::instructions::counted";
 /// Maximum growth in percent.
 const GROWTH_MAX: f64 = 5.0;
 /// Maximum growth in percent if the compiler is not that of the snapshot.
 const GROWTH_MAX_OTHER_COMPILER: f64 = 20.0;
 const NEEDS: &[packages::Need] = &[("valgrind", "valgrind")];
 
-/// Counts and compares, or rewrites the snapshot; false if a count is wrong.
+/// Counts and compares, or rewrites the snapshots; false if a count is wrong.
 pub(crate) fn run(bless: bool) -> Result<bool> {
     packages::install(NEEDS)?;
-    let (compiler, program) =
-        (Compiler::installed()?, bench_program::build("tyche-proto", "instructions")?);
-    let dir = target_dir().join("instructions");
-    fs::create_dir_all(&dir).map_err(|error| format!("{}: {error}", dir.display()))?;
-    let counts = cases(&program)?
-        .into_iter()
-        .map(|(name, operations)| count(&program, name, operations, &dir))
-        .collect::<Result<Vec<_>>>()?;
-    let path = root().join(SNAPSHOT);
+    let compiler = Compiler::installed()?;
+    let mut is_good = true;
+    for (package, dir) in PACKAGES {
+        println!("{package}:");
+        let program = bench_program::build(package, "instructions")?;
+        let profiles = target_dir().join("instructions").join(dir);
+        let counts = count_all(&program, &profiles)?;
+        let snapshot = format!("crates/{dir}/benches/instructions/counts.txt");
+        is_good &= judge(&compiler, &counts, &snapshot, &profiles, bless)?;
+    }
+    Ok(is_good)
+}
+
+/// Counts all cases of a program; their profiles are kept.
+fn count_all(program: &Path, profiles: &Path) -> Result<Vec<Count>> {
+    fs::create_dir_all(profiles).map_err(|error| format!("{}: {error}", profiles.display()))?;
+    let cases = cases(program)?.into_iter();
+    cases.map(|(name, operations)| count(program, name, operations, profiles)).collect()
+}
+
+/// Compares counts with a snapshot, or writes it anew; false if one is wrong.
+fn judge(
+    compiler: &Compiler,
+    counts: &[Count],
+    file: &str,
+    profiles: &Path,
+    bless: bool,
+) -> Result<bool> {
+    let path = root().join(file);
     let before = fs::read_to_string(&path).ok();
     let before = before.as_deref().and_then(Snapshot::parse);
-    print!("{}", table(&counts, before.as_ref()));
+    print!("{}", table(counts, before.as_ref()));
     if bless {
-        fs::write(&path, Snapshot::of(compiler, &counts).to_string())
+        fs::write(&path, Snapshot::of(compiler.clone(), counts).to_string())
             .map_err(|error| format!("{}: {error}", path.display()))?;
         return Ok(true);
     }
     let snapshot = before.ok_or_else(|| {
-        format!("{SNAPSHOT} is no snapshot; `cargo xtask instructions --bless` writes one")
+        format!("{file} is no snapshot; `cargo xtask instructions --bless` writes one")
     })?;
-    let growth_max = snapshot.growth_max(&compiler);
-    let findings = growth_max.map_or(Vec::new(), |max| snapshot.findings(&counts, max));
+    let growth_max = snapshot.growth_max(compiler);
+    let findings = growth_max.map_or(Vec::new(), |max| snapshot.findings(counts, max));
     for finding in &findings {
-        println!("instructions: {finding}");
+        println!("{file}: {finding}");
     }
     if !findings.is_empty() {
-        println!("instructions: `callgrind_annotate {}/CASE.callgrind` says where", dir.display());
-        println!("instructions: if it is worth it, `cargo xtask instructions --bless`");
+        println!("{file}: `callgrind_annotate {}/CASE.callgrind` says where", profiles.display());
+        println!("{file}: if it is worth it, `cargo xtask instructions --bless`");
     }
     Ok(findings.is_empty())
 }
@@ -149,9 +169,9 @@ impl Snapshot {
         let mut findings = Vec::new();
         for count in counts {
             match self.find(&count.name).map(|before| growth(count, before)) {
-                None => findings.push(format!("{} is not in {SNAPSHOT}", count.name)),
+                None => findings.push(format!("{} is not in it", count.name)),
                 Some(growth) if growth > growth_max => findings.push(format!(
-                    "{} takes {growth:.1} % more than in {SNAPSHOT}; {growth_max} % at most",
+                    "{} takes {growth:.1} % more than in it; {growth_max} % at most",
                     count.name
                 )),
                 Some(_) => {}
@@ -159,7 +179,7 @@ impl Snapshot {
         }
         let is_known = |name: &str| counts.iter().any(|count| count.name == name);
         let gone = self.counts.iter().filter(|(name, _)| !is_known(name));
-        findings.extend(gone.map(|(name, _)| format!("{name} of {SNAPSHOT} is no case any more")));
+        findings.extend(gone.map(|(name, _)| format!("{name} is no case any more")));
         findings
     }
 }
@@ -269,8 +289,8 @@ mod tests {
         let findings = snapshot.findings(&counts, 5.0);
         assert_eq!(findings.len(), 3, "{findings:?}");
         assert!(findings[0].starts_with("grown takes 5.1 % more"), "{findings:?}");
-        assert!(findings[1].starts_with("new is not in"), "{findings:?}");
-        assert!(findings[2].starts_with("gone of"), "{findings:?}");
+        assert!(findings[1].starts_with("new is not in it"), "{findings:?}");
+        assert!(findings[2].starts_with("gone is no case"), "{findings:?}");
         assert!(snapshot.findings(&before, 5.0).is_empty());
     }
 

@@ -8,6 +8,7 @@ pub mod alone;
 pub mod corpus;
 pub mod document;
 pub mod golden;
+pub mod instructions;
 pub mod leaks;
 pub mod needs;
 pub mod net;

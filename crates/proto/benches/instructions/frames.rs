@@ -7,8 +7,7 @@ use tyche_proto::wire::{
     ETHERTYPE, Encoded, Encoder, Entry, Flags, Frame, Header, Kind, Mac, Opcode, PAGE_LEN, Status,
     Tag, Times,
 };
-
-use crate::{Case, Round, case};
+use tyche_testkit::instructions::{Case, Round, case};
 
 const HOST: Mac = Mac([2, 0, 0, 0, 0, 1]);
 const TARGET: Mac = Mac([2, 0, 0, 0, 0, 2]);

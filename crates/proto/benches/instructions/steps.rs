@@ -2,9 +2,9 @@
 //! protocol sees them. Frames are sealed outside of what is counted.
 
 use tyche_proto::wire::{Opcode, PAGE_LEN};
+use tyche_testkit::instructions::{Case, Round, case};
 
 use crate::pair::Pair;
-use crate::{Case, Round, case};
 
 const REQUESTS: u32 = 16;
 

@@ -2,9 +2,9 @@
 //! and the copies cost, and nothing of the system.
 
 use tyche_proto::wire::{Opcode, PAGE_LEN, REQUEST_LEN_MAX};
+use tyche_testkit::instructions::{Case, Round, case};
 
 use crate::pair::{DEPTH, Pair};
-use crate::{Case, Round, case};
 
 const PAGE: u32 = PAGE_LEN as u32;
 const AT_ONCE: u32 = DEPTH as u32;
