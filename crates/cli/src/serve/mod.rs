@@ -26,6 +26,7 @@ use tyche_store::file::{FileOptions, FileStore};
 use tyche_store::memory::MemoryStore;
 use tyche_store::null::NullStore;
 use tyche_store::{ResizeError, Store};
+use uuid::Uuid;
 
 use crate::complete;
 use crate::control::{self, Answer};
@@ -164,11 +165,8 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
             export.store = wrapper.store(Arc::clone(&export.store), spin);
         }
     }
-    let sizes: Vec<_> = exports
-        .iter()
-        .map(|export| format!("{} ({})", export.name, bytes(export.store.geometry().size)))
-        .collect();
     let units = fcoe::number(&config, &exports, &state)?;
+    let described = describe(&exports, &units);
     let placement = args.placement.placement()?;
     let Links { first, further, beacons } = open_links(args, &config, &placement)?;
     let mut interfaces: Vec<_> = first.iter().map(|link| link.name().to_owned()).collect();
@@ -196,7 +194,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
         None => Answer::refused(Code::Other, "the target is stopping"),
     })
     .context(Code::Other, "control socket")?;
-    println!("tyche: serving {} on {} as {name}", sizes.join(", "), interfaces.join(", "));
+    println!("tyche: serving {} on {} as {name}", described.join(", "), interfaces.join(", "));
     // Fails only if the supervisor that asked for it is gone.
     let _ = sd_notify::notify(false, &[sd_notify::NotifyState::Ready]);
     await_stop(&mut signals, &served, &config.export);
@@ -204,6 +202,18 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
     drop(served);
     drop(dir);
     Ok(())
+}
+
+/// The exports, each with its size and its LUN, if it has one.
+fn describe(exports: &[TargetExport], units: &[(Uuid, u8)]) -> Vec<String> {
+    let described = exports.iter().enumerate().map(|(index, export)| {
+        let (name, size) = (&export.name, bytes(export.store.geometry().size));
+        match units.get(index) {
+            Some((_, lun)) => format!("{name} ({size}, LUN {lun})"),
+            None => format!("{name} ({size})"),
+        }
+    });
+    described.collect()
 }
 
 /// The configuration, of the file and of the command line.
