@@ -70,7 +70,11 @@ const POPULATE_QUIET: Duration = Duration::from_secs(1);
 /// makes one larger.
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
-#[allow(rustdoc::broken_intra_doc_links, reason = "TOML in the text of --help")]
+#[allow(
+    rustdoc::broken_intra_doc_links,
+    rustdoc::private_intra_doc_links,
+    reason = "TOML in the text of --help"
+)]
 pub struct ServeArgs {
     /// A disk to export: NAME=PATH for a file or block device; NAME=mem:SIZE for memory, allocated
     /// at the start, or NAME=sparse:SIZE for memory, allocated as it is written (both are lost when
