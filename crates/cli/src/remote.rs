@@ -63,7 +63,7 @@ impl Control {
         }
     }
 
-    /// Ends the session and tells the target. [`Closed`](tyche_engine::Notice::Closed) follows.
+    /// Ends the session and tells the target; the notice that it is closed follows.
     pub(crate) fn disconnect(&self) {
         match self {
             Self::Tyche(control) => control.disconnect(),
@@ -71,7 +71,7 @@ impl Control {
         }
     }
 
-    /// Aborts the session: all requests in progress fail. [`Closed`](tyche_engine::Notice::Closed) follows.
+    /// Aborts the session: all requests in progress fail. The notice that it is closed follows.
     pub(crate) fn abort(&self) {
         match self {
             Self::Tyche(control) => control.abort(),

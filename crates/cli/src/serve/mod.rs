@@ -26,6 +26,7 @@ use tyche_store::file::{FileOptions, FileStore};
 use tyche_store::memory::MemoryStore;
 use tyche_store::null::NullStore;
 use tyche_store::{ResizeError, Store};
+use uuid::Uuid;
 
 use crate::complete;
 use crate::control::{self, Answer};
@@ -69,7 +70,11 @@ const POPULATE_QUIET: Duration = Duration::from_secs(1);
 /// makes one larger.
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
-#[allow(rustdoc::broken_intra_doc_links, reason = "TOML in the text of --help")]
+#[allow(
+    rustdoc::broken_intra_doc_links,
+    rustdoc::private_intra_doc_links,
+    reason = "TOML in the text of --help"
+)]
 pub struct ServeArgs {
     /// A disk to export: NAME=PATH for a file or block device; NAME=mem:SIZE for memory, allocated
     /// at the start, or NAME=sparse:SIZE for memory, allocated as it is written (both are lost when
@@ -164,11 +169,8 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
             export.store = wrapper.store(Arc::clone(&export.store), spin);
         }
     }
-    let sizes: Vec<_> = exports
-        .iter()
-        .map(|export| format!("{} ({})", export.name, bytes(export.store.geometry().size)))
-        .collect();
     let units = fcoe::number(&config, &exports, &state)?;
+    let described = describe(&exports, &units);
     let placement = args.placement.placement()?;
     let Links { first, further, beacons } = open_links(args, &config, &placement)?;
     let mut interfaces: Vec<_> = first.iter().map(|link| link.name().to_owned()).collect();
@@ -196,7 +198,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
         None => Answer::refused(Code::Other, "the target is stopping"),
     })
     .context(Code::Other, "control socket")?;
-    println!("tyche: serving {} on {} as {name}", sizes.join(", "), interfaces.join(", "));
+    println!("tyche: serving {} on {} as {name}", described.join(", "), interfaces.join(", "));
     // Fails only if the supervisor that asked for it is gone.
     let _ = sd_notify::notify(false, &[sd_notify::NotifyState::Ready]);
     await_stop(&mut signals, &served, &config.export);
@@ -204,6 +206,18 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
     drop(served);
     drop(dir);
     Ok(())
+}
+
+/// The exports, each with its size and its LUN, if it has one.
+fn describe(exports: &[TargetExport], units: &[(Uuid, u8)]) -> Vec<String> {
+    let described = exports.iter().enumerate().map(|(index, export)| {
+        let (name, size) = (&export.name, bytes(export.store.geometry().size));
+        match units.get(index) {
+            Some((_, lun)) => format!("{name} ({size}, LUN {lun})"),
+            None => format!("{name} ({size})"),
+        }
+    });
+    described.collect()
 }
 
 /// The configuration, of the file and of the command line.
