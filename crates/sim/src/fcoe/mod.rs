@@ -32,6 +32,8 @@
 //!   drops it.
 //! - Nothing says whose frame it is. So the stranger forges no data within a burst, no response, and
 //!   no logout of another port.
+//! - A unit attention is gone with the response that tells it, and only the first of a login is told
+//!   again. So where responses are lost, no disk loses writes while its target lives.
 //! - An operation that is in progress may be executed more than once: nobody keeps outcomes.
 
 mod air;
