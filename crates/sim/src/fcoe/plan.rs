@@ -75,7 +75,8 @@ impl FcoePlan {
             _ => vec![1],
         };
         let units = targets.iter().sum::<usize>();
-        let disks: Vec<_> = (0..units).map(|_| (draw_disk(random), random.chance(0.3))).collect();
+        let mut disks: Vec<_> =
+            (0..units).map(|_| (draw_disk(random), random.chance(0.3))).collect();
         let count = random.pick(&[1, 1, 2, 2, 3]);
         let initiators = (0..count).map(|index| InitiatorPlan::draw(random, index % units));
         let initiators = initiators.collect();
@@ -93,6 +94,12 @@ impl FcoePlan {
             stray: sometimes(0.5, &[0.002, 0.01]),
             is_sealed: false,
         };
+        let incidents = Duration::from_millis(random.pick(&[0, 2000, 6000, 20_000]));
+        let stranger = Duration::from_millis(random.pick(&[0, 0, 5, 100]));
+        let are_responses_lost = air.loss + air.corrupt + air.stray > 0.0;
+        if are_responses_lost || !incidents.is_zero() || !stranger.is_zero() {
+            disks.iter_mut().for_each(|(disk, _)| disk.sync_errors = 0.0);
+        }
         Self {
             targets,
             initiators,
@@ -103,8 +110,8 @@ impl FcoePlan {
             burst_len: random.pick(&[4096, 16 << 10, 64 << 10]),
             frames_max: random.pick(&[8, 32, 256]),
             air,
-            incidents: Duration::from_millis(random.pick(&[0, 2000, 6000, 20_000])),
-            stranger: Duration::from_millis(random.pick(&[0, 0, 5, 100])),
+            incidents,
+            stranger,
             operations,
             collide: random.chance(0.3),
         }

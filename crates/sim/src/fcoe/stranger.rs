@@ -16,6 +16,9 @@ const HEARD: usize = 16;
 const BEYOND: u32 = 1 << 20;
 /// The place of the task management functions in FCP_CMND.
 const MANAGEMENT_AT: usize = 10;
+/// The place of TYPE, and its value for FCP.
+const TYPE_AT: usize = 36;
+const TYPE_FCP: u8 = 0x08;
 /// The place of the EtherType.
 const ETHERTYPE_AT: usize = 12;
 
@@ -31,8 +34,11 @@ impl Stranger {
         Self { heard: Vec::new(), random }
     }
 
-    /// Hears a frame.
+    /// Hears a frame: of link services, which make and end logins, it keeps none.
     pub(super) fn hear(&mut self, frame: &[u8]) {
+        if frame[TYPE_AT] != TYPE_FCP {
+            return;
+        }
         if self.heard.len() < HEARD {
             self.heard.push(frame.to_vec());
         } else if self.random.chance(0.2) {
@@ -79,8 +85,11 @@ impl Stranger {
         let header = &mut frame.header;
         let is_originators = !header.f_ctl.has(FCtl::EX_CTX);
         match self.random.below(5) {
-            // Of an exchange that there is not.
-            0 => (header.ox_id, header.rx_id) = (Xid(0x0ff0), Xid(0x0ff1)),
+            // Of an exchange that there is not. A command would begin one, and be told what the
+            // initiator has to know.
+            0 if header.kind != Kind::FcpCmnd => {
+                (header.ox_id, header.rx_id) = (Xid(0x0ff0), Xid(0x0ff1))
+            }
             // Of a port that is not logged in.
             1 => header.s_id = PortId::new(0x00_fe_ed),
             // An ABTS that crosses.

@@ -50,8 +50,9 @@ pub(super) struct Job {
     operation: Operation,
     buffer: Option<Extent>,
     progress: Progress,
-    /// Times that it is looked at before it ends.
+    /// Times that it is looked at before it ends, and the time between them.
     steps: u32,
+    pause: Duration,
 }
 
 /// A run of a target's process.
@@ -126,8 +127,7 @@ impl LogicalUnit {
         let former = self.last_writer.replace(by).filter(|_| !self.shared);
         match former {
             Some((other, ended)) if other != writer && logouts[other] == ended => {
-                let message = "initiator {writer} writes beside initiator {other}";
-                Err(message.replace("{writer}", &writer.to_string()) + &format!(" ({other})"))
+                Err(format!("initiator {writer} writes beside initiator {other}"))
             }
             _ => Ok(()),
         }
@@ -234,11 +234,12 @@ impl Target {
                 let (time, buffer) = (unit.time(), request.buffer);
                 let steps = 1 + u32::from(time > Duration::from_millis(1));
                 *number += 1;
-                let at = now + time / steps;
+                let pause = time / steps;
                 let Operation { opcode, offset, len, .. } = operation;
                 let what = format!("disk {index} begins {opcode:?} {offset}+{len} {stamp}");
-                begun.push((at, *number, what));
-                let job = Job { unit: index, queue, token, operation, buffer, progress, steps };
+                begun.push((now + pause, *number, what));
+                let job =
+                    Job { unit: index, queue, token, operation, buffer, progress, steps, pause };
                 running.jobs.insert(*number, job);
             }
         }
@@ -260,7 +261,7 @@ impl Target {
         job.steps -= 1;
         if job.steps > 0 {
             job.advance(&mut unit.disk);
-            return Ok(now + unit.time().min(Duration::from_secs(2)));
+            return Ok(now + job.pause);
         }
         let job = running.jobs.remove(&number).ok_or(None)?;
         let index = job.unit;
