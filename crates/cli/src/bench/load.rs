@@ -5,10 +5,11 @@ use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
 use rustix::time::{ClockId, clock_gettime};
-use tyche_block::{Completion, Extent, Operation, Request};
+use tyche_block::{Completion, Extent};
 use tyche_engine::{Histogram, InlineHost, Notice};
 use tyche_proto::NodeCounts;
 
+use super::requests::Requests;
 use crate::connect::SessionArgs;
 use crate::error::{Code, Error, Result};
 use crate::report::frames;
@@ -119,16 +120,10 @@ impl Random {
 /// See the module.
 pub(super) struct Load<'a> {
     shape: Shape,
-    blocks: u64,
-    random: Random,
-    /// Position of the next sequential request.
-    next: u64,
-    /// When each request in flight began, by its token.
-    begun: Vec<Instant>,
+    requests: Requests,
     /// Requests that are not in flight: their tokens and memory.
     idle: Vec<(u64, Extent)>,
     done: Vec<Completion>,
-    latencies_ns: Histogram,
     shared: &'a Shared,
 }
 
@@ -141,53 +136,14 @@ impl<'a> Load<'a> {
         (job, jobs): (u64, u64),
         shared: &'a Shared,
     ) -> Result<Self> {
-        let blocks = host.geometry().size / u64::from(shape.len);
-        let mut random = Random::new(job);
-        let mut idle = Vec::with_capacity(shape.depth.into());
-        let (arena, nodes) = (host.arena(), host.arena().nodes());
-        for token in 0..u64::from(shape.depth) {
-            // Spread evenly over the nodes.
-            let node = nodes.get(token as usize % nodes.len().max(1));
-            let len = shape.len as usize;
-            let buffer = node.map_or_else(|| arena.alloc(len), |node| arena.alloc_near(*node, len));
-            let mut buffer = buffer
-                .ok_or_else(|| Error::new(Code::Usage, "not enough memory: lower --iodepth"))?;
-            for byte in buffer.iter_mut() {
-                *byte = (random.next() >> 24) as u8;
-            }
-            idle.push((token, buffer));
-        }
-        Ok(Self {
-            shape,
-            blocks,
-            random,
-            next: blocks * job / jobs,
-            begun: vec![Instant::now(); shape.depth.into()],
-            idle,
-            done: Vec::with_capacity(shape.depth.into()),
-            latencies_ns: Histogram::new(),
-            shared,
-        })
-    }
-
-    fn request(&mut self, buffer: Extent) -> Request {
-        let is_read = self.random.percent(self.shape.reads_of_100);
-        let block = match self.shape.pattern {
-            Pattern::Read | Pattern::Write => self.next,
-            _ => self.random.next() % self.blocks,
-        };
-        self.next = (self.next + 1) % self.blocks;
-        Request {
-            operation: if is_read { Operation::Read } else { Operation::Write { fua: false } },
-            offset: block * u64::from(self.shape.len),
-            len: self.shape.len,
-            buffer: Some(buffer),
-        }
+        let mut requests = Requests::new(shape, host.geometry().size, (job, jobs));
+        let idle = requests.buffers(host.arena())?;
+        let done = Vec::with_capacity(shape.depth.into());
+        Ok(Self { shape, requests, idle, done, shared })
     }
 
     fn submit(&mut self, host: &mut InlineHost, token: u64, buffer: Extent) -> Result<()> {
-        let request = self.request(buffer);
-        self.begun[token as usize] = Instant::now();
+        let request = self.requests.begin(token, buffer);
         host.submit(request, token)
             .map_err(|_| Error::new(Code::Other, "the session takes fewer requests than asked for"))
     }
@@ -205,12 +161,12 @@ impl<'a> Load<'a> {
             self.submit(host, token, buffer)?;
         }
         self.keep_going(host, warm_up, |_| {})?;
-        self.latencies_ns = Histogram::new();
+        self.requests.latencies_ns = Histogram::new();
         let (before, cpu) = (host.report(), cpu_time());
         let elapsed = self.keep_going(host, time, look)?;
         let (after, cpu) = (host.report(), cpu_time() - cpu);
         let tally = Tally {
-            latencies_ns: self.latencies_ns.clone(),
+            latencies_ns: self.requests.latencies_ns.clone(),
             elapsed,
             cpu,
             frames: frames(&after) - frames(&before),
@@ -241,8 +197,7 @@ impl<'a> Load<'a> {
             let mut done = std::mem::take(&mut self.done);
             for completion in done.drain(..) {
                 let (token, buffer) = parts(completion);
-                let latency = now.duration_since(self.begun[token as usize]);
-                self.latencies_ns.add(latency.as_nanos() as u64);
+                self.requests.answered(token, now);
                 self.submit(host, token, buffer)?;
             }
             self.done = done;
@@ -281,7 +236,7 @@ impl<'a> Load<'a> {
     }
 }
 
-fn parts(completion: Completion) -> (u64, Extent) {
+pub(super) fn parts(completion: Completion) -> (u64, Extent) {
     (completion.token, completion.buffer.expect("reads and writes have a buffer"))
 }
 

@@ -77,12 +77,12 @@ pub(super) fn parse_disk(text: &str) -> Result<(Wwn, Lun)> {
 
 impl FcoeArgs {
     /// Whether to connect by FCoE.
-    pub(super) fn is_wanted(&self) -> bool {
+    pub(crate) fn is_wanted(&self) -> bool {
         self.fcoe
     }
 
     /// The options of a session, the name of its port, and warnings about its interface.
-    pub(super) fn options(
+    pub(crate) fn options(
         &self,
         session: &SessionArgs,
         identity: &Identity,
@@ -116,12 +116,12 @@ impl FcoeArgs {
 }
 
 /// Whether it is no use to wait any longer.
-pub(super) fn is_final(obstacle: &Obstacle) -> bool {
+pub(crate) fn is_final(obstacle: &Obstacle) -> bool {
     matches!(obstacle, Obstacle::NoTarget | Obstacle::NoLun(_) | Obstacle::Unusable(_))
 }
 
 /// The error for a disk that can't be used in time, by the obstacle on the way to it.
-pub(super) fn refused(session: &SessionArgs, obstacle: Option<&Obstacle>) -> Error {
+pub(crate) fn refused(session: &SessionArgs, obstacle: Option<&Obstacle>) -> Error {
     let (export, seconds) = (&session.export, session.timeout().as_secs_f64());
     let link = session.links.first().map_or("", String::as_str);
     let port = parse_disk(export).map_or_else(|_| export.clone(), |(wwpn, _)| wwpn.to_string());

@@ -24,7 +24,8 @@ use std::time::Duration;
 use clap::Args;
 
 pub(crate) use entry::Entry;
-pub(crate) use remote::Remote;
+pub(crate) use fcoe::{FcoeArgs, is_final as is_final_fcoe, refused as refused_fcoe};
+pub(crate) use remote::{Identity, Remote};
 pub(crate) use session::SessionArgs;
 
 use crate::attach::Kind;
@@ -46,7 +47,7 @@ pub struct ConnectArgs {
     pub(crate) session: SessionArgs,
 
     #[command(flatten)]
-    fcoe: fcoe::FcoeArgs,
+    fcoe: FcoeArgs,
 
     /// Take the options from the line of that export in tychetab(5), or in another such file. Of
     /// the other options, only --foreground, --retry and --output are allowed then.

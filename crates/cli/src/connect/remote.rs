@@ -33,11 +33,11 @@ pub(crate) enum Control {
 }
 
 /// The identity of a session, and the device that it is for.
-pub(super) struct Identity {
-    pub(super) session: Uuid,
-    pub(super) device: Uuid,
+pub(crate) struct Identity {
+    pub(crate) session: Uuid,
+    pub(crate) device: Uuid,
     /// What the former session of the device knew of the disk.
-    pub(super) resumes: Option<ExportState>,
+    pub(crate) resumes: Option<ExportState>,
 }
 
 impl Remote {

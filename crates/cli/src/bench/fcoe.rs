@@ -1,0 +1,112 @@
+//! `tyche bench --fcoe`: the same load on a logical unit of Fibre Channel over Ethernet.
+
+use std::fs;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+
+use tyche_block::Disk;
+use tyche_engine::Notice;
+use tyche_fcoe::{FcoeHost, FcoeHostOptions};
+use tyche_session::log_warnings;
+use tyche_wake::MakePoller;
+use uuid::Uuid;
+
+use super::disk::{self, DiskSession, Observe};
+use super::result::Measurement;
+use super::{BenchArgs, check_geometry};
+use crate::connect::{Identity, SessionArgs, is_final_fcoe, refused_fcoe};
+use crate::error::{Code, Error, Result};
+
+/// Interval at which to look for an obstacle that does not go away.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// Connects a logical unit with `connect`, and measures it.
+///
+/// # Errors
+/// The arguments do not fit the disk, it can't be used, or it is lost.
+pub fn measure<S: DiskSession>(
+    args: &BenchArgs,
+    connect: impl FnOnce(&BenchArgs, FcoeHostOptions) -> Result<S>,
+    observe: Observe,
+) -> Result<Measurement> {
+    if args.jobs > 1 {
+        return Err(Error::new(Code::Usage, "over FCoE there is one job: use --iodepth"));
+    }
+    let identity = Identity { session: Uuid::new_v4(), device: Uuid::new_v4(), resumes: None };
+    let (options, _name, warnings) = args.fcoe.options(&args.session(), &identity)?;
+    log_warnings(&warnings);
+    let pages = (args.bs as usize).div_ceil(tyche_block::PAGE) * usize::from(args.iodepth);
+    // Some for the questions of a session that takes their memory from there.
+    let options = FcoeHostOptions { arena_pages: pages + 8, ..options };
+    let interface = options.interface.name().to_owned();
+    let session = connect(args, options)?;
+    check_geometry(args, session.disk().geometry())?;
+    let time = Duration::from_secs_f64(args.runtime);
+    disk::measure(&session, args.shape(), time, move || frames(&interface), observe)
+}
+
+/// Frames that an interface has received and sent.
+fn frames(interface: &str) -> u64 {
+    let count = |name: &str| {
+        let path = format!("/sys/class/net/{interface}/statistics/{name}");
+        fs::read_to_string(path).ok().and_then(|text| text.trim().parse().ok()).unwrap_or(0)
+    };
+    count("rx_packets") + count("tx_packets")
+}
+
+/// A session of `tyche`.
+pub struct Session {
+    args: SessionArgs,
+    host: FcoeHost,
+    notices: Receiver<Notice>,
+}
+
+/// Connects a session of `tyche`.
+///
+/// # Errors
+/// The disk can't be used.
+pub fn connect(args: &BenchArgs, options: FcoeHostOptions) -> Result<Session> {
+    let (sender, notices) = channel();
+    let host = FcoeHost::start(options, move |notice| {
+        // The session has ended.
+        let _ = sender.send(notice);
+    })?;
+    let session = Session { args: args.session.clone(), host, notices };
+    let end = Instant::now() + session.args.timeout();
+    loop {
+        match session.notices.recv_timeout(LOOK) {
+            Ok(Notice::Connected(_)) => return Ok(session),
+            Ok(Notice::Failed(failure)) => return Err(SessionArgs::failed(failure)),
+            Ok(_) | Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => {
+                return Err(Error::new(Code::Other, "the session's thread has ended"));
+            }
+        }
+        let obstacle = session.host.control().obstacle();
+        if Instant::now() > end || obstacle.as_ref().is_some_and(is_final_fcoe) {
+            return Err(refused_fcoe(&session.args, obstacle.as_ref()));
+        }
+    }
+}
+
+impl DiskSession for Session {
+    fn disk(&self) -> Arc<dyn Disk> {
+        self.host.volume().clone()
+    }
+
+    fn adopt(&self, make: MakePoller) {
+        self.host.control().adopt(make);
+    }
+
+    fn failure(&self) -> Option<Error> {
+        self.notices.try_iter().find_map(|notice| match notice {
+            Notice::Lost(problem) => {
+                let message = format!("the target was lost while measuring: {problem}");
+                Some(Error::new(Code::Unreachable, message))
+            }
+            Notice::Failed(failure) => Some(SessionArgs::failed(failure)),
+            _ => None,
+        })
+    }
+}
