@@ -73,6 +73,7 @@ pub(crate) const GUEST: &[Need] = &[
     ("partx", "util-linux"),
     ("resize2fs", "e2fsprogs"),
     ("sfdisk", "fdisk"),
+    ("sg_reset", "sg3-utils"),
     ("udevadm", "udev"),
     ("xfs_repair", "xfsprogs"),
 ];

@@ -17,8 +17,8 @@ use tyche_attach::{Attachment, LoopAttachment, Stopped};
 use tyche_block::Disk;
 use uuid::Uuid;
 
-use crate::connect::Remote;
 use crate::error::{Code, CodedResult, Error, Result};
+use crate::remote::Remote;
 use crate::{block_device, runtime};
 
 /// Minimum number of queues of a virtual machine's disk. The machine takes one per processor;

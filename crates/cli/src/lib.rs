@@ -26,6 +26,7 @@ mod list;
 mod log;
 mod manual;
 mod placement;
+mod remote;
 pub mod report;
 mod runtime;
 mod seconds;

@@ -15,7 +15,7 @@ use crate::list::state;
 use crate::output::{Format, bytes, show};
 use crate::report::{
     Counters, ExportReport, Figures, Latency, LatencyReport, MachineReport, Output, PortCounters,
-    ProtocolCounters, SessionLink, SessionReport, TargetLink, TargetReport,
+    ProtocolCounters, SessionLink, SessionReport, TargetLink, TargetPort, TargetReport,
 };
 use crate::sessions::{named_sessions, not_found, targets};
 
@@ -100,14 +100,32 @@ fn target_summary(report: &TargetReport) -> String {
     let links = &report.links;
     let requests: u64 = links.iter().map(|link| link.requests).sum();
     let mut lines: Vec<_> = report.exports.iter().map(export_line).collect();
-    lines.push(("requests".into(), requests.to_string()));
-    let counters = links.iter().map(|link| (&link.channel, &link.rejects));
-    lines.extend(frame_lines(links.iter().map(|link| &link.port), counters));
+    if !links.is_empty() {
+        lines.push(("requests".into(), requests.to_string()));
+        let counters = links.iter().map(|link| (&link.channel, &link.rejects));
+        lines.extend(frame_lines(links.iter().map(|link| &link.port), counters));
+    }
     let link_line =
         |it: &TargetLink| link_line(&it.interface, &it.port, None, it.problem.as_deref());
     lines.extend(links.iter().map(link_line));
+    lines.extend(report.fcoe.iter().flat_map(port_lines));
     lines.push(cpu_line(report.cpu_s));
     block(format!("{}\n", report.name), lines)
+}
+
+/// The lines of a port of FCoE.
+fn port_lines(port: &TargetPort) -> [Line; 2] {
+    let sum = |counters: &Counters| counters.values().sum::<u64>();
+    let line = format!(
+        "{}; {} commands of {} initiators; {} frames rejected, {} ignored",
+        port.wwpn,
+        port.commands,
+        port.initiators.len(),
+        sum(&port.rejects),
+        sum(&port.ignored)
+    );
+    let link = link_line(&port.interface, &port.port, None, port.problem.as_deref());
+    [(format!("fcoe {}", port.interface), line), link]
 }
 
 fn block(title: String, lines: Vec<Line>) -> String {
@@ -265,6 +283,12 @@ fn all_of_target(report: &TargetReport) -> String {
         text += &counters(&format!("{name} channel"), &link.channel);
         text += &counters(&format!("{name} rejects"), &link.rejects);
         text += &places(&name, &link.numa);
+    }
+    for port in &report.fcoe {
+        let name = format!("fcoe {}", port.interface);
+        text += &counters(&name, port);
+        text += &counters(&format!("{name} rejects"), &port.rejects);
+        text += &counters(&format!("{name} ignored"), &port.ignored);
     }
     text + &cpu_seconds(report.cpu_s)
 }

@@ -1,11 +1,13 @@
-//! Replays the fuzzers' corpora: the golden frames and their payloads, and what the fuzzers found.
+//! Replays the fuzzers' corpora: the golden frames and their payloads, those of other
+//! implementations (`captures`), and what the fuzzers found.
 
 mod frames;
 
 use std::collections::BTreeSet;
 use std::fs;
 
-use frames::{Any, ELS_KINDS, FCP_KINDS, GOLDEN, golden, is_fip, parse};
+use frames::{Any, CAPTURES, ELS_KINDS, FCP_KINDS, GOLDEN, capture, captured, golden};
+use frames::{is_fip, parse};
 use tyche_fc_wire::Kind;
 use tyche_testkit::corpus::{corpus, folder};
 
@@ -32,33 +34,51 @@ fn replay(fuzzer: &str, seeds: &[(String, Vec<u8>)], check: impl Fn(&[u8]) -> us
     assert!(accepted >= seeds.len(), "{accepted} of {} were accepted", known.len());
 }
 
-/// The golden frames for which `wanted` holds.
-fn golden_frames(wanted: impl Fn(&[u8]) -> bool) -> Vec<(String, Vec<u8>)> {
-    let frames = GOLDEN.map(|name| (name.to_owned(), golden(name)));
-    frames.into_iter().filter(|(_, frame)| wanted(frame)).collect()
+/// All golden frames and captured ones, with their names.
+fn known_frames() -> Vec<(String, Vec<u8>)> {
+    let mut frames = GOLDEN.map(|name| (name.to_owned(), golden(name))).to_vec();
+    for name in CAPTURES {
+        let file = capture(name);
+        let numbered = (1..).zip(captured(&file));
+        frames.extend(numbered.map(|(number, it)| (format!("{name}-{number}"), it.to_vec())));
+    }
+    unlike(frames)
 }
 
-/// The payloads of golden frames of these kinds, as the fuzzer takes them.
+/// Leaves out what is there already.
+fn unlike(mut seeds: Vec<(String, Vec<u8>)>) -> Vec<(String, Vec<u8>)> {
+    let mut known = BTreeSet::new();
+    seeds.retain(|(_, seed)| known.insert(seed.clone()));
+    seeds
+}
+
+/// The frames for which `wanted` holds.
+fn frames_where(wanted: impl Fn(&[u8]) -> bool) -> Vec<(String, Vec<u8>)> {
+    let mut frames = known_frames();
+    frames.retain(|(_, frame)| wanted(frame));
+    frames
+}
+
+/// The payloads of frames of these kinds, as the fuzzer takes them.
 fn payloads(kinds: &[Kind]) -> Vec<(String, Vec<u8>)> {
-    let seed = |name: &str| {
-        let bytes = golden(name);
+    let seed = |(name, bytes): (String, Vec<u8>)| {
         let Ok(Any::Fc(frame)) = parse(&bytes) else { return None };
         let choice = kinds.iter().position(|kind| *kind == frame.header.kind)?;
         let parameter = frame.header.parameter.to_be_bytes();
         let input = [&[choice as u8], &parameter[..], frame.payload].concat();
-        Some((name.to_owned(), input))
+        Some((name, input))
     };
-    GOLDEN.into_iter().filter_map(seed).collect()
+    unlike(known_frames().into_iter().filter_map(seed).collect())
 }
 
 #[test]
 fn frames_of_fip() {
-    replay("fip", &golden_frames(is_fip), frames::fuzz_frame);
+    replay("fip", &frames_where(is_fip), frames::fuzz_frame);
 }
 
 #[test]
 fn encapsulated_frames() {
-    replay("fc_frame", &golden_frames(|frame| !is_fip(frame)), frames::fuzz_frame);
+    replay("fc_frame", &frames_where(|frame| !is_fip(frame)), frames::fuzz_frame);
 }
 
 #[test]

@@ -120,23 +120,16 @@ impl<R: Role> NPort<R> {
         self.settle(now);
     }
 
-    /// Goes on after a change of the role.
-    pub fn go_on(&mut self, now: Instant) {
-        self.settle(now);
-    }
-
     /// Notes the state of the interface, and joins and leaves addresses there. To be called in each
     /// turn of the loop; false if nothing has changed.
     pub fn attend(&mut self, now: Instant, ports: &mut Ports) -> bool {
         let is_down = ports.iter().any(|(_, port)| port.is_down());
-        let mut up = None;
-        for (index, port) in ports.iter().filter(|_| !is_down) {
-            if index == FCOE {
-                let link = port.link();
-                let (mac, mtu) = (Mac(link.mac()), link.frame_len_max() - ETHERNET_LEN);
-                up = Some(vn2vn::Interface { mac, mtu });
-            }
-        }
+        let fcoe = ports.iter().find(|(index, _)| *index == FCOE && !is_down);
+        let up = fcoe.map(|(_, port)| {
+            let link = port.link();
+            let (mac, mtu) = (Mac(link.mac()), link.frame_len_max() - ETHERNET_LEN);
+            vn2vn::Interface { mac, mtu }
+        });
         self.vn2vn.handle_link(now, up);
         self.settle(now);
         let mut worked = false;
@@ -147,8 +140,9 @@ impl<R: Role> NPort<R> {
         worked
     }
 
-    /// Takes the outputs of all machines, until none has one.
-    fn settle(&mut self, now: Instant) {
+    /// Takes the outputs of all machines, until none has one. The owner calls it after a change of
+    /// the role.
+    pub fn settle(&mut self, now: Instant) {
         loop {
             if let Some(event) = self.vn2vn.poll_event() {
                 if let vn2vn::Event::Claimed(id, mac) = event {
@@ -191,8 +185,12 @@ impl<R: Role> NPort<R> {
     fn handle_fip(&mut self, now: Instant, frame: &Received<'_>) -> Result<(), Reject> {
         let mut buffer = [0; FRAME_LEN_MAX];
         let frame = fip::Frame::parse(join(frame, &mut buffer)?)?;
-        // Those of a fabric are for other kinds of ports.
-        _ = self.vn2vn.handle_frame(now, &frame) || self.logins.handle_fip(now, &frame);
+        if !self.vn2vn.handle_frame(now, &frame) {
+            // It may have made its sender a neighbour.
+            self.settle(now);
+            // Those of a fabric are for other kinds of ports.
+            self.logins.handle_fip(now, &frame);
+        }
         Ok(())
     }
 

@@ -127,6 +127,8 @@ pub(crate) struct Channel<R> {
     window: u16,
     congestion: Congestion,
     rtt: Rtt,
+    /// Bytes that may leave at once, as of the last ack that said something new.
+    burst: u32,
     /// Frames sent since the peer was last asked for an ack.
     unasked: u32,
     /// When an ack is to be sent in a frame of its own, unless another frame carries it first.
@@ -161,7 +163,7 @@ pub(crate) struct Channel<R> {
 impl<R: Rules> Channel<R> {
     pub(crate) fn new(config: ChannelConfig, now: Instant) -> Self {
         let positions = config.tx_rings.iter().map(|&len| u32::from(len)).sum();
-        Self {
+        let mut channel = Self {
             tx: config.tx_rings.map(|len| TxRing::new(len, Position(R::POSITION_FIRST))),
             rx: config.rx_rings.map(|len| RxRing::new(len, Position(R::POSITION_FIRST))),
             packet: PacketNumber(1),
@@ -169,6 +171,7 @@ impl<R: Rules> Channel<R> {
             window: config.tx_rings[0].max(config.tx_rings[1]),
             congestion: Congestion::new(positions),
             rtt: Rtt::new(),
+            burst: 0,
             unasked: 0,
             ack_at: None,
             unacked: 0,
@@ -189,7 +192,9 @@ impl<R: Rules> Channel<R> {
             stats: ChannelStats::default(),
             rules: std::marker::PhantomData,
             config,
-        }
+        };
+        channel.burst = channel.carried_in_a_millisecond();
+        channel
     }
 
     /// Our index of the channel.
@@ -401,6 +406,7 @@ impl<R: Rules> Channel<R> {
             return;
         }
         self.congestion.acked(frames, in_flight);
+        self.burst = self.carried_in_a_millisecond();
         self.expiries = 0;
         self.arm_retransmit(now);
     }
@@ -520,7 +526,7 @@ impl<R: Rules> Channel<R> {
     /// Bytes that the path carries in a millisecond, going by a window for each round trip; two
     /// frames at least. Longer bursts would hold up a slow path (as TCP sizes its segments: Linux,
     /// `tcp_tso_autosize`).
-    fn burst(&self) -> u32 {
+    fn carried_in_a_millisecond(&self) -> u32 {
         let frame_len = self.capacity.frame_len() as u64;
         // Twice, because the window may be growing.
         let window = 2 * u64::from(self.congestion.window()) * frame_len;
@@ -532,7 +538,7 @@ impl<R: Rules> Channel<R> {
     /// Fills `out` with a frame of the channel without data.
     pub(crate) fn address(&self, out: &mut Outgoing, header: Header, content: Content) {
         out.set(self.peer(), header, content);
-        (out.channel, out.burst) = (Some(self.id()), self.burst());
+        (out.channel, out.burst) = (Some(self.id()), self.burst);
     }
 
     /// Completes `out`, which has its entries, as a frame of the channel. `place`: see
@@ -544,7 +550,7 @@ impl<R: Rules> Channel<R> {
         place: impl Fn(&Data) -> (u32, u32),
     ) {
         (out.destination, out.channel, out.header) = (self.peer(), Some(self.id()), header);
-        out.burst = self.burst();
+        out.burst = self.burst;
         if header.kind == Kind::Data {
             out.place_data(place);
         } else {

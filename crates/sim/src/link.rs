@@ -56,6 +56,11 @@ struct Lanes {
     sent: VecDeque<Train>,
     /// The next call for frames fails: the interface is down.
     is_down: bool,
+    /// The longest frame that the interface takes, if that is shorter than it was.
+    narrowed: Option<usize>,
+    /// It has refused a frame in this round: all others of the round are lost. The world looks at
+    /// frames after the round, when the loop has given up their channel already.
+    refuses: bool,
 }
 
 /// The port of a link called `name` with its address, for frames of up to `frame_len_max` bytes.
@@ -103,9 +108,19 @@ impl Wire {
         lock(&self.0).arrived.push_back((frame.to_vec(), is_congested));
     }
 
+    /// A round of the loop begins, in which the interface refuses frames longer than `len`.
+    pub(crate) fn begin_round(&self, len: usize) {
+        let mut lanes = lock(&self.0);
+        (lanes.narrowed, lanes.refuses) = (Some(len), false);
+    }
+
     /// The next frames that the loop has sent together.
     pub(crate) fn take(&self) -> Option<Train> {
-        lock(&self.0).sent.pop_front()
+        let mut lanes = lock(&self.0);
+        if lanes.refuses {
+            lanes.sent.clear();
+        }
+        lanes.sent.pop_front()
     }
 
     /// The interface goes down for a moment: the loop's next call for frames fails.
@@ -122,7 +137,7 @@ impl Link for SimulatedLink {
     }
 
     fn frame_len_max(&self) -> usize {
-        self.frame_len_max
+        lock(&self.lanes).narrowed.map_or(self.frame_len_max, |len| len.min(self.frame_len_max))
     }
 
     fn receive_capacity(&self, _frame_len: usize) -> usize {
@@ -146,14 +161,20 @@ impl Link for SimulatedLink {
     }
 
     fn send(&mut self, batch: &TxBatch<'_>) -> io::Result<usize> {
-        let frames = batch.frames().map(|frame| {
+        let frame_len_max = self.frame_len_max();
+        let taken = batch.frames().take_while(|frame| frame.len() <= frame_len_max).count();
+        if taken == 0 && !batch.is_empty() {
+            lock(&self.lanes).refuses = true;
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        let frames = batch.frames().take(taken).map(|frame| {
             let mut bytes = Vec::new();
             frame.append_to(&mut bytes);
             (bytes, frame.burst())
         });
         let trains = divide(frames.collect(), self.carrier);
         lock(&self.lanes).sent.extend(trains);
-        Ok(batch.len())
+        Ok(taken)
     }
 
     fn wait_fd(&self) -> BorrowedFd<'_> {

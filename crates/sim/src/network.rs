@@ -236,6 +236,12 @@ impl Network {
         self.ports.iter().map(|it| it.1).filter(mine).map(|it| it.place.link).collect()
     }
 
+    /// All ports of a segment.
+    pub(crate) fn ports_on(&self, segment: usize) -> Vec<Port> {
+        let ports = self.ports.iter().filter(|(_, it)| it.plan.segment == segment);
+        ports.map(|(port, _)| port).collect()
+    }
+
     /// Ends all faults and repairs all segments.
     pub(crate) fn calm(&mut self) {
         for segment in 0..self.segments.len() {
@@ -250,6 +256,7 @@ impl Network {
         repaired.frame_len_passed = repaired.plan.frame_len_passed;
         for interface in self.ports.iter_mut().filter(|it| it.plan.segment == segment) {
             (interface.mute, interface.deaf) = (0.0, 0.0);
+            interface.frame_len_taken = usize::MAX;
         }
     }
 
@@ -284,6 +291,17 @@ impl Network {
         let segment = &mut self.segments[segment];
         let planned = segment.plan.frame_len_passed;
         segment.frame_len_passed = len.filter(|_| !self.calm).unwrap_or(planned);
+    }
+
+    /// Sets the longest frame that an interface takes from its link; `None`: as planned.
+    pub(crate) fn set_frame_len_taken(&mut self, port: Port, len: Option<usize>) {
+        let len = len.filter(|_| !self.calm).unwrap_or(usize::MAX);
+        self.ports.get_mut(port).frame_len_taken = len;
+    }
+
+    /// The longest frame that an interface takes from its link.
+    pub(crate) fn frame_len_taken(&self, port: Port) -> usize {
+        self.ports.get(port).frame_len_taken
     }
 
     /// Gives the target's links other addresses; if `elsewhere`, they also change places.

@@ -261,13 +261,20 @@ impl<R: Rules> Queues<R> {
     }
 
     /// Has the queues send all frames that they can, and returns them with the link and the queue
-    /// that has sent them.
-    pub(crate) fn transmit(&mut self, now: Instant) -> VecDeque<(usize, usize, Train)> {
+    /// that has sent them. `frame_len_taken`: bytes of the longest frame that a link takes now.
+    pub(crate) fn transmit(
+        &mut self,
+        now: Instant,
+        frame_len_taken: impl Fn(usize) -> usize,
+    ) -> VecDeque<(usize, usize, Train)> {
         self.set_clock(now);
         let mut trains = VecDeque::new();
         for (number, queue) in self.queues.iter_mut().enumerate() {
             if now < self.still_until[number] {
                 continue;
+            }
+            for (link, (_, wire)) in &queue.links {
+                wire.begin_round(frame_len_taken(*link));
             }
             queue.ports.transmit(now, &mut queue.driver);
             for (link, (_, wire)) in &queue.links {

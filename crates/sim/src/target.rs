@@ -285,9 +285,16 @@ impl<R: Rules> Process<R> {
         self.links[link].exporter.work(now)
     }
 
-    /// Has a link send all frames that it can, and returns them.
-    pub(crate) fn transmit(&mut self, now: Instant, link: usize) -> Vec<Train> {
+    /// Has a link send all frames that it can, and returns them. `frame_len_taken`: bytes of the
+    /// longest that it takes now.
+    pub(crate) fn transmit(
+        &mut self,
+        now: Instant,
+        link: usize,
+        frame_len_taken: usize,
+    ) -> Vec<Train> {
         let TargetLink { exporter, ports, wire } = &mut self.links[link];
+        wire.begin_round(frame_len_taken);
         ports.transmit(now, exporter);
         std::iter::from_fn(|| wire.take()).collect()
     }

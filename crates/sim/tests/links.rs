@@ -101,6 +101,22 @@ fn a_link_that_loses_only_long_frames_comes_back_with_short_ones() {
     world.audit().unwrap();
 }
 
+/// The frames of reads are short, so the host cannot see it: only the target, whose answers are
+/// refused.
+#[test]
+fn an_interface_of_the_target_that_refuses_long_frames_holds_reads_up_for_a_moment() {
+    let mut world = connected(Plan::clean(6));
+    world.set_frame_len_taken(Station::Target, 0, Some(1514));
+    for i in 0..4 {
+        world.request(0, operation(Opcode::Read, i * 8192, 8192)).unwrap();
+    }
+    let answered = |world: &World| world.answers(0).count() == 4;
+    assert!(world.run_until(SECOND, answered).unwrap(), "{:?} are left", world.in_progress());
+    assert!(world.answers(0).all(|status| status == Ok(())));
+    assert_eq!(world.frame_len(0, 0), 1514);
+    world.audit().unwrap();
+}
+
 #[test]
 fn a_switch_that_begins_to_lose_long_frames_stalls_a_read_once() {
     // Three interfaces of the target are behind it: one after the other would stall it.

@@ -15,7 +15,7 @@ use uuid::Uuid;
 use super::disk::{self, DiskSession, Observe};
 use super::result::Measurement;
 use super::{BenchArgs, check_geometry};
-use crate::connect::{Identity, SessionArgs, is_final_fcoe, refused_fcoe};
+use crate::connect::{Identity, SessionArgs, fcoe};
 use crate::error::{Code, Error, Result};
 
 /// Interval at which to look for an obstacle that does not go away.
@@ -84,8 +84,8 @@ pub fn connect(args: &BenchArgs, options: FcoeHostOptions) -> Result<Session> {
             }
         }
         let obstacle = session.host.control().obstacle();
-        if Instant::now() > end || obstacle.as_ref().is_some_and(is_final_fcoe) {
-            return Err(refused_fcoe(&session.args, obstacle.as_ref()));
+        if Instant::now() > end || obstacle.as_ref().is_some_and(fcoe::is_final) {
+            return Err(fcoe::refused(&session.args, obstacle.as_ref()));
         }
     }
 }

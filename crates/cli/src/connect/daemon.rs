@@ -18,8 +18,8 @@ use tyche_session::log_warnings;
 use uuid::Uuid;
 
 use super::predecessor::Predecessor;
-use super::remote::{Identity, Remote};
 use super::signals::{SIGNALS, SignalHandler, Stage, interrupted};
+use super::start::{Identity, start};
 use super::why::{Why, describe};
 use super::{ConnectArgs, SessionArgs, fcoe, orders};
 use crate::attach::{self, Kind, Lasting, Wish};
@@ -27,6 +27,7 @@ use crate::control::{self, Answer, Request};
 use crate::device_name::DeviceName;
 use crate::error::{Code, CodedResult, Context, Error, Result};
 use crate::output::{Format, line, show};
+use crate::remote::Remote;
 use crate::report::{ConnectReport, Output};
 use crate::runtime::{self, CONTROL, RuntimeDir};
 use crate::state::{Known, State};
@@ -176,7 +177,7 @@ impl Session {
         let (sender, inputs) = channel();
         let (notices, caught) = (sender.clone(), sender.clone());
         let identities = Identity { session: id, device: identity, resumes };
-        let (host, mut warnings) = Remote::start(args, &identities, move |notice| {
+        let (host, mut warnings) = start(args, &identities, move |notice| {
             // A daemon that no longer listens is ending.
             let _ = notices.send(Input::Notice(notice));
         })?;

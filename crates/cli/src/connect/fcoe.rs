@@ -11,9 +11,9 @@ use tyche_fcoe::{FcoeHostOptions, Obstacle};
 use tyche_session::defaults;
 
 use super::SessionArgs;
-use super::remote::Identity;
+use super::start::Identity;
 use crate::error::{Code, Error, Result};
-use crate::fcoe::{Numbers, PortName, parse_wwpn};
+use crate::fcoe::{Numbers, PortName, e_d_tov, parse_wwpn};
 
 /// Pages of memory for the data of requests.
 const ARENA_PAGES: usize = defaults::MEMORY / 4096;
@@ -52,11 +52,6 @@ pub(crate) struct FcoeArgs {
     #[arg(long, value_name = "SECONDS", requires = "fcoe", default_value_t = 2.0,
         value_parser = e_d_tov)]
     e_d_tov: f64,
-}
-
-fn e_d_tov(text: &str) -> Result<f64, String> {
-    let seconds = text.parse().ok().filter(|seconds| (0.05..=60.0).contains(seconds));
-    seconds.ok_or_else(|| "0.05 to 60 seconds".into())
 }
 
 /// Parses `WWPN` or `WWPN:LUN`.

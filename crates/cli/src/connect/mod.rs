@@ -5,13 +5,13 @@
 
 mod daemon;
 mod entry;
-mod fcoe;
+pub(crate) mod fcoe;
 mod orders;
 mod predecessor;
-mod remote;
 mod retry;
 mod session;
 mod signals;
+mod start;
 mod why;
 
 use std::ffi::OsString;
@@ -24,9 +24,9 @@ use std::time::Duration;
 use clap::Args;
 
 pub(crate) use entry::Entry;
-pub(crate) use fcoe::{FcoeArgs, is_final as is_final_fcoe, refused as refused_fcoe};
-pub(crate) use remote::{Identity, Remote};
+pub(crate) use fcoe::FcoeArgs;
 pub(crate) use session::SessionArgs;
+pub(crate) use start::Identity;
 
 use crate::attach::Kind;
 use crate::control::parse_answer;

@@ -6,9 +6,9 @@ use tyche_engine::LinkError;
 use tyche_session::log_warnings;
 
 use super::SessionArgs;
-use super::remote::Control;
 use crate::control::Answer;
 use crate::error::{Code, Error, Result};
+use crate::remote::Control;
 
 /// Answers an order to disconnect, in the thread of the connection. `hand_over` passes it on to the
 /// daemon's loop together with the sender for its result; returns false if the loop has ended.

@@ -7,7 +7,7 @@ use tyche_proto::Failure;
 use tyche_proto::wire::{Reason, Rejection};
 
 use super::SessionArgs;
-use super::remote::Control;
+use crate::remote::Control;
 use crate::report::{Figures, SessionReport, SessionState};
 use crate::state::State;
 

@@ -12,6 +12,12 @@ use tyche_session::LinkError;
 use crate::error::{Code, CodedResult, Error, Result};
 use crate::links::LinkArgs;
 
+/// Parses an E_D_TOV in seconds.
+pub(crate) fn e_d_tov(text: &str) -> Result<f64, String> {
+    let seconds = text.parse().ok().filter(|seconds| (0.05..=60.0).contains(seconds));
+    seconds.ok_or_else(|| "0.05 to 60 seconds".into())
+}
+
 impl LinkArgs {
     /// Opens the named interfaces for FCoE, or each usable one if none is named.
     ///

@@ -63,9 +63,9 @@ pub(crate) struct FcoePort {
 }
 
 impl FcoePort {
-    /// The interface of that name, with defaults.
-    pub(crate) fn new(link: String) -> Self {
-        Self { link, wwpn: None, e_d_tov: default_e_d_tov() }
+    /// The interface of that name, with that E_D_TOV in seconds.
+    pub(crate) fn new(link: String, e_d_tov: f64) -> Self {
+        Self { link, wwpn: None, e_d_tov }
     }
 
     /// E_D_TOV, in whole milliseconds.

@@ -26,10 +26,12 @@ use tyche_store::file::{FileOptions, FileStore};
 use tyche_store::memory::MemoryStore;
 use tyche_store::null::NullStore;
 use tyche_store::{ResizeError, Store};
+use uuid::Uuid;
 
 use crate::complete;
 use crate::control::{self, Answer};
 use crate::error::{Code, CodedResult, Context, Error, Result};
+use crate::fcoe::e_d_tov;
 use crate::links::LinkArgs;
 use crate::output::bytes;
 use crate::placement::PlacementArgs;
@@ -85,10 +87,17 @@ pub struct ServeArgs {
     #[arg(long = "link", value_name = "INTERFACE", add = complete::interfaces())]
     links: Vec<String>,
 
-    /// Interface to serve on by Fibre Channel over Ethernet, without a fabric (VN2VN): hosts see the
-    /// exports as LUNs, in their order. May be repeated. Without --link, no other host is served.
+    /// Interface to serve on by Fibre Channel over Ethernet, without a fabric (VN2VN): hosts see
+    /// the exports as LUNs, in their order. May be repeated. Without --link, no other host is
+    /// served.
     #[arg(long = "fcoe", value_name = "INTERFACE", add = complete::interfaces())]
     fcoe: Vec<String>,
+
+    /// E_D_TOV of the ports of --fcoe, 0.05 to 60: data that are lost are noticed after that long.
+    /// The larger one of both ends counts.
+    #[arg(long, value_name = "SECONDS", requires = "fcoe", default_value_t = 2.0,
+        value_parser = e_d_tov)]
+    e_d_tov: f64,
 
     /// Threads for each interface or UDP port, 1 to 64: they share the channels on it, each with a
     /// socket of its own. More than one pays for hosts with several queues, and for many hosts.
@@ -156,11 +165,8 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
             export.store = wrapper.store(Arc::clone(&export.store), spin);
         }
     }
-    let sizes: Vec<_> = exports
-        .iter()
-        .map(|export| format!("{} ({})", export.name, bytes(export.store.geometry().size)))
-        .collect();
     let units = fcoe::number(&config, &exports, &state)?;
+    let described = describe(&exports, &units);
     let placement = args.placement.placement()?;
     let Links { first, further, beacons } = open_links(args, &config, &placement)?;
     let mut interfaces: Vec<_> = first.iter().map(|link| link.name().to_owned()).collect();
@@ -188,7 +194,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
         None => Answer::refused(Code::Other, "the target is stopping"),
     })
     .context(Code::Other, "control socket")?;
-    println!("tyche: serving {} on {} as {name}", sizes.join(", "), interfaces.join(", "));
+    println!("tyche: serving {} on {} as {name}", described.join(", "), interfaces.join(", "));
     // Fails only if the supervisor that asked for it is gone.
     let _ = sd_notify::notify(false, &[sd_notify::NotifyState::Ready]);
     await_stop(&mut signals, &served, &config.export);
@@ -198,11 +204,24 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
     Ok(())
 }
 
+/// The exports, each with its size and its LUN, if it has one.
+fn describe(exports: &[TargetExport], units: &[(Uuid, u8)]) -> Vec<String> {
+    let described = exports.iter().enumerate().map(|(index, export)| {
+        let (name, size) = (&export.name, bytes(export.store.geometry().size));
+        match units.get(index) {
+            Some((_, lun)) => format!("{name} ({size}, LUN {lun})"),
+            None => format!("{name} ({size})"),
+        }
+    });
+    described.collect()
+}
+
 /// The configuration, of the file and of the command line.
 fn configured(args: &ServeArgs) -> Result<Config> {
     let mut config = args.config.as_deref().map(Config::read).transpose()?.unwrap_or_default();
     config.link.extend(args.links.iter().cloned());
-    config.fcoe.extend(args.fcoe.iter().cloned().map(FcoePort::new));
+    let port = |link: &String| FcoePort::new(link.clone(), args.e_d_tov);
+    config.fcoe.extend(args.fcoe.iter().map(port));
     config.export.extend(args.exports.iter().map(|export| Export {
         read_only: args.read_only,
         write_back: args.write_back,

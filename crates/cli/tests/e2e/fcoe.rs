@@ -50,6 +50,15 @@ fn connect(rig: &Rig, disk: &str, kind: &str, args: &[&str]) -> PathBuf {
     parsed(&done.stdout)["device"].as_str().unwrap().into()
 }
 
+/// Writes the first block of a disk, past all caches of this machine; false if that fails.
+fn write(rig: &Rig, device: &Path, byte: u8, how: &str) -> bool {
+    let block = rig.path("block");
+    fs::write(&block, vec![byte; 4096]).unwrap();
+    let (from, to) = (format!("if={}", block.display()), format!("of={}", device.display()));
+    let flags = ["bs=4096", "oflag=direct", how];
+    finish(Command::new("dd").args([from, to]).args(flags), PATIENCE).success()
+}
+
 /// The first byte of a disk, past all caches.
 fn first_byte(device: &Path) -> u8 {
     let from = format!("if={}", device.display());
@@ -116,25 +125,77 @@ fn requests_wait_for_a_target_that_was_killed_and_none_is_lost() {
 }
 
 #[test]
+fn a_cache_that_was_lost_fails_one_flush() {
+    let rig = rig!(MTU);
+    rig.file("disk.img", SIZE);
+    let args = ["--write-back", "--export", &rig.export()];
+    let target = serve(&rig, &args);
+    let port = await_target(&rig);
+    let device = connect(&rig, &port, "fuse", &["--e-d-tov", "0.1"]);
+    assert!(write(&rig, &device, 1, "conv=notrunc"));
+    target.kill();
+    let _target = serve(&rig, &args);
+    let flush = || finish(Command::new("sync").arg(&device), PATIENCE).success();
+    assert!(!flush(), "the write may be lost");
+    assert!(flush(), "it is known");
+    assert!(write(&rig, &device, 2, "conv=notrunc,fsync"));
+}
+
+#[test]
+fn lost_and_damaged_frames_do_no_harm() {
+    let rig = rig!(MTU);
+    rig.file("disk.img", SIZE);
+    let fault = ["--fault", "drop=0.3%,corrupt=0.1%,seed=1"];
+    let args = ["--e-d-tov", "0.05", "--export", &rig.export()];
+    let _target = serve(&rig, &[&args[..], &fault].concat());
+    let port = await_target(&rig);
+    let device = connect(&rig, &port, "loop", &["--e-d-tov", "0.05"]);
+    run(Command::new("mkfs.ext4").arg("-q").arg(&device));
+    let files = Files::new(3, 4 << 20);
+    files.write(&rig.mount(&device, "rw")).unwrap();
+    rig.unmount();
+    files.assert_intact(&rig.mount(&device, "ro"));
+    rig.unmount();
+    check_ext4(&device);
+    let (session, target) = rig.stats();
+    let lost = &session["links"][0];
+    let repairs = ["fc_data_lost", "fc_not_arrived", "fc_answer_lost", "fc_aborts"];
+    let repairs: u64 = repairs.iter().map(|name| lost[name].as_u64().unwrap()).sum();
+    assert!(repairs > 0, "{session}");
+    assert!(target["fcoe"][0]["rejects"]["crc"].as_u64().unwrap() > 0, "{target}");
+    assert_eq!(session["requests"]["errors"], 0, "{session}");
+}
+
+#[test]
 fn a_second_initiator_may_read_and_not_write() {
     let rig = rig!(MTU);
     let _target = serve(&rig, &["--export", "disk=mem:16M"]);
     let port = await_target(&rig);
     let (first, second) =
         (connect(&rig, &port, "fuse", &[]), connect(&rig, &format!("{port}:0"), "fuse", &[]));
-    let write = |device: &PathBuf, byte: u8| {
-        let block = rig.path("block");
-        fs::write(&block, vec![byte; 4096]).unwrap();
-        let (from, to) = (format!("if={}", block.display()), format!("of={}", device.display()));
-        let flags = ["bs=4096", "oflag=direct", "conv=notrunc,fsync"];
-        finish(Command::new("dd").args([from, to]).args(flags), PATIENCE).success()
-    };
+    let write = |device: &Path, byte: u8| write(&rig, device, byte, "conv=notrunc,fsync");
     assert!(write(&first, 1));
     assert!(!write(&second, 2), "the first has written");
     assert_eq!(first_byte(&second), 1);
     // Whoever leaves gives up the right.
     run(&mut rig.tyche(Side::Host, &["disconnect", &port]));
     wait_until("the second may write", || write(&second, 2));
+}
+
+#[test]
+fn a_disk_is_measured_without_a_device() {
+    let rig = rig!(MTU);
+    let _target = serve(&rig, &["--export", "disk=mem:16M"]);
+    let (port, link) = (await_target(&rig), rig.cable.link(Side::Host));
+    let bench = ["bench", "--fcoe", &port, "--link", link, "--runtime", "0.3"];
+    for rw in ["randread", "randwrite"] {
+        let result = rig.ask(&[&bench[..], &["--rw", rw, "--iodepth", "16"]].concat());
+        assert!(result["iops"].as_f64().unwrap() > 0.0, "{result}");
+        // The command, two of data, and the answer; to write, also what asks for the data.
+        let frames = result["frames_per_io"].as_f64().unwrap();
+        assert!((3.9..5.5).contains(&frames), "{result}");
+    }
+    refused(&rig, Side::Host, &[&bench[..], &["--jobs", "2"]].concat(), 2, &["--jobs 1"]);
 }
 
 #[test]

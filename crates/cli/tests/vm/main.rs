@@ -9,6 +9,7 @@
 mod attachment;
 mod counts;
 mod device;
+mod fcoe;
 mod filesystems;
 mod interfaces;
 mod nics;

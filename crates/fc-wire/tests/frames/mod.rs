@@ -5,6 +5,7 @@
 
 #![allow(dead_code, reason = "each test, and each fuzzer, uses a part")]
 
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use tyche_fc_wire::bls::{BaAcc, BaRjt};
@@ -90,6 +91,34 @@ pub(crate) const FILES: Golden = Golden { root: env!("CARGO_MANIFEST_DIR") };
 /// The bytes of a golden frame.
 pub(crate) fn golden(name: &str) -> Vec<u8> {
     FILES.frame(name)
+}
+
+/// Files in `tests/captures`, with frames of other implementations: Debian's Linux of that version,
+/// libfc's initiator and tcm_fc's target on a network without a fabric.
+pub(crate) const CAPTURES: [&str; 2] = ["linux-6.1", "linux-6.12"];
+
+/// Bytes in front of the first frame of such a file, and in front of each.
+const FILE_HEADER_LEN: usize = 24;
+const FRAME_HEADER_LEN: usize = 16;
+
+/// The bytes of one of them.
+pub(crate) fn capture(name: &str) -> Vec<u8> {
+    let path = path("tests/captures").join(format!("{name}.pcap"));
+    fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// The frames of a file in the format of pcap, little-endian.
+pub(crate) fn captured(mut file: &[u8]) -> Vec<&[u8]> {
+    assert!(file.starts_with(&0xa1b2_c3d4_u32.to_le_bytes()), "pcap, microseconds, little-endian");
+    file = &file[FILE_HEADER_LEN..];
+    let mut frames = Vec::new();
+    while let Some((header, rest)) = file.split_first_chunk::<FRAME_HEADER_LEN>() {
+        let len = u32::from_le_bytes(header[8..12].try_into().expect("four bytes"));
+        let (frame, rest) = rest.split_at(len as usize);
+        frames.push(frame);
+        file = rest;
+    }
+    frames
 }
 
 /// A path in this crate.

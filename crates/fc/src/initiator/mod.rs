@@ -4,25 +4,25 @@
 //! nothing with other lanes. Its targets are those that the user says are logged in.
 //!
 //! ```text
-//!         room for            FCP_CMND         data, FCP_RSP
-//! Waiting ────────► Ready ──────────► Sent ──────────────────► completed
-//!  a read's data                      │ │ response before data
-//!                            REC_TOV  │ └► Answered ─ 1 ms ──► completed: data lost
-//!                          ┌──────────┤
-//!                   REC ◄──┘   ABTS   ▼      BA_ACC                      RRQ
-//!                          (3 times) Aborting ───────► Recovering ──────────► free
-//!                                     │ silence         for R_A_TOV
-//!                                     └──────► Stuck: the login begins anew
+//!         room for       FCP_CMND        data, FCP_RSP
+//! Waiting ───────► Ready ───────► Sent ────────────────► completed
+//!  a read's data                   │ response before data
+//!                                  ├──► Answered ─ 1 ms ► completed: data lost
+//!                   REC_TOV: REC ──┤
+//!                                  ▼ ABTS       BA_ACC               RRQ
+//!                               Aborting ──────────────► Recovering ─────► free
+//!                                  │ silence, 3 times      for R_A_TOV
+//!                                  └──► Stuck: the login begins anew
 //! ```
 //!
-//! A [`Completion`] says that the target is not at work with the command any more, and won't be: the
-//! user may send it again, or another one in its place. So a command that was lost stays with the
-//! lane for as long as the target could still execute it: until the target confirms that the
-//! exchange is over, or its frame cannot be on the way any more (R_A_TOV). Only if the login ends is
-//! this left open, and the lane takes no commands until the target has accepted another.
+//! A [`Completion`] says that the target is not at work with the command any more, and won't be:
+//! the user may send it again, or another one in its place. So a command that was lost stays with
+//! the lane for as long as the target could still execute it: until the target confirms that the
+//! exchange is over, or its frame cannot be on the way any more (R_A_TOV). Only if the login ends
+//! is this left open, and the lane takes no commands until the target has accepted another.
 //!
-//! The lane sends no command twice, and no data twice: FCP has no number by which a target would
-//! know it. What was lost is reported, and sent again by the user as a new command.
+//! The lane sends no command twice, and no data twice: few targets would notice. What was lost is
+//! reported, and sent again by the user as a new command.
 //!
 //! One input ([`submit`](Lane::submit), [`handle_frame`](Lane::handle_frame),
 //! [`logged_in`](Lane::logged_in), [`logged_out`](Lane::logged_out),

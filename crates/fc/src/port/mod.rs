@@ -32,7 +32,7 @@ use std::time::Duration;
 use tyche_fc_wire::els::{
     Class3, Code, FabricLogin, FcpParameters, Features, Logo, PortLogin, Process, Request,
 };
-use tyche_fc_wire::fip::payload_within;
+use tyche_fc_wire::fip::{Service, payload_within};
 use tyche_fc_wire::{FRAME_LEN_MAX, Header, Kind, Mac, PortId, Wwn, Xid};
 use tyche_time::{Instant, earliest};
 
@@ -40,7 +40,7 @@ pub use outputs::{Carrier, Cause, Event, Failure, Ignored};
 pub use peer::Login;
 
 use crate::vn2vn::{self, Functions, NEIGHBOURS_MAX, Neighbour};
-use outputs::Outputs;
+use outputs::{Outputs, Way};
 use peer::{Peer, Stage, Withheld};
 
 /// How often a request is sent again before its attempt has failed.
@@ -310,19 +310,21 @@ impl Logins {
         let peer = &mut self.peers[index];
         peer.ox_id = Some(ox_id);
         let Neighbour { id, enode, .. } = peer.neighbour;
-        let enode = (peer.stage == Stage::Flogi).then_some(enode);
+        let is_flogi = peer.stage == Stage::Flogi;
+        let way = if is_flogi { Way::Fip(enode, Service::Flogi) } else { Way::Port };
         let header = Header::request(Kind::ElsRequest, own.id, id, ox_id);
-        self.outputs.ask(enode, header, &request);
+        self.outputs.ask(way, header, &request);
         self.set_timer(index, now + 2 * self.config.r_a_tov);
     }
 
     fn send_logo(&mut self, index: usize) {
         let Some(own) = self.own else { return };
-        let (to, ox_id) = (self.peers[index].neighbour.id, self.take_exchange());
-        let header = Header::request(Kind::ElsRequest, own.id, to, ox_id);
+        let (ox_id, Neighbour { id, enode, .. }) =
+            (self.take_exchange(), self.peers[index].neighbour);
+        let header = Header::request(Kind::ElsRequest, own.id, id, ox_id);
         let logo = Request::Logo(Logo { id: own.id, wwpn: self.config.wwpn });
         // Nobody waits for the answer.
-        self.outputs.ask(None, header, &logo);
+        self.outputs.ask(Way::Fip(enode, Service::Logo), header, &logo);
     }
 
     /// A number for an exchange, that of the longest ago.

@@ -75,10 +75,18 @@ pub struct Ignored {
     pub undrained: u64,
 }
 
+/// The way of a link service.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Way {
+    /// By FIP, to the node with that address: services that make or end a virtual link.
+    Fip(Mac, Service),
+    /// From port to port: all others.
+    Port,
+}
+
 /// A link service to be sent.
 pub(super) struct Outgoing {
-    /// The other end's node, for frames of FIP. All others go from port to port.
-    enode: Option<Mac>,
+    way: Way,
     header: Header,
     payload: [u8; LOGIN_LEN],
     len: usize,
@@ -93,25 +101,25 @@ pub(super) struct Outputs {
 }
 
 impl Outputs {
-    /// Sends a request: by FIP to a node, or else to the port.
-    pub(super) fn ask(&mut self, enode: Option<Mac>, header: Header, request: &Request<'_>) {
-        self.push(enode, header, |payload| request.emit(payload));
+    /// Sends a request.
+    pub(super) fn ask(&mut self, way: Way, header: Header, request: &Request<'_>) {
+        self.push(way, header, |payload| request.emit(payload));
     }
 
-    /// Answers the request with this header: by FIP to a node, or else to the port.
-    pub(super) fn answer(&mut self, enode: Option<Mac>, request: &Header, reply: &Reply) {
+    /// Answers the request with this header the way that it came.
+    pub(super) fn answer(&mut self, way: Way, request: &Header, reply: &Reply) {
         let header = request.reply(Kind::ElsReply, request.rx_id);
-        self.push(enode, header, |payload| reply.emit(payload));
+        self.push(way, header, |payload| reply.emit(payload));
     }
 
-    fn push(&mut self, enode: Option<Mac>, header: Header, emit: impl FnOnce(&mut [u8]) -> usize) {
+    fn push(&mut self, way: Way, header: Header, emit: impl FnOnce(&mut [u8]) -> usize) {
         if self.frames.len() == FRAMES_MAX {
             self.ignored.undrained += 1;
             return;
         }
         let mut payload = [0; LOGIN_LEN];
         let len = emit(&mut payload);
-        self.frames.push_back(Outgoing { enode, header, payload, len });
+        self.frames.push_back(Outgoing { way, header, payload, len });
     }
 
     pub(super) fn next_frame(&mut self) -> Option<Outgoing> {
@@ -128,13 +136,13 @@ impl Outgoing {
     ) -> (Carrier, usize) {
         let header = self.header;
         let payload = &self.payload[..self.len];
-        let Some(destination) = self.enode else {
+        let Way::Fip(destination, service) = self.way else {
             let ethernet = Ethernet { destination: address(header.d_id), source: port };
             return (Carrier::Fcoe, Frame { ethernet, header, payload }.emit(buffer));
         };
         let is_refused = payload.first() == Some(&Code::LsRjt.to_wire());
         let mac = (!is_refused).then_some(port);
-        let service = LinkService { service: Service::Flogi, header, payload, mac };
+        let service = LinkService { service, header, payload, mac };
         let message = match header.kind {
             Kind::ElsReply => Message::LinkReply(service),
             _ => Message::LinkRequest(service),

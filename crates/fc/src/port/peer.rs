@@ -6,6 +6,7 @@ use tyche_fc_wire::els::{Code, PortLogin};
 use tyche_fc_wire::{Header, Mac, PortId, Wwn, Xid};
 use tyche_time::Instant;
 
+use super::outputs::Way;
 use crate::vn2vn::{Functions, Neighbour};
 
 /// The longest time-outs that a peer can impose.
@@ -57,6 +58,7 @@ pub(super) enum Stage {
 /// A request whose answer waits until the former login has ended.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Withheld {
+    pub(super) way: Way,
     pub(super) header: Header,
     pub(super) request: Ending,
 }

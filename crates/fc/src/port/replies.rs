@@ -63,10 +63,7 @@ impl Logins {
         let peer = &mut self.peers[index];
         match rejection.reason {
             // Ours crossed theirs, or they have got it already: theirs comes.
-            Rejection::IN_PROGRESS if code == Code::Plogi => {
-                peer.stage = Stage::PlogiWait;
-                self.set_timer(index, now + 2 * self.config.r_a_tov);
-            }
+            Rejection::IN_PROGRESS if code == Code::Plogi => self.await_plogi(now, index),
             // The other end has no time, does not know us yet, or is still ending our former login.
             Rejection::BUSY | Rejection::IN_PROGRESS | Rejection::FIP => {
                 if peer.repeats < super::REPEATS_MAX {
@@ -92,12 +89,23 @@ impl Logins {
         let wwpn = self.peers[index].neighbour.wwpn;
         if login.wwpn != wwpn || login.features.has(Features::F_PORT) {
             self.fail(now, index, Failure::Unusable);
-        } else if self.config.wwpn > wwpn {
+        } else {
+            self.known(now, index);
+        }
+    }
+
+    /// Both ends know each other by FLOGI. The one with the higher name goes on.
+    pub(super) fn known(&mut self, now: Instant, index: usize) {
+        if self.config.wwpn > self.peers[index].neighbour.wwpn {
             self.begin(now, index, Stage::Plogi);
         } else {
-            self.peers[index].stage = Stage::PlogiWait;
-            self.set_timer(index, now + 2 * self.config.r_a_tov);
+            self.await_plogi(now, index);
         }
+    }
+
+    fn await_plogi(&mut self, now: Instant, index: usize) {
+        self.peers[index].stage = Stage::PlogiWait;
+        self.set_timer(index, now + 2 * self.config.r_a_tov);
     }
 
     fn handle_prli_reply(&mut self, now: Instant, index: usize, process: &Process) {

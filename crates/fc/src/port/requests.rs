@@ -1,14 +1,14 @@
 //! Requests of neighbours.
 
 use tyche_fc_wire::els::{
-    Adisc, Code, FcpParameters, Features, Logo, PortLogin, Process, Rejection, Reply, Request,
-    Timeouts,
+    Adisc, Code, FabricLogin, FcpParameters, Features, Logo, PortLogin, Process, Rejection, Reply,
+    Request, Timeouts,
 };
 use tyche_fc_wire::fip::{self, LinkService, Message, Service, payload_within};
 use tyche_fc_wire::{Frame, Header, Kind, Mac, Wwn};
 use tyche_time::Instant;
 
-use super::outputs::Cause;
+use super::outputs::{Cause, Way};
 use super::peer::{Ending, Login, Peer, Stage, Withheld, in_unit};
 use super::{Logins, millis};
 use crate::vn2vn::{Functions, address};
@@ -40,47 +40,57 @@ impl Logins {
 
     fn handle_fip_request(&mut self, now: Instant, source: Mac, service: &LinkService<'_>) {
         let header = service.header;
-        let refuse = |reason, explanation| Reply::Refused(Rejection { reason, explanation });
-        let request = Request::parse(service.payload);
-        let (Service::Flogi, Ok(Request::Flogi(login))) = (service.service, request) else {
-            self.outputs.ignored.malformed += 1;
-            let reply = refuse(Rejection::UNSUPPORTED, 0);
-            self.outputs.answer(Some(source), &header, &reply);
-            return;
-        };
+        let way = Way::Fip(source, service.service);
+        match (service.service, Request::parse(service.payload)) {
+            (Service::Flogi, Ok(Request::Flogi(login))) => {
+                self.handle_fip_flogi(now, way, header, &login);
+            }
+            (Service::Logo, Ok(Request::Logo(logo))) => {
+                let index = self.find_id(header.s_id);
+                let is_real = |it: &usize| self.peers[*it].neighbour.enode == source;
+                self.handle_logo(now, index.filter(is_real), way, header, &logo);
+            }
+            _ => {
+                self.outputs.ignored.malformed += 1;
+                self.refuse(way, &header, Rejection::UNSUPPORTED, 0);
+            }
+        }
+    }
+
+    fn handle_fip_flogi(&mut self, now: Instant, way: Way, header: Header, login: &FabricLogin) {
         let is_present = |peer: &Peer| peer.neighbour.wwpn == login.wwpn && !peer.is_gone;
         let index = self.find_id(header.s_id);
         let Some(index) = index.filter(|it| is_present(&self.peers[*it])) else {
             // It has not shown itself yet, and tries again.
             self.outputs.ignored.stranger += 1;
-            let reply = refuse(Rejection::FIP, Rejection::UNKNOWN_NEIGHBOUR);
-            self.outputs.answer(Some(source), &header, &reply);
+            self.refuse(way, &header, Rejection::FIP, Rejection::UNKNOWN_NEIGHBOUR);
             return;
         };
         if login.features.has(Features::F_PORT) {
-            let reply = refuse(Rejection::LOGICAL, 0);
-            self.outputs.answer(Some(source), &header, &reply);
-            return;
+            self.refuse(way, &header, Rejection::LOGICAL, 0);
+        } else {
+            self.handle_flogi(now, index, header);
         }
-        self.handle_flogi(now, index, header);
     }
 
-    /// A FLOGI before there is a login is answered at once. In a pause, our attempt begins with it.
-    /// A second one of the same attempt means that the other end does not know of our PLOGI, or has
-    /// forgotten it.
+    /// A FLOGI before there is a login is answered at once. Unless ours is on the way, one is enough
+    /// for both: to another, Linux would answer with a second PLOGI. A second one of the same
+    /// attempt means that the other end does not know of our PLOGI, or has forgotten it.
     fn handle_flogi(&mut self, now: Instant, index: usize, header: Header) {
-        let peer = &mut self.peers[index];
+        let peer = &self.peers[index];
         if peer.login.is_some() || peer.stage == Stage::Pause {
-            let withheld = Withheld { header, request: Ending::Flogi };
+            let way = self.flogi_way(index);
+            let withheld = Withheld { way, header, request: Ending::Flogi };
             self.end(now, index, Cause::Anew, Some(withheld));
             return;
         }
+        let peer = &mut self.peers[index];
         let is_repeated = std::mem::replace(&mut peer.has_answered, true);
         let (stage, is_waiting) = (peer.stage, peer.ox_id.is_none());
         self.accept_flogi(index, &header);
         match stage {
-            // It did not know us when it refused ours.
-            Stage::Flogi if is_waiting => self.send_request(now, index),
+            // It did not know us, or was busy, when it refused ours.
+            Stage::Flogi if is_waiting => self.known(now, index),
             Stage::Plogi if is_repeated => self.begin(now, index, Stage::Plogi),
             _ => {}
         }
@@ -89,7 +99,12 @@ impl Logins {
     fn accept_flogi(&mut self, index: usize, header: &Header) {
         let Some(own) = self.own else { return };
         let reply = Reply::FabricLogin(self.fabric_login(own));
-        self.outputs.answer(Some(self.peers[index].neighbour.enode), header, &reply);
+        self.outputs.answer(self.flogi_way(index), header, &reply);
+    }
+
+    /// FLOGI and its answer go to the node that has claimed the neighbour's address.
+    fn flogi_way(&self, index: usize) -> Way {
+        Way::Fip(self.peers[index].neighbour.enode, Service::Flogi)
     }
 
     /// Takes a frame that has come to the port's address. False if it is not one for logins: it is
@@ -116,23 +131,25 @@ impl Logins {
                 return self.handle_reply(now, index, &header, frame.payload);
             }
             (Some(index), true, Ok(request)) => self.handle_request(now, index, header, &request),
-            // It is logged out already.
-            (None, true, Ok(Request::Logo(_))) if is_real => self.reply(&header, &Reply::Accepted),
+            (None, true, Ok(Request::Logo(logo))) if is_real => {
+                self.handle_logo(now, None, Way::Port, header, &logo);
+            }
             (None, ..) => self.outputs.ignored.stranger += 1,
             (_, _, Err(_)) => {
                 self.outputs.ignored.malformed += 1;
-                self.refuse(&header, Rejection::UNSUPPORTED, 0);
+                self.refuse(Way::Port, &header, Rejection::UNSUPPORTED, 0);
             }
         }
         true
     }
 
     fn reply(&mut self, request: &Header, reply: &Reply) {
-        self.outputs.answer(None, request, reply);
+        self.outputs.answer(Way::Port, request, reply);
     }
 
-    fn refuse(&mut self, request: &Header, reason: u8, explanation: u8) {
-        self.reply(request, &Reply::Refused(Rejection { reason, explanation }));
+    fn refuse(&mut self, way: Way, request: &Header, reason: u8, explanation: u8) {
+        let refused = Reply::Refused(Rejection { reason, explanation });
+        self.outputs.answer(way, request, &refused);
     }
 
     fn handle_request(
@@ -146,19 +163,19 @@ impl Logins {
         let is_logged_in = peer.login.is_some() && peer.stage != Stage::Draining;
         match request {
             Request::Plogi(login) => self.handle_plogi(now, index, header, *login),
-            Request::Logo(logo) => self.handle_logo(now, index, header, logo),
+            Request::Logo(logo) => self.handle_logo(now, Some(index), Way::Port, header, logo),
             // It has answered our PLOGI, and its answer is late.
             Request::Prli(_) if peer.stage == Stage::Plogi => {
-                self.refuse(&header, Rejection::BUSY, 0);
+                self.refuse(Way::Port, &header, Rejection::BUSY, 0);
             }
             Request::Prli(_) | Request::Prlo(_) | Request::Rtv | Request::Adisc(_)
                 if !is_logged_in =>
             {
-                self.refuse(&header, Rejection::UNABLE, Rejection::NOT_LOGGED_IN);
+                self.refuse(Way::Port, &header, Rejection::UNABLE, Rejection::NOT_LOGGED_IN);
             }
             Request::Prli(process) => self.handle_prli(now, index, &header, process),
             Request::Prlo(_) => {
-                let withheld = Withheld { header, request: Ending::Prlo };
+                let withheld = Withheld { way: Way::Port, header, request: Ending::Prlo };
                 self.end(now, index, Cause::Logout, Some(withheld));
             }
             Request::Rtv => {
@@ -171,7 +188,7 @@ impl Logins {
                 let (wwpn, wwnn, id) = (self.config.wwpn, self.config.wwnn, header.d_id);
                 self.reply(&header, &Reply::Adisc(Adisc { wwpn, wwnn, id }));
             }
-            _ => self.refuse(&header, Rejection::UNSUPPORTED, 0),
+            _ => self.refuse(Way::Port, &header, Rejection::UNSUPPORTED, 0),
         }
     }
 
@@ -180,11 +197,11 @@ impl Logins {
         let peer = &self.peers[index];
         if login.wwpn != peer.neighbour.wwpn {
             self.outputs.ignored.stranger += 1;
-            self.refuse(&header, Rejection::LOGICAL, 0);
+            self.refuse(Way::Port, &header, Rejection::LOGICAL, 0);
         } else if !is_usable(&login, peer.neighbour.wwpn) {
-            self.refuse(&header, Rejection::UNABLE, 0);
+            self.refuse(Way::Port, &header, Rejection::UNABLE, 0);
         } else if peer.stage == Stage::Plogi && self.config.wwpn > login.wwpn {
-            self.refuse(&header, Rejection::IN_PROGRESS, 0);
+            self.refuse(Way::Port, &header, Rejection::IN_PROGRESS, 0);
         } else if peer.login.is_some() && peer.plogi == Some(header.ox_id) {
             // Repeated by the network: a port that begins anew sends FLOGI first. What it has asked
             // since is answered when the login has ended.
@@ -192,19 +209,28 @@ impl Logins {
                 self.reply(&header, &Reply::PortLogin(self.port_login(own)));
             }
         } else {
-            let withheld = Withheld { header, request: Ending::Plogi(login) };
+            let withheld = Withheld { way: Way::Port, header, request: Ending::Plogi(login) };
             self.end(now, index, Cause::Anew, Some(withheld));
         }
     }
 
-    fn handle_logo(&mut self, now: Instant, index: usize, header: Header, logo: &Logo) {
-        if logo.wwpn != self.peers[index].neighbour.wwpn {
+    /// Takes LOGO of a peer, or of nobody who is known: it is logged out already.
+    fn handle_logo(
+        &mut self,
+        now: Instant,
+        index: Option<usize>,
+        way: Way,
+        header: Header,
+        logo: &Logo,
+    ) {
+        let is_named = |it: &usize| logo.wwpn == self.peers[*it].neighbour.wwpn;
+        if let Some(index) = index.filter(is_named) {
+            let withheld = Withheld { way, header, request: Ending::Logo };
+            self.end(now, index, Cause::Logout, Some(withheld));
+        } else {
             self.outputs.ignored.stranger += 1;
-            self.reply(&header, &Reply::Accepted);
-            return;
+            self.outputs.answer(way, &header, &Reply::Accepted);
         }
-        let withheld = Withheld { header, request: Ending::Logo };
-        self.end(now, index, Cause::Logout, Some(withheld));
     }
 
     fn handle_prli(&mut self, now: Instant, index: usize, header: &Header, process: &Process) {
@@ -232,11 +258,11 @@ impl Logins {
 
     /// Answers a request that has ended the former login, and goes on.
     pub(super) fn accept(&mut self, now: Instant, index: usize, request: &Withheld) {
-        let Withheld { header, request } = request;
+        let Withheld { way, header, request } = request;
         match request {
             Ending::Flogi => {
                 self.accept_flogi(index, header);
-                self.begin(now, index, Stage::Flogi);
+                self.known(now, index);
                 self.peers[index].has_answered = true;
             }
             Ending::Plogi(login) => {
@@ -254,7 +280,7 @@ impl Logins {
                 self.pause(index, now + self.config.r_a_tov);
             }
             Ending::Logo => {
-                self.reply(header, &Reply::Accepted);
+                self.outputs.answer(*way, header, &Reply::Accepted);
                 // It has said that it ends. If it does not, it begins itself.
                 self.pause(index, now + self.config.r_a_tov);
             }

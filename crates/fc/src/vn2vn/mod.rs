@@ -12,8 +12,8 @@
 //! ```
 //!
 //! Of two ports that want the same N_Port_ID, one has it already, or the one with the higher name
-//! gets it. A neighbour is known by its claim and present with its first beacon. It is gone if it
-//! is silent for 2.5 beacons, or claims something else.
+//! gets it. A neighbour is known by its claim, and present with its first beacon or FLOGI. It is
+//! gone if it is silent for 2.5 beacons, or claims something else.
 //!
 //! One input ([`handle_link`](Vn2vn::handle_link), [`handle_frame`](Vn2vn::handle_frame),
 //! [`handle_timeout`](Vn2vn::handle_timeout)), then drain the outputs:

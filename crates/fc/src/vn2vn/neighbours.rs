@@ -1,6 +1,6 @@
 //! The other ports of the network, as their claims and beacons show them.
 
-use tyche_fc_wire::{PortId, Wwn};
+use tyche_fc_wire::{Mac, PortId, Wwn};
 use tyche_time::{Instant, earliest};
 
 use super::events::{Event, Neighbour};
@@ -14,8 +14,8 @@ struct Known {
     neighbour: Neighbour,
     /// The time of the last claim or beacon.
     heard: Instant,
-    /// Whether it has sent a beacon since it claimed: it is present.
-    beaconed: bool,
+    /// Whether it has sent a beacon, or a login to us, since it claimed.
+    is_present: bool,
 }
 
 /// The result of a claim.
@@ -43,7 +43,7 @@ impl Neighbours {
 
     /// The neighbours that are present.
     pub(super) fn present(&self) -> impl Iterator<Item = &Neighbour> {
-        self.known.iter().filter(|it| it.beaconed).map(|it| &it.neighbour)
+        self.known.iter().filter(|it| it.is_present).map(|it| &it.neighbour)
     }
 
     /// All that have claimed an N_Port_ID.
@@ -73,7 +73,7 @@ impl Neighbours {
             known.heard = now;
             return Noted::Known;
         }
-        let rivals = self.known.iter().filter(|it| it.neighbour.id == claimed.id && it.beaconed);
+        let rivals = self.known.iter().filter(|it| it.neighbour.id == claimed.id && it.is_present);
         if rivals.map(|it| it.neighbour.wwpn).any(|wwpn| wwpn > claimed.wwpn) {
             return Noted::Conflict;
         }
@@ -84,7 +84,7 @@ impl Neighbours {
         if self.is_full() {
             return Noted::Full;
         }
-        self.known.push(Known { neighbour: claimed, heard: now, beaconed: false });
+        self.known.push(Known { neighbour: claimed, heard: now, is_present: false });
         self.silent_at = earliest(self.silent_at, Some(now + super::SILENCE_MAX));
         Noted::Known
     }
@@ -96,13 +96,32 @@ impl Neighbours {
         (wwpn, wwnn, id): (Wwn, Wwn, PortId),
         mut report: impl FnMut(Event),
     ) -> bool {
-        let is_sender = |it: &Neighbour| it.id == id && it.wwpn == wwpn && it.wwnn == wwnn;
-        let Some(known) = self.known.iter_mut().find(|it| is_sender(&it.neighbour)) else {
+        self.show(now, |it| it.id == id && it.wwpn == wwpn && it.wwnn == wwnn, &mut report)
+    }
+
+    /// Takes a login of a node to us: its port is present if it has claimed that N_Port_ID.
+    pub(super) fn login(
+        &mut self,
+        now: Instant,
+        (enode, id): (Mac, PortId),
+        mut report: impl FnMut(Event),
+    ) {
+        self.show(now, |it| it.id == id && it.enode == enode, &mut report);
+    }
+
+    /// Notes that a neighbour is present; false if there is none like that.
+    fn show(
+        &mut self,
+        now: Instant,
+        which: impl Fn(&Neighbour) -> bool,
+        report: &mut impl FnMut(Event),
+    ) -> bool {
+        let Some(known) = self.known.iter_mut().find(|it| which(&it.neighbour)) else {
             return false;
         };
         known.heard = now;
-        if !known.beaconed {
-            known.beaconed = true;
+        if !known.is_present {
+            known.is_present = true;
             report(Event::Appeared(known.neighbour));
         }
         true
@@ -132,7 +151,7 @@ impl Neighbours {
     fn remove_if(&mut self, which: impl Fn(&Known) -> bool, report: &mut impl FnMut(Event)) {
         self.known.retain(|it| {
             let goes = which(it);
-            if goes && it.beaconed {
+            if goes && it.is_present {
                 report(Event::Gone(it.neighbour));
             }
             !goes

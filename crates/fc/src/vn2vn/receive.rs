@@ -1,7 +1,7 @@
 //! Frames of other ports, and those that are sent.
 
-use tyche_fc_wire::fip::{self, Claim, Flags, Message, Port, VnPort};
-use tyche_fc_wire::{Ethernet, FRAME_LEN_MAX, Fc4};
+use tyche_fc_wire::fip::{self, Claim, Flags, LinkService, Message, Port, Service, VnPort};
+use tyche_fc_wire::{Ethernet, FRAME_LEN_MAX, Fc4, Mac};
 use tyche_time::Instant;
 
 use super::events::{Functions, Neighbour};
@@ -12,11 +12,15 @@ use super::{Stage, Vn2vn, address, is_valid};
 impl Vn2vn {
     /// Takes a frame that has come to the interface's own address or to
     /// [`ALL_VN2VN_ENODE_MACS`](fip::ALL_VN2VN_ENODE_MACS). False if it is not one of VN2VN: it is
-    /// for others to handle.
+    /// for others to handle, after the events, for a FLOGI shows that its sender is present.
     pub fn handle_frame(&mut self, now: Instant, frame: &fip::Frame<'_>) -> bool {
         let sender = match &frame.message {
             Message::ProbeRequest(port) | Message::ProbeReply(port) | Message::Beacon(port) => port,
             Message::ClaimNotification(claim) | Message::ClaimResponse(claim) => &claim.port,
+            Message::LinkRequest(service) => {
+                self.handle_link_request(now, frame.ethernet.source, service);
+                return false;
+            }
             _ => return false,
         };
         if self.ignores(sender) {
@@ -112,6 +116,15 @@ impl Vn2vn {
         if !is_known && is_up && !self.neighbours.is_full() {
             // Its answer says what it is.
             self.repeat_claim(now);
+        }
+    }
+
+    /// A neighbour logs in as soon as it has heard our beacon. Its own may be as far as the next
+    /// interval, and it does not try that long.
+    fn handle_link_request(&mut self, now: Instant, source: Mac, request: &LinkService<'_>) {
+        if request.service == Service::Flogi && request.header.d_id == self.id {
+            let report = self.outputs.reporter(self.stage == Stage::Up);
+            self.neighbours.login(now, (source, request.header.s_id), report);
         }
     }
 

@@ -126,10 +126,7 @@ impl Network {
                 Membership::Leave(mac) => _ = node.joined.remove(&mac),
             }
         }
-        while let Some(event) = node.vn2vn.poll_event() {
-            node.logins.handle_neighbour(now, event, node.vn2vn.interface());
-            node.take_events(now);
-        }
+        node.take_neighbours(now);
         node.take_events(now);
         let (mut buffer, mut frames) = ([0xa5; FRAME_LEN_MAX], Vec::new());
         while let Some(len) = node.vn2vn.poll_transmit(&mut buffer) {
@@ -200,13 +197,20 @@ impl Node {
     /// Takes a frame as the loop around the machines does.
     pub(crate) fn handle(&mut self, now: Instant, frame: &[u8]) {
         if let Ok(frame) = fip::Frame::parse(frame) {
-            let is_handled =
-                self.vn2vn.handle_frame(now, &frame) || self.logins.handle_fip(now, &frame);
-            assert!(is_handled, "{frame:?}");
+            let is_handled = self.vn2vn.handle_frame(now, &frame);
+            self.take_neighbours(now);
+            assert!(is_handled || self.logins.handle_fip(now, &frame), "{frame:?}");
         } else if let Some((head, rest)) = frame.split_first_chunk::<HEAD_LEN>()
             && let Ok(frame) = Frame::parse(head, rest)
         {
             self.logins.handle_frame(now, &frame);
+        }
+    }
+
+    fn take_neighbours(&mut self, now: Instant) {
+        while let Some(event) = self.vn2vn.poll_event() {
+            self.logins.handle_neighbour(now, event, self.vn2vn.interface());
+            self.take_events(now);
         }
     }
 

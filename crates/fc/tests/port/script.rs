@@ -26,10 +26,12 @@ struct Script {
     logins: Logins,
     now: Instant,
     wwpn: Wwn,
-    /// The last request that we have sent, and whether it was by FIP.
-    asked: Option<(Header, bool)>,
+    /// The last request that we have sent, and its service if it was by FIP.
+    asked: Option<(Header, Option<Service>)>,
     /// The FLOGI, or answer to one, that we have sent last.
     fabric_login: Option<FabricLogin>,
+    /// The service of what was sent last, if it was by FIP.
+    sent_by_fip: Option<Service>,
     /// The codes of what was sent, with `yes` and `no` for answers, since the last look.
     sent: Vec<String>,
     next: u16,
@@ -53,6 +55,7 @@ fn script(functions: Functions, wwpn: u64, theirs: Functions) -> Script {
         wwpn: Wwn(wwpn),
         asked: None,
         fabric_login: None,
+        sent_by_fip: None,
         sent: Vec::new(),
         next: 0x7000,
     };
@@ -77,26 +80,27 @@ impl Script {
         let mut buffer = [0; FRAME_LEN_MAX];
         while let Some((carrier, len)) = self.logins.poll_transmit(&mut buffer) {
             let frame = &buffer[..len];
-            let (header, payload) = if carrier == Carrier::Fip {
+            let (by_fip, header, payload) = if carrier == Carrier::Fip {
                 let frame = fip::Frame::parse(frame).unwrap();
                 assert_eq!(frame.ethernet.destination, THEIR_NODE);
                 let (Message::LinkRequest(it) | Message::LinkReply(it)) = frame.message else {
                     panic!("{frame:?}")
                 };
-                (it.header, it.payload)
+                (Some(it.service), it.header, it.payload)
             } else {
                 let (head, rest) = frame.split_first_chunk::<HEAD_LEN>().unwrap();
                 let frame = Frame::parse(head, rest).unwrap();
                 frame.check_destination().unwrap();
-                (frame.header, frame.payload)
+                (None, frame.header, frame.payload)
             };
+            self.sent_by_fip = by_fip;
             if let Ok(Request::Flogi(login)) = Request::parse(payload) {
                 self.fabric_login = Some(login);
             } else if let Ok(Reply::FabricLogin(login)) = Reply::parse(Code::Flogi, payload) {
                 self.fabric_login = Some(login);
             }
             if header.kind == Kind::ElsRequest {
-                self.asked = Some((header, carrier == Carrier::Fip));
+                self.asked = Some((header, by_fip));
                 self.sent.push(format!("{:?}", Code::from_wire(payload[0]).unwrap()));
             } else {
                 let is_refused = payload[0] == Code::LsRjt.to_wire();
@@ -117,11 +121,11 @@ impl Script {
         std::iter::from_fn(|| self.logins.poll_event()).collect()
     }
 
-    fn receive(&mut self, is_fip: bool, header: Header, payload: &[u8]) {
+    fn receive(&mut self, by_fip: Option<Service>, header: Header, payload: &[u8]) {
         let (to, from) = (OURS.0, THEIRS);
-        if is_fip {
+        if let Some(service) = by_fip {
             let mac = (payload[0] != Code::LsRjt.to_wire()).then(|| Mac::fpma(FcMap::VN2VN, from));
-            let service = LinkService { service: Service::Flogi, header, payload, mac };
+            let service = LinkService { service, header, payload, mac };
             let message = match header.kind {
                 Kind::ElsRequest => Message::LinkRequest(service),
                 _ => Message::LinkReply(service),
@@ -146,11 +150,15 @@ impl Script {
 
     /// The same in the exchange of the last request.
     fn ask_again(&mut self, request: Request<'_>) -> String {
+        self.ask_by((request.code() == Code::Flogi).then_some(Service::Flogi), request)
+    }
+
+    fn ask_by(&mut self, by_fip: Option<Service>, request: Request<'_>) -> String {
         let mut payload = [0; 116];
         let len = request.emit(&mut payload);
         let header = Header::request(Kind::ElsRequest, THEIRS, OURS.0, Xid(self.next));
         self.sent.clear();
-        self.receive(request.code() == Code::Flogi, header, &payload[..len]);
+        self.receive(by_fip, header, &payload[..len]);
         self.take_sent()
     }
 
@@ -158,10 +166,10 @@ impl Script {
     fn answer(&mut self, reply: Reply) -> String {
         let mut payload = [0; 116];
         let len = reply.emit(&mut payload);
-        let (header, is_fip) = self.asked.unwrap();
+        let (header, by_fip) = self.asked.unwrap();
         let header = header.reply(Kind::ElsReply, Xid::NONE);
         self.sent.clear();
-        self.receive(is_fip, header, &payload[..len]);
+        self.receive(by_fip, header, &payload[..len]);
         self.take_sent()
     }
 
@@ -349,12 +357,62 @@ fn a_plogi_repeated_while_its_login_is_drained_does_not_replace_the_logout() {
 }
 
 #[test]
-fn who_did_not_know_us_is_asked_again_when_it_does() {
-    let mut script = script(INITIATOR, LOWER, TARGET);
-    assert_eq!(script.refuse(Rejection::FIP, Rejection::UNKNOWN_NEIGHBOUR), "");
-    assert_eq!(script.ask(Request::Flogi(script.flogi())), "yes, Flogi");
-    assert_eq!(script.answer(Reply::FabricLogin(script.flogi())), "Plogi");
-    script.take_sent();
+fn logouts_go_by_fip_and_are_answered_the_way_they_came() {
+    for by_fip in [Some(Service::Logo), None] {
+        let mut script = logged_in();
+        let logo = Logo { id: THEIRS, wwpn: script.wwpn };
+        assert_eq!(script.ask_by(by_fip, Request::Logo(logo)), "");
+        assert_eq!(script.events(), [Event::LoggedOut(script.wwpn, Cause::Logout)]);
+        script.logins.drained(script.now, script.wwpn);
+        script.drain();
+        assert_eq!((script.take_sent().as_str(), script.sent_by_fip), ("yes", by_fip));
+        // It is logged out already.
+        script.neighbour(vn2vn::Event::Gone(neighbour(HIGHER, INITIATOR)));
+        assert_eq!(script.ask_by(by_fip, Request::Logo(logo)), "yes");
+        assert_eq!(script.sent_by_fip, by_fip);
+    }
+    let mut script = logged_in();
+    script.logins.log_out();
+    script.drain();
+    assert_eq!((script.take_sent().as_str(), script.sent_by_fip), ("Logo", Some(Service::Logo)));
+}
+
+#[test]
+fn a_logout_of_another_node_or_in_another_service_ends_no_login() {
+    let mut script = logged_in();
+    let logo = Request::Logo(Logo { id: THEIRS, wwpn: script.wwpn });
+    assert_eq!(script.ask_by(Some(Service::Flogi), logo), "no b");
+    assert_eq!(script.ask_by(Some(Service::Fdisc), logo), "no b");
+    let moved = Neighbour { enode: Mac([2, 0, 0, 0, 0, 9]), ..neighbour(HIGHER, INITIATOR) };
+    script.neighbour(vn2vn::Event::Appeared(moved));
+    script.ask_by(Some(Service::Logo), logo);
+    assert!(script.events().is_empty());
+    assert_eq!(script.logins.ignored().stranger, 1);
+}
+
+#[test]
+fn one_flogi_is_enough_for_both() {
+    for (wwpn, then) in [(LOWER, "yes, Plogi"), (HIGHER, "yes")] {
+        let mut script = script(INITIATOR, wwpn, TARGET);
+        assert_eq!(script.refuse(Rejection::FIP, Rejection::UNKNOWN_NEIGHBOUR), "");
+        assert_eq!(script.ask(Request::Flogi(script.flogi())), then, "it knows us now");
+        assert_eq!(script.wait(2_000), "");
+        // In the pause after a logout, and after a login.
+        script.ask_by(Some(Service::Logo), Request::Logo(Logo { id: THEIRS, wwpn: Wwn(wwpn) }));
+        assert_eq!(script.ask(Request::Flogi(script.flogi())), then);
+        if wwpn == LOWER {
+            script.answer(Reply::PortLogin(script.plogi()));
+        } else {
+            script.ask(Request::Plogi(script.plogi()));
+        }
+        assert_eq!(script.ask(Request::Flogi(script.flogi())), then);
+    }
+}
+
+#[test]
+fn a_second_flogi_means_that_our_plogi_is_forgotten() {
+    let mut script = higher();
+    assert_eq!(script.ask(Request::Flogi(script.flogi())), "yes", "it crosses our PLOGI");
     assert_eq!(script.ask(Request::Flogi(script.flogi())), "yes, Plogi", "it has forgotten ours");
 }
 

@@ -1,11 +1,11 @@
 //! The life of a port: stages, beacons, restarts, links that go down.
 
 use tyche_fc::vn2vn::{Event, Interface};
-use tyche_fc::wire::fip::{self, Flags, Operation};
-use tyche_fc::wire::{ETHERNET_LEN, Mac, PortId};
+use tyche_fc::wire::fip::{self, Flags, LinkService, Message, Operation, Service};
+use tyche_fc::wire::{ETHERNET_LEN, Header, Kind, Mac, PortId, Xid};
 
 use crate::air::ms;
-use crate::network::{Network, Station, claim, forged, neighbour};
+use crate::network::{Network, Station, claim, forged, neighbour, present};
 
 const A: u64 = 0x2000_0000_0000_0a0a;
 const B: u64 = 0x2000_0000_0000_0b0b;
@@ -105,7 +105,7 @@ fn answers_to_claims_are_as_long_as_the_longest_frame_of_both() {
         let mut network = two();
         let mut claim = claim(7, 0x0707);
         claim.size = theirs;
-        network.inject(&forged(fip::Message::ClaimNotification(claim), Flags::EMPTY));
+        network.inject(&forged(Message::ClaimNotification(claim), Flags::EMPTY));
         network.run(ms(30));
         let (_, operation, frame) = network.stations[0].sent.last().unwrap();
         assert_eq!((*operation, frame.len()), (Operation::ClaimResponse, len));
@@ -114,7 +114,7 @@ fn answers_to_claims_are_as_long_as_the_longest_frame_of_both() {
     let mut network = two();
     let interface = Interface { mac: network.stations[0].mac, mtu: 1500 };
     network.stations[0].vn2vn.handle_link(network.now, Some(interface));
-    network.inject(&forged(fip::Message::ClaimNotification(claim(7, 0x0707)), Flags::EMPTY));
+    network.inject(&forged(Message::ClaimNotification(claim(7, 0x0707)), Flags::EMPTY));
     network.run(ms(30));
     assert_eq!(network.stations[0].sent.last().unwrap().2.len(), 1500 + ETHERNET_LEN);
 }
@@ -151,6 +151,34 @@ fn a_neighbour_is_present_with_its_beacon_and_gone_after_twenty_seconds_of_silen
     network.air.lost = 0;
     network.run(ms(20_000));
     network.assert_converged();
+}
+
+#[test]
+fn a_neighbour_that_logs_in_to_us_is_present_without_a_beacon() {
+    let mut network = Network::new(1);
+    network.add(A, None);
+    network.run(ms(2_000));
+    let (claim, id) = (claim(7, 0x0707), network.id(0).unwrap());
+    network.inject(&forged(Message::ClaimNotification(claim), Flags::EMPTY));
+    let login = |service, to, from| {
+        let header = Header::request(Kind::ElsRequest, from, to, Xid(1));
+        let mac = Some(claim.port.port.mac);
+        Message::LinkRequest(LinkService { service, header, payload: &[], mac })
+    };
+    let theirs = claim.port.port.id;
+    let of_others = [
+        login(Service::Logo, id, theirs),
+        login(Service::Flogi, PortId::new(0x0808), theirs),
+        login(Service::Flogi, id, PortId::new(0x0808)),
+    ];
+    for message in of_others {
+        network.inject(&forged(message, Flags::EMPTY));
+        network.run(ms(50));
+        assert_eq!(network.stations[0].vn2vn.neighbours().count(), 0);
+    }
+    network.inject(&forged(login(Service::Flogi, id, theirs), Flags::EMPTY));
+    network.run(ms(50));
+    assert_eq!(present(&network.stations[0].events).len(), 1);
 }
 
 #[test]

@@ -139,7 +139,8 @@ impl TargetRole {
         self.nexuses.iter().find(|(wwpn, _)| *wwpn == initiator).map(|(_, nexus)| *nexus)
     }
 
-    /// Does all that the exchanges ask for. `payload`: that of the frame that this comes of, if any.
+    /// Does all that the exchanges ask for. `payload`: that of the frame that this comes of, if
+    /// any.
     fn act(&mut self, now: Instant, payload: &[u8]) {
         while let Some(action) = self.lane.poll_action() {
             match action {

@@ -186,7 +186,7 @@ impl Tenant for TargetLoop {
     fn work(&mut self, now: Instant) -> bool {
         let worked = self.port.role.work(now);
         if worked {
-            self.port.go_on(now);
+            self.port.settle(now);
         }
         while let Some(notice) = self.port.poll_notice() {
             if let Notice::Neighbour(event) = notice {

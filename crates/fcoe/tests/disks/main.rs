@@ -4,9 +4,11 @@
 
 mod rig;
 
-use tyche_block::{Errno, Operation};
+use tyche_block::{Errno, Geometry, Operation};
+use tyche_engine::Notice;
 use tyche_fcoe::Obstacle;
-use tyche_fcoe::scsi::Lun;
+use tyche_fcoe::scsi::{Lun, Uuid};
+use tyche_proto::{ExportState, Failure};
 use tyche_testkit::random::Random;
 
 use rig::{Rig, SIZE};
@@ -54,6 +56,27 @@ fn many_requests_at_once_share_the_exchanges() {
 fn a_lun_that_is_not_there_is_an_obstacle_and_those_that_are_are_named() {
     let rig = Rig::start(|options| options.lun = Lun::peripheral(5), |_| {});
     rig.await_obstacle(|obstacle| *obstacle == Obstacle::NoLun(vec![Lun::ZERO]));
+}
+
+#[test]
+fn a_device_does_not_get_another_disk_than_it_had() {
+    let known = ExportState {
+        target: Uuid::nil(),
+        uuid: Uuid::from_u128(2),
+        geometry: Geometry::new(SIZE, 512),
+        boot: Uuid::nil(),
+    };
+    let rig = Rig::start(|options| options.resumes = Some(known), |_| {});
+    rig.expect(|notice| *notice == Notice::Failed(Failure::ExportChanged));
+    assert_eq!(rig.read(0, 512), Err(Errno::IO));
+}
+
+#[test]
+fn a_disk_that_is_used_read_only_refuses_writes() {
+    let rig = Rig::start(|options| options.read_only = true, |_| {});
+    rig.await_connected();
+    assert_eq!(rig.write(0, &[1; 512]), Err(Errno::ROFS));
+    assert_eq!(rig.read(0, 512), Ok(vec![0; 512]));
 }
 
 #[test]

@@ -78,8 +78,13 @@ impl Rig {
 
     /// Waits until the disk can be used.
     pub(crate) fn await_connected(&self) {
+        self.expect(|notice| matches!(notice, Notice::Connected(_)));
+    }
+
+    /// Waits for a notice.
+    pub(crate) fn expect(&self, is_it: impl Fn(&Notice) -> bool) {
         let notices = self.notices.lock().unwrap();
-        while !matches!(notices.recv_timeout(PATIENCE).unwrap(), Notice::Connected(_)) {}
+        while !is_it(&notices.recv_timeout(PATIENCE).unwrap()) {}
     }
 
     /// Waits for an obstacle.

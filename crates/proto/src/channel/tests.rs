@@ -175,13 +175,17 @@ fn a_congested_network_is_told_once_and_shrinks_the_window_once_a_flight() {
 #[test]
 fn a_slow_path_gets_short_bursts() {
     let (mut channel, _) = full_flight();
-    assert!(channel.burst() > 64 << 10, "nothing is known of the path");
+    assert!(channel.carried_in_a_millisecond() > 64 << 10, "nothing is known of the path");
     for _ in 0..50 {
         channel.rtt.sample(100_000_000);
     }
-    assert!((2 * 1514..8 * 1514).contains(&channel.burst()), "{}", channel.burst());
+    assert!(
+        (2 * 1514..8 * 1514).contains(&channel.carried_in_a_millisecond()),
+        "{}",
+        channel.carried_in_a_millisecond()
+    );
     for _ in 0..50 {
         channel.rtt.sample(50_000_000_000);
     }
-    assert_eq!(channel.burst(), 2 * 1514);
+    assert_eq!(channel.carried_in_a_millisecond(), 2 * 1514);
 }

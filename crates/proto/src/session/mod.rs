@@ -418,9 +418,12 @@ impl<R: Rules> Session<R> {
 
     /// Composes a fence, if one is due on that port.
     fn poll_fence(&mut self, now: Instant, port: usize, out: &mut Outgoing) -> bool {
-        if self.fences.is_empty() {
-            return false;
-        }
+        !self.fences.is_empty() && self.compose_fence(now, port, out)
+    }
+
+    /// Composes a Fence, if one is due. Not inlined: while requests run, there is none to send.
+    #[cold]
+    fn compose_fence(&mut self, now: Instant, port: usize, out: &mut Outgoing) -> bool {
         let paths = self.paths.all().iter().enumerate();
         let live = || paths.clone().filter(|(_, path)| path.live().is_some());
         let only = live().count() == 1;

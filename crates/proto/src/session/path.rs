@@ -446,6 +446,19 @@ impl<R: Rules> Path<R> {
 
     /// Composes the next frame; false if there is none to send now.
     pub(super) fn poll_transmit(&mut self, now: Instant, out: &mut Outgoing) -> bool {
+        match &mut self.state {
+            State::Live { initiator, widening, .. } => {
+                initiator.poll_transmit(now, out)
+                    || widening.is_some() && self.poll_handshake(now, out)
+            }
+            _ => self.poll_handshake(now, out),
+        }
+    }
+
+    /// Composes the next frame that finds out lengths, or connects. Not inlined: a path of requests
+    /// seldom has one.
+    #[cold]
+    fn poll_handshake(&mut self, now: Instant, out: &mut Outgoing) -> bool {
         let control = match &mut self.state {
             State::Idle { .. } | State::Retired => return false,
             State::Probing { nonce, sizes, next, best, repeat, .. } => {
@@ -466,10 +479,7 @@ impl<R: Rules> Path<R> {
                 }
                 Control::Connect((**connect).clone())
             }
-            State::Live { initiator, widening, .. } => {
-                if initiator.poll_transmit(now, out) {
-                    return true;
-                }
+            State::Live { widening, .. } => {
                 let next = widening.as_mut().and_then(|it| Some((it.nonce, it.sizes.pop()?)));
                 let Some((nonce, len)) = next else { return false };
                 probe(self.aim, nonce, len)

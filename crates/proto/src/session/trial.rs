@@ -24,6 +24,9 @@ use crate::time::Instant;
 const SETTLE: Duration = Duration::from_millis(30);
 /// Time in which a candidate is measured.
 const MEASURE: Duration = Duration::from_millis(50);
+/// The longest time without a backlog that does not end a trial. Requests that end together leave
+/// none for a moment.
+const LULL: Duration = Duration::from_millis(10);
 /// Time between two trials at first, and after a change of the favourite. It doubles with each
 /// trial that confirms the favourite.
 const HOLD: Duration = Duration::from_secs(2);
@@ -68,6 +71,8 @@ enum State {
         rates: ArrayVec<u64, { TRANSPORTS_MAX + 1 }>,
         /// When the candidate's turn began.
         since: Instant,
+        /// When there was a backlog last.
+        busy_at: Instant,
         /// When its measurement began, and the cost of all requests that had ended by then.
         settled: Option<(Instant, u64)>,
     },
@@ -117,33 +122,35 @@ impl Trials {
                 if is_busy && now >= *until {
                     let each = transports.iter().map(|&transport| Some(transport));
                     let candidates = [None].into_iter().chain(each).collect();
-                    let rates = ArrayVec::new();
-                    self.state = State::Trying { candidates, rates, since: now, settled: None };
+                    let (rates, settled) = (ArrayVec::new(), None);
+                    let (since, busy_at) = (now, now);
+                    self.state = State::Trying { candidates, rates, since, busy_at, settled };
                 }
             }
-            // A pause in between, or the loss of a transport, spoils it.
-            State::Trying { candidates, since, .. }
-                if !is_busy
+            State::Trying { candidates, rates, since, busy_at, settled } => {
+                if is_busy {
+                    *busy_at = now;
+                }
+                let is_spoilt = now.since(*busy_at) > LULL
                     || now.since(*since) > 2 * (SETTLE + MEASURE)
-                    || candidates.len() != transports.len() + 1 =>
-            {
-                self.state = State::Holding { until: now + HOLD };
-            }
-            State::Trying { candidates, rates, since, settled } => match *settled {
-                None if now.since(*since) >= SETTLE => *settled = Some((now, ended())),
-                Some((from, before)) if now.since(from) >= MEASURE => {
-                    let nanos = now.since(from).as_nanos() as u64;
-                    let cost = ended().saturating_sub(before);
-                    rates.push(cost.saturating_mul(1_000_000_000) / nanos);
-                    (*since, *settled) = (now, None);
-                    if rates.len() == candidates.len() {
-                        let results: ArrayVec<_, { TRANSPORTS_MAX + 1 }> =
-                            candidates.iter().copied().zip(rates.iter().copied()).collect();
-                        self.conclude(now, &results);
+                    || candidates.len() != transports.len() + 1;
+                match *settled {
+                    _ if is_spoilt => self.state = State::Holding { until: now + HOLD },
+                    None if now.since(*since) >= SETTLE => *settled = Some((now, ended())),
+                    Some((from, before)) if now.since(from) >= MEASURE => {
+                        let nanos = now.since(from).as_nanos() as u64;
+                        let cost = ended().saturating_sub(before);
+                        rates.push(cost.saturating_mul(1_000_000_000) / nanos);
+                        (*since, *settled) = (now, None);
+                        if rates.len() == candidates.len() {
+                            let results: ArrayVec<_, { TRANSPORTS_MAX + 1 }> =
+                                candidates.iter().copied().zip(rates.iter().copied()).collect();
+                            self.conclude(now, &results);
+                        }
                     }
+                    _ => {}
                 }
-                _ => {}
-            },
+            }
         }
     }
 
@@ -249,6 +256,22 @@ mod tests {
             Some(transport) => 1010 + u64::from(transport) * 20,
         });
         assert_eq!(trials.favourite, None);
+    }
+
+    /// Requests that end together leave no backlog for a moment.
+    #[test]
+    fn a_moment_without_a_backlog_ends_no_trial() {
+        let (mut trials, mut ended) = (Trials::new(), 0);
+        for at in 0..1000 {
+            trials.advance(Instant(at * 1_000_000), &BOTH, at % 8 == 0, || ended);
+            ended += 1000;
+        }
+        assert!(trials.is_tried);
+        let mut trials = Trials::new();
+        for at in 0..1000 {
+            trials.advance(Instant(at * 1_000_000), &BOTH, at % 16 == 0, || ended);
+        }
+        assert!(!trials.is_tried);
     }
 
     #[test]

@@ -58,6 +58,8 @@ pub(super) struct Interface {
     pub(super) sends_until: Instant,
     /// Until when the port is sending to the interface.
     pub(super) takes_until: Instant,
+    /// The longest frame that it takes from its link, which is told of longer ones.
+    pub(super) frame_len_taken: usize,
     /// How much is lost of what it sends.
     pub(super) mute: f64,
     /// How much is lost of what is sent to it.
@@ -81,6 +83,7 @@ impl Interface {
             place,
             mac: address(place, 0),
             own: address(place, 0),
+            frame_len_taken: usize::MAX,
             plan,
             sends_until: Instant(0),
             takes_until: Instant(0),

@@ -252,8 +252,10 @@ impl<R: Rules> World<R> {
     fn transmit_host(&mut self, index: usize) -> Result<(), String> {
         let now = self.now;
         let Some(running) = &mut self.hosts[index].running else { return Ok(()) };
-        for (queue, link, mut train) in running.session.transmit(now) {
-            let from = self.network.port(Station::Host(index), link);
+        let (network, station) = (&self.network, Station::Host(index));
+        let taken = |link| network.frame_len_taken(network.port(station, link));
+        for (queue, link, mut train) in running.session.transmit(now, taken) {
+            let from = self.network.port(station, link);
             for frame in &mut train {
                 self.look_at((index, queue), frame)?;
             }

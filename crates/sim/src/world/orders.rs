@@ -146,6 +146,11 @@ impl<R: Rules> World<R> {
         self.network.set_frame_len_passed(segment, len);
     }
 
+    /// Makes an interface refuse frames that are longer than `len`; `None`: as planned.
+    pub fn set_frame_len_taken(&mut self, station: Station, link: usize, len: Option<usize>) {
+        self.network.set_frame_len_taken(self.network.port(station, link), len);
+    }
+
     /// Gives a host's link over UDP another address, as routers do (NAT).
     pub fn rebind_link(&mut self, host: usize, link: usize) {
         self.report.rebinds += 1;

@@ -41,6 +41,12 @@ impl<R: Rules> World<R> {
                 let len = ETHERNET_LEN + mtu;
                 let len = udp.map_or(len, |udp| udp.frame_len_max(len));
                 self.network.set_frame_len_passed(segment, Some(len));
+                for port in self.network.ports_on(segment) {
+                    // Some have the MTU themselves, and say so; others have to find out.
+                    if self.random.chance(0.3) {
+                        self.network.set_frame_len_taken(port, Some(len));
+                    }
+                }
                 self.plan_repair(segment);
                 Ok(())
             }

@@ -328,8 +328,8 @@ impl<R: Rules> World<R> {
     /// Sends the frames of a link; returns whether there were any.
     fn transmit_target(&mut self, link: usize) -> Result<bool, String> {
         let Some(process) = &mut self.process else { return Ok(false) };
-        let trains = process.transmit(self.now, link);
         let port = self.network.port(Station::Target, link);
+        let trains = process.transmit(self.now, link, self.network.frame_len_taken(port));
         let sent = !trains.is_empty();
         for train in trains {
             train.iter().for_each(|frame| self.note_answers(link, frame));

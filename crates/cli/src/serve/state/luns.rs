@@ -1,7 +1,7 @@
 //! The numbers of exports as logical units (LUNs), which stay the same over restarts.
 //!
-//! Hosts know a disk by its LUN. A number is that of one UUID for good: an export that is gone keeps
-//! its own, so that no host finds another disk in its place.
+//! Hosts know a disk by its LUN. A number is that of one UUID for good: an export that is gone
+//! keeps its own, so that no host finds another disk in its place.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -26,7 +26,7 @@ use tyche_testkit::alone;
 pub(crate) use guest::{Card, Guest, Job, PATIENCE, Shape, VIRTIO};
 pub(crate) use machine::{Machine, is_in_order};
 pub(crate) use segment::HOST;
-use segment::Segment;
+use segment::{BRIDGE, Segment};
 pub(crate) use session::Session;
 pub(crate) use target::Target;
 pub(crate) use tyche_testkit::process::{Running, run};
@@ -103,7 +103,13 @@ impl Rig {
 
     /// Serves exports, as `NAME=PATH`, with more arguments.
     pub(crate) fn serve_exports(&self, exports: &[String], args: &[&str]) -> Target {
-        Target::start(self, exports, args)
+        Target::start(self, ["--link", BRIDGE], exports, args)
+    }
+
+    /// Serves the file over FCoE, with more arguments.
+    pub(crate) fn serve_fcoe(&self, args: &[&str]) -> Target {
+        let exports = [format!("{DISK}={}", self.disk().display())];
+        Target::start(self, ["--fcoe", HOST], &exports, args)
     }
 
     /// Boots a guest on the cable of that number.
@@ -129,6 +135,17 @@ impl Rig {
     /// Undoes [`starve`](Self::starve).
     pub(crate) fn feed(&self) {
         self.segment.feed();
+    }
+
+    /// Loses that many of a thousand frames of Fibre Channel on the way from a guest, and on the
+    /// way to it.
+    pub(crate) fn lose_fcoe(&self, number: u8, from: u32, to: u32) {
+        self.segment.lose_fcoe(number, from, to);
+    }
+
+    /// Runs `action` at this machine's end of the segment: what it opens is there.
+    pub(crate) fn inside<T: Send>(&self, action: impl FnOnce() -> T + Send) -> T {
+        self.segment.on_thread(action)
     }
 
     /// Runs one of our commands on this machine, which must succeed.

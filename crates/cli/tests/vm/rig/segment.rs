@@ -57,9 +57,28 @@ impl Segment {
         ));
     }
 
+    /// Loses so many of a thousand frames with the EtherType of FCoE on their way from and to a
+    /// guest; frames of FIP all pass.
+    pub(super) fn lose_fcoe(&self, number: u8, from: u32, to: u32) {
+        let cable = cable(number);
+        self.0.nft("add table netdev lossy");
+        for (hook, count) in [("ingress", from), ("egress", to)] {
+            self.0.nft(&format!(
+                "add chain netdev lossy {hook} {{ type filter hook {hook} device {cable} \
+                 priority 0; }}; add rule netdev lossy {hook} ether type 0x8906 \
+                 numgen random mod 1000 < {count} drop"
+            ));
+        }
+    }
+
     /// Undoes [`starve`](Self::starve).
     pub(super) fn feed(&self) {
         self.0.nft("delete table netdev starved");
+    }
+
+    /// Runs `action` in the network namespace.
+    pub(super) fn on_thread<T: Send>(&self, action: impl FnOnce() -> T + Send) -> T {
+        self.0.on_thread(action)
     }
 
     fn ip(&self, args: &[&str]) {

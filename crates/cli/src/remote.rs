@@ -1,16 +1,12 @@
-//! The session of a daemon, of either protocol.
+//! A session of either protocol, as a daemon has it.
 
 use std::sync::Arc;
 
 use tyche_block::Disk;
-use tyche_engine::{Host, HostControl, HostLink, HostReport, LinkError, Notice};
+use tyche_engine::{Host, HostControl, HostLink, HostReport, LinkError};
 use tyche_fcoe::{FcoeControl, FcoeHost, Obstacle};
-use tyche_proto::ExportState;
 use tyche_wake::MakePoller;
-use uuid::Uuid;
 
-use super::ConnectArgs;
-use crate::error::Result;
 use crate::fcoe::PortName;
 
 /// A running session. Dropping it aborts the session.
@@ -32,32 +28,7 @@ pub(crate) enum Control {
     Fcoe(FcoeControl),
 }
 
-/// The identity of a session, and the device that it is for.
-pub(crate) struct Identity {
-    pub(crate) session: Uuid,
-    pub(crate) device: Uuid,
-    /// What the former session of the device knew of the disk.
-    pub(crate) resumes: Option<ExportState>,
-}
-
 impl Remote {
-    /// Starts a session; also returns warnings about its links.
-    pub(super) fn start(
-        args: &ConnectArgs,
-        identity: &Identity,
-        notify: impl FnMut(Notice) + Send + 'static,
-    ) -> Result<(Self, Vec<String>)> {
-        if args.fcoe.is_wanted() {
-            let (options, name, warnings) = args.fcoe.options(&args.session, identity)?;
-            let host = FcoeHost::start(options, notify)?;
-            return Ok((Self::Fcoe { host, _name: name }, warnings));
-        }
-        let (mut options, warnings) = args.session.options(identity.session)?;
-        options.session.device = identity.device;
-        options.session.resumes = identity.resumes;
-        Ok((Self::Tyche(Host::start(options, notify)?), warnings))
-    }
-
     /// The disk.
     pub(crate) fn disk(&self) -> Arc<dyn Disk> {
         match self {
@@ -67,7 +38,7 @@ impl Remote {
     }
 
     /// The obstacle on the way to a disk over FCoE; `None` if it can be used.
-    pub(super) fn obstacle(&self) -> Option<Obstacle> {
+    pub(crate) fn obstacle(&self) -> Option<Obstacle> {
         match self {
             Self::Tyche(_) => None,
             Self::Fcoe { host, .. } => host.control().obstacle(),
@@ -92,7 +63,7 @@ impl Control {
         }
     }
 
-    /// Ends the session and tells the target. [`Notice::Closed`] follows.
+    /// Ends the session and tells the target. [`Closed`](tyche_engine::Notice::Closed) follows.
     pub(crate) fn disconnect(&self) {
         match self {
             Self::Tyche(control) => control.disconnect(),
@@ -100,7 +71,7 @@ impl Control {
         }
     }
 
-    /// Aborts the session: all requests in progress fail. [`Notice::Closed`] follows.
+    /// Aborts the session: all requests in progress fail. [`Closed`](tyche_engine::Notice::Closed) follows.
     pub(crate) fn abort(&self) {
         match self {
             Self::Tyche(control) => control.abort(),
@@ -125,7 +96,7 @@ impl Control {
     }
 
     /// Adds a link to the session, with a socket for each queue; `None` if it has one for good.
-    pub(super) fn add_link(&self, links: Vec<HostLink>) -> Option<Result<(), LinkError>> {
+    pub(crate) fn add_link(&self, links: Vec<HostLink>) -> Option<Result<(), LinkError>> {
         match self {
             Self::Tyche(control) => Some(control.add_link(links)),
             Self::Fcoe(_) => None,
@@ -133,7 +104,7 @@ impl Control {
     }
 
     /// Removes a link from the session; `None` if it has one for good.
-    pub(super) fn remove_link(&self, name: &str) -> Option<Result<(), LinkError>> {
+    pub(crate) fn remove_link(&self, name: &str) -> Option<Result<(), LinkError>> {
         match self {
             Self::Tyche(control) => Some(control.remove_link(name)),
             Self::Fcoe(_) => None,

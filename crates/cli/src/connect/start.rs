@@ -1,0 +1,35 @@
+//! The start of a daemon's session, of either protocol.
+
+use tyche_engine::{Host, Notice};
+use tyche_fcoe::FcoeHost;
+use tyche_proto::ExportState;
+use uuid::Uuid;
+
+use super::ConnectArgs;
+use crate::error::Result;
+use crate::remote::Remote;
+
+/// The identity of a session, and the device that it is for.
+pub(crate) struct Identity {
+    pub(crate) session: Uuid,
+    pub(crate) device: Uuid,
+    /// What the former session of the device knew of the disk.
+    pub(crate) resumes: Option<ExportState>,
+}
+
+/// Starts a session; also returns warnings about its links.
+pub(super) fn start(
+    args: &ConnectArgs,
+    identity: &Identity,
+    notify: impl FnMut(Notice) + Send + 'static,
+) -> Result<(Remote, Vec<String>)> {
+    if args.fcoe.is_wanted() {
+        let (options, name, warnings) = args.fcoe.options(&args.session, identity)?;
+        let host = FcoeHost::start(options, notify)?;
+        return Ok((Remote::Fcoe { host, _name: name }, warnings));
+    }
+    let (mut options, warnings) = args.session.options(identity.session)?;
+    options.session.device = identity.device;
+    options.session.resumes = identity.resumes;
+    Ok((Remote::Tyche(Host::start(options, notify)?), warnings))
+}

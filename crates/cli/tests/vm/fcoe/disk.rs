@@ -1,0 +1,117 @@
+//! Our target serves a disk to libfc's initiator.
+
+use std::fs::File;
+use std::time::Duration;
+
+use super::linux::LinuxPort;
+use crate::attachment::Kernel;
+use crate::rig::{Guest, MIB, Rig, Shape, Target, allocated};
+
+const SIZE: u64 = 256 * MIB;
+/// Time limit for a load.
+const LIMIT: Duration = Duration::from_secs(300);
+
+/// Writes at random, and reads back what was written.
+const VERIFY: &str = "fio --name=load --filename=$D --rw=randwrite --bs=4k-64k --size=16M \
+    --direct=1 --ioengine=libaio --iodepth=16 --verify=crc32c --verify_fatal=1 --minimal";
+
+/// Waits until so many more writes were answered: a load is running.
+const AWAIT_WRITES: &str = "written() { read -r _ _ _ _ w _ </sys/block/${D#/dev/}/stat; echo $w; }\n\
+    start=$(written); until [ $(written) -gt $((start + 50)) ]; do sleep 0.05; done";
+
+/// A target, and a guest with its disk. The guest ends first.
+struct Served {
+    guest: Guest,
+    target: Target,
+    rig: Rig,
+}
+
+impl Served {
+    fn start(kernel: Kernel) -> Self {
+        let rig = Rig::new();
+        File::create_new(rig.disk()).unwrap().set_len(SIZE).unwrap();
+        let target = rig.serve_fcoe(&[]);
+        let guest = rig.boot(0, &Shape::from(kernel));
+        Self { guest, target, rig }
+    }
+
+    /// Runs a script with the device as `$D`, which must succeed.
+    fn run(&self, device: &str, script: &str) -> String {
+        self.guest.start(&format!("D={device}\n{script}")).succeed(LIMIT)
+    }
+}
+
+/// Data, sizes, caches, discards and resets.
+pub(super) fn disk(kernel: Kernel) {
+    let served = Served::start(kernel);
+    let port = LinuxPort::initiator(&served.guest);
+    let device = port.await_disk();
+    served.run(
+        &device,
+        &format!(
+            "[ $(blockdev --getsize64 $D) = {SIZE} ]; [ $(blockdev --getro $D) = 0 ]\n\
+             head -c 8M /dev/urandom >/tmp/wanted\n\
+             dd if=/tmp/wanted of=$D bs=1M oflag=direct conv=fsync status=none\n\
+             dd if=$D bs=1M count=8 iflag=direct status=none | cmp - /tmp/wanted"
+        ),
+    );
+    assert!(allocated(&served.rig.disk()) >= 8 * MIB);
+    served.run(
+        &device,
+        "sg_reset -d $D; dd if=$D bs=1M count=8 iflag=direct status=none | cmp - /tmp/wanted",
+    );
+    served.run(&device, VERIFY);
+    served.run(
+        &device,
+        "blkdiscard $D; dd if=$D bs=1M count=32 iflag=direct status=none | cmp -n 32M - /dev/zero",
+    );
+    let left = allocated(&served.rig.disk());
+    assert!(left < MIB, "{left} bytes are left");
+    port.remove();
+}
+
+/// A tree in a file system, compared after mounting again.
+pub(super) fn ext4(kernel: Kernel) {
+    let served = Served::start(kernel);
+    let port = LinuxPort::initiator(&served.guest);
+    let device = port.await_disk();
+    served.run(
+        &device,
+        "mkdir -p /tmp/tree\n\
+         cp -a /lib/modules/$(uname -r)/kernel/net/{netfilter,sched,ipv4} /tmp/tree\n\
+         head -c 16M /dev/urandom >/tmp/tree/large\n\
+         mkfs.ext4 -q $D; mount $D /mnt\n\
+         cp -a /tmp/tree /mnt; umount /mnt\n\
+         e2fsck -f -n $D\n\
+         echo 3 >/proc/sys/vm/drop_caches\n\
+         mount $D /mnt; diff -r /tmp/tree /mnt/tree\n\
+         rm -r /mnt/tree; sync; fstrim -v /mnt; umount /mnt\n\
+         e2fsck -f -n $D",
+    );
+    port.remove();
+}
+
+/// Kills the target under load, and starts it again: requests wait for it.
+pub(super) fn target_killed(kernel: Kernel) {
+    let mut served = Served::start(kernel);
+    let port = LinuxPort::initiator(&served.guest);
+    let device = port.await_disk();
+    for _ in 0..2 {
+        let load = served.guest.start(&format!("D={device}\n{VERIFY}"));
+        served.run(&device, AWAIT_WRITES);
+        served.target.kill();
+        served.target = served.rig.serve_fcoe(&[]);
+        load.succeed(LIMIT);
+    }
+    port.remove();
+}
+
+/// Loses frames both ways: nothing wrong is read, and nothing stays behind.
+pub(super) fn lossy(kernel: Kernel) {
+    let served = Served::start(kernel);
+    let port = LinuxPort::initiator(&served.guest);
+    let device = port.await_disk();
+    served.rig.lose_fcoe(0, 5, 5);
+    served.run(&device, VERIFY);
+    port.remove();
+}

@@ -1,0 +1,97 @@
+//! The Fibre Channel of a guest's kernel: libfc's initiator, and tcm_fc's target.
+
+use tyche_fcoe::fc::wire::Wwn;
+
+use crate::rig::Guest;
+
+/// Directory of the kernel's targets.
+const TARGETS: &str = "/sys/kernel/config/target";
+
+/// The port of a guest's kernel on `eth0`.
+pub(super) struct LinuxPort<'a> {
+    pub(super) guest: &'a Guest,
+    pub(super) wwpn: Wwn,
+}
+
+impl<'a> LinuxPort<'a> {
+    /// Makes the port of an initiator.
+    pub(super) fn initiator(guest: &'a Guest) -> Self {
+        guest.run("modprobe --all fcoe sd_mod sg");
+        let port = Self { guest, wwpn: name(guest) };
+        port.create();
+        port
+    }
+
+    /// Makes the port of a target with a disk in a file for one initiator. The kernel's target is
+    /// an initiator as well.
+    pub(super) fn target(guest: &'a Guest, host: Wwn) -> Self {
+        let wwpn = name(guest);
+        guest.run(&format!(
+            "modprobe --all fcoe tcm_fc target_core_file\n\
+             mountpoint -q /sys/kernel/config || mount -t configfs config /sys/kernel/config\n\
+             truncate -s {DISK_LEN} /tmp/disk\n\
+             store={TARGETS}/core/fileio_0/disk; mkdir -p $store\n\
+             echo fd_dev_name=/tmp/disk,fd_dev_size={DISK_LEN} >$store/control\n\
+             echo 1 >$store/enable\n\
+             echo 1 >$store/attrib/emulate_tpu\n\
+             group={TARGETS}/fc/{wwpn}/tpgt_1\n\
+             mkdir -p $group/lun/lun_0; ln -s $store $group/lun/lun_0/disk\n\
+             mkdir -p $group/acls/{host}/lun_0\n\
+             ln -s $group/lun/lun_0 $group/acls/{host}/lun_0/disk"
+        ));
+        let port = Self { guest, wwpn };
+        port.create();
+        port
+    }
+
+    /// Makes the port again, after [`remove`](Self::remove).
+    pub(super) fn create(&self) {
+        self.guest.run("echo eth0 >/sys/module/libfcoe/parameters/create_vn2vn");
+    }
+
+    /// Removes the port; it logs out.
+    pub(super) fn remove(&self) {
+        self.guest.run("echo eth0 >/sys/module/libfcoe/parameters/destroy");
+    }
+
+    /// Waits until the kernel is logged in with that port.
+    pub(super) fn await_login(&self, of: Wwn) {
+        self.guest.wait_until(&is_online(of));
+    }
+
+    /// Waits until it is not.
+    pub(super) fn await_logout(&self, of: Wwn) {
+        self.guest.wait_until(&format!("! {{ {}; }}", is_online(of)));
+    }
+
+    /// Waits until the kernel has a disk; returns its device.
+    pub(super) fn await_disk(&self) -> String {
+        self.guest.wait_until("compgen -G '/sys/block/sd*/capability' >/dev/null");
+        format!("/dev/{}", self.guest.run("ls /sys/block | grep ^sd").trim())
+    }
+
+    /// The N_Port_ID.
+    pub(super) fn id(&self) -> u32 {
+        self.guest.wait_until("grep -q Online /sys/class/fc_host/*/port_state");
+        let said = self.guest.run("cat /sys/class/fc_host/*/port_id");
+        u32::from_str_radix(said.trim().trim_start_matches("0x"), 16).unwrap()
+    }
+}
+
+/// Bytes of the target's disk.
+pub(super) const DISK_LEN: u64 = 64 << 20;
+
+/// The name that the kernel gives to a port.
+fn name(guest: &Guest) -> Wwn {
+    let mac = guest.run("cat /sys/class/net/eth0/address");
+    Wwn::parse(&format!("20:00:{}", mac.trim())).unwrap()
+}
+
+/// The condition that a port is there for the kernel.
+fn is_online(port: Wwn) -> String {
+    let wwpn = format!("{:#018x}", port.0);
+    format!(
+        "cd /sys/class/fc_remote_ports; for port in $(grep -lx {wwpn} */port_name); do \
+         cat ${{port%name}}state; done | grep -qx Online"
+    )
+}

@@ -1,0 +1,47 @@
+//! Fibre Channel over Ethernet, with the initiator and the target of Linux' own kernel at the other
+//! end: ports without a fabric (VN2VN), through a bridge.
+
+mod disk;
+mod linux;
+mod login;
+mod port;
+
+use crate::attachment::Kernel;
+
+/// The list of tests, for each kernel.
+macro_rules! kernels {
+    ($($name:ident = $kernel:ident),*; $tests:tt) => {
+        $(
+            mod $name {
+                use super::*;
+
+                const THIS: Kernel = Kernel::$kernel;
+
+                kernels!(@ $tests);
+            }
+        )*
+    };
+    (@ [$($test:ident = $function:path),* $(,)?]) => {
+        $(
+            #[test]
+            #[ignore = "needs a virtual machine: cargo xtask vm"]
+            fn $test() {
+                $function(THIS);
+            }
+        )*
+    };
+}
+
+kernels! {
+    on_6_1 = V6_1, on_6_12 = V6_12;
+    [
+        discover = login::discover,
+        initiator = login::initiator,
+        target = login::target,
+        collision = login::collision,
+        disk = disk::disk,
+        ext4 = disk::ext4,
+        target_killed = disk::target_killed,
+        lossy = disk::lossy,
+    ]
+}
