@@ -21,7 +21,7 @@ pub(crate) struct Args {
     #[command(subcommand)]
     pub(crate) side: Option<Side>,
 
-    /// What is compared: over one link, or many links as one.
+    /// What is compared: over one link, many links as one, or Fibre Channel over Ethernet.
     #[arg(long, value_enum, default_value_t)]
     pub(crate) suite: Suite,
 
@@ -40,7 +40,7 @@ pub(crate) struct Args {
 
     /// Only these sets: mtu-9000, no-spin, mtu-1500, mtu-65535, default, 10g-batching,
     /// 10g-one-page, 10g-mixed, stages, 10g-threads, 10g-links; links, links-channels,
-    /// links-unequal, links-lossy, links-recovery.
+    /// links-unequal, links-lossy, links-recovery; fcoe, fcoe-contexts.
     #[arg(long, value_name = "SET,..", value_delimiter = ',')]
     sets: Vec<String>,
 
@@ -48,7 +48,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "BYTES,..", value_delimiter = ',')]
     mtu: Vec<u32>,
 
-    /// Only these peers: tyche, udp, tsockets, nbd, nbd-mptcp, default, floor, tyche-batch-none, ..
+    /// Only these peers: tyche, udp, tsockets, nbd, nbd-mptcp, default, floor, tyche-batch-none,
+    /// fcoe, fcoe-layered, ..
     #[arg(long, value_name = "PEER,..", value_delimiter = ',')]
     peers: Vec<String>,
 
@@ -56,8 +57,9 @@ pub(crate) struct Args {
     #[arg(long, value_name = "JOB,..", value_delimiter = ',')]
     jobs: Vec<String>,
 
-    /// Directory of the results. By default bench/results for the whole comparison or
-    /// bench/results-links for all of that suite, and target/bench for a part of either.
+    /// Directory of the results. By default bench/results for the whole comparison,
+    /// bench/results-links and bench/results-fcoe for all of those suites, and target/bench for a
+    /// part of one.
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 
@@ -117,6 +119,7 @@ impl Args {
         let (set, jobs): (_, &[&str]) = match self.suite {
             Suite::Main => ("mtu-9000", &["randread-4k-1", "randread-4k-32"]),
             Suite::Links => ("links", &["read-1m-16-veth0", "read-1m-16-veth0..5"]),
+            Suite::Fcoe => ("fcoe", &["randread-4k-1", "randread-4k-64"]),
         };
         Wanted {
             sets: or(&self.sets, &[set]),
@@ -140,6 +143,7 @@ impl Args {
                 Path::new(env!("CARGO_MANIFEST_DIR")).join(match self.suite {
                     Suite::Main => "results",
                     Suite::Links => "results-links",
+                    Suite::Fcoe => "results-fcoe",
                 })
             }
             None => self.scratch.clone(),
@@ -160,9 +164,11 @@ impl Args {
     /// The command line, as a user would type it.
     pub(crate) fn typed(&self) -> String {
         let mut command = "cargo xtask bench".to_owned();
-        if self.suite == Suite::Links {
-            command.push_str(" --suite links");
-        }
+        command.push_str(match self.suite {
+            Suite::Main => "",
+            Suite::Links => " --suite links",
+            Suite::Fcoe => " --suite fcoe",
+        });
         if self.quick {
             command.push_str(" --quick");
         } else {

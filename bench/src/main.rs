@@ -22,6 +22,7 @@ mod machine;
 mod measure;
 mod network;
 mod outage;
+mod own_load;
 mod peer;
 mod plan;
 mod plot;

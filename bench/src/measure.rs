@@ -12,6 +12,7 @@ use crate::floor::{Floor, Outcome};
 use crate::job::{Job, Pattern};
 use crate::network::{Link, Network, Side, traffic};
 use crate::outage;
+use crate::own_load;
 use crate::peer::{PATIENCE, Programs, Protocol, Server};
 use crate::plan::{Contest, Entry, Outage, Set};
 use crate::process::{Doing, Failure, Result, Running, Stop, failed};
@@ -117,6 +118,9 @@ impl<'a> Stage<'a> {
         let peer = &set.peers[number];
         let server = Server::start(peer, number as u16, set.export_mib, network, programs, stop)?;
         server.fill(network, programs, stop)?;
+        if peer.protocol.is_fcoe() {
+            return Ok(Ready { server, fio_cpu_s: 0.0 });
+        }
         let output = self.scratch.path().join("fio.json");
         let mut fio = server.load(&NOTHING, NOTHING.file(), NO_TIME, &output, network, programs);
         let fio_cpu_s = Running::start(&mut fio)?.succeed(stop, PATIENCE)?.cpu_s;
@@ -254,7 +258,12 @@ impl<'a> Stage<'a> {
         }
         let output = self.scratch.path().join("fio.json");
         let (job, runtime) = (&contest.job, server.peer.runtime(self.set.runtime));
-        let mut fio = server.load(job, job.file(), runtime, &output, &self.network, self.programs);
+        let is_own = server.peer.protocol.is_fcoe();
+        let mut client = if is_own {
+            server.bench(job, runtime, &self.network, self.programs)
+        } else {
+            server.load(job, job.file(), runtime, &output, &self.network, self.programs)
+        };
         let pid = server.running.pid();
         let engine_counters = server.engine_counters();
         let _ = fs::remove_file(&engine_counters);
@@ -262,14 +271,16 @@ impl<'a> Stage<'a> {
         let (traffic_before, cpu_before) = (traffic(pid)?, server.running.cpu_s()?);
         let daemon_before = server.daemon()?;
         let (asleep_before, fio_before) = (switches::of_process(pid), switches::of_ended());
-        let finished = Running::start(&mut fio)?.succeed(self.stop, runtime + PATIENCE)?;
+        let finished = Running::start(&mut client)?.succeed(self.stop, runtime + PATIENCE)?;
         let (traffic_after, cpu_after) = (traffic(pid)?, server.running.cpu_s()?);
         let (asleep_after, fio_after) = (switches::of_process(pid), switches::of_ended());
         let daemon_after = server.daemon()?;
         let after = server.counters(self.programs, self.stop)?;
         let has_counters = engine_counters.exists();
-        let numbers = numbers(&output)?;
-        let seconds = numbers.runtime as f64 / 1e3;
+        let load = if is_own { own_load::parse(&finished.stdout)? } else { fio_load(&output)? };
+        let daemon_cpu_s = daemon_after.0 - daemon_before.0;
+        let fio_cpu_s = (finished.cpu_s - *fio_cpu_s).max(0.0) + daemon_cpu_s;
+        let share = |count: u64| (count as f64 * load.share) as u64;
         Ok(Measurement {
             set: self.set.name.to_owned(),
             turn,
@@ -279,23 +290,18 @@ impl<'a> Stage<'a> {
             offloads: entry.offloads,
             spin_us: server.peer.spin_us,
             job: *job,
-            seconds,
-            ios: numbers.total_ios,
-            bytes: numbers.io_bytes,
-            iops: numbers.total_ios as f64 / seconds,
-            bytes_per_s: numbers.io_bytes as f64 / seconds,
-            lat_ns: Latency {
-                mean: numbers.lat_ns.mean,
-                p50: numbers.lat_ns.percentile("50.000000"),
-                p99: numbers.lat_ns.percentile("99.000000"),
-                p999: numbers.lat_ns.percentile("99.900000"),
-            },
-            host_cpu_s: (finished.cpu_s - *fio_cpu_s).max(0.0) + daemon_after.0 - daemon_before.0,
-            target_cpu_s: cpu_after - cpu_before,
-            frames: traffic_after.frames - traffic_before.frames,
-            wire_bytes: traffic_after.bytes - traffic_before.bytes,
-            host_switches: fio_after - fio_before + daemon_after.1 - daemon_before.1,
-            target_switches: asleep_after.saturating_sub(asleep_before),
+            seconds: load.seconds,
+            ios: load.ios,
+            bytes: load.bytes,
+            iops: load.ios as f64 / load.seconds,
+            bytes_per_s: load.bytes as f64 / load.seconds,
+            lat_ns: load.lat_ns,
+            host_cpu_s: load.cpu_s.unwrap_or(fio_cpu_s),
+            target_cpu_s: (cpu_after - cpu_before) * load.share,
+            frames: share(traffic_after.frames - traffic_before.frames),
+            wire_bytes: share(traffic_after.bytes - traffic_before.bytes),
+            host_switches: share(fio_after - fio_before + daemon_after.1 - daemon_before.1),
+            target_switches: share(asleep_after.saturating_sub(asleep_before)),
             host_counters: has_counters.then(|| Counters::of_jobs(&engine_counters)).transpose()?,
             target_counters: after.zip(before).map(|(after, before)| after - before),
         })
@@ -327,6 +333,35 @@ impl<'a> Stage<'a> {
 /// Bits per second of all links of a job; `None`: they are not shaped.
 fn link_rate(link: Link, job: &Job) -> Option<u64> {
     job.bundle().numbers().map(|cable| link.rate_of(cable)).sum()
+}
+
+/// What the client has measured.
+pub(crate) struct Load {
+    pub(crate) seconds: f64,
+    pub(crate) ios: u64,
+    pub(crate) bytes: u64,
+    pub(crate) lat_ns: Latency,
+    /// Its CPU time, if it has measured that.
+    pub(crate) cpu_s: Option<f64>,
+    /// The part of its load that it has measured.
+    pub(crate) share: f64,
+}
+
+fn fio_load(output: &Path) -> Result<Load> {
+    let FioNumbers { total_ios, io_bytes, runtime, lat_ns } = numbers(output)?;
+    Ok(Load {
+        seconds: runtime as f64 / 1e3,
+        ios: total_ios,
+        bytes: io_bytes,
+        lat_ns: Latency {
+            mean: lat_ns.mean,
+            p50: lat_ns.percentile("50.000000"),
+            p99: lat_ns.percentile("99.000000"),
+            p999: lat_ns.percentile("99.900000"),
+        },
+        cpu_s: None,
+        share: 1.0,
+    })
 }
 
 /// The figures that fio has measured.

@@ -14,7 +14,7 @@ use tempfile::TempDir;
 
 use crate::counters::Counters;
 use crate::device::{Disk, RUNTIME_DIR};
-use crate::job::{Bundle, Job};
+use crate::job::{Bundle, Job, Pattern};
 use crate::network::{Network, Odd, Side, address, interface};
 use crate::process::{Doing, Result, Running, Stop, cpu_s, failed, run};
 use crate::switches;
@@ -23,6 +23,8 @@ use crate::switches;
 const READY: Duration = Duration::from_secs(30);
 /// Time limit for filling, and for a job beyond its run time.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+/// How long our own load writes to fill an export: several times as long as that takes.
+const FILLING: Duration = Duration::from_secs(3);
 /// The EtherType of the first server, the port of the first target, and that of the first nbdkit.
 const ETHERTYPE: u16 = 0x88b5;
 const PORT: u16 = 8650;
@@ -60,11 +62,20 @@ pub(crate) enum Protocol {
     Nbd,
     /// NBD over multipath TCP: `mptcpize` gives both sides such sockets without their knowledge.
     NbdMptcp,
+    /// Fibre Channel over Ethernet, and our own load in the thread of its initiator.
+    Fcoe,
+    /// The same target, and an initiator in layers (`tyche-lab bench --layered`).
+    FcoeLayered,
 }
 
 impl Protocol {
     fn is_nbd(self) -> bool {
         matches!(self, Self::Nbd | Self::NbdMptcp)
+    }
+
+    /// Whether our own load takes the place of fio, which has no engine for it.
+    pub(crate) fn is_fcoe(self) -> bool {
+        matches!(self, Self::Fcoe | Self::FcoeLayered)
     }
 }
 
@@ -95,6 +106,8 @@ impl Peer {
             Protocol::Default => "default",
             Protocol::Nbd => "nbd",
             Protocol::NbdMptcp => "nbd-mptcp",
+            Protocol::Fcoe => "fcoe",
+            Protocol::FcoeLayered => "fcoe-layered",
         };
         let name = name.to_owned();
         let (queue, batch, hand_over, undelayed) = (false, None, None, false);
@@ -164,6 +177,11 @@ impl Server {
                 tyche(peer, number, export_mib, network, programs)
             }
             Protocol::Default => plain(export_mib, network, programs),
+            Protocol::Fcoe | Protocol::FcoeLayered => {
+                let config = dir.path().join("target.toml");
+                fs::write(&config, fcoe_config(number, export_mib)).doing(config.display())?;
+                fcoe(peer, &config, network, programs)
+            }
             Protocol::Nbd | Protocol::NbdMptcp => {
                 nbdkit(peer, number, export_mib, network, &pid_file)
             }
@@ -193,6 +211,12 @@ impl Server {
 
     /// Writes all of its memory.
     pub(crate) fn fill(&self, network: &Network, programs: &Programs, stop: &Stop) -> Result<()> {
+        if self.peer.protocol.is_fcoe() {
+            let job = Job::new(Pattern::Write, 1 << 20, 4);
+            let mut bench = self.bench(&job, FILLING, network, programs);
+            Running::start(&mut bench)?.succeed(stop, PATIENCE)?;
+            return Ok(());
+        }
         let mut fio = self.fio(Bundle::only(0), network, programs);
         fio.env("SIZE", format!("{}m", self.export_mib)).arg(programs.jobs.join("fill.fio"));
         Running::start(&mut fio)?.succeed(stop, PATIENCE)?;
@@ -209,7 +233,7 @@ impl Server {
 
     /// The target's counters so far; `None` for other servers than ours.
     pub(crate) fn counters(&self, programs: &Programs, stop: &Stop) -> Result<Option<Counters>> {
-        if self.peer.protocol.is_nbd() {
+        if self.peer.protocol.is_nbd() || self.peer.protocol.is_fcoe() {
             return Ok(None);
         }
         let mut stats = Command::new(&programs.tyche);
@@ -283,6 +307,25 @@ impl Server {
         fio
     }
 
+    /// Our own load, for servers that fio has no engine for.
+    pub(crate) fn bench(
+        &self,
+        job: &Job,
+        runtime: Duration,
+        network: &Network,
+        programs: &Programs,
+    ) -> Command {
+        let mut bench = network.pinned(Side::Host, &programs.lab.to_string_lossy());
+        bench.args(["bench", "--fcoe", &wwpn(self.number), "--link", &interface(0)]);
+        bench.args(["--spin", &self.peer.spin_us.to_string(), "-o", "json"]);
+        bench.args(["--rw", job.rw.fio(), "--bs", &job.block_bytes.to_string()]);
+        bench.args(["--iodepth", &job.depth.to_string()]);
+        bench.args(["--runtime", &runtime.as_secs_f64().to_string()]);
+        bench.args((self.peer.protocol == Protocol::FcoeLayered).then_some("--layered"));
+        bench.env(RUNTIME_DIR, self.dir.path().join("run"));
+        bench
+    }
+
     /// The laboratory's own load, which cuts the time of a request into stages. What the target
     /// receives in a thread of its own, the host does, too.
     pub(crate) fn stages(
@@ -337,6 +380,29 @@ fn plain(export_mib: u32, network: &Network, programs: &Programs) -> Command {
     serve.args(["serve", "--export", &format!("{EXPORT}=mem:{export_mib}M")]);
     serve.args(["--link", &interface(0)]);
     serve
+}
+
+/// A target of Fibre Channel over Ethernet.
+fn fcoe(peer: &Peer, config: &Path, network: &Network, programs: &Programs) -> Command {
+    let mut serve = network.pinned(Side::Target, &programs.tyche.to_string_lossy());
+    serve.args(["serve", "--spin", &peer.spin_us.to_string(), "--config"]).arg(config);
+    serve
+}
+
+/// Its configuration: several have ports of their own on the interface.
+fn fcoe_config(number: u16, export_mib: u32) -> String {
+    format!(
+        "name = \"bench-{number}\"\n\
+         [[fcoe]]\nlink = \"{}\"\nwwpn = \"{}\"\n\
+         [[export]]\nname = \"{EXPORT}\"\npath = \"mem:{export_mib}M\"\n",
+        interface(0),
+        wwpn(number)
+    )
+}
+
+/// The name of the port of a server.
+fn wwpn(number: u16) -> String {
+    format!("20000000000a{number:04x}")
 }
 
 fn tyche(

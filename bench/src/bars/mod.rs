@@ -1,5 +1,6 @@
 //! The bars: limits for the figures, each computed from the medians of one run.
 
+mod fcoe;
 mod links;
 mod udp;
 
@@ -71,8 +72,10 @@ impl Bar {
 /// All bars.
 pub(crate) fn all(results: &Results) -> Vec<Bar> {
     let figures = Figures { results };
-    if results.suite == Suite::Links {
-        return links::all(&figures);
+    match results.suite {
+        Suite::Main => {}
+        Suite::Links => return links::all(&figures),
+        Suite::Fcoe => return fcoe::all(&figures),
     }
     [
         figures.latency(),

@@ -1,8 +1,10 @@
 //! The plan: sets of jobs, each on a network of its own, with the peers that run them.
 //!
 //! The sets of the main suite are those of [`single`], which hold Tyche against others on one link,
-//! and those of [`papers`], which are figures of the papers. [`links`] is the other suite.
+//! and those of [`papers`], which are figures of the papers. [`links`] and [`fcoe`] are the other
+//! suites.
 
+pub(crate) mod fcoe;
 pub(crate) mod links;
 mod papers;
 mod single;
@@ -126,6 +128,8 @@ pub(crate) enum Suite {
     Main,
     /// Many links as one.
     Links,
+    /// Fibre Channel over Ethernet: the initiator of Tyche, and one in layers.
+    Fcoe,
 }
 
 /// A job that every peer runs, with the usual offloads for TCP.
@@ -161,12 +165,11 @@ pub(crate) struct Wanted {
 
 /// All sets of a suite, with `runtime` for each job; longer where batch sizes are tuned.
 pub(crate) fn sets(suite: Suite, runtime: Duration, offered: Offered) -> Vec<Set> {
-    if suite == Suite::Links {
-        return links::sets(runtime, offered);
+    match suite {
+        Suite::Main => [single::sets(runtime), papers::sets(runtime, offered)].concat(),
+        Suite::Links => links::sets(runtime, offered),
+        Suite::Fcoe => fcoe::sets(runtime),
     }
-    let mut sets = single::sets(runtime);
-    sets.extend(papers::sets(runtime, offered));
-    sets
 }
 
 /// Leaves out everything that is not selected.
@@ -212,8 +215,9 @@ mod tests {
 
     #[test]
     fn entries_name_peers_of_their_set() {
-        let links = sets(Suite::Links, Duration::from_secs(2), EVERYTHING);
-        for set in all().into_iter().chain(links) {
+        let others = [Suite::Links, Suite::Fcoe]
+            .map(|suite| sets(suite, Duration::from_secs(2), EVERYTHING));
+        for set in all().into_iter().chain(others.into_iter().flatten()) {
             for contest in &set.contests {
                 assert!(contest.entries.iter().all(|it| it.peer < set.peers.len()), "{}", set.name);
             }
@@ -225,7 +229,7 @@ mod tests {
 
     #[test]
     fn each_suite_takes_as_long_as_its_readme_says() {
-        for (suite, minutes) in [(Suite::Main, 60), (Suite::Links, 45)] {
+        for (suite, minutes) in [(Suite::Main, 60), (Suite::Links, 45), (Suite::Fcoe, 20)] {
             let sets = sets(suite, Duration::from_secs(2), EVERYTHING);
             let time = |set: &Set| crate::measure::estimate(set, 5);
             let whole: Duration = sets.iter().map(time).sum();

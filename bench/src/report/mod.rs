@@ -1,5 +1,6 @@
 //! `README.md` and the plots beside it, all made from `results.json`.
 
+mod fcoe;
 mod links;
 mod papers;
 
@@ -76,7 +77,7 @@ pub(crate) fn write(results: &Results, out: &Path) -> Result<()> {
     let headline = Path::new("iops.svg");
     if results.suite == Suite::Links {
         links::explain(&mut text);
-    } else if headline_plot(results).write(&out.join(headline))? {
+    } else if results.suite == Suite::Main && headline_plot(results).write(&out.join(headline))? {
         let _ = writeln!(text, "\n![4 KiB random reads by depth](iops.svg)");
     }
     let _ = writeln!(text, "\n## Bars\n\nEach is a ratio of medians of this run.\n");
@@ -85,7 +86,8 @@ pub(crate) fn write(results: &Results, out: &Path) -> Result<()> {
     if !floors.is_empty() {
         let _ = writeln!(text, "\n## Bare frames\n\n{floors}");
     }
-    for chapter in CHAPTERS.iter().chain(&papers::CHAPTERS).chain(&links::CHAPTERS) {
+    let chapters = CHAPTERS.iter().chain(&papers::CHAPTERS).chain(&links::CHAPTERS);
+    for chapter in chapters.chain(&fcoe::CHAPTERS) {
         let tables = table::set(results, chapter.set);
         if tables.is_empty() {
             continue;

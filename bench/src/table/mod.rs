@@ -1,5 +1,6 @@
 //! Tables in Markdown: the results of each set's peers, as medians and ratios of medians.
 
+mod fcoe;
 mod links;
 mod stages;
 
@@ -79,8 +80,10 @@ const PERCENT: Unit = Unit::new(Measurement::utilization, 0.01, 1);
 /// All tables of a set; empty if it was not measured.
 pub(crate) fn set(results: &Results, name: &str) -> String {
     let jobs = results.jobs(name);
-    if results.suite == Suite::Links {
-        return links::set(results, name, &jobs);
+    match results.suite {
+        Suite::Main => {}
+        Suite::Links => return links::set(results, name, &jobs),
+        Suite::Fcoe => return fcoe::set(results, name, &jobs),
     }
     let mut text = String::new();
     section(&mut text, "Mean time of a request in microseconds, by stage", || {

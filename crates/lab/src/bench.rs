@@ -7,12 +7,15 @@ use std::sync::Arc;
 
 use clap::Args;
 use serde::Serialize;
-use tyche_cli::bench::{Bench, BenchArgs};
+use tyche_cli::bench::{Bench, BenchArgs, connect_fcoe, measure_fcoe};
 use tyche_cli::report::BenchReport;
 use tyche_cli::{LinkCommand, Wrapper};
 use tyche_console::error::{Code, Context, Result};
 use tyche_console::output::{Format, show};
+use tyche_fcoe::FcoeHostOptions;
 
+use crate::layered;
+use crate::sides::{Sides, SidesReport};
 use crate::stages::{self, Breakdown};
 
 // Not a doc comment: clap would show it in place of the command's own description.
@@ -23,12 +26,24 @@ pub(crate) struct StagedBenchArgs {
 
     /// Print in which stages the requests spend their time, at the host, on the wire and at the
     /// target. Reading the clock at every step costs a little time itself.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "fcoe")]
     stages: bool,
 
     /// Draw the stages as a bar into this file (SVG).
     #[arg(long, value_name = "FILE", requires = "stages")]
     stages_svg: Option<PathBuf>,
+
+    /// Measure an FCoE initiator in layers, as Open-FCoE has them, in place of that of `tyche`: a
+    /// SCSI command, an FCP packet and frames for each request, which copy from each other;
+    /// queues and exchanges that all threads share behind locks; and a thread each to receive, for
+    /// FCP, and to complete. It exists only to be measured, and recovers from nothing.
+    #[arg(long, requires = "fcoe", conflicts_with_all = ["stages", "parts", "faults"])]
+    layered: bool,
+
+    /// Print how long a request takes from its submission until its command is sent, and from the
+    /// arrival of the response until it is completed. For reads with one in flight.
+    #[arg(long, requires = "fcoe", conflicts_with = "stages")]
+    sides: bool,
 }
 
 /// The output with `--stages`.
@@ -40,13 +55,29 @@ struct Output {
     stages: stages::Report,
 }
 
+/// The output with `--sides` or `--layered`.
+#[derive(Serialize)]
+#[serde(tag = "schema", rename = "tyche.sides/1")]
+struct SidesOutput {
+    #[serde(flatten)]
+    bench: BenchReport,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sides: Option<SidesReport>,
+}
+
 impl LinkCommand for StagedBenchArgs {
     fn wrap(&mut self, wrapper: Arc<dyn Wrapper>) {
         self.bench.wrap(wrapper);
     }
 
     fn run(&self) -> Result<()> {
-        if self.stages { self.measure() } else { self.bench.run() }
+        if self.sides || self.layered {
+            self.measure_fcoe()
+        } else if self.stages {
+            self.measure()
+        } else {
+            self.bench.run()
+        }
     }
 
     fn output(&self) -> Format {
@@ -55,6 +86,28 @@ impl LinkCommand for StagedBenchArgs {
 }
 
 impl StagedBenchArgs {
+    fn measure_fcoe(&self) -> Result<()> {
+        let (sides, observe) = Sides::new();
+        let stamped = |mut options: FcoeHostOptions| {
+            if self.sides {
+                options.interface.fcoe = sides.link(options.interface.fcoe);
+            }
+            options
+        };
+        let result = if self.layered {
+            let connect = |args: &_, options| layered::connect(args, stamped(options));
+            measure_fcoe(&self.bench, connect, observe)?
+        } else {
+            let connect = |args: &_, options| connect_fcoe(args, stamped(options));
+            measure_fcoe(&self.bench, connect, observe)?
+        };
+        let sides = sides.report().filter(|_| self.sides);
+        let output = || SidesOutput { bench: result.report(), sides };
+        let text = || result.text() + &sides.map_or_else(String::new, SidesReport::text);
+        show(self.output(), output, text);
+        Ok(())
+    }
+
     fn measure(&self) -> Result<()> {
         // Created before the measurement, which a failure here would waste.
         let picture = self.stages_svg.as_deref().map(create).transpose()?;

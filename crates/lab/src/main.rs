@@ -8,6 +8,8 @@ mod demo;
 mod fault;
 mod floor;
 mod handover;
+mod layered;
+mod sides;
 mod sim;
 mod stages;
 mod wrapped;

@@ -1,127 +1,112 @@
-//! `tyche bench --fcoe`: load on a LUN. Requests pass to the thread of the session and back, as
-//! those of most attachments do.
+//! `tyche bench --fcoe`: the same load on a logical unit of Fibre Channel over Ethernet.
 
+use std::fs;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-use rustix::time::ClockId;
-use tyche_block::{Arena, Completion, Disk, Geometry, Request, Sink};
-use tyche_engine::{HostReport, Notice};
-use tyche_fcoe::FcoeHost;
+use tyche_block::Disk;
+use tyche_engine::Notice;
+use tyche_fcoe::{FcoeHost, FcoeHostOptions};
 use tyche_session::log_warnings;
+use tyche_wake::MakePoller;
 use uuid::Uuid;
 
-use super::driven::{Driven, cpu_time};
-use super::load::{Load, Shape, Shared};
+use super::disk::{self, DiskSession, Observe};
 use super::result::Measurement;
-use super::{BenchArgs, WARM_UP, check_geometry};
-use crate::connect::{Identity, fcoe};
+use super::{BenchArgs, check_geometry};
+use crate::connect::{Identity, SessionArgs, fcoe};
 use crate::error::{Code, Error, Result};
-use crate::fcoe::PortName;
 
-/// How long to wait for a notice before looking at what keeps the disk from being used.
+/// Interval at which to look for an obstacle that does not go away.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// A session with a LUN.
-struct Lun {
-    host: FcoeHost,
-    notices: Receiver<Notice>,
-    sink: Arc<dyn Sink>,
-    done: Receiver<Completion>,
-    _name: PortName,
-}
-
-/// Passes answers on to the thread that waits for them.
-struct Answers(Sender<Completion>);
-
-impl Sink for Answers {
-    fn complete(&self, completion: Completion) {
-        // Nobody waits any more once the measurement has failed.
-        let _ = self.0.send(completion);
-    }
-}
-
-/// Measures, and returns the result.
+/// Connects a logical unit with `connect`, and measures it.
 ///
 /// # Errors
-/// The arguments do not fit the disk, it can't be used, or a request fails.
-pub(super) fn measure(args: &BenchArgs) -> Result<Measurement> {
+/// The arguments do not fit the disk, it can't be used, or it is lost.
+pub fn measure<S: DiskSession>(
+    args: &BenchArgs,
+    connect: impl FnOnce(&BenchArgs, FcoeHostOptions) -> Result<S>,
+    observe: Observe,
+) -> Result<Measurement> {
     if args.jobs > 1 {
-        let message = "over FCoE there is one job: use --jobs 1 and more --iodepth";
-        return Err(Error::new(Code::Usage, message));
+        return Err(Error::new(Code::Usage, "over FCoE there is one job: use --iodepth"));
     }
-    let mut lun = Lun::connect(args)?;
-    check_geometry(args, Driven::geometry(&lun))?;
-    let shape = Shape::new(args.rw, args.bs, args.iodepth, args.rwmix);
-    let shared = Shared::default();
-    let mut load = Load::new(&lun, shape, (0, 1), &shared)?;
+    let identity = Identity { session: Uuid::new_v4(), device: Uuid::new_v4(), resumes: None };
+    let (options, _name, warnings) = args.fcoe.options(&args.session(), &identity)?;
+    log_warnings(&warnings);
+    let pages = (args.bs as usize).div_ceil(tyche_block::PAGE) * usize::from(args.iodepth);
+    // Some for the questions of a session that takes their memory from there.
+    let options = FcoeHostOptions { arena_pages: pages + 8, ..options };
+    let interface = options.interface.name().to_owned();
+    let session = connect(args, options)?;
+    check_geometry(args, session.disk().geometry())?;
     let time = Duration::from_secs_f64(args.runtime);
-    let tally = load.measure(&mut lun, WARM_UP, time, |_| {})?;
-    Ok(Measurement { shape, tallies: vec![tally] })
+    disk::measure(&session, args.shape(), time, move || frames(&interface), observe)
 }
 
-impl Lun {
-    fn connect(args: &BenchArgs) -> Result<Self> {
-        let mut session = args.session.clone();
-        session.queue_size = args.iodepth.max(session.queue_size);
-        session.read_only |= !args.rw.writes();
-        let id = Uuid::new_v4();
-        let identity = Identity { session: id, device: id, resumes: None };
-        let (options, name, warnings) = args.fcoe.options(&session, &identity)?;
-        log_warnings(&warnings);
-        let (told, notices) = channel();
-        let host = FcoeHost::start(options, move |notice| {
-            let _ = told.send(notice);
-        })?;
-        let deadline = Instant::now() + session.timeout();
-        loop {
-            match notices.recv_timeout(LOOK) {
-                Ok(Notice::Connected(_)) => break,
-                Ok(_) => {}
-                Err(_) => {
-                    let obstacle = host.control().obstacle();
-                    let is_final = obstacle.as_ref().is_some_and(fcoe::is_final);
-                    if is_final || Instant::now() >= deadline {
-                        return Err(fcoe::refused(&session, obstacle.as_ref()));
-                    }
-                }
+/// Frames that an interface has received and sent.
+fn frames(interface: &str) -> u64 {
+    let count = |name: &str| {
+        let path = format!("/sys/class/net/{interface}/statistics/{name}");
+        fs::read_to_string(path).ok().and_then(|text| text.trim().parse().ok()).unwrap_or(0)
+    };
+    count("rx_packets") + count("tx_packets")
+}
+
+/// A session of `tyche`.
+pub struct Session {
+    args: SessionArgs,
+    host: FcoeHost,
+    notices: Receiver<Notice>,
+}
+
+/// Connects a session of `tyche`.
+///
+/// # Errors
+/// The disk can't be used.
+pub fn connect(args: &BenchArgs, options: FcoeHostOptions) -> Result<Session> {
+    let (sender, notices) = channel();
+    let host = FcoeHost::start(options, move |notice| {
+        // The session has ended.
+        let _ = sender.send(notice);
+    })?;
+    let session = Session { args: args.session.clone(), host, notices };
+    let end = Instant::now() + session.args.timeout();
+    loop {
+        match session.notices.recv_timeout(LOOK) {
+            Ok(Notice::Connected(_)) => return Ok(session),
+            Ok(Notice::Failed(failure)) => return Err(SessionArgs::failed(failure)),
+            Ok(_) | Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => {
+                return Err(Error::new(Code::Other, "the session's thread has ended"));
             }
         }
-        let (answers, done) = channel();
-        Ok(Self { host, notices, sink: Arc::new(Answers(answers)), done, _name: name })
+        let obstacle = session.host.control().obstacle();
+        if Instant::now() > end || obstacle.as_ref().is_some_and(fcoe::is_final) {
+            return Err(fcoe::refused(&session.args, obstacle.as_ref()));
+        }
     }
 }
 
-impl Driven for Lun {
-    fn geometry(&self) -> Geometry {
-        self.host.volume().geometry()
+impl DiskSession for Session {
+    fn disk(&self) -> Arc<dyn Disk> {
+        self.host.volume().clone()
     }
 
-    fn arena(&self) -> &Arena {
-        self.host.volume().arena()
+    fn adopt(&self, make: MakePoller) {
+        self.host.control().adopt(make);
     }
 
-    fn submit(&mut self, request: Request, token: u64) -> Result<(), Request> {
-        self.host.volume().submit(request, token, &self.sink);
-        Ok(())
-    }
-
-    fn wait(&mut self, done: &mut Vec<Completion>, timeout: Duration) {
-        done.extend(self.done.recv_timeout(timeout));
-        done.extend(self.done.try_iter());
-    }
-
-    fn poll_notice(&mut self) -> Option<Notice> {
-        self.notices.try_recv().ok()
-    }
-
-    fn report(&mut self) -> Option<HostReport> {
-        self.host.control().report()
-    }
-
-    /// This thread, and that of the session.
-    fn cpu(&self) -> Duration {
-        cpu_time(ClockId::ProcessCPUTime)
+    fn failure(&self) -> Option<Error> {
+        self.notices.try_iter().find_map(|notice| match notice {
+            Notice::Lost(problem) => {
+                let message = format!("the target was lost while measuring: {problem}");
+                Some(Error::new(Code::Unreachable, message))
+            }
+            Notice::Failed(failure) => Some(SessionArgs::failed(failure)),
+            _ => None,
+        })
     }
 }

@@ -4,11 +4,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
-use tyche_block::{Completion, Extent, Operation, Request};
-use tyche_engine::{Histogram, HostReport, Notice};
+use rustix::time::{ClockId, clock_gettime};
+use tyche_block::{Completion, Extent};
+use tyche_engine::{Histogram, InlineHost, Notice};
 use tyche_proto::NodeCounts;
 
-use super::driven::Driven;
+use super::requests::Requests;
 use crate::connect::SessionArgs;
 use crate::error::{Code, Error, Result};
 use crate::report::frames;
@@ -84,7 +85,7 @@ impl Shared {
 pub(super) struct Tally {
     pub(super) latencies_ns: Histogram,
     pub(super) elapsed: Duration,
-    /// CPU time of the threads that do the work.
+    /// CPU time of the job's thread, which does everything itself.
     pub(super) cpu: Duration,
     /// Frames of the session in both directions.
     pub(super) frames: u64,
@@ -119,16 +120,10 @@ impl Random {
 /// See the module.
 pub(super) struct Load<'a> {
     shape: Shape,
-    blocks: u64,
-    random: Random,
-    /// Position of the next sequential request.
-    next: u64,
-    /// When each request in flight began, by its token.
-    begun: Vec<Instant>,
+    requests: Requests,
     /// Requests that are not in flight: their tokens and memory.
     idle: Vec<(u64, Extent)>,
     done: Vec<Completion>,
-    latencies_ns: Histogram,
     shared: &'a Shared,
 }
 
@@ -136,81 +131,42 @@ impl<'a> Load<'a> {
     /// Allocates the requests' memory, with random content. Job `job` of `jobs` starts at its share
     /// of the export.
     pub(super) fn new(
-        host: &impl Driven,
+        host: &InlineHost,
         shape: Shape,
         (job, jobs): (u64, u64),
         shared: &'a Shared,
     ) -> Result<Self> {
-        let blocks = host.geometry().size / u64::from(shape.len);
-        let mut random = Random::new(job);
-        let mut idle = Vec::with_capacity(shape.depth.into());
-        let (arena, nodes) = (host.arena(), host.arena().nodes());
-        for token in 0..u64::from(shape.depth) {
-            // Spread evenly over the nodes.
-            let node = nodes.get(token as usize % nodes.len().max(1));
-            let len = shape.len as usize;
-            let buffer = node.map_or_else(|| arena.alloc(len), |node| arena.alloc_near(*node, len));
-            let mut buffer = buffer
-                .ok_or_else(|| Error::new(Code::Usage, "not enough memory: lower --iodepth"))?;
-            for byte in buffer.iter_mut() {
-                *byte = (random.next() >> 24) as u8;
-            }
-            idle.push((token, buffer));
-        }
-        Ok(Self {
-            shape,
-            blocks,
-            random,
-            next: blocks * job / jobs,
-            begun: vec![Instant::now(); shape.depth.into()],
-            idle,
-            done: Vec::with_capacity(shape.depth.into()),
-            latencies_ns: Histogram::new(),
-            shared,
-        })
+        let mut requests = Requests::new(shape, host.geometry().size, (job, jobs));
+        let idle = requests.buffers(host.arena())?;
+        let done = Vec::with_capacity(shape.depth.into());
+        Ok(Self { shape, requests, idle, done, shared })
     }
 
-    fn request(&mut self, buffer: Extent) -> Request {
-        let is_read = self.random.percent(self.shape.reads_of_100);
-        let block = match self.shape.pattern {
-            Pattern::Read | Pattern::Write => self.next,
-            _ => self.random.next() % self.blocks,
-        };
-        self.next = (self.next + 1) % self.blocks;
-        Request {
-            operation: if is_read { Operation::Read } else { Operation::Write { fua: false } },
-            offset: block * u64::from(self.shape.len),
-            len: self.shape.len,
-            buffer: Some(buffer),
-        }
-    }
-
-    fn submit(&mut self, host: &mut impl Driven, token: u64, buffer: Extent) -> Result<()> {
-        let request = self.request(buffer);
-        self.begun[token as usize] = Instant::now();
+    fn submit(&mut self, host: &mut InlineHost, token: u64, buffer: Extent) -> Result<()> {
+        let request = self.requests.begin(token, buffer);
         host.submit(request, token)
             .map_err(|_| Error::new(Code::Other, "the session takes fewer requests than asked for"))
     }
 
     /// Warms up for `warm_up`, measures for `time`, and waits for the requests still in flight.
     /// While it measures, `look` is called after each wait for answers.
-    pub(super) fn measure<H: Driven>(
+    pub(super) fn measure(
         &mut self,
-        host: &mut H,
+        host: &mut InlineHost,
         warm_up: Duration,
         time: Duration,
-        look: impl FnMut(&mut H),
+        look: impl FnMut(&mut InlineHost),
     ) -> Result<Tally> {
         for (token, buffer) in std::mem::take(&mut self.idle) {
             self.submit(host, token, buffer)?;
         }
         self.keep_going(host, warm_up, |_| {})?;
-        self.latencies_ns = Histogram::new();
-        let (before, cpu) = (report(host)?, host.cpu());
+        self.requests.latencies_ns = Histogram::new();
+        let (before, cpu) = (host.report(), cpu_time());
         let elapsed = self.keep_going(host, time, look)?;
-        let (after, cpu) = (report(host)?, host.cpu() - cpu);
+        let (after, cpu) = (host.report(), cpu_time() - cpu);
         let tally = Tally {
-            latencies_ns: self.latencies_ns.clone(),
+            latencies_ns: self.requests.latencies_ns.clone(),
             elapsed,
             cpu,
             frames: frames(&after) - frames(&before),
@@ -225,11 +181,11 @@ impl<'a> Load<'a> {
     }
 
     /// Keeps `depth` requests in flight for `time`; returns how long it really was.
-    fn keep_going<H: Driven>(
+    fn keep_going(
         &mut self,
-        host: &mut H,
+        host: &mut InlineHost,
         time: Duration,
-        mut look: impl FnMut(&mut H),
+        mut look: impl FnMut(&mut InlineHost),
     ) -> Result<Duration> {
         let start = Instant::now();
         let (mut now, mut heard) = (start, start);
@@ -241,8 +197,7 @@ impl<'a> Load<'a> {
             let mut done = std::mem::take(&mut self.done);
             for completion in done.drain(..) {
                 let (token, buffer) = parts(completion);
-                let latency = now.duration_since(self.begun[token as usize]);
-                self.latencies_ns.add(latency.as_nanos() as u64);
+                self.requests.answered(token, now);
                 self.submit(host, token, buffer)?;
             }
             self.done = done;
@@ -252,7 +207,7 @@ impl<'a> Load<'a> {
     }
 
     /// Waits for all requests in flight.
-    fn drain(&mut self, host: &mut impl Driven) -> Result<()> {
+    fn drain(&mut self, host: &mut InlineHost) -> Result<()> {
         let mut heard = Instant::now();
         while self.idle.len() < usize::from(self.shape.depth) {
             self.collect(host, &mut heard)?;
@@ -263,7 +218,7 @@ impl<'a> Load<'a> {
 
     /// Waits up to `LOOK_EVERY` for answers; returns the time then. Failed requests, silence and a
     /// lost target end the measurement.
-    fn collect(&mut self, host: &mut impl Driven, heard: &mut Instant) -> Result<Instant> {
+    fn collect(&mut self, host: &mut InlineHost, heard: &mut Instant) -> Result<Instant> {
         host.wait(&mut self.done, LOOK_EVERY);
         let now = Instant::now();
         check_notices(host)?;
@@ -281,12 +236,12 @@ impl<'a> Load<'a> {
     }
 }
 
-fn parts(completion: Completion) -> (u64, Extent) {
+pub(super) fn parts(completion: Completion) -> (u64, Extent) {
     (completion.token, completion.buffer.expect("reads and writes have a buffer"))
 }
 
 /// Ends the measurement if the target is lost: requests after that would measure something else.
-pub fn check_notices(host: &mut impl Driven) -> Result<()> {
+pub fn check_notices(host: &mut InlineHost) -> Result<()> {
     while let Some(notice) = host.poll_notice() {
         match notice {
             Notice::Lost(problem) => {
@@ -300,7 +255,8 @@ pub fn check_notices(host: &mut impl Driven) -> Result<()> {
     Ok(())
 }
 
-fn report(host: &mut impl Driven) -> Result<HostReport> {
-    let silent = || Error::new(Code::Other, "the session's thread does not answer");
-    host.report().ok_or_else(silent)
+/// CPU time that this thread has used.
+fn cpu_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs() as u32)
 }

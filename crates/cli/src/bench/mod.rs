@@ -1,10 +1,11 @@
 //! `tyche bench`: load on an export, without a block device in the way.
 
-mod driven;
+mod disk;
 mod fcoe;
 mod job;
 mod load;
 mod progress;
+mod requests;
 mod result;
 
 use std::time::Duration;
@@ -18,7 +19,8 @@ use tyche_proto::{ExportId, SessionConfig};
 use tyche_session::{End, log_warnings};
 use uuid::Uuid;
 
-pub use self::driven::Driven;
+pub use self::disk::{DiskSession, Observe};
+pub use self::fcoe::{connect as connect_fcoe, measure as measure_fcoe};
 use self::job::Jobs;
 use self::load::Load;
 pub use self::load::{Pattern, Random, Shape, Shared, check_notices};
@@ -91,13 +93,37 @@ fn size(text: &str) -> Result<u32, String> {
 }
 
 pub(crate) fn run(args: &BenchArgs) -> Result<()> {
-    let result = if args.fcoe.is_wanted() {
-        fcoe::measure(args)?
+    let result = if args.is_fcoe() {
+        fcoe::measure(args, fcoe::connect, Box::new(|_, _| {}))?
     } else {
         Bench::start(args, |_| {})?.load()?
     };
     show(args.output, || Output::Bench(result.report()), || result.text());
     Ok(())
+}
+
+impl BenchArgs {
+    fn is_fcoe(&self) -> bool {
+        self.fcoe.is_wanted()
+    }
+
+    /// The longest time that connecting may take.
+    pub fn timeout(&self) -> Duration {
+        self.session.timeout()
+    }
+
+    fn shape(&self) -> Shape {
+        Shape::new(self.rw, self.bs, self.iodepth, self.rwmix)
+    }
+
+    /// The session, for requests of that kind and number.
+    fn session(&self) -> SessionArgs {
+        SessionArgs {
+            queue_size: self.iodepth.max(self.session.queue_size),
+            read_only: self.session.read_only || !self.rw.writes(),
+            ..self.session.clone()
+        }
+    }
 }
 
 /// Jobs that are connected to an export.
@@ -113,12 +139,7 @@ impl Bench {
     /// # Errors
     /// The arguments do not fit the export, or a job does not get to it.
     pub fn start(args: &BenchArgs, change: impl Fn(&mut SessionConfig)) -> Result<Self> {
-        let shape = Shape::new(args.rw, args.bs, args.iodepth, args.rwmix);
-        let session = SessionArgs {
-            queue_size: args.iodepth.max(args.session.queue_size),
-            read_only: args.session.read_only || !args.rw.writes(),
-            ..args.session.clone()
-        };
+        let (shape, session) = (args.shape(), args.session());
         if args.rw.writes() {
             may_write(args)?;
         }
