@@ -388,7 +388,7 @@ impl<R: Rules> Session<R> {
             for (piece, fate) in self.fences.confirmed(self.now, &fenced) {
                 match fate {
                     Fate::Executed(status) if R::has(Rule::UseOutcomes) => {
-                        endings.end(&piece, status, None)
+                        endings.end(&piece, status, None);
                     }
                     _ => endings.operations.reissue([piece]),
                 }
