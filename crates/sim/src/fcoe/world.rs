@@ -401,7 +401,7 @@ impl World {
         let Some(running) = &mut target.running else { return Ok(Vec::new()) };
         running.station.receive(now);
         running.station.port.role.work(now);
-        running.station.port.go_on(now);
+        running.station.port.settle(now);
         let frames = running.station.transmit(now);
         let mut changed = Vec::new();
         while let Some(notice) = running.station.port.poll_notice() {
@@ -441,7 +441,7 @@ impl World {
         // Some end at once.
         self.take_answers(index)?;
         let Some(station) = &mut self.initiators[index].station else { return Ok(Vec::new()) };
-        station.port.go_on(now);
+        station.port.settle(now);
         Ok(station.transmit(now))
     }
 
