@@ -50,15 +50,15 @@ fn files_survive_losses_with_blocks_of_4_kib() {
 #[test]
 fn sources_unpack_and_a_repository_checks_under_loss() {
     let rig = rig!(9000);
-    let _target = rig.serve_file(4 * SIZE);
-    rig.cable.lose_of_10000(10);
+    let _target = rig.serve_file(SIZE);
+    rig.cable.lose_of_10000(100);
     let session = rig.connect(&[]);
     run(Command::new("mkfs.ext4").arg("-q").arg(&session.device));
     let point = rig.mount(&session.device, "rw");
 
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap();
     let archive = rig.path("sources.tar");
-    let sources = sources();
+    let sources = root.join("crates");
     run(Command::new("tar").arg("-C").arg(&sources).arg("-cf").arg(&archive).arg("."));
     let unpacked = point.join("sources");
     std::fs::create_dir(&unpacked).unwrap();
@@ -80,14 +80,6 @@ fn sources_unpack_and_a_repository_checks_under_loss() {
     let (stats, _) = rig.stats();
     println!("session: {}", stats["channel"]);
     session.disconnect();
-}
-
-/// A real source tree that every build machine has: the sources of our dependencies, or our own.
-fn sources() -> std::path::PathBuf {
-    let home = std::env::var_os("CARGO_HOME").map(std::path::PathBuf::from);
-    let home = home.or_else(|| Some(Path::new(&std::env::var_os("HOME")?).join(".cargo")));
-    let registry = home.map(|home| home.join("registry/src")).filter(|path| path.is_dir());
-    registry.unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join(".."))
 }
 
 /// `list` shows a session with its device, and no session after the disconnect.
