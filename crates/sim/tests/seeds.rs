@@ -8,7 +8,7 @@ use std::time::Duration;
 use tyche_sim::{Options, Profile, Report, canaries, hunt, run};
 
 /// Enough that every kind of fault and incident occurs often.
-const SEEDS: u64 = 300;
+const SEEDS: u64 = 200;
 
 /// Half of the seeds on each of two threads.
 fn run_all(profile: Profile) -> Vec<Report> {
