@@ -113,3 +113,26 @@ pub(super) fn lossy(kernel: Kernel) {
     served.run(&device, VERIFY);
     port.remove();
 }
+
+/// A VLAN, both of whose ends are in a guest: the target is in a network namespace of its own.
+pub(super) fn vlan(kernel: Kernel) {
+    let rig = Rig::new();
+    let guest = rig.boot(0, &Shape { interfaces: 2, ..Shape::from(kernel) });
+    guest.run(
+        "modprobe 8021q; ip netns add target; ip link set eth1 netns target\n\
+         for at in 'ip link' 'ip -n target link'; do\n\
+         link=eth0; [ \"$at\" = 'ip link' ] || link=eth1\n\
+         $at set $link mtu 9000 up; $at add link $link name $link.10 type vlan id 10\n\
+         $at set $link.10 mtu 2500 up\n\
+         done",
+    );
+    let export = "--export disk=sparse:64M";
+    let target = guest
+        .start(&format!("ip netns exec target tyche serve --name vlan --fcoe eth1.10 {export}"));
+    let port = LinuxPort::initiator_on(&guest, "eth0.10");
+    let device = port.await_disk();
+    guest.start(&format!("D={device}\n{VERIFY}")).succeed(LIMIT);
+    port.remove();
+    guest.run("kill $(pidof tyche)");
+    target.succeed(LIMIT);
+}

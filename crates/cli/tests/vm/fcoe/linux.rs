@@ -7,17 +7,23 @@ use crate::rig::Guest;
 /// Directory of the kernel's targets.
 const TARGETS: &str = "/sys/kernel/config/target";
 
-/// The port of a guest's kernel on `eth0`.
+/// The port of a guest's kernel.
 pub(super) struct LinuxPort<'a> {
-    pub(super) guest: &'a Guest,
+    guest: &'a Guest,
+    interface: &'static str,
     pub(super) wwpn: Wwn,
 }
 
 impl<'a> LinuxPort<'a> {
     /// Makes the port of an initiator.
     pub(super) fn initiator(guest: &'a Guest) -> Self {
+        Self::initiator_on(guest, "eth0")
+    }
+
+    /// Makes the port of an initiator on that interface.
+    pub(super) fn initiator_on(guest: &'a Guest, interface: &'static str) -> Self {
         guest.run("modprobe --all fcoe sd_mod sg");
-        let port = Self { guest, wwpn: name(guest) };
+        let port = Self { guest, interface, wwpn: name(guest, interface) };
         port.create();
         port
     }
@@ -25,7 +31,8 @@ impl<'a> LinuxPort<'a> {
     /// Makes the port of a target with a disk in a file for one initiator. The kernel's target is
     /// an initiator as well.
     pub(super) fn target(guest: &'a Guest, host: Wwn) -> Self {
-        let wwpn = name(guest);
+        let interface = "eth0";
+        let wwpn = name(guest, interface);
         guest.run(&format!(
             "modprobe --all fcoe tcm_fc target_core_file\n\
              mountpoint -q /sys/kernel/config || mount -t configfs config /sys/kernel/config\n\
@@ -41,19 +48,24 @@ impl<'a> LinuxPort<'a> {
              mkdir -p $group/acls/{host}/lun_0\n\
              ln -s $group/lun/lun_0 $group/acls/{host}/lun_0/disk"
         ));
-        let port = Self { guest, wwpn };
+        let port = Self { guest, interface, wwpn };
         port.create();
         port
     }
 
     /// Makes the port again, after [`remove`](Self::remove).
     pub(super) fn create(&self) {
-        self.guest.run("echo eth0 >/sys/module/libfcoe/parameters/create_vn2vn");
+        self.tell("create_vn2vn");
     }
 
     /// Removes the port; it logs out.
     pub(super) fn remove(&self) {
-        self.guest.run("echo eth0 >/sys/module/libfcoe/parameters/destroy");
+        self.tell("destroy");
+    }
+
+    fn tell(&self, parameter: &str) {
+        let interface = self.interface;
+        self.guest.run(&format!("echo {interface} >/sys/module/libfcoe/parameters/{parameter}"));
     }
 
     /// Waits until the kernel is logged in with that port.
@@ -84,8 +96,8 @@ impl<'a> LinuxPort<'a> {
 pub(super) const DISK_LEN: u64 = 64 << 20;
 
 /// The name that the kernel gives to a port.
-fn name(guest: &Guest) -> Wwn {
-    let mac = guest.run("cat /sys/class/net/eth0/address");
+fn name(guest: &Guest, interface: &str) -> Wwn {
+    let mac = guest.run(&format!("cat /sys/class/net/{interface}/address"));
     Wwn::parse(&format!("20:00:{}", mac.trim())).unwrap()
 }
 

@@ -49,6 +49,7 @@ kernels! {
         ext4 = disk::ext4,
         target_killed = disk::target_killed,
         lossy = disk::lossy,
+        vlan = disk::vlan,
         session = session::disk,
         session_ext4 = session::ext4,
         session_target_gone = session::target_gone,
