@@ -17,6 +17,8 @@ const OVERTAKEN_MAX: u64 = 2;
 /// The place of R_CTL, of the first byte that the CRC covers, and of TYPE.
 const R_CTL_AT: usize = 28;
 const TYPE_AT: usize = 36;
+/// R_CTL of FCP_CMND.
+const R_CTL_COMMAND: u8 = 0x06;
 /// Bytes behind those that the CRC covers.
 const TRAILER_LEN: usize = 8;
 
@@ -69,8 +71,17 @@ impl Air {
     /// Ends all faults.
     pub(super) fn calm(&mut self) {
         let AirPlan { latency, is_sealed, .. } = self.plan;
-        let (loss, duplicates, overtaken, corrupt, stray) = (0.0, 0.0, 0.0, 0.0, 0.0);
-        self.plan = AirPlan { latency, loss, duplicates, overtaken, corrupt, stray, is_sealed };
+        let none = 0.0;
+        self.plan = AirPlan {
+            latency,
+            loss: none,
+            duplicates: none,
+            overtaken: none,
+            corrupt: none,
+            stray: none,
+            echoes: none,
+            is_sealed,
+        };
         self.cuts.clear();
     }
 
@@ -90,7 +101,8 @@ impl Air {
         frame: &[u8],
     ) -> Vec<Copy> {
         self.counts.frames += 1;
-        let AirPlan { latency, loss, duplicates, overtaken, corrupt, stray, .. } = self.plan;
+        let AirPlan { latency, loss, duplicates, overtaken, corrupt, stray, echoes, .. } =
+            self.plan;
         if self.is_cut(now, from, to, port) || self.random.hits(loss) {
             self.counts.lost += 1;
             return Vec::new();
@@ -104,13 +116,15 @@ impl Air {
         let far = self.r_a_tov.as_nanos() as u64 / 2;
         let is_exchange = port == FCOE && frame[TYPE_AT] == 0x08;
         let mut copies = Vec::new();
-        if is_exchange && self.random.hits(stray) {
+        let is_late = is_exchange && self.random.hits(stray);
+        let is_command = is_exchange && frame[R_CTL_AT] == R_CTL_COMMAND;
+        if is_late || is_command && self.random.hits(echoes) {
             self.counts.strays += 1;
             let at = on_time.plus_ns(self.random.below(far));
             copies.push(Copy { at, frame: frame.clone(), is_stray: true });
-            if frame[R_CTL_AT] != 0x06 || self.random.chance(0.5) {
-                return copies;
-            }
+        }
+        if is_late {
+            return copies;
         }
         if self.random.hits(duplicates) {
             self.counts.repeated += 1;

@@ -40,13 +40,33 @@ const R_CTL: (usize, u8) = (28, 0x06);
 
 /// A future event.
 enum Event {
-    Frame { to: usize, port: usize, frame: Vec<u8>, since: Option<(usize, [u64; 2])> },
-    Job { target: usize, number: u64 },
-    Go { initiator: usize },
+    Frame {
+        to: usize,
+        port: usize,
+        frame: Vec<u8>,
+        since: Option<(usize, [u64; 2])>,
+    },
+    Job {
+        target: usize,
+        number: u64,
+    },
+    Go {
+        initiator: usize,
+    },
     Incident,
     Forge,
-    Start { station: usize },
-    Flap { station: usize, left: u32 },
+    Start {
+        station: usize,
+    },
+    Flap {
+        station: usize,
+        left: u32,
+    },
+    /// A station is not heard by another for a moment.
+    Mute {
+        from: usize,
+        to: usize,
+    },
 }
 
 /// See the module. A station is a target, or behind those an initiator.
@@ -215,6 +235,21 @@ impl World {
         }
     }
 
+    /// Often loses what a target tells first after a login.
+    fn plan_mute(&mut self, target: usize, event: &port::Event) {
+        let port::Event::LoggedIn(login) = event else { return };
+        let initiator = self.initiators.iter().position(|it| it.config.wwpn == login.wwpn);
+        if let Some(initiator) = initiator
+            && !self.plan.incidents.is_zero()
+            && self.random.chance(0.3)
+        {
+            let latency = self.plan.air.latency.as_nanos() as u64;
+            let at = self.now.plus_ns(self.random.below(30 * latency));
+            let to = self.targets.len() + initiator;
+            self.schedule.plan(at, Event::Mute { from: target, to });
+        }
+    }
+
     fn plan_forgery(&mut self) {
         let mean = self.plan.stranger;
         if !mean.is_zero() {
@@ -354,6 +389,13 @@ impl World {
                 self.settle(station)
             }
             Event::Flap { station, left } => self.flap(station, left),
+            Event::Mute { from, to } => {
+                if !self.is_calm {
+                    let time = Duration::from_millis(self.random.between(5, 100));
+                    self.cut(&[(from, to)], time, false);
+                }
+                Ok(())
+            }
         }
     }
 
@@ -416,6 +458,7 @@ impl World {
             {
                 self.logouts[gone] += 1;
             }
+            self.plan_mute(index, &event);
             self.trace(format!("target {index}: {event:?}"));
         }
         let target = &mut self.targets[index];
