@@ -113,7 +113,7 @@ impl FcoePlan {
             targets,
             initiators,
             disks,
-            e_d_tov: Duration::from_millis(random.pick(&[50, 100, 200])),
+            e_d_tov: Duration::from_millis(random.pick(&[50, 200, 2000])),
             mtu: random.pick(&[1500, 2158, 2500]),
             exchanges,
             burst_len: random.pick(&[4096, 16 << 10, 64 << 10]),

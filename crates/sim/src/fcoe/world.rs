@@ -62,11 +62,6 @@ enum Event {
         station: usize,
         left: u32,
     },
-    /// A station is not heard by another for a moment.
-    Mute {
-        from: usize,
-        to: usize,
-    },
 }
 
 /// See the module. A station is a target, or behind those an initiator.
@@ -235,18 +230,15 @@ impl World {
         }
     }
 
-    /// Often loses what a target tells first after a login.
-    fn plan_mute(&mut self, target: usize, event: &port::Event) {
+    /// Often has the first unit attention of a login lost.
+    fn be_unlucky(&mut self, target: usize, event: &port::Event) {
         let port::Event::LoggedIn(login) = event else { return };
         let initiator = self.initiators.iter().position(|it| it.config.wwpn == login.wwpn);
-        if let Some(initiator) = initiator
-            && !self.plan.incidents.is_zero()
+        let has_incidents = !self.plan.incidents.is_zero() && !self.is_calm;
+        if let Some(initiator) = initiator.filter(|_| has_incidents)
             && self.random.chance(0.3)
         {
-            let latency = self.plan.air.latency.as_nanos() as u64;
-            let at = self.now.plus_ns(self.random.below(30 * latency));
-            let to = self.targets.len() + initiator;
-            self.schedule.plan(at, Event::Mute { from: target, to });
+            self.air.unlucky.insert((target, self.targets.len() + initiator));
         }
     }
 
@@ -389,13 +381,6 @@ impl World {
                 self.settle(station)
             }
             Event::Flap { station, left } => self.flap(station, left),
-            Event::Mute { from, to } => {
-                if !self.is_calm {
-                    let time = Duration::from_millis(self.random.between(5, 100));
-                    self.cut(&[(from, to)], time, false);
-                }
-                Ok(())
-            }
         }
     }
 
@@ -458,7 +443,7 @@ impl World {
             {
                 self.logouts[gone] += 1;
             }
-            self.plan_mute(index, &event);
+            self.be_unlucky(index, &event);
             self.trace(format!("target {index}: {event:?}"));
         }
         let target = &mut self.targets[index];
