@@ -156,6 +156,10 @@ impl<R: Rules> InitiatorRole<R> {
         if was_flush {
             operation.flush = false;
             let writes = operation.writes;
+            // A loss may have been told to another command while the flush was on its way.
+            if self.losses.take() {
+                return self.requests.end(number, Err(Errno::IO));
+            }
             self.losses.flushed(writes);
         } else if kind.modifies() && has_cache {
             self.losses.written();

@@ -463,7 +463,10 @@ impl<R: Rules> Role for InitiatorRole<R> {
     fn poll_timeout(&self) -> Option<Instant> {
         let requests = earliest(self.requests.poll_timeout(), self.grow_at);
         let give_up = self.give_up_at().filter(|_| !self.is_over());
-        let questions = earliest(self.ask_at, give_up);
+        // While nothing is to be asked, the time for it may have passed.
+        let is_inquiring = matches!(self.phase, Phase::Listing(_) | Phase::Asking(_));
+        let ask_at = self.ask_at.filter(|_| is_inquiring);
+        let questions = earliest(ask_at, give_up);
         earliest(earliest(self.lane.poll_timeout(), questions), requests)
     }
 

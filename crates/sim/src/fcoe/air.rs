@@ -1,6 +1,6 @@
 //! The network: what becomes of a frame on its way from one station to another.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use tyche_fcoe::FCOE;
@@ -17,6 +17,14 @@ const OVERTAKEN_MAX: u64 = 2;
 /// The place of R_CTL, of the first byte that the CRC covers, and of TYPE.
 const R_CTL_AT: usize = 28;
 const TYPE_AT: usize = 36;
+/// The place of OX_ID.
+const OX_ID_AT: usize = 44;
+/// The time in which frames of an exchange are held back together.
+const HELD_TOGETHER: Duration = Duration::from_millis(20);
+/// Bytes of the frame of a response without sense data, and its R_CTL.
+const RESPONSE: (usize, u8) = (84, 0x07);
+/// R_CTL of FCP_CMND.
+const R_CTL_COMMAND: u8 = 0x06;
 /// Bytes behind those that the CRC covers.
 const TRAILER_LEN: usize = 8;
 
@@ -54,6 +62,10 @@ pub(super) struct Air {
     /// R_A_TOV: strays arrive before.
     pub(super) r_a_tov: Duration,
     pub(super) cuts: Vec<Cut>,
+    /// Exchanges whose frames are held back: until when, and when those arrive.
+    held: BTreeMap<(usize, usize, [u8; 2]), (Instant, Instant)>,
+    /// Stations that lose the next response with sense data of another.
+    pub(super) unlucky: BTreeSet<(usize, usize)>,
     /// When the last frame arrives, by sender and receiver.
     last: BTreeMap<(usize, usize), Instant>,
     random: Random,
@@ -62,16 +74,26 @@ pub(super) struct Air {
 
 impl Air {
     pub(super) fn new(plan: AirPlan, r_a_tov: Duration, random: Random) -> Self {
-        let (cuts, last, counts) = Default::default();
-        Self { plan, r_a_tov, cuts, last, random, counts }
+        let (cuts, held, unlucky, last, counts) = Default::default();
+        Self { plan, r_a_tov, cuts, held, unlucky, last, random, counts }
     }
 
     /// Ends all faults.
     pub(super) fn calm(&mut self) {
         let AirPlan { latency, is_sealed, .. } = self.plan;
-        let (loss, duplicates, overtaken, corrupt, stray) = (0.0, 0.0, 0.0, 0.0, 0.0);
-        self.plan = AirPlan { latency, loss, duplicates, overtaken, corrupt, stray, is_sealed };
+        let none = 0.0;
+        self.plan = AirPlan {
+            latency,
+            loss: none,
+            duplicates: none,
+            overtaken: none,
+            corrupt: none,
+            stray: none,
+            echoes: none,
+            is_sealed,
+        };
         self.cuts.clear();
+        self.unlucky.clear();
     }
 
     fn is_cut(&self, now: Instant, from: usize, to: usize, port: usize) -> bool {
@@ -90,8 +112,11 @@ impl Air {
         frame: &[u8],
     ) -> Vec<Copy> {
         self.counts.frames += 1;
-        let AirPlan { latency, loss, duplicates, overtaken, corrupt, stray, .. } = self.plan;
-        if self.is_cut(now, from, to, port) || self.random.hits(loss) {
+        let AirPlan { latency, loss, duplicates, overtaken, corrupt, stray, echoes, .. } =
+            self.plan;
+        let has_sense = port == FCOE && frame.len() > RESPONSE.0 && frame[R_CTL_AT] == RESPONSE.1;
+        let is_unlucky = has_sense && self.unlucky.remove(&(from, to));
+        if is_unlucky || self.is_cut(now, from, to, port) || self.random.hits(loss) {
             self.counts.lost += 1;
             return Vec::new();
         }
@@ -104,13 +129,15 @@ impl Air {
         let far = self.r_a_tov.as_nanos() as u64 / 2;
         let is_exchange = port == FCOE && frame[TYPE_AT] == 0x08;
         let mut copies = Vec::new();
-        if is_exchange && self.random.hits(stray) {
+        let is_command = is_exchange && frame[R_CTL_AT] == R_CTL_COMMAND;
+        if is_command && self.random.hits(echoes) {
             self.counts.strays += 1;
             let at = on_time.plus_ns(self.random.below(far));
             copies.push(Copy { at, frame: frame.clone(), is_stray: true });
-            if frame[R_CTL_AT] != 0x06 || self.random.chance(0.5) {
-                return copies;
-            }
+        }
+        if is_exchange && let Some(at) = self.hold(on_time, (from, to), &frame, stray) {
+            copies.push(Copy { at, frame, is_stray: true });
+            return copies;
         }
         if self.random.hits(duplicates) {
             self.counts.repeated += 1;
@@ -126,6 +153,29 @@ impl Air {
         };
         copies.push(Copy { at, frame, is_stray: false });
         copies
+    }
+
+    /// When a frame arrives much later, together with those of its exchange that are sent at about
+    /// the same time; `None` if it does not.
+    fn hold(
+        &mut self,
+        on_time: Instant,
+        (from, to): (usize, usize),
+        frame: &[u8],
+        stray: f64,
+    ) -> Option<Instant> {
+        let key = (from, to, [frame[OX_ID_AT], frame[OX_ID_AT + 1]]);
+        self.held.retain(|_, (until, _)| *until > on_time);
+        if let Some((_, at)) = self.held.get(&key) {
+            return Some(*at);
+        }
+        if !self.random.hits(stray) {
+            return None;
+        }
+        self.counts.strays += 1;
+        let at = on_time.plus_ns(self.random.below(self.r_a_tov.as_nanos() as u64 / 2));
+        self.held.insert(key, ((on_time + HELD_TOGETHER).min(at), at));
+        Some(at)
     }
 
     /// Flips a bit that the CRC covers.

@@ -18,9 +18,6 @@ use crate::content::SECTOR;
 use crate::random::Random;
 use crate::request::request;
 
-/// XIDs besides those of as many commands as there can be: enough for some that are out of use.
-const FURTHER_XIDS: u16 = 40;
-
 /// The recipient of answers: they are taken from the machine instead.
 struct Nobody;
 
@@ -73,7 +70,7 @@ impl Initiator {
             frames: plan.frames,
             read_only: false,
             ctrl_loss_tmo: None,
-            xids: (0, depth as u16 + FURTHER_XIDS - 1),
+            xids: (0, depth as u16 + plan.further_xids - 1),
         };
         Self {
             plan,

@@ -47,6 +47,8 @@ pub(super) struct InitiatorPlan {
     pub(super) mix: Mix,
     /// Frames of reads at a time.
     pub(super) frames: u32,
+    /// XIDs besides one for each command at a time.
+    pub(super) further_xids: u16,
 }
 
 /// The network.
@@ -59,8 +61,10 @@ pub(super) struct AirPlan {
     /// Frames that are overtaken by others.
     pub(super) overtaken: f64,
     pub(super) corrupt: f64,
-    /// Frames that arrive much later, and copies of commands that do.
+    /// Frames that arrive much later.
     pub(super) stray: f64,
+    /// Commands of which a copy arrives much later.
+    pub(super) echoes: f64,
     /// Damaged frames have a right CRC: broken on purpose.
     pub(super) is_sealed: bool,
 }
@@ -79,7 +83,7 @@ impl FcoePlan {
             (0..units).map(|_| (draw_disk(random), random.chance(0.3))).collect();
         let count = random.pick(&[1, 1, 2, 2, 3]);
         let initiators = (0..count).map(|index| InitiatorPlan::draw(random, index % units));
-        let initiators = initiators.collect();
+        let initiators: Vec<_> = initiators.collect();
         let latency = Duration::from_micros(random.pick(&[50, 300, 2000]));
         let mut sometimes = |often, rates: &[f64]| {
             let rate = random.pick(rates);
@@ -91,9 +95,14 @@ impl FcoePlan {
             duplicates: sometimes(0.5, &[0.005, 0.05, 0.2]),
             overtaken: sometimes(0.5, &[0.005, 0.05]),
             corrupt: sometimes(0.3, &[0.002, 0.01]),
-            stray: sometimes(0.5, &[0.002, 0.01]),
+            stray: sometimes(0.5, &[0.002, 0.02]),
+            echoes: sometimes(0.3, &[0.02, 0.2]),
             is_sealed: false,
         };
+        // As many as an initiator has, so that the numbers of both go round at the same pace.
+        let pace =
+            initiators.first().map_or(24, |it: &InitiatorPlan| it.depth as u16 + it.further_xids);
+        let exchanges = random.pick(&[24, pace, pace, 256]);
         let incidents = Duration::from_millis(random.pick(&[0, 2000, 6000, 20_000]));
         let stranger = Duration::from_millis(random.pick(&[0, 0, 5, 100]));
         let are_responses_lost = air.loss + air.corrupt + air.stray > 0.0;
@@ -104,9 +113,9 @@ impl FcoePlan {
             targets,
             initiators,
             disks,
-            e_d_tov: Duration::from_millis(random.pick(&[50, 100, 200])),
+            e_d_tov: Duration::from_millis(random.pick(&[50, 200, 2000])),
             mtu: random.pick(&[1500, 2158, 2500]),
-            exchanges: random.pick(&[24, 48, 256]),
+            exchanges,
             burst_len: random.pick(&[4096, 16 << 10, 64 << 10]),
             frames_max: random.pick(&[8, 32, 256]),
             air,
@@ -155,6 +164,7 @@ impl InitiatorPlan {
             think: Duration::from_micros(random.pick(&[0, 200, 5000, 50_000])),
             mix: Mix { len_max: random.pick(&[512, 4096, 16 << 10, 64 << 10]), ..mix },
             frames: random.pick(&[8, 64, 512]),
+            further_xids: random.pick(&[20, 40]),
         }
     }
 }

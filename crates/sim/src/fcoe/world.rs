@@ -40,13 +40,28 @@ const R_CTL: (usize, u8) = (28, 0x06);
 
 /// A future event.
 enum Event {
-    Frame { to: usize, port: usize, frame: Vec<u8>, since: Option<(usize, [u64; 2])> },
-    Job { target: usize, number: u64 },
-    Go { initiator: usize },
+    Frame {
+        to: usize,
+        port: usize,
+        frame: Vec<u8>,
+        since: Option<(usize, [u64; 2])>,
+    },
+    Job {
+        target: usize,
+        number: u64,
+    },
+    Go {
+        initiator: usize,
+    },
     Incident,
     Forge,
-    Start { station: usize },
-    Flap { station: usize, left: u32 },
+    Start {
+        station: usize,
+    },
+    Flap {
+        station: usize,
+        left: u32,
+    },
 }
 
 /// See the module. A station is a target, or behind those an initiator.
@@ -212,6 +227,18 @@ impl World {
         if !mean.is_zero() {
             let at = self.now + self.random.around(mean);
             self.schedule.plan(at, Event::Incident);
+        }
+    }
+
+    /// Often has the first unit attention of a login lost.
+    fn be_unlucky(&mut self, target: usize, event: &port::Event) {
+        let port::Event::LoggedIn(login) = event else { return };
+        let initiator = self.initiators.iter().position(|it| it.config.wwpn == login.wwpn);
+        let has_incidents = !self.plan.incidents.is_zero() && !self.is_calm;
+        if let Some(initiator) = initiator.filter(|_| has_incidents)
+            && self.random.chance(0.3)
+        {
+            self.air.unlucky.insert((target, self.targets.len() + initiator));
         }
     }
 
@@ -416,6 +443,7 @@ impl World {
             {
                 self.logouts[gone] += 1;
             }
+            self.be_unlucky(index, &event);
             self.trace(format!("target {index}: {event:?}"));
         }
         let target = &mut self.targets[index];
