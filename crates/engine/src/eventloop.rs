@@ -22,8 +22,8 @@ pub trait Tenant {
     fn protocol(&mut self) -> &mut impl Protocol;
 
     /// Processes the commands of other threads; false if there were none.
-    fn obey(&mut self, ports: &mut Ports) -> bool {
-        let _ = ports;
+    fn obey(&mut self, now: Instant, ports: &mut Ports) -> bool {
+        let _ = (now, ports);
         false
     }
 
@@ -81,7 +81,7 @@ impl<T: Tenant> EventLoop<T> {
     /// Runs one round; false if there was nothing to do.
     fn turn(&mut self, now: Instant) -> bool {
         let Self { tenant, ports, .. } = self;
-        let mut worked = tenant.obey(ports);
+        let mut worked = tenant.obey(now, ports);
         worked |= ports.receive(now, tenant.protocol());
         worked |= tenant.work(now);
         worked |= ports.transmit(now, tenant.protocol());
@@ -90,7 +90,7 @@ impl<T: Tenant> EventLoop<T> {
 
     fn sleep(&mut self) {
         self.spin.sleeps();
-        if self.tenant.may_sleep() && !self.tenant.obey(&mut self.ports) {
+        if self.tenant.may_sleep() && !self.tenant.obey(now(), &mut self.ports) {
             let deadline = self.tenant.protocol().poll_timeout();
             self.ports.wait(self.tenant.wait_fds(), deadline);
         }

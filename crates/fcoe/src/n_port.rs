@@ -20,6 +20,8 @@ const LOGIN_XIDS: (u16, u16) = (0xf000, 0xfffe);
 /// The first and last number of the exchanges of commands.
 pub(crate) const COMMAND_XIDS: (u16, u16) = (0x0000, 0x07ff);
 
+/// The interval at which the MTU and the address of an interface are looked at.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// The most notices that wait: more than a change of all neighbours causes.
 const NOTICES_MAX: usize = 4 * vn2vn::NEIGHBOURS_MAX;
 
@@ -60,6 +62,9 @@ pub struct NPort<R> {
     outboxes: [Outbox; 2],
     notices: VecDeque<Notice>,
     rejects: Rejects,
+    /// The state of the interface when it was looked at, and when to look again.
+    is_down: bool,
+    look_at: Instant,
     /// The frame of an outbox that is being written.
     buffer: Box<[u8; FRAME_LEN_MAX]>,
 }
@@ -90,6 +95,8 @@ impl<R: Role> NPort<R> {
             outboxes: Default::default(),
             notices: VecDeque::new(),
             rejects: Rejects::default(),
+            is_down: true,
+            look_at: Instant::default(),
             buffer: Box::new([0; FRAME_LEN_MAX]),
         }
     }
@@ -129,6 +136,20 @@ impl<R: Role> NPort<R> {
     /// turn of the loop; false if nothing has changed.
     pub fn attend(&mut self, now: Instant, ports: &mut Ports) -> bool {
         let is_down = ports.iter().any(|(_, port)| port.is_down());
+        if is_down != self.is_down || now >= self.look_at {
+            (self.is_down, self.look_at) = (is_down, now + LOOK_EVERY);
+            self.look(now, ports);
+        }
+        let mut worked = false;
+        while let Some(membership) = self.vn2vn.poll_membership() {
+            worked = true;
+            change(ports, membership);
+        }
+        worked
+    }
+
+    fn look(&mut self, now: Instant, ports: &Ports) {
+        let is_down = self.is_down;
         let fcoe = ports.iter().find(|(index, _)| *index == FCOE && !is_down);
         let up = fcoe.map(|(_, port)| {
             let link = port.link();
@@ -137,12 +158,6 @@ impl<R: Role> NPort<R> {
         });
         self.vn2vn.handle_link(now, up);
         self.settle(now);
-        let mut worked = false;
-        while let Some(membership) = self.vn2vn.poll_membership() {
-            worked = true;
-            change(ports, membership);
-        }
-        worked
     }
 
     /// Takes the outputs of all machines, until none has one. The owner calls it after a change of

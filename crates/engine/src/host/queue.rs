@@ -182,25 +182,25 @@ impl Tenant for Queue {
         &mut self.driver
     }
 
-    fn obey(&mut self, ports: &mut Ports) -> bool {
+    fn obey(&mut self, now: Instant, ports: &mut Ports) -> bool {
         let mut worked = false;
         while let Ok(command) = self.commands.try_recv() {
             worked = true;
             match command {
                 // The recipient may have timed out.
                 Command::Report(to) => {
-                    drop(to.send(self.driver.report(now(), ports, self.intake.volume().arena())));
+                    drop(to.send(self.driver.report(now, ports, self.intake.volume().arena())));
                 }
                 Command::AddLink(link, to) => {
-                    let _ = to.send(self.driver.add_link(now(), ports, link));
+                    let _ = to.send(self.driver.add_link(now, ports, link));
                 }
                 Command::RemoveLink(name, to) => {
-                    let _ = to.send(self.driver.remove_link(now(), ports, &name));
+                    let _ = to.send(self.driver.remove_link(now, ports, &name));
                 }
                 Command::Adopt(make) => self.intake.adopt(make),
-                Command::Check => self.driver.check(now()),
-                Command::Disconnect => self.driver.disconnect(now()),
-                Command::Abort => self.driver.abort(now()),
+                Command::Check => self.driver.check(now),
+                Command::Disconnect => self.driver.disconnect(now),
+                Command::Abort => self.driver.abort(now),
             }
             self.settle();
         }

@@ -16,7 +16,7 @@ use tyche_wake::Spin;
 use super::exporter::{ChannelEvent, Exporter, Site};
 use super::exports::Exports;
 use super::report::TargetLinkReport;
-use crate::clock::{Clock, now};
+use crate::clock::Clock;
 use crate::eventloop::{EventLoop, Tenant};
 use crate::placed::{self, Residence};
 use crate::ports::Ports;
@@ -153,7 +153,7 @@ impl Tenant for LinkLoop {
         &mut self.exporter
     }
 
-    fn obey(&mut self, ports: &mut Ports) -> bool {
+    fn obey(&mut self, now: Instant, ports: &mut Ports) -> bool {
         self.log_channels(ports);
         let mut worked = false;
         while let Ok(command) = self.commands.try_recv() {
@@ -165,7 +165,7 @@ impl Tenant for LinkLoop {
                 Command::Notify(export, event) => self.exporter.notify(export, event),
                 Command::Stop => {
                     self.stopping = true;
-                    self.exporter.shut_down(now());
+                    self.exporter.shut_down(now);
                 }
             }
         }

@@ -393,8 +393,7 @@ impl Tenant for HostLoop {
         &mut self.port
     }
 
-    fn obey(&mut self, ports: &mut Ports) -> bool {
-        let now = Clock::Monotonic.now();
+    fn obey(&mut self, now: Instant, ports: &mut Ports) -> bool {
         self.is_down = ports.iter().any(|(_, port)| port.is_down());
         let mut worked = self.port.attend(now, ports);
         while let Ok(command) = self.commands.try_recv() {

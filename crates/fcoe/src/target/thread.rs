@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use tyche_block::Arena;
-use tyche_engine::{Clock, EventLoop, PortStats, Ports, Protocol, Tenant};
+use tyche_engine::{EventLoop, PortStats, Ports, Protocol, Tenant};
 use tyche_fc::vn2vn::Functions;
 use tyche_fc::wire::{PortId, Wwn};
 use tyche_numa::Home;
@@ -164,8 +164,7 @@ impl Tenant for TargetLoop {
         &mut self.port
     }
 
-    fn obey(&mut self, ports: &mut Ports) -> bool {
-        let now = Clock::Monotonic.now();
+    fn obey(&mut self, now: Instant, ports: &mut Ports) -> bool {
         let mut worked = self.port.attend(now, ports);
         while let Ok(command) = self.commands.try_recv() {
             worked = true;

@@ -10,7 +10,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use tyche_engine::{Clock, EventLoop, Ports, Protocol, Tenant};
+use tyche_engine::{EventLoop, Ports, Protocol, Tenant};
 use tyche_fcoe::fc::vn2vn::{Event, Functions};
 use tyche_fcoe::fc::wire::{ETHERNET_LEN, Wwn};
 use tyche_fcoe::{Interface, MTU_FULL, NPort, NPortConfig, Notice, discover};
@@ -34,8 +34,8 @@ impl Tenant for Alone {
         &mut self.port
     }
 
-    fn obey(&mut self, ports: &mut Ports) -> bool {
-        self.port.attend(Clock::Monotonic.now(), ports)
+    fn obey(&mut self, now: Instant, ports: &mut Ports) -> bool {
+        self.port.attend(now, ports)
     }
 
     fn work(&mut self, _: Instant) -> bool {

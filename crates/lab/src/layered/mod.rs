@@ -3,15 +3,15 @@
 //!
 //! ```text
 //!        submit
-//!          │    ScsiCommand ──► request queue of all        lock   SCSI
+//!          │    ScsiCommand ──► request queue of all        2 locks  SCSI
 //!          │    FcpPacket, with the CDB copied
-//!          │    exchange of all                             lock   FCP
+//!          │    exchange of all, timer of all               2 locks  FCP
 //!          │    frame, with IU or data copied
-//!          ▼    transmit queue of all                       lock   FCoE
+//!          ▼    transmit queue of all                       2 locks  FCoE
 //!       interface
 //!          │    receive thread: port, CRC
 //!          ▼    frame in a buffer of its own                lock, wake
-//!          │    FCP thread: exchange, packet, data copied   2 locks
+//!          │    FCP thread: exchange, packet, data copied   4 locks
 //!          ▼    command that has ended                      lock, wake
 //!               completion thread: SCSI status ──► complete, and submit the next
 //! ```
@@ -25,6 +25,7 @@ mod exchanges;
 mod packet;
 mod receive;
 mod scsi;
+mod timers;
 mod transmit;
 
 use std::collections::VecDeque;
@@ -50,6 +51,7 @@ use belt::Belt;
 use exchanges::Exchanges;
 use receive::{Forwarding, Nexus, ReceiveLoop, Received};
 use scsi::{RequestQueue, ScsiCommand};
+use timers::Timers;
 use transmit::{SharedLink, Transmit};
 
 /// The pause before a question is asked again, and between looks for the login.
@@ -60,6 +62,7 @@ struct Shared {
     lun: [u8; 8],
     requests: RequestQueue,
     exchanges: Exchanges,
+    timers: Timers,
     transmit: Transmit,
     /// Frames for the FCP thread.
     received: Belt<Received>,
@@ -133,6 +136,7 @@ impl LayeredSession {
             lun: options.lun.0,
             requests: RequestQueue::new(options.queue_size.into()),
             exchanges: Exchanges::new(),
+            timers: Timers::default(),
             transmit: fcoe.transmit(),
             received: Belt::new()?,
             completed: Belt::new()?,
@@ -269,6 +273,7 @@ fn run_fcp(shared: &Shared, mut spin: Spin) {
 fn run_completion(shared: &Shared, made: &Receiver<MakePoller>, mut spin: Spin) {
     let mut commands = VecDeque::new();
     let mut pollers: Vec<Box<dyn Poller>> = Vec::new();
+    let mut looked_at = timers::ticks();
     while !shared.is_over() {
         while let Ok(make) = made.try_recv() {
             pollers.extend(make());
@@ -289,7 +294,19 @@ fn run_completion(shared: &Shared, made: &Receiver<MakePoller>, mut spin: Spin) 
         if worked {
             spin.worked();
         } else {
+            look_at_timers(shared, &mut looked_at);
             shared.completed.wait(&mut spin);
+        }
+    }
+}
+
+/// Takes the timers that have ended, once a tick.
+fn look_at_timers(shared: &Shared, looked_at: &mut i64) {
+    let now = timers::ticks();
+    if std::mem::replace(looked_at, now) != now {
+        let late = shared.timers.expire();
+        if late > 0 {
+            tracing::warn!(late, "commands without an answer: the load will give up");
         }
     }
 }

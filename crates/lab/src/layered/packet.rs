@@ -10,6 +10,7 @@ use super::Shared;
 use super::exchanges::SharedPacket;
 use super::receive::{Nexus, Received};
 use super::scsi::ScsiCommand;
+use super::timers::Timer;
 
 /// A command as FCP has it: the IU with a copy of the CDB, and the progress of the exchange.
 pub(super) struct FcpPacket {
@@ -18,6 +19,7 @@ pub(super) struct FcpPacket {
     scsi: Option<Box<ScsiCommand>>,
     xid: Xid,
     seq_id: u8,
+    timer: Option<Timer>,
 }
 
 fn lock(packet: &SharedPacket) -> MutexGuard<'_, FcpPacket> {
@@ -41,11 +43,11 @@ fn send(shared: &Shared, scsi: Box<ScsiCommand>) {
         data_len: data.len(),
         ..Command::new(shared.lun, *scsi.request.cdb.padded())
     };
-    let packet = FcpPacket { command, scsi: Some(scsi), xid: Xid::NONE, seq_id: 0 };
+    let packet = FcpPacket { command, scsi: Some(scsi), xid: Xid::NONE, seq_id: 0, timer: None };
     let packet = Arc::new(Mutex::new(packet));
     let xid = shared.exchanges.open(&packet).expect("more exchanges than commands");
     let mut packet = lock(&packet);
-    packet.xid = xid;
+    (packet.xid, packet.timer) = (xid, Some(shared.timers.start(xid)));
     let mut payload = [0; COMMAND_LEN];
     let len = packet.command.emit(&mut payload);
     let header = Header::request(Kind::FcpCmnd, nexus.own, nexus.target, xid);
@@ -111,6 +113,7 @@ impl FcpPacket {
     fn finish(&mut self, shared: &Shared, payload: &[u8]) {
         let Some(mut scsi) = self.scsi.take() else { return };
         shared.exchanges.close(self.xid);
+        self.timer.take().into_iter().for_each(|timer| shared.timers.stop(timer));
         match Response::parse(payload) {
             Ok(response) => {
                 scsi.status = response.status;

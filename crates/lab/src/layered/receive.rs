@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use tyche_engine::{Clock, Composed, Frames, Ports, Protocol, Tenant};
+use tyche_engine::{Composed, Frames, Ports, Protocol, Tenant};
 use tyche_fcoe::fc::port::{Event, Login};
 use tyche_fcoe::fc::wire::{Ethernet, Frame, Header, Mac, PortId, Wwn};
 use tyche_fcoe::{NPort, Role};
@@ -128,8 +128,7 @@ impl Tenant for ReceiveLoop {
         &mut self.port
     }
 
-    fn obey(&mut self, ports: &mut Ports) -> bool {
-        let now = Clock::Monotonic.now();
+    fn obey(&mut self, now: Instant, ports: &mut Ports) -> bool {
         if self.shared.is_over() && !self.is_leaving {
             self.port.log_out(now);
             self.is_leaving = true;

@@ -9,7 +9,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use tyche_engine::{Clock, Composed, EventLoop, Frames, Ports, Protocol, Tenant};
+use tyche_engine::{Composed, EventLoop, Frames, Ports, Protocol, Tenant};
 use tyche_fcoe::fc::port::{self, Login};
 use tyche_fcoe::fc::vn2vn::{self, Functions};
 use tyche_fcoe::fc::wire::fcp::{Command, Residual, Response};
@@ -137,8 +137,8 @@ impl Tenant for Alone {
         &mut self.port
     }
 
-    fn obey(&mut self, ports: &mut Ports) -> bool {
-        self.port.attend(Clock::Monotonic.now(), ports)
+    fn obey(&mut self, now: Instant, ports: &mut Ports) -> bool {
+        self.port.attend(now, ports)
     }
 
     fn work(&mut self, now: Instant) -> bool {
