@@ -88,7 +88,7 @@ impl Stranger {
             // Of an exchange that there is not. A command would begin one, and be told what the
             // initiator has to know.
             0 if header.kind != Kind::FcpCmnd => {
-                (header.ox_id, header.rx_id) = (Xid(0x0ff0), Xid(0x0ff1))
+                (header.ox_id, header.rx_id) = (Xid(0x0ff0), Xid(0x0ff1));
             }
             // Of a port that is not logged in.
             1 => header.s_id = PortId::new(0x00_fe_ed),
