@@ -1,13 +1,14 @@
-//! Runs many seeds: `seeds FIRST COUNT [multi-link]`, or one with all that happens:
-//! `seeds SEED [multi-link]`.
+//! Runs many seeds: `seeds FIRST COUNT [multi-link|fcoe]`, or one with all that happens:
+//! `seeds SEED [multi-link|fcoe]`.
 
 use std::time::Instant;
 
 use tyche_sim::{Options, Profile, Report, run};
 
 fn main() {
-    let multi_link = std::env::args().any(|arg| arg == "multi-link");
-    let profile = if multi_link { Profile::MultiLink } else { Profile::Mixed };
+    let has = |word: &str| std::env::args().any(|arg| arg == word);
+    let profile = if has("fcoe") { Profile::Fcoe } else { Profile::Mixed };
+    let profile = if has("multi-link") { Profile::MultiLink } else { profile };
     let numbers: Vec<u64> = std::env::args().skip(1).filter_map(|arg| arg.parse().ok()).collect();
     match numbers[..] {
         [seed] => {
@@ -18,7 +19,9 @@ fn main() {
             }
         }
         [first, count] => many(profile, first, count),
-        _ => eprintln!("usage: seeds FIRST COUNT [multi-link], or seeds SEED [multi-link]"),
+        _ => {
+            eprintln!("usage: seeds FIRST COUNT [multi-link|fcoe], or seeds SEED [multi-link|fcoe]")
+        }
     }
 }
 

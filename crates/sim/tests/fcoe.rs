@@ -1,14 +1,14 @@
-//! Worlds of Fibre Channel over Ethernet: nothing happens that must never happen, and what is broken
-//! on purpose is noticed.
+//! Worlds of Fibre Channel over Ethernet: nothing happens that must never happen, and what is
+//! broken on purpose is noticed.
 
 #![allow(clippy::unwrap_used)]
 
 use tyche_sim::{Options, Profile, Report, canaries, hunt, run};
 
 /// Enough that every kind of fault and incident occurs.
-const SEEDS: u64 = 60;
+const SEEDS: u64 = 200;
 /// Each canary is caught by one of so many.
-const CANARY_SEEDS: u64 = 100;
+const CANARY_SEEDS: u64 = 500;
 
 fn run_one(seed: u64) -> Report {
     let options = Options { profile: Profile::Fcoe, ..Options::default() };

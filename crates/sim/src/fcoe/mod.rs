@@ -8,7 +8,8 @@
 //!
 //! ```text
 //! plan        what a seed draws
-//! world       drives the stations, and lets things happen
+//! world       drives the stations
+//!   incidents ├ what happens to them
 //!   station   ├ a port with its two links
 //!   target    ├ a target, its logical units and their disks
 //!   initiator ├ an initiator and its workload

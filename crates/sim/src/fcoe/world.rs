@@ -1,5 +1,7 @@
 //! A run: stations, network and incidents, in the order of a clock that follows from the seed.
 
+mod incidents;
+
 use std::any::Any;
 use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -13,9 +15,9 @@ use tyche_fcoe::{FCOE, NPortConfig, Notice};
 use tyche_proto::{Instant, OpId, Operation};
 use tyche_wire::{CommandFlags, Mac, Opcode};
 
-use super::air::{Air, Cut};
+use super::air::Air;
 use super::initiator::{Ended, Initiator};
-use super::plan::{FcoePlan, SIZE_MAX};
+use super::plan::FcoePlan;
 use super::rules::Broken;
 use super::stranger::Stranger;
 use super::target::{LogicalUnit, Target};
@@ -40,28 +42,13 @@ const R_CTL: (usize, u8) = (28, 0x06);
 
 /// A future event.
 enum Event {
-    Frame {
-        to: usize,
-        port: usize,
-        frame: Vec<u8>,
-        since: Option<(usize, [u64; 2])>,
-    },
-    Job {
-        target: usize,
-        number: u64,
-    },
-    Go {
-        initiator: usize,
-    },
+    Frame { to: usize, port: usize, frame: Vec<u8>, since: Option<(usize, [u64; 2])> },
+    Job { target: usize, number: u64 },
+    Go { initiator: usize },
     Incident,
     Forge,
-    Start {
-        station: usize,
-    },
-    Flap {
-        station: usize,
-        left: u32,
-    },
+    Start { station: usize },
+    Flap { station: usize, left: u32 },
 }
 
 /// See the module. A station is a target, or behind those an initiator.
@@ -219,26 +206,6 @@ impl World {
             virtual_time: self.now.since(self.begun),
             trace_hash: self.trace.hash(),
             ..self.report.clone()
-        }
-    }
-
-    fn plan_incident(&mut self) {
-        let mean = self.plan.incidents;
-        if !mean.is_zero() {
-            let at = self.now + self.random.around(mean);
-            self.schedule.plan(at, Event::Incident);
-        }
-    }
-
-    /// Often has the first unit attention of a login lost.
-    fn be_unlucky(&mut self, target: usize, event: &port::Event) {
-        let port::Event::LoggedIn(login) = event else { return };
-        let initiator = self.initiators.iter().position(|it| it.config.wwpn == login.wwpn);
-        let has_incidents = !self.plan.incidents.is_zero() && !self.is_calm;
-        if let Some(initiator) = initiator.filter(|_| has_incidents)
-            && self.random.chance(0.3)
-        {
-            self.air.unlucky.insert((target, self.targets.len() + initiator));
         }
     }
 
@@ -599,103 +566,6 @@ impl World {
             }
         }
         self.trace(format!("station {station} starts"));
-    }
-
-    fn flap(&mut self, station: usize, left: u32) -> Result<(), String> {
-        match station.checked_sub(self.targets.len()) {
-            None => {
-                let Some(running) = &self.targets[station].running else { return Ok(()) };
-                running.station.lose_carrier();
-            }
-            Some(index) => {
-                let Some(station) = &self.initiators[index].station else { return Ok(()) };
-                station.lose_carrier();
-            }
-        }
-        if left > 0 && !self.is_calm {
-            let at = self.now + Duration::from_millis(150);
-            self.schedule.plan(at, Event::Flap { station, left: left - 1 });
-        }
-        self.settle(station)
-    }
-
-    /// Lets something happen.
-    fn incident(&mut self) -> Result<(), String> {
-        let station = self.random.below(self.epochs.len() as u64) as usize;
-        let other = self.random.below(self.epochs.len() as u64) as usize;
-        let long = self.random.pick(&[50, 500, 3000, 25_000]);
-        let time = Duration::from_millis(self.random.between(long / 2, long));
-        match self.random.below(7) {
-            0 => self.cut(&[(station, other), (other, station)], time, false),
-            1 => self.cut(&[(station, other)], time, false),
-            2 => self.cut(&[(station, other)], Duration::from_secs(25), true),
-            3 => {
-                self.trace(format!("station {station} flaps"));
-                let left = self.random.below(4) as u32;
-                return self.flap(station, left);
-            }
-            4 => self.kill_target(time),
-            5 => self.kill_initiator(time),
-            _ => self.resize(),
-        }
-        Ok(())
-    }
-
-    fn cut(&mut self, pairs: &[(usize, usize)], time: Duration, fip_only: bool) {
-        self.report.cuts += 1;
-        self.trace(format!("{pairs:?} are cut for {time:?}"));
-        let now = self.now;
-        self.air.cuts.retain(|cut| cut.until > now);
-        let until = now + time;
-        let cuts = pairs.iter().map(|&(from, to)| Cut { from, to, until, fip_only });
-        self.air.cuts.extend(cuts);
-    }
-
-    fn kill_target(&mut self, time: Duration) {
-        let index = self.random.below(self.targets.len() as u64) as usize;
-        if self.targets[index].running.is_none() {
-            return;
-        }
-        let with_cache = self.random.chance(0.6);
-        self.trace(format!("target {index} dies for {time:?}, cache lost: {with_cache}"));
-        self.report.target_crashes += 1;
-        self.report.caches_lost += u64::from(with_cache);
-        self.targets[index].die(&mut self.units);
-        for unit in &mut self.units[self.targets[index].units.clone()] {
-            unit.forget_writer();
-            if with_cache {
-                unit.disk.lose_cache();
-            }
-            unit.history.lose_target(with_cache);
-        }
-        self.epochs[index] += 1;
-        self.schedule.plan(self.now + time, Event::Start { station: index });
-    }
-
-    fn kill_initiator(&mut self, time: Duration) {
-        let index = self.random.below(self.initiators.len() as u64) as usize;
-        let initiator = &mut self.initiators[index];
-        if initiator.station.take().is_none() {
-            return;
-        }
-        self.report.host_crashes += 1;
-        self.report.vanished += initiator.pending.len() as u64;
-        initiator.pending.clear();
-        self.units[initiator.plan.disk].history.vanish(initiator.session);
-        let station = self.targets.len() + index;
-        self.epochs[station] += 1;
-        self.trace(format!("initiator {index} dies for {time:?}"));
-        self.schedule.plan(self.now + time, Event::Start { station });
-    }
-
-    fn resize(&mut self) {
-        let index = self.random.below(self.units.len() as u64) as usize;
-        let size = (self.units[index].disk.size() * 2).min(SIZE_MAX);
-        self.units[index].disk.resize(size);
-        self.trace(format!("disk {index} has {size} bytes now"));
-        for target in self.targets.iter_mut().filter(|it| it.units.contains(&index)) {
-            target.resized(index, size);
-        }
     }
 }
 
