@@ -7,7 +7,7 @@
 //!
 //! A case prepares something and hands out its *round*. Rounds repeat: some to bring the machine
 //! to its steady state, in which nothing is allocated any more, and then those that are counted.
-//! Of these, callgrind counts what happens within [`counted`], and nothing else.
+//! Of these, callgrind counts what happens within `counted`, and nothing else.
 
 use std::hint::black_box;
 use std::process::ExitCode;

@@ -13,8 +13,9 @@ use tyche_engine::Histogram;
 use tyche_proto::NodeCounts;
 use tyche_wake::{Inbox, MakePoller, Polled, Poller};
 
-use super::load::{Shape, Tally, parts};
+use super::load::{Tally, parts};
 use super::requests::Requests;
+use super::shape::Shape;
 use super::{Measurement, WARM_UP};
 use crate::error::{Code, Error, Result};
 

@@ -7,6 +7,7 @@ mod load;
 mod progress;
 mod requests;
 mod result;
+mod shape;
 
 use std::time::Duration;
 
@@ -23,9 +24,10 @@ pub use self::disk::{DiskSession, Observe};
 pub use self::fcoe::{connect as connect_fcoe, measure as measure_fcoe};
 use self::job::Jobs;
 use self::load::Load;
-pub use self::load::{Pattern, Random, Shape, Shared, check_notices};
+pub use self::load::{Shared, check_notices};
 use self::progress::Progress;
 pub use self::result::Measurement;
+pub use self::shape::{Pattern, Random, Shape};
 use crate::connect::{FcoeArgs, SessionArgs};
 use crate::error::{Code, Error, Result};
 use crate::output::{Format, bytes, show};

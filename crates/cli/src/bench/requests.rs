@@ -5,7 +5,7 @@ use std::time::Instant;
 use tyche_block::{Arena, Extent, Operation, Request};
 use tyche_engine::Histogram;
 
-use super::load::{Pattern, Random, Shape};
+use super::shape::{Pattern, Random, Shape};
 use crate::error::{Code, Error, Result};
 
 /// See the module. Each request has a token, less than the depth.

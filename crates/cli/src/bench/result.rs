@@ -4,7 +4,8 @@ use clap::ValueEnum;
 use tyche_engine::Histogram;
 use tyche_proto::NodeCounts;
 
-use super::load::{Shape, Tally};
+use super::load::Tally;
+use super::shape::Shape;
 use crate::report::{BenchReport, TailFigures};
 
 /// The measurements of all jobs.
@@ -113,7 +114,7 @@ impl Measurement {
 mod tests {
     use std::time::Duration;
 
-    use super::super::load::Pattern;
+    use super::super::shape::Pattern;
     use super::*;
 
     fn tally(count: u64, latency_ns: u64) -> Tally {
