@@ -1,5 +1,5 @@
-//! Runs many seeds: `seeds FIRST COUNT [multi-link|fcoe]`, or one with all that happens:
-//! `seeds SEED [multi-link|fcoe]`.
+//! Runs many seeds: `seeds FIRST COUNT [PROFILE]`, or one with all that happens:
+//! `seeds SEED [PROFILE]`. The profile is `multi-link` or `fcoe`.
 
 use std::time::Instant;
 
@@ -19,9 +19,7 @@ fn main() {
             }
         }
         [first, count] => many(profile, first, count),
-        _ => {
-            eprintln!("usage: seeds FIRST COUNT [multi-link|fcoe], or seeds SEED [multi-link|fcoe]")
-        }
+        _ => eprintln!("usage: seeds FIRST COUNT [PROFILE], or seeds SEED [PROFILE]"),
     }
 }
 
