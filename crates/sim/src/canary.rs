@@ -28,18 +28,10 @@ use std::cell::Cell;
 use tyche_proto::{Rule, Rules};
 
 use crate::fcoe;
+use crate::options::Options;
 use crate::plan::{Plan, Profile};
-use crate::report::Violation;
-use crate::run::{Options, run_with};
-
-/// A canary that was caught.
-#[derive(Clone, Debug)]
-pub struct Caught {
-    /// The first seed that caught it.
-    pub seed: u64,
-    /// The violation that was found.
-    pub violation: Violation,
-}
+use crate::report::Caught;
+use crate::run::run_with;
 
 /// The mistake of a canary.
 #[derive(Clone, Copy)]

@@ -33,6 +33,7 @@ mod history;
 mod host;
 mod link;
 mod network;
+mod options;
 mod plan;
 mod queues;
 mod random;
@@ -45,13 +46,14 @@ mod target;
 mod trace;
 mod world;
 
-pub use canary::{Caught, canaries, hunt};
+pub use canary::{canaries, hunt};
 pub use network::Station;
+pub use options::Options;
 pub use plan::{
     BreakerPlan, ClonePlan, DiskPlan, ExportPlan, Faults, ForgerPlan, HostPlan, Incidents,
     LinkPlan, Mix, Plan, Profile, Promises, SegmentPlan, StrangerPlan, Strangers, TargetPlan,
     TrainFaults, UdpPlan,
 };
-pub use report::{Report, Violation};
-pub use run::{Options, run};
+pub use report::{Caught, Report, Violation};
+pub use run::run;
 pub use world::World;

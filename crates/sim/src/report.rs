@@ -248,3 +248,12 @@ impl fmt::Display for Violation {
 }
 
 impl std::error::Error for Violation {}
+
+/// A canary that was caught.
+#[derive(Clone, Debug)]
+pub struct Caught {
+    /// The first seed that caught it.
+    pub seed: u64,
+    /// The violation that was found.
+    pub violation: Violation,
+}

@@ -10,6 +10,7 @@ use tyche_proto::{Operation, Rules, Sound};
 use tyche_wire::{CommandFlags, Opcode};
 
 use crate::fcoe;
+use crate::options::Options;
 use crate::plan::{HostPlan, Plan, Profile};
 use crate::report::{Report, Violation};
 use crate::world::World;
@@ -27,24 +28,6 @@ const CALM_MAX: Duration = Duration::from_secs(120);
 const REJOIN_MAX: Duration = Duration::from_secs(90);
 /// Bytes of each read when the disk is read back.
 const READ_BACK_LEN: u64 = 256 << 10;
-
-/// How to run seeds.
-pub struct Options {
-    /// The profile to draw plans with.
-    pub profile: Profile,
-    /// Operations per seed.
-    pub operations: u32,
-    /// Receives a line for every event.
-    pub verbose: Option<Box<dyn Write>>,
-    /// Changes the plan that was drawn.
-    pub adjust: Option<fn(&mut Plan)>,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Self { profile: Profile::default(), operations: 400, verbose: None, adjust: None }
-    }
-}
 
 /// Runs a seed.
 ///
@@ -69,16 +52,6 @@ struct SoonWraps;
 impl Rules for SoonWraps {
     const POSITION_FIRST: u32 = u32::MAX - 20;
     const GENERATION_FIRST: u16 = u16::MAX - 2;
-}
-
-impl Options {
-    fn plan(&self, seed: u64) -> Plan {
-        let mut plan = Plan::draw(seed, self.operations, self.profile);
-        if let Some(adjust) = self.adjust {
-            adjust(&mut plan);
-        }
-        plan
-    }
 }
 
 /// Runs a seed with the rules `R`.

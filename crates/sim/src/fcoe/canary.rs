@@ -16,8 +16,8 @@ use tyche_fc::Rule;
 
 use super::plan::FcoePlan;
 use super::world::run_with;
-use crate::canary::Caught;
-use crate::run::Options;
+use crate::options::Options;
+use crate::report::Caught;
 
 /// Names of all canaries.
 pub(crate) const CANARIES: [&str; 9] =

@@ -26,15 +26,15 @@
 //! again", "Lost and repeated frames"), and the network keeps to that:
 //!
 //! - A frame that arrives later than others arrives before the least time in which an XID is used
-//!   again. Some arrive much later, but within R_A_TOV: then they are the only copy, and the loss of
-//!   the first shows. Only an FCP_CMND is repeated so late: between two of ours, its number (CRN)
+//!   again. Some arrive much later, but within R_A_TOV: then they are the only copy, and the loss
+//!   of the first shows. Only an FCP_CMND is repeated so late: between two of ours, its number (CRN)
 //!   tells it from a new one.
 //! - A command that is longer on the way than a login takes belongs to the next login. The network
 //!   drops it.
 //! - Nothing says whose frame it is. So the stranger forges no data within a burst, no response to
 //!   a command, no command but those of task management, and no login or logout.
-//! - A unit attention is gone with the response that tells it, and only the first of a login is told
-//!   again. So where responses are lost, no disk loses writes while its target lives.
+//! - A unit attention is gone with the response that tells it, and only the first of a login is
+//!   told again. So where responses are lost, no disk loses writes while its target lives.
 //! - An operation that is in progress may be executed more than once: nobody keeps outcomes.
 
 mod air;

@@ -21,10 +21,10 @@ use super::plan::FcoePlan;
 use super::rules::Broken;
 use super::stranger::Stranger;
 use super::target::{LogicalUnit, Target};
+use crate::options::Options;
 use crate::plan::Profile;
 use crate::random::Random;
 use crate::report::{Report, Violation};
-use crate::run::Options;
 use crate::schedule::Schedule;
 use crate::trace::{Happening, Trace};
 
