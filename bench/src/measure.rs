@@ -12,7 +12,7 @@ use crate::floor::{Floor, Outcome};
 use crate::job::{Job, Pattern};
 use crate::network::{Link, Network, Side, traffic};
 use crate::outage;
-use crate::own_load;
+use crate::own_load::{self, Load};
 use crate::peer::{PATIENCE, Programs, Protocol, Server};
 use crate::plan::{Contest, Entry, Outage, Set};
 use crate::process::{Doing, Failure, Result, Running, Stop, failed};
@@ -333,18 +333,6 @@ impl<'a> Stage<'a> {
 /// Bits per second of all links of a job; `None`: they are not shaped.
 fn link_rate(link: Link, job: &Job) -> Option<u64> {
     job.bundle().numbers().map(|cable| link.rate_of(cable)).sum()
-}
-
-/// What the client has measured.
-pub(crate) struct Load {
-    pub(crate) seconds: f64,
-    pub(crate) ios: u64,
-    pub(crate) bytes: u64,
-    pub(crate) lat_ns: Latency,
-    /// Its CPU time, if it has measured that.
-    pub(crate) cpu_s: Option<f64>,
-    /// The part of its load that it has measured.
-    pub(crate) share: f64,
 }
 
 fn fio_load(output: &Path) -> Result<Load> {

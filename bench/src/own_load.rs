@@ -2,7 +2,6 @@
 
 use serde::Deserialize;
 
-use crate::measure::Load;
 use crate::process::{Doing, Result, failed};
 use crate::result::Latency;
 
@@ -17,6 +16,18 @@ struct Output {
     lat_ns: Latency,
     cpu_s: f64,
     runtime_s: f64,
+}
+
+/// The figures of a load, fio's or our own.
+pub(crate) struct Load {
+    pub(crate) seconds: f64,
+    pub(crate) ios: u64,
+    pub(crate) bytes: u64,
+    pub(crate) lat_ns: Latency,
+    /// Its CPU time, if it has measured that.
+    pub(crate) cpu_s: Option<f64>,
+    /// The part of its load that it has measured.
+    pub(crate) share: f64,
 }
 
 /// Reads the program's output.

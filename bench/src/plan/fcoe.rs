@@ -3,7 +3,7 @@
 //! | set | network | what for |
 //! |---|---|---|
 //! | `fcoe` | MTU 2158 | requests a second by size and depth: Figures 5b and 15 at one core |
-//! | `fcoe-contexts` | the same, nobody spins | context switches and CPU of a request: Tables 1 to 4 |
+//! | `fcoe-contexts` | the same, nobody spins | switches and CPU of a request: Tables 1 to 4 |
 //!
 //! The initiator of `tyche` is held against one in layers, as Open-FCoE has them, and both against
 //! Tyche and NBD on the same network.

@@ -4,35 +4,31 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tyche_fcoe::fc::wire::Xid;
 
-use super::packet::FcpPacket;
-
 /// The number of exchanges, and the first XID after theirs.
 const EXCHANGES: u16 = 0x1000;
 
-/// The packet of an exchange, which both the manager and a thread at work with it hold.
-pub(super) type SharedPacket = Arc<Mutex<FcpPacket>>;
-
-struct Table {
-    packets: Vec<Option<SharedPacket>>,
+struct Table<P> {
+    /// The packet of each exchange, which a thread at work with it holds as well.
+    packets: Vec<Option<Arc<P>>>,
     /// The XID to try next: they are used in rotation.
     next: u16,
 }
 
 /// See the module.
-pub(super) struct Exchanges(Mutex<Table>);
+pub(super) struct Exchanges<P>(Mutex<Table<P>>);
 
-impl Exchanges {
+impl<P> Exchanges<P> {
     pub(super) fn new() -> Self {
-        let packets = vec![None; EXCHANGES.into()];
+        let packets = (0..EXCHANGES).map(|_| None).collect();
         Self(Mutex::new(Table { packets, next: 0 }))
     }
 
-    fn table(&self) -> std::sync::MutexGuard<'_, Table> {
+    fn table(&self) -> std::sync::MutexGuard<'_, Table<P>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Opens an exchange; `None` if all are in use.
-    pub(super) fn open(&self, packet: &SharedPacket) -> Option<Xid> {
+    pub(super) fn open(&self, packet: &Arc<P>) -> Option<Xid> {
         let mut table = self.table();
         for _ in 0..EXCHANGES {
             let xid = table.next;
@@ -47,7 +43,7 @@ impl Exchanges {
     }
 
     /// The packet of an exchange.
-    pub(super) fn find(&self, xid: Xid) -> Option<SharedPacket> {
+    pub(super) fn find(&self, xid: Xid) -> Option<Arc<P>> {
         self.table().packets.get(usize::from(xid.0))?.clone()
     }
 

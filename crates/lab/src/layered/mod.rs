@@ -33,7 +33,7 @@ use std::fmt;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel, sync_channel};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -49,6 +49,7 @@ use tyche_wake::{MakePoller, Polled, Poller, Spin};
 
 use belt::Belt;
 use exchanges::Exchanges;
+use packet::FcpPacket;
 use receive::{Forwarding, Nexus, ReceiveLoop, Received};
 use scsi::{RequestQueue, ScsiCommand};
 use timers::Timers;
@@ -61,7 +62,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 struct Shared {
     lun: [u8; 8],
     requests: RequestQueue,
-    exchanges: Exchanges,
+    exchanges: Exchanges<Mutex<FcpPacket>>,
     timers: Timers,
     transmit: Transmit,
     /// Frames for the FCP thread.

@@ -7,7 +7,6 @@ use tyche_fcoe::fc::wire::{FCtl, Frame, Header, Kind, Xid};
 use tyche_fcoe::scsi::initiator::Data;
 
 use super::Shared;
-use super::exchanges::SharedPacket;
 use super::receive::{Nexus, Received};
 use super::scsi::ScsiCommand;
 use super::timers::Timer;
@@ -22,7 +21,7 @@ pub(super) struct FcpPacket {
     timer: Option<Timer>,
 }
 
-fn lock(packet: &SharedPacket) -> MutexGuard<'_, FcpPacket> {
+fn lock(packet: &Mutex<FcpPacket>) -> MutexGuard<'_, FcpPacket> {
     packet.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -1,5 +1,5 @@
-//! The SCSI layer: requests become commands, which wait in one queue for all behind a lock; and what
-//! has become of commands.
+//! The SCSI layer: requests become commands, which wait in one queue for all behind a lock; and the
+//! ends of commands.
 
 use std::collections::VecDeque;
 use std::sync::mpsc::SyncSender;
@@ -83,8 +83,8 @@ impl ScsiCommand {
         }
     }
 
-    fn complete_request(self: Box<Self>) {
-        let Self { request, buffer, status, sense, moved, owner } = *self;
+    fn complete_request(self) {
+        let Self { request, buffer, status, sense, moved, owner } = self;
         let Owner::Request { operation, token, sink } = owner else { return };
         let is_whole = request.data == Data::None || moved == request.data.len();
         let result = match classify(status, &sense, Some(operation)) {

@@ -49,7 +49,6 @@ impl Transmit {
             if let Err(error) = link.send(&batch) {
                 tracing::warn!(link = link.name(), %error, "frames were not sent");
             }
-            drop(batch);
             frames.drain(..len);
         }
         true

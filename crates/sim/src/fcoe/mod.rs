@@ -27,8 +27,8 @@
 //!
 //! - A frame that arrives later than others arrives before the least time in which an XID is used
 //!   again. Some arrive much later, but within R_A_TOV: then they are the only copy, and the loss
-//!   of the first shows. Only an FCP_CMND is repeated so late: between two of ours, its number (CRN)
-//!   tells it from a new one.
+//!   of the first shows. Only an FCP_CMND is repeated so late: between two of ours, its number
+//!   (CRN) tells it from a new one.
 //! - A command that is longer on the way than a login takes belongs to the next login. The network
 //!   drops it.
 //! - Nothing says whose frame it is. So the stranger forges no data within a burst, no response to
