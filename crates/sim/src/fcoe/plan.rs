@@ -105,7 +105,7 @@ impl FcoePlan {
         let exchanges = random.pick(&[24, pace, pace, 256]);
         let incidents = Duration::from_millis(random.pick(&[0, 2000, 6000, 20_000]));
         let stranger = Duration::from_millis(random.pick(&[0, 0, 5, 100]));
-        let are_responses_lost = air.loss + air.corrupt + air.stray > 0.0;
+        let are_responses_lost = air.loss + air.corrupt + air.stray + air.echoes > 0.0;
         if are_responses_lost || !incidents.is_zero() || !stranger.is_zero() {
             disks.iter_mut().for_each(|(disk, _)| disk.sync_errors = 0.0);
         }
