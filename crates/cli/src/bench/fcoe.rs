@@ -31,7 +31,10 @@ pub fn measure<S: DiskSession>(
     observe: Observe,
 ) -> Result<Measurement> {
     if args.jobs > 1 {
-        return Err(Error::new(Code::Usage, "over FCoE there is one job: use --iodepth"));
+        return Err(Error::new(
+            Code::Usage,
+            "over FCoE there is one job: use --jobs 1, and --iodepth",
+        ));
     }
     let identity = Identity { session: Uuid::new_v4(), device: Uuid::new_v4(), resumes: None };
     let (options, _name, warnings) = args.fcoe.options(&args.session(), &identity)?;
@@ -46,13 +49,23 @@ pub fn measure<S: DiskSession>(
     disk::measure(&session, args.shape(), time, move || frames(&interface), observe)
 }
 
-/// Frames that an interface has received and sent.
+/// Frames that an interface has received and sent; 0 if it is gone.
 fn frames(interface: &str) -> u64 {
-    let count = |name: &str| {
-        let path = format!("/sys/class/net/{interface}/statistics/{name}");
-        fs::read_to_string(path).ok().and_then(|text| text.trim().parse().ok()).unwrap_or(0)
-    };
-    count("rx_packets") + count("tx_packets")
+    // Of the namespace of this process; /sys is that of whoever has mounted it.
+    let table = fs::read_to_string("/proc/self/net/dev").unwrap_or_default();
+    table.lines().find_map(|line| packets(line, interface)).unwrap_or(0)
+}
+
+/// The packets in a line of that table, if it is that of the interface: behind the name, the second
+/// number is of those received, and the tenth of those sent.
+fn packets(line: &str, interface: &str) -> Option<u64> {
+    let (name, counters) = line.split_once(':')?;
+    if name.trim() != interface {
+        return None;
+    }
+    let counters: Vec<&str> = counters.split_whitespace().collect();
+    let count = |at: usize| counters.get(at)?.parse::<u64>().ok();
+    Some(count(1)? + count(9)?)
 }
 
 /// A session of `tyche`.
@@ -108,5 +121,19 @@ impl DiskSession for Session {
             Notice::Failed(failure) => Some(SessionArgs::failed(failure)),
             _ => None,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packets_of_an_interface_are_those_of_both_directions() {
+        let line =
+            "  eth1: 1000    7    0    0    0     0          0         0  2000    5 0 0 0 0 0 0";
+        assert_eq!(packets(line, "eth1"), Some(12));
+        assert_eq!(packets(line, "eth"), None);
+        assert_eq!(packets("  eth1: 1000 7", "eth1"), None);
     }
 }
