@@ -8,7 +8,7 @@ use tyche_sim::{Options, Profile, Report, canaries, hunt, run};
 /// Enough that every kind of fault and incident occurs.
 const SEEDS: u64 = 200;
 /// Each canary is caught by one of so many.
-const CANARY_SEEDS: u64 = 500;
+const CANARY_SEEDS: u64 = 2000;
 
 fn run_one(seed: u64) -> Report {
     let options = Options { profile: Profile::Fcoe, ..Options::default() };
