@@ -36,12 +36,17 @@ pub struct NPortConfig {
     pub recorded: Option<PortId>,
     /// Its functions.
     pub functions: Functions,
-    /// Whether it sends sequences again on request (REC, SRR).
-    pub retries: bool,
     /// E_D_TOV: a whole number of milliseconds.
     pub e_d_tov: Duration,
     /// R_A_TOV: the same.
     pub r_a_tov: Duration,
+}
+
+impl NPortConfig {
+    /// A port without a recorded address, whose R_A_TOV is five times its E_D_TOV.
+    pub fn new((wwpn, wwnn): (Wwn, Wwn), functions: Functions, e_d_tov: Duration) -> Self {
+        Self { wwpn, wwnn, recorded: None, functions, e_d_tov, r_a_tov: 5 * e_d_tov }
+    }
 }
 
 /// A change that the owner of a port may want to know of.
@@ -78,12 +83,13 @@ impl<R: Role> NPort<R> {
 
     /// The same; all that it draws follows from the seed.
     pub fn with_seed(config: NPortConfig, role: R, seed: u64) -> Self {
-        let NPortConfig { wwpn, wwnn, recorded, functions, retries, e_d_tov, r_a_tov } = config;
+        let NPortConfig { wwpn, wwnn, recorded, functions, e_d_tov, r_a_tov } = config;
         let logins = LoginsConfig {
             wwpn,
             wwnn,
             functions,
-            retries,
+            // No lane sends sequences again (SRR).
+            retries: false,
             e_d_tov,
             r_a_tov,
             exchanges: LOGIN_XIDS,

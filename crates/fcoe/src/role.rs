@@ -16,17 +16,23 @@ pub trait Role {
     /// Takes a frame that is no link service of the logins. Its CRC has been checked.
     fn handle_frame(&mut self, now: Instant, frame: &Frame<'_>);
 
-    /// Runs the timers that have expired.
-    fn handle_timeout(&mut self, now: Instant);
+    /// Runs the timers that have expired, if it has any.
+    fn handle_timeout(&mut self, now: Instant) {
+        let _ = now;
+    }
 
     /// When to call [`handle_timeout`](Self::handle_timeout), if there is no other input before.
-    fn poll_timeout(&self) -> Option<Instant>;
+    fn poll_timeout(&self) -> Option<Instant> {
+        None
+    }
 
     /// The next port of which nothing is at work any more, after its login has ended.
     fn poll_drained(&mut self) -> Option<Wwn>;
 
     /// The next port with whom the commands can't go on: the login is to begin anew.
-    fn poll_restart(&mut self) -> Option<Wwn>;
+    fn poll_restart(&mut self) -> Option<Wwn> {
+        None
+    }
 
     /// The frames to send now.
     fn frames(&mut self) -> impl Frames<'_>;

@@ -94,7 +94,6 @@ impl FcoeArgs {
             interface,
             wwpn: name.wwpn,
             wwnn: name.wwnn,
-            recorded: None,
             e_d_tov: Duration::from_millis((self.e_d_tov * 1000.0) as u64),
             target,
             lun,

@@ -99,7 +99,6 @@ impl Fcoe {
             interface,
             wwpn: names.wwpn,
             wwnn: names.wwnn,
-            recorded: None,
             e_d_tov: port.e_d_tov(),
             units: Arc::clone(&self.units),
             spin: link.spin(),

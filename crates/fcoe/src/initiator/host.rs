@@ -14,8 +14,8 @@ use tyche_engine::{
 };
 use tyche_fc::port::{self, Cause};
 use tyche_fc::vn2vn::Functions;
+use tyche_fc::wire::Wwn;
 use tyche_fc::wire::els::Code;
-use tyche_fc::wire::{PortId, Wwn};
 use tyche_numa::Home;
 use tyche_proto::wire::Uuid;
 use tyche_proto::{ExportState, Failure, Former, Problem};
@@ -45,8 +45,6 @@ pub struct FcoeHostOptions {
     pub wwpn: Wwn,
     /// Name of its node.
     pub wwnn: Wwn,
-    /// The N_Port_ID that it had before, if that is known.
-    pub recorded: Option<PortId>,
     /// E_D_TOV: a whole number of milliseconds. R_A_TOV is five times that.
     pub e_d_tov: Duration,
     /// Name of the target's port.
@@ -67,6 +65,14 @@ pub struct FcoeHostOptions {
     pub arena_pages: usize,
     /// The longest spin before sleeping.
     pub spin: Duration,
+}
+
+impl FcoeHostOptions {
+    /// The configuration of the initiator's port.
+    pub fn port(&self) -> NPortConfig {
+        let functions = Functions { initiator: true, target: false };
+        NPortConfig::new((self.wwpn, self.wwnn), functions, self.e_d_tov)
+    }
 }
 
 enum Command {
@@ -217,18 +223,10 @@ impl HostLoop {
             // Of the former session, which may not have been flushed.
             role.losses.written();
         }
-        let config = NPortConfig {
-            wwpn: options.wwpn,
-            wwnn: options.wwnn,
-            recorded: options.recorded,
-            functions: Functions { initiator: true, target: false },
-            retries: false,
-            e_d_tov: options.e_d_tov,
-            r_a_tov: 5 * options.e_d_tov,
-        };
+        let port = NPort::new(options.port(), role);
         let now = Clock::Monotonic.now();
         let tenant = Self {
-            port: NPort::new(config, role),
+            port,
             intake: Intake::new(volume),
             commands,
             notify,

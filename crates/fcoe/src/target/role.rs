@@ -366,10 +366,6 @@ impl<R: Rules> Role for TargetRole<R> {
         self.drained.pop_front()
     }
 
-    fn poll_restart(&mut self) -> Option<Wwn> {
-        None
-    }
-
     fn frames(&mut self) -> impl Frames<'_> {
         let Self { lane, slots, frame, .. } = self;
         Composing { lane, slots, frame }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use tyche_block::Arena;
 use tyche_engine::{EventLoop, PortStats, Ports, Protocol, Tenant};
 use tyche_fc::vn2vn::Functions;
-use tyche_fc::wire::{PortId, Wwn};
+use tyche_fc::wire::Wwn;
 use tyche_numa::Home;
 use tyche_time::Instant;
 use tyche_wake::{Doorbell, Spin};
@@ -23,6 +23,8 @@ use crate::n_port::{NPort, NPortConfig, Notice};
 
 /// Pages of memory for the data of commands.
 const ARENA_PAGES: usize = (64 << 20) / tyche_block::PAGE;
+/// The functions of its port.
+const FUNCTIONS: Functions = Functions { initiator: false, target: true };
 /// Time limit for a thread to answer.
 const ANSWER: Duration = Duration::from_secs(1);
 
@@ -34,8 +36,6 @@ pub struct FcoeTargetOptions {
     pub wwpn: Wwn,
     /// Name of its node.
     pub wwnn: Wwn,
-    /// The N_Port_ID that it had before, if that is known.
-    pub recorded: Option<PortId>,
     /// E_D_TOV: a whole number of milliseconds. R_A_TOV is five times that.
     pub e_d_tov: Duration,
     /// The logical units.
@@ -119,20 +119,12 @@ impl TargetLoop {
         commands: Receiver<Command>,
         doorbell: Arc<Doorbell>,
     ) -> (Self, Ports) {
-        let FcoeTargetOptions { interface, wwpn, wwnn, recorded, e_d_tov, units, .. } = options;
+        let FcoeTargetOptions { interface, wwpn, wwnn, e_d_tov, units, .. } = options;
         let fcoe = &interface.fcoe;
         // Half of them is left for commands, and what comes beside data.
         let frames_max = fcoe.receive_capacity(fcoe.frame_len_max()) / 2;
         let role = TargetRole::new(units, Arena::new(ARENA_PAGES), frames_max as u32);
-        let config = NPortConfig {
-            wwpn,
-            wwnn,
-            recorded,
-            functions: Functions { initiator: false, target: true },
-            retries: false,
-            e_d_tov,
-            r_a_tov: 5 * e_d_tov,
-        };
+        let config = NPortConfig::new((wwpn, wwnn), FUNCTIONS, e_d_tov);
         let port = NPort::new(config, role);
         let tenant = Self { port, wwpn, commands, doorbell, stopping: false };
         (tenant, interface.into_ports(&Home::default()))

@@ -63,15 +63,11 @@ impl Running {
     /// A port of a target.
     fn start(interface: Interface) -> Self {
         let mac = interface.mac();
-        let config = NPortConfig {
-            wwpn: Wwn::of_port(mac),
-            wwnn: Wwn::of_node(mac),
-            recorded: None,
-            functions: Functions { initiator: false, target: true },
-            retries: false,
-            e_d_tov: Duration::from_secs(2),
-            r_a_tov: Duration::from_secs(10),
-        };
+        let config = NPortConfig::new(
+            (Wwn::of_port(mac), Wwn::of_node(mac)),
+            Functions { initiator: false, target: true },
+            Duration::from_secs(2),
+        );
         let (notices, heard) = channel();
         let over = Arc::new(AtomicBool::new(false));
         let port = NPort::new(config, Nobody::default());

@@ -24,18 +24,8 @@ impl Role for Nobody {
 
     fn handle_frame(&mut self, _: Instant, _: &Frame<'_>) {}
 
-    fn handle_timeout(&mut self, _: Instant) {}
-
-    fn poll_timeout(&self) -> Option<Instant> {
-        None
-    }
-
     fn poll_drained(&mut self) -> Option<Wwn> {
         self.0.pop_front()
-    }
-
-    fn poll_restart(&mut self) -> Option<Wwn> {
-        None
     }
 
     fn frames(&mut self) -> impl Frames<'_> {

@@ -41,9 +41,8 @@ use tyche_block::{Arena, Disk, Geometry, Request, Sink};
 use tyche_cli::bench::{BenchArgs, DiskSession};
 use tyche_console::error::{Code, Error, Result};
 use tyche_engine::EventLoop;
-use tyche_fcoe::fc::vn2vn::Functions;
 use tyche_fcoe::scsi::initiator::{Answer, Discovery, Disk as ScsiDisk, Progress};
-use tyche_fcoe::{FcoeHostOptions, Interface, NPort, NPortConfig};
+use tyche_fcoe::{FcoeHostOptions, Interface, NPort};
 use tyche_numa::Home;
 use tyche_wake::{MakePoller, Polled, Poller, Spin};
 
@@ -131,6 +130,7 @@ impl LayeredSession {
     /// # Errors
     /// The system refuses a thread or an eventfd, or the link has no halves.
     fn start(options: FcoeHostOptions) -> io::Result<Self> {
+        let config = options.port();
         let Interface { fip, fcoe } = options.interface;
         let fcoe = SharedLink::new(fcoe)?;
         let shared = Arc::new(Shared {
@@ -145,15 +145,6 @@ impl LayeredSession {
             is_lost: AtomicBool::new(false),
             over: AtomicBool::new(false),
         });
-        let config = NPortConfig {
-            wwpn: options.wwpn,
-            wwnn: options.wwnn,
-            recorded: options.recorded,
-            functions: Functions { initiator: true, target: false },
-            retries: false,
-            e_d_tov: options.e_d_tov,
-            r_a_tov: 5 * options.e_d_tov,
-        };
         let interface = Interface { fip, fcoe: Box::new(fcoe) };
         let (pollers, made) = channel();
         let arena = Arena::new(options.arena_pages);

@@ -83,18 +83,8 @@ impl Role for Forwarding {
         self.shared.received.push(Received { header, payload });
     }
 
-    fn handle_timeout(&mut self, _: Instant) {}
-
-    fn poll_timeout(&self) -> Option<Instant> {
-        None
-    }
-
     fn poll_drained(&mut self) -> Option<Wwn> {
         self.drained.pop_front()
-    }
-
-    fn poll_restart(&mut self) -> Option<Wwn> {
-        None
     }
 
     fn frames(&mut self) -> impl Frames<'_> {

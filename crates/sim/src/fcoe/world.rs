@@ -112,13 +112,12 @@ fn port(plan: &FcoePlan, station: usize, is_target: bool, shuffle: u64) -> (NPor
     // Which of two ports has the higher name decides who logs in.
     let name = (station as u64 + shuffle) % 7;
     let config = NPortConfig {
-        wwpn: Wwn(0x2000_0000_0001_0000 + name),
-        wwnn: Wwn(0x1000_0000_0001_0000 + name),
         recorded: plan.collide.then_some(PortId::new(0x0b0b)),
-        functions: Functions { initiator: !is_target, target: is_target },
-        retries: false,
-        e_d_tov: plan.e_d_tov,
-        r_a_tov: 5 * plan.e_d_tov,
+        ..NPortConfig::new(
+            (Wwn(0x2000_0000_0001_0000 + name), Wwn(0x1000_0000_0001_0000 + name)),
+            Functions { initiator: !is_target, target: is_target },
+            plan.e_d_tov,
+        )
     };
     (config, Mac([2, 0, 0, 0, 1, station as u8]))
 }

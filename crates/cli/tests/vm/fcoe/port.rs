@@ -44,13 +44,12 @@ impl OurPort {
         let interface = rig.inside(|| Interface::open(HOST, false)).unwrap();
         let mac = interface.mac();
         let config = NPortConfig {
-            wwpn: Wwn::of_port(mac),
-            wwnn: Wwn::of_node(mac),
             recorded,
-            functions,
-            retries: false,
-            e_d_tov: Duration::from_secs(2),
-            r_a_tov: Duration::from_secs(10),
+            ..NPortConfig::new(
+                (Wwn::of_port(mac), Wwn::of_node(mac)),
+                functions,
+                Duration::from_secs(2),
+            )
         };
         let (notices, heard) = channel();
         let (running, is_running) = UnixStream::pair().unwrap();
@@ -203,18 +202,8 @@ impl Role for NoDisks {
         self.answers.push(buffer[..len].to_vec());
     }
 
-    fn handle_timeout(&mut self, _: Instant) {}
-
-    fn poll_timeout(&self) -> Option<Instant> {
-        None
-    }
-
     fn poll_drained(&mut self) -> Option<Wwn> {
         self.drained.pop_front()
-    }
-
-    fn poll_restart(&mut self) -> Option<Wwn> {
-        None
     }
 
     fn frames(&mut self) -> impl Frames<'_> {
