@@ -38,72 +38,69 @@ fn crc_of_a_full_frame() -> Round {
     })
 }
 
-/// Each command is submitted by itself, and becomes a frame.
-fn send(data: Data) -> Round {
+/// A step of 16 commands, after those before it.
+fn step(
+    data: Data,
+    before: impl Fn(&mut Pair) + 'static,
+    counted: impl Fn(&mut Pair) + 'static,
+) -> Round {
     let mut pair = Pair::new(data);
     Box::new(move |count| {
-        count(&mut || pair.submit(COMMANDS));
+        before(&mut pair);
+        count(&mut || counted(&mut pair));
         pair.finish();
     })
+}
+
+/// The commands arrive at the target.
+fn arrive(pair: &mut Pair) {
+    pair.submit(COMMANDS);
+    pair.take_at_disk();
+}
+
+/// The target has answered: with FCP_XFER_RDY, or with data and response.
+fn answered(pair: &mut Pair) {
+    arrive(pair);
+    pair.answer();
+}
+
+/// Each command is submitted by itself, and becomes a frame.
+fn send(data: Data) -> Round {
+    step(data, |_| {}, |pair| pair.submit(COMMANDS))
 }
 
 /// FCP_XFER_RDY is taken, and the data are sent.
 fn host_sends_data() -> Round {
-    let mut pair = Pair::new(Data::Out(4096));
-    Box::new(move |count| {
-        pair.submit(COMMANDS);
-        pair.take_at_disk();
-        pair.answer();
-        count(&mut || pair.take_at_host());
-        pair.finish();
-    })
+    host_takes_answers(Data::Out(4096))
 }
 
 /// Data and response are taken, and the data copied where they belong.
 fn host_takes_answers(data: Data) -> Round {
-    let mut pair = Pair::new(data);
-    Box::new(move |count| {
-        pair.submit(COMMANDS);
-        pair.take_at_disk();
-        pair.answer();
-        count(&mut || pair.take_at_host());
-        pair.finish();
-    })
+    step(data, answered, Pair::take_at_host)
 }
 
 /// Commands are taken: of reads what the store is to do, of writes FCP_XFER_RDY.
 fn target_takes_commands(data: Data) -> Round {
-    let mut pair = Pair::new(data);
-    Box::new(move |count| {
-        pair.submit(COMMANDS);
-        count(&mut || {
+    step(
+        data,
+        |pair| pair.submit(COMMANDS),
+        |pair| {
             pair.take_at_disk();
             pair.disk.transmit(pair.now, &mut pair.down);
-        });
-        pair.finish();
-    })
+        },
+    )
 }
 
 /// The data of writes are taken and copied where they belong, up to what the store is to do.
 fn target_takes_data() -> Round {
-    let mut pair = Pair::new(Data::Out(4096));
-    Box::new(move |count| {
-        pair.submit(COMMANDS);
-        pair.take_at_disk();
-        pair.answer();
+    let asked_for = |pair: &mut Pair| {
+        answered(pair);
         pair.take_at_host();
-        count(&mut || pair.take_at_disk());
-        pair.finish();
-    })
+    };
+    step(Data::Out(4096), asked_for, Pair::take_at_disk)
 }
 
 /// The store is done: data and response are sent.
 fn target_answers(data: Data) -> Round {
-    let mut pair = Pair::new(data);
-    Box::new(move |count| {
-        pair.submit(COMMANDS);
-        pair.take_at_disk();
-        count(&mut || pair.answer());
-        pair.finish();
-    })
+    step(data, arrive, Pair::answer)
 }
