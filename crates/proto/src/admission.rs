@@ -106,7 +106,7 @@ impl Registry {
         if channels >= self.config.channels_max {
             return Err(refused(Reason::NoResources));
         }
-        if guarded && R::has(Rule::KeepWriter) {
+        if guarded && R::keeps(Rule::KeepWriter) {
             export.check_kept(request)?;
         }
         Ok(Grant {
@@ -130,7 +130,7 @@ impl Registry {
         let member =
             Member { channel, host, index, host_cookie, cookie, issued, lived_at, stalled_at };
         let export = &mut self.exports[grant.export];
-        if grant.writer && !R::has(Rule::KeepWriter) && !export.config.shared {
+        if grant.writer && !R::keeps(Rule::KeepWriter) && !export.config.shared {
             // A build without the rule records the writer later, if at all.
             let writer = Writer { session, device };
             (export.last_writer, export.writer_since) = (Some(writer), issued);
@@ -138,7 +138,7 @@ impl Registry {
         }
         let known = export.sessions.iter_mut().find(|known| known.session == session);
         if let Some(session) = known {
-            session.writer |= grant.writer && R::has(Rule::NoteHolder);
+            session.writer |= grant.writer && R::keeps(Rule::NoteHolder);
             session.channels.push(member);
             // Any of its channels may show the sign of life, also the new one.
             if session.contest.is_some() {
@@ -202,10 +202,10 @@ impl Export {
     /// device, was connected; and that no other host writes now.
     fn check_followed<R: Rules>(&self, request: Request<'_>, guarded: bool) -> Verdict {
         let connect = request.connect;
-        if R::has(Rule::CheckOrder) && self.takeovers.is_late(connect, request.issued) {
+        if R::keeps(Rule::CheckOrder) && self.takeovers.is_late(connect, request.issued) {
             return Err(Admission::Stale);
         }
-        if R::has(Rule::CloseFormer) && self.is_outlived(request) {
+        if R::keeps(Rule::CloseFormer) && self.is_outlived(request) {
             return Err(refused(Reason::SessionLost));
         }
         if !guarded {
@@ -220,12 +220,12 @@ impl Export {
             connect.device != connect.session
                 && last.is_none_or(|last| last.device != connect.device)
         };
-        if lost && R::has(Rule::RefuseFollowed) {
+        if lost && R::keeps(Rule::RefuseFollowed) {
             return Err(refused(Reason::SessionLost));
         }
         let is_older = last.is_some_and(|last| last.session != connect.session)
             && request.issued < self.writer_since;
-        if is_older && R::has(Rule::CheckOrder) {
+        if is_older && R::keeps(Rule::CheckOrder) {
             return Err(Admission::Stale);
         }
         let holder = self.sessions.iter().find(|it| it.writer && it.host != connect.host);
@@ -258,15 +258,15 @@ impl Export {
             let same = session.session == connect.session;
             let former = session.device == connect.device;
             let rival = !former && session.writer && guarded;
-            if !(same || rival || (former && R::has(Rule::CloseFormer))) {
+            if !(same || rival || (former && R::keeps(Rule::CloseFormer))) {
                 continue;
             }
             let in_the_way = |it: &&Member| !same || it.index == connect.channel;
             let channels = session.channels.iter().filter(in_the_way);
-            if channels.clone().any(|it| it.issued > request.issued) && R::has(Rule::CheckOrder) {
+            if channels.clone().any(|it| it.issued > request.issued) && R::keeps(Rule::CheckOrder) {
                 return Err(Admission::Stale);
             }
-            if rival && R::has(Rule::ProbeHolder) && !session.channels.is_empty() {
+            if rival && R::keeps(Rule::ProbeHolder) && !session.channels.is_empty() {
                 match Contest::ask(&mut session.contest, now) {
                     Contested::Lives => {
                         return Err(Admission::Refused(Reason::Cloned, names(session)));

@@ -83,7 +83,7 @@ impl ChannelConfig {
     /// # Errors
     /// `Cookie` or `Source`.
     pub(crate) fn check_origin<R: Rules>(&self, src: Mac, header: &Header) -> Result<(), Reject> {
-        if header.cookie != self.own.1 && R::has(Rule::CheckCookie) {
+        if header.cookie != self.own.1 && R::keeps(Rule::CheckCookie) {
             return Err(Reject::Cookie);
         }
         if src == self.peer_mac { Ok(()) } else { Err(Reject::Source) }
@@ -98,7 +98,7 @@ pub(crate) fn parse_body<'a, R: Rules>(
     header: &Header,
     payload: &'a [u8],
 ) -> Result<Body<'a>, Reject> {
-    if R::has(Rule::CheckPayload) {
+    if R::keeps(Rule::CheckPayload) {
         Body::parse(header, payload, &Checksums)
     } else {
         Body::parse(header, payload, &Unchecked)
@@ -280,7 +280,7 @@ impl<R: Rules> Channel<R> {
             return Err(Reject::Length);
         }
         if header.packet.0.saturating_add(PACKET_AGE_MAX) < self.newest.0
-            && R::has(Rule::RejectStale)
+            && R::keeps(Rule::RejectStale)
         {
             return Err(Reject::Stale);
         }
@@ -307,7 +307,7 @@ impl<R: Rules> Channel<R> {
     /// Whether the peer has to be told of congestion, once.
     fn take_congestion(&mut self) -> bool {
         let is_congested = self.congested;
-        self.congested &= !R::has(Rule::TellMarkOnce);
+        self.congested &= !R::keeps(Rule::TellMarkOnce);
         is_congested
     }
 

@@ -56,11 +56,11 @@ impl Congestion {
     /// The frame `lost` was lost; `next` is the number of the next frame. The window shrinks once
     /// per flight, by 30 % as with CUBIC (RFC 9438, section 4.6).
     pub(crate) fn lost<R: Rules>(&mut self, lost: PacketNumber, next: PacketNumber) {
-        if lost < self.answered && R::has(Rule::ShrinkOnce) {
+        if lost < self.answered && R::keeps(Rule::ShrinkOnce) {
             return;
         }
         self.answered = next;
-        let least = if R::has(Rule::LimitShrinking) { Self::WINDOW_MIN } else { 0 };
+        let least = if R::keeps(Rule::LimitShrinking) { Self::WINDOW_MIN } else { 0 };
         self.window = (self.window * 7 / 10).max(least);
         self.threshold = self.window;
         self.credit = 0;

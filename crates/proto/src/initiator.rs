@@ -206,7 +206,7 @@ impl<R: Rules> Initiator<R> {
         mut arrived: impl FnMut(Arrived),
     ) -> Result<(), Reject> {
         let arrival = self.channel.check(header, body)?;
-        let ignored = arrival == Arrival::Duplicate && R::has(Rule::SuppressDuplicates);
+        let ignored = arrival == Arrival::Duplicate && R::keeps(Rule::SuppressDuplicates);
         if !ignored {
             self.check(header, body)?;
         }

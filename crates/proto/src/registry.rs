@@ -348,10 +348,10 @@ impl Registry {
             if channel == asker {
                 return FenceAnswer::Refused;
             }
-            if R::has(Rule::CloseBeforeFenced) {
+            if R::keeps(Rule::CloseBeforeFenced) {
                 self.displace(channel);
             }
-            let early = !R::has(Rule::CloseBeforeFenced) || !R::has(Rule::DrainBeforeFenced);
+            let early = !R::keeps(Rule::CloseBeforeFenced) || !R::keeps(Rule::DrainBeforeFenced);
             let unknown = |&tag| Outcome { tag, fate: Fate::NotExecuted };
             let outcomes = || Box::new(fence.tags.iter().map(unknown).collect());
             return if early { FenceAnswer::Closed(outcomes()) } else { FenceAnswer::Wait };

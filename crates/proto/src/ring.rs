@@ -334,7 +334,7 @@ impl RxRing {
 
     /// The cumulative ack.
     pub(crate) fn ack<R: Rules>(&self) -> Position {
-        if R::has(Rule::AckInOrder) { self.next } else { self.end }
+        if R::keeps(Rule::AckInOrder) { self.next } else { self.end }
     }
 
     fn bit(&self, position: Position) -> (usize, u64) {

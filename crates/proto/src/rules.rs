@@ -89,9 +89,9 @@ pub trait Rules: Copy + Send + 'static {
     /// wraps soon.
     const GENERATION_FIRST: u16 = 0;
 
-    /// Whether a rule is on. All are, unless a type says otherwise.
+    /// Whether it keeps a rule. It keeps all, unless a type says otherwise.
     #[inline(always)]
-    fn has(rule: Rule) -> bool {
+    fn keeps(rule: Rule) -> bool {
         let _ = rule;
         true
     }

@@ -88,7 +88,7 @@ thread_local! {
 struct Broken;
 
 impl Rules for Broken {
-    fn has(rule: Rule) -> bool {
+    fn keeps(rule: Rule) -> bool {
         OFF.get() != Some(rule)
     }
 }

@@ -105,7 +105,7 @@ fn a_path_becomes_as_narrow_as_ipv6_allows() {
 struct ShrinksEachTime;
 
 impl Rules for ShrinksEachTime {
-    fn has(rule: Rule) -> bool {
+    fn keeps(rule: Rule) -> bool {
         rule != Rule::ShrinkOnce
     }
 }
@@ -115,7 +115,7 @@ impl Rules for ShrinksEachTime {
 struct ShrinksToNothing;
 
 impl Rules for ShrinksToNothing {
-    fn has(rule: Rule) -> bool {
+    fn keeps(rule: Rule) -> bool {
         rule != Rule::LimitShrinking
     }
 }

@@ -53,7 +53,7 @@ thread_local! {
 struct Broken;
 
 impl Rules for Broken {
-    fn has(rule: Rule) -> bool {
+    fn keeps(rule: Rule) -> bool {
         OFF.get() != Some(rule)
     }
 }

@@ -77,7 +77,7 @@ impl Gate {
         connect: Connect,
     ) -> Result<(), Reject> {
         let issued = match self.tickets.check(now, src, &connect.ticket) {
-            Err(_) if !R::has(Rule::CheckTicket) => now,
+            Err(_) if !R::keeps(Rule::CheckTicket) => now,
             checked => checked?,
         };
         // After the ticket: only hosts that can receive an answer use up the rate.

@@ -148,7 +148,7 @@ impl<R: Rules> Listener<R> {
                 let rejection = Control::Reject((**rejection).clone());
                 return self.answers.post(src, Flags::NONE, rejection);
             }
-            Ok(Verdict::Granted) if R::has(Rule::CheckTicket) => return,
+            Ok(Verdict::Granted) if R::keeps(Rule::CheckTicket) => return,
             Ok(Verdict::Granted) => {}
             Err(reject) => return self.rejects.add(reject),
         }

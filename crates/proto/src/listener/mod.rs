@@ -215,7 +215,7 @@ impl<R: Rules> Listener<R> {
 
     /// The most bytes of the answer to a question of `len` bytes whose sender has proved nothing.
     fn room(&self, len: usize) -> usize {
-        if self.config.routed && R::has(Rule::BoundAnswers) { len } else { usize::MAX }
+        if self.config.routed && R::keeps(Rule::BoundAnswers) { len } else { usize::MAX }
     }
 
     /// Takes a frame that belongs to no channel.

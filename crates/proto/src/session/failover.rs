@@ -159,12 +159,12 @@ impl<R: Rules> Session<R> {
     /// The target may have lost its cache of the generation `boot`, with the writes that no flush
     /// has covered.
     fn lose_cache(&mut self, boot: Uuid) {
-        if R::has(Rule::RedoLost) {
+        if R::keeps(Rule::RedoLost) {
             self.operations.lose_cache();
             self.fences.lose_cache();
         }
-        if self.cache.lose(boot, R::has(Rule::LostCacheFailsFlush))
-            && R::has(Rule::LostCacheFailsFlush)
+        if self.cache.lose(boot, R::keeps(Rule::LostCacheFailsFlush))
+            && R::keeps(Rule::LostCacheFailsFlush)
         {
             self.events.push_back(SessionEvent::CacheLost);
         }
@@ -200,12 +200,12 @@ impl<R: Rules> Session<R> {
         };
         // Whatever the reason of the loss, requests may still be on their way to the target.
         let is_fenced = match problem {
-            Problem::Reset => R::has(Rule::FenceAfterReset),
-            Problem::Outdated => R::has(Rule::FenceAfterLostCache),
+            Problem::Reset => R::keeps(Rule::FenceAfterReset),
+            Problem::Outdated => R::keeps(Rule::FenceAfterLostCache),
             _ => true,
         };
         let fenced = |(_, piece): &(Tag, Piece)| {
-            R::has(Rule::FenceBeforeReissue) && is_fenced && piece.opcode.modifies()
+            R::keeps(Rule::FenceBeforeReissue) && is_fenced && piece.opcode.modifies()
         };
         let (pieces, free) = lost.initiator.pieces().partition::<Vec<_>, _>(fenced);
         self.operations.reissue(free.into_iter().map(|(_, piece)| piece));

@@ -45,7 +45,7 @@ impl<R: Rules> Session<R> {
         }
         let begun = self.operations.begin(now, operation, node);
         let index = begun.ok_or(SubmitError::Full)?;
-        self.cache.begin(index, &operation, R::has(Rule::CoverAllQueues));
+        self.cache.begin(index, &operation, R::keeps(Rule::CoverAllQueues));
         self.watch.submitted(now);
         self.issue();
         Ok(OpId(index))

@@ -149,7 +149,7 @@ impl<R: Rules> Session<R> {
     /// # Panics
     /// Unless there are 1 to [`QUEUES_MAX`] queues.
     pub fn association(config: &SessionConfig, queues: usize) -> Arc<Association> {
-        Association::with(queues, config.resumes, R::has(Rule::RememberFormerBoot))
+        Association::with(queues, config.resumes, R::keeps(Rule::RememberFormerBoot))
     }
 
     /// A queue of a session, as [`new`](Self::new). All queues have the same configuration. The
@@ -387,7 +387,7 @@ impl<R: Rules> Session<R> {
             // Modifications that are not known to have been executed are reissued.
             for (piece, fate) in self.fences.confirmed(self.now, &fenced) {
                 match fate {
-                    Fate::Executed(status) if R::has(Rule::UseOutcomes) => {
+                    Fate::Executed(status) if R::keeps(Rule::UseOutcomes) => {
                         endings.end(&piece, status, None);
                     }
                     _ => endings.operations.reissue([piece]),

@@ -55,7 +55,7 @@ impl<R: Rules> TargetChannel<R> {
         let held = if command.opcode.has_data() { command.len } else { 0 };
         let noted = self.note(command.tag, command.damq_page, held)?;
         let fits = command.opcode == Opcode::Write || !noted.has_data;
-        if noted.opcode.is_some() && R::has(Rule::SuppressDuplicates) || !fits {
+        if noted.opcode.is_some() && R::keeps(Rule::SuppressDuplicates) || !fits {
             return Err(Reject::Mismatch);
         }
         noted.opcode = Some(command.opcode);
@@ -73,7 +73,7 @@ impl<R: Rules> TargetChannel<R> {
         }
         // Marked during the check, to notice parts of the same frame that overlap. If the frame is
         // rejected, the marks are removed.
-        if R::has(Rule::TrackRanges) && !self.received.mark(damq_page, offset, len) {
+        if R::keeps(Rule::TrackRanges) && !self.received.mark(damq_page, offset, len) {
             return Err(Reject::Mismatch);
         }
         Ok(())

@@ -96,7 +96,7 @@ impl Slot {
     /// Whether `generation` is newer than the slot's last use.
     fn is_followed_by<R: Rules>(&self, generation: u16) -> bool {
         let newer = generation.wrapping_sub(self.generation);
-        let forgets = !R::has(Rule::SuppressDuplicates) || !R::has(Rule::RememberExecuted);
+        let forgets = !R::keeps(Rule::SuppressDuplicates) || !R::keeps(Rule::RememberExecuted);
         (1..0x8000).contains(&newer) || forgets
     }
 }
@@ -181,10 +181,10 @@ impl<R: Rules> TargetChannel<R> {
         mut act: impl FnMut(Action),
     ) -> Result<(), Reject> {
         let arrival = self.channel.check(header, body)?;
-        let repeated = arrival == Arrival::Duplicate && R::has(Rule::SuppressDuplicates);
-        let ignored = repeated && (R::has(Rule::RememberExecuted) || !self.has_answered(body));
+        let repeated = arrival == Arrival::Duplicate && R::keeps(Rule::SuppressDuplicates);
+        let ignored = repeated && (R::keeps(Rule::RememberExecuted) || !self.has_answered(body));
         let checked = if ignored { Ok(()) } else { self.check(header, body) };
-        if R::has(Rule::TakeFramesWhole) {
+        if R::keeps(Rule::TakeFramesWhole) {
             checked?;
         }
         self.channel.receive(now, header, body, arrival);
@@ -225,7 +225,7 @@ impl<R: Rules> TargetChannel<R> {
         for entry in entries.iter() {
             match self.check_entry(&entry) {
                 Ok(()) => self.entries.push(entry),
-                Err(reject) if R::has(Rule::TakeFramesWhole) => {
+                Err(reject) if R::keeps(Rule::TakeFramesWhole) => {
                     let checked = std::mem::take(&mut self.entries);
                     self.undo_check(checked.iter());
                     return Err(reject);
@@ -330,7 +330,7 @@ impl<R: Rules> TargetChannel<R> {
         slot.state = State::Executing;
         slot.moved = 0;
         self.executing += 1;
-        if command.opcode.modifies() && !self.writer && R::has(Rule::EnforceReadOnly) {
+        if command.opcode.modifies() && !self.writer && R::keeps(Rule::EnforceReadOnly) {
             self.refuse(command.tag, act);
         } else {
             act(Action::Execute { command });
@@ -365,7 +365,7 @@ impl<R: Rules> TargetChannel<R> {
             self.sending.push(tag.slot, slot.held);
             return true;
         }
-        slot.state = if R::has(Rule::HoldSlots) { State::Answering } else { State::Done };
+        slot.state = if R::keeps(Rule::HoldSlots) { State::Answering } else { State::Done };
         slot.status = status;
         if slot.held > 0 {
             self.owners.give_back(slot.page, slot.held);
@@ -485,7 +485,7 @@ impl<R: Rules> TargetChannel<R> {
         slot.moved += len;
         self.sending.served(slot.moved == total);
         if slot.moved == total {
-            slot.state = if R::has(Rule::HoldSlots) { State::Answering } else { State::Done };
+            slot.state = if R::keeps(Rule::HoldSlots) { State::Answering } else { State::Done };
             slot.status = Status::Success;
             self.completions.push_back((tag, Status::Success));
         }
