@@ -21,7 +21,7 @@ pub(crate) struct Args {
     #[command(subcommand)]
     pub(crate) side: Option<Side>,
 
-    /// What is compared: over one link, many links as one, or Fibre Channel over Ethernet.
+    /// The suite: peers over one link, over many links as one, or of Fibre Channel over Ethernet.
     #[arg(long, value_enum, default_value_t)]
     pub(crate) suite: Suite,
 
@@ -79,12 +79,12 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE", hide = true, default_value = "tyche.so")]
     engine: PathBuf,
 
-    /// Where results of a part go.
+    /// The folder for results of a part.
     #[arg(long, value_name = "DIR", hide = true, default_value = "target/bench")]
     scratch: PathBuf,
 }
 
-/// What this program does beside comparing.
+/// Tasks of this program besides comparing.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Side {
     /// One side of a measurement of bare frames, in its namespace.

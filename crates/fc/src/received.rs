@@ -93,7 +93,7 @@ mod tests {
 
     use super::*;
 
-    /// What has come, byte for byte.
+    /// The same as a map of bytes, to compare with.
     struct Map(Vec<bool>);
 
     impl Map {

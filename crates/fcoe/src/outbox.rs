@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use tyche_fc::wire::FRAME_LEN_MAX;
 
-/// What follows frames that are padded.
+/// The padding of frames.
 static ZEROES: [u8; FRAME_LEN_MAX] = [0; FRAME_LEN_MAX];
 
 /// See the module.

@@ -49,7 +49,7 @@ pub(crate) struct InterfaceAddress {
 /// The addresses of all interfaces of the calling thread's network namespace.
 ///
 /// # Errors
-/// Those of `getifaddrs(3)`.
+/// The addresses of all interfaces, by `getifaddrs(3)`.
 pub(crate) fn interface_addresses() -> io::Result<Vec<InterfaceAddress>> {
     let mut list = ptr::null_mut();
     // SAFETY: on success `list` points to a list that is ours to free.

@@ -13,7 +13,7 @@ use crate::remote::Remote;
 pub(crate) struct Identity {
     pub(crate) session: Uuid,
     pub(crate) device: Uuid,
-    /// What the former session of the device knew of the disk.
+    /// The disk, as the former session of the device knew it.
     pub(crate) resumes: Option<ExportState>,
 }
 

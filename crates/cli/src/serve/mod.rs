@@ -242,7 +242,7 @@ fn configured(args: &ServeArgs) -> Result<Config> {
     Ok(config)
 }
 
-/// What runs: the target, and its ports of FCoE, which end first.
+/// The running target, and its ports of FCoE, which end first.
 struct Served {
     fcoe: Fcoe,
     target: Target,

@@ -1,4 +1,4 @@
-//! What commands cost in instructions: see [`tyche_testkit::instructions`].
+//! The cost of commands in instructions: see [`tyche_testkit::instructions`].
 
 mod pair;
 mod steps;

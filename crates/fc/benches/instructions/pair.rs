@@ -223,7 +223,7 @@ pub(crate) struct Pair {
     /// Frames to the target, and to the initiator.
     pub(crate) up: Wire,
     pub(crate) down: Wire,
-    /// What all commands are.
+    /// The data of every command.
     data: initiator::Data,
     submitted: u32,
 }

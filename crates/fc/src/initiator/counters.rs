@@ -26,7 +26,7 @@ pub struct Ignored {
     pub scattered: u64,
 }
 
-/// What has gone wrong, and what was done about it.
+/// Counters of losses and faults, and of the repairs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Repairs {
     /// Reads whose data were lost.

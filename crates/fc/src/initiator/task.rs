@@ -1,4 +1,4 @@
-//! What an exchange is about: a command, or a link service about one.
+//! The subject of an exchange: a command, or a link service about one.
 
 use tyche_fc_wire::Xid;
 use tyche_fc_wire::fcp::{CDB_LEN, Response};

@@ -102,7 +102,8 @@ fn header(
     Header { kind, d_id, s_id, f_ctl, seq_id: 0, seq_cnt: 0, ox_id, rx_id, parameter: 0 }
 }
 
-/// Those that are logged in or drain, each at a place of its own. Their number is that of logins.
+/// The nexuses of logins that are good or drain, each at a place of its own. There are as many as
+/// logins.
 #[derive(Default)]
 pub(super) struct Nexuses(Vec<Option<Nexus>>);
 

@@ -20,7 +20,7 @@ const RESERVED: usize = 4;
 pub(super) struct Exchanges {
     xids: Xids,
     table: Table<Exchange>,
-    /// Those that have ended well, in this order.
+    /// Exchanges that have ended well, in this order.
     done: VecDeque<Xid>,
     /// The newest exchange of each originator with each OX_ID.
     known: HashMap<u64, Xid>,

@@ -58,8 +58,8 @@ impl Air {
         self.flying.insert(key, (to, frame.to_vec()));
     }
 
-    /// What happens next until then, when, and to which node: a frame arrives, or otherwise the
-    /// node's timer expires. Of both at the same time, the frame.
+    /// The next event until then, its time and its node: the arrival of a frame, or otherwise the
+    /// expiry of the node's timer. Of both at the same time, the frame.
     pub(crate) fn next(
         &mut self,
         timers: impl Iterator<Item = Option<Instant>>,

@@ -1,4 +1,4 @@
-//! What is done about frames that were lost: each row of the table in FC.md.
+//! The repair of lost frames: each row of the table in FC.md.
 
 use tyche_fc::initiator::{Data, Failure};
 use tyche_fc::wire::Kind;

@@ -28,7 +28,7 @@ pub(crate) const LUN: [u8; 8] = [0, 3, 0, 0, 0, 0, 0, 0];
 pub(crate) const RX: u16 = 0x100;
 /// Bytes of a frame's payload.
 pub(crate) const FRAME: u32 = 2016;
-/// Where the target is in an exchange.
+/// The state of an exchange, as the target answers REC (ESTAT).
 pub(crate) const AT_WORK: u32 = ESTAT_RESPONDER | ESTAT_INITIATIVE;
 pub(crate) const OURS_TO_GO_ON: u32 = ESTAT_RESPONDER;
 pub(crate) const COMPLETE: u32 = ESTAT_RESPONDER | ESTAT_INITIATIVE | ESTAT_COMPLETE;
@@ -82,7 +82,7 @@ pub(crate) struct Script {
     pub(crate) unit: Unit,
     /// Frames since the last look.
     frames: Vec<Vec<u8>>,
-    /// Those of the last look.
+    /// Frames of the last look.
     pub(crate) seen: Vec<Vec<u8>>,
     pub(crate) ends: Vec<Completion>,
     pub(crate) restarts: Vec<Wwn>,

@@ -16,7 +16,7 @@ pub(crate) struct Host {
     pub(crate) lane: Lane,
     pub(crate) unit: Unit,
     pub(crate) random: Random,
-    /// What each block has, and whether an order for it is under way.
+    /// The version of each block, and whether an order for it is under way.
     pub(crate) versions: Vec<u64>,
     busy: Vec<bool>,
     under_way: BTreeMap<u16, (Order, Vec<u8>)>,

@@ -23,7 +23,7 @@ const PORTS: [(PortId, Wwn); 2] = [
     (PortId::new(0x0b02), Wwn(0x2000_0000_0000_0b02)),
 ];
 
-/// What goes wrong.
+/// Faults of the network.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Faults {
     /// Percent of the frames.

@@ -18,7 +18,7 @@ use crate::rig::{HOST, Host, LUN, OTHER, OURS, RX, config, login, mac};
 
 const HOSTS: [Host; 2] = [HOST, OTHER];
 
-/// What the user may be told of an exchange, and when: it is offered; then it is accepted or
+/// The life of an exchange, as the user may be told of it: it is offered; then it is accepted or
 /// answered; if it was accepted, it may be executed once, a write only after each of its bytes has
 /// been placed; when nobody is at work with it any more, it is released.
 #[derive(Clone, Debug, PartialEq)]
@@ -224,7 +224,7 @@ impl World {
         true
     }
 
-    /// What a frame tells an initiator is true.
+    /// Checks that a frame tells an initiator the truth.
     fn check(&mut self, frame: &Frame<'_>) {
         let header = &frame.header;
         let host = HOSTS.iter().find(|it| it.id == header.d_id).unwrap();

@@ -259,7 +259,7 @@ impl Rig {
         self.actions(&[])
     }
 
-    /// What the lane wants of the user since the last look.
+    /// The actions for the user since the last look.
     fn actions(&mut self, payload: &[u8]) -> String {
         while let Some(action) = self.lane.poll_action() {
             let text = match action {

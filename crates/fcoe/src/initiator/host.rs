@@ -59,7 +59,7 @@ pub struct FcoeHostOptions {
     pub ctrl_loss_tmo: Option<Duration>,
     /// The device that the disk is for.
     pub device: Uuid,
-    /// What the former session of the device knew of the disk: it must be the same.
+    /// The disk, as the former session of the device knew it: it must be the same.
     pub resumes: Option<ExportState>,
     /// Pages of memory for the data of requests.
     pub arena_pages: usize,

@@ -5,7 +5,7 @@
 pub(super) struct Losses {
     /// Writes that were done.
     writes: u64,
-    /// Those of them that a flush has made durable.
+    /// Writes that a flush has made durable.
     flushed: u64,
     /// Whether some were lost since the last flush.
     is_lost: bool,

@@ -18,7 +18,7 @@ use crate::interface::FCOE;
 use crate::n_port::NPort;
 use crate::rejects::Rejects;
 
-/// What the loop counts.
+/// Counters of the loop.
 pub(super) struct Counted {
     pub(super) requests: RequestCounts,
     pub(super) reads: Latency,

@@ -48,11 +48,11 @@ pub struct Ended {
 pub(super) struct Requests {
     operations: Box<[Option<Operation>]>,
     free: Vec<u16>,
-    /// Those that go on as soon as there is room.
+    /// Requests that go on as soon as there is room.
     ready: VecDeque<u16>,
-    /// Those that go on later.
+    /// Requests that go on later.
     later: BTreeSet<(Instant, u16)>,
-    /// Those that have ended, to be answered.
+    /// Requests that have ended, to be answered.
     pub(super) ended: Vec<Ended>,
 }
 

@@ -12,7 +12,7 @@ pub(super) struct Slot {
     extent: Option<Extent>,
     /// The data that the store lends for a read; the memory is unused then.
     loan: Option<Loan>,
-    /// What is to be executed.
+    /// The work at the store.
     pub(super) work: Work,
     /// Its operations at the store.
     pub(super) running: u32,
@@ -20,7 +20,7 @@ pub(super) struct Slot {
     pub(super) failure: Option<Reply>,
 }
 
-/// What a command is to the store.
+/// The work of a command at the store.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) enum Work {
     /// Nothing.

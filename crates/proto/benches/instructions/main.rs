@@ -1,4 +1,4 @@
-//! What the hot path costs in instructions: see [`tyche_testkit::instructions`].
+//! The cost of the hot path in instructions: see [`tyche_testkit::instructions`].
 
 mod frames;
 mod pair;

@@ -1,4 +1,4 @@
-//! What a seed draws.
+//! Plans of worlds, drawn from a seed.
 
 use std::time::Duration;
 
