@@ -28,21 +28,13 @@ use std::cell::Cell;
 use tyche_proto::{Rule, Rules};
 
 use crate::fcoe;
+use crate::mistake::{self, Canaries, Mistake};
 use crate::options::Options;
 use crate::plan::{Plan, Profile};
 use crate::report::Caught;
 use crate::run::run_with;
 
-/// The mistake of a canary.
-#[derive(Clone, Copy)]
-enum Mistake {
-    /// The protocol lacks a rule.
-    Rule(Rule),
-    /// The machines below it do not keep their word.
-    World(fn(&mut Plan)),
-}
-
-const CANARIES: [(&str, Mistake); 32] = [
+const CANARIES: &Canaries<Rule, Plan> = &[
     ("duplicates", Mistake::Rule(Rule::SuppressDuplicates)),
     ("completions", Mistake::Rule(Rule::RememberExecuted)),
     ("cookie", Mistake::Rule(Rule::CheckCookie)),
@@ -96,8 +88,8 @@ impl Rules for Broken {
 /// Names of all canaries of the worlds of a profile.
 pub fn canaries(profile: Profile) -> Vec<&'static str> {
     match profile {
-        Profile::Fcoe => fcoe::CANARIES.to_vec(),
-        Profile::Mixed | Profile::MultiLink => CANARIES.iter().map(|it| it.0).collect(),
+        Profile::Fcoe => fcoe::canaries(),
+        Profile::Mixed | Profile::MultiLink => mistake::names(CANARIES),
     }
 }
 
@@ -109,17 +101,8 @@ pub fn hunt(name: &str, profile: Profile, first: u64, seeds: u64) -> Option<Caug
     if profile == Profile::Fcoe {
         return fcoe::hunt(name, first, seeds);
     }
-    let found = CANARIES.iter().find(|it| it.0 == name);
-    let (_, mistake) = found
-        .unwrap_or_else(|| panic!("there is no canary {name}; there are {:?}", canaries(profile)));
-    let (rule, adjust) = match *mistake {
-        Mistake::Rule(rule) => (Some(rule), None),
-        Mistake::World(adjust) => (None, Some(adjust)),
-    };
-    OFF.set(rule);
-    (first..first + seeds).find_map(|seed| {
-        let options = Options { profile, adjust, ..Options::default() };
-        let violation = *run_with::<Broken>(seed, options).err()?;
-        Some(Caught { seed, violation })
+    mistake::hunt(CANARIES, name, (first, seeds), |seed, rule, adjust| {
+        OFF.set(rule);
+        run_with::<Broken>(seed, Options { profile, adjust, ..Options::default() })
     })
 }

@@ -32,6 +32,7 @@ mod fcoe;
 mod history;
 mod host;
 mod link;
+mod mistake;
 mod network;
 mod options;
 mod plan;

@@ -1,5 +1,6 @@
 //! Result of a run: counters, or a violation.
 
+use std::any::Any;
 use std::fmt;
 use std::time::Duration;
 
@@ -256,4 +257,11 @@ pub struct Caught {
     pub seed: u64,
     /// The violation that was found.
     pub violation: Violation,
+}
+
+/// The words of an assertion that has failed in a state machine: a finding like any other.
+pub(crate) fn text_of(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
+    format!("a state machine panicked: {}", text.unwrap_or("without a word"))
 }

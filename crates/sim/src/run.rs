@@ -1,7 +1,6 @@
 //! A run of one seed, in three phases: with faults, to check safety; without faults, to check that
 //! all operations end; and finally all of each disk is read back.
 
-use std::any::Any;
 use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
@@ -12,7 +11,7 @@ use tyche_wire::{CommandFlags, Opcode};
 use crate::fcoe;
 use crate::options::Options;
 use crate::plan::{HostPlan, Plan, Profile};
-use crate::report::{Report, Violation};
+use crate::report::{Report, Violation, text_of};
 use crate::world::World;
 
 /// Time after which faults stop, even if operations are left.
@@ -67,12 +66,6 @@ fn run_plan<R: Rules>(
     // An assertion that fails in a state machine is a finding like any other.
     let result = catch_unwind(AssertUnwindSafe(|| world.run_through()));
     result.unwrap_or_else(|panic| Err(world.violation(text_of(panic.as_ref())).into()))
-}
-
-fn text_of(panic: &(dyn Any + Send)) -> String {
-    let text = panic.downcast_ref::<String>().map(String::as_str);
-    let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
-    format!("a state machine panicked: {}", text.unwrap_or("without a word"))
 }
 
 impl<R: Rules> World<R> {

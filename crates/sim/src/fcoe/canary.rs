@@ -16,33 +16,30 @@ use tyche_fc::Rule;
 
 use super::plan::FcoePlan;
 use super::world::run_with;
+use crate::mistake::{self, Canaries, Mistake};
 use crate::options::Options;
 use crate::report::Caught;
 
+const CANARIES: &Canaries<Rule, FcoePlan> = &[
+    ("abort", Mistake::Rule(Rule::AwaitAbort)),
+    ("lengths", Mistake::Rule(Rule::CountOnce)),
+    ("early", Mistake::Rule(Rule::ExecuteWhole)),
+    ("quarantine", Mistake::Rule(Rule::Quarantine)),
+    ("drain", Mistake::Rule(Rule::DrainAborted)),
+    ("numbers", Mistake::Rule(Rule::CheckNumbers)),
+    ("attention", Mistake::Rule(Rule::NoteLosses)),
+    ("crc", Mistake::World(|plan| plan.air.is_sealed = true)),
+    ("flush", Mistake::World(|plan| plan.disks.iter_mut().for_each(|it| it.0.flush_lies = true))),
+];
+
 /// Names of all canaries.
-pub(crate) const CANARIES: [&str; 9] =
-    ["abort", "lengths", "early", "quarantine", "drain", "numbers", "attention", "crc", "flush"];
+pub(crate) fn canaries() -> Vec<&'static str> {
+    mistake::names(CANARIES)
+}
 
 /// Runs a canary with seeds from `first` on until the checker catches it.
 pub(crate) fn hunt(name: &str, first: u64, seeds: u64) -> Option<Caught> {
-    let rule = match name {
-        "abort" => Some(Rule::AwaitAbort),
-        "lengths" => Some(Rule::CountOnce),
-        "early" => Some(Rule::ExecuteWhole),
-        "quarantine" => Some(Rule::Quarantine),
-        "drain" => Some(Rule::DrainAborted),
-        "numbers" => Some(Rule::CheckNumbers),
-        "attention" => Some(Rule::NoteLosses),
-        "crc" | "flush" => None,
-        other => panic!("there is no canary {other}; there are {CANARIES:?}"),
-    };
-    let adjust: fn(&mut FcoePlan) = match name {
-        "crc" => |plan| plan.air.is_sealed = true,
-        "flush" => |plan| plan.disks.iter_mut().for_each(|(disk, _)| disk.flush_lies = true),
-        _ => |_| {},
-    };
-    (first..first + seeds).find_map(|seed| {
-        let violation = *run_with(seed, Options::default(), rule, adjust).err()?;
-        Some(Caught { seed, violation })
+    mistake::hunt(CANARIES, name, (first, seeds), |seed, rule, adjust| {
+        run_with(seed, Options::default(), rule, adjust.unwrap_or(|_| {}))
     })
 }

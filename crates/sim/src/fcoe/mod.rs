@@ -47,5 +47,5 @@ mod stranger;
 mod target;
 mod world;
 
-pub(crate) use canary::{CANARIES, hunt};
+pub(crate) use canary::{canaries, hunt};
 pub(crate) use world::run;

@@ -2,7 +2,6 @@
 
 mod incidents;
 
-use std::any::Any;
 use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
@@ -24,7 +23,7 @@ use super::target::{LogicalUnit, Target};
 use crate::options::Options;
 use crate::plan::Profile;
 use crate::random::Random;
-use crate::report::{Report, Violation};
+use crate::report::{Report, Violation, text_of};
 use crate::schedule::Schedule;
 use crate::trace::{Happening, Trace};
 
@@ -99,12 +98,6 @@ pub(super) fn run_with(
         Ok(()) => Ok(world.report()),
         Err(what) => Err(world.violation(what).into()),
     }
-}
-
-fn text_of(panic: &(dyn Any + Send)) -> String {
-    let text = panic.downcast_ref::<String>().map(String::as_str);
-    let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
-    format!("a state machine panicked: {}", text.unwrap_or("without a word"))
 }
 
 /// The configuration and the interface of a station.
