@@ -59,9 +59,9 @@ pub enum Notice {
 }
 
 /// See the module.
-pub struct NPort<R> {
+pub struct NPort<R: Role> {
     vn2vn: Vn2vn,
-    logins: Logins,
+    logins: Logins<R::Rules>,
     /// The commands.
     pub role: R,
     outboxes: [Outbox; 2],
@@ -96,7 +96,7 @@ impl<R: Role> NPort<R> {
         };
         Self {
             vn2vn: Vn2vn::new(Vn2vnConfig { wwpn, wwnn, recorded, functions, seed }),
-            logins: Logins::new(logins),
+            logins: Logins::with_rules(logins, role.rules()),
             role,
             outboxes: Default::default(),
             notices: VecDeque::new(),

@@ -1,12 +1,19 @@
 //! The role of a port: what it does with its logins.
 
 use tyche_engine::Frames;
+use tyche_fc::Rules;
 use tyche_fc::port;
 use tyche_fc::wire::{Frame, Mac, PortId, Wwn};
 use tyche_time::Instant;
 
 /// The commands over the logins of a port: those of an initiator, or of a target.
 pub trait Role {
+    /// The rules that the port keeps.
+    type Rules: Rules;
+
+    /// The rules that the port keeps.
+    fn rules(&self) -> Self::Rules;
+
     /// Takes the address of the port, once it has one. It keeps it until all logins have ended.
     fn handle_address(&mut self, address: (PortId, Mac));
 

@@ -142,6 +142,11 @@ impl<R: Rules> Lane<R> {
         }
     }
 
+    /// The rules that it keeps.
+    pub fn rules(&self) -> R {
+        self.rules
+    }
+
     /// Takes a command; returns the number that names it until its completion, which is less than
     /// twice the [depth](LaneConfig::depth).
     ///

@@ -22,12 +22,14 @@
 //! [`poll_event`](Logins::poll_event) and [`poll_transmit`](Logins::poll_transmit) until `None`.
 //! [`poll_timeout`](Logins::poll_timeout) says how long to wait for the next input.
 
+mod former;
 mod outputs;
 mod peer;
 mod replies;
 mod requests;
 mod way;
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use tyche_fc_wire::els::{
@@ -41,6 +43,8 @@ pub use outputs::{Carrier, Cause, Event, Failure, Ignored};
 pub use peer::Login;
 
 use crate::vn2vn::{self, Functions, NEIGHBOURS_MAX, Neighbour};
+use crate::{Rule, Rules, Sound};
+use former::Formers;
 use outputs::Outputs;
 use peer::{Peer, Stage, Withheld};
 use way::Way;
@@ -84,11 +88,17 @@ struct Own {
 }
 
 /// See the module.
-pub struct Logins {
+pub struct Logins<R = Sound> {
+    rules: R,
     config: LoginsConfig,
     /// `None` while the port has no address.
     own: Option<Own>,
     peers: Vec<Peer>,
+    formers: Formers,
+    /// Neighbours whose N_Port_ID another port may still hold.
+    held: VecDeque<Neighbour>,
+    /// When to look at them again.
+    held_at: Option<Instant>,
     /// Whether the user has logged out everywhere: no neighbour is a peer from then on.
     is_over: bool,
     next_exchange: u16,
@@ -103,12 +113,26 @@ impl Logins {
     /// # Panics
     /// If there are fewer exchanges than neighbours.
     pub fn new(config: LoginsConfig) -> Self {
+        Self::with_rules(config, Sound)
+    }
+}
+
+impl<R: Rules> Logins<R> {
+    /// The same, by rules of a simulation.
+    ///
+    /// # Panics
+    /// If there are fewer exchanges than neighbours.
+    pub fn with_rules(config: LoginsConfig, rules: R) -> Self {
         let (first, last) = config.exchanges;
         let count = usize::from(last.saturating_sub(first));
         assert!(count > PEERS_MAX && last < Xid::NONE.0, "exchanges {first} to {last}");
         Self {
+            rules,
             own: None,
             peers: Vec::with_capacity(PEERS_MAX),
+            formers: Formers::new(),
+            held: VecDeque::with_capacity(NEIGHBOURS_MAX),
+            held_at: None,
             is_over: false,
             next_exchange: first,
             timer: None,
@@ -142,17 +166,64 @@ impl Logins {
             vn2vn::Event::Released(_) => self.own = None,
             vn2vn::Event::Appeared(_) if self.is_over => {}
             vn2vn::Event::Appeared(neighbour) => self.appear(now, neighbour),
-            vn2vn::Event::Gone(neighbour) => {
-                if let Some(index) = self.find(neighbour.wwpn) {
-                    let peer = &mut self.peers[index];
-                    (peer.is_gone, peer.withheld) = (true, None);
-                    self.end(now, index, Cause::Gone, None);
-                }
-            }
+            vn2vn::Event::Gone(neighbour) => self.vanish(now, neighbour),
         }
     }
 
+    fn vanish(&mut self, now: Instant, neighbour: Neighbour) {
+        self.held.retain(|it| it.wwpn != neighbour.wwpn);
+        let Some(index) = self.find(neighbour.wwpn) else { return };
+        self.formers.note(now, neighbour);
+        let peer = &mut self.peers[index];
+        (peer.is_gone, peer.withheld) = (true, None);
+        self.end(now, index, Cause::Gone, None);
+    }
+
+    /// A neighbour has shown itself: that is where it has its logins now. It is a peer as soon as
+    /// its N_Port_ID is its own.
     fn appear(&mut self, now: Instant, neighbour: Neighbour) {
+        self.formers.forget(neighbour.wwpn);
+        self.admit(now, neighbour);
+        self.admit_held(now);
+    }
+
+    /// Looks again at neighbours whose N_Port_ID another port had.
+    fn admit_held(&mut self, now: Instant) {
+        self.held_at = None;
+        for _ in 0..self.held.len() {
+            let neighbour = self.held.pop_front().expect("as many as it had");
+            self.admit(now, neighbour);
+        }
+    }
+
+    fn admit(&mut self, now: Instant, neighbour: Neighbour) {
+        if self.rules.keeps(Rule::AwaitFormer) && self.is_held(now, &neighbour) {
+            self.held.push_back(neighbour);
+        } else {
+            self.add(now, neighbour);
+        }
+    }
+
+    /// Whether another port may still hold a neighbour's N_Port_ID; if so, it is asked to log out.
+    fn is_held(&mut self, now: Instant, neighbour: &Neighbour) -> bool {
+        let Some(former) = self.formers.holder(now, neighbour.id, neighbour.wwpn) else {
+            return false;
+        };
+        let (holder, until) = (former.neighbour, former.until);
+        let mut again = former.logo.map_or(now, |logo| logo.1);
+        if again <= now {
+            again = now + self.config.e_d_tov;
+            let logo = self.send_logo(&holder).map(|exchange| (exchange, again));
+            let former = self.formers.holder(now, neighbour.id, neighbour.wwpn);
+            former.expect("it was found").logo = logo;
+        }
+        let at = again.min(until);
+        self.held_at = earliest(self.held_at, Some(at));
+        self.timer = earliest(self.timer, Some(at));
+        true
+    }
+
+    fn add(&mut self, now: Instant, neighbour: Neighbour) {
         if let Some(index) = self.find(neighbour.wwpn) {
             // It was gone, and its login is still drained. It does not wait any more for the answer
             // to what it has asked under its former N_Port_ID.
@@ -178,7 +249,8 @@ impl Logins {
     pub fn restart(&mut self, now: Instant, wwpn: Wwn) {
         let index = self.find(wwpn);
         if let Some(index) = index.filter(|it| self.peers[*it].is_reported) {
-            self.send_logo(index);
+            let neighbour = self.peers[index].neighbour;
+            self.send_logo(&neighbour);
             self.end(now, index, Cause::User, None);
         }
     }
@@ -188,16 +260,18 @@ impl Logins {
     pub fn log_out(&mut self) {
         self.is_over = true;
         for index in 0..self.peers.len() {
-            if self.peers[index].login.is_some() {
-                self.send_logo(index);
+            let Peer { neighbour, login, is_reported, .. } = self.peers[index];
+            if login.is_some() {
+                self.send_logo(&neighbour);
             }
-            if self.peers[index].is_reported {
-                let wwpn = self.peers[index].neighbour.wwpn;
-                self.outputs.events.push_back(Event::LoggedOut(wwpn, Cause::User));
+            if is_reported {
+                let logged_out = Event::LoggedOut(neighbour.wwpn, Cause::User);
+                self.outputs.events.push_back(logged_out);
             }
         }
         self.peers.clear();
-        self.timer = None;
+        self.held.clear();
+        (self.timer, self.held_at) = (None, None);
     }
 
     /// Runs the timers that have expired.
@@ -211,7 +285,11 @@ impl Logins {
                 self.expire(now, index);
             }
         }
-        self.timer = self.peers.iter().filter_map(|it| it.at).min();
+        if self.held_at.is_some_and(|at| at <= now) {
+            self.admit_held(now);
+        }
+        let first = self.peers.iter().filter_map(|it| it.at).min();
+        self.timer = earliest(first, self.held_at);
     }
 
     fn expire(&mut self, now: Instant, index: usize) {
@@ -319,14 +397,14 @@ impl Logins {
         self.set_timer(index, now + 2 * self.config.r_a_tov);
     }
 
-    fn send_logo(&mut self, index: usize) {
-        let Some(own) = self.own else { return };
-        let (ox_id, Neighbour { id, enode, .. }) =
-            (self.take_exchange(), self.peers[index].neighbour);
-        let header = Header::request(Kind::ElsRequest, own.id, id, ox_id);
+    /// Asks a port to end its login with us; returns the exchange.
+    fn send_logo(&mut self, to: &Neighbour) -> Option<Xid> {
+        let own = self.own?;
+        let ox_id = self.take_exchange();
+        let header = Header::request(Kind::ElsRequest, own.id, to.id, ox_id);
         let logo = Request::Logo(Logo { id: own.id, wwpn: self.config.wwpn });
-        // Nobody waits for the answer.
-        self.outputs.ask(Way::Fip(enode, Service::Logo), header, &logo);
+        self.outputs.ask(Way::Fip(to.enode, Service::Logo), header, &logo);
+        Some(ox_id)
     }
 
     /// A number for an exchange, that of the longest ago.
@@ -476,7 +554,7 @@ fn millis(time: Duration) -> u32 {
     time.as_millis().try_into().unwrap_or(u32::MAX)
 }
 
-impl std::fmt::Debug for Logins {
+impl<R> std::fmt::Debug for Logins<R> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let stages = self.peers.iter().map(|it| (it.neighbour.wwpn, it.stage));
         f.debug_map().entries(stages).finish()

@@ -10,8 +10,9 @@ use super::Logins;
 use super::outputs::{Cause, Event, Failure};
 use super::peer::{Stage, in_unit};
 use super::requests::{functions, is_usable, retries};
+use crate::Rules;
 
-impl Logins {
+impl<R: Rules> Logins<R> {
     /// Takes an answer of a neighbour. False if it is not to one of our requests: it may be to one
     /// of an exchange.
     pub(super) fn handle_reply(

@@ -12,12 +12,13 @@ use super::outputs::Cause;
 use super::peer::{Ending, Login, Peer, Stage, Withheld, in_unit};
 use super::way::Way;
 use super::{Logins, millis};
+use crate::Rules;
 use crate::vn2vn::{Functions, address};
 
 /// The least payload that a port must take (FC-FS-3).
 const RECEIVE_LEN_MIN: u16 = 256;
 
-impl Logins {
+impl<R: Rules> Logins<R> {
     /// Takes a frame of FIP that has come to the interface's own address. False if it is not a link
     /// service: it is for others to handle.
     pub fn handle_fip(&mut self, now: Instant, frame: &fip::Frame<'_>) -> bool {
@@ -31,6 +32,10 @@ impl Logins {
             self.outputs.ignored.not_ours += 1;
         } else if is_request {
             self.handle_fip_request(now, frame.ethernet.source, service);
+        } else if let Some(wwpn) = self.formers.asked(frame.ethernet.source, header.ox_id) {
+            // It accepts, or refuses since it has no login with us.
+            self.formers.forget(wwpn);
+            self.admit_held(now);
         } else if let Some(index) = self.find_id(header.s_id) {
             self.handle_reply(now, index, &header, service.payload);
         } else {

@@ -126,6 +126,11 @@ impl<R: Rules> Lane<R> {
         }
     }
 
+    /// The rules that it keeps.
+    pub fn rules(&self) -> R {
+        self.rules
+    }
+
     /// The number of exchanges that there can be: their indices are less.
     pub fn capacity(&self) -> usize {
         self.exchanges.capacity()

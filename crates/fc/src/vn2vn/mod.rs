@@ -56,6 +56,9 @@ const BEACON_INTERVAL: Duration = Duration::from_secs(8);
 const BEACON_SPREAD: Duration = Duration::from_millis(100);
 /// The longest silence of a neighbour: two beacons may be lost.
 const SILENCE_MAX: Duration = Duration::from_secs(20);
+/// The time after which a port has forgotten another that it does not hear any more, counted from
+/// when that one missed it: one of both may have heard a beacon that the other sent later.
+pub(crate) const FORGOTTEN_AFTER: Duration = SILENCE_MAX.saturating_add(BEACON_INTERVAL);
 /// Collisions after which attempts become rare.
 const COLLISIONS_MAX: u32 = 10;
 /// The time between attempts then.

@@ -1,5 +1,7 @@
 //! One port, and another end that follows a script.
 
+mod former;
+
 use tyche_fc::port::{Carrier, Cause, Event, Failure, Logins, LoginsConfig};
 use tyche_fc::vn2vn::{self, Functions, Interface, Neighbour};
 use tyche_fc::wire::els::{
@@ -21,11 +23,16 @@ const LOWER: u64 = OURS.1.0 - 1;
 const HIGHER: u64 = OURS.1.0 + 1;
 const THEIRS: PortId = PortId::new(0x0202);
 const THEIR_NODE: Mac = Mac([2, 0, 0, 0, 0, 2]);
+const OTHER_NODE: Mac = Mac([2, 0, 0, 0, 0, 3]);
 
 struct Script {
     logins: Logins,
     now: Instant,
     wwpn: Wwn,
+    /// The interface of the other end.
+    node: Mac,
+    /// Where the last frame of FIP went.
+    sent_to: Mac,
     /// The last request that we have sent, and its service if it was by FIP.
     asked: Option<(Header, Option<Service>)>,
     /// The FLOGI, or answer to one, that we have sent last.
@@ -53,6 +60,8 @@ fn script(functions: Functions, wwpn: u64, theirs: Functions) -> Script {
         logins,
         now: Instant(1),
         wwpn: Wwn(wwpn),
+        node: THEIR_NODE,
+        sent_to: THEIR_NODE,
         asked: None,
         fabric_login: None,
         sent_by_fip: None,
@@ -82,7 +91,8 @@ impl Script {
             let frame = &buffer[..len];
             let (by_fip, header, payload) = if carrier == Carrier::Fip {
                 let frame = fip::Frame::parse(frame).unwrap();
-                assert_eq!(frame.ethernet.destination, THEIR_NODE);
+                self.sent_to = frame.ethernet.destination;
+                assert!([THEIR_NODE, OTHER_NODE].contains(&self.sent_to));
                 let (Message::LinkRequest(it) | Message::LinkReply(it)) = frame.message else {
                     panic!("{frame:?}")
                 };
@@ -130,7 +140,7 @@ impl Script {
                 Kind::ElsRequest => Message::LinkRequest(service),
                 _ => Message::LinkReply(service),
             };
-            let ethernet = Ethernet { destination: Mac([2, 0, 0, 0, 0, 1]), source: THEIR_NODE };
+            let ethernet = Ethernet { destination: Mac([2, 0, 0, 0, 0, 1]), source: self.node };
             let frame = fip::Frame::new(ethernet, Flags::EMPTY, message);
             assert!(self.logins.handle_fip(self.now, &frame));
         } else {
@@ -323,7 +333,10 @@ fn the_n_port_id_of_a_port_that_is_gone_and_drains_may_belong_to_another() {
     script.neighbour(vn2vn::Event::Gone(neighbour(HIGHER, INITIATOR)));
     assert_eq!(script.events(), [Event::LoggedOut(Wwn(HIGHER), Cause::Gone)]);
     script.wwpn = Wwn(HIGHER + 1);
+    script.take_sent();
     script.neighbour(vn2vn::Event::Appeared(neighbour(HIGHER + 1, INITIATOR)));
+    assert_eq!(script.take_sent(), "Logo");
+    assert_eq!(script.answer(Reply::Accepted), "Flogi");
     assert_eq!(script.ask(Request::Flogi(script.flogi())), "yes");
     assert_eq!(script.answer(Reply::FabricLogin(script.flogi())), "");
     assert_eq!(script.ask(Request::Plogi(script.plogi())), "yes");

@@ -422,6 +422,12 @@ fn is_another(known: &Disk, found: &Disk) -> bool {
 }
 
 impl<R: Rules> Role for InitiatorRole<R> {
+    type Rules = R;
+
+    fn rules(&self) -> R {
+        self.lane.rules()
+    }
+
     fn handle_address(&mut self, address: (PortId, Mac)) {
         self.own = Some(address);
     }

@@ -331,6 +331,12 @@ impl<R: Rules> TargetRole<R> {
 }
 
 impl<R: Rules> Role for TargetRole<R> {
+    type Rules = R;
+
+    fn rules(&self) -> R {
+        self.lane.rules()
+    }
+
     fn handle_address(&mut self, address: (PortId, Mac)) {
         self.own = Some(address);
     }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use tyche_engine::{Composed, Frames, Ports, Protocol, Tenant};
+use tyche_fcoe::fc::Sound;
 use tyche_fcoe::fc::port::{Event, Login};
 use tyche_fcoe::fc::wire::{Ethernet, Frame, Header, Mac, PortId, Wwn};
 use tyche_fcoe::{NPort, Role};
@@ -58,6 +59,12 @@ impl Forwarding {
 }
 
 impl Role for Forwarding {
+    type Rules = Sound;
+
+    fn rules(&self) -> Sound {
+        Sound
+    }
+
     fn handle_address(&mut self, address: (PortId, Mac)) {
         self.own = Some(address);
     }

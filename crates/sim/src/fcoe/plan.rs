@@ -109,6 +109,8 @@ impl FcoePlan {
         if are_responses_lost || !incidents.is_zero() || !stranger.is_zero() {
             disks.iter_mut().for_each(|(disk, _)| disk.sync_errors = 0.0);
         }
+        // Where there are two targets, commands can reach the wrong one.
+        let collisions = if targets.len() > 1 { 0.7 } else { 0.3 };
         Self {
             targets,
             initiators,
@@ -122,7 +124,7 @@ impl FcoePlan {
             incidents,
             stranger,
             operations,
-            collide: random.chance(0.3),
+            collide: random.chance(collisions),
         }
     }
 }

@@ -12,7 +12,7 @@ use tyche_wire::Mac;
 use crate::link::{Wire, port_with_heads};
 
 /// See the module.
-pub(super) struct Station<R> {
+pub(super) struct Station<R: Role> {
     pub(super) port: NPort<R>,
     ports: Ports,
     /// By port of the loop.
