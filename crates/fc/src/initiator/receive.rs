@@ -238,8 +238,8 @@ impl<R: Rules> Lane<R> {
         }
     }
 
-    /// Ends an exchange whose command is completed. If less has come than its answer says, more may
-    /// come.
+    /// Ends an exchange whose command is completed. Data of it may still be on the way, in either
+    /// direction.
     pub(super) fn free(&mut self, now: Instant, xid: Xid) {
         if self.exchanges.task(xid).is_some_and(Task::is_whole) {
             self.exchanges.close(xid);
@@ -278,9 +278,14 @@ impl Task {
         !matches!(response.residual, Residual::Under(len) if len > self.data.len())
     }
 
-    /// Whether it has its answer, and all data that belong to it.
+    /// Whether it has its answer, and no data of it can be on the way any more.
     fn is_whole(&self) -> bool {
-        self.answer.is_some_and(|(answer, _)| self.has_all(&answer)) && self.burst.is_none()
+        let is_whole = |answer: &Answer| match self.data {
+            // A target that fails a write may not have had all that was sent.
+            Data::Out(_) if answer.status != GOOD && self.moved() > 0 => false,
+            _ => self.has_all(answer),
+        };
+        self.answer.is_some_and(|(answer, _)| is_whole(&answer)) && self.burst.is_none()
     }
 
     /// Whether all data have been moved that there are.

@@ -14,6 +14,7 @@
 use arrayvec::ArrayVec;
 use tyche_fc_wire::fcp::{Residual, Response, ResponseCode};
 use tyche_fc_wire::{Header, PortId, Xid};
+use tyche_time::Instant;
 
 use super::outputs::Function;
 use crate::received::Received;
@@ -117,6 +118,8 @@ pub(super) struct Exchange {
     pub(super) moved: u32,
     pub(super) received: Received,
     pub(super) burst: Burst,
+    /// Until then data that were missed may come, and the slot is not given to another.
+    pub(super) late_until: Option<Instant>,
     pub(super) outcome: Outcome,
     /// SEQ_ID of the next sequence that we send.
     pub(super) next_seq_id: u8,
@@ -145,6 +148,7 @@ impl Exchange {
             moved: 0,
             received: Received::default(),
             burst: Burst::default(),
+            late_until: None,
             outcome: Outcome::default(),
             next_seq_id: 0,
             sequence: (0, 0),

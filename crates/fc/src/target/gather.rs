@@ -104,12 +104,12 @@ impl<R: Rules> Lane<R> {
         let end = now + nexus.e_d_tov;
         self.exchanges.set_timer(header.rx_id, Some(end));
         let last = header.f_ctl.has(FCtl::END_SEQ).then_some(header.seq_cnt);
-        self.advance(header.rx_id, last);
+        self.advance(now, header.rx_id, last);
     }
 
     /// Goes on if the burst is whole, or can't become whole any more. `last` is SEQ_CNT of its last
     /// frame, if it is that one that has come.
-    fn advance(&mut self, xid: Xid, last: Option<u16>) {
+    fn advance(&mut self, now: Instant, xid: Xid, last: Option<u16>) {
         let exchange = &self.exchanges[xid];
         let Burst { offset, len, came, .. } = exchange.burst;
         let has_all = if self.rules.keeps(Rule::CountOnce) {
@@ -134,12 +134,15 @@ impl<R: Rules> Lane<R> {
             } else {
                 Outcome::data_phase_error()
             };
-            self.lose(xid, outcome);
+            self.lose(now, xid, outcome);
         }
     }
 
     /// Data are missing: the command fails, so that its initiator sends it again.
-    pub(super) fn lose(&mut self, xid: Xid, outcome: Outcome) {
+    pub(super) fn lose(&mut self, now: Instant, xid: Xid, outcome: Outcome) {
+        let exchange = &mut self.exchanges[xid];
+        let until = now + self.nexuses[exchange.nexus].r_a_tov;
+        exchange.late_until = self.rules.keeps(Rule::Quarantine).then_some(until);
         self.outputs.ignored.lost_data += 1;
         self.window.shrink();
         self.stop_gathering(xid);

@@ -177,7 +177,8 @@ impl<R: Rules> Lane<R> {
     pub fn handle_timeout(&mut self, now: Instant) {
         while let Some(xid) = self.exchanges.poll_expired(now) {
             match self.exchanges[xid].state {
-                State::Gathering(_) => self.lose(xid, Outcome::data_phase_error()),
+                State::Gathering(_) => self.lose(now, xid, Outcome::data_phase_error()),
+                State::Done => self.exchanges.spare(xid),
                 State::Aborted => self.exchanges.forget(xid),
                 state => unreachable!("{state:?} has no timer"),
             }

@@ -20,7 +20,7 @@ const RESERVED: usize = 4;
 pub(super) struct Exchanges {
     xids: Xids,
     table: Table<Exchange>,
-    /// Exchanges that have ended well, in this order.
+    /// Exchanges that are done and whose slots others may have, in this order.
     done: VecDeque<Xid>,
     /// The newest exchange of each originator with each OX_ID.
     known: HashMap<u64, Xid>,
@@ -90,9 +90,17 @@ impl Exchanges {
         Some(xid)
     }
 
-    /// Ends an exchange well.
+    /// Ends an exchange whose initiator has its answer, or wants none.
     pub(super) fn retire(&mut self, xid: Xid) {
         self[xid].state = State::Done;
+        match self[xid].late_until {
+            None => self.spare(xid),
+            until => self.table.set_timer(xid, until),
+        }
+    }
+
+    /// Lets others have the slot of an exchange that is done.
+    pub(super) fn spare(&mut self, xid: Xid) {
         self.table.set_timer(xid, None);
         self.done.push_back(xid);
     }

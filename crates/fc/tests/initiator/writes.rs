@@ -169,6 +169,17 @@ fn data_are_not_sent_any_more_after_a_status() {
 }
 
 #[test]
+fn a_target_that_fails_a_write_may_have_missed_data_that_come_late() {
+    let mut script = Script::new();
+    script.write(FRAME);
+    script.ask_for(0x2a, 0, FRAME);
+    script.respond(0x2a, &Response { status: 2, ..Response::GOOD });
+    assert_eq!(script.ends(), [(0, Ok(2))]);
+    script.good(0x2a);
+    assert_eq!(script.lane.ignored().late, 1, "its XID is quarantined");
+}
+
+#[test]
 fn data_for_a_write_and_requests_for_data_of_a_read_have_no_effect() {
     let mut script = Script::new();
     script.write(2 * FRAME);

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tyche_fc::target::{Data, LaneConfig};
 use tyche_fc::wire::{FCtl, Header, Kind, Xid};
 
-use crate::rig::{E_D_TOV, HOLES, HOST, OTHER, OURS, RX, Rig, config, pattern, rig};
+use crate::rig::{E_D_TOV, HOLES, HOST, OTHER, OURS, R_A_TOV, RX, Rig, config, pattern, rig};
 
 #[test]
 fn a_write_is_executed_when_all_its_data_are_there_and_then_once() {
@@ -124,6 +124,30 @@ fn a_request_for_data_that_is_lost_fails_the_write_after_e_d_tov() {
     assert_eq!(rig.sent(), "");
     rig.wait(Duration::from_nanos(1));
     assert_eq!(rig.sent(), "1 status 2 b/4b/0, release 0");
+}
+
+#[test]
+fn data_that_were_missed_and_come_late_are_those_of_no_other_write() {
+    let mut rig = Rig::new(LaneConfig { frames_max: 4096, ..config(8) });
+    rig.asked(1, 4096);
+    rig.data(1, 0, 0, (0, 2048), false);
+    rig.wait(E_D_TOV);
+    assert_eq!(rig.sent(), "1 status 2 b/4b/0, release 0");
+    for ox_id in 2..50 {
+        let exchange = rig.begin(ox_id, Data::None);
+        assert_ne!(exchange, 0, "it waits for late data");
+        rig.complete(exchange, 0);
+        rig.sent();
+    }
+    assert_eq!(rig.data(1, 0, 1, (2048, 2048), true), "");
+    rig.wait(R_A_TOV);
+    let is_used_again = (50..60).any(|ox_id| {
+        let exchange = rig.begin(ox_id, Data::None);
+        rig.complete(exchange, 0);
+        rig.sent();
+        exchange == 0
+    });
+    assert!(is_used_again);
 }
 
 #[test]
