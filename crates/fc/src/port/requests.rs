@@ -208,6 +208,10 @@ impl<R: Rules> Logins<R> {
             self.refuse(Way::Port, &header, Rejection::UNABLE, 0);
         } else if peer.stage == Stage::Plogi && self.config.wwpn > login.wwpn {
             self.refuse(Way::Port, &header, Rejection::IN_PROGRESS, 0);
+        } else if matches!(peer.stage, Stage::Pause | Stage::Flogi) && !peer.has_answered {
+            // FLOGI comes first, and goes to one interface. PLOGI goes to an N_Port_ID, and may be
+            // for another port that has the same.
+            self.refuse(Way::Port, &header, Rejection::BUSY, 0);
         } else if peer.login.is_some() && peer.plogi == Some(header.ox_id) {
             // Repeated by the network: a port that begins anew sends FLOGI first. What it has asked
             // since is answered when the login has ended.

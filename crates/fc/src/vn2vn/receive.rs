@@ -104,9 +104,10 @@ impl Vn2vn {
     fn handle_beacon(&mut self, now: Instant, port: &Port) {
         let VnPort { id, name, .. } = port.port;
         if id == self.id {
-            match self.stage {
-                Stage::Claim | Stage::Up => self.repeat_claim(now),
-                _ => self.collide(now),
+            if self.stage >= Stage::Claim && name < self.config.wwpn {
+                self.repeat_claim(now);
+            } else {
+                self.collide(now);
             }
             return;
         }

@@ -254,6 +254,16 @@ fn the_lower_name_does_not_get_through_with_its_plogi_while_ours_is_on_the_way()
 }
 
 #[test]
+fn a_login_begins_with_flogi_for_plogi_may_be_for_another_port_with_our_n_port_id() {
+    let mut script = script(TARGET, HIGHER, INITIATOR);
+    assert_eq!(script.ask(Request::Plogi(script.plogi())), "no 5");
+    assert_eq!(script.refuse(Rejection::FIP, Rejection::UNKNOWN_NEIGHBOUR), "");
+    assert_eq!(script.ask(Request::Plogi(script.plogi())), "no 5");
+    assert_eq!(script.ask(Request::Flogi(script.flogi())), "yes");
+    assert_eq!(script.ask(Request::Plogi(script.plogi())), "yes");
+}
+
+#[test]
 fn only_answers_to_flogi_say_timeouts_and_what_class_3_takes() {
     let mut script = script(INITIATOR, LOWER, TARGET);
     let asked = script.fabric_login.take().unwrap();

@@ -185,6 +185,22 @@ fn claims_of_our_own_address_move_only_a_lower_name() {
     assert!(network.id(0).is_some_and(|id| id != PortId::new(0x0a0a)));
 }
 
+/// It may not hear our claims, so nobody else can end this.
+#[test]
+fn a_beacon_with_our_own_address_moves_us_if_its_name_is_higher() {
+    let mut network = one();
+    network.run(ms(2_000));
+    network.inject(&forged(Message::Beacon(stranger(A - 1, 0x0a0a)), Flags::EMPTY));
+    network.run(ms(30));
+    assert_eq!(network.stations[0].sent.last().unwrap().1, Operation::ClaimNotification);
+    assert_eq!(network.id(0), Some(PortId::new(0x0a0a)));
+    network.inject(&forged(Message::Beacon(stranger(A + 1, 0x0a0a)), Flags::EMPTY));
+    network.run(ms(30));
+    assert_eq!(network.id(0), None);
+    network.run(ms(2_000));
+    assert_ne!(network.id(0), Some(PortId::new(0x0a0a)));
+}
+
 #[test]
 fn bytes_of_any_kind_break_nothing() {
     for seed in 0..200 {

@@ -35,6 +35,17 @@ pub(super) struct FcoePlan {
     pub(super) operations: u32,
     /// All ports begin with the same N_Port_ID.
     pub(super) collide: bool,
+    /// The targets begin on segments of their own; see [`Segments`].
+    pub(super) segments: Option<Segments>,
+}
+
+/// Two targets on segments that do not hear each other. The initiators begin on that of the first.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Segments {
+    /// The time until they move to the other.
+    pub(super) moved: Duration,
+    /// The time until both segments are joined.
+    pub(super) joined: Duration,
 }
 
 /// An initiator.
@@ -109,8 +120,6 @@ impl FcoePlan {
         if are_responses_lost || !incidents.is_zero() || !stranger.is_zero() {
             disks.iter_mut().for_each(|(disk, _)| disk.sync_errors = 0.0);
         }
-        // Where there are two targets, commands can reach the wrong one.
-        let collisions = if targets.len() > 1 { 0.7 } else { 0.3 };
         Self {
             targets,
             initiators,
@@ -124,8 +133,20 @@ impl FcoePlan {
             incidents,
             stranger,
             operations,
-            collide: random.chance(collisions),
+            collide: random.chance(0.3),
+            segments: None,
         }
+        .split(random)
+    }
+
+    /// Where two targets have the same N_Port_ID, commands can reach the wrong one.
+    fn split(mut self, random: &mut Random) -> Self {
+        if self.targets.len() > 1 && random.chance(0.5) {
+            let moved = Duration::from_millis(random.between(1000, 12_000));
+            let joined = moved + Duration::from_millis(random.between(1000, 30_000));
+            (self.collide, self.segments) = (true, Some(Segments { moved, joined }));
+        }
+        self
     }
 }
 

@@ -48,6 +48,7 @@ enum Event {
     Forge,
     Start { station: usize },
     Flap { station: usize, left: u32 },
+    Move { joined: Instant },
 }
 
 /// See the module. A station is a target, or behind those an initiator.
@@ -168,6 +169,7 @@ impl World {
             let at = world.now.plus_ns(world.random.below(200_000_000));
             world.schedule.plan(at, Event::Start { station });
         }
+        world.split();
         world.plan_incident();
         world.plan_forgery();
         world
@@ -340,6 +342,10 @@ impl World {
                 self.settle(station)
             }
             Event::Flap { station, left } => self.flap(station, left),
+            Event::Move { joined } => {
+                self.part_initiators(0, joined);
+                Ok(())
+            }
         }
     }
 

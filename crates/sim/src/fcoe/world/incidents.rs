@@ -3,12 +3,29 @@
 use std::time::Duration;
 
 use tyche_fcoe::fc::port;
+use tyche_proto::Instant;
 
 use super::{Event, World};
 use crate::fcoe::air::Cut;
-use crate::fcoe::plan::SIZE_MAX;
+use crate::fcoe::plan::{SIZE_MAX, Segments};
 
 impl World {
+    /// Puts the targets on segments of their own, if the plan says so.
+    pub(super) fn split(&mut self) {
+        let Some(Segments { moved, joined }) = self.plan.segments else { return };
+        self.cut(&[(0, 1), (1, 0)], joined, false);
+        let (moved, joined) = (self.now + moved, self.now + joined);
+        self.part_initiators(1, moved);
+        self.schedule.plan(moved, Event::Move { joined });
+    }
+
+    /// Has the initiators on another segment than a target, until then.
+    pub(super) fn part_initiators(&mut self, target: usize, until: Instant) {
+        let initiators = self.targets.len()..self.epochs.len();
+        let pairs: Vec<_> = initiators.flat_map(|it| [(target, it), (it, target)]).collect();
+        self.cut(&pairs, until.since(self.now), false);
+    }
+
     /// Plans the next incident.
     pub(super) fn plan_incident(&mut self) {
         let mean = self.plan.incidents;
