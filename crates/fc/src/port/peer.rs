@@ -115,6 +115,16 @@ impl Peer {
         }
     }
 
+    /// Whether PLOGI may come: FLOGI has been answered, either way, since the last login ended.
+    pub(super) fn awaits_plogi(&self) -> bool {
+        match self.stage {
+            Stage::Pause | Stage::Draining => false,
+            Stage::Flogi => self.has_answered,
+            // The other end may have missed our answer, and send PLOGI again.
+            Stage::PlogiWait | Stage::Plogi | Stage::Prli | Stage::Rtv | Stage::LoggedIn => true,
+        }
+    }
+
     /// The request that is to be answered in this stage.
     pub(super) fn request(&self) -> Option<Code> {
         match self.stage {

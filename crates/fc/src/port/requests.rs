@@ -208,16 +208,16 @@ impl<R: Rules> Logins<R> {
             self.refuse(Way::Port, &header, Rejection::UNABLE, 0);
         } else if peer.stage == Stage::Plogi && self.config.wwpn > login.wwpn {
             self.refuse(Way::Port, &header, Rejection::IN_PROGRESS, 0);
-        } else if matches!(peer.stage, Stage::Pause | Stage::Flogi) && !peer.has_answered {
-            // FLOGI comes first, and goes to one interface. PLOGI goes to an N_Port_ID, and may be
-            // for another port that has the same.
-            self.refuse(Way::Port, &header, Rejection::BUSY, 0);
         } else if peer.login.is_some() && peer.plogi == Some(header.ox_id) {
             // Repeated by the network: a port that begins anew sends FLOGI first. What it has asked
             // since is answered when the login has ended.
             if let Some(own) = self.own.filter(|_| peer.stage != Stage::Draining) {
                 self.reply(&header, &Reply::PortLogin(self.port_login(own)));
             }
+        } else if !peer.awaits_plogi() {
+            // FLOGI comes first, and goes to one interface. PLOGI goes to an N_Port_ID, and may be
+            // for another port that has the same.
+            self.refuse(Way::Port, &header, Rejection::BUSY, 0);
         } else {
             let withheld = Withheld { way: Way::Port, header, request: Ending::Plogi(login) };
             self.end(now, index, Cause::Anew, Some(withheld));

@@ -358,7 +358,7 @@ fn the_n_port_id_of_a_port_that_is_gone_and_drains_may_belong_to_another() {
 fn a_request_of_a_port_that_is_gone_is_not_answered_when_it_is_back() {
     let mut script = logged_in();
     script.neighbour(vn2vn::Event::Gone(neighbour(HIGHER, INITIATOR)));
-    assert_eq!(script.ask(Request::Plogi(script.plogi())), "");
+    assert_eq!(script.ask(Request::Plogi(script.plogi())), "no 5");
     script.neighbour(vn2vn::Event::Appeared(neighbour(HIGHER, INITIATOR)));
     script.logins.drained(script.now, script.wwpn);
     script.drain();
