@@ -103,7 +103,7 @@ pub(crate) fn check(sent: &[u8]) -> Session {
     let sent = &sent[..sent.len().min(INPUT_MAX)];
 
     let before = server.endings();
-    let ((), allocated) = allocations::during(|| {
+    let ((), allocated) = allocations::during_in_all_threads(|| {
         server.talk(sent, &mut received);
         server.await_end();
     });

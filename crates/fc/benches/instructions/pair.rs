@@ -102,7 +102,8 @@ impl Host {
             depth: DEPTH,
             targets: 1,
             units: 1,
-            frames: FRAMES,
+            read_frames: FRAMES,
+            write_frames: FRAMES,
             command_timeout: Duration::from_secs(30),
         });
         let login = DISK.login(Functions { initiator: false, target: true });

@@ -1,15 +1,18 @@
-//! Frames that reads may cause at a time. There is no flow control on the wire: what the lane's
-//! ring does not hold is lost.
+//! Frames of data that may be on their way at a time. There is no flow control on the wire: what the
+//! receiver's ring does not hold is lost. That is the lane's own for reads. For writes, targets ask
+//! for what they have room for, but some ask for all data of all commands at once.
 //!
-//! As losses show that even fewer get through, half as many are asked for, and then more, bit by
+//! As losses show that even fewer get through, half as many are allowed, and then more, bit by
 //! bit.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
+use tyche_fc_wire::Xid;
 use tyche_time::Instant;
 
-/// The least time between two halvings, and between two growths: a loss concerns all reads that are
-/// on the way.
+/// The least time between two halvings, and between two growths: a loss concerns all commands that
+/// are on the way.
 const PACE: Duration = Duration::from_millis(10);
 /// Frames that are added each time: 64 KiB in frames of 2 KiB.
 const GROWTH: u32 = 32;
@@ -21,16 +24,29 @@ pub(super) struct Budget {
     now: u32,
     used: u32,
     changed_at: Instant,
+    /// Commands that wait for room, in order.
+    pub(super) waiting: VecDeque<Xid>,
 }
 
 impl Budget {
-    pub(super) fn new(max: u32) -> Self {
-        Self { max, now: max, used: 0, changed_at: Instant(0) }
+    /// So many frames at most, and so many commands.
+    pub(super) fn new(max: u32, depth: usize) -> Self {
+        let waiting = VecDeque::with_capacity(depth);
+        Self { max, now: max, used: 0, changed_at: Instant(0), waiting }
     }
 
-    /// Takes so many frames if there is room. A read that alone has more than that has its turn
+    /// The next command for which there is room.
+    pub(super) fn admit(&mut self, frames_of: impl Fn(Xid) -> u32) -> Option<Xid> {
+        let xid = *self.waiting.front()?;
+        if !self.take(frames_of(xid)) {
+            return None;
+        }
+        self.waiting.pop_front()
+    }
+
+    /// Takes so many frames if there is room. A command that alone has more than that has its turn
     /// when there is no other.
-    pub(super) fn take(&mut self, frames: u32) -> bool {
+    fn take(&mut self, frames: u32) -> bool {
         let has_room = self.used == 0 || self.used.saturating_add(frames) <= self.now;
         if has_room {
             self.used += frames;
@@ -38,7 +54,7 @@ impl Budget {
         has_room
     }
 
-    /// Returns frames of a read that has ended.
+    /// Returns frames of a command that has ended.
     pub(super) fn give_back(&mut self, frames: u32) {
         self.used -= frames;
     }
@@ -50,7 +66,7 @@ impl Budget {
         }
     }
 
-    /// A read has gone well.
+    /// A command has gone well.
     pub(super) fn arrived(&mut self, now: Instant) {
         if self.now < self.max && now >= self.changed_at + PACE {
             (self.now, self.changed_at) = ((self.now + GROWTH).min(self.max), now);

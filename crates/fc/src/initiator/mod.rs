@@ -63,6 +63,10 @@ use task::{Phase, Task};
 /// XIDs that commands leave free for questions about them.
 const RESERVE: usize = 16;
 
+/// Frames of data of writes at a time, for any target: half of those that Linux queues for a receiver
+/// (`net.core.netdev_max_backlog`), for its target asks for all data at once.
+pub const WRITE_FRAMES: u32 = 512;
+
 /// The configuration of a lane, which does not change.
 #[derive(Clone, Copy, Debug)]
 pub struct LaneConfig {
@@ -78,7 +82,10 @@ pub struct LaneConfig {
     pub units: usize,
     /// The most frames that reads may cause at a time: slots of the ring that the frames arrive in,
     /// less some for other frames.
-    pub frames: u32,
+    pub read_frames: u32,
+    /// The most frames of data of writes at a time: less than a target's queue holds, for it may ask
+    /// for all data at once.
+    pub write_frames: u32,
     /// The time after which a command is aborted: 30 s by default (ULP_TOV).
     pub command_timeout: Duration,
 }
@@ -92,9 +99,8 @@ pub struct Lane<R = Sound> {
     exchanges: Exchanges,
     /// Commands that have not been completed.
     commands: usize,
-    budget: Budget,
-    /// Reads that wait for room, in order.
-    waiting: VecDeque<Xid>,
+    reads: Budget,
+    writes: Budget,
     /// Exchanges with a frame without data to send: they go first.
     urgent: Ready,
     /// Exchanges with data to send.
@@ -131,8 +137,8 @@ impl<R: Rules> Lane<R> {
             units: Vec::with_capacity(config.units),
             exchanges,
             commands: 0,
-            budget: Budget::new(config.frames),
-            waiting: VecDeque::with_capacity(config.depth),
+            reads: Budget::new(config.read_frames, config.depth),
+            writes: Budget::new(config.write_frames, config.depth),
             urgent: Ready::new(capacity),
             bursts: Ready::new(capacity),
             events: VecDeque::with_capacity(config.depth + config.targets),
@@ -169,19 +175,14 @@ impl<R: Rules> Lane<R> {
             return Err(Refused::Full);
         }
         let mut task = Task::new(command, nexus);
-        if let Data::In(len) = command.data {
-            // And the response.
-            task.frames = len.div_ceil(target.login.payload_max as u32) + 1;
-            task.phase = Phase::Waiting;
-        }
+        task.frames = frames(command.data, target.login.payload_max as u32);
         let xid = self.exchanges.open(task).ok_or(Refused::Full)?;
         self.commands += 1;
-        if matches!(command.data, Data::In(_)) {
-            self.waiting.push_back(xid);
-            self.admit();
-        } else {
-            self.push_urgent(xid);
+        match self.budget(command.data) {
+            Some(budget) => budget.waiting.push_back(xid),
+            None => self.make_ready(xid),
         }
+        self.admit();
         Ok(self.exchanges.name(xid).expect("it is open"))
     }
 
@@ -200,9 +201,9 @@ impl<R: Rules> Lane<R> {
         self.commands
     }
 
-    /// Frames that reads may cause at a time, as things are.
-    pub fn frames(&self) -> u32 {
-        self.budget.now()
+    /// Frames that reads may cause at a time, and writes, as things are.
+    pub fn frames(&self) -> [u32; 2] {
+        [self.reads.now(), self.writes.now()]
     }
 
     /// Counters of frames without effect, since the start.
@@ -215,16 +216,40 @@ impl<R: Rules> Lane<R> {
         self.repairs
     }
 
-    /// Has reads sent for which there is room.
+    /// The budget that counts for a command with such data.
+    fn budget(&mut self, data: Data) -> Option<&mut Budget> {
+        match data {
+            Data::None | Data::Out(0) => None,
+            Data::In(_) => Some(&mut self.reads),
+            Data::Out(_) => Some(&mut self.writes),
+        }
+    }
+
+    /// Has commands sent for which there is room.
     fn admit(&mut self) {
-        while let Some(&xid) = self.waiting.front() {
-            let task = self.exchanges.task_mut(xid).expect("a waiting read is open");
-            if !self.budget.take(task.frames) {
-                break;
-            }
-            task.phase = Phase::Ready;
-            self.waiting.pop_front();
-            self.push_urgent(xid);
+        loop {
+            let exchanges = &self.exchanges;
+            let frames_of = |xid| exchanges.task(xid).map_or(0, |it| it.frames);
+            let next = self.reads.admit(frames_of).or_else(|| self.writes.admit(frames_of));
+            let Some(xid) = next else { break };
+            self.make_ready(xid);
+        }
+    }
+
+    fn make_ready(&mut self, xid: Xid) {
+        self.exchanges.task_mut(xid).expect("a waiting command is open").phase = Phase::Ready;
+        self.push_urgent(xid);
+    }
+
+    /// Returns the room that a command has.
+    fn give_back(&mut self, xid: Xid) {
+        let Some(task) = self.exchanges.task_mut(xid) else { return };
+        let data = task.data;
+        let frames = std::mem::take(&mut task.frames);
+        if task.phase != Phase::Waiting
+            && let Some(budget) = self.budget(data)
+        {
+            budget.give_back(frames);
         }
     }
 
@@ -237,12 +262,11 @@ impl<R: Rules> Lane<R> {
         let attention_lost = !is_answered && task.is_first && task.hears_attentions;
         let attention_lost = attention_lost && self.rules.keeps(Rule::NoteLosses);
         let (unit, hears_attentions) = (task.unit, task.hears_attentions);
-        let frames = if task.phase == Phase::Waiting { 0 } else { task.frames };
         if is_answered && hears_attentions {
             self.units[usize::from(unit)].has_answered = true;
         }
         self.commands -= 1;
-        self.budget.give_back(frames);
+        self.give_back(xid);
         let completion = Completion { exchange, end, attention_lost };
         self.events.push_back(Event::Completed(completion));
         self.admit();
@@ -250,6 +274,16 @@ impl<R: Rules> Lane<R> {
 
     fn push_urgent(&mut self, xid: Xid) {
         self.urgent.push(xid, self.exchanges.index(xid));
+    }
+}
+
+/// Frames that a command has on their way at a time.
+fn frames(data: Data, payload_max: u32) -> u32 {
+    match data {
+        Data::None => 0,
+        // And the response.
+        Data::In(len) => len.div_ceil(payload_max) + 1,
+        Data::Out(len) => len.div_ceil(payload_max),
     }
 }
 

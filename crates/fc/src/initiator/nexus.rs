@@ -184,9 +184,11 @@ impl<R: Rules> Lane<R> {
             return;
         }
         let until = now + target.login.r_a_tov;
-        // Reads of it are not sent any more when others make room.
+        // Its commands are not sent any more when others make room.
         let exchanges = &self.exchanges;
-        self.waiting.retain(|xid| exchanges.nexus(*xid) != Some(nexus));
+        for budget in [&mut self.reads, &mut self.writes] {
+            budget.waiting.retain(|xid| exchanges.nexus(*xid) != Some(nexus));
+        }
         for xid in self.exchanges.xids() {
             if self.exchanges.nexus(xid) != Some(nexus) {
                 continue;

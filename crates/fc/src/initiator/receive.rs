@@ -214,8 +214,11 @@ impl<R: Rules> Lane<R> {
 
     /// A command has its answer, and all data that belong to it.
     fn finish(&mut self, now: Instant, xid: Xid, answer: Answer, confirm: bool) {
-        if self.exchanges.task(xid).is_some_and(|it| matches!(it.data, Data::In(_))) {
-            self.budget.arrived(now);
+        let data = self.exchanges.task(xid).map_or(Data::None, |it| it.data);
+        match self.budget(data) {
+            Some(budget) if tells_of_lost_data(&answer) => budget.lost(now),
+            Some(budget) => budget.arrived(now),
+            None => {}
         }
         self.close(now, xid, confirm, Ok(answer));
     }
@@ -296,6 +299,13 @@ impl Task {
         };
         self.moved() >= self.data.len() - missing
     }
+}
+
+/// Whether a target has missed data of a write: aborted command, data phase error (SPC-4).
+fn tells_of_lost_data(answer: &Answer) -> bool {
+    let sense: &[u8] = &answer.sense;
+    let key = sense.get(2).map(|it| it & 0x0f);
+    (key, sense.get(12..14)) == (Some(0x0b), Some(&[0x4b, 0x00][..]))
 }
 
 /// Whether a frame of that kind is about a command, if it comes from a target.

@@ -36,7 +36,7 @@ impl<R: Rules> Lane<R> {
             Phase::Sent => self.inquire(now, xid),
             Phase::Answered => {
                 self.repairs.data_lost += 1;
-                self.budget.lost(now);
+                self.reads.lost(now);
                 self.give_up(now, xid, Failure::DataLost);
             }
             Phase::Doubted => {
@@ -69,6 +69,7 @@ impl<R: Rules> Lane<R> {
         let over_at = task.sent_at + timeout;
         if over_at <= now {
             self.repairs.timed_out += 1;
+            self.note_loss(now, xid);
             self.abort(xid);
         } else if task.burst.is_some() || !self.targets[usize::from(task.nexus)].answers {
             // With a burst, it is the link that takes no frames.
@@ -161,6 +162,7 @@ impl<R: Rules> Lane<R> {
             self.wait(now, xid);
         } else {
             self.repairs.out_of_step += 1;
+            self.note_loss(now, xid);
             self.abort(xid);
         }
     }
@@ -175,7 +177,7 @@ impl<R: Rules> Lane<R> {
         if task.rx_id != Xid::NONE {
             self.repairs.answer_lost += 1;
             if is_read {
-                self.budget.lost(now);
+                self.reads.lost(now);
             }
             self.give_up(now, xid, Failure::AnswerLost);
         } else if task.is_executable() {
@@ -186,6 +188,14 @@ impl<R: Rules> Lane<R> {
         } else {
             self.repairs.not_arrived += 1;
             self.give_up(now, xid, Failure::NotArrived);
+        }
+    }
+
+    /// If data of a command were sent, they may be what is missing.
+    fn note_loss(&mut self, now: Instant, xid: Xid) {
+        let task = self.exchanges.task(xid);
+        if task.is_some_and(|it| matches!(it.data, Data::Out(_)) && it.moved() > 0) {
+            self.writes.lost(now);
         }
     }
 
@@ -201,7 +211,7 @@ impl<R: Rules> Lane<R> {
         // The rest of a burst is not sent, and is not taken as sent.
         task.phase = Phase::Aborting(0);
         // Others need not wait for what does not come any more.
-        self.budget.give_back(std::mem::take(&mut task.frames));
+        self.give_back(xid);
         self.exchanges.set_timer(xid, None);
         self.push_urgent(xid);
         if !self.rules.keeps(Rule::AwaitAbort) {

@@ -41,7 +41,7 @@ pub(super) struct Task {
 /// The state of a command's exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
-    /// A read waits for room.
+    /// A command with data waits for room for them.
     Waiting,
     /// The command is to be sent.
     Ready,
@@ -94,7 +94,7 @@ impl Task {
             data: command.data,
             modifies: command.modifies,
             hears_attentions: command.hears_attentions,
-            phase: Phase::Ready,
+            phase: Phase::Waiting,
             is_completed: false,
             is_first: false,
             sent_at: Instant(0),

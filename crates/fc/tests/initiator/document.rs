@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use tyche_fc::initiator::SENSE_LEN_MAX;
+use tyche_fc::initiator::{SENSE_LEN_MAX, WRITE_FRAMES};
 use tyche_testkit::document::table;
 
 use crate::script::{E_D_TOV, R_A_TOV, REC_TOV, config};
@@ -20,5 +20,6 @@ fn the_table_of_timers_is_right() {
     assert_eq!(value("R_A_TOV"), format!("{} s", R_A_TOV / 1000));
     assert_eq!(value("REC_TOV"), format!("E_D_TOV + {} s", (REC_TOV - E_D_TOV) / 1000));
     assert_eq!(value("command"), format!("{} s", config().command_timeout.as_secs()));
+    assert_eq!(value("write data"), format!("{WRITE_FRAMES} frames"));
     assert_eq!(value("sense data"), format!("{SENSE_LEN_MAX} bytes"));
 }

@@ -78,7 +78,7 @@ fn random_payload(random: &mut Random, header: &Header) -> Vec<u8> {
 /// Every command ends once, whatever comes, and nothing is left over in the end.
 fn run(seed: u64) -> (u64, BTreeSet<String>) {
     let mut random = Random(seed);
-    let mut script = Script::with(LaneConfig { frames: 12, ..config() });
+    let mut script = Script::with(LaneConfig { read_frames: 12, ..config() });
     let mut open = BTreeSet::new();
     let mut kinds = BTreeSet::new();
     let mut ended = 0;

@@ -19,7 +19,7 @@ fn log_in(script: &mut Script, login: &Login) {
 
 #[test]
 fn a_logout_ends_all_commands_and_says_which_may_still_be_executed() {
-    let mut script = Script::with(LaneConfig { frames: 3, ..config() });
+    let mut script = Script::with(LaneConfig { read_frames: 3, ..config() });
     let read = script.read(2 * FRAME);
     let waiting = script.read(2 * FRAME);
     let whole = script.write(FRAME);

@@ -180,7 +180,7 @@ fn frames_of_others_have_no_effect() {
 
 #[test]
 fn reads_wait_in_order_until_the_ring_has_room_for_their_frames() {
-    let mut script = Script::with(LaneConfig { frames: 8, ..config() });
+    let mut script = Script::with(LaneConfig { read_frames: 8, ..config() });
     let [large, huge, small] = [5, 20, 1].map(|frames| script.read(frames * FRAME));
     script.write(100 * FRAME);
     assert_eq!(script.sent(), "command 002a, command 002d", "six frames, and a write");
@@ -202,7 +202,7 @@ fn reads_wait_in_order_until_the_ring_has_room_for_their_frames() {
 
 #[test]
 fn a_read_that_is_aborted_makes_room_for_others() {
-    let mut script = Script::with(LaneConfig { frames: 8, ..config() });
+    let mut script = Script::with(LaneConfig { read_frames: 8, ..config() });
     script.read(5 * FRAME);
     script.read(5 * FRAME);
     assert_eq!(script.sent(), "command 002a");
@@ -214,7 +214,7 @@ fn a_read_that_is_aborted_makes_room_for_others() {
 
 #[test]
 fn losses_halve_the_room_and_what_goes_well_widens_it() {
-    let mut script = Script::with(LaneConfig { frames: 100, ..config() });
+    let mut script = Script::with(LaneConfig { read_frames: 100, ..config() });
     let lose = |script: &mut Script, ox_ids: [u16; 3]| {
         for _ in ox_ids {
             script.read(FRAME);
@@ -223,13 +223,13 @@ fn losses_halve_the_room_and_what_goes_well_widens_it() {
         script.wait(1);
     };
     lose(&mut script, [0x2a, 0x2b, 0x2c]);
-    assert_eq!(script.lane.frames(), 50, "once for all that were on the way");
+    assert_eq!(script.lane.frames()[0], 50, "once for all that were on the way");
     script.wait(10);
     lose(&mut script, [0x2d, 0x2e, 0x2f]);
-    assert_eq!(script.lane.frames(), 25);
+    assert_eq!(script.lane.frames()[0], 25);
     script.ends();
     for (index, frames) in (0..4).zip([25, 57, 89, 100]) {
-        assert_eq!(script.lane.frames(), frames);
+        assert_eq!(script.lane.frames()[0], frames);
         script.wait(10);
         script.read(FRAME);
         script.read(FRAME);

@@ -65,7 +65,8 @@ pub(crate) fn config() -> LaneConfig {
         depth: 32,
         targets: 2,
         units: 4,
-        frames: 1000,
+        read_frames: 1000,
+        write_frames: 1000,
         command_timeout: ms(30_000),
     }
 }

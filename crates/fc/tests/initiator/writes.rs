@@ -1,10 +1,10 @@
 //! Writes: data go out as they are asked for, once.
 
-use tyche_fc::initiator::Failure;
+use tyche_fc::initiator::{Failure, LaneConfig};
 use tyche_fc::wire::fcp::{Residual, Response};
 use tyche_fc::wire::{Header, Kind};
 
-use crate::script::{FRAME, Script, header, parse};
+use crate::script::{FRAME, OURS_TO_GO_ON, REC_TOV, Script, config, header, parse};
 
 #[test]
 fn bursts_are_sent_as_they_are_asked_for_in_any_order() {
@@ -177,6 +177,42 @@ fn a_target_that_fails_a_write_may_have_missed_data_that_come_late() {
     assert_eq!(script.ends(), [(0, Ok(2))]);
     script.good(0x2a);
     assert_eq!(script.lane.ignored().late, 1, "its XID is quarantined");
+}
+
+#[test]
+fn writes_wait_in_order_until_there_is_room_for_their_frames() {
+    let mut script = Script::with(LaneConfig { write_frames: 8, ..config() });
+    let [large, huge, small] = [5, 20, 1].map(|frames| script.write(frames * FRAME));
+    script.read(100 * FRAME);
+    assert_eq!(script.sent(), "command 002a, command 002d", "five frames, and a read");
+    let write = |script: &mut Script, ox_id, frames| {
+        script.ask_for(ox_id, 0, frames * FRAME);
+        script.good(ox_id);
+        script.sent()
+    };
+    assert_eq!(write(&mut script, 0x2a, 5), "command 002b", "alone, it has all room");
+    assert_eq!(write(&mut script, 0x2b, 20), "command 002c");
+    write(&mut script, 0x2c, 1);
+    assert_eq!(script.ends(), [(large, Ok(0)), (huge, Ok(0)), (small, Ok(0))]);
+}
+
+#[test]
+fn data_that_a_target_has_missed_halve_the_room() {
+    let sense = [0x70, 0, 0x0b, 0, 0, 0, 0, 10, 0, 0, 0, 0, 0x4b, 0, 0, 0, 0, 0];
+    for (sense, room) in [(&sense[..], 50), (&[], 100)] {
+        let mut script = Script::with(LaneConfig { write_frames: 100, ..config() });
+        script.write(FRAME);
+        script.wait(10);
+        script.ask_for(0x2a, 0, FRAME);
+        script.respond(0x2a, &Response { status: 2, sense, ..Response::GOOD });
+        assert_eq!(script.lane.frames()[1], room);
+    }
+    let mut script = Script::with(LaneConfig { write_frames: 100, ..config() });
+    script.write(FRAME);
+    script.ask_for(0x2a, 0, FRAME);
+    script.wait(REC_TOV);
+    script.state(0x2a, OURS_TO_GO_ON);
+    assert_eq!(script.lane.frames()[1], 50, "the target waits for what we have sent");
 }
 
 #[test]

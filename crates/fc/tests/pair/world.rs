@@ -82,7 +82,8 @@ impl World {
             depth: 8,
             targets: 1,
             units: 1,
-            frames: 64,
+            read_frames: 64,
+            write_frames: 64,
             command_timeout: ms(2_000),
         });
         let nexus = lane.logged_in(Instant(1), port(HOST), &login(DISK)).unwrap();

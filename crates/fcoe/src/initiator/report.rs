@@ -81,7 +81,7 @@ fn link(n_port: &NPort<InitiatorRole>, ports: &mut Ports) -> LinkReport {
         frame_len: logins.map_or(0, |login| frame_len(login.payload_max)),
         frame_len_max: fcoe.map_or(0, longest),
         rtt: Duration::ZERO,
-        congestion_window: role.lane.frames(),
+        congestion_window: role.lane.frames()[0],
         problem: fault.clone(),
         fault,
         port: stats,

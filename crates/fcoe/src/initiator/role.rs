@@ -19,7 +19,7 @@ use tyche_engine::{Composed, Frames, Submission};
 use tyche_fc::exchange::Xids;
 use tyche_fc::initiator::{
     Answer, Command, Completion, Data, Event as LaneEvent, Failure, Ignored, Lane, LaneConfig,
-    Nexus, Refused, Repairs, Taken, Unit,
+    Nexus, Refused, Repairs, Taken, Unit, WRITE_FRAMES,
 };
 use tyche_fc::wire::fcp::Residual;
 use tyche_fc::wire::{Frame, Mac, PortId, Wwn};
@@ -141,7 +141,8 @@ impl<R: Rules> InitiatorRole<R> {
             depth: config.depth,
             targets: TARGETS,
             units: UNITS,
-            frames: config.frames,
+            read_frames: config.frames,
+            write_frames: WRITE_FRAMES,
             command_timeout: COMMAND_TIMEOUT,
         };
         Self {
