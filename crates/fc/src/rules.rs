@@ -24,6 +24,8 @@ pub enum Rule {
     /// An initiator counts a cache as lost whose loss may have been told in a response that was
     /// lost.
     NoteLosses,
+    /// A target tells of a unit attention until that is confirmed.
+    AwaitConfirmation,
     /// A port logs in with nobody whose N_Port_ID another port may still hold.
     AwaitFormer,
 }

@@ -76,30 +76,97 @@ impl Pending {
     }
 }
 
-/// The attentions of one logical unit that one initiator has not been told of.
+/// How often an initiator is told of an attention that it does not confirm: more often than it has
+/// commands whose answers are lost at the same time.
+const TELLINGS_MAX: u16 = 1024;
+
+/// The attentions of one logical unit that one initiator has not been told of, or has not confirmed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Attentions(u8);
+pub(crate) struct Attentions {
+    pending: u8,
+    /// How often the initiator was told of the most urgent one.
+    tellings: u16,
+    /// How many have been added, to tell a later one from one that is confirmed.
+    added: u16,
+}
+
+/// An attention of which an initiator was told in the answer to a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Telling {
+    attention: Pending,
+    added: u16,
+}
 
 impl Attentions {
     pub(crate) fn add(&mut self, attention: Pending) {
-        self.0 |= 1 << attention as u8;
+        self.pending |= 1 << attention as u8;
+        (self.tellings, self.added) = (0, self.added.wrapping_add(1));
     }
 
     pub(crate) fn remove(&mut self, attention: Pending) {
-        self.0 &= !(1 << attention as u8);
+        self.pending &= !(1 << attention as u8);
+        self.tellings = 0;
+    }
+
+    fn next(self) -> Option<Pending> {
+        Pending::ALL.into_iter().find(|next| self.pending >> *next as u8 & 1 != 0)
     }
 
     /// Takes the most urgent one.
     pub(crate) fn take(&mut self) -> Option<Sense> {
-        let next = Pending::ALL.into_iter().find(|next| self.0 >> *next as u8 & 1 != 0)?;
+        let next = self.next()?;
         self.remove(next);
         Some(next.sense())
+    }
+
+    /// Tells of the most urgent one, which stays until that is confirmed.
+    pub(crate) fn tell(&mut self) -> Option<(Sense, Telling)> {
+        let next = self.next()?;
+        let telling = Telling { attention: next, added: self.added };
+        self.tellings += 1;
+        if self.tellings == TELLINGS_MAX {
+            self.remove(next);
+        }
+        Some((next.sense(), telling))
+    }
+
+    /// The initiator has been told.
+    pub(crate) fn confirm(&mut self, telling: Telling) {
+        if telling.added == self.added {
+            self.remove(telling.attention);
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_attention_that_is_to_be_confirmed_is_told_until_it_is() {
+        let mut attentions = Attentions::default();
+        attentions.add(Pending::CapacityChanged);
+        let (first, telling) = attentions.tell().unwrap();
+        assert_eq!(first.code, Code::CAPACITY_CHANGED);
+        assert_eq!(attentions.tell(), Some((first, telling)));
+        attentions.confirm(telling);
+        assert_eq!(attentions.tell(), None);
+
+        attentions.add(Pending::CapacityChanged);
+        let (_, telling) = attentions.tell().unwrap();
+        attentions.add(Pending::CapacityChanged);
+        attentions.confirm(telling);
+        let (_, telling) = attentions.tell().expect("it has changed again since");
+        attentions.confirm(telling);
+        assert_eq!(attentions.tell(), None);
+
+        attentions.add(Pending::PowerOn);
+        attentions.add(Pending::LunsChanged);
+        let told = core::iter::from_fn(|| attentions.tell()).map(|(sense, _)| sense.code);
+        let told: alloc::vec::Vec<_> = told.collect();
+        assert_eq!(told.len(), 2 * usize::from(TELLINGS_MAX), "it may never be confirmed");
+        assert_eq!(told.last(), Some(&Code::LUNS_CHANGED));
+    }
 
     #[test]
     fn attentions_are_told_once_and_the_most_urgent_first() {

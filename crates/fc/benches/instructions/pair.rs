@@ -42,6 +42,7 @@ impl Port {
             functions,
             payload_max: PAYLOAD_LEN_MAX,
             retries: false,
+            confirms: true,
             e_d_tov: E_D_TOV,
             r_a_tov: R_A_TOV,
         }

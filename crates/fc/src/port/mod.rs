@@ -538,8 +538,7 @@ impl<R: Rules> Logins<R> {
             (functions.initiator, FcpParameters::INITIATOR),
             (functions.target, FcpParameters::TARGET),
             (retries, FcpParameters::RETRY),
-            // Asked for by targets of others.
-            (functions.initiator, FcpParameters::CONFIRMED_COMPLETION),
+            (true, FcpParameters::CONFIRMED_COMPLETION),
         ];
         let set = all.into_iter().filter(|(is_set, _)| *is_set).map(|(_, bit)| bit);
         set.fold(FcpParameters::READ_XFER_RDY_DISABLED, FcpParameters::with)

@@ -28,6 +28,8 @@ pub struct Login {
     pub payload_max: usize,
     /// Whether both ends send sequences again on request (REC, SRR).
     pub retries: bool,
+    /// Whether the other end, as an initiator, confirms responses that ask for it (FCP_CONF).
+    pub confirms: bool,
     /// E_D_TOV: the larger of both ends' values.
     pub e_d_tov: Duration,
     /// R_A_TOV: the larger of both ends' values.

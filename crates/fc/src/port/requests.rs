@@ -257,6 +257,7 @@ impl<R: Rules> Logins<R> {
         let before = *login;
         login.functions.initiator = theirs.initiator && ours.target;
         login.retries = retries;
+        login.confirms = process.parameters.has(FcpParameters::CONFIRMED_COMPLETION);
         let (is_changed, is_settled) = (*login != before, peer.stage == Stage::LoggedIn);
         if is_settled {
             self.settle(now, index);
@@ -312,6 +313,7 @@ impl<R: Rules> Logins<R> {
             functions: Functions::default(),
             payload_max: usize::from(payload_max.max(RECEIVE_LEN_MIN) & !3),
             retries: false,
+            confirms: false,
             e_d_tov: self.config.e_d_tov,
             r_a_tov: self.config.r_a_tov,
         };

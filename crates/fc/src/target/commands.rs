@@ -17,7 +17,8 @@ impl<R: Rules> Lane<R> {
             self.outputs.ignored.malformed += 1;
             return;
         };
-        if self.is_repeated(nexus, header, command.crn) {
+        let is_management = command.management != TaskManagement::EMPTY;
+        if self.is_repeated(nexus, header, (!is_management).then_some(command.crn)) {
             return;
         }
         let exchange = Exchange {
@@ -28,7 +29,6 @@ impl<R: Rules> Lane<R> {
             expected: if command.reads || command.writes { command.data_len } else { 0 },
             ..Exchange::new(nexus, header)
         };
-        let is_management = command.management != TaskManagement::EMPTY;
         let Some(xid) = self.exchanges.open(exchange, is_management) else {
             self.refuse_command(nexus, header);
             return;
@@ -50,11 +50,13 @@ impl<R: Rules> Lane<R> {
     }
 
     /// Whether a command was repeated by the network. An initiator that does not count may use the
-    /// OX_ID of an exchange that is done at once, so that only those can be told that are not.
-    fn is_repeated(&mut self, nexus: u16, header: &Header, crn: u8) -> bool {
+    /// OX_ID of an exchange that is done at once, so that only those can be told that are not. Task
+    /// management functions have no number.
+    fn is_repeated(&mut self, nexus: u16, header: &Header, crn: Option<u8>) -> bool {
         let ignored = &mut self.outputs.ignored;
         let is_checked = self.rules.keeps(Rule::CheckNumbers);
-        if !self.nexuses[nexus].takes(header.ox_id, crn) && is_checked {
+        let takes = |crn| self.nexuses[nexus].takes(header.ox_id, crn);
+        if !crn.is_none_or(takes) && is_checked {
             ignored.repeated_command += 1;
             return true;
         }
@@ -136,10 +138,29 @@ impl<R: Rules> Lane<R> {
             // Of a write those that have come.
             let residual = exchange.residual(if exchange.writes { exchange.len } else { len });
             let sense = completion.sense.try_into().expect("sense data are short");
-            let outcome = Outcome { status: completion.status, residual, code: None, sense };
+            let confirm = completion.confirm && self.nexuses[exchange.nexus].confirms;
+            let status = completion.status;
+            let outcome = Outcome { status, residual, code: None, sense, confirm };
             let len = len.min(exchange.expected);
             self.send(xid, len, outcome);
         }
+    }
+
+    /// Takes an FCP_CONF. The initiator may have used the OX_ID again, and the exchange may be
+    /// forgotten: then the user hears nothing.
+    pub(super) fn handle_confirmation(&mut self, header: &Header) {
+        let exchange = self.exchanges.get_mut(header.rx_id);
+        let confirmed = exchange.filter(|it| {
+            let is_it = (it.originator, it.ox_id) == (header.s_id, header.ox_id);
+            is_it && it.state == State::Done && it.outcome.confirm
+        });
+        let Some(exchange) = confirmed else {
+            self.outputs.ignored.unexpected += 1;
+            return;
+        };
+        exchange.outcome.confirm = false;
+        let exchange = self.exchanges.index_of(header.rx_id);
+        self.outputs.actions.push_back(Action::Confirmed { exchange });
     }
 
     /// Sends the end of a command without data.

@@ -96,6 +96,8 @@ pub(super) struct Outcome {
     pub(super) residual: Residual,
     pub(super) code: Option<ResponseCode>,
     pub(super) sense: ArrayVec<u8, SENSE_LEN_MAX>,
+    /// Whether the initiator is to confirm it, and has not done so.
+    pub(super) confirm: bool,
 }
 
 /// See the module.
@@ -197,7 +199,7 @@ impl Outcome {
         (sense[0], sense[2], sense[7]) = (0x70, key, additional);
         (sense[12], sense[13]) = (code, qualifier);
         let sense = sense.as_slice().try_into().expect("it is short");
-        Self { status: status::CHECK_CONDITION, residual, code: None, sense }
+        Self { status: status::CHECK_CONDITION, residual, sense, ..Self::default() }
     }
 
     /// Data of a write are lost: the initiator is to send the command again.
@@ -211,7 +213,7 @@ impl Outcome {
         Response {
             status: self.status,
             qualifier: 0,
-            confirm: false,
+            confirm: self.confirm,
             residual: self.residual,
             code: self.code.map(ResponseCode::to_wire),
             sense: &self.sense,
@@ -221,6 +223,7 @@ impl Outcome {
 
 impl Default for Outcome {
     fn default() -> Self {
-        Self { status: 0, residual: Residual::None, code: None, sense: ArrayVec::new() }
+        let sense = ArrayVec::new();
+        Self { status: 0, residual: Residual::None, code: None, sense, confirm: false }
     }
 }

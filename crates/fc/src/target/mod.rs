@@ -75,6 +75,9 @@ pub struct Completion<'a> {
     pub sense: &'a [u8],
     /// Bytes of data for the initiator.
     pub len: u32,
+    /// Whether the user wants to know that the initiator has got it ([`Action::Confirmed`]), if that
+    /// confirms responses.
+    pub confirm: bool,
 }
 
 /// See the module.
@@ -167,8 +170,7 @@ impl<R: Rules> Lane<R> {
             (None, _) => self.outputs.ignored.stranger += 1,
             (Some(nexus), Kind::FcpCmnd) => self.handle_command(nexus, frame),
             (Some(nexus), Kind::Abts) => self.handle_abts(now, nexus, header),
-            // It was not asked for.
-            _ => self.outputs.ignored.unexpected += 1,
+            (Some(_), _) => self.handle_confirmation(header),
         }
         true
     }

@@ -22,6 +22,8 @@ pub(super) struct Nexus {
     pub(super) ethernet: Ethernet,
     /// Whether it may ask: the login is one of an initiator.
     may_ask: bool,
+    /// Whether it confirms responses that ask for it.
+    pub(super) confirms: bool,
     /// The most bytes of a frame's payload.
     pub(super) payload_max: usize,
     pub(super) e_d_tov: Duration,
@@ -30,6 +32,8 @@ pub(super) struct Nexus {
     pub(super) data_head: PreparedHead,
     /// The number (CRN) of the last command with each OX_ID; 0 for none.
     crns: Box<[u8]>,
+    /// Whether it has begun to count: those without a number are earlier ones.
+    is_counting: bool,
     /// Whether it has logged out, while commands of it are with the user.
     pub(super) is_draining: bool,
 }
@@ -44,12 +48,14 @@ impl Nexus {
             ids,
             ethernet,
             may_ask: login.functions.initiator,
+            confirms: login.confirms,
             payload_max: login.payload_max,
             e_d_tov: login.e_d_tov,
             r_a_tov: login.r_a_tov,
             data_head: PreparedHead::new(ethernet, &data),
             // Not touched before the first number comes.
             crns: vec![0; 1 << u16::BITS].into(),
+            is_counting: false,
             is_draining: false,
         }
     }
@@ -68,11 +74,12 @@ impl Nexus {
 
     /// Takes the number of a command (CRN). False if it is that of the last command with the same
     /// OX_ID, or of one of those before it: the network has repeated it. Numbers count the uses of
-    /// an OX_ID, from 1 to 255 and again. Initiators that don't count send 0.
+    /// an OX_ID, from 1 to 255 and again. Initiators that don't count, or not yet, send 0.
     pub(super) fn takes(&mut self, ox_id: Xid, crn: u8) -> bool {
         if crn == 0 {
-            return true;
+            return !self.is_counting;
         }
+        self.is_counting = true;
         let last = &mut self.crns[usize::from(ox_id.0)];
         let behind = (u16::from(*last) + 255 - u16::from(crn)) % 255;
         let is_repeated = *last != 0 && behind < CRNS_BEHIND;
@@ -117,6 +124,7 @@ impl Nexuses {
             assert!(!former.is_draining, "no login before the former one is drained");
             // It is the same login.
             nexus.crns = std::mem::take(&mut former.crns);
+            nexus.is_counting = former.is_counting;
         }
         let known = known.map(usize::from);
         match known.or_else(|| self.0.iter().position(Option::is_none)) {

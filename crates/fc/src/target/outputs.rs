@@ -42,6 +42,12 @@ pub enum Action {
         /// The exchange.
         exchange: u16,
     },
+    /// The initiator has got the response that was to be confirmed. Comes after
+    /// [`Release`](Action::Release), and not at all if it is lost.
+    Confirmed {
+        /// The exchange.
+        exchange: u16,
+    },
     /// A task management function has ended its commands in this lane, none of which is at the
     /// store any more. The user does what is left of it, with [other
     /// lanes](super::Lane::end_tasks) as well, and says how it went with

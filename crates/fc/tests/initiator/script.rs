@@ -53,6 +53,7 @@ pub(crate) fn login() -> Login {
         functions: Functions { initiator: false, target: true },
         payload_max: FRAME as usize,
         retries: false,
+        confirms: true,
         e_d_tov: ms(E_D_TOV),
         r_a_tov: ms(R_A_TOV),
     }

@@ -155,6 +155,7 @@ impl Disk {
                     self.memory.remove(&exchange).unwrap();
                     self.orders.remove(&exchange).unwrap();
                 }
+                Action::Confirmed { .. } => unreachable!("nothing is to be confirmed"),
                 Action::Manage { .. } => unreachable!("nobody manages"),
                 Action::Drained(wwpn) => {
                     assert!(self.at_work.is_empty());

@@ -70,6 +70,7 @@ fn login(end: usize) -> Login {
         functions: Functions { initiator: end == HOST, target: end == DISK },
         payload_max: 1024,
         retries: false,
+        confirms: true,
         e_d_tov: ms(50),
         r_a_tov: ms(200),
     }

@@ -1,10 +1,13 @@
 //! Commands without lost frames: reads, answers, and those that the device server does not get.
 
+use tyche_fc::port::Login;
 use tyche_fc::target::{Completion, Data, LaneConfig};
-use tyche_fc::wire::fcp::{self, TaskManagement};
+use tyche_fc::wire::fcp::{self, ResponseCode, TaskManagement};
 use tyche_fc::wire::{Header, Kind, PortId, Wwn, Xid};
 
-use crate::rig::{HOST, Host, LUN, OTHER, OURS, RESERVED, Rig, TURN, command, config, rig};
+use crate::rig::{
+    HOST, Host, LUN, OTHER, OURS, RESERVED, RX, Rig, TURN, command, config, login, mac, rig,
+};
 
 #[test]
 fn a_read_is_executed_and_its_data_sent_from_where_they_lie() {
@@ -121,9 +124,39 @@ fn a_failure_has_its_status_and_sense_data() {
     rig.accept(exchange, Data::In(4096));
     let mut sense = [0; 18];
     (sense[0], sense[2], sense[12]) = (0x70, 3, 0x11);
-    let completion = Completion { status: 2, sense: &sense, len: 0 };
+    let completion = Completion { status: 2, sense: &sense, ..Completion::default() };
     rig.lane.complete(rig.now, exchange, &completion);
     assert_eq!(rig.sent(), "1 status 2 3/11/0 under 4096, release 0");
+}
+
+#[test]
+fn the_user_hears_that_a_response_has_come_if_the_initiator_confirms() {
+    let confirmed = Completion { status: 2, confirm: true, ..Completion::default() };
+    let conf = |ox_id, rx_id| {
+        let header = Header::request(Kind::FcpConf, HOST.id, OURS, Xid(ox_id));
+        Header { rx_id: Xid(RX + rx_id), ..header }
+    };
+    let mut rig = rig();
+    let exchange = rig.begin(1, Data::None);
+    rig.lane.complete(rig.now, exchange, &confirmed);
+    assert_eq!(rig.frame(HOST, conf(1, exchange), &[]), "", "it has not been sent");
+    assert_eq!(rig.sent(), "1 status 2 confirm, release 0");
+    assert_eq!(rig.frame(HOST, conf(2, exchange), &[]), "", "another OX_ID");
+    assert_eq!(rig.frame(HOST, conf(1, exchange + 1), &[]), "", "another RX_ID");
+    assert_eq!(rig.frame(HOST, conf(1, exchange), &[]), "confirmed 0");
+    assert_eq!(rig.frame(HOST, conf(1, exchange), &[]), "", "once");
+    assert_eq!(rig.lane.ignored().unexpected, 4);
+
+    let exchange = rig.begin(3, Data::None);
+    rig.complete(exchange, 0);
+    assert_eq!(rig.sent(), format!("3 status 0, release {exchange}"));
+    assert_eq!(rig.frame(HOST, conf(3, exchange), &[]), "", "it was not asked for");
+
+    let login = Login { confirms: false, ..login(HOST, 2112) };
+    rig.lane.logged_in((OURS, mac(OURS)), &login);
+    let exchange = rig.begin(4, Data::None);
+    rig.lane.complete(rig.now, exchange, &confirmed);
+    assert_eq!(rig.sent(), format!("4 status 2, release {exchange}"), "it does not confirm");
 }
 
 #[test]
@@ -157,12 +190,22 @@ fn the_initiators_count_tells_a_late_repetition_from_another_command() {
     assert_eq!(rig.send_command(HOST, 1, counted(7)), "", "it is older");
     // Even if the exchange has been forgotten.
     for ox_id in 2..20 {
-        let exchange = rig.begin(ox_id, Data::None);
+        assert!(rig.send_command(HOST, ox_id, counted(1)).starts_with("offer"));
+        let exchange = rig.offered.pop().unwrap().exchange;
         rig.complete(exchange, 0);
         rig.sent();
     }
     assert_eq!(rig.send_command(HOST, 1, counted(8)), "");
-    assert_eq!(rig.lane.ignored().repeated_command, 3);
+    // Neither number: it was sent before there were any. Functions have none.
+    assert_eq!(rig.send_command(HOST, 30, counted(0)), "");
+    let management = TaskManagement::LU_RESET;
+    let function = fcp::Command { management, ..counted(0) };
+    let managed = rig.send_command(HOST, 31, function);
+    let exchange = managed.split(' ').nth(1).unwrap().parse().unwrap();
+    assert_eq!(managed, format!("manage {exchange} reset"));
+    rig.managed(exchange, ResponseCode::Complete);
+    rig.sent();
+    assert_eq!(rig.lane.ignored().repeated_command, 4);
     // The count goes on from 255 to 1, and some commands were lost.
     for crn in [150, 255, 1, 7] {
         assert!(rig.send_command(HOST, 1, counted(crn)).starts_with("offer"), "{crn}");
@@ -234,9 +277,9 @@ fn strangers_are_not_answered() {
     assert_eq!(rig.frame(HOST, header, &[0; 32]), "");
     assert_eq!((rig.lane.ignored().stranger, rig.sent().as_str()), (3, ""));
     // One that is logged in, but not to ask.
-    let mut login = crate::rig::login(OTHER, 2112);
+    let mut login = login(OTHER, 2112);
     login.functions.initiator = false;
-    rig.lane.logged_in((OURS, crate::rig::mac(OURS)), &login);
+    rig.lane.logged_in((OURS, mac(OURS)), &login);
     assert_eq!(rig.send_command(OTHER, 1, command(Data::None)), "");
     assert_eq!(rig.lane.ignored().stranger, 4);
 }

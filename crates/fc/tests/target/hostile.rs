@@ -99,6 +99,7 @@ impl World {
     /// A frame of some kind, mostly with numbers that there are.
     fn receive(&mut self) {
         let host = HOSTS[self.random.below(2) as usize];
+        let counts = host.wwpn == HOSTS[1].wwpn;
         let is_rrq = self.random.chance(20);
         // Nobody asks for that before the abort is accepted.
         while is_rrq && self.transmit() {}
@@ -130,7 +131,8 @@ impl World {
                 let is_management = r.chance(12);
                 let command = fcp::Command {
                     lun: if r.chance(3) { [0; 8] } else { LUN },
-                    crn: r.below(3) as u8,
+                    // One of both counts, and was heard before it did.
+                    crn: if counts && !r.chance(50) { r.below(256) as u8 } else { 0 },
                     management: TaskManagement::from_wire(if is_management {
                         [2, 4, 16, 32, 64, 18][r.below(6) as usize]
                     } else {
@@ -275,6 +277,7 @@ impl World {
                     let is_at_work = matches!(stage, Stage::Offered | Stage::Executing);
                     assert!(!is_at_work, "released while {stage:?}");
                 }
+                Action::Confirmed { .. } => panic!("nothing was to be confirmed"),
                 Action::Manage { exchange, initiator, .. } => {
                     self.managing.insert(exchange, initiator);
                 }

@@ -50,6 +50,7 @@ pub(crate) fn login(host: Host, payload_max: usize) -> Login {
         functions: Functions { initiator: true, target: false },
         payload_max,
         retries: false,
+        confirms: true,
         e_d_tov: E_D_TOV,
         r_a_tov: R_A_TOV,
     }
@@ -279,6 +280,7 @@ impl Rig {
                     self.memory.remove(&exchange);
                     format!("release {exchange}")
                 }
+                Action::Confirmed { exchange } => format!("confirmed {exchange}"),
                 Action::Manage { exchange, function, lun, .. } => {
                     assert_eq!(lun, LUN);
                     let name = match function {
@@ -416,6 +418,9 @@ fn response(response: &Response<'_>) -> String {
     }
     if let Some(code) = response.code {
         words += &format!(" code {code}");
+    }
+    if response.confirm {
+        words += " confirm";
     }
     words
 }

@@ -221,7 +221,7 @@ impl HostLoop {
         });
         if options.resumes.is_some_and(|it| it.geometry.write_cache) {
             // Of the former session, which may not have been flushed.
-            role.losses.written();
+            role.losses.written(role.losses.heard());
         }
         let port = NPort::new(options.port(), role);
         let now = Clock::Monotonic.now();

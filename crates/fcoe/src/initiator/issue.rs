@@ -80,7 +80,7 @@ impl<R: Rules> InitiatorRole<R> {
     /// Sends a command; false if there is no room for it now.
     fn send(&mut self, number: u16, next: &Next) -> bool {
         let Some(unit) = self.own_unit() else { return false };
-        let writes = self.losses.writes();
+        let (writes, losses) = (self.losses.writes(), self.losses.heard());
         let operation = self.requests.get_mut(number);
         let (place, data) = match next.request.data {
             scsi::Data::None => (Place::None, Data::None),
@@ -94,7 +94,8 @@ impl<R: Rules> InitiatorRole<R> {
         let command = Command { unit, cdb, data, modifies, hears_attentions: true };
         match self.lane.submit(&command) {
             Ok(exchange) => {
-                (operation.covers, operation.writes) = (next.covers, writes);
+                operation.covers = next.covers;
+                (operation.writes, operation.losses) = (writes, losses);
                 operation.flush |= next.flush;
                 self.commands.set(exchange, Owner::Request(number), place);
                 true
@@ -162,7 +163,7 @@ impl<R: Rules> InitiatorRole<R> {
             }
             self.losses.flushed(writes);
         } else if kind.modifies() && has_cache {
-            self.losses.written();
+            self.losses.written(operation.losses);
         }
         let operation = self.requests.get(number);
         if operation.left() == 0 && !operation.flush {

@@ -21,11 +21,14 @@ pub(super) struct Operation {
     pub(super) flush: bool,
     /// Writes that were done when its command was sent, if that is a flush.
     pub(super) writes: u64,
+    /// Losses that were heard of when its command was sent.
+    pub(super) losses: u64,
 }
 
 impl Operation {
     fn new(now: Instant, submission: Submission) -> Self {
-        Self { submission, begun: now, done: 0, covers: 0, retries: 0, flush: false, writes: 0 }
+        let (done, covers, retries, writes, losses) = Default::default();
+        Self { submission, begun: now, done, covers, retries, flush: false, writes, losses }
     }
 
     /// Bytes that are not done yet.

@@ -373,10 +373,12 @@ impl<R: Rules> InitiatorRole<R> {
                 self.events.push_back(Event::Resized);
             }
         }
-        if let Some(unit) = self.own_unit() {
-            // A target of ours then knows a command that the network has repeated.
-            let is_ours = disk.vendor.as_str() == T10_VENDOR;
-            self.lane.number_commands(unit, is_ours);
+        // A target of ours then knows a command that the network has repeated.
+        let is_ours = disk.vendor.as_str() == T10_VENDOR;
+        for lun in [self.config.lun, Lun::peripheral(0)] {
+            if let Some(unit) = self.unit(lun) {
+                self.lane.number_commands(unit, is_ours);
+            }
         }
         self.disk = Some(disk);
         self.lost_since = None;

@@ -12,9 +12,11 @@ use tyche_fc::port;
 use tyche_fc::target::{self, Action, Command, Data, Function, Ignored, LaneConfig};
 use tyche_fc::wire::fcp::ResponseCode;
 use tyche_fc::wire::{Frame, Mac, PortId, Wwn};
-use tyche_fc::{Outgoing, Rules, Sound};
+use tyche_fc::{Outgoing, Rule, Rules, Sound};
 use tyche_link::Mac as LinkMac;
-use tyche_scsi::{ANSWER_LEN_MAX, Direction, Failure, Lun, NexusId, Reply, Status, Step, Task};
+use tyche_scsi::{
+    ANSWER_LEN_MAX, Direction, Failure, Lun, NexusId, Reply, Status, Step, Task, Told,
+};
 use tyche_time::Instant;
 
 use super::slot::{List, Slot, Work};
@@ -41,6 +43,8 @@ pub struct TargetRole<R = Sound> {
     nexuses: Vec<(Wwn, NexusId)>,
     /// By exchange.
     slots: Box<[Slot]>,
+    /// Unit attentions that are to be confirmed, with the exchange whose response told of each.
+    told: Vec<(u16, Told)>,
     done: Vec<Completion>,
     drained: VecDeque<Wwn>,
     frame: Outgoing,
@@ -75,6 +79,7 @@ impl<R: Rules> TargetRole<R> {
             disks: units.all().iter().map(open).collect(),
             losses: units.all().iter().map(|it| it.exported.store().losses()).collect(),
             slots: (0..lane.capacity()).map(|_| Slot::default()).collect(),
+            told: Vec::new(),
             lane,
             units,
             arena,
@@ -158,6 +163,7 @@ impl<R: Rules> TargetRole<R> {
                 }
                 Action::Execute { exchange } => self.execute(now, exchange),
                 Action::Release { exchange } => *self.slot(exchange) = Slot::default(),
+                Action::Confirmed { exchange } => self.confirm(exchange),
                 Action::Manage { exchange, initiator, lun, function } => {
                     let code = self.manage(initiator, Lun(lun), function);
                     self.lane.managed(now, exchange, code);
@@ -173,6 +179,8 @@ impl<R: Rules> TargetRole<R> {
     /// Gives a command to the device server, and takes memory for its data.
     fn begin(&mut self, now: Instant, command: &Command) {
         let &Command { exchange, initiator, lun, cdb, .. } = command;
+        // A former command in this exchange can't be confirmed any more.
+        self.told.retain(|told| told.0 != exchange);
         let Some(nexus) = self.nexus(initiator) else {
             return self.complete(now, exchange, &Reply { status: Status::Busy, ..Reply::GOOD });
         };
@@ -279,8 +287,18 @@ impl<R: Rules> TargetRole<R> {
             status: reply.status as u8,
             sense: sense.as_ref().map_or(&[], |sense| sense.as_slice()),
             len: reply.len as u32,
+            confirm: reply.told.is_some(),
         };
+        self.told.extend(reply.told.map(|told| (exchange, told)));
         self.lane.complete(now, exchange, &completion);
+    }
+
+    /// The initiator has got the response to a command that told of an attention.
+    fn confirm(&mut self, exchange: u16) {
+        if let Some(index) = self.told.iter().position(|told| told.0 == exchange) {
+            let (_, told) = self.told.swap_remove(index);
+            self.units.server().confirm(&told);
+        }
     }
 
     /// Does what is left of a task management function, whose commands have ended.
@@ -316,6 +334,12 @@ impl<R: Rules> TargetRole<R> {
                 }
             }
             tracing::info!(%wwpn, "initiator logged in");
+        }
+        if let Some(nexus) = self.nexus(wwpn)
+            && login.confirms
+            && self.lane.rules().keeps(Rule::AwaitConfirmation)
+        {
+            self.units.server().expect_confirmation(nexus);
         }
         self.lane.logged_in(own, login);
     }

@@ -7,6 +7,9 @@
 //!
 //! One initiator at a time may write to a logical unit that is not shared: the first that does,
 //! until it logs out. Others get RESERVATION CONFLICT for all that modifies, and may read.
+//!
+//! An answer with a unit attention may be lost. An initiator that
+//! [confirms](Server::expect_confirmation) gets the attention with each command until it has.
 
 mod nexus;
 mod unit;
@@ -19,7 +22,7 @@ use tyche_geometry::Operation;
 pub use nexus::{NexusId, NoRoom};
 pub use unit::Unit;
 
-use crate::attention::Pending;
+use crate::attention::{Attentions, Pending, Telling};
 use crate::bytes::Writer;
 use crate::cdb::{Command, Form, LunSelect, Range, ReservationQuery, opcode};
 use crate::lun::{Lun, LunSet, UNITS_MAX};
@@ -53,11 +56,21 @@ pub struct Reply {
     pub sense: Option<Sense>,
     /// Bytes of the answer: of data for the initiator.
     pub len: usize,
+    /// The unit attention of which it tells, if the initiator is to [confirm](Server::confirm) it.
+    pub told: Option<Told>,
+}
+
+/// A unit attention of which an initiator was told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Told {
+    nexus: NexusId,
+    unit: u8,
+    telling: Telling,
 }
 
 impl Reply {
     /// The command is done, and has no answer.
-    pub const GOOD: Self = Self { status: Status::Good, sense: None, len: 0 };
+    pub const GOOD: Self = Self { status: Status::Good, sense: None, len: 0, told: None };
     /// Another initiator has the logical unit.
     const CONFLICT: Self = Self { status: Status::ReservationConflict, ..Self::GOOD };
 
@@ -68,7 +81,7 @@ impl Reply {
 
     /// A CHECK CONDITION with these sense data.
     pub const fn check(sense: Sense) -> Self {
-        Self { status: Status::CheckCondition, sense: Some(sense), len: 0 }
+        Self { status: Status::CheckCondition, sense: Some(sense), ..Self::GOOD }
     }
 
     const fn answer(len: usize) -> Self {
@@ -240,6 +253,21 @@ impl Server {
         self.release(nexus);
     }
 
+    /// Has an initiator told of each attention until that is [confirmed](Server::confirm), for as
+    /// long as it is logged in.
+    pub fn expect_confirmation(&mut self, nexus: NexusId) {
+        if let Some(nexus) = self.nexuses.get_mut(nexus) {
+            nexus.confirms = true;
+        }
+    }
+
+    /// An initiator has got the answer that told of an attention.
+    pub fn confirm(&mut self, told: &Told) {
+        if let Some(nexus) = self.nexuses.get_mut(told.nexus) {
+            nexus.attentions[usize::from(told.unit)].confirm(told.telling);
+        }
+    }
+
     fn release(&mut self, nexus: NexusId) {
         self.slots.iter_mut().flatten().for_each(|slot| slot.release(nexus));
     }
@@ -263,7 +291,7 @@ impl Server {
         let Some((number, slot)) = find(&mut self.slots, nexus, lun) else {
             return absent(command, out).map(Step::Answer);
         };
-        attend(nexus, number, cdb)?;
+        attend(nexus, (id, number), cdb)?;
         if slot.reserved.is_some_and(|holder| holder != id) && !passes_reservation(cdb) {
             return Err(Reply::CONFLICT);
         }
@@ -273,9 +301,10 @@ impl Server {
                 if descriptors {
                     return Err(Refusal::CdbField(1).into());
                 }
-                let pending = nexus.attentions[usize::from(number)].take();
-                let sense = pending.unwrap_or(Sense::new(SenseKey::NoSense, Code::NONE));
-                Ok(Step::Answer(emit_sense(sense, allotted(out, allocation.into()))))
+                let (sense, told) = tell(nexus, (id, number))
+                    .unwrap_or((Sense::new(SenseKey::NoSense, Code::NONE), None));
+                let answer = emit_sense(sense, allotted(out, allocation.into()));
+                Ok(Step::Answer(Reply { told, ..answer }))
             }
             Command::Reserve => {
                 slot.reserved = Some(id);
@@ -350,13 +379,26 @@ fn find<'a>(
 }
 
 /// Tells an initiator of the most urgent attention, in place of the command's answer.
-fn attend(nexus: &mut Nexus, number: u8, cdb: &[u8]) -> Result<(), Reply> {
+fn attend(nexus: &mut Nexus, place: (NexusId, u8), cdb: &[u8]) -> Result<(), Reply> {
     let is_exempt = matches!(
         cdb.first(),
         Some(&(opcode::INQUIRY | opcode::REPORT_LUNS | opcode::REQUEST_SENSE))
     );
-    let sense = if is_exempt { None } else { nexus.attentions[usize::from(number)].take() };
-    sense.map_or(Ok(()), |sense| Err(Reply::check(sense)))
+    match if is_exempt { None } else { tell(nexus, place) } {
+        Some((sense, told)) => Err(Reply { told, ..Reply::check(sense) }),
+        None => Ok(()),
+    }
+}
+
+/// The most urgent attention of an initiator at a logical unit.
+fn tell(nexus: &mut Nexus, (id, unit): (NexusId, u8)) -> Option<(Sense, Option<Told>)> {
+    let attentions: &mut Attentions = &mut nexus.attentions[usize::from(unit)];
+    if nexus.confirms {
+        let (sense, telling) = attentions.tell()?;
+        Some((sense, Some(Told { nexus: id, unit, telling })))
+    } else {
+        Some((attentions.take()?, None))
+    }
 }
 
 /// Whether a command is executed though another initiator has reserved the logical unit.

@@ -23,6 +23,8 @@ pub(super) struct Nexus {
     left: Option<u64>,
     /// The logical units that it may know of.
     pub(super) visible: LunSet,
+    /// Whether it confirms that it was told of an attention.
+    pub(super) confirms: bool,
     pub(super) attentions: Box<[Attentions; UNITS_MAX]>,
 }
 
@@ -32,6 +34,7 @@ impl Nexus {
             initiator,
             left: None,
             visible,
+            confirms: false,
             attentions: Box::new([Attentions::default(); UNITS_MAX]),
         };
         nexus.tell_all(Pending::PowerOn);
@@ -61,8 +64,7 @@ impl Nexuses {
         let known = self.table.iter().position(|nexus| nexus.initiator == initiator);
         if let Some(known) = known {
             let nexus = &mut self.table[known];
-            nexus.left = None;
-            nexus.visible = visible;
+            (nexus.left, nexus.visible, nexus.confirms) = (None, visible, false);
             nexus.tell_all(Pending::NexusLoss);
             return Ok(NexusId(known as u16));
         }

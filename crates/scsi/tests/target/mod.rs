@@ -62,9 +62,9 @@ impl Target {
 /// The code of a CHECK CONDITION.
 pub(crate) fn code(step: Step) -> Code {
     match step {
-        Step::Answer(Reply { status: Status::CheckCondition, sense: Some(sense), len: 0 }) => {
-            sense.code
-        }
+        Step::Answer(Reply {
+            status: Status::CheckCondition, sense: Some(sense), len: 0, ..
+        }) => sense.code,
         other => panic!("no CHECK CONDITION: {other:?}"),
     }
 }

@@ -9,6 +9,7 @@
 //! | drain | BA_ACC is sent while the disk is at work |
 //! | numbers | a command that comes twice is executed twice, whatever its number (CRN) |
 //! | attention | the loss of a cache is forgotten if it was told in a response that was lost |
+//! | confirmation | a unit attention is gone with the response that tells it |
 //! | addresses | a port is logged in with, though another may have its N_Port_ID |
 //! | crc | damaged frames are taken |
 //! | flush | a flush does nothing |
@@ -29,6 +30,7 @@ const CANARIES: &Canaries<Rule, FcoePlan> = &[
     ("drain", Mistake::Rule(Rule::DrainAborted)),
     ("numbers", Mistake::Rule(Rule::CheckNumbers)),
     ("attention", Mistake::Rule(Rule::NoteLosses)),
+    ("confirmation", Mistake::Rule(Rule::AwaitConfirmation)),
     ("addresses", Mistake::Rule(Rule::AwaitFormer)),
     ("crc", Mistake::World(|plan| plan.air.is_sealed = true)),
     ("flush", Mistake::World(|plan| plan.disks.iter_mut().for_each(|it| it.0.flush_lies = true))),

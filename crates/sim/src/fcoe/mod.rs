@@ -33,8 +33,6 @@
 //!   drops it.
 //! - Nothing says whose frame it is. So the stranger forges no data within a burst, no response to
 //!   a command, no command but those of task management, and no login or logout.
-//! - A unit attention is gone with the response that tells it, and only the first of a login is
-//!   told again. So where responses are lost, no disk loses writes while its target lives.
 //! - An operation that is in progress may be executed more than once: nobody keeps outcomes.
 
 mod air;

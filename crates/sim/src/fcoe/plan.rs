@@ -90,8 +90,7 @@ impl FcoePlan {
             _ => vec![1],
         };
         let units = targets.iter().sum::<usize>();
-        let mut disks: Vec<_> =
-            (0..units).map(|_| (draw_disk(random), random.chance(0.3))).collect();
+        let disks: Vec<_> = (0..units).map(|_| (draw_disk(random), random.chance(0.3))).collect();
         let count = random.pick(&[1, 1, 2, 2, 3]);
         let initiators = (0..count).map(|index| InitiatorPlan::draw(random, index % units));
         let initiators: Vec<_> = initiators.collect();
@@ -116,10 +115,6 @@ impl FcoePlan {
         let exchanges = random.pick(&[24, pace, pace, 256]);
         let incidents = Duration::from_millis(random.pick(&[0, 2000, 6000, 20_000]));
         let stranger = Duration::from_millis(random.pick(&[0, 0, 5, 100]));
-        let are_responses_lost = air.loss + air.corrupt + air.stray + air.echoes > 0.0;
-        if are_responses_lost || !incidents.is_zero() || !stranger.is_zero() {
-            disks.iter_mut().for_each(|(disk, _)| disk.sync_errors = 0.0);
-        }
         Self {
             targets,
             initiators,
