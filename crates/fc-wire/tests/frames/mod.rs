@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 use tyche_fc_wire::bls::{BaAcc, BaRjt};
 use tyche_fc_wire::fcp::{Command, Response, TransferReady, data_offset};
 use tyche_fc_wire::{
-    FCtl, FRAME_LEN_MAX, Frame, HEAD_LEN, Header, Kind, PortId, Reject, TAIL_LEN, Xid, crc, ct,
-    els, fip,
+    FCtl, FRAME_LEN_MAX, Frame, HEAD_LEN, Header, Kind, PAYLOAD_LEN_MAX, PortId, Reject, TAIL_LEN,
+    Xid, crc, ct, els, fip,
 };
 use tyche_testkit::golden::Golden;
 
@@ -298,6 +298,8 @@ pub(crate) fn fuzz_payload(kinds: &[Kind], input: &[u8]) -> usize {
         return 0;
     };
     let kind = kinds[usize::from(choice) % kinds.len()];
+    // No frame has a longer one.
+    let payload = &payload[..payload.len().min(PAYLOAD_LEN_MAX)];
     let (id, f_ctl) = (PortId::NONE, FCtl::READ_DATA);
     let parameter = u32::from_be_bytes(*parameter);
     let header = Header { f_ctl, parameter, ..Header::request(kind, id, id, Xid(1)) };
