@@ -78,7 +78,7 @@ impl Pending {
 
 /// How often an initiator is told of an attention that it does not confirm: more often than it has
 /// commands whose answers are lost at the same time.
-const TELLINGS_MAX: u16 = 1024;
+const TELLINGS_MAX: u16 = 256;
 
 /// The attentions of one logical unit that one initiator has not been told of, or has not confirmed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

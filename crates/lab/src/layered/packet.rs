@@ -67,7 +67,7 @@ pub(super) fn handle(shared: &Shared, frame: &Received) {
     match header.kind {
         Kind::FcpData => packet.place(header, &frame.payload),
         Kind::FcpXferRdy => packet.send_data(shared, header, &frame.payload),
-        Kind::FcpRsp => packet.finish(shared, &frame.payload),
+        Kind::FcpRsp => packet.finish(shared, header, &frame.payload),
         kind => tracing::warn!(?kind, "a frame that has no place in a command"),
     }
 }
@@ -109,12 +109,15 @@ impl FcpPacket {
     }
 
     /// Takes the response: the exchange is over.
-    fn finish(&mut self, shared: &Shared, payload: &[u8]) {
+    fn finish(&mut self, shared: &Shared, header: &Header, payload: &[u8]) {
         let Some(mut scsi) = self.scsi.take() else { return };
         shared.exchanges.close(self.xid);
         self.timer.take().into_iter().for_each(|timer| shared.timers.stop(timer));
         match Response::parse(payload) {
             Ok(response) => {
+                if response.confirm {
+                    self.confirm(shared, header);
+                }
                 scsi.status = response.status;
                 scsi.set_sense(response.sense);
             }
@@ -122,6 +125,15 @@ impl FcpPacket {
             Err(_) => scsi.moved = 0,
         }
         end(shared, scsi);
+    }
+
+    /// The target wants to know that its response has come.
+    fn confirm(&self, shared: &Shared, response: &Header) {
+        let Some(nexus) = shared.nexus.get() else { return };
+        let request = Header::request(Kind::FcpConf, nexus.own, nexus.target, response.ox_id);
+        let (f_ctl, seq_id) = (FCtl::CONFIRMATION, self.seq_id.wrapping_add(1));
+        let header = Header { f_ctl, seq_id, rx_id: response.rx_id, ..request };
+        shared.transmit.push(&Frame { ethernet: nexus.ethernet, header, payload: &[] });
     }
 }
 
