@@ -77,10 +77,15 @@ impl<R: Rules> Logins<R> {
             _ if rejection.explanation == Rejection::NOT_LOGGED_IN
                 && matches!(code, Code::Prli | Code::Rtv) =>
             {
-                let wwpn = peer.neighbour.wwpn;
+                let (wwpn, is_reported) = (peer.neighbour.wwpn, peer.is_reported);
                 let failed = Event::Failed(wwpn, code, Failure::Refused(rejection));
                 self.outputs.events.push_back(failed);
-                self.end(now, index, Cause::Anew, None);
+                if is_reported {
+                    self.end(now, index, Cause::Anew, None);
+                } else {
+                    // It may do so each time.
+                    self.pause(index, now + self.config.e_d_tov);
+                }
             }
             _ => self.fail(now, index, Failure::Refused(rejection)),
         }
