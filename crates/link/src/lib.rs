@@ -135,7 +135,7 @@ pub trait Link: Send {
     }
 
     /// A descriptor that is readable while frames wait. Call it before every sleep: a link may need
-    /// to know that its user sleeps.
+    /// to know that its user sleeps, and may have another descriptor than before.
     fn wait_fd(&self) -> BorrowedFd<'_>;
 
     /// The name for people and logs, e.g. the interface's.

@@ -11,6 +11,7 @@ use std::thread;
 use std::time::Duration;
 
 use harness::{BROADCAST, Cable, NAMES, frame, receive_all, send_all, wait};
+use tyche_link::fault::{FaultLink, FaultPlan, Side};
 use tyche_link::ip::{OpenError, Place};
 use tyche_link::udp::segment::{self, Search};
 use tyche_link::udp::{FRAME_LEN_MAX, UdpClient, UdpOptions, UdpServer, datagram};
@@ -414,4 +415,25 @@ fn a_target_that_moves_is_found_by_its_name() {
         let _ = send(&mut client, HEAD);
         server.receive(&mut one).unwrap() > 0
     });
+}
+
+#[test]
+fn a_wrapper_waits_for_the_socket_that_is_open() {
+    let mut server = listen(LOOPBACK);
+    let port = server.address().port();
+    let place = Place::parse(&format!("udp:localhost:{port}"), 1).unwrap().unwrap();
+    let former = SocketAddr::new("127.9.9.8".parse().unwrap(), port);
+    let client = UdpClient::connect(&place, &[former], &UdpOptions::default()).unwrap();
+    let plan = FaultPlan::new();
+    plan.set_drop_ppm(1);
+    let mut client = FaultLink::new(client, 42, Side::Receive, plan).unwrap();
+    let mut one = batch(1);
+    wait_until("the name is looked up, and its address tried", || {
+        let _ = send(&mut client, HEAD);
+        server.receive(&mut one).unwrap() > 0
+    });
+    let peer = one.frame(0).head[6..12].try_into().unwrap();
+    send_all(&mut server, &[frame(peer, [7; 6], 90, 1)]);
+    assert!(wait(&client, PATIENCE));
+    receive_all(&mut client, &mut one, 1);
 }

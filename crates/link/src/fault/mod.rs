@@ -25,6 +25,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use rustix::event::epoll;
+use rustix::io::Errno;
 use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
     timerfd_settime,
@@ -76,9 +77,8 @@ impl<L: Link> FaultLink<L> {
     pub fn new(inner: L, seed: u64, side: Side, plan: FaultPlan) -> io::Result<Self> {
         let timer = Timer::new()?;
         let both = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        for (fd, data) in [(inner.wait_fd(), 0), (timer.fd.as_fd(), 1)] {
-            epoll::add(&both, fd, epoll::EventData::new_u64(data), epoll::EventFlags::IN)?;
-        }
+        watch(&both, timer.fd.as_fd())?;
+        watch(&both, inner.wait_fd())?;
         Ok(Self {
             inner,
             plan,
@@ -208,8 +208,8 @@ impl<L: Link> crate::Wrapper for FaultLink<L> {
     }
 
     fn wait_fd(&self) -> BorrowedFd<'_> {
-        // The descriptor does not change; the call tells the inner link that its user sleeps.
-        self.inner.wait_fd();
+        // The inner link may have opened another socket, and closed this one.
+        watch(&self.both, self.inner.wait_fd()).expect("an epoll takes another socket");
         self.both.as_fd()
     }
 
@@ -232,6 +232,14 @@ impl<L: Link> crate::Wrapper for FaultLink<L> {
 impl<L: Link> std::fmt::Debug for FaultLink<L> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "FaultLink({}, {:?})", self.inner.name(), self.plan)
+    }
+}
+
+/// Has an epoll cover a descriptor, which it may cover already.
+fn watch(epoll: &OwnedFd, fd: BorrowedFd<'_>) -> io::Result<()> {
+    match epoll::add(epoll, fd, epoll::EventData::new_u64(0), epoll::EventFlags::IN) {
+        Err(Errno::EXIST) => Ok(()),
+        result => Ok(result?),
     }
 }
 

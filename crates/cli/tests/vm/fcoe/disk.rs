@@ -3,12 +3,13 @@
 use std::fs::File;
 use std::time::Duration;
 
-use super::VERIFY;
 use super::linux::LinuxPort;
+use super::{FILE_SYSTEMS, VERIFY};
 use crate::attachment::Kernel;
 use crate::rig::{Guest, MIB, Rig, Shape, Target, allocated};
 
-const SIZE: u64 = 256 * MIB;
+/// XFS takes no less than 300 MiB.
+const SIZE: u64 = 384 * MIB;
 /// Time limit for a load.
 const LIMIT: Duration = Duration::from_secs(300);
 
@@ -68,8 +69,8 @@ pub(super) fn disk(kernel: Kernel) {
     port.remove();
 }
 
-/// A tree in a file system, compared after mounting again.
-pub(super) fn ext4(kernel: Kernel) {
+/// A tree in each file system, compared after mounting again.
+pub(super) fn filesystems(kernel: Kernel) {
     let served = Served::start(kernel);
     let port = LinuxPort::initiator(&served.guest);
     let device = port.await_disk();
@@ -77,15 +78,22 @@ pub(super) fn ext4(kernel: Kernel) {
         &device,
         "mkdir -p /tmp/tree\n\
          cp -a /lib/modules/$(uname -r)/kernel/net/{netfilter,sched,ipv4} /tmp/tree\n\
-         head -c 16M /dev/urandom >/tmp/tree/large\n\
-         mkfs.ext4 -q $D; mount $D /mnt\n\
-         cp -a /tmp/tree /mnt; umount /mnt\n\
-         e2fsck -f -n $D\n\
-         echo 3 >/proc/sys/vm/drop_caches\n\
-         mount $D /mnt; diff -r /tmp/tree /mnt/tree\n\
-         rm -r /mnt/tree; sync; fstrim -v /mnt; umount /mnt\n\
-         e2fsck -f -n $D",
+         head -c 16M /dev/urandom >/tmp/tree/large",
     );
+    for (make, check) in FILE_SYSTEMS {
+        served.run(
+            &device,
+            &format!(
+                "{make} $D; mount $D /mnt\n\
+                 cp -a /tmp/tree /mnt; umount /mnt\n\
+                 {check} $D\n\
+                 echo 3 >/proc/sys/vm/drop_caches\n\
+                 mount $D /mnt; diff -r /tmp/tree /mnt/tree\n\
+                 rm -r /mnt/tree; sync; fstrim -v /mnt; umount /mnt\n\
+                 {check} $D"
+            ),
+        );
+    }
     port.remove();
 }
 
@@ -102,6 +110,33 @@ pub(super) fn target_killed(kernel: Kernel) {
         load.succeed(LIMIT);
     }
     port.remove();
+}
+
+/// Cuts the cable under load for so long that both ends notice, and mends it.
+pub(super) fn link_cut(kernel: Kernel) {
+    let served = Served::start(kernel);
+    let port = LinuxPort::initiator(&served.guest);
+    let device = port.await_disk();
+    let load = served.guest.start(&format!("D={device}\n{VERIFY}"));
+    served.run(&device, AWAIT_WRITES);
+    served.rig.cut(0);
+    served.guest.run("sleep 10");
+    served.rig.mend(0);
+    load.succeed(LIMIT);
+    port.remove();
+}
+
+/// Frames as long as the guest's interface takes them: some have less data than FCoE's longest.
+pub(super) fn mtu(kernel: Kernel) {
+    let served = Served::start(kernel);
+    for mtu in [1500, 2500, 9000] {
+        served.guest.run(&format!("ip link set eth0 mtu {mtu}"));
+        let port = LinuxPort::initiator(&served.guest);
+        let device = port.await_disk();
+        served.run(&device, VERIFY);
+        port.remove();
+        served.guest.wait_until("! compgen -G '/sys/block/sd*/capability' >/dev/null");
+    }
 }
 
 /// Loses frames both ways: nothing wrong is read, and nothing stays behind.

@@ -93,7 +93,7 @@ impl<'a> LinuxPort<'a> {
 }
 
 /// Bytes of the target's disk.
-pub(super) const DISK_LEN: u64 = 64 << 20;
+pub(super) const DISK_LEN: u64 = 384 << 20;
 
 /// The name that the kernel gives to a port.
 fn name(guest: &Guest, interface: &str) -> Wwn {

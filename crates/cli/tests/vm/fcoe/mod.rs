@@ -14,6 +14,10 @@ const VERIFY: &str = "fio --name=load --filename=$D --rw=randwrite --bs=4k-64k -
     --direct=1 --ioengine=libaio --iodepth=16 --verify=crc32c --verify_fatal=1 \
     --verify_state_save=0 --minimal";
 
+/// The commands that make and check each file system.
+const FILE_SYSTEMS: [(&str, &str); 2] =
+    [("mkfs.ext4 -q -F", "e2fsck -f -n"), ("mkfs.xfs -q -f", "xfs_repair -n")];
+
 /// The list of tests, for each kernel.
 macro_rules! kernels {
     ($($name:ident = $kernel:ident),*; $tests:tt) => {
@@ -46,13 +50,22 @@ kernels! {
         target = login::target,
         collision = login::collision,
         disk = disk::disk,
-        ext4 = disk::ext4,
+        filesystems = disk::filesystems,
         target_killed = disk::target_killed,
         lossy = disk::lossy,
+        link_cut = disk::link_cut,
+        mtu = disk::mtu,
         vlan = disk::vlan,
         session = session::disk,
-        session_ext4 = session::ext4,
+        session_filesystems = session::filesystems,
+        session_mtu = session::mtu,
         session_target_gone = session::target_gone,
         session_lossy = session::lossy,
     ]
+}
+
+#[test]
+#[ignore = "needs a virtual machine: cargo xtask vm"]
+fn session_in_guest() {
+    session::in_guest(Kernel::V6_12);
 }

@@ -10,6 +10,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use tyche_engine::{Composed, EventLoop, Frames, Ports, Protocol, Tenant};
+use tyche_fcoe::fc::Sound;
 use tyche_fcoe::fc::port::{self, Login};
 use tyche_fcoe::fc::vn2vn::{self, Functions};
 use tyche_fcoe::fc::wire::fcp::{Command, Residual, Response};
@@ -172,6 +173,12 @@ struct NoDisks {
 }
 
 impl Role for NoDisks {
+    type Rules = Sound;
+
+    fn rules(&self) -> Sound {
+        Sound
+    }
+
     fn handle_address(&mut self, _: (PortId, Mac)) {}
 
     fn handle_login(&mut self, _: Instant, event: port::Event) {

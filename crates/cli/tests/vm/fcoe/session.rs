@@ -1,4 +1,4 @@
-//! Our initiator, on this machine, uses the disk of a guest's tcm_fc.
+//! Our initiator uses the disk of a guest's tcm_fc: on this machine, or in the guest.
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -7,10 +7,10 @@ use serde_json::Value;
 use tyche_fcoe::fc::wire::Wwn;
 use tyche_testkit::process::{Done, finish};
 
-use super::VERIFY;
 use super::linux::{DISK_LEN, LinuxPort};
-use crate::attachment::Kernel;
-use crate::rig::{Guest, HOST, Rig, Running, Shape, run};
+use super::{FILE_SYSTEMS, VERIFY};
+use crate::attachment::{Attachment, Kernel};
+use crate::rig::{Guest, HOST, Rig, Running, Session as GuestSession, Shape, run};
 
 /// The name of our port, for the access list of the kernel's target.
 const OURS: Wwn = Wwn(0x2000_0200_0000_0001);
@@ -89,32 +89,35 @@ pub(super) fn disk(kernel: Kernel) {
     assert!(left < DISK_LEN / 16, "{left} bytes are left");
     session.run(&format!(
         "dd if={wanted} of=$D bs=1M oflag=direct conv=fsync status=none\n\
-         blkdiscard --zeroout $D\n\
-         dd if=$D bs=1M iflag=direct status=none | cmp -n {DISK_LEN} - /dev/zero"
+         blkdiscard --zeroout --length 32M $D\n\
+         dd if=$D bs=1M count=32 iflag=direct status=none | cmp -n 32M - /dev/zero"
     ));
     drop(session);
     target.remove();
 }
 
-/// A tree in a file system, compared after mounting again.
-pub(super) fn ext4(kernel: Kernel) {
+/// A tree in each file system, compared after mounting again.
+pub(super) fn filesystems(kernel: Kernel) {
     let rig = Rig::new();
     let guest = boot(&rig, kernel);
     let target = LinuxPort::target(&guest, OURS);
     let session = Session::connect(&rig, target.wwpn);
     let (tree, point) = (rig.path("tree"), rig.path("point"));
+    let (tree, point) = (tree.display(), point.display());
     session.run(&format!(
         "mkdir {point}; mkdir {tree}; cp -a /usr/share/doc/{{a,b}}* {tree}\n\
-         head -c 16M /dev/urandom >{tree}/large\n\
-         mkfs.ext4 -q $D; mount $D {point}\n\
-         cp -a {tree} {point}; umount {point}\n\
-         e2fsck -f -n $D; blockdev --flushbufs $D\n\
-         mount $D {point}; diff -r --no-dereference {tree} {point}/tree\n\
-         rm -r {point}/tree; sync; fstrim -v {point}; umount {point}\n\
-         e2fsck -f -n $D",
-        tree = tree.display(),
-        point = point.display(),
+         head -c 16M /dev/urandom >{tree}/large"
     ));
+    for (make, check) in FILE_SYSTEMS {
+        session.run(&format!(
+            "{make} $D; mount $D {point}\n\
+             cp -a {tree} {point}; umount {point}\n\
+             {check} $D; blockdev --flushbufs $D\n\
+             mount $D {point}; diff -r --no-dereference {tree} {point}/tree\n\
+             rm -r {point}/tree; sync; fstrim -v {point}; umount {point}\n\
+             {check} $D"
+        ));
+    }
     drop(session);
     target.remove();
 }
@@ -142,6 +145,49 @@ pub(super) fn target_gone(kernel: Kernel) {
     load.line();
     assert!(load.end().success());
     drop(session);
+    target.remove();
+}
+
+/// Frames as long as the guest's interface takes them, with an interface of ours that takes more.
+pub(super) fn mtu(kernel: Kernel) {
+    let rig = Rig::new();
+    let guest = boot(&rig, kernel);
+    let target = LinuxPort::target(&guest, OURS);
+    for mtu in [1500, 2500, 9000] {
+        target.remove();
+        guest.run(&format!("ip link set eth0 mtu {mtu}"));
+        target.create();
+        let session = Session::connect(&rig, target.wwpn);
+        session.run(VERIFY);
+    }
+    target.remove();
+}
+
+/// A block device of the guest's ublk driver, over the guest's second interface: data, a tree in a
+/// file system, discards, and a link that goes down under load.
+pub(super) fn in_guest(kernel: Kernel) {
+    let rig = Rig::new();
+    let guest = rig.boot(0, &Shape { interfaces: 2, ..Shape::from(kernel) });
+    guest.run("ip link set eth1 mtu 2500 up");
+    let target = LinuxPort::target(&guest, OURS);
+    let args = format!("--fcoe --link eth1 --wwpn {OURS}");
+    let disk = target.wwpn.to_string();
+    let session = GuestSession::connect_over(&guest, Attachment::Ublk, &disk, &args);
+    session.run_within(LIMIT, &format!("[ $(blockdev --getsize64 $D) = {DISK_LEN} ]; {VERIFY}"));
+    session.run_within(
+        LIMIT,
+        "mkdir -p /tmp/tree; cp -a /lib/modules/$(uname -r)/kernel/net/{sched,ipv4} /tmp/tree\n\
+         mkfs.ext4 -q $D; mount $D /mnt; cp -a /tmp/tree /mnt; umount /mnt\n\
+         e2fsck -f -n $D; echo 3 >/proc/sys/vm/drop_caches\n\
+         mount $D /mnt; diff -r /tmp/tree /mnt/tree; umount /mnt; blkdiscard $D",
+    );
+    let left = allocated(&guest);
+    assert!(left < DISK_LEN / 16, "{left} bytes are left");
+    let load = session.start(VERIFY);
+    session.await_requests(20);
+    guest.run("ip link set eth1 down; sleep 3; ip link set eth1 up");
+    load.succeed(LIMIT);
+    session.disconnect();
     target.remove();
 }
 
