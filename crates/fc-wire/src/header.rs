@@ -97,6 +97,8 @@ impl FCtl {
     pub const READ_DATA_END: Self = Self(0x88_0008);
     /// FCP_RSP.
     pub const RESPONSE: Self = Self(0x98_0000);
+    /// FCP_RSP that is to be confirmed: the exchange goes on with FCP_CONF.
+    pub const RESPONSE_TO_CONFIRM: Self = Self(0x89_0000);
     /// ABTS of the originator.
     pub const ABTS: Self = Self(0x09_0000);
     /// FCP_CONF.

@@ -181,6 +181,7 @@ fn values_of_f_ctl_consist_of_its_bits() {
         (F::READ_DATA, all(&[theirs, F::REL_OFF])),
         (F::READ_DATA_END, all(&[theirs, F::END_SEQ, F::REL_OFF])),
         (F::RESPONSE, all(&[theirs, F::LAST_SEQ, F::END_SEQ])),
+        (F::RESPONSE_TO_CONFIRM, all(&[theirs, F::END_SEQ, F::SEQ_INIT])),
         (F::ABTS, all(&[ours, F::END_SEQ, F::SEQ_INIT])),
         (F::CONFIRMATION, all(&[ours, F::LAST_SEQ, F::END_SEQ, F::SEQ_INIT])),
     ];

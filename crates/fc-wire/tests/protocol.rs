@@ -53,6 +53,7 @@ fn tables_have_the_flags() {
         (FCtl::READ_DATA, "READ_DATA"),
         (FCtl::READ_DATA_END, "READ_DATA_END"),
         (FCtl::RESPONSE, "RESPONSE"),
+        (FCtl::RESPONSE_TO_CONFIRM, "RESPONSE_TO_CONFIRM"),
         (FCtl::ABTS, "ABTS"),
         (FCtl::CONFIRMATION, "CONFIRMATION"),
     ];

@@ -91,7 +91,9 @@ impl<R: Rules> Lane<R> {
     fn compose_response(&mut self, xid: Xid, out: &mut Outgoing) {
         let exchange = &mut self.exchanges[xid];
         let nexus = &self.nexuses[exchange.nexus];
-        let mut header = nexus.header(Kind::FcpRsp, FCtl::RESPONSE, (exchange.ox_id, xid));
+        let is_last = !exchange.outcome.confirm;
+        let f_ctl = if is_last { FCtl::RESPONSE } else { FCtl::RESPONSE_TO_CONFIRM };
+        let mut header = nexus.header(Kind::FcpRsp, f_ctl, (exchange.ox_id, xid));
         header.seq_id = exchange.begin_sequence();
         let mut payload = [0; PAYLOAD_MAX];
         let len = exchange.outcome.response().emit(&mut payload);

@@ -356,6 +356,10 @@ impl Rig {
         self.sequences.insert(key, (seq_id, next));
         if header.kind == Kind::FcpRsp {
             self.sequences.remove(&key);
+            // Only a response that is to be confirmed leaves the exchange and the initiative.
+            let confirm = Response::parse(frame.payload).unwrap().confirm;
+            let last = [FCtl::LAST_SEQ, FCtl::SEQ_INIT].map(|bit| header.f_ctl.has(bit));
+            assert_eq!(last, [!confirm, confirm]);
         }
     }
 
