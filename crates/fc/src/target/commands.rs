@@ -60,7 +60,7 @@ impl<R: Rules> Lane<R> {
             ignored.repeated_command += 1;
             return true;
         }
-        let Some(former) = self.exchanges.find(header.s_id, header.ox_id) else { return false };
+        let Some(former) = self.exchanges.find(nexus, header.ox_id) else { return false };
         match self.exchanges[former].state {
             State::Done => return false,
             State::Aborted => ignored.aborted += 1,
@@ -148,10 +148,10 @@ impl<R: Rules> Lane<R> {
 
     /// Takes an FCP_CONF. The initiator may have used the OX_ID again, and the exchange may be
     /// forgotten: then the user hears nothing.
-    pub(super) fn handle_confirmation(&mut self, header: &Header) {
+    pub(super) fn handle_confirmation(&mut self, nexus: u16, header: &Header) {
         let exchange = self.exchanges.get_mut(header.rx_id);
         let confirmed = exchange.filter(|it| {
-            let is_it = (it.originator, it.ox_id) == (header.s_id, header.ox_id);
+            let is_it = (it.nexus, it.ox_id) == (nexus, header.ox_id);
             is_it && it.state == State::Done && it.outcome.confirm
         });
         let Some(exchange) = confirmed else {

@@ -17,7 +17,7 @@ use crate::{Rule, Rules};
 impl<R: Rules> Lane<R> {
     /// Takes an ABTS.
     pub(super) fn handle_abts(&mut self, now: Instant, nexus: u16, header: &Header) {
-        let found = self.exchanges.find(header.s_id, header.ox_id);
+        let found = self.exchanges.find(nexus, header.ox_id);
         let Some(xid) = found.filter(|it| [*it, Xid::NONE].contains(&header.rx_id)) else {
             let nexus = &self.nexuses[nexus];
             let reply = header.reply(Kind::BaRjt, header.rx_id);

@@ -13,7 +13,7 @@
 
 use arrayvec::ArrayVec;
 use tyche_fc_wire::fcp::{Residual, Response, ResponseCode};
-use tyche_fc_wire::{Header, PortId, Xid};
+use tyche_fc_wire::{Header, Xid};
 use tyche_time::Instant;
 
 use super::outputs::Function;
@@ -106,7 +106,6 @@ pub(super) struct Exchange {
     pub(super) state: State,
     /// The initiator's place among those that are logged in.
     pub(super) nexus: u16,
-    pub(super) originator: PortId,
     pub(super) ox_id: Xid,
     pub(super) lun: [u8; 8],
     /// The directions in which there may be data.
@@ -140,7 +139,6 @@ impl Exchange {
         Self {
             state: State::Offered,
             nexus,
-            originator: header.s_id,
             ox_id: header.ox_id,
             lun: [0; 8],
             reads: false,

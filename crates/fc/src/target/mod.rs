@@ -170,7 +170,7 @@ impl<R: Rules> Lane<R> {
             (None, _) => self.outputs.ignored.stranger += 1,
             (Some(nexus), Kind::FcpCmnd) => self.handle_command(nexus, frame),
             (Some(nexus), Kind::Abts) => self.handle_abts(now, nexus, header),
-            (Some(_), _) => self.handle_confirmation(header),
+            (Some(nexus), _) => self.handle_confirmation(nexus, header),
         }
         true
     }

@@ -25,8 +25,8 @@ impl<R: Rules> Lane<R> {
             return true;
         };
         let reply = match request {
-            Request::Rec(id) => self.status(header, &id),
-            Request::Rrq(id) => self.free(&id),
+            Request::Rec(id) => self.status(place, header, &id),
+            Request::Rrq(id) => self.free(place, &id),
             // Not agreed at login.
             _ => {
                 self.outputs.ignored.unexpected += 1;
@@ -44,15 +44,15 @@ impl<R: Rules> Lane<R> {
         true
     }
 
-    /// The exchange that a service is about.
-    fn named(&self, id: &ExchangeId) -> Option<Xid> {
-        let found = self.exchanges.find(id.originator, id.ox_id);
+    /// The exchange that a service of an initiator is about.
+    fn named(&self, nexus: u16, id: &ExchangeId) -> Option<Xid> {
+        let found = self.exchanges.find(nexus, id.ox_id);
         found.filter(|it| [*it, Xid::NONE].contains(&id.rx_id))
     }
 
     /// The answer to REC.
-    fn status(&self, header: &Header, id: &ExchangeId) -> Reply {
-        let Some(xid) = self.named(id) else { return unknown() };
+    fn status(&self, nexus: u16, header: &Header, id: &ExchangeId) -> Reply {
+        let Some(xid) = self.named(nexus, id) else { return unknown() };
         let exchange = &self.exchanges[xid];
         let state = match exchange.state {
             State::Aborted => return unknown(),
@@ -71,8 +71,8 @@ impl<R: Rules> Lane<R> {
     }
 
     /// The answer to RRQ: no frame of an aborted exchange is on the way any more.
-    fn free(&mut self, id: &ExchangeId) -> Reply {
-        let named = self.named(id).filter(|it| self.exchanges[*it].state == State::Aborted);
+    fn free(&mut self, nexus: u16, id: &ExchangeId) -> Reply {
+        let named = self.named(nexus, id).filter(|it| self.exchanges[*it].state == State::Aborted);
         let Some(xid) = named else { return unknown() };
         self.exchanges.forget(xid);
         Reply::Accepted

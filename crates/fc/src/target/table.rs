@@ -1,13 +1,14 @@
 //! The exchanges of a target.
 //!
-//! A command has no RX_ID yet: it is found by its originator and OX_ID. An exchange that has ended
+//! A command has no RX_ID yet: it is found by its login and OX_ID. An N_Port_ID would not do: another
+//! port may have it while commands of the former one are still at the store. An exchange that has ended
 //! well is remembered until its slot is needed, so that questions about it can be answered.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
 use std::ops::{Index, IndexMut};
 
-use tyche_fc_wire::{PortId, Xid};
+use tyche_fc_wire::Xid;
 use tyche_time::Instant;
 
 use super::exchange::{Exchange, State};
@@ -22,13 +23,8 @@ pub(super) struct Exchanges {
     table: Table<Exchange>,
     /// Exchanges that are done and whose slots others may have, in this order.
     done: VecDeque<Xid>,
-    /// The newest exchange of each originator with each OX_ID.
-    known: HashMap<u64, Xid>,
-}
-
-/// Originator and OX_ID, as one number.
-fn key(originator: PortId, ox_id: Xid) -> u64 {
-    u64::from(originator.to_u32()) << u16::BITS | u64::from(ox_id.0)
+    /// The newest exchange of each nexus with each OX_ID.
+    known: HashMap<(u16, Xid), Xid>,
 }
 
 impl Exchanges {
@@ -65,9 +61,9 @@ impl Exchanges {
         self.xids.at(index)
     }
 
-    /// The newest exchange that an originator has given that number, and that is not forgotten.
-    pub(super) fn find(&self, originator: PortId, ox_id: Xid) -> Option<Xid> {
-        self.known.get(&key(originator, ox_id)).copied()
+    /// The newest exchange that a nexus has given that number, and that is not forgotten.
+    pub(super) fn find(&self, nexus: u16, ox_id: Xid) -> Option<Xid> {
+        self.known.get(&(nexus, ox_id)).copied()
     }
 
     /// The exchange with that RX_ID, which may be done or aborted.
@@ -84,7 +80,7 @@ impl Exchanges {
             let oldest = self.done.pop_front()?;
             self.close(oldest);
         }
-        let key = key(exchange.originator, exchange.ox_id);
+        let key = (exchange.nexus, exchange.ox_id);
         let xid = self.table.open(exchange)?;
         self.known.insert(key, xid);
         Some(xid)
@@ -119,9 +115,9 @@ impl Exchanges {
     }
 
     fn close(&mut self, xid: Xid) {
-        let Exchange { originator, ox_id, .. } = self.table.close(xid);
-        // Its originator may have used the OX_ID again.
-        match self.known.entry(key(originator, ox_id)) {
+        let Exchange { nexus, ox_id, .. } = self.table.close(xid);
+        // The initiator may have used the OX_ID again.
+        match self.known.entry((nexus, ox_id)) {
             Entry::Occupied(known) if *known.get() == xid => _ = known.remove(),
             _ => {}
         }

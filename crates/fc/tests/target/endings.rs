@@ -1,6 +1,7 @@
 //! ABTS, task management and logout, in every state of an exchange.
 
 use tyche_fc::target::{Data, Function};
+use tyche_fc::wire::Wwn;
 use tyche_fc::wire::els::Request;
 use tyche_fc::wire::fcp::{self, ResponseCode, TaskManagement};
 
@@ -311,4 +312,22 @@ fn a_login_that_is_repeated_ends_nothing() {
     rig.log_in(HOST, 1024);
     rig.complete(exchange, 2048);
     assert_eq!(rig.sent(), "1 data 0+1024, 1 data 1024+1024 end, 1 status 0 under 2048, release 0");
+}
+
+#[test]
+fn an_n_port_id_may_be_anothers_while_commands_of_the_former_port_are_at_work() {
+    let mut rig = rig();
+    let former = rig.at_work(1, Data::Out(512));
+    assert_eq!(rig.log_out(HOST), "");
+    let other = Host { wwpn: Wwn(HOST.wwpn.0 + 7), ..HOST };
+    rig.log_in(other, 2112);
+    // Its first command is lost, and it aborts what it has never sent.
+    assert_eq!(rig.abort(1, None), "");
+    assert_eq!(rig.sent(), "1 rejected");
+    let exchange = rig.begin_of(other, 1, Data::None);
+    assert_ne!(exchange, former);
+    assert_eq!(rig.complete(exchange, 0), "");
+    assert_eq!(rig.sent(), format!("1 status 0, release {exchange}"));
+    let drained = format!("release {former}, drained {:x}", HOST.wwpn.0 & 0xffff);
+    assert_eq!(rig.complete(former, 0), drained);
 }
