@@ -35,6 +35,8 @@ pub(super) struct FcoePlan {
     pub(super) operations: u32,
     /// All ports begin with the same N_Port_ID.
     pub(super) collide: bool,
+    /// The targets have unit attentions confirmed. Linux' does not.
+    pub(super) confirms: bool,
     /// The targets begin on segments of their own; see [`Segments`].
     pub(super) segments: Option<Segments>,
 }
@@ -129,9 +131,25 @@ impl FcoePlan {
             stranger,
             operations,
             collide: random.chance(0.3),
+            confirms: true,
             segments: None,
         }
         .split(random)
+        .forgo_confirmation(random)
+    }
+
+    /// Without confirmation, a unit attention is gone with the response that tells it, and only the
+    /// first of a login is told again. So where responses may be lost, no disk loses writes then
+    /// while its target lives.
+    fn forgo_confirmation(mut self, random: &mut Random) -> Self {
+        self.confirms = random.chance(0.7);
+        let AirPlan { loss, corrupt, stray, echoes, .. } = self.air;
+        let are_responses_lost = loss + corrupt + stray + echoes > 0.0;
+        let is_rough = are_responses_lost || !self.incidents.is_zero() || !self.stranger.is_zero();
+        if !self.confirms && is_rough {
+            self.disks.iter_mut().for_each(|(disk, _)| disk.sync_errors = 0.0);
+        }
+        self
     }
 
     /// Where two targets have the same N_Port_ID, commands can reach the wrong one.
@@ -148,7 +166,7 @@ impl FcoePlan {
 fn draw_disk(random: &mut Random) -> DiskPlan {
     let mut sometimes = |often, rate| if random.chance(often) { rate } else { 0.0 };
     let (hiccups, hangs) = (sometimes(0.4, 0.02), sometimes(0.4, 0.01));
-    let (sync_errors, errors) = (sometimes(0.2, 0.1), sometimes(0.2, 0.005));
+    let (sync_errors, errors) = (sometimes(0.4, 0.1), sometimes(0.2, 0.005));
     DiskPlan {
         size: random.pick(&[16 << 10, 64 << 10, SIZE_MAX]),
         block_size: 512,

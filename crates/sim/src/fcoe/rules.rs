@@ -1,13 +1,18 @@
-//! Machines with a rule that is broken on purpose, or none.
+//! Machines with a rule that is broken on purpose, or none, and those that keep no rule that only
+//! targets of ours have.
 
 use tyche_fc::{Rule, Rules};
 
 /// Its values stand for all canaries: so there is one copy of the machines for all of them.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Broken(pub(super) Option<Rule>);
+pub(super) struct Broken {
+    pub(super) rule: Option<Rule>,
+    /// Whether unit attentions are confirmed.
+    pub(super) confirms: bool,
+}
 
 impl Rules for Broken {
     fn keeps(self, rule: Rule) -> bool {
-        self.0 != Some(rule)
+        self.rule != Some(rule) && (self.confirms || rule != Rule::AwaitConfirmation)
     }
 }

@@ -92,7 +92,8 @@ pub(super) fn run_with(
 ) -> Result<Report, Box<Violation>> {
     let mut plan = FcoePlan::draw(seed, options.operations);
     adjust(&mut plan);
-    let mut world = World::new(seed, plan, Broken(broken), options.verbose);
+    let rules = Broken { rule: broken, confirms: plan.confirms };
+    let mut world = World::new(seed, plan, rules, options.verbose);
     let result = catch_unwind(AssertUnwindSafe(|| world.run_through()));
     let result = result.unwrap_or_else(|panic| Err(text_of(panic.as_ref())));
     match result {
