@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 
 use tyche_engine::{Composed, Frames};
 use tyche_fcoe::Role;
-use tyche_fcoe::fc::port;
 use tyche_fcoe::fc::wire::{Frame, Mac, PortId, Wwn};
+use tyche_fcoe::fc::{Sound, port};
 use tyche_link::Mac as LinkMac;
 use tyche_time::Instant;
 
@@ -14,6 +14,12 @@ use tyche_time::Instant;
 pub(crate) struct Nobody(VecDeque<Wwn>);
 
 impl Role for Nobody {
+    type Rules = Sound;
+
+    fn rules(&self) -> Sound {
+        Sound
+    }
+
     fn handle_address(&mut self, _: (PortId, Mac)) {}
 
     fn handle_login(&mut self, _: Instant, event: port::Event) {
