@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use clap::Args;
 use tyche_engine::{Discovery, Foreign, Found, LinkFault};
-use tyche_link::ip::DEFAULT_PORT;
+use tyche_link::ip::{DEFAULT_PORT, Place};
 use tyche_link::udp::segment::{SEARCH_PORT, Search};
 use tyche_numa::Placement;
 use tyche_proto::wire::{ExportInfo, Name};
@@ -187,6 +187,8 @@ fn nothing(discovery: &Discovery, asked: &Asked, ethertype: u16) -> Error {
             searched.join(", ")
         ));
     }
+    let (named, silent): (Vec<_>, Vec<_>) =
+        silent.into_iter().partition(|link| Place::is_named_by(link));
     if !silent.is_empty() {
         parts.push(format!(
             "no target answers on {}: check cables and VLAN, and that `tyche serve` runs on the \
@@ -194,6 +196,12 @@ fn nothing(discovery: &Discovery, asked: &Asked, ethertype: u16) -> Error {
             silent.join(", ")
         ));
     }
+    parts.extend(named.iter().map(|link| {
+        format!(
+            "no target answers at {link}: check address and port, that `tyche serve --link \
+             {link}` runs there, and that firewalls let it pass"
+        )
+    }));
     Error::new(Code::NotFound, parts.join("; "))
 }
 
@@ -254,6 +262,8 @@ mod tests {
     use super::*;
 
     const LOCAL: &str = "udp:[fe80::1%2]:8650";
+    /// A target that was named, and did not have to be found.
+    const ADDRESS: &str = "udp:10.8.0.3:8650";
 
     /// The links with which a target stays in the list that was found with `links`.
     fn kept(links: &[&str]) -> Vec<String> {
@@ -298,12 +308,14 @@ mod tests {
         };
         let discovery =
             Discovery { found: Vec::new(), foreign: vec![foreign], faults: vec![fault("eth1")] };
-        let links = ["eth1", "eth2", "udp:10.8.0.1:8650", "udp:10.8.0.2:8650"];
+        let links = ["eth1", "eth2", "udp:10.8.0.1:8650", "udp:10.8.0.2:8650", ADDRESS];
         let told = explained(&discovery, &links, &["10.8.0.1:8650", "10.8.0.2:8650"]);
         for part in [
             "eth1!; the target on udp:10.8.0.1:8650 speaks another version",
             "answered from udp:10.8.0.2:8650, but",
-            "no target answers on eth2: check",
+            "no target answers on eth2: check cables",
+            "no target answers at udp:10.8.0.3:8650: check address and port",
+            "`tyche serve --link udp:10.8.0.3:8650` runs there, and that firewalls",
         ] {
             assert!(told.contains(part), "{told}");
         }

@@ -90,6 +90,17 @@ fn a_discovery_that_finds_nothing_says_so() {
     let json = rig.ask(&args);
     assert_eq!(json["exports"].as_array().map(Vec::len), Some(0), "{json}");
 
+    // Nobody has the address that is named: not even a refusal comes back.
+    let addresses = [(Side::Target, "10.8.0.1/24"), (Side::Host, "10.8.0.2/24")];
+    for (side, address) in addresses {
+        rig.cable.ip(side, &["address", "add", address, "dev", rig.cable.link(side)]);
+    }
+    let named = ["discover", "--link", "udp:10.8.0.9", "--timeout", "0.2"];
+    let done = finish(&mut rig.tyche(Side::Host, &named), PATIENCE);
+    let remedies = ["`tyche serve --link udp:10.8.0.9:8650`", "address and port", "firewalls"];
+    expect(&done, &named, 3, &remedies);
+    assert!(!done.stderr.contains("Ethernet"), "{}", done.stderr);
+
     let config = rig.path("target.toml");
     let export = "[[export]]\nname = \"disk\"\npath = \"mem:1M\"\n";
     let hosts = "hosts = [\"11111111-2222-4333-8444-555555555555\"]\n";
