@@ -1,20 +1,27 @@
 //! Fibre Channel over Ethernet between two of ours: discovery, disks, and messages about mistakes.
 
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
 use crate::files::Files;
 use crate::refusals::{expect, refused};
 use crate::rig::{
-    DISK, PATIENCE, Rig, Side, Target, check_ext4, finish, parsed, rig, run, wait_until,
+    DISK, PATIENCE, Rig, Session, Side, Target, check_ext4, finish, rig, run, wait_until,
 };
 
 const SIZE: u64 = 256 << 20;
 /// An MTU that operators set for FCoE.
 const MTU: u32 = 2500;
+
+/// Options of both ends by which losses are noticed soon.
+const SOON: [&str; 2] = ["--e-d-tov", "0.1"];
+/// The time that a link is down in a copy.
+const DOWN: Duration = Duration::from_secs(5);
 
 /// Serves [`DISK`] over FCoE, with more arguments.
 fn serve(rig: &Rig, args: &[&str]) -> Target {
@@ -43,11 +50,24 @@ fn await_target(rig: &Rig) -> String {
 
 /// Connects a disk of the target; returns its device.
 fn connect(rig: &Rig, disk: &str, kind: &str, args: &[&str]) -> PathBuf {
-    let link = rig.cable.link(Side::Host);
-    let fixed = ["connect", "--fcoe", disk, "--link", link, "--as", kind, "-o", "json"];
-    let done = finish(&mut rig.tyche(Side::Host, &[&fixed, args].concat()), PATIENCE);
-    assert!(done.success(), "connect: {}\n{}", done.stderr, rig.logs());
-    parsed(&done.stdout)["device"].as_str().unwrap().into()
+    connect_session(rig, disk, kind, args).device
+}
+
+fn connect_session<'a>(rig: &'a Rig, disk: &str, kind: &str, args: &[&str]) -> Session<'a> {
+    let fcoe = ["--fcoe", "--link", rig.cable.link(Side::Host), "--as", kind];
+    rig.connect_disk(Side::Host, disk, &[&fcoe, args].concat())
+}
+
+/// Checks the files below the mount point and their file system, as another session sees them.
+fn assert_kept(rig: &Rig, disk: &str, parts: &[(String, Files)]) {
+    let device = connect(rig, disk, "loop", &["--read-only"]);
+    let point = rig.mount(&device, "ro");
+    for (dir, files) in parts {
+        files.assert_intact(&point.join(dir));
+    }
+    rig.unmount();
+    check_ext4(&device);
+    rig.disconnect_all();
 }
 
 /// Writes the first block of a disk, past all caches of this machine; false if that fails.
@@ -97,6 +117,80 @@ fn a_file_system_is_the_same_after_both_ends_were_started_anew() {
         assert_eq!(fcoe["initiators"].as_array().unwrap().len(), 1, "{target}");
         rig.disconnect_all();
     }
+}
+
+/// Copies files again and again until that fails; returns the error.
+fn copy_until_it_fails(files: &Files, to: &Path) -> io::Error {
+    let deadline = Instant::now() + PATIENCE;
+    while Instant::now() < deadline {
+        if let Err(error) = files.write(to) {
+            return error;
+        }
+    }
+    panic!("the copy does not fail");
+}
+
+/// Waits until a copy goes on.
+fn await_writes(rig: &Rig) {
+    let written = || rig.stats().0["requests"]["writes"].as_u64();
+    let before = written();
+    wait_until("something is written", || written() > before);
+}
+
+/// The target is killed in the copy of each part, which waits for it. Then the host's daemon is
+/// killed, and with it the loop device, so the copy fails: another device of the disk has all that
+/// was written before, and the copy of the part begins anew.
+#[test]
+fn a_copy_is_complete_after_each_end_was_killed_five_times() {
+    let rig = rig!(MTU);
+    rig.file("disk.img", SIZE);
+    let serve = || serve(&rig, &[&SOON[..], &["--export", &rig.export()]].concat());
+    let mut target = Some(serve());
+    let port = await_target(&rig);
+    let connect = || connect_session(&rig, &port, "loop", &SOON);
+    let mut session = connect();
+    run(Command::new("mkfs.ext4").arg("-q").arg(&session.device));
+    let parts = [1, 2, 3, 4, 5].map(|seed| (seed.to_string(), Files::new(seed, 1 << 20)));
+    for (dir, files) in &parts {
+        // Each write goes to the disk at once, so that there are some whenever an end is killed.
+        let copy = rig.mount(&session.device, "rw,sync,commit=1").join(dir);
+        std::thread::scope(|scope| {
+            let copying = scope.spawn(|| copy_until_it_fails(files, &copy));
+            await_writes(&rig);
+            target.take().unwrap().kill();
+            target = Some(serve());
+            await_writes(&rig);
+            session.kill();
+            println!("part {dir}: {}", copying.join().unwrap());
+        });
+        rig.unmount();
+        session = connect();
+        files.write(&rig.mount(&session.device, "rw").join(dir)).unwrap();
+        rig.unmount();
+    }
+    rig.disconnect_all();
+    assert_kept(&rig, &port, &parts);
+}
+
+#[test]
+fn a_copy_waits_for_a_link_that_is_down() {
+    let rig = rig!(MTU);
+    rig.file("disk.img", SIZE);
+    let _target = serve(&rig, &[&SOON[..], &["--export", &rig.export()]].concat());
+    let port = await_target(&rig);
+    let device = connect(&rig, &port, "loop", &SOON);
+    run(Command::new("mkfs.ext4").arg("-q").arg(&device));
+    let files = Files::new(5, 4 << 20);
+    let far = rig.cable.link(Side::Target);
+    files.write_disturbed(&rig.mount(&device, "rw,sync"), 1, || {
+        rig.cable.ip(Side::Target, &["link", "set", far, "down"]);
+        std::thread::sleep(DOWN);
+        rig.cable.ip(Side::Target, &["link", "set", far, "up"]);
+    });
+    assert_eq!(rig.stats().0["requests"]["errors"], 0);
+    rig.unmount();
+    rig.disconnect_all();
+    assert_kept(&rig, &port, &[(String::new(), files)]);
 }
 
 #[test]

@@ -184,7 +184,12 @@ impl Rig {
 
     /// Connects [`DISK`], on all interfaces of one end unless told otherwise.
     pub(crate) fn connect_over(&self, side: Side, args: &[&str]) -> Session<'_> {
-        let fixed = ["connect", DISK, "-o", "json"];
+        self.connect_disk(side, DISK, args)
+    }
+
+    /// Connects a disk by the name that `connect` takes.
+    pub(crate) fn connect_disk(&self, side: Side, disk: &str, args: &[&str]) -> Session<'_> {
+        let fixed = ["connect", disk, "-o", "json"];
         let done = finish(&mut self.tyche(side, &[&fixed, args].concat()), PATIENCE);
         assert!(done.success(), "connect: {}\n{}", done.stderr, self.logs());
         let value = parsed(&done.stdout);
