@@ -7,7 +7,8 @@
 //! /run/tyche/sockets/         those at a well-known path: EXPORT.sock
 //! /run/tyche/state/TARGET/    UUID of the last version of each export's record
 //! /run/tyche/exports/         a lock for each export that has a daemon, or is about to
-//! /run/tyche/fcoe/            a lock for each port of FCoE: its interface's address and number
+//! /run/tyche/fcoe/            a lock for each port of FCoE: its interface's address and number;
+//!                             and for each of a session its N_Port_ID, in a file of its name
 //! /run/tyche/devices/NAME     the file for udev about the block device of that name
 //! ```
 
@@ -65,6 +66,11 @@ pub(crate) fn sessions() -> PathBuf {
 /// The directory of sockets with a path that does not depend on the session.
 pub(crate) fn sockets() -> PathBuf {
     root().join("sockets")
+}
+
+/// The directory of the ports of FCoE.
+pub(crate) fn fcoe() -> PathBuf {
+    root().join("fcoe")
 }
 
 /// The directory of the files for udev.
@@ -187,7 +193,7 @@ pub(crate) fn lock_export(export: &str, host: Uuid) -> Result<File> {
 /// # Errors
 /// The directory or the lock can't be made.
 pub(crate) fn lock_fcoe_port(name: &str) -> Result<Option<File>> {
-    let dir = root().join("fcoe");
+    let dir = fcoe();
     create(&dir)?;
     let file = dir.join(format!("{name}.lock"));
     let lock = OpenOptions::new().create(true).truncate(false).write(true).open(&file);

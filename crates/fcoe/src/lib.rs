@@ -26,7 +26,7 @@ pub use discovery::{Discovery, FoundNeighbour, FoundVlan, discover};
 pub use initiator::{Ended, Event, FcoeControl, FcoeHost, FcoeHostOptions};
 pub use initiator::{InitiatorConfig, InitiatorRole, Obstacle};
 pub use interface::{FCOE, FIP, Interface, MTU_FULL};
-pub use n_port::{NPort, NPortConfig, Notice};
+pub use n_port::{NPort, NPortConfig, Notice, RememberAddress};
 pub use rejects::Rejects;
 pub use role::Role;
 pub use target::{FcoeTarget, FcoeTargetOptions, FcoeTargetReport};

@@ -49,6 +49,10 @@ impl NPortConfig {
     }
 }
 
+/// Called with each N_Port_ID that a port gets, by its thread, which should not wait for long: the
+/// port is to [have it again](NPortConfig::recorded) when it is started anew.
+pub type RememberAddress = Box<dyn FnMut(PortId) + Send>;
+
 /// A change that the owner of a port may want to know of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Notice {

@@ -13,7 +13,8 @@ use tyche_session::defaults;
 use super::SessionArgs;
 use super::start::Identity;
 use crate::error::{Code, Error, Result};
-use crate::fcoe::{Numbers, PortName, e_d_tov, parse_wwpn};
+use crate::fcoe::{AddressRecord, Numbers, PortName, e_d_tov, parse_wwpn};
+use crate::runtime;
 
 /// Pages of memory for the data of requests.
 const ARENA_PAGES: usize = defaults::MEMORY / 4096;
@@ -90,10 +91,14 @@ impl FcoeArgs {
         let interface = session.link.open_fcoe_on(link)?;
         let warnings = interface.warning().into_iter().collect();
         let name = PortName::take(interface.mac(), Numbers::Session)?.or(self.wwpn);
+        // Nothing is written to a disk for it, which could be the one that is connected.
+        let address = AddressRecord::of(name.wwpn, &runtime::fcoe());
         let options = FcoeHostOptions {
             interface,
             wwpn: name.wwpn,
             wwnn: name.wwnn,
+            recorded: address.read(),
+            remember: address.into_callback(),
             e_d_tov: Duration::from_millis((self.e_d_tov * 1000.0) as u64),
             target,
             lun,

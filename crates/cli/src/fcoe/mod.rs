@@ -1,7 +1,10 @@
-//! Fibre Channel over Ethernet: interfaces that are opened for it, and the names of their ports.
+//! Fibre Channel over Ethernet: interfaces that are opened for it, the names and
+//! addresses of their ports.
 
+mod address;
 mod name;
 
+pub(crate) use address::AddressRecord;
 pub(crate) use name::{Numbers, PortName, parse_wwpn};
 
 use tyche_fcoe::Interface;

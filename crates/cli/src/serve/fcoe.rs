@@ -1,5 +1,6 @@
 //! `tyche serve --fcoe`: the exports as logical units of Fibre Channel over Ethernet.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use tyche_engine::{Target, TargetExport};
@@ -9,7 +10,7 @@ use uuid::Uuid;
 use super::config::{Config, Export, FcoePort};
 use super::state::{self, State};
 use crate::error::{Error, Result};
-use crate::fcoe::{Numbers, PortName};
+use crate::fcoe::{AddressRecord, Numbers, PortName};
 use crate::links::LinkArgs;
 
 /// The running ports of a target. Dropping it logs all initiators out.
@@ -18,6 +19,8 @@ pub(super) struct Fcoe {
     units: Arc<Units>,
     /// The names of the ports, with their interfaces.
     names: Vec<(String, PortName)>,
+    /// The directory of their N_Port_IDs.
+    n_port_ids: PathBuf,
 }
 
 /// Refuses exports that hosts of both kinds could write: neither kind knows of the other's writers.
@@ -61,12 +64,13 @@ pub(super) fn number(
 }
 
 impl Fcoe {
-    /// Starts the ports. `units`: for each export its UUID and its LUN.
+    /// Starts the ports. `units`: for each export its UUID and its LUN; `n_port_ids`: the directory
+    /// for those.
     pub(super) fn start(
         link: &LinkArgs,
         config: &Config,
         target: &Target,
-        units: &[(Uuid, u8)],
+        (units, n_port_ids): (&[(Uuid, u8)], PathBuf),
     ) -> Result<Self> {
         if config.link.is_empty() && !config.fcoe.is_empty() {
             // Sessions of other kinds that were away must not go on to write what they had cached.
@@ -81,7 +85,7 @@ impl Fcoe {
             initiators: export.initiators.clone(),
         });
         let units = Arc::new(Units::new(units.collect()));
-        let mut this = Self { ports: Vec::new(), units, names: Vec::new() };
+        let mut this = Self { ports: Vec::new(), units, names: Vec::new(), n_port_ids };
         for port in &config.fcoe {
             this.add(link, port)?;
         }
@@ -95,10 +99,13 @@ impl Fcoe {
             tracing::warn!("{warning}");
         }
         let names = PortName::take(interface.mac(), Numbers::Target)?.or(port.wwpn);
+        let address = AddressRecord::of(names.wwpn, &self.n_port_ids);
         let options = FcoeTargetOptions {
             interface,
             wwpn: names.wwpn,
             wwnn: names.wwnn,
+            recorded: address.read(),
+            remember: address.into_callback(),
             e_d_tov: port.e_d_tov(),
             units: Arc::clone(&self.units),
             spin: link.spin(),

@@ -170,6 +170,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
         }
     }
     let units = fcoe::number(&config, &exports, &state)?;
+    let n_port_ids = state.n_port_ids();
     let described = describe(&exports, &units);
     let placement = args.placement.placement()?;
     let Links { first, further, beacons } = open_links(args, &config, &placement)?;
@@ -188,7 +189,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
         renew_generation,
     };
     let target = Target::start(options)?;
-    let fcoe = Fcoe::start(&args.link, &config, &target, &units)?;
+    let fcoe = Fcoe::start(&args.link, &config, &target, (&units, n_port_ids))?;
     interfaces.extend(fcoe.described());
     let served = Arc::new(Served { fcoe, target });
     watch_generation(&served);

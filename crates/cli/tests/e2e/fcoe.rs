@@ -320,6 +320,35 @@ fn disks_have_their_luns_for_good() {
 }
 
 #[test]
+fn a_target_that_is_started_anew_has_its_former_n_port_id() {
+    let rig = rig!(MTU);
+    let first = serve(&rig, &["--export", "disk=mem:16M"]);
+    let port = await_target(&rig);
+    // Its N_Port_ID is the one that the name of the other target asks for.
+    connect(&rig, &port, "fuse", &["--wwpn", "20:00:00:00:00:01:0b:0b"]);
+    first.kill();
+    let config = rig.path("target.toml");
+    let link = rig.cable.link(Side::Target);
+    let fcoe = format!("[[fcoe]]\nlink = \"{link}\"\nwwpn = \"20:00:00:00:00:00:0b:0b\"\n");
+    fs::write(&config, fcoe + "[[export]]\nname = \"a\"\npath = \"mem:16M\"\n").unwrap();
+    let serve = || {
+        let target = rig.serve_on(&[], &["--config", config.to_str().unwrap()]);
+        let mut id = Value::Null;
+        wait_until("the target has an N_Port_ID", || {
+            let stats = rig.ask(&["stats", "e2e"]);
+            id = stats.pointer("/targets/0/fcoe/0/n_port_id").cloned().unwrap_or_default();
+            !id.is_null()
+        });
+        (target, id)
+    };
+    let (target, former) = serve();
+    assert_ne!(former, "000b0b", "another port has it");
+    run(&mut rig.tyche(Side::Host, &["disconnect", "--all", "--force"]));
+    target.kill();
+    assert_eq!(serve().1, former, "although that port is gone");
+}
+
+#[test]
 fn mistakes_are_named_with_their_remedy() {
     let rig = rig!(1500);
     let (link, far) = (rig.cable.link(Side::Host), rig.cable.link(Side::Target));

@@ -13,9 +13,9 @@ use tyche_engine::{
     Tenant, Volume, VolumeQueue, identity,
 };
 use tyche_fc::port::{self, Cause};
-use tyche_fc::vn2vn::Functions;
-use tyche_fc::wire::Wwn;
+use tyche_fc::vn2vn::{self, Functions};
 use tyche_fc::wire::els::Code;
+use tyche_fc::wire::{PortId, Wwn};
 use tyche_numa::Home;
 use tyche_proto::wire::Uuid;
 use tyche_proto::{ExportState, Failure, Former, Problem};
@@ -30,7 +30,7 @@ use super::report::{Counted, report};
 use super::requests::Ended;
 use super::role::{Event, InitiatorConfig, InitiatorRole};
 use crate::interface::Interface;
-use crate::n_port::{NPort, NPortConfig, Notice};
+use crate::n_port::{NPort, NPortConfig, Notice, RememberAddress};
 
 /// The first and last number of the exchanges of commands.
 const XIDS: (u16, u16) = (0x0000, 0x0fff);
@@ -45,6 +45,10 @@ pub struct FcoeHostOptions {
     pub wwpn: Wwn,
     /// Name of its node.
     pub wwnn: Wwn,
+    /// The N_Port_ID that the port had before, if that is known.
+    pub recorded: Option<PortId>,
+    /// Takes each N_Port_ID that it gets.
+    pub remember: RememberAddress,
     /// E_D_TOV: a whole number of milliseconds. R_A_TOV is five times that.
     pub e_d_tov: Duration,
     /// Name of the target's port.
@@ -71,7 +75,8 @@ impl FcoeHostOptions {
     /// The configuration of the initiator's port.
     pub fn port(&self) -> NPortConfig {
         let functions = Functions { initiator: true, target: false };
-        NPortConfig::new((self.wwpn, self.wwnn), functions, self.e_d_tov)
+        let names = (self.wwpn, self.wwnn);
+        NPortConfig { recorded: self.recorded, ..NPortConfig::new(names, functions, self.e_d_tov) }
     }
 }
 
@@ -185,6 +190,7 @@ struct HostLoop {
     intake: Intake<Submission>,
     commands: Receiver<Command>,
     notify: Box<dyn FnMut(tyche_engine::Notice) + Send>,
+    remember: RememberAddress,
     device: Uuid,
     resumes: Option<ExportState>,
     /// The disk as it was reported.
@@ -230,6 +236,7 @@ impl HostLoop {
             intake: Intake::new(volume),
             commands,
             notify,
+            remember: options.remember,
             device: options.device,
             resumes: options.resumes,
             export: None,
@@ -282,10 +289,11 @@ impl HostLoop {
         worked
     }
 
-    /// Keeps what explains why the disk can't be used.
+    /// Keeps the address, and what explains why the disk can't be used.
     fn note(&mut self, notice: Notice) {
         let target = self.port.role.config.target;
         match notice {
+            Notice::Neighbour(vn2vn::Event::Claimed(id, _)) => (self.remember)(id),
             Notice::Login(port::Event::LoggedOut(wwpn, cause)) if wwpn == target => {
                 self.problem = Some(match cause {
                     _ if self.is_down => Problem::Down,

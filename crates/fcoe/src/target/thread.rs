@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use tyche_block::Arena;
 use tyche_engine::{EventLoop, PortStats, Ports, Protocol, Tenant};
-use tyche_fc::vn2vn::Functions;
-use tyche_fc::wire::Wwn;
+use tyche_fc::vn2vn::{self, Functions};
+use tyche_fc::wire::{PortId, Wwn};
 use tyche_numa::Home;
 use tyche_time::Instant;
 use tyche_wake::{Doorbell, Spin};
@@ -19,7 +19,7 @@ use super::report::{FcoeTargetReport, ignored};
 use super::role::TargetRole;
 use super::units::Units;
 use crate::interface::Interface;
-use crate::n_port::{NPort, NPortConfig, Notice};
+use crate::n_port::{NPort, NPortConfig, Notice, RememberAddress};
 
 /// Pages of memory for the data of commands.
 const ARENA_PAGES: usize = (64 << 20) / tyche_block::PAGE;
@@ -36,6 +36,10 @@ pub struct FcoeTargetOptions {
     pub wwpn: Wwn,
     /// Name of its node.
     pub wwnn: Wwn,
+    /// The N_Port_ID that the port had before, if that is known.
+    pub recorded: Option<PortId>,
+    /// Takes each N_Port_ID that it gets.
+    pub remember: RememberAddress,
     /// E_D_TOV: a whole number of milliseconds. R_A_TOV is five times that.
     pub e_d_tov: Duration,
     /// The logical units.
@@ -108,6 +112,7 @@ impl Drop for FcoeTarget {
 struct TargetLoop {
     port: NPort<TargetRole>,
     wwpn: Wwn,
+    remember: RememberAddress,
     commands: Receiver<Command>,
     doorbell: Arc<Doorbell>,
     stopping: bool,
@@ -119,14 +124,15 @@ impl TargetLoop {
         commands: Receiver<Command>,
         doorbell: Arc<Doorbell>,
     ) -> (Self, Ports) {
-        let FcoeTargetOptions { interface, wwpn, wwnn, e_d_tov, units, .. } = options;
+        let FcoeTargetOptions { interface, wwpn, wwnn, recorded, remember, e_d_tov, units, .. } =
+            options;
         let fcoe = &interface.fcoe;
         // Half of them is left for commands, and what comes beside data.
         let frames_max = fcoe.receive_capacity(fcoe.frame_len_max()) / 2;
         let role = TargetRole::new(units, Arena::new(ARENA_PAGES), frames_max as u32);
-        let config = NPortConfig::new((wwpn, wwnn), FUNCTIONS, e_d_tov);
+        let config = NPortConfig { recorded, ..NPortConfig::new((wwpn, wwnn), FUNCTIONS, e_d_tov) };
         let port = NPort::new(config, role);
-        let tenant = Self { port, wwpn, commands, doorbell, stopping: false };
+        let tenant = Self { port, wwpn, remember, commands, doorbell, stopping: false };
         (tenant, interface.into_ports(&Home::default()))
     }
 
@@ -182,6 +188,9 @@ impl Tenant for TargetLoop {
         while let Some(notice) = self.port.poll_notice() {
             if let Notice::Neighbour(event) = notice {
                 tracing::debug!(?event, "neighbours");
+                if let vn2vn::Event::Claimed(id, _) = event {
+                    (self.remember)(id);
+                }
             }
         }
         worked

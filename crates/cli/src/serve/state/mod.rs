@@ -5,6 +5,7 @@
 //! /var/lib/tyche/targets/TARGET/target.json           on stable storage
 //! /var/lib/tyche/targets/TARGET/exports/EXPORT.json   on stable storage
 //! /var/lib/tyche/targets/TARGET/luns.json             their LUNs, if they have some
+//! /var/lib/tyche/targets/TARGET/n-port-ids/WWPN       the N_Port_ID of that port of FCoE
 //! /run/tyche/state/TARGET/EXPORT                      UUID of the last version of that file
 //! ```
 //!
@@ -172,6 +173,11 @@ impl State {
         let lasts = self.exports.iter().map(Option::is_some);
         let exports: Vec<_> = uuids.iter().copied().zip(lasts).collect();
         luns::assign(&self.dir.join("luns.json"), &exports)
+    }
+
+    /// The directory of the N_Port_IDs of the target's ports.
+    pub(super) fn n_port_ids(&self) -> PathBuf {
+        self.dir.join("n-port-ids")
     }
 
     /// The callbacks of a running target: [`remember`](Self::remember) and [`renew`](Self::renew).
