@@ -9,7 +9,7 @@
 //!
 //! An [`NPort`] is the protocol of a loop: it finds an address and neighbours, logs in, and hands
 //! all other frames to its [`Role`], the commands of an initiator or of a target. [`discover`]
-//! listens without one.
+//! listens without one; [`survey()`] asks targets what disks they have.
 
 #![forbid(unsafe_code)]
 
@@ -20,6 +20,7 @@ mod n_port;
 mod outbox;
 mod rejects;
 mod role;
+mod survey;
 mod target;
 
 pub use discovery::{Discovery, FoundNeighbour, FoundVlan, discover};
@@ -29,6 +30,7 @@ pub use interface::{FCOE, FIP, Interface, MTU_FULL};
 pub use n_port::{NPort, NPortConfig, Notice, RememberAddress};
 pub use rejects::Rejects;
 pub use role::Role;
+pub use survey::{SurveyOptions, SurveyedTarget, SurveyedUnit, survey};
 pub use target::{FcoeTarget, FcoeTargetOptions, FcoeTargetReport};
 pub use target::{TargetRole, TargetUnit, Units};
 pub use tyche_fc as fc;

@@ -4,7 +4,6 @@
 use std::time::Duration;
 
 use clap::Args;
-use tyche_fcoe::fc::port::Failure;
 use tyche_fcoe::fc::wire::Wwn;
 use tyche_fcoe::scsi::Lun;
 use tyche_fcoe::{FcoeHostOptions, Obstacle};
@@ -13,7 +12,7 @@ use tyche_session::defaults;
 use super::SessionArgs;
 use super::start::Identity;
 use crate::error::{Code, Error, Result};
-use crate::fcoe::{AddressRecord, Numbers, PortName, e_d_tov, parse_wwpn};
+use crate::fcoe::{AddressRecord, Numbers, PortName, e_d_tov, explain, parse_wwpn};
 use crate::runtime;
 
 /// Pages of memory for the data of requests.
@@ -124,52 +123,7 @@ pub(crate) fn refused(session: &SessionArgs, obstacle: Option<&Obstacle>) -> Err
     let (export, seconds) = (&session.export, session.timeout().as_secs_f64());
     let link = session.links.first().map_or("", String::as_str);
     let port = parse_disk(export).map_or_else(|_| export.clone(), |(wwpn, _)| wwpn.to_string());
-    let (code, why) = match obstacle {
-        Some(Obstacle::Interface(fault)) => (Code::Link, fault.clone()),
-        Some(Obstacle::NoAddress) => {
-            let why = format!("no N_Port_ID is free on {link}, or others claim it again and again");
-            (Code::Unreachable, why)
-        }
-        Some(Obstacle::NotHeard) => {
-            let why = format!(
-                "port {port} is not heard on {link}; `tyche discover --fcoe --link {link}` lists \
-                 those that are: check the WWPN, cables and VLAN, and that the target runs"
-            );
-            (Code::Unreachable, why)
-        }
-        Some(Obstacle::NoTarget) => {
-            let why = format!(
-                "port {port} serves no disks; `tyche discover --fcoe --link {link}` shows which do"
-            );
-            (Code::NotFound, why)
-        }
-        Some(Obstacle::NoLogin(None | Some((_, Failure::Silence)))) => {
-            let why = format!(
-                "port {port} is heard on {link}, but does not answer logins: long frames may not \
-                 get through; check the MTU at both ends and on switches between them"
-            );
-            (Code::Unreachable, why)
-        }
-        Some(Obstacle::NoLogin(Some((request, failure)))) => {
-            let why = format!(
-                "port {port} refuses {request:?} ({failure:?}): check its access list, and that \
-                 its name is not used twice"
-            );
-            (Code::Refused, why)
-        }
-        Some(Obstacle::NoLun(luns)) if luns.is_empty() => {
-            let why = "it has no LUN for this host: check its access list".to_owned();
-            (Code::NotFound, why)
-        }
-        Some(Obstacle::NoLun(luns)) => {
-            let luns: Vec<_> = luns.iter().map(ToString::to_string).collect();
-            (Code::NotFound, format!("it has no such LUN; there are: {}", luns.join(", ")))
-        }
-        Some(Obstacle::Unusable(error)) => (Code::Device, error.to_string()),
-        Some(Obstacle::Asking) | None => {
-            (Code::Unreachable, "the target does not answer commands in time".to_owned())
-        }
-    };
+    let (code, why) = explain(obstacle.unwrap_or(&Obstacle::Asking), &port, link);
     Error::new(code, format!("cannot connect `{export}` within {seconds} s: {why}"))
 }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use clap::Args;
 use tyche_engine::{Discovery, Foreign, Found, LinkFault};
+use tyche_fcoe::fc::wire::Wwn;
 use tyche_link::ip::{DEFAULT_PORT, Place};
 use tyche_link::udp::segment::{SEARCH_PORT, Search};
 use tyche_numa::Placement;
@@ -16,6 +17,7 @@ use uuid::Uuid;
 
 use crate::complete;
 use crate::error::{Code, Error, Result};
+use crate::fcoe::parse_wwpn;
 use crate::identity;
 use crate::links::LinkArgs;
 use crate::output::{Format, Table, bytes, show};
@@ -41,9 +43,14 @@ pub struct DiscoverArgs {
     host_id: Option<Uuid>,
 
     /// List the ports of Fibre Channel over Ethernet instead, Tyche's and others', on networks
-    /// without a fabric (VN2VN).
+    /// without a fabric (VN2VN), and the disks that targets among them show to this machine. For
+    /// that it logs in to them, and waits for 5 s more at most.
     #[arg(long, conflicts_with_all = ["host_id", "ethertype"])]
     fcoe: bool,
+
+    /// Name to log in to targets of FCoE with, instead of that of the next session.
+    #[arg(long, value_name = "WWPN", requires = "fcoe", value_parser = parse_wwpn)]
+    wwpn: Option<Wwn>,
 
     #[command(flatten)]
     pub(crate) link: LinkArgs,

@@ -1,11 +1,13 @@
 //! Fibre Channel over Ethernet: interfaces that are opened for it, the names and
-//! addresses of their ports.
+//! addresses of their ports, and what keeps these from a disk.
 
 mod address;
 mod name;
+mod obstacle;
 
 pub(crate) use address::AddressRecord;
 pub(crate) use name::{Numbers, PortName, parse_wwpn};
+pub(crate) use obstacle::explain;
 
 use tyche_fcoe::Interface;
 use tyche_link::ip::Place;

@@ -2,8 +2,11 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use tyche_block::Geometry;
 use tyche_console::error::Code;
 use tyche_fcoe::fc::vn2vn::Functions;
+use tyche_fcoe::scsi::initiator::Disk;
+use tyche_fcoe::scsi::vpd::Identity;
 use tyche_fcoe::{FoundNeighbour, FoundVlan};
 use uuid::Uuid;
 
@@ -159,9 +162,16 @@ pub struct DiscoveredPort {
     pub mac: String,
     /// The local interface on which it was found.
     pub interface: String,
+    /// The disks of a target that this machine may see.
+    #[serde(default)]
+    pub luns: Vec<DiscoveredLun>,
+    /// The reason why a target does not show them, or not all, in words; null if it does.
+    #[serde(default)]
+    pub problem: Option<String>,
 }
 
 impl From<&FoundNeighbour> for DiscoveredPort {
+    /// The port, without its disks.
     fn from(found: &FoundNeighbour) -> Self {
         let FoundNeighbour { link, neighbour } = found;
         let Functions { initiator, target } = neighbour.functions;
@@ -174,6 +184,60 @@ impl From<&FoundNeighbour> for DiscoveredPort {
             size: neighbour.fcoe_len_max.into(),
             mac: neighbour.enode.to_string(),
             interface: link.clone(),
+            luns: Vec::new(),
+            problem: None,
+        }
+    }
+}
+
+/// A disk of a port of Fibre Channel over Ethernet.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct DiscoveredLun {
+    /// WWPN and LUN, as `tyche connect --fcoe` takes them.
+    pub disk: String,
+    /// Its properties; null if it does not tell them.
+    pub properties: Option<LunProperties>,
+    /// The reason for that, in words; null if there is none.
+    pub problem: Option<String>,
+}
+
+/// The properties of a disk of a port of Fibre Channel over Ethernet.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct LunProperties {
+    /// UUID of the export, if the target is one of Tyche; otherwise null.
+    pub uuid: Option<Uuid>,
+    /// Its serial number; empty if it has none.
+    pub serial: String,
+    /// Vendor of the target.
+    pub vendor: String,
+    /// Product of the target.
+    pub product: String,
+    /// Size in bytes.
+    pub size: u64,
+    /// Size of a block in bytes: 512 or 4096.
+    pub block_size: u32,
+    /// Whether writes are refused.
+    pub read_only: bool,
+    /// Whether completed writes may be volatile until the next flush.
+    pub write_cache: bool,
+}
+
+impl From<&Disk> for LunProperties {
+    fn from(disk: &Disk) -> Self {
+        let Geometry { size, block_size, read_only, write_cache, .. } = disk.geometry;
+        let uuid = match disk.identity {
+            Some(Identity::Uuid(uuid)) => Some(uuid),
+            _ => None,
+        };
+        Self {
+            uuid,
+            serial: disk.serial.to_string(),
+            vendor: disk.vendor.to_string(),
+            product: disk.product.to_string(),
+            size,
+            block_size,
+            read_only,
+            write_cache,
         }
     }
 }

@@ -320,6 +320,56 @@ fn disks_have_their_luns_for_good() {
 }
 
 #[test]
+fn discovery_shows_the_disks_that_this_machine_may_see() {
+    let rig = rig!(MTU);
+    let file = rig.file("disk.img", SIZE);
+    let serve = |name: &str, exports: &str| {
+        let config = rig.path(&format!("{name}.toml"));
+        let port = format!("[[fcoe]]\nlink = \"{}\"\n", rig.cable.link(Side::Target));
+        fs::write(&config, port + exports).unwrap();
+        rig.serve_as(name, &[], &["--config", config.to_str().unwrap()])
+    };
+    let (own, other) = ("21:00:00:00:00:00:00:01", "21:00:00:00:00:00:00:02");
+    let (a, b, c) = (
+        format!("[[export]]\nname = \"a\"\npath = \"{}\"\nread_only = true\n", file.display()),
+        format!("[[export]]\nname = \"b\"\npath = \"mem:16M\"\ninitiators = [\"{own}\"]\n"),
+        format!("[[export]]\nname = \"c\"\npath = \"mem:32M\"\ninitiators = [\"{other}\"]\n"),
+    );
+    let _one = serve("one", &(a + &b));
+    let port = await_target(&rig);
+    let _two = serve("two", &c);
+    let link = rig.cable.link(Side::Host);
+    let args = ["discover", "--fcoe", "--link", link, "--wwpn", own];
+    let mut ports = Vec::new();
+    wait_until("both are found", || {
+        ports = rig.ask(&args)["ports"].as_array().unwrap().clone();
+        ports.len() == 2
+    });
+    let one = ports.iter().find(|it| it["wwpn"] == port.as_str()).unwrap();
+    let two = ports.iter().find(|it| it["wwpn"] != port.as_str()).unwrap();
+    let luns = one["luns"].as_array().unwrap();
+    let properties = |lun: usize, name: &str| luns[lun]["properties"][name].clone();
+    assert_eq!((luns.len(), &one["problem"]), (2, &Value::Null), "{one}");
+    assert_eq!(luns[1]["disk"], format!("{port}:1"));
+    assert_eq!([0, 1].map(|lun| properties(lun, "size").as_u64().unwrap()), [SIZE, 16 << 20]);
+    assert_eq!([0, 1].map(|lun| properties(lun, "read_only").as_bool().unwrap()), [true, false]);
+    let targets = rig.ask(&["list"])["targets"].clone();
+    let target = targets.as_array().unwrap().iter().find(|it| it["name"] == "one").unwrap();
+    let uuids = [0, 1].map(|export| target["exports"][export]["uuid"].clone());
+    assert_eq!([0, 1].map(|lun| properties(lun, "uuid")), uuids);
+    assert_eq!(two["luns"].as_array().map(Vec::len), Some(0), "{two}");
+    assert!(two["problem"].as_str().unwrap().contains("access list"), "{two}");
+    let text = run(&mut rig.tyche(Side::Host, &args));
+    println!("{text}");
+    for part in [&format!("{port}:0"), "256.0 MiB", "read-only", "read-write", "access list"] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    // Nobody stays logged in.
+    let stats = rig.ask(&["stats", "one"]);
+    assert_eq!(stats["targets"][0]["fcoe"][0]["initiators"], Value::Array(Vec::new()), "{stats}");
+}
+
+#[test]
 fn a_target_that_is_started_anew_has_its_former_n_port_id() {
     let rig = rig!(MTU);
     let first = serve(&rig, &["--export", "disk=mem:16M"]);

@@ -3,10 +3,8 @@
 use tyche_fc::Part;
 use tyche_scsi::UNMAP_ONE_LEN;
 
+use super::question::ANSWER_LEN;
 use super::requests::Requests;
-
-/// Bytes that questions ask for, at most: those of the list of all LUNs.
-const ANSWER_LEN: usize = 8 + 8 * tyche_scsi::UNITS_MAX;
 
 /// The block of a WRITE SAME.
 static ZEROES: [u8; 4096] = [0; 4096];

@@ -358,18 +358,10 @@ impl HostLoop {
         if role.is_ready() {
             return None;
         }
-        if let Some(fault) = ports.iter().find_map(|(_, port)| port.trouble()) {
-            return Some(Obstacle::Interface(fault.to_owned()));
-        }
-        if self.port.address().is_none() {
-            return Some(Obstacle::NoAddress);
-        }
-        let mut neighbours = self.port.neighbours();
-        let Some(neighbour) = neighbours.find(|it| it.wwpn == role.config.target) else {
-            return Some(Obstacle::NotHeard);
-        };
-        if !neighbour.functions.target {
-            return Some(Obstacle::NoTarget);
+        let trouble = ports.iter().find_map(|(_, port)| port.trouble());
+        let before = Obstacle::before_login(&self.port, trouble, role.config.target);
+        if before.is_some() {
+            return before;
         }
         if !role.is_logged_in() {
             return Some(Obstacle::NoLogin(self.refusal));

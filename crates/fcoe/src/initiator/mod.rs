@@ -9,6 +9,7 @@ mod host;
 mod issue;
 mod losses;
 mod obstacle;
+pub(crate) mod question;
 mod report;
 mod requests;
 mod role;

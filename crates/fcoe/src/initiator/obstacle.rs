@@ -1,9 +1,13 @@
 //! Obstacles on the way to a disk.
 
 use tyche_fc::port::Failure;
+use tyche_fc::wire::Wwn;
 use tyche_fc::wire::els::Code;
 use tyche_scsi::Lun;
 use tyche_scsi::initiator::DiscoveryError;
+
+use crate::n_port::NPort;
+use crate::role::Role;
 
 /// The obstacle that keeps a disk from being used.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,4 +28,26 @@ pub enum Obstacle {
     Unusable(DiscoveryError),
     /// The logical unit is being asked what it is.
     Asking,
+}
+
+impl Obstacle {
+    /// The obstacle that keeps our port from asking a target for a login, if there is one.
+    /// `trouble`: the fault of its interface.
+    pub(crate) fn before_login<R: Role>(
+        port: &NPort<R>,
+        trouble: Option<&str>,
+        target: Wwn,
+    ) -> Option<Self> {
+        if let Some(fault) = trouble {
+            return Some(Self::Interface(fault.to_owned()));
+        }
+        if port.address().is_none() {
+            return Some(Self::NoAddress);
+        }
+        match port.neighbours().find(|it| it.wwpn == target) {
+            None => Some(Self::NotHeard),
+            Some(neighbour) if !neighbour.functions.target => Some(Self::NoTarget),
+            Some(_) => None,
+        }
+    }
 }

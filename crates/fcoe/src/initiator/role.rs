@@ -18,14 +18,12 @@ use tyche_block::Errno;
 use tyche_engine::{Composed, Frames, Submission};
 use tyche_fc::exchange::Xids;
 use tyche_fc::initiator::{
-    Answer, Command, Completion, Data, Event as LaneEvent, Failure, Ignored, Lane, LaneConfig,
-    Nexus, Refused, Repairs, Taken, Unit, WRITE_FRAMES,
+    Answer, Completion, Event as LaneEvent, Failure, Ignored, Lane, LaneConfig, Nexus, Refused,
+    Repairs, Taken, Unit, WRITE_FRAMES,
 };
-use tyche_fc::wire::fcp::Residual;
 use tyche_fc::wire::{Frame, Mac, PortId, Wwn};
 use tyche_fc::{Outgoing, Rules, Sound, port};
 use tyche_link::Mac as LinkMac;
-use tyche_scsi::cdb::opcode;
 use tyche_scsi::initiator::{
     self as scsi, Discovery, DiscoveryError, Disk, Progress, Scan, Verdict, classify,
 };
@@ -35,6 +33,7 @@ use tyche_time::{Instant, earliest};
 
 use super::commands::{Commands, Owner, Place};
 use super::losses::Losses;
+use super::question;
 use super::requests::{Ended, Requests};
 use crate::role::Role;
 
@@ -243,15 +242,8 @@ impl<R: Rules> InitiatorRole<R> {
         };
         self.ask_at = None;
         let (Some(unit), Some(request)) = (self.unit(lun), request) else { return };
-        let is_exempt = [opcode::INQUIRY, opcode::REPORT_LUNS, opcode::REQUEST_SENSE];
-        let hears_attentions = !is_exempt.contains(&request.cdb.padded()[0]);
-        let (place, data) = match request.data {
-            scsi::Data::In(len) => (Place::Answer, Data::In(len)),
-            _ => (Place::None, Data::None),
-        };
-        let cdb = *request.cdb.padded();
-        let command = Command { unit, cdb, data, modifies: false, hears_attentions };
-        match self.lane.submit(&command) {
+        let place = if request.data.is_empty() { Place::None } else { Place::Answer };
+        match self.lane.submit(&question::command(unit, &request)) {
             Ok(number) => {
                 self.is_asking = true;
                 self.commands.set(number, Owner::Question, place);
@@ -314,13 +306,13 @@ impl<R: Rules> InitiatorRole<R> {
         if let Verdict::Attention(attention) = classify(answer.status, &answer.sense, None) {
             self.hear(attention);
         }
-        let missing = if let Residual::Under(missing) = answer.residual { missing } else { 0 };
         let asked = match &self.phase {
-            Phase::Listing(scan) => scan.request().data.len(),
-            Phase::Asking(discovery) => discovery.request().map_or(0, |it| it.data.len()),
-            _ => 0,
+            Phase::Listing(scan) => Some(scan.request()),
+            Phase::Asking(discovery) => discovery.request(),
+            _ => None,
         };
-        let data = self.commands.answer(asked.saturating_sub(missing));
+        let Some(asked) = asked else { return };
+        let data = self.commands.answer(question::answered(&asked, answer));
         let answer = scsi::Answer { status: answer.status, sense: &answer.sense, data };
         let progress = match &mut self.phase {
             Phase::Listing(scan) => scan.handle(answer),

@@ -1,9 +1,11 @@
-//! `tyche discover --fcoe`: the ports of Fibre Channel on a network without a fabric.
+//! `tyche discover --fcoe`: the ports of Fibre Channel on a network without a fabric, and the disks
+//! of those that are targets.
+
+mod luns;
 
 use std::time::Duration;
 
-use tyche_fcoe::fc::vn2vn::Functions;
-use tyche_fcoe::{Discovery, FoundNeighbour, FoundVlan, discover};
+use tyche_fcoe::{Discovery, FoundVlan, discover};
 
 use super::DiscoverArgs;
 use crate::error::{Code, Error, Result};
@@ -41,39 +43,48 @@ pub(super) fn run(args: &DiscoverArgs) -> Result<()> {
     for remark in faults.chain(&asked.remarks) {
         tracing::warn!("{remark}");
     }
+    let ports = luns::find(args, &discovery.neighbours);
     show(
         args.output,
         || Output::Discover {
             exports: Vec::new(),
-            ports: discovery.neighbours.iter().map(DiscoveredPort::from).collect(),
+            ports: ports.clone(),
             vlans: discovery.vlans.iter().map(DiscoveredVlan::from).collect(),
         },
-        || {
-            let mut table = Table::new(["WWPN", "WWNN", "N_PORT_ID", "FUNCTIONS", "SIZE", "LINK"]);
-            for FoundNeighbour { link, neighbour } in &discovery.neighbours {
-                table.row([
-                    neighbour.wwpn.to_string(),
-                    neighbour.wwnn.to_string(),
-                    neighbour.id.to_string(),
-                    functions(neighbour.functions),
-                    neighbour.fcoe_len_max.to_string(),
-                    link.clone(),
-                ]);
-            }
-            table.to_string()
-        },
+        || in_words(&ports),
     );
     Ok(())
 }
 
-fn functions(functions: Functions) -> String {
-    let words = match (functions.target, functions.initiator) {
+/// The ports, and the disks of the targets among them.
+fn in_words(ports: &[DiscoveredPort]) -> String {
+    let head = ["WWPN", "WWNN", "N_PORT_ID", "FUNCTIONS", "SIZE", "LINK"];
+    let mut table = Table::new(head);
+    for port in ports {
+        table.row([
+            port.wwpn.clone(),
+            port.wwnn.clone(),
+            port.n_port_id.clone(),
+            functions(port).to_owned(),
+            port.size.to_string(),
+            port.interface.clone(),
+        ]);
+    }
+    let mut text = table.to_string();
+    if ports.iter().any(|port| port.target) {
+        text += "\n";
+        text += &luns::in_words(ports);
+    }
+    text
+}
+
+fn functions(port: &DiscoveredPort) -> &'static str {
+    match (port.target, port.initiator) {
         (true, true) => "target, initiator",
         (true, false) => "target",
         (false, true) => "initiator",
         (false, false) => "none",
-    };
-    words.to_owned()
+    }
 }
 
 /// The error for an empty list.
