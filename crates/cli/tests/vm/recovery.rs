@@ -44,11 +44,15 @@ pub(crate) fn daemon_killed(attachment: Attachment) {
         return;
     }
     let (_rig, _target, guest) = Rig::start(SIZE, attachment);
-    let mut session = Session::connect(&guest, attachment, "");
+    kill_under_load(Session::connect(&guest, attachment, ""));
+}
+
+/// Kills the daemon of a session under load, and has the next one take its device over.
+pub(crate) fn kill_under_load(mut session: Session<'_>) {
     let load = Load::start(&session);
     for _ in 0..3 {
         session.await_requests(100);
-        guest.run(&format!("kill -KILL {}", session.pid));
+        session.guest.run(&format!("kill -KILL {}", session.pid));
         session.recover();
     }
     session.await_requests(100);

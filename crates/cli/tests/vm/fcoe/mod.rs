@@ -1,11 +1,12 @@
 //! Fibre Channel over Ethernet, with the initiator and the target of Linux' own kernel at the other
-//! end: ports without a fabric (VN2VN), through a bridge.
+//! end, or ours in the guest: ports without a fabric (VN2VN), through a bridge.
 
 mod disk;
 mod linux;
 mod login;
 mod port;
 mod session;
+mod takeover;
 
 use crate::attachment::Kernel;
 
@@ -61,6 +62,7 @@ kernels! {
         session_mtu = session::mtu,
         session_target_gone = session::target_gone,
         session_lossy = session::lossy,
+        daemon_killed = takeover::daemon_killed,
     ]
 }
 
