@@ -80,7 +80,7 @@ impl Pending {
 /// commands whose answers are lost at the same time.
 const TELLINGS_MAX: u16 = 256;
 
-/// The attentions of one logical unit that one initiator has not been told of, or has not confirmed.
+/// The attentions of one logical unit that one initiator was not told of, or has not confirmed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Attentions {
     pending: u8,

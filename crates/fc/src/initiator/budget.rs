@@ -1,6 +1,6 @@
-//! Frames of data that may be on their way at a time. There is no flow control on the wire: what the
-//! receiver's ring does not hold is lost. That is the lane's own for reads. For writes, targets ask
-//! for what they have room for, but some ask for all data of all commands at once.
+//! Frames of data that may be on their way at a time. There is no flow control on the wire: what
+//! the receiver's ring does not hold is lost. That is the lane's own for reads. For writes, targets
+//! ask for what they have room for, but some ask for all data of all commands at once.
 //!
 //! As losses show that even fewer get through, half as many are allowed, and then more, bit by
 //! bit.

@@ -63,8 +63,8 @@ use task::{Phase, Task};
 /// XIDs that commands leave free for questions about them.
 const RESERVE: usize = 16;
 
-/// Frames of data of writes at a time, for any target: half of those that Linux queues for a receiver
-/// (`net.core.netdev_max_backlog`), for its target asks for all data at once.
+/// Frames of data of writes at a time, for any target: half of those that Linux queues for a
+/// receiver (`net.core.netdev_max_backlog`), for its target asks for all data at once.
 pub const WRITE_FRAMES: u32 = 512;
 
 /// The configuration of a lane, which does not change.
@@ -83,8 +83,8 @@ pub struct LaneConfig {
     /// The most frames that reads may cause at a time: slots of the ring that the frames arrive in,
     /// less some for other frames.
     pub read_frames: u32,
-    /// The most frames of data of writes at a time: less than a target's queue holds, for it may ask
-    /// for all data at once.
+    /// The most frames of data of writes at a time: less than a target's queue holds, for it may
+    /// ask for all data at once.
     pub write_frames: u32,
     /// The time after which a command is aborted: 30 s by default (ULP_TOV).
     pub command_timeout: Duration,

@@ -75,8 +75,8 @@ pub struct Completion<'a> {
     pub sense: &'a [u8],
     /// Bytes of data for the initiator.
     pub len: u32,
-    /// Whether the user wants to know that the initiator has got it ([`Action::Confirmed`]), if that
-    /// confirms responses.
+    /// Whether the user wants to know that the initiator has got it ([`Action::Confirmed`]). Not
+    /// all initiators confirm responses.
     pub confirm: bool,
 }
 

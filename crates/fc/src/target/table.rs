@@ -1,8 +1,10 @@
 //! The exchanges of a target.
 //!
-//! A command has no RX_ID yet: it is found by its login and OX_ID. An N_Port_ID would not do: another
-//! port may have it while commands of the former one are still at the store. An exchange that has ended
-//! well is remembered until its slot is needed, so that questions about it can be answered.
+//! A command has no RX_ID yet: it is found by its login and OX_ID. An N_Port_ID would not do:
+//! another port may have it while commands of the former one are still at the store.
+//!
+//! An exchange that has ended well is remembered until its slot is needed, so that questions about
+//! it can be answered.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
