@@ -4,16 +4,15 @@
 use std::time::Duration;
 
 use clap::Args;
-use tyche_fcoe::fc::port::Failure;
 use tyche_fcoe::fc::wire::Wwn;
-use tyche_fcoe::scsi::Lun;
 use tyche_fcoe::{FcoeHostOptions, Obstacle};
 use tyche_session::defaults;
+use tyche_session::fcoe::{E_D_TOV, Numbers, PortName, Unreached, parse_disk, parse_wwpn};
 
 use super::SessionArgs;
 use super::start::Identity;
-use crate::error::{Code, Error, Result};
-use crate::fcoe::{Numbers, PortName, e_d_tov, parse_wwpn};
+use crate::error::{Code, Coded, CodedResult, Error, Result};
+use crate::fcoe::e_d_tov;
 
 /// Pages of memory for the data of requests.
 const ARENA_PAGES: usize = defaults::MEMORY / 4096;
@@ -49,25 +48,9 @@ pub(crate) struct FcoeArgs {
 
     /// E_D_TOV, 0.05 to 60: what is lost is noticed after that long. The larger one of both ends
     /// counts.
-    #[arg(long, value_name = "SECONDS", requires = "fcoe", default_value_t = 2.0,
+    #[arg(long, value_name = "SECONDS", requires = "fcoe", default_value_t = E_D_TOV.as_secs_f64(),
         value_parser = e_d_tov)]
     e_d_tov: f64,
-}
-
-/// Parses `WWPN` or `WWPN:LUN`.
-pub(super) fn parse_disk(text: &str) -> Result<(Wwn, Lun)> {
-    if let Ok(wwpn) = parse_wwpn(text) {
-        return Ok((wwpn, Lun::ZERO));
-    }
-    let wrong = |what: String| Error::new(Code::Usage, what);
-    let Some((port, lun)) = text.rsplit_once(':') else {
-        return Err(wrong(parse_wwpn(text).err().unwrap_or_default()));
-    };
-    let number = lun
-        .parse()
-        .map_err(|_| wrong(format!("`{text}`: write WWPN:LUN, such as 20:00:02:00:5e:10:00:01:0")));
-    let wwpn = parse_wwpn(port).map_err(wrong)?;
-    Ok((wwpn, Lun::peripheral(number?)))
 }
 
 impl FcoeArgs {
@@ -82,14 +65,14 @@ impl FcoeArgs {
         session: &SessionArgs,
         identity: &Identity,
     ) -> Result<(FcoeHostOptions, PortName, Vec<String>)> {
-        let (target, lun) = parse_disk(&session.export)?;
+        let (target, lun) = parse_disk(&session.export).coded()?;
         let [link] = &session.links[..] else {
             let message = "FCoE needs one interface: name it with --link";
             return Err(Error::new(Code::Usage, message));
         };
         let interface = session.link.open_fcoe_on(link)?;
         let warnings = interface.warning().into_iter().collect();
-        let name = PortName::take(interface.mac(), Numbers::Session)?.or(self.wwpn);
+        let name = PortName::take(interface.mac(), Numbers::Session).coded()?.or(self.wwpn);
         let options = FcoeHostOptions {
             interface,
             wwpn: name.wwpn,
@@ -109,63 +92,15 @@ impl FcoeArgs {
     }
 }
 
-/// Whether it is no use to wait any longer.
-pub(crate) fn is_final(obstacle: &Obstacle) -> bool {
-    matches!(obstacle, Obstacle::NoTarget | Obstacle::NoLun(_) | Obstacle::Unusable(_))
-}
-
 /// The error for a disk that can't be used in time, by the obstacle on the way to it.
-pub(crate) fn refused(session: &SessionArgs, obstacle: Option<&Obstacle>) -> Error {
-    let (export, seconds) = (&session.export, session.timeout().as_secs_f64());
-    let link = session.links.first().map_or("", String::as_str);
-    let port = parse_disk(export).map_or_else(|_| export.clone(), |(wwpn, _)| wwpn.to_string());
-    let (code, why) = match obstacle {
-        Some(Obstacle::Interface(fault)) => (Code::Link, fault.clone()),
-        Some(Obstacle::NoAddress) => {
-            let why = format!("no N_Port_ID is free on {link}, or others claim it again and again");
-            (Code::Unreachable, why)
-        }
-        Some(Obstacle::NotHeard) => {
-            let why = format!(
-                "port {port} is not heard on {link}; `tyche discover --fcoe --link {link}` lists \
-                 those that are: check the WWPN, cables and VLAN, and that the target runs"
-            );
-            (Code::Unreachable, why)
-        }
-        Some(Obstacle::NoTarget) => {
-            let why = format!(
-                "port {port} serves no disks; `tyche discover --fcoe --link {link}` shows which do"
-            );
-            (Code::NotFound, why)
-        }
-        Some(Obstacle::NoLogin(None | Some((_, Failure::Silence)))) => {
-            let why = format!(
-                "port {port} is heard on {link}, but does not answer logins: long frames may not \
-                 get through; check the MTU at both ends and on switches between them"
-            );
-            (Code::Unreachable, why)
-        }
-        Some(Obstacle::NoLogin(Some((request, failure)))) => {
-            let why = format!(
-                "port {port} refuses {request:?} ({failure:?}): check its access list, and that \
-                 its name is not used twice"
-            );
-            (Code::Refused, why)
-        }
-        Some(Obstacle::NoLun(luns)) if luns.is_empty() => {
-            let why = "it has no LUN for this host: check its access list".to_owned();
-            (Code::NotFound, why)
-        }
-        Some(Obstacle::NoLun(luns)) => {
-            let luns: Vec<_> = luns.iter().map(ToString::to_string).collect();
-            (Code::NotFound, format!("it has no such LUN; there are: {}", luns.join(", ")))
-        }
-        Some(Obstacle::Unusable(error)) => (Code::Device, error.to_string()),
-        Some(Obstacle::Asking) | None => {
-            (Code::Unreachable, "the target does not answer commands in time".to_owned())
-        }
+pub(crate) fn unreached(session: &SessionArgs, obstacle: Option<Obstacle>) -> Error {
+    let error = Unreached {
+        disk: session.export.clone(),
+        link: session.links.first().cloned().unwrap_or_default(),
+        within: session.timeout(),
+        obstacle: obstacle.unwrap_or(Obstacle::Asking),
     };
-    Error::new(code, format!("cannot connect `{export}` within {seconds} s: {why}"))
+    Error::new(error.code(), error.to_string())
 }
 
 #[cfg(test)]
@@ -174,28 +109,6 @@ mod tests {
 
     use super::super::ConnectArgs;
     use super::*;
-
-    #[test]
-    fn a_disk_is_a_port_and_perhaps_a_lun() {
-        let port = Wwn(0x2000_0200_5e10_0001);
-        for (text, lun) in [
-            ("20:00:02:00:5e:10:00:01", 0),
-            ("20:00:02:00:5e:10:00:01:7", 7),
-            ("0x200002005e100001", 0),
-            ("200002005e100001:255", 255),
-        ] {
-            assert_eq!(parse_disk(text).unwrap(), (port, Lun::peripheral(lun)), "{text}");
-        }
-        for (text, part) in [
-            ("disk", "16 hexadecimal digits"),
-            ("20:00:02:00:5e:10:00", "16 hexadecimal digits"),
-            ("20:00:02:00:5e:10:00:01:256", "WWPN:LUN"),
-            ("20:00:02:00:5e:10:00:01:", "WWPN:LUN"),
-        ] {
-            let error = parse_disk(text).unwrap_err();
-            assert!(error.code == Code::Usage && error.message.contains(part), "{error}");
-        }
-    }
 
     #[test]
     fn options_of_tyche_have_no_meaning_over_fcoe() {

@@ -25,3 +25,10 @@ pub enum Obstacle {
     /// The logical unit is being asked what it is.
     Asking,
 }
+
+impl Obstacle {
+    /// Whether it does not go away by itself.
+    pub fn is_final(&self) -> bool {
+        matches!(self, Self::NoTarget | Self::NoLun(_) | Self::Unusable(_))
+    }
+}
