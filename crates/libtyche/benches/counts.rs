@@ -93,7 +93,6 @@ const CASES: &[Case] = &[
     Case { name: "target", protocol: Tyche, side: TARGET, queues: 1, crowded: false },
     Case { name: "target_2_threads", protocol: Tyche, side: TARGET, queues: 2, crowded: true },
     Case { name: "fcoe_inline", protocol: Fcoe, side: INLINE, queues: 1, crowded: false },
-    Case { name: "fcoe_target", protocol: Fcoe, side: TARGET, queues: 1, crowded: false },
 ];
 
 fn main() {
