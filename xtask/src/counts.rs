@@ -167,6 +167,8 @@ fn in_namespace(program: &str) -> Command {
     command.args(["--net", "sh", "-c", IN_NAMESPACE, "sh", program]);
     // With debuginfod in the environment valgrind would ask for symbols.
     command.env_clear().env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin");
+    // For the locks on ports of FCoE.
+    command.env("TYCHE_RUNTIME_DIR", target_dir().join("counts"));
     command
 }
 

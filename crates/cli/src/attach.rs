@@ -15,10 +15,10 @@ use tyche_attach::ublk::{Orphan, UblkDevice, UblkOptions};
 use tyche_attach::vhost_user::VhostUserBlk;
 use tyche_attach::{Attachment, LoopAttachment, Stopped};
 use tyche_block::Disk;
+use tyche_session::Remote;
 use uuid::Uuid;
 
 use crate::error::{Code, CodedResult, Error, Result};
-use crate::remote::Remote;
 use crate::{block_device, runtime};
 
 /// Minimum number of queues of a virtual machine's disk. The machine takes one per processor;

@@ -3,7 +3,10 @@
 use std::fmt;
 
 pub(crate) use tyche_console::error::{Code, Context, Error, ErrorReport, Result, finish};
+use tyche_fcoe::Obstacle;
+use tyche_fcoe::fc::port::Failure;
 use tyche_link::{ip, packet};
+use tyche_session::fcoe::{FcoeError, Unreached};
 use tyche_session::{InvalidOption, LinkError};
 use tyche_store::file;
 
@@ -67,6 +70,29 @@ impl Coded for LinkError {
 impl Coded for InvalidOption {
     fn code(&self) -> Code {
         Code::Usage
+    }
+}
+
+impl Coded for FcoeError {
+    fn code(&self) -> Code {
+        match self {
+            Self::Interface(error) => error.code(),
+            Self::Lock(..) => Code::Permission,
+            Self::Name(_) | Self::NoInterface(_) | Self::InUse(_) => Code::Usage,
+        }
+    }
+}
+
+impl Coded for Unreached {
+    fn code(&self) -> Code {
+        match &self.obstacle {
+            Obstacle::Interface(_) => Code::Link,
+            Obstacle::NoAddress | Obstacle::NotHeard | Obstacle::Asking => Code::Unreachable,
+            Obstacle::NoLogin(None | Some((_, Failure::Silence))) => Code::Unreachable,
+            Obstacle::NoLogin(Some(_)) => Code::Refused,
+            Obstacle::NoTarget | Obstacle::NoLun(_) => Code::NotFound,
+            Obstacle::Unusable(_) => Code::Device,
+        }
     }
 }
 

@@ -26,7 +26,6 @@ mod list;
 mod log;
 mod manual;
 mod placement;
-mod remote;
 pub mod report;
 mod runtime;
 mod seconds;

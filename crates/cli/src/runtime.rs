@@ -19,14 +19,10 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, flock};
+use tyche_session::{RUNTIME_DIR_VARIABLE, runtime_dir};
 use uuid::Uuid;
 
 use crate::error::{Code, Context, Error, Result};
-
-/// The default directory.
-const ROOT: &str = "/run/tyche";
-/// Environment variable that names another directory.
-const ROOT_VARIABLE: &str = "TYCHE_RUNTIME_DIR";
 
 /// The directory of logs on machines without a journal.
 pub(crate) const LOGS: &str = "/var/log/tyche";
@@ -42,14 +38,10 @@ const LOOK: Duration = Duration::from_millis(20);
 /// Name of the control socket in its directory.
 pub(crate) const CONTROL: &str = "control.sock";
 
-fn root() -> PathBuf {
-    std::env::var_os(ROOT_VARIABLE).map_or_else(|| ROOT.into(), PathBuf::from)
-}
-
 /// The directory of logs, if the environment names one: processes with a run-time directory of
 /// their own keep their logs apart from others'.
 pub(crate) fn logs() -> Option<PathBuf> {
-    let below_root = || Some(PathBuf::from(std::env::var_os(ROOT_VARIABLE)?).join("log"));
+    let below_root = || Some(PathBuf::from(std::env::var_os(RUNTIME_DIR_VARIABLE)?).join("log"));
     std::env::var_os(LOGS_VARIABLE).map(PathBuf::from).or_else(below_root)
 }
 
@@ -60,32 +52,27 @@ pub(crate) fn plain(export: &str) -> String {
 
 /// The directory of the sessions.
 pub(crate) fn sessions() -> PathBuf {
-    root().join("sessions")
+    runtime_dir().join("sessions")
 }
 
 /// The directory of sockets with a path that does not depend on the session.
 pub(crate) fn sockets() -> PathBuf {
-    root().join("sockets")
-}
-
-/// The directory of the ports of FCoE.
-pub(crate) fn fcoe() -> PathBuf {
-    root().join("fcoe")
+    runtime_dir().join("sockets")
 }
 
 /// The directory of the files for udev.
 pub(crate) fn devices() -> PathBuf {
-    root().join("devices")
+    runtime_dir().join("devices")
 }
 
 /// The directory of the targets.
 pub(crate) fn targets() -> PathBuf {
-    root().join("targets")
+    runtime_dir().join("targets")
 }
 
 /// The directory of a target's notes about its state.
 pub(crate) fn state(target: &str) -> PathBuf {
-    root().join("state").join(target)
+    runtime_dir().join("state").join(target)
 }
 
 /// Creates a directory that only its owner may enter.
@@ -177,7 +164,7 @@ pub(crate) fn is_at(file: &File, path: &Path) -> bool {
 /// # Errors
 /// `Usage` if another process has it.
 pub(crate) fn lock_export(export: &str, host: Uuid) -> Result<File> {
-    let dir = root().join("exports");
+    let dir = runtime_dir().join("exports");
     create(&dir)?;
     let file = dir.join(format!("{host}-{}.lock", plain(export)));
     let lock = lock_file(&file);
@@ -186,20 +173,6 @@ pub(crate) fn lock_export(export: &str, host: Uuid) -> Result<File> {
         let message = format!("another `tyche connect` is about to connect `{export}`");
         Error::new(Code::Usage, message)
     })
-}
-
-/// Takes a port of FCoE; `None` if another process has it.
-///
-/// # Errors
-/// The directory or the lock can't be made.
-pub(crate) fn lock_fcoe_port(name: &str) -> Result<Option<File>> {
-    let dir = fcoe();
-    create(&dir)?;
-    let file = dir.join(format!("{name}.lock"));
-    let lock = OpenOptions::new().create(true).truncate(false).write(true).open(&file);
-    let lock = lock.context(Code::Permission, format_args!("lock {}", file.display()))?;
-    let is_free = flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok();
-    Ok(is_free.then_some(lock))
 }
 
 fn lock_file(file: &Path) -> io::Result<Option<File>> {

@@ -72,14 +72,37 @@ impl<T: Tenant> EventLoop<T> {
             if self.turn(now) {
                 self.spin.worked();
             } else if !self.spin.again(now.0) {
-                self.sleep();
+                self.sleep(None);
             }
         }
         self.tenant
     }
 
+    /// Runs rounds in the calling thread, one at least, until `ends` says so after one, or until
+    /// `deadline`; when there is nothing to do it spins, then sleeps.
+    pub fn run_until(&mut self, deadline: Instant, mut ends: impl FnMut(&mut T, &Ports) -> bool) {
+        loop {
+            let now = now();
+            let worked = self.turn(now);
+            if worked {
+                self.spin.worked();
+            }
+            if ends(&mut self.tenant, &self.ports) || now >= deadline {
+                return;
+            }
+            if !worked && !self.spin.again(now.0) {
+                self.sleep(Some(deadline));
+            }
+        }
+    }
+
+    /// The tenant and the ports, for the thread that drives the loop round by round.
+    pub fn parts(&mut self) -> (&mut T, &mut Ports) {
+        (&mut self.tenant, &mut self.ports)
+    }
+
     /// Runs one round; false if there was nothing to do.
-    fn turn(&mut self, now: Instant) -> bool {
+    pub fn turn(&mut self, now: Instant) -> bool {
         let Self { tenant, ports, .. } = self;
         let mut worked = tenant.obey(now, ports);
         worked |= ports.receive(now, tenant.protocol());
@@ -88,10 +111,12 @@ impl<T: Tenant> EventLoop<T> {
         worked
     }
 
-    fn sleep(&mut self) {
+    /// Sleeps until there is work, a timer has expired, or `until` has passed.
+    fn sleep(&mut self, until: Option<Instant>) {
         self.spin.sleeps();
         if self.tenant.may_sleep() && !self.tenant.obey(now(), &mut self.ports) {
-            let deadline = self.tenant.protocol().poll_timeout();
+            let timer = self.tenant.protocol().poll_timeout();
+            let deadline = timer.into_iter().chain(until).min();
             self.ports.wait(self.tenant.wait_fds(), deadline);
         }
         self.tenant.awake();

@@ -21,17 +21,20 @@ mod outbox;
 mod rejects;
 mod role;
 mod survey;
+#[cfg(feature = "target")]
 mod target;
 
 pub use discovery::{Discovery, FoundNeighbour, FoundVlan, discover};
-pub use initiator::{Ended, Event, FcoeControl, FcoeHost, FcoeHostOptions};
+pub use initiator::{Ended, Event, FcoeControl, FcoeHost, FcoeHostOptions, FcoeInlineHost};
 pub use initiator::{InitiatorConfig, InitiatorRole, Obstacle};
 pub use interface::{FCOE, FIP, Interface, MTU_FULL};
 pub use n_port::{NPort, NPortConfig, Notice, RememberAddress};
 pub use rejects::Rejects;
 pub use role::Role;
 pub use survey::{SurveyOptions, SurveyedTarget, SurveyedUnit, survey};
+#[cfg(feature = "target")]
 pub use target::{FcoeTarget, FcoeTargetOptions, FcoeTargetReport};
+#[cfg(feature = "target")]
 pub use target::{TargetRole, TargetUnit, Units};
 pub use tyche_fc as fc;
 pub use tyche_scsi as scsi;

@@ -17,8 +17,6 @@ use crate::role::Role;
 
 /// The first and last number of the exchanges of logins.
 const LOGIN_XIDS: (u16, u16) = (0xf000, 0xfffe);
-/// The first and last number of the exchanges of commands.
-pub(crate) const COMMAND_XIDS: (u16, u16) = (0x0000, 0x07ff);
 
 /// The interval at which the MTU and the address of an interface are looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(1);

@@ -19,19 +19,24 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::Duration;
 
-use tyche::{Completion, Extent, Mode, Operation, Options, Request, Volume};
-use tyche_engine::{Target, TargetExport, TargetOptions};
+use tyche::{Completion, Extent, FcoeOptions, Mode, Operation, Options, Request, Volume};
+use tyche_engine::{Exported, Target, TargetExport, TargetOptions};
+use tyche_fcoe::fc::wire::Wwn;
+use tyche_fcoe::{FcoeTarget, FcoeTargetOptions, Interface, TargetUnit, Units};
 use tyche_link::Link;
 use tyche_link::packet::{PacketLink, PacketOptions};
 use tyche_numa::Placement;
 use tyche_proto::wire::{ETHERTYPE, Name, Uuid};
 use tyche_proto::{BatchPolicy, TargetConfig};
+use tyche_store::Store;
 use tyche_store::null::NullStore;
 
 const OURS: &str = "counts0";
 const THEIRS: &str = "counts1";
 const SIZE: u64 = 4 << 20;
 const PAGE: u64 = 4096;
+/// Name of the target's port, and of its node, over FCoE.
+const WWPN: Wwn = Wwn(0x2000_0200_0000_0001);
 /// Longer than anything takes, even under valgrind, unless it hangs.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Requests at once, of each thread, before those that are counted.
@@ -40,6 +45,7 @@ const WARM_UP: u64 = 8;
 /// The side that is counted.
 struct Case {
     name: &'static str,
+    protocol: Protocol,
     side: Side,
     /// Its threads of requests, or of the target's link, each with a queue.
     queues: usize,
@@ -54,15 +60,39 @@ enum Side {
     Target,
 }
 
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Protocol {
+    Tyche,
+    Fcoe,
+}
+
+use Protocol::{Fcoe, Tyche};
+
+impl Protocol {
+    /// Its name, as an argument of the other side.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Tyche => "tyche",
+            Self::Fcoe => "fcoe",
+        }
+    }
+
+    fn named(name: &str) -> Self {
+        if name == Self::Fcoe.name() { Self::Fcoe } else { Self::Tyche }
+    }
+}
+
 const INLINE: Side = Side::Host(Mode::Inline);
 const QUEUE: Side = Side::Host(Mode::Queue);
+const TARGET: Side = Side::Target;
 
 const CASES: &[Case] = &[
-    Case { name: "inline", side: INLINE, queues: 1, crowded: false },
-    Case { name: "inline_2_queues", side: INLINE, queues: 2, crowded: false },
-    Case { name: "queue", side: QUEUE, queues: 1, crowded: true },
-    Case { name: "target", side: Side::Target, queues: 1, crowded: false },
-    Case { name: "target_2_threads", side: Side::Target, queues: 2, crowded: true },
+    Case { name: "inline", protocol: Tyche, side: INLINE, queues: 1, crowded: false },
+    Case { name: "inline_2_queues", protocol: Tyche, side: INLINE, queues: 2, crowded: false },
+    Case { name: "queue", protocol: Tyche, side: QUEUE, queues: 1, crowded: true },
+    Case { name: "target", protocol: Tyche, side: TARGET, queues: 1, crowded: false },
+    Case { name: "target_2_threads", protocol: Tyche, side: TARGET, queues: 2, crowded: true },
+    Case { name: "fcoe_inline", protocol: Fcoe, side: INLINE, queues: 1, crowded: false },
 ];
 
 fn main() {
@@ -74,15 +104,17 @@ fn main() {
             CASES.iter().for_each(|case| println!("{}{}", case.name, sleeps(case)));
         }
         Some("other-target") => {
-            let _target = target(number(1) as usize, false);
+            let _target =
+                RunningTarget::start(Protocol::named(&args[2]), number(1) as usize, false);
             println!("ready");
             await_line(stdin().lock());
         }
         Some("other-host") => {
-            let threads = Threads::start(&Mode::Inline, number(1) as usize, false);
+            let protocol = Protocol::named(&args[2]);
+            let threads = Threads::start(protocol, Mode::Inline, number(1) as usize, false);
             println!("ready");
             await_line(stdin().lock());
-            threads.run(number(2), number(3));
+            threads.run(number(3), number(4));
             println!("done");
             await_line(stdin().lock());
         }
@@ -112,8 +144,9 @@ fn measure(case: &Case, turns: u64, requests: u64, spins: bool) {
     let total = case.queues as u64 * turns * requests;
     let switches = match case.side {
         Side::Host(mode) => {
-            let mut other = Other::start(&["other-target", &case.queues.to_string()]);
-            let threads = Threads::start(&mode, case.queues, spins);
+            let queues = case.queues.to_string();
+            let mut other = Other::start(&["other-target", &queues, case.protocol.name()]);
+            let threads = Threads::start(case.protocol, mode, case.queues, spins);
             let before = switches_of_library();
             let switches = threads.run(turns, requests);
             let switches = switches + switches_of_library() - before;
@@ -121,9 +154,10 @@ fn measure(case: &Case, turns: u64, requests: u64, spins: bool) {
             switches
         }
         Side::Target => {
-            let _target = target(case.queues, spins);
-            let numbers = [case.queues as u64, turns, requests].map(|it| it.to_string());
-            let args = ["other-host", &numbers[0], &numbers[1], &numbers[2]];
+            let _target = RunningTarget::start(case.protocol, case.queues, spins);
+            let [queues, turns, requests] =
+                [case.queues as u64, turns, requests].map(|it| it.to_string());
+            let args = ["other-host", &queues, case.protocol.name(), &turns, &requests];
             let mut other = Other::start(&args);
             let before = switches_of_library();
             opened();
@@ -172,7 +206,48 @@ fn await_line(mut from: impl BufRead) {
     from.read_line(&mut String::new()).unwrap();
 }
 
-/// A target with so many threads for its interface.
+/// A target, which ends when it is dropped.
+#[expect(dead_code, reason = "only held")]
+enum RunningTarget {
+    Tyche(Target),
+    Fcoe(FcoeTarget),
+}
+
+impl RunningTarget {
+    /// Starts one with so many threads for its interface: one over FCoE.
+    fn start(protocol: Protocol, threads: usize, spins: bool) -> Self {
+        match protocol {
+            Tyche => Self::Tyche(target(threads, spins)),
+            Fcoe => Self::Fcoe(fcoe_target(spins)),
+        }
+    }
+}
+
+fn store() -> Arc<dyn Store> {
+    Arc::new(NullStore::new(SIZE, 512).unwrap())
+}
+
+fn fcoe_target(spins: bool) -> FcoeTarget {
+    let unit = TargetUnit {
+        number: 0,
+        exported: Arc::new(Exported::new("disk".to_owned(), store())),
+        uuid: Uuid::from_u128(7),
+        shared: false,
+        initiators: Vec::new(),
+    };
+    FcoeTarget::start(FcoeTargetOptions {
+        recorded: None,
+        remember: Box::new(|_| ()),
+        interface: Interface::open(THEIRS, false).unwrap(),
+        wwpn: WWPN,
+        wwnn: WWPN,
+        e_d_tov: PATIENCE,
+        units: Arc::new(Units::new(vec![unit])),
+        spin: spin(spins),
+    })
+    .unwrap()
+}
+
 fn target(threads: usize, spins: bool) -> Target {
     let name = |text| Name::new(text).unwrap();
     let link = || Box::new(PacketLink::open(&PacketOptions::new(THEIRS)).unwrap()) as Box<dyn Link>;
@@ -190,7 +265,7 @@ fn target(threads: usize, spins: bool) -> Target {
             name: name("disk"),
             uuid: Uuid::from_u128(7),
             generation: Uuid::from_u128(8),
-            store: Arc::new(NullStore::new(SIZE, 512).unwrap()),
+            store: store(),
             shared: false,
             hosts: Vec::new(),
             last_writer: None,
@@ -211,6 +286,19 @@ fn spin(spins: bool) -> Duration {
     if spins { PATIENCE } else { Duration::ZERO }
 }
 
+fn options_of_tyche() -> Options {
+    let mut options = Options::new("disk");
+    options.host = Some(Uuid::from_u128(2));
+    options.keep_alive = PATIENCE;
+    options
+}
+
+fn options_of_fcoe() -> Options {
+    let mut options = Options::new(WWPN.to_string());
+    options.fcoe = Some(FcoeOptions { e_d_tov: PATIENCE, ..FcoeOptions::default() });
+    options
+}
+
 /// Threads with a queue each, which take turns.
 struct Threads {
     /// Gives each its turn, of so many requests.
@@ -221,21 +309,22 @@ struct Threads {
 
 impl Threads {
     /// Opens the queues, and goes through the requests that are not counted.
-    fn start(mode: &Mode, queues: usize, spins: bool) -> Self {
-        let mut options = Options::new("disk");
+    fn start(protocol: Protocol, mode: Mode, queues: usize, spins: bool) -> Self {
+        let mut options = match protocol {
+            Tyche => options_of_tyche(),
+            Fcoe => options_of_fcoe(),
+        };
         options.links.push(OURS.to_owned());
-        options.mode = *mode;
+        options.mode = mode;
         options.queues = queues;
         options.queue_size = 8;
         options.memory = 64 << 10;
         options.spin = spin(spins);
-        options.host = Some(Uuid::from_u128(2));
         options.timeout = PATIENCE / 3;
-        options.keep_alive = PATIENCE;
         let first = options.open().unwrap();
         let further: Vec<_> = (1..queues).map(|_| first.open_queue().unwrap()).collect();
         let (sender, over) = channel();
-        let polls = *mode == Mode::Queue && spins;
+        let polls = mode == Mode::Queue && spins;
         let turns = [first].into_iter().chain(further).map(|volume| {
             let (turn, turns) = channel();
             let sender = sender.clone();
@@ -338,7 +427,7 @@ impl Caller {
 /// Voluntary context switches of the threads that the library has started.
 fn switches_of_library() -> u64 {
     let tasks = fs::read_dir("/proc/self/task").unwrap().map(|task| task.unwrap().path());
-    let is_its = |name: String| name.starts_with("tyche-");
+    let is_its = |name: String| name.starts_with("tyche-") || name.starts_with("fcoe-");
     let tasks = tasks.filter(|task| is_its(fs::read_to_string(task.join("comm")).unwrap()));
     tasks.map(|task| switches(task.to_str().unwrap())).sum()
 }

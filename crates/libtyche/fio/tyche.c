@@ -24,6 +24,7 @@
 #include "optgroup.h"
 
 #include "tyche.h"
+#include "engine_options.h"
 
 /* Longest wait for completions between two checks whether fio wants to end. */
 #define WAIT_MS 1000
@@ -32,169 +33,6 @@
 #define OTHERS_S 2
 /* Characters of a message from the library. */
 #define MESSAGE_MAX 512
-
-struct tyche_fio_options {
-	void *pad; /* fio takes an option at offset 0 for none */
-	char *export;
-	char *link;
-	char *host;
-	unsigned int channels;
-	unsigned int queues;
-	unsigned int ethertype;
-	unsigned int qdisc;
-	unsigned int mode;
-	unsigned int queue_size;
-	unsigned int spin_us;
-	unsigned int hand_over;
-	unsigned int batch;
-	unsigned int checksum;
-	char *counters;
-};
-
-#define ENGINE_OPTION .category = FIO_OPT_C_ENGINE, .group = FIO_OPT_G_INVALID
-
-static struct fio_option options[] = {
-	{
-		.name = "export",
-		.lname = "Name of the export",
-		.type = FIO_OPT_STR_STORE,
-		.off1 = offsetof(struct tyche_fio_options, export),
-		.help = "Name of the export; by default the job's filename",
-		ENGINE_OPTION,
-	},
-	{
-		.name = "link",
-		.lname = "Interfaces",
-		.type = FIO_OPT_STR_STORE,
-		.off1 = offsetof(struct tyche_fio_options, link),
-		.help = "Interfaces, tcp:HOST:PORT or udp:HOST:PORT, with commas between them",
-		ENGINE_OPTION,
-	},
-	{
-		.name = "channels",
-		.lname = "Channels",
-		.type = FIO_OPT_INT,
-		.off1 = offsetof(struct tyche_fio_options, channels),
-		.help = "Channels for each pair of interfaces",
-		.def = "1",
-		.minval = 1,
-		.maxval = 16,
-		ENGINE_OPTION,
-	},
-	{
-		.name = "queues",
-		.lname = "Queues of a session",
-		.type = FIO_OPT_INT,
-		.off1 = offsetof(struct tyche_fio_options, queues),
-		.help = "So many jobs with the same export share a session, each with a queue; needs thread",
-		.def = "1",
-		.minval = 1,
-		.maxval = 64,
-		ENGINE_OPTION,
-	},
-	{
-		.name = "ethertype",
-		.lname = "EtherType",
-		.type = FIO_OPT_INT,
-		.off1 = offsetof(struct tyche_fio_options, ethertype),
-		.help = "EtherType of the frames, the same as the target's",
-		.def = "0x88b5",
-		.minval = 0x600,
-		.maxval = 0xffff,
-		ENGINE_OPTION,
-	},
-	{
-		.name = "qdisc",
-		.lname = "Use the queueing discipline",
-		.type = FIO_OPT_BOOL,
-		.off1 = offsetof(struct tyche_fio_options, qdisc),
-		.help = "Send through the interface's queueing discipline, so that tc applies",
-		.def = "0",
-		ENGINE_OPTION,
-	},
-	{
-		.name = "host_id",
-		.lname = "UUID of the host",
-		.type = FIO_OPT_STR_STORE,
-		.off1 = offsetof(struct tyche_fio_options, host),
-		.help = "Be this host rather than this machine",
-		ENGINE_OPTION,
-	},
-	{
-		.name = "mode",
-		.lname = "Who drives the session",
-		.type = FIO_OPT_STR,
-		.off1 = offsetof(struct tyche_fio_options, mode),
-		.help = "Who drives the session: fio's thread, or one of the session's own",
-		.def = "inline",
-		.posval = {
-			{ .ival = "inline", .oval = TYCHE_INLINE, .help = "fio's thread" },
-			{ .ival = "queue", .oval = TYCHE_QUEUE, .help = "a thread of its own" },
-		},
-		ENGINE_OPTION,
-	},
-	{
-		.name = "queue_size",
-		.lname = "Requests with the target",
-		.type = FIO_OPT_INT,
-		.off1 = offsetof(struct tyche_fio_options, queue_size),
-		.help = "Requests with the target at once; 0: as many as iodepth says",
-		.def = "0",
-		.minval = 0,
-		.maxval = 1024,
-		ENGINE_OPTION,
-	},
-	{
-		.name = "spin_us",
-		.lname = "Microseconds to spin",
-		.type = FIO_OPT_INT,
-		.off1 = offsetof(struct tyche_fio_options, spin_us),
-		.help = "Longest time to spin before sleeping, in microseconds",
-		.def = "0",
-		ENGINE_OPTION,
-	},
-	{
-		.name = "hand_over",
-		.lname = "Hand work over between threads",
-		.type = FIO_OPT_BOOL,
-		.off1 = offsetof(struct tyche_fio_options, hand_over),
-		.help = "Receive and complete in threads of their own: slower, to measure by how much",
-		.def = "0",
-		ENGINE_OPTION,
-	},
-	{
-		.name = "batch",
-		.lname = "How requests share frames",
-		.type = FIO_OPT_STR,
-		.off1 = offsetof(struct tyche_fio_options, batch),
-		.help = "How requests share frames",
-		.def = "adaptive",
-		.posval = {
-			{ .ival = "none", .oval = TYCHE_BATCH_NONE, .help = "never" },
-			{ .ival = "natural", .oval = TYCHE_BATCH_NATURAL, .help = "those ready together" },
-			{ .ival = "adaptive", .oval = TYCHE_BATCH_ADAPTIVE, .help = "waiting for more" },
-		},
-		ENGINE_OPTION,
-	},
-	{
-		.name = "checksum",
-		.lname = "Checksums of data",
-		.type = FIO_OPT_BOOL,
-		.off1 = offsetof(struct tyche_fio_options, checksum),
-		.help = "Cover data with checksums on their way",
-		.def = "1",
-		ENGINE_OPTION,
-	},
-	{
-		.name = "counters",
-		.lname = "File for counters",
-		.type = FIO_OPT_STR_STORE,
-		.off1 = offsetof(struct tyche_fio_options, counters),
-		.help = "File to which each job appends its session's counters in the end, as JSON",
-		ENGINE_OPTION,
-	},
-	{ .name = NULL },
-};
 
 /* A job's session, in td->io_ops_data. */
 struct session {
@@ -228,6 +66,17 @@ static int add_links(tyche_options *o, const char *links)
 	return ret;
 }
 
+static int set_fcoe(tyche_options *o, const struct tyche_fio_options *eo)
+{
+	int ret = tyche_options_set_fcoe(o, true);
+
+	if (!ret)
+		ret = tyche_options_set_e_d_tov_ms(o, eo->e_d_tov_ms);
+	if (!ret && eo->wwpn)
+		ret = tyche_options_set_wwpn(o, eo->wwpn);
+	return ret;
+}
+
 static const char *export_of(struct thread_data *td)
 {
 	struct tyche_fio_options *eo = td->eo;
@@ -253,6 +102,8 @@ static int open_volume(struct thread_data *td, unsigned int queues, tyche_volume
 	if (!o)
 		return fail(td, EINVAL, "the export's name makes no sense");
 	ret = tyche_options_set_mode(o, eo->mode);
+	if (!ret && eo->fcoe)
+		ret = set_fcoe(o, eo);
 	if (!ret)
 		ret = tyche_options_set_queues(o, queues);
 	if (!ret)

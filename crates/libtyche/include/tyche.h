@@ -247,16 +247,17 @@ int tyche_wait_fd(const struct tyche_volume *volume);
 /**
  * A counter of the session, or of this queue of it in inline mode, by the name that it has in
  * `tyche stats -o json`: `rx_frames`, `tx_frames`, `retransmitted`, `batches`, `batch_entries`,
- * `batch_sizes`, and those of the links' kind, such as `udp_trains_sent`. Links are added up.
- * -ENOENT: there is no such counter. -EBUSY: another thread is in a call on this volume.
+ * `batch_sizes`, and those of the links' kind, such as `udp_trains_sent`, or `fc_aborts`
+ * over FCoE. Links are added up. -ENOENT: there is no such counter. -EBUSY: another thread is in a
+ * call on this volume.
  */
 int tyche_get_counter(const struct tyche_volume *volume,
                       const char *name,
                       uint64_t *value);
 
 /**
- * Options with their defaults, for the export of that name. NULL if the name is invalid. Does not
- * keep the string.
+ * Options with their defaults, for the export of that name; over FCoE it is WWPN or WWPN:LUN.
+ * NULL if the name is invalid. Does not keep the string.
  */
 struct tyche_options *tyche_options_new(const char *name);
 
@@ -271,6 +272,28 @@ void tyche_options_free(struct tyche_options *options);
  */
 int tyche_options_add_link(struct tyche_options *options,
                            const char *interface);
+
+/**
+ * Whether to connect by Fibre Channel over Ethernet, without a fabric, on the one interface that
+ * is added; off by default. Options that only Tyche's own protocol has must have their defaults then:
+ * channels, queues, EtherType, hand-over, batch, checksum, host.
+ */
+int tyche_options_set_fcoe(struct tyche_options *options,
+                           bool fcoe);
+
+/**
+ * Over FCoE: name of the port of this end, for access lists of the target; by default it follows
+ * from the interface's address. -EINVAL unless tyche_options_set_fcoe() was called before.
+ */
+int tyche_options_set_wwpn(struct tyche_options *options,
+                           const char *wwpn);
+
+/**
+ * Over FCoE: E_D_TOV, 50 to 60000, after which it is noticed what is lost; the larger one of both
+ * ends counts; 2000 by default. -EINVAL unless tyche_options_set_fcoe() was called before.
+ */
+int tyche_options_set_e_d_tov_ms(struct tyche_options *options,
+                                 uint32_t milliseconds);
 
 /**
  * EtherType of the frames, 0x0600 or higher, the same on both sides; 0x88b5 by default.

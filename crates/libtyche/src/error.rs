@@ -5,9 +5,12 @@ use std::io;
 use thiserror::Error;
 use tyche_block::{Errno, Request};
 use tyche_engine::{ConnectError, Notice};
+use tyche_fcoe::Obstacle;
+use tyche_fcoe::fc::port::Failure;
 use tyche_link::{ip, packet};
 use tyche_proto::wire::Reason;
 use tyche_session::LinkError;
+use tyche_session::fcoe::{FcoeError, Unreached};
 
 /// Reasons why a volume does not open.
 #[derive(Debug, Error)]
@@ -18,6 +21,12 @@ pub enum OpenError {
     /// A link cannot be used.
     #[error(transparent)]
     Link(#[from] LinkError),
+    /// A disk over FCoE is misspelt, its interface can't be used, or this end gets no port on it.
+    #[error(transparent)]
+    Fcoe(#[from] FcoeError),
+    /// A disk over FCoE can't be used in time.
+    #[error(transparent)]
+    Unreached(Box<Unreached>),
     /// This machine's identity cannot be read or stored.
     #[error("the identity of this host: {0}")]
     Identity(io::Error),
@@ -48,6 +57,8 @@ impl OpenError {
         Errno(match self {
             Self::Option(_) => libc::EINVAL,
             Self::Link(error) => return link_errno(error),
+            Self::Fcoe(error) => return fcoe_errno(error),
+            Self::Unreached(error) => obstacle_errno(&error.obstacle),
             Self::Identity(error) | Self::System(error) => return Errno::from_io(error),
             Self::Refused(Reason::UnknownExport, _) => libc::ENOENT,
             Self::Refused(Reason::Held | Reason::Cloned, _) => libc::EBUSY,
@@ -70,9 +81,7 @@ impl OpenError {
 /// The nearest error number for a link that does not open.
 fn link_errno(error: &LinkError) -> Errno {
     Errno(match error {
-        LinkError::Packet(packet::OpenError::NotPermitted) => libc::EPERM,
-        LinkError::Packet(packet::OpenError::NoSuchInterface { .. }) => libc::ENODEV,
-        LinkError::Packet(_) => libc::ENETDOWN,
+        LinkError::Packet(error) => packet_errno(error),
         LinkError::Ip(ip::OpenError::Connect { source, .. }) | LinkError::System(source) => {
             return Errno::from_io(source);
         }
@@ -80,6 +89,36 @@ fn link_errno(error: &LinkError) -> Errno {
         LinkError::Name(_) | LinkError::NoInterface => libc::EINVAL,
         LinkError::Placement(_) => libc::EIO,
     })
+}
+
+fn packet_errno(error: &packet::OpenError) -> i32 {
+    match error {
+        packet::OpenError::NotPermitted => libc::EPERM,
+        packet::OpenError::NoSuchInterface { .. } => libc::ENODEV,
+        _ => libc::ENETDOWN,
+    }
+}
+
+/// The nearest error number for a session over FCoE that does not start.
+fn fcoe_errno(error: &FcoeError) -> Errno {
+    Errno(match error {
+        FcoeError::Name(_) | FcoeError::NoInterface(_) => libc::EINVAL,
+        FcoeError::Interface(error) => packet_errno(error),
+        FcoeError::Lock(_, source) => return Errno::from_io(source),
+        FcoeError::InUse(_) => libc::EBUSY,
+    })
+}
+
+/// The nearest error number for an obstacle on the way to a disk.
+fn obstacle_errno(obstacle: &Obstacle) -> i32 {
+    match obstacle {
+        Obstacle::Interface(_) => libc::ENETDOWN,
+        Obstacle::NoAddress | Obstacle::NotHeard | Obstacle::Asking => libc::ETIMEDOUT,
+        Obstacle::NoLogin(None | Some((_, Failure::Silence))) => libc::ETIMEDOUT,
+        Obstacle::NoLogin(Some(_)) => libc::ECONNREFUSED,
+        Obstacle::NoTarget | Obstacle::NoLun(_) => libc::ENOENT,
+        Obstacle::Unusable(_) => libc::EIO,
+    }
 }
 
 impl From<ConnectError> for OpenError {

@@ -11,11 +11,15 @@ use std::time::{Duration, Instant};
 use crossbeam_utils::atomic::AtomicCell;
 use tyche_block::{Arena, Completion, Geometry, Request};
 use tyche_engine::{HostOptions, HostReport, InlineHost, Notice};
+use tyche_fcoe::FcoeInlineHost;
 use tyche_proto::{Association, Seat};
 
 use crate::REQUESTS_MAX;
+use crate::driven::Driven;
 use crate::error::{OpenError, Why};
 use crate::exclusive::{Exclusive, Taken};
+use crate::fcoe::Prepared;
+use crate::options::Options;
 use crate::wanted::Wanted;
 
 pub(crate) struct Inline {
@@ -26,11 +30,12 @@ pub(crate) struct Inline {
     /// A copy of the session's geometry, readable while another thread has `state`.
     geometry: AtomicCell<Geometry>,
     arena: Arena,
-    association: Arc<Association>,
+    /// What the queues of the session share, if it can have several.
+    association: Option<Arc<Association>>,
 }
 
 struct State {
-    host: InlineHost,
+    host: Driven,
     /// Completions that have not been returned, oldest first.
     ready: VecDeque<Completion>,
     /// Completions that the session has just returned.
@@ -44,7 +49,7 @@ impl Inline {
         queues: usize,
         timeout: Duration,
     ) -> Result<Self, OpenError> {
-        Self::new(InlineHost::with_queues(options, queues), timeout)
+        Self::tyche(InlineHost::with_queues(options, queues), timeout)
     }
 
     /// Connects a further queue of a session.
@@ -53,21 +58,40 @@ impl Inline {
         seat: Seat,
         timeout: Duration,
     ) -> Result<Self, OpenError> {
-        Self::new(InlineHost::join(options, seat), timeout)
+        Self::tyche(InlineHost::join(options, seat), timeout)
     }
 
-    fn new(mut host: InlineHost, timeout: Duration) -> Result<Self, OpenError> {
-        let geometry = AtomicCell::new(host.connect(timeout)?);
+    fn tyche(mut host: InlineHost, timeout: Duration) -> Result<Self, OpenError> {
+        let geometry = host.connect(timeout)?;
         let (arena, association) = (host.arena().clone(), Arc::clone(host.association()));
+        Ok(Self::new(Driven::Tyche(Box::new(host)), geometry, arena, Some(association)))
+    }
+
+    /// Connects a session over FCoE.
+    pub(crate) fn connect_fcoe(session: Prepared, options: &Options) -> Result<Self, OpenError> {
+        let mut host = FcoeInlineHost::new(session.host);
+        let geometry = host.connect(options.timeout).map_err(|it| options.unreached(it))?;
+        let arena = host.arena().clone();
+        let host = Driven::Fcoe { host: Box::new(host), _name: session.name };
+        Ok(Self::new(host, geometry, arena, None))
+    }
+
+    fn new(
+        host: Driven,
+        geometry: Geometry,
+        arena: Arena,
+        association: Option<Arc<Association>>,
+    ) -> Self {
         let ready = VecDeque::with_capacity(REQUESTS_MAX);
         let found = Vec::with_capacity(REQUESTS_MAX);
         let state = Exclusive::new(State { host, ready, found });
-        Ok(Self { state, in_flight: AtomicUsize::new(0), geometry, arena, association })
+        let geometry = AtomicCell::new(geometry);
+        Self { state, in_flight: AtomicUsize::new(0), geometry, arena, association }
     }
 
-    /// The seat of another queue of the session.
-    pub(crate) fn seat(&self, queue: usize) -> Seat {
-        self.association.seat(queue)
+    /// The seat of another queue of the session, if it can have several.
+    pub(crate) fn seat(&self, queue: usize) -> Option<Seat> {
+        Some(self.association.as_ref()?.seat(queue))
     }
 
     fn state(&self) -> Result<Taken<'_, State>, Why> {

@@ -38,9 +38,11 @@
 
 #![deny(unsafe_code)]
 
+mod driven;
 mod error;
 #[allow(unsafe_code, reason = "who uses the value is only known at run time")]
 mod exclusive;
+mod fcoe;
 #[allow(unsafe_code, reason = "the border to C: raw pointers in, raw pointers out")]
 mod ffi;
 mod inline;
@@ -50,9 +52,10 @@ mod volume;
 mod wanted;
 
 pub use error::{OpenError, Refused, Why};
-pub use options::{Mode, Options};
+pub use options::{FcoeOptions, Mode, Options};
 pub use tyche_block::{Arena, Completion, Errno, Extent, Geometry, Operation, Request};
 pub use tyche_engine::{HostLink, HostReport};
+pub use tyche_fcoe::Interface;
 pub use tyche_proto::BatchPolicy;
 pub use tyche_session::LinkError;
 pub use volume::Volume;

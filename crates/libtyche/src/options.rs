@@ -8,6 +8,7 @@ use tyche_link::handover;
 use tyche_numa::Placement;
 use tyche_proto::wire::{ETHERTYPE, Mac};
 use tyche_proto::{BatchPolicy, ChannelChoice, QUEUES_MAX, SessionConfig};
+use tyche_session::fcoe::E_D_TOV;
 use tyche_session::{End, LinkOptions, Opened, SessionOptions, defaults, host_name, log_warnings};
 use uuid::Uuid;
 
@@ -26,11 +27,33 @@ pub enum Mode {
     Queue,
 }
 
+/// Options of a volume over Fibre Channel over Ethernet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FcoeOptions {
+    /// Name of the port of this end, for access lists of the target; `None`: it follows from the
+    /// interface's address.
+    pub wwpn: Option<String>,
+    /// E_D_TOV, 0.05 s to 60 s: what is lost is noticed after that long. The larger one of both
+    /// ends counts. 2 s by default.
+    pub e_d_tov: Duration,
+}
+
+impl Default for FcoeOptions {
+    fn default() -> Self {
+        Self { wwpn: None, e_d_tov: E_D_TOV }
+    }
+}
+
 /// Options to open a volume with.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Name of the export, as `tyche discover` lists it.
+    /// Name of the export, as `tyche discover` lists it; over FCoE `WWPN` or `WWPN:LUN`, as `tyche
+    /// discover --fcoe` does.
     pub export: String,
+    /// Options of Fibre Channel over Ethernet, to connect by that, without a fabric, on one
+    /// interface, which is the link. `None`, the default: Tyche's own protocol. Options that only
+    /// the latter has must have their defaults over FCoE.
+    pub fcoe: Option<FcoeOptions>,
     /// Interfaces that reach the target, or `udp:HOST:PORT` where it listens: all are used
     /// together. Empty: every interface that is up.
     pub links: Vec<String>,
@@ -80,6 +103,7 @@ impl Options {
     pub fn new(export: impl Into<String>) -> Self {
         Self {
             export: export.into(),
+            fcoe: None,
             links: Vec::new(),
             channels: defaults::CHANNELS,
             target: None,
@@ -134,10 +158,18 @@ impl Options {
             further_queues: queues,
             placement: Placement::default(),
             ethertype: self.ethertype,
-            arena_pages: self.memory.div_ceil(tyche_block::PAGE),
+            arena_pages: self.pages()?,
             spin: self.spin,
             hand_over: self.hand_over,
         })
+    }
+
+    /// Pages of memory of a queue.
+    pub(crate) fn pages(&self) -> Result<usize, OpenError> {
+        if (1..=MEMORY_MAX).contains(&self.memory) {
+            return Ok(self.memory.div_ceil(tyche_block::PAGE));
+        }
+        Err(OpenError::Option("memory is 1 byte to 64 GiB".to_owned()))
     }
 
     /// The links, each with a receive thread of its own.
@@ -156,9 +188,7 @@ impl Options {
     }
 
     pub(crate) fn session(&self) -> Result<SessionConfig, OpenError> {
-        if !(1..=MEMORY_MAX).contains(&self.memory) {
-            return Err(OpenError::Option("memory is 1 byte to 64 GiB".to_owned()));
-        }
+        self.pages()?;
         let wanted = SessionOptions {
             export: &self.export,
             host: self.host.map_or_else(identity::host, Ok).map_err(OpenError::Identity)?,

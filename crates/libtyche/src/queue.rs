@@ -9,11 +9,17 @@ use std::time::{Duration, Instant};
 use crossbeam_queue::ArrayQueue;
 use rustix::event::{EventfdFlags, eventfd};
 use tyche_block::{Arena, Completion, Disk, Geometry, Request, Sink};
-use tyche_engine::{Host, HostOptions, HostReport, Notice};
+use tyche_engine::{HostReport, Notice};
+use tyche_fcoe::Obstacle;
+use tyche_session::Remote;
 
 use crate::REQUESTS_MAX;
 use crate::error::{OpenError, Why};
+use crate::options::Options;
 use crate::wanted::Wanted;
+
+/// Interval at which to look for an obstacle that does not go away.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 /// One queue of a session whose queues have threads of their own.
 pub(crate) struct Queue {
@@ -29,27 +35,35 @@ pub(crate) struct Queue {
 
 /// The session of all queues.
 struct Running {
-    host: Host,
+    remote: Remote,
     life: Arc<Life>,
 }
 
 impl Queue {
-    pub(crate) fn connect(options: HostOptions, timeout: Duration) -> Result<Self, OpenError> {
+    /// Connects the session that `start` starts, which tells its notices to the function that it
+    /// gets.
+    pub(crate) fn connect(
+        options: &Options,
+        start: impl FnOnce(Box<dyn FnMut(Notice) + Send>) -> io::Result<Remote>,
+    ) -> Result<Self, OpenError> {
+        let deadline = Instant::now() + options.timeout;
         let life = Arc::new(Life::default());
         let told = Arc::clone(&life);
-        let host = Host::start(options, move |notice| told.tell(notice));
-        let host = host.map_err(OpenError::System)?;
-        if !life.wait(timeout, |stage| !stage.is_connecting()) {
-            let report = host.control().report();
-            let problem = report.and_then(|it| it.problem).map(|it| it.to_string());
-            return Err(OpenError::TimedOut(problem.unwrap_or_default()));
+        let remote = start(Box::new(move |notice| told.tell(notice)));
+        let remote = remote.map_err(OpenError::System)?;
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if life.wait(left.min(LOOK_EVERY), |stage| !stage.is_connecting()) {
+                break;
+            }
+            refuse_obstacle(options, &remote, Instant::now() >= deadline)?;
         }
         match &*life.stage() {
             Stage::Over(notice) => return Err(OpenError::from_notice(notice.clone())),
             Stage::Closed => return Err(OpenError::from_notice(Notice::Closed)),
             Stage::Connecting(_) | Stage::Connected => {}
         }
-        Self::new(Arc::new(Running { host, life }), 0)
+        Self::new(Arc::new(Running { remote, life }), 0)
     }
 
     /// A further queue.
@@ -60,7 +74,7 @@ impl Queue {
     fn new(running: Arc<Running>, queue: usize) -> Result<Self, OpenError> {
         let done = Arc::new(Done::new().map_err(OpenError::System)?);
         let sink: Arc<dyn Sink> = Arc::<Done>::clone(&done);
-        let disk = running.host.volume().queues().swap_remove(queue);
+        let disk = running.remote.disk().queues().swap_remove(queue);
         Ok(Self { running, disk, done, sink, in_flight: AtomicUsize::new(0) })
     }
 
@@ -103,16 +117,33 @@ impl Queue {
     }
 
     pub(crate) fn report(&self) -> Option<HostReport> {
-        self.running.host.control().report()
+        self.running.remote.control().report()
     }
 
     pub(crate) fn close(self, timeout: Duration) {
         // The last one ends the session.
         if let Some(running) = Arc::into_inner(self.running) {
-            running.host.control().disconnect();
+            running.remote.control().disconnect();
             // If it is not closed by then, dropping the host aborts it.
             running.life.wait(timeout, |stage| *stage == Stage::Closed);
         }
+    }
+}
+
+/// Fails if a session that is not connected will not be: by an obstacle that does not go away, or
+/// because it `is_late`.
+fn refuse_obstacle(options: &Options, remote: &Remote, is_late: bool) -> Result<(), OpenError> {
+    let obstacle = remote.obstacle();
+    match remote {
+        Remote::Fcoe { .. } if is_late || obstacle.as_ref().is_some_and(Obstacle::is_final) => {
+            Err(options.unreached(obstacle.unwrap_or(Obstacle::Asking)))
+        }
+        Remote::Tyche(host) if is_late => {
+            let report = host.control().report();
+            let problem = report.and_then(|it| it.problem).map(|it| it.to_string());
+            Err(OpenError::TimedOut(problem.unwrap_or_default()))
+        }
+        _ => Ok(()),
     }
 }
 

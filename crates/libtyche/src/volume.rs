@@ -6,10 +6,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tyche_block::{Arena, Completion, Geometry, Request};
-use tyche_engine::{HostLink, HostReport};
+use tyche_engine::{Host, HostLink, HostReport};
+use tyche_fcoe::{FcoeHost, Interface};
 use tyche_proto::SessionConfig;
+use tyche_session::Remote;
 
 use crate::error::{OpenError, Refused, Why};
+use crate::fcoe::Prepared;
 use crate::inline::Inline;
 use crate::options::{Mode, Options};
 use crate::queue::Queue;
@@ -28,7 +31,8 @@ use crate::wanted::Wanted;
 /// covers what was completed on all.
 pub struct Volume {
     session: Session,
-    opened: Arc<Opened>,
+    /// `None` if the session has one queue for good.
+    opened: Option<Arc<Opened>>,
 }
 
 enum Session {
@@ -71,11 +75,15 @@ impl Opened {
 }
 
 impl Options {
-    /// Opens the interfaces and connects to the export. Waits for up to `timeout`.
+    /// Opens the interfaces and connects to the export, or to the disk over FCoE. Waits for up to
+    /// `timeout`.
     ///
     /// # Errors
     /// See [`OpenError`]; each names a remedy.
     pub fn open(&self) -> Result<Volume, OpenError> {
+        if self.fcoe.is_some() {
+            return self.open_fcoe_on(self.open_interface()?);
+        }
         // Each queue has links of its own. In inline mode, those of further queues are opened with
         // the queue.
         let queues = if self.mode == Mode::Inline { 1 } else { self.checked_queues()? };
@@ -93,6 +101,23 @@ impl Options {
     pub fn open_on(&self, links: Vec<Vec<HostLink>>) -> Result<Volume, OpenError> {
         self.checked_queues()?;
         Volume::connect(self.clone(), self.session()?, links)
+    }
+
+    /// As [`open`](Self::open), over FCoE by an interface that is open already.
+    ///
+    /// # Errors
+    /// See [`OpenError`].
+    pub fn open_fcoe_on(&self, interface: Interface) -> Result<Volume, OpenError> {
+        let fcoe = self.fcoe.clone().unwrap_or_default();
+        let prepared = self.prepare(&fcoe, interface)?;
+        let session = match self.mode {
+            Mode::Inline => Session::Inline(Box::new(Inline::connect_fcoe(prepared, self)?)),
+            Mode::Queue => Session::Queue(Queue::connect(self, |notify| {
+                let Prepared { host, name } = prepared;
+                Ok(Remote::Fcoe { host: FcoeHost::start(host, notify)?, name })
+            })?),
+        };
+        Ok(Volume { session, opened: None })
     }
 }
 
@@ -113,16 +138,15 @@ impl Volume {
             Mode::Queue => {
                 assert_eq!(links.len(), queues, "links for each queue");
                 let host = options.of_host(&session, std::mem::take(&mut links))?;
-                Session::Queue(Queue::connect(host, timeout)?)
+                Session::Queue(Queue::connect(&options, |notify| {
+                    Ok(Remote::Tyche(Host::start(host, notify)?))
+                })?)
             }
         };
         let waiting = Waiting { numbers: (1..queues).collect(), links: links.into() };
         let waiting = Mutex::new(waiting);
-        Ok(Self::new(opened, Arc::new(Opened { options, session, waiting })))
-    }
-
-    fn new(session: Session, opened: Arc<Opened>) -> Self {
-        Self { session, opened }
+        let rest = Arc::new(Opened { options, session, waiting });
+        Ok(Self { session: opened, opened: Some(rest) })
     }
 
     /// Opens a further queue of the session, for another thread. In inline mode it connects
@@ -132,17 +156,20 @@ impl Volume {
     /// [`OpenError::Option`] if all [`queues`](Options::queues) are open; else as
     /// [`Options::open`].
     pub fn open_queue(&self) -> Result<Self, OpenError> {
-        let Opened { options, session, .. } = &*self.opened;
-        let opened = self.opened.open_next(|number, links| match &self.session {
+        let one = || OpenError::Option("over FCoE a session has one queue".to_owned());
+        let rest = self.opened.as_ref().ok_or_else(one)?;
+        let Opened { options, session, .. } = &**rest;
+        let session = rest.open_next(|number, links| match &self.session {
             Session::Inline(inline) => {
+                let seat = inline.seat(number).ok_or_else(one)?;
                 let links = links.map_or_else(|| options.open_links(number), Ok)?;
                 let host = options.of_host(session, vec![links])?;
-                let joined = Inline::join(host, inline.seat(number), options.timeout)?;
+                let joined = Inline::join(host, seat, options.timeout)?;
                 Ok(Session::Inline(Box::new(joined)))
             }
             Session::Queue(queue) => Ok(Session::Queue(queue.join(number)?)),
         })?;
-        Ok(Self::new(opened, Arc::clone(&self.opened)))
+        Ok(Self { session, opened: Some(Arc::clone(rest)) })
     }
 
     /// The current geometry of the disk. The size may grow while it is open.

@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot set its stage has failed")]
 
+mod fcoe_target;
 #[path = "../../engine/tests/rig/target.rs"]
 mod target;
 
@@ -11,11 +12,13 @@ use std::process::Command;
 use std::sync::Arc;
 
 use tyche_link::packet::{PacketLink, PacketOptions};
+use tyche_store::Store;
 use tyche_store::memory::MemoryStore;
 use tyche_testkit::need_root;
 use tyche_testkit::net::{Namespace, lay_cable};
 use tyche_testkit::process::{is_installed, run};
 
+use fcoe_target::fcoe_target;
 use target::target;
 
 /// The ends of the cable.
@@ -36,9 +39,13 @@ fn a_c_program_uses_all_of_the_library() {
     lay_cable(LINKS.map(|link| (&namespace, link, 9000)));
     let options = PacketOptions::new(ours);
     let link = namespace.on_thread(|| PacketLink::open(&options)).unwrap();
-    let _target = target(Box::new(link), Arc::new(MemoryStore::new(16 << 20, 4096).unwrap()));
+    let store: Arc<dyn Store> = Arc::new(MemoryStore::new(16 << 20, 4096).unwrap());
+    let _target = target(Box::new(link), Arc::clone(&store));
+    let (_fcoe, wwpn) = fcoe_target(&namespace, ours, &store);
     for mode in ["inline", "queue"] {
-        run(namespace.command(&program).args(["disk", theirs, mode]));
+        run(namespace.command(&program).args(["disk", theirs, mode, "tyche"]));
+        let mut over_fcoe = namespace.command(&program);
+        run(over_fcoe.env("TYCHE_RUNTIME_DIR", dir.path()).args([&*wwpn, theirs, mode, "fcoe"]));
     }
 }
 

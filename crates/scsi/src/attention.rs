@@ -108,6 +108,11 @@ impl Attentions {
         self.tellings = 0;
     }
 
+    /// Whether the initiator has been told of all.
+    pub(crate) fn is_empty(self) -> bool {
+        self.pending == 0
+    }
+
     fn next(self) -> Option<Pending> {
         Pending::ALL.into_iter().find(|next| self.pending >> *next as u8 & 1 != 0)
     }

@@ -307,6 +307,32 @@ fn one_initiator_writes_unless_the_disk_is_shared() {
 }
 
 #[test]
+fn what_is_granted_is_what_the_server_would_perform() {
+    let mut target = Target::new(unit(GEOMETRY));
+    let (one, other) = (target.login(1), target.login(2));
+    let begin = |target: &Target, nexus, command: Command| {
+        let grant = target.server.grant(nexus, Lun::ZERO).unwrap();
+        grant.begin(command.emit().unwrap().padded()).map(Step::Perform)
+    };
+    let writes = task(Operation::Write { fua: false }, 0, 512);
+    assert_eq!(begin(&target, one, write(0, 1)), None, "the server has to know of the writer");
+    assert_eq!(target.command(one, write(0, 1)), writes);
+    assert_eq!(begin(&target, one, write(0, 1)), Some(writes));
+    assert_eq!(begin(&target, other, write(0, 1)), None);
+    assert_eq!(begin(&target, other, read(1, 1)), Some(task(Operation::Read, 512, 512)));
+    for refused in [read(2048, 1), read(0, 0), Command::TestUnitReady, Command::Unmap { len: 24 }] {
+        assert_eq!(begin(&target, one, refused), None, "{refused:?}");
+    }
+    let granted = target.server.changes();
+    target.server.resize(0, 2 << 20);
+    assert_ne!(target.server.changes(), granted);
+    assert_eq!(target.server.grant(one, Lun::ZERO), None, "an attention is pending");
+    assert_eq!(target.server.grant(one, Lun::peripheral(1)), None);
+    target.server.logout(one);
+    assert_eq!(target.server.grant(one, Lun::ZERO), None);
+}
+
+#[test]
 fn a_reservation_keeps_others_out() {
     let mut target = Target::new(Unit { shared: true, ..unit(GEOMETRY) });
     let (one, other) = (target.login(1), target.login(2));

@@ -11,12 +11,13 @@ use super::circles::crate_folders;
 use crate::{Result, cargo, root};
 
 /// The crates by layer, from top to bottom, by the names of their packages.
-const LAYERS: [&[&str]; 9] = [
+const LAYERS: [&[&str]; 10] = [
     // Nothing depends on the top layer: the testkit is for tests only.
     &["tyche-lab", "tyche-testkit"],
     &["tyche"],
     &["libtyche", "tyche-conformance", "tyche-console", "tyche-sim"],
-    &["tyche-fcoe", "tyche-session"],
+    &["tyche-session"],
+    &["tyche-fcoe"],
     &["tyche-engine"],
     &["tyche-attach", "tyche-fc", "tyche-link", "tyche-proto", "tyche-store"],
     &["tyche-block", "tyche-fc-wire", "tyche-scsi", "tyche-wake", "tyche-wire"],

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use tyche_block::Disk;
 use tyche_engine::Notice;
-use tyche_fcoe::{FcoeHost, FcoeHostOptions};
+use tyche_fcoe::{FcoeHost, FcoeHostOptions, Obstacle};
 use tyche_session::log_warnings;
 use tyche_wake::MakePoller;
 use uuid::Uuid;
@@ -97,8 +97,8 @@ pub fn connect(args: &BenchArgs, options: FcoeHostOptions) -> Result<Session> {
             }
         }
         let obstacle = session.host.control().obstacle();
-        if Instant::now() > end || obstacle.as_ref().is_some_and(fcoe::is_final) {
-            return Err(fcoe::refused(&session.args, obstacle.as_ref()));
+        if Instant::now() > end || obstacle.as_ref().is_some_and(Obstacle::is_final) {
+            return Err(fcoe::unreached(&session.args, obstacle));
         }
     }
 }

@@ -12,9 +12,10 @@ use signal_hook::consts::SIGINT;
 use signal_hook::iterator::Signals;
 use tyche_attach::{Attachment, Stopped};
 use tyche_engine::Notice;
+use tyche_fcoe::Obstacle;
 use tyche_proto::Problem;
 use tyche_proto::wire::Rejection;
-use tyche_session::log_warnings;
+use tyche_session::{Remote, log_warnings};
 use uuid::Uuid;
 
 use super::predecessor::Predecessor;
@@ -27,7 +28,6 @@ use crate::control::{self, Answer, Request};
 use crate::device_name::DeviceName;
 use crate::error::{Code, CodedResult, Context, Error, Result};
 use crate::output::{Format, line, show};
-use crate::remote::Remote;
 use crate::report::{ConnectReport, Output};
 use crate::runtime::{self, CONTROL, RuntimeDir};
 use crate::state::{Known, State};
@@ -523,9 +523,9 @@ fn await_connection(
             }
             Err(RecvTimeoutError::Timeout) if matches!(host, Remote::Fcoe { .. }) => {
                 let obstacle = host.obstacle();
-                let is_final = obstacle.as_ref().is_some_and(fcoe::is_final);
+                let is_final = obstacle.as_ref().is_some_and(Obstacle::is_final);
                 if is_final || Instant::now() >= deadline {
-                    return Err(fcoe::refused(args, obstacle.as_ref()));
+                    return Err(fcoe::unreached(args, obstacle));
                 }
             }
             Err(RecvTimeoutError::Timeout) => {

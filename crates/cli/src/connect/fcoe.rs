@@ -5,15 +5,16 @@ use std::time::Duration;
 
 use clap::Args;
 use tyche_fcoe::fc::wire::Wwn;
-use tyche_fcoe::scsi::Lun;
 use tyche_fcoe::{FcoeHostOptions, Obstacle};
 use tyche_session::defaults;
+use tyche_session::fcoe::{
+    E_D_TOV, Numbers, PortName, Unreached, parse_disk, parse_wwpn, ports_dir,
+};
 
 use super::SessionArgs;
 use super::start::Identity;
-use crate::error::{Code, Error, Result};
-use crate::fcoe::{AddressRecord, Numbers, PortName, e_d_tov, explain, parse_wwpn};
-use crate::runtime;
+use crate::error::{Code, Coded, CodedResult, Error, Result};
+use crate::fcoe::{AddressRecord, e_d_tov};
 
 /// Pages of memory for the data of requests.
 const ARENA_PAGES: usize = defaults::MEMORY / 4096;
@@ -49,25 +50,9 @@ pub(crate) struct FcoeArgs {
 
     /// E_D_TOV, 0.05 to 60: what is lost is noticed after that long. The larger one of both ends
     /// counts.
-    #[arg(long, value_name = "SECONDS", requires = "fcoe", default_value_t = 2.0,
+    #[arg(long, value_name = "SECONDS", requires = "fcoe", default_value_t = E_D_TOV.as_secs_f64(),
         value_parser = e_d_tov)]
     e_d_tov: f64,
-}
-
-/// Parses `WWPN` or `WWPN:LUN`.
-pub(super) fn parse_disk(text: &str) -> Result<(Wwn, Lun)> {
-    if let Ok(wwpn) = parse_wwpn(text) {
-        return Ok((wwpn, Lun::ZERO));
-    }
-    let wrong = |what: String| Error::new(Code::Usage, what);
-    let Some((port, lun)) = text.rsplit_once(':') else {
-        return Err(wrong(parse_wwpn(text).err().unwrap_or_default()));
-    };
-    let number = lun
-        .parse()
-        .map_err(|_| wrong(format!("`{text}`: write WWPN:LUN, such as 20:00:02:00:5e:10:00:01:0")));
-    let wwpn = parse_wwpn(port).map_err(wrong)?;
-    Ok((wwpn, Lun::peripheral(number?)))
 }
 
 impl FcoeArgs {
@@ -82,16 +67,16 @@ impl FcoeArgs {
         session: &SessionArgs,
         identity: &Identity,
     ) -> Result<(FcoeHostOptions, PortName, Vec<String>)> {
-        let (target, lun) = parse_disk(&session.export)?;
+        let (target, lun) = parse_disk(&session.export).coded()?;
         let [link] = &session.links[..] else {
             let message = "FCoE needs one interface: name it with --link";
             return Err(Error::new(Code::Usage, message));
         };
         let interface = session.link.open_fcoe_on(link)?;
         let warnings = interface.warning().into_iter().collect();
-        let name = PortName::take(interface.mac(), Numbers::Session)?.or(self.wwpn);
+        let name = PortName::take(interface.mac(), Numbers::Session).coded()?.or(self.wwpn);
         // Nothing is written to a disk for it, which could be the one that is connected.
-        let address = AddressRecord::of(name.wwpn, &runtime::fcoe());
+        let address = AddressRecord::of(name.wwpn, &ports_dir());
         let options = FcoeHostOptions {
             interface,
             wwpn: name.wwpn,
@@ -113,18 +98,15 @@ impl FcoeArgs {
     }
 }
 
-/// Whether it is no use to wait any longer.
-pub(crate) fn is_final(obstacle: &Obstacle) -> bool {
-    matches!(obstacle, Obstacle::NoTarget | Obstacle::NoLun(_) | Obstacle::Unusable(_))
-}
-
 /// The error for a disk that can't be used in time, by the obstacle on the way to it.
-pub(crate) fn refused(session: &SessionArgs, obstacle: Option<&Obstacle>) -> Error {
-    let (export, seconds) = (&session.export, session.timeout().as_secs_f64());
-    let link = session.links.first().map_or("", String::as_str);
-    let port = parse_disk(export).map_or_else(|_| export.clone(), |(wwpn, _)| wwpn.to_string());
-    let (code, why) = explain(obstacle.unwrap_or(&Obstacle::Asking), &port, link);
-    Error::new(code, format!("cannot connect `{export}` within {seconds} s: {why}"))
+pub(crate) fn unreached(session: &SessionArgs, obstacle: Option<Obstacle>) -> Error {
+    let error = Unreached {
+        disk: session.export.clone(),
+        link: session.links.first().cloned().unwrap_or_default(),
+        within: session.timeout(),
+        obstacle: obstacle.unwrap_or(Obstacle::Asking),
+    };
+    Error::new(error.code(), error.to_string())
 }
 
 #[cfg(test)]
@@ -133,28 +115,6 @@ mod tests {
 
     use super::super::ConnectArgs;
     use super::*;
-
-    #[test]
-    fn a_disk_is_a_port_and_perhaps_a_lun() {
-        let port = Wwn(0x2000_0200_5e10_0001);
-        for (text, lun) in [
-            ("20:00:02:00:5e:10:00:01", 0),
-            ("20:00:02:00:5e:10:00:01:7", 7),
-            ("0x200002005e100001", 0),
-            ("200002005e100001:255", 255),
-        ] {
-            assert_eq!(parse_disk(text).unwrap(), (port, Lun::peripheral(lun)), "{text}");
-        }
-        for (text, part) in [
-            ("disk", "16 hexadecimal digits"),
-            ("20:00:02:00:5e:10:00", "16 hexadecimal digits"),
-            ("20:00:02:00:5e:10:00:01:256", "WWPN:LUN"),
-            ("20:00:02:00:5e:10:00:01:", "WWPN:LUN"),
-        ] {
-            let error = parse_disk(text).unwrap_err();
-            assert!(error.code == Code::Usage && error.message.contains(part), "{error}");
-        }
-    }
 
     #[test]
     fn options_of_tyche_have_no_meaning_over_fcoe() {

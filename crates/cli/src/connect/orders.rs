@@ -3,12 +3,11 @@
 use std::sync::mpsc::{SyncSender, sync_channel};
 
 use tyche_engine::LinkError;
-use tyche_session::log_warnings;
+use tyche_session::{Control, log_warnings};
 
 use super::SessionArgs;
 use crate::control::Answer;
 use crate::error::{Code, Error, Result};
-use crate::remote::Control;
 
 /// Answers an order to disconnect, in the thread of the connection. `hand_over` passes it on to the
 /// daemon's loop together with the sender for its result; returns false if the loop has ended.

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
+use tyche_session::Control;
 
 use crate::error::{Code, Error, Result};
-use crate::remote::Control;
 
 /// Time limit for making a device once a signal has come.
 const MAKING: Duration = Duration::from_secs(1);

@@ -3,11 +3,11 @@
 use tyche_engine::{Host, Notice};
 use tyche_fcoe::FcoeHost;
 use tyche_proto::ExportState;
+use tyche_session::Remote;
 use uuid::Uuid;
 
 use super::ConnectArgs;
 use crate::error::Result;
-use crate::remote::Remote;
 
 /// The identity of a session, and the device that it is for.
 pub(crate) struct Identity {
@@ -26,7 +26,7 @@ pub(super) fn start(
     if args.fcoe.is_wanted() {
         let (options, name, warnings) = args.fcoe.options(&args.session, identity)?;
         let host = FcoeHost::start(options, notify)?;
-        return Ok((Remote::Fcoe { host, _name: name }, warnings));
+        return Ok((Remote::Fcoe { host, name }, warnings));
     }
     let (mut options, warnings) = args.session.options(identity.session)?;
     options.session.device = identity.device;

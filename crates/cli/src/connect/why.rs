@@ -5,9 +5,9 @@ use std::sync::{Mutex, PoisonError};
 use tyche_engine::{HostReport, Notice};
 use tyche_proto::Failure;
 use tyche_proto::wire::{Reason, Rejection};
+use tyche_session::Control;
 
 use super::SessionArgs;
-use crate::remote::Control;
 use crate::report::{Figures, SessionReport, SessionState};
 use crate::state::State;
 

@@ -13,11 +13,11 @@ use tyche_link::udp::segment::{SEARCH_PORT, Search};
 use tyche_numa::Placement;
 use tyche_proto::wire::{ExportInfo, Name};
 use tyche_session::End;
+use tyche_session::fcoe::parse_wwpn;
 use uuid::Uuid;
 
 use crate::complete;
 use crate::error::{Code, Error, Result};
-use crate::fcoe::parse_wwpn;
 use crate::identity;
 use crate::links::LinkArgs;
 use crate::output::{Format, Table, bytes, show};

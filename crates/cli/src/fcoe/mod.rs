@@ -1,25 +1,24 @@
-//! Fibre Channel over Ethernet: interfaces that are opened for it, the names and
-//! addresses of their ports, and what keeps these from a disk.
+//! Interfaces that are opened for Fibre Channel over Ethernet, and the addresses of their ports.
 
 mod address;
-mod name;
-mod obstacle;
+
+use std::time::Duration;
 
 pub(crate) use address::AddressRecord;
-pub(crate) use name::{Numbers, PortName, parse_wwpn};
-pub(crate) use obstacle::explain;
 
 use tyche_fcoe::Interface;
-use tyche_link::ip::Place;
 use tyche_link::packet::usable_interfaces;
 use tyche_session::LinkError;
+use tyche_session::fcoe::{E_D_TOVS, open_interface};
 
-use crate::error::{Code, CodedResult, Error, Result};
+use crate::error::{CodedResult, Result};
 use crate::links::LinkArgs;
 
 /// Parses an E_D_TOV in seconds.
 pub(crate) fn e_d_tov(text: &str) -> Result<f64, String> {
-    let seconds = text.parse().ok().filter(|seconds| (0.05..=60.0).contains(seconds));
+    let seconds = text.parse().ok().filter(|&seconds| {
+        Duration::try_from_secs_f64(seconds).is_ok_and(|it| E_D_TOVS.contains(&it))
+    });
     seconds.ok_or_else(|| "0.05 to 60 seconds".into())
 }
 
@@ -47,11 +46,7 @@ impl LinkArgs {
 
     /// Opens an interface for FCoE, with a laboratory's wrapper around both of its links.
     pub(crate) fn open_fcoe_on(&self, name: &str) -> Result<Interface> {
-        if Place::is_named_by(name) {
-            let message = format!("FCoE travels on Ethernet: {name} is no interface");
-            return Err(Error::new(Code::Usage, message));
-        }
-        let interface = Interface::open(name, self.qdisc).coded()?;
+        let interface = open_interface(name, self.qdisc).coded()?;
         let Some(wrapper) = &self.wrapper else { return Ok(interface) };
         let Interface { fip, fcoe } = interface;
         let links = [fip, fcoe].map(|link| (name.to_owned(), link)).into();

@@ -10,10 +10,10 @@ use bytesize::ByteSize;
 use serde::de::{Deserialize, Deserializer};
 use toml::Spanned;
 use tyche_fcoe::fc::wire::Wwn;
+use tyche_session::fcoe::parse_wwpn;
 use uuid::Uuid;
 
 use crate::error::{Code, Error, Result};
-use crate::fcoe::parse_wwpn;
 use crate::size;
 
 /// The configuration.

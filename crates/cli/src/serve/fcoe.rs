@@ -5,12 +5,13 @@ use std::sync::Arc;
 
 use tyche_engine::{Target, TargetExport};
 use tyche_fcoe::{FcoeTarget, FcoeTargetOptions, FcoeTargetReport, TargetUnit, Units};
+use tyche_session::fcoe::{Numbers, PortName};
 use uuid::Uuid;
 
 use super::config::{Config, Export, FcoePort};
 use super::state::{self, State};
-use crate::error::{Error, Result};
-use crate::fcoe::{AddressRecord, Numbers, PortName};
+use crate::error::{CodedResult, Error, Result};
+use crate::fcoe::AddressRecord;
 use crate::links::LinkArgs;
 
 /// The running ports of a target. Dropping it logs all initiators out.
@@ -98,7 +99,7 @@ impl Fcoe {
         if let Some(warning) = interface.warning() {
             tracing::warn!("{warning}");
         }
-        let names = PortName::take(interface.mac(), Numbers::Target)?.or(port.wwpn);
+        let names = PortName::take(interface.mac(), Numbers::Target).coded()?.or(port.wwpn);
         let address = AddressRecord::of(names.wwpn, &self.n_port_ids);
         let options = FcoeTargetOptions {
             interface,

@@ -59,13 +59,14 @@ impl Done {
     ///
     /// # Panics
     /// If the recipient is the owner of the driver.
-    pub(super) fn answer(self) {
+    pub fn answer(self) {
         self.sink.expect("queued requests come with a sink").complete(self.completion);
     }
 }
 
 impl Job {
-    pub(super) fn done(self, result: Result<(), Errno>) -> Done {
+    /// Ends it.
+    pub fn done(self, result: Result<(), Errno>) -> Done {
         let Self { request, token, sink } = self;
         Done { completion: Completion { token, result, buffer: request.buffer }, sink }
     }

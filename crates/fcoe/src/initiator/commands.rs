@@ -71,7 +71,7 @@ impl Commands {
         let room = match self.commands[number] {
             (Owner::Question, Place::Answer) => self.answer.get_mut(offset..),
             (Owner::Request(request), Place::Buffer(start)) => {
-                let buffer = requests.get_mut(request).submission.request.buffer.as_mut();
+                let buffer = requests.get_mut(request).job.request.buffer.as_mut();
                 buffer.and_then(|buffer| buffer.get_mut(start as usize + offset..))
             }
             _ => None,
@@ -85,7 +85,7 @@ impl Commands {
     pub(super) fn part<'d>(&'d self, requests: &'d Requests, part: &Part) -> &'d [u8] {
         let (start, source) = match &self.commands[usize::from(part.exchange)] {
             (Owner::Request(request), Place::Buffer(start)) => {
-                (*start, requests.get(*request).submission.request.buffer.as_deref())
+                (*start, requests.get(*request).job.request.buffer.as_deref())
             }
             (_, Place::List(list)) => (0, Some(list.as_slice())),
             (_, Place::Zeroes) => (0, Some(ZEROES.as_slice())),

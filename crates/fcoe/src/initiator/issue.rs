@@ -52,7 +52,7 @@ impl<R: Rules> InitiatorRole<R> {
     fn step(&mut self, number: u16) -> Step {
         let disk = self.disk.as_ref().expect("a disk that is ready is known");
         let operation = self.requests.get(number);
-        let request = &operation.submission.request;
+        let request = &operation.job.request;
         let (offset, left) = (request.offset + u64::from(operation.done), operation.left());
         let is_begun = operation.done > 0;
         let translated = if is_begun && left == 0 {
@@ -89,7 +89,7 @@ impl<R: Rules> InitiatorRole<R> {
             scsi::Data::Unmap(list) => (Place::List(list), Data::Out(list.len() as u32)),
             scsi::Data::Zeroes(len) => (Place::Zeroes, Data::Out(len)),
         };
-        let modifies = operation.submission.request.operation.modifies();
+        let modifies = operation.job.request.operation.modifies();
         let cdb = *next.request.cdb.padded();
         let command = Command { unit, cdb, data, modifies, hears_attentions: true };
         match self.lane.submit(&command) {
@@ -109,7 +109,7 @@ impl<R: Rules> InitiatorRole<R> {
         if self.is_over() {
             return self.requests.end(number, Err(Errno::IO));
         }
-        let operation = self.requests.get(number).submission.request.operation;
+        let operation = self.requests.get(number).job.request.operation;
         let verdict = match end {
             Ok(answer) => match classify(answer.status, &answer.sense, Some(operation)) {
                 // Fewer data than there are in the range.

@@ -31,6 +31,11 @@ pub enum Obstacle {
 }
 
 impl Obstacle {
+    /// Whether it does not go away by itself.
+    pub fn is_final(&self) -> bool {
+        matches!(self, Self::NoTarget | Self::NoLun(_) | Self::Unusable(_))
+    }
+
     /// The obstacle that keeps our port from asking a target for a login, if there is one.
     /// `trouble`: the fault of its interface.
     pub(crate) fn before_login<R: Role>(

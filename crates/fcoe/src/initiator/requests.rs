@@ -3,12 +3,12 @@
 use std::collections::{BTreeSet, VecDeque};
 
 use tyche_block::Errno;
-use tyche_engine::Submission;
+use tyche_engine::Job;
 use tyche_time::Instant;
 
 /// A request in progress. It takes one command after the other, until all of its range is done.
 pub(super) struct Operation {
-    pub(super) submission: Submission,
+    pub(super) job: Job,
     /// When it was submitted.
     pub(super) begun: Instant,
     /// Bytes of its range that are done.
@@ -26,21 +26,21 @@ pub(super) struct Operation {
 }
 
 impl Operation {
-    fn new(now: Instant, submission: Submission) -> Self {
+    fn new(now: Instant, job: Job) -> Self {
         let (done, covers, retries, writes, losses) = Default::default();
-        Self { submission, begun: now, done, covers, retries, flush: false, writes, losses }
+        Self { job, begun: now, done, covers, retries, flush: false, writes, losses }
     }
 
     /// Bytes that are not done yet.
     pub(super) fn left(&self) -> u32 {
-        self.submission.request.len - self.done
+        self.job.request.len - self.done
     }
 }
 
 /// A request that has ended.
 pub struct Ended {
     /// The request.
-    pub submission: Submission,
+    pub job: Job,
     /// When it was submitted.
     pub begun: Instant,
     /// Its end.
@@ -72,11 +72,16 @@ impl Requests {
     }
 
     /// Takes a request, or gives it back if there is no room.
-    pub(super) fn add(&mut self, now: Instant, submission: Submission) -> Result<(), Submission> {
-        let Some(number) = self.free.pop() else { return Err(submission) };
-        self.operations[usize::from(number)] = Some(Operation::new(now, submission));
+    pub(super) fn add(&mut self, now: Instant, job: Job) -> Result<(), Job> {
+        let Some(number) = self.free.pop() else { return Err(job) };
+        self.operations[usize::from(number)] = Some(Operation::new(now, job));
         self.ready.push_back(number);
         Ok(())
+    }
+
+    /// Ends a request at once.
+    pub(super) fn refuse(&mut self, now: Instant, job: Job, errno: Errno) {
+        self.ended.push(Ended { job, begun: now, result: Err(errno) });
     }
 
     /// The number of those that have not ended.
@@ -135,8 +140,8 @@ impl Requests {
     /// Ends one.
     pub(super) fn end(&mut self, number: u16, result: Result<(), Errno>) {
         let operation = self.operations[usize::from(number)].take();
-        let Operation { submission, begun, .. } = operation.expect("it has not ended");
-        self.ended.push(Ended { submission, begun, result });
+        let Operation { job, begun, .. } = operation.expect("it has not ended");
+        self.ended.push(Ended { job, begun, result });
         self.free.push(number);
     }
 

@@ -15,7 +15,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use tyche_block::Errno;
-use tyche_engine::{Composed, Frames, Submission};
+use tyche_engine::{Composed, Frames, Job};
 use tyche_fc::exchange::Xids;
 use tyche_fc::initiator::{
     Answer, Completion, Event as LaneEvent, Failure, Ignored, Lane, LaneConfig, Nexus, Refused,
@@ -190,12 +190,12 @@ impl<R: Rules> InitiatorRole<R> {
     ///
     /// # Errors
     /// The request, if there is no room for it now.
-    pub fn submit(&mut self, now: Instant, it: Submission) -> Result<(), Submission> {
+    pub fn submit(&mut self, now: Instant, job: Job) -> Result<(), Job> {
         if self.is_over() {
-            it.complete(Err(Errno::IO));
+            self.requests.refuse(now, job, Errno::IO);
             return Ok(());
         }
-        self.requests.add(now, it)?;
+        self.requests.add(now, job)?;
         self.advance(now);
         Ok(())
     }

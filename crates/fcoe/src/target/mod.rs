@@ -7,8 +7,10 @@
 //! ```
 //!
 //! The device server is shared, because an initiator's right to write holds for all interfaces. It
-//! is asked once for each command.
+//! is asked once for each command; for reads and writes it grants an initiator what a thread can
+//! tell by itself, until something changes.
 
+mod grants;
 mod report;
 mod role;
 mod slot;

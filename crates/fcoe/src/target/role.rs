@@ -19,11 +19,13 @@ use tyche_scsi::{
 };
 use tyche_time::Instant;
 
+use super::grants::Grants;
 use super::slot::{List, Slot, Work};
 use super::units::Units;
-use crate::n_port::COMMAND_XIDS;
 use crate::role::Role;
 
+/// The first and last number of the exchanges of commands.
+const COMMAND_XIDS: (u16, u16) = (0x0000, 0x07ff);
 /// The most bytes of a write that are asked for at once.
 const BURST_LEN: u32 = 64 << 10;
 
@@ -41,6 +43,7 @@ pub struct TargetRole<R = Sound> {
     own: Option<(PortId, Mac)>,
     /// The initiators that are logged in.
     nexuses: Vec<(Wwn, NexusId)>,
+    grants: Grants,
     /// By exchange.
     slots: Box<[Slot]>,
     /// Unit attentions that are to be confirmed, with the exchange whose response told of each.
@@ -85,6 +88,7 @@ impl<R: Rules> TargetRole<R> {
             arena,
             own: None,
             nexuses: Vec::new(),
+            grants: Grants::default(),
             done: Vec::new(),
             drained: VecDeque::new(),
             frame: Outgoing::new(),
@@ -184,7 +188,7 @@ impl<R: Rules> TargetRole<R> {
         let Some(nexus) = self.nexus(initiator) else {
             return self.complete(now, exchange, &Reply { status: Status::Busy, ..Reply::GOOD });
         };
-        let step = self.units.server().begin(nexus, Lun(lun), &cdb, &mut *self.answer);
+        let step = self.step((nexus, Lun(lun)), &cdb);
         let (direction, len) = step.data();
         let slot = &mut self.slots[usize::from(exchange)];
         if !slot.claim(&self.arena, len) {
@@ -205,6 +209,18 @@ impl<R: Rules> TargetRole<R> {
             Direction::Out => Data::Out(len),
         };
         self.lane.accept(now, exchange, data);
+    }
+
+    /// The first step of a command.
+    fn step(&mut self, at: (NexusId, Lun), cdb: &[u8]) -> Step {
+        if let Some(task) = self.grants.begin(self.units.changes(), at, cdb) {
+            return Step::Perform(task);
+        }
+        let (nexus, lun) = at;
+        let mut server = self.units.server();
+        let step = server.begin(nexus, lun, cdb, &mut *self.answer);
+        self.grants.keep(server.changes(), at, server.grant(nexus, lun));
+        step
     }
 
     /// Executes a command, all data of which are there.

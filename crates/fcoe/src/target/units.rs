@@ -1,5 +1,7 @@
 //! The logical units of a target, shared by the threads of its interfaces.
 
+use std::ops::{Deref, DerefMut};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tyche_engine::Exported;
@@ -26,6 +28,8 @@ pub struct TargetUnit {
 /// See the module.
 pub struct Units {
     server: Mutex<Server>,
+    /// Changes of the device server. It is written under the lock, and only if there was one.
+    changes: AtomicU64,
     units: Vec<TargetUnit>,
 }
 
@@ -38,7 +42,8 @@ impl Units {
             let geometry = exported.store().geometry();
             server.add(*number, Unit { geometry, uuid: *uuid, shared: *shared });
         }
-        Self { server: Mutex::new(server), units }
+        let changes = AtomicU64::new(server.changes());
+        Self { server: Mutex::new(server), changes, units }
     }
 
     /// All of them.
@@ -57,8 +62,14 @@ impl Units {
     }
 
     /// The device server.
-    pub(super) fn server(&self) -> MutexGuard<'_, Server> {
-        self.server.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn server(&self) -> Locked<'_> {
+        let server = self.server.lock().unwrap_or_else(PoisonError::into_inner);
+        Locked { server, changes: &self.changes }
+    }
+
+    /// The changes of the device server that may have ended a grant, until now.
+    pub(super) fn changes(&self) -> u64 {
+        self.changes.load(Ordering::Acquire)
     }
 
     /// The logical units that an initiator may know of.
@@ -67,5 +78,35 @@ impl Units {
             |it: &&TargetUnit| it.initiators.is_empty() || it.initiators.contains(&initiator);
         let visible = self.units.iter().filter(is_visible);
         visible.fold(LunSet::NONE, |set, unit| set.with(unit.number))
+    }
+}
+
+/// The device server, for one thread.
+pub(super) struct Locked<'a> {
+    server: MutexGuard<'a, Server>,
+    changes: &'a AtomicU64,
+}
+
+impl Deref for Locked<'_> {
+    type Target = Server;
+
+    fn deref(&self) -> &Server {
+        &self.server
+    }
+}
+
+impl DerefMut for Locked<'_> {
+    fn deref_mut(&mut self) -> &mut Server {
+        &mut self.server
+    }
+}
+
+impl Drop for Locked<'_> {
+    /// Ends the grants of other threads before the lock is given back.
+    fn drop(&mut self) {
+        let changes = self.server.changes();
+        if self.changes.load(Ordering::Relaxed) != changes {
+            self.changes.store(changes, Ordering::Release);
+        }
     }
 }

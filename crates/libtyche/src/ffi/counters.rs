@@ -9,8 +9,9 @@ use super::tyche_volume;
 
 /// A counter of the session, or of this queue of it in inline mode, by the name that it has in
 /// `tyche stats -o json`: `rx_frames`, `tx_frames`, `retransmitted`, `batches`, `batch_entries`,
-/// `batch_sizes`, and those of the links' kind, such as `udp_trains_sent`. Links are added up.
-/// -ENOENT: there is no such counter. -EBUSY: another thread is in a call on this volume.
+/// `batch_sizes`, and those of the links' kind, such as `udp_trains_sent`, or `fc_aborts`
+/// over FCoE. Links are added up. -ENOENT: there is no such counter. -EBUSY: another thread is in a
+/// call on this volume.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tyche_get_counter(
     volume: *const tyche_volume,

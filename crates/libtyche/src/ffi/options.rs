@@ -4,10 +4,10 @@ use std::ffi::{CStr, c_char, c_int};
 use std::time::Duration;
 
 use tyche_proto::{BatchPolicy, QUEUES_MAX};
+use tyche_session::fcoe::{E_D_TOVS, parse_wwpn};
 use uuid::Uuid;
 
-use crate::options::Mode;
-use crate::options::Options;
+use crate::options::{FcoeOptions, Mode, Options};
 
 /// The calling thread drives the session: the shortest path, for one thread that polls.
 pub const TYCHE_INLINE: c_int = 0;
@@ -62,8 +62,28 @@ unsafe fn set<T>(
     }
 }
 
-/// Options with their defaults, for the export of that name. NULL if the name is invalid. Does not
-/// keep the string.
+/// As [`set`], of an option of FCoE; `-EINVAL` also if FCoE is not chosen.
+///
+/// # Safety
+/// As for [`set`].
+unsafe fn set_fcoe<T>(
+    options: *mut tyche_options,
+    value: Option<T>,
+    put: impl FnOnce(&mut FcoeOptions, T),
+) -> c_int {
+    // SAFETY: valid and unshared as the caller of this function promises, or null.
+    let fcoe = unsafe { options.as_mut() }.and_then(|it| it.options.fcoe.as_mut());
+    match (fcoe, value) {
+        (Some(fcoe), Some(value)) => {
+            put(fcoe, value);
+            0
+        }
+        _ => -libc::EINVAL,
+    }
+}
+
+/// Options with their defaults, for the export of that name; over FCoE it is WWPN or WWPN:LUN.
+/// NULL if the name is invalid. Does not keep the string.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tyche_options_new(name: *const c_char) -> *mut tyche_options {
     // SAFETY: null or a string, as the header demands.
@@ -95,6 +115,45 @@ pub unsafe extern "C" fn tyche_options_add_link(
         let name = text(interface).filter(|name| !name.is_empty());
         set(options, name, |it, name| it.links.push(name.to_owned()))
     }
+}
+
+/// Whether to connect by Fibre Channel over Ethernet, without a fabric, on the one interface that
+/// is added; off by default. Options that only Tyche's own protocol has must have their defaults then:
+/// channels, queues, EtherType, hand-over, batch, checksum, host.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tyche_options_set_fcoe(options: *mut tyche_options, fcoe: bool) -> c_int {
+    let put = |it: &mut Options, on: bool| {
+        it.fcoe = on.then(|| it.fcoe.take().unwrap_or_default());
+    };
+    // SAFETY: as the header demands.
+    unsafe { set(options, Some(fcoe), put) }
+}
+
+/// Over FCoE: name of the port of this end, for access lists of the target; by default it follows
+/// from the interface's address. -EINVAL unless tyche_options_set_fcoe() was called before.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tyche_options_set_wwpn(
+    options: *mut tyche_options,
+    wwpn: *const c_char,
+) -> c_int {
+    // SAFETY: both as the header demands.
+    unsafe {
+        let wwpn = text(wwpn).filter(|text| parse_wwpn(text).is_ok());
+        set_fcoe(options, wwpn, |it, wwpn| it.wwpn = Some(wwpn.to_owned()))
+    }
+}
+
+/// Over FCoE: E_D_TOV, 50 to 60000, after which it is noticed what is lost; the larger one of both
+/// ends counts; 2000 by default. -EINVAL unless tyche_options_set_fcoe() was called before.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tyche_options_set_e_d_tov_ms(
+    options: *mut tyche_options,
+    milliseconds: u32,
+) -> c_int {
+    let e_d_tov = Duration::from_millis(milliseconds.into());
+    let e_d_tov = Some(e_d_tov).filter(|it| E_D_TOVS.contains(it));
+    // SAFETY: as the header demands.
+    unsafe { set_fcoe(options, e_d_tov, |it, value| it.e_d_tov = value) }
 }
 
 /// EtherType of the frames, 0x0600 or higher, the same on both sides; 0x88b5 by default.

@@ -11,6 +11,7 @@
 //! An answer with a unit attention may be lost. An initiator that
 //! [confirms](Server::expect_confirmation) gets the attention with each command until it has.
 
+mod grant;
 mod nexus;
 mod unit;
 
@@ -19,6 +20,7 @@ use core::iter;
 
 use tyche_geometry::Operation;
 
+pub use grant::Grant;
 pub use nexus::{NexusId, NoRoom};
 pub use unit::Unit;
 
@@ -177,12 +179,14 @@ impl Iterator for Tasks<'_> {
 pub struct Server {
     slots: Box<[Option<Slot>; UNITS_MAX]>,
     nexuses: Nexuses,
+    /// Changes that may have ended a grant.
+    changes: u64,
 }
 
 impl Server {
     /// A server without logical units, which remembers at most so many initiators.
     pub fn new(nexuses_max: u16) -> Self {
-        Self { slots: Box::new([None; UNITS_MAX]), nexuses: Nexuses::new(nexuses_max) }
+        Self { slots: Box::new([None; UNITS_MAX]), nexuses: Nexuses::new(nexuses_max), changes: 0 }
     }
 
     /// Adds a logical unit, or puts another in its place. Initiators are told. Commands in progress
@@ -192,6 +196,7 @@ impl Server {
     /// If the geometry is not valid.
     pub fn add(&mut self, number: u8, unit: Unit) {
         assert!(unit.geometry.is_valid(), "a disk is a whole number of its blocks");
+        self.changes += 1;
         self.slots[usize::from(number)] = Some(Slot::new(unit));
         self.nexuses.tell(number, Pending::PowerOn, None);
         self.nexuses.tell_luns_changed();
@@ -199,6 +204,7 @@ impl Server {
 
     /// Removes a logical unit. Initiators are told. Commands in progress at it must have ended.
     pub fn remove(&mut self, number: u8) {
+        self.changes += 1;
         if self.slots[usize::from(number)].take().is_some() {
             self.nexuses.tell_luns_changed();
         }
@@ -214,6 +220,7 @@ impl Server {
     /// # Panics
     /// If the size is no multiple of the block size.
     pub fn resize(&mut self, number: u8, size: u64) {
+        self.changes += 1;
         if let Some(slot) = &mut self.slots[usize::from(number)] {
             slot.unit.geometry.size = size;
             assert!(slot.unit.geometry.is_valid(), "a disk is a whole number of its blocks");
@@ -224,11 +231,13 @@ impl Server {
     /// The store of a logical unit has lost writes that were done. Initiators are told that it was
     /// powered on, for that is how they learn that a cache is lost.
     pub fn writes_lost(&mut self, number: u8) {
+        self.changes += 1;
         self.nexuses.tell(number, Pending::PowerOn, None);
     }
 
     /// An initiator has reset a logical unit. The others are told; a reservation is over.
     pub fn reset(&mut self, number: u8, by: NexusId) {
+        self.changes += 1;
         if let Some(slot) = &mut self.slots[usize::from(number)] {
             slot.reserved = None;
             self.nexuses.tell(number, Pending::DeviceReset, Some(by));
@@ -241,6 +250,7 @@ impl Server {
     /// # Errors
     /// If there is no room for another.
     pub fn login(&mut self, initiator: u64, visible: LunSet) -> Result<NexusId, NoRoom> {
+        self.changes += 1;
         let nexus = self.nexuses.login(initiator, visible)?;
         self.release(nexus);
         Ok(nexus)
@@ -249,6 +259,7 @@ impl Server {
     /// Ends the login of an initiator, and all its rights. No command of it is to follow; those in
     /// progress must have ended.
     pub fn logout(&mut self, nexus: NexusId) {
+        self.changes += 1;
         self.nexuses.logout(nexus);
         self.release(nexus);
     }
@@ -270,6 +281,26 @@ impl Server {
 
     fn release(&mut self, nexus: NexusId) {
         self.slots.iter_mut().flatten().for_each(|slot| slot.release(nexus));
+    }
+
+    /// The number of changes until now that may have ended a [`Grant`].
+    pub fn changes(&self) -> u64 {
+        self.changes
+    }
+
+    /// What an initiator may do at a logical unit until something [changes](Self::changes). `None`
+    /// if it has an attention pending, or another has reserved the logical unit.
+    pub fn grant(&self, id: NexusId, lun: Lun) -> Option<Grant> {
+        let nexus = self.nexuses.get(id)?;
+        let number = lun.index().filter(|number| nexus.visible.has(*number))?;
+        let slot = self.slots[usize::from(number)].as_ref()?;
+        let is_told = nexus.attentions[usize::from(number)].is_empty();
+        if !is_told || slot.reserved.is_some_and(|holder| holder != id) {
+            return None;
+        }
+        let is_writer = slot.unit.shared || slot.writer == Some(id);
+        let writes = is_writer && !slot.unit.geometry.read_only;
+        Some(Grant { number, unit: slot.unit, writes })
     }
 
     /// Begins a command. An answer is written to `out`, which should have [`ANSWER_LEN_MAX`] bytes;
@@ -307,6 +338,7 @@ impl Server {
                 Ok(Step::Answer(Reply { told, ..answer }))
             }
             Command::Reserve => {
+                self.changes += 1;
                 slot.reserved = Some(id);
                 Ok(Step::Answer(Reply::GOOD))
             }

@@ -86,6 +86,11 @@ impl Nexuses {
     }
 
     /// The initiator, if it is logged in.
+    pub(super) fn get(&self, id: NexusId) -> Option<&Nexus> {
+        self.table.get(usize::from(id.0)).filter(|nexus| nexus.left.is_none())
+    }
+
+    /// The same, to be changed.
     pub(super) fn get_mut(&mut self, id: NexusId) -> Option<&mut Nexus> {
         self.table.get_mut(usize::from(id.0)).filter(|nexus| nexus.left.is_none())
     }

@@ -8,7 +8,7 @@
 
 use tyche_geometry::Geometry;
 use tyche_scsi::{
-    ANSWER_LEN_MAX, Command, Lun, LunSet, NexusId, Operation, Reply, Server, Status, Step,
+    ANSWER_LEN_MAX, Command, Grant, Lun, LunSet, NexusId, Operation, Reply, Server, Status, Step,
     TRANSFER_LEN_MAX, Task, UNITS_MAX, UNMAP_DESCRIPTORS_MAX, Unit, Uuid, WRITE_ZEROES_LEN_MAX,
 };
 use tyche_testkit::corpus::Bytes;
@@ -34,6 +34,8 @@ struct World {
     nexuses: [Option<(NexusId, LunSet)>; INITIATORS as usize],
     /// The initiator that writes to each unit.
     writers: [Option<u8>; UNITS_MAX],
+    /// The last grant, with the changes of the server until then.
+    granted: Option<(NexusId, Lun, u64, Grant)>,
     seen: Seen,
 }
 
@@ -43,6 +45,7 @@ pub(crate) fn check(input: &[u8]) -> Seen {
         server: Server::new(NEXUSES_MAX),
         nexuses: [None; INITIATORS as usize],
         writers: [None; UNITS_MAX],
+        granted: None,
         seen: Seen::default(),
     };
     let mut bytes = Bytes(input);
@@ -124,7 +127,13 @@ impl World {
         let cdb = bytes.take(len.into())?;
         let Some((nexus, visible)) = self.nexuses[usize::from(initiator)] else { return Some(()) };
         let mut out = [0xa5; ANSWER_LEN_MAX];
+        let changes = self.server.changes();
+        let granted = self.granted.filter(|it| (it.0, it.1, it.2) == (nexus, lun, changes));
+        let task = granted.and_then(|(.., grant)| grant.begin(cdb));
         let step = self.server.begin(nexus, lun, cdb, &mut out[..room]);
+        assert!(task.is_none_or(|task| step == Step::Perform(task)), "{step:?}, granted {task:?}");
+        let grant = self.server.grant(nexus, lun);
+        self.granted = grant.map(|grant| (nexus, lun, self.server.changes(), grant));
         let written = match step {
             Step::Answer(reply) => {
                 self.check_reply(reply, cdb, room);

@@ -1,11 +1,14 @@
-//! A device server with initiators that are logged in.
+//! A device server with initiators that are logged in. Each command that a grant would let pass is
+//! answered by the server in the same way.
 
 #![allow(dead_code, reason = "each test uses a part")]
+
+use std::collections::HashMap;
 
 use tyche_geometry::Geometry;
 use tyche_scsi::cdb::Command;
 use tyche_scsi::{
-    ANSWER_LEN_MAX, Code, Lun, LunSet, NexusId, Reply, Server, Status, Step, Unit, Uuid,
+    ANSWER_LEN_MAX, Code, Grant, Lun, LunSet, NexusId, Reply, Server, Status, Step, Unit, Uuid,
 };
 
 /// The UUID of disks in the tests.
@@ -23,6 +26,8 @@ pub(crate) fn unit(geometry: Geometry) -> Unit {
 pub(crate) struct Target {
     pub(crate) server: Server,
     pub(crate) answer: Vec<u8>,
+    /// Grants, with the changes of the server until then.
+    grants: HashMap<(NexusId, Lun), (u64, Grant)>,
 }
 
 impl Target {
@@ -30,7 +35,7 @@ impl Target {
     pub(crate) fn new(unit: Unit) -> Self {
         let mut server = Server::new(4);
         server.add(0, unit);
-        Self { server, answer: Vec::new() }
+        Self { server, answer: Vec::new(), grants: HashMap::new() }
     }
 
     /// Lets an initiator in, and takes the attention for that at LUN 0.
@@ -48,7 +53,16 @@ impl Target {
 
     pub(crate) fn begin(&mut self, nexus: NexusId, lun: Lun, cdb: &[u8]) -> Step {
         let mut out = [0xa5; ANSWER_LEN_MAX + 1];
+        let granted = self.grants.get(&(nexus, lun));
+        let granted = granted.filter(|(changes, _)| *changes == self.server.changes());
+        let task = granted.and_then(|(_, grant)| grant.begin(cdb));
         let step = self.server.begin(nexus, lun, cdb, &mut out[..ANSWER_LEN_MAX]);
+        if let Some(task) = task {
+            assert_eq!(step, Step::Perform(task), "{cdb:02x?} is granted");
+        }
+        if let Some(grant) = self.server.grant(nexus, lun) {
+            self.grants.insert((nexus, lun), (self.server.changes(), grant));
+        }
         let len = match step {
             Step::Answer(reply) => reply.len,
             _ => 0,

@@ -1,10 +1,9 @@
 //! An initiator and its workload.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
-use tyche_block::{Completion, Errno, Sink};
-use tyche_engine::Submission;
+use tyche_block::Errno;
+use tyche_engine::Job;
 use tyche_fcoe::fc::wire::Wwn;
 use tyche_fcoe::scsi::Lun;
 use tyche_fcoe::{InitiatorConfig, InitiatorRole, NPortConfig};
@@ -17,13 +16,6 @@ use super::station::Station;
 use crate::content::SECTOR;
 use crate::random::Random;
 use crate::request::request;
-
-/// The recipient of answers: they are taken from the machine instead.
-struct Nobody;
-
-impl Sink for Nobody {
-    fn complete(&self, _: Completion) {}
-}
 
 /// An operation in progress.
 pub(super) struct Pending {
@@ -152,9 +144,9 @@ impl Initiator {
         stamp: u64,
     ) -> bool {
         let Some(station) = &mut self.station else { return false };
-        let (token, sink) = (u64::from(op), Arc::new(Nobody));
-        let submission = Submission { request: request(&operation, stamp), token, sink };
-        let is_taken = station.port.role.submit(now, submission).is_ok();
+        let request = request(&operation, stamp);
+        let job = Job { request, token: u64::from(op), sink: None };
+        let is_taken = station.port.role.submit(now, job).is_ok();
         if is_taken {
             self.pending.insert(op, Pending { submitted: now });
         }
@@ -165,10 +157,10 @@ impl Initiator {
     pub(super) fn take_ended(&mut self) -> Vec<Ended> {
         let Some(station) = &mut self.station else { return Vec::new() };
         let ended = station.port.role.take_ended().map(|it| {
-            let request = it.submission.request;
+            let request = it.job.request;
             let data = request.buffer.as_deref().unwrap_or_default();
             let data = data[..(request.len as usize).min(data.len())].to_vec();
-            Ended { op: it.submission.token as u32, result: it.result, data }
+            Ended { op: it.job.token as u32, result: it.result, data }
         });
         ended.collect()
     }

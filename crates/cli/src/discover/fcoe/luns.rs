@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use tyche_fcoe::fc::wire::Wwn;
 use tyche_fcoe::{FoundNeighbour, Obstacle, SurveyOptions, SurveyedTarget, SurveyedUnit, survey};
+use tyche_session::fcoe::{Numbers, PortName, explain};
 
 use super::super::DiscoverArgs;
-use crate::error::Result;
-use crate::fcoe::{Numbers, PortName, explain};
+use crate::error::{CodedResult, Result};
 use crate::output::{Table, bytes};
 use crate::report::{DiscoveredLun, DiscoveredPort, LunProperties};
 
@@ -57,7 +57,7 @@ fn prepare(
     targets: Vec<Wwn>,
 ) -> Result<(SurveyOptions, PortName)> {
     let interface = args.link.open_fcoe_on(link)?;
-    let name = PortName::take(interface.mac(), Numbers::Session)?.or(args.wwpn);
+    let name = PortName::take(interface.mac(), Numbers::Session).coded()?.or(args.wwpn);
     let (wwpn, wwnn) = (name.wwpn, name.wwnn);
     Ok((SurveyOptions { interface, wwpn, wwnn, targets, timeout: LIMIT }, name))
 }
@@ -79,7 +79,7 @@ fn described(
 }
 
 fn with_disks(port: DiscoveredPort, target: &SurveyedTarget) -> DiscoveredPort {
-    let words = |obstacle: &Obstacle| explain(obstacle, &port.wwpn, &port.interface).1;
+    let words = |obstacle: &Obstacle| explain(obstacle, &port.wwpn, &port.interface);
     let luns = target.units.iter().map(|SurveyedUnit { lun, disk }| DiscoveredLun {
         disk: format!("{}:{lun}", port.wwpn),
         properties: disk.as_ref().ok().map(LunProperties::from),

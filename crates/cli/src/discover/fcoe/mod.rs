@@ -6,10 +6,10 @@ mod luns;
 use std::time::Duration;
 
 use tyche_fcoe::{Discovery, FoundVlan, discover};
+use tyche_session::fcoe::{Numbers, PortName};
 
 use super::DiscoverArgs;
-use crate::error::{Code, Error, Result};
-use crate::fcoe::{Numbers, PortName};
+use crate::error::{Code, CodedResult, Error, Result};
 use crate::output::{Format, Table, show};
 use crate::report::{DiscoveredPort, DiscoveredVlan, Output};
 
@@ -21,7 +21,7 @@ struct Asked {
 
 fn ask(args: &DiscoverArgs) -> Result<(Discovery, Asked)> {
     let interfaces = args.link.open_fcoe(&args.links)?;
-    let names = interfaces.iter().map(|it| PortName::take(it.mac(), Numbers::Discovery));
+    let names = interfaces.iter().map(|it| PortName::take(it.mac(), Numbers::Discovery).coded());
     let names: Vec<_> = names.collect::<Result<_>>()?;
     let numbered = interfaces.into_iter().zip(&names);
     let mut asked = Asked { links: Vec::new(), remarks: Vec::new() };

@@ -1,4 +1,4 @@
-//! A session of either protocol, as a daemon has it.
+//! A session of either protocol that has threads of its own.
 
 use std::sync::Arc;
 
@@ -10,27 +10,30 @@ use tyche_wake::MakePoller;
 use crate::fcoe::PortName;
 
 /// A running session. Dropping it aborts the session.
-pub(crate) enum Remote {
+pub enum Remote {
     /// With a target of Tyche.
     Tyche(Host),
     /// With a target of Fibre Channel over Ethernet.
     Fcoe {
+        /// The session.
         host: FcoeHost,
         /// Name of the port of this end, which no other process may take meanwhile.
-        _name: PortName,
+        name: PortName,
     },
 }
 
 /// Controls a session from any thread.
 #[derive(Clone)]
-pub(crate) enum Control {
+pub enum Control {
+    /// One with a target of Tyche.
     Tyche(HostControl),
+    /// One with a target of Fibre Channel over Ethernet.
     Fcoe(FcoeControl),
 }
 
 impl Remote {
     /// The disk.
-    pub(crate) fn disk(&self) -> Arc<dyn Disk> {
+    pub fn disk(&self) -> Arc<dyn Disk> {
         match self {
             Self::Tyche(host) => host.volume().clone(),
             Self::Fcoe { host, .. } => host.volume().clone(),
@@ -38,7 +41,7 @@ impl Remote {
     }
 
     /// The obstacle on the way to a disk over FCoE; `None` if it can be used.
-    pub(crate) fn obstacle(&self) -> Option<Obstacle> {
+    pub fn obstacle(&self) -> Option<Obstacle> {
         match self {
             Self::Tyche(_) => None,
             Self::Fcoe { host, .. } => host.control().obstacle(),
@@ -46,7 +49,7 @@ impl Remote {
     }
 
     /// A handle for other threads.
-    pub(crate) fn control(&self) -> Control {
+    pub fn control(&self) -> Control {
         match self {
             Self::Tyche(host) => Control::Tyche(host.control()),
             Self::Fcoe { host, .. } => Control::Fcoe(host.control()),
@@ -56,7 +59,7 @@ impl Remote {
 
 impl Control {
     /// Number of queues.
-    pub(crate) fn queues(&self) -> usize {
+    pub fn queues(&self) -> usize {
         match self {
             Self::Tyche(control) => control.queues(),
             Self::Fcoe(_) => 1,
@@ -64,7 +67,7 @@ impl Control {
     }
 
     /// Ends the session and tells the target; the notice that it is closed follows.
-    pub(crate) fn disconnect(&self) {
+    pub fn disconnect(&self) {
         match self {
             Self::Tyche(control) => control.disconnect(),
             Self::Fcoe(control) => control.stop(),
@@ -72,7 +75,7 @@ impl Control {
     }
 
     /// Aborts the session: all requests in progress fail. The notice that it is closed follows.
-    pub(crate) fn abort(&self) {
+    pub fn abort(&self) {
         match self {
             Self::Tyche(control) => control.abort(),
             Self::Fcoe(control) => control.stop(),
@@ -80,7 +83,7 @@ impl Control {
     }
 
     /// Adds a poller to the thread of a queue.
-    pub(crate) fn adopt(&self, queue: usize, make: MakePoller) {
+    pub fn adopt(&self, queue: usize, make: MakePoller) {
         match self {
             Self::Tyche(control) => control.adopt(queue, make),
             Self::Fcoe(control) => control.adopt(make),
@@ -88,7 +91,7 @@ impl Control {
     }
 
     /// Reports the state of the session; `None` if it has ended or does not answer within a second.
-    pub(crate) fn report(&self) -> Option<HostReport> {
+    pub fn report(&self) -> Option<HostReport> {
         match self {
             Self::Tyche(control) => control.report(),
             Self::Fcoe(control) => control.report(),
@@ -96,7 +99,7 @@ impl Control {
     }
 
     /// Adds a link to the session, with a socket for each queue; `None` if it has one for good.
-    pub(crate) fn add_link(&self, links: Vec<HostLink>) -> Option<Result<(), LinkError>> {
+    pub fn add_link(&self, links: Vec<HostLink>) -> Option<Result<(), LinkError>> {
         match self {
             Self::Tyche(control) => Some(control.add_link(links)),
             Self::Fcoe(_) => None,
@@ -104,7 +107,7 @@ impl Control {
     }
 
     /// Removes a link from the session; `None` if it has one for good.
-    pub(crate) fn remove_link(&self, name: &str) -> Option<Result<(), LinkError>> {
+    pub fn remove_link(&self, name: &str) -> Option<Result<(), LinkError>> {
         match self {
             Self::Tyche(control) => Some(control.remove_link(name)),
             Self::Fcoe(_) => None,

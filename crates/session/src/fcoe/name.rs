@@ -4,19 +4,28 @@
 //! part of its name. Ports of one interface do not hear each other, so the numbers are kept apart
 //! by locks in the run-time directory.
 
-use std::fs::File;
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io;
 use std::ops::RangeInclusive;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
 
+use rustix::fs::{FlockOperation, flock};
 use tyche_fcoe::fc::wire::{Mac, Wwn};
 
-use crate::error::{Code, Error, Result};
-use crate::runtime;
+use super::error::FcoeError;
+use crate::runtime::runtime_dir;
+
+/// The directory of the ports of this machine.
+pub fn ports_dir() -> PathBuf {
+    runtime_dir().join("fcoe")
+}
 
 /// Parses the name of a port.
 ///
 /// # Errors
 /// A text that says how it is written.
-pub(crate) fn parse_wwpn(text: &str) -> Result<Wwn, String> {
+pub fn parse_wwpn(text: &str) -> Result<Wwn, String> {
     Wwn::parse(text).ok_or_else(|| {
         format!("`{text}`: a WWPN is 16 hexadecimal digits, such as 20:00:02:00:5e:10:00:01")
     })
@@ -24,7 +33,7 @@ pub(crate) fn parse_wwpn(text: &str) -> Result<Wwn, String> {
 
 /// The numbers of ports, by what they are for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Numbers {
+pub enum Numbers {
     /// Ports of targets. The first has the name that others give to the only port of an interface.
     Target,
     /// Ports of sessions.
@@ -44,13 +53,13 @@ impl Numbers {
 }
 
 /// The names of a port of this machine, and the lock on its number.
-pub(crate) struct PortName {
+pub struct PortName {
     /// Number of the port, if it follows from it.
-    pub(crate) number: u16,
+    pub number: u16,
     /// Name of the port.
-    pub(crate) wwpn: Wwn,
+    pub wwpn: Wwn,
     /// Name of the node.
-    pub(crate) wwnn: Wwn,
+    pub wwnn: Wwn,
     /// Held as long as the port is used.
     _lock: File,
 }
@@ -59,21 +68,33 @@ impl PortName {
     /// Takes the first number that is free.
     ///
     /// # Errors
-    /// `Usage` if there is none.
-    pub(crate) fn take(mac: Mac, numbers: Numbers) -> Result<Self> {
+    /// There is none, or none can be locked.
+    pub fn take(mac: Mac, numbers: Numbers) -> Result<Self, FcoeError> {
         for number in numbers.range() {
-            if let Some(lock) = runtime::lock_fcoe_port(&format!("{mac}-{number:03x}"))? {
+            let file = ports_dir().join(format!("{mac}-{number:03x}.lock"));
+            let refused = |error| FcoeError::Lock(file.display().to_string(), error);
+            let locked = lock(&file).map_err(refused)?;
+            if let Some(lock) = locked {
                 let (wwpn, wwnn) = (Wwn::of_further_port(mac, number), Wwn::of_node(mac));
                 return Ok(Self { number, wwpn, wwnn, _lock: lock });
             }
         }
-        let message = format!("all ports of FCoE with the address {mac} are in use");
-        Err(Error::new(Code::Usage, message))
+        Err(FcoeError::InUse(mac))
     }
 
     /// The same with another name, if the user has one for it.
-    pub(crate) fn or(mut self, wwpn: Option<Wwn>) -> Self {
+    pub fn or(mut self, wwpn: Option<Wwn>) -> Self {
         self.wwpn = wwpn.unwrap_or(self.wwpn);
         self
     }
+}
+
+/// Locks a file that only its owner may reach; `None` if another process has the lock.
+fn lock(file: &Path) -> io::Result<Option<File>> {
+    if let Some(dir) = file.parent() {
+        DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
+    }
+    let lock = OpenOptions::new().create(true).truncate(false).write(true).open(file)?;
+    let is_free = flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok();
+    Ok(is_free.then_some(lock))
 }

@@ -1,0 +1,266 @@
+//! A session with a disk and its requests, without the loop that drives it and the threads that
+//! submit.
+
+use std::collections::VecDeque;
+
+use tyche_block::{Errno, Geometry, Operation};
+use tyche_engine::{
+    Clock, Done, HostReport, Job, Latency, Notice, Ports, Protocol, RequestCounts, Tenant, identity,
+};
+use tyche_fc::port::{self, Cause};
+use tyche_fc::vn2vn;
+use tyche_fc::wire::Wwn;
+use tyche_fc::wire::els::Code;
+use tyche_numa::Home;
+use tyche_proto::wire::Uuid;
+use tyche_proto::{ExportState, Failure, Former, Problem};
+use tyche_scsi::Lun;
+use tyche_scsi::initiator::Disk;
+use tyche_scsi::vpd::Identity;
+use tyche_time::Instant;
+
+use super::obstacle::Obstacle;
+use super::options::FcoeHostOptions;
+use super::report::{Counted, report};
+use super::requests::Ended;
+use super::role::{Event, InitiatorConfig, InitiatorRole};
+use crate::n_port::{self, NPort, RememberAddress};
+
+/// The first and last number of the exchanges of commands.
+const XIDS: (u16, u16) = (0x0000, 0x0fff);
+
+/// See the module. The owner takes `done` and `notices` after each round: the answers first,
+/// because a notice may say that none will follow.
+pub(super) struct Driver {
+    port: NPort<InitiatorRole>,
+    remember: RememberAddress,
+    device: Uuid,
+    resumes: Option<ExportState>,
+    /// The disk as it was reported.
+    export: Option<ExportState>,
+    counted: Counted,
+    /// Why the target was lost.
+    problem: Option<Problem>,
+    /// Why the last login has failed.
+    refusal: Option<(Code, port::Failure)>,
+    /// The fault of the logical unit.
+    unit: Option<Obstacle>,
+    is_down: bool,
+    stopping: bool,
+    /// Finished requests.
+    pub(super) done: Vec<Done>,
+    /// Notices for the owner.
+    pub(super) notices: VecDeque<Notice>,
+}
+
+impl Driver {
+    /// The driver, and the ports of its interface.
+    pub(super) fn new(options: FcoeHostOptions) -> (Self, Ports) {
+        let fcoe = &options.interface.fcoe;
+        // A quarter of them is left for what comes beside data.
+        let frames = fcoe.receive_capacity(fcoe.frame_len_max()) as u32 / 4 * 3;
+        let mut role = InitiatorRole::new(InitiatorConfig {
+            target: options.target,
+            lun: options.lun,
+            depth: options.queue_size.into(),
+            frames,
+            read_only: options.read_only,
+            ctrl_loss_tmo: options.ctrl_loss_tmo,
+            xids: XIDS,
+        });
+        if options.resumes.is_some_and(|it| it.geometry.write_cache) {
+            // Of the former session, which may not have been flushed.
+            role.losses.written(role.losses.heard());
+        }
+        let port = NPort::new(options.port(), role);
+        let now = Clock::Monotonic.now();
+        let driver = Self {
+            port,
+            remember: options.remember,
+            device: options.device,
+            resumes: options.resumes,
+            export: None,
+            counted: Counted {
+                requests: RequestCounts::default(),
+                reads: Latency::new(now),
+                writes: Latency::new(now),
+            },
+            problem: None,
+            refusal: None,
+            unit: None,
+            is_down: false,
+            stopping: false,
+            done: Vec::new(),
+            notices: VecDeque::new(),
+        };
+        (driver, options.interface.into_ports(&Home::default()))
+    }
+
+    /// Takes a request, or gives it back if there is no room.
+    pub(super) fn submit(&mut self, now: Instant, job: Job) -> Result<(), Job> {
+        self.port.role.submit(now, job)
+    }
+
+    /// Ends the session and logs out: requests fail. It is [over](Tenant::is_over) when those with
+    /// a command in progress have ended.
+    pub(super) fn stop(&mut self, now: Instant) {
+        self.stopping = true;
+        self.port.role.fail(Errno::IO);
+        self.port.log_out(now);
+    }
+
+    /// The properties of the disk, once it is known.
+    pub(super) fn geometry(&self) -> Option<Geometry> {
+        self.port.role.disk.map(|disk| disk.geometry)
+    }
+
+    /// Whether all requests fail, for good.
+    pub(super) fn has_failed(&self) -> bool {
+        self.port.role.is_over()
+    }
+
+    /// Reports the state of the session.
+    pub(super) fn report(&mut self, now: Instant, ports: &mut Ports) -> HostReport {
+        let known = (self.export, self.problem);
+        report(now, &self.port, ports, &mut self.counted, known)
+    }
+
+    /// The obstacle on the way to the disk; `None` if it can be used.
+    pub(super) fn obstacle(&self, ports: &Ports) -> Option<Obstacle> {
+        let role = &self.port.role;
+        if role.is_ready() {
+            return None;
+        }
+        let trouble = ports.iter().find_map(|(_, port)| port.trouble());
+        let before = Obstacle::before_login(&self.port, trouble, role.config.target);
+        if before.is_some() {
+            return before;
+        }
+        if !role.is_logged_in() {
+            return Some(Obstacle::NoLogin(self.refusal));
+        }
+        Some(self.unit.clone().unwrap_or(Obstacle::Asking))
+    }
+
+    /// Keeps the address, and what explains why the disk can't be used.
+    fn note(&mut self, notice: n_port::Notice) {
+        let target = self.port.role.config.target;
+        match notice {
+            n_port::Notice::Neighbour(vn2vn::Event::Claimed(id, _)) => (self.remember)(id),
+            n_port::Notice::Login(port::Event::LoggedOut(wwpn, cause)) if wwpn == target => {
+                self.problem = Some(match cause {
+                    _ if self.is_down => Problem::Down,
+                    Cause::Gone => Problem::Silence,
+                    Cause::Logout => Problem::Disconnected,
+                    Cause::Anew => Problem::Reset,
+                    Cause::User => Problem::Stall,
+                });
+            }
+            n_port::Notice::Login(port::Event::Failed(wwpn, code, failure)) if wwpn == target => {
+                self.refusal = Some((code, failure));
+            }
+            n_port::Notice::Login(port::Event::LoggedIn(login)) if login.wwpn == target => {
+                self.refusal = None;
+            }
+            _ => {}
+        }
+    }
+
+    fn tell(&mut self, notice: Notice) {
+        self.notices.push_back(notice);
+    }
+
+    fn handle_event(&mut self, event: Event) {
+        match event {
+            Event::Ready => self.found(),
+            Event::Away if self.export.is_some() => {
+                let problem = self.problem.unwrap_or(Problem::Silence);
+                self.tell(Notice::Lost(problem));
+            }
+            Event::Away => {}
+            Event::Resized => {
+                if let Some(geometry) = self.geometry() {
+                    self.tell(Notice::Resized(geometry.size));
+                }
+            }
+            Event::CacheLost => self.tell(Notice::CacheLost),
+            Event::Changed => self.tell(Notice::Failed(Failure::ExportChanged)),
+            Event::GivenUp => self.tell(Notice::Failed(Failure::TargetLost)),
+            Event::NoLun(luns) => self.unit = Some(Obstacle::NoLun(luns)),
+            Event::Unusable(error) => self.unit = Some(Obstacle::Unusable(error)),
+        }
+    }
+
+    /// The disk is there, for the first time or again.
+    fn found(&mut self) {
+        let role = &mut self.port.role;
+        let Some(disk) = role.disk else { return };
+        (self.unit, self.problem) = (None, None);
+        let export = state(role.config.target, role.config.lun, &disk);
+        if self.resumes.is_some_and(|known| known.uuid != export.uuid) {
+            role.fail(Errno::IO);
+            self.tell(Notice::Failed(Failure::ExportChanged));
+            return;
+        }
+        if self.export.replace(export) != Some(export) {
+            self.tell(Notice::Former(Former { device: self.device, export }));
+        }
+        self.tell(Notice::Connected(export));
+    }
+}
+
+/// The identities of a disk and its target, as those of an export.
+fn state(target: Wwn, lun: Lun, disk: &Disk) -> ExportState {
+    let port = target.0.to_be_bytes();
+    let uuid = match disk.identity {
+        Some(Identity::Uuid(uuid)) => uuid,
+        Some(name) => identity::derived("scsi", name.as_bytes()),
+        None => identity::derived("lun", &[port, lun.0].concat()),
+    };
+    ExportState {
+        target: identity::derived("port", &port),
+        uuid,
+        geometry: disk.geometry,
+        boot: Uuid::nil(),
+    }
+}
+
+impl Tenant for Driver {
+    fn protocol(&mut self) -> &mut impl Protocol {
+        &mut self.port
+    }
+
+    fn obey(&mut self, now: Instant, ports: &mut Ports) -> bool {
+        self.is_down = ports.iter().any(|(_, port)| port.is_down());
+        self.port.attend(now, ports)
+    }
+
+    /// Collects answers and notices.
+    fn work(&mut self, now: Instant) -> bool {
+        let mut worked = false;
+        let Counted { requests, reads, writes } = &mut self.counted;
+        for Ended { job, begun, result } in self.port.role.requests.ended.drain(..) {
+            worked = true;
+            let operation = job.request.operation;
+            requests.count(operation, job.request.len, result);
+            match operation {
+                Operation::Read if result.is_ok() => reads.add(begun, now),
+                Operation::Write { .. } if result.is_ok() => writes.add(begun, now),
+                _ => {}
+            }
+            self.done.push(job.done(result));
+        }
+        while let Some(notice) = self.port.poll_notice() {
+            self.note(notice);
+        }
+        while let Some(event) = self.port.role.events.pop_front() {
+            worked = true;
+            self.handle_event(event);
+        }
+        worked
+    }
+
+    fn is_over(&self) -> bool {
+        self.stopping && self.port.role.requests.count() == 0
+    }
+}

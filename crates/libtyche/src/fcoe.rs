@@ -1,0 +1,101 @@
+//! A session over Fibre Channel over Ethernet: what a volume's options make of it.
+
+use std::time::Duration;
+
+use tyche_fcoe::{FcoeHostOptions, Interface, Obstacle};
+use tyche_session::fcoe::{
+    E_D_TOVS, Numbers, PortName, Unreached, open_interface, parse_disk, parse_wwpn,
+};
+use tyche_session::{QUEUE_SIZE_MAX, log_warnings};
+use uuid::Uuid;
+
+use crate::error::OpenError;
+use crate::options::{FcoeOptions, Options};
+
+/// A session over FCoE that is yet to start, and the name of its port, which no other process may
+/// take meanwhile.
+pub(crate) struct Prepared {
+    pub(crate) host: FcoeHostOptions,
+    pub(crate) name: PortName,
+}
+
+impl Options {
+    /// Opens the interface of a volume over FCoE.
+    pub(crate) fn open_interface(&self) -> Result<Interface, OpenError> {
+        let [link] = &self.links[..] else {
+            let message = "FCoE needs one interface: name it as the link";
+            return Err(OpenError::Option(message.to_owned()));
+        };
+        Ok(open_interface(link, self.qdisc)?)
+    }
+
+    /// The session over FCoE that the options ask for.
+    pub(crate) fn prepare(
+        &self,
+        fcoe: &FcoeOptions,
+        interface: Interface,
+    ) -> Result<Prepared, OpenError> {
+        let wrong = |message: &str| Err(OpenError::Option(message.to_owned()));
+        if let Some(option) = self.option_of_tyche() {
+            return wrong(&format!("`{option}` has no meaning over FCoE"));
+        }
+        if !(1..=QUEUE_SIZE_MAX).contains(&self.queue_size) {
+            return wrong("a queue size is 1 to 1024");
+        }
+        if !E_D_TOVS.contains(&fcoe.e_d_tov) {
+            return wrong("E_D_TOV is 0.05 s to 60 s");
+        }
+        let arena_pages = self.pages()?;
+        let (target, lun) = parse_disk(&self.export)?;
+        let wwpn = fcoe.wwpn.as_deref().map(parse_wwpn).transpose().map_err(OpenError::Option)?;
+        log_warnings(interface.warning().as_slice());
+        let name = PortName::take(interface.mac(), Numbers::Session)?.or(wwpn);
+        let host = FcoeHostOptions {
+            interface,
+            wwpn: name.wwpn,
+            wwnn: name.wwnn,
+            // A library leaves nothing behind.
+            recorded: None,
+            remember: Box::new(|_| ()),
+            e_d_tov: Duration::from_millis(fcoe.e_d_tov.as_millis() as u64),
+            target,
+            lun,
+            queue_size: self.queue_size,
+            read_only: self.read_only,
+            ctrl_loss_tmo: self.ctrl_loss_tmo,
+            device: Uuid::new_v4(),
+            resumes: None,
+            arena_pages,
+            spin: self.spin,
+        };
+        Ok(Prepared { host, name })
+    }
+
+    /// The first option that only Tyche's own protocol has and that is not at its default.
+    fn option_of_tyche(&self) -> Option<&'static str> {
+        let Self { channels, target, ethertype, queues, hand_over, .. } = self;
+        let defaults = Self::new("");
+        let changed = [
+            ("channels", *channels != defaults.channels),
+            ("target", *target != defaults.target),
+            ("ethertype", *ethertype != defaults.ethertype),
+            ("queues", *queues != defaults.queues),
+            ("hand_over", *hand_over != defaults.hand_over),
+            ("batch", self.batch != defaults.batch),
+            ("checksum", self.checksum != defaults.checksum),
+            ("keep_alive", self.keep_alive != defaults.keep_alive),
+            ("host", self.host != defaults.host),
+        ];
+        changed.into_iter().find(|(_, is_changed)| *is_changed).map(|(name, _)| name)
+    }
+
+    /// The error for a disk that can't be used in time.
+    pub(crate) fn unreached(&self, obstacle: Obstacle) -> OpenError {
+        OpenError::Unreached(Box::new(Unreached {
+            disk: self.export.clone(),
+            link: self.links.first().cloned().unwrap_or_default(),
+            within: self.timeout,
+            obstacle,
+        }))
+    }
+}

@@ -1,0 +1,34 @@
+//! Set-up of a session over Fibre Channel over Ethernet: its interface, the names of its port and
+//! of its disk, and the error when the disk can't be used.
+
+mod disk;
+mod error;
+mod name;
+mod unreached;
+
+pub use disk::parse_disk;
+pub use error::FcoeError;
+pub use name::{Numbers, PortName, parse_wwpn, ports_dir};
+pub use unreached::{Unreached, explain};
+
+use std::time::Duration;
+
+use tyche_fcoe::Interface;
+use tyche_link::ip::Place;
+
+/// The default E_D_TOV.
+pub const E_D_TOV: Duration = Duration::from_secs(2);
+/// The valid times for it.
+pub const E_D_TOVS: std::ops::RangeInclusive<Duration> =
+    Duration::from_millis(50)..=Duration::from_secs(60);
+
+/// Opens an interface. With `qdisc` frames pass its queueing discipline.
+///
+/// # Errors
+/// There is none of that name, or it can't be used.
+pub fn open_interface(name: &str, qdisc: bool) -> Result<Interface, FcoeError> {
+    if Place::is_named_by(name) {
+        return Err(FcoeError::NoInterface(name.to_owned()));
+    }
+    Ok(Interface::open(name, qdisc)?)
+}
