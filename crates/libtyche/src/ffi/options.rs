@@ -118,8 +118,8 @@ pub unsafe extern "C" fn tyche_options_add_link(
 }
 
 /// Whether to connect by Fibre Channel over Ethernet, without a fabric, on the one interface that
-/// is added; off by default. Options that only Tyche's own protocol has must have their defaults then:
-/// channels, queues, EtherType, hand-over, batch, checksum, host.
+/// is added; off by default. Options that only Tyche's own protocol has must have their defaults
+/// then: channels, queues, EtherType, hand-over, batch, checksum, host.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tyche_options_set_fcoe(options: *mut tyche_options, fcoe: bool) -> c_int {
     let put = |it: &mut Options, on: bool| {
