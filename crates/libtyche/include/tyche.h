@@ -275,8 +275,8 @@ int tyche_options_add_link(struct tyche_options *options,
 
 /**
  * Whether to connect by Fibre Channel over Ethernet, without a fabric, on the one interface that
- * is added; off by default. Options that only Tyche's own protocol has must have their defaults then:
- * channels, queues, EtherType, hand-over, batch, checksum, host.
+ * is added; off by default. Options that only Tyche's own protocol has must have their defaults
+ * then: channels, queues, EtherType, hand-over, batch, checksum, host.
  */
 int tyche_options_set_fcoe(struct tyche_options *options,
                            bool fcoe);
