@@ -35,6 +35,11 @@ impl Budget {
         Self { max, now: max, used: 0, changed_at: Instant(0), waiting }
     }
 
+    /// Takes room for a command at once; false if there is none, or others wait.
+    pub(super) fn enter(&mut self, frames: u32) -> bool {
+        self.waiting.is_empty() && self.take(frames)
+    }
+
     /// The next command for which there is room.
     pub(super) fn admit(&mut self, frames_of: impl Fn(Xid) -> u32) -> Option<Xid> {
         let xid = *self.waiting.front()?;

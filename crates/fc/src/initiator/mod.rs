@@ -176,13 +176,16 @@ impl<R: Rules> Lane<R> {
         }
         let mut task = Task::new(command, nexus);
         task.frames = frames(command.data, target.login.payload_max as u32);
-        let xid = self.exchanges.open(task).ok_or(Refused::Full)?;
-        self.commands += 1;
-        match self.budget(command.data) {
-            Some(budget) => budget.waiting.push_back(xid),
-            None => self.make_ready(xid),
+        let has_room = self.budget(command.data).is_none_or(|it| it.enter(task.frames));
+        if has_room {
+            task.phase = Phase::Ready;
         }
-        self.admit();
+        let xid = self.exchanges.open(task).expect("some are free");
+        self.commands += 1;
+        match self.budget(command.data).filter(|_| !has_room) {
+            Some(budget) => budget.waiting.push_back(xid),
+            None => self.push_urgent(xid),
+        }
         Ok(self.exchanges.name(xid).expect("it is open"))
     }
 
@@ -232,24 +235,16 @@ impl<R: Rules> Lane<R> {
             let frames_of = |xid| exchanges.task(xid).map_or(0, |it| it.frames);
             let next = self.reads.admit(frames_of).or_else(|| self.writes.admit(frames_of));
             let Some(xid) = next else { break };
-            self.make_ready(xid);
+            self.exchanges.task_mut(xid).expect("a waiting command is open").phase = Phase::Ready;
+            self.push_urgent(xid);
         }
     }
 
-    fn make_ready(&mut self, xid: Xid) {
-        self.exchanges.task_mut(xid).expect("a waiting command is open").phase = Phase::Ready;
-        self.push_urgent(xid);
-    }
-
-    /// Returns the room that a command has.
-    fn give_back(&mut self, xid: Xid) {
-        let Some(task) = self.exchanges.task_mut(xid) else { return };
-        let data = task.data;
-        let frames = std::mem::take(&mut task.frames);
-        if task.phase != Phase::Waiting
-            && let Some(budget) = self.budget(data)
-        {
+    /// Returns the room that a command with such data had.
+    fn give_back(&mut self, data: Data, frames: u32) {
+        if let Some(budget) = self.budget(data) {
             budget.give_back(frames);
+            self.admit();
         }
     }
 
@@ -262,14 +257,14 @@ impl<R: Rules> Lane<R> {
         let attention_lost = !is_answered && task.is_first && task.hears_attentions;
         let attention_lost = attention_lost && self.rules.keeps(Rule::NoteLosses);
         let (unit, hears_attentions) = (task.unit, task.hears_attentions);
+        let (data, room) = (task.data, task.leave());
         if is_answered && hears_attentions {
             self.units[usize::from(unit)].has_answered = true;
         }
         self.commands -= 1;
-        self.give_back(xid);
         let completion = Completion { exchange, end, attention_lost };
         self.events.push_back(Event::Completed(completion));
-        self.admit();
+        self.give_back(data, room);
     }
 
     fn push_urgent(&mut self, xid: Xid) {

@@ -209,15 +209,15 @@ impl<R: Rules> Lane<R> {
     pub(super) fn abort(&mut self, xid: Xid) {
         let task = self.exchanges.task_mut(xid).expect("only commands are aborted");
         // The rest of a burst is not sent, and is not taken as sent.
+        let (data, room) = (task.data, task.leave());
         task.phase = Phase::Aborting(0);
-        // Others need not wait for what does not come any more.
-        self.give_back(xid);
         self.exchanges.set_timer(xid, None);
         self.push_urgent(xid);
         if !self.rules.keeps(Rule::AwaitAbort) {
             self.complete(xid, Err(Failure::Aborted));
         }
-        self.admit();
+        // Others need not wait for what does not come any more.
+        self.give_back(data, room);
     }
 
     /// Takes BA_ACC: the target is done with the exchange. The numbers in the header count: in the

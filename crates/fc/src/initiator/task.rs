@@ -109,6 +109,12 @@ impl Task {
         }
     }
 
+    /// Leaves the budget; returns the frames that it had of it.
+    pub(super) fn leave(&mut self) -> u32 {
+        let frames = std::mem::take(&mut self.frames);
+        if self.phase == Phase::Waiting { 0 } else { frames }
+    }
+
     /// Whether frames of it may be on the wire.
     pub(super) fn is_sent(&self) -> bool {
         !matches!(self.phase, Phase::Waiting | Phase::Ready)
