@@ -30,7 +30,7 @@ pub(crate) struct Inline {
     /// A copy of the session's geometry, readable while another thread has `state`.
     geometry: AtomicCell<Geometry>,
     arena: Arena,
-    /// What the queues of the session share, if it can have several.
+    /// The state that the queues of the session share; `None` if it has one queue for good.
     association: Option<Arc<Association>>,
 }
 

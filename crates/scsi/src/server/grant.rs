@@ -1,4 +1,4 @@
-//! What an initiator may do at a logical unit without asking the device server each time.
+//! Rights of initiators, with which a thread begins reads and writes without asking the server.
 
 use tyche_geometry::Operation;
 

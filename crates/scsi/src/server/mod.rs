@@ -288,8 +288,8 @@ impl Server {
         self.changes
     }
 
-    /// What an initiator may do at a logical unit until something [changes](Self::changes). `None`
-    /// if it has an attention pending, or another has reserved the logical unit.
+    /// The right of an initiator at a logical unit, until something [changes](Self::changes).
+    /// `None` if it has an attention pending, or another has reserved the logical unit.
     pub fn grant(&self, id: NexusId, lun: Lun) -> Option<Grant> {
         let nexus = self.nexuses.get(id)?;
         let number = lun.index().filter(|number| nexus.visible.has(*number))?;
