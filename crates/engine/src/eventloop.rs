@@ -67,31 +67,29 @@ impl<T: Tenant> EventLoop<T> {
 
     /// Runs in the calling thread until its tenant is over, and returns it.
     pub fn run(mut self) -> T {
-        while !self.tenant.is_over() {
-            let now = now();
-            if self.turn(now) {
-                self.spin.worked();
-            } else if !self.spin.again(now.0) {
-                self.sleep(None);
-            }
-        }
+        self.drive(None, |tenant, _| tenant.is_over());
         self.tenant
     }
 
     /// Runs rounds in the calling thread, one at least, until `ends` says so after one, or until
     /// `deadline`; when there is nothing to do it spins, then sleeps.
-    pub fn run_until(&mut self, deadline: Instant, mut ends: impl FnMut(&mut T, &Ports) -> bool) {
+    pub fn run_until(&mut self, deadline: Instant, ends: impl FnMut(&mut T, &Ports) -> bool) {
+        self.drive(Some(deadline), ends);
+    }
+
+    /// The last round is one after which it ends: what its tenant has to say then is sent.
+    fn drive(&mut self, until: Option<Instant>, mut ends: impl FnMut(&mut T, &Ports) -> bool) {
         loop {
             let now = now();
             let worked = self.turn(now);
             if worked {
                 self.spin.worked();
             }
-            if ends(&mut self.tenant, &self.ports) || now >= deadline {
+            if ends(&mut self.tenant, &self.ports) || until.is_some_and(|at| now >= at) {
                 return;
             }
             if !worked && !self.spin.again(now.0) {
-                self.sleep(Some(deadline));
+                self.sleep(until);
             }
         }
     }

@@ -20,7 +20,7 @@ use tyche_wake::Spin;
 use crate::initiator::Obstacle;
 use crate::interface::Interface;
 use crate::n_port::{NPort, NPortConfig, Notice};
-use role::{SurveyConfig, SurveyRole};
+use role::SurveyRole;
 
 /// E_D_TOV of our port: a lost frame is noticed soon, unless the target wants more time.
 const E_D_TOV: Duration = Duration::from_millis(200);
@@ -68,33 +68,25 @@ pub fn survey(options: SurveyOptions) -> Vec<SurveyedTarget> {
     let fcoe = &interface.fcoe;
     // Half of them is left for frames other than data.
     let frames = fcoe.receive_capacity(fcoe.frame_len_max()) as u32 / 2;
-    let role =
-        SurveyRole::new(&SurveyConfig { targets, frames, end: Clock::Monotonic.now() + timeout });
     let functions = Functions { initiator: true, target: false };
+    let role = SurveyRole::new(targets, frames);
     let port = NPort::new(NPortConfig::new((wwpn, wwnn), functions, E_D_TOV), role);
-    let tenant = SurveyLoop { port, trouble: None, found: None };
     let ports = interface.into_ports(&Home::default());
-    let tenant = EventLoop::new(tenant, ports, Spin::new(Duration::ZERO)).run();
-    tenant.found.expect("the loop ends with it")
+    let mut events = EventLoop::new(SurveyLoop { port }, ports, Spin::new(Duration::ZERO));
+    let end = Clock::Monotonic.now() + timeout;
+    events.run_until(end, |tenant, _| tenant.is_over());
+    let (SurveyLoop { port }, ports) = events.parts();
+    let trouble = ports.iter().find_map(|(_, port)| port.trouble());
+    let found = port.role.found(|target| Obstacle::before_login(port, trouble, target));
+    let now = Clock::Monotonic.now();
+    port.log_out(now);
+    events.turn(now);
+    found
 }
 
 /// The tenant of the loop.
 struct SurveyLoop {
     port: NPort<SurveyRole>,
-    /// The fault of the interface.
-    trouble: Option<String>,
-    /// The result, at the end.
-    found: Option<Vec<SurveyedTarget>>,
-}
-
-impl SurveyLoop {
-    fn conclude(&self) -> Vec<SurveyedTarget> {
-        let before_login = |target: Wwn| {
-            let trouble = self.trouble.as_deref();
-            Obstacle::before_login(&self.port, trouble, target)
-        };
-        self.port.role.found(before_login)
-    }
 }
 
 impl Tenant for SurveyLoop {
@@ -103,26 +95,19 @@ impl Tenant for SurveyLoop {
     }
 
     fn obey(&mut self, now: Instant, ports: &mut Ports) -> bool {
-        self.trouble = ports.iter().find_map(|(_, port)| port.trouble()).map(str::to_owned);
         self.port.attend(now, ports)
     }
 
-    fn work(&mut self, now: Instant) -> bool {
+    fn work(&mut self, _: Instant) -> bool {
         while let Some(notice) = self.port.poll_notice() {
             if let Notice::Login(port::Event::Failed(wwpn, code, failure)) = notice {
                 self.port.role.note_refusal(wwpn, (code, failure));
             }
         }
-        if !self.port.role.is_over(now) {
-            return false;
-        }
-        self.found = Some(self.conclude());
-        // What is sent for that leaves in this turn, the last one.
-        self.port.log_out(now);
-        true
+        false
     }
 
     fn is_over(&self) -> bool {
-        self.found.is_some()
+        self.port.role.is_done()
     }
 }

@@ -28,16 +28,6 @@ const COMMAND_TIMEOUT: Duration = Duration::from_secs(2);
 /// The pause before a question that is to be asked later.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// The options of a survey.
-pub(super) struct SurveyConfig {
-    /// The ports of the targets.
-    pub(super) targets: Vec<Wwn>,
-    /// The most frames that answers may cause at a time.
-    pub(super) frames: u32,
-    /// When it ends, at the latest.
-    pub(super) end: Instant,
-}
-
 /// The next question to a target.
 enum Phase {
     /// For its LUNs.
@@ -153,41 +143,38 @@ pub(super) struct SurveyRole {
     lane: Lane,
     own: Option<(PortId, Mac)>,
     subjects: Vec<Subject>,
-    end: Instant,
     drained: VecDeque<Wwn>,
     restarts: VecDeque<Wwn>,
     frame: Outgoing,
 }
 
 impl SurveyRole {
-    /// A survey that has not begun.
-    pub(super) fn new(config: &SurveyConfig) -> Self {
-        let count = config.targets.len();
+    /// A survey that has not begun. `frames`: the most that answers may cause at a time.
+    pub(super) fn new(targets: Vec<Wwn>, frames: u32) -> Self {
+        let count = targets.len();
         let lane = Lane::new(LaneConfig {
             xids: Xids::new(XIDS, 0, 0),
             depth: count,
             targets: count,
             // LUN 0, which is asked for the list, may have another form there.
             units: count * (UNITS_MAX + 1),
-            read_frames: config.frames,
+            read_frames: frames,
             write_frames: WRITE_FRAMES,
             command_timeout: COMMAND_TIMEOUT,
         });
         Self {
             lane,
             own: None,
-            subjects: config.targets.iter().copied().map(Subject::new).collect(),
-            end: config.end,
+            subjects: targets.into_iter().map(Subject::new).collect(),
             drained: VecDeque::new(),
             restarts: VecDeque::new(),
             frame: Outgoing::new(),
         }
     }
 
-    /// Whether all is known, or the time is over.
-    pub(super) fn is_over(&self, now: Instant) -> bool {
-        let is_done = |subject: &Subject| matches!(subject.phase, Phase::Done);
-        now >= self.end || self.subjects.iter().all(is_done)
+    /// Whether all is known.
+    pub(super) fn is_done(&self) -> bool {
+        self.subjects.iter().all(|subject| matches!(subject.phase, Phase::Done))
     }
 
     /// Notes why a login has failed.
@@ -301,7 +288,7 @@ impl Role for SurveyRole {
     fn poll_timeout(&self) -> Option<Instant> {
         let pauses = self.subjects.iter().filter(|it| it.nexus.is_some());
         let next = pauses.filter_map(|it| it.ask_at).min();
-        earliest(earliest(self.lane.poll_timeout(), next), Some(self.end))
+        earliest(self.lane.poll_timeout(), next)
     }
 
     fn poll_drained(&mut self) -> Option<Wwn> {
