@@ -52,6 +52,11 @@ impl Interface {
         Mac(self.fip.mac())
     }
 
+    /// The encapsulated frames that its receive ring holds.
+    pub(crate) fn receive_capacity(&self) -> u32 {
+        self.fcoe.receive_capacity(self.fcoe.frame_len_max()) as u32
+    }
+
     /// A warning about an MTU that is too small for the longest frames, with its remedy.
     pub fn warning(&self) -> Option<String> {
         let mtu = self.fcoe.frame_len_max() - ETHERNET_LEN;

@@ -66,6 +66,8 @@ pub struct NPort<R: Role> {
     logins: Logins<R::Rules>,
     /// The commands.
     pub role: R,
+    /// Takes each N_Port_ID that it gets.
+    pub(crate) remember: Option<RememberAddress>,
     outboxes: [Outbox; 2],
     notices: VecDeque<Notice>,
     rejects: Rejects,
@@ -100,6 +102,7 @@ impl<R: Role> NPort<R> {
             vn2vn: Vn2vn::new(Vn2vnConfig { wwpn, wwnn, recorded, functions, seed }),
             logins: Logins::with_rules(logins, role.rules()),
             role,
+            remember: None,
             outboxes: Default::default(),
             notices: VecDeque::new(),
             rejects: Rejects::default(),
@@ -175,6 +178,9 @@ impl<R: Role> NPort<R> {
             if let Some(event) = self.vn2vn.poll_event() {
                 if let vn2vn::Event::Claimed(id, mac) = event {
                     self.role.handle_address((id, mac));
+                    if let Some(remember) = &mut self.remember {
+                        remember(id);
+                    }
                 }
                 self.logins.handle_neighbour(now, event, self.vn2vn.interface());
                 self.note(Notice::Neighbour(event));

@@ -90,7 +90,7 @@ impl StagedBenchArgs {
         let (sides, observe) = Sides::new();
         let stamped = |mut options: FcoeHostOptions| {
             if self.sides {
-                options.interface.fcoe = sides.link(options.interface.fcoe);
+                options.port.interface.fcoe = sides.link(options.port.interface.fcoe);
             }
             options
         };

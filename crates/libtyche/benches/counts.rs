@@ -22,7 +22,7 @@ use std::time::Duration;
 use tyche::{Completion, Extent, FcoeOptions, Mode, Operation, Options, Request, Volume};
 use tyche_engine::{Exported, Target, TargetExport, TargetOptions};
 use tyche_fcoe::fc::wire::Wwn;
-use tyche_fcoe::{FcoeTarget, FcoeTargetOptions, Interface, TargetUnit, Units};
+use tyche_fcoe::{FcoeTarget, FcoeTargetOptions, Interface, PortOptions, TargetUnit, Units};
 use tyche_link::Link;
 use tyche_link::packet::{PacketLink, PacketOptions};
 use tyche_numa::Placement;
@@ -236,12 +236,7 @@ fn fcoe_target(spins: bool) -> FcoeTarget {
         initiators: Vec::new(),
     };
     FcoeTarget::start(FcoeTargetOptions {
-        recorded: None,
-        remember: Box::new(|_| ()),
-        interface: Interface::open(THEIRS, false).unwrap(),
-        wwpn: WWPN,
-        wwnn: WWPN,
-        e_d_tov: PATIENCE,
+        port: PortOptions::new(Interface::open(THEIRS, false).unwrap(), (WWPN, WWPN), PATIENCE),
         units: Arc::new(Units::new(vec![unit])),
         spin: spin(spins),
     })

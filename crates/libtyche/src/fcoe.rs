@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tyche_fcoe::{FcoeHostOptions, Interface, Obstacle};
+use tyche_fcoe::{FcoeHostOptions, Interface, Obstacle, PortOptions};
 use tyche_session::fcoe::{
     E_D_TOVS, Numbers, PortName, Unreached, open_interface, parse_disk, parse_wwpn,
 };
@@ -50,14 +50,10 @@ impl Options {
         let wwpn = fcoe.wwpn.as_deref().map(parse_wwpn).transpose().map_err(OpenError::Option)?;
         log_warnings(interface.warning().as_slice());
         let name = PortName::take(interface.mac(), Numbers::Session)?.or(wwpn);
+        let e_d_tov = Duration::from_millis(fcoe.e_d_tov.as_millis() as u64);
         let host = FcoeHostOptions {
-            interface,
-            wwpn: name.wwpn,
-            wwnn: name.wwnn,
-            // A library leaves nothing behind.
-            recorded: None,
-            remember: Box::new(|_| ()),
-            e_d_tov: Duration::from_millis(fcoe.e_d_tov.as_millis() as u64),
+            // A library leaves nothing behind, so nothing is recorded.
+            port: PortOptions::new(interface, (name.wwpn, name.wwnn), e_d_tov),
             target,
             lun,
             queue_size: self.queue_size,

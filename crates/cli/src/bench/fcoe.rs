@@ -42,7 +42,7 @@ pub fn measure<S: DiskSession>(
     let pages = (args.bs as usize).div_ceil(tyche_block::PAGE) * usize::from(args.iodepth);
     // Some for the questions of a session that takes their memory from there.
     let options = FcoeHostOptions { arena_pages: pages + 8, ..options };
-    let interface = options.interface.name().to_owned();
+    let interface = options.port.interface.name().to_owned();
     let session = connect(args, options)?;
     check_geometry(args, session.disk().geometry())?;
     let time = Duration::from_secs_f64(args.runtime);

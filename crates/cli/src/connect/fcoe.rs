@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::Args;
 use tyche_fcoe::fc::wire::Wwn;
-use tyche_fcoe::{FcoeHostOptions, Obstacle};
+use tyche_fcoe::{FcoeHostOptions, Obstacle, PortOptions};
 use tyche_session::defaults;
 use tyche_session::fcoe::{
     E_D_TOV, Numbers, PortName, Unreached, parse_disk, parse_wwpn, ports_dir,
@@ -78,12 +78,14 @@ impl FcoeArgs {
         // Nothing is written to a disk for it, which could be the one that is connected.
         let address = AddressRecord::of(name.wwpn, &ports_dir());
         let options = FcoeHostOptions {
-            interface,
-            wwpn: name.wwpn,
-            wwnn: name.wwnn,
-            recorded: address.read(),
-            remember: address.into_callback(),
-            e_d_tov: Duration::from_millis((self.e_d_tov * 1000.0) as u64),
+            port: PortOptions {
+                interface,
+                wwpn: name.wwpn,
+                wwnn: name.wwnn,
+                recorded: address.read(),
+                remember: Some(address.into_callback()),
+                e_d_tov: Duration::from_millis((self.e_d_tov * 1000.0) as u64),
+            },
             target,
             lun,
             queue_size: session.queue_size,

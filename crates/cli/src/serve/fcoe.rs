@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use tyche_engine::{Target, TargetExport};
-use tyche_fcoe::{FcoeTarget, FcoeTargetOptions, FcoeTargetReport, TargetUnit, Units};
+use tyche_fcoe::{FcoeTarget, FcoeTargetOptions, FcoeTargetReport, PortOptions, TargetUnit, Units};
 use tyche_session::fcoe::{Numbers, PortName};
 use uuid::Uuid;
 
@@ -102,12 +102,14 @@ impl Fcoe {
         let names = PortName::take(interface.mac(), Numbers::Target).coded()?.or(port.wwpn);
         let address = AddressRecord::of(names.wwpn, &self.n_port_ids);
         let options = FcoeTargetOptions {
-            interface,
-            wwpn: names.wwpn,
-            wwnn: names.wwnn,
-            recorded: address.read(),
-            remember: address.into_callback(),
-            e_d_tov: port.e_d_tov(),
+            port: PortOptions {
+                interface,
+                wwpn: names.wwpn,
+                wwnn: names.wwnn,
+                recorded: address.read(),
+                remember: Some(address.into_callback()),
+                e_d_tov: port.e_d_tov(),
+            },
             units: Arc::clone(&self.units),
             spin: link.spin(),
         };

@@ -8,10 +8,8 @@ use tyche_engine::{
     Clock, Done, HostReport, Job, Latency, Notice, Ports, Protocol, RequestCounts, Tenant, identity,
 };
 use tyche_fc::port::{self, Cause};
-use tyche_fc::vn2vn;
 use tyche_fc::wire::Wwn;
 use tyche_fc::wire::els::Code;
-use tyche_numa::Home;
 use tyche_proto::wire::Uuid;
 use tyche_proto::{ExportState, Failure, Former, Problem};
 use tyche_scsi::Lun;
@@ -19,12 +17,13 @@ use tyche_scsi::initiator::Disk;
 use tyche_scsi::vpd::Identity;
 use tyche_time::Instant;
 
+use super::INITIATOR;
 use super::obstacle::Obstacle;
 use super::options::FcoeHostOptions;
 use super::report::{Counted, report};
 use super::requests::Ended;
 use super::role::{Event, InitiatorConfig, InitiatorRole};
-use crate::n_port::{self, NPort, RememberAddress};
+use crate::n_port::{self, NPort};
 
 /// The first and last number of the exchanges of commands.
 const XIDS: (u16, u16) = (0x0000, 0x0fff);
@@ -33,7 +32,6 @@ const XIDS: (u16, u16) = (0x0000, 0x0fff);
 /// because a notice may say that none will follow.
 pub(super) struct Driver {
     port: NPort<InitiatorRole>,
-    remember: RememberAddress,
     device: Uuid,
     resumes: Option<ExportState>,
     /// The disk as it was reported.
@@ -56,9 +54,8 @@ pub(super) struct Driver {
 impl Driver {
     /// The driver, and the ports of its interface.
     pub(super) fn new(options: FcoeHostOptions) -> (Self, Ports) {
-        let fcoe = &options.interface.fcoe;
         // A quarter of them is left for what comes beside data.
-        let frames = fcoe.receive_capacity(fcoe.frame_len_max()) as u32 / 4 * 3;
+        let frames = options.port.interface.receive_capacity() / 4 * 3;
         let mut role = InitiatorRole::new(InitiatorConfig {
             target: options.target,
             lun: options.lun,
@@ -72,11 +69,10 @@ impl Driver {
             // Of the former session, which may not have been flushed.
             role.losses.written(role.losses.heard());
         }
-        let port = NPort::new(options.port(), role);
+        let (port, ports) = options.port.open(INITIATOR, role);
         let now = Clock::Monotonic.now();
         let driver = Self {
             port,
-            remember: options.remember,
             device: options.device,
             resumes: options.resumes,
             export: None,
@@ -93,7 +89,7 @@ impl Driver {
             done: Vec::new(),
             notices: VecDeque::new(),
         };
-        (driver, options.interface.into_ports(&Home::default()))
+        (driver, ports)
     }
 
     /// Takes a request, or gives it back if there is no room.
@@ -142,11 +138,10 @@ impl Driver {
         Some(self.unit.clone().unwrap_or(Obstacle::Asking))
     }
 
-    /// Keeps the address, and what explains why the disk can't be used.
+    /// Keeps what explains why the disk can't be used.
     fn note(&mut self, notice: n_port::Notice) {
         let target = self.port.role.config.target;
         match notice {
-            n_port::Notice::Neighbour(vn2vn::Event::Claimed(id, _)) => (self.remember)(id),
             n_port::Notice::Login(port::Event::LoggedOut(wwpn, cause)) if wwpn == target => {
                 self.problem = Some(match cause {
                     _ if self.is_down => Problem::Down,

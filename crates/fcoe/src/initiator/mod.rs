@@ -26,3 +26,8 @@ pub use obstacle::Obstacle;
 pub use options::FcoeHostOptions;
 pub use requests::Ended;
 pub use role::{Event, InitiatorConfig, InitiatorRole};
+
+use tyche_fc::vn2vn::Functions;
+
+/// The functions of the port of an initiator.
+pub const INITIATOR: Functions = Functions { initiator: true, target: false };

@@ -2,29 +2,17 @@
 
 use std::time::Duration;
 
-use tyche_fc::vn2vn::Functions;
-use tyche_fc::wire::{PortId, Wwn};
+use tyche_fc::wire::Wwn;
 use tyche_proto::ExportState;
 use tyche_proto::wire::Uuid;
 use tyche_scsi::Lun;
 
-use crate::interface::Interface;
-use crate::n_port::{NPortConfig, RememberAddress};
+use crate::options::PortOptions;
 
 /// Options to use a disk with.
 pub struct FcoeHostOptions {
-    /// The interface.
-    pub interface: Interface,
-    /// Name of the port of this end.
-    pub wwpn: Wwn,
-    /// Name of its node.
-    pub wwnn: Wwn,
-    /// The N_Port_ID that the port had before, if that is known.
-    pub recorded: Option<PortId>,
-    /// Takes each N_Port_ID that it gets.
-    pub remember: RememberAddress,
-    /// E_D_TOV: a whole number of milliseconds. R_A_TOV is five times that.
-    pub e_d_tov: Duration,
+    /// The port of this end.
+    pub port: PortOptions,
     /// Name of the target's port.
     pub target: Wwn,
     /// The logical unit.
@@ -43,13 +31,4 @@ pub struct FcoeHostOptions {
     pub arena_pages: usize,
     /// The longest spin before sleeping.
     pub spin: Duration,
-}
-
-impl FcoeHostOptions {
-    /// The configuration of the initiator's port.
-    pub fn port(&self) -> NPortConfig {
-        let functions = Functions { initiator: true, target: false };
-        let names = (self.wwpn, self.wwnn);
-        NPortConfig { recorded: self.recorded, ..NPortConfig::new(names, functions, self.e_d_tov) }
-    }
 }

@@ -9,17 +9,16 @@ use std::time::Duration;
 
 use tyche_engine::{Clock, EventLoop, Ports, Protocol, Tenant};
 use tyche_fc::port;
-use tyche_fc::vn2vn::Functions;
 use tyche_fc::wire::Wwn;
-use tyche_numa::Home;
 use tyche_scsi::Lun;
 use tyche_scsi::initiator::Disk;
 use tyche_time::Instant;
 use tyche_wake::Spin;
 
-use crate::initiator::Obstacle;
+use crate::initiator::{INITIATOR, Obstacle};
 use crate::interface::Interface;
-use crate::n_port::{NPort, NPortConfig, Notice};
+use crate::n_port::{NPort, Notice};
+use crate::options::PortOptions;
 use role::SurveyRole;
 
 /// E_D_TOV of our port: a lost frame is noticed soon, unless the target wants more time.
@@ -65,13 +64,10 @@ pub struct SurveyedUnit {
 /// until all have answered or the time is over.
 pub fn survey(options: SurveyOptions) -> Vec<SurveyedTarget> {
     let SurveyOptions { interface, wwpn, wwnn, targets, timeout } = options;
-    let fcoe = &interface.fcoe;
     // Half of them is left for frames other than data.
-    let frames = fcoe.receive_capacity(fcoe.frame_len_max()) as u32 / 2;
-    let functions = Functions { initiator: true, target: false };
-    let role = SurveyRole::new(targets, frames);
-    let port = NPort::new(NPortConfig::new((wwpn, wwnn), functions, E_D_TOV), role);
-    let ports = interface.into_ports(&Home::default());
+    let role = SurveyRole::new(targets, interface.receive_capacity() / 2);
+    let options = PortOptions::new(interface, (wwpn, wwnn), E_D_TOV);
+    let (port, ports) = options.open(INITIATOR, role);
     let mut events = EventLoop::new(SurveyLoop { port }, ports, Spin::new(Duration::ZERO));
     let end = Clock::Monotonic.now() + timeout;
     events.run_until(end, |tenant, _| tenant.is_over());

@@ -9,17 +9,16 @@ use std::time::Duration;
 
 use tyche_block::Arena;
 use tyche_engine::{EventLoop, PortStats, Ports, Protocol, Tenant};
-use tyche_fc::vn2vn::{self, Functions};
-use tyche_fc::wire::{PortId, Wwn};
-use tyche_numa::Home;
+use tyche_fc::vn2vn::Functions;
+use tyche_fc::wire::Wwn;
 use tyche_time::Instant;
 use tyche_wake::{Doorbell, Spin};
 
 use super::report::{FcoeTargetReport, ignored};
 use super::role::TargetRole;
 use super::units::Units;
-use crate::interface::Interface;
-use crate::n_port::{NPort, NPortConfig, Notice, RememberAddress};
+use crate::n_port::{NPort, Notice};
+use crate::options::PortOptions;
 
 /// Pages of memory for the data of commands.
 const ARENA_PAGES: usize = (64 << 20) / tyche_block::PAGE;
@@ -30,18 +29,8 @@ const ANSWER: Duration = Duration::from_secs(1);
 
 /// Options to serve an interface with.
 pub struct FcoeTargetOptions {
-    /// The interface.
-    pub interface: Interface,
-    /// Name of the port.
-    pub wwpn: Wwn,
-    /// Name of its node.
-    pub wwnn: Wwn,
-    /// The N_Port_ID that the port had before, if that is known.
-    pub recorded: Option<PortId>,
-    /// Takes each N_Port_ID that it gets.
-    pub remember: RememberAddress,
-    /// E_D_TOV: a whole number of milliseconds. R_A_TOV is five times that.
-    pub e_d_tov: Duration,
+    /// The port.
+    pub port: PortOptions,
     /// The logical units.
     pub units: Arc<Units>,
     /// The longest spin before sleeping.
@@ -69,7 +58,7 @@ impl FcoeTarget {
         let (sender, commands) = channel();
         let doorbell = Arc::new(Doorbell::new()?);
         let rung = Arc::clone(&doorbell);
-        let name = format!("fcoe-{}", options.interface.name());
+        let name = format!("fcoe-{}", options.port.interface.name());
         let thread = std::thread::Builder::new().name(name).spawn(move || {
             let spin = Spin::new(options.spin);
             let (tenant, ports) = TargetLoop::new(options, commands, rung);
@@ -112,7 +101,6 @@ impl Drop for FcoeTarget {
 struct TargetLoop {
     port: NPort<TargetRole>,
     wwpn: Wwn,
-    remember: RememberAddress,
     commands: Receiver<Command>,
     doorbell: Arc<Doorbell>,
     stopping: bool,
@@ -124,16 +112,12 @@ impl TargetLoop {
         commands: Receiver<Command>,
         doorbell: Arc<Doorbell>,
     ) -> (Self, Ports) {
-        let FcoeTargetOptions { interface, wwpn, wwnn, recorded, remember, e_d_tov, units, .. } =
-            options;
-        let fcoe = &interface.fcoe;
         // Half of them is left for commands, and what comes beside data.
-        let frames_max = fcoe.receive_capacity(fcoe.frame_len_max()) / 2;
-        let role = TargetRole::new(units, Arena::new(ARENA_PAGES), frames_max as u32);
-        let config = NPortConfig { recorded, ..NPortConfig::new((wwpn, wwnn), FUNCTIONS, e_d_tov) };
-        let port = NPort::new(config, role);
-        let tenant = Self { port, wwpn, remember, commands, doorbell, stopping: false };
-        (tenant, interface.into_ports(&Home::default()))
+        let frames_max = options.port.interface.receive_capacity() / 2;
+        let role = TargetRole::new(options.units, Arena::new(ARENA_PAGES), frames_max);
+        let wwpn = options.port.wwpn;
+        let (port, ports) = options.port.open(FUNCTIONS, role);
+        (Self { port, wwpn, commands, doorbell, stopping: false }, ports)
     }
 
     fn report(&self, ports: &mut Ports) -> FcoeTargetReport {
@@ -188,9 +172,6 @@ impl Tenant for TargetLoop {
         while let Some(notice) = self.port.poll_notice() {
             if let Notice::Neighbour(event) = notice {
                 tracing::debug!(?event, "neighbours");
-                if let vn2vn::Event::Claimed(id, _) = event {
-                    (self.remember)(id);
-                }
             }
         }
         worked

@@ -10,7 +10,7 @@ use tyche_fcoe::fc::wire::{ETHERNET_LEN, Mac, Wwn};
 use tyche_fcoe::scsi::{Lun, Uuid};
 use tyche_fcoe::{
     FcoeHost, FcoeHostOptions, FcoeTarget, FcoeTargetOptions, Interface, MTU_FULL, Obstacle,
-    TargetUnit, Units,
+    PortOptions, TargetUnit, Units,
 };
 use tyche_link::memory::MemoryLink;
 use tyche_link::{Link, memory};
@@ -63,7 +63,7 @@ impl Rig {
         };
         let units = Arc::new(Units::new(vec![unit]));
         let mut options = target_options(far, &units);
-        let wwpn = options.wwpn;
+        let wwpn = options.port.wwpn;
         target(&mut options);
         let target = FcoeTarget::start(options).unwrap();
         let mut options = host_options(near, wwpn);
@@ -139,12 +139,7 @@ fn interface(fip: MemoryLink, fcoe: MemoryLink) -> Interface {
 fn target_options(interface: Interface, units: &Arc<Units>) -> FcoeTargetOptions {
     let mac = Mac(interface.fip.mac());
     FcoeTargetOptions {
-        interface,
-        wwpn: Wwn::of_port(mac),
-        wwnn: Wwn::of_node(mac),
-        recorded: None,
-        remember: Box::new(|_| {}),
-        e_d_tov: E_D_TOV,
+        port: PortOptions::new(interface, (Wwn::of_port(mac), Wwn::of_node(mac)), E_D_TOV),
         units: Arc::clone(units),
         spin: Duration::ZERO,
     }
@@ -152,13 +147,9 @@ fn target_options(interface: Interface, units: &Arc<Units>) -> FcoeTargetOptions
 
 fn host_options(interface: Interface, target: Wwn) -> FcoeHostOptions {
     let mac = Mac(interface.fip.mac());
+    let names = (Wwn::of_further_port(mac, 0x100), Wwn::of_node(mac));
     FcoeHostOptions {
-        interface,
-        wwpn: Wwn::of_further_port(mac, 0x100),
-        wwnn: Wwn::of_node(mac),
-        recorded: None,
-        remember: Box::new(|_| {}),
-        e_d_tov: E_D_TOV,
+        port: PortOptions::new(interface, names, E_D_TOV),
         target,
         lun: Lun::ZERO,
         queue_size: 64,

@@ -42,7 +42,7 @@ use tyche_cli::bench::{BenchArgs, DiskSession};
 use tyche_console::error::{Code, Error, Result};
 use tyche_engine::EventLoop;
 use tyche_fcoe::scsi::initiator::{Answer, Discovery, Disk as ScsiDisk, Progress};
-use tyche_fcoe::{FcoeHostOptions, Interface, NPort};
+use tyche_fcoe::{FcoeHostOptions, INITIATOR, Interface, NPort};
 use tyche_numa::Home;
 use tyche_wake::{MakePoller, Polled, Poller, Spin};
 
@@ -130,8 +130,8 @@ impl LayeredSession {
     /// # Errors
     /// The system refuses a thread or an eventfd, or the link has no halves.
     fn start(options: FcoeHostOptions) -> io::Result<Self> {
-        let config = options.port();
-        let Interface { fip, fcoe } = options.interface;
+        let config = options.port.config(INITIATOR);
+        let Interface { fip, fcoe } = options.port.interface;
         let fcoe = SharedLink::new(fcoe)?;
         let shared = Arc::new(Shared {
             lun: options.lun.0,

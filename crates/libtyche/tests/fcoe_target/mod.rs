@@ -8,7 +8,7 @@ use std::time::Duration;
 use tyche_engine::Exported;
 use tyche_fcoe::fc::wire::Wwn;
 use tyche_fcoe::scsi::Uuid;
-use tyche_fcoe::{FcoeTarget, FcoeTargetOptions, Interface, TargetUnit, Units};
+use tyche_fcoe::{FcoeTarget, FcoeTargetOptions, Interface, PortOptions, TargetUnit, Units};
 use tyche_store::Store;
 use tyche_testkit::net::Namespace;
 
@@ -32,12 +32,7 @@ pub fn fcoe_target(
     let mac = interface.mac();
     let wwpn = Wwn::of_port(mac);
     let options = FcoeTargetOptions {
-        recorded: None,
-        remember: Box::new(|_| ()),
-        interface,
-        wwpn,
-        wwnn: Wwn::of_node(mac),
-        e_d_tov: E_D_TOV,
+        port: PortOptions::new(interface, (wwpn, Wwn::of_node(mac)), E_D_TOV),
         units: Arc::new(Units::new(vec![unit])),
         spin: Duration::ZERO,
     };

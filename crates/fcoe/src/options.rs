@@ -1,0 +1,48 @@
+//! The options of a port on an interface.
+
+use std::time::Duration;
+
+use tyche_engine::Ports;
+use tyche_fc::vn2vn::Functions;
+use tyche_fc::wire::{PortId, Wwn};
+use tyche_numa::Home;
+
+use crate::interface::Interface;
+use crate::n_port::{NPort, NPortConfig, RememberAddress};
+use crate::role::Role;
+
+/// See the module.
+pub struct PortOptions {
+    /// The interface.
+    pub interface: Interface,
+    /// Name of the port.
+    pub wwpn: Wwn,
+    /// Name of its node.
+    pub wwnn: Wwn,
+    /// The N_Port_ID that the port had before, if that is known.
+    pub recorded: Option<PortId>,
+    /// Takes each N_Port_ID that it gets, if they are recorded.
+    pub remember: Option<RememberAddress>,
+    /// E_D_TOV: a whole number of milliseconds. R_A_TOV is five times that.
+    pub e_d_tov: Duration,
+}
+
+impl PortOptions {
+    /// A port whose N_Port_ID is not recorded.
+    pub fn new(interface: Interface, (wwpn, wwnn): (Wwn, Wwn), e_d_tov: Duration) -> Self {
+        Self { interface, wwpn, wwnn, recorded: None, remember: None, e_d_tov }
+    }
+
+    /// The configuration of the port, with these functions.
+    pub fn config(&self, functions: Functions) -> NPortConfig {
+        let names = (self.wwpn, self.wwnn);
+        NPortConfig { recorded: self.recorded, ..NPortConfig::new(names, functions, self.e_d_tov) }
+    }
+
+    /// The port with its role, and the ports of the loop that it is for.
+    pub(crate) fn open<R: Role>(self, functions: Functions, role: R) -> (NPort<R>, Ports) {
+        let mut port = NPort::new(self.config(functions), role);
+        port.remember = self.remember;
+        (port, self.interface.into_ports(&Home::default()))
+    }
+}
