@@ -43,6 +43,12 @@ impl Exchanges {
         self.table.free()
     }
 
+    /// Whether there is a number for one more command: none if too many that have been completed
+    /// are still to be aborted.
+    pub(super) fn has_number(&self) -> bool {
+        !self.free.is_empty()
+    }
+
     /// The exchange of a frame; `None` if its XID is none of the lane's.
     pub(super) fn find(&mut self, xid: Xid) -> Option<Found<Exchange>> {
         self.table.index(xid)?;

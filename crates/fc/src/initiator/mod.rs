@@ -167,7 +167,7 @@ impl<R: Rules> Lane<R> {
         if !target.is_logged_in {
             return Err(Refused::LoggedOut);
         }
-        if self.commands == self.config.depth {
+        if self.commands == self.config.depth || !self.exchanges.has_number() {
             return Err(Refused::Full);
         }
         if self.exchanges.free() <= RESERVE {
@@ -180,7 +180,7 @@ impl<R: Rules> Lane<R> {
         if has_room {
             task.phase = Phase::Ready;
         }
-        let xid = self.exchanges.open(task).expect("some are free");
+        let xid = self.exchanges.open(task).expect("a number and XIDs are free");
         self.commands += 1;
         match self.budget(command.data).filter(|_| !has_room) {
             Some(budget) => budget.waiting.push_back(xid),

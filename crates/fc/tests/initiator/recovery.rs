@@ -1,13 +1,13 @@
 //! The repair of lost frames: each row of the table in FC.md.
 
-use tyche_fc::initiator::{Data, Failure};
+use tyche_fc::initiator::{Data, Failure, LaneConfig, Refused};
 use tyche_fc::wire::Kind;
 use tyche_fc::wire::bls::BaRjt;
 use tyche_fc::wire::els::Rejection;
 use tyche_fc::wire::fcp::Response;
 
 use crate::script::{
-    AT_WORK, COMPLETE, FRAME, OURS_TO_GO_ON, R_A_TOV, REC_TOV, Script, WWPN, header,
+    AT_WORK, COMPLETE, FRAME, OURS_TO_GO_ON, R_A_TOV, REC_TOV, Script, WWPN, config, header,
 };
 
 const INVALID: (u8, u8) = (BaRjt::LOGICAL, BaRjt::INVALID_XID);
@@ -254,6 +254,25 @@ fn an_aborted_exchange_is_released_after_a_while_and_its_xid_is_free_then() {
     assert_eq!(script.lane.ignored().no_exchange, 1);
     assert_eq!(script.wait(60_000), "");
     assert_eq!(script.lane.poll_timeout(), None);
+}
+
+#[test]
+fn commands_that_are_still_to_be_released_take_numbers_too() {
+    let mut script = Script::with(LaneConfig { depth: 1, ..config() });
+    for ox_id in [0x2a, 0x2c] {
+        let name = script.read(2 * FRAME);
+        script.data(ox_id, 0, FRAME);
+        assert!(script.wait(REC_TOV).contains(&format!("ask {ox_id:04x}")));
+        assert_eq!(script.state(ox_id, OURS_TO_GO_ON), format!("abort {ox_id:04x}"));
+        script.accept_abort(ox_id);
+        assert_eq!(script.ends(), [(name, Err(Failure::Aborted))]);
+    }
+    assert_eq!(script.try_submit(0x91, Data::None), Err(Refused::Full));
+    assert_eq!(script.lane.repairs().no_xid, 0);
+    assert_eq!(script.lane.frames()[0], 1000);
+    script.wait(R_A_TOV - REC_TOV);
+    assert_eq!(script.reply(tyche_fc::wire::els::Reply::Accepted), "");
+    assert_eq!(script.try_submit(0x91, Data::None), Ok(0));
 }
 
 #[test]
