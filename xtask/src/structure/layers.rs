@@ -21,7 +21,7 @@ const LAYERS: [&[&str]; 10] = [
     &["tyche-engine"],
     &["tyche-attach", "tyche-fc", "tyche-link", "tyche-proto", "tyche-store"],
     &["tyche-block", "tyche-fc-wire", "tyche-scsi", "tyche-wake", "tyche-wire"],
-    &["tyche-geometry", "tyche-numa", "tyche-time"],
+    &["tyche-crypto", "tyche-geometry", "tyche-numa", "tyche-time"],
     // Programs beside the others: they share no code with them.
     &["comparison", "xtask"],
 ];
