@@ -7,7 +7,7 @@ use tyche_fcoe::Obstacle;
 use tyche_fcoe::fc::port::Failure;
 use tyche_link::{ip, packet};
 use tyche_session::fcoe::{FcoeError, Unreached};
-use tyche_session::{InvalidOption, LinkError};
+use tyche_session::{InvalidOption, KeyFileError, LinkError};
 use tyche_store::file;
 
 /// An error of another crate, with an exit code.
@@ -63,6 +63,19 @@ impl Coded for LinkError {
                 std::io::ErrorKind::PermissionDenied => Code::Permission,
                 _ => Code::Other,
             },
+        }
+    }
+}
+
+impl Coded for KeyFileError {
+    fn code(&self) -> Code {
+        match self {
+            Self::Io { error, .. } => match error.kind() {
+                std::io::ErrorKind::PermissionDenied => Code::Permission,
+                std::io::ErrorKind::NotFound => Code::NotFound,
+                _ => Code::Other,
+            },
+            Self::Open(_) | Self::Bad { .. } => Code::Config,
         }
     }
 }

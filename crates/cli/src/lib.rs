@@ -18,6 +18,7 @@ mod export;
 mod fcoe;
 mod health;
 mod identity;
+mod key;
 mod leftovers;
 mod link;
 mod link_command;
@@ -94,6 +95,7 @@ enum Command {
     Discover(DiscoverArgs),
     Link(link::LinkCommand),
     Export(export::ExportCommand),
+    Key(key::KeyCommand),
     List(list::ListArgs),
     Stats(stats::StatsArgs),
     Bench(BenchArgs),
@@ -114,6 +116,7 @@ impl Command {
             Self::Discover(args) => discover::run(args),
             Self::Link(args) => link::run(args),
             Self::Export(args) => export::run(args),
+            Self::Key(args) => key::run(args),
             Self::List(args) => list::run(args),
             Self::Stats(args) => stats::stats(args),
             Self::Bench(args) => bench::run(args),
@@ -125,9 +128,11 @@ impl Command {
 
     fn output(&self) -> Format {
         match self {
-            Self::Serve(_) | Self::Completions(_) | Self::Man(_) | Self::GenerateUnits(_) => {
-                Format::Text
-            }
+            Self::Serve(_)
+            | Self::Key(_)
+            | Self::Completions(_)
+            | Self::Man(_)
+            | Self::GenerateUnits(_) => Format::Text,
             Self::Connect(args) => args.output,
             Self::ConnectAll(args) => args.output,
             Self::Disconnect(args) => args.output,

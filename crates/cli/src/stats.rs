@@ -85,6 +85,8 @@ type Line = (String, String);
 fn session_summary(report: &SessionReport) -> String {
     let mut lines = Vec::new();
     if let Some(figures) = report.figures() {
+        let sealed = |cipher: &String| ("sealed".to_owned(), format!("with {cipher}"));
+        lines.extend(figures.cipher.as_ref().map(sealed));
         lines.extend(request_lines(figures));
         let ports = figures.links.iter().map(|link| &link.port);
         lines.extend(frame_lines(ports, [(&figures.channel, &figures.rejects)]));

@@ -1,6 +1,7 @@
-//! Counters of failed requests, by operation and by class of error.
+//! Counters of failed requests, by operation and by class of error, and of dropped frames.
 
 use tyche_block::{Errno, OperationKind};
+use tyche_proto::wire::Reject;
 
 /// The meaning of an error number for a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,6 +94,16 @@ impl ErrorCounts {
     /// The sum of all counters.
     pub fn total(&self) -> u64 {
         self.0.iter().flatten().sum()
+    }
+}
+
+/// Adds numbers of dropped frames, by reason.
+pub(crate) fn add_rejects(sum: &mut Vec<(Reject, u64)>, others: Vec<(Reject, u64)>) {
+    for (reject, count) in others {
+        match sum.iter_mut().find(|mine| mine.0 == reject) {
+            Some(mine) => mine.1 += count,
+            None => sum.push((reject, count)),
+        }
     }
 }
 

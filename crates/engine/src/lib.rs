@@ -54,7 +54,7 @@ pub use intake::Intake;
 pub use placed::{LinkNodes, SessionNodes};
 pub use port::{BATCH, Batches, Port, PortStats};
 pub use ports::Ports;
-pub use protocol::{Composed, Fault, Frames, Protocol, Received};
+pub use protocol::{Composed, Fault, Frames, Protocol, Received, Sink};
 pub use stages::{Stage, StageTimes};
 #[cfg(feature = "target")]
 pub use target::{

@@ -10,7 +10,7 @@ use tyche_proto::Instant;
 
 use crate::backlog::Backlog;
 use crate::placed;
-use crate::protocol::{Composed, Fault, Frames, Received};
+use crate::protocol::{Composed, Fault, Frames, Received, Sink};
 
 /// Frames in a batch: enough to share a system call well, few enough to stay in the cache.
 pub const BATCH: usize = 64;
@@ -284,10 +284,7 @@ impl Port {
                 if frame.probes && !batch.is_empty() {
                     break;
                 }
-                write(&mut *self.link, source, frame, frames, |front, data, tail| {
-                    batch.push(front, data.iter().copied(), tail);
-                    batch.limit_burst(frame.burst);
-                });
+                write(&mut *self.link, source, frame, frames, InBatch(&mut batch, frame.burst));
                 next = frames.compose(time());
                 if frame.probes {
                     break;
@@ -301,9 +298,7 @@ impl Port {
                 backlog.begin(time());
                 batch.frames().for_each(|frame| backlog.push(frame.parts()));
                 if let Some(frame) = next.take().filter(|frame| !frame.probes) {
-                    write(&mut *self.link, source, frame, frames, |front, data, tail| {
-                        backlog.push([front].into_iter().chain(data.iter().copied()).chain([tail]));
-                    });
+                    write(&mut *self.link, source, frame, frames, InBacklog(backlog));
                 }
                 self.stats.tx_held += self.backlog.len() as u64;
             } else {
@@ -361,17 +356,61 @@ fn write<'d>(
     source: Mac,
     frame: Composed,
     frames: &mut impl Frames<'d>,
-    push: impl FnOnce(&[u8], &[&'d [u8]], &[u8]),
+    sink: impl Sink<'d>,
 ) {
     if let Some((at, bytes)) = frame.narrows {
         link.narrow(at, bytes);
     }
-    frames.write(source, |front, data, tail| {
+    let len_max = if frame.probes { link.frame_len_max() } else { usize::MAX };
+    frames.write(source, Limited(sink, len_max));
+}
+
+/// The end of a batch. Holds the most bytes that may leave at once with the frame.
+struct InBatch<'b, 't>(&'b mut TxBatch<'t>, u32);
+
+impl<'t, 'd: 't> Sink<'d> for InBatch<'_, 't> {
+    fn gather(self, front: &[u8], data: &[&'d [u8]], tail: &[u8]) {
+        self.0.push(front, data.iter().copied(), tail);
+        self.0.limit_burst(self.1);
+    }
+
+    fn fill(self, front: &[u8], len: usize, write: impl FnOnce(&mut [u8])) {
+        self.0.push_filled(front, len, write);
+        self.0.limit_burst(self.1);
+    }
+}
+
+/// The end of a backlog.
+struct InBacklog<'b>(&'b mut Backlog);
+
+impl<'d> Sink<'d> for InBacklog<'_> {
+    fn gather(self, front: &[u8], data: &[&'d [u8]], tail: &[u8]) {
+        self.0.push([front].into_iter().chain(data.iter().copied()).chain([tail]));
+    }
+
+    fn fill(self, front: &[u8], len: usize, write: impl FnOnce(&mut [u8])) {
+        let mut rest = vec![0; len];
+        write(&mut rest);
+        self.0.push([front, &rest]);
+    }
+}
+
+/// A place for frames up to a length; longer ones are not taken.
+struct Limited<P>(P, usize);
+
+impl<'d, P: Sink<'d>> Sink<'d> for Limited<P> {
+    fn gather(self, front: &[u8], data: &[&'d [u8]], tail: &[u8]) {
         let len = || front.len() + data.iter().map(|it| it.len()).sum::<usize>() + tail.len();
-        if !frame.probes || len() <= link.frame_len_max() {
-            push(front, data, tail);
+        if self.1 == usize::MAX || len() <= self.1 {
+            self.0.gather(front, data, tail);
         }
-    });
+    }
+
+    fn fill(self, front: &[u8], len: usize, write: impl FnOnce(&mut [u8])) {
+        if front.len() + len <= self.1 {
+            self.0.fill(front, len, write);
+        }
+    }
 }
 
 /// Sends a batch and counts what the interface took; returns the number of those frames.

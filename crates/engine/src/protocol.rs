@@ -67,10 +67,20 @@ pub trait Frames<'d> {
     /// Composes the next frame; `None` if there is none to send now.
     fn compose(&mut self, now: Instant) -> Option<Composed>;
 
-    /// Writes the composed frame: gives `push` its front, the pieces of its data, and what follows
-    /// them. `source` is the address of the interface, for the front's Ethernet header; a protocol
-    /// with [addresses of its own](crate::Port::join) writes one of those instead.
-    fn write(&mut self, source: Mac, push: impl FnOnce(&[u8], &[&'d [u8]], &[u8]));
+    /// Writes the composed frame. `source` is the address of the interface, for the Ethernet
+    /// header; a protocol with [addresses of its own](crate::Port::join) writes one of those.
+    fn write(&mut self, source: Mac, sink: impl Sink<'d>);
+}
+
+/// The place of a frame to be sent.
+pub trait Sink<'d> {
+    /// Takes a frame that lies in pieces: its front, the pieces of its data, and what follows them.
+    /// The data are not copied.
+    fn gather(self, front: &[u8], data: &[&'d [u8]], tail: &[u8]);
+
+    /// Takes a frame of which only the front lies somewhere: `write` writes the `len` bytes behind
+    /// it, e.g. by encrypting them.
+    fn fill(self, front: &[u8], len: usize, write: impl FnOnce(&mut [u8]));
 }
 
 /// How a composed frame is to be sent.

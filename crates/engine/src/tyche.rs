@@ -3,13 +3,11 @@
 use tyche_link::ip::Transport;
 use tyche_link::{Link, Mac as LinkMac};
 use tyche_numa::Home;
-use tyche_proto::wire::{
-    COOKIE_AT, Content, Control, ENTRIES_MAX, Encoded, Encoder, HEAD_LEN, Mac,
-};
-use tyche_proto::{Instant, Outgoing, Part, Problem};
+use tyche_proto::wire::{COOKIE_AT, Content, Control, ENTRIES_MAX, Encoder, HEAD_LEN, Mac};
+use tyche_proto::{Instant, Outgoing, Part, Problem, Written};
 
 use crate::port::{BATCH, Batches, Port};
-use crate::protocol::{Composed, Fault, Frames, Received};
+use crate::protocol::{Composed, Fault, Frames, Received, Sink};
 
 /// Numbers of the transports, for `PortConfig::transport`.
 const ETHERNET: u8 = 0;
@@ -109,14 +107,23 @@ where
                 let narrows = Some((COOKIE_AT, connect.cookie.first_bytes()));
                 Composed { narrows, ..Composed::default() }
             }
+            Content::Control(Control::SealedConnect(_)) => {
+                let narrows = Some((COOKIE_AT, out.header.cookie.first_bytes()));
+                Composed { narrows, ..Composed::default() }
+            }
             _ => Composed { burst: out.burst, ..Composed::default() },
         })
     }
 
-    fn write(&mut self, source: LinkMac, push: impl FnOnce(&[u8], &[&'d [u8]], &[u8])) {
+    fn write(&mut self, source: LinkMac, sink: impl Sink<'d>) {
         let Composer { out, encoder, ethertype } = &mut *self.composer;
         let (out, data) = (&*out, &self.data);
-        let take = |frame: &Encoded<'_, 'd>| push(frame.front, frame.data, frame.entries);
+        let take = |frame: &Written<'_, 'd>| match frame {
+            Written::Clear(frame) => sink.gather(frame.front, frame.data, frame.entries),
+            Written::Sealed(frame) => {
+                sink.fill(frame.head(), frame.payload_len(), |room| frame.seal(room));
+            }
+        };
         out.encode(encoder, (Mac(source), *ethertype), |part| data(out, part), take);
     }
 }

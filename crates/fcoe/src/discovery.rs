@@ -6,7 +6,9 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use tyche_engine::{Batches, Clock, Composed, Frames, LinkFault, Port, Ports, Protocol, Received};
+use tyche_engine::{
+    Batches, Clock, Composed, Frames, LinkFault, Port, Ports, Protocol, Received, Sink,
+};
 use tyche_fc::vn2vn::{self, CLAIM_MAX, Functions, Neighbour, Vn2vn, Vn2vnConfig};
 use tyche_fc::wire::fip::{
     self, ALL_FCF_MACS, ALL_VN2VN_ENODE_MACS, Flags, Message, Solicitation, VlanNotification,
@@ -226,7 +228,7 @@ impl<'d> Frames<'d> for Composing<'d> {
         self.0.compose().then(Composed::default)
     }
 
-    fn write(&mut self, _: LinkMac, push: impl FnOnce(&[u8], &[&'d [u8]], &[u8])) {
-        self.0.write(push);
+    fn write(&mut self, _: LinkMac, sink: impl Sink<'d>) {
+        self.0.write(|front, data, tail| sink.gather(front, data, tail));
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use tyche_engine::{Composed, Frames, Ports, Protocol, Received};
+use tyche_engine::{Composed, Frames, Ports, Protocol, Received, Sink};
 use tyche_fc::port::{self, Carrier, Logins, LoginsConfig};
 use tyche_fc::vn2vn::{self, Functions, Membership, Neighbour, Vn2vn, Vn2vnConfig};
 use tyche_fc::wire::{ETHERNET_LEN, FRAME_LEN_MAX, Frame, Mac, PortId, Reject, Wwn, fip};
@@ -315,10 +315,10 @@ impl<'d, F: Frames<'d>> Frames<'d> for Composing<'d, F> {
         self.role.as_mut()?.compose(now)
     }
 
-    fn write(&mut self, source: LinkMac, push: impl FnOnce(&[u8], &[&'d [u8]], &[u8])) {
+    fn write(&mut self, source: LinkMac, sink: impl Sink<'d>) {
         match &mut self.role {
-            Some(role) if !self.is_control => role.write(source, push),
-            _ => self.outbox.write(push),
+            Some(role) if !self.is_control => role.write(source, sink),
+            _ => self.outbox.write(|front, data, tail| sink.gather(front, data, tail)),
         }
     }
 }

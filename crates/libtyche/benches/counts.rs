@@ -27,7 +27,7 @@ use tyche_link::Link;
 use tyche_link::packet::{PacketLink, PacketOptions};
 use tyche_numa::Placement;
 use tyche_proto::wire::{ETHERTYPE, Name, Uuid};
-use tyche_proto::{BatchPolicy, TargetConfig};
+use tyche_proto::{Access, BatchPolicy, TargetConfig};
 use tyche_store::Store;
 use tyche_store::null::NullStore;
 
@@ -247,6 +247,8 @@ fn target(threads: usize, spins: bool) -> Target {
     let name = |text| Name::new(text).unwrap();
     let link = || Box::new(PacketLink::open(&PacketOptions::new(THEIRS)).unwrap()) as Box<dyn Link>;
     Target::start(TargetOptions {
+        key: None,
+        access: Access::default(),
         target: TargetConfig {
             uuid: Uuid::from_u128(1),
             name: name("target"),
@@ -264,6 +266,7 @@ fn target(threads: usize, spins: bool) -> Target {
             shared: false,
             hosts: Vec::new(),
             last_writer: None,
+            allowed: None,
         }],
         links: vec![link()],
         further_threads: (1..threads).map(|_| vec![link()]).collect(),

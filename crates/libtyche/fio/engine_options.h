@@ -19,6 +19,8 @@ struct tyche_fio_options {
 	unsigned int hand_over;
 	unsigned int batch;
 	unsigned int checksum;
+	char *target_key;
+	char *key;
 	char *counters;
 };
 
@@ -182,6 +184,23 @@ static struct fio_option options[] = {
 		.off1 = offsetof(struct tyche_fio_options, checksum),
 		.help = "Cover data with checksums on their way",
 		.def = "1",
+		ENGINE_OPTION,
+	},
+	{
+		.name = "target_key",
+		.lname = "Key of the target",
+		.type = FIO_OPT_STR_STORE,
+		.off1 = offsetof(struct tyche_fio_options, target_key),
+		.help = "The target's key: frames are encrypted and authenticated then",
+		ENGINE_OPTION,
+	},
+	{
+		.name = "key",
+		.lname = "File of the own key",
+		.type = FIO_OPT_STR_STORE,
+		.off1 = offsetof(struct tyche_fio_options, key),
+		.help = "File of this host's secret key",
+		.def = "/etc/tyche/key",
 		ENGINE_OPTION,
 	},
 	{

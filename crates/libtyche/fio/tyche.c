@@ -122,6 +122,10 @@ static int open_volume(struct thread_data *td, unsigned int queues, tyche_volume
 		ret = tyche_options_set_batch(o, eo->batch);
 	if (!ret)
 		ret = tyche_options_set_checksum(o, eo->checksum);
+	if (!ret && eo->target_key)
+		ret = tyche_options_set_target_key(o, eo->target_key);
+	if (!ret && eo->key)
+		ret = tyche_options_set_key(o, eo->key);
 	if (!ret)
 		ret = tyche_options_set_read_only(o, !(td_write(td) || td_trim(td)));
 	if (!ret && eo->host)

@@ -276,7 +276,7 @@ int tyche_options_add_link(struct tyche_options *options,
 /**
  * Whether to connect by Fibre Channel over Ethernet, without a fabric, on the one interface that
  * is added; off by default. Options that only Tyche's own protocol has must have their defaults
- * then: channels, queues, EtherType, hand-over, batch, checksum, host.
+ * then: channels, queues, EtherType, hand-over, batch, checksum, host, keys.
  */
 int tyche_options_set_fcoe(struct tyche_options *options,
                            bool fcoe);
@@ -361,6 +361,19 @@ int tyche_options_set_batch(struct tyche_options *options,
  */
 int tyche_options_set_checksum(struct tyche_options *options,
                                bool checksum);
+
+/**
+ * The target's key, as `tyche key show` prints it there. With it, every frame is encrypted and
+ * authenticated, and both ends have to prove who they are; in the clear by default.
+ */
+int tyche_options_set_target_key(struct tyche_options *options,
+                                 const char *key);
+
+/**
+ * File of the secret key of this end, if the target's is given; /etc/tyche/key by default.
+ */
+int tyche_options_set_key(struct tyche_options *options,
+                          const char *file);
 
 /**
  * Whether to open the export read-only.

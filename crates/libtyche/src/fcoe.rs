@@ -81,6 +81,7 @@ impl Options {
             ("checksum", self.checksum != defaults.checksum),
             ("keep_alive", self.keep_alive != defaults.keep_alive),
             ("host", self.host != defaults.host),
+            ("target_key", self.target_key != defaults.target_key),
         ];
         changed.into_iter().find(|(_, is_changed)| *is_changed).map(|(name, _)| name)
     }

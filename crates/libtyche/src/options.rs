@@ -1,15 +1,19 @@
 //! The options of a volume.
 
 use std::io;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use tyche_engine::{HostLink, HostOptions, identity};
 use tyche_link::handover;
 use tyche_numa::Placement;
+use tyche_proto::crypto::PublicKey;
 use tyche_proto::wire::{ETHERTYPE, Mac};
-use tyche_proto::{BatchPolicy, ChannelChoice, QUEUES_MAX, SessionConfig};
+use tyche_proto::{BatchPolicy, ChannelChoice, HostKeys, QUEUES_MAX, SessionConfig};
 use tyche_session::fcoe::E_D_TOV;
-use tyche_session::{End, LinkOptions, Opened, SessionOptions, defaults, host_name, log_warnings};
+use tyche_session::{
+    End, KEY_FILE, LinkOptions, Opened, SessionOptions, defaults, host_name, log_warnings, read_key,
+};
 use uuid::Uuid;
 
 use crate::error::OpenError;
@@ -96,6 +100,11 @@ pub struct Options {
     pub ctrl_loss_tmo: Option<Duration>,
     /// The host to present, instead of this machine.
     pub host: Option<Uuid>,
+    /// The target's key, as `tyche key show` prints it there. With it, every frame is encrypted and
+    /// authenticated, and both ends have to prove who they are. `None`, the default: in the clear.
+    pub target_key: Option<PublicKey>,
+    /// File of the secret key of this end, if the target's is given; `/etc/tyche/key` by default.
+    pub key: PathBuf,
 }
 
 impl Options {
@@ -122,6 +131,8 @@ impl Options {
             keep_alive: defaults::KEEP_ALIVE,
             ctrl_loss_tmo: Some(defaults::CTRL_LOSS_TMO),
             host: None,
+            target_key: None,
+            key: KEY_FILE.into(),
         }
     }
 
@@ -187,6 +198,13 @@ impl Options {
         Ok(handed)
     }
 
+    /// The keys of the session, if it shall have any.
+    fn keys(&self) -> Result<Option<HostKeys>, OpenError> {
+        let Some(target) = self.target_key else { return Ok(None) };
+        let key = read_key(&self.key).map_err(|error| OpenError::Option(error.to_string()))?;
+        Ok(Some(HostKeys { secret: key, target }))
+    }
+
     pub(crate) fn session(&self) -> Result<SessionConfig, OpenError> {
         self.pages()?;
         let wanted = SessionOptions {
@@ -202,6 +220,7 @@ impl Options {
             reconnect_delay: defaults::RECONNECT_DELAY,
             ctrl_loss_tmo: self.ctrl_loss_tmo,
             batch: self.batch,
+            keys: self.keys()?,
         };
         wanted.config(Uuid::new_v4()).map_err(|error| OpenError::Option(error.to_string()))
     }

@@ -2,8 +2,9 @@
 //! takeover and reconnect".
 
 use arrayvec::ArrayVec;
-use tyche_wire::{Connect, ConnectFlags, Cookie, Mac, Reason, Text};
+use tyche_wire::{Connect, ConnectFlags, Cookie, Mac, Name, Reason, Text};
 
+use crate::access::Proven;
 use crate::contest::{Contest, Contested};
 use crate::registry::{ChannelRef, Export, Member, Registry, SessionInfo, Writer};
 use crate::rules::{Rule, Rules};
@@ -55,6 +56,10 @@ fn names(session: &SessionInfo) -> Box<Text<128>> {
 pub(crate) struct Request<'a> {
     pub(crate) connect: &'a Connect,
     pub(crate) issued: Instant,
+    /// The host, if it has proved who it is.
+    pub(crate) host: Option<Proven>,
+    /// The name that the export must have; empty if it was named by its UUID alone.
+    pub(crate) export_name: Name,
 }
 
 impl Request<'_> {
@@ -85,13 +90,18 @@ impl Registry {
         now: Instant,
         request: Request<'_>,
     ) -> Result<Grant, Admission> {
-        let Request { connect, .. } = request;
-        let known =
-            |export: &Export| export.config.uuid == connect.export && export.admits(connect.host);
+        let Request { connect, export_name, .. } = request;
+        self.check_access(request.host)?;
+        let known = |export: &Export| {
+            export.config.uuid == connect.export
+                && (export_name.is_empty() || export.config.name == export_name)
+                && export.admits(connect.host)
+        };
         let index = self.exports.iter().position(known);
         let index = index.ok_or(refused(Reason::UnknownExport))?;
         let channels = self.channels();
         let export = &mut self.exports[index];
+        export.check_allowed(request.host)?;
         let writer = request.wants_to_write();
         if writer && export.config.geometry.read_only {
             return Err(refused(Reason::ReadOnly));
@@ -120,7 +130,7 @@ impl Registry {
     /// Records a channel that was opened as granted.
     pub(crate) fn opened<R: Rules>(
         &mut self,
-        Request { connect, issued }: Request<'_>,
+        Request { connect, issued, host: proven, .. }: Request<'_>,
         grant: Grant,
         channel: ChannelRef,
         (host, cookie): (Mac, Cookie),
@@ -152,10 +162,23 @@ impl Registry {
             device,
             host: connect.host,
             host_name: connect.host_name,
+            key: proven.map(|it| it.key),
             writer: grant.writer,
             channels: vec![member],
             contest: None,
         });
+    }
+
+    /// Checks whether the target lets the host in at all.
+    pub(crate) fn check_access(&self, host: Option<Proven>) -> Verdict {
+        match host {
+            None if self.access().required => Err(refused(Reason::KeyRequired)),
+            Some(Proven { key, name: None }) => {
+                let detail = format!("the target does not know the key {key}");
+                Err(Admission::Refused(Reason::Denied, Box::new(Text::truncated(&detail))))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Passes closings and questions for a sign of life on to the links of the channels.
@@ -186,6 +209,18 @@ enum Displaced {
 }
 
 impl Export {
+    /// Checks whether the host is among those that may have the export.
+    pub(crate) fn check_allowed(&self, host: Option<Proven>) -> Verdict {
+        let Some(allowed) = &self.allowed else { return Ok(()) };
+        let Some(host) = host else { return Err(refused(Reason::KeyRequired)) };
+        if host.name.is_some_and(|name| allowed.contains(&name)) {
+            return Ok(());
+        }
+        let name = host.name.unwrap_or(Name::EMPTY);
+        let detail = format!("{name} may not have {}", self.config.name);
+        Err(Admission::Refused(Reason::Denied, Box::new(Text::truncated(&detail))))
+    }
+
     /// Checks that a known session has the same host and device as before, and that no other of its
     /// channels has the cookie.
     fn check_session(&self, Request { connect, .. }: Request<'_>) -> Verdict {

@@ -9,7 +9,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use tyche_wire::{Mac, Reject, Rejection};
+use tyche_wire::{Control, Mac, Reject};
 
 use crate::ticket::LIFE;
 use crate::time::Instant;
@@ -29,8 +29,8 @@ pub(crate) enum Verdict {
     /// None yet: a channel has to be closed or to show a sign of life first, or the writer to be
     /// kept.
     Waiting,
-    /// It was refused.
-    Refused(Box<Rejection>),
+    /// It was refused, with this answer.
+    Refused(Box<Control>),
     /// A channel was opened for it.
     Granted,
 }

@@ -8,11 +8,13 @@
 pub(crate) mod tests;
 mod upkeep;
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use tyche_crypto::Sealer;
 use tyche_wire::{
-    Body, ChannelId, Checksums, Content, Control, Cookie, Data, ENTRY_LEN, Entry, EntryList, Flags,
-    HEAD_LEN, Header, Kind, Mac, PacketNumber, Pdu, Position, Reject, Ring,
+    Body, ChannelId, Content, Control, Cookie, Data, ENTRY_LEN, Entry, EntryList, Flags, HEAD_LEN,
+    Header, Kind, Mac, PacketNumber, Pdu, Position, Reject, Ring, TAG_LEN,
 };
 
 use crate::batching::{BatchPolicy, Batching};
@@ -21,7 +23,7 @@ use crate::echo::Echoes;
 use crate::outgoing::{Capacity, Outgoing};
 use crate::ring::{Arrival, RxRing, TxRing};
 use crate::rtt::Rtt;
-use crate::rules::{Rule, Rules, Unchecked};
+use crate::rules::{Rule, Rules};
 use crate::stats::ChannelStats;
 use crate::time::Instant;
 
@@ -90,21 +92,6 @@ impl ChannelConfig {
     }
 }
 
-/// Parses the payload of a frame of a channel.
-///
-/// # Errors
-/// The first thing that is wrong with it.
-pub(crate) fn parse_body<'a, R: Rules>(
-    header: &Header,
-    payload: &'a [u8],
-) -> Result<Body<'a>, Reject> {
-    if R::keeps(Rule::CheckPayload) {
-        Body::parse(header, payload, &Checksums)
-    } else {
-        Body::parse(header, payload, &Unchecked)
-    }
-}
-
 /// Why a channel is dead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Dead {
@@ -157,6 +144,8 @@ pub(crate) struct Channel<R> {
     pub(crate) batching: Batching,
     pub(crate) echoes: Echoes,
     pub(crate) stats: ChannelStats,
+    /// Seals our frames, on a channel with keys.
+    sealer: Option<Sealer>,
     rules: std::marker::PhantomData<R>,
 }
 
@@ -190,11 +179,19 @@ impl<R: Rules> Channel<R> {
             batching: Batching::new(config.batch, now),
             echoes: Echoes::default(),
             stats: ChannelStats::default(),
+            sealer: None,
             rules: std::marker::PhantomData,
             config,
         };
         channel.burst = channel.carried_in_a_millisecond();
         channel
+    }
+
+    /// Has our frames sealed from now on: before the first of them.
+    pub(crate) fn seal_with(&mut self, sealer: Sealer) {
+        self.config.frame_len -= TAG_LEN;
+        self.capacity = Capacity::new(self.config.frame_len);
+        self.sealer = Some(sealer);
     }
 
     /// Our index of the channel.
@@ -537,20 +534,35 @@ impl<R: Rules> Channel<R> {
         u32::try_from(bytes).unwrap_or(u32::MAX)
     }
 
+    /// Notes in `out` the key that the frame with this header is sealed with.
+    fn protect(&mut self, out: &mut Outgoing, header: &Header) {
+        let Some(sealer) = &mut self.sealer else {
+            out.key = None;
+            return;
+        };
+        let key = sealer.key(header.packet.0);
+        // Most frames in a row are of one channel: then nothing is counted.
+        if !out.key.as_ref().is_some_and(|it| Arc::ptr_eq(it, key)) {
+            out.key = Some(Arc::clone(key));
+        }
+    }
+
     /// Fills `out` with a frame of the channel without data.
-    pub(crate) fn address(&self, out: &mut Outgoing, header: Header, content: Content) {
-        out.set(self.peer(), header, content);
+    pub(crate) fn address(&mut self, out: &mut Outgoing, header: Header, content: Content) {
+        self.protect(out, &header);
+        out.set_sealed(self.peer(), header, content);
         (out.channel, out.burst) = (Some(self.id()), self.burst);
     }
 
     /// Completes `out`, which has its entries, as a frame of the channel. `place`: see
     /// [`Outgoing::place_data`].
     pub(crate) fn address_entries(
-        &self,
+        &mut self,
         out: &mut Outgoing,
         header: Header,
         place: impl Fn(&Data) -> (u32, u32),
     ) {
+        self.protect(out, &header);
         (out.destination, out.channel, out.header) = (self.peer(), Some(self.id()), header);
         out.burst = self.burst;
         if header.kind == Kind::Data {

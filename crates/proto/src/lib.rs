@@ -20,9 +20,11 @@
 
 #![forbid(unsafe_code)]
 
+mod access;
 mod admission;
 mod attempts;
 mod batching;
+mod body;
 mod channel;
 mod congestion;
 mod contest;
@@ -34,6 +36,7 @@ mod listener;
 mod load;
 mod operation;
 mod outgoing;
+mod protection;
 mod received;
 mod registry;
 mod ring;
@@ -48,11 +51,13 @@ mod target;
 mod ticket;
 mod turns;
 
+pub use access::Access;
 pub use batching::BatchPolicy;
 pub use generation::Loss;
 pub use listener::{ChannelReport, Listener, ListenerConfig, ListenerEvent, Part as LinkPart};
 pub use operation::{OpId, Operation};
-pub use outgoing::{Outgoing, Part};
+pub use outgoing::{Outgoing, Part, SealedFrame, Written};
+pub use protection::{HostKeys, Opened};
 pub use registry::{ChannelRef, ExportConfig, Registry, SessionInfo, TargetConfig, Writer};
 pub use rules::{Rule, Rules, Sound};
 pub use session::{
@@ -63,6 +68,7 @@ pub use session::{
 pub use stages::Exchange;
 pub use stats::{ChannelStats, RejectCounts};
 pub use target::Action;
+pub use tyche_crypto as crypto;
 pub use tyche_time::Instant;
 pub use tyche_wire as wire;
 

@@ -1,9 +1,12 @@
 //! Frames to be sent, as values, and how much fits into one.
 
+use std::sync::Arc;
+
 use arrayvec::ArrayVec;
+use tyche_crypto::FrameKey;
 use tyche_wire::{
-    ChannelId, Checksums, Content, Control, Data, ENTRIES_MAX, ENTRY_LEN, ETHERTYPE, Encoded,
-    Encoder, Entry, HEAD_LEN, Header, Kind, Mac, PAGE_LEN,
+    BOUND, ChannelId, Checksums, Content, Control, Data, ENTRIES_MAX, ENTRY_LEN, ETHERTYPE,
+    Encoded, Encoder, Entry, HEAD_LEN, Header, Kind, Mac, PAGE_LEN, Sealed, TAG_LEN,
 };
 
 /// One frame to be sent. The caller owns it and passes it to `poll_transmit` repeatedly, so that
@@ -23,6 +26,70 @@ pub struct Outgoing {
     pub content: Content,
     /// The parts of the data section: one for each [`Entry::Data`], in order.
     pub parts: ArrayVec<Part, ENTRIES_MAX>,
+    /// The key that the payload is sealed with, if it is.
+    pub key: Option<Arc<FrameKey>>,
+}
+
+/// The bytes of a frame.
+#[derive(Debug)]
+pub enum Written<'e, 'd> {
+    /// They lie in pieces.
+    Clear(&'e Encoded<'e, 'd>),
+    /// They are to be sealed into memory of the sender.
+    Sealed(SealedFrame<'e, 'd>),
+}
+
+impl Written<'_, '_> {
+    /// Appends the whole frame to `bytes`.
+    pub fn append_to(&self, bytes: &mut Vec<u8>) {
+        match self {
+            Self::Clear(frame) => {
+                frame.pieces().for_each(|piece| bytes.extend_from_slice(piece));
+            }
+            Self::Sealed(frame) => {
+                bytes.extend_from_slice(frame.head());
+                let begin = bytes.len();
+                bytes.resize(begin + frame.payload_len(), 0);
+                frame.seal(&mut bytes[begin..]);
+            }
+        }
+    }
+}
+
+/// A frame whose payload is to be sealed.
+#[derive(Debug)]
+pub struct SealedFrame<'e, 'd> {
+    frame: &'e Encoded<'e, 'd>,
+    key: &'e FrameKey,
+    packet: u64,
+}
+
+impl SealedFrame<'_, '_> {
+    /// The headers, which stay in the clear.
+    pub fn head(&self) -> &[u8] {
+        &self.frame.front[..HEAD_LEN]
+    }
+
+    /// Bytes of the sealed payload.
+    pub fn payload_len(&self) -> usize {
+        self.frame.len() - HEAD_LEN + TAG_LEN
+    }
+
+    /// Seals the payload. Not for two different frames of a channel with the same number.
+    ///
+    /// # Panics
+    /// If `out` has not the [length](Self::payload_len) of the payload.
+    pub fn seal(&self, out: &mut [u8]) {
+        let Encoded { front, data, entries } = *self.frame;
+        let (head, body) = front.split_at(HEAD_LEN);
+        if body.is_empty() {
+            return self.key.seal(self.packet, &head[BOUND], data, entries, out);
+        }
+        let mut pieces = ArrayVec::<&[u8], { ENTRIES_MAX + 1 }>::new();
+        pieces.push(body);
+        pieces.extend(data.iter().copied());
+        self.key.seal(self.packet, &head[BOUND], &pieces, entries, out);
+    }
 }
 
 /// Bytes of a request's data, in memory of the caller.
@@ -47,6 +114,7 @@ impl Outgoing {
             header: Header::new(Kind::Keepalive),
             content: Content::Empty,
             parts: ArrayVec::new(),
+            key: None,
         }
     }
 
@@ -57,26 +125,55 @@ impl Outgoing {
         encoder: &mut Encoder,
         (src, ethertype): (Mac, u16),
         data: impl FnMut(&Part) -> &'d [u8],
-        take: impl FnOnce(&Encoded<'_, 'd>) -> T,
+        take: impl FnOnce(&Written<'_, 'd>) -> T,
     ) -> T {
-        let (ethernet, data) = ((self.destination, src, ethertype), self.parts.iter().map(data));
-        encoder.encode(ethernet, &self.header, &self.content, &Checksums, data, take)
+        let ethernet = (self.destination, src, ethertype);
+        self.encode_data(encoder, ethernet, self.parts.iter().map(data), take)
+    }
+
+    fn encode_data<'d, T>(
+        &self,
+        encoder: &mut Encoder,
+        ethernet: (Mac, Mac, u16),
+        data: impl Iterator<Item = &'d [u8]>,
+        take: impl FnOnce(&Written<'_, 'd>) -> T,
+    ) -> T {
+        let Self { header, content, key, .. } = self;
+        match key {
+            None => {
+                let take = |frame: &Encoded<'_, 'd>| take(&Written::Clear(frame));
+                encoder.encode(ethernet, header, content, &Checksums, data, take)
+            }
+            Some(key) => {
+                let packet = header.packet.0;
+                let take = |frame: &Encoded<'_, 'd>| {
+                    take(&Written::Sealed(SealedFrame { frame, key, packet }))
+                };
+                encoder.encode(ethernet, header, content, &Sealed, data, take)
+            }
+        }
     }
 
     /// The bytes of the frame with this data section, for simulations and tests, which keep frames.
     pub fn to_bytes(&self, src: Mac, data: &[u8]) -> Vec<u8> {
         let (mut encoder, ethernet) = (Encoder::new(), (self.destination, src, ETHERTYPE));
         let data = (!data.is_empty()).then_some(data);
-        let take = |frame: &Encoded<'_, '_>| {
-            let mut bytes = Vec::with_capacity(frame.len());
-            frame.pieces().for_each(|piece| bytes.extend_from_slice(piece));
+        let take = |frame: &Written<'_, '_>| {
+            let mut bytes = Vec::new();
+            frame.append_to(&mut bytes);
             bytes
         };
-        encoder.encode(ethernet, &self.header, &self.content, &Checksums, data, take)
+        self.encode_data(&mut encoder, ethernet, data.into_iter(), take)
     }
 
-    /// Turns it into a frame without data.
+    /// Turns it into a frame without data, in the clear.
     pub(crate) fn set(&mut self, to: Mac, header: Header, content: Content) {
+        self.key = None;
+        self.set_sealed(to, header, content);
+    }
+
+    /// The same, but leaves the key as it is.
+    pub(crate) fn set_sealed(&mut self, to: Mac, header: Header, content: Content) {
         self.destination = to;
         self.channel = None;
         self.burst = u32::MAX;

@@ -8,11 +8,13 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use arrayvec::ArrayVec;
+use tyche_crypto::PublicKey;
 use tyche_wire::{
     ChannelId, Cookie, Discover, ExportInfo, Fate, Fence, Geometry, Mac, Name, Outcome, TAGS_MAX,
     Text, Uuid,
 };
 
+use crate::access::Access;
 use crate::batching::BatchPolicy;
 use crate::contest::Contest;
 use crate::rules::{Rule, Rules};
@@ -87,8 +89,10 @@ pub struct SessionInfo {
     pub device: Uuid,
     /// Its host.
     pub host: Uuid,
-    /// The host's name.
+    /// The host's name; that which the target has for it, if it has proved who it is.
     pub host_name: Name,
+    /// The key with which it has proved that.
+    pub key: Option<PublicKey>,
     /// Whether it may write.
     pub writer: bool,
     pub(crate) channels: Vec<Member>,
@@ -165,6 +169,8 @@ pub(crate) struct Export {
     /// A session that could not be recorded, and why.
     pub(crate) not_kept: Option<(Writer, Text<128>)>,
     closed: VecDeque<Closed>,
+    /// The names of the hosts that may have it, of those with a key; `None`: all.
+    pub(crate) allowed: Option<Vec<Name>>,
     pub(crate) takeovers: Takeovers,
 }
 
@@ -172,6 +178,7 @@ pub(crate) struct Export {
 pub struct Registry {
     pub(crate) config: TargetConfig,
     pub(crate) exports: Vec<Export>,
+    access: Access,
     /// Channels that their links have to close.
     closing: Vec<ChannelRef>,
     /// Channels that their links have to ask for a sign of life.
@@ -182,7 +189,8 @@ impl Registry {
     /// A target without exports.
     pub fn new(config: TargetConfig) -> Self {
         assert!(config.damq_pages_max >= 256, "a request of 1 MiB needs 256 pages");
-        Self { config, exports: Vec::new(), closing: Vec::new(), asking: Vec::new() }
+        let access = Access::default();
+        Self { config, exports: Vec::new(), access, closing: Vec::new(), asking: Vec::new() }
     }
 
     /// Adds an export; returns its index.
@@ -195,9 +203,45 @@ impl Registry {
             unkept: None,
             not_kept: None,
             closed: VecDeque::new(),
+            allowed: None,
             takeovers: Takeovers::default(),
         });
         self.exports.len() - 1
+    }
+
+    /// Who may connect.
+    pub fn access(&self) -> &Access {
+        &self.access
+    }
+
+    /// Changes who may connect. Sessions that would not be let in now are closed; returns them.
+    pub fn set_access(&mut self, access: Access) -> Vec<SessionInfo> {
+        self.access = access;
+        self.close_denied()
+    }
+
+    /// Changes which hosts with a key may have an export, by their names; `None`: all of them, and
+    /// those without a key if they are let in. Sessions that would not be let in now are closed;
+    /// returns them.
+    pub fn set_allowed(&mut self, export: usize, allowed: Option<Vec<Name>>) -> Vec<SessionInfo> {
+        self.exports[export].allowed = allowed;
+        self.close_denied()
+    }
+
+    fn close_denied(&mut self) -> Vec<SessionInfo> {
+        let mut denied = Vec::new();
+        for export in &self.exports {
+            let is_in = |session: &&SessionInfo| {
+                let host = session.key.map(|key| self.access.identify(key));
+                let same = host.is_none_or(|host| host.name == Some(session.host_name));
+                same && self.check_access(host).is_ok() && export.check_allowed(host).is_ok()
+            };
+            denied.extend(export.sessions.iter().filter(|it| !is_in(it)).cloned());
+        }
+        let channels = denied.iter().flat_map(|session| session.channels.iter());
+        let channels: Vec<_> = channels.map(|member| member.channel).collect();
+        channels.into_iter().for_each(|channel| self.displace(channel));
+        denied
     }
 
     /// The target.

@@ -29,6 +29,12 @@ pub enum Rule {
     LimitShrinking,
     /// Frames whose payload does not match its checksum are dropped.
     CheckPayload,
+    /// A sealed frame is taken once.
+    RejectReplays,
+    /// Sealed frames whose tag does not match are dropped.
+    CheckTag,
+    /// A session with keys takes no answer in the clear.
+    RefuseClear,
     /// Modifications in flight on a lost channel are reissued only after the target has closed that
     /// channel.
     FenceBeforeReissue,

@@ -7,6 +7,7 @@ mod pair;
 
 use std::time::Duration;
 
+use tyche_proto::Opened;
 use tyche_proto::wire::{
     ChannelId, Connect, Control, Discover, Fence, Header, Kind, Mac, Position, Reason, Reject,
     Ticket, Uuid,
@@ -185,7 +186,7 @@ fn frames_for_one_address_are_not_taken_from_broadcast() {
     out.set_control(Mac::BROADCAST, Control::Connect(connect));
     let frame = pair::seal(&out, HOST);
     let (head, payload) = frame.split_first_chunk().unwrap();
-    door.listener.handle_frame(door.now, head, payload);
+    door.listener.handle_frame(door.now, (head, payload), &mut Opened::default());
     assert_eq!(door.listener.rejects().of(Reject::Destination), 1);
     assert!(!door.listener.has_requests());
 }
@@ -238,7 +239,7 @@ fn a_crowd_without_channels_does_not_keep_a_fence_from_being_answered() {
     let frame = pair::seal(&out, STRANGER);
     let (head, payload) = frame.split_first_chunk().unwrap();
     for _ in 0..1000 {
-        door.listener.handle_frame(door.now, head, payload);
+        door.listener.handle_frame(door.now, (head, payload), &mut Opened::default());
     }
     let tags = Default::default();
     let fence = Fence { cookie: lost.cookie, channel: lost.channel, tags };

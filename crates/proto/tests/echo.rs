@@ -6,7 +6,7 @@ mod pair;
 
 use pair::{FRAME_LEN, HOST, Pair, TARGET, seal, session};
 use tyche_proto::wire::{Content, Cookie, ECHO_REPLIES_MAX, Echo, Flags, Header, Kind, Reject};
-use tyche_proto::{Outgoing, SessionEvent};
+use tyche_proto::{Opened, Outgoing, SessionEvent};
 
 /// Echoes that a channel keeps to be answered. PROTOCOL.md, "Echo frames".
 const KEPT_MAX: u64 = 128;
@@ -114,7 +114,7 @@ fn a_host_takes_answers_only() {
     pair.out.header.flags = Flags::NONE;
     let frame = seal(&pair.out, TARGET);
     let (head, payload) = frame.split_first_chunk().unwrap();
-    pair.session.handle_frame(pair.now, 0, head, payload);
+    pair.session.handle_frame(pair.now, 0, (head, payload), &mut Opened::default());
     assert_eq!(pair.session.rejects().of(Reject::Unexpected), 1);
     assert_eq!(pair.echoed(), []);
     assert_eq!(pair.out.header.kind, Kind::Echo);
@@ -123,7 +123,7 @@ fn a_host_takes_answers_only() {
     let frame = seal(&pair.out, TARGET);
     for _ in 0..3 {
         let (head, payload) = frame.split_first_chunk().unwrap();
-        pair.session.handle_frame(pair.now, 0, head, payload);
+        pair.session.handle_frame(pair.now, 0, (head, payload), &mut Opened::default());
     }
     assert_eq!(pair.echoed(), [1]);
     assert_eq!(pair.session.rejects().of(Reject::Unexpected), 3);

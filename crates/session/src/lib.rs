@@ -1,13 +1,15 @@
-//! Set-up of a session, for the program and the library: its links and its options.
+//! Set-up of a session, for the program and the library: its links, its options and its keys.
 
 #![forbid(unsafe_code)]
 
 pub mod fcoe;
+mod keys;
 mod links;
 mod options;
 mod remote;
 mod runtime;
 
+pub use keys::{KEY_FILE, KeyFileError, make_key, read_key};
 pub use links::{End, LinkError, LinkOptions, Opened, log_warnings, open_usable};
 pub use options::{
     CHANNELS_MAX, InvalidOption, KEEP_ALIVE, OPERATIONS_MAX, QUEUE_SIZE_MAX, SessionOptions,

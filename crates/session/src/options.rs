@@ -1,11 +1,14 @@
 //! The options of a session, with their defaults and limits.
 
 use std::ops::RangeInclusive;
+use std::sync::Arc;
 use std::time::Duration;
 
 use thiserror::Error;
 use tyche_proto::wire::Name;
-use tyche_proto::{BatchPolicy, ChannelChoice, ExportId, SessionConfig, TargetId, parse_export};
+use tyche_proto::{
+    BatchPolicy, ChannelChoice, ExportId, HostKeys, SessionConfig, TargetId, parse_export,
+};
 use uuid::Uuid;
 
 /// Operations in progress at once; the rest waits in the queue.
@@ -70,6 +73,8 @@ pub struct SessionOptions<'a> {
     pub ctrl_loss_tmo: Option<Duration>,
     /// The batching of requests in frames.
     pub batch: BatchPolicy,
+    /// The keys, if frames are to be sealed.
+    pub keys: Option<HostKeys>,
 }
 
 impl SessionOptions<'_> {
@@ -96,6 +101,7 @@ impl SessionOptions<'_> {
             batch: self.batch,
             channels: self.channels.into(),
             choice: self.choice,
+            keys: self.keys.clone().map(Arc::new),
             ..SessionConfig::new(self.host, Name::truncated(self.host_name), session, export)
         })
     }
@@ -136,6 +142,7 @@ mod tests {
             reconnect_delay: defaults::RECONNECT_DELAY,
             ctrl_loss_tmo: None,
             batch: BatchPolicy::default(),
+            keys: None,
         };
         assert!(options.config(Uuid::nil()).is_ok());
         let keep_alive = Duration::from_secs(61);

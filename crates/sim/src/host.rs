@@ -163,6 +163,7 @@ impl<R: Rules> Host<R> {
             batch: plan.batch,
             channels: plan.channels,
             choice: plan.choice,
+            keys: None,
         };
         let used = (0..plan.links.len()).filter(|link| !self.removed.contains(link));
         let links = used.map(|link| self.local(link, network)).collect();

@@ -171,6 +171,7 @@ impl Exported {
             shared: self.shared,
             hosts: Vec::new(),
             last_writer: self.last_writer,
+            allowed: None,
         };
         (export, bus)
     }

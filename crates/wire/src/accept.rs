@@ -108,6 +108,9 @@ pub struct Accept {
 }
 
 impl Accept {
+    /// Bytes of the body.
+    pub(crate) const LEN: usize = 104;
+
     pub(crate) fn parse(body: &[u8]) -> Result<Self, Reject> {
         let mut fields = Reader::new(body);
         let (attempt, target) = (fields.u64()?, fields.uuid()?);

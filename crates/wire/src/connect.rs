@@ -101,6 +101,9 @@ pub(crate) fn check_sizes(queue_size: u16, frame_len: u32, keep_alive: u32) -> R
 }
 
 impl Connect {
+    /// Bytes of the body.
+    pub(crate) const LEN: usize = 208;
+
     pub(crate) fn parse(body: &[u8]) -> Result<Self, Reject> {
         let mut fields = Reader::new(body);
         let this = Self {
@@ -178,7 +181,9 @@ mod tests {
             keep_alive_ms: 1000,
         };
         let mut body = [0; 512];
-        connect.emit(&mut Writer::new(&mut body));
+        let mut fields = Writer::new(&mut body);
+        connect.emit(&mut fields);
+        assert_eq!(fields.len(), Connect::LEN);
         assert_eq!(body[CONNECT_COOKIE_AT - HEAD_LEN..][..4], cookie.first_bytes());
     }
 }

@@ -5,7 +5,8 @@ use core::fmt;
 use crate::body::Writer;
 use crate::{
     Accept, Ack, Checksums, Connect, Discover, ENTRIES_MAX, ENTRY_LEN, Echo, Entry, Fence, Fenced,
-    Flags, HEAD_LEN, Header, Hello, Kind, Offer, Open, Reject, Rejection, Reset,
+    Flags, HEAD_LEN, Header, Hello, Kind, Offer, Open, Reject, Rejection, Reset, SealedAnswer,
+    SealedConnect,
 };
 
 /// A body PDU.
@@ -23,6 +24,10 @@ pub enum Control {
     Accept(Accept),
     /// [`Kind::Reject`]
     Reject(Rejection),
+    /// [`Kind::SealedConnect`]
+    SealedConnect(SealedConnect),
+    /// [`Kind::SealedAnswer`]
+    SealedAnswer(SealedAnswer),
     /// [`Kind::Fence`]
     Fence(Fence),
     /// [`Kind::Fenced`]
@@ -199,6 +204,8 @@ impl Control {
             Kind::Fence => Fence::parse(body).map(Self::Fence),
             Kind::Fenced => Fenced::parse(body).map(Self::Fenced),
             Kind::Reset => Reset::parse(body).map(Self::Reset),
+            Kind::SealedConnect => SealedConnect::parse(body).map(Self::SealedConnect),
+            Kind::SealedAnswer => SealedAnswer::parse(body).map(Self::SealedAnswer),
             Kind::Ack => Ack::parse(body).map(Self::Ack),
             Kind::Command
             | Kind::Data
@@ -221,6 +228,8 @@ impl Control {
             Self::Fence(_) => Kind::Fence,
             Self::Fenced(_) => Kind::Fenced,
             Self::Reset(_) => Kind::Reset,
+            Self::SealedConnect(_) => Kind::SealedConnect,
+            Self::SealedAnswer(_) => Kind::SealedAnswer,
             Self::Ack(_) => Kind::Ack,
         }
     }
@@ -238,6 +247,8 @@ impl Control {
             Self::Fence(pdu) => pdu.emit(&mut fields),
             Self::Fenced(pdu) => pdu.emit(&mut fields),
             Self::Reset(pdu) => pdu.emit(&mut fields),
+            Self::SealedConnect(pdu) => pdu.emit(&mut fields),
+            Self::SealedAnswer(pdu) => pdu.emit(&mut fields),
             Self::Ack(pdu) => pdu.emit(&mut fields),
         }
         fields.len()
@@ -265,6 +276,8 @@ impl fmt::Display for Control {
             Self::Fence(pdu) => pdu.fmt(f),
             Self::Fenced(pdu) => pdu.fmt(f),
             Self::Reset(pdu) => pdu.fmt(f),
+            Self::SealedConnect(pdu) => pdu.fmt(f),
+            Self::SealedAnswer(pdu) => pdu.fmt(f),
             Self::Ack(pdu) => pdu.fmt(f),
         }
     }

@@ -14,7 +14,7 @@
 //!  34   2 window        positions from the acks on that the sender has room for, in each ring
 //!  36   2 entries       how many follow the data section
 //!  38   4 data_len      bytes of the data section, or of the body
-//!  42   4 payload_crc   CRC32C of the data section (if CHECKSUMMED) and the entries
+//!  42   4 payload_crc   CRC32C of the data section (if CHECKSUMMED) and the entries; sealed: 0
 //!  46   4 header_crc    CRC32C of the 46 bytes before
 //! ```
 
@@ -49,6 +49,10 @@ pub enum Kind {
     Reject = 0x06,
     /// A frame came for a channel that does not exist.
     Reset = 0x07,
+    /// Asks for a channel, with a proof of who asks.
+    SealedConnect = 0x08,
+    /// The answer, with a proof of who answers.
+    SealedAnswer = 0x09,
     /// Entries without data; the command ring.
     Command = 0x10,
     /// Entries with data; the data ring. A retransmission may lack the data section, if the data
@@ -80,6 +84,8 @@ impl Kind {
         Self::Accept,
         Self::Reject,
         Self::Reset,
+        Self::SealedConnect,
+        Self::SealedAnswer,
         Self::Command,
         Self::Data,
         Self::Void,
@@ -176,6 +182,10 @@ pub struct Header {
 
 /// The offset of the cookie in a frame.
 pub const COOKIE_AT: usize = ETHERNET_LEN + core::mem::offset_of!(Layout, cookie);
+
+/// The bytes of a frame that a tag binds: the header up to its checksums.
+pub const BOUND: core::ops::Range<usize> =
+    ETHERNET_LEN..ETHERNET_LEN + core::mem::offset_of!(Layout, payload_crc);
 
 /// The offset of the kind in a frame.
 pub const KIND_AT: usize = ETHERNET_LEN + core::mem::offset_of!(Layout, kind);

@@ -28,6 +28,26 @@ pub trait Open {
     fn open(&self, header: &Header, payload: &[u8], entries_len: usize) -> Result<(), Reject>;
 }
 
+/// Bytes of the tag behind the payload of a sealed frame.
+pub const TAG_LEN: usize = 16;
+
+/// Payloads whose tag does the work of the checksum, which is zero. They are sealed after they are
+/// written, and opened before they are read.
+#[derive(Clone, Copy, Debug)]
+pub struct Sealed;
+
+impl Seal for Sealed {
+    fn seal<'a>(&self, _: &Header, _: impl IntoIterator<Item = &'a [u8]>, _: &[u8]) -> u32 {
+        0
+    }
+}
+
+impl Open for Sealed {
+    fn open(&self, _: &Header, _: &[u8], _: usize) -> Result<(), Reject> {
+        Ok(())
+    }
+}
+
 /// CRC32C over the entries, and over the data section if the frame says so. PROTOCOL.md,
 /// "Checksums".
 #[derive(Clone, Copy, Debug)]

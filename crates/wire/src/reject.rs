@@ -35,6 +35,9 @@ rejects! {
     Length = "length",
     /// The payload's checksum does not match.
     PayloadChecksum = "payload_checksum",
+    /// It was not sealed with the channel's key, or changed since; or it is a connect that no host
+    /// has made for this target.
+    Forged = "forged",
     /// More entries than a frame may have, none where some are required, or some where none may be.
     EntryCount = "entry_count",
     /// An unknown kind of entry.
@@ -67,6 +70,8 @@ rejects! {
     Source = "source",
     /// A packet number too old to be distinguished from one that wrapped.
     Stale = "stale",
+    /// A packet number of a sealed channel that has come before.
+    Replayed = "replayed",
     /// A kind that the receiver does not accept in its role or state.
     Unexpected = "unexpected",
     /// A position beyond the receive window.

@@ -41,6 +41,12 @@ pub enum Reason {
     Cloned = 7,
     /// The target cannot store the last writer on its disk; the detail says why.
     NoState = 8,
+    /// The target takes only hosts that prove who they are by a key.
+    KeyRequired = 9,
+    /// The target has no key of its own.
+    NoKey = 10,
+    /// The host is not among those that may connect; the detail says to what.
+    Denied = 11,
 }
 
 impl Reason {
@@ -54,6 +60,9 @@ impl Reason {
         Self::Version,
         Self::Cloned,
         Self::NoState,
+        Self::KeyRequired,
+        Self::NoKey,
+        Self::Denied,
     ];
 }
 
@@ -68,6 +77,9 @@ impl fmt::Display for Reason {
             Self::Version => "the target speaks another version of the protocol",
             Self::Cloned => "held by a living session of a host with the same identity",
             Self::NoState => "the target cannot keep on its disk who writes",
+            Self::KeyRequired => "the target takes only hosts with a key",
+            Self::NoKey => "the target has no key",
+            Self::Denied => "the target does not let this host in",
         })
     }
 }
@@ -88,8 +100,10 @@ pub struct Rejection {
 }
 
 impl Rejection {
+    /// Bytes of the body.
+    pub(crate) const LEN: usize = 160;
     /// Bytes of the frame.
-    pub const FRAME_LEN: usize = HEAD_LEN + 160;
+    pub const FRAME_LEN: usize = HEAD_LEN + Self::LEN;
 
     pub(crate) fn parse(body: &[u8]) -> Result<Self, Reject> {
         let mut fields = Reader::new(body);

@@ -128,7 +128,7 @@ const HEADERS: &[Bad] = &[
     (Reject::HeaderChecksum, "ack", &[Put(HEADER_CRC, &[0; 4])], Nothing),
     (Reject::HeaderChecksum, "ack", &[Put(20, &[0])], Nothing),
     (Reject::Kind, "ack", &[Put(KIND, &[0x00])], Checksums),
-    (Reject::Kind, "ack", &[Put(KIND, &[0x08])], Checksums),
+    (Reject::Kind, "ack", &[Put(KIND, &[0x0a])], Checksums),
     (Reject::Kind, "ack", &[Put(KIND, &[0x0f])], Checksums),
     (Reject::Kind, "ack", &[Put(KIND, &[0x19])], Checksums),
     (Reject::Flags, "discover", &[Put(FLAGS, &[1])], Checksums),
@@ -224,7 +224,7 @@ const BODIES: &[Bad] = &[
     (Reject::Reserved, "accept", &[Put(167, &[1])], Checksums),
     (Reject::Range, "reject", &[Put(73, &[1])], Checksums),
     (Reject::Code, "reject", &[Put(74, &[0])], Checksums),
-    (Reject::Code, "reject", &[Put(74, &[9])], Checksums),
+    (Reject::Code, "reject", &[Put(74, &[12])], Checksums),
     (Reject::Reserved, "reject", &[Put(76, &[1])], Checksums),
     (Reject::Text, "reject", &[Put(96, &[b'x'; 128])], Checksums),
     (Reject::Range, "fence", &[Put(74, &[129])], Checksums),
@@ -236,7 +236,6 @@ const BODIES: &[Bad] = &[
     (Reject::Code, "fenced", &[Put(84, &[7])], Checksums),
     (Reject::Code, "fenced", &[Put(84, &[0xfd])], Checksums),
     (Reject::Reserved, "fenced", &[Put(85, &[1])], Checksums),
-    (Reject::Reserved, "reset", &[Put(79, &[1])], Checksums),
     (Reject::Length, "ack", &[Add(15)], LengthAndChecksums),
     (Reject::Reserved, "nack", &[Put(76, &[1])], Checksums),
     (Reject::Range, "nack", &[Put(72, &[65]), Add(64 * 8)], LengthAndChecksums),
@@ -330,7 +329,7 @@ const ENTRIES: &[Bad] = &[
 ];
 
 /// The reasons that depend on the receiver's state.
-const OF_STATE: [Reject; 14] = [
+const OF_STATE: [Reject; 16] = [
     Reject::Destination,
     Reject::Target,
     Reject::Ticket,
@@ -339,6 +338,8 @@ const OF_STATE: [Reject; 14] = [
     Reject::Cookie,
     Reject::Source,
     Reject::Stale,
+    Reject::Forged,
+    Reject::Replayed,
     Reject::Unexpected,
     Reject::Window,
     Reject::Tag,

@@ -226,11 +226,33 @@ fn outside(name: &str) -> Option<Expected> {
             control(160, 0xc35a_49f3, Control::Reject(rejection))
         }
         "reset" => {
-            let reset = Reset { cookie: TARGET_COOKIE, channel: ChannelId(9), target: TARGET };
+            let token = ResetToken::default();
+            let (cookie, channel) = (TARGET_COOKIE, ChannelId(9));
+            let reset = Reset { cookie, channel, token, target: TARGET };
             control(32, 0x13d0_bcf4, Control::Reset(reset))
+        }
+        "sealed-connect" => {
+            let connect = SealedConnect {
+                attempt: ATTEMPT,
+                ticket: TICKET,
+                target: TARGET,
+                message: pattern(),
+            };
+            let mut sealed = control(424, 0x80d9_0746, Control::SealedConnect(connect));
+            sealed.header.cookie = Cookie(HOST_COOKIE.0 & 0xffff_ffff);
+            sealed
+        }
+        "sealed-answer" => {
+            let answer = SealedAnswer { attempt: ATTEMPT, target: TARGET, message: pattern() };
+            control(240, 0x54ff_f1a3, Control::SealedAnswer(answer))
         }
         _ => return None,
     })
+}
+
+/// The bytes of a message, which are any.
+fn pattern<const N: usize>() -> [u8; N] {
+    std::array::from_fn(|index| (index * 7 + 3) as u8)
 }
 
 /// Frames in the command rings of a channel.

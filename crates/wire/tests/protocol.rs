@@ -93,6 +93,7 @@ fn the_table_of_limits_has_the_constants() {
         ("PART_UNIT", PART_UNIT as usize),
         ("SECTOR_LEN", SECTOR_LEN as usize),
         ("REQUEST_LEN_MAX", REQUEST_LEN_MAX as usize),
+        ("TAG_LEN", TAG_LEN),
         ("FRAME_LEN_MIN", FRAME_LEN_MIN),
         ("FRAME_LEN_MAX", FRAME_LEN_MAX),
         ("KEEP_ALIVE_MS_MAX", KEEP_ALIVE_MS_MAX as usize),

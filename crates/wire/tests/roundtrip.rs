@@ -191,8 +191,30 @@ fn fenced() -> impl Strategy<Value = Control> {
 }
 
 fn reset() -> impl Strategy<Value = Control> {
-    (cookie(), channel(), uuid())
-        .prop_map(|(cookie, channel, target)| Control::Reset(Reset { cookie, channel, target }))
+    (cookie(), channel(), any::<[u8; 6]>(), uuid()).prop_map(|(cookie, channel, token, target)| {
+        Control::Reset(Reset { cookie, channel, token: ResetToken(token), target })
+    })
+}
+
+/// Bytes of a message: of an encrypted one, any.
+fn message<const N: usize>() -> impl Strategy<Value = [u8; N]> {
+    vec(any::<u8>(), N).prop_map(|bytes| bytes.try_into().expect("it has that length"))
+}
+
+fn sealed() -> impl Strategy<Value = Control> {
+    let connect = (any::<u64>(), ticket(), uuid(), message()).prop_map(
+        |(attempt, ticket, target, message)| {
+            Control::SealedConnect(SealedConnect { attempt, ticket, target, message })
+        },
+    );
+    let answer = (any::<u64>(), uuid(), message()).prop_map(|(attempt, target, message)| {
+        Control::SealedAnswer(SealedAnswer { attempt, target, message })
+    });
+    prop_oneof![connect, answer]
+}
+
+fn suite() -> impl Strategy<Value = CipherSuite> {
+    proptest::sample::select(CipherSuite::ALL)
 }
 
 fn bitmap() -> impl Strategy<Value = Bitmap> {
@@ -223,6 +245,7 @@ fn control() -> impl Strategy<Value = Control> {
         fence(),
         fenced(),
         reset(),
+        sealed(),
         nack(),
     ]
 }
@@ -381,6 +404,68 @@ proptest! {
         let Header { entries, data_len, payload_crc, .. } = parsed.header;
         prop_assert_eq!(parsed.header, Header { entries, data_len, payload_crc, ..header });
         prop_assert!(frames::check(&bytes));
+    }
+
+    #[test]
+    fn introductions_survive(suite in suite(), export_name in text(), control in connect()) {
+        let Control::Connect(connect) = control else { unreachable!("it makes these") };
+        let introduction = Introduction { suite, export_name, connect };
+        let bytes = introduction.to_bytes();
+        prop_assert_eq!(Introduction::parse(&bytes), Ok(introduction));
+        prop_assert!(Introduction::parse(&bytes[1..]).is_err());
+    }
+
+    #[test]
+    fn verdicts_survive(
+        suite in suite(),
+        token in any::<[u8; 6]>(),
+        control in prop_oneof![accept(), rejection()],
+    ) {
+        let verdict = match control {
+            Control::Accept(accept) => {
+                Verdict::Accepted { suite, token: ResetToken(token), accept }
+            }
+            Control::Reject(rejection) => Verdict::Rejected(rejection),
+            _ => unreachable!("they make these"),
+        };
+        let bytes = verdict.to_bytes();
+        prop_assert_eq!(Verdict::parse(&bytes), Ok(verdict));
+        prop_assert!(Verdict::parse(&bytes[1..]).is_err());
+    }
+
+    #[test]
+    fn payloads_of_the_handshake_have_one_encoding(
+        at in any::<proptest::sample::Index>(),
+        byte: u8,
+        control in prop_oneof![connect(), accept(), rejection()],
+    ) {
+        let (suite, token, export_name) =
+            (CipherSuite::Aes128Gcm, ResetToken([7; 6]), Name::EMPTY);
+        let change = |bytes: &mut [u8]| {
+            let index = at.index(bytes.len());
+            bytes[index] = byte;
+        };
+        match control {
+            Control::Connect(connect) => {
+                let mut bytes = Introduction { suite, export_name, connect }.to_bytes();
+                change(&mut bytes);
+                if let Ok(parsed) = Introduction::parse(&bytes) {
+                    prop_assert_eq!(parsed.to_bytes(), bytes);
+                }
+            }
+            other => {
+                let verdict = match other {
+                    Control::Accept(accept) => Verdict::Accepted { suite, token, accept },
+                    Control::Reject(rejection) => Verdict::Rejected(rejection),
+                    _ => unreachable!("they make these"),
+                };
+                let mut bytes = verdict.to_bytes();
+                change(&mut bytes);
+                if let Ok(parsed) = Verdict::parse(&bytes) {
+                    prop_assert_eq!(parsed.to_bytes(), bytes);
+                }
+            }
+        }
     }
 
     #[test]

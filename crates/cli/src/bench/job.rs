@@ -17,7 +17,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use tyche_engine::{ConnectError, HostOptions, HostReport, InlineHost, Notice};
-use tyche_proto::Seat;
+use tyche_proto::{Problem, Seat};
 
 use super::load::{Shared, check_notices};
 use super::progress::{Progress, TICK};
@@ -223,9 +223,12 @@ fn refused(session: &SessionArgs, error: ConnectError, report: &HostReport) -> E
             Notice::Failed(failure) => SessionArgs::failed(failure),
             notice => Error::new(Code::Other, format!("{notice:?}")),
         },
-        ConnectError::TimedOut(_) => match session.unknown_export() {
-            Ok(Some(error)) | Err(error) => error,
-            Ok(None) => session.unreachable(Some(report)),
-        },
+        ConnectError::TimedOut(_) => {
+            let is_unoffered = matches!(report.problem, None | Some(Problem::NoOffer));
+            match is_unoffered.then(|| session.unknown_export()) {
+                Some(Ok(Some(error)) | Err(error)) => error,
+                Some(Ok(None)) | None => session.unreachable(Some(report)),
+            }
+        }
     }
 }

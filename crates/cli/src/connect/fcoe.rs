@@ -20,7 +20,7 @@ use crate::fcoe::{AddressRecord, e_d_tov};
 const ARENA_PAGES: usize = defaults::MEMORY / 4096;
 
 /// Options of Tyche's own protocol, which have no meaning over FCoE.
-const OF_TYCHE: [&str; 12] = [
+const OF_TYCHE: [&str; 14] = [
     "affinity",
     "batch",
     "channels",
@@ -30,6 +30,8 @@ const OF_TYCHE: [&str; 12] = [
     "io_policy",
     "keep_alive_tmo",
     "no_checksum",
+    "target_key",
+    "key",
     "queues",
     "reconnect_delay",
     "target",

@@ -25,7 +25,7 @@ use clap::Args;
 
 pub(crate) use entry::Entry;
 pub(crate) use fcoe::FcoeArgs;
-pub(crate) use session::SessionArgs;
+pub(crate) use session::{SessionArgs, public_key};
 pub(crate) use start::Identity;
 
 use crate::attach::Kind;
@@ -90,7 +90,7 @@ pub struct ConnectArgs {
 }
 
 /// The options that a line of tychetab replaces.
-const OF_A_SESSION: [&str; 25] = [
+const OF_A_SESSION: [&str; 27] = [
     "links",
     "target",
     "read_only",
@@ -102,6 +102,8 @@ const OF_A_SESSION: [&str; 25] = [
     "io_policy",
     "timeout",
     "no_checksum",
+    "target_key",
+    "key",
     "host_id",
     "host_name",
     "ethertype",

@@ -1,16 +1,18 @@
 //! The options of every command that connects to an export, how the engine gets them, and the error
 //! messages when the connection fails.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use tyche_engine::{HostLink, HostOptions, HostReport};
 use tyche_link::ip::Place;
 use tyche_numa::Placement;
+use tyche_proto::crypto::{BadKey, PublicKey};
 use tyche_proto::wire::{Mac, Name, Reason, Rejection};
-use tyche_proto::{ChannelChoice, ExportId, Failure, Problem, TargetId};
+use tyche_proto::{ChannelChoice, ExportId, Failure, HostKeys, Problem, TargetId};
 use tyche_session::{
-    CHANNELS_MAX, End, KEEP_ALIVE, Opened, QUEUE_SIZE_MAX, SessionOptions, defaults,
+    CHANNELS_MAX, End, KEEP_ALIVE, KEY_FILE, Opened, QUEUE_SIZE_MAX, SessionOptions, defaults,
 };
 use uuid::Uuid;
 
@@ -89,6 +91,16 @@ pub(crate) struct SessionArgs {
         value_parser = positive)]
     pub(crate) timeout: f64,
 
+    /// The target's key, as `tyche key show` prints it there. Then every frame is encrypted and
+    /// authenticated, the target has to prove that it owns that key, and this host has to with its
+    /// own: --key.
+    #[arg(long, value_name = "KEY", value_parser = public_key)]
+    pub(crate) target_key: Option<PublicKey>,
+
+    /// File of this host's secret key, which `tyche key generate` makes.
+    #[arg(long, value_name = "FILE", requires = "target_key", default_value = KEY_FILE)]
+    pub(crate) key: PathBuf,
+
     /// Do not cover data with checksums (headers and commands always are).
     #[arg(long)]
     pub(crate) no_checksum: bool,
@@ -128,6 +140,10 @@ impl From<IoPolicy> for ChannelChoice {
     }
 }
 
+pub(crate) fn public_key(text: &str) -> Result<PublicKey, String> {
+    text.parse().map_err(|error: BadKey| error.to_string())
+}
+
 fn mac(text: &str) -> Result<Mac, String> {
     Mac::parse(text).ok_or_else(|| "an address looks like 02:00:5e:10:00:01".into())
 }
@@ -163,6 +179,13 @@ impl SessionArgs {
         tyche_session::wanted(&self.export).coded()
     }
 
+    /// The keys of the session, if it shall have any.
+    fn keys(&self) -> Result<Option<HostKeys>> {
+        let Some(target) = self.target_key else { return Ok(None) };
+        let secret = tyche_session::read_key(&self.key).coded()?;
+        Ok(Some(HostKeys { secret, target }))
+    }
+
     /// UUID of the host that asks.
     pub(crate) fn host(&self) -> Result<Uuid> {
         self.host_id.map_or_else(identity::host, Ok)
@@ -191,6 +214,7 @@ impl SessionArgs {
             reconnect_delay: Duration::from_secs_f64(self.reconnect_delay),
             ctrl_loss_tmo: self.answer_within(),
             batch: self.link.batch(),
+            keys: self.keys()?,
         };
         let options = HostOptions {
             session: wanted.config(session).coded()?,
@@ -276,6 +300,10 @@ impl SessionArgs {
             Some(problem @ (Problem::NoHello | Problem::Stall | Problem::Narrowed)) => {
                 format!("{problem}; {}", mtus(&self.links))
             }
+            Some(Problem::NoAccept) if self.target_key.is_some() => format!(
+                "{}: check with `tyche key show` there that --target-key is its key",
+                Problem::NoAccept
+            ),
             Some(problem) => problem.to_string(),
             None => "it does not answer in time".into(),
         };
@@ -332,6 +360,14 @@ impl SessionArgs {
                 "export `{export}` was connected elsewhere since the daemon of its device died, so \
                  that what waits here is stale: give the device up with `tyche disconnect \
                  {export} --force`, then connect again"
+            ),
+            Reason::KeyRequired => format!(
+                "{reason}: make one with `tyche key generate`, have it listed at the target, and \
+                 connect with --target-key"
+            ),
+            Reason::Denied => format!(
+                "the target does not let this host in: {detail}; list the host's key there (`tyche \
+                 serve --host NAME=KEY`), and its name with `allow` if the export has that"
             ),
             _ => format!("the target refuses export `{export}`: {reason} {detail}"),
         };

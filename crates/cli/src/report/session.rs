@@ -99,6 +99,10 @@ pub struct Figures {
     pub time_left_s: Option<f64>,
     /// Why the session is not live, in words; null if it is.
     pub problem: Option<String>,
+    /// The cipher that its frames are sealed with, `aes-128-gcm` or `chacha20-poly1305`; null if
+    /// they are in the clear, or the session is not live.
+    #[serde(default)]
+    pub cipher: Option<String>,
     /// Requests in progress.
     #[serde(default)]
     pub operations: u64,
@@ -399,6 +403,7 @@ impl From<&HostReport> for Figures {
             lost_for_s: seconds(report.lost_for),
             time_left_s: seconds(report.time_left),
             problem: None,
+            cipher: report.cipher.map(|it| it.to_string()),
             operations: report.waiting.operations as u64,
             waiting: WaitingReport {
                 longest_s: report.waiting.longest.as_secs_f64(),

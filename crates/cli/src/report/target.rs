@@ -107,10 +107,13 @@ impl From<&tyche_engine::ExportReport> for ExportReport {
 pub struct ExportSession {
     /// UUID of the session.
     pub session: Uuid,
-    /// UUID of the host.
+    /// UUID of the host: with a key, one that the target has made of its name and of the one that
+    /// it says.
     pub host: Uuid,
-    /// Name of the host, as it says itself.
+    /// Name of the host: with a key the one that the target has for it, else as it says itself.
     pub host_name: String,
+    /// The key with which the host has proved who it is; null if it has none.
+    pub key: Option<String>,
     /// Whether it may write.
     pub writer: bool,
 }
@@ -121,6 +124,7 @@ impl From<&tyche_engine::SessionReport> for ExportSession {
             session: report.session,
             host: report.host,
             host_name: report.host_name.clone(),
+            key: report.key.map(|key| key.to_string()),
             writer: report.writer,
         }
     }

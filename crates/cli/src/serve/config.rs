@@ -10,9 +10,11 @@ use bytesize::ByteSize;
 use serde::de::{Deserialize, Deserializer};
 use toml::Spanned;
 use tyche_fcoe::fc::wire::Wwn;
+use tyche_proto::crypto::PublicKey;
 use tyche_session::fcoe::parse_wwpn;
 use uuid::Uuid;
 
+use crate::connect::public_key;
 use crate::error::{Code, Error, Result};
 use crate::size;
 
@@ -31,8 +33,59 @@ pub(crate) struct Config {
     pub(crate) limits: Limits,
     /// Interfaces to serve on by FCoE.
     pub(crate) fcoe: Vec<FcoePort>,
+    /// File of the target's secret key.
+    pub(crate) key: Option<PathBuf>,
+    /// Whether hosts without a key are let in though the target has one.
+    pub(crate) auth: Option<Auth>,
+    /// The hosts that may connect, by their keys.
+    pub(crate) host: Vec<Host>,
     /// The disks.
     pub(crate) export: Vec<Export>,
+}
+
+/// Whether hosts have to prove who they are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Auth {
+    /// Hosts without a key are refused.
+    Required,
+    /// They may connect, but for exports that are for certain hosts.
+    Optional,
+}
+
+/// A host with keys.
+#[derive(Clone, Debug, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Host {
+    /// Its name at this target.
+    pub(crate) name: String,
+    /// Its public keys: one, or several while they are exchanged.
+    #[serde(deserialize_with = "keys")]
+    pub(crate) key: Vec<PublicKey>,
+}
+
+impl Host {
+    /// Parses `NAME=KEY` from the command line.
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+        let (name, key) = text.split_once('=').ok_or("write NAME=KEY")?;
+        Ok(Self { name: name.to_owned(), key: vec![public_key(key)?] })
+    }
+}
+
+/// One key, or several.
+fn keys<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<PublicKey>, D::Error> {
+    #[derive(serde::Deserialize)]
+    #[serde(untagged)]
+    enum OneOrMany {
+        One(String),
+        Many(Vec<String>),
+    }
+    let texts = match OneOrMany::deserialize(from)? {
+        OneOrMany::One(text) => vec![text],
+        OneOrMany::Many(texts) => texts,
+    };
+    let parsed = texts.iter().map(|text| public_key(text).map_err(serde::de::Error::custom));
+    parsed.collect()
 }
 
 /// A [`Config`] as it is in a file.
@@ -45,6 +98,9 @@ struct Written {
     udp_discovery: Option<bool>,
     limits: Limits,
     fcoe: Vec<FcoePort>,
+    key: Option<PathBuf>,
+    auth: Option<Auth>,
+    host: Vec<Host>,
     export: Vec<Spanned<Export>>,
 }
 
@@ -185,6 +241,8 @@ pub(crate) struct Export {
     /// UUIDs of the hosts that may connect; empty: all.
     #[serde(default)]
     pub(crate) hosts: Vec<Uuid>,
+    /// Names of the hosts with a key that may connect; by default all.
+    pub(crate) allow: Option<Vec<String>>,
     /// WWPNs of the ports that may know of it over FCoE; empty: all.
     #[serde(default, deserialize_with = "wwpns")]
     pub(crate) initiators: Vec<Wwn>,
@@ -213,14 +271,15 @@ impl Config {
                 .unwrap_or_default();
             wrong(&format!("line {line}: `{}`: {}", key.trim(), error.message()))
         })?;
-        let Written { name, link, threads, udp_discovery, limits, fcoe, export } = written;
+        let Written { name, link, threads, udp_discovery, limits, fcoe, export, .. } = written;
+        let Written { key, auth, host, .. } = written;
         let is_hidden = udp_discovery == Some(false);
         let placed = |export: Spanned<Export>| {
             let line = text[..export.span().start].matches('\n').count() + 1;
             Export { place: Place::File { path: path.to_owned(), line }, ..export.into_inner() }
         };
         let export = export.into_iter().map(placed).collect();
-        Ok(Self { name, link, threads, is_hidden, limits, fcoe, export })
+        Ok(Self { name, link, threads, is_hidden, limits, fcoe, key, auth, host, export })
     }
 
     /// Checks that the names given with `--accept-changed-disk` are exports.
@@ -266,6 +325,7 @@ impl Export {
             block_size: None,
             shared: false,
             hosts: Vec::new(),
+            allow: None,
             initiators: Vec::new(),
             place: Place::CommandLine,
         };

@@ -1,5 +1,6 @@
 //! `tyche serve`: export disks.
 
+mod access;
 mod answers;
 mod config;
 mod conflict;
@@ -37,7 +38,7 @@ use crate::output::bytes;
 use crate::placement::PlacementArgs;
 use crate::runtime::{self, RuntimeDir};
 use answers::Answers;
-use config::{Config, Export, FcoePort, Source};
+use config::{Auth, Config, Export, FcoePort, Host, Source};
 use fcoe::Fcoe;
 use state::{Disk, State};
 
@@ -52,6 +53,10 @@ const POPULATE_QUIET: Duration = Duration::from_secs(1);
 ///   link = ["eth0", "eth1"]    # or "udp:0.0.0.0"; default: all interfaces that are up
 ///   threads = 2                # for each interface; default: 1
 ///   udp_discovery = true       # false: only hosts that know a udp: address find it there
+///   key = "/etc/tyche/key"     # of this target; then only these hosts may connect:
+///   [[host]]
+///   name = "vmhost1"
+///   key = "tyche_..."          # or several: ["tyche_...", "tyche_..."]
 ///   [[fcoe]]                   # Fibre Channel over Ethernet, for other makes as well
 ///   link = "eth2"
 ///   [[export]]
@@ -60,13 +65,15 @@ const POPULATE_QUIET: Duration = Duration::from_secs(1);
 ///   write_back = false         # true: faster, durable only when the host flushes
 ///   read_only = false
 ///   block_size = 4096          # or 512
-///   hosts = ["UUID"]           # default: everybody
+///   allow = ["vmhost1"]        # default: every [[host]]
+///   hosts = ["UUID"]           # without keys: who may connect; default: everybody
 ///   initiators = ["WWPN"]      # the same for FCoE
 ///
 /// The identity and the last writer of each export are kept in /var/lib/tyche. An export whose file
 /// or device was replaced is refused, until --accept-changed-disk accepts the new one.
 ///
-/// SIGHUP makes it check the sizes of its files again and tell the hosts; `tyche export resize`
+/// SIGHUP makes it check the sizes of its files again and tell the hosts, and read again which
+/// hosts may connect: sessions of those that may not any more are ended; `tyche export resize`
 /// makes one larger.
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
@@ -102,6 +109,21 @@ pub struct ServeArgs {
     #[arg(long, value_name = "SECONDS", requires = "fcoe", default_value_t = 2.0,
         value_parser = e_d_tov)]
     e_d_tov: f64,
+
+    /// File of this target's secret key, which `tyche key generate` makes. Then hosts with a key
+    /// may connect, and those without are refused.
+    #[arg(long, value_name = "FILE")]
+    key: Option<PathBuf>,
+
+    /// Host that may connect: a name of your choice, and its key as `tyche key show` prints it
+    /// there. May be repeated.
+    #[arg(long = "host", value_name = "NAME=KEY", value_parser = Host::parse)]
+    hosts: Vec<Host>,
+
+    /// Whether hosts have to prove who they are by a key. By default they have to if this target
+    /// has a key.
+    #[arg(long, value_name = "WHEN")]
+    auth: Option<Auth>,
 
     /// Threads for each interface or UDP port, 1 to 64: they share the channels on it, each with a
     /// socket of its own. More than one pays for hosts with several queues, and for many hosts.
@@ -163,7 +185,11 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
     };
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
     let spin = args.link.spin();
+    let mut keys = access::Keys::of(&config)?;
     let mut exports = open_exports(&config.export, &args.accepted, &mut state)?;
+    for (export, (_, allowed)) in exports.iter_mut().zip(std::mem::take(&mut keys.allowed)) {
+        export.allowed = allowed;
+    }
     if let Some(wrapper) = &args.link.wrapper {
         for export in &mut exports {
             export.store = wrapper.store(Arc::clone(&export.store), spin);
@@ -179,6 +205,8 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
     let options = TargetOptions {
         target,
         exports,
+        key: keys.secret,
+        access: keys.access,
         links: first,
         further_threads: further,
         beacons,
@@ -202,7 +230,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
     println!("tyche: serving {} on {} as {name}", described.join(", "), interfaces.join(", "));
     // Fails only if the supervisor that asked for it is gone.
     let _ = sd_notify::notify(false, &[sd_notify::NotifyState::Ready]);
-    await_stop(&mut signals, &served, &config.export);
+    await_stop(&mut signals, &served, args, &config.export);
     tracing::info!("stopping");
     drop(served);
     drop(dir);
@@ -227,6 +255,9 @@ fn configured(args: &ServeArgs) -> Result<Config> {
     config.link.extend(args.links.iter().cloned());
     let port = |link: &String| FcoePort::new(link.clone(), args.e_d_tov);
     config.fcoe.extend(args.fcoe.iter().map(port));
+    config.host.extend(args.hosts.iter().cloned());
+    config.key = args.key.clone().or(config.key);
+    config.auth = args.auth.or(config.auth);
     config.export.extend(args.exports.iter().map(|export| Export {
         read_only: args.read_only,
         write_back: args.write_back,
@@ -299,11 +330,16 @@ fn open_again(
     (1..threads).map(open).collect()
 }
 
-/// Waits for the signal to stop; on SIGHUP looks again at how large the disks are.
-fn await_stop(signals: &mut Signals, served: &Served, exports: &[Export]) {
+/// Waits for the signal to stop; on SIGHUP looks again at how large the disks are, and who may
+/// connect.
+fn await_stop(signals: &mut Signals, served: &Served, args: &ServeArgs, exports: &[Export]) {
     for signal in signals.forever() {
         if signal != SIGHUP {
             break;
+        }
+        match configured(args).and_then(|config| access::Keys::of(&config)) {
+            Ok(keys) => keys.apply(&served.target, exports),
+            Err(error) => tracing::error!("who may connect stays as it was: {error}"),
         }
         for (index, export) in exports.iter().enumerate() {
             if let Err(error) = served.resize(index, None) {
@@ -377,6 +413,7 @@ fn open_exports(
             shared: export.shared,
             hosts: export.hosts.clone(),
             last_writer: known.writer,
+            allowed: None,
         });
     }
     Ok(opened)

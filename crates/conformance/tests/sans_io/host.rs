@@ -6,8 +6,8 @@ use std::time::Duration;
 use tyche_conformance::Result;
 use tyche_proto::wire::{CommandFlags, HEAD_LEN, Name, Opcode, Status, Uuid};
 use tyche_proto::{
-    BatchPolicy, ExportId, Instant, OpId, Operation, Outgoing, PortConfig, RejectCounts, Rules,
-    Session, SessionConfig, SessionEvent,
+    BatchPolicy, ExportId, Instant, OpId, Opened, Operation, Outgoing, PortConfig, RejectCounts,
+    Rules, Session, SessionConfig, SessionEvent,
 };
 use tyche_testkit::random::Random;
 
@@ -92,7 +92,7 @@ fn runs(bytes: &[u8]) -> String {
 
 impl<R: Rules> Machine for Host<R> {
     fn handle_frame(&mut self, now: Instant, head: &[u8; HEAD_LEN], payload: &[u8]) {
-        self.session.handle_frame(now, 0, head, payload);
+        self.session.handle_frame(now, 0, (head, payload), &mut Opened::default());
         self.take_events(payload);
     }
 

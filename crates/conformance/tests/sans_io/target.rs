@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use tyche_proto::wire::{Command, Geometry, HEAD_LEN, Name, Opcode, PAGE_LEN, Status, Uuid};
 use tyche_proto::{
-    Action, BatchPolicy, ExportConfig, Instant, Listener, ListenerConfig, ListenerEvent, Outgoing,
-    Registry, RejectCounts, Rules, TargetConfig,
+    Action, BatchPolicy, ExportConfig, Instant, Listener, ListenerConfig, ListenerEvent, Opened,
+    Outgoing, Registry, RejectCounts, Rules, TargetConfig,
 };
 use tyche_testkit::random::Random;
 
@@ -149,7 +149,7 @@ fn execute(disk: &mut [u8], memory: &mut Memory, command: Command) -> Status {
 impl<R: Rules> Machine for Target<R> {
     fn handle_frame(&mut self, now: Instant, head: &[u8; HEAD_LEN], payload: &[u8]) {
         self.payload = payload.to_vec();
-        self.listener.handle_frame(now, head, payload);
+        self.listener.handle_frame(now, (head, payload), &mut Opened::default());
         self.serve(now);
     }
 

@@ -9,7 +9,7 @@ use tyche_block::{Arena, Completion, Errno, Extent, Geometry, Request, Sink};
 use tyche_numa::{Home, Placement};
 use tyche_proto::wire::{Echo, Mac, Status};
 use tyche_proto::{
-    Instant, OpId, Outgoing, Part, PathReport, PortConfig, Problem, Rules, Seat, Session,
+    Instant, OpId, Opened, Outgoing, Part, PathReport, PortConfig, Problem, Rules, Seat, Session,
     SessionConfig, SessionEvent, Sound, SubmitError,
 };
 
@@ -107,6 +107,8 @@ pub struct Driver<R: Rules = Sound> {
     reads: Latency,
     writes: Latency,
     composer: Composer,
+    /// The payload of a sealed frame, in the clear.
+    opened: Opened,
     /// Finished requests.
     pub done: Vec<Done>,
     /// The stage times of requests, if wanted.
@@ -163,6 +165,7 @@ impl<R: Rules> Driver<R> {
             reads: Latency::new(now),
             writes: Latency::new(now),
             composer: Composer::new(ethertype),
+            opened: Opened::default(),
             done: Vec::with_capacity(operations_max),
             echoed: Vec::new(),
             notices: VecDeque::new(),
@@ -389,6 +392,7 @@ impl<R: Rules> Driver<R> {
                 buffers: arena.memory_nodes(),
             },
             node_counts: session.node_counts(),
+            cipher: session.cipher(),
             problem: session.problem(),
             favoured: session.favourite().into_iter().map(Favoured::from).collect(),
             links,
@@ -406,8 +410,11 @@ impl<R: Rules> Protocol for Driver<R> {
         if frame.is_congested {
             self.session.note_congestion(port, head(frame));
         }
-        self.session.handle_frame(now, port, head(frame), frame.payload);
-        self.settle(frame.payload);
+        let mut opened = std::mem::take(&mut self.opened);
+        let frame = (head(frame), frame.payload);
+        let payload = self.session.handle_frame(now, port, frame, &mut opened);
+        self.settle(payload);
+        self.opened = opened;
     }
 
     fn handle_fault(&mut self, now: Instant, port: usize, fault: Fault) {

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use tyche_block::{Errno, Operation};
-use tyche_proto::wire::{Mac, Reject};
+use tyche_proto::wire::{CipherSuite, Mac, Reject};
 use tyche_proto::{ChannelStats, ExportState, Favourite, NodeCounts, PathReport, Problem, Waiting};
 
 use super::latency::{Latency, LatencyReport};
-use crate::errors::ErrorCounts;
+use crate::errors::{ErrorCounts, add_rejects};
 use crate::placed::{LinkNodes, SessionNodes};
 use crate::port::PortStats;
 use crate::tyche::{TCP, UDP};
@@ -101,6 +101,8 @@ pub struct HostReport {
     pub nodes: SessionNodes,
     /// Counters of requests by their locality to NUMA nodes.
     pub node_counts: NodeCounts,
+    /// The cipher of its frames, if they are sealed, and a channel is live.
+    pub cipher: Option<CipherSuite>,
     /// The problem of the most recent failed attempts to reach the target.
     pub problem: Option<Problem>,
     /// By queue, the links that its backlog takes; without the queues whose live links are of one
@@ -169,9 +171,8 @@ impl HostReport {
         self.waiting.longest = self.waiting.longest.max(other.waiting.longest);
         self.waiting.fences += other.waiting.fences;
         self.channel += other.channel;
-        for (mine, theirs) in self.rejects.iter_mut().zip(other.rejects) {
-            mine.1 += theirs.1;
-        }
+        add_rejects(&mut self.rejects, other.rejects);
+        self.cipher = self.cipher.or(other.cipher);
         self.requests.add(&other.requests);
         self.nodes.threads.extend(other.nodes.threads);
         self.nodes.cpus = self.nodes.cpus.union(&other.nodes.cpus);

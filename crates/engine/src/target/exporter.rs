@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tyche_block::{Arena, Completion, Errno, Operation, Request};
 use tyche_proto::wire::{self, ChannelId, Event, Mac, Tag};
-use tyche_proto::{Action, Instant, Listener, ListenerEvent, Outgoing, Part, Rules, Sound};
+use tyche_proto::{Action, Instant, Listener, ListenerEvent, Opened, Outgoing, Part, Rules, Sound};
 
 use super::channels::{Channel, Channels};
 use super::conversion::{block_operation, status};
@@ -62,6 +62,8 @@ pub struct Exporter<R: Rules = Sound> {
     channels: Channels,
     memory: Box<dyn FnMut(usize) -> Arena + Send>,
     composer: Composer,
+    /// The payload of a sealed frame, in the clear.
+    opened: Opened,
     clock: Clock,
     done: Vec<Completion>,
     /// Requests answered.
@@ -85,6 +87,7 @@ impl<R: Rules> Exporter<R> {
             channels: Channels::default(),
             memory,
             composer: Composer::new(ethertype),
+            opened: Opened::default(),
             clock,
             done: Vec::with_capacity(DEPTH),
             requests: 0,
@@ -291,8 +294,10 @@ impl<R: Rules> Protocol for Exporter<R> {
         if frame.is_congested {
             self.listener.note_congestion(head(frame));
         }
-        self.listener.handle_frame(now, head(frame), frame.payload);
-        self.settle(Some((now, frame)));
+        let mut opened = std::mem::take(&mut self.opened);
+        let payload = self.listener.handle_frame(now, (head(frame), frame.payload), &mut opened);
+        self.settle(Some((now, &Received { payload, ..*frame })));
+        self.opened = opened;
     }
 
     fn handle_fault(&mut self, now: Instant, _: usize, fault: Fault) {

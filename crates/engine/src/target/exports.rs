@@ -6,8 +6,8 @@ use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tyche_proto::wire::{Event, Uuid};
-use tyche_proto::{Loss, Registry, TargetConfig, Writer};
+use tyche_proto::wire::{Event, Name, Uuid};
+use tyche_proto::{Access, Loss, Registry, SessionInfo, TargetConfig, Writer};
 use tyche_store::ResizeError;
 use tyche_wake::Doorbell;
 
@@ -124,6 +124,7 @@ impl Exports {
         let exports = exports.into_iter().map(|export| {
             let index = registry.add_export(export.config());
             registry.restore_last_writer(index, export.last_writer);
+            registry.set_allowed(index, export.allowed);
             Arc::new(Exported::new(export.name.to_string(), export.store))
         });
         let exports: Box<[_]> = exports.collect();
@@ -136,6 +137,26 @@ impl Exports {
     /// The registry of sessions, locked.
     pub fn registry(&self) -> impl Deref<Target = Registry> {
         Locked(self.lock())
+    }
+
+    /// As [`Registry::set_access`].
+    pub(super) fn set_access(&self, access: Access) -> Vec<SessionInfo> {
+        let registry = &mut self.lock().registry;
+        let closed = registry.set_access(access);
+        self.call(registry);
+        closed
+    }
+
+    /// As [`Registry::set_allowed`].
+    pub(super) fn set_allowed(
+        &self,
+        export: usize,
+        allowed: Option<Vec<Name>>,
+    ) -> Vec<SessionInfo> {
+        let registry = &mut self.lock().registry;
+        let closed = registry.set_allowed(export, allowed);
+        self.call(registry);
+        closed
     }
 
     /// By index.
@@ -216,7 +237,12 @@ impl Exports {
         serve(&mut admissions.registry);
         admissions.keep_writers();
         // Possibly this link: the registry returns a few channels at a time.
-        for link in admissions.registry.called_links() {
+        self.call(&admissions.registry);
+    }
+
+    /// Wakes the links that have to close channels, or to ask them for a sign of life.
+    fn call(&self, registry: &Registry) {
+        for link in registry.called_links() {
             self.callers[link].called.store(true, Ordering::Relaxed);
             self.callers[link].doorbell.ring();
         }

@@ -23,8 +23,9 @@ use std::time::Duration;
 
 use tyche_link::{Link, Share};
 use tyche_numa::Placement;
+use tyche_proto::crypto::SecretKey;
 use tyche_proto::wire::{CONNECT_COOKIE_AT, COOKIE_AT, KIND_AT, Kind, Name, Uuid};
-use tyche_proto::{ExportConfig, LinkPart, Loss, TargetConfig, Writer};
+use tyche_proto::{Access, ExportConfig, LinkPart, Loss, SessionInfo, TargetConfig, Writer};
 use tyche_store::{ResizeError, Store};
 
 pub use exporter::{ChannelEvent, Exporter, Site};
@@ -52,6 +53,8 @@ pub struct TargetExport {
     pub hosts: Vec<Uuid>,
     /// The last writer admitted before this process.
     pub last_writer: Option<Writer>,
+    /// Names of the hosts with a key that may have it; `None`: all.
+    pub allowed: Option<Vec<Name>>,
 }
 
 impl TargetExport {
@@ -82,6 +85,10 @@ pub struct TargetOptions {
     pub target: TargetConfig,
     /// The disks.
     pub exports: Vec<TargetExport>,
+    /// The target's key, if it has one: hosts with keys may connect then.
+    pub key: Option<SecretKey>,
+    /// The hosts that may connect.
+    pub access: Access,
     /// The links to serve, each by one thread, or more with `further_threads`.
     pub links: Vec<Box<dyn Link>>,
     /// For each further thread: the same links, opened once more. The threads of a link divide its
@@ -116,16 +123,19 @@ impl Target {
     /// The system's error when a thread or an eventfd cannot be created; `Unsupported` if a link
     /// can't have several threads.
     pub fn start(options: TargetOptions) -> io::Result<Self> {
-        let TargetOptions { target, exports, links, placement, ethertype, spin, .. } = options;
+        let TargetOptions { target, exports, links, placement, ethertype, spin, key, .. } = options;
         let records = (options.remember_writer, options.renew_generation);
         let mut links = split(links, options.further_threads)?;
         links.extend(split(options.beacons, Vec::new())?);
         let identity = target.uuid;
         let exports = Arc::new(Exports::new(target, exports, records, links.len())?);
+        exports.set_access(options.access);
         let threads = links.into_iter().enumerate().map(|(index, (link, part))| {
             let home = placed::home(&placement, &*link);
             let exports = Arc::clone(&exports);
-            let options = thread::Options { index, link, part, ethertype, home, exports, spin };
+            let key = key.clone();
+            let options =
+                thread::Options { index, link, part, ethertype, home, exports, spin, key };
             LinkThread::start(options, identity)
         });
         let threads = threads.collect::<io::Result<_>>()?;
@@ -156,6 +166,22 @@ impl Target {
     /// session that was away is admitted again for writing; `nobody` is stored as the last writer.
     pub fn distrust(&self, nobody: Writer) {
         self.exports.distrust(nobody);
+    }
+
+    /// Changes who may connect: see
+    /// [`Registry::set_access`](tyche_proto::Registry::set_access). Returns the sessions that end.
+    pub fn set_access(&self, access: Access) -> Vec<SessionInfo> {
+        self.exports.set_access(access)
+    }
+
+    /// Changes which hosts may have an export: see
+    /// [`Registry::set_allowed`](tyche_proto::Registry::set_allowed). Returns the sessions
+    /// that end.
+    ///
+    /// # Panics
+    /// If there is no such export.
+    pub fn set_allowed(&self, export: usize, allowed: Option<Vec<Name>>) -> Vec<SessionInfo> {
+        self.exports.set_allowed(export, allowed)
     }
 
     /// Enlarges an export to `size` bytes, or to the present size of its file or device, and tells

@@ -1,10 +1,11 @@
 //! Reports on a target, for people.
 
+use tyche_proto::crypto::PublicKey;
 use tyche_proto::wire::{Mac, Reject, Uuid};
 use tyche_proto::{ChannelReport, ChannelStats, ExportConfig, Registry};
 
 use crate::disk::Health;
-use crate::errors::ErrorCounts;
+use crate::errors::{ErrorCounts, add_rejects};
 use crate::placed::LinkNodes;
 use crate::port::PortStats;
 
@@ -30,6 +31,8 @@ pub struct SessionReport {
     pub host: Uuid,
     /// The host's name.
     pub host_name: String,
+    /// The key with which the host has proved its name.
+    pub key: Option<PublicKey>,
     /// Whether it may write.
     pub writer: bool,
 }
@@ -69,9 +72,7 @@ impl TargetLinkReport {
             mine.1 += theirs.1;
         }
         self.channel += other.channel;
-        for (mine, theirs) in self.rejects.iter_mut().zip(other.rejects) {
-            mine.1 += theirs.1;
-        }
+        add_rejects(&mut self.rejects, other.rejects);
         self.channels.extend(other.channels);
     }
 }
@@ -99,6 +100,7 @@ impl TargetReport {
                 session: session.session,
                 host: session.host,
                 host_name: session.host_name.to_string(),
+                key: session.key,
                 writer: session.writer,
             })
         });

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use tyche_link::Link;
 use tyche_numa::Home;
+use tyche_proto::crypto::SecretKey;
 use tyche_proto::wire::{Event, Uuid};
 use tyche_proto::{Instant, LinkPart, Listener, ListenerConfig};
 use tyche_wake::Spin;
@@ -45,6 +46,8 @@ pub(super) struct Options {
     pub(super) exports: Arc<Exports>,
     /// The longest spin before sleeping.
     pub(super) spin: Duration,
+    /// The target's key, if it has one.
+    pub(super) key: Option<SecretKey>,
 }
 
 /// The running thread.
@@ -110,14 +113,18 @@ impl LinkThread {
 
 /// The exporter of a link's thread, and its port.
 fn open(options: Options, target: Uuid) -> (Exporter, Ports) {
-    let Options { index, link, part, ethertype, home, exports, .. } = options;
+    let Options { index, link, part, ethertype, home, exports, key, .. } = options;
     let (frame_len_max, rings, routed) = (link.frame_len_max(), rings(&*link), is_routed(&*link));
     let config = ListenerConfig { link: index, frame_len_max, rings, routed };
+    let mut listener = Listener::of_part(config, target, part, secrets());
+    if let Some(key) = key {
+        listener.set_key(key);
+    }
     let mut ports = Ports::new();
     ports.insert(PORT, open_port(link, home.clone()));
     let site = Site {
         index,
-        listener: Listener::of_part(config, target, part, secrets()),
+        listener,
         memory: Box::new(move |pages| placed::channel_arena(&home, pages)),
         ethertype,
         clock: Clock::Monotonic,

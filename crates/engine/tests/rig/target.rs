@@ -9,7 +9,7 @@ use tyche_engine::{Target, TargetExport, TargetOptions};
 use tyche_link::Link;
 use tyche_numa::Placement;
 use tyche_proto::wire::{ETHERTYPE, Name, Uuid};
-use tyche_proto::{BatchPolicy, TargetConfig, Writer};
+use tyche_proto::{Access, BatchPolicy, TargetConfig, Writer};
 use tyche_store::Store;
 
 pub fn name(text: &str) -> Name {
@@ -36,8 +36,11 @@ pub fn options_of_target(link: Box<dyn Link>, store: Arc<dyn Store>) -> TargetOp
         shared: false,
         hosts: Vec::new(),
         last_writer: *kept.lock().unwrap(),
+        allowed: None,
     };
     TargetOptions {
+        key: None,
+        access: Access::default(),
         target: TargetConfig {
             uuid: Uuid::from_u128(1),
             name: name("target"),

@@ -9,7 +9,7 @@ use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use tyche_block::{Arena, Completion, Extent, Operation, Request};
-use tyche_engine::{Composed, Frames, Protocol, Received, Tenant};
+use tyche_engine::{Composed, Frames, Protocol, Received, Sink, Tenant};
 use tyche_link::Mac;
 use tyche_proto::Instant;
 use tyche_store::Queue;
@@ -41,14 +41,14 @@ impl<'d> Frames<'d> for Composing<'d> {
         self.1.map(|_| Composed::default())
     }
 
-    fn write(&mut self, source: Mac, push: impl FnOnce(&[u8], &[&'d [u8]], &[u8])) {
+    fn write(&mut self, source: Mac, sink: impl Sink<'d>) {
         let (operation, sector, data) = self.1.unwrap();
         let mut head = [0; HEAD];
         head[..6].fill(0xff);
         head[6..12].copy_from_slice(&source);
         head[12..15].copy_from_slice(&[0x88, 0xb5, *operation]);
         head[16..24].copy_from_slice(&sector.to_le_bytes());
-        push(&head, data.as_deref().as_slice(), &[]);
+        sink.gather(&head, data.as_deref().as_slice(), &[]);
     }
 }
 

@@ -54,6 +54,7 @@ pub(super) fn report(
         writes: counted.writes.at(now).report(),
         nodes: SessionNodes::default(),
         node_counts: NodeCounts::default(),
+        cipher: None,
         problem,
         favoured: Vec::<Favoured>::new(),
         links: vec![link(port, ports)],

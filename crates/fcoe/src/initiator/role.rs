@@ -15,7 +15,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use tyche_block::Errno;
-use tyche_engine::{Composed, Frames, Job};
+use tyche_engine::{Composed, Frames, Job, Sink};
 use tyche_fc::exchange::Xids;
 use tyche_fc::initiator::{
     Answer, Completion, Event as LaneEvent, Failure, Ignored, Lane, LaneConfig, Nexus, Refused,
@@ -498,9 +498,9 @@ impl<'d, R: Rules> Frames<'d> for Composing<'d, R> {
         self.lane.poll_transmit(now, self.frame).then(Composed::default)
     }
 
-    fn write(&mut self, _: LinkMac, push: impl FnOnce(&[u8], &[&'d [u8]], &[u8])) {
+    fn write(&mut self, _: LinkMac, sink: impl Sink<'d>) {
         let (commands, requests): (&'d Commands, &'d Requests) = (self.commands, self.requests);
         let data = self.frame.part().map(|part| commands.part(requests, &part));
-        self.frame.write(data.as_slice(), push);
+        self.frame.write(data.as_slice(), |front, data, tail| sink.gather(front, data, tail));
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use tyche_engine::{Composed, Frames};
+use tyche_engine::{Composed, Frames, Sink};
 use tyche_fc::exchange::Xids;
 use tyche_fc::initiator::{
     Answer, Event as LaneEvent, Lane, LaneConfig, Nexus, Refused, Taken, WRITE_FRAMES,
@@ -315,7 +315,7 @@ impl<'d> Frames<'d> for Composing<'d> {
         self.lane.poll_transmit(now, self.frame).then(Composed::default)
     }
 
-    fn write(&mut self, _: LinkMac, push: impl FnOnce(&[u8], &[&'d [u8]], &[u8])) {
-        self.frame.write(&[], push);
+    fn write(&mut self, _: LinkMac, sink: impl Sink<'d>) {
+        self.frame.write(&[], |front, data, tail| sink.gather(front, data, tail));
     }
 }

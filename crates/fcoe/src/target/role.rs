@@ -6,7 +6,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use tyche_block::{Arena, Completion, Errno, Operation, Request};
-use tyche_engine::{Composed, Disk, Frames};
+use tyche_engine::{Composed, Disk, Frames, Sink};
 use tyche_fc::exchange::Xids;
 use tyche_fc::port;
 use tyche_fc::target::{self, Action, Command, Data, Function, Ignored, LaneConfig};
@@ -430,9 +430,9 @@ impl<'d, R: Rules> Frames<'d> for Composing<'d, R> {
         self.lane.poll_transmit(now, self.frame).then(Composed::default)
     }
 
-    fn write(&mut self, _: LinkMac, push: impl FnOnce(&[u8], &[&'d [u8]], &[u8])) {
+    fn write(&mut self, _: LinkMac, sink: impl Sink<'d>) {
         let slots: &'d [Slot] = self.slots;
         let data = self.frame.part().map(|part| slots[usize::from(part.exchange)].part(&part));
-        self.frame.write(data.as_slice(), push);
+        self.frame.write(data.as_slice(), |front, data, tail| sink.gather(front, data, tail));
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use tyche_engine::{Composed, Frames};
+use tyche_engine::{Composed, Frames, Sink};
 use tyche_fcoe::Role;
 use tyche_fcoe::fc::wire::{Frame, Mac, PortId, Wwn};
 use tyche_fcoe::fc::{Sound, port};
@@ -46,5 +46,5 @@ impl<'d> Frames<'d> for Silent {
         None
     }
 
-    fn write(&mut self, _: LinkMac, _: impl FnOnce(&[u8], &[&'d [u8]], &[u8])) {}
+    fn write(&mut self, _: LinkMac, _: impl Sink<'d>) {}
 }

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use tyche_engine::{Composed, Frames, Ports, Protocol, Tenant};
+use tyche_engine::{Composed, Frames, Ports, Protocol, Sink, Tenant};
 use tyche_fcoe::fc::Sound;
 use tyche_fcoe::fc::port::{Event, Login};
 use tyche_fcoe::fc::wire::{Ethernet, Frame, Header, Mac, PortId, Wwn};
@@ -107,7 +107,7 @@ impl<'d> Frames<'d> for Nothing {
         None
     }
 
-    fn write(&mut self, _: LinkMac, _: impl FnOnce(&[u8], &[&'d [u8]], &[u8])) {
+    fn write(&mut self, _: LinkMac, _: impl Sink<'d>) {
         unreachable!("nothing is composed");
     }
 }

@@ -119,7 +119,7 @@ pub unsafe extern "C" fn tyche_options_add_link(
 
 /// Whether to connect by Fibre Channel over Ethernet, without a fabric, on the one interface that
 /// is added; off by default. Options that only Tyche's own protocol has must have their defaults
-/// then: channels, queues, EtherType, hand-over, batch, checksum, host.
+/// then: channels, queues, EtherType, hand-over, batch, checksum, host, keys.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tyche_options_set_fcoe(options: *mut tyche_options, fcoe: bool) -> c_int {
     let put = |it: &mut Options, on: bool| {
@@ -283,6 +283,30 @@ pub unsafe extern "C" fn tyche_options_set_checksum(
 ) -> c_int {
     // SAFETY: as the header demands.
     unsafe { set(options, Some(checksum), |it, value| it.checksum = value) }
+}
+
+/// The target's key, as `tyche key show` prints it there. With it, every frame is encrypted and
+/// authenticated, and both ends have to prove who they are; in the clear by default.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tyche_options_set_target_key(
+    options: *mut tyche_options,
+    key: *const c_char,
+) -> c_int {
+    // SAFETY: both as the header demands.
+    unsafe {
+        let key = text(key).and_then(|text| text.parse().ok());
+        set(options, key, |it, key| it.target_key = Some(key))
+    }
+}
+
+/// File of the secret key of this end, if the target's is given; /etc/tyche/key by default.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tyche_options_set_key(
+    options: *mut tyche_options,
+    file: *const c_char,
+) -> c_int {
+    // SAFETY: both as the header demands.
+    unsafe { set(options, text(file), |it, file| it.key = file.into()) }
 }
 
 /// Whether to open the export read-only.

@@ -3,7 +3,8 @@
 //! ```text
 //!  received   [head][payload ............]     in the ring of a socket, or copied;
 //!                                              the payload page-aligned
-//!  to send    [front][slice][slice]..[tail]    front and tail copied, slices where they lie
+//!  to send    [front][slice][slice]..[tail]    front and tail copied, slices where they lie;
+//!             [front][...............]         or the rest written in place
 //! ```
 
 mod rx;

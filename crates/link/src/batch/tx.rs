@@ -16,6 +16,9 @@ pub struct TxVectors {
     /// By frame, its copied parts one after the other: front, tail.
     copied: Vec<[u8; COPIED_MAX]>,
     lengths: Vec<Lengths>,
+    /// By frame, what was written behind its front: see [`TxBatch::push_filled`]. Grows when it is
+    /// first used.
+    filled: Vec<Vec<u8>>,
     /// By frame, room for `per_frame` slices of data.
     slices: Vec<*const [u8]>,
     per_frame: usize,
@@ -56,6 +59,7 @@ impl TxVectors {
         Self {
             copied: vec![[0; COPIED_MAX]; frames],
             lengths: vec![Lengths::default(); frames],
+            filled: vec![Vec::new(); frames],
             slices: vec![&raw const *<&[u8]>::default(); frames * slices_per_frame],
             per_frame: slices_per_frame,
         }
@@ -128,7 +132,7 @@ impl<'a> TxBatch<'a> {
         assert!(self.room() > 0, "a batch takes {} frames", self.storage.capacity());
         let both = front.len() + tail.len();
         assert!(both <= COPIED_MAX, "{} + {} bytes", front.len(), tail.len());
-        let TxVectors { copied, lengths, slices, per_frame } = &mut *self.storage;
+        let TxVectors { copied, lengths, slices, per_frame, .. } = &mut *self.storage;
         let copied = &mut copied[self.end];
         copied[..front.len()].copy_from_slice(front);
         copied[front.len()..both].copy_from_slice(tail);
@@ -144,6 +148,25 @@ impl<'a> TxBatch<'a> {
         let (front, tail) = (front.len(), tail.len());
         lengths[self.end] = Lengths { front, slices, tail, frame, burst: u32::MAX };
         self.end += 1;
+    }
+
+    /// Adds the frame `front` ++ the `len` bytes that `write` writes, into storage of the batch.
+    ///
+    /// # Panics
+    /// As [`push`](Self::push).
+    pub fn push_filled(&mut self, front: &[u8], len: usize, write: impl FnOnce(&mut [u8])) {
+        self.push(front, [], &[]);
+        let TxVectors { lengths, filled, slices, per_frame, .. } = &mut *self.storage;
+        let index = self.end - 1;
+        let room = &mut filled[index];
+        if room.len() < len {
+            room.resize(len, 0);
+        }
+        write(&mut room[..len]);
+        assert!(*per_frame > 0, "a frame takes no slices");
+        slices[index * *per_frame] = &raw const room[..len];
+        lengths[index].slices = 1;
+        lengths[index].frame += len;
     }
 
     /// Limits the bytes that leave at once, as one train, with the last frame. Without it the link
@@ -228,7 +251,7 @@ pub struct TxFrame<'a> {
     copied: &'a [u8],
     /// Length of the front.
     front: usize,
-    /// Only ever made from `&'a [u8]`, in `TxBatch::push`.
+    /// Of slices that the batch borrows, or of its own storage.
     data: &'a [*const [u8]],
     len: usize,
     burst: u32,
@@ -253,8 +276,9 @@ impl<'a> TxFrame<'a> {
 
     /// The slices of data between front and tail.
     pub fn data(&self) -> impl ExactSizeIterator<Item = &'a [u8]> + use<'a> {
-        // SAFETY: `push` made the pointer from a slice that the batch borrows, and `self` borrows
-        // the batch.
+        // SAFETY: `push` made the pointer from a slice that the batch borrows, or `push_filled`
+        // from storage of this frame, which does not change while it is in the batch; and `self`
+        // borrows the batch.
         self.data.iter().map(|slice| unsafe { &**slice })
     }
 
@@ -315,6 +339,24 @@ mod tests {
         ];
         assert_eq!(views(&batch), wanted);
         assert_eq!(batch.room(), 0);
+    }
+
+    #[test]
+    fn a_frame_may_be_written_in_place() {
+        let mut vectors = TxVectors::new(3, 1);
+        for round in 1..4 {
+            let mut batch = vectors.batch();
+            let (long, short) = (vec![round; 9000], vec![round + 1; 10 * usize::from(round)]);
+            batch.push_filled(&[1; HEAD], long.len(), |room| room.copy_from_slice(&long));
+            batch.push(&[2; HEAD], [&long[..5]], &[]);
+            batch.push_filled(&[3; HEAD], short.len(), |room| room.copy_from_slice(&short));
+            let wanted = [
+                [&[1; HEAD], &long[..]].concat(),
+                [&[2; HEAD], &long[..5]].concat(),
+                [&[3; HEAD], &short[..]].concat(),
+            ];
+            assert_eq!(views(&batch), wanted);
+        }
     }
 
     #[test]

@@ -10,8 +10,8 @@ use tyche_proto::wire::{
 };
 use tyche_proto::{
     Action, BatchPolicy, ExportConfig, ExportId, Instant, Listener, ListenerConfig, ListenerEvent,
-    Operation, Outgoing, Part, PortConfig, Registry, Session, SessionConfig, SessionEvent,
-    TargetConfig,
+    Opened, Operation, Outgoing, Part, PortConfig, Registry, Session, SessionConfig, SessionEvent,
+    TargetConfig, Written,
 };
 
 /// An MTU of 9000.
@@ -65,7 +65,8 @@ impl Lane {
     fn seal<'a>(&mut self, data: impl Fn(&Part) -> &'a [u8]) {
         for (out, frame) in self.composed.iter().zip(&mut self.sealed).take(self.len) {
             frame.payload.clear();
-            out.encode(&mut self.encoder, (self.src, ETHERTYPE), &data, |encoded| {
+            out.encode(&mut self.encoder, (self.src, ETHERTYPE), &data, |written| {
+                let Written::Clear(encoded) = written else { return };
                 let (head, body) = encoded.front.split_first_chunk().expect("a frame has a head");
                 frame.head = *head;
                 // What the kernel and the card do.
@@ -213,7 +214,12 @@ impl Host {
     /// Takes what the target has sent, and puts data where they belong.
     pub(crate) fn handle_frames(&mut self, now: Instant, target: &mut Target) {
         for frame in target.lane.take() {
-            self.session.handle_frame(now, 0, &frame.head, &frame.payload);
+            self.session.handle_frame(
+                now,
+                0,
+                (&frame.head, &frame.payload),
+                &mut Opened::default(),
+            );
             while let Some(event) = self.session.poll_event() {
                 match event {
                     SessionEvent::Data { op, offset, len, source } => {
@@ -271,7 +277,7 @@ impl Target {
     /// be executed.
     pub(crate) fn handle_frames(&mut self, now: Instant, host: &mut Host) {
         for frame in host.lane.take() {
-            self.listener.handle_frame(now, &frame.head, &frame.payload);
+            self.listener.handle_frame(now, (&frame.head, &frame.payload), &mut Opened::default());
             while let Some(event) = self.listener.poll_event() {
                 match event {
                     ListenerEvent::Opened { channel, damq_pages, queue_size, .. } => {

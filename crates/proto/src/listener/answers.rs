@@ -4,7 +4,11 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use tyche_wire::{Content, Control, Flags, Greeting, Header, Kind, Mac, Reset, Uuid};
+use tyche_crypto::{SecretKey, digest};
+use tyche_wire::{
+    ChannelId, Content, Control, Cookie, Flags, Greeting, Header, Kind, Mac, Reset, ResetToken,
+    Uuid,
+};
 
 use super::farewells::Farewells;
 use crate::channel::ChannelConfig;
@@ -24,12 +28,30 @@ pub(super) struct Answers {
     outbox: VecDeque<(Mac, Header, Option<Control>)>,
     farewells: Farewells,
     reset_after: Instant,
+    /// What the tokens of resets are made of, at a target with a key.
+    reset_secret: Option<[u8; 32]>,
 }
 
 impl Answers {
     pub(super) fn new(target: Uuid) -> Self {
         let (outbox, farewells) = (VecDeque::new(), Farewells::default());
-        Self { target, outbox, farewells, reset_after: Instant(0) }
+        Self { target, outbox, farewells, reset_after: Instant(0), reset_secret: None }
+    }
+
+    /// Takes the target's key, which is the same in its next run.
+    pub(super) fn set_key(&mut self, key: &SecretKey) {
+        let mut secret = [0; 32];
+        key.derive(b"tyche resets", &mut secret);
+        self.reset_secret = Some(secret);
+    }
+
+    /// The token of a channel, by its identity in frames to the target.
+    pub(super) fn reset_token(&self, channel: ChannelId, cookie: Cookie) -> ResetToken {
+        let token = |secret: &[u8; 32]| {
+            let digest = digest(&[secret, &cookie.0.to_le_bytes(), &channel.0.to_le_bytes()]);
+            ResetToken(*digest.first_chunk().expect("longer than a token"))
+        };
+        self.reset_secret.as_ref().map(token).unwrap_or_default()
     }
 
     /// Queues a control frame: see [`send`](Self::send).
@@ -64,7 +86,8 @@ impl Answers {
     pub(super) fn reset(&mut self, now: Instant, to: Mac, header: &Header) {
         if self.may_reset(now) {
             let (cookie, channel, target) = (header.cookie, header.channel, self.target);
-            self.post(to, Flags::NONE, Control::Reset(Reset { cookie, channel, target }));
+            let token = self.reset_token(channel, cookie);
+            self.post(to, Flags::NONE, Control::Reset(Reset { cookie, channel, token, target }));
         }
     }
 
@@ -132,7 +155,7 @@ mod tests {
         let mut out = Outgoing::new();
         assert!(answers.poll_transmit(&mut out));
         let (cookie, channel, target) = (Cookie(7), ChannelId(5), Uuid::from_u128(3));
-        let reset = Reset { cookie, channel, target };
+        let reset = Reset { cookie, channel, token: ResetToken::default(), target };
         assert_eq!(out.destination, HOST);
         assert_eq!(out.content, Content::Control(Control::Reset(reset)));
     }

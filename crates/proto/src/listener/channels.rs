@@ -257,7 +257,7 @@ mod tests {
             keep_alive_ms: 60_000,
         };
         let grant = Grant { export: 0, writer: true, queue_size: 8, damq_pages: 256 };
-        channels.add(Open::new(now, config, grant, accept));
+        channels.add(Open::new(now, config, grant, accept, None));
         channel
     }
 

@@ -4,8 +4,13 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use tyche_wire::{ChannelId, Connect, Discover, Fence, Kind, Mac, Reject, Ticket};
+use tyche_crypto::Responder;
+use tyche_wire::{
+    ChannelId, CipherSuite, Connect, Discover, Fence, Kind, Mac, Name, Reject, SealedConnect,
+    Ticket, Uuid,
+};
 
+use crate::access::Proven;
 use crate::rules::{Rule, Rules};
 use crate::ticket::Tickets;
 use crate::time::{Instant, Pace};
@@ -19,16 +24,43 @@ const REQUESTS_MAX: usize = 64;
 const DISCOVER_INTERVAL: Duration = Duration::from_micros(100);
 const HELLO_INTERVAL: Duration = Duration::from_micros(50);
 const CONNECT_INTERVAL: Duration = Duration::from_micros(200);
+/// To open a sealed Connect and to seal its answer takes 200 µs.
+const SEALED_INTERVAL: Duration = Duration::from_millis(2);
 /// Frames of a kind that may come at once.
 const BURST: u32 = 64;
 
 /// A question of a host that needs the registry.
 pub(super) enum Question {
     Discover(Mac, Discover),
-    /// With the time at which its ticket was issued.
-    Connect(Mac, Instant, Box<Connect>),
+    Connect(Asker, Box<Connect>),
+    /// Not opened yet.
+    SealedConnect(Mac, Instant, Box<SealedConnect>),
     /// With the channel that it has come on.
     Fence(ChannelId, Box<Fence>),
+}
+
+/// A host that asks for a channel.
+pub(super) struct Asker {
+    /// Its address.
+    pub(super) mac: Mac,
+    /// When its ticket was issued.
+    pub(super) issued: Instant,
+    /// What it has proved, if its connect was sealed.
+    pub(super) proof: Option<Proof>,
+}
+
+/// A host with a key, and what its answer is sealed with.
+pub(super) struct Proof {
+    /// Of the connect.
+    pub(super) attempt: u64,
+    /// The target that was asked.
+    pub(super) target: Uuid,
+    pub(super) host: Proven,
+    /// The name by which the host's user knows the export, if he has named it so.
+    pub(super) export_name: Name,
+    /// The suite that is fast at the host.
+    pub(super) suite: CipherSuite,
+    pub(super) handshake: Box<Responder>,
 }
 
 /// See the module.
@@ -36,6 +68,7 @@ pub(super) struct Gate {
     discovers: Pace,
     hellos: Pace,
     connects: Pace,
+    sealed: Pace,
     tickets: Tickets,
     questions: VecDeque<Question>,
 }
@@ -47,6 +80,7 @@ impl Gate {
             discovers: Pace::new(DISCOVER_INTERVAL, BURST),
             hellos: Pace::new(HELLO_INTERVAL, BURST),
             connects: Pace::new(CONNECT_INTERVAL, BURST),
+            sealed: Pace::new(SEALED_INTERVAL, BURST),
             tickets: Tickets::new(key),
             questions: VecDeque::new(),
         }
@@ -76,15 +110,38 @@ impl Gate {
         src: Mac,
         connect: Connect,
     ) -> Result<(), Reject> {
-        let issued = match self.tickets.check(now, src, &connect.ticket) {
-            Err(_) if !R::keeps(Rule::CheckTicket) => now,
-            checked => checked?,
-        };
+        let issued = self.check::<R>(now, src, &connect.ticket)?;
         // After the ticket: only hosts that can receive an answer use up the rate.
         if !self.connects.takes(now) {
             return Err(Reject::Busy);
         }
-        self.ask(Question::Connect(src, issued, Box::new(connect)))
+        let asker = Asker { mac: src, issued, proof: None };
+        self.ask(Question::Connect(asker, Box::new(connect)))
+    }
+
+    /// The same for a sealed one.
+    ///
+    /// # Errors
+    /// As [`connect`](Self::connect).
+    pub(super) fn connect_sealed<R: Rules>(
+        &mut self,
+        now: Instant,
+        src: Mac,
+        connect: SealedConnect,
+    ) -> Result<(), Reject> {
+        let issued = self.check::<R>(now, src, &connect.ticket)?;
+        if !self.sealed.takes(now) {
+            return Err(Reject::Busy);
+        }
+        self.ask(Question::SealedConnect(src, issued, Box::new(connect)))
+    }
+
+    /// When the ticket of a connect was issued.
+    fn check<R: Rules>(&self, now: Instant, src: Mac, ticket: &Ticket) -> Result<Instant, Reject> {
+        match self.tickets.check(now, src, ticket) {
+            Err(_) if !R::keeps(Rule::CheckTicket) => Ok(now),
+            checked => checked,
+        }
     }
 
     /// Queues a question if there is room. Fences have room of their own, because writes wait for
@@ -170,7 +227,8 @@ mod tests {
         let later = NOW + Duration::from_millis(3);
         assert_eq!(gate.connect::<Sound>(later, HOST, connect(ticket)), Ok(()));
         let question = gate.poll_question();
-        assert!(matches!(question, Some(Question::Connect(HOST, issued, _)) if issued == NOW));
+        let Some(Question::Connect(asker, _)) = question else { panic!("it is a connect") };
+        assert_eq!((asker.mac, asker.issued), (HOST, NOW));
     }
 
     #[test]

@@ -1,16 +1,20 @@
 //! Discovery, probes, Connects and fences: the work of a listener beside its channels.
 
+use tyche_crypto::{Responder, SecretKey, Secrets};
 use tyche_wire::{
-    Accept, ChannelId, Connect, ConnectFlags, Control, Discover, Fence, Fenced, Flags, Geometry,
-    Header, Hello, Mac, Offer, Reason, Reject, Rejection, Text, Versions,
+    self as wire, Accept, ChannelId, CipherSuite, Connect, ConnectFlags, Control, Discover, Fence,
+    Fenced, Flags, Geometry, Header, Hello, Introduction, Mac, Name, Offer, Reason, Reject,
+    Rejection, ResetToken, SealedAnswer, SealedConnect, Text, Versions,
 };
 
-use super::gate::Question;
-use super::open::Open;
+use super::gate::{Asker, Proof, Question};
+use super::open::{Keys, Open};
 use super::{Listener, ListenerEvent};
+use crate::access::identity;
 use crate::admission::{Admission, Grant, Request};
 use crate::attempts::Verdict;
 use crate::channel::ChannelConfig;
+use crate::protection::{self, PSK};
 use crate::registry::{ChannelRef, FenceAnswer, Registry};
 use crate::rules::{Rule, Rules};
 use crate::target::TargetChannel;
@@ -50,8 +54,9 @@ impl<R: Rules> Listener<R> {
         for _ in 0..self.gate.waiting() {
             match self.gate.poll_question().expect("counted") {
                 Question::Discover(src, discover) => self.offer(src, &discover, registry),
-                Question::Connect(src, issued, connect) => {
-                    self.connect(now, src, issued, connect, registry);
+                Question::Connect(asker, connect) => self.connect(now, asker, connect, registry),
+                Question::SealedConnect(mac, issued, connect) => {
+                    self.open_connect(now, (mac, issued), &connect, registry);
                 }
                 Question::Fence(channel, fence) => self.fence(channel, &fence, registry),
             }
@@ -122,20 +127,64 @@ impl<R: Rules> Listener<R> {
         self.answers.post(src, Flags::NONE, Control::Offer(offer));
     }
 
+    /// Opens a sealed connect, and goes on with it as with another.
+    fn open_connect(
+        &mut self,
+        now: Instant,
+        (mac, issued): (Mac, Instant),
+        connect: &SealedConnect,
+        registry: &mut Registry,
+    ) {
+        let attempt = connect.attempt;
+        if self.key.is_none() {
+            let rejection = self.rejection(attempt, Reason::NoKey, Text::EMPTY);
+            return self.answers.post(mac, Flags::NONE, Control::Reject(rejection));
+        }
+        // What is decided already is not decrypted again.
+        if self.repeats(mac, attempt) {
+            return;
+        }
+        match self.attempts.verdict(now, (mac, attempt), issued) {
+            Ok(Verdict::Waiting) => {}
+            Ok(Verdict::Refused(answer)) => {
+                return self.answers.post(mac, Flags::NONE, (**answer).clone());
+            }
+            Ok(Verdict::Granted) => return,
+            Err(reject) => return self.rejects.add(reject),
+        }
+        let ephemeral = protection::draw(self.cookies.random());
+        let key = self.key.as_ref().expect("checked above");
+        match Proof::check(key, ephemeral, connect, registry) {
+            Ok((proof, connect)) => {
+                let asker = Asker { mac, issued, proof: Some(proof) };
+                self.connect(now, asker, Box::new(connect), registry);
+            }
+            Err(reject) => self.rejects.add(reject),
+        }
+    }
+
+    /// Answers an attempt again that has a channel; false if it has none.
+    fn repeats(&mut self, mac: Mac, attempt: u64) -> bool {
+        let same = |open: &&Open<R>| (open.accept.attempt, open.config.peer_mac) == (attempt, mac);
+        let Some(open) = self.channels.open().find(same) else { return false };
+        let answer = match &open.keys {
+            Some(keys) => Control::SealedAnswer(keys.answer.clone()),
+            None => Control::Accept(open.accept.clone()),
+        };
+        self.answers.post(mac, Flags::NONE, answer);
+        true
+    }
+
     fn connect(
         &mut self,
         now: Instant,
-        src: Mac,
-        issued: Instant,
+        asker: Asker,
         connect: Box<Connect>,
         registry: &mut Registry,
     ) {
-        let same =
-            |open: &&Open<R>| (open.accept.attempt, open.config.peer_mac) == (connect.attempt, src);
-        let repeated = self.channels.open().find(same);
-        if let Some(open) = repeated {
-            let accept = open.accept.clone();
-            return self.answers.post(src, Flags::NONE, Control::Accept(accept));
+        let (src, issued) = (asker.mac, asker.issued);
+        if self.repeats(src, connect.attempt) {
+            return;
         }
         let ends = |open: &Open<R>| (open.config.peer_mac, open.config.peer.1);
         if self.channels.open().any(|open| ends(open) == (src, connect.cookie)) {
@@ -144,15 +193,20 @@ impl<R: Rules> Listener<R> {
         let attempt = (src, connect.attempt);
         match self.attempts.verdict(now, attempt, issued) {
             Ok(Verdict::Waiting) => {}
-            Ok(Verdict::Refused(rejection)) => {
-                let rejection = Control::Reject((**rejection).clone());
-                return self.answers.post(src, Flags::NONE, rejection);
+            Ok(Verdict::Refused(answer)) => {
+                return self.answers.post(src, Flags::NONE, (**answer).clone());
             }
             Ok(Verdict::Granted) if R::keeps(Rule::CheckTicket) => return,
             Ok(Verdict::Granted) => {}
             Err(reject) => return self.rejects.add(reject),
         }
-        let request = Request { connect: &connect, issued };
+        let proof = asker.proof.as_ref();
+        let request = Request {
+            connect: &connect,
+            issued,
+            host: proof.map(|it| it.host),
+            export_name: proof.map_or(Name::EMPTY, |it| it.export_name),
+        };
         let mut admission = registry.admit::<R>(now, request);
         if matches!(admission, Admission::Wait) {
             self.obey(now, registry);
@@ -163,16 +217,26 @@ impl<R: Rules> Listener<R> {
             Admission::Wait => return,
             Admission::Stale => return self.rejects.add(Reject::Ticket),
             Admission::Keep => {
-                return self.gate.keep(Question::Connect(src, issued, connect));
+                return self.gate.keep(Question::Connect(asker, connect));
             }
             Admission::Refused(reason, detail) => {
                 let rejection = self.rejection(connect.attempt, reason, *detail);
-                self.answers.post(src, Flags::NONE, Control::Reject(rejection.clone()));
-                Verdict::Refused(Box::new(rejection))
+                let answer = match asker.proof {
+                    None => Control::Reject(rejection),
+                    Some(proof) => Control::SealedAnswer(proof.refuse(rejection)),
+                };
+                self.answers.post(src, Flags::NONE, answer.clone());
+                Verdict::Refused(Box::new(answer))
             }
             Admission::Granted(grant) => {
-                let accept = self.open(now, src, request, grant, registry);
-                self.answers.post(src, Flags::NONE, Control::Accept(accept));
+                let sealed = asker.proof.is_some();
+                let (config, accept) = self.vacant(src, &connect, grant, sealed, registry);
+                let token = self.answers.reset_token(accept.channel, accept.cookie);
+                let keys = asker.proof.map(|proof| proof.accept(token, accept.clone()));
+                let reference = ChannelRef { link: self.config.link, channel: accept.channel };
+                registry.opened::<R>(request, grant, reference, (src, accept.cookie));
+                self.channels.add(Open::new(now, config, grant, accept, keys));
+                self.repeats(src, connect.attempt);
                 Verdict::Granted
             }
         };
@@ -210,17 +274,18 @@ impl<R: Rules> Listener<R> {
         }
     }
 
-    fn open(
+    /// The parameters of a new channel.
+    fn vacant(
         &mut self,
-        now: Instant,
         src: Mac,
-        request: Request<'_>,
+        connect: &Connect,
         grant: Grant,
-        registry: &mut Registry,
-    ) -> Accept {
-        let connect = request.connect;
+        is_sealed: bool,
+        registry: &Registry,
+    ) -> (ChannelConfig, Accept) {
         let (channel, cookie) = (self.channels.vacancy(), self.cookies.make());
-        let checksum = connect.flags.contains(ConnectFlags::CHECKSUM);
+        // A tag covers all that a checksum does.
+        let checksum = connect.flags.contains(ConnectFlags::CHECKSUM) && !is_sealed;
         let stages = connect.flags.contains(ConnectFlags::STAGES);
         let export = registry.export(grant.export);
         let accept = Accept {
@@ -252,9 +317,51 @@ impl<R: Rules> Listener<R> {
             stages,
             batch: registry.target().batch,
         };
-        self.channels.add(Open::new(now, config, grant, accept.clone()));
-        let reference = ChannelRef { link: self.config.link, channel };
-        registry.opened::<R>(request, grant, reference, (src, cookie));
-        accept
+        (config, accept)
+    }
+}
+
+impl Proof {
+    /// Opens a sealed connect to the target with this key. The host of the connect is the one that
+    /// has made it: not who it says that it is, but whose key it has.
+    fn check(
+        key: &SecretKey,
+        ephemeral: [u8; 32],
+        sealed: &SealedConnect,
+        registry: &Registry,
+    ) -> Result<(Self, Connect), Reject> {
+        let prologue = protection::prologue(sealed);
+        let opened = Responder::new(key, &PSK, &prologue, ephemeral, &sealed.message);
+        let (handshake, peer, payload) = opened.map_err(|_| Reject::Forged)?;
+        let Introduction { suite, export_name, mut connect } = Introduction::parse(&payload)?;
+        let Connect { attempt, ticket, target, .. } = connect;
+        if (attempt, ticket, target) != (sealed.attempt, sealed.ticket, sealed.target) {
+            return Err(Reject::Mismatch);
+        }
+        let host = registry.access().identify(peer);
+        if let Some(name) = host.name {
+            (connect.host, connect.host_name) = (identity(&name, connect.host), name);
+        }
+        let handshake = Box::new(handshake);
+        let (attempt, target) = (connect.attempt, connect.target);
+        Ok((Self { attempt, target, host, export_name, suite, handshake }, connect))
+    }
+
+    fn refuse(self, rejection: Rejection) -> SealedAnswer {
+        self.answer(&wire::Verdict::Rejected(rejection)).0
+    }
+
+    fn accept(self, token: ResetToken, accept: Accept) -> Box<Keys> {
+        let native = protection::native_suite();
+        let suite = if self.suite == native { native } else { CipherSuite::ChaCha20Poly1305 };
+        let (answer, secrets) = self.answer(&wire::Verdict::Accepted { suite, token, accept });
+        Keys::new(suite, secrets, answer)
+    }
+
+    fn answer(self, verdict: &wire::Verdict) -> (SealedAnswer, Secrets) {
+        let (attempt, target) = (self.attempt, self.target);
+        let (message, secrets) = self.handshake.finish(&verdict.to_bytes());
+        let message = message.try_into().expect("verdicts have one length");
+        (SealedAnswer { attempt, target, message }, secrets)
     }
 }

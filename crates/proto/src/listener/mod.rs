@@ -23,6 +23,7 @@ mod stalls;
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use tyche_crypto::SecretKey;
 use tyche_wire::{
     Body, ChannelId, Checksums, Control, Cookie, Event, Flags, Greeting, HEAD_LEN, Header, Kind,
     Mac, Reject, Rejection, Status, Tag, Times, Uuid,
@@ -35,8 +36,9 @@ use part::Cookies;
 pub use part::Part;
 
 use crate::attempts::Attempts;
-use crate::channel::parse_body;
+use crate::body::{open_body, parse_body};
 use crate::outgoing::Outgoing;
+use crate::protection::Opened;
 use crate::rules::{Rule, Rules, Sound};
 use crate::stats::{ChannelStats, RejectCounts};
 use crate::target::Action;
@@ -124,6 +126,8 @@ pub struct Listener<R = Sound> {
     answers: Answers,
     events: VecDeque<ListenerEvent>,
     rejects: RejectCounts,
+    /// The target's key, if it has one.
+    key: Option<SecretKey>,
 }
 
 impl<R: Rules> Listener<R> {
@@ -154,6 +158,7 @@ impl<R: Rules> Listener<R> {
             answers: Answers::new(target),
             events: VecDeque::new(),
             rejects: RejectCounts::default(),
+            key: None,
         }
     }
 
@@ -163,11 +168,24 @@ impl<R: Rules> Listener<R> {
         self.config.frame_len_max = frame_len_max;
     }
 
-    /// Takes a frame. A rejected frame is counted.
-    pub fn handle_frame(&mut self, now: Instant, head: &[u8; HEAD_LEN], payload: &[u8]) {
-        if let Err(reject) = self.try_handle_frame(now, head, payload) {
+    /// Has the target take sealed Connects, and prove who it is.
+    pub fn set_key(&mut self, key: SecretKey) {
+        self.answers.set_key(&key);
+        self.key = Some(key);
+    }
+
+    /// Takes a frame. A rejected frame is counted. Returns the payload in the clear, in `opened` if
+    /// the frame was sealed.
+    pub fn handle_frame<'p>(
+        &mut self,
+        now: Instant,
+        (head, payload): (&[u8; HEAD_LEN], &'p [u8]),
+        opened: &'p mut Opened,
+    ) -> &'p [u8] {
+        self.try_handle_frame(now, head, payload, opened).unwrap_or_else(|reject| {
             self.rejects.add(reject);
-        }
+            payload
+        })
     }
 
     /// Notes that the network has marked the frame with this head as congested, if it belongs to a
@@ -183,12 +201,13 @@ impl<R: Rules> Listener<R> {
         }
     }
 
-    fn try_handle_frame(
+    fn try_handle_frame<'p>(
         &mut self,
         now: Instant,
         head: &[u8; HEAD_LEN],
-        payload: &[u8],
-    ) -> Result<(), Reject> {
+        payload: &'p [u8],
+        opened: &'p mut Opened,
+    ) -> Result<&'p [u8], Reject> {
         let header = Header::parse(head).inspect_err(|&reject| {
             if reject == Reject::Version
                 && let Some(greeting) = Greeting::parse(head, payload)
@@ -202,7 +221,7 @@ impl<R: Rules> Listener<R> {
             return Err(Reject::Destination);
         }
         if header.kind.on_channel() {
-            return self.handle_channel_frame(now, src, &header, payload);
+            return self.handle_channel_frame((now, src), (&header, head), payload, opened);
         }
         if !self.gate.takes(now, header.kind) {
             return Err(Reject::Busy);
@@ -210,7 +229,7 @@ impl<R: Rules> Listener<R> {
         let Body::Control(pdu) = Body::parse(&header, payload, &Checksums)? else {
             return Err(Reject::Unexpected);
         };
-        self.handle_control(now, src, &header, pdu.decode())
+        self.handle_control(now, src, &header, pdu.decode()).map(|()| payload)
     }
 
     /// The most bytes of the answer to a question of `len` bytes whose sender has proved nothing.
@@ -240,23 +259,31 @@ impl<R: Rules> Listener<R> {
                 }
                 self.gate.connect::<R>(now, src, connect)
             }
+            Control::SealedConnect(connect) => {
+                if connect.target != self.identity {
+                    return Err(Reject::Target);
+                }
+                self.gate.connect_sealed::<R>(now, src, connect)
+            }
             _ => Err(Reject::Unexpected),
         }
     }
 
-    fn handle_channel_frame(
+    fn handle_channel_frame<'p>(
         &mut self,
-        now: Instant,
-        src: Mac,
-        header: &Header,
-        payload: &[u8],
-    ) -> Result<(), Reject> {
+        (now, src): (Instant, Mac),
+        (header, head): (&Header, &[u8; HEAD_LEN]),
+        payload: &'p [u8],
+        opened: &'p mut Opened,
+    ) -> Result<&'p [u8], Reject> {
         let known = self.channels.get_mut(header.channel);
         let origin = known.as_ref().map(|open| open.config.check_origin::<R>(src, header));
         let open = match (known, origin) {
             (Some(open), Some(Ok(()))) if !open.closing => open,
             (_, Some(Err(Reject::Source))) => return Err(Reject::Source),
-            (Some(_), Some(Ok(()))) => return self.answer_again(src, header, payload),
+            (Some(_), Some(Ok(()))) => {
+                return self.answer_again(src, header, payload).map(|()| payload);
+            }
             (known, _) => {
                 let reject = if known.is_some() { Reject::Cookie } else { Reject::Channel };
                 let answered = self.answer_again(src, header, payload);
@@ -264,10 +291,11 @@ impl<R: Rules> Listener<R> {
                 if answered.is_err() && self.cookies.are_of(header.cookie) {
                     self.answers.reset(now, src, header);
                 }
-                return answered.map_err(|_| reject);
+                return answered.map_err(|_| reject).map(|()| payload);
             }
         };
-        let body = parse_body::<R>(header, payload)?;
+        let guard = open.keys.as_mut().map(|keys| &mut keys.guard);
+        let (payload, body) = open_body::<R>(guard, (header, head), payload, opened)?;
         let channel = header.channel;
         let target = open.handle_frame(now, header, &body, &mut self.events)?;
         match (header.kind, &body) {
@@ -275,7 +303,10 @@ impl<R: Rules> Listener<R> {
                 let answer = target.channel.unsequenced(now, Kind::Disconnect, Flags::REPLY);
                 target.farewell = Some(answer);
                 (open.closing, open.is_done) = (true, true);
-                self.answers.note_farewell(&open.config, answer);
+                // A sealed answer is sent once: the key goes with the channel.
+                if open.keys.is_none() {
+                    self.answers.note_farewell(&open.config, answer);
+                }
                 self.channels.share_receiver();
             }
             (Kind::Fence, Body::Control(pdu)) => {
@@ -285,7 +316,7 @@ impl<R: Rules> Listener<R> {
             }
             _ => {}
         }
-        Ok(())
+        Ok(payload)
     }
 
     /// Answers a repeated farewell on a channel that is closed or closing.

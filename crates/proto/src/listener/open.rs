@@ -4,11 +4,15 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use arrayvec::ArrayVec;
-use tyche_wire::{Accept, Body, ChannelId, Event, Fenced, Header, Reject};
+use tyche_crypto::{Sealer, Secrets};
+use tyche_wire::{
+    Accept, Body, ChannelId, CipherSuite, Event, Fenced, Header, Reject, SealedAnswer,
+};
 
 use super::ListenerEvent;
 use crate::admission::Grant;
 use crate::channel::ChannelConfig;
+use crate::protection::{self, Guard};
 use crate::rules::Rules;
 use crate::target::TargetChannel;
 use crate::time::Instant;
@@ -18,11 +22,35 @@ const FENCES_MAX: usize = 8;
 /// How long a channel may be half-open. A host sends a frame at once, and repeats it.
 const HALF_OPEN_LIFE: Duration = Duration::from_secs(2);
 
+/// The keys of a sealed channel.
+pub(super) struct Keys {
+    suite: CipherSuite,
+    secrets: Secrets,
+    /// Opens the host's frames.
+    pub(super) guard: Guard,
+    /// The answer to the connect, for when that comes again.
+    pub(super) answer: SealedAnswer,
+}
+
+impl Keys {
+    pub(super) fn new(suite: CipherSuite, secrets: Secrets, answer: SealedAnswer) -> Box<Self> {
+        let (_, guard) = protection::ends(suite, &secrets, false);
+        Box::new(Self { suite, secrets, guard, answer })
+    }
+
+    /// Seals frames to the host, from the first on.
+    fn sealer(&self) -> Sealer {
+        protection::ends(self.suite, &self.secrets, false).0
+    }
+}
+
 /// See the module.
 pub(super) struct Open<R> {
     pub(super) config: ChannelConfig,
     pub(super) grant: Grant,
     pub(super) accept: Accept,
+    /// The keys of a channel whose frames are sealed.
+    pub(super) keys: Option<Box<Keys>>,
     pub(super) accepted_at: Instant,
     /// The target's end of the channel, from its first frame on: a half-open channel takes no
     /// memory.
@@ -45,11 +73,18 @@ pub(super) struct Open<R> {
 
 impl<R: Rules> Open<R> {
     /// A half-open channel.
-    pub(super) fn new(now: Instant, config: ChannelConfig, grant: Grant, accept: Accept) -> Self {
+    pub(super) fn new(
+        now: Instant,
+        config: ChannelConfig,
+        grant: Grant,
+        accept: Accept,
+        keys: Option<Box<Keys>>,
+    ) -> Self {
         Self {
             config,
             grant,
             accept,
+            keys,
             accepted_at: now,
             target: None,
             missed: None,
@@ -96,7 +131,11 @@ impl<R: Rules> Open<R> {
         }
         let Grant { writer, queue_size, damq_pages, .. } = self.grant;
         let target = self.target.get_or_insert_with(|| {
-            TargetChannel::new(self.config, (queue_size, damq_pages), writer, now)
+            let mut target = TargetChannel::new(self.config, (queue_size, damq_pages), writer, now);
+            if let Some(keys) = &self.keys {
+                target.channel.seal_with(keys.sealer());
+            }
+            target
         });
         let taken = target.handle_frame(now, header, body, |action| {
             events.push_back(ListenerEvent::Action { channel, action });

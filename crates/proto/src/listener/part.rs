@@ -69,6 +69,11 @@ impl Cookies {
         Cookie(random << 16 >> 16 | u64::from(self.mark) << 48)
     }
 
+    /// The source of random numbers.
+    pub(super) fn random(&mut self) -> &mut dyn FnMut() -> u64 {
+        &mut *self.random
+    }
+
     /// Whether a cookie was made by this target, in this run or a former one.
     pub(super) fn are_of(&self, cookie: Cookie) -> bool {
         (cookie.0 >> 48) as u16 == self.mark

@@ -1,5 +1,6 @@
 //! What a session wants.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tyche_wire::{Name, PAGE_LEN, Uuid};
@@ -7,6 +8,7 @@ use tyche_wire::{Name, PAGE_LEN, Uuid};
 use super::event::ExportState;
 use super::quest::{ExportId, TargetId};
 use crate::batching::BatchPolicy;
+use crate::protection::HostKeys;
 
 /// What a session wants.
 #[derive(Clone, Debug)]
@@ -55,6 +57,9 @@ pub struct SessionConfig {
     pub channels: usize,
     /// Which channel a request takes.
     pub choice: ChannelChoice,
+    /// The keys, if frames are to be sealed: then the session takes nothing in the clear for the
+    /// target's but hints.
+    pub keys: Option<Arc<HostKeys>>,
 }
 
 impl SessionConfig {
@@ -84,6 +89,7 @@ impl SessionConfig {
             batch: BatchPolicy::default(),
             channels: 1,
             choice: ChannelChoice::default(),
+            keys: None,
         }
     }
 }

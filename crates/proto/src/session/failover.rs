@@ -74,6 +74,8 @@ impl<R: Rules> Session<R> {
         match self.quest.hear(offer, self.config.read_only) {
             Heard::Nothing => return Err(Reject::Unexpected),
             Heard::Wanted => link.hear(self.now, src, offer.target),
+            // Anybody may send an Offer. With keys, the target says whether the name is right.
+            Heard::Changed if self.config.keys.is_some() => return Err(Reject::Unexpected),
             Heard::Changed => self.fail(Failure::ExportChanged),
         }
         Ok(())

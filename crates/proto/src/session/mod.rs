@@ -22,6 +22,7 @@
 //! then drain the outputs: [`Session::poll_event`] until `None`, then [`Session::poll_transmit`]
 //! for each local link until false.
 
+mod appeal;
 mod association;
 mod cache;
 mod choice;
@@ -37,6 +38,7 @@ mod pairing;
 mod path;
 mod paths;
 mod port;
+mod probes;
 mod problem;
 mod quest;
 mod repeat;
@@ -75,10 +77,11 @@ pub use report::{PathReport, Waiting};
 pub use trial::Favourite;
 use watch::Watch;
 
-use crate::channel::parse_body;
+use crate::body::open_body;
 use crate::initiator::Arrived;
 use crate::operation::OpId;
 use crate::outgoing::Outgoing;
+use crate::protection::Opened;
 use crate::rules::{Rule, Rules, Sound};
 use crate::stages::Exchange;
 use crate::stats::RejectCounts;
@@ -174,7 +177,7 @@ impl<R: Rules> Session<R> {
             paths: Paths::new(now, (config.session, seat.queue()), ports, random),
             detector: FailureDetector::default(),
             chooser: Chooser::new(config.choice),
-            quest: Quest::new(config.target, config.export, known),
+            quest: Quest::new((config.target, config.export), config.keys.is_some(), known),
             watch: Watch::new(config.ctrl_loss_tmo, now),
             operations: Operations::new(config.operations_max, config.stages),
             fences: Fences::default(),
@@ -250,24 +253,27 @@ impl<R: Rules> Session<R> {
         self.paths.all_live_mut().any(|initiator| initiator.echo(echo, frame_len))
     }
 
-    /// Takes a frame that came on a local link. A rejected frame is counted.
-    pub fn handle_frame(
+    /// Takes a frame that came on a local link. A rejected frame is counted. Returns the payload
+    /// in the clear, in `opened` if the frame was sealed.
+    pub fn handle_frame<'p>(
         &mut self,
         now: Instant,
         port: usize,
-        head: &[u8; HEAD_LEN],
-        payload: &[u8],
-    ) {
+        (head, payload): (&[u8; HEAD_LEN], &'p [u8]),
+        opened: &'p mut Opened,
+    ) -> &'p [u8] {
         self.now = now;
-        if let Err(reject) = self.try_handle_frame(port, head, payload) {
+        let clear = self.try_handle_frame(port, head, payload, opened).unwrap_or_else(|reject| {
             self.rejects.add(reject);
             if reject == Reject::Version
                 && let Some(greeting) = Greeting::parse(head, payload)
             {
                 self.handle_greeting(port, Mac::source(head), &greeting);
             }
-        }
+            payload
+        });
         self.issue();
+        clear
     }
 
     /// Notes that the network has marked the frame with this head as congested, if it belongs to a
@@ -277,31 +283,32 @@ impl<R: Rules> Session<R> {
         let Ok(header) = Header::parse(head) else { return };
         let path = self.paths.index(header.channel);
         if header.kind.on_channel()
-            && let Some(initiator) = self.paths.live_on(port, path)
+            && let Some((initiator, _)) = self.paths.live_on(port, path)
             && initiator.channel.check_origin(Mac::source(head), &header).is_ok()
         {
             initiator.channel.note_congestion();
         }
     }
 
-    fn try_handle_frame(
+    fn try_handle_frame<'p>(
         &mut self,
         port: usize,
         head: &[u8; HEAD_LEN],
-        payload: &[u8],
-    ) -> Result<(), Reject> {
+        payload: &'p [u8],
+        opened: &'p mut Opened,
+    ) -> Result<&'p [u8], Reject> {
         let (src, header) = (Mac::source(head), Header::parse(head)?);
         // Other hosts ask everybody.
         if header.kind != Kind::Discover && Mac::destination(head).is_group() {
             return Err(Reject::Destination);
         }
         if header.kind.on_channel() {
-            return self.handle_channel_frame((port, src), &header, payload);
+            return self.handle_channel_frame((port, src), (&header, head), payload, opened);
         }
         let Body::Control(pdu) = Body::parse(&header, payload, &Checksums)? else {
             return Err(Reject::Unexpected);
         };
-        self.handle_control(port, src, &header, pdu.decode())
+        self.handle_control(port, src, &header, pdu.decode()).map(|()| payload)
     }
 
     /// Takes a frame that belongs to no channel.
@@ -353,16 +360,17 @@ impl<R: Rules> Session<R> {
         self.paths.knows(identity) || self.fences.await_end_of(identity)
     }
 
-    fn handle_channel_frame(
+    fn handle_channel_frame<'p>(
         &mut self,
         (port, src): (usize, Mac),
-        header: &Header,
-        payload: &[u8],
-    ) -> Result<(), Reject> {
+        (header, head): (&Header, &[u8; HEAD_LEN]),
+        payload: &'p [u8],
+        opened: &'p mut Opened,
+    ) -> Result<&'p [u8], Reject> {
         let path = self.paths.index(header.channel);
-        let initiator = self.paths.live_on(port, path).ok_or(Reject::Channel)?;
+        let (initiator, guard) = self.paths.live_on(port, path).ok_or(Reject::Channel)?;
         initiator.channel.check_origin(src, header)?;
-        let body = parse_body::<R>(header, payload)?;
+        let (payload, body) = open_body::<R>(guard, (header, head), payload, opened)?;
         let had_loss = self.seat.is_lost();
         let mut endings = Endings {
             now: self.now,
@@ -407,7 +415,7 @@ impl<R: Rules> Session<R> {
         } else if header.kind == Kind::Disconnect {
             self.handle_disconnect(path, header);
         }
-        Ok(())
+        Ok(payload)
     }
 
     fn handle_disconnect(&mut self, path: usize, header: &Header) {

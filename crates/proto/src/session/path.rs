@@ -9,32 +9,26 @@
 
 use std::time::Duration;
 
-use arrayvec::ArrayVec;
 use tyche_wire::{
-    Accept, ChannelId, Connect, ConnectFlags, Content, Control, Cookie, FRAME_LEN_MIN, Flags,
-    Header, Hello, Kind, Mac, PAGE_LEN, REQUEST_LEN_MAX, Reject, Rejection, Reset, Ticket, Uuid,
+    Accept, ChannelId, CipherSuite, Connect, ConnectFlags, Content, Control, Cookie, Flags, Header,
+    Hello, Kind, Mac, PAGE_LEN, REQUEST_LEN_MAX, Reason, Reject, Rejection, Reset, ResetToken,
+    SealedAnswer, Ticket, Uuid,
 };
 
+use super::appeal::{Answer, Appeal, Sealing};
 use super::config::SessionConfig;
 use super::port::PortConfig;
+use super::probes::{Lengths, PROBE_ROUNDS, Widening, lengths, probe};
 use super::problem::Problem;
 use super::quest::Aim;
 use super::repeat::Repeat;
 use crate::channel::{ChannelConfig, Dead};
 use crate::initiator::Initiator;
 use crate::outgoing::Outgoing;
-use crate::rules::Rules;
+use crate::protection::Guard;
+use crate::rules::{Rule, Rules};
 use crate::time::Instant;
 
-/// Rounds of probes before a frame length below the link's is settled. With 1 % loss in each
-/// direction, a length that works is missed in one of 10⁵ cases.
-const PROBE_ROUNDS: u32 = 3;
-/// Frame lengths that are probed below the link's own: the minimum, standard Ethernet (as UDP over
-/// IPv6, as frames), one page, 9000 bytes of payload (the same). Short ones go first: a queue on
-/// the way may hold only a few frames, and long ones would displace the others in every round.
-const PROBE_LENS: [usize; 6] = [FRAME_LEN_MIN, 1452, 1514, 4210, 8952, 9014];
-/// Frame lengths to be probed: some of these, and the link's own.
-type Lengths = ArrayVec<usize, { PROBE_LENS.len() + 1 }>;
 /// A channel that was live for less has flapped: the pause before the next attempt doubles.
 const FLAP: Duration = Duration::from_secs(5);
 /// Each flap in a row doubles the pause before the next attempt, up to 2⁶-fold.
@@ -62,24 +56,25 @@ enum State<R> {
     Connecting {
         nonce: u64,
         connect: Box<Connect>,
+        /// The connect as it is sent, by a session with keys.
+        sealed: Option<Box<Appeal>>,
+        /// Why it has failed, if no answer comes.
+        problem: Problem,
         repeat: Repeat,
     },
     Live {
         accept: Box<Accept>,
         initiator: Box<Initiator<R>>,
+        /// Opens the target's frames, if they are sealed.
+        guard: Option<Box<Guard>>,
+        /// Proves that a Reset is the target's, if frames are sealed.
+        token: ResetToken,
         since: Instant,
         /// Probes for longer frames.
         widening: Option<Widening>,
     },
     /// Replaced for good by another path, until a third takes its place.
     Retired,
-}
-
-/// Probes of a live path for longer frames than its channel's: each is sent once.
-struct Widening {
-    nonce: u64,
-    /// Frame lengths still to be sent, descending.
-    sizes: Lengths,
 }
 
 /// The parameters that a session requests for a channel.
@@ -171,15 +166,25 @@ impl<R: Rules> Path<R> {
     }
 
     pub(super) fn live(&self) -> Option<&Initiator<R>> {
-        match &self.state {
-            State::Live { initiator, .. } => Some(initiator),
+        if let State::Live { initiator, .. } = &self.state { Some(initiator) } else { None }
+    }
+
+    pub(super) fn live_mut(&mut self) -> Option<&mut Initiator<R>> {
+        self.guarded_mut().map(|(initiator, _)| initiator)
+    }
+
+    /// The live channel, and what opens its frames if they are sealed.
+    pub(super) fn guarded_mut(&mut self) -> Option<(&mut Initiator<R>, Option<&mut Guard>)> {
+        match &mut self.state {
+            State::Live { initiator, guard, .. } => Some((initiator, guard.as_deref_mut())),
             _ => None,
         }
     }
 
-    pub(super) fn live_mut(&mut self) -> Option<&mut Initiator<R>> {
-        match &mut self.state {
-            State::Live { initiator, .. } => Some(initiator),
+    /// The cipher of a live channel whose frames are sealed.
+    pub(super) fn cipher(&self) -> Option<CipherSuite> {
+        match &self.state {
+            State::Live { guard, .. } => guard.as_ref().map(|guard| guard.suite),
             _ => None,
         }
     }
@@ -209,9 +214,7 @@ impl<R: Rules> Path<R> {
     pub(super) fn widen(&mut self, longest: usize, random: &mut dyn FnMut() -> u64) {
         let State::Live { accept, widening, .. } = &mut self.state else { return };
         let now = accept.frame_len as usize;
-        let longer = PROBE_LENS.into_iter().filter(|&len| len > now && len < longest);
-        let sizes: Lengths = longer.chain([longest]).filter(|&len| len > now).rev().collect();
-        *widening = (!sizes.is_empty()).then(|| Widening { nonce: random(), sizes });
+        *widening = Widening::new(random(), now, longest);
     }
 
     /// When an idle path may try again.
@@ -270,33 +273,33 @@ impl<R: Rules> Path<R> {
         (self.config, self.aim, self.damq_pages) = (link, Some(aim), damq_pages);
         let ticket = Ticket::NONE;
         let longest = self.config.frame_len_max;
-        let shorter = PROBE_LENS.into_iter().filter(|&len| len < longest);
-        let sizes: Lengths = shorter.chain([longest]).collect();
+        let sizes = lengths(longest);
         let (next, repeat) = (sizes.len(), Repeat::new(now));
         self.state = State::Probing { nonce, sizes, next, best: 0, ticket, repeat };
     }
 
+    /// The target's answer that has opened a live channel.
+    fn accept(&self) -> Option<&Accept> {
+        if let State::Live { accept, .. } = &self.state { Some(accept) } else { None }
+    }
+
     /// The target's cookie and index of a live channel.
     pub(super) fn identity(&self) -> Option<(Cookie, ChannelId)> {
-        match &self.state {
-            State::Live { accept, .. } => Some((accept.cookie, accept.channel)),
-            _ => None,
-        }
+        self.accept().map(|accept| (accept.cookie, accept.channel))
     }
 
     /// The generation of the export that a live channel belongs to.
     pub(super) fn boot(&self) -> Option<Uuid> {
-        match &self.state {
-            State::Live { accept, .. } => Some(accept.boot),
-            _ => None,
-        }
+        self.accept().map(|accept| accept.boot)
     }
 
     /// Whether a Reset from `src` comes from this path's target, and names its channel.
     pub(super) fn is_reset_by(&self, src: Mac, reset: &Reset) -> bool {
+        let State::Live { guard, token, .. } = &self.state else { return false };
         let target = self.aim.map(|aim| aim.target);
         self.identity() == Some((reset.cookie, reset.channel))
             && (src, Some(reset.target)) == (self.peer, target)
+            && (guard.is_none() || *token == reset.token)
     }
 
     /// Whether a frame from `src` outside of channels answers a Hello or Connect of this path.
@@ -308,19 +311,14 @@ impl<R: Rules> Path<R> {
             State::Live { widening: Some(widening), .. } => (widening.nonce, None),
             State::Idle { .. } | State::Live { .. } | State::Retired => return false,
         };
-        let answers = match control {
-            Control::Hello(hello) => hello.nonce == asked,
-            Control::Accept(accept) => attempt == Some(accept.attempt),
-            Control::Reject(rejection) => attempt == Some(rejection.attempt),
-            _ => false,
+        let (answers, from) = match control {
+            Control::Hello(hello) => (hello.nonce == asked, hello.target),
+            Control::Accept(accept) => (attempt == Some(accept.attempt), accept.target),
+            Control::Reject(rejection) => (attempt == Some(rejection.attempt), rejection.target),
+            Control::SealedAnswer(answer) => (attempt == Some(answer.attempt), answer.target),
+            _ => return false,
         };
-        let from = match control {
-            Control::Hello(hello) => Some(hello.target),
-            Control::Accept(accept) => Some(accept.target),
-            Control::Reject(rejection) => Some(rejection.target),
-            _ => None,
-        };
-        answers && src == self.peer && from == self.aim.map(|aim| aim.target)
+        answers && src == self.peer && Some(from) == self.aim.map(|aim| aim.target)
     }
 
     /// Takes an answer to a Hello or Connect of this path: see [`has_asked`](Self::has_asked).
@@ -332,11 +330,43 @@ impl<R: Rules> Path<R> {
         session: Wishes<'_>,
         random: &mut dyn FnMut() -> u64,
     ) -> Result<Option<PathEvent>, Reject> {
+        let clear = session.session.keys.is_none() || !R::keeps(Rule::RefuseClear);
         match control {
             Control::Hello(hello) => self.handle_hello(now, header, &hello, session, random),
-            Control::Accept(accept) => self.handle_accept(now, &accept, session.session).map(Some),
-            Control::Reject(rejection) => Ok(Some(PathEvent::Rejected(rejection))),
+            Control::Accept(accept) if clear => {
+                self.handle_accept(now, &accept, None, session.session).map(Some)
+            }
+            Control::Reject(rejection) if clear => Ok(Some(PathEvent::Rejected(rejection))),
+            Control::Reject(rejection) => {
+                // Anybody may say so: it only goes into the report.
+                if let State::Connecting { problem, .. } = &mut self.state
+                    && rejection.reason == Reason::NoKey
+                {
+                    *problem = Problem::NoKey;
+                }
+                Err(Reject::Unexpected)
+            }
+            Control::SealedAnswer(answer) => {
+                self.handle_sealed(now, &answer, session.session).map(Some)
+            }
             _ => Err(Reject::Unexpected),
+        }
+    }
+
+    /// Takes the answer to a sealed connect.
+    fn handle_sealed(
+        &mut self,
+        now: Instant,
+        answer: &SealedAnswer,
+        session: &SessionConfig,
+    ) -> Result<PathEvent, Reject> {
+        let answer = match &mut self.state {
+            State::Connecting { sealed: Some(appeal), .. } => appeal.open(answer)?,
+            _ => return Err(Reject::Unexpected),
+        };
+        match answer {
+            Answer::Rejected(it) => Ok(PathEvent::Rejected(it)),
+            Answer::Accepted(it, sealing) => self.handle_accept(now, &it, Some(sealing), session),
         }
     }
 
@@ -403,13 +433,16 @@ impl<R: Rules> Path<R> {
             keep_alive_ms: session.keep_alive.as_millis() as u32,
         };
         let repeat = Repeat::new(now);
-        self.state = State::Connecting { nonce, connect: Box::new(connect), repeat };
+        let sealed = Appeal::of(session, &connect, random);
+        let (connect, problem) = (Box::new(connect), Problem::NoAccept);
+        self.state = State::Connecting { nonce, connect, sealed, problem, repeat };
     }
 
     fn handle_accept(
         &mut self,
         now: Instant,
         accept: &Accept,
+        sealing: Option<Sealing>,
         session: &SessionConfig,
     ) -> Result<PathEvent, Reject> {
         let State::Connecting { connect, .. } = &self.state else { return Err(Reject::Unexpected) };
@@ -439,8 +472,20 @@ impl<R: Rules> Path<R> {
         initiator.channel.ask_for_life(now);
         self.frame_len = config.frame_len;
         self.problem = None;
+        let (mut guard, mut token) = (None, ResetToken::default());
+        if let Some(sealing) = sealing {
+            initiator.channel.seal_with(sealing.sealer);
+            (guard, token) = (Some(Box::new(sealing.guard)), sealing.token);
+        }
         let (accept, initiator) = (Box::new(accept.clone()), Box::new(initiator));
-        self.state = State::Live { accept: accept.clone(), initiator, since: now, widening: None };
+        self.state = State::Live {
+            accept: accept.clone(),
+            initiator,
+            guard,
+            token,
+            since: now,
+            widening: None,
+        };
         Ok(PathEvent::Accepted(accept))
     }
 
@@ -473,16 +518,24 @@ impl<R: Rules> Path<R> {
                 *next += 1;
                 probe(self.aim, *nonce, len)
             }
-            State::Connecting { connect, repeat, .. } => {
+            State::Connecting { connect, sealed, repeat, .. } => {
                 if !repeat.due(now) {
                     return false;
                 }
-                Control::Connect((**connect).clone())
+                match sealed {
+                    Some(appeal) => {
+                        out.set_control(self.peer, Control::SealedConnect(appeal.frame()));
+                        out.header.cookie = Cookie(self.mark.into());
+                        return true;
+                    }
+                    None => Control::Connect((**connect).clone()),
+                }
             }
             State::Live { widening, .. } => {
-                let next = widening.as_mut().and_then(|it| Some((it.nonce, it.sizes.pop()?)));
-                let Some((nonce, len)) = next else { return false };
-                probe(self.aim, nonce, len)
+                match widening.as_mut().and_then(|it| it.next(self.aim)) {
+                    Some(probe) => probe,
+                    None => return false,
+                }
             }
         };
         out.set_control(self.peer, control);
@@ -510,8 +563,8 @@ impl<R: Rules> Path<R> {
                 }
                 repeat.is_exhausted(now).then_some(Problem::NoHello)
             }
-            State::Connecting { repeat, .. } => {
-                repeat.is_exhausted(now).then_some(Problem::NoAccept)
+            State::Connecting { repeat, problem, .. } => {
+                repeat.is_exhausted(now).then_some(*problem)
             }
             State::Live { initiator, .. } => {
                 initiator.channel.handle_timeout(now).err().map(|dead| match dead {
@@ -544,10 +597,4 @@ impl<R: Rules> Path<R> {
         initiator.channel.address(out, header, Content::Empty);
         true
     }
-}
-
-/// A probe of a frame length.
-fn probe(aim: Option<Aim>, nonce: u64, len: usize) -> Control {
-    let target = aim.map(|aim| aim.target).unwrap_or_default();
-    Control::Hello(Hello { nonce, target, ticket: Ticket::NONE, frame_len: len as u32 })
 }

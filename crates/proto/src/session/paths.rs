@@ -20,6 +20,7 @@ use super::problem::Problem;
 use super::quest::{Aim, Quest};
 use crate::initiator::Initiator;
 use crate::outgoing::Outgoing;
+use crate::protection::Guard;
 use crate::rules::Rules;
 use crate::stats::ChannelStats;
 use crate::time::{Instant, earliest};
@@ -93,10 +94,15 @@ impl<R: Rules> Paths<R> {
         self.paths[path].live_mut()
     }
 
-    /// The live channel of a path, if that is on the local link.
+    /// The live channel of a path, if that is on the local link, and what opens its frames if they
+    /// are sealed.
     #[inline]
-    pub(super) fn live_on(&mut self, port: usize, path: usize) -> Option<&mut Initiator<R>> {
-        self.paths.get_mut(path).filter(|path| path.port == port)?.live_mut()
+    pub(super) fn live_on(
+        &mut self,
+        port: usize,
+        path: usize,
+    ) -> Option<(&mut Initiator<R>, Option<&mut Guard>)> {
+        self.paths.get_mut(path).filter(|path| path.port == port)?.guarded_mut()
     }
 
     /// The live channels.

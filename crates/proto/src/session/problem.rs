@@ -11,6 +11,9 @@ pub enum Problem {
     NoHello,
     /// The target did not answer the Connect: it may still be closing another channel.
     NoAccept,
+    /// A target without a key has refused the Connect of a host with one; or somebody says so in
+    /// its place.
+    NoKey,
     /// The link itself is down or gone.
     Down,
     /// The link takes only shorter frames than before.
@@ -38,6 +41,7 @@ impl std::fmt::Display for Problem {
             Self::Version => "the target speaks another version of the protocol",
             Self::NoHello => "the target is there, but no frame of 1232 bytes gets through",
             Self::NoAccept => "the target does not answer the connect",
+            Self::NoKey => "the target says that it has no key",
             Self::Down => "the interface is down",
             Self::Narrowed => "the interface takes only shorter frames than before",
             Self::Silence => "nothing is heard of the target",

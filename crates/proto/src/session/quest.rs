@@ -87,6 +87,11 @@ pub(super) struct Quest {
     /// The target and export that were found. They no longer change once the session was connected.
     aim: Option<Aim>,
     is_settled: bool,
+    /// Whether the target has to prove who it is: those that offer the export are tried in turn
+    /// then.
+    proves: bool,
+    /// Which of them is the next.
+    turn: usize,
     /// Targets that offer the export, until one is taken.
     offers: ArrayVec<(OfferedBy, Aim), OFFERS_MAX>,
 }
@@ -104,14 +109,16 @@ pub(super) enum Heard {
 
 impl Quest {
     /// `known`: target, export and whether it is read-only, if they are settled already.
+    /// `proves`: the target proves by a key who it is.
     pub(super) fn new(
-        target: TargetId,
-        export: ExportId,
+        (target, export): (TargetId, ExportId),
+        proves: bool,
         known: Option<(Uuid, Uuid, bool)>,
     ) -> Self {
         let aim = known.map(|(target, export, read_only)| Aim { target, export, read_only });
         let is_settled = aim.is_some();
-        Self { target, export, aim, is_settled, offers: ArrayVec::new() }
+        let offers = ArrayVec::new();
+        Self { target, export, aim, is_settled, proves, turn: 0, offers }
     }
 
     /// The Discover to send.
@@ -162,12 +169,16 @@ impl Quest {
     /// The target and export to connect to, if the export was offered.
     ///
     /// # Errors
-    /// Two of the targets, if several offer it.
+    /// Two of the targets, if several offer it and none has to prove who it is.
     pub(super) fn choose(&mut self) -> Result<Option<Aim>, Box<[OfferedBy; 2]>> {
         if self.aim.is_none() {
             match *self.offers {
                 [] => {}
                 [(_, aim)] => self.aim = Some(aim),
+                _ if self.proves => {
+                    self.aim = Some(self.offers[self.turn % self.offers.len()].1);
+                    self.turn += 1;
+                }
                 [(one, _), (other, _), ..] => return Err(Box::new([one, other])),
             }
         }
@@ -231,7 +242,7 @@ mod tests {
     }
 
     fn quest(target: TargetId) -> Quest {
-        Quest::new(target, ExportId::Name(name("disk")), None)
+        Quest::new((target, ExportId::Name(name("disk"))), false, None)
     }
 
     #[test]
@@ -283,6 +294,21 @@ mod tests {
             assert_eq!(named.hear(&offer(2, &[("disk", 7)]), false), Heard::Wanted);
             assert!(named.choose().is_ok_and(|aim| aim.is_some_and(|it| it.target == uuid(2))));
         }
+    }
+
+    #[test]
+    fn of_several_that_must_prove_who_they_are_each_has_its_turn() {
+        let mut quest = Quest::new((TargetId::Any, ExportId::Name(name("disk"))), true, None);
+        let mut targets = Vec::new();
+        for _ in 0..4 {
+            for target in [1, 2] {
+                quest.hear(&offer(target, &[("disk", 7)]), false);
+            }
+            let aim = quest.choose().expect("no user has to choose").expect("it was offered");
+            targets.push(aim.target.as_u128());
+            quest.reconsider();
+        }
+        assert_eq!(targets, [1, 2, 1, 2]);
     }
 
     #[test]

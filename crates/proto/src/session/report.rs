@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tyche_wire::{ChannelId, Mac};
+use tyche_wire::{ChannelId, CipherSuite, Mac};
 
 use super::path::Path;
 use super::port::Port;
@@ -72,6 +72,11 @@ impl<R: Rules> Session<R> {
         let other = ports().any(Port::hears_other_version).then_some(Problem::Version);
         let paths = self.paths.all().iter().map(Path::problem).max();
         paths.unwrap_or_default().max(deaf).max(other)
+    }
+
+    /// The cipher of the frames, if they are sealed and a channel is live.
+    pub fn cipher(&self) -> Option<CipherSuite> {
+        self.paths.all().iter().find_map(Path::cipher)
     }
 
     /// Whether nobody has answered on a local link lately.

@@ -10,7 +10,7 @@ use tyche_proto::wire::{
     Accept, ChannelId, Connect, ConnectFlags, Content, Control, Cookie, Flags, Header, Hello, Kind,
     Mac, PacketNumber, Reason, Rejection, Ticket, Uuid,
 };
-use tyche_proto::{Instant, Listener, ListenerConfig, ListenerEvent, Outgoing, Registry};
+use tyche_proto::{Instant, Listener, ListenerConfig, ListenerEvent, Opened, Outgoing, Registry};
 use tyche_testkit::random::Random;
 
 use crate::pair::{FRAME_LEN, HOST, TARGET, name, registry_of, seal};
@@ -83,7 +83,7 @@ impl Door {
     /// The same with the bytes of a frame.
     pub fn give_bytes(&mut self, frame: &[u8]) -> Vec<Outgoing> {
         let (head, payload) = frame.split_first_chunk().unwrap();
-        self.listener.handle_frame(self.now, head, payload);
+        self.listener.handle_frame(self.now, (head, payload), &mut Opened::default());
         self.serve();
         let mut sent = Vec::new();
         let mut out = Outgoing::new();

@@ -5,8 +5,8 @@ use tyche_proto::wire::{
     Accept, AcceptFlags, Ack, ChannelId, Command, CommandFlags, Completion, Connect, ConnectFlags,
     Content, Control, Cookie, Data, Discover, Echo, Entry, Event, ExportFlags, ExportInfo, Fate,
     Fence, Fenced, Flags, Header, Hello, Kind, Mac, Name, Offer, Opcode, Outcome, PacketNumber,
-    Position, REQUEST_LEN_MAX, Reason, Rejection, Reset, Ring, Status, Tag, Text, Ticket, Times,
-    Uuid, Versions,
+    Position, REQUEST_LEN_MAX, Reason, Rejection, Reset, ResetToken, Ring, Status, Tag, Text,
+    Ticket, Times, Uuid, Versions,
 };
 
 use super::adversary::{Adversary, SLOTS, Way, sources};
@@ -155,7 +155,8 @@ fn to_host(adversary: &Adversary, bytes: &mut Bytes<'_>) -> Option<(Control, boo
         3 => {
             let way = adversary.ways.get(bytes.below(adversary.ways.len()))?;
             let (cookie, channel, target) = (way.cookie, way.channel, uuid(bytes, IDENTITY));
-            (Control::Reset(Reset { cookie, channel, target }), false)
+            let token = ResetToken::default();
+            (Control::Reset(Reset { cookie, channel, token, target }), false)
         }
         _ => {
             let Some(Control::Accept(heard)) = adversary.last_control(false, Kind::Accept) else {

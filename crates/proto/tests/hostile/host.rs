@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use tyche_proto::wire::{Mac, Name, Opcode, Status, Uuid};
 use tyche_proto::{
-    BatchPolicy, ExportId, Failure, Instant, OpId, Operation, Outgoing, PortConfig, Problem, Rules,
-    Session, SessionConfig, SessionEvent, Sound,
+    BatchPolicy, ExportId, Failure, Instant, OpId, Opened, Operation, Outgoing, PortConfig,
+    Problem, Rules, Session, SessionConfig, SessionEvent, Sound,
 };
 
 use super::content;
@@ -124,7 +124,7 @@ impl<R: Rules> Host<R> {
         let Some((head, payload)) = split(frame) else { return };
         if self.ports[link] {
             let rejected = self.session.rejects().total();
-            self.session.handle_frame(now, link, head, payload);
+            self.session.handle_frame(now, link, (head, payload), &mut Opened::default());
             let happened = self.take_events(payload, ledger);
             let is_taken = self.session.rejects().total() == rejected;
             assert!(is_taken || happened == 0, "a frame that is wrong has an effect");

@@ -8,8 +8,8 @@ use tyche_proto::wire::{
     Status, Tag, Uuid,
 };
 use tyche_proto::{
-    Action, BatchPolicy, ExportConfig, Instant, Listener, ListenerConfig, ListenerEvent, Outgoing,
-    Registry, Rules, Sound, TargetConfig,
+    Action, BatchPolicy, ExportConfig, Instant, Listener, ListenerConfig, ListenerEvent, Opened,
+    Outgoing, Registry, Rules, Sound, TargetConfig,
 };
 
 use super::content;
@@ -122,7 +122,7 @@ impl<R: Rules> Target<R> {
     ) {
         let Some((head, payload)) = split(frame) else { return };
         let rejected = self.listeners[link].rejects().total();
-        self.listeners[link].handle_frame(now, head, payload);
+        self.listeners[link].handle_frame(now, (head, payload), &mut Opened::default());
         let happened = self.take_events(link, payload, ledger);
         let is_taken = self.listeners[link].rejects().total() == rejected;
         assert!(is_taken || happened == 0, "a frame that is wrong has an effect");

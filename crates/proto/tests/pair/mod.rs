@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use tyche_proto::wire::{Entry, Geometry, Header, Mac, Name, Uuid};
 use tyche_proto::{
-    BatchPolicy, ExportConfig, ExportId, Instant, Listener, ListenerConfig, Outgoing, PortConfig,
-    Registry, Session, SessionConfig, TargetConfig,
+    BatchPolicy, ExportConfig, ExportId, Instant, Listener, ListenerConfig, Opened, Outgoing,
+    PortConfig, Registry, Session, SessionConfig, TargetConfig,
 };
 use tyche_testkit::random::Random;
 
@@ -106,17 +106,9 @@ impl Pair {
         pair
     }
 
-    fn connect(&mut self) {
+    pub fn connect(&mut self) {
         while !self.session.is_live() {
-            while let Some(frame) = self.host_sends() {
-                self.target_takes(&frame);
-            }
-            self.serve();
-            while let Some(frame) = self.target_sends() {
-                self.host_takes(&frame);
-            }
-            self.now = self.now + Duration::from_millis(1);
-            self.session.handle_timeout(self.now);
+            self.step();
         }
         // The first frame opens the channel at the target.
         while let Some(frame) = self.host_sends() {
@@ -125,6 +117,20 @@ impl Pair {
         while let Some(frame) = self.target_sends() {
             self.host_takes(&frame);
         }
+    }
+
+    /// Lets both say what they have to say, and a millisecond pass.
+    pub fn step(&mut self) {
+        while let Some(frame) = self.host_sends() {
+            self.target_takes(&frame);
+        }
+        self.serve();
+        while let Some(frame) = self.target_sends() {
+            self.host_takes(&frame);
+        }
+        self.now = self.now + Duration::from_millis(1);
+        self.session.handle_timeout(self.now);
+        self.listener.handle_timeout(self.now);
     }
 
     /// Lets the target answer what takes the registry.
@@ -149,11 +155,11 @@ impl Pair {
 
     pub fn host_takes(&mut self, frame: &[u8]) {
         let (head, payload) = frame.split_first_chunk().unwrap();
-        self.session.handle_frame(self.now, 0, head, payload);
+        self.session.handle_frame(self.now, 0, (head, payload), &mut Opened::default());
     }
 
     pub fn target_takes(&mut self, frame: &[u8]) {
         let (head, payload) = frame.split_first_chunk().unwrap();
-        self.listener.handle_frame(self.now, head, payload);
+        self.listener.handle_frame(self.now, (head, payload), &mut Opened::default());
     }
 }

@@ -5,8 +5,8 @@ use std::time::Duration;
 use tyche_proto::{Outgoing, Rules};
 use tyche_wire::{
     Accept, ChannelId, Connect, ConnectFlags, Content, Control, Cookie, Discover, Fence, Flags,
-    Geometry, HEAD_LEN, Header, Hello, Kind, Mac, Offer, Reason, Rejection, Reset, Tag, Text,
-    Ticket, Versions,
+    Geometry, HEAD_LEN, Header, Hello, Kind, Mac, Offer, Reason, Rejection, Reset, ResetToken, Tag,
+    Text, Ticket, Versions,
 };
 
 use super::World;
@@ -157,7 +157,8 @@ impl<R: Rules> World<R> {
     fn forge_reset(&mut self) -> Option<Forged> {
         let flow = self.draw_flow().filter(|flow| flow.to_target)?;
         let Header { cookie, channel, .. } = flow.header;
-        let reset = Control::Reset(Reset { cookie, channel, target: uuid(3, 0) });
+        let token = ResetToken::default();
+        let reset = Control::Reset(Reset { cookie, channel, token, target: uuid(3, 0) });
         Some((flow.segment, outside((flow.source, flow.destination), Flags::NONE, reset)))
     }
 

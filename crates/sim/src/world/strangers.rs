@@ -8,8 +8,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use tyche_proto::{
-    Action, ExportConfig, ExportId, Instant, Listener, ListenerConfig, ListenerEvent, Operation,
-    PortConfig, Registry, Rules, Session, SessionConfig, SessionEvent, TargetConfig, TargetId,
+    Action, ExportConfig, ExportId, Instant, Listener, ListenerConfig, ListenerEvent, Opened,
+    Operation, PortConfig, Registry, Rules, Session, SessionConfig, SessionEvent, TargetConfig,
+    TargetId,
 };
 use tyche_wire::{
     Body, ChannelId, Checksums, CommandFlags, ConnectFlags, Control, Geometry, HEAD_LEN, Header,
@@ -212,7 +213,11 @@ impl<R: Rules> World<R> {
         if frame.is_congested {
             stranger.listeners[link].note_congestion(frame.head());
         }
-        stranger.listeners[link].handle_frame(now, frame.head(), frame.payload());
+        stranger.listeners[link].handle_frame(
+            now,
+            (frame.head(), frame.payload()),
+            &mut Opened::default(),
+        );
         self.drive_stranger()
     }
 
@@ -223,7 +228,7 @@ impl<R: Rules> World<R> {
         if frame.is_congested {
             guest.session.note_congestion(0, frame.head());
         }
-        guest.session.handle_frame(now, 0, frame.head(), frame.payload());
+        guest.session.handle_frame(now, 0, (frame.head(), frame.payload()), &mut Opened::default());
         self.drive_guest()
     }
 

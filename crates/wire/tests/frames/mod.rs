@@ -20,7 +20,7 @@ pub(crate) const PAYLOAD_CRC: usize = 56;
 pub(crate) const HEADER_CRC: usize = 60;
 
 /// Every golden frame, in the order of docs/golden-frames.md.
-pub(crate) const GOLDEN: [&str; 27] = [
+pub(crate) const GOLDEN: [&str; 29] = [
     "discover",
     "discover-padded",
     "offer",
@@ -30,6 +30,8 @@ pub(crate) const GOLDEN: [&str; 27] = [
     "accept",
     "reject",
     "reset",
+    "sealed-connect",
+    "sealed-answer",
     "command-requests",
     "command-answers",
     "command-times",

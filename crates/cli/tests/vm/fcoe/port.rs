@@ -9,7 +9,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use tyche_engine::{Composed, EventLoop, Frames, Ports, Protocol, Tenant};
+use tyche_engine::{Composed, EventLoop, Frames, Ports, Protocol, Sink, Tenant};
 use tyche_fcoe::fc::Sound;
 use tyche_fcoe::fc::port::{self, Login};
 use tyche_fcoe::fc::vn2vn::{self, Functions};
@@ -226,7 +226,7 @@ impl<'d> Frames<'d> for Answers<'_> {
         Some(Composed::default())
     }
 
-    fn write(&mut self, _: LinkMac, push: impl FnOnce(&[u8], &[&'d [u8]], &[u8])) {
-        push(&take(&mut self.0.composed), &[], &[]);
+    fn write(&mut self, _: LinkMac, sink: impl Sink<'d>) {
+        sink.gather(&take(&mut self.0.composed), &[], &[]);
     }
 }

@@ -1,4 +1,4 @@
-use tyche_wire::{Accept, Connect, ConnectFlags, Content, Flags, Geometry, Kind, Name};
+use tyche_wire::{Accept, Connect, ConnectFlags, Content, Flags, Geometry, Kind, Name, ResetToken};
 
 use super::*;
 use crate::batching::BatchPolicy;
@@ -67,7 +67,8 @@ fn ends(paths: &Paths<Sound>) -> Vec<(usize, Mac)> {
 
 /// The next frame on a link that belongs to no channel.
 fn sent(paths: &mut Paths<Sound>, port: usize) -> Option<(Mac, Control)> {
-    let (mut out, quest) = (Outgoing::new(), Quest::new(TargetId::Any, config().export, None));
+    let (mut out, quest) =
+        (Outgoing::new(), Quest::new((TargetId::Any, config().export), false, None));
     while paths.poll_transmit(NOW, port, (config().host, &quest), &mut out) {
         if let Content::Control(control) = out.content {
             return Some((out.destination, control));
@@ -301,7 +302,7 @@ fn live_channels_are_known_by_what_the_target_calls_them() {
     let mut paths = paired(&[&[1]]);
     let connects = answer(&mut paths, 0);
     let (cookie, channel) = (connects[1].cookie, connects[1].channel);
-    let reset = Reset { cookie, channel, target: TARGET };
+    let reset = Reset { cookie, channel, token: ResetToken::default(), target: TARGET };
     assert!(paths.knows((cookie, channel)));
     assert_eq!(paths.reset_by(0, mac(1), &reset), Some(1));
     assert_eq!(paths.reset_by(1, mac(1), &reset), None, "on another link");

@@ -1,0 +1,85 @@
+//! A sealed connect, and what its answer is opened with. PROTOCOL.md, "Keys".
+
+use tyche_crypto::{Initiator, Sealer};
+use tyche_wire::{
+    Accept, Connect, Introduction, Name, Reject, Rejection, ResetToken, SealedAnswer,
+    SealedConnect, Verdict,
+};
+
+use super::config::SessionConfig;
+use super::quest::ExportId;
+use crate::protection::{self, Guard};
+
+/// See the module.
+pub(super) struct Appeal {
+    frame: SealedConnect,
+    handshake: Initiator,
+}
+
+/// What a target has answered.
+pub(super) enum Answer {
+    /// The channel is open.
+    Accepted(Accept, Sealing),
+    /// It is refused.
+    Rejected(Rejection),
+}
+
+/// What the frames of a channel are sealed and opened with.
+pub(super) struct Sealing {
+    /// Seals ours.
+    pub(super) sealer: Sealer,
+    /// Opens the target's.
+    pub(super) guard: Guard,
+    /// Proves that a Reset is the target's.
+    pub(super) token: ResetToken,
+}
+
+impl Appeal {
+    /// That of a session, for a connect; `None` if the session has no keys.
+    pub(super) fn of(
+        session: &SessionConfig,
+        connect: &Connect,
+        random: &mut dyn FnMut() -> u64,
+    ) -> Option<Box<Self>> {
+        let keys = session.keys.as_ref()?;
+        let export_name = match session.export {
+            ExportId::Name(name) => name,
+            ExportId::Uuid(_) => Name::EMPTY,
+        };
+        let message = [0; SealedConnect::MESSAGE_LEN];
+        let Connect { attempt, ticket, target, .. } = *connect;
+        let mut frame = SealedConnect { attempt, ticket, target, message };
+        let suite = protection::native_suite();
+        let introduction = Introduction { suite, export_name, connect: connect.clone() };
+        let (prologue, bytes) = (protection::prologue(&frame), introduction.to_bytes());
+        let (ends, ephemeral) = ((&keys.secret, &keys.target), protection::draw(random));
+        let (handshake, message) =
+            Initiator::new(ends, &protection::PSK, &prologue, ephemeral, &bytes);
+        frame.message.copy_from_slice(&message);
+        Some(Box::new(Self { frame, handshake }))
+    }
+
+    /// The frame to be sent.
+    pub(super) fn frame(&self) -> SealedConnect {
+        self.frame.clone()
+    }
+
+    /// Opens an answer. After an error, another may still be the right one.
+    ///
+    /// # Errors
+    /// `Forged`; or what is wrong with the contents.
+    pub(super) fn open(&mut self, answer: &SealedAnswer) -> Result<Answer, Reject> {
+        let finished = self.handshake.finish(&answer.message);
+        let (verdict, secrets) = finished.map_err(|_| Reject::Forged)?;
+        let (answered, answer) = match Verdict::parse(&verdict)? {
+            Verdict::Rejected(it) => ((it.attempt, it.target), Answer::Rejected(it)),
+            Verdict::Accepted { suite, token, accept } => {
+                let (sealer, guard) = protection::ends(suite, &secrets, true);
+                let sealing = Sealing { sealer, guard, token };
+                ((accept.attempt, accept.target), Answer::Accepted(accept, sealing))
+            }
+        };
+        let asked = (self.frame.attempt, self.frame.target);
+        if answered == asked { Ok(answer) } else { Err(Reject::Mismatch) }
+    }
+}

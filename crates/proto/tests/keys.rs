@@ -1,0 +1,260 @@
+//! Sessions with keys: who is let in, and what a stranger can do. PROTOCOL.md, "Keys".
+
+#![allow(clippy::unwrap_used)]
+
+mod pair;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tyche_proto::crypto::SecretKey;
+use tyche_proto::wire::{
+    CommandFlags, Content, Control, Flags, HEAD_LEN, Header, Kind, Name, Opcode, Reason, Reject,
+    Rejection, TAG_LEN, Text, Uuid, Versions,
+};
+use tyche_proto::{Access, HostKeys, Operation, Outgoing, Problem, SessionConfig, SessionEvent};
+
+use pair::{HOST, Pair, TARGET, name, session};
+
+fn secret(number: u8) -> SecretKey {
+    SecretKey::from_random([number; 32])
+}
+
+fn target_key() -> SecretKey {
+    secret(100)
+}
+
+/// A session with that key, for the target with `target`'s.
+fn keyed(number: u8, target: &SecretKey) -> SessionConfig {
+    let keys = HostKeys { secret: secret(number), target: target.public() };
+    SessionConfig { keys: Some(Arc::new(keys)), ..session() }
+}
+
+fn access(hosts: &[(u8, &str)]) -> Access {
+    let hosts = hosts.iter().map(|&(number, text)| (secret(number).public(), name(text)));
+    Access { required: true, hosts: hosts.collect() }
+}
+
+/// A session that is about to look for a target with a key.
+fn asking(config: SessionConfig) -> Pair {
+    let mut pair = Pair::asking_over(config, false);
+    pair.listener.set_key(target_key());
+    pair.registry.set_access(access(&[(1, "alpha"), (2, "beta")]));
+    pair
+}
+
+fn connected() -> Pair {
+    let mut pair = asking(keyed(1, &target_key()));
+    pair.connect();
+    pair
+}
+
+/// Lets both talk for that long.
+fn talk(pair: &mut Pair, time: Duration) {
+    let until = pair.now + time;
+    while pair.now < until {
+        pair.step();
+    }
+}
+
+fn events(pair: &mut Pair) -> Vec<SessionEvent> {
+    std::iter::from_fn(|| pair.session.poll_event()).collect()
+}
+
+fn refusals(pair: &mut Pair) -> Vec<Reason> {
+    let reason = |event| match event {
+        SessionEvent::Rejected(rejection) => Some(rejection.reason),
+        _ => None,
+    };
+    events(pair).into_iter().filter_map(reason).collect()
+}
+
+fn write(pair: &mut Pair) -> Vec<u8> {
+    let write = Operation { opcode: Opcode::Write, flags: CommandFlags::NONE, offset: 0, len: 512 };
+    pair.session.submit(pair.now, write).unwrap();
+    pair.host_sends().unwrap()
+}
+
+#[test]
+fn frames_of_a_channel_are_sealed() {
+    let mut pair = connected();
+    let frame = write(&mut pair);
+    let header = Header::parse(frame.first_chunk().unwrap()).unwrap();
+    assert_eq!((header.kind, header.flags), (Kind::Data, Flags::NONE));
+    assert_eq!(header.payload_crc, 0, "the tag covers all");
+    let clear = HEAD_LEN + header.data_len as usize + usize::from(header.entries) * 24;
+    assert_eq!(frame.len(), clear + TAG_LEN);
+    assert!(frame[HEAD_LEN..].windows(8).all(|it| it != [0; 8]), "data were zeroes");
+    pair.target_takes(&frame);
+    assert_eq!(pair.listener.rejects().total(), 0);
+    assert!(std::iter::from_fn(|| pair.listener.poll_event()).count() > 0, "it is executed");
+    let info = pair.registry.sessions(0)[0].clone();
+    assert_eq!((info.host_name, info.key), (name("alpha"), Some(secret(1).public())));
+    assert_ne!(info.host, Uuid::from_u128(1), "not as it says of itself");
+}
+
+#[test]
+fn a_frame_that_was_changed_or_seen_has_no_effect() {
+    let mut pair = connected();
+    let frame = write(&mut pair);
+    while pair.listener.poll_event().is_some() {}
+    let total = |pair: &Pair| pair.listener.rejects().total();
+    for byte in 14..frame.len() {
+        let mut forged = frame.clone();
+        forged[byte] ^= 1;
+        // As somebody would who knows the checksum of the header, which is no secret.
+        mend(&mut forged);
+        if forged == frame {
+            continue;
+        }
+        let before = total(&pair);
+        pair.target_takes(&forged);
+        assert_eq!(total(&pair), before + 1, "byte {byte}");
+        assert_eq!(pair.listener.poll_event(), None, "byte {byte}");
+    }
+    let rejects: Vec<_> = pair.listener.rejects().iter().collect();
+    let forged = pair.listener.rejects().of(Reject::Forged) as usize;
+    assert!(forged >= frame.len() - HEAD_LEN, "{rejects:?} of {}", frame.len());
+    pair.target_takes(&frame);
+    assert!(pair.listener.poll_event().is_some());
+    while pair.listener.poll_event().is_some() {}
+    for _ in 0..3 {
+        pair.target_takes(&frame);
+        assert_eq!(pair.listener.poll_event(), None);
+    }
+    assert_eq!(pair.listener.rejects().of(Reject::Replayed), 3);
+    // The other way.
+    pair.now = pair.now + Duration::from_millis(10);
+    // Forged cookies were answered by a Reset, which names none of the host's channels.
+    let resets = std::iter::from_fn(|| pair.target_sends());
+    let answer = resets.last().unwrap();
+    assert_eq!(pair.out.header.kind, Kind::Ack);
+    for _ in 0..2 {
+        pair.host_takes(&answer);
+    }
+    assert_eq!(pair.session.rejects().iter().collect::<Vec<_>>(), [(Reject::Replayed, 1)]);
+}
+
+/// Corrects the checksum of a frame's header.
+fn mend(frame: &mut [u8]) {
+    let crc = tyche_proto::wire::Checksum::of(&frame[14..60]);
+    frame[60..64].copy_from_slice(&crc.to_le_bytes());
+}
+
+#[test]
+fn answers_in_the_clear_are_hints() {
+    let mut pair = asking(keyed(1, &target_key()));
+    // Until the host has asked for a channel.
+    let mut attempt = None;
+    for _ in 0..100 {
+        while let Some(frame) = pair.host_sends() {
+            if let Content::Control(Control::SealedConnect(connect)) = &pair.out.content {
+                attempt = Some(connect.attempt);
+            }
+            pair.target_takes(&frame);
+        }
+        if attempt.is_none() {
+            pair.step();
+        }
+    }
+    let attempt = attempt.unwrap();
+    for reason in [Reason::Held, Reason::UnknownExport, Reason::KeyRequired] {
+        let rejection = Rejection {
+            attempt,
+            versions: Versions::OURS,
+            target: Uuid::from_u128(3),
+            reason,
+            detail: Text::EMPTY,
+        };
+        let mut out = Outgoing::new();
+        out.set_control(HOST, Control::Reject(rejection));
+        pair.host_takes(&out.to_bytes(TARGET, &[]));
+    }
+    assert_eq!(pair.session.rejects().of(Reject::Unexpected), 3);
+    assert_eq!(refusals(&mut pair), []);
+    pair.connect();
+}
+
+#[test]
+fn a_target_with_another_key_is_not_talked_to() {
+    let mut pair = asking(keyed(1, &secret(7)));
+    talk(&mut pair, Duration::from_secs(3));
+    assert!(!pair.session.is_live());
+    assert_eq!(pair.session.problem(), Some(Problem::NoAccept));
+    assert!(pair.listener.rejects().of(Reject::Forged) > 0);
+    assert!(pair.registry.sessions(0).is_empty());
+}
+
+#[test]
+fn a_target_without_a_key_says_so_and_is_not_talked_to() {
+    let mut pair = Pair::asking_over(keyed(1, &target_key()), false);
+    talk(&mut pair, Duration::from_secs(3));
+    assert!(!pair.session.is_live() && !pair.session.is_over());
+    assert_eq!(pair.session.problem(), Some(Problem::NoKey));
+}
+
+#[test]
+fn who_has_no_key_or_an_unknown_one_is_refused() {
+    for (config, reason) in
+        [(session(), Reason::KeyRequired), (keyed(3, &target_key()), Reason::Denied)]
+    {
+        let mut pair = asking(config);
+        talk(&mut pair, Duration::from_secs(1));
+        assert_eq!(refusals(&mut pair), [reason]);
+        assert!(pair.session.is_over());
+    }
+}
+
+#[test]
+fn an_export_may_be_for_some_hosts_only() {
+    let hosts = |names: &[&str]| Some(names.iter().map(|text| name(text)).collect::<Vec<Name>>());
+    let mut pair = asking(keyed(1, &target_key()));
+    pair.registry.set_allowed(0, hosts(&["beta"]));
+    talk(&mut pair, Duration::from_secs(1));
+    assert_eq!(refusals(&mut pair), [Reason::Denied]);
+    let mut pair = asking(session());
+    pair.registry.set_access(Access { required: false, ..access(&[(1, "alpha")]) });
+    pair.registry.set_allowed(0, hosts(&["alpha"]));
+    talk(&mut pair, Duration::from_secs(1));
+    assert_eq!(refusals(&mut pair), [Reason::KeyRequired], "it can't prove that it is alpha");
+    let mut pair = connected();
+    assert!(pair.registry.set_allowed(0, hosts(&["alpha"])).is_empty());
+    assert!(pair.session.is_live());
+    let closed = pair.registry.set_allowed(0, hosts(&["beta"]));
+    assert_eq!(closed.len(), 1);
+    talk(&mut pair, Duration::from_secs(8));
+    assert_eq!(refusals(&mut pair), [Reason::Denied]);
+}
+
+#[test]
+fn a_key_that_is_removed_ends_its_sessions_and_another_of_the_same_host_does_not() {
+    let mut pair = connected();
+    let closed = pair.registry.set_access(access(&[(1, "alpha"), (4, "alpha")]));
+    assert!(closed.is_empty() && pair.session.is_live());
+    let closed = pair.registry.set_access(access(&[(4, "alpha")]));
+    assert_eq!(closed[0].host_name, name("alpha"));
+    pair.serve();
+    write(&mut pair);
+    talk(&mut pair, Duration::from_secs(8));
+    assert_eq!(refusals(&mut pair), [Reason::Denied]);
+    assert!(pair.session.is_over());
+}
+
+#[test]
+fn a_reset_needs_the_token_of_its_channel() {
+    let mut pair = connected();
+    let frame = write(&mut pair);
+    // The target starts anew, with the same key.
+    let mut next = asking(keyed(1, &target_key()));
+    let (head, payload) = frame.split_first_chunk().unwrap();
+    let mut opened = tyche_proto::Opened::default();
+    next.listener.handle_frame(pair.now, (head, payload), &mut opened);
+    let reset = next.target_sends().unwrap();
+    let Content::Control(Control::Reset(it)) = &mut next.out.content else { panic!("a reset") };
+    it.token.0[5] ^= 1;
+    pair.host_takes(&next.out.to_bytes(TARGET, &[]));
+    assert_eq!(pair.session.rejects().of(Reject::Unexpected), 1);
+    assert!(pair.session.is_live());
+    pair.host_takes(&reset);
+    assert!(!pair.session.is_live());
+}
