@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use tyche_proto::wire::{
     Accept, Body, Connect, Control, Entry, Fenced, Flags, Header, Kind, Mac, Opcode, Reason,
-    Rejection, Reset, Text, Versions,
+    Rejection, Reset, ResetToken, Text, Versions,
 };
 
 use crate::links::{await_live, connect};
@@ -170,7 +170,7 @@ fn is_hot_write(entry: &Entry) -> bool {
 
 fn reset(accept: &Accept) -> Control {
     let Accept { cookie, channel, target, .. } = *accept;
-    Control::Reset(Reset { cookie, channel, target })
+    Control::Reset(Reset { cookie, channel, token: ResetToken::default(), target })
 }
 
 /// A header like the channel's newest overheard one, for a frame out of sequence.

@@ -22,6 +22,7 @@ mod forged;
 mod handover;
 mod hung;
 mod idle;
+mod keys;
 mod leaks;
 mod links;
 mod load;

@@ -22,12 +22,12 @@ const PART: usize = 256 << 10;
 const FIO_LIMIT: Duration = Duration::from_secs(120);
 const HOST: &str = "10.8.0.2/24";
 const TARGET: &str = "10.8.0.1/24";
-const LINK: &str = "udp:10.8.0.1";
+pub(crate) const LINK: &str = "udp:10.8.0.1";
 /// The name of the link, as it is reported.
 const PLACE: &str = "udp:10.8.0.1:8650";
 
 /// A rig whose cable has addresses of IP.
-fn addressed(rig: Rig) -> Rig {
+pub(crate) fn addressed(rig: Rig) -> Rig {
     for (side, address) in [(Side::Target, TARGET), (Side::Host, HOST)] {
         rig.cable.ip(side, &["address", "add", address, "dev", rig.cable.link(side)]);
     }
