@@ -69,9 +69,36 @@ pub struct Share {
     pub of: u8,
     /// Offset of the byte in a frame.
     pub at: usize,
-    /// Frames with another offset of that byte: if the byte at the first offset has this value, it
-    /// is at the second offset.
-    pub except: Option<(usize, u8, usize)>,
+    /// Frames that are divided otherwise.
+    pub except: Option<Except>,
+}
+
+/// Frames with another offset of the byte by which links [divide](Share) them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Except {
+    /// Offset of the byte that tells them.
+    pub at: usize,
+    /// The bits of it that count.
+    pub mask: u8,
+    /// Their value.
+    pub value: u8,
+    /// The offset; `None`: they are all for the link with the index 0.
+    pub by: Option<usize>,
+}
+
+impl Share {
+    /// Whether a frame is one of the share, as the filter of a socket decides it: none that is too
+    /// short for that.
+    pub fn has(&self, frame: &[u8]) -> bool {
+        let byte = |at: usize| frame.get(at).copied();
+        let is_other = |it: &Except| byte(it.at).is_some_and(|byte| byte & it.mask == it.value);
+        let key = match self.except.filter(is_other) {
+            None => byte(self.at),
+            Some(Except { by: None, .. }) => Some(0),
+            Some(Except { by: Some(at), .. }) => byte(at),
+        };
+        key.is_some_and(|key| key % self.of == self.index)
+    }
 }
 
 /// One local interface that sends and receives frames of one EtherType.

@@ -11,7 +11,7 @@ use harness::{
 };
 use tyche_link::packet::PacketLink;
 use tyche_link::udp::{UdpOptions, UdpServer};
-use tyche_link::{Link, Mac, RxBatch, Share, memory};
+use tyche_link::{Except, Link, Mac, RxBatch, Share, memory};
 use tyche_testkit::need_root;
 use tyche_testkit::wait::PATIENCE;
 
@@ -143,6 +143,37 @@ fn a_narrow_link_and_a_share_hold_for_members_too() {
     let wanted = [0, 3, 9].map(|index| out[index].clone());
     assert_eq!(receive_all(&mut near, &mut RxBatch::new(16, MTU), 3), wanted);
     assert!(!wait(&near, std::time::Duration::ZERO));
+}
+
+#[test]
+fn a_share_is_that_of_the_kernels_filter() {
+    need_root!();
+    const AT: usize = 20;
+    let cable = Cable::new(MTU);
+    let (mut far, mut near) = (cable.open(0), cable.open(1));
+    let out = (0..=u8::MAX).flat_map(|key| [0x00, 0x7f, 0x80, 0xff].map(|kind| (key, kind)));
+    let out = out.map(|(key, kind)| {
+        let mut frame = frame(near.mac(), far.mac(), 100, 1);
+        frame[AT..][..3].copy_from_slice(&[key, kind, !key]);
+        frame
+    });
+    let out: Vec<_> = out.collect();
+    let kinds = |by| Except { at: AT + 1, mask: 0x80, value: 0, by };
+    for except in [None, Some(kinds(None)), Some(kinds(Some(AT + 2)))] {
+        let shares = [0, 1, 2].map(|index| Share { index, of: 3, at: AT, except });
+        for share in shares {
+            assert!(near.select(share));
+            for out in out.chunks(64) {
+                send_all(&mut far, out);
+                let wanted: Vec<_> = out.iter().filter(|it| share.has(it)).cloned().collect();
+                let got = receive_all(&mut near, &mut RxBatch::new(64, MTU), wanted.len());
+                assert_eq!(got, wanted, "{share:?}");
+            }
+            assert!(!wait(&near, std::time::Duration::ZERO));
+        }
+        let owners = |frame: &Vec<u8>| shares.iter().filter(|share| share.has(frame)).count();
+        assert!(out.iter().all(|frame| owners(frame) == 1));
+    }
 }
 
 #[test]

@@ -21,7 +21,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tyche_link::{Link, Share};
+use tyche_link::{Except, Link, Share};
 use tyche_numa::Placement;
 use tyche_proto::crypto::SecretKey;
 use tyche_proto::wire::{CONNECT_COOKIE_AT, COOKIE_AT, KIND_AT, Kind, Name, Uuid};
@@ -216,7 +216,12 @@ fn split(
                 index: part.index(),
                 of,
                 at: COOKIE_AT,
-                except: Some((KIND_AT, Kind::Connect as u8, CONNECT_COOKIE_AT)),
+                except: Some(Except {
+                    at: KIND_AT,
+                    mask: u8::MAX,
+                    value: Kind::Connect as u8,
+                    by: Some(CONNECT_COOKIE_AT),
+                }),
             };
             if of > 1 && !link.select(share) {
                 let message = format!("link {} can't have several threads", link.name());

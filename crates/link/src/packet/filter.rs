@@ -24,7 +24,7 @@
 //! foreign VLAN. One to a single address is "for others" with and without a foreign VLAN: both
 //! pass, if the network card takes frames of that VLAN at all.
 
-use crate::{Mac, Share, is_group};
+use crate::{Except, Mac, Share, is_group};
 
 /// The remainder of a division (linux/filter.h).
 const BPF_MOD: u32 = 0x90;
@@ -100,11 +100,13 @@ impl Filter {
             ]
         });
         let shared = self.share.map(|Share { index, of, at, except }| {
-            let (kind_at, kind, then_at) = except.unwrap_or((at, 0, at));
+            let as_others = Except { at, mask: 0, value: 0, by: Some(at) };
+            let except = except.unwrap_or(as_others);
             [
-                load_byte(kind_at as u32),
-                jump(libc::BPF_JEQ, 0, 2, kind.into()),
-                load_byte(then_at as u32),
+                load_byte(except.at as u32),
+                step(libc::BPF_ALU | libc::BPF_AND | libc::BPF_K, 0, 0, except.mask.into()),
+                jump(libc::BPF_JEQ, 0, 2, except.value.into()),
+                except.by.map_or(load_zero(), |at| load_byte(at as u32)),
                 skip(1),
                 load_byte(at as u32),
                 step(libc::BPF_ALU | BPF_MOD | libc::BPF_K, 0, 0, of.into()),
@@ -127,6 +129,11 @@ fn ancillary(what: i32) -> u32 {
 /// Loads the byte at an offset of the frame.
 fn load_byte(at: u32) -> libc::sock_filter {
     step(libc::BPF_LD | libc::BPF_B | libc::BPF_ABS, 0, 0, at)
+}
+
+/// Loads a zero.
+fn load_zero() -> libc::sock_filter {
+    step(libc::BPF_LD | libc::BPF_IMM, 0, 0, 0)
 }
 
 /// Loads the two bytes at an offset of the frame.
