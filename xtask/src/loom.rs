@@ -10,7 +10,8 @@ use std::env;
 use crate::{Result, cargo, suite, target_dir};
 
 /// The packages that have models.
-const PACKAGES: [&str; 4] = ["tyche-block", "tyche-proto", "tyche-store", "tyche-wake"];
+const PACKAGES: [&str; 5] =
+    ["tyche-block", "tyche-fcoe", "tyche-proto", "tyche-store", "tyche-wake"];
 /// How often threads are preempted at most in one run: most bugs need two at most, and the number
 /// of runs grows exponentially with it.
 const PREEMPTIONS_MAX: &str = "3";

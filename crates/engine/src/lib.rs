@@ -48,7 +48,7 @@ pub use histogram::Histogram;
 pub use host::{
     ConnectError, Done, Driver, Favoured, Host, HostControl, HostLink, HostOptions, HostReport,
     InlineHost, Job, Latency, LatencyFigures, LatencyReport, LinkError, LinkReport, Machine,
-    Notice, RequestCounts,
+    Notice, QueueReport, RequestCounts,
 };
 pub use intake::Intake;
 pub use placed::{LinkNodes, SessionNodes};

@@ -47,6 +47,11 @@ impl Ports {
         self.ports[index] = None;
     }
 
+    /// Whether frames wait for room in an interface.
+    pub fn holds_frames(&self) -> bool {
+        self.retry_at().is_some()
+    }
+
     /// The ports with their indices.
     pub fn iter(&self) -> impl Iterator<Item = (usize, &Port)> {
         self.ports.iter().enumerate().filter_map(|(index, port)| Some((index, port.as_ref()?)))

@@ -28,6 +28,8 @@ pub enum Rule {
     AwaitConfirmation,
     /// A port logs in with nobody whose N_Port_ID another port may still hold.
     AwaitFormer,
+    /// The loss of a cache counts for all lanes, whichever has heard of it.
+    ShareLosses,
 }
 
 /// The rules that a machine keeps.

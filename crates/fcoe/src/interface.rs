@@ -31,15 +31,16 @@ impl Interface {
     /// # Errors
     /// Each names a remedy.
     pub fn open(name: &str, qdisc: bool) -> Result<Self, OpenError> {
-        let open = |ethertype, head_len| {
-            let mut options = PacketOptions::new(name);
-            (options.ethertype, options.head_len) = (ethertype, head_len);
-            options.qdisc_bypass = !qdisc;
-            PacketLink::open(&options)
-        };
-        let fip = open(ETHERTYPE_FIP, ETHERNET_LEN)?;
-        let fcoe = open(ETHERTYPE_FCOE, HEAD_LEN)?;
-        Ok(Self { fip: Box::new(fip), fcoe: Box::new(fcoe) })
+        let fip = open(name, (ETHERTYPE_FIP, ETHERNET_LEN), qdisc)?;
+        Ok(Self { fip, fcoe: Self::open_further(name, qdisc)? })
+    }
+
+    /// Opens another link for FCoE: that of a further queue.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_further(name: &str, qdisc: bool) -> Result<Box<dyn Link>, OpenError> {
+        open(name, (ETHERTYPE_FCOE, HEAD_LEN), qdisc)
     }
 
     /// The name of the interface.
@@ -50,11 +51,6 @@ impl Interface {
     /// The interface's own address.
     pub fn mac(&self) -> Mac {
         Mac(self.fip.mac())
-    }
-
-    /// The encapsulated frames that its receive ring holds.
-    pub(crate) fn receive_capacity(&self) -> u32 {
-        self.fcoe.receive_capacity(self.fcoe.frame_len_max()) as u32
     }
 
     /// A warning about an MTU that is too small for the longest frames, with its remedy.
@@ -74,10 +70,32 @@ impl Interface {
 
     /// The ports of a loop that serves the interface.
     pub fn into_ports(self, home: &Home) -> Ports {
-        let batches = |head_len, pieces_max| Batches { frames: BATCH, head_len, pieces_max };
         let mut ports = Ports::new();
-        ports.insert(FIP, Port::new(self.fip, home.clone(), batches(ETHERNET_LEN, 1)));
-        ports.insert(FCOE, Port::new(self.fcoe, home.clone(), batches(HEAD_LEN, 2)));
+        let batches = Batches { frames: BATCH, head_len: ETHERNET_LEN, pieces_max: 1 };
+        ports.insert(FIP, Port::new(self.fip, home.clone(), batches));
+        insert_fcoe(&mut ports, self.fcoe, home);
         ports
     }
+}
+
+fn open(
+    name: &str,
+    (ethertype, head_len): (u16, usize),
+    qdisc: bool,
+) -> Result<Box<dyn Link>, OpenError> {
+    let mut options = PacketOptions::new(name);
+    (options.ethertype, options.head_len) = (ethertype, head_len);
+    options.qdisc_bypass = !qdisc;
+    Ok(Box::new(PacketLink::open(&options)?))
+}
+
+/// Adds the port of a link for FCoE.
+pub(crate) fn insert_fcoe(ports: &mut Ports, link: Box<dyn Link>, home: &Home) {
+    let batches = Batches { frames: BATCH, head_len: HEAD_LEN, pieces_max: 2 };
+    ports.insert(FCOE, Port::new(link, home.clone(), batches));
+}
+
+/// The encapsulated frames that the receive ring of a link holds.
+pub(crate) fn receive_capacity(link: &dyn Link) -> u32 {
+    link.receive_capacity(link.frame_len_max()) as u32
 }

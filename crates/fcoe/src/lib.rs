@@ -16,19 +16,23 @@
 mod discovery;
 mod initiator;
 mod interface;
+mod lanes;
 mod n_port;
 mod options;
 mod outbox;
 mod rejects;
 mod role;
 mod survey;
+mod sync;
 #[cfg(feature = "target")]
 mod target;
 
 pub use discovery::{Discovery, FoundNeighbour, FoundVlan, discover};
+pub use initiator::{Association, FurtherLane, Seat};
 pub use initiator::{Ended, Event, FcoeControl, FcoeHost, FcoeHostOptions, FcoeInlineHost};
 pub use initiator::{INITIATOR, InitiatorConfig, InitiatorRole, Obstacle};
 pub use interface::{FCOE, FIP, Interface, MTU_FULL};
+pub use lanes::{LANES_MAX, share};
 pub use n_port::{NPort, NPortConfig, Notice, RememberAddress};
 pub use options::PortOptions;
 pub use rejects::Rejects;

@@ -11,12 +11,10 @@ use tyche_link::Mac as LinkMac;
 use tyche_time::{Instant, earliest};
 
 use crate::interface::{FCOE, FIP};
+use crate::lanes;
 use crate::outbox::Outbox;
 use crate::rejects::Rejects;
 use crate::role::Role;
-
-/// The first and last number of the exchanges of logins.
-const LOGIN_XIDS: (u16, u16) = (0xf000, 0xfffe);
 
 /// The interval at which the MTU and the address of an interface are looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -96,7 +94,7 @@ impl<R: Role> NPort<R> {
             retries: false,
             e_d_tov,
             r_a_tov,
-            exchanges: LOGIN_XIDS,
+            exchanges: lanes::login_xids(),
         };
         Self {
             vn2vn: Vn2vn::new(Vn2vnConfig { wwpn, wwnn, recorded, functions, seed }),
@@ -229,8 +227,7 @@ impl<R: Role> NPort<R> {
     }
 
     fn handle_fcoe(&mut self, now: Instant, frame: &Received<'_>) -> Result<(), Reject> {
-        let head = frame.head.try_into().map_err(|_| Reject::Length)?;
-        let frame = Frame::parse(head, frame.payload)?;
+        let frame = parse(frame)?;
         if !self.logins.handle_frame(now, &frame) {
             frame.check_destination()?;
             self.role.handle_frame(now, &frame);
@@ -240,7 +237,7 @@ impl<R: Role> NPort<R> {
 }
 
 /// Joins or leaves an address: groups are those of FIP, and others those of ports.
-fn change(ports: &mut Ports, membership: Membership) {
+pub(crate) fn change(ports: &mut Ports, membership: Membership) {
     let (Membership::Join(mac) | Membership::Leave(mac)) = membership;
     let wanted = if mac.is_group() { FIP } else { FCOE };
     for (_, port) in ports.iter_mut().filter(|(index, _)| *index == wanted) {
@@ -252,6 +249,12 @@ fn change(ports: &mut Ports, membership: Membership) {
             tracing::warn!(link = port.link().name(), "{membership:?}: {error}");
         }
     }
+}
+
+/// An encapsulated frame.
+pub(crate) fn parse<'f>(frame: &Received<'f>) -> Result<Frame<'f>, Reject> {
+    let head = frame.head.try_into().map_err(|_| Reject::Length)?;
+    Frame::parse(head, frame.payload)
 }
 
 /// The whole frame in one run of bytes.

@@ -276,7 +276,7 @@ int tyche_options_add_link(struct tyche_options *options,
 /**
  * Whether to connect by Fibre Channel over Ethernet, without a fabric, on the one interface that
  * is added; off by default. Options that only Tyche's own protocol has must have their defaults
- * then: channels, queues, EtherType, hand-over, batch, checksum, host, keys.
+ * then: channels, EtherType, hand-over, batch, checksum, host, keys.
  */
 int tyche_options_set_fcoe(struct tyche_options *options,
                            bool fcoe);
@@ -320,7 +320,7 @@ int tyche_options_set_channels(struct tyche_options *options,
 
 /**
  * Queues of the session, 1 to 64, each for one thread: tyche_open_queue() opens all but the first;
- * 1 by default.
+ * 1 by default. Over FCoE up to 16 in queue mode, and one in inline mode.
  */
 int tyche_options_set_queues(struct tyche_options *options,
                              uint8_t queues);

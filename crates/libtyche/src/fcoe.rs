@@ -2,15 +2,16 @@
 
 use std::time::Duration;
 
-use tyche_fcoe::{FcoeHostOptions, Interface, Obstacle, PortOptions};
+use tyche_fcoe::{FcoeHostOptions, Interface, LANES_MAX, Obstacle, PortOptions};
+use tyche_link::Link;
 use tyche_session::fcoe::{
-    E_D_TOVS, Numbers, PortName, Unreached, open_interface, parse_disk, parse_wwpn,
+    E_D_TOVS, FcoeError, Numbers, PortName, Unreached, open_interface, parse_disk, parse_wwpn,
 };
 use tyche_session::{QUEUE_SIZE_MAX, log_warnings};
 use uuid::Uuid;
 
 use crate::error::OpenError;
-use crate::options::{FcoeOptions, Options};
+use crate::options::{FcoeOptions, Mode, Options};
 
 /// A session over FCoE that is yet to start, and the name of its port, which no other process may
 /// take meanwhile.
@@ -20,20 +21,34 @@ pub(crate) struct Prepared {
 }
 
 impl Options {
-    /// Opens the interface of a volume over FCoE.
-    pub(crate) fn open_interface(&self) -> Result<Interface, OpenError> {
+    /// Opens the interface of a volume over FCoE, and the links of further queues.
+    pub(crate) fn open_interface(&self) -> Result<(Interface, Vec<Box<dyn Link>>), OpenError> {
         let [link] = &self.links[..] else {
             let message = "FCoE needs one interface: name it as the link";
             return Err(OpenError::Option(message.to_owned()));
         };
-        Ok(open_interface(link, self.qdisc)?)
+        let interface = open_interface(link, self.qdisc)?;
+        let further = (1..self.queues).map(|_| Interface::open_further(link, self.qdisc));
+        Ok((interface, further.collect::<Result<_, _>>().map_err(FcoeError::from)?))
+    }
+
+    /// Checks the number of queues over FCoE.
+    pub(crate) fn check_fcoe_queues(&self) -> Result<(), OpenError> {
+        let most = if self.mode == Mode::Queue { LANES_MAX } else { 1 };
+        if (1..=most).contains(&self.queues) {
+            return Ok(());
+        }
+        let message = format!(
+            "over FCoE a session has 1 to {LANES_MAX} queues in queue mode, and one in inline mode"
+        );
+        Err(OpenError::Option(message))
     }
 
     /// The session over FCoE that the options ask for.
     pub(crate) fn prepare(
         &self,
         fcoe: &FcoeOptions,
-        interface: Interface,
+        (interface, further_queues): (Interface, Vec<Box<dyn Link>>),
     ) -> Result<Prepared, OpenError> {
         let wrong = |message: &str| Err(OpenError::Option(message.to_owned()));
         if let Some(option) = self.option_of_tyche() {
@@ -56,6 +71,7 @@ impl Options {
             port: PortOptions::new(interface, (name.wwpn, name.wwnn), e_d_tov),
             target,
             lun,
+            further_queues,
             queue_size: self.queue_size,
             read_only: self.read_only,
             ctrl_loss_tmo: self.ctrl_loss_tmo,
@@ -69,13 +85,12 @@ impl Options {
 
     /// The first option that only Tyche's own protocol has and that is not at its default.
     fn option_of_tyche(&self) -> Option<&'static str> {
-        let Self { channels, target, ethertype, queues, hand_over, .. } = self;
+        let Self { channels, target, ethertype, hand_over, .. } = self;
         let defaults = Self::new("");
         let changed = [
             ("channels", *channels != defaults.channels),
             ("target", *target != defaults.target),
             ("ethertype", *ethertype != defaults.ethertype),
-            ("queues", *queues != defaults.queues),
             ("hand_over", *hand_over != defaults.hand_over),
             ("batch", self.batch != defaults.batch),
             ("checksum", self.checksum != defaults.checksum),

@@ -73,7 +73,8 @@ pub struct Options {
     /// The thread that drives the session.
     pub mode: Mode,
     /// Queues of the session, 1 to 64, each for one thread:
-    /// [`open_queue`](crate::Volume::open_queue) opens all but the first. 1 by default.
+    /// [`open_queue`](crate::Volume::open_queue) opens all but the first. 1 by default. Over FCoE
+    /// up to 16 in queue mode, and one in inline mode.
     pub queues: usize,
     /// The most requests at the target at once, 1 to 1024; 128 by default.
     pub queue_size: u16,

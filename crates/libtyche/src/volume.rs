@@ -8,6 +8,7 @@ use std::time::Duration;
 use tyche_block::{Arena, Completion, Geometry, Request};
 use tyche_engine::{Host, HostLink, HostReport};
 use tyche_fcoe::{FcoeHost, Interface};
+use tyche_link::Link;
 use tyche_proto::SessionConfig;
 use tyche_session::Remote;
 
@@ -31,8 +32,7 @@ use crate::wanted::Wanted;
 /// covers what was completed on all.
 pub struct Volume {
     session: Session,
-    /// `None` if the session has one queue for good.
-    opened: Option<Arc<Opened>>,
+    opened: Arc<Opened>,
 }
 
 enum Session {
@@ -43,7 +43,8 @@ enum Session {
 /// The options of the session, to open its further queues with.
 struct Opened {
     options: Options,
-    session: SessionConfig,
+    /// `None` over FCoE, where a session has one queue in inline mode.
+    session: Option<SessionConfig>,
     waiting: Mutex<Waiting>,
 }
 
@@ -82,7 +83,9 @@ impl Options {
     /// See [`OpenError`]; each names a remedy.
     pub fn open(&self) -> Result<Volume, OpenError> {
         if self.fcoe.is_some() {
-            return self.open_fcoe_on(self.open_interface()?);
+            self.check_fcoe_queues()?;
+            let (interface, further_queues) = self.open_interface()?;
+            return self.open_fcoe_on(interface, further_queues);
         }
         // Each queue has links of its own. In inline mode, those of further queues are opened with
         // the queue.
@@ -103,13 +106,23 @@ impl Options {
         Volume::connect(self.clone(), self.session()?, links)
     }
 
-    /// As [`open`](Self::open), over FCoE by an interface that is open already.
+    /// As [`open`](Self::open), over FCoE by an interface that is open already, with the links of
+    /// further queues.
     ///
     /// # Errors
     /// See [`OpenError`].
-    pub fn open_fcoe_on(&self, interface: Interface) -> Result<Volume, OpenError> {
+    ///
+    /// # Panics
+    /// Unless there is a link for each further queue.
+    pub fn open_fcoe_on(
+        &self,
+        interface: Interface,
+        further_queues: Vec<Box<dyn Link>>,
+    ) -> Result<Volume, OpenError> {
+        self.check_fcoe_queues()?;
+        assert_eq!(1 + further_queues.len(), self.queues, "a link for each queue");
         let fcoe = self.fcoe.clone().unwrap_or_default();
-        let prepared = self.prepare(&fcoe, interface)?;
+        let prepared = self.prepare(&fcoe, (interface, further_queues))?;
         let session = match self.mode {
             Mode::Inline => Session::Inline(Box::new(Inline::connect_fcoe(prepared, self)?)),
             Mode::Queue => Session::Queue(Queue::connect(self, |notify| {
@@ -117,7 +130,7 @@ impl Options {
                 Ok(Remote::Fcoe { host: FcoeHost::start(host, notify)?, name })
             })?),
         };
-        Ok(Volume { session, opened: None })
+        Ok(Volume::new(session, self.clone(), None, Vec::new()))
     }
 }
 
@@ -143,10 +156,19 @@ impl Volume {
                 })?)
             }
         };
-        let waiting = Waiting { numbers: (1..queues).collect(), links: links.into() };
+        Ok(Self::new(opened, options, Some(session), links))
+    }
+
+    /// The first queue; `links` for those of its session that are not open yet.
+    fn new(
+        queue: Session,
+        options: Options,
+        session: Option<SessionConfig>,
+        links: Vec<Vec<HostLink>>,
+    ) -> Self {
+        let waiting = Waiting { numbers: (1..options.queues).collect(), links: links.into() };
         let waiting = Mutex::new(waiting);
-        let rest = Arc::new(Opened { options, session, waiting });
-        Ok(Self { session: opened, opened: Some(rest) })
+        Self { session: queue, opened: Arc::new(Opened { options, session, waiting }) }
     }
 
     /// Opens a further queue of the session, for another thread. In inline mode it connects
@@ -156,12 +178,12 @@ impl Volume {
     /// [`OpenError::Option`] if all [`queues`](Options::queues) are open; else as
     /// [`Options::open`].
     pub fn open_queue(&self) -> Result<Self, OpenError> {
-        let one = || OpenError::Option("over FCoE a session has one queue".to_owned());
-        let rest = self.opened.as_ref().ok_or_else(one)?;
-        let Opened { options, session, .. } = &**rest;
-        let session = rest.open_next(|number, links| match &self.session {
+        let Opened { options, session, .. } = &*self.opened;
+        let session = self.opened.open_next(|number, links| match &self.session {
             Session::Inline(inline) => {
-                let seat = inline.seat(number).ok_or_else(one)?;
+                let only_one = "a session over FCoE has one queue in inline mode";
+                let session = session.as_ref().expect(only_one);
+                let seat = inline.seat(number).expect(only_one);
                 let links = links.map_or_else(|| options.open_links(number), Ok)?;
                 let host = options.of_host(session, vec![links])?;
                 let joined = Inline::join(host, seat, options.timeout)?;
@@ -169,7 +191,7 @@ impl Volume {
             }
             Session::Queue(queue) => Ok(Session::Queue(queue.join(number)?)),
         })?;
-        Ok(Self { session, opened: Some(Arc::clone(rest)) })
+        Ok(Self { session, opened: Arc::clone(&self.opened) })
     }
 
     /// The current geometry of the disk. The size may grow while it is open.

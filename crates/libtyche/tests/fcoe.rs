@@ -122,6 +122,43 @@ fn a_disk_over_fcoe_is_used_like_any_other() {
 }
 
 #[test]
+fn queues_of_a_session_are_one_disk() {
+    need_root!();
+    let rig = Rig::new("queues");
+    let (target, wwpn) = rig.target();
+    let queues = 3;
+    let first = rig.open(&Options { queues, ..options(&wwpn, Mode::Queue) }).unwrap();
+    let others = [first.open_queue().unwrap(), first.open_queue().unwrap()];
+    assert!(matches!(first.open_queue(), Err(OpenError::Option(_))), "all are open");
+    let volumes = [&first, &others[0], &others[1]];
+    thread::scope(|scope| {
+        for (lane, volume) in (1..).zip(volumes) {
+            scope.spawn(move || {
+                write_and_read(volume);
+                submit(volume, WRITE, lane << 12, 4096, lane);
+                assert_eq!(result(volume), Ok(()));
+            });
+        }
+    });
+    let written = |volume: &Volume| {
+        (1..=3).for_each(|lane| submit(volume, Operation::Read, lane << 12, 4096, lane));
+        let read = drain(volume);
+        read.iter().all(|it| it.buffer.as_ref().unwrap()[..4096] == [it.token as u8; 4096])
+    };
+    assert!(volumes.iter().all(|volume| written(volume)));
+    let report = first.report().unwrap();
+    assert_eq!((report.queues, report.live), (queues, true));
+    assert_eq!(report.requests.writes, 3 * 64, "of all queues");
+    // Each is used again by itself when the target is back.
+    drop(target);
+    volumes.iter().for_each(|volume| submit(volume, Operation::Read, 1 << 12, 4096, 1));
+    let (_target, _) = rig.target();
+    assert!(volumes.iter().all(|volume| result(volume) == Ok(()) && written(volume)));
+    let [second, third] = others;
+    [second, third, first].into_iter().for_each(|volume| volume.close(PATIENCE));
+}
+
+#[test]
 fn requests_wait_for_a_target_that_starts_again() {
     need_root!();
     for mode in MODES {
@@ -174,7 +211,9 @@ fn options_that_make_no_sense_over_fcoe_are_refused() {
         (Options { links: Vec::new(), ..right.clone() }, "one interface"),
         (Options { links: vec!["udp:127.0.0.1:1".to_owned()], ..right.clone() }, "no interface"),
         (Options { export: "disk".to_owned(), ..right.clone() }, "16 hexadecimal digits"),
-        (Options { queues: 2, ..right.clone() }, "`queues` has no meaning"),
+        (Options { queues: 2, ..right.clone() }, "one in inline mode"),
+        (Options { queues: 17, mode: Mode::Queue, ..right.clone() }, "1 to 16 queues"),
+        (Options { channels: 2, ..right.clone() }, "`channels` has no meaning"),
         (Options { queue_size: 0, ..right.clone() }, "1 to 1024"),
     ] {
         let error = rig.open(&wrong).err().unwrap();

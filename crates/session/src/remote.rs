@@ -62,7 +62,7 @@ impl Control {
     pub fn queues(&self) -> usize {
         match self {
             Self::Tyche(control) => control.queues(),
-            Self::Fcoe(_) => 1,
+            Self::Fcoe(control) => control.queues(),
         }
     }
 
@@ -86,7 +86,7 @@ impl Control {
     pub fn adopt(&self, queue: usize, make: MakePoller) {
         match self {
             Self::Tyche(control) => control.adopt(queue, make),
-            Self::Fcoe(control) => control.adopt(make),
+            Self::Fcoe(control) => control.adopt(queue, make),
         }
     }
 

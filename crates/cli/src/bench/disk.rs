@@ -26,20 +26,23 @@ const LOOK: Duration = Duration::from_millis(200);
 
 /// Told of each request that is measured: when it began, and when it was answered.
 pub type Observe = Box<dyn FnMut(Instant, Instant) + Send>;
+/// Counts something that grows.
+type Count = Box<dyn Fn() -> u64 + Send>;
 
-/// A session with a disk, whose thread polls others.
+/// A session with a disk, whose threads poll others.
 pub trait DiskSession {
     /// The disk.
     fn disk(&self) -> Arc<dyn Disk>;
 
-    /// Adds a poller to the thread in which requests are completed.
-    fn adopt(&self, make: MakePoller);
+    /// Adds a poller to the thread in which the requests of a queue of the disk are completed.
+    fn adopt(&self, queue: usize, make: MakePoller);
 
     /// Why the disk can't be used any more, if so.
     fn failure(&self) -> Option<Error>;
 }
 
-/// Measures a disk. `frames` counts those of its interface.
+/// Measures a disk, with a load for each of its queues. `frames` counts those of its interface.
+/// `observe` is told of requests of the first queue.
 ///
 /// # Errors
 /// The disk is lost, a request fails, or none is answered.
@@ -51,26 +54,30 @@ pub(super) fn measure(
     observe: Observe,
 ) -> Result<Measurement> {
     let disk = session.disk();
-    let mut requests = Requests::new(shape, disk.geometry().size, (0, 1));
-    let idle = requests.buffers(disk.arena())?;
-    let answers = Arc::new(Answers(Inbox::new(shape.depth.into())?));
+    let (size, queues) = (disk.geometry().size, tyche_block::queues(&disk));
     let (sender, results) = channel();
-    let load = DiskLoad {
-        sink: Arc::clone(&answers) as Arc<dyn Sink>,
-        answers,
-        disk,
-        requests,
-        in_flight: 0,
-        phase: Phase::Begin(idle),
-        time,
-        frames: Box::new(frames),
-        observe,
-        tally: None,
-        results: sender,
-    };
-    session.adopt(Box::new(move || Some(Box::new(load) as Box<dyn Poller>)));
-    let tally = wait(session, &results, Instant::now() + WARM_UP + time + SILENCE_MAX)?;
-    Ok(Measurement { shape, tallies: vec![tally] })
+    let (mut process, count) = (Some((Box::new(frames) as Count, observe)), queues.len() as u64);
+    for (queue, disk) in queues.into_iter().enumerate() {
+        let mut requests = Requests::new(shape, size, (queue as u64, count));
+        let idle = requests.buffers(disk.arena())?;
+        let answers = Arc::new(Answers(Inbox::new(shape.depth.into())?));
+        let load = DiskLoad {
+            sink: Arc::clone(&answers) as Arc<dyn Sink>,
+            answers,
+            disk,
+            requests,
+            in_flight: 0,
+            phase: Phase::Begin(idle),
+            time,
+            process: process.take(),
+            tally: None,
+            results: sender.clone(),
+        };
+        session.adopt(queue, Box::new(move || Some(Box::new(load) as Box<dyn Poller>)));
+    }
+    let end = Instant::now() + WARM_UP + time + SILENCE_MAX;
+    let tallies = (0..count).map(|_| wait(session, &results, end)).collect::<Result<_>>()?;
+    Ok(Measurement { shape, tallies })
 }
 
 fn wait(
@@ -131,8 +138,9 @@ struct DiskLoad {
     in_flight: u16,
     phase: Phase,
     time: Duration,
-    frames: Box<dyn Fn() -> u64 + Send>,
-    observe: Observe,
+    /// In the load of the first queue: the frames of the interface, which are those of all queues,
+    /// as the CPU time is that of the process; and the observer.
+    process: Option<(Count, Observe)>,
     tally: Option<Tally>,
     results: Sender<Result<Tally>>,
 }
@@ -145,7 +153,11 @@ impl DiskLoad {
     }
 
     fn begun(&self, now: Instant) -> Begun {
-        Begun { at: now, cpu: cpu_time(), frames: (self.frames)() }
+        let (cpu, frames) = match &self.process {
+            Some((frames, _)) => (cpu_time(), frames()),
+            None => (Duration::ZERO, 0),
+        };
+        Begun { at: now, cpu, frames }
     }
 
     /// Begins the next phase if it is time; returns whether requests go on.
@@ -198,8 +210,8 @@ impl Poller for DiskLoad {
             }
             let (token, buffer) = parts(next);
             let begun = self.requests.answered(token, now);
-            if let Phase::Measuring(_) = self.phase {
-                (self.observe)(begun, now);
+            if let (Phase::Measuring(_), Some((_, observe))) = (&self.phase, &mut self.process) {
+                observe(begun, now);
             }
             if goes_on {
                 self.submit(token, buffer);

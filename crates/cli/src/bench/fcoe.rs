@@ -33,7 +33,7 @@ pub fn measure<S: DiskSession>(
     if args.jobs > 1 {
         return Err(Error::new(
             Code::Usage,
-            "over FCoE there is one job: use --jobs 1, and --iodepth",
+            "over FCoE there is one job: use --jobs 1, and --iodepth or --queues",
         ));
     }
     let identity = Identity { session: Uuid::new_v4(), device: Uuid::new_v4(), resumes: None };
@@ -108,8 +108,8 @@ impl DiskSession for Session {
         self.host.volume().clone()
     }
 
-    fn adopt(&self, make: MakePoller) {
-        self.host.control().adopt(make);
+    fn adopt(&self, queue: usize, make: MakePoller) {
+        self.host.control().adopt(queue, make);
     }
 
     fn failure(&self) -> Option<Error> {

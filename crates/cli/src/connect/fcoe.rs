@@ -5,22 +5,19 @@ use std::time::Duration;
 
 use clap::Args;
 use tyche_fcoe::fc::wire::Wwn;
-use tyche_fcoe::{FcoeHostOptions, Obstacle, PortOptions};
-use tyche_session::defaults;
+use tyche_fcoe::{FcoeHostOptions, LANES_MAX, Obstacle, PortOptions};
 use tyche_session::fcoe::{
     E_D_TOV, Numbers, PortName, Unreached, parse_disk, parse_wwpn, ports_dir,
 };
 
 use super::SessionArgs;
+use super::session::arena_pages;
 use super::start::Identity;
 use crate::error::{Code, Coded, CodedResult, Error, Result};
 use crate::fcoe::{AddressRecord, e_d_tov};
 
-/// Pages of memory for the data of requests.
-const ARENA_PAGES: usize = defaults::MEMORY / 4096;
-
 /// Options of Tyche's own protocol, which have no meaning over FCoE.
-const OF_TYCHE: [&str; 14] = [
+const OF_TYCHE: [&str; 13] = [
     "affinity",
     "batch",
     "channels",
@@ -32,7 +29,6 @@ const OF_TYCHE: [&str; 14] = [
     "no_checksum",
     "target_key",
     "key",
-    "queues",
     "reconnect_delay",
     "target",
 ];
@@ -74,7 +70,13 @@ impl FcoeArgs {
             let message = "FCoE needs one interface: name it with --link";
             return Err(Error::new(Code::Usage, message));
         };
+        let queues = session.queues.map_or(1, usize::from);
+        if queues > LANES_MAX {
+            let message = format!("over FCoE a session has 1 to {LANES_MAX} queues");
+            return Err(Error::new(Code::Usage, message));
+        }
         let interface = session.link.open_fcoe_on(link)?;
+        let further_queues = session.link.open_fcoe_queues(link, queues - 1)?;
         let warnings = interface.warning().into_iter().collect();
         let name = PortName::take(interface.mac(), Numbers::Session).coded()?.or(self.wwpn);
         // Nothing is written to a disk for it, which could be the one that is connected.
@@ -90,12 +92,13 @@ impl FcoeArgs {
             },
             target,
             lun,
+            further_queues,
             queue_size: session.queue_size,
             read_only: session.read_only,
             ctrl_loss_tmo: session.answer_within(),
             device: identity.device,
             resumes: identity.resumes,
-            arena_pages: ARENA_PAGES,
+            arena_pages: arena_pages(queues),
             spin: session.link.spin(),
         };
         Ok((options, name, warnings))

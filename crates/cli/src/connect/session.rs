@@ -75,10 +75,10 @@ pub(crate) struct SessionArgs {
         value_parser = clap::value_parser!(u8).range(1..=i64::from(CHANNELS_MAX)))]
     pub(crate) channels: u8,
 
-    /// Queues of the session, 1 to 64; by default 1, or with --affinity one for each NUMA node that
-    /// the links are on. Each has a thread, channels, memory, and a socket on each link of its own,
-    /// so that requests of different queues share nothing. A block device gets as many queues where
-    /// its kind can have several.
+    /// Queues of the session, 1 to 64, over FCoE to 16; by default 1, or with --affinity one for
+    /// each NUMA node that the links are on. Each has a thread, channels or exchanges, memory, and a
+    /// socket on each link of its own, so that requests of different queues share nothing. A block
+    /// device gets as many queues where its kind can have several.
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u16).range(1..=64))]
     pub(crate) queues: Option<u16>,
 
@@ -163,6 +163,11 @@ fn ctrl_loss_tmo(text: &str) -> Result<i64, String> {
     }
 }
 
+/// Pages of memory of each queue for the data of requests.
+pub(super) fn arena_pages(queues: usize) -> usize {
+    (ARENA_PAGES / queues).max(ARENA_PAGES_MIN)
+}
+
 impl SessionArgs {
     /// Time limit for connecting.
     pub(crate) fn timeout(&self) -> Duration {
@@ -222,7 +227,7 @@ impl SessionArgs {
             further_queues,
             placement,
             ethertype: self.link.ethertype,
-            arena_pages: (ARENA_PAGES / queues).max(ARENA_PAGES_MIN),
+            arena_pages: arena_pages(queues),
             spin: self.link.spin(),
             hand_over: self.link.wrapper.as_ref().is_some_and(|it| it.hands_over_answers()),
         };

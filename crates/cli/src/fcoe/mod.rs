@@ -7,9 +7,10 @@ use std::time::Duration;
 pub(crate) use address::AddressRecord;
 
 use tyche_fcoe::Interface;
+use tyche_link::Link;
 use tyche_link::packet::usable_interfaces;
 use tyche_session::LinkError;
-use tyche_session::fcoe::{E_D_TOVS, open_interface};
+use tyche_session::fcoe::{E_D_TOVS, FcoeError, open_interface};
 
 use crate::error::{CodedResult, Result};
 use crate::links::LinkArgs;
@@ -47,11 +48,21 @@ impl LinkArgs {
     /// Opens an interface for FCoE, with a laboratory's wrapper around both of its links.
     pub(crate) fn open_fcoe_on(&self, name: &str) -> Result<Interface> {
         let interface = open_interface(name, self.qdisc).coded()?;
-        let Some(wrapper) = &self.wrapper else { return Ok(interface) };
         let Interface { fip, fcoe } = interface;
-        let links = [fip, fcoe].map(|link| (name.to_owned(), link)).into();
-        let mut links = wrapper.links(links, self.spin())?.into_iter();
+        let mut links = self.wrapped(name, vec![fip, fcoe])?.into_iter();
         let mut next = || links.next().expect("as many links as were given");
         Ok(Interface { fip: next(), fcoe: next() })
+    }
+
+    /// Opens the links of further queues on an interface, with the same.
+    pub(crate) fn open_fcoe_queues(&self, name: &str, count: usize) -> Result<Vec<Box<dyn Link>>> {
+        let links = (0..count).map(|_| Interface::open_further(name, self.qdisc));
+        self.wrapped(name, links.collect::<Result<_, _>>().map_err(FcoeError::from).coded()?)
+    }
+
+    fn wrapped(&self, name: &str, links: Vec<Box<dyn Link>>) -> Result<Vec<Box<dyn Link>>> {
+        let Some(wrapper) = &self.wrapper else { return Ok(links) };
+        let links = links.into_iter().map(|link| (name.to_owned(), link)).collect();
+        wrapper.links(links, self.spin())
     }
 }

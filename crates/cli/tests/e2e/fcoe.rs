@@ -223,16 +223,44 @@ fn a_cache_that_was_lost_fails_one_flush() {
     let rig = rig!(MTU);
     rig.file("disk.img", SIZE);
     let args = ["--write-back", "--export", &rig.export()];
-    let target = serve(&rig, &args);
-    let port = await_target(&rig);
-    let device = connect(&rig, &port, "fuse", &["--e-d-tov", "0.1"]);
-    assert!(write(&rig, &device, 1, "conv=notrunc"));
-    target.kill();
-    let _target = serve(&rig, &args);
-    let flush = || finish(Command::new("sync").arg(&device), PATIENCE).success();
-    assert!(!flush(), "the write may be lost");
-    assert!(flush(), "it is known");
-    assert!(write(&rig, &device, 2, "conv=notrunc,fsync"));
+    for queues in ["1", "2"] {
+        let target = serve(&rig, &args);
+        let port = await_target(&rig);
+        let device = connect(&rig, &port, "fuse", &["--e-d-tov", "0.1", "--queues", queues]);
+        let flush = || finish(Command::new("sync").arg(&device), PATIENCE).success();
+        assert!(write(&rig, &device, 1, "conv=notrunc") && flush());
+        assert!(write(&rig, &device, 2, "conv=notrunc"));
+        target.kill();
+        let _target = serve(&rig, &args);
+        assert!(!flush(), "the second write may be lost");
+        assert!(flush(), "it is known");
+        assert!(write(&rig, &device, 3, "conv=notrunc,fsync"));
+        rig.disconnect_all();
+    }
+}
+
+#[test]
+fn files_survive_a_target_that_is_killed_with_several_queues() {
+    for queues in [2, 3] {
+        let rig = rig!(MTU);
+        rig.file("disk.img", SIZE);
+        let serve = || serve(&rig, &[&SOON[..], &["--export", &rig.export()]].concat());
+        let mut target = Some(serve());
+        let port = await_target(&rig);
+        let args = ["--queues", &queues.to_string(), SOON[0], SOON[1]];
+        let device = connect(&rig, &port, "loop", &args);
+        assert_eq!(rig.stats().0["queues"], queues);
+        run(Command::new("mkfs.ext4").arg("-q").arg(&device));
+        let files = Files::new(queues, 24 << 20);
+        files.write_disturbed(&rig.mount(&device, "rw"), 3, || {
+            target.take().unwrap().kill();
+            target = Some(serve());
+        });
+        assert_eq!(rig.stats().0["requests"]["errors"], 0);
+        rig.unmount();
+        rig.disconnect_all();
+        assert_kept(&rig, &port, &[(String::new(), files)]);
+    }
 }
 
 #[test]
@@ -282,14 +310,17 @@ fn a_disk_is_measured_without_a_device() {
     let _target = serve(&rig, &["--export", "disk=mem:16M"]);
     let (port, link) = (await_target(&rig), rig.cable.link(Side::Host));
     let bench = ["bench", "--fcoe", &port, "--link", link, "--runtime", "0.3"];
-    for rw in ["randread", "randwrite"] {
-        let result = rig.ask(&[&bench[..], &["--rw", rw, "--iodepth", "16"]].concat());
+    for (rw, queues) in [("randread", 1), ("randwrite", 1), ("randread", 2), ("randwrite", 3)] {
+        let load = ["--rw", rw, "--iodepth", "16", "--queues", &queues.to_string()];
+        let result = rig.ask(&[&bench[..], &load].concat());
         assert!(result["iops"].as_f64().unwrap() > 0.0, "{result}");
+        assert_eq!(result["jobs"], queues);
         // The command, two of data, and the answer; to write, also what asks for the data.
         let frames = result["frames_per_io"].as_f64().unwrap();
         assert!((3.9..5.5).contains(&frames), "{result}");
     }
     refused(&rig, Side::Host, &[&bench[..], &["--jobs", "2"]].concat(), 2, &["--jobs 1"]);
+    refused(&rig, Side::Host, &[&bench[..], &["--queues", "17"]].concat(), 2, &["1 to 16 queues"]);
 }
 
 #[test]

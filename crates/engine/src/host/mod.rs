@@ -25,7 +25,7 @@ use tyche_proto::{ExportState, Failure, Former, Problem, SessionConfig};
 pub use driver::{Done, Driver, Job, Machine};
 pub use inline::{ConnectError, InlineHost};
 pub use latency::{Latency, LatencyFigures, LatencyReport};
-pub use report::{Favoured, HostReport, LinkReport, RequestCounts};
+pub use report::{Favoured, HostReport, LinkReport, QueueReport, RequestCounts};
 pub use session::{Host, HostControl};
 
 use crate::placed;

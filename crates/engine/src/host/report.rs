@@ -132,22 +132,25 @@ pub struct RequestCounts {
 }
 
 /// A report on one queue, with its latencies as histograms.
-pub(super) struct QueueReport {
-    pub(super) report: HostReport,
-    pub(super) reads: Latency,
-    pub(super) writes: Latency,
+pub struct QueueReport {
+    /// The report without latencies.
+    pub report: HostReport,
+    /// Latency of successful reads.
+    pub reads: Latency,
+    /// Latency of successful writes.
+    pub writes: Latency,
 }
 
 impl QueueReport {
     /// The report on the queue alone.
-    pub(super) fn single(mut self) -> HostReport {
+    pub fn single(mut self) -> HostReport {
         self.report.reads = self.reads.report();
         self.report.writes = self.writes.report();
         self.report
     }
 
     /// The report on a session with these queues; `None` without any.
-    pub(super) fn all(queues: impl IntoIterator<Item = Self>) -> Option<HostReport> {
+    pub fn all(queues: impl IntoIterator<Item = Self>) -> Option<HostReport> {
         let mut queues = queues.into_iter();
         let mut all = queues.next()?;
         for queue in queues {

@@ -33,7 +33,7 @@ impl Xids {
     }
 
     /// Number of XIDs.
-    pub(super) fn count(&self) -> u16 {
+    pub(crate) fn count(&self) -> u16 {
         self.count
     }
 

@@ -173,6 +173,12 @@ impl<R: Rules> Lane<R> {
         self.units[usize::from(unit.0)].is_numbered = is_numbered;
     }
 
+    /// Has a logical unit count as one that has answered a command of this login that hears
+    /// attentions: to another lane. What the first answer has told of is known then.
+    pub fn note_answered(&mut self, unit: Unit) {
+        self.units[usize::from(unit.0)].has_answered = true;
+    }
+
     fn find_target(&self, wwpn: Wwn) -> Option<u16> {
         self.targets.iter().position(|it| it.login.wwpn == wwpn).map(|it| it as u16)
     }

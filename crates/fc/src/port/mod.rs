@@ -42,6 +42,7 @@ use tyche_time::{Instant, earliest};
 pub use outputs::{Carrier, Cause, Event, Failure, Ignored};
 pub use peer::Login;
 
+use crate::exchange::Xids;
 use crate::vn2vn::{self, Functions, NEIGHBOURS_MAX, Neighbour};
 use crate::{Rule, Rules, Sound};
 use former::Formers;
@@ -73,8 +74,8 @@ pub struct LoginsConfig {
     pub e_d_tov: Duration,
     /// R_A_TOV, 10 s by default: the same.
     pub r_a_tov: Duration,
-    /// The first and last number of its exchanges. There must be more than neighbours.
-    pub exchanges: (u16, u16),
+    /// The numbers of its exchanges. There must be more than neighbours.
+    pub exchanges: Xids,
 }
 
 /// The port's own addresses.
@@ -101,6 +102,7 @@ pub struct Logins<R = Sound> {
     held_at: Option<Instant>,
     /// Whether the user has logged out everywhere: no neighbour is a peer from then on.
     is_over: bool,
+    /// The index of the next exchange's number.
     next_exchange: u16,
     /// No timer expires before.
     timer: Option<Instant>,
@@ -123,9 +125,8 @@ impl<R: Rules> Logins<R> {
     /// # Panics
     /// If there are fewer exchanges than neighbours.
     pub fn with_rules(config: LoginsConfig, rules: R) -> Self {
-        let (first, last) = config.exchanges;
-        let count = usize::from(last.saturating_sub(first));
-        assert!(count > PEERS_MAX && last < Xid::NONE.0, "exchanges {first} to {last}");
+        let count = usize::from(config.exchanges.count());
+        assert!(count > PEERS_MAX, "{count} exchanges");
         Self {
             rules,
             own: None,
@@ -134,7 +135,7 @@ impl<R: Rules> Logins<R> {
             held: VecDeque::with_capacity(NEIGHBOURS_MAX),
             held_at: None,
             is_over: false,
-            next_exchange: first,
+            next_exchange: 0,
             timer: None,
             outputs: Outputs::default(),
             config,
@@ -409,10 +410,10 @@ impl<R: Rules> Logins<R> {
 
     /// A number for an exchange, that of the longest ago.
     fn take_exchange(&mut self) -> Xid {
-        let (first, last) = self.config.exchanges;
-        let xid = self.next_exchange;
-        self.next_exchange = if xid == last { first } else { xid + 1 };
-        Xid(xid)
+        let exchanges = &self.config.exchanges;
+        let index = self.next_exchange;
+        self.next_exchange = (index + 1) % exchanges.count();
+        exchanges.at(index)
     }
 
     /// The attempt has failed: there will be another.

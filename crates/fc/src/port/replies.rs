@@ -22,8 +22,7 @@ impl<R: Rules> Logins<R> {
         header: &Header,
         payload: &[u8],
     ) -> bool {
-        let (first, last) = self.config.exchanges;
-        if !(first..=last).contains(&header.ox_id.0) {
+        if self.config.exchanges.find(header.ox_id).is_none() {
             return false;
         }
         let peer = &mut self.peers[index];

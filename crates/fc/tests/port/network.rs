@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use tyche_fc::exchange::Xids;
 use tyche_fc::port::{Carrier, Cause, Event, Login, Logins, LoginsConfig};
 use tyche_fc::vn2vn::{Functions, Interface, Membership, Vn2vn, Vn2vnConfig};
 use tyche_fc::wire::els::{Class3, Code, Features, PortLogin, Reply, Request};
@@ -52,7 +53,7 @@ fn node(index: usize, wwpn: Wwn, functions: Functions, seed: u64) -> Node {
             retries: true,
             e_d_tov: ms(2_000),
             r_a_tov: ms(10_000),
-            exchanges: (0x100, 0x4ff),
+            exchanges: Xids::new((0x100, 0x4ff), 0, 0),
         }),
         wwpn,
         functions,

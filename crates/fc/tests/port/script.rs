@@ -2,6 +2,7 @@
 
 mod former;
 
+use tyche_fc::exchange::Xids;
 use tyche_fc::port::{Carrier, Cause, Event, Failure, Logins, LoginsConfig};
 use tyche_fc::vn2vn::{self, Functions, Interface, Neighbour};
 use tyche_fc::wire::els::{
@@ -54,7 +55,7 @@ fn script(functions: Functions, wwpn: u64, theirs: Functions) -> Script {
         retries: true,
         e_d_tov: ms(2_000),
         r_a_tov: ms(10_000),
-        exchanges: (0x100, 0x4ff),
+        exchanges: Xids::new((0x100, 0x4ff), 0, 0),
     });
     let mut script = Script {
         logins,

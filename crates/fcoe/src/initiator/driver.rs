@@ -1,12 +1,11 @@
-//! A session with a disk and its requests, without the loop that drives it and the threads that
-//! submit.
+//! A session with a disk and the requests of its first lane, without the loop that drives it and
+//! the threads that submit.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
-use tyche_block::{Errno, Geometry, Operation};
-use tyche_engine::{
-    Clock, Done, HostReport, Job, Latency, Notice, Ports, Protocol, RequestCounts, Tenant, identity,
-};
+use tyche_block::Geometry;
+use tyche_engine::{Clock, Done, Job, Notice, Ports, Protocol, QueueReport, Tenant, identity};
 use tyche_fc::port::{self, Cause};
 use tyche_fc::wire::Wwn;
 use tyche_fc::wire::els::Code;
@@ -18,15 +17,12 @@ use tyche_scsi::vpd::Identity;
 use tyche_time::Instant;
 
 use super::INITIATOR;
+use super::association::Association;
 use super::obstacle::Obstacle;
 use super::options::FcoeHostOptions;
 use super::report::{Counted, report};
-use super::requests::Ended;
-use super::role::{Event, InitiatorConfig, InitiatorRole};
+use super::role::{Event, InitiatorRole};
 use crate::n_port::{self, NPort};
-
-/// The first and last number of the exchanges of commands.
-const XIDS: (u16, u16) = (0x0000, 0x0fff);
 
 /// See the module. The owner takes `done` and `notices` after each round: the answers first,
 /// because a notice may say that none will follow.
@@ -53,34 +49,20 @@ pub(super) struct Driver {
 
 impl Driver {
     /// The driver, and the ports of its interface.
-    pub(super) fn new(options: FcoeHostOptions) -> (Self, Ports) {
-        // A quarter of them is left for what comes beside data.
-        let frames = options.port.interface.receive_capacity() / 4 * 3;
-        let mut role = InitiatorRole::new(InitiatorConfig {
-            target: options.target,
-            lun: options.lun,
-            depth: options.queue_size.into(),
-            frames,
-            read_only: options.read_only,
-            ctrl_loss_tmo: options.ctrl_loss_tmo,
-            xids: XIDS,
-        });
+    pub(super) fn new(options: FcoeHostOptions, association: &Arc<Association>) -> (Self, Ports) {
+        let config = options.config(&*options.port.interface.fcoe, association.lanes());
+        let role = InitiatorRole::new(config, association.seat(0));
         if options.resumes.is_some_and(|it| it.geometry.write_cache) {
             // Of the former session, which may not have been flushed.
-            role.losses.written(role.losses.heard());
+            association.inherit();
         }
         let (port, ports) = options.port.open(INITIATOR, role);
-        let now = Clock::Monotonic.now();
         let driver = Self {
             port,
             device: options.device,
             resumes: options.resumes,
             export: None,
-            counted: Counted {
-                requests: RequestCounts::default(),
-                reads: Latency::new(now),
-                writes: Latency::new(now),
-            },
+            counted: Counted::new(Clock::Monotonic.now()),
             problem: None,
             refusal: None,
             unit: None,
@@ -101,13 +83,13 @@ impl Driver {
     /// a command in progress have ended.
     pub(super) fn stop(&mut self, now: Instant) {
         self.stopping = true;
-        self.port.role.fail(Errno::IO);
+        self.port.role.stop(now);
         self.port.log_out(now);
     }
 
     /// The properties of the disk, once it is known.
     pub(super) fn geometry(&self) -> Option<Geometry> {
-        self.port.role.disk.map(|disk| disk.geometry)
+        self.port.role.disk().map(|disk| disk.geometry)
     }
 
     /// Whether all requests fail, for good.
@@ -115,10 +97,14 @@ impl Driver {
         self.port.role.is_over()
     }
 
-    /// Reports the state of the session.
-    pub(super) fn report(&mut self, now: Instant, ports: &mut Ports) -> HostReport {
-        let known = (self.export, self.problem);
-        report(now, &self.port, ports, &mut self.counted, known)
+    /// Reports the state of the session, and of its first lane.
+    pub(super) fn report(&mut self, now: Instant, ports: &mut Ports) -> QueueReport {
+        let role = &self.port.role;
+        let mut report = report(now, &role.lane, (ports, self.port.rejects()), &mut self.counted);
+        report.report.lost_for = role.lost_since.map(|at| now.since(at));
+        report.report.time_left = role.give_up_at().map(|at| at.since(now));
+        (report.report.export, report.report.problem) = (self.export, self.problem);
+        report
     }
 
     /// The obstacle on the way to the disk; `None` if it can be used.
@@ -128,7 +114,7 @@ impl Driver {
             return None;
         }
         let trouble = ports.iter().find_map(|(_, port)| port.trouble());
-        let before = Obstacle::before_login(&self.port, trouble, role.config.target);
+        let before = Obstacle::before_login(&self.port, trouble, role.config().target);
         if before.is_some() {
             return before;
         }
@@ -140,7 +126,7 @@ impl Driver {
 
     /// Keeps what explains why the disk can't be used.
     fn note(&mut self, notice: n_port::Notice) {
-        let target = self.port.role.config.target;
+        let target = self.port.role.config().target;
         match notice {
             n_port::Notice::Login(port::Event::LoggedOut(wwpn, cause)) if wwpn == target => {
                 self.problem = Some(match cause {
@@ -165,9 +151,9 @@ impl Driver {
         self.notices.push_back(notice);
     }
 
-    fn handle_event(&mut self, event: Event) {
+    fn handle_event(&mut self, now: Instant, event: Event) {
         match event {
-            Event::Ready => self.found(),
+            Event::Ready => self.found(now),
             Event::Away if self.export.is_some() => {
                 let problem = self.problem.unwrap_or(Problem::Silence);
                 self.tell(Notice::Lost(problem));
@@ -187,13 +173,13 @@ impl Driver {
     }
 
     /// The disk is there, for the first time or again.
-    fn found(&mut self) {
+    fn found(&mut self, now: Instant) {
         let role = &mut self.port.role;
-        let Some(disk) = role.disk else { return };
+        let Some(disk) = role.disk().copied() else { return };
         (self.unit, self.problem) = (None, None);
-        let export = state(role.config.target, role.config.lun, &disk);
+        let export = state(role.config().target, role.config().lun, &disk);
         if self.resumes.is_some_and(|known| known.uuid != export.uuid) {
-            role.fail(Errno::IO);
+            role.fail(now);
             self.tell(Notice::Failed(Failure::ExportChanged));
             return;
         }
@@ -227,35 +213,28 @@ impl Tenant for Driver {
 
     fn obey(&mut self, now: Instant, ports: &mut Ports) -> bool {
         self.is_down = ports.iter().any(|(_, port)| port.is_down());
-        self.port.attend(now, ports)
+        let mut worked = self.port.attend(now, ports);
+        if self.port.role.listen(now) {
+            worked = true;
+            self.port.settle(now);
+        }
+        worked
     }
 
     /// Collects answers and notices.
     fn work(&mut self, now: Instant) -> bool {
-        let mut worked = false;
-        let Counted { requests, reads, writes } = &mut self.counted;
-        for Ended { job, begun, result } in self.port.role.requests.ended.drain(..) {
-            worked = true;
-            let operation = job.request.operation;
-            requests.count(operation, job.request.len, result);
-            match operation {
-                Operation::Read if result.is_ok() => reads.add(begun, now),
-                Operation::Write { .. } if result.is_ok() => writes.add(begun, now),
-                _ => {}
-            }
-            self.done.push(job.done(result));
-        }
+        let mut worked = self.counted.take(now, &mut self.port.role.lane, &mut self.done);
         while let Some(notice) = self.port.poll_notice() {
             self.note(notice);
         }
         while let Some(event) = self.port.role.events.pop_front() {
             worked = true;
-            self.handle_event(event);
+            self.handle_event(now, event);
         }
         worked
     }
 
     fn is_over(&self) -> bool {
-        self.stopping && self.port.role.requests.count() == 0
+        self.stopping && self.port.role.lane.requests.count() == 0
     }
 }

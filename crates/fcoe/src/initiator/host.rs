@@ -1,28 +1,35 @@
-//! The thread of a session with a disk, its handle, and the loop's tenant.
+//! The threads of a session with a disk, their handle, and the tenant of their loops.
 
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant as SystemInstant};
 
-use tyche_block::{Arena, Errno};
+use tyche_block::{Arena, Errno, Geometry};
 use tyche_engine::{
-    Done, EventLoop, HostReport, Intake, Job, Notice, Ports, Protocol, Tenant, Volume, VolumeQueue,
+    Done, EventLoop, HostReport, Intake, Job, Notice, Ports, Protocol, QueueReport, Tenant, Volume,
+    VolumeQueue,
 };
+use tyche_link::Link;
+use tyche_numa::Home;
 use tyche_time::Instant;
 use tyche_wake::{MakePoller, Spin};
 
+use super::association::Association;
 use super::driver::Driver;
+use super::further::LaneDriver;
 use super::obstacle::Obstacle;
 use super::options::FcoeHostOptions;
+use crate::interface::insert_fcoe;
+use crate::lanes::{LANES_MAX, share};
 
-/// Time limit for the thread to answer.
+/// Time limit for a thread to answer.
 const ANSWER: Duration = Duration::from_secs(1);
 
 enum Command {
-    Report(SyncSender<HostReport>),
+    Report(SyncSender<QueueReport>),
     Obstacle(SyncSender<Option<Obstacle>>),
     Adopt(MakePoller),
     Stop,
@@ -36,30 +43,54 @@ pub struct FcoeHost {
 }
 
 impl FcoeHost {
-    /// Starts the thread, which looks for the target at once. Calls `notify` with each notice, in
-    /// order. `notify` must not wait.
+    /// Starts the threads, the first of which looks for the target at once. Calls `notify` with
+    /// each notice, in order. `notify` must not wait.
     ///
     /// # Errors
-    /// The system's error when a thread or an eventfd cannot be created.
+    /// The system's error when a thread or an eventfd cannot be created, and `Unsupported` if there
+    /// are several queues, and the links can't divide frames.
+    ///
+    /// # Panics
+    /// With more than [`LANES_MAX`] queues.
     pub fn start(
-        options: FcoeHostOptions,
+        mut options: FcoeHostOptions,
         notify: impl FnMut(Notice) + Send + 'static,
     ) -> io::Result<Self> {
-        let volume = Arc::new(Volume::new([Arena::new(options.arena_pages)])?);
-        let (sender, commands) = channel();
-        let queue = Arc::clone(&volume.loops()[0]);
-        let control = FcoeControl { volume: Arc::clone(&queue), commands: sender };
-        let thread = std::thread::Builder::new().name("fcoe-session".into()).spawn(move || {
-            // Without the privilege there is no protection, but the disk works.
-            if let Err(error) = tyche_block::avoid_reclaim_io() {
-                tracing::debug!(%error, "session without protection from memory reclaim");
-            }
-            let spin = Spin::new(options.spin);
-            let (driver, ports) = Driver::new(options);
-            let (intake, notify) = (Intake::new(queue), Box::new(notify));
-            let tenant = HostLoop { driver, intake, commands, notify };
-            EventLoop::new(tenant, ports, spin).run().end();
+        let further = std::mem::take(&mut options.further_queues);
+        let lanes = 1 + further.len();
+        assert!(lanes <= LANES_MAX, "{lanes} queues");
+        let arenas = (0..lanes).map(|_| Arena::new(options.arena_pages));
+        let volume = Arc::new(Volume::new(arenas)?);
+        let woken = Arc::clone(&volume);
+        let association = Association::new(lanes, move |lane| woken.loops()[lane].doorbell.ring());
+        let (commands, mut receivers): (Vec<_>, Vec<_>) = (0..lanes).map(|_| channel()).unzip();
+        let first = receivers.remove(0);
+        let mut others = Others { association: Arc::clone(&association), threads: Vec::new() };
+        let spin = options.spin;
+        for (lane, (mut link, commands)) in (1..).zip(further.into_iter().zip(receivers)) {
+            divide(&mut *link, lane, lanes)?;
+            let driver = LaneDriver::new(options.config(&*link, lanes), association.seat(lane));
+            let mut ports = Ports::new();
+            insert_fcoe(&mut ports, link, &Home::default());
+            let notify = Box::new(|_| unreachable!("notices are those of the first lane"));
+            let volume = Arc::clone(&volume.loops()[lane]);
+            let starter = Starter { driver, ports, volume, commands, notify, spin };
+            others.threads.push(starter.start(format!("fcoe-queue{lane}"), drop)?);
+        }
+        if lanes > 1 {
+            divide(&mut *options.port.interface.fcoe, 0, lanes)?;
+        }
+        let (driver, ports) = Driver::new(options, &association);
+        let (notify, queue) = (Box::new(notify), Arc::clone(&volume.loops()[0]));
+        let starter = Starter { driver, ports, volume: queue, commands: first, notify, spin };
+        let thread = starter.start("fcoe-session".to_owned(), |mut notify| {
+            drop(others);
+            notify(Notice::Closed);
         })?;
+        let queues = volume.loops().iter().zip(commands);
+        let queues =
+            queues.map(|(volume, commands)| QueueControl { volume: Arc::clone(volume), commands });
+        let control = FcoeControl { queues: queues.collect() };
         Ok(Self { volume, control, thread: Some(thread) })
     }
 
@@ -85,71 +116,209 @@ impl Drop for FcoeHost {
     }
 }
 
-/// Controls a session from any thread.
+/// Restricts a link to the share of a lane.
+fn divide(link: &mut dyn Link, lane: usize, lanes: usize) -> io::Result<()> {
+    if link.select(share(lane, lanes)) {
+        return Ok(());
+    }
+    let message = format!("link {} can't have several queues", link.name());
+    Err(io::Error::new(io::ErrorKind::Unsupported, message))
+}
+
+/// The threads of further lanes. Dropping it ends them: the session ends as one.
+struct Others {
+    association: Arc<Association>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Drop for Others {
+    fn drop(&mut self) {
+        self.association.end();
+        for thread in self.threads.drain(..) {
+            if thread.join().is_err() {
+                tracing::error!("the thread of a queue panicked");
+            }
+        }
+    }
+}
+
+/// A lane that has no thread yet.
+struct Starter<D> {
+    driver: D,
+    ports: Ports,
+    volume: Arc<VolumeQueue>,
+    commands: Receiver<Command>,
+    notify: Notify,
+    spin: Duration,
+}
+
+impl<D: Drives> Starter<D> {
+    /// Starts the thread, which runs until the driver is over, and `end` then.
+    fn start(
+        self,
+        name: String,
+        end: impl FnOnce(Notify) + Send + 'static,
+    ) -> io::Result<JoinHandle<()>> {
+        let Self { driver, ports, volume, commands, notify, spin } = self;
+        std::thread::Builder::new().name(name).spawn(move || {
+            // Without the privilege there is no protection, but the disk works.
+            if let Err(error) = tyche_block::avoid_reclaim_io() {
+                tracing::debug!(%error, "session without protection from memory reclaim");
+            }
+            let tenant = HostLoop { driver, intake: Intake::new(volume), commands, notify };
+            end(EventLoop::new(tenant, ports, Spin::new(spin)).run().end());
+        })
+    }
+}
+
+/// Controls a queue from any thread.
 #[derive(Clone)]
-pub struct FcoeControl {
+struct QueueControl {
     volume: Arc<VolumeQueue>,
     commands: Sender<Command>,
 }
 
-impl FcoeControl {
+impl QueueControl {
     fn send(&self, command: Command) {
         // Once the session is over the channel is closed: there is nothing to control.
         let _ = self.commands.send(command);
         self.volume.doorbell.ring();
     }
 
-    fn ask<T>(&self, command: impl FnOnce(SyncSender<T>) -> Command) -> Option<T> {
+    /// Sends a command that is answered; returns the receiver of the answer.
+    fn ask<T>(&self, command: impl FnOnce(SyncSender<T>) -> Command) -> Receiver<T> {
         let (sender, receiver) = sync_channel(1);
         self.send(command(sender));
-        receiver.recv_timeout(ANSWER).ok()
+        receiver
+    }
+}
+
+/// Controls a session from any thread.
+#[derive(Clone)]
+pub struct FcoeControl {
+    queues: Arc<[QueueControl]>,
+}
+
+impl FcoeControl {
+    /// Number of queues.
+    pub fn queues(&self) -> usize {
+        self.queues.len()
     }
 
     /// Ends the session and logs out: all requests in progress fail.
     /// [`Notice::Closed`] follows.
     pub fn stop(&self) {
-        self.send(Command::Stop);
+        self.queues[0].send(Command::Stop);
     }
 
-    /// Adds a poller to the thread. It is polled until it ends, even after the end of the session.
-    pub fn adopt(&self, make: MakePoller) {
-        self.send(Command::Adopt(make));
+    /// Adds a poller to the thread of a queue. It is polled until it ends, even after the end of
+    /// the session.
+    ///
+    /// # Panics
+    /// If there is no such queue.
+    pub fn adopt(&self, queue: usize, make: MakePoller) {
+        self.queues[queue].send(Command::Adopt(make));
     }
 
     /// Reports the state of the session; `None` if it has ended or does not answer within a second.
     pub fn report(&self) -> Option<HostReport> {
-        self.ask(Command::Report)
+        let reports: Vec<_> = self.queues.iter().map(|queue| queue.ask(Command::Report)).collect();
+        let deadline = SystemInstant::now() + ANSWER;
+        let reports = reports.iter().filter_map(|report| {
+            report.recv_timeout(deadline.saturating_duration_since(SystemInstant::now())).ok()
+        });
+        QueueReport::all(reports)
     }
 
     /// The obstacle on the way to the disk; `None` if it can be used.
     pub fn obstacle(&self) -> Option<Obstacle> {
-        self.ask(Command::Obstacle).flatten()
+        self.queues[0].ask(Command::Obstacle).recv_timeout(ANSWER).ok().flatten()
     }
 }
 
-/// The tenant of the thread's loop.
-struct HostLoop {
-    driver: Driver,
-    intake: Intake<Job>,
-    commands: Receiver<Command>,
-    notify: Box<dyn FnMut(Notice) + Send>,
+/// A lane as its thread drives it.
+trait Drives: Tenant + Send + 'static {
+    /// Takes a request, or gives it back if there is no room.
+    fn submit(&mut self, now: Instant, job: Job) -> Result<(), Job>;
+
+    /// Finished requests, to be taken.
+    fn done(&mut self) -> &mut Vec<Done>;
+
+    /// The next notice, if it is the first lane; with the properties of the disk, if they are new.
+    fn poll_notice(&mut self) -> Option<(Notice, Option<Geometry>)> {
+        None
+    }
+
+    /// Processes a command, but for pollers. Those of the session come to the first lane.
+    fn command(&mut self, now: Instant, ports: &mut Ports, command: Command);
 }
 
-impl HostLoop {
+impl Drives for Driver {
+    fn submit(&mut self, now: Instant, job: Job) -> Result<(), Job> {
+        Self::submit(self, now, job)
+    }
+
+    fn done(&mut self) -> &mut Vec<Done> {
+        &mut self.done
+    }
+
+    fn poll_notice(&mut self) -> Option<(Notice, Option<Geometry>)> {
+        let notice = self.notices.pop_front()?;
+        let is_new = matches!(notice, Notice::Connected(_) | Notice::Resized(_));
+        Some((notice, self.geometry().filter(|_| is_new)))
+    }
+
+    fn command(&mut self, now: Instant, ports: &mut Ports, command: Command) {
+        match command {
+            // The recipient may have timed out.
+            Command::Report(to) => drop(to.send(self.report(now, ports))),
+            Command::Obstacle(to) => drop(to.send(self.obstacle(ports))),
+            Command::Stop => self.stop(now),
+            Command::Adopt(_) => unreachable!("the loop has the pollers"),
+        }
+    }
+}
+
+impl Drives for LaneDriver {
+    fn submit(&mut self, now: Instant, job: Job) -> Result<(), Job> {
+        Self::submit(self, now, job)
+    }
+
+    fn done(&mut self) -> &mut Vec<Done> {
+        &mut self.done
+    }
+
+    fn command(&mut self, now: Instant, ports: &mut Ports, command: Command) {
+        if let Command::Report(to) = command {
+            let _ = to.send(self.report(now, ports));
+        }
+    }
+}
+
+/// Told of the notices of a session.
+type Notify = Box<dyn FnMut(Notice) + Send>;
+
+/// The tenant of a thread's loop.
+struct HostLoop<D> {
+    driver: D,
+    intake: Intake<Job>,
+    commands: Receiver<Command>,
+    notify: Notify,
+}
+
+impl<D: Drives> HostLoop<D> {
     /// Fails the remaining requests: the session has ended.
-    fn end(mut self) {
+    fn end(self) -> Notify {
         self.intake.end(|job| job.done(Err(Errno::IO)).answer());
-        (self.notify)(Notice::Closed);
+        self.notify
     }
 
     /// Delivers answers, and notices after them; false if there was nothing.
     fn settle(&mut self, now: Instant) -> bool {
         let worked = self.driver.work(now);
-        self.driver.done.drain(..).for_each(Done::answer);
-        while let Some(notice) = self.driver.notices.pop_front() {
-            if let Notice::Connected(_) | Notice::Resized(_) = notice
-                && let Some(geometry) = self.driver.geometry()
-            {
+        self.driver.done().drain(..).for_each(Done::answer);
+        while let Some((notice, geometry)) = self.driver.poll_notice() {
+            if let Some(geometry) = geometry {
                 self.intake.volume().set_geometry(geometry);
             }
             (self.notify)(notice);
@@ -158,7 +327,7 @@ impl HostLoop {
     }
 }
 
-impl Tenant for HostLoop {
+impl<D: Drives> Tenant for HostLoop<D> {
     fn protocol(&mut self) -> &mut impl Protocol {
         self.driver.protocol()
     }
@@ -168,15 +337,8 @@ impl Tenant for HostLoop {
         while let Ok(command) = self.commands.try_recv() {
             worked = true;
             match command {
-                // The recipient may have timed out.
-                Command::Report(to) => {
-                    let _ = to.send(self.driver.report(now, ports));
-                }
-                Command::Obstacle(to) => {
-                    let _ = to.send(self.driver.obstacle(ports));
-                }
                 Command::Adopt(make) => self.intake.adopt(make),
-                Command::Stop => self.driver.stop(now),
+                command => self.driver.command(now, ports, command),
             }
         }
         worked

@@ -7,6 +7,7 @@ use tyche_engine::{Clock, EventLoop, HostReport, Job, Notice, Tenant};
 use tyche_time::Instant;
 use tyche_wake::Spin;
 
+use super::association::Association;
 use super::driver::Driver;
 use super::obstacle::Obstacle;
 use super::options::FcoeHostOptions;
@@ -23,7 +24,8 @@ impl FcoeInlineHost {
     /// A session that is not yet connected: call [`connect`](Self::connect) next.
     pub fn new(options: FcoeHostOptions) -> Self {
         let (arena, spin) = (Arena::new(options.arena_pages), Spin::new(options.spin));
-        let (driver, ports) = Driver::new(options);
+        let association = Association::new(1, |_| {});
+        let (driver, ports) = Driver::new(options, &association);
         Self { inner: EventLoop::new(driver, ports, spin), arena }
     }
 
@@ -90,7 +92,7 @@ impl FcoeInlineHost {
     /// Reports the state of the session.
     pub fn report(&mut self) -> HostReport {
         let (driver, ports) = self.inner.parts();
-        driver.report(now(), ports)
+        driver.report(now(), ports).single()
     }
 
     /// Logs out, and waits up to `timeout` for commands in progress to end: requests fail.

@@ -11,7 +11,7 @@ use tyche_scsi::initiator::{self as scsi, Next, Translation, Verdict, classify};
 use tyche_time::Instant;
 
 use super::commands::{Owner, Place};
-use super::role::InitiatorRole;
+use super::lane::InitiatorLane;
 
 /// How often a command is sent again at once.
 const RETRIES_MAX: u8 = 5;
@@ -30,7 +30,7 @@ enum Step {
     End(Result<(), Errno>),
 }
 
-impl<R: Rules> InitiatorRole<R> {
+impl<R: Rules> InitiatorLane<R> {
     /// Issues the commands of requests that can go on.
     pub(super) fn issue(&mut self) {
         while self.lane.commands() < self.room
@@ -67,7 +67,7 @@ impl<R: Rules> InitiatorRole<R> {
             }
         };
         let is_flush = left == 0;
-        if is_flush && self.losses.take() {
+        if is_flush && self.seat.losses().take() {
             return Step::End(Err(Errno::IO));
         }
         match translated {
@@ -80,7 +80,6 @@ impl<R: Rules> InitiatorRole<R> {
     /// Sends a command; false if there is no room for it now.
     fn send(&mut self, number: u16, next: &Next) -> bool {
         let Some(unit) = self.own_unit() else { return false };
-        let (writes, losses) = (self.losses.writes(), self.losses.heard());
         let operation = self.requests.get_mut(number);
         let (place, data) = match next.request.data {
             scsi::Data::None => (Place::None, Data::None),
@@ -89,13 +88,16 @@ impl<R: Rules> InitiatorRole<R> {
             scsi::Data::Unmap(list) => (Place::List(list), Data::Out(list.len() as u32)),
             scsi::Data::Zeroes(len) => (Place::Zeroes, Data::Out(len)),
         };
+        let is_flush = operation.left() == 0;
+        let losses = self.seat.losses();
+        let since = if is_flush { losses.begin_flush() } else { losses.begin_write() };
         let modifies = operation.job.request.operation.modifies();
         let cdb = *next.request.cdb.padded();
         let command = Command { unit, cdb, data, modifies, hears_attentions: true };
         match self.lane.submit(&command) {
             Ok(exchange) => {
                 operation.covers = next.covers;
-                (operation.writes, operation.losses) = (writes, losses);
+                operation.since = since;
                 operation.flush |= next.flush;
                 self.commands.set(exchange, Owner::Request(number), place);
                 true
@@ -154,16 +156,15 @@ impl<R: Rules> InitiatorRole<R> {
         let was_flush = operation.left() == 0;
         operation.done += operation.covers;
         operation.retries = 0;
+        let (losses, since) = (self.seat.losses(), operation.since);
         if was_flush {
             operation.flush = false;
-            let writes = operation.writes;
             // A loss may have been told to another command while the flush was on its way.
-            if self.losses.take() {
+            if !losses.flushed(since) {
                 return self.requests.end(number, Err(Errno::IO));
             }
-            self.losses.flushed(writes);
         } else if kind.modifies() && has_cache {
-            self.losses.written(operation.losses);
+            losses.written(self.seat.lane(), since);
         }
         let operation = self.requests.get(number);
         if operation.left() == 0 && !operation.flush {

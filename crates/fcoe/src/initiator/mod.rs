@@ -1,17 +1,22 @@
-//! The initiator: a logical unit of a target as a disk of this machine. In *queue* mode a thread
-//! serves its volume ([`FcoeHost`]); in *inline* mode the submitting thread drives it
-//! ([`FcoeInlineHost`]).
+//! The initiator: a logical unit of a target as a disk of this machine. In *queue* mode threads
+//! serve its volume ([`FcoeHost`]), each a queue of it with a *lane*: exchanges, memory and a socket
+//! of its own; in *inline* mode the submitting thread drives it ([`FcoeInlineHost`]).
 //!
 //! ```text
 //! queue    attachment -> Volume -> [ Driver: InitiatorRole <-> NPort <-> interface ]
+//!                      \                        |  association
+//!                       queue 1 -> [ LaneDriver: FurtherLane <-> FCoE of the interface ] ..
 //! inline   caller ---------------> [ Driver: InitiatorRole <-> NPort <-> interface ]
 //! ```
 
+mod association;
 mod commands;
 mod driver;
+mod further;
 mod host;
 mod inline;
 mod issue;
+mod lane;
 mod losses;
 mod obstacle;
 mod options;
@@ -20,12 +25,15 @@ mod report;
 mod requests;
 mod role;
 
+pub use association::{Association, Seat};
+pub use further::FurtherLane;
 pub use host::{FcoeControl, FcoeHost};
 pub use inline::FcoeInlineHost;
+pub use lane::InitiatorConfig;
 pub use obstacle::Obstacle;
 pub use options::FcoeHostOptions;
 pub use requests::Ended;
-pub use role::{Event, InitiatorConfig, InitiatorRole};
+pub use role::{Event, InitiatorRole};
 
 use tyche_fc::vn2vn::Functions;
 

@@ -3,10 +3,14 @@
 use std::time::Duration;
 
 use tyche_fc::wire::Wwn;
+use tyche_link::Link;
 use tyche_proto::ExportState;
 use tyche_proto::wire::Uuid;
 use tyche_scsi::Lun;
 
+use super::lane::InitiatorConfig;
+use crate::interface::receive_capacity;
+use crate::lanes;
 use crate::options::PortOptions;
 
 /// Options to use a disk with.
@@ -17,7 +21,11 @@ pub struct FcoeHostOptions {
     pub target: Wwn,
     /// The logical unit.
     pub lun: Lun,
-    /// The most commands at a time.
+    /// The links of further queues for FCoE, on the same interface: each queue has a lane, with a
+    /// thread and memory of its own. Up to [`LANES_MAX`](crate::LANES_MAX) queues in all. For an
+    /// [`FcoeHost`](crate::FcoeHost) only.
+    pub further_queues: Vec<Box<dyn Link>>,
+    /// The most commands of a queue at a time.
     pub queue_size: u16,
     /// Whether to refuse writes.
     pub read_only: bool,
@@ -27,8 +35,24 @@ pub struct FcoeHostOptions {
     pub device: Uuid,
     /// The disk, as the former session of the device knew it: it must be the same.
     pub resumes: Option<ExportState>,
-    /// Pages of memory for the data of requests.
+    /// Pages of memory of a queue for the data of requests.
     pub arena_pages: usize,
     /// The longest spin before sleeping.
     pub spin: Duration,
+}
+
+impl FcoeHostOptions {
+    /// The configuration of a lane with that link.
+    pub(super) fn config(&self, link: &dyn Link, lanes: usize) -> InitiatorConfig {
+        InitiatorConfig {
+            target: self.target,
+            lun: self.lun,
+            depth: self.queue_size.into(),
+            // A quarter of them is left for what comes beside data.
+            frames: receive_capacity(link) / 4 * 3,
+            read_only: self.read_only,
+            ctrl_loss_tmo: self.ctrl_loss_tmo,
+            xids: lanes::command_xids(lanes),
+        }
+    }
 }

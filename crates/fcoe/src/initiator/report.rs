@@ -1,68 +1,99 @@
-//! The report on a session with a disk.
+//! The report on a lane of a session with a disk.
 
 use std::time::Duration;
 
+use tyche_block::Operation;
 use tyche_engine::{
-    Favoured, HostReport, Latency, LinkNodes, LinkReport, Port, PortStats, Ports, RequestCounts,
-    SessionNodes,
+    Done, Favoured, HostReport, Latency, LatencyReport, LinkNodes, LinkReport, Port, PortStats,
+    Ports, QueueReport, RequestCounts, SessionNodes,
 };
+use tyche_fc::Rules;
 use tyche_fc::initiator::{Ignored, Repairs};
 use tyche_fc::wire::fip::{FCOE_LEN_MAX, payload_within};
 use tyche_fc::wire::{ETHERNET_LEN, HEAD_LEN, TAIL_LEN};
 use tyche_proto::wire::Mac;
-use tyche_proto::{ChannelStats, ExportState, NodeCounts, Problem, Waiting};
+use tyche_proto::{ChannelStats, NodeCounts, Waiting};
 use tyche_time::Instant;
 
-use super::role::InitiatorRole;
+use super::lane::InitiatorLane;
+use super::requests::Ended;
 use crate::interface::FCOE;
-use crate::n_port::NPort;
 use crate::rejects::Rejects;
 
-/// Counters of the loop.
+/// The requests of a lane, counted when they end.
 pub(super) struct Counted {
-    pub(super) requests: RequestCounts,
-    pub(super) reads: Latency,
-    pub(super) writes: Latency,
+    requests: RequestCounts,
+    reads: Latency,
+    writes: Latency,
 }
 
-/// The report on a session.
-pub(super) fn report(
+impl Counted {
+    /// No request yet.
+    pub(super) fn new(now: Instant) -> Self {
+        let requests = RequestCounts::default();
+        Self { requests, reads: Latency::new(now), writes: Latency::new(now) }
+    }
+
+    /// Counts requests that have ended, and appends their answers to `done`; false if there are
+    /// none.
+    pub(super) fn take<R: Rules>(
+        &mut self,
+        now: Instant,
+        lane: &mut InitiatorLane<R>,
+        done: &mut Vec<Done>,
+    ) -> bool {
+        let before = done.len();
+        for Ended { job, begun, result } in lane.requests.ended.drain(..) {
+            let operation = job.request.operation;
+            self.requests.count(operation, job.request.len, result);
+            match operation {
+                Operation::Read if result.is_ok() => self.reads.add(begun, now),
+                Operation::Write { .. } if result.is_ok() => self.writes.add(begun, now),
+                _ => {}
+            }
+            done.push(job.done(result));
+        }
+        done.len() > before
+    }
+}
+
+/// The report on a lane.
+pub(super) fn report<R: Rules>(
     now: Instant,
-    port: &NPort<InitiatorRole>,
-    ports: &mut Ports,
+    lane: &InitiatorLane<R>,
+    (ports, rejects): (&mut Ports, &Rejects),
     counted: &mut Counted,
-    (export, problem): (Option<ExportState>, Option<Problem>),
-) -> HostReport {
-    let role = &port.role;
+) -> QueueReport {
     let since = |at: Instant| now.since(at);
-    HostReport {
+    let report = HostReport {
         queues: 1,
-        live: role.is_ready(),
-        lost_for: role.lost_since.map(since),
-        time_left: role.give_up_at().map(|at| at.since(now)),
-        over: role.is_over(),
-        export,
+        live: lane.is_ready(),
+        lost_for: None,
+        time_left: None,
+        over: lane.is_over(),
+        export: None,
         waiting: Waiting {
-            operations: role.requests.count(),
-            longest: role.requests.oldest().map_or(Duration::ZERO, since),
+            operations: lane.requests.count(),
+            longest: lane.requests.oldest().map_or(Duration::ZERO, since),
             fences: 0,
         },
         channel: ChannelStats::default(),
         rejects: Vec::new(),
         requests: counted.requests,
-        reads: counted.reads.at(now).report(),
-        writes: counted.writes.at(now).report(),
+        reads: LatencyReport::default(),
+        writes: LatencyReport::default(),
         nodes: SessionNodes::default(),
         node_counts: NodeCounts::default(),
         cipher: None,
-        problem,
+        problem: None,
         favoured: Vec::<Favoured>::new(),
-        links: vec![link(port, ports)],
-    }
+        links: vec![link(lane, ports, rejects)],
+    };
+    QueueReport { report, reads: counted.reads.at(now), writes: counted.writes.at(now) }
 }
 
 /// The report on the interface.
-fn link(n_port: &NPort<InitiatorRole>, ports: &mut Ports) -> LinkReport {
+fn link<R: Rules>(lane: &InitiatorLane<R>, ports: &mut Ports, rejects: &Rejects) -> LinkReport {
     let fault = ports.iter().find_map(|(_, port)| port.trouble()).map(str::to_owned);
     let mut stats = PortStats::default();
     ports.iter_mut().for_each(|(_, port)| stats += port.stats());
@@ -73,20 +104,18 @@ fn link(n_port: &NPort<InitiatorRole>, ports: &mut Ports) -> LinkReport {
     };
     let (link, mac) = fcoe
         .map_or_else(Default::default, |port| (port.link().name().to_owned(), port.link().mac()));
-    let role = &n_port.role;
-    let logins = n_port.logins().find(|login| login.wwpn == role.config.target);
     LinkReport {
         link,
         mac: Mac(mac),
-        live: role.is_ready(),
-        frame_len: logins.map_or(0, |login| frame_len(login.payload_max)),
+        live: lane.is_ready(),
+        frame_len: lane.login.map_or(0, |login| frame_len(login.payload_max)),
         frame_len_max: fcoe.map_or(0, longest),
         rtt: Duration::ZERO,
-        congestion_window: role.lane.frames()[0],
+        congestion_window: lane.lane.frames()[0],
         problem: fault.clone(),
         fault,
         port: stats,
-        link_counters: counters(n_port.rejects(), role.counters()),
+        link_counters: counters(rejects, lane.counters()),
         channels: Vec::new(),
         nodes: LinkNodes::default(),
     }

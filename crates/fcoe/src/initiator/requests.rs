@@ -6,6 +6,8 @@ use tyche_block::Errno;
 use tyche_engine::Job;
 use tyche_time::Instant;
 
+use super::losses::Since;
+
 /// A request in progress. It takes one command after the other, until all of its range is done.
 pub(super) struct Operation {
     pub(super) job: Job,
@@ -19,16 +21,14 @@ pub(super) struct Operation {
     pub(super) retries: u8,
     /// Whether a flush is to follow the last command.
     pub(super) flush: bool,
-    /// Writes that were done when its command was sent, if that is a flush.
-    pub(super) writes: u64,
-    /// Losses that were heard of when its command was sent.
-    pub(super) losses: u64,
+    /// The losses of caches when its command was sent.
+    pub(super) since: Since,
 }
 
 impl Operation {
     fn new(now: Instant, job: Job) -> Self {
-        let (done, covers, retries, writes, losses) = Default::default();
-        Self { job, begun: now, done, covers, retries, flush: false, writes, losses }
+        let (done, covers, retries, since) = Default::default();
+        Self { job, begun: now, done, covers, retries, flush: false, since }
     }
 
     /// Bytes that are not done yet.

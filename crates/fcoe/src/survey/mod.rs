@@ -16,7 +16,7 @@ use tyche_time::Instant;
 use tyche_wake::Spin;
 
 use crate::initiator::{INITIATOR, Obstacle};
-use crate::interface::Interface;
+use crate::interface::{Interface, receive_capacity};
 use crate::n_port::{NPort, Notice};
 use crate::options::PortOptions;
 use role::SurveyRole;
@@ -65,7 +65,7 @@ pub struct SurveyedUnit {
 pub fn survey(options: SurveyOptions) -> Vec<SurveyedTarget> {
     let SurveyOptions { interface, wwpn, wwnn, targets, timeout } = options;
     // Half of them is left for frames other than data.
-    let role = SurveyRole::new(targets, interface.receive_capacity() / 2);
+    let role = SurveyRole::new(targets, receive_capacity(&*interface.fcoe) / 2);
     let options = PortOptions::new(interface, (wwpn, wwnn), E_D_TOV);
     let (port, ports) = options.open(INITIATOR, role);
     let mut events = EventLoop::new(SurveyLoop { port }, ports, Spin::new(Duration::ZERO));

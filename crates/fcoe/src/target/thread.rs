@@ -17,6 +17,7 @@ use tyche_wake::{Doorbell, Spin};
 use super::report::{FcoeTargetReport, ignored};
 use super::role::TargetRole;
 use super::units::Units;
+use crate::interface::receive_capacity;
 use crate::n_port::{NPort, Notice};
 use crate::options::PortOptions;
 
@@ -113,7 +114,7 @@ impl TargetLoop {
         doorbell: Arc<Doorbell>,
     ) -> (Self, Ports) {
         // Half of them is left for commands, and what comes beside data.
-        let frames_max = options.port.interface.receive_capacity() / 2;
+        let frames_max = receive_capacity(&*options.port.interface.fcoe) / 2;
         let role = TargetRole::new(options.units, Arena::new(ARENA_PAGES), frames_max);
         let wwpn = options.port.wwpn;
         let (port, ports) = options.port.open(FUNCTIONS, role);

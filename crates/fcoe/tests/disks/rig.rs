@@ -152,6 +152,7 @@ fn host_options(interface: Interface, target: Wwn) -> FcoeHostOptions {
         port: PortOptions::new(interface, names, E_D_TOV),
         target,
         lun: Lun::ZERO,
+        further_queues: Vec::new(),
         queue_size: 64,
         read_only: false,
         ctrl_loss_tmo: None,

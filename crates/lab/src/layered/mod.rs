@@ -99,6 +99,10 @@ pub(crate) struct LayeredSession {
 /// # Errors
 /// It can't be used in time.
 pub(crate) fn connect(args: &BenchArgs, options: FcoeHostOptions) -> Result<LayeredSession> {
+    if !options.further_queues.is_empty() {
+        let message = "the layered initiator has one queue: leave out --queues";
+        return Err(Error::new(Code::Usage, message));
+    }
     let session = LayeredSession::start(options)?;
     session.disk.connect(args.timeout())?;
     Ok(session)
@@ -109,7 +113,7 @@ impl DiskSession for LayeredSession {
         self.disk.clone()
     }
 
-    fn adopt(&self, make: MakePoller) {
+    fn adopt(&self, _: usize, make: MakePoller) {
         // The thread ends with the session.
         let _ = self.pollers.send(make);
     }

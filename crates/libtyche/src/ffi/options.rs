@@ -119,7 +119,7 @@ pub unsafe extern "C" fn tyche_options_add_link(
 
 /// Whether to connect by Fibre Channel over Ethernet, without a fabric, on the one interface that
 /// is added; off by default. Options that only Tyche's own protocol has must have their defaults
-/// then: channels, queues, EtherType, hand-over, batch, checksum, host, keys.
+/// then: channels, EtherType, hand-over, batch, checksum, host, keys.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tyche_options_set_fcoe(options: *mut tyche_options, fcoe: bool) -> c_int {
     let put = |it: &mut Options, on: bool| {
@@ -202,7 +202,7 @@ pub unsafe extern "C" fn tyche_options_set_channels(
 }
 
 /// Queues of the session, 1 to 64, each for one thread: tyche_open_queue() opens all but the first;
-/// 1 by default.
+/// 1 by default. Over FCoE up to 16 in queue mode, and one in inline mode.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tyche_options_set_queues(
     options: *mut tyche_options,

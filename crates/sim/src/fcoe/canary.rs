@@ -11,6 +11,7 @@
 //! | attention | the loss of a cache is forgotten if it was told in a response that was lost |
 //! | confirmation | a unit attention is gone with the response that tells it |
 //! | addresses | a port is logged in with, though another may have its N_Port_ID |
+//! | losses | the loss of a cache counts only if the first lane has heard of it |
 //! | crc | damaged frames are taken |
 //! | flush | a flush does nothing |
 
@@ -32,6 +33,7 @@ const CANARIES: &Canaries<Rule, FcoePlan> = &[
     ("attention", Mistake::Rule(Rule::NoteLosses)),
     ("confirmation", Mistake::Rule(Rule::AwaitConfirmation)),
     ("addresses", Mistake::Rule(Rule::AwaitFormer)),
+    ("losses", Mistake::Rule(Rule::ShareLosses)),
     ("crc", Mistake::World(|plan| plan.air.is_sealed = true)),
     ("flush", Mistake::World(|plan| plan.disks.iter_mut().for_each(|it| it.0.flush_lies = true))),
 ];

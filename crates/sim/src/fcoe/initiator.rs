@@ -1,12 +1,17 @@
-//! An initiator and its workload.
+//! An initiator and its workload: its lanes, which do not always have their turn at once.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use tyche_block::Errno;
 use tyche_engine::Job;
 use tyche_fcoe::fc::wire::Wwn;
 use tyche_fcoe::scsi::Lun;
-use tyche_fcoe::{InitiatorConfig, InitiatorRole, NPortConfig};
+use tyche_fcoe::{
+    Association, FCOE, FurtherLane, InitiatorConfig, InitiatorRole, NPort, NPortConfig, Notice,
+    share,
+};
 use tyche_proto::{Instant, Operation};
 use tyche_wire::{CommandFlags, Mac, Opcode};
 
@@ -37,14 +42,29 @@ pub(super) struct Initiator {
     interface: (Mac, usize),
     role: InitiatorConfig,
     rules: Broken,
-    pub(super) station: Option<Station<InitiatorRole<Broken>>>,
+    /// The first lane, with the port, while the process lives.
+    pub(super) station: Option<Station<NPort<InitiatorRole<Broken>>>>,
+    further: Vec<Station<FurtherLane<Broken>>>,
+    /// By lane: when it has its turn, if that is not at once.
+    turns: Vec<Option<Instant>>,
+    /// Further lanes that are in the middle of their turn: they are yet to send.
+    halted: BTreeSet<usize>,
+    /// Frames of those that have gone on since.
+    late: Vec<(usize, Vec<u8>)>,
+    /// Lanes for which others have something new.
+    woken: Arc<Mutex<BTreeSet<usize>>>,
     /// Number of its present life, among those of all.
     pub(super) session: u64,
     pub(super) pending: BTreeMap<u32, Pending>,
     next_op: u32,
     pub(super) thinking_until: Instant,
     random: Random,
+    /// Of the turns of several lanes.
+    naps: Random,
 }
+
+/// The time that a thread takes to wake up.
+const WAKE: Duration = Duration::from_micros(20);
 
 impl Initiator {
     pub(super) fn new(
@@ -52,7 +72,7 @@ impl Initiator {
         (config, interface): (NPortConfig, (Mac, usize)),
         (target, lun): (Wwn, u8),
         rules: Broken,
-        random: Random,
+        mut random: Random,
     ) -> Self {
         let depth = plan.depth;
         let role = InitiatorConfig {
@@ -62,8 +82,11 @@ impl Initiator {
             frames: plan.frames,
             read_only: false,
             ctrl_loss_tmo: None,
-            xids: (0, depth as u16 + plan.further_xids - 1),
+            xids: (0, (depth as u16 + plan.further_xids) * plan.lanes.next_power_of_two() - 1),
         };
+        let turns = vec![None; plan.lanes.into()];
+        // Worlds with one lane each are what they were without this.
+        let naps = if plan.lanes > 1 { random.fork() } else { Random::new(0) };
         Self {
             plan,
             config,
@@ -71,19 +94,153 @@ impl Initiator {
             role,
             rules,
             station: None,
+            further: Vec::new(),
+            turns,
+            halted: BTreeSet::new(),
+            late: Vec::new(),
+            woken: Arc::default(),
             session: 0,
             pending: BTreeMap::new(),
             next_op: 0,
             thinking_until: Instant(0),
             random,
+            naps,
         }
     }
 
     pub(super) fn start(&mut self, session: u64) {
         (self.session, self.next_op) = (session, 0);
-        let role = InitiatorRole::with_rules(self.role, self.rules);
+        let (lanes, woken) = (usize::from(self.plan.lanes), Arc::clone(&self.woken));
+        let association = Association::new(lanes, move |lane| {
+            woken.lock().unwrap_or_else(PoisonError::into_inner).insert(lane);
+        });
+        let (role, rules) = (self.role, self.rules);
         let seed = self.random.next();
-        self.station = Some(Station::new(self.interface, self.config, role, seed));
+        let first = InitiatorRole::with_rules(role, association.seat(0), rules);
+        self.station = Some(Station::new(self.interface, self.config, first, seed));
+        let further = (1..lanes).map(|lane| {
+            let lane = FurtherLane::with_rules(role, association.seat(lane), rules);
+            Station::further(self.interface, lane)
+        });
+        self.further = further.collect();
+    }
+
+    /// Ends the process; false if there was none.
+    pub(super) fn die(&mut self) -> bool {
+        self.further.clear();
+        self.halted.clear();
+        self.turns.fill(None);
+        self.station.take().is_some()
+    }
+
+    /// Whether it receives frames to an address by a port of the loop.
+    pub(super) fn takes(&self, port: usize, to: [u8; 6]) -> bool {
+        self.station.as_ref().is_some_and(|station| station.takes(port, to))
+    }
+
+    /// A frame arrives, at its lane; false if there is no process.
+    pub(super) fn arrive(&mut self, now: Instant, port: usize, frame: &[u8]) -> bool {
+        let Some(station) = &self.station else { return false };
+        let lanes = self.turns.len();
+        let is_its = |lane: &usize| share(*lane, lanes).has(frame);
+        let Some(lane) = (0..lanes).find(|lane| port != FCOE || is_its(lane)) else { return false };
+        let to = frame.first_chunk::<6>().copied().unwrap_or_default();
+        match lane.checked_sub(1).map(|index| &self.further[index]) {
+            None => station.arrive(port, frame),
+            Some(further) if further.takes(port, to) => further.arrive(port, frame),
+            Some(_) => return false,
+        }
+        if lanes > 1 && self.naps.chance(0.05) {
+            let nap = self.nap();
+            self.turns[lane].get_or_insert(now + nap);
+        }
+        true
+    }
+
+    /// The time that a thread does not run.
+    fn nap(&mut self) -> Duration {
+        let longest = self.naps.pick(&[1, 1, 10, 300]);
+        Duration::from_micros(self.naps.between(1, 1000 * longest))
+    }
+
+    /// Its interface goes down for a moment.
+    pub(super) fn lose_carrier(&self) {
+        self.station.iter().for_each(Station::lose_carrier);
+        self.further.iter().for_each(Station::lose_carrier);
+    }
+
+    /// When to call [`receive`](Self::receive), if nothing arrives before.
+    pub(super) fn poll_timeout(&self) -> Option<Instant> {
+        let first = self.station.as_ref()?.poll_timeout();
+        let further = self.further.iter().map(Station::poll_timeout);
+        let lanes = std::iter::once(first).chain(further).zip(&self.turns);
+        lanes.filter_map(|(timer, turn)| turn.or(timer)).min()
+    }
+
+    /// Has the lanes whose turn it is take all that has arrived.
+    pub(super) fn receive(&mut self, now: Instant) {
+        for lane in 0..self.turns.len() {
+            if self.turns[lane].is_none_or(|at| at <= now) {
+                self.turns[lane] = None;
+                self.turn(now, lane);
+            }
+        }
+    }
+
+    fn turn(&mut self, now: Instant, lane: usize) {
+        let Some(index) = lane.checked_sub(1) else {
+            let Some(station) = &mut self.station else { return };
+            station.receive(now);
+            if station.port.role.listen(now) {
+                station.port.settle(now);
+            }
+            return;
+        };
+        let Some(further) = self.further.get_mut(index) else { return };
+        if self.halted.remove(&lane) {
+            self.late.extend(further.transmit(now));
+        }
+        further.receive(now);
+        if self.naps.chance(0.01) {
+            self.halted.insert(lane);
+            self.turns[lane] = Some(now + self.nap());
+        }
+    }
+
+    /// The frames to send now, by port of the loop, of lanes that have had their turn.
+    pub(super) fn transmit(&mut self, now: Instant) -> Vec<(usize, Vec<u8>)> {
+        let mut frames = std::mem::take(&mut self.late);
+        let Some(station) = &mut self.station else { return frames };
+        if self.turns[0].is_none() {
+            station.port.settle(now);
+            frames.extend(station.transmit(now));
+        }
+        for (further, turn) in self.further.iter_mut().zip(&self.turns[1..]) {
+            if turn.is_none() {
+                frames.extend(further.transmit(now));
+            }
+        }
+        let woken = std::mem::take(&mut *self.woken.lock().unwrap_or_else(PoisonError::into_inner));
+        for lane in woken {
+            self.turns[lane].get_or_insert(now + self.naps.around(WAKE));
+        }
+        frames
+    }
+
+    /// Changes since the last call, as text, and how many of them were those of logins.
+    pub(super) fn take_notices(&mut self) -> (Vec<String>, u64) {
+        let (mut told, mut logins) = (Vec::new(), 0);
+        let Some(station) = &mut self.station else { return (told, logins) };
+        while let Some(notice) = station.port.poll_notice() {
+            if let Notice::Login(event) = notice {
+                logins += 1;
+                told.push(format!("{event:?}"));
+            }
+        }
+        while let Some(event) = station.port.role.poll_event() {
+            told.push(format!("{event:?}"));
+        }
+        (told, logins)
     }
 
     /// Bytes of its disk, once it is known.
@@ -146,7 +303,12 @@ impl Initiator {
         let Some(station) = &mut self.station else { return false };
         let request = request(&operation, stamp);
         let job = Job { request, token: u64::from(op), sink: None };
-        let is_taken = station.port.role.submit(now, job).is_ok();
+        let lane =
+            if self.further.is_empty() { 0 } else { self.naps.below(self.plan.lanes.into()) };
+        let is_taken = match lane.checked_sub(1) {
+            None => station.port.role.submit(now, job).is_ok(),
+            Some(index) => self.further[index as usize].port.submit(now, job).is_ok(),
+        };
         if is_taken {
             self.pending.insert(op, Pending { submitted: now });
         }
@@ -156,7 +318,8 @@ impl Initiator {
     /// Takes the operations that have ended.
     pub(super) fn take_ended(&mut self) -> Vec<Ended> {
         let Some(station) = &mut self.station else { return Vec::new() };
-        let ended = station.port.role.take_ended().map(|it| {
+        let further = self.further.iter_mut().flat_map(|it| it.port.take_ended());
+        let ended = station.port.role.take_ended().chain(further).map(|it| {
             let request = it.job.request;
             let data = request.buffer.as_deref().unwrap_or_default();
             let data = data[..(request.len as usize).min(data.len())].to_vec();

@@ -60,8 +60,10 @@ pub(super) struct InitiatorPlan {
     pub(super) mix: Mix,
     /// Frames of reads at a time.
     pub(super) frames: u32,
-    /// XIDs besides one for each command at a time.
+    /// XIDs of a lane, besides one for each command at a time.
     pub(super) further_xids: u16,
+    /// Lanes.
+    pub(super) lanes: u16,
 }
 
 /// The network.
@@ -135,18 +137,29 @@ impl FcoePlan {
             segments: None,
         }
         .split(random)
+        .divide(random)
         .forgo_confirmation(random)
     }
 
+    /// Gives initiators several lanes.
+    fn divide(mut self, random: &mut Random) -> Self {
+        for initiator in &mut self.initiators {
+            initiator.lanes = random.pick(&[1, 1, 2, 3]);
+        }
+        self
+    }
+
     /// Without confirmation, a unit attention is gone with the response that tells it, and only the
-    /// first of a login is told again. So where responses may be lost, no disk loses writes then
-    /// while its target lives.
+    /// first of a login is told again. So where responses may be lost, or a lane may hear of it
+    /// later than a flush on another has succeeded, no disk loses writes then while its target
+    /// lives.
     fn forgo_confirmation(mut self, random: &mut Random) -> Self {
         self.confirms = random.chance(0.7);
         let AirPlan { loss, corrupt, stray, echoes, .. } = self.air;
         let are_responses_lost = loss + corrupt + stray + echoes > 0.0;
         let is_rough = are_responses_lost || !self.incidents.is_zero() || !self.stranger.is_zero();
-        if !self.confirms && is_rough {
+        let has_lanes = self.initiators.iter().any(|it| it.lanes > 1);
+        if !self.confirms && (is_rough || has_lanes) {
             self.disks.iter_mut().for_each(|(disk, _)| disk.sync_errors = 0.0);
         }
         self
@@ -201,6 +214,7 @@ impl InitiatorPlan {
             mix: Mix { len_max: random.pick(&[512, 4096, 16 << 10, 64 << 10]), ..mix },
             frames: random.pick(&[8, 64, 512]),
             further_xids: random.pick(&[20, 40]),
+            lanes: 1,
         }
     }
 }

@@ -1,53 +1,94 @@
-//! A port with its two links: what the loop of a thread has in the product.
+//! A port with its two links, or a further lane with its one: what the loop of a thread has in the
+//! product.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use tyche_engine::{Clock, Ports, Protocol};
 use tyche_fcoe::fc::wire::{ETHERNET_LEN, HEAD_LEN};
-use tyche_fcoe::{FCOE, FIP, NPort, NPortConfig, Role};
+use tyche_fcoe::{FCOE, FIP, FurtherLane, NPort, NPortConfig, Role};
 use tyche_proto::Instant;
 use tyche_wire::Mac;
 
+use super::rules::Broken;
 use crate::link::{Wire, port_with_heads};
 
 /// See the module.
-pub(super) struct Station<R: Role> {
-    pub(super) port: NPort<R>,
+pub(super) struct Station<P> {
+    pub(super) port: P,
     ports: Ports,
     /// By port of the loop.
-    wires: [Wire; 2],
+    wires: Vec<(usize, Wire)>,
     mac: Mac,
     clock: Arc<AtomicU64>,
 }
 
-impl<R: Role> Station<R> {
+/// A protocol that looks at its interface, or at its session, in each turn of the loop.
+pub(super) trait Attend: Protocol {
+    fn attend(&mut self, now: Instant, ports: &mut Ports) -> bool;
+}
+
+impl<R: Role> Attend for NPort<R> {
+    fn attend(&mut self, now: Instant, ports: &mut Ports) -> bool {
+        Self::attend(self, now, ports)
+    }
+}
+
+impl Attend for FurtherLane<Broken> {
+    fn attend(&mut self, now: Instant, ports: &mut Ports) -> bool {
+        Self::attend(self, now, ports)
+    }
+}
+
+impl<R: Role> Station<NPort<R>> {
     /// A station on an interface with that address and MTU, which has just begun.
-    pub(super) fn new((mac, mtu): (Mac, usize), config: NPortConfig, role: R, seed: u64) -> Self {
+    pub(super) fn new(interface: (Mac, usize), config: NPortConfig, role: R, seed: u64) -> Self {
+        let links = [(FIP, ETHERNET_LEN), (FCOE, HEAD_LEN)];
+        Self::with(interface, &links, NPort::with_seed(config, role, seed))
+    }
+}
+
+impl Station<FurtherLane<Broken>> {
+    /// A further lane on such an interface.
+    pub(super) fn further(interface: (Mac, usize), lane: FurtherLane<Broken>) -> Self {
+        Self::with(interface, &[(FCOE, HEAD_LEN)], lane)
+    }
+}
+
+impl<P: Attend> Station<P> {
+    fn with((mac, mtu): (Mac, usize), links: &[(usize, usize)], port: P) -> Self {
         let clock = Arc::<AtomicU64>::default();
         let mut ports = Ports::with_clock(Clock::Simulated(Arc::clone(&clock)));
-        let len_max = ETHERNET_LEN + mtu;
-        let (fip, fip_wire) = port_with_heads(("fip".into(), mac), len_max, ETHERNET_LEN);
-        let (fcoe, fcoe_wire) = port_with_heads(("fcoe".into(), mac), len_max, HEAD_LEN);
-        ports.insert(FIP, fip);
-        ports.insert(FCOE, fcoe);
-        let port = NPort::with_seed(config, role, seed);
-        Self { port, ports, wires: [fip_wire, fcoe_wire], mac, clock }
+        let mut wires = Vec::new();
+        for &(index, head_len) in links {
+            let name = if index == FIP { "fip" } else { "fcoe" };
+            let link = (name.to_owned(), mac);
+            let (link, wire) = port_with_heads(link, ETHERNET_LEN + mtu, head_len);
+            ports.insert(index, link);
+            wires.push((index, wire));
+        }
+        Self { port, ports, wires, mac, clock }
+    }
+
+    fn wire(&self, port: usize) -> Option<&Wire> {
+        self.wires.iter().find(|(index, _)| *index == port).map(|(_, wire)| wire)
     }
 
     /// Whether it receives frames to an address by a port of its loop.
     pub(super) fn takes(&self, port: usize, to: [u8; 6]) -> bool {
-        to == self.mac.0 || self.wires[port].has_joined(to)
+        to == self.mac.0 || self.wire(port).is_some_and(|wire| wire.has_joined(to))
     }
 
     /// A frame arrives.
     pub(super) fn arrive(&self, port: usize, frame: &[u8]) {
-        self.wires[port].arrive(frame, false);
+        if let Some(wire) = self.wire(port) {
+            wire.arrive(frame, false);
+        }
     }
 
     /// The interface goes down for a moment.
     pub(super) fn lose_carrier(&self) {
-        self.wires.iter().for_each(Wire::go_down);
+        self.wires.iter().for_each(|(_, wire)| wire.go_down());
     }
 
     /// Takes all that has arrived, and runs timers.
@@ -61,11 +102,11 @@ impl<R: Role> Station<R> {
     /// The frames to send now.
     pub(super) fn transmit(&mut self, now: Instant) -> Vec<(usize, Vec<u8>)> {
         self.ports.transmit(now, &mut self.port);
-        let sent = |(port, wire): (usize, &Wire)| {
-            let frames: Vec<_> = std::iter::from_fn(|| wire.take()).flatten().collect();
-            frames.into_iter().map(move |frame| (port, frame))
+        let sent = |(port, wire): &(usize, Wire)| {
+            let (port, frames) = (*port, std::iter::from_fn(|| wire.take()).flatten());
+            frames.map(|frame| (port, frame)).collect::<Vec<_>>()
         };
-        self.wires.iter().enumerate().flat_map(sent).collect()
+        self.wires.iter().flat_map(sent).collect()
     }
 
     /// When to call [`receive`](Self::receive), if nothing arrives before.

@@ -10,7 +10,7 @@ use tyche_fcoe::fc::exchange::Xids;
 use tyche_fcoe::fc::target::LaneConfig;
 use tyche_fcoe::fc::wire::Wwn;
 use tyche_fcoe::scsi::Uuid;
-use tyche_fcoe::{NPortConfig, TargetRole, TargetUnit, Units};
+use tyche_fcoe::{NPort, NPortConfig, TargetRole, TargetUnit, Units};
 use tyche_proto::{Instant, Operation};
 use tyche_wire::{Mac, Opcode};
 
@@ -57,7 +57,7 @@ pub(super) struct Job {
 
 /// A run of a target's process.
 pub(super) struct Running {
-    pub(super) station: Station<TargetRole<Broken>>,
+    pub(super) station: Station<NPort<TargetRole<Broken>>>,
     units: Arc<Units>,
     buses: Vec<Bus>,
     /// By number.

@@ -306,7 +306,7 @@ impl World {
     fn timer(&self, station: usize) -> Option<Instant> {
         match station.checked_sub(self.targets.len()) {
             None => self.targets[station].running.as_ref()?.station.poll_timeout(),
-            Some(index) => self.initiators[index].station.as_ref()?.poll_timeout(),
+            Some(index) => self.initiators[index].poll_timeout(),
         }
     }
 
@@ -351,16 +351,13 @@ impl World {
     }
 
     /// Gives a frame to a station, if it takes it.
-    fn arrive(&self, to: usize, port: usize, frame: &[u8]) -> bool {
+    fn arrive(&mut self, to: usize, port: usize, frame: &[u8]) -> bool {
         match to.checked_sub(self.targets.len()) {
             None => {
                 let Some(running) = &self.targets[to].running else { return false };
                 running.station.arrive(port, frame);
             }
-            Some(index) => {
-                let Some(station) = &self.initiators[index].station else { return false };
-                station.arrive(port, frame);
-            }
+            Some(index) => return self.initiators[index].arrive(self.now, port, frame),
         }
         true
     }
@@ -370,9 +367,7 @@ impl World {
             None => {
                 self.targets[station].running.as_ref().is_some_and(|it| it.station.takes(port, to))
             }
-            Some(index) => {
-                self.initiators[index].station.as_ref().is_some_and(|it| it.takes(port, to))
-            }
+            Some(index) => self.initiators[index].takes(port, to),
         }
     }
 
@@ -423,8 +418,7 @@ impl World {
 
     fn settle_initiator(&mut self, index: usize) -> Result<Vec<(usize, Vec<u8>)>, String> {
         let now = self.now;
-        let Some(station) = &mut self.initiators[index].station else { return Ok(Vec::new()) };
-        station.receive(now);
+        self.initiators[index].receive(now);
         self.take_notices(index);
         self.take_answers(index)?;
         while self.may_submit(index) {
@@ -434,23 +428,12 @@ impl World {
         }
         // Some end at once.
         self.take_answers(index)?;
-        let Some(station) = &mut self.initiators[index].station else { return Ok(Vec::new()) };
-        station.port.settle(now);
-        Ok(station.transmit(now))
+        Ok(self.initiators[index].transmit(now))
     }
 
     fn take_notices(&mut self, index: usize) {
-        let Some(station) = &mut self.initiators[index].station else { return };
-        let mut told = Vec::new();
-        while let Some(notice) = station.port.poll_notice() {
-            if let Notice::Login(event) = notice {
-                self.epochs[self.targets.len() + index] += 1;
-                told.push(format!("{event:?}"));
-            }
-        }
-        while let Some(event) = station.port.role.poll_event() {
-            told.push(format!("{event:?}"));
-        }
+        let (told, logins) = self.initiators[index].take_notices();
+        self.epochs[self.targets.len() + index] += logins;
         for what in told {
             self.trace(format!("initiator {index}: {what}"));
         }

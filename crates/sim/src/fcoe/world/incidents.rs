@@ -54,10 +54,8 @@ impl World {
                 let Some(running) = &self.targets[station].running else { return Ok(()) };
                 running.station.lose_carrier();
             }
-            Some(index) => {
-                let Some(station) = &self.initiators[index].station else { return Ok(()) };
-                station.lose_carrier();
-            }
+            Some(index) if self.initiators[index].station.is_none() => return Ok(()),
+            Some(index) => self.initiators[index].lose_carrier(),
         }
         if left > 0 && !self.is_calm {
             let at = self.now + Duration::from_millis(150);
@@ -122,7 +120,7 @@ impl World {
     fn kill_initiator(&mut self, time: Duration) {
         let index = self.random.below(self.initiators.len() as u64) as usize;
         let initiator = &mut self.initiators[index];
-        if initiator.station.take().is_none() {
+        if !initiator.die() {
             return;
         }
         self.report.host_crashes += 1;

@@ -1,0 +1,211 @@
+//! What the lanes of a session share.
+//!
+//! The first lane has the port: it logs in, asks what the disk is, and decides what becomes of the
+//! session. The others have commands only.
+//!
+//! ```text
+//!              state: address, login, disk, end
+//! first lane ──────────────────────────────────► further lanes
+//!            ◄──────────────────────────────────
+//!              taken in; what they have heard
+//! ```
+//!
+//! The first lane publishes the state as a whole. So a lane that sleeps through changes misses
+//! nothing, and there is no queue that could be full. Between frames each lane looks at the number
+//! of the state, which is not written otherwise: no request takes the lock.
+//!
+//! What must be known before a command of another lane ends is not told, but [shared](Losses).
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tyche_fc::port::Login;
+use tyche_fc::wire::{Mac, PortId};
+use tyche_scsi::initiator::Disk;
+
+use super::losses::Losses;
+use crate::sync::{AtomicBool, AtomicU64, Ordering};
+
+/// The state of a session.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct State {
+    /// The address of the port, once it has one.
+    pub(super) own: Option<(PortId, Mac)>,
+    /// The login with the target, if there is one.
+    pub(super) login: Option<Login>,
+    /// Logins that have ended.
+    pub(super) logouts: u64,
+    /// The disk, once it is known.
+    pub(super) disk: Option<Disk>,
+    /// Whether requests are executed.
+    pub(super) is_ready: bool,
+    /// Whether all requests fail, for good.
+    pub(super) is_over: bool,
+    /// Whether the threads end when no request is in progress.
+    pub(super) is_stopped: bool,
+}
+
+/// What a lane has to tell the first one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Told {
+    /// It can't go on with this login, by the number of those before it.
+    pub(super) restart: Option<u64>,
+    /// The disk says that it has another size.
+    pub(super) is_resized: bool,
+    /// Writes that were done may be lost: the next flush fails.
+    pub(super) is_cache_lost: bool,
+}
+
+/// See the module.
+pub struct Association {
+    wake: Box<dyn Fn(usize) + Send + Sync>,
+    shared: Mutex<Shared>,
+    /// The number of the state. Changes with it, under the lock.
+    version: AtomicU64,
+    /// Whether lanes have told something that the first has not taken yet. Changes under the lock.
+    is_told: AtomicBool,
+    losses: Losses,
+}
+
+struct Shared {
+    state: State,
+    /// By lane: the number of the state that it has taken in.
+    taken: Box<[u64]>,
+    told: Told,
+}
+
+/// The place of a lane in its session.
+#[derive(Clone)]
+pub struct Seat {
+    association: Arc<Association>,
+    lane: usize,
+}
+
+impl Association {
+    /// For a session with that many lanes. `wake` wakes the thread of a lane, for which there is
+    /// something new.
+    ///
+    /// # Panics
+    /// Without a lane.
+    pub fn new(lanes: usize, wake: impl Fn(usize) + Send + Sync + 'static) -> Arc<Self> {
+        assert!(lanes > 0, "a session has a lane");
+        let shared =
+            Shared { state: State::default(), taken: vec![0; lanes].into(), told: Told::default() };
+        Arc::new(Self {
+            wake: Box::new(wake),
+            shared: Mutex::new(shared),
+            version: AtomicU64::new(0),
+            is_told: AtomicBool::new(false),
+            losses: Losses::new(lanes),
+        })
+    }
+
+    /// The place of a lane.
+    ///
+    /// # Panics
+    /// If the session does not have that lane.
+    pub fn seat(self: &Arc<Self>, lane: usize) -> Seat {
+        assert!(lane < self.lanes(), "no lane {lane}");
+        Seat { association: Arc::clone(self), lane }
+    }
+
+    /// Number of lanes.
+    pub fn lanes(&self) -> usize {
+        self.shared().taken.len()
+    }
+
+    /// The session follows another, which may have left writes in the cache of the disk.
+    pub(super) fn inherit(&self) {
+        self.losses.written(0, self.losses.begin_write());
+    }
+
+    /// Ends the session without its first lane, if that has ended already or never began.
+    pub(super) fn end(self: &Arc<Self>) {
+        let State { logouts, .. } = self.shared().state;
+        let ended =
+            State { logouts: logouts + 1, is_over: true, is_stopped: true, ..State::default() };
+        self.seat(0).publish(&ended);
+    }
+
+    fn shared(&self) -> MutexGuard<'_, Shared> {
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Seat {
+    /// Number of the lane.
+    pub(super) fn lane(&self) -> usize {
+        self.lane
+    }
+
+    /// Number of lanes.
+    pub(super) fn lanes(&self) -> usize {
+        self.association.lanes()
+    }
+
+    /// Writes that may be lost.
+    pub(super) fn losses(&self) -> &Losses {
+        &self.association.losses
+    }
+
+    /// Publishes the state, as the first lane; returns its number.
+    pub(super) fn publish(&self, state: &State) -> u64 {
+        let (lanes, version) = {
+            let mut shared = self.association.shared();
+            shared.state = *state;
+            let version = self.association.version.load(Ordering::Relaxed) + 1;
+            shared.taken[self.lane] = version;
+            self.association.version.store(version, Ordering::Release);
+            (shared.taken.len(), version)
+        };
+        (1..lanes).for_each(|lane| (self.association.wake)(lane));
+        version
+    }
+
+    /// The state with its number, if that is not the one that is known.
+    pub(super) fn state(&self, known: u64) -> Option<(u64, State)> {
+        if self.association.version.load(Ordering::Acquire) == known {
+            return None;
+        }
+        let shared = self.association.shared();
+        Some((self.association.version.load(Ordering::Relaxed), shared.state))
+    }
+
+    /// The lane has taken in the state with that number: nothing of an earlier one is at work.
+    pub(super) fn confirm(&self, version: u64) {
+        self.with_told(|shared| shared.taken[self.lane] = version);
+    }
+
+    /// Whether all lanes have taken in the state with that number.
+    pub(super) fn is_everywhere(&self, version: u64) -> bool {
+        self.association.shared().taken.iter().all(|taken| *taken >= version)
+    }
+
+    /// Tells the first lane.
+    pub(super) fn tell(&self, told: Told) {
+        self.with_told(|shared| {
+            let all = &mut shared.told;
+            all.restart = all.restart.max(told.restart);
+            all.is_resized |= told.is_resized;
+            all.is_cache_lost |= told.is_cache_lost;
+        });
+    }
+
+    fn with_told(&self, change: impl FnOnce(&mut Shared)) {
+        {
+            let mut shared = self.association.shared();
+            change(&mut shared);
+            self.association.is_told.store(true, Ordering::Release);
+        }
+        (self.association.wake)(0);
+    }
+
+    /// Takes what lanes have told, as the first; `None` if there is nothing new of them.
+    pub(super) fn take_told(&self) -> Option<Told> {
+        if !self.association.is_told.load(Ordering::Acquire) {
+            return None;
+        }
+        let mut shared = self.association.shared();
+        self.association.is_told.store(false, Ordering::Relaxed);
+        Some(std::mem::take(&mut shared.told))
+    }
+}

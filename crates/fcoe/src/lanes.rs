@@ -1,0 +1,103 @@
+//! The numbers of exchanges by lane, and the frames that come to each.
+//!
+//! The lowest bits of the number of an exchange (OX_ID) name the lane that has begun it, so that
+//! the kernel can sort the frames of the other end for the sockets of the lanes. The first lane has
+//! the port: the exchanges of logins, and those that the other end begins, are its.
+
+use tyche_fc::exchange::Xids;
+use tyche_link::{Except, Share};
+
+/// Bits that name a lane, at most.
+const BITS_MAX: u32 = 4;
+/// The most lanes.
+pub const LANES_MAX: usize = 1 << BITS_MAX;
+
+/// The first and last number of the exchanges of logins.
+const LOGINS: (u16, u16) = (0xc000, 0xfffe);
+/// Numbers of exchanges of commands for a lane, unless that are too many for all.
+const COMMANDS: u16 = 0x1000;
+
+/// Offsets in a frame: the first byte of F_CTL, and the second of OX_ID.
+const F_CTL_AT: usize = 37;
+const OX_ID_AT: usize = 45;
+/// In that byte of F_CTL: the frame is one of the responder (EX_CTX).
+const EX_CTX: u8 = 0x80;
+
+/// Bits that name one of so many lanes.
+fn bits(lanes: usize) -> u32 {
+    lanes.next_power_of_two().trailing_zeros()
+}
+
+/// The numbers of a lane's exchanges within a range.
+pub(crate) fn xids(range: (u16, u16), lane: usize, lanes: usize) -> Xids {
+    Xids::new(range, lane as u16, bits(lanes))
+}
+
+/// The numbers of the exchanges of logins.
+pub(crate) fn login_xids() -> Xids {
+    Xids::new(LOGINS, 0, BITS_MAX)
+}
+
+/// The first and last number of the exchanges of commands, for so many lanes.
+pub(crate) fn command_xids(lanes: usize) -> (u16, u16) {
+    (0, (u32::from(COMMANDS) << bits(lanes)).min(LOGINS.0.into()) as u16 - 1)
+}
+
+/// The frames that come to a lane.
+pub fn share(lane: usize, lanes: usize) -> Share {
+    Share {
+        index: lane as u8,
+        of: 1 << bits(lanes),
+        at: OX_ID_AT,
+        except: Some(Except { at: F_CTL_AT, mask: EX_CTX, value: 0, by: None }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tyche_fc::wire::{Ethernet, FCtl, HEAD_LEN, Header, Kind, Mac, PortId, Xid, head};
+
+    use super::*;
+
+    fn frame(kind: Kind, f_ctl: FCtl, ox_id: Xid) -> [u8; HEAD_LEN] {
+        let ethernet = Ethernet { destination: Mac([2; 6]), source: Mac([3; 6]) };
+        let ids = [1, 2].map(PortId::new);
+        let header = Header { f_ctl, ..Header::request(kind, ids[0], ids[1], ox_id) };
+        head(ethernet, &header, 0)
+    }
+
+    #[test]
+    fn frames_of_the_other_end_find_the_lane_that_has_begun_the_exchange() {
+        for lanes in [1, 2, 3, 16] {
+            let owners = |frame: &[u8]| {
+                (0..lanes).filter(|lane| share(*lane, lanes).has(frame)).collect::<Vec<_>>()
+            };
+            for lane in 0..lanes {
+                let xids = xids(command_xids(lanes), lane, lanes);
+                for ox_id in tyche_fc::exchange::Table::<()>::new(xids).xids().take(40) {
+                    for f_ctl in [FCtl::RESPONSE, FCtl::REPLY, FCtl::READ_DATA, FCtl::XFER_RDY] {
+                        assert_eq!(owners(&frame(Kind::FcpRsp, f_ctl, ox_id)), [lane]);
+                    }
+                }
+            }
+            // What the other end begins, and what it answers to logins, is for the first.
+            for ox_id in 0..u16::MAX {
+                assert_eq!(owners(&frame(Kind::ElsRequest, FCtl::REQUEST, Xid(ox_id))), [0]);
+            }
+            for ox_id in tyche_fc::exchange::Table::<()>::new(login_xids()).xids() {
+                assert_eq!(owners(&frame(Kind::ElsReply, FCtl::REPLY, ox_id)), [0]);
+            }
+        }
+    }
+
+    #[test]
+    fn each_lane_has_some_thousand_exchanges() {
+        for lanes in 1..=LANES_MAX {
+            let counts = (0..lanes).map(|lane| {
+                let xids = xids(command_xids(lanes), lane, lanes);
+                tyche_fc::exchange::Table::<()>::new(xids).capacity()
+            });
+            assert!(counts.min() >= Some(3000), "{lanes} lanes");
+        }
+    }
+}
