@@ -76,9 +76,9 @@ pub(crate) struct SessionArgs {
     pub(crate) channels: u8,
 
     /// Queues of the session, 1 to 64, over FCoE to 16; by default 1, or with --affinity one for
-    /// each NUMA node that the links are on. Each has a thread, channels or exchanges, memory, and a
-    /// socket on each link of its own, so that requests of different queues share nothing. A block
-    /// device gets as many queues where its kind can have several.
+    /// each NUMA node that the links are on. Each has a thread, channels or exchanges, memory, and
+    /// a socket on each link of its own, so that requests of different queues share nothing. A
+    /// block device gets as many queues where its kind can have several.
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u16).range(1..=64))]
     pub(crate) queues: Option<u16>,
 

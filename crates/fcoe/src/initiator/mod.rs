@@ -1,6 +1,6 @@
 //! The initiator: a logical unit of a target as a disk of this machine. In *queue* mode threads
-//! serve its volume ([`FcoeHost`]), each a queue of it with a *lane*: exchanges, memory and a socket
-//! of its own; in *inline* mode the submitting thread drives it ([`FcoeInlineHost`]).
+//! serve its volume ([`FcoeHost`]), each a queue of it with a *lane*, which has exchanges, memory
+//! and a socket of its own; in *inline* mode the submitting thread drives it ([`FcoeInlineHost`]).
 //!
 //! ```text
 //! queue    attachment -> Volume -> [ Driver: InitiatorRole <-> NPort <-> interface ]

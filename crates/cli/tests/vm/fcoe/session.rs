@@ -33,9 +33,15 @@ struct Session<'a> {
 
 impl<'a> Session<'a> {
     fn connect(rig: &'a Rig, target: Wwn) -> Self {
+        Self::connect_with(rig, target, "1")
+    }
+
+    /// With so many queues.
+    fn connect_with(rig: &'a Rig, target: Wwn, queues: &str) -> Self {
         let (disk, wwpn) = (target.to_string(), OURS.to_string());
         let fcoe = ["connect", "--fcoe", &disk, "--link", HOST, "--wwpn", &wwpn];
-        let said = rig.tyche(&[&fcoe[..], &["--as", "loop", "-o", "json"]].concat());
+        let device = ["--as", "loop", "--queues", queues, "-o", "json"];
+        let said = rig.tyche(&[&fcoe[..], &device].concat());
         let value: Value = serde_json::from_str(&said).unwrap_or_else(|e| panic!("{e}: {said}"));
         Self { rig, disk, device: value["device"].as_str().unwrap().to_owned() }
     }
@@ -108,7 +114,7 @@ pub(super) fn filesystems(kernel: Kernel) {
     let rig = Rig::new();
     let guest = boot(&rig, kernel);
     let target = LinuxPort::target(&guest, OURS);
-    let session = Session::connect(&rig, target.wwpn);
+    let session = Session::connect_with(&rig, target.wwpn, "3");
     let (tree, point) = (rig.path("tree"), rig.path("point"));
     let (tree, point) = (tree.display(), point.display());
     session.run(&format!(
@@ -134,7 +140,7 @@ pub(super) fn target_gone(kernel: Kernel) {
     let rig = Rig::new();
     let guest = boot(&rig, kernel);
     let target = LinuxPort::target(&guest, OURS);
-    let session = Session::connect(&rig, target.wwpn);
+    let session = Session::connect_with(&rig, target.wwpn, "2");
     session.run(FILL);
     let mut load = session.start(&format!("for i in {{1..40}}; do {CHECK}; echo $i; done"));
     load.line();
@@ -163,15 +169,15 @@ pub(super) fn mtu(kernel: Kernel) {
     target.remove();
 }
 
-/// A block device of the guest's ublk driver, over the guest's second interface: data, a tree in a
-/// file system, discards, and a link that goes down while data are read. The kernel's target hangs
-/// if a link takes data of writes with it (FC.md, "Linux").
+/// A block device of the guest's ublk driver with two queues, over the guest's second interface:
+/// data, a tree in a file system, discards, and a link that goes down while data are read. The
+/// kernel's target hangs if a link takes data of writes with it (FC.md, "Linux").
 pub(super) fn in_guest(kernel: Kernel) {
     let rig = Rig::new();
     let guest = rig.boot(0, &Shape { interfaces: 2, ..Shape::from(kernel) });
     guest.run("ip link set eth1 mtu 2500 up");
     let target = LinuxPort::target(&guest, OURS);
-    let args = format!("--fcoe --link eth1 --wwpn {OURS}");
+    let args = format!("--fcoe --link eth1 --wwpn {OURS} --queues 2");
     let disk = target.wwpn.to_string();
     let session = GuestSession::connect_over(&guest, Attachment::Ublk, &disk, &args);
     session.run_within(LIMIT, &format!("[ $(blockdev --getsize64 $D) = {DISK_LEN} ]; {VERIFY}"));
