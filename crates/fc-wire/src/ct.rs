@@ -19,6 +19,7 @@
 //! | command | object | object of the answer |
 //! |---|---|---|
 //! | GPN_ID | 0, N_Port_ID 3 | WWPN 8 |
+//! | GFF_ID | 0, N_Port_ID 3 | functions 128: four bits for each type |
 //! | GPN_FT | 0, domain 0, area 0, TYPE | for each port: 0x80 if it is the last, N_Port_ID 3, 0 × 4, WWPN 8 |
 //! | RNN_ID | 0, N_Port_ID 3, WWNN 8 | |
 //! | RFT_ID | 0, N_Port_ID 3, types 32 | |
@@ -33,13 +34,15 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::bits::codes;
 use crate::bytes::{Append, front};
-use crate::{Fc4Types, PortId, Reject, Wwn};
+use crate::{Fc4Functions, Fc4Types, PortId, Reject, Wwn};
 
 codes! {
     /// The commands of the name server.
     Command(u16) {
         /// The name of a port.
         GpnId = 0x0112;
+        /// The functions of a port, in all protocols.
+        GffId = 0x011f;
         /// The ports with a protocol, and their names.
         GpnFt = 0x0172;
         /// Registers the name of a port's node.
@@ -67,6 +70,8 @@ pub const CT_HEADER_LEN: usize = size_of::<Layout>();
 pub enum Request<'a> {
     /// [`Command::GpnId`]
     GpnId(PortId),
+    /// [`Command::GffId`]
+    GffId(PortId),
     /// [`Command::GpnFt`]: the protocol's type.
     GpnFt(u8),
     /// [`Command::RnnId`]
@@ -100,6 +105,8 @@ pub enum Reply<'a> {
     },
     /// The answer to [`Request::GpnId`].
     Name(Wwn),
+    /// The answer to [`Request::GffId`].
+    Functions(Fc4Functions),
     /// The answer to [`Request::GpnFt`]: one port or more, only the last marked so.
     Ports(&'a [NamedPort]),
     /// The answer to a registration.
@@ -236,6 +243,7 @@ impl<'a> Request<'a> {
         let port = || front::<Id>(object).map(|(layout, rest)| (layout.id, rest));
         Ok(match command {
             Command::GpnId => Self::GpnId(port()?.0),
+            Command::GffId => Self::GffId(port()?.0),
             Command::GpnFt => Self::GpnFt(front::<[u8; 4]>(object)?.0[3]),
             Command::RnnId => {
                 let (id, rest) = port()?;
@@ -265,6 +273,7 @@ impl<'a> Request<'a> {
     pub fn command(&self) -> Command {
         match self {
             Self::GpnId(_) => Command::GpnId,
+            Self::GffId(_) => Command::GffId,
             Self::GpnFt(_) => Command::GpnFt,
             Self::RnnId(..) => Command::RnnId,
             Self::RftId(..) => Command::RftId,
@@ -283,7 +292,7 @@ impl<'a> Request<'a> {
         payload.put(&Layout::new(self.command().to_wire(), (0, 0)));
         let id = |id| Id { _zero: 0, id };
         match *self {
-            Self::GpnId(port) => _ = payload.put(&id(port)),
+            Self::GpnId(port) | Self::GffId(port) => _ = payload.put(&id(port)),
             Self::GpnFt(kind) => _ = payload.put(&[0, 0, 0, kind]),
             Self::RnnId(port, name) => _ = payload.put(&id(port)).put(&U64::new(name.0)),
             Self::RftId(port, types) => _ = payload.put(&id(port)).put(&types),
@@ -309,6 +318,7 @@ impl<'a> Reply<'a> {
                 Ok(Self::Refused { reason: layout.reason, explanation: layout.explanation })
             }
             (ACCEPTED, Command::GpnId) => Ok(Self::Name(name(object)?.0)),
+            (ACCEPTED, Command::GffId) => Ok(Self::Functions(*front(object)?.0)),
             (ACCEPTED, Command::GpnFt) => {
                 let (ports, _) = front::<[NamedPort]>(object)?;
                 let last = ports.iter().position(NamedPort::is_last).ok_or(Reject::Length)?;
@@ -332,6 +342,7 @@ impl<'a> Reply<'a> {
         payload.put(&Layout::new(command, reason));
         match *self {
             Self::Name(name) => _ = payload.put(&U64::new(name.0)),
+            Self::Functions(functions) => _ = payload.put(&functions),
             Self::Ports(ports) => _ = payload.put(ports),
             Self::Refused { .. } | Self::Registered => {}
         }

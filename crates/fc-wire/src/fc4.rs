@@ -14,13 +14,17 @@ pub const FC4_FCP: u8 = 8;
 #[repr(transparent)]
 pub struct Fc4Types([U32; 8]);
 
-/// The types, and four bits of functions for each: type `t` in word `t / 8`, from bit `t % 8 * 4`
-/// on.
+/// Four bits of functions for each type: type `t` in word `t / 8`, from bit `t % 8 * 4` on.
+#[derive(Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(transparent)]
+pub struct Fc4Functions([U32; 32]);
+
+/// The types, and the functions in each.
 #[derive(Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct Fc4 {
     types: Fc4Types,
-    functions: [U32; 32],
+    functions: Fc4Functions,
 }
 
 impl Fc4Types {
@@ -39,33 +43,51 @@ impl Fc4Types {
     }
 }
 
+impl Fc4Functions {
+    /// The word with the functions of FCP, and their place in it.
+    const FCP_WORD: (usize, usize) = (FC4_FCP as usize / 8, FC4_FCP as usize % 8 * 4);
+
+    /// Only those of FCP: [`Fc4::TARGET`] and [`Fc4::INITIATOR`].
+    pub fn fcp(functions: u8) -> Self {
+        let (word, shift) = Self::FCP_WORD;
+        let mut words = [U32::ZERO; 32];
+        words[word] = (u32::from(functions & 0xf) << shift).into();
+        Self(words)
+    }
+
+    /// Those of FCP.
+    pub fn of_fcp(&self) -> u8 {
+        let (word, shift) = Self::FCP_WORD;
+        (self.0[word].get() >> shift & 0xf) as u8
+    }
+}
+
 impl Fc4 {
     /// The bit of targets among the functions of FCP.
     pub const TARGET: u8 = 1;
     /// The bit of initiators among the functions of FCP.
     pub const INITIATOR: u8 = 2;
-    /// The word with the functions of FCP, and their place in it.
-    const FCP_WORD: (usize, usize) = (FC4_FCP as usize / 8, FC4_FCP as usize % 8 * 4);
 
     /// Only FCP, with the functions [`Fc4::TARGET`] and [`Fc4::INITIATOR`].
     pub fn fcp(functions: u8) -> Self {
-        let (word, shift) = Self::FCP_WORD;
-        let mut this = Self { types: Fc4Types::only(FC4_FCP), functions: [U32::ZERO; 32] };
-        this.functions[word] = (u32::from(functions & 0xf) << shift).into();
-        this
+        Self { types: Fc4Types::only(FC4_FCP), functions: Fc4Functions::fcp(functions) }
     }
 
     /// The functions of FCP that the port has; `None` if it does not speak FCP.
     pub fn fcp_functions(&self) -> Option<u8> {
-        let (word, shift) = Self::FCP_WORD;
-        let functions = (self.functions[word].get() >> shift & 0xf) as u8;
-        self.types.has(FC4_FCP).then_some(functions)
+        self.types.has(FC4_FCP).then(|| self.functions.of_fcp())
     }
 }
 
 impl fmt::Debug for Fc4Types {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_set().entries((0..=u8::MAX).filter(|kind| self.has(*kind))).finish()
+    }
+}
+
+impl fmt::Debug for Fc4Functions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Fc4Functions {{ fcp: {} }}", self.of_fcp())
     }
 }
 

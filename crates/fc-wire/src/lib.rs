@@ -47,7 +47,7 @@ mod reject;
 pub use crc::crc;
 pub use delimiter::{Eof, Sof};
 pub use ethernet::{ETHERNET_LEN, ETHERTYPE_FCOE, ETHERTYPE_FIP, Ethernet, FRAME_LEN_MIN};
-pub use fc4::{FC4_FCP, Fc4, Fc4Types};
+pub use fc4::{FC4_FCP, Fc4, Fc4Functions, Fc4Types};
 pub use frame::{Frame, HEAD_LEN, PAYLOAD_LEN_MAX, TAIL_LEN, Tail, head};
 pub use header::{FC_HEADER_LEN, FCtl, Header, Kind};
 pub use ids::{FcMap, Mac, PortId, Wwn, Xid};

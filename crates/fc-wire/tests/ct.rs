@@ -38,7 +38,7 @@ fn answers_are_for_their_requests() {
     for &command in Command::ALL {
         let expected = Reply::Refused { reason: 9, explanation: 7 };
         assert_eq!(Reply::parse(command, &refused), Ok(expected));
-        let has_object = matches!(command, Command::GpnId | Command::GpnFt);
+        let has_object = matches!(command, Command::GpnId | Command::GffId | Command::GpnFt);
         let expected = if has_object { Err(Reject::Length) } else { Ok(Reply::Registered) };
         assert_eq!(Reply::parse(command, &accepted), expected);
     }

@@ -17,7 +17,7 @@ use tyche_fc_wire::{
 use tyche_testkit::golden::Golden;
 
 /// Every golden frame, in the order of docs/golden-frames-fc.md.
-pub(crate) const GOLDEN: [&str; 65] = [
+pub(crate) const GOLDEN: [&str; 67] = [
     "solicitation",
     "solicitation-fcf",
     "advertisement",
@@ -82,6 +82,8 @@ pub(crate) const GOLDEN: [&str; 65] = [
     "ct-gpn-ft-acc",
     "ct-gpn-id",
     "ct-gpn-id-acc",
+    "ct-gff-id",
+    "ct-gff-id-acc",
     "ct-rjt",
 ];
 

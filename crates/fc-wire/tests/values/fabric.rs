@@ -2,7 +2,7 @@
 
 use tyche_fc_wire::ct::{Command, NamedPort, Reply, Request};
 use tyche_fc_wire::els::{self, ChangedPort, Rscn, Scr};
-use tyche_fc_wire::{Ethernet, FC4_FCP, Fc4, Fc4Types, Header, Kind, PortId, Xid};
+use tyche_fc_wire::{Ethernet, FC4_FCP, Fc4, Fc4Functions, Fc4Types, Header, Kind, PortId, Xid};
 
 use super::{Expected, FABRIC_HOST, FCF, TARGET};
 use crate::frames::Payload;
@@ -62,6 +62,11 @@ pub(super) fn expected(name: &str) -> Option<Expected> {
         }
         "ct-gpn-id" => ask(0x36, Request::GpnId(OTHER)),
         "ct-gpn-id-acc" => answer(0x36, Command::GpnId, Reply::Name(TARGET.wwpn)),
+        "ct-gff-id" => ask(0x38, Request::GffId(OTHER)),
+        "ct-gff-id-acc" => {
+            let functions = Reply::Functions(Fc4Functions::fcp(Fc4::TARGET));
+            answer(0x38, Command::GffId, functions)
+        }
         "ct-rjt" => answer(0x37, Command::GpnId, Reply::Refused { reason: 9, explanation: 1 }),
         _ => return None,
     })
