@@ -17,13 +17,14 @@ const COLUMNS_MAX: usize = 100;
 const MACHINE_PATHS: [(&str, &str); 4] =
     [("/ho", "me/"), ("/ro", "ot/"), ("/wo", "rk/"), ("/Us", "ers/")];
 /// Crates without unsafe code.
-const PURE: [&str; 15] = [
+const PURE: [&str; 16] = [
     "cli",
     "conformance",
     "console",
     "engine",
     "fc",
     "fc-wire",
+    "fcf",
     "fcoe",
     "geometry",
     "proto",

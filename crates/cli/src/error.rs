@@ -100,7 +100,10 @@ impl Coded for Unreached {
     fn code(&self) -> Code {
         match &self.obstacle {
             Obstacle::Interface(_) => Code::Link,
-            Obstacle::NoAddress | Obstacle::NotHeard | Obstacle::Asking => Code::Unreachable,
+            Obstacle::NoAddress | Obstacle::NoForwarder | Obstacle::NoFabricLogin => {
+                Code::Unreachable
+            }
+            Obstacle::NotHeard | Obstacle::Asking => Code::Unreachable,
             Obstacle::NoLogin(None | Some((_, Failure::Silence))) => Code::Unreachable,
             Obstacle::NoLogin(Some(_)) => Code::Refused,
             Obstacle::NoTarget | Obstacle::NoLun(_) => Code::NotFound,

@@ -329,6 +329,15 @@ impl<'a> Reply<'a> {
         }
     }
 
+    /// Ends a list of ports, the payload of an answer that was too long to be kept, with the last
+    /// port that is there as a whole.
+    pub fn cut(payload: &mut [u8]) {
+        let ports = payload.len().saturating_sub(CT_HEADER_LEN) / size_of::<NamedPort>();
+        if ports > 0 {
+            payload[CT_HEADER_LEN + (ports - 1) * size_of::<NamedPort>()] |= LAST;
+        }
+    }
+
     /// Writes the payload; returns its length.
     ///
     /// # Panics

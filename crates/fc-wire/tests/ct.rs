@@ -31,6 +31,20 @@ fn lists_of_ports_end_with_the_last_one() {
 }
 
 #[test]
+fn a_list_that_is_too_long_ends_with_its_last_whole_port() {
+    for (len, whole) in [(16 + 2 * 16, 2), (16 + 16 + 15, 1), (16 + 16, 1)] {
+        let mut bytes = emit(Reply::Ports(&ports(false)));
+        bytes.truncate(len);
+        Reply::cut(&mut bytes);
+        let Ok(Reply::Ports(ports)) = Reply::parse(Command::GpnFt, &bytes) else { panic!("{len}") };
+        assert_eq!(ports.len(), whole);
+    }
+    let mut bytes = emit(Reply::Registered);
+    Reply::cut(&mut bytes);
+    assert_eq!(Reply::parse(Command::GpnFt, &bytes), Err(Reject::Length));
+}
+
+#[test]
 fn answers_are_for_their_requests() {
     let refused = emit(Reply::Refused { reason: 9, explanation: 7 });
     assert_eq!(refused[8..16], [0x80, 1, 0, 0, 0, 9, 7, 0]);

@@ -3,7 +3,10 @@
 //!
 //! | | what it does | standard |
 //! |---|---|---|
+//! | [`neighbour`] | addresses and neighbours, as all below know them | |
 //! | [`vn2vn`] | chooses an address on a network without a fabric, and finds neighbours | FC-BB-6 |
+//! | [`enode`] | gets an address from a fabric, and finds neighbours there | FC-BB-6, FC-GS-6 |
+//! | [`network`] | one of these two | |
 //! | [`port`] | logs in to neighbours, and out | FC-LS-2, FC-BB-6 |
 //! | [`exchange`] | numbers, quarantines and timers of the exchanges of a lane | FC-FS-3 |
 //! | [`initiator`] | commands and their data; recovery of what is lost | FCP-4 |
@@ -15,8 +18,12 @@
 
 #![forbid(unsafe_code)]
 
+pub mod enode;
 pub mod exchange;
 pub mod initiator;
+pub mod neighbour;
+pub mod network;
+mod numbers;
 mod outgoing;
 pub mod port;
 mod random;

@@ -9,7 +9,8 @@ use std::time::Duration;
 use tyche_engine::{
     Batches, Clock, Composed, Frames, LinkFault, Port, Ports, Protocol, Received, Sink,
 };
-use tyche_fc::vn2vn::{self, CLAIM_MAX, Functions, Neighbour, Vn2vn, Vn2vnConfig};
+use tyche_fc::neighbour::{Functions, Interface, Neighbour};
+use tyche_fc::vn2vn::{CLAIM_MAX, Vn2vn, Vn2vnConfig};
 use tyche_fc::wire::fip::{
     self, ALL_FCF_MACS, ALL_VN2VN_ENODE_MACS, Flags, Message, Solicitation, VlanNotification,
     VlanRequest,
@@ -114,7 +115,7 @@ impl Ear {
             functions: Functions { initiator: true, target: false },
             seed: getrandom::u64().expect("the kernel's random numbers are always there"),
         });
-        vn2vn.handle_link(now, Some(vn2vn::Interface { mac, mtu }));
+        vn2vn.handle_link(now, Some(Interface { mac, mtu }));
         if let Err(error) = port.join(ALL_VN2VN_ENODE_MACS.0) {
             tracing::warn!(link = port.link().name(), "{ALL_VN2VN_ENODE_MACS}: {error}");
         }

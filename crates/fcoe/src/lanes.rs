@@ -13,7 +13,9 @@ const BITS_MAX: u32 = 4;
 pub const LANES_MAX: usize = 1 << BITS_MAX;
 
 /// The first and last number of the exchanges of logins.
-const LOGINS: (u16, u16) = (0xc000, 0xfffe);
+const LOGINS: (u16, u16) = (0xc000, 0xefff);
+/// The same of those with a fabric.
+const FABRIC: (u16, u16) = (0xf000, 0xfffe);
 /// Numbers of exchanges of commands for a lane, unless that are too many for all.
 const COMMANDS: u16 = 0x1000;
 
@@ -36,6 +38,11 @@ pub(crate) fn xids(range: (u16, u16), lane: usize, lanes: usize) -> Xids {
 /// The numbers of the exchanges of logins.
 pub(crate) fn login_xids() -> Xids {
     Xids::new(LOGINS, 0, BITS_MAX)
+}
+
+/// The numbers of the exchanges with a fabric.
+pub(crate) fn fabric_xids() -> Xids {
+    Xids::new(FABRIC, 0, BITS_MAX)
 }
 
 /// The first and last number of the exchanges of commands, for so many lanes.
@@ -84,8 +91,11 @@ mod tests {
             for ox_id in 0..u16::MAX {
                 assert_eq!(owners(&frame(Kind::ElsRequest, FCtl::REQUEST, Xid(ox_id))), [0]);
             }
-            for ox_id in tyche_fc::exchange::Table::<()>::new(login_xids()).xids() {
-                assert_eq!(owners(&frame(Kind::ElsReply, FCtl::REPLY, ox_id)), [0]);
+            for xids in [login_xids(), fabric_xids()] {
+                for ox_id in tyche_fc::exchange::Table::<()>::new(xids).xids() {
+                    assert_eq!(owners(&frame(Kind::ElsReply, FCtl::REPLY, ox_id)), [0]);
+                    assert_eq!(owners(&frame(Kind::CtReply, FCtl::REPLY, ox_id)), [0]);
+                }
             }
         }
     }

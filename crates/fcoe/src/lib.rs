@@ -3,8 +3,8 @@
 //!
 //! ```text
 //!              ports of the loop        N_Port of an interface          role
-//!  interface ─┬─ FIP  (0x8914) ── VN2VN, logins by FIP ──┐
-//!             └─ FCoE (0x8906) ── link services ─────────┴── commands ── stores, or a volume
+//!  interface ─┬─ FIP  (0x8914) ── VN2VN or a fabric ──┐
+//!             └─ FCoE (0x8906) ── link services ──────┴── commands ── stores, or a volume
 //! ```
 //!
 //! An [`NPort`] is the protocol of a loop: it finds an address and neighbours, logs in, and hands
@@ -37,7 +37,7 @@ pub use n_port::{NPort, NPortConfig, Notice, RememberAddress};
 pub use options::PortOptions;
 pub use rejects::Rejects;
 pub use role::Role;
-pub use survey::{SurveyOptions, SurveyedTarget, SurveyedUnit, survey};
+pub use survey::{SurveyOptions, Surveyed, SurveyedTarget, SurveyedUnit, Targets, survey};
 #[cfg(feature = "target")]
 pub use target::{FcoeTarget, FcoeTargetOptions, FcoeTargetReport};
 #[cfg(feature = "target")]

@@ -4,9 +4,12 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use tyche_engine::{Composed, Frames, Ports, Protocol, Received, Sink};
+use tyche_fc::neighbour::{
+    self, Address, Functions, Interface, Membership, NEIGHBOURS_MAX, Neighbour,
+};
+use tyche_fc::network::{Mode, Network, NetworkConfig};
 use tyche_fc::port::{self, Carrier, Logins, LoginsConfig};
-use tyche_fc::vn2vn::{self, Functions, Membership, Neighbour, Vn2vn, Vn2vnConfig};
-use tyche_fc::wire::{ETHERNET_LEN, FRAME_LEN_MAX, Frame, Mac, PortId, Reject, Wwn, fip};
+use tyche_fc::wire::{ETHERNET_LEN, FRAME_LEN_MAX, Frame, Kind, Mac, PortId, Reject, Wwn, fip};
 use tyche_link::Mac as LinkMac;
 use tyche_time::{Instant, earliest};
 
@@ -19,16 +22,18 @@ use crate::role::Role;
 /// The interval at which the MTU and the address of an interface are looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// The most notices that wait: more than a change of all neighbours causes.
-const NOTICES_MAX: usize = 4 * vn2vn::NEIGHBOURS_MAX;
+const NOTICES_MAX: usize = 4 * NEIGHBOURS_MAX;
 
 /// The configuration of a port, which does not change.
 #[derive(Clone, Copy, Debug)]
 pub struct NPortConfig {
+    /// The kind of the network.
+    pub mode: Mode,
     /// Name of the port.
     pub wwpn: Wwn,
     /// Name of its node.
     pub wwnn: Wwn,
-    /// The N_Port_ID that it had before, if that is known.
+    /// The N_Port_ID that it had before without a fabric, if that is known.
     pub recorded: Option<PortId>,
     /// Its functions.
     pub functions: Functions,
@@ -39,32 +44,33 @@ pub struct NPortConfig {
 }
 
 impl NPortConfig {
-    /// A port without a recorded address, whose R_A_TOV is five times its E_D_TOV.
+    /// A port without a fabric or a recorded address, whose R_A_TOV is five times its E_D_TOV.
     pub fn new((wwpn, wwnn): (Wwn, Wwn), functions: Functions, e_d_tov: Duration) -> Self {
-        Self { wwpn, wwnn, recorded: None, functions, e_d_tov, r_a_tov: 5 * e_d_tov }
+        let (mode, recorded, r_a_tov) = (Mode::Vn2vn, None, 5 * e_d_tov);
+        Self { mode, wwpn, wwnn, recorded, functions, e_d_tov, r_a_tov }
     }
 }
 
-/// Called with each N_Port_ID that a port gets, by its thread, which should not wait for long: the
-/// port is to [have it again](NPortConfig::recorded) when it is started anew.
+/// Called with each N_Port_ID that a port chooses, by its thread, which should not wait for long:
+/// the port is to [have it again](NPortConfig::recorded) when it is started anew.
 pub type RememberAddress = Box<dyn FnMut(PortId) + Send>;
 
 /// A change that the owner of a port may want to know of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Notice {
     /// The address of the port, or neighbours.
-    Neighbour(vn2vn::Event),
+    Neighbour(neighbour::Event),
     /// A login.
     Login(port::Event),
 }
 
 /// See the module.
 pub struct NPort<R: Role> {
-    vn2vn: Vn2vn,
+    network: Network,
     logins: Logins<R::Rules>,
     /// The commands.
     pub role: R,
-    /// Takes each N_Port_ID that it gets.
+    /// Takes each N_Port_ID that it chooses.
     pub(crate) remember: Option<RememberAddress>,
     outboxes: [Outbox; 2],
     notices: VecDeque<Notice>,
@@ -85,7 +91,7 @@ impl<R: Role> NPort<R> {
 
     /// The same; all that it draws follows from the seed.
     pub fn with_seed(config: NPortConfig, role: R, seed: u64) -> Self {
-        let NPortConfig { wwpn, wwnn, recorded, functions, e_d_tov, r_a_tov } = config;
+        let NPortConfig { mode, wwpn, wwnn, recorded, functions, e_d_tov, r_a_tov } = config;
         let logins = LoginsConfig {
             wwpn,
             wwnn,
@@ -96,8 +102,20 @@ impl<R: Role> NPort<R> {
             r_a_tov,
             exchanges: lanes::login_xids(),
         };
+        let exchanges = lanes::fabric_xids();
+        let network = NetworkConfig {
+            mode,
+            wwpn,
+            wwnn,
+            recorded,
+            functions,
+            e_d_tov,
+            r_a_tov,
+            exchanges,
+            seed,
+        };
         Self {
-            vn2vn: Vn2vn::new(Vn2vnConfig { wwpn, wwnn, recorded, functions, seed }),
+            network: Network::new(network),
             logins: Logins::with_rules(logins, role.rules()),
             role,
             remember: None,
@@ -112,12 +130,17 @@ impl<R: Role> NPort<R> {
 
     /// The N_Port_ID and the address of the port, if it is up.
     pub fn address(&self) -> Option<(PortId, Mac)> {
-        self.vn2vn.address()
+        self.network.address().map(|it| (it.id, it.mac))
+    }
+
+    /// The network that it is on.
+    pub fn network(&self) -> &Network {
+        &self.network
     }
 
     /// The neighbours that are present.
     pub fn neighbours(&self) -> impl Iterator<Item = &Neighbour> {
-        self.vn2vn.neighbours()
+        self.network.neighbours()
     }
 
     /// The logins.
@@ -139,6 +162,8 @@ impl<R: Role> NPort<R> {
     pub fn log_out(&mut self, now: Instant) {
         self.logins.log_out();
         self.settle(now);
+        self.network.log_out();
+        self.settle(now);
     }
 
     /// Notes the state of the interface, and joins and leaves addresses there. To be called in each
@@ -150,7 +175,7 @@ impl<R: Role> NPort<R> {
             self.look(now, ports);
         }
         let mut worked = false;
-        while let Some(membership) = self.vn2vn.poll_membership() {
+        while let Some(membership) = self.network.poll_membership() {
             worked = true;
             change(ports, membership);
         }
@@ -163,9 +188,9 @@ impl<R: Role> NPort<R> {
         let up = fcoe.map(|(_, port)| {
             let link = port.link();
             let (mac, mtu) = (Mac(link.mac()), link.frame_len_max() - ETHERNET_LEN);
-            vn2vn::Interface { mac, mtu }
+            Interface { mac, mtu }
         });
-        self.vn2vn.handle_link(now, up);
+        self.network.handle_link(now, up);
         self.settle(now);
     }
 
@@ -173,14 +198,14 @@ impl<R: Role> NPort<R> {
     /// the role.
     pub fn settle(&mut self, now: Instant) {
         loop {
-            if let Some(event) = self.vn2vn.poll_event() {
-                if let vn2vn::Event::Claimed(id, mac) = event {
+            if let Some(event) = self.network.poll_event() {
+                if let neighbour::Event::Claimed(Address { id, mac, fabric }) = event {
                     self.role.handle_address((id, mac));
-                    if let Some(remember) = &mut self.remember {
+                    if let Some(remember) = self.remember.as_mut().filter(|_| fabric.is_none()) {
                         remember(id);
                     }
                 }
-                self.logins.handle_neighbour(now, event, self.vn2vn.interface());
+                self.logins.handle_neighbour(now, event, self.network.interface());
                 self.note(Notice::Neighbour(event));
             } else if let Some(event) = self.logins.poll_event() {
                 self.role.handle_login(now, event);
@@ -193,11 +218,10 @@ impl<R: Role> NPort<R> {
                 break;
             }
         }
-        let Self { vn2vn, logins, outboxes, buffer, .. } = self;
-        while let Some(len) = vn2vn.poll_transmit(buffer) {
-            outboxes[FIP].push(&buffer[..len]);
-        }
-        while let Some((carrier, len)) = logins.poll_transmit(buffer) {
+        let Self { network, logins, outboxes, buffer, .. } = self;
+        loop {
+            let frame = network.poll_transmit(buffer).or_else(|| logins.poll_transmit(buffer));
+            let Some((carrier, len)) = frame else { break };
             let port = match carrier {
                 Carrier::Fip => FIP,
                 Carrier::Fcoe => FCOE,
@@ -217,7 +241,7 @@ impl<R: Role> NPort<R> {
     fn handle_fip(&mut self, now: Instant, frame: &Received<'_>) -> Result<(), Reject> {
         let mut buffer = [0; FRAME_LEN_MAX];
         let frame = fip::Frame::parse(join(frame, &mut buffer)?)?;
-        if !self.vn2vn.handle_frame(now, &frame) {
+        if !self.network.handle_fip(now, &frame) {
             // It may have made its sender a neighbour.
             self.settle(now);
             // Those of a fabric are for other kinds of ports.
@@ -228,12 +252,24 @@ impl<R: Role> NPort<R> {
 
     fn handle_fcoe(&mut self, now: Instant, frame: &Received<'_>) -> Result<(), Reject> {
         let frame = parse(frame)?;
+        if is_service(frame.header.kind) {
+            if self.network.handle_frame(now, &frame) {
+                return Ok(());
+            }
+            // It may have introduced its sender.
+            self.settle(now);
+        }
         if !self.logins.handle_frame(now, &frame) {
             frame.check_destination()?;
             self.role.handle_frame(now, &frame);
         }
         Ok(())
     }
+}
+
+/// Whether frames of a kind may come from a service of a fabric, or introduce a neighbour.
+fn is_service(kind: Kind) -> bool {
+    matches!(kind, Kind::ElsRequest | Kind::ElsReply | Kind::CtReply)
 }
 
 /// Joins or leaves an address: groups are those of FIP, and others those of ports.
@@ -282,7 +318,7 @@ impl<R: Role> Protocol for NPort<R> {
     }
 
     fn handle_timeout(&mut self, now: Instant) {
-        self.vn2vn.handle_timeout(now);
+        self.network.handle_timeout(now);
         self.settle(now);
         self.logins.handle_timeout(now);
         self.role.handle_timeout(now);
@@ -290,7 +326,7 @@ impl<R: Role> Protocol for NPort<R> {
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
-        let own = earliest(self.vn2vn.poll_timeout(), self.logins.poll_timeout());
+        let own = earliest(self.network.poll_timeout(), self.logins.poll_timeout());
         earliest(own, self.role.poll_timeout())
     }
 

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use tyche_engine::Ports;
-use tyche_fc::vn2vn::Functions;
+use tyche_fc::neighbour::Functions;
+use tyche_fc::network::Mode;
 use tyche_fc::wire::{PortId, Wwn};
 use tyche_numa::Home;
 
@@ -15,28 +16,32 @@ use crate::role::Role;
 pub struct PortOptions {
     /// The interface.
     pub interface: Interface,
+    /// The kind of its network.
+    pub mode: Mode,
     /// Name of the port.
     pub wwpn: Wwn,
     /// Name of its node.
     pub wwnn: Wwn,
-    /// The N_Port_ID that the port had before, if that is known.
+    /// The N_Port_ID that the port had before without a fabric, if that is known.
     pub recorded: Option<PortId>,
-    /// Takes each N_Port_ID that it gets, if they are recorded.
+    /// Takes each N_Port_ID that it chooses, if they are recorded.
     pub remember: Option<RememberAddress>,
     /// E_D_TOV: a whole number of milliseconds. R_A_TOV is five times that.
     pub e_d_tov: Duration,
 }
 
 impl PortOptions {
-    /// A port whose N_Port_ID is not recorded.
+    /// A port without a fabric, whose N_Port_ID is not recorded.
     pub fn new(interface: Interface, (wwpn, wwnn): (Wwn, Wwn), e_d_tov: Duration) -> Self {
-        Self { interface, wwpn, wwnn, recorded: None, remember: None, e_d_tov }
+        let (mode, recorded, remember) = (Mode::Vn2vn, None, None);
+        Self { interface, mode, wwpn, wwnn, recorded, remember, e_d_tov }
     }
 
     /// The configuration of the port, with these functions.
     pub fn config(&self, functions: Functions) -> NPortConfig {
         let names = (self.wwpn, self.wwnn);
-        NPortConfig { recorded: self.recorded, ..NPortConfig::new(names, functions, self.e_d_tov) }
+        let (mode, recorded) = (self.mode, self.recorded);
+        NPortConfig { mode, recorded, ..NPortConfig::new(names, functions, self.e_d_tov) }
     }
 
     /// The port with its role, and the ports of the loop that it is for.

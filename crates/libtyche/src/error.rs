@@ -113,7 +113,8 @@ fn fcoe_errno(error: &FcoeError) -> Errno {
 fn obstacle_errno(obstacle: &Obstacle) -> i32 {
     match obstacle {
         Obstacle::Interface(_) => libc::ENETDOWN,
-        Obstacle::NoAddress | Obstacle::NotHeard | Obstacle::Asking => libc::ETIMEDOUT,
+        Obstacle::NoAddress | Obstacle::NoForwarder | Obstacle::NoFabricLogin => libc::ETIMEDOUT,
+        Obstacle::NotHeard | Obstacle::Asking => libc::ETIMEDOUT,
         Obstacle::NoLogin(None | Some((_, Failure::Silence))) => libc::ETIMEDOUT,
         Obstacle::NoLogin(Some(_)) => libc::ECONNREFUSED,
         Obstacle::NoTarget | Obstacle::NoLun(_) => libc::ENOENT,

@@ -19,7 +19,7 @@ const LAYERS: [&[&str]; 10] = [
     &["tyche-session"],
     &["tyche-fcoe"],
     &["tyche-engine"],
-    &["tyche-attach", "tyche-fc", "tyche-link", "tyche-proto", "tyche-store"],
+    &["tyche-attach", "tyche-fc", "tyche-fcf", "tyche-link", "tyche-proto", "tyche-store"],
     &["tyche-block", "tyche-fc-wire", "tyche-scsi", "tyche-wake", "tyche-wire"],
     &["tyche-crypto", "tyche-geometry", "tyche-numa", "tyche-time"],
     // Programs beside the others: they share no code with them.

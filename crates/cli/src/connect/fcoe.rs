@@ -4,10 +4,11 @@
 use std::time::Duration;
 
 use clap::Args;
+use tyche_fcoe::fc::network::Mode;
 use tyche_fcoe::fc::wire::Wwn;
 use tyche_fcoe::{FcoeHostOptions, LANES_MAX, Obstacle, PortOptions};
 use tyche_session::fcoe::{
-    E_D_TOV, Numbers, PortName, Unreached, parse_disk, parse_wwpn, ports_dir,
+    E_D_TOV, Numbers, PortName, Unreached, parse_disk, parse_mode, parse_wwpn, ports_dir,
 };
 
 use super::SessionArgs;
@@ -35,11 +36,17 @@ const OF_TYCHE: [&str; 13] = [
 
 #[derive(Args, Clone, Debug)]
 pub(crate) struct FcoeArgs {
-    /// Connect by Fibre Channel over Ethernet, without a fabric (VN2VN): the export is the WWPN of
-    /// a target, Tyche's or another, as `tyche discover --fcoe` lists it, or WWPN:LUN; without a
-    /// LUN it is 0. One interface has to be named with --link.
+    /// Connect by Fibre Channel over Ethernet: the export is the WWPN of a target, Tyche's or
+    /// another, as `tyche discover --fcoe` lists it, or WWPN:LUN; without a LUN it is 0. One
+    /// interface has to be named with --link.
     #[arg(long, conflicts_with_all = OF_TYCHE)]
     fcoe: bool,
+
+    /// The network of the interface: vn2vn without a fabric, or fabric if switches for FCoE (FCFs)
+    /// are there.
+    #[arg(long, value_name = "MODE", requires = "fcoe", default_value = "vn2vn",
+        value_parser = parse_mode)]
+    fcoe_mode: Mode,
 
     /// Name of the port of this machine, for access lists of the target; by default it follows from
     /// the interface's address.
@@ -84,6 +91,7 @@ impl FcoeArgs {
         let options = FcoeHostOptions {
             port: PortOptions {
                 interface,
+                mode: self.fcoe_mode,
                 wwpn: name.wwpn,
                 wwnn: name.wwnn,
                 recorded: address.read(),

@@ -90,7 +90,7 @@ pub struct ConnectArgs {
 }
 
 /// The options that a line of tychetab replaces.
-const OF_A_SESSION: [&str; 27] = [
+const OF_A_SESSION: [&str; 28] = [
     "links",
     "target",
     "read_only",
@@ -116,6 +116,7 @@ const OF_A_SESSION: [&str; 27] = [
     "growable",
     "socket",
     "fcoe",
+    "fcoe_mode",
     "wwpn",
     "e_d_tov",
 ];

@@ -7,13 +7,14 @@ use std::time::Duration;
 
 use clap::Args;
 use tyche_engine::{Discovery, Foreign, Found, LinkFault};
+use tyche_fcoe::fc::network::Mode;
 use tyche_fcoe::fc::wire::Wwn;
 use tyche_link::ip::{DEFAULT_PORT, Place};
 use tyche_link::udp::segment::{SEARCH_PORT, Search};
 use tyche_numa::Placement;
 use tyche_proto::wire::{ExportInfo, Name};
 use tyche_session::End;
-use tyche_session::fcoe::parse_wwpn;
+use tyche_session::fcoe::{parse_mode, parse_wwpn};
 use uuid::Uuid;
 
 use crate::complete;
@@ -42,11 +43,17 @@ pub struct DiscoverArgs {
     #[arg(long, value_name = "UUID", value_parser = identity::parse_host)]
     host_id: Option<Uuid>,
 
-    /// List the ports of Fibre Channel over Ethernet instead, Tyche's and others', on networks
-    /// without a fabric (VN2VN), and the disks that targets among them show to this machine. For
-    /// that it logs in to them, and waits for 5 s more at most.
+    /// List the ports of Fibre Channel over Ethernet instead, Tyche's and others', and the disks
+    /// that targets among them show to this machine. For that it logs in to them, and waits for 5 s
+    /// more at most.
     #[arg(long, conflicts_with_all = ["host_id", "ethertype"])]
     fcoe: bool,
+
+    /// The network: vn2vn without a fabric, or fabric if switches for FCoE (FCFs) are there; this
+    /// machine logs in with one then, which takes 2 s more.
+    #[arg(long, value_name = "MODE", requires = "fcoe", default_value = "vn2vn",
+        value_parser = parse_mode)]
+    fcoe_mode: Mode,
 
     /// Name to log in to targets of FCoE with, instead of that of the next session.
     #[arg(long, value_name = "WWPN", requires = "fcoe", value_parser = parse_wwpn)]

@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tyche_block::Geometry;
 use tyche_console::error::Code;
-use tyche_fcoe::fc::vn2vn::Functions;
+use tyche_fcoe::fc::neighbour::Functions;
 use tyche_fcoe::scsi::initiator::Disk;
 use tyche_fcoe::scsi::vpd::Identity;
 use tyche_fcoe::{FoundNeighbour, FoundVlan};
@@ -147,8 +147,8 @@ pub struct DiscoveredExport {
 pub struct DiscoveredPort {
     /// Name of the port.
     pub wwpn: String,
-    /// Name of its node.
-    pub wwnn: String,
+    /// Name of its node; null if it is not known, as in a fabric.
+    pub wwnn: Option<String>,
     /// The N_Port_ID that it has, in hexadecimal.
     pub n_port_id: String,
     /// Whether it says that it serves disks.
@@ -158,7 +158,7 @@ pub struct DiscoveredPort {
     /// The longest FCoE frame in bytes that it takes, without the Ethernet header; 2158 with the
     /// longest payload.
     pub size: u64,
-    /// Ethernet address of its interface.
+    /// Ethernet address of its interface; in a fabric that of the forwarder.
     pub mac: String,
     /// The local interface on which it was found.
     pub interface: String,
@@ -177,7 +177,7 @@ impl From<&FoundNeighbour> for DiscoveredPort {
         let Functions { initiator, target } = neighbour.functions;
         Self {
             wwpn: neighbour.wwpn.to_string(),
-            wwnn: neighbour.wwnn.to_string(),
+            wwnn: neighbour.wwnn.map(|it| it.to_string()),
             n_port_id: neighbour.id.to_string(),
             target,
             initiator,

@@ -9,9 +9,10 @@ use std::time::Duration;
 use bytesize::ByteSize;
 use serde::de::{Deserialize, Deserializer};
 use toml::Spanned;
+use tyche_fcoe::fc::network::Mode;
 use tyche_fcoe::fc::wire::Wwn;
 use tyche_proto::crypto::PublicKey;
-use tyche_session::fcoe::parse_wwpn;
+use tyche_session::fcoe::{parse_mode, parse_wwpn};
 use uuid::Uuid;
 
 use crate::connect::public_key;
@@ -110,6 +111,9 @@ struct Written {
 pub(crate) struct FcoePort {
     /// Its name.
     pub(crate) link: String,
+    /// The kind of its network.
+    #[serde(default, deserialize_with = "mode")]
+    pub(crate) mode: Mode,
     /// Name of its port; by default it follows from the interface's address.
     #[serde(default, deserialize_with = "wwpn")]
     pub(crate) wwpn: Option<Wwn>,
@@ -119,9 +123,9 @@ pub(crate) struct FcoePort {
 }
 
 impl FcoePort {
-    /// The interface of that name, with that E_D_TOV in seconds.
-    pub(crate) fn new(link: String, e_d_tov: f64) -> Self {
-        Self { link, wwpn: None, e_d_tov }
+    /// The interface of that name on a network of that kind, with that E_D_TOV in seconds.
+    pub(crate) fn new(link: String, mode: Mode, e_d_tov: f64) -> Self {
+        Self { link, mode, wwpn: None, e_d_tov }
     }
 
     /// E_D_TOV, in whole milliseconds.
@@ -136,6 +140,10 @@ fn default_e_d_tov() -> f64 {
 
 fn e_d_tov<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
     within(f64::deserialize(from)?, 0.05..=60.0)
+}
+
+fn mode<'de, D: Deserializer<'de>>(from: D) -> Result<Mode, D::Error> {
+    parse_mode(&String::deserialize(from)?).map_err(serde::de::Error::custom)
 }
 
 fn parsed_wwpn<E: serde::de::Error>(text: &str) -> Result<Wwn, E> {
@@ -418,8 +426,12 @@ mod tests {
     fn ports_of_fcoe_have_names_and_times_that_make_sense() {
         let config = read("[[fcoe]]\nlink = \"eth1\"\ne_d_tov = 0.05\n").unwrap();
         assert_eq!(config.fcoe[0].e_d_tov(), Duration::from_millis(50));
+        assert_eq!(config.fcoe[0].mode, Mode::Vn2vn);
+        let config = read("[[fcoe]]\nlink = \"eth1\"\nmode = \"fabric\"\n").unwrap();
+        assert_eq!(config.fcoe[0].mode, Mode::Fabric);
         let line = "[[fcoe]]\nlink = \"eth1\"\n";
         for (key, message) in [
+            ("mode = \"auto\"", "the mode is vn2vn or fabric"),
             ("wwpn = \"20:00\"", "a WWPN is 16 hexadecimal digits"),
             ("e_d_tov = 0.01", "write 0.05 to 60"),
         ] {

@@ -104,6 +104,7 @@ impl Fcoe {
         let options = FcoeTargetOptions {
             port: PortOptions {
                 interface,
+                mode: port.mode,
                 wwpn: names.wwpn,
                 wwnn: names.wwnn,
                 recorded: address.read(),

@@ -17,12 +17,14 @@ use clap::Args;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use tyche_engine::{Target, TargetExport, TargetOptions};
+use tyche_fcoe::fc::network::Mode;
 use tyche_link::Link;
 use tyche_link::ip::Transport;
 use tyche_numa::Placement;
 use tyche_proto::TargetConfig;
 use tyche_proto::wire::Name;
 use tyche_session::End;
+use tyche_session::fcoe::parse_mode;
 use tyche_store::file::{FileOptions, FileStore};
 use tyche_store::memory::MemoryStore;
 use tyche_store::null::NullStore;
@@ -59,6 +61,7 @@ const POPULATE_QUIET: Duration = Duration::from_secs(1);
 ///   key = "tyche_..."          # or several: ["tyche_...", "tyche_..."]
 ///   [[fcoe]]                   # Fibre Channel over Ethernet, for other makes as well
 ///   link = "eth2"
+///   mode = "vn2vn"             # default; "fabric" if switches for FCoE are there
 ///   [[export]]
 ///   name = "vm1"
 ///   path = "/srv/vm1.img"      # or a block device, mem:1G, sparse:1T, null:1T
@@ -98,11 +101,16 @@ pub struct ServeArgs {
     #[arg(long = "link", value_name = "INTERFACE", add = complete::interfaces())]
     links: Vec<String>,
 
-    /// Interface to serve on by Fibre Channel over Ethernet, without a fabric (VN2VN): hosts see
-    /// the exports as LUNs, in their order. May be repeated. Without --link, no other host is
-    /// served.
+    /// Interface to serve on by Fibre Channel over Ethernet: hosts see the exports as LUNs, in
+    /// their order. May be repeated. Without --link, no other host is served.
     #[arg(long = "fcoe", value_name = "INTERFACE", add = complete::interfaces())]
     fcoe: Vec<String>,
+
+    /// The network of the interfaces of --fcoe: vn2vn without a fabric, or fabric if switches for
+    /// FCoE (FCFs) are there. Hosts on it must have the same mode.
+    #[arg(long, value_name = "MODE", requires = "fcoe", default_value = "vn2vn",
+        value_parser = parse_mode)]
+    fcoe_mode: Mode,
 
     /// E_D_TOV of the ports of --fcoe, 0.05 to 60: data that are lost are noticed after that long.
     /// The larger one of both ends counts.
@@ -253,7 +261,7 @@ fn describe(exports: &[TargetExport], units: &[(Uuid, u8)]) -> Vec<String> {
 fn configured(args: &ServeArgs) -> Result<Config> {
     let mut config = args.config.as_deref().map(Config::read).transpose()?.unwrap_or_default();
     config.link.extend(args.links.iter().cloned());
-    let port = |link: &String| FcoePort::new(link.clone(), args.e_d_tov);
+    let port = |link: &String| FcoePort::new(link.clone(), args.fcoe_mode, args.e_d_tov);
     config.fcoe.extend(args.fcoe.iter().map(port));
     config.host.extend(args.hosts.iter().cloned());
     config.key = args.key.clone().or(config.key);

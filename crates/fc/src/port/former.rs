@@ -13,7 +13,8 @@ use tyche_fc_wire::{Mac, PortId, Wwn, Xid};
 use tyche_time::Instant;
 
 use super::PEERS_MAX;
-use crate::vn2vn::{FORGOTTEN_AFTER, Neighbour};
+use crate::neighbour::Neighbour;
+use crate::vn2vn::FORGOTTEN_AFTER;
 
 /// A neighbour that has gone.
 #[derive(Clone, Copy, Debug)]

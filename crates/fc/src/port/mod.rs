@@ -1,4 +1,4 @@
-//! Logins with neighbours on a network without a fabric (FC-LS-2, FC-BB-6).
+//! Logins with neighbours (FC-LS-2, FC-BB-6).
 //!
 //! ```text
 //!       one end, or both       the higher name        who is an initiator
@@ -6,6 +6,9 @@
 //!    ▲                     └──► wait for it ────┘
 //!    └── no answer, or refused
 //! ```
+//!
+//! In a fabric there is no FLOGI between neighbours, and an initiator sends PLOGI whatever the
+//! names. If the fabric doubts that a neighbour is what it was, ADISC asks it.
 //!
 //! Each request is answered within 2 × R_A_TOV, or sent again, three times; an answer that the
 //! other end is busy has it sent again after E_D_TOV. As long as the neighbour is present, attempts
@@ -23,6 +26,7 @@
 //! [`poll_timeout`](Logins::poll_timeout) says how long to wait for the next input.
 
 mod former;
+mod offer;
 mod outputs;
 mod peer;
 mod replies;
@@ -32,18 +36,20 @@ mod way;
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use tyche_fc_wire::els::{
-    Class3, Code, FabricLogin, FcpParameters, Features, Logo, PortLogin, Process, Request,
-};
-use tyche_fc_wire::fip::{Service, payload_within};
+use tyche_fc_wire::els::{Adisc, Code, FcpParameters, Logo, Process, Request};
+use tyche_fc_wire::fip::Service;
 use tyche_fc_wire::{FRAME_LEN_MAX, Header, Kind, Mac, PortId, Wwn, Xid};
 use tyche_time::{Instant, earliest};
 
 pub use outputs::{Carrier, Cause, Event, Failure, Ignored};
 pub use peer::Login;
 
+pub(crate) use offer::Offer;
+pub(crate) use peer::in_unit;
+
 use crate::exchange::Xids;
-use crate::vn2vn::{self, Functions, NEIGHBOURS_MAX, Neighbour};
+use crate::neighbour::{self, Address, Functions, Interface, NEIGHBOURS_MAX, Neighbour};
+use crate::numbers::Numbers;
 use crate::{Rule, Rules, Sound};
 use former::Formers;
 use outputs::Outputs;
@@ -54,11 +60,6 @@ use way::Way;
 const REPEATS_MAX: u32 = 3;
 /// The most ports that are remembered: neighbours, and those that are drained although gone.
 const PEERS_MAX: usize = 2 * NEIGHBOURS_MAX;
-/// Sequences at a time that a port takes: as many as the field of a class says.
-const SEQUENCES: u16 = 255;
-/// Kinds of information units with relative offsets: all.
-const RELATIVE_OFFSETS: u16 = 0x1f;
-
 /// The configuration of a port, which does not change.
 #[derive(Clone, Copy, Debug)]
 pub struct LoginsConfig {
@@ -81,8 +82,7 @@ pub struct LoginsConfig {
 /// The port's own addresses.
 #[derive(Clone, Copy)]
 struct Own {
-    id: PortId,
-    mac: Mac,
+    address: Address,
     enode: Mac,
     /// The most bytes of a frame's payload.
     payload_max: u16,
@@ -102,8 +102,9 @@ pub struct Logins<R = Sound> {
     held_at: Option<Instant>,
     /// Whether the user has logged out everywhere: no neighbour is a peer from then on.
     is_over: bool,
-    /// The index of the next exchange's number.
-    next_exchange: u16,
+    numbers: Numbers,
+    /// When a port without a login was told so last.
+    disowned_at: Option<Instant>,
     /// No timer expires before.
     timer: Option<Instant>,
     outputs: Outputs,
@@ -135,7 +136,8 @@ impl<R: Rules> Logins<R> {
             held: VecDeque::with_capacity(NEIGHBOURS_MAX),
             held_at: None,
             is_over: false,
-            next_exchange: 0,
+            numbers: Numbers::new(config.exchanges),
+            disowned_at: None,
             timer: None,
             outputs: Outputs::default(),
             config,
@@ -156,25 +158,46 @@ impl<R: Rules> Logins<R> {
     pub fn handle_neighbour(
         &mut self,
         now: Instant,
-        event: vn2vn::Event,
-        interface: vn2vn::Interface,
+        event: neighbour::Event,
+        interface: Interface,
     ) {
         match event {
-            vn2vn::Event::Claimed(id, mac) => {
-                let payload_max = payload_within(interface.fcoe_len_max());
-                self.own = Some(Own { id, mac, enode: interface.mac, payload_max });
+            neighbour::Event::Claimed(address) => {
+                let payload_max = address.payload_max(interface);
+                self.own = Some(Own { address, enode: interface.mac, payload_max });
             }
-            vn2vn::Event::Released(_) => self.own = None,
-            vn2vn::Event::Appeared(_) if self.is_over => {}
-            vn2vn::Event::Appeared(neighbour) => self.appear(now, neighbour),
-            vn2vn::Event::Gone(neighbour) => self.vanish(now, neighbour),
+            neighbour::Event::Released(_) => self.own = None,
+            neighbour::Event::Appeared(_) if self.is_over => {}
+            neighbour::Event::Appeared(neighbour) => self.appear(now, neighbour),
+            neighbour::Event::Doubtful(neighbour) => self.doubt(now, neighbour),
+            neighbour::Event::Gone(neighbour) => self.vanish(now, neighbour),
+        }
+    }
+
+    /// Whether the port is in a fabric, which gives each N_Port_ID to one port only.
+    fn is_in_fabric(&self) -> bool {
+        self.own.is_some_and(|own| own.address.fabric.is_some())
+    }
+
+    /// Asks a neighbour whether it is still what it was when it logged in, or for a login if there
+    /// was no reason for one.
+    fn doubt(&mut self, now: Instant, neighbour: Neighbour) {
+        let Some(index) = self.find(neighbour.wwpn) else { return };
+        let peer = &mut self.peers[index];
+        peer.neighbour = neighbour;
+        match peer.stage {
+            Stage::LoggedIn | Stage::Adisc => self.begin(now, index, Stage::Adisc),
+            Stage::PlogiWait => self.start(now, index),
+            _ => {}
         }
     }
 
     fn vanish(&mut self, now: Instant, neighbour: Neighbour) {
         self.held.retain(|it| it.wwpn != neighbour.wwpn);
         let Some(index) = self.find(neighbour.wwpn) else { return };
-        self.formers.note(now, neighbour);
+        if !self.is_in_fabric() {
+            self.formers.note(now, neighbour);
+        }
         let peer = &mut self.peers[index];
         (peer.is_gone, peer.withheld) = (true, None);
         self.end(now, index, Cause::Gone, None);
@@ -232,7 +255,7 @@ impl<R: Rules> Logins<R> {
             (peer.neighbour, peer.is_gone, peer.withheld) = (neighbour, false, None);
         } else if self.peers.len() < PEERS_MAX {
             self.peers.push(Peer::new(neighbour));
-            self.begin(now, self.peers.len() - 1, Stage::Flogi);
+            self.start(now, self.peers.len() - 1);
         } else {
             self.outputs.ignored.no_room += 1;
         }
@@ -295,14 +318,26 @@ impl<R: Rules> Logins<R> {
 
     fn expire(&mut self, now: Instant, index: usize) {
         match self.peers[index].stage {
-            Stage::Pause | Stage::PlogiWait => self.begin(now, index, Stage::Flogi),
+            Stage::Pause | Stage::PlogiWait => self.start(now, index),
             Stage::LoggedIn if self.lacks(index).target => self.begin(now, index, Stage::Prli),
             // Both ends have another opinion of where they are.
-            Stage::LoggedIn => self.end(now, index, Cause::Anew, None),
+            Stage::LoggedIn => self.give_up(now, index),
             // No answer, or the other end was busy.
-            Stage::Flogi | Stage::Plogi | Stage::Prli | Stage::Rtv => self.repeat(now, index),
+            Stage::Flogi | Stage::Plogi | Stage::Prli | Stage::Rtv | Stage::Adisc => {
+                self.repeat(now, index);
+            }
             Stage::Draining => unreachable!("only the user ends it"),
         }
+    }
+
+    /// Ends a login that the other end does not complete.
+    fn give_up(&mut self, now: Instant, index: usize) {
+        if self.is_in_fabric() {
+            // There is no FLOGI, which would tell it.
+            let neighbour = self.peers[index].neighbour;
+            self.send_logo(&neighbour);
+        }
+        self.end(now, index, Cause::Anew, None);
     }
 
     /// When to call [`handle_timeout`](Self::handle_timeout), if there is no other input before.
@@ -321,7 +356,7 @@ impl<R: Rules> Logins<R> {
             let frame = self.outputs.next_frame()?;
             // Without an address of our own, nothing can be sent any more.
             if let Some(own) = &self.own {
-                return Some(frame.emit((own.enode, own.mac), buffer));
+                return Some(frame.emit((own.enode, &own.address), buffer));
             }
         }
     }
@@ -347,6 +382,18 @@ impl<R: Rules> Logins<R> {
         self.set_timer(index, until);
     }
 
+    /// Begins a login.
+    fn start(&mut self, now: Instant, index: usize) {
+        if !self.is_in_fabric() {
+            self.begin(now, index, Stage::Flogi);
+        } else if self.config.functions.initiator && self.peers[index].neighbour.functions.target {
+            self.begin(now, index, Stage::Plogi);
+        } else {
+            // An initiator asks, whenever it likes.
+            (self.peers[index].stage, self.peers[index].at) = (Stage::PlogiWait, None);
+        }
+    }
+
     /// Begins a stage with its request.
     fn begin(&mut self, now: Instant, index: usize, stage: Stage) {
         let peer = &mut self.peers[index];
@@ -370,50 +417,45 @@ impl<R: Rules> Logins<R> {
 
     fn send_request(&mut self, now: Instant, index: usize) {
         let Some(own) = self.own else { return };
-        let ox_id = self.take_exchange();
+        let ox_id = self.numbers.take();
         let request = match self.peers[index].stage {
-            Stage::Flogi => Request::Flogi(FabricLogin {
-                // Without meaning in a request.
-                r_a_tov_ms: 0,
-                e_d_tov: 0,
-                class3: Some(Class3 { receive_len: 0, sequences: 0, open_sequences: 0 }),
-                ..self.fabric_login(own)
-            }),
-            Stage::Plogi => Request::Plogi(self.port_login(own)),
+            Stage::Flogi => Request::Flogi(self.offer(own).fabric_request()),
+            Stage::Plogi => Request::Plogi(self.offer(own).port_login()),
             Stage::Prli => Request::Prli(Process {
                 image_pair: true,
                 response: 0,
                 parameters: self.parameters(),
             }),
             Stage::Rtv => Request::Rtv,
+            Stage::Adisc => Request::Adisc(self.adisc(own)),
             stage => unreachable!("{stage:?} has no request"),
         };
         let peer = &mut self.peers[index];
         peer.ox_id = Some(ox_id);
         let Neighbour { id, enode, .. } = peer.neighbour;
-        let is_flogi = peer.stage == Stage::Flogi;
+        let (is_flogi, is_adisc) = (peer.stage == Stage::Flogi, peer.stage == Stage::Adisc);
         let way = if is_flogi { Way::Fip(enode, Service::Flogi) } else { Way::Port };
-        let header = Header::request(Kind::ElsRequest, own.id, id, ox_id);
+        let header = Header::request(Kind::ElsRequest, own.address.id, id, ox_id);
         self.outputs.ask(way, header, &request);
-        self.set_timer(index, now + 2 * self.config.r_a_tov);
+        // A repeated ADISC does no harm.
+        let e_d_tov = peer.login.map(|it| it.e_d_tov).filter(|_| is_adisc);
+        let time_out = e_d_tov.unwrap_or(self.config.r_a_tov);
+        self.set_timer(index, now + 2 * time_out);
     }
 
     /// Asks a port to end its login with us; returns the exchange.
     fn send_logo(&mut self, to: &Neighbour) -> Option<Xid> {
-        let own = self.own?;
-        let ox_id = self.take_exchange();
-        let header = Header::request(Kind::ElsRequest, own.id, to.id, ox_id);
-        let logo = Request::Logo(Logo { id: own.id, wwpn: self.config.wwpn });
-        self.outputs.ask(Way::Fip(to.enode, Service::Logo), header, &logo);
-        Some(ox_id)
+        let way = if self.is_in_fabric() { Way::Port } else { Way::Fip(to.enode, Service::Logo) };
+        self.send_logo_to(to.id, way)
     }
 
-    /// A number for an exchange, that of the longest ago.
-    fn take_exchange(&mut self) -> Xid {
-        let exchanges = &self.config.exchanges;
-        let index = self.next_exchange;
-        self.next_exchange = (index + 1) % exchanges.count();
-        exchanges.at(index)
+    fn send_logo_to(&mut self, to: PortId, way: Way) -> Option<Xid> {
+        let id = self.own?.address.id;
+        let ox_id = self.numbers.take();
+        let header = Header::request(Kind::ElsRequest, id, to, ox_id);
+        let logo = Request::Logo(Logo { id, wwpn: self.config.wwpn });
+        self.outputs.ask(way, header, &logo);
+        Some(ox_id)
     }
 
     /// The attempt has failed: there will be another.
@@ -427,7 +469,9 @@ impl<R: Rules> Logins<R> {
             return;
         }
         self.outputs.events.push_back(Event::Failed(peer.neighbour.wwpn, code, failure));
-        if code == Code::Prli {
+        if code == Code::Adisc {
+            self.end(now, index, Cause::Anew, None);
+        } else if code == Code::Prli {
             // The other end may still ask us.
             peer.stage = Stage::LoggedIn;
             self.set_timer(index, now + self.config.r_a_tov);
@@ -469,7 +513,8 @@ impl<R: Rules> Logins<R> {
     fn report(&mut self, index: usize) {
         let peer = &mut self.peers[index];
         let login = peer.login.filter(|it| it.functions.initiator || it.functions.target);
-        if let Some(login) = login.filter(|_| peer.stage == Stage::LoggedIn) {
+        let is_agreed = matches!(peer.stage, Stage::LoggedIn | Stage::Adisc);
+        if let Some(login) = login.filter(|_| is_agreed) {
             peer.is_reported = true;
             self.outputs.events.push_back(Event::LoggedIn(login));
         }
@@ -503,33 +548,17 @@ impl<R: Rules> Logins<R> {
         peer.stage = Stage::Pause;
         match peer.withheld.take() {
             Some(request) => self.accept(now, index, &request),
-            None => self.begin(now, index, Stage::Flogi),
+            None => self.start(now, index),
         }
     }
 
-    fn fabric_login(&self, own: Own) -> FabricLogin {
-        FabricLogin {
-            wwpn: self.config.wwpn,
-            wwnn: self.config.wwnn,
-            features: Features::EMPTY,
-            receive_len: own.payload_max,
-            r_a_tov_ms: millis(self.config.r_a_tov),
-            e_d_tov: millis(self.config.e_d_tov),
-            class3: Some(class3(own)),
-        }
+    fn offer(&self, own: Own) -> Offer {
+        let LoginsConfig { wwpn, wwnn, e_d_tov, r_a_tov, .. } = self.config;
+        Offer { wwpn, wwnn, payload_max: own.payload_max, e_d_tov, r_a_tov }
     }
 
-    fn port_login(&self, own: Own) -> PortLogin {
-        PortLogin {
-            wwpn: self.config.wwpn,
-            wwnn: self.config.wwnn,
-            features: Features::CONTINUOUS_OFFSET,
-            receive_len: own.payload_max,
-            sequences: SEQUENCES,
-            relative_offsets: RELATIVE_OFFSETS,
-            e_d_tov: millis(self.config.e_d_tov),
-            class3: Some(class3(own)),
-        }
+    fn adisc(&self, own: Own) -> Adisc {
+        Adisc { wwpn: self.config.wwpn, wwnn: self.config.wwnn, id: own.address.id }
     }
 
     /// Our parameters for FCP.
@@ -544,14 +573,6 @@ impl<R: Rules> Logins<R> {
         let set = all.into_iter().filter(|(is_set, _)| *is_set).map(|(_, bit)| bit);
         set.fold(FcpParameters::READ_XFER_RDY_DISABLED, FcpParameters::with)
     }
-}
-
-fn class3(own: Own) -> Class3 {
-    Class3 { receive_len: own.payload_max, sequences: SEQUENCES, open_sequences: 1 }
-}
-
-fn millis(time: Duration) -> u32 {
-    time.as_millis().try_into().unwrap_or(u32::MAX)
 }
 
 impl<R> std::fmt::Debug for Logins<R> {

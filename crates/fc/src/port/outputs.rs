@@ -8,7 +8,7 @@ use tyche_fc_wire::{Ethernet, FRAME_LEN_MAX, Frame, Header, Kind, Mac, Wwn};
 
 use super::peer::Login;
 use super::way::Way;
-use crate::vn2vn::{NEIGHBOURS_MAX, address};
+use crate::neighbour::{Address, NEIGHBOURS_MAX};
 
 /// Frames that wait to be sent: one for each timer that expires at the same time.
 const FRAMES_MAX: usize = NEIGHBOURS_MAX + 1;
@@ -123,17 +123,17 @@ impl Outgoing {
     /// Writes the frame of a node and a port with these addresses; returns its link and length.
     pub(super) fn emit(
         &self,
-        (enode, port): (Mac, Mac),
+        (enode, own): (Mac, &Address),
         buffer: &mut [u8; FRAME_LEN_MAX],
     ) -> (Carrier, usize) {
         let header = self.header;
         let payload = &self.payload[..self.len];
         let Way::Fip(destination, service) = self.way else {
-            let ethernet = Ethernet { destination: address(header.d_id), source: port };
+            let ethernet = Ethernet { destination: own.of_other(header.d_id), source: own.mac };
             return (Carrier::Fcoe, Frame { ethernet, header, payload }.emit(buffer));
         };
         let is_refused = payload.first() == Some(&Code::LsRjt.to_wire());
-        let mac = (!is_refused).then_some(port);
+        let mac = (!is_refused).then_some(own.mac);
         let service = LinkService { service, header, payload, mac };
         let message = match header.kind {
             Kind::ElsReply => Message::LinkReply(service),

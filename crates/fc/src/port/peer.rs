@@ -7,10 +7,14 @@ use tyche_fc_wire::{Header, Mac, PortId, Wwn, Xid};
 use tyche_time::Instant;
 
 use super::way::Way;
-use crate::vn2vn::{Functions, Neighbour};
+use crate::neighbour::{Functions, Neighbour};
 
 /// The longest time-outs that a peer can impose.
 const TIMEOUT_MAX: Duration = Duration::from_secs(60);
+
+/// The time in which a PLOGI in a fabric counts as repeated. A port that begins anew takes longer,
+/// to find a forwarder.
+const REPEATED_WITHIN: Duration = Duration::from_secs(1);
 
 /// A login, as both ends have agreed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,6 +55,8 @@ pub(super) enum Stage {
     Prli,
     /// The answer to our RTV.
     Rtv,
+    /// The answer to our ADISC; the login is good meanwhile.
+    Adisc,
     /// Nothing: all is agreed that we ask for.
     LoggedIn,
     /// The user's confirmation that all that depends on the login has ended.
@@ -88,8 +94,8 @@ pub(super) struct Peer {
     pub(super) has_answered: bool,
     /// Whether it has ever sent PRLI as an initiator.
     pub(super) has_asked: bool,
-    /// The exchange of the PLOGI that the other end has made the login with.
-    pub(super) plogi: Option<Xid>,
+    /// The exchange of the PLOGI that the other end has made the login with, and when it came.
+    pub(super) plogi: Option<(Xid, Instant)>,
     /// The login since PLOGI; its functions are empty until PRLI.
     pub(super) login: Option<Login>,
     /// Whether the user knows of it.
@@ -117,13 +123,21 @@ impl Peer {
         }
     }
 
+    /// Whether a PLOGI of that exchange is the one of the login, repeated by the network. A port
+    /// that begins anew, and may use the number again, sends FLOGI first or looks for a forwarder.
+    pub(super) fn has_come(&self, now: Instant, ox_id: Xid, is_in_fabric: bool) -> bool {
+        let is_it =
+            |(it, at): (Xid, Instant)| it == ox_id && (!is_in_fabric || now < at + REPEATED_WITHIN);
+        self.login.is_some() && self.plogi.is_some_and(is_it)
+    }
+
     /// Whether PLOGI may come: FLOGI has been answered, either way, since the last login ended.
     pub(super) fn awaits_plogi(&self) -> bool {
         match self.stage {
             Stage::Pause | Stage::Draining => false,
             Stage::Flogi => self.has_answered,
             // The other end may have missed our answer, and send PLOGI again.
-            Stage::PlogiWait | Stage::Plogi | Stage::Prli | Stage::Rtv | Stage::LoggedIn => true,
+            _ => true,
         }
     }
 
@@ -134,6 +148,7 @@ impl Peer {
             Stage::Plogi => Some(Code::Plogi),
             Stage::Prli => Some(Code::Prli),
             Stage::Rtv => Some(Code::Rtv),
+            Stage::Adisc => Some(Code::Adisc),
             Stage::Pause | Stage::PlogiWait | Stage::LoggedIn | Stage::Draining => None,
         }
     }
@@ -148,6 +163,6 @@ impl Login {
 }
 
 /// A time in nanoseconds, or else in milliseconds.
-pub(super) fn in_unit(value: u32, is_ns: bool) -> Duration {
+pub(crate) fn in_unit(value: u32, is_ns: bool) -> Duration {
     if is_ns { Duration::from_nanos(value.into()) } else { Duration::from_millis(value.into()) }
 }

@@ -22,7 +22,7 @@ impl<R: Rules> Logins<R> {
         header: &Header,
         payload: &[u8],
     ) -> bool {
-        if self.config.exchanges.find(header.ox_id).is_none() {
+        if !self.numbers.has(header.ox_id) {
             return false;
         }
         let peer = &mut self.peers[index];
@@ -53,6 +53,13 @@ impl<R: Rules> Logins<R> {
                 let login = self.peers[index].login.as_mut().expect("RTV comes after PLOGI");
                 login.extend(r_a_tov, e_d_tov);
                 self.agree(now, index);
+            }
+            (_, Reply::Adisc(adisc)) if adisc.wwpn == self.peers[index].neighbour.wwpn => {
+                if self.lacks(index).target {
+                    self.begin(now, index, Stage::Prli);
+                } else {
+                    self.settle(now, index);
+                }
             }
             _ => self.fail(now, index, Failure::Unusable),
         }

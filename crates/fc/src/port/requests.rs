@@ -1,19 +1,20 @@
 //! Requests of neighbours.
 
 use tyche_fc_wire::els::{
-    Adisc, Code, FabricLogin, FcpParameters, Features, Logo, PortLogin, Process, Rejection, Reply,
+    Code, FabricLogin, FcpParameters, Features, Logo, PortLogin, Process, Rejection, Reply,
     Request, Timeouts,
 };
 use tyche_fc_wire::fip::{self, LinkService, Message, Service, payload_within};
 use tyche_fc_wire::{Frame, Header, Kind, Mac, Wwn};
 use tyche_time::Instant;
 
+use super::offer::millis;
 use super::outputs::Cause;
 use super::peer::{Ending, Login, Peer, Stage, Withheld, in_unit};
 use super::way::Way;
-use super::{Logins, millis};
+use super::{Logins, Own};
 use crate::Rules;
-use crate::vn2vn::{Functions, address};
+use crate::neighbour::Functions;
 
 /// The least payload that a port must take (FC-FS-3).
 const RECEIVE_LEN_MIN: u16 = 256;
@@ -28,7 +29,7 @@ impl<R: Rules> Logins<R> {
             _ => return false,
         };
         let header = service.header;
-        if self.own.is_none_or(|own| header.d_id != own.id) {
+        if !self.is_to_us(&header) {
             self.outputs.ignored.not_ours += 1;
         } else if is_request {
             self.handle_fip_request(now, frame.ethernet.source, service);
@@ -42,6 +43,10 @@ impl<R: Rules> Logins<R> {
             self.outputs.ignored.stranger += 1;
         }
         true
+    }
+
+    fn is_to_us(&self, header: &Header) -> bool {
+        self.own.is_some_and(|own| header.d_id == own.address.id)
     }
 
     fn handle_fip_request(&mut self, now: Instant, source: Mac, service: &LinkService<'_>) {
@@ -104,7 +109,7 @@ impl<R: Rules> Logins<R> {
 
     fn accept_flogi(&mut self, index: usize, header: &Header) {
         let Some(own) = self.own else { return };
-        let reply = Reply::FabricLogin(self.fabric_login(own));
+        let reply = Reply::FabricLogin(self.offer(own).fabric_reply());
         self.outputs.answer(self.flogi_way(index), header, &reply);
     }
 
@@ -120,17 +125,19 @@ impl<R: Rules> Logins<R> {
         let is_request = match header.kind {
             Kind::ElsRequest => true,
             Kind::ElsReply => false,
+            Kind::Abts => return self.disowns(now, frame),
             _ => return false,
         };
         let code = frame.payload.first().and_then(|code| Code::from_wire(*code));
         if is_request && code.is_some_and(is_of_exchanges) {
-            return false;
+            return self.disowns(now, frame);
         }
-        if self.own.is_none_or(|own| header.d_id != own.id || frame.check_destination().is_err()) {
+        let own = self.own.filter(|_| self.is_to_us(&header) && frame.check_destination().is_ok());
+        let Some(Own { address, .. }) = own else {
             self.outputs.ignored.not_ours += 1;
             return true;
-        }
-        let is_real = frame.ethernet.source == address(header.s_id);
+        };
+        let is_real = frame.ethernet.source == address.of_other(header.s_id);
         let index = self.find_id(header.s_id).filter(|_| is_real);
         match (index, is_request, Request::parse(frame.payload)) {
             (Some(index), false, _) => {
@@ -140,11 +147,37 @@ impl<R: Rules> Logins<R> {
             (None, true, Ok(Request::Logo(logo))) if is_real => {
                 self.handle_logo(now, None, Way::Port, header, &logo);
             }
+            (None, true, Ok(_)) if is_real && address.fabric.is_some() => {
+                // It may think that it is still logged in.
+                self.outputs.ignored.stranger += 1;
+                self.refuse(Way::Port, &header, Rejection::UNABLE, Rejection::NOT_LOGGED_IN);
+            }
             (None, ..) => self.outputs.ignored.stranger += 1,
             (_, _, Err(_)) => {
                 self.outputs.ignored.malformed += 1;
                 self.refuse(Way::Port, &header, Rejection::UNSUPPORTED, 0);
             }
+        }
+        true
+    }
+
+    /// Tells a port of a fabric that asks about an exchange without a login to begin anew (LOGO):
+    /// it knows of one before we were started. False if there may be a login.
+    fn disowns(&mut self, now: Instant, frame: &Frame<'_>) -> bool {
+        let header = &frame.header;
+        let is_ours = self.is_to_us(header) && frame.check_destination().is_ok();
+        let own = self.own.filter(|own| is_ours && own.address.fabric.is_some());
+        let is_real =
+            own.is_some_and(|own| frame.ethernet.source == own.address.of_other(header.s_id));
+        let peers = self.peers.iter().filter(|it| it.neighbour.id == header.s_id);
+        if !is_real || peers.clone().any(|it| it.login.is_some() || it.is_gone) {
+            return false;
+        }
+        self.outputs.ignored.stranger += 1;
+        // One is enough for all that it asks about, and must not end the login that follows.
+        if self.disowned_at.is_none_or(|at| at + self.config.e_d_tov <= now) {
+            self.disowned_at = Some(now);
+            self.send_logo_to(header.s_id, Way::Port);
         }
         true
     }
@@ -191,8 +224,8 @@ impl<R: Rules> Logins<R> {
                 self.reply(&header, &Reply::Timeouts(timeouts));
             }
             Request::Adisc(_) => {
-                let (wwpn, wwnn, id) = (self.config.wwpn, self.config.wwnn, header.d_id);
-                self.reply(&header, &Reply::Adisc(Adisc { wwpn, wwnn, id }));
+                let Some(own) = self.own else { return };
+                self.reply(&header, &Reply::Adisc(self.adisc(own)));
             }
             _ => self.refuse(Way::Port, &header, Rejection::UNSUPPORTED, 0),
         }
@@ -208,13 +241,12 @@ impl<R: Rules> Logins<R> {
             self.refuse(Way::Port, &header, Rejection::UNABLE, 0);
         } else if peer.stage == Stage::Plogi && self.config.wwpn > login.wwpn {
             self.refuse(Way::Port, &header, Rejection::IN_PROGRESS, 0);
-        } else if peer.login.is_some() && peer.plogi == Some(header.ox_id) {
-            // Repeated by the network: a port that begins anew sends FLOGI first. What it has asked
-            // since is answered when the login has ended.
+        } else if peer.has_come(now, header.ox_id, self.is_in_fabric()) {
+            // What it has asked since is answered when the login has ended.
             if let Some(own) = self.own.filter(|_| peer.stage != Stage::Draining) {
-                self.reply(&header, &Reply::PortLogin(self.port_login(own)));
+                self.reply(&header, &Reply::PortLogin(self.offer(own).port_login()));
             }
-        } else if !peer.awaits_plogi() {
+        } else if !peer.awaits_plogi() && !self.is_in_fabric() {
             // FLOGI comes first, and goes to one interface. PLOGI goes to an N_Port_ID, and may be
             // for another port that has the same.
             self.refuse(Way::Port, &header, Rejection::BUSY, 0);
@@ -278,9 +310,9 @@ impl<R: Rules> Logins<R> {
             }
             Ending::Plogi(login) => {
                 let Some(own) = self.own else { return };
-                let reply = Reply::PortLogin(self.port_login(own));
+                let reply = Reply::PortLogin(self.offer(own).port_login());
                 self.reply(header, &reply);
-                self.peers[index].plogi = Some(header.ox_id);
+                self.peers[index].plogi = Some((header.ox_id, now));
                 self.logged_in(now, index, login);
             }
             Ending::Prlo => {
@@ -309,7 +341,7 @@ impl<R: Rules> Logins<R> {
         let mut login = Login {
             wwpn: neighbour.wwpn,
             id: neighbour.id,
-            mac: address(neighbour.id),
+            mac: own.address.of_other(neighbour.id),
             functions: Functions::default(),
             payload_max: usize::from(payload_max.max(RECEIVE_LEN_MIN) & !3),
             retries: false,
@@ -319,6 +351,9 @@ impl<R: Rules> Logins<R> {
         };
         let is_ns = theirs.features.has(Features::E_D_TOV_NS);
         login.extend(self.config.r_a_tov, in_unit(theirs.e_d_tov, is_ns));
+        if let Some(fabric) = own.address.fabric {
+            login.extend(fabric.r_a_tov, fabric.e_d_tov);
+        }
         peer.login = Some(login);
         if self.config.functions.initiator && neighbour.functions.target {
             self.begin(now, index, Stage::Prli);

@@ -168,7 +168,7 @@ impl<R: Rules> Lane<R> {
         };
         let nexus = &mut self.nexuses[place];
         nexus.is_draining = true;
-        self.outputs.forget_answers(nexus.ethernet);
+        self.outputs.forget_answers(nexus.id());
         for index in 0..self.exchanges.capacity() as u16 {
             let xid = self.exchanges.at(index);
             let Some(exchange) = self.exchanges.get_mut(xid) else { continue };

@@ -60,6 +60,11 @@ impl Nexus {
         }
     }
 
+    /// Its N_Port_ID.
+    pub(super) fn id(&self) -> PortId {
+        self.ids.0
+    }
+
     /// The header of a frame to it, in an exchange that it has originated.
     pub(super) fn header(&self, kind: Kind, f_ctl: FCtl, exchange: (Xid, Xid)) -> Header {
         header(self.ids, kind, f_ctl, exchange)

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use arrayvec::ArrayVec;
 use tyche_fc_wire::fcp::CDB_LEN;
-use tyche_fc_wire::{Ethernet, Header, Wwn};
+use tyche_fc_wire::{Ethernet, Header, PortId, Wwn};
 
 use crate::Outgoing;
 
@@ -169,8 +169,8 @@ impl Outputs {
     }
 
     /// Forgets the answers to a port.
-    pub(super) fn forget_answers(&mut self, ethernet: Ethernet) {
-        self.answers.retain(|it| it.ethernet != ethernet);
+    pub(super) fn forget_answers(&mut self, to: PortId) {
+        self.answers.retain(|it| it.header.d_id != to);
     }
 
     /// Composes the next answer; false if there is none.

@@ -23,21 +23,19 @@
 //!
 //! The times are those that Linux has. Where the standard leaves a choice, the reason is beside it.
 
-mod events;
 mod neighbours;
 mod outputs;
 mod receive;
 
 use std::time::Duration;
 
-use tyche_fc_wire::fip::{ALL_VN2VN_ENODE_MACS, FCOE_LEN_MAX};
-use tyche_fc_wire::{FcMap, Mac, PortId, Wwn};
+use tyche_fc_wire::fip::ALL_VN2VN_ENODE_MACS;
+use tyche_fc_wire::{Mac, PortId, Wwn};
 use tyche_time::{Instant, Pace, earliest};
 
-pub use events::{Event, Functions, Neighbour};
-pub use neighbours::NEIGHBOURS_MAX;
-pub use outputs::{Ignored, Membership};
+pub use outputs::Ignored;
 
+use crate::neighbour::{Address, Event, Functions, Interface, Membership, Neighbour};
 use crate::random::Random;
 use neighbours::Neighbours;
 use outputs::{Outputs, Send};
@@ -82,22 +80,6 @@ pub struct Vn2vnConfig {
     pub functions: Functions,
     /// Random numbers follow from it.
     pub seed: u64,
-}
-
-/// The interface of a port.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Interface {
-    /// Its own address.
-    pub mac: Mac,
-    /// Its MTU, in bytes.
-    pub mtu: usize,
-}
-
-impl Interface {
-    /// The longest FCoE frame that it takes, in bytes, without the Ethernet header.
-    pub(crate) fn fcoe_len_max(&self) -> u16 {
-        u16::try_from(self.mtu).unwrap_or(FCOE_LEN_MAX).min(FCOE_LEN_MAX)
-    }
 }
 
 /// The stage on the way to an N_Port_ID.
@@ -165,9 +147,9 @@ impl Vn2vn {
         }
     }
 
-    /// The N_Port_ID and the address of the port, if it is up.
-    pub fn address(&self) -> Option<(PortId, Mac)> {
-        (self.stage == Stage::Up).then(|| (self.id, self.mac()))
+    /// The address of the port, if it is up.
+    pub fn address(&self) -> Option<Address> {
+        (self.stage == Stage::Up).then(|| Address::chosen(self.id))
     }
 
     /// The interface that it has, or had last.
@@ -175,7 +157,8 @@ impl Vn2vn {
         self.interface
     }
 
-    /// The neighbours that are present, up to [`NEIGHBOURS_MAX`]; none if the port is not up.
+    /// The neighbours that are present, up to
+    /// [`NEIGHBOURS_MAX`](crate::neighbour::NEIGHBOURS_MAX); none if the port is not up.
     pub fn neighbours(&self) -> impl Iterator<Item = &Neighbour> {
         self.neighbours.present().filter(|_| self.stage == Stage::Up)
     }
@@ -252,7 +235,7 @@ impl Vn2vn {
 
     /// The address that follows from the N_Port_ID.
     fn mac(&self) -> Mac {
-        address(self.id)
+        Address::chosen(self.id).mac
     }
 
     fn random_below(&mut self, bound: Duration) -> Duration {
@@ -293,7 +276,7 @@ impl Vn2vn {
     fn come_up(&mut self, now: Instant) {
         (self.stage, self.stage_ends) = (Stage::Up, None);
         self.config.recorded = Some(self.id);
-        self.outputs.events.push_back(Event::Claimed(self.id, self.mac()));
+        self.outputs.events.push_back(Event::Claimed(Address::chosen(self.id)));
         self.outputs.events.extend(self.neighbours.present().copied().map(Event::Appeared));
         self.outputs.send(Send::Beacon);
         self.beacon_due = Some(now + ANNOUNCE_WAIT);
@@ -379,11 +362,6 @@ impl Vn2vn {
             }
         }
     }
-}
-
-/// The address that follows from an N_Port_ID: a port's frames go there, and come from there.
-pub(crate) fn address(id: PortId) -> Mac {
-    Mac::fpma(FcMap::VN2VN, id)
 }
 
 /// Whether a port may choose it: the upper byte is zero, the rest is neither zero nor all ones.

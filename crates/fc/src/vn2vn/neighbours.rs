@@ -3,10 +3,7 @@
 use tyche_fc_wire::{Mac, PortId, Wwn};
 use tyche_time::{Instant, earliest};
 
-use super::events::{Event, Neighbour};
-
-/// The most neighbours that are known at a time (FC-BB-6 leaves the bound to us).
-pub const NEIGHBOURS_MAX: usize = 255;
+use crate::neighbour::{Event, NEIGHBOURS_MAX, Neighbour};
 
 /// A neighbour, and how alive it is.
 #[derive(Clone, Copy, Debug)]
@@ -96,7 +93,7 @@ impl Neighbours {
         (wwpn, wwnn, id): (Wwn, Wwn, PortId),
         mut report: impl FnMut(Event),
     ) -> bool {
-        self.show(now, |it| it.id == id && it.wwpn == wwpn && it.wwnn == wwnn, &mut report)
+        self.show(now, |it| it.id == id && it.wwpn == wwpn && it.wwnn == Some(wwnn), &mut report)
     }
 
     /// Takes a login of a node to us: its port is present if it has claimed that N_Port_ID.

@@ -4,19 +4,10 @@ use std::collections::VecDeque;
 
 use tyche_fc_wire::Mac;
 
-use super::events::Event;
+use crate::neighbour::{Event, Membership};
 
 /// Frames that wait to be sent: no input causes as many.
 const FRAMES_MAX: usize = 8;
-
-/// A change of the addresses that the port receives frames to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Membership {
-    /// To be joined, before frames are sent.
-    Join(Mac),
-    /// To be left.
-    Leave(Mac),
-}
 
 /// A frame to be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

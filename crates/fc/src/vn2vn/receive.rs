@@ -4,10 +4,10 @@ use tyche_fc_wire::fip::{self, Claim, Flags, LinkService, Message, Port, Service
 use tyche_fc_wire::{Ethernet, FRAME_LEN_MAX, Fc4, Mac};
 use tyche_time::Instant;
 
-use super::events::{Functions, Neighbour};
 use super::neighbours::Noted;
 use super::outputs::Send;
-use super::{Stage, Vn2vn, address, is_valid};
+use super::{Stage, Vn2vn, is_valid};
+use crate::neighbour::{Address, Functions, Neighbour};
 
 impl Vn2vn {
     /// Takes a frame that has come to the interface's own address or to
@@ -51,7 +51,7 @@ impl Vn2vn {
     /// Counts a frame that can't be of another port.
     fn ignores(&mut self, sender: &Port) -> bool {
         let VnPort { mac, id, name } = sender.port;
-        let is_wrong = mac != address(id) || !is_valid(id) || sender.mac.is_group();
+        let is_wrong = mac != Address::chosen(id).mac || !is_valid(id) || sender.mac.is_group();
         let ignored = &mut self.outputs.ignored;
         let counter = if self.stage == Stage::Down {
             &mut ignored.down
@@ -147,7 +147,7 @@ impl Vn2vn {
             port: VnPort { mac: vn_port, id: self.id, name: self.config.wwpn },
         };
         let size = self.interface.fcoe_len_max();
-        let claim = || Claim { port, fc4: fc4(self.config.functions), size };
+        let claim = || Claim { port, fc4: Fc4::fcp(self.config.functions.to_bits()), size };
         let all = fip::ALL_VN2VN_ENODE_MACS;
         let (destination, source, message) = match send {
             Send::Probe => (all, enode, Message::ProbeRequest(port)),
@@ -172,19 +172,10 @@ fn neighbour(claim: &Claim) -> Neighbour {
     let functions = claim.fc4.fcp_functions().unwrap_or(0);
     Neighbour {
         wwpn: name,
-        wwnn: claim.port.name,
+        wwnn: Some(claim.port.name),
         id,
         enode: claim.port.mac,
         fcoe_len_max: claim.size,
-        functions: Functions {
-            initiator: functions & Fc4::INITIATOR != 0,
-            target: functions & Fc4::TARGET != 0,
-        },
+        functions: Functions::from_bits(functions),
     }
-}
-
-fn fc4(functions: Functions) -> Fc4 {
-    let initiator = if functions.initiator { Fc4::INITIATOR } else { 0 };
-    let target = if functions.target { Fc4::TARGET } else { 0 };
-    Fc4::fcp(initiator | target)
 }

@@ -1,8 +1,8 @@
 //! Logins that end and begin while commands are on the way.
 
 use tyche_fc::initiator::{Command, Data, Failure, LaneConfig, Refused};
+use tyche_fc::neighbour::Functions;
 use tyche_fc::port::Login;
-use tyche_fc::vn2vn::Functions;
 use tyche_fc::wire::{PortId, Wwn};
 
 use crate::script::{FRAME, LUN, OURS, R_A_TOV, REC_TOV, Script, WWPN, config, login, mac, parse};

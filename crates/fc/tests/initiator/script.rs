@@ -8,8 +8,8 @@ use tyche_fc::exchange::Xids;
 use tyche_fc::initiator::{
     Command, Completion, Data, Event, Failure, Lane, LaneConfig, Nexus, Refused, Taken, Unit,
 };
+use tyche_fc::neighbour::Functions;
 use tyche_fc::port::Login;
-use tyche_fc::vn2vn::Functions;
 use tyche_fc::wire::bls::{BaAcc, BaRjt};
 use tyche_fc::wire::els::{
     ESTAT_COMPLETE, ESTAT_INITIATIVE, ESTAT_RESPONDER, ExchangeStatus, Rejection, Reply, Request,

@@ -4,6 +4,7 @@
 
 #[path = "../air/mod.rs"]
 mod air;
+mod fabric;
 mod logins;
 mod network;
 mod script;

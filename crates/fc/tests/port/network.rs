@@ -1,14 +1,16 @@
-//! A simulated network of nodes, each a port with its logins.
+//! A simulated network of nodes, each a port with its logins; perhaps with forwarders of a fabric.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use tyche_fc::exchange::Xids;
+use tyche_fc::neighbour::{Functions, Interface, Membership};
+use tyche_fc::network::{Mode, Network as Attached, NetworkConfig};
 use tyche_fc::port::{Carrier, Cause, Event, Login, Logins, LoginsConfig};
-use tyche_fc::vn2vn::{Functions, Interface, Membership, Vn2vn, Vn2vnConfig};
 use tyche_fc::wire::els::{Class3, Code, Features, PortLogin, Reply, Request};
 use tyche_fc::wire::fip::{self, Message};
-use tyche_fc::wire::{ETHERTYPE_FIP, FRAME_LEN_MAX, Frame, HEAD_LEN, Kind, Mac, Wwn};
+use tyche_fc::wire::{ETHERTYPE_FIP, FRAME_LEN_MAX, Frame, HEAD_LEN, Kind, Mac, PortId, Wwn};
+use tyche_fcf::{Fcf, FcfConfig, MEMBERSHIPS};
 use tyche_time::{Instant, earliest};
 
 use crate::air::{Air, ms};
@@ -18,7 +20,7 @@ pub(crate) const TARGET: Functions = Functions { initiator: false, target: true 
 pub(crate) const BOTH: Functions = Functions { initiator: true, target: true };
 
 pub(crate) struct Node {
-    pub(crate) vn2vn: Vn2vn,
+    pub(crate) network: Attached,
     pub(crate) logins: Logins,
     wwpn: Wwn,
     functions: Functions,
@@ -40,12 +42,24 @@ pub(crate) struct Network {
     pub(crate) now: Instant,
     pub(crate) air: Air,
     pub(crate) nodes: Vec<Node>,
+    /// The forwarders, if there is a fabric; `None` if one is down.
+    pub(crate) forwarders: Vec<Option<Fcf>>,
 }
 
-fn node(index: usize, wwpn: Wwn, functions: Functions, seed: u64) -> Node {
+fn node(index: usize, (wwpn, mode): (Wwn, Mode), functions: Functions, seed: u64) -> Node {
     let wwnn = Wwn(wwpn.0 ^ 0x3000_0000_0000_0000);
     Node {
-        vn2vn: Vn2vn::new(Vn2vnConfig { wwpn, wwnn, recorded: None, functions, seed }),
+        network: Attached::new(NetworkConfig {
+            mode,
+            wwpn,
+            wwnn,
+            recorded: None,
+            functions,
+            e_d_tov: ms(2_000),
+            r_a_tov: ms(10_000),
+            exchanges: Xids::new((0x800, 0x8ff), 0, 0),
+            seed,
+        }),
         logins: Logins::new(LoginsConfig {
             wwpn,
             wwnn,
@@ -75,6 +89,11 @@ pub(crate) fn pair(seed: u64, functions: [Functions; 2]) -> Network {
     network
 }
 
+/// The forwarder with that number.
+pub(crate) fn forwarder(number: u8) -> FcfConfig {
+    FcfConfig::new(Mac([2, 0, 0, 0, 0x0f, number]))
+}
+
 pub(crate) const CLASS3: Class3 = Class3 { receive_len: 2112, sequences: 255, open_sequences: 1 };
 
 /// The login of a port.
@@ -94,34 +113,46 @@ pub(crate) fn plogi(wwpn: Wwn) -> PortLogin {
 impl Network {
     /// Nodes with these functions; the names grow.
     pub(crate) fn new(seed: u64, functions: &[Functions]) -> Self {
+        Self::with_forwarders(seed, functions, Vec::new())
+    }
+
+    /// The same in a fabric with these forwarders.
+    pub(crate) fn with_forwarders(
+        seed: u64,
+        functions: &[Functions],
+        forwarders: Vec<FcfConfig>,
+    ) -> Self {
         let (now, air) = (Instant(1_000_000_000), Air::new(seed));
-        let mut network = Self { now, air, nodes: Vec::new() };
+        let mode = if forwarders.is_empty() { Mode::Vn2vn } else { Mode::Fabric };
+        let forwarders = forwarders.into_iter().map(|it| Some(Fcf::new(it))).collect();
+        let mut network = Self { now, air, nodes: Vec::new(), forwarders };
         for (index, functions) in functions.iter().enumerate() {
             let wwpn = Wwn(0x2000_0000_0000_1000 + index as u64);
             let seed = network.air.random.next();
-            network.nodes.push(node(index, wwpn, *functions, seed));
-            network.set_link(index, true);
+            network.nodes.push(node(index, (wwpn, mode), *functions, seed));
         }
+        (0..functions.len()).for_each(|index| network.set_link(index, true));
         network
     }
 
     /// Starts a node anew, as a process that was killed.
     pub(crate) fn restart(&mut self, index: usize) {
-        let Node { wwpn, functions, .. } = self.nodes[index];
-        self.nodes[index] = node(index, wwpn, functions, self.air.random.next());
+        let Node { wwpn, functions, ref network, .. } = self.nodes[index];
+        let named = (wwpn, network.mode());
+        self.nodes[index] = node(index, named, functions, self.air.random.next());
         self.set_link(index, true);
     }
 
     pub(crate) fn set_link(&mut self, index: usize, up: bool) {
         let interface = Interface { mac: self.nodes[index].mac, mtu: 2500 };
-        self.nodes[index].vn2vn.handle_link(self.now, up.then_some(interface));
+        self.nodes[index].network.handle_link(self.now, up.then_some(interface));
         self.drain(index);
     }
 
     /// Takes all outputs of a node.
     pub(crate) fn drain(&mut self, index: usize) {
         let (node, now) = (&mut self.nodes[index], self.now);
-        while let Some(membership) = node.vn2vn.poll_membership() {
+        while let Some(membership) = node.network.poll_membership() {
             match membership {
                 Membership::Join(mac) => _ = node.joined.insert(mac),
                 Membership::Leave(mac) => _ = node.joined.remove(&mac),
@@ -130,7 +161,7 @@ impl Network {
         node.take_neighbours(now);
         node.take_events(now);
         let (mut buffer, mut frames) = ([0xa5; FRAME_LEN_MAX], Vec::new());
-        while let Some(len) = node.vn2vn.poll_transmit(&mut buffer) {
+        while let Some((_, len)) = node.network.poll_transmit(&mut buffer) {
             frames.push(buffer[..len].to_vec());
         }
         while let Some((carrier, len)) = node.logins.poll_transmit(&mut buffer) {
@@ -144,7 +175,7 @@ impl Network {
         }
     }
 
-    /// Carries a frame to all that receive it.
+    /// Carries a frame to all that receive it: nodes, and behind them the forwarders.
     pub(crate) fn carry(&mut self, from: usize, frame: &[u8]) {
         let to = Mac(frame[..6].try_into().unwrap());
         for index in 0..self.nodes.len() {
@@ -153,18 +184,45 @@ impl Network {
                 self.air.carry(self.now, index, frame);
             }
         }
+        for index in 0..self.forwarders.len() {
+            if to == forwarder(index as u8).mac || MEMBERSHIPS.contains(&to) {
+                self.air.carry(self.now, self.nodes.len() + index, frame);
+            }
+        }
+    }
+
+    /// Takes all outputs of a forwarder.
+    pub(crate) fn drain_forwarder(&mut self, index: usize) {
+        let frames: Vec<_> = match &mut self.forwarders[index] {
+            Some(forwarder) => std::iter::from_fn(|| forwarder.poll_transmit()).collect(),
+            None => Vec::new(),
+        };
+        let from = self.nodes.len() + index;
+        frames.iter().for_each(|frame| self.carry(from, frame));
     }
 
     pub(crate) fn run(&mut self, time: Duration) {
         let end = self.now + time;
-        let timer = |node: &Node| earliest(node.vn2vn.poll_timeout(), node.logins.poll_timeout());
-        while let Some((at, index, frame)) = self.air.next(self.nodes.iter().map(timer), end) {
+        let timer = |node: &Node| earliest(node.network.poll_timeout(), node.logins.poll_timeout());
+        loop {
+            let forwarders = self.forwarders.iter().map(|it| it.as_ref()?.poll_timeout());
+            let timers = self.nodes.iter().map(timer).chain(forwarders);
+            let Some((at, index, frame)) = self.air.next(timers, end) else { break };
             self.now = self.now.max(at);
-            let node = &mut self.nodes[index];
+            let Some(node) = self.nodes.get_mut(index) else {
+                let index = index - self.nodes.len();
+                match (&mut self.forwarders[index], frame) {
+                    (None, _) => {}
+                    (Some(forwarder), Some(frame)) => forwarder.handle_frame(self.now, &frame),
+                    (Some(forwarder), None) => forwarder.handle_timeout(self.now),
+                }
+                self.drain_forwarder(index);
+                continue;
+            };
             if let Some(frame) = frame {
                 node.handle(self.now, &frame);
             } else {
-                node.vn2vn.handle_timeout(self.now);
+                node.network.handle_timeout(self.now);
                 node.logins.handle_timeout(self.now);
                 assert!(timer(node).is_none_or(|at| at > self.now), "a timer that stays expired");
             }
@@ -198,19 +256,28 @@ impl Node {
     /// Takes a frame as the loop around the machines does.
     pub(crate) fn handle(&mut self, now: Instant, frame: &[u8]) {
         if let Ok(frame) = fip::Frame::parse(frame) {
-            let is_handled = self.vn2vn.handle_frame(now, &frame);
+            let is_handled = self.network.handle_fip(now, &frame);
             self.take_neighbours(now);
             assert!(is_handled || self.logins.handle_fip(now, &frame), "{frame:?}");
         } else if let Some((head, rest)) = frame.split_first_chunk::<HEAD_LEN>()
             && let Ok(frame) = Frame::parse(head, rest)
         {
-            self.logins.handle_frame(now, &frame);
+            let is_handled = self.network.handle_frame(now, &frame);
+            self.take_neighbours(now);
+            if !is_handled {
+                self.logins.handle_frame(now, &frame);
+            }
         }
     }
 
+    /// Its N_Port_ID.
+    pub(crate) fn id(&self) -> Option<PortId> {
+        self.network.address().map(|it| it.id)
+    }
+
     fn take_neighbours(&mut self, now: Instant) {
-        while let Some(event) = self.vn2vn.poll_event() {
-            self.logins.handle_neighbour(now, event, self.vn2vn.interface());
+        while let Some(event) = self.network.poll_event() {
+            self.logins.handle_neighbour(now, event, self.network.interface());
             self.take_events(now);
         }
     }

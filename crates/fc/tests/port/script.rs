@@ -1,13 +1,16 @@
 //! One port, and another end that follows a script.
 
+mod fabric;
 mod former;
 
 use tyche_fc::exchange::Xids;
+use tyche_fc::neighbour::{
+    Address, Event as NeighbourEvent, Fabric, Functions, Interface, Neighbour,
+};
 use tyche_fc::port::{Carrier, Cause, Event, Failure, Logins, LoginsConfig};
-use tyche_fc::vn2vn::{self, Functions, Interface, Neighbour};
 use tyche_fc::wire::els::{
-    Class3, Code, FabricLogin, FcpParameters, Features, Logo, PortLogin, Process, Rejection, Reply,
-    Request, Timeouts,
+    Adisc, Class3, Code, Exchange, FabricLogin, FcpParameters, Features, Logo, PortLogin, Process,
+    Rejection, Reply, Request, Timeouts,
 };
 use tyche_fc::wire::fip::{self, Flags, LinkService, Message, Service};
 use tyche_fc::wire::{
@@ -28,6 +31,8 @@ const OTHER_NODE: Mac = Mac([2, 0, 0, 0, 0, 3]);
 
 struct Script {
     logins: Logins,
+    /// Our address.
+    address: Address,
     now: Instant,
     wwpn: Wwn,
     /// The interface of the other end.
@@ -59,6 +64,7 @@ fn script(functions: Functions, wwpn: u64, theirs: Functions) -> Script {
     });
     let mut script = Script {
         logins,
+        address: Address::chosen(id),
         now: Instant(1),
         wwpn: Wwn(wwpn),
         node: THEIR_NODE,
@@ -69,18 +75,18 @@ fn script(functions: Functions, wwpn: u64, theirs: Functions) -> Script {
         sent: Vec::new(),
         next: 0x7000,
     };
-    script.neighbour(vn2vn::Event::Claimed(id, Mac::fpma(FcMap::VN2VN, id)));
-    script.neighbour(vn2vn::Event::Appeared(neighbour(wwpn, theirs)));
+    script.neighbour(NeighbourEvent::Claimed(script.address));
+    script.neighbour(NeighbourEvent::Appeared(neighbour(wwpn, theirs)));
     script
 }
 
 fn neighbour(wwpn: u64, functions: Functions) -> Neighbour {
-    let (wwpn, wwnn) = (Wwn(wwpn), Wwn(wwpn));
+    let (wwpn, wwnn) = (Wwn(wwpn), Some(Wwn(wwpn)));
     Neighbour { wwpn, wwnn, id: THEIRS, enode: THEIR_NODE, fcoe_len_max: 2158, functions }
 }
 
 impl Script {
-    fn neighbour(&mut self, event: vn2vn::Event) {
+    fn neighbour(&mut self, event: NeighbourEvent) {
         let interface = Interface { mac: Mac([2, 0, 0, 0, 0, 1]), mtu: 1500 };
         self.logins.handle_neighbour(self.now, event, interface);
         self.drain();
@@ -101,7 +107,11 @@ impl Script {
             } else {
                 let (head, rest) = frame.split_first_chunk::<HEAD_LEN>().unwrap();
                 let frame = Frame::parse(head, rest).unwrap();
-                frame.check_destination().unwrap();
+                let to = self.address.of_other(frame.header.d_id);
+                assert_eq!(
+                    (frame.ethernet.source, frame.ethernet.destination),
+                    (self.address.mac, to)
+                );
                 (None, frame.header, frame.payload)
             };
             self.sent_by_fip = by_fip;
@@ -133,7 +143,7 @@ impl Script {
     }
 
     fn receive(&mut self, by_fip: Option<Service>, header: Header, payload: &[u8]) {
-        let (to, from) = (OURS.0, THEIRS);
+        let from = THEIRS;
         if let Some(service) = by_fip {
             let mac = (payload[0] != Code::LsRjt.to_wire()).then(|| Mac::fpma(FcMap::VN2VN, from));
             let service = LinkService { service, header, payload, mac };
@@ -145,8 +155,7 @@ impl Script {
             let frame = fip::Frame::new(ethernet, Flags::EMPTY, message);
             assert!(self.logins.handle_fip(self.now, &frame));
         } else {
-            let (destination, source) =
-                (Mac::fpma(FcMap::VN2VN, to), Mac::fpma(FcMap::VN2VN, from));
+            let (destination, source) = (self.address.mac, self.address.of_other(from));
             let ethernet = Ethernet { destination, source };
             assert!(self.logins.handle_frame(self.now, &Frame { ethernet, header, payload }));
         }
@@ -341,11 +350,11 @@ fn logged_in() -> Script {
 #[test]
 fn the_n_port_id_of_a_port_that_is_gone_and_drains_may_belong_to_another() {
     let mut script = logged_in();
-    script.neighbour(vn2vn::Event::Gone(neighbour(HIGHER, INITIATOR)));
+    script.neighbour(NeighbourEvent::Gone(neighbour(HIGHER, INITIATOR)));
     assert_eq!(script.events(), [Event::LoggedOut(Wwn(HIGHER), Cause::Gone)]);
     script.wwpn = Wwn(HIGHER + 1);
     script.take_sent();
-    script.neighbour(vn2vn::Event::Appeared(neighbour(HIGHER + 1, INITIATOR)));
+    script.neighbour(NeighbourEvent::Appeared(neighbour(HIGHER + 1, INITIATOR)));
     assert_eq!(script.take_sent(), "Logo");
     assert_eq!(script.answer(Reply::Accepted), "Flogi");
     assert_eq!(script.ask(Request::Flogi(script.flogi())), "yes");
@@ -358,9 +367,9 @@ fn the_n_port_id_of_a_port_that_is_gone_and_drains_may_belong_to_another() {
 #[test]
 fn a_request_of_a_port_that_is_gone_is_not_answered_when_it_is_back() {
     let mut script = logged_in();
-    script.neighbour(vn2vn::Event::Gone(neighbour(HIGHER, INITIATOR)));
+    script.neighbour(NeighbourEvent::Gone(neighbour(HIGHER, INITIATOR)));
     assert_eq!(script.ask(Request::Plogi(script.plogi())), "no 5");
-    script.neighbour(vn2vn::Event::Appeared(neighbour(HIGHER, INITIATOR)));
+    script.neighbour(NeighbourEvent::Appeared(neighbour(HIGHER, INITIATOR)));
     script.logins.drained(script.now, script.wwpn);
     script.drain();
     assert_eq!(script.take_sent(), "Flogi");
@@ -391,7 +400,7 @@ fn logouts_go_by_fip_and_are_answered_the_way_they_came() {
         script.drain();
         assert_eq!((script.take_sent().as_str(), script.sent_by_fip), ("yes", by_fip));
         // It is logged out already.
-        script.neighbour(vn2vn::Event::Gone(neighbour(HIGHER, INITIATOR)));
+        script.neighbour(NeighbourEvent::Gone(neighbour(HIGHER, INITIATOR)));
         assert_eq!(script.ask_by(by_fip, Request::Logo(logo)), "yes");
         assert_eq!(script.sent_by_fip, by_fip);
     }
@@ -408,7 +417,7 @@ fn a_logout_of_another_node_or_in_another_service_ends_no_login() {
     assert_eq!(script.ask_by(Some(Service::Flogi), logo), "no b");
     assert_eq!(script.ask_by(Some(Service::Fdisc), logo), "no b");
     let moved = Neighbour { enode: Mac([2, 0, 0, 0, 0, 9]), ..neighbour(HIGHER, INITIATOR) };
-    script.neighbour(vn2vn::Event::Appeared(moved));
+    script.neighbour(NeighbourEvent::Appeared(moved));
     script.ask_by(Some(Service::Logo), logo);
     assert!(script.events().is_empty());
     assert_eq!(script.logins.ignored().stranger, 1);

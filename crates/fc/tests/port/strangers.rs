@@ -25,7 +25,7 @@ fn frame(from: PortId, to: PortId, kind: Kind, ox_id: Xid, payload: &[u8]) -> Ve
 fn ask(network: &mut Network, to: usize, from: PortId, request: &Request<'_>) -> Vec<String> {
     let mut payload = [0; 256];
     let len = request.emit(&mut payload);
-    let id = network.nodes[to].vn2vn.address().unwrap().0;
+    let id = network.nodes[to].id().unwrap();
     let frame = frame(from, id, Kind::ElsRequest, OX_ID, &payload[..len]);
     let (now, sent) = (network.now, network.nodes[to].sent.len());
     network.nodes[to].handle(now, &frame);
@@ -49,7 +49,7 @@ fn a_port_that_is_no_neighbour_gets_nothing_but_its_logout() {
 #[test]
 fn a_name_that_is_not_the_neighbours_ends_no_login() {
     let mut network = pair(1, [INITIATOR, TARGET]);
-    let id = network.nodes[0].vn2vn.address().unwrap().0;
+    let id = network.nodes[0].id().unwrap();
     let answers = [
         (Request::Plogi(plogi(Wwn(7))), "no: 0x3"),
         (Request::Logo(Logo { id, wwpn: Wwn(7) }), "yes"),
@@ -69,7 +69,7 @@ fn a_name_that_is_not_the_neighbours_ends_no_login() {
 #[test]
 fn processes_and_questions_need_a_login() {
     let mut network = pair(1, [INITIATOR, TARGET]);
-    let id = network.nodes[0].vn2vn.address().unwrap().0;
+    let id = network.nodes[0].id().unwrap();
     let wwpn = *network.nodes[1].live.first_key_value().unwrap().0;
     let adisc = Request::Adisc(Adisc { wwpn, wwnn: wwpn, id });
     assert_eq!(ask(&mut network, 1, id, &adisc), ["yes"]);
@@ -90,7 +90,7 @@ fn processes_and_questions_need_a_login() {
 #[test]
 fn frames_from_another_address_or_to_another_port_are_counted() {
     let mut network = pair(1, [INITIATOR, TARGET]);
-    let ids = [0, 1].map(|index| network.nodes[index].vn2vn.address().unwrap().0);
+    let ids = [0, 1].map(|index| network.nodes[index].id().unwrap());
     let mut payload = [0; 256];
     let wwpn = *network.nodes[1].live.first_key_value().unwrap().0;
     let len = Request::Logo(Logo { id: ids[0], wwpn }).emit(&mut payload);
@@ -116,8 +116,8 @@ fn answers_that_are_not_usable_are_failures_with_a_reason() {
     // A refusal of all that the initiator has asked comes before the answer.
     while network.nodes[0].live.is_empty() && network.nodes[0].events.is_empty() {
         network.run(ms(1));
-        let Some((from, _)) = network.nodes[1].vn2vn.address() else { continue };
-        let Some((to, _)) = network.nodes[0].vn2vn.address() else { continue };
+        let Some(from) = network.nodes[1].id() else { continue };
+        let Some(to) = network.nodes[0].id() else { continue };
         if !network.nodes[0].sent.iter().any(|it| it == "Prli") {
             continue;
         }
@@ -146,7 +146,7 @@ fn bytes_of_any_kind_break_nothing() {
         let (mut random, mut network) = (Random(seed), pair(1, [INITIATOR, TARGET]));
         for _ in 0..200 {
             let to = random.below(2) as usize;
-            let ids = [0, 1].map(|index| network.nodes[index].vn2vn.address().unwrap().0);
+            let ids = [0, 1].map(|index| network.nodes[index].id().unwrap());
             let codes = Code::ALL;
             let words = 1 + random.below(30) as usize;
             let mut payload = random.bytes(4 * words);

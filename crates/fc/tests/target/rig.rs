@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use tyche_fc::exchange::Xids;
+use tyche_fc::neighbour::Functions;
 use tyche_fc::port::Login;
 use tyche_fc::target::{Action, Command, Completion, Data, Function, Lane, LaneConfig};
-use tyche_fc::vn2vn::Functions;
 use tyche_fc::wire::bls::{BaAcc, BaRjt};
 use tyche_fc::wire::els::{Code, Exchange, Reply, Request};
 use tyche_fc::wire::fcp::{self, COMMAND_LEN, Residual, Response, ResponseCode, TransferReady};

@@ -1,6 +1,7 @@
 //! Frames that no honest port sends: each is a counter, or has a bounded effect.
 
-use tyche_fc::vn2vn::{Event, Ignored, NEIGHBOURS_MAX};
+use tyche_fc::neighbour::{Event, NEIGHBOURS_MAX};
+use tyche_fc::vn2vn::Ignored;
 use tyche_fc::wire::fip::{self, Flags, Message, Operation};
 use tyche_fc::wire::{Ethernet, Mac, PortId, Wwn};
 use tyche_testkit::random::Random;

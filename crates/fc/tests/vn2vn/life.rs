@@ -1,6 +1,6 @@
 //! The life of a port: stages, beacons, restarts, links that go down.
 
-use tyche_fc::vn2vn::{Event, Interface};
+use tyche_fc::neighbour::{Address, Event, Interface};
 use tyche_fc::wire::fip::{self, Flags, LinkService, Message, Operation, Service};
 use tyche_fc::wire::{ETHERNET_LEN, Header, Kind, Mac, PortId, Xid};
 
@@ -47,7 +47,7 @@ fn a_port_alone_probes_twice_claims_and_shows_itself() {
     );
     assert_eq!(gaps.len(), 6);
     let (id, mac) = (PortId::new(0x0a0a), Mac([0x0e, 0xfd, 0, 0, 0x0a, 0x0a]));
-    assert_eq!(station.events, [Event::Claimed(id, mac)]);
+    assert_eq!(station.events, [Event::Claimed(Address { id, mac, fabric: None })]);
     for (_, operation, frame) in &station.sent {
         let frame = fip::Frame::parse(frame).unwrap();
         let source = if *operation == Operation::Beacon { mac } else { station.mac };

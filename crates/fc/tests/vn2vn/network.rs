@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use tyche_fc::vn2vn::{Event, Functions, Interface, Membership, Neighbour, Vn2vn, Vn2vnConfig};
+use tyche_fc::neighbour::{Address, Event, Functions, Interface, Membership, Neighbour};
+use tyche_fc::vn2vn::{Vn2vn, Vn2vnConfig};
 use tyche_fc::wire::fip::{self, Message};
 use tyche_fc::wire::{FRAME_LEN_MAX, Fc4, Mac, PortId, Wwn};
 use tyche_time::Instant;
@@ -152,7 +153,7 @@ impl Network {
     }
 
     pub(crate) fn id(&self, index: usize) -> Option<PortId> {
-        Some(self.stations[index].vn2vn.address()?.0)
+        Some(self.stations[index].vn2vn.address()?.id)
     }
 
     /// The N_Port_IDs of those that are up.
@@ -174,7 +175,7 @@ impl Network {
             seen.sort_by_key(|it| it.wwpn);
             assert_eq!(seen, wanted, "{:?}", station.vn2vn);
             assert_eq!(present(&station.events), wanted, "its events say the same");
-            let (id, mac) = station.vn2vn.address().unwrap();
+            let Address { id, mac, .. } = station.vn2vn.address().unwrap();
             let joined = [fip::ALL_VN2VN_ENODE_MACS, mac].into();
             assert_eq!((mac.port_id(), &station.joined), (id, &joined));
         }
@@ -186,8 +187,8 @@ pub(crate) fn neighbour(station: &Station) -> Neighbour {
     let (config, address) = (station.config, station.vn2vn.address());
     Neighbour {
         wwpn: config.wwpn,
-        wwnn: config.wwnn,
-        id: address.unwrap().0,
+        wwnn: Some(config.wwnn),
+        id: address.unwrap().id,
         enode: station.mac,
         fcoe_len_max: 2158,
         functions: config.functions,
@@ -200,7 +201,7 @@ pub(crate) fn present(events: &[Event]) -> Vec<Neighbour> {
     let mut id = None;
     for event in events {
         match *event {
-            Event::Claimed(claimed, _) => assert_eq!(id.replace(claimed), None),
+            Event::Claimed(claimed) => assert_eq!(id.replace(claimed.id), None),
             Event::Released(released) => {
                 assert_eq!(id.take(), Some(released));
                 assert!(present.is_empty(), "neighbours are gone before");
@@ -210,6 +211,7 @@ pub(crate) fn present(events: &[Event]) -> Vec<Neighbour> {
                 assert!(present.insert(it.wwpn, it).is_none(), "appears twice");
             }
             Event::Gone(it) => assert_eq!(present.remove(&it.wwpn), Some(it), "was present"),
+            Event::Doubtful(it) => panic!("only a fabric says so: {it:?}"),
         }
     }
     present.into_values().collect()

@@ -1,7 +1,7 @@
 //! A further lane of a session: commands, without a port.
 
 use tyche_engine::{Clock, Done, Frames, Job, Ports, Protocol, QueueReport, Received, Tenant};
-use tyche_fc::vn2vn::Membership;
+use tyche_fc::neighbour::Membership;
 use tyche_fc::wire::{Mac, Reject};
 use tyche_fc::{Rules, Sound};
 use tyche_time::Instant;

@@ -35,7 +35,7 @@ pub use options::FcoeHostOptions;
 pub use requests::Ended;
 pub use role::{Event, InitiatorRole};
 
-use tyche_fc::vn2vn::Functions;
+use tyche_fc::neighbour::Functions;
 
 /// The functions of the port of an initiator.
 pub const INITIATOR: Functions = Functions { initiator: true, target: false };

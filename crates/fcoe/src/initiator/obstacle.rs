@@ -1,5 +1,6 @@
 //! Obstacles on the way to a disk.
 
+use tyche_fc::network::Network;
 use tyche_fc::port::Failure;
 use tyche_fc::wire::Wwn;
 use tyche_fc::wire::els::Code;
@@ -16,6 +17,10 @@ pub enum Obstacle {
     Interface(String),
     /// The port of this end has no N_Port_ID yet.
     NoAddress,
+    /// No forwarder of a fabric is heard.
+    NoForwarder,
+    /// Those that are heard do not let the port of this end log in.
+    NoFabricLogin,
     /// The port of the target is no neighbour.
     NotHeard,
     /// That port says that it serves no disks.
@@ -36,6 +41,22 @@ impl Obstacle {
         matches!(self, Self::NoTarget | Self::NoLun(_) | Self::Unusable(_))
     }
 
+    /// The obstacle that keeps our port from having an address, if there is one. `trouble`: the
+    /// fault of its interface.
+    pub(crate) fn before_address<R: Role>(port: &NPort<R>, trouble: Option<&str>) -> Option<Self> {
+        if let Some(fault) = trouble {
+            return Some(Self::Interface(fault.to_owned()));
+        }
+        if port.address().is_none() {
+            return Some(match port.network() {
+                Network::Vn2vn(_) => Self::NoAddress,
+                Network::Fabric(enode) if enode.has_forwarder() => Self::NoFabricLogin,
+                Network::Fabric(_) => Self::NoForwarder,
+            });
+        }
+        None
+    }
+
     /// The obstacle that keeps our port from asking a target for a login, if there is one.
     /// `trouble`: the fault of its interface.
     pub(crate) fn before_login<R: Role>(
@@ -43,16 +64,15 @@ impl Obstacle {
         trouble: Option<&str>,
         target: Wwn,
     ) -> Option<Self> {
-        if let Some(fault) = trouble {
-            return Some(Self::Interface(fault.to_owned()));
-        }
-        if port.address().is_none() {
-            return Some(Self::NoAddress);
+        if let Some(obstacle) = Self::before_address(port, trouble) {
+            return Some(obstacle);
         }
         match port.neighbours().find(|it| it.wwpn == target) {
             None => Some(Self::NotHeard),
-            Some(neighbour) if !neighbour.functions.target => Some(Self::NoTarget),
-            Some(_) => None,
+            Some(neighbour) if neighbour.functions.target => None,
+            // It may be known by a login only, and be asked about.
+            Some(_) if !port.network().is_settled() => Some(Self::NotHeard),
+            Some(_) => Some(Self::NoTarget),
         }
     }
 }

@@ -1,13 +1,16 @@
 //! A survey: the logical units that targets show us, without a session.
 //!
 //! The port logs in to each target, asks for the list of its LUNs, and for the properties of each
-//! of them, as a session does before it has a disk, and logs out.
+//! of them, as a session does before it has a disk, and logs out. In a fabric it finds the targets
+//! itself, for the name server tells only those that are logged in.
 
 mod role;
 
 use std::time::Duration;
 
 use tyche_engine::{Clock, EventLoop, Ports, Protocol, Tenant};
+use tyche_fc::neighbour::{self, Neighbour};
+use tyche_fc::network::Mode;
 use tyche_fc::port;
 use tyche_fc::wire::Wwn;
 use tyche_scsi::Lun;
@@ -28,14 +31,36 @@ const E_D_TOV: Duration = Duration::from_millis(200);
 pub struct SurveyOptions {
     /// The interface.
     pub interface: Interface,
+    /// The kind of its network.
+    pub mode: Mode,
     /// Name of the port of this end.
     pub wwpn: Wwn,
     /// Name of its node.
     pub wwnn: Wwn,
-    /// Names of the targets' ports.
-    pub targets: Vec<Wwn>,
+    /// The targets to ask.
+    pub targets: Targets,
     /// The time after which answers are not waited for any more.
     pub timeout: Duration,
+}
+
+/// The targets that a survey is about.
+#[derive(Clone, Debug)]
+pub enum Targets {
+    /// Those with these names.
+    Named(Vec<Wwn>),
+    /// Those of a fabric that are found, up to 64.
+    Fabric,
+}
+
+/// The result of a survey.
+#[derive(Clone, Debug)]
+pub struct Surveyed {
+    /// The targets: those that were named, in that order, or those that were found.
+    pub targets: Vec<SurveyedTarget>,
+    /// The ports that are known, targets and others.
+    pub neighbours: Vec<Neighbour>,
+    /// The obstacle on the way to all of them, if there was one.
+    pub obstacle: Option<Obstacle>,
 }
 
 /// The answers of a target.
@@ -60,24 +85,30 @@ pub struct SurveyedUnit {
     pub disk: Result<Disk, Obstacle>,
 }
 
-/// Asks the targets, each of which is in the result, in the same order. Runs in the calling thread,
-/// until all have answered or the time is over.
-pub fn survey(options: SurveyOptions) -> Vec<SurveyedTarget> {
-    let SurveyOptions { interface, wwpn, wwnn, targets, timeout } = options;
+/// Asks the targets. Runs in the calling thread, until all have answered or the time is over, or if
+/// there is no fabric by half of it.
+pub fn survey(options: SurveyOptions) -> Surveyed {
+    let SurveyOptions { interface, mode, wwpn, wwnn, targets, timeout } = options;
     // Half of them is left for frames other than data.
     let role = SurveyRole::new(targets, receive_capacity(&*interface.fcoe) / 2);
-    let options = PortOptions::new(interface, (wwpn, wwnn), E_D_TOV);
+    let options = PortOptions { mode, ..PortOptions::new(interface, (wwpn, wwnn), E_D_TOV) };
     let (port, ports) = options.open(INITIATOR, role);
     let mut events = EventLoop::new(SurveyLoop { port }, ports, Spin::new(Duration::ZERO));
-    let end = Clock::Monotonic.now() + timeout;
-    events.run_until(end, |tenant, _| tenant.is_over());
+    let start = Clock::Monotonic.now();
+    events.run_until(start + timeout / 2, |tenant, _| tenant.is_over());
+    let (SurveyLoop { port }, _) = events.parts();
+    if port.address().is_some() || mode == Mode::Vn2vn {
+        events.run_until(start + timeout, |tenant, _| tenant.is_over());
+    }
     let (SurveyLoop { port }, ports) = events.parts();
     let trouble = ports.iter().find_map(|(_, port)| port.trouble());
-    let found = port.role.found(|target| Obstacle::before_login(port, trouble, target));
+    let obstacle = Obstacle::before_address(port, trouble);
+    let targets = port.role.found(|target| Obstacle::before_login(port, trouble, target));
+    let neighbours = port.neighbours().copied().collect();
     let now = Clock::Monotonic.now();
     port.log_out(now);
     events.turn(now);
-    found
+    Surveyed { targets, neighbours, obstacle }
 }
 
 /// The tenant of the loop.
@@ -96,14 +127,20 @@ impl Tenant for SurveyLoop {
 
     fn work(&mut self, _: Instant) -> bool {
         while let Some(notice) = self.port.poll_notice() {
-            if let Notice::Login(port::Event::Failed(wwpn, code, failure)) = notice {
-                self.port.role.note_refusal(wwpn, (code, failure));
+            match notice {
+                Notice::Login(port::Event::Failed(wwpn, code, failure)) => {
+                    self.port.role.note_refusal(wwpn, (code, failure));
+                }
+                Notice::Neighbour(neighbour::Event::Appeared(it)) if it.functions.target => {
+                    self.port.role.find_target(it.wwpn);
+                }
+                _ => {}
             }
         }
         false
     }
 
     fn is_over(&self) -> bool {
-        self.port.role.is_done()
+        self.port.network().is_settled() && self.port.role.is_done()
     }
 }

@@ -16,7 +16,7 @@ use tyche_scsi::initiator::{self as scsi, Discovery, DiscoveryError, Disk, Progr
 use tyche_scsi::{Lun, UNITS_MAX};
 use tyche_time::{Instant, earliest};
 
-use super::{SurveyedTarget, SurveyedUnit};
+use super::{SurveyedTarget, SurveyedUnit, Targets};
 use crate::initiator::Obstacle;
 use crate::initiator::question::{self, ANSWER_LEN};
 use crate::role::Role;
@@ -27,6 +27,9 @@ const XIDS: (u16, u16) = (0x0000, 0x03ff);
 const COMMAND_TIMEOUT: Duration = Duration::from_secs(2);
 /// The pause before a question that is to be asked later.
 const PAUSE: Duration = Duration::from_millis(200);
+
+/// The most targets that are found.
+const TARGETS_MAX: usize = 64;
 
 /// The next question to a target.
 enum Phase {
@@ -143,6 +146,8 @@ pub(super) struct SurveyRole {
     lane: Lane,
     own: Option<(PortId, Mac)>,
     subjects: Vec<Subject>,
+    /// The most of them: more are added as they are found.
+    subjects_max: usize,
     drained: VecDeque<Wwn>,
     restarts: VecDeque<Wwn>,
     frame: Outgoing,
@@ -150,8 +155,14 @@ pub(super) struct SurveyRole {
 
 impl SurveyRole {
     /// A survey that has not begun. `frames`: the most that answers may cause at a time.
-    pub(super) fn new(targets: Vec<Wwn>, frames: u32) -> Self {
-        let count = targets.len();
+    pub(super) fn new(targets: Targets, frames: u32) -> Self {
+        let (targets, count) = match targets {
+            Targets::Named(named) => {
+                let count = named.len();
+                (named, count)
+            }
+            Targets::Fabric => (Vec::new(), TARGETS_MAX),
+        };
         let lane = Lane::new(LaneConfig {
             xids: Xids::new(XIDS, 0, 0),
             depth: count,
@@ -166,6 +177,7 @@ impl SurveyRole {
             lane,
             own: None,
             subjects: targets.into_iter().map(Subject::new).collect(),
+            subjects_max: count,
             drained: VecDeque::new(),
             restarts: VecDeque::new(),
             frame: Outgoing::new(),
@@ -175,6 +187,13 @@ impl SurveyRole {
     /// Whether all is known.
     pub(super) fn is_done(&self) -> bool {
         self.subjects.iter().all(|subject| matches!(subject.phase, Phase::Done))
+    }
+
+    /// Adds a target that has been found, unless it is there already.
+    pub(super) fn find_target(&mut self, wwpn: Wwn) {
+        if self.find(wwpn).is_none() && self.subjects.len() < self.subjects_max {
+            self.subjects.push(Subject::new(wwpn));
+        }
     }
 
     /// Notes why a login has failed.
@@ -250,6 +269,7 @@ impl Role for SurveyRole {
         match event {
             port::Event::LoggedIn(login) => {
                 let own = self.own.expect("a port that has logged in has an address");
+                self.find_target(login.wwpn);
                 // Other neighbours may log in as well.
                 if self.find(login.wwpn).is_some() {
                     let nexus = self.lane.logged_in(now, own, &login);

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tyche_block::Arena;
 use tyche_engine::{EventLoop, PortStats, Ports, Protocol, Tenant};
-use tyche_fc::vn2vn::Functions;
+use tyche_fc::neighbour::Functions;
 use tyche_fc::wire::Wwn;
 use tyche_time::Instant;
 use tyche_wake::{Doorbell, Spin};

@@ -11,7 +11,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use tyche_engine::{EventLoop, Ports, Protocol, Tenant};
-use tyche_fcoe::fc::vn2vn::{Event, Functions};
+use tyche_fcoe::fc::neighbour::{Event, Functions};
 use tyche_fcoe::fc::wire::{ETHERNET_LEN, Wwn};
 use tyche_fcoe::{Interface, MTU_FULL, NPort, NPortConfig, Notice, discover};
 use tyche_link::memory;
@@ -109,7 +109,7 @@ fn a_port_is_found_by_one_that_asks_and_does_not_take_that_for_a_neighbour() {
     let (near, far) = cable();
     let running = Running::start(far);
     let (id, address) = running.expect(|notice| match notice {
-        Notice::Neighbour(Event::Claimed(id, address)) => Some((id, address)),
+        Notice::Neighbour(Event::Claimed(address)) => Some((address.id, address.mac)),
         _ => None,
     });
     assert_eq!(address.port_id(), id);

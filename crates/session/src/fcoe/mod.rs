@@ -3,11 +3,13 @@
 
 mod disk;
 mod error;
+mod mode;
 mod name;
 mod unreached;
 
 pub use disk::parse_disk;
 pub use error::FcoeError;
+pub use mode::parse_mode;
 pub use name::{Numbers, PortName, parse_wwpn, ports_dir};
 pub use unreached::{Unreached, explain};
 

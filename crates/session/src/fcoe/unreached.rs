@@ -45,9 +45,18 @@ pub fn explain(obstacle: &Obstacle, port: &str, link: &str) -> String {
         Obstacle::NoAddress => {
             format!("no N_Port_ID is free on {link}, or others claim it again and again")
         }
+        Obstacle::NoForwarder => format!(
+            "no forwarder (FCF) of a fabric answers on {link}: check cables and VLAN, or leave out \
+             --fcoe-mode fabric if there is no fabric"
+        ),
+        Obstacle::NoFabricLogin => format!(
+            "the forwarder (FCF) on {link} does not let this machine log in: check its access \
+             list, and the MTU on the way, which long frames must get through"
+        ),
         Obstacle::NotHeard => format!(
             "port {port} is not heard on {link}; `tyche discover --fcoe --link {link}` lists \
-             those that are: check the WWPN, cables and VLAN, and that the target runs"
+             those that are: check the WWPN, cables, VLAN, zones and --fcoe-mode, and that the \
+             target runs"
         ),
         Obstacle::NoTarget => format!(
             "port {port} serves no disks; `tyche discover --fcoe --link {link}` shows which do"

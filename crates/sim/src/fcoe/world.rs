@@ -7,8 +7,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use tyche_fc::Rule;
+use tyche_fcoe::fc::neighbour::Functions;
 use tyche_fcoe::fc::port;
-use tyche_fcoe::fc::vn2vn::Functions;
 use tyche_fcoe::fc::wire::{HEAD_LEN, Header, PortId, Wwn};
 use tyche_fcoe::{FCOE, NPortConfig, Notice};
 use tyche_proto::{Instant, OpId, Operation};

@@ -4,7 +4,10 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use tyche_fcoe::fc::wire::Wwn;
-use tyche_fcoe::{FoundNeighbour, Obstacle, SurveyOptions, SurveyedTarget, SurveyedUnit, survey};
+use tyche_fcoe::{
+    FoundNeighbour, Interface, Obstacle, SurveyOptions, Surveyed, SurveyedTarget, SurveyedUnit,
+    Targets, survey,
+};
 use tyche_session::fcoe::{Numbers, PortName, explain};
 
 use super::super::DiscoverArgs;
@@ -21,8 +24,24 @@ pub(super) fn find(args: &DiscoverArgs, found: &[FoundNeighbour]) -> Vec<Discove
     for FoundNeighbour { link, neighbour } in found.iter().filter(|it| is_target(it)) {
         targets.entry(link).or_default().push(neighbour.wwpn);
     }
-    let prepared = targets.into_iter().map(|(link, targets)| (link, prepare(args, link, targets)));
-    let prepared: Vec<_> = prepared.collect();
+    let prepared = targets.into_iter().map(|(link, targets)| {
+        let interface = args.link.open_fcoe_on(link);
+        let named = Targets::Named(targets);
+        let prepared = interface.and_then(|interface| prepare(args, interface, named, LIMIT));
+        (link.to_owned(), prepared)
+    });
+    let answers = survey_all(prepared.collect());
+    let with_disks = |found| described(found, answers.get(&found.link));
+    found.iter().map(with_disks).collect()
+}
+
+/// A survey that can begin, with the name of its port; or the error.
+pub(super) type Prepared = Result<(SurveyOptions, PortName)>;
+
+/// Asks on all links at once; returns the answers or the error of each, by its name.
+pub(super) fn survey_all(
+    prepared: Vec<(String, Prepared)>,
+) -> BTreeMap<String, Result<Surveyed, String>> {
     std::thread::scope(|scope| {
         let asking = prepared.into_iter().map(|(link, prepared)| {
             let asking = prepared.map(|(options, name)| {
@@ -39,9 +58,7 @@ pub(super) fn find(args: &DiscoverArgs, found: &[FoundNeighbour]) -> Vec<Discove
             let answers = asking.map(|it| it.join().expect("a survey does not panic"));
             (link, answers.map_err(|error| error.to_string()))
         });
-        let answers: BTreeMap<_, _> = answers.collect();
-        let with_disks = |found| described(found, answers.get(found.link.as_str()));
-        found.iter().map(with_disks).collect()
+        answers.collect()
     })
 }
 
@@ -49,32 +66,39 @@ fn is_target(found: &FoundNeighbour) -> bool {
     found.neighbour.functions.target
 }
 
-/// Opens a link for the questions to its targets. They are asked under the name that a session
-/// would have, because they may show other disks to others.
-fn prepare(
+/// Prepares questions to targets. They are asked under the name that a session would have, because
+/// they may show other disks to others.
+pub(super) fn prepare(
     args: &DiscoverArgs,
-    link: &str,
-    targets: Vec<Wwn>,
-) -> Result<(SurveyOptions, PortName)> {
-    let interface = args.link.open_fcoe_on(link)?;
+    interface: Interface,
+    targets: Targets,
+    timeout: Duration,
+) -> Prepared {
     let name = PortName::take(interface.mac(), Numbers::Session).coded()?.or(args.wwpn);
-    let (wwpn, wwnn) = (name.wwpn, name.wwnn);
-    Ok((SurveyOptions { interface, wwpn, wwnn, targets, timeout: LIMIT }, name))
+    let (mode, wwpn, wwnn) = (args.fcoe_mode, name.wwpn, name.wwnn);
+    Ok((SurveyOptions { interface, mode, wwpn, wwnn, targets, timeout }, name))
+}
+
+/// The obstacle in the way of all targets, in words.
+pub(super) fn in_our_way(obstacle: &Obstacle, link: &str) -> String {
+    explain(obstacle, "", link)
 }
 
 /// A port with its disks, by the answers on its link.
-fn described(
+pub(super) fn described(
     found: &FoundNeighbour,
-    answers: Option<&Result<Vec<SurveyedTarget>, String>>,
+    answers: Option<&Result<Surveyed, String>>,
 ) -> DiscoveredPort {
     let port = DiscoveredPort::from(found);
     match answers.filter(|_| is_target(found)) {
         None => port,
         Some(Err(error)) => DiscoveredPort { problem: Some(error.clone()), ..port },
-        Some(Ok(targets)) => match targets.iter().find(|it| it.wwpn == found.neighbour.wwpn) {
-            Some(target) => with_disks(port, target),
-            None => port,
-        },
+        Some(Ok(Surveyed { targets, .. })) => {
+            match targets.iter().find(|it| it.wwpn == found.neighbour.wwpn) {
+                Some(target) => with_disks(port, target),
+                None => port,
+            }
+        }
     }
 }
 
@@ -145,7 +169,7 @@ fn state(properties: &LunProperties) -> String {
 #[cfg(test)]
 mod tests {
     use tyche_block::Geometry;
-    use tyche_fcoe::fc::vn2vn::{Functions, Neighbour};
+    use tyche_fcoe::fc::neighbour::{Functions, Neighbour};
     use tyche_fcoe::fc::wire::{Mac, PortId};
     use tyche_fcoe::scsi::Lun;
     use tyche_fcoe::scsi::initiator::{DiscoveryError, Disk};
@@ -157,7 +181,7 @@ mod tests {
     fn port(target: bool) -> FoundNeighbour {
         let neighbour = Neighbour {
             wwpn: WWPN,
-            wwnn: Wwn(0x1000_0200_5e10_0001),
+            wwnn: Some(Wwn(0x1000_0200_5e10_0001)),
             id: PortId::new(1),
             enode: Mac::default(),
             functions: Functions { initiator: true, target },
@@ -167,7 +191,8 @@ mod tests {
     }
 
     fn shown(units: Vec<SurveyedUnit>, obstacle: Option<Obstacle>) -> String {
-        let answers = Ok(vec![SurveyedTarget { wwpn: WWPN, units, left_out: 0, obstacle }]);
+        let targets = vec![SurveyedTarget { wwpn: WWPN, units, left_out: 0, obstacle }];
+        let answers = Ok(Surveyed { targets, neighbours: Vec::new(), obstacle: None });
         in_words(&[described(&port(true), Some(&answers))])
     }
 

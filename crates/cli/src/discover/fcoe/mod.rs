@@ -1,10 +1,11 @@
-//! `tyche discover --fcoe`: the ports of Fibre Channel on a network without a fabric, and the disks
-//! of those that are targets.
+//! `tyche discover --fcoe`: the ports of Fibre Channel, and the disks of those that are targets.
 
+mod fabric;
 mod luns;
 
 use std::time::Duration;
 
+use tyche_fcoe::fc::network::Mode;
 use tyche_fcoe::{Discovery, FoundVlan, discover};
 use tyche_session::fcoe::{Numbers, PortName};
 
@@ -35,6 +36,9 @@ fn ask(args: &DiscoverArgs) -> Result<(Discovery, Asked)> {
 }
 
 pub(super) fn run(args: &DiscoverArgs) -> Result<()> {
+    if args.fcoe_mode == Mode::Fabric {
+        return fabric::run(args);
+    }
     let (discovery, asked) = ask(args)?;
     if discovery.neighbours.is_empty() && args.output == Format::Text {
         return Err(nothing(&discovery, &asked));
@@ -44,16 +48,14 @@ pub(super) fn run(args: &DiscoverArgs) -> Result<()> {
         tracing::warn!("{remark}");
     }
     let ports = luns::find(args, &discovery.neighbours);
-    show(
-        args.output,
-        || Output::Discover {
-            exports: Vec::new(),
-            ports: ports.clone(),
-            vlans: discovery.vlans.iter().map(DiscoveredVlan::from).collect(),
-        },
-        || in_words(&ports),
-    );
+    print(args, &ports, discovery.vlans.iter().map(DiscoveredVlan::from).collect());
     Ok(())
+}
+
+fn print(args: &DiscoverArgs, ports: &[DiscoveredPort], vlans: Vec<DiscoveredVlan>) {
+    let ports = ports.to_vec();
+    let (exports, shown) = (Vec::new(), ports.clone());
+    show(args.output, || Output::Discover { exports, ports, vlans }, || in_words(&shown));
 }
 
 /// The ports, and the disks of the targets among them.
@@ -63,7 +65,7 @@ fn in_words(ports: &[DiscoveredPort]) -> String {
     for port in ports {
         table.row([
             port.wwpn.clone(),
-            port.wwnn.clone(),
+            port.wwnn.clone().unwrap_or_else(|| "-".to_owned()),
             port.n_port_id.clone(),
             functions(port).to_owned(),
             port.size.to_string(),
@@ -93,9 +95,11 @@ fn nothing(discovery: &Discovery, asked: &Asked) -> Error {
     // They name their remedies.
     let mut parts: Vec<_> = faults.iter().map(|fault| fault.message.clone()).collect();
     parts.extend(vlans.iter().filter(|vlan| vlan.vid != 0).map(vlan_in_words));
-    parts.extend(fabrics.iter().map(|link| {
-        format!("a fabric answers on {link}: only ports without one (VN2VN) are spoken to")
-    }));
+    parts.extend(
+        fabrics
+            .iter()
+            .map(|link| format!("a fabric answers on {link}: --fcoe-mode fabric lists its ports")),
+    );
     let is_explained = |link: &&String| {
         let has_vlan = vlans.iter().any(|it| it.link == **link && it.vid != 0);
         has_vlan || fabrics.contains(*link) || faults.iter().any(|it| it.link == **link)

@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
+use tyche_fcoe::fc::neighbour::Functions;
 use tyche_fcoe::fc::port::Cause;
-use tyche_fcoe::fc::vn2vn::Functions;
 use tyche_fcoe::fc::wire::PortId;
 
 use super::linux::LinuxPort;

@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use tyche_engine::{Composed, EventLoop, Frames, Ports, Protocol, Sink, Tenant};
 use tyche_fcoe::fc::Sound;
+use tyche_fcoe::fc::neighbour::{self, Functions};
 use tyche_fcoe::fc::port::{self, Login};
-use tyche_fcoe::fc::vn2vn::{self, Functions};
 use tyche_fcoe::fc::wire::fcp::{Command, Residual, Response};
 use tyche_fcoe::fc::wire::{
     Ethernet, FCtl, FRAME_LEN_MAX, Frame, Header, Kind, Mac, PortId, Wwn, Xid,
@@ -80,7 +80,7 @@ impl OurPort {
     /// Waits until the port has an N_Port_ID.
     pub(super) fn await_address(&self) -> PortId {
         self.expect("N_Port_ID", |notice| match notice {
-            Notice::Neighbour(vn2vn::Event::Claimed(id, _)) => Some(id),
+            Notice::Neighbour(neighbour::Event::Claimed(address)) => Some(address.id),
             _ => None,
         })
     }

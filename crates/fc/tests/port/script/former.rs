@@ -10,11 +10,11 @@ fn other() -> Neighbour {
 /// A port that was logged in, and whose N_Port_ID another port has claimed.
 fn displaced() -> Script {
     let mut script = logged_in();
-    script.neighbour(vn2vn::Event::Gone(neighbour(HIGHER, INITIATOR)));
+    script.neighbour(NeighbourEvent::Gone(neighbour(HIGHER, INITIATOR)));
     script.logins.drained(script.now, Wwn(HIGHER));
     assert_eq!(script.events(), [Event::LoggedOut(Wwn(HIGHER), Cause::Gone)]);
     script.take_sent();
-    script.neighbour(vn2vn::Event::Appeared(other()));
+    script.neighbour(NeighbourEvent::Appeared(other()));
     assert_eq!(script.take_sent(), "Logo");
     assert_eq!((script.asked.unwrap().1, script.sent_to), (Some(Service::Logo), THEIR_NODE));
     script
@@ -58,7 +58,7 @@ fn a_refused_logout_is_as_good() {
 fn whoever_claims_another_n_port_id_has_its_logins_there() {
     let mut script = displaced();
     let elsewhere = Neighbour { id: PortId::new(0x0303), ..neighbour(HIGHER, TARGET) };
-    script.neighbour(vn2vn::Event::Appeared(elsewhere));
+    script.neighbour(NeighbourEvent::Appeared(elsewhere));
     assert_eq!(script.take_sent(), "Flogi, Flogi");
 }
 
@@ -74,8 +74,8 @@ fn whoever_does_not_hear_us_forgets_us() {
 #[test]
 fn the_same_port_under_its_former_n_port_id_is_not_held_up() {
     let mut script = displaced();
-    script.neighbour(vn2vn::Event::Gone(other()));
-    script.neighbour(vn2vn::Event::Appeared(neighbour(HIGHER, INITIATOR)));
+    script.neighbour(NeighbourEvent::Gone(other()));
+    script.neighbour(NeighbourEvent::Appeared(neighbour(HIGHER, INITIATOR)));
     assert_eq!(script.take_sent(), "Flogi");
     assert_eq!(script.wait(1_000), "", "and nobody is asked to log out any more");
 }
@@ -83,7 +83,7 @@ fn the_same_port_under_its_former_n_port_id_is_not_held_up() {
 #[test]
 fn nobody_is_asked_for_a_port_that_has_gone_meanwhile() {
     let mut script = displaced();
-    script.neighbour(vn2vn::Event::Gone(other()));
+    script.neighbour(NeighbourEvent::Gone(other()));
     assert_eq!(script.wait(60_000), "");
     assert_eq!(script.logins.poll_timeout(), None);
 }

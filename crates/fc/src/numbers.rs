@@ -1,0 +1,29 @@
+//! Numbers for the exchanges of link services.
+
+use tyche_fc_wire::Xid;
+
+use crate::exchange::Xids;
+
+/// Numbers of a range, in turn: each is that of the longest ago.
+pub(crate) struct Numbers {
+    xids: Xids,
+    /// The index of the next.
+    next: u16,
+}
+
+impl Numbers {
+    pub(crate) fn new(xids: Xids) -> Self {
+        Self { xids, next: 0 }
+    }
+
+    /// Whether it is one of them.
+    pub(crate) fn has(&self, xid: Xid) -> bool {
+        self.xids.find(xid).is_some()
+    }
+
+    pub(crate) fn take(&mut self) -> Xid {
+        let index = self.next;
+        self.next = (index + 1) % self.xids.count();
+        self.xids.at(index)
+    }
+}

@@ -1,0 +1,7 @@
+//! A port in a fabric, by script: what it sends when, and what it does not take.
+
+#![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+mod directory;
+mod links;
+mod script;
