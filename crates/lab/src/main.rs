@@ -6,6 +6,7 @@
 mod bench;
 mod demo;
 mod fault;
+mod fcf;
 mod floor;
 mod handover;
 mod layered;
@@ -26,8 +27,8 @@ use crate::bench::StagedBenchArgs;
 use crate::wrapped::Wrapped;
 
 /// The laboratory of Tyche: a simulator of the protocol, a demo on this machine alone, the floor
-/// under a load, and the commands that use links, with faults injected or with threads that hand
-/// work over to each other.
+/// under a load, a fabric without a switch, and the commands that use links, with faults injected
+/// or with threads that hand work over to each other.
 ///
 /// Nothing here is needed to use Tyche; that is the program `tyche`. Exit codes are those of
 /// `tyche`.
@@ -43,6 +44,7 @@ enum Command {
     Sim(sim::SimArgs),
     Demo(demo::DemoArgs),
     Floor(floor::FloorArgs),
+    Fcf(fcf::FcfArgs),
     Serve(Wrapped<ServeArgs>),
     Connect(Wrapped<ConnectArgs>),
     Discover(Wrapped<DiscoverArgs>),
@@ -55,6 +57,7 @@ impl Command {
             Self::Sim(args) => sim::run(args),
             Self::Demo(args) => demo::run(args),
             Self::Floor(args) => floor::run(args),
+            Self::Fcf(args) => fcf::run(args),
             Self::Serve(wrapped) => wrapped.run(),
             Self::Connect(wrapped) => wrapped.run(),
             Self::Discover(wrapped) => wrapped.run(),
@@ -67,6 +70,7 @@ impl Command {
             Self::Sim(args) => args.output,
             Self::Demo(args) => args.output,
             Self::Floor(args) => args.output(),
+            Self::Fcf(_) => Format::Text,
             Self::Serve(wrapped) => wrapped.output(),
             Self::Connect(wrapped) => wrapped.output(),
             Self::Discover(wrapped) => wrapped.output(),
@@ -79,7 +83,7 @@ fn main() -> ExitCode {
     tyche_cli::serve_claims();
     let Cli { mut command } = Cli::parse();
     let level = match command {
-        Command::Serve(_) | Command::Connect(_) => LevelFilter::INFO,
+        Command::Serve(_) | Command::Connect(_) | Command::Fcf(_) => LevelFilter::INFO,
         // Simulated links and disks fail on purpose, all the time.
         Command::Sim(_) => LevelFilter::OFF,
         _ => LevelFilter::WARN,

@@ -12,6 +12,7 @@ mod cuts;
 mod demo;
 mod disks;
 mod ends;
+mod fabric;
 mod fault;
 mod fcoe;
 mod files;

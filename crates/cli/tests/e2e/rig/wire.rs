@@ -124,7 +124,8 @@ impl Cable {
         self.middle().ip(&["link", "set", port, "master", bridge]);
     }
 
-    fn middle(&self) -> &Namespace {
+    /// The network namespace of the bridges.
+    pub(crate) fn middle(&self) -> &Namespace {
         self.middle.get_or_init(|| Namespace::new(format!("{}-m", self.tag)))
     }
 
