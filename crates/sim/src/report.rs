@@ -58,6 +58,10 @@ pub struct Report {
     pub losses_told: u64,
     /// Deaths of hosts.
     pub host_crashes: u64,
+    /// Deaths of the forwarder of a fabric.
+    pub forwarder_crashes: u64,
+    /// Times that it ended all logins.
+    pub links_cleared: u64,
     /// Deaths of programs whose devices were left for others.
     pub daemon_deaths: u64,
     /// Operations that such programs left unanswered.
@@ -166,6 +170,8 @@ impl std::ops::AddAssign for Report {
         self.caches_lost += other.caches_lost;
         self.losses_told += other.losses_told;
         self.host_crashes += other.host_crashes;
+        self.forwarder_crashes += other.forwarder_crashes;
+        self.links_cleared += other.links_cleared;
         self.daemon_deaths += other.daemon_deaths;
         self.reissued += other.reissued;
         self.shut_out += other.shut_out;

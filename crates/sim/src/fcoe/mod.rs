@@ -15,6 +15,7 @@
 //!   station   ├ a port with its two links
 //!   target    ├ a target, its logical units and their disks
 //!   initiator ├ an initiator and its workload
+//!   forwarder ├ the forwarder of a fabric, if there is one
 //!   air       ├ the network: fates of frames
 //!   stranger  └ garbage, and forged frames
 //! rules       a value for each rule that is broken on purpose
@@ -39,6 +40,7 @@
 
 mod air;
 mod canary;
+mod forwarder;
 mod initiator;
 mod plan;
 mod rules;

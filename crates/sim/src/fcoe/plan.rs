@@ -39,6 +39,17 @@ pub(super) struct FcoePlan {
     pub(super) confirms: bool,
     /// The targets begin on segments of their own; see [`Segments`].
     pub(super) segments: Option<Segments>,
+    /// All ports are in a fabric.
+    pub(super) fabric: Option<FabricPlan>,
+}
+
+/// A fabric of one forwarder.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct FabricPlan {
+    /// The interval of its advertisements.
+    pub(super) period: Duration,
+    /// The time that it takes for a login.
+    pub(super) login_delay: Duration,
 }
 
 /// Two targets on segments that do not hear each other. The initiators begin on that of the first.
@@ -135,10 +146,23 @@ impl FcoePlan {
             collide: random.chance(0.3),
             confirms: true,
             segments: None,
+            fabric: None,
         }
         .split(random)
         .divide(random)
         .forgo_confirmation(random)
+        .join_fabric(random)
+    }
+
+    /// A third of the worlds without segments has a fabric.
+    fn join_fabric(mut self, random: &mut Random) -> Self {
+        if self.segments.is_none() && random.chance(0.3) {
+            self.fabric = Some(FabricPlan {
+                period: Duration::from_millis(random.pick(&[500, 2000, 8000])),
+                login_delay: Duration::from_millis(random.pick(&[0, 0, 300, 3000])),
+            });
+        }
+        self
     }
 
     /// Gives initiators several lanes.

@@ -1,20 +1,24 @@
 //! A run: stations, network and incidents, in the order of a clock that follows from the seed.
 
 mod incidents;
+mod stations;
 
 use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use tyche_fc::Rule;
+use tyche_fcf::FcfConfig;
 use tyche_fcoe::fc::neighbour::Functions;
+use tyche_fcoe::fc::network::Mode;
 use tyche_fcoe::fc::port;
-use tyche_fcoe::fc::wire::{HEAD_LEN, Header, PortId, Wwn};
+use tyche_fcoe::fc::wire::{self, HEAD_LEN, Header, PortId, Wwn};
 use tyche_fcoe::{FCOE, NPortConfig, Notice};
 use tyche_proto::{Instant, OpId, Operation};
 use tyche_wire::{CommandFlags, Mac, Opcode};
 
 use super::air::Air;
+use super::forwarder::Forwarder;
 use super::initiator::{Ended, Initiator};
 use super::plan::FcoePlan;
 use super::rules::Broken;
@@ -26,6 +30,7 @@ use crate::random::Random;
 use crate::report::{Report, Violation, text_of};
 use crate::schedule::Schedule;
 use crate::trace::{Happening, Trace};
+use stations::Place;
 
 /// Time after which faults stop, even if operations are left.
 const FAULTS_MAX: Duration = Duration::from_secs(120);
@@ -51,7 +56,8 @@ enum Event {
     Move { joined: Instant },
 }
 
-/// See the module. A station is a target, or behind those an initiator.
+/// See the module. A station is a target, or behind those an initiator, or behind those the
+/// forwarder.
 pub(super) struct World {
     seed: u64,
     plan: FcoePlan,
@@ -60,6 +66,7 @@ pub(super) struct World {
     schedule: Schedule<Event>,
     targets: Vec<Target>,
     initiators: Vec<Initiator>,
+    forwarder: Option<Forwarder>,
     units: Vec<LogicalUnit>,
     air: Air,
     stranger: Stranger,
@@ -107,6 +114,7 @@ fn port(plan: &FcoePlan, station: usize, is_target: bool, shuffle: u64) -> (NPor
     // Which of two ports has the higher name decides who logs in.
     let name = (station as u64 + shuffle) % 7;
     let config = NPortConfig {
+        mode: if plan.fabric.is_some() { Mode::Fabric } else { Mode::Vn2vn },
         recorded: plan.collide.then_some(PortId::new(0x0b0b)),
         ..NPortConfig::new(
             (Wwn(0x2000_0000_0001_0000 + name), Wwn(0x1000_0000_0001_0000 + name)),
@@ -115,6 +123,14 @@ fn port(plan: &FcoePlan, station: usize, is_target: bool, shuffle: u64) -> (NPor
         )
     };
     (config, Mac([2, 0, 0, 0, 1, station as u8]))
+}
+
+fn forwarder(plan: &FcoePlan) -> Option<Forwarder> {
+    let fabric = plan.fabric?;
+    let mut config = FcfConfig::new(wire::Mac([2, 0, 0, 0, 2, 0]));
+    (config.period, config.login_delay) = (fabric.period, fabric.login_delay);
+    config.e_d_tov = plan.e_d_tov;
+    Some(Forwarder::new(config))
 }
 
 impl World {
@@ -143,7 +159,8 @@ impl World {
             let (place, to) = ((config, (mac, plan.mtu)), (target.wwpn(), lun));
             initiators.push(Initiator::new(initiator.clone(), place, to, rules, random.fork()));
         }
-        let stations = targets.len() + initiators.len();
+        let forwarder = forwarder(&plan);
+        let stations = targets.len() + initiators.len() + usize::from(forwarder.is_some());
         let air = Air::new(plan.air, 5 * plan.e_d_tov, random.fork());
         let start = Instant(1_000_000_000);
         let mut world = Self {
@@ -158,6 +175,7 @@ impl World {
             logouts: vec![0; initiators.len()],
             targets,
             initiators,
+            forwarder,
             units,
             random,
             jobs: 0,
@@ -303,13 +321,6 @@ impl World {
         Ok(true)
     }
 
-    fn timer(&self, station: usize) -> Option<Instant> {
-        match station.checked_sub(self.targets.len()) {
-            None => self.targets[station].running.as_ref()?.station.poll_timeout(),
-            Some(index) => self.initiators[index].poll_timeout(),
-        }
-    }
-
     fn handle(&mut self, event: Event) -> Result<(), String> {
         match event {
             Event::Frame { to, port, frame, since } => {
@@ -348,39 +359,6 @@ impl World {
                 Ok(())
             }
         }
-    }
-
-    /// Gives a frame to a station, if it takes it.
-    fn arrive(&mut self, to: usize, port: usize, frame: &[u8]) -> bool {
-        match to.checked_sub(self.targets.len()) {
-            None => {
-                let Some(running) = &self.targets[to].running else { return false };
-                running.station.arrive(port, frame);
-            }
-            Some(index) => return self.initiators[index].arrive(self.now, port, frame),
-        }
-        true
-    }
-
-    fn takes(&self, station: usize, port: usize, to: [u8; 6]) -> bool {
-        match station.checked_sub(self.targets.len()) {
-            None => {
-                self.targets[station].running.as_ref().is_some_and(|it| it.station.takes(port, to))
-            }
-            Some(index) => self.initiators[index].takes(port, to),
-        }
-    }
-
-    /// Has a station do what there is to do.
-    fn settle(&mut self, station: usize) -> Result<(), String> {
-        let frames = match station.checked_sub(self.targets.len()) {
-            None => self.settle_target(station)?,
-            Some(index) => self.settle_initiator(index)?,
-        };
-        for (port, frame) in frames {
-            self.send(station, port, &frame);
-        }
-        Ok(())
     }
 
     fn settle_target(&mut self, index: usize) -> Result<Vec<(usize, Vec<u8>)>, String> {
@@ -540,12 +518,13 @@ impl World {
 
     fn start(&mut self, station: usize) {
         self.epochs[station] += 1;
-        match station.checked_sub(self.targets.len()) {
-            None => self.targets[station].start(&mut self.units),
-            Some(index) => {
+        match self.place(station) {
+            Place::Target(index) => self.targets[index].start(&mut self.units),
+            Place::Initiator(index) => {
                 self.sessions += 1;
                 self.initiators[index].start(self.sessions);
             }
+            Place::Forwarder => self.forwarder.iter_mut().for_each(Forwarder::start),
         }
         self.trace(format!("station {station} starts"));
     }

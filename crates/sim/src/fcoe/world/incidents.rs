@@ -5,6 +5,7 @@ use std::time::Duration;
 use tyche_fcoe::fc::port;
 use tyche_proto::Instant;
 
+use super::stations::Place;
 use super::{Event, World};
 use crate::fcoe::air::Cut;
 use crate::fcoe::plan::{SIZE_MAX, Segments};
@@ -49,13 +50,14 @@ impl World {
 
     /// The interface of a station goes down for a moment, and often again.
     pub(super) fn flap(&mut self, station: usize, left: u32) -> Result<(), String> {
-        match station.checked_sub(self.targets.len()) {
-            None => {
-                let Some(running) = &self.targets[station].running else { return Ok(()) };
+        match self.place(station) {
+            Place::Target(index) => {
+                let Some(running) = &self.targets[index].running else { return Ok(()) };
                 running.station.lose_carrier();
             }
-            Some(index) if self.initiators[index].station.is_none() => return Ok(()),
-            Some(index) => self.initiators[index].lose_carrier(),
+            Place::Initiator(index) if self.initiators[index].station.is_none() => return Ok(()),
+            Place::Initiator(index) => self.initiators[index].lose_carrier(),
+            Place::Forwarder => {}
         }
         if left > 0 && !self.is_calm {
             let at = self.now + Duration::from_millis(150);
@@ -70,6 +72,9 @@ impl World {
         let other = self.random.below(self.epochs.len() as u64) as usize;
         let long = self.random.pick(&[50, 500, 3000, 25_000]);
         let time = Duration::from_millis(self.random.between(long / 2, long));
+        if self.forwarder.is_some() && self.random.chance(0.3) {
+            return self.disturb_fabric(time);
+        }
         match self.random.below(7) {
             0 => self.cut(&[(station, other), (other, station)], time, false),
             1 => self.cut(&[(station, other)], time, false),
@@ -84,6 +89,22 @@ impl World {
             _ => self.resize(),
         }
         Ok(())
+    }
+
+    /// The forwarder dies, or ends all logins.
+    fn disturb_fabric(&mut self, time: Duration) -> Result<(), String> {
+        let station = self.epochs.len() - 1;
+        let Some(forwarder) = &mut self.forwarder else { return Ok(()) };
+        if self.random.chance(0.5) {
+            forwarder.clear();
+            self.report.links_cleared += 1;
+            self.trace("the forwarder clears all links".into());
+        } else if forwarder.die() {
+            self.report.forwarder_crashes += 1;
+            self.trace(format!("the forwarder dies for {time:?}"));
+            self.schedule.plan(self.now + time, Event::Start { station });
+        }
+        self.settle(station)
     }
 
     fn cut(&mut self, pairs: &[(usize, usize)], time: Duration, fip_only: bool) {
