@@ -24,6 +24,8 @@ mod handover;
 mod hung;
 mod idle;
 mod keys;
+#[path = "../lab/mod.rs"]
+mod lab;
 mod leaks;
 mod links;
 mod load;

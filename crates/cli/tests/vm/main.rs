@@ -12,6 +12,8 @@ mod device;
 mod fcoe;
 mod filesystems;
 mod interfaces;
+#[path = "../lab/mod.rs"]
+mod lab;
 mod nics;
 mod peers;
 mod recovery;

@@ -24,8 +24,8 @@ use tyche_cli::report::Output;
 use tyche_testkit::alone::{Place, Places};
 
 use crate::files::Files;
+pub(crate) use crate::lab::LAB;
 pub(crate) use inline::{await_done, submit};
-pub(crate) use lab::LAB;
 pub(crate) use stranger::{Stranger, forged};
 pub(crate) use tyche_testkit::process::{Done, Running, finish, run};
 pub(crate) use tyche_testkit::wait::{PATIENCE, wait_readable, wait_until};

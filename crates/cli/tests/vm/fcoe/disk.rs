@@ -11,10 +11,10 @@ use crate::rig::{Guest, MIB, Rig, Shape, Target, allocated};
 /// XFS takes no less than 300 MiB.
 const SIZE: u64 = 384 * MIB;
 /// Time limit for a load.
-const LIMIT: Duration = Duration::from_secs(300);
+pub(super) const LIMIT: Duration = Duration::from_secs(300);
 
 /// Waits until so many more writes were answered: a load is running.
-const AWAIT_WRITES: &str = "\
+pub(super) const AWAIT_WRITES: &str = "\
     written() { read -r _ _ _ _ w _ </sys/block/${D#/dev/}/stat; echo $w; }\n\
     start=$(written); until [ $(written) -gt $((start + 50)) ]; do sleep 0.05; done";
 

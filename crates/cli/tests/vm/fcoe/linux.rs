@@ -11,8 +11,15 @@ const TARGETS: &str = "/sys/kernel/config/target";
 pub(super) struct LinuxPort<'a> {
     guest: &'a Guest,
     interface: &'static str,
+    /// The parameter of the kernel that makes it.
+    create: &'static str,
     pub(super) wwpn: Wwn,
 }
+
+/// Makes a port without a fabric.
+const WITHOUT_FABRIC: &str = "create_vn2vn";
+/// Makes one in a fabric: what the kernel does by default.
+const IN_FABRIC: &str = "create";
 
 impl<'a> LinuxPort<'a> {
     /// Makes the port of an initiator.
@@ -22,8 +29,17 @@ impl<'a> LinuxPort<'a> {
 
     /// Makes the port of an initiator on that interface.
     pub(super) fn initiator_on(guest: &'a Guest, interface: &'static str) -> Self {
+        Self::make_initiator(guest, interface, WITHOUT_FABRIC)
+    }
+
+    /// Makes the port of an initiator in a fabric.
+    pub(super) fn initiator_in_fabric(guest: &'a Guest) -> Self {
+        Self::make_initiator(guest, "eth0", IN_FABRIC)
+    }
+
+    fn make_initiator(guest: &'a Guest, interface: &'static str, create: &'static str) -> Self {
         guest.run("modprobe --all fcoe sd_mod sg");
-        let port = Self { guest, interface, wwpn: name(guest, interface) };
+        let port = Self { guest, interface, create, wwpn: name(guest, interface) };
         port.create();
         port
     }
@@ -31,6 +47,15 @@ impl<'a> LinuxPort<'a> {
     /// Makes the port of a target with a disk in a file for one initiator. The kernel's target is
     /// an initiator as well.
     pub(super) fn target(guest: &'a Guest, host: Wwn) -> Self {
+        Self::make_target(guest, host, WITHOUT_FABRIC)
+    }
+
+    /// The same in a fabric.
+    pub(super) fn target_in_fabric(guest: &'a Guest, host: Wwn) -> Self {
+        Self::make_target(guest, host, IN_FABRIC)
+    }
+
+    fn make_target(guest: &'a Guest, host: Wwn, create: &'static str) -> Self {
         let interface = "eth0";
         let wwpn = name(guest, interface);
         guest.run(&format!(
@@ -48,14 +73,14 @@ impl<'a> LinuxPort<'a> {
              mkdir -p $group/acls/{host}/lun_0\n\
              ln -s $group/lun/lun_0 $group/acls/{host}/lun_0/disk"
         ));
-        let port = Self { guest, interface, wwpn };
+        let port = Self { guest, interface, create, wwpn };
         port.create();
         port
     }
 
     /// Makes the port again, after [`remove`](Self::remove).
     pub(super) fn create(&self) {
-        self.tell("create_vn2vn");
+        self.tell(self.create);
     }
 
     /// Removes the port; it logs out.

@@ -1,7 +1,9 @@
 //! Fibre Channel over Ethernet, with the initiator and the target of Linux' own kernel at the other
-//! end, or ours in the guest: ports without a fabric (VN2VN), through a bridge.
+//! end, or ours in the guest: ports without a fabric (VN2VN), through a bridge, and in the fabric
+//! of the laboratory's forwarder.
 
 mod disk;
+mod fabric;
 mod linux;
 mod login;
 mod port;
@@ -63,6 +65,8 @@ kernels! {
         session_target_gone = session::target_gone,
         session_lossy = session::lossy,
         daemon_killed = takeover::daemon_killed,
+        fabric = fabric::disk,
+        fabric_session = fabric::session,
     ]
 }
 

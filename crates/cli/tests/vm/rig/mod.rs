@@ -18,11 +18,12 @@ mod target;
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use tyche_testkit::alone;
 
+use crate::lab::LAB;
 pub(crate) use guest::{Card, Guest, Job, PATIENCE, Shape, VIRTIO};
 pub(crate) use machine::{Machine, is_in_order};
 pub(crate) use segment::HOST;
@@ -110,6 +111,16 @@ impl Rig {
     pub(crate) fn serve_fcoe(&self, args: &[&str]) -> Target {
         let exports = [format!("{DISK}={}", self.disk().display())];
         Target::start(self, ["--fcoe", HOST], &exports, args)
+    }
+
+    /// Starts a forwarder of a fabric (FCF), which notices after 5 s that a node is silent.
+    pub(crate) fn forward(&self) -> Running {
+        let mut command = self.command(&*LAB);
+        command.args(["fcf", BRIDGE, "--period", "2"]).stdout(Stdio::piped());
+        let mut forwarder = Running::start(&mut command);
+        let line = forwarder.line();
+        assert!(line.starts_with("tyche-lab: forwarding on "), "{line:?}");
+        forwarder
     }
 
     /// Boots a guest on the cable of that number.
