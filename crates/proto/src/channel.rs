@@ -155,7 +155,7 @@ impl<R: Rules> Channel<R> {
         let mut channel = Self {
             tx: config.tx_rings.map(|len| TxRing::new(len, Position(R::POSITION_FIRST))),
             rx: config.rx_rings.map(|len| RxRing::new(len, Position(R::POSITION_FIRST))),
-            packet: PacketNumber(1),
+            packet: PacketNumber(R::PACKET_FIRST),
             newest: PacketNumber(0),
             window: config.tx_rings[0].max(config.tx_rings[1]),
             congestion: Congestion::new(positions),
@@ -459,7 +459,8 @@ impl<R: Rules> Channel<R> {
             let Some(position) = self.tx[ring as usize].next_lost() else { continue };
             entries.clear();
             entries.extend(self.tx[ring as usize].entries(position).filter(|entry| wanted(entry)));
-            let packet = self.next_packet();
+            let renumbers = R::keeps(Rule::RenumberResent);
+            let packet = if renumbers { self.next_packet() } else { self.packet };
             self.tx[ring as usize].resent(position, packet, now);
             self.stats.retransmitted += 1;
             let kind = match ring {

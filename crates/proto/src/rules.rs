@@ -29,6 +29,8 @@ pub enum Rule {
     LimitShrinking,
     /// Frames whose payload does not match its checksum are dropped.
     CheckPayload,
+    /// A frame that is sent again has a packet number of its own.
+    RenumberResent,
     /// A sealed frame is taken once.
     RejectReplays,
     /// Sealed frames whose tag does not match are dropped.
@@ -91,6 +93,9 @@ pub enum Rule {
 pub trait Rules: Copy + Send + 'static {
     /// First position of a ring. A build of the simulator begins with one that wraps soon.
     const POSITION_FIRST: u32 = 0;
+    /// Number of the first frame of a channel. A build of the simulator begins shortly before the
+    /// first keys of sealed channels are replaced.
+    const PACKET_FIRST: u64 = 1;
     /// Generation of a slot that was never used. A build of the simulator begins with one that
     /// wraps soon.
     const GENERATION_FIRST: u16 = 0;

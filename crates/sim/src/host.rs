@@ -9,6 +9,7 @@ use tyche_proto::{
 };
 use tyche_wire::{CommandFlags, Name, Opcode, Uuid};
 
+use crate::keys;
 use crate::link::Carrier;
 use crate::network::{Network, Station};
 use crate::plan::{HostPlan, Mix};
@@ -129,13 +130,15 @@ impl<R: Rules> Host<R> {
         self.uuid
     }
 
-    /// Begins a session, which takes over the device of a `former` one if given.
+    /// Begins a session, which takes over the device of a `former` one if given. `is_keyed`: with
+    /// the keys of the host.
     pub(crate) fn start(
         &mut self,
         now: Instant,
         number: u64,
         former: Option<Former>,
         network: &Network,
+        is_keyed: bool,
     ) {
         assert!(self.running.is_none(), "one session at a time");
         (self.attempts, self.writes) = (BTreeMap::new(), false);
@@ -163,7 +166,7 @@ impl<R: Rules> Host<R> {
             batch: plan.batch,
             channels: plan.channels,
             choice: plan.choice,
-            keys: None,
+            keys: is_keyed.then(|| keys::of_host(self.uuid.as_u64_pair().1)),
         };
         let used = (0..plan.links.len()).filter(|link| !self.removed.contains(link));
         let links = used.map(|link| self.local(link, network)).collect();

@@ -9,6 +9,7 @@
 //! ```text
 //! plan      what a seed draws: sizes, faults, who takes part
 //!   edges   ├ numbers that wrap, several exports and writers, who breaks the protocol
+//!   keys    ├ who has them, and an adversary
 //!   udp     └ segments over which frames travel in trains of UDP datagrams
 //! world     drives hosts and target, and lets things happen
 //!   hosts   ├ the engine's drivers over simulated links, workload
@@ -31,6 +32,7 @@ mod disk;
 mod fcoe;
 mod history;
 mod host;
+mod keys;
 mod link;
 mod mistake;
 mod network;

@@ -123,6 +123,11 @@ impl Wire {
         lock(&self.0).arrived.push_back((frame.to_vec(), is_congested));
     }
 
+    /// Whether the loop has read all frames that have arrived.
+    pub(crate) fn is_read(&self) -> bool {
+        lock(&self.0).arrived.is_empty()
+    }
+
     /// A round of the loop begins, in which the interface refuses frames longer than `len`.
     pub(crate) fn begin_round(&self, len: usize) {
         let mut lanes = lock(&self.0);

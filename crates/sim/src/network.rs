@@ -51,9 +51,10 @@ impl Delivery {
         self.frame.first_chunk().expect("frames are at least a head long")
     }
 
-    /// Whether it is an Accept with a valid header.
+    /// Whether it is an Accept with a valid header, or may be a sealed one.
     pub(crate) fn is_accept(&self) -> bool {
-        let is_accept = self.frame[KIND_AT] == Kind::Accept as u8;
+        let kind = self.frame[KIND_AT];
+        let is_accept = kind == Kind::Accept as u8 || kind == Kind::SealedAnswer as u8;
         is_accept && Header::parse(self.head()).is_ok()
     }
 

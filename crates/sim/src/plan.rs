@@ -4,6 +4,7 @@
 
 mod edges;
 mod incidents;
+mod keys;
 mod promises;
 mod strangers;
 mod topology;
@@ -77,6 +78,8 @@ pub struct Plan {
     pub breaker: Option<BreakerPlan>,
     /// Positions and generations soon wrap.
     pub wraps: bool,
+    /// The target and its hosts have keys.
+    pub keyed: bool,
     /// The hosts.
     pub hosts: Vec<HostPlan>,
     /// The segments that the links of target and hosts are plugged in to.
@@ -228,6 +231,7 @@ impl Plan {
             further: Vec::new(),
             breaker: None,
             wraps: false,
+            keyed: false,
             hosts: vec![HostPlan::quiet()],
             segments: Vec::new(),
             incidents: Incidents::default(),
@@ -309,6 +313,7 @@ impl Plan {
             further: Vec::new(),
             breaker: None,
             wraps: false,
+            keyed: false,
             hosts,
             segments,
             incidents,
@@ -319,6 +324,7 @@ impl Plan {
         };
         plan.draw_edges();
         plan.draw_udp();
+        plan.draw_keys();
         plan
     }
 }

@@ -15,7 +15,7 @@ use tyche_proto::{
     Association, ChannelStats, Exchange, ExportState, Former, Instant, OpId, Operation, PathReport,
     PortConfig, Rules, Session, SessionConfig,
 };
-use tyche_wire::{Cookie, ETHERTYPE, Header, Mac};
+use tyche_wire::{Cookie, ETHERTYPE, Header, Mac, Tag};
 
 use crate::link::{Carrier, Train, Wire, port};
 use crate::network::Delivery;
@@ -204,23 +204,28 @@ impl<R: Rules> Queues<R> {
     }
 
     /// Gives a frame that has come by a link to its queue, or to all if it belongs to no channel.
-    pub(crate) fn handle_frame(&mut self, now: Instant, link: usize, frame: &Delivery) {
+    /// Returns whether it was taken by one, of those that look at it at once.
+    pub(crate) fn handle_frame(&mut self, now: Instant, link: usize, frame: &Delivery) -> bool {
         self.set_clock(now);
         let channel = Header::parse(frame.head()).ok().filter(|header| header.kind.on_channel());
         let of_channel = channel.map(|header| usize::from(header.channel.0) / CHANNELS);
+        let mut is_taken = false;
         for (number, queue) in self.queues.iter_mut().enumerate() {
             let is_its = of_channel.is_none_or(|queue| queue == number);
             if !is_its || now < self.still_until[number] {
                 continue;
             }
             let Some((_, wire)) = queue.links.get(&link) else { continue };
+            let dropped = queue.session().rejects().total();
             wire.arrive(&frame.frame, frame.is_congested);
-            queue.receive(now);
+            queue.ports.receive(now, &mut queue.driver);
+            is_taken |= wire.is_read() && queue.session().rejects().total() == dropped;
             if self.random.hits(self.pauses) {
                 let pause = Duration::from_millis(self.random.between(1, PAUSE_MAX_MS));
                 self.still_until[number] = now + pause;
             }
         }
+        is_taken
     }
 
     pub(crate) fn handle_timeout(&mut self, now: Instant) {
@@ -291,6 +296,17 @@ impl<R: Rules> Queues<R> {
         let queue = &self.queues[queue];
         let carrier = queue.session().locate(cookie, slot)?;
         queue.carried.get(&carrier).copied()
+    }
+
+    /// The requests in flight on the channel whose frames have this cookie.
+    pub(crate) fn carried(
+        &self,
+        queue: usize,
+        cookie: Cookie,
+    ) -> impl Iterator<Item = (Tag, OpId)> {
+        let queue = &self.queues[queue];
+        let carried = queue.session().carried(cookie);
+        carried.filter_map(|(tag, carrier)| Some((tag, *queue.carried.get(&carrier)?)))
     }
 
     /// Begins an operation on one of the queues. `stamp`: that of its data.

@@ -5,6 +5,7 @@ use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
+use tyche_proto::crypto::EPOCH_BITS;
 use tyche_proto::{Operation, Rules, Sound};
 use tyche_wire::{CommandFlags, Opcode};
 
@@ -51,6 +52,8 @@ struct SoonWraps;
 impl Rules for SoonWraps {
     const POSITION_FIRST: u32 = u32::MAX - 20;
     const GENERATION_FIRST: u16 = u16::MAX - 2;
+    /// The next epoch begins 20 packets later, and the window of those that are told apart.
+    const PACKET_FIRST: u64 = (1 << EPOCH_BITS) - 20;
 }
 
 /// Runs a seed with the rules `R`.

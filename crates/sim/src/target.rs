@@ -10,13 +10,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tyche_block::{Arena, Extent};
 use tyche_engine::{ChannelEvent, Clock, Exporter, Exports, Ports, Protocol, Site, TargetExport};
 use tyche_proto::{
-    ChannelRef, ChannelStats, Instant, Listener, ListenerConfig, Loss, Operation, Registry, Rules,
+    Access, ChannelRef, ChannelStats, Instant, Listener, ListenerConfig, Loss, Operation, Registry, Rules,
     TargetConfig, Writer,
 };
 use tyche_wire::{ChannelId, Cookie, ETHERTYPE, Event as ExportEvent, Mac, Name, Tag, Uuid};
 
 use crate::disk::{Disk, Progress};
 use crate::host::{export_name, uuid};
+use crate::keys;
 use crate::link::{Carrier, Train, Wire, port};
 use crate::network::Delivery;
 use crate::plan::{ExportPlan, LinkPlan, TargetPlan};
@@ -178,10 +179,11 @@ impl Exported {
 }
 
 impl<R: Rules> Process<R> {
-    /// A process that serves these exports on links with these addresses.
+    /// A process that serves these exports on links with these addresses, to hosts with keys if
+    /// there is an `access`.
     pub(crate) fn new<'a>(
         now: Instant,
-        plan: &TargetPlan,
+        (plan, access): (&TargetPlan, Option<Access>),
         exports: impl Iterator<Item = (Exported, &'a Disk)>,
         macs: impl Iterator<Item = (Mac, Carrier)>,
         random: &mut Random,
@@ -207,6 +209,8 @@ impl<R: Rules> Process<R> {
         let keepers = (keeper_of_writers(&records), keeper_of_generations(&records, exported));
         let exports = Exports::new(target, served, keepers, plan.links.len());
         let exports = Arc::new(exports.expect("the machine has descriptors for the run"));
+        let is_keyed = access.is_some();
+        access.map(|access| exports.set_access(access));
         let link = |(index, (plan_of_link, mac)): (usize, (&LinkPlan, (Mac, Carrier)))| {
             let routed = mac.1 != Carrier::Ethernet;
             let mut random = random.fork();
@@ -216,9 +220,13 @@ impl<R: Rules> Process<R> {
             ports.insert(0, port);
             let config = ListenerConfig { link: index, frame_len_max, rings: plan.rings, routed };
             let most = plan.damq_pages_max as usize;
+            let mut listener = Listener::new(config, identity, Box::new(move || random.next()));
+            if is_keyed {
+                listener.set_key(keys::of_target());
+            }
             let site = Site {
                 index,
-                listener: Listener::new(config, identity, Box::new(move || random.next())),
+                listener,
                 memory: Box::new(move |pages| {
                     assert!(pages <= most, "a channel has {pages} pages");
                     Arena::untouched(pages)

@@ -17,6 +17,7 @@ mod orders;
 mod outages;
 mod recorder;
 mod requests;
+mod seals;
 mod strangers;
 mod witness;
 
@@ -30,9 +31,10 @@ use tyche_proto::{ChannelStats, Instant, Outgoing, RejectCounts, Rules, Sound};
 use tyche_wire::{ENTRY_LEN, Entry, HEAD_LEN, Header, Kind};
 
 use crate::host::Host;
+use crate::keys;
 use crate::link::Train;
 use crate::network::{Delivery, Fate, Network, Port, Station};
-use crate::plan::{HostPlan, Plan, TargetPlan};
+use crate::plan::{HostPlan, Plan};
 use crate::random::Random;
 use crate::report::{Report, Violation};
 use crate::schedule::Schedule;
@@ -131,7 +133,7 @@ impl<R: Rules> World<R> {
         let others = Others::new(&plan, now, &mut network);
         let mut of_target = random.fork();
         let volumes = Volume::all(&plan, random.fork());
-        let process = Some(begin(now, &plan.target, &volumes, &network, &mut of_target));
+        let process = Some(begin(now, &plan, &volumes, &network, &mut of_target));
         let mut world = Self {
             now,
             schedule: Schedule::new(),
@@ -267,6 +269,7 @@ impl<R: Rules> World<R> {
                 self.cut_fence(from);
             }
             self.overhear(from, &frame, header);
+            self.seal(&header, &frame)?;
             self.witness_marked(from, &header)?;
             self.witness_question(&frame, &header);
             if place.station == Station::Target {
@@ -439,15 +442,16 @@ impl<R: Rules> World<R> {
 /// Begins a run of the target's process.
 fn begin<R: Rules>(
     now: Instant,
-    plan: &TargetPlan,
+    plan: &Plan,
     volumes: &[Volume],
     network: &Network,
     random: &mut Random,
 ) -> Process<R> {
-    let ports = (0..plan.links.len()).map(|link| network.port(Station::Target, link));
+    let ports = (0..plan.target.links.len()).map(|link| network.port(Station::Target, link));
     let macs = ports.map(|port| (network.mac(port), network.carrier(port)));
     let exports = volumes.iter().map(|volume| (volume.exported, &volume.disk));
-    Process::new(now, plan, exports, macs, random)
+    let access = plan.keyed.then(|| keys::access(plan.requires_keys()));
+    Process::new(now, (&plan.target, access), exports, macs, random)
 }
 
 /// The entries of a frame.

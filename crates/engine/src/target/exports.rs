@@ -140,7 +140,7 @@ impl Exports {
     }
 
     /// As [`Registry::set_access`].
-    pub(super) fn set_access(&self, access: Access) -> Vec<SessionInfo> {
+    pub fn set_access(&self, access: Access) -> Vec<SessionInfo> {
         let registry = &mut self.lock().registry;
         let closed = registry.set_access(access);
         self.call(registry);

@@ -53,7 +53,7 @@ use std::time::Duration;
 use arrayvec::ArrayVec;
 use tyche_wire::{
     Body, ChannelId, Checksums, Content, Control, Cookie, Echo, Event, Fate, Flags, Geometry,
-    Greeting, HEAD_LEN, Header, Kind, Mac, Reject, Status,
+    Greeting, HEAD_LEN, Header, Kind, Mac, Reject, Status, Tag,
 };
 
 pub use association::{Association, QUEUES_MAX, Seat};
@@ -67,7 +67,7 @@ pub use event::{ExportState, Failure, Former, SessionEvent};
 use fencing::Fences;
 pub use issue::SubmitError;
 use operations::Operations;
-use path::{PathEvent, Wishes};
+use path::{Path, PathEvent, Wishes};
 use paths::{PATHS_MAX, Paths};
 pub use port::PortConfig;
 pub use problem::Problem;
@@ -78,7 +78,7 @@ pub use trial::Favourite;
 use watch::Watch;
 
 use crate::body::open_body;
-use crate::initiator::Arrived;
+use crate::initiator::{Arrived, Initiator};
 use crate::operation::OpId;
 use crate::outgoing::Outgoing;
 use crate::protection::Opened;
@@ -235,6 +235,15 @@ impl<R: Rules> Session<R> {
         let path = paths.find(|it| it.identity().is_some_and(|(its, _)| its == cookie))?;
         let piece = path.live()?.piece(slot)?;
         Some(OpId(piece.op))
+    }
+
+    /// The requests in flight on the channel whose frames have this cookie. For simulations, which
+    /// cannot look at entries of sealed frames.
+    pub fn carried(&self, cookie: Cookie) -> impl Iterator<Item = (Tag, OpId)> {
+        let mut paths = self.paths.all().iter();
+        let path = paths.find(|it| it.identity().is_some_and(|(its, _)| its == cookie));
+        let pieces = path.and_then(Path::live).into_iter().flat_map(Initiator::pieces);
+        pieces.map(|(tag, piece)| (tag, OpId(piece.op)))
     }
 
     /// Stage times of a completed operation, if configured and supported by the target. Valid until

@@ -128,7 +128,7 @@ impl<R: Rules> World<R> {
         self.note(Happening::Incident("the target is back".into()));
         self.begin_anew();
         let Self { now, plan, volumes, network, random, .. } = self;
-        let mut process = begin(*now, &plan.target, volumes, network, random);
+        let mut process = begin(*now, plan, volumes, network, random);
         process.set_state_full(self.state_full);
         self.process = Some(process);
         self.drive_target()

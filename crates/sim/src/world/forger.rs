@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use tyche_proto::{Instant, Rules};
-use tyche_wire::{Body, Checksums, Connect, Control, HEAD_LEN, Header, Kind, Mac};
+use tyche_wire::{Body, Checksums, Connect, Control, HEAD_LEN, Header, Kind, Mac, SealedConnect};
 
 use super::forgeries::Forgery;
 use super::{Event, World};
@@ -28,13 +28,18 @@ impl<R: Rules> World<R> {
         header: &Header,
     ) -> Result<bool, String> {
         let held = self.plan.strangers.held;
-        if header.kind != Kind::Connect || held == 0.0 || self.calm {
+        let connects = matches!(header.kind, Kind::Connect | Kind::SealedConnect);
+        if !connects || held == 0.0 || self.calm {
             return Ok(false);
         }
         let Ok(Body::Control(pdu)) = Body::parse(header, &frame[HEAD_LEN..], &Checksums) else {
             return Ok(false);
         };
-        let Control::Connect(Connect { attempt, .. }) = pdu.decode() else { return Ok(false) };
+        let attempt = match pdu.decode() {
+            Control::Connect(Connect { attempt, .. }) => attempt,
+            Control::SealedConnect(SealedConnect { attempt, .. }) => attempt,
+            _ => return Ok(false),
+        };
         if !Random::new(mix(attempt ^ self.plan.seed)).chance(held) {
             return Ok(false);
         }

@@ -6,10 +6,11 @@ use std::time::Duration;
 use tyche_block::Completion;
 use tyche_engine::Notice;
 use tyche_proto::{Exchange, Failure, Instant, OpId, Operation, Rules, Writer};
-use tyche_wire::{Entry, Header, Mac, Reason};
+use tyche_wire::{Entry, Header, Mac, Reason, Tag};
 
 use super::exports::Volume;
 use super::strangers::{reads_all, reads_first};
+use super::seals::is_sealed;
 use super::{Event, World, entries};
 use crate::host::{Host, Pending, Running, uuid};
 use crate::network::{Delivery, Station};
@@ -28,7 +29,8 @@ impl<R: Rules> World<R> {
         self.sessions += 1;
         let left = self.hosts[index].left.take();
         let former = left.as_ref().map(|left| left.former);
-        self.hosts[index].start(self.now, self.sessions, former, &self.network);
+        let is_keyed = self.plan.keyed;
+        self.hosts[index].start(self.now, self.sessions, former, &self.network, is_keyed);
         let (host, session) = (self.hosts[index].uuid(), uuid(2, self.sessions));
         self.others.witness.begin(self.now, host, session);
         let event = format!("begins session {}", self.sessions);
@@ -53,12 +55,16 @@ impl<R: Rules> World<R> {
         let other = if reads_first { reads_all(frame) } else { None };
         let frame = other.as_ref().map_or(frame, |(other, _)| other);
         let channels = if other.is_some() { running.live_channels() } else { 0 };
-        running.session.handle_frame(now, link, frame);
+        let is_taken = running.session.handle_frame(now, link, frame);
+        let is_ending = running.session.is_ending();
         // Anybody may say that an attempt is accepted: it is if the session takes that.
         if let Some((_, attempt)) = &other
             && running.live_channels() > channels
         {
             host.writes |= host.attempts.get(attempt) == Some(&true);
+        }
+        if is_taken && !is_ending {
+            self.unseal(frame)?;
         }
         if !frame.more {
             self.drive_host(index)?;
@@ -278,15 +284,25 @@ impl<R: Rules> World<R> {
         }
         let header = Header::parse(frame.first_chunk().expect("a head"));
         let header = header.map_err(|reject| format!("sent a bad frame: {reject}"))?;
+        let mut note = |tag: Tag, op| {
+            let pending = running.pending.get(&op).ok_or("a command of no operation")?;
+            if pending.operation.opcode.modifies() {
+                self.sent.insert((header.cookie.0, tag.to_bits()), pending.stamp);
+            }
+            Ok(())
+        };
+        if is_sealed(&header, frame) {
+            // What it carries is not seen: any of these.
+            let mut carried = running.session.carried(queue, header.cookie);
+            return carried.try_for_each(|(tag, op)| note(tag, op));
+        }
         for entry in entries(&header, frame) {
             let Entry::Command(command) = entry else { continue };
             if !command.opcode.modifies() {
                 continue;
             }
             let op = running.session.locate(queue, header.cookie, command.tag.slot);
-            let op = op.ok_or("a command of a slot that carries nothing")?;
-            let pending = running.pending.get(&op).ok_or("a command of no operation")?;
-            self.sent.insert((header.cookie.0, command.tag.to_bits()), pending.stamp);
+            note(command.tag, op.ok_or("a command of a slot that carries nothing")?)?;
         }
         Ok(())
     }

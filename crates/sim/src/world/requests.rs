@@ -33,6 +33,7 @@ impl<R: Rules> World<R> {
         let now = self.now;
         let Some(process) = &mut self.process else { return Ok(()) };
         if process.handle_frame(now, link, frame) {
+            self.unseal(frame)?;
             self.witness_frame(link, frame);
             self.drain_channels(link)?;
             self.note_cookie(link, frame);
@@ -193,7 +194,10 @@ impl<R: Rules> World<R> {
         {
             return Err(format!("{operation:?} is executed, and its frame had to be dropped"));
         }
-        of_channel.use_slot(tag)?;
+        // Whether it was answered is not seen in sealed frames.
+        if !self.plan.keyed {
+            of_channel.use_slot(tag)?;
+        }
         let mut stamp = 0;
         if operation.opcode.modifies() {
             let sent = cookie.and_then(|cookie| self.sent.get(&(cookie.0, tag.to_bits())));

@@ -19,6 +19,7 @@ use tyche_wire::{
 
 use super::forgeries::outside;
 use super::recorder::Recorder;
+use super::seals::Seals;
 use super::witness::Witness;
 use super::{Event, World};
 use crate::host::{Host, export_name, uuid};
@@ -56,6 +57,7 @@ pub(super) struct Others<R> {
     pub(super) random: Random,
     pub(super) recorder: Recorder,
     pub(super) witness: Witness,
+    pub(super) seals: Seals,
     stranger: Option<Stranger<R>>,
 }
 
@@ -149,7 +151,8 @@ impl<R: Rules> Others<R> {
             network.receive_twice(|| random.chance(strangers.twice));
         }
         let witness = Witness::new(strangers.clone.is_some());
-        Self { random, recorder: Recorder::default(), witness, stranger }
+        let (recorder, seals) = (Recorder::default(), Seals::default());
+        Self { random, recorder, witness, seals, stranger }
     }
 }
 

@@ -46,7 +46,7 @@ pub(super) struct Witness {
     heard: BTreeMap<Uuid, Instant>,
     /// Time at which the latest session began that was admitted for writing, by export.
     newest: BTreeMap<usize, Instant>,
-    /// Attempts that the target has refused.
+    /// Attempts that the target has refused, and all that it has answered to hosts with keys.
     refused: BTreeSet<u64>,
     /// Bytes of the longest Discover, by nonce.
     asked: BTreeMap<u64, usize>,
@@ -132,7 +132,7 @@ impl<R: Rules> World<R> {
         frame: &[u8],
         header: &Header,
     ) -> Result<(), String> {
-        if !matches!(header.kind, Kind::Reject | Kind::Offer) {
+        if !matches!(header.kind, Kind::Reject | Kind::SealedAnswer | Kind::Offer) {
             return Ok(());
         }
         let Ok(Body::Control(pdu)) = Body::parse(header, &frame[HEAD_LEN..], &Checksums) else {
@@ -142,6 +142,10 @@ impl<R: Rules> World<R> {
         match pdu.decode() {
             Control::Reject(rejection) => {
                 witness.refused.insert(rejection.attempt);
+            }
+            // What it says is not seen.
+            Control::SealedAnswer(answer) => {
+                witness.refused.insert(answer.attempt);
             }
             Control::Offer(offer) if self.network.carrier(from) != Carrier::Ethernet => {
                 let (asked, len) = (witness.asked.get(&offer.nonce).copied(), frame.len());

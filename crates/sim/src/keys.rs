@@ -1,0 +1,48 @@
+//! Keys of simulated machines. Each follows from the machine's number, so that it is the same in
+//! all of its lives.
+
+use std::sync::{Arc, LazyLock};
+
+use tyche_proto::crypto::SecretKey;
+use tyche_proto::{Access, HostKeys};
+use tyche_wire::Name;
+
+/// Hosts of a world at most, those that read back the disks included.
+const HOSTS_MAX: u8 = 24;
+/// Numbers of machines that are no hosts.
+const TARGET: u8 = 0xff;
+const FORGER: u8 = 0xfe;
+
+fn secret(number: u8) -> SecretKey {
+    SecretKey::from_random([number ^ 0x5a; 32])
+}
+
+/// The keys of a forger, which the target does not know.
+pub(crate) static OF_FORGER: LazyLock<HostKeys> = LazyLock::new(|| of(FORGER));
+
+/// The names of all hosts, by their keys.
+static NAMES: LazyLock<Access> = LazyLock::new(|| {
+    let name = |host| Name::new(&format!("host-{host}")).expect("a name");
+    let hosts = (0..HOSTS_MAX).map(|host| (secret(host).public(), name(host)));
+    Access { required: true, hosts: hosts.collect() }
+});
+
+fn of(number: u8) -> HostKeys {
+    HostKeys { secret: secret(number), target: secret(TARGET).public() }
+}
+
+/// The key of the target.
+pub(crate) fn of_target() -> SecretKey {
+    secret(TARGET)
+}
+
+/// The keys of a host.
+pub(crate) fn of_host(host: u64) -> Arc<HostKeys> {
+    let number = u8::try_from(host).ok().filter(|&number| number < HOSTS_MAX);
+    Arc::new(of(number.expect("a world has few hosts")))
+}
+
+/// The hosts that may connect. `required`: no others may.
+pub(crate) fn access(required: bool) -> Access {
+    Access { required, ..NAMES.clone() }
+}

@@ -1,0 +1,33 @@
+//! Worlds with keys: the target and all hosts have them, and each segment belongs to an adversary.
+
+use std::time::Duration;
+
+use super::{ForgerPlan, Plan};
+use crate::random::Random;
+
+/// Salt of a seed for the random stream of this module.
+const KEYS: u64 = 0x6b65_7973;
+
+impl Plan {
+    /// Draws whether there are keys. If so, there is more often somebody who makes use of what is
+    /// heard on the segments: see [`Strangers`](super::Strangers).
+    pub(super) fn draw_keys(&mut self) {
+        let random = &mut Random::new(self.seed ^ KEYS);
+        self.keyed = random.chance(0.4);
+        let (forges, pause) = (random.chance(0.6), random.pick(&[2, 5, 20, 100]));
+        if !self.keyed {
+            return;
+        }
+        // Its connects are changed on their way.
+        self.strangers.reads_first = None;
+        if forges {
+            let pause = Duration::from_millis(pause);
+            self.strangers.forger = Some(ForgerPlan { segment: None, pause, repeats_only: false });
+        }
+    }
+
+    /// Whether hosts without a key are refused. The host that breaks the protocol has none.
+    pub fn requires_keys(&self) -> bool {
+        self.keyed && self.breaker.is_none()
+    }
+}
