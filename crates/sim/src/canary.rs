@@ -21,6 +21,9 @@
 //! | nothing is modified for who may only read | read-only |
 //! | operations end: `run` | acks |
 //! | congestion is told as often as it was marked: `world::witness` | marks |
+//! | a key seals no two frames with one number: `world::seals` | numbers |
+//! | sealed frames are taken that were sent, each once: the same | replays, tag |
+//! | a host with keys is told by its target alone: `world::witness` | downgrade |
 //! | an answer over UDP is no longer than its question: the same | answers |
 
 use std::cell::Cell;
@@ -67,6 +70,10 @@ const CANARIES: &Canaries<Rule, Plan> = &[
     ("acks", Mistake::Rule(Rule::AckInOrder)),
     ("marks", Mistake::Rule(Rule::TellMarkOnce)),
     ("answers", Mistake::Rule(Rule::BoundAnswers)),
+    ("numbers", Mistake::Rule(Rule::RenumberResent)),
+    ("replays", Mistake::Rule(Rule::RejectReplays)),
+    ("tag", Mistake::Rule(Rule::CheckTag)),
+    ("downgrade", Mistake::Rule(Rule::RefuseClear)),
 ];
 
 thread_local! {

@@ -4,6 +4,7 @@
 //! place of threads, kernel and hardware. After each input their outputs are drained, as their
 //! contract demands, and checked.
 
+mod adversary;
 mod breaker;
 mod crashes;
 mod exports;

@@ -97,7 +97,11 @@ impl<R: Rules> World<R> {
         }
         let pause = self.others.random.around(plan.pause);
         self.plan_in(pause, Event::Forge);
-        let kinds = if plan.repeats_only { &Forgery::REPEATS[..] } else { &Forgery::ALL };
+        let kinds = match plan.repeats_only {
+            true => &Forgery::REPEATS[..],
+            false if self.plan.requires_keys() => &Forgery::OF_KEYED,
+            false => &Forgery::ALL,
+        };
         let forgery = self.others.random.pick(kinds);
         let Some((segment, frame)) = self.compose(forgery) else { return Ok(()) };
         if plan.segment.is_some_and(|own| own != segment) {

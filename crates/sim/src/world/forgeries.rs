@@ -15,11 +15,11 @@ use crate::host::uuid;
 use crate::random::Random;
 
 /// Age at which a ticket is out of date.
-const STALE: Duration = Duration::from_secs(5);
+pub(super) const STALE: Duration = Duration::from_secs(5);
 /// Age at which no answer to a question or an attempt is awaited any more, even after a freeze.
 const FORGOTTEN: Duration = Duration::from_secs(8);
 /// Reasons of forged Rejects.
-const REASONS: [Reason; 5] =
+pub(super) const REASONS: [Reason; 5] =
     [Reason::SessionLost, Reason::Held, Reason::ReadOnly, Reason::UnknownExport, Reason::Cloned];
 
 /// The kinds of forgeries.
@@ -41,6 +41,14 @@ pub(super) enum Forgery {
     Hello,
     Discover,
     Offer,
+    // Only among hosts and targets with keys:
+    Mutant,
+    Ahead,
+    Verdict,
+    Imposter,
+    Bid,
+    Lure,
+    Token,
 }
 
 impl Forgery {
@@ -62,6 +70,31 @@ impl Forgery {
         Self::Discover,
         Self::Offer,
     ];
+    pub(super) const OF_KEYED: [Self; 23] = [
+        Self::Repeat,
+        Self::Repeat,
+        Self::RepeatElsewhere,
+        Self::Reset,
+        Self::Disconnect,
+        Self::Fence,
+        Self::Keepalive,
+        Self::Alien,
+        Self::Hello,
+        Self::Discover,
+        Self::Offer,
+        Self::Mutant,
+        Self::Mutant,
+        Self::Mutant,
+        Self::Ahead,
+        Self::Ahead,
+        Self::Verdict,
+        Self::Verdict,
+        Self::Imposter,
+        Self::Bid,
+        Self::Bid,
+        Self::Lure,
+        Self::Token,
+    ];
     pub(super) const REPEATS: [Self; 3] = [Self::Repeat, Self::Repeat, Self::RepeatElsewhere];
 }
 
@@ -71,7 +104,7 @@ pub(super) type Forged = (usize, Vec<u8>);
 /// Addresses of a frame: destination and source.
 pub(super) type Route = (Mac, Mac);
 
-fn make(route: Route, header: Header, control: Option<Control>) -> Vec<u8> {
+pub(super) fn make(route: Route, header: Header, control: Option<Control>) -> Vec<u8> {
     let content = control.map_or(Content::Empty, Content::Control);
     Outgoing { destination: route.0, header, content, ..Outgoing::new() }.to_bytes(route.1, &[])
 }
@@ -81,11 +114,11 @@ pub(super) fn outside(route: Route, flags: Flags, control: Control) -> Vec<u8> {
 }
 
 /// The forger's own address.
-fn own(segment: usize) -> Mac {
+pub(super) fn own(segment: usize) -> Mac {
     Mac([2, 0, 0, 0xfe, 0, segment as u8])
 }
 
-fn route(recorded: &Recorded) -> Route {
+pub(super) fn route(recorded: &Recorded) -> Route {
     (Mac::destination(recorded.head()), Mac::source(recorded.head()))
 }
 
@@ -96,7 +129,7 @@ fn spoil(ticket: &mut Ticket, random: &mut Random, bits: u8) {
 }
 
 /// The header of the next frame of a channel, outside of its rings.
-fn next(flow: &Flow, kind: Kind) -> Header {
+pub(super) fn next(flow: &Flow, kind: Kind) -> Header {
     let mut header = Header { kind, flags: Flags::NONE, ..flow.header };
     header.packet.0 += 1;
     header.position.0 = 0;
@@ -122,10 +155,17 @@ impl<R: Rules> World<R> {
             Forgery::Hello => self.forge_hello(),
             Forgery::Discover => self.forge_discover(),
             Forgery::Offer => self.forge_offer(),
+            Forgery::Mutant => self.forge_mutant(),
+            Forgery::Ahead => self.forge_ahead(),
+            Forgery::Verdict => self.forge_verdict(),
+            Forgery::Imposter => self.forge_imposter(),
+            Forgery::Bid => self.forge_bid(),
+            Forgery::Lure => self.forge_lure(),
+            Forgery::Token => self.forge_token(),
         }
     }
 
-    fn draw_flow(&mut self) -> Option<Flow> {
+    pub(super) fn draw_flow(&mut self) -> Option<Flow> {
         self.others.recorder.flow(&mut self.others.random)
     }
 
@@ -135,7 +175,7 @@ impl<R: Rules> World<R> {
         Some((self.network.segment(port), self.network.mac(port)))
     }
 
-    fn repeat(&mut self) -> Option<Forged> {
+    pub(super) fn repeat(&mut self) -> Option<Forged> {
         let found = self.others.recorder.draw(&mut self.others.random, self.now)?;
         Some((found.segment, found.frame.to_vec()))
     }
@@ -165,7 +205,7 @@ impl<R: Rules> World<R> {
     fn forge_farewell(&mut self) -> Option<Forged> {
         let flow = self.draw_flow()?;
         let header = next(&flow, Kind::Disconnect);
-        if flow.to_target {
+        if flow.to_target && !self.plan.keyed {
             self.others.recorder.farewells.insert((header.cookie.0, header.packet.0));
         }
         Some((flow.segment, make((flow.destination, flow.source), header, None)))
@@ -333,7 +373,7 @@ impl<R: Rules> World<R> {
 }
 
 /// The Accept of a target that does not exist.
-fn accept(connect: &Connect, attempt: u64, random: u64) -> Accept {
+pub(super) fn accept(connect: &Connect, attempt: u64, random: u64) -> Accept {
     Accept {
         attempt,
         target: connect.target,

@@ -49,13 +49,18 @@ impl<R: Rules> World<R> {
         frame: &Delivery,
     ) -> Result<(), String> {
         let now = self.now;
+        let resets_living = self.resets_living(frame);
         let Some(host) = self.hosts.get_mut(index) else { return Ok(()) };
         let reads_first = host.reads_first;
         let Some(running) = &mut host.running else { return Ok(()) };
         let other = if reads_first { reads_all(frame) } else { None };
         let frame = other.as_ref().map_or(frame, |(other, _)| other);
-        let channels = if other.is_some() { running.live_channels() } else { 0 };
+        let counts = other.is_some() || resets_living;
+        let channels = if counts { running.live_channels() } else { 0 };
         let is_taken = running.session.handle_frame(now, link, frame);
+        if resets_living && running.live_channels() < channels {
+            return Err("a channel is reset that the target has".into());
+        }
         let is_ending = running.session.is_ending();
         // Anybody may say that an attempt is accepted: it is if the session takes that.
         if let Some((_, attempt)) = &other

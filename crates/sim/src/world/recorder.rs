@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use tyche_proto::{Instant, Rules};
-use tyche_wire::{Body, Checksums, Control, HEAD_LEN, Header, Kind, Mac};
+use tyche_wire::{Body, Checksums, Control, Cookie, HEAD_LEN, Header, Kind, Mac};
 
 use super::World;
 use crate::network::{Port, Station};
@@ -81,6 +81,11 @@ impl Recorder {
         Some((found, found.control()?))
     }
 
+    /// The direction of a channel whose frames have this cookie.
+    pub(super) fn flow_to(&self, cookie: Cookie) -> Option<Flow> {
+        self.flows.get(&cookie.0).copied()
+    }
+
     pub(super) fn flow(&self, random: &mut Random) -> Option<Flow> {
         let index = (!self.flows.is_empty()).then(|| random.below(self.flows.len() as u64))?;
         self.flows.values().nth(index as usize).copied()
@@ -94,7 +99,11 @@ impl<R: Rules> World<R> {
         let segment = self.network.segment(from);
         let forger = strangers.forger.as_ref();
         let hears = forger.is_some_and(|it| it.segment.is_none_or(|it| it == segment));
-        if self.calm || !(hears || strangers.former_lives) {
+        // What is forged for hosts and targets with keys would harm those without.
+        let station = self.network.place(from).station;
+        let is_clear = matches!(station, Station::Stranger | Station::Guest);
+        if self.calm || !(hears || strangers.former_lives) || self.plan.requires_keys() && is_clear
+        {
             return;
         }
         let others = &mut self.others;
@@ -105,7 +114,6 @@ impl<R: Rules> World<R> {
         }
         let head = frame.first_chunk().expect("a head");
         let (source, destination) = (Mac::source(head), Mac::destination(head));
-        let station = self.network.place(from).station;
         if matches!(station, Station::Target | Station::Host(_)) {
             let to_target = station != Station::Target;
             let flow = Flow { segment, to_target, source, destination, header };

@@ -378,7 +378,7 @@ pub(super) fn reads_all(delivery: &Delivery) -> Option<(Delivery, u64)> {
 }
 
 /// The body of a frame of that kind, if it is valid.
-fn control(frame: &[u8], kind: Kind) -> Option<(Header, Control)> {
+pub(super) fn control(frame: &[u8], kind: Kind) -> Option<(Header, Control)> {
     let header = Header::parse(frame.first_chunk()?).ok().filter(|header| header.kind == kind)?;
     match Body::parse(&header, &frame[HEAD_LEN..], &Checksums) {
         Ok(Body::Control(pdu)) => Some((header, pdu.decode())),
