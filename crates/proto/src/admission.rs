@@ -102,9 +102,13 @@ impl Registry {
         let channels = self.channels();
         let export = &mut self.exports[index];
         export.check_allowed(request.host)?;
-        let writer = request.wants_to_write();
+        let mut writer = request.wants_to_write();
         if writer && export.config.geometry.read_only {
-            return Err(refused(Reason::ReadOnly));
+            // Others have asked whether it is: those with a key trust no Offer.
+            if request.host.is_none() {
+                return Err(refused(Reason::ReadOnly));
+            }
+            writer = false;
         }
         let guarded = writer && !export.config.shared;
         export.check_session(request)?;

@@ -9,12 +9,15 @@ use std::time::Duration;
 
 use tyche_proto::crypto::SecretKey;
 use tyche_proto::wire::{
-    CommandFlags, Content, Control, Flags, HEAD_LEN, Header, Kind, Name, Opcode, Reason, Reject,
+    CommandFlags, Content, Control, ExportInfo, Flags, HEAD_LEN, Header, Kind, Name, Opcode, Reason, Reject,
     Rejection, TAG_LEN, Text, Uuid, Versions,
 };
-use tyche_proto::{Access, HostKeys, Operation, Outgoing, Problem, SessionConfig, SessionEvent};
+use tyche_proto::{
+    Access, HostKeys, Listener, ListenerConfig, Operation, Outgoing, Problem, SessionConfig,
+    SessionEvent,
+};
 
-use pair::{HOST, Pair, TARGET, name, session};
+use pair::{FRAME_LEN, HOST, Pair, TARGET, name, session};
 
 fn secret(number: u8) -> SecretKey {
     SecretKey::from_random([number; 32])
@@ -257,4 +260,58 @@ fn a_reset_needs_the_token_of_its_channel() {
     assert!(pair.session.is_live());
     pair.host_takes(&reset);
     assert!(!pair.session.is_live());
+}
+
+#[test]
+fn another_link_of_the_target_has_other_tokens() {
+    let mut pair = connected();
+    let frame = write(&mut pair);
+    // Somebody sends the frame to a link that does not have the channel, and passes on the answer.
+    let mut other = asking(keyed(1, &target_key()));
+    let config =
+        ListenerConfig { link: 1, frame_len_max: FRAME_LEN, rings: [64; 2], routed: false };
+    other.listener = Listener::new(config, Uuid::from_u128(3), Box::new(|| 1));
+    other.listener.set_key(target_key());
+    other.target_takes(&frame);
+    let reset = other.target_sends().unwrap();
+    assert_eq!(other.out.header.kind, Kind::Reset);
+    pair.host_takes(&reset);
+    assert_eq!(pair.session.rejects().of(Reject::Unexpected), 1);
+    assert!(pair.session.is_live());
+}
+
+/// Has somebody else answer each Discover first, with a changed Offer of the target's.
+fn mislead(pair: &mut Pair, change: impl Fn(&mut ExportInfo)) {
+    for _ in 0..100 {
+        while let Some(frame) = pair.host_sends() {
+            pair.target_takes(&frame);
+        }
+        pair.listener.serve_requests(pair.now, &mut pair.registry);
+        while let Some(frame) = pair.target_sends() {
+            if let Content::Control(Control::Offer(offer)) = &mut pair.out.content {
+                change(&mut offer.exports[0]);
+                let forged = pair.out.to_bytes(TARGET, &[]);
+                pair.host_takes(&forged);
+            }
+            pair.host_takes(&frame);
+        }
+        pair.step();
+    }
+}
+
+#[test]
+fn an_offer_of_another_disk_does_not_end_a_session() {
+    let mut pair = asking(keyed(1, &target_key()));
+    mislead(&mut pair, |export| export.uuid = Uuid::from_u128(66));
+    assert!(refusals(&mut pair).iter().all(|reason| *reason == Reason::UnknownExport));
+    assert!(!pair.session.is_over());
+    pair.connect();
+}
+
+#[test]
+fn an_offer_of_a_disk_to_read_does_not_keep_a_session_from_writing() {
+    let mut pair = asking(keyed(1, &target_key()));
+    mislead(&mut pair, |export| export.geometry.read_only = true);
+    assert!(pair.session.is_live());
+    assert!(!pair.session.export().unwrap().geometry.read_only);
 }

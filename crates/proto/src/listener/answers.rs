@@ -38,11 +38,13 @@ impl Answers {
         Self { target, outbox, farewells, reset_after: Instant(0), reset_secret: None }
     }
 
-    /// Takes the target's key, which is the same in its next run.
-    pub(super) fn set_key(&mut self, key: &SecretKey) {
+    /// Takes the target's key, which is the same in its next run, and the index of the link. Links
+    /// have different tokens: a channel that one of them has is unknown to the others, which say so
+    /// to anybody.
+    pub(super) fn set_key(&mut self, key: &SecretKey, link: usize) {
         let mut secret = [0; 32];
         key.derive(b"tyche resets", &mut secret);
-        self.reset_secret = Some(secret);
+        self.reset_secret = Some(digest(&[&secret, &(link as u64).to_le_bytes()]));
     }
 
     /// The token of a channel, by its identity in frames to the target.

@@ -170,7 +170,7 @@ impl<R: Rules> Listener<R> {
 
     /// Has the target take sealed Connects, and prove who it is.
     pub fn set_key(&mut self, key: SecretKey) {
-        self.answers.set_key(&key);
+        self.answers.set_key(&key, self.config.link);
         self.key = Some(key);
     }
 

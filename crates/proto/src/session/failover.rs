@@ -180,7 +180,10 @@ impl<R: Rules> Session<R> {
         }
         self.events.push_back(SessionEvent::Rejected(Box::new(rejection)));
         let other = self.paths.others(path).any(Path::is_busy);
+        // Of a session with keys, anybody's Offer may have led there.
+        let is_misled = self.config.keys.is_some() && reason == Reason::UnknownExport;
         let may_pass = match reason {
+            _ if is_misled => true,
             Reason::UnknownExport | Reason::Held | Reason::NoState => self.state != State::New,
             Reason::NoResources => self.state != State::New || other,
             _ => false,

@@ -141,7 +141,8 @@ impl Quest {
             return Heard::Nothing;
         };
         let by = OfferedBy { target: offer.target, name: offer.name };
-        let read_only = read_only || export.geometry.read_only;
+        // A target that proves who it is grants what there is.
+        let read_only = read_only || export.geometry.read_only && !self.proves;
         let aim = Aim { target: offer.target, export: export.uuid, read_only };
         if let Some(known) = self.aim {
             return match () {
@@ -293,6 +294,19 @@ mod tests {
             assert_eq!(named.hear(&offer(1, &[("disk", 7)]), false), Heard::Nothing);
             assert_eq!(named.hear(&offer(2, &[("disk", 7)]), false), Heard::Wanted);
             assert!(named.choose().is_ok_and(|aim| aim.is_some_and(|it| it.target == uuid(2))));
+        }
+    }
+
+    #[test]
+    fn an_offer_of_nobody_does_not_take_the_right_to_write() {
+        let mut read_only = offer(1, &[("disk", 7)]);
+        read_only.exports[0].geometry.read_only = true;
+        for proves in [false, true] {
+            let wanted = (TargetId::Any, ExportId::Name(name("disk")));
+            let mut quest = Quest::new(wanted, proves, None);
+            quest.hear(&read_only, false);
+            let aim = quest.choose().expect("no user has to choose").expect("it was offered");
+            assert_eq!(aim.read_only, !proves);
         }
     }
 

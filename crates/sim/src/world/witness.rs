@@ -190,6 +190,14 @@ impl<R: Rules> World<R> {
             Notice::Rejected(rejection) => self.check_refused(rejection.attempt, rejection.reason),
             Notice::Failed(failure) => check_failure(*failure),
             Notice::Joined(..) => self.note_generation(index, queue),
+            // An Offer, which may be anybody's, does not decide on that.
+            Notice::Connected(export) if self.plan.keyed => {
+                let reads = self.hosts[index].plan.read_only;
+                if reads == export.geometry.read_only {
+                    return Ok(());
+                }
+                Err(format!("host {index} may write: {}, is to: {}", !export.geometry.read_only, !reads))
+            }
             _ => Ok(()),
         }
     }
