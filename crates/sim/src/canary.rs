@@ -13,7 +13,7 @@
 //! | nothing is executed twice in a run of the target | outcomes, fence-after-reset |
 //! | one session writes, until another does | former-channels, holder-noted |
 //! | who was followed is not let in again | followed, writer |
-//! | who has ended is not let in late, nor after another: `world::witness` | ticket, order |
+//! | who has ended is not let in late, nor after another: `world::witness` | ticket, sealed-ticket, order |
 //! | a living session is not displaced by a clone: the same | holder-asked |
 //! | what was told to be done after a loss is there: the history | redo |
 //! | what must be dropped is not executed | stale, whole-frames, ranges |
@@ -73,6 +73,7 @@ const CANARIES: &Canaries<Rule, Plan> = &[
     ("numbers", Mistake::Rule(Rule::RenumberResent)),
     ("replays", Mistake::Rule(Rule::RejectReplays)),
     ("tag", Mistake::Rule(Rule::CheckTag)),
+    ("sealed-ticket", Mistake::RuleIn(Rule::CheckTicket, |plan| plan.keyed = true)),
     ("downgrade", Mistake::Rule(Rule::RefuseClear)),
 ];
 

@@ -7,6 +7,8 @@ use crate::report::{Caught, Report, Violation};
 pub(crate) enum Mistake<R, P> {
     /// The protocol lacks a rule.
     Rule(R),
+    /// The same, in worlds that are changed so that others do not show it first.
+    RuleIn(R, fn(&mut P)),
     /// The machines below it do not keep their word.
     World(fn(&mut P)),
 }
@@ -35,6 +37,7 @@ pub(crate) fn hunt<R: Copy, P>(
         .unwrap_or_else(|| panic!("there is no canary {name}; there are {:?}", names(canaries)));
     let (rule, adjust) = match *mistake {
         Mistake::Rule(rule) => (Some(rule), None),
+        Mistake::RuleIn(rule, adjust) => (Some(rule), Some(adjust)),
         Mistake::World(adjust) => (None, Some(adjust)),
     };
     (first..first + seeds).find_map(|seed| {

@@ -10,7 +10,7 @@ use tyche_wire::{
 };
 
 use super::World;
-use super::forgeries::{Forged, Route, accept, make, next, outside, own, route};
+use super::forgeries::{Forged, Route, accept, make, next, outside, route};
 use super::forgeries::{REASONS, STALE};
 use super::strangers::control;
 use crate::host::{export_name, uuid};
@@ -156,8 +156,8 @@ impl<R: Rules> World<R> {
         let (_, asker) = route(recorded);
         let of_target = others.recorder.control(random, Kind::Offer);
         let source = match of_target {
-            Some((offer, _)) if random.chance(0.7) => Mac::source(offer.head()),
-            _ => own(segment),
+            Some((offer, _)) if random.chance(0.5) => Mac::source(offer.head()),
+            _ => Mac([2, 0, 0, 0xfd, random.next() as u8, segment as u8]),
         };
         let index = random.below(3);
         let mut geometry = Geometry::new(1 << 20, 512);
