@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use tyche_proto::Instant;
 use tyche_proto::wire::{
-    Body, ChannelId, Connect, Control, Cookie, Entry, Flags, Frame, Kind, Mac, PacketNumber, Ticket,
+    Body, ChannelId, Connect, Control, Cookie, Entry, Flags, Frame, Header, Kind, Mac,
+    PacketNumber, Ticket,
 };
 
 use super::frames::split;
@@ -76,6 +77,20 @@ fn control_of(frame: &[u8]) -> Option<Control> {
     }
 }
 
+/// The header of a frame, whose payload may be sealed.
+pub(crate) fn header_of(frame: &[u8]) -> Option<Header> {
+    Header::parse(split(frame)?.0).ok()
+}
+
+/// The attempt and the ticket of a connect, which may be sealed.
+pub(crate) fn attempt_of(frame: &[u8]) -> Option<(u64, Ticket)> {
+    match control_of(frame)? {
+        Control::Connect(connect) => Some((connect.attempt, connect.ticket)),
+        Control::SealedConnect(connect) => Some((connect.attempt, connect.ticket)),
+        _ => None,
+    }
+}
+
 pub(crate) fn connect_of(frame: &[u8]) -> Option<Connect> {
     match control_of(frame)? {
         Control::Connect(connect) => Some(connect),
@@ -108,12 +123,17 @@ impl Adversary {
     pub(crate) fn hear(&mut self, now: Instant, link: usize, frame: &[u8], ledger: &Ledger) {
         let (dst, src) = addresses(frame);
         let to_target = src == HOSTS[link];
-        let Some(parsed) = parse(frame) else { return };
-        self.of_kind.insert((to_target, parsed.header.kind as u8), (link, frame.to_vec()));
+        let Some(header) = header_of(frame) else { return };
+        self.of_kind.insert((to_target, header.kind as u8), (link, frame.to_vec()));
         if self.heard.len() == HEARD_MAX {
             self.heard.pop_front();
         }
         self.heard.push_back((link, frame.to_vec()));
+        let Some(parsed) = parse(frame) else {
+            self.learn(to_target, (link, src), (header.channel, header.cookie), true);
+            self.follow_header(&header);
+            return;
+        };
         match control_of(frame) {
             Some(Control::Connect(connect)) => {
                 let peer = (link, TARGETS[link]);
@@ -162,16 +182,21 @@ impl Adversary {
         });
     }
 
-    /// Keeps the numbers of a channel.
-    fn follow(&mut self, frame: &Frame<'_>) {
-        let header = &frame.header;
+    /// Keeps the numbers of a channel that a header shows.
+    fn follow_header(&mut self, header: &Header) -> Option<&mut Way> {
         let named = |way: &&mut Way| (way.channel, way.cookie) == (header.channel, header.cookie);
-        let Some(way) = self.ways.iter_mut().find(named) else { return };
+        let way = self.ways.iter_mut().find(named)?;
         way.packet = way.packet.max(header.packet);
         way.acks = header.acks.map(|ack| ack.0);
         if let Some(ring) = header.ring() {
             way.next[ring as usize] = header.position.0.wrapping_add(1);
         }
+        Some(way)
+    }
+
+    /// Keeps the numbers of a channel.
+    fn follow(&mut self, frame: &Frame<'_>) {
+        let Some(way) = self.follow_header(&frame.header) else { return };
         if let Body::Entries { entries, .. } = &frame.body {
             for entry in entries.iter() {
                 let tag = match entry {
@@ -229,7 +254,7 @@ impl Adversary {
     /// lately.
     pub(crate) fn has_ticket(&self, now: Instant, link: usize, frame: &[u8]) -> bool {
         let (_, src) = addresses(frame);
-        let ticket = connect_of(frame).map_or([0; Ticket::LEN], |connect| connect.ticket.0);
+        let ticket = attempt_of(frame).map_or([0; Ticket::LEN], |(_, ticket)| ticket.0);
         self.issued.get(&(src, link, ticket)).is_some_and(|&at| now.since(at) < TICKET_LIFE)
     }
 
@@ -244,6 +269,12 @@ impl Adversary {
     /// The last frame of a kind, to the target or to the host.
     pub(crate) fn last(&self, to_target: bool, kind: Kind) -> Option<&[u8]> {
         self.of_kind.get(&(to_target, kind as u8)).map(|(_, frame)| &**frame)
+    }
+
+    /// The attempt of the last connect of the good host.
+    pub(crate) fn attempt(&self) -> Option<u64> {
+        let last = |kind| Some(attempt_of(self.last(true, kind)?)?.0);
+        last(Kind::Connect).or_else(|| last(Kind::SealedConnect))
     }
 
     /// The last control frame of a kind, as it reads.

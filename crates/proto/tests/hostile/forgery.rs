@@ -131,10 +131,7 @@ fn connect(adversary: &mut Adversary, from: (Mac, usize), bytes: &mut Bytes<'_>)
 
 /// What a host hears outside of channels.
 fn to_host(adversary: &Adversary, bytes: &mut Bytes<'_>) -> Option<(Control, bool)> {
-    let attempt = match adversary.last_control(true, Kind::Connect) {
-        Some(Control::Connect(connect)) => connect.attempt,
-        _ => 0,
-    };
+    let attempt = adversary.attempt().unwrap_or_default();
     Some(match bytes.below(6) {
         0 => (Control::Offer(offer(adversary, bytes)), false),
         1 => {

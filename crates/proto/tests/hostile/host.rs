@@ -1,11 +1,13 @@
 //! The good host: a session, the memory of its operations, and what it is told of them.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
-use tyche_proto::wire::{Mac, Name, Opcode, Status, Uuid};
+use tyche_proto::crypto::SecretKey;
+use tyche_proto::wire::{Mac, Name, Opcode, Reason, Status, Uuid};
 use tyche_proto::{
-    BatchPolicy, ExportId, Failure, Instant, OpId, Opened, Operation, Outgoing, PortConfig,
+    BatchPolicy, ExportId, Failure, HostKeys, Instant, OpId, Opened, Operation, Outgoing, PortConfig,
     Problem, Rules, Session, SessionConfig, SessionEvent, Sound,
 };
 
@@ -32,6 +34,8 @@ pub(crate) struct Habits {
     pub(crate) channels: usize,
     /// The target's addresses are known.
     pub(crate) knows_target: bool,
+    /// Host and target have keys.
+    pub(crate) keyed: bool,
 }
 
 struct Pending {
@@ -65,6 +69,15 @@ fn name(text: &str) -> Name {
     Name::new(text).expect("a name")
 }
 
+/// The host's key.
+pub(crate) fn key() -> SecretKey {
+    SecretKey::from_random([1; 32])
+}
+
+fn keys() -> Arc<HostKeys> {
+    Arc::new(HostKeys { secret: key(), target: super::target::key().public() })
+}
+
 impl<R: Rules> Host<R> {
     /// `number`: of the session.
     pub(crate) fn new(habits: Habits, number: u64, now: Instant) -> Self {
@@ -81,6 +94,7 @@ impl<R: Rules> Host<R> {
             ctrl_loss_tmo: Some(PATIENCE),
             batch: BatchPolicy::Natural,
             channels: habits.channels,
+            keys: habits.keyed.then(keys),
             ..SessionConfig::new(IDENTITY, name("host"), session_of(number), export)
         };
         let ports: Vec<_> = (0..LINKS).map(|link| port(habits, link)).collect();
@@ -113,22 +127,22 @@ impl<R: Rules> Host<R> {
         assert!(before.is_none(), "an operation's name is given out twice");
     }
 
-    /// Takes a frame of a link.
+    /// Takes a frame of a link; returns whether nothing was wrong with it.
     pub(crate) fn handle_frame(
         &mut self,
         now: Instant,
         link: usize,
         frame: &[u8],
         ledger: &mut Ledger,
-    ) {
-        let Some((head, payload)) = split(frame) else { return };
-        if self.ports[link] {
-            let rejected = self.session.rejects().total();
-            self.session.handle_frame(now, link, (head, payload), &mut Opened::default());
-            let happened = self.take_events(payload, ledger);
-            let is_taken = self.session.rejects().total() == rejected;
-            assert!(is_taken || happened == 0, "a frame that is wrong has an effect");
-        }
+    ) -> bool {
+        let Some((head, payload)) = split(frame).filter(|_| self.ports[link]) else { return false };
+        let rejected = self.session.rejects().total();
+        let mut opened = Opened::default();
+        let payload = self.session.handle_frame(now, link, (head, payload), &mut opened);
+        let happened = self.take_events(payload, ledger);
+        let is_taken = self.session.rejects().total() == rejected;
+        assert!(is_taken || happened == 0, "a frame that is wrong has an effect");
+        is_taken
     }
 
     pub(crate) fn handle_timeout(&mut self, now: Instant, ledger: &mut Ledger) {
@@ -159,6 +173,7 @@ impl<R: Rules> Host<R> {
                 SessionEvent::Failed(failure) => {
                     assert!(self.pending.is_empty(), "a failed session leaves operations");
                     assert!(self.failure.replace(failure).is_none(), "it fails twice");
+                    assert!(!self.habits.keyed || is_of_target(failure), "nobody may say {failure}");
                 }
                 SessionEvent::Closed => self.is_closed = true,
                 // What a frame of another version is good for.
@@ -212,8 +227,23 @@ impl<R: Rules> Host<R> {
         self.take_events(&[], ledger);
     }
 
+    pub(crate) fn is_keyed(&self) -> bool {
+        self.habits.keyed
+    }
+
     pub(crate) fn pending(&self) -> usize {
         self.pending.len()
+    }
+}
+
+/// Whether a target that is as it was before may end a session so.
+fn is_of_target(failure: Failure) -> bool {
+    match failure {
+        Failure::TargetLost | Failure::NoProgress => true,
+        Failure::Rejected(reason) => {
+            matches!(reason, Reason::Held | Reason::NoResources | Reason::NoState)
+        }
+        _ => false,
     }
 }
 

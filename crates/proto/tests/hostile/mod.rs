@@ -2,6 +2,9 @@
 //! session, and what must hold whatever it is. The fuzz targets and the tests that replay their
 //! corpora check inputs by the same function.
 //!
+//! Host and target may have keys. Then the adversary has none, whatever it says is said in nobody's
+//! name, and the rules hold all the same.
+//!
 //! The input says, byte by byte, what happens: time passes, the good host asks for something, the
 //! network delivers, loses, repeats or reorders, the disk answers, links go and come, and the
 //! adversary speaks. After each step both ends are drained and everything is checked: no panic, no
@@ -19,6 +22,7 @@ mod frames;
 mod host;
 mod ledger;
 mod mutation;
+mod seals;
 mod target;
 mod world;
 
@@ -40,6 +44,8 @@ static ALLOCATOR: Counting = Counting;
 
 /// Steps of one input.
 const STEPS_MAX: usize = 200;
+/// The upper bits of an input's setup in which host and target have keys.
+const KEYED: u16 = 0xa;
 /// Time until a request is through or has failed once the adversary is silent: what an operation
 /// of a living session has, twice, and the longest that a channel of a silent host lives.
 const RECOVERY: Duration = Duration::from_secs(90);
@@ -63,6 +69,15 @@ pub(crate) struct Report {
     pub(crate) failure: Option<String>,
 }
 
+/// The input in which the same happens between ends with keys.
+pub(crate) fn with_keys(input: &[u8]) -> Vec<u8> {
+    let mut input = input.to_vec();
+    if let Some(upper) = input.get_mut(1) {
+        *upper = *upper & 0xf | (KEYED << 4) as u8;
+    }
+    input
+}
+
 /// Lets happen what the input says.
 pub(crate) fn check<R: Rules>(victim: Victim, input: &[u8]) -> Report {
     let mut bytes = Bytes::new(input);
@@ -74,10 +89,11 @@ pub(crate) fn check<R: Rules>(victim: Victim, input: &[u8]) -> Report {
         stages: bit(5),
         channels: if bit(6) { 2 } else { 1 },
         knows_target: bit(7),
+        keyed: setup >> 12 == KEYED,
     };
     let (shared, write_cache, outsider, is_late) = (bit(8), bit(9), !bit(10), bit(11));
     let start = tyche_proto::Instant(1_000_000_000);
-    let (host, target) = (Host::new(habits, 0, start), Target::new(shared, write_cache));
+    let (host, target) = (Host::new(habits, 0, start), Target::new(shared, write_cache, habits.keyed));
     let mut world: World<R> = World::new(victim, outsider, host, target);
     world.settle();
     if !is_late {

@@ -3,13 +3,14 @@
 
 use std::collections::{BTreeMap, HashSet};
 
+use tyche_proto::crypto::SecretKey;
 use tyche_proto::wire::{
     Accept, ChannelId, Command, Control, Event, Geometry, Mac, Name, Opcode, PAGE_LEN, PART_UNIT,
     Status, Tag, Uuid,
 };
 use tyche_proto::{
-    Action, BatchPolicy, ExportConfig, Instant, Listener, ListenerConfig, ListenerEvent, Opened,
-    Outgoing, Registry, Rules, Sound, TargetConfig,
+    Access, Action, BatchPolicy, ChannelRef, ExportConfig, Instant, Listener, ListenerConfig,
+    ListenerEvent, Opened, Outgoing, Registry, Rules, SessionInfo, Sound, TargetConfig,
 };
 
 use super::content;
@@ -74,15 +75,24 @@ fn name(text: &str) -> Name {
     Name::new(text).expect("a name")
 }
 
+/// The target's key.
+pub(crate) fn key() -> SecretKey {
+    SecretKey::from_random([2; 32])
+}
+
 pub(crate) const IDENTITY: Uuid = Uuid::from_u128(3);
 pub(crate) const EXPORT: Uuid = Uuid::from_u128(4);
 
 impl<R: Rules> Target<R> {
-    pub(crate) fn new(shared: bool, write_cache: bool) -> Self {
+    pub(crate) fn new(shared: bool, write_cache: bool, keyed: bool) -> Self {
         let listener = |link| {
             let config =
                 ListenerConfig { link, frame_len_max: FRAME_LEN, rings: RINGS, routed: false };
-            Listener::new(config, IDENTITY, random(2 + link as u64))
+            let mut listener = Listener::new(config, IDENTITY, random(2 + link as u64));
+            if keyed {
+                listener.set_key(key());
+            }
+            listener
         };
         let mut registry = Registry::new(TargetConfig {
             uuid: IDENTITY,
@@ -100,6 +110,10 @@ impl<R: Rules> Target<R> {
             shared,
             hosts: Vec::new(),
         });
+        if keyed {
+            let hosts = [(super::host::key().public(), name("host"))].into_iter().collect();
+            registry.set_access(Access { required: true, hosts });
+        }
         Self {
             listeners: (0..LINKS).map(listener).collect(),
             registry,
@@ -112,21 +126,23 @@ impl<R: Rules> Target<R> {
         }
     }
 
-    /// Takes a frame of a link.
+    /// Takes a frame of a link; returns whether nothing was wrong with it.
     pub(crate) fn handle_frame(
         &mut self,
         now: Instant,
         link: usize,
         frame: &[u8],
         ledger: &mut Ledger,
-    ) {
-        let Some((head, payload)) = split(frame) else { return };
+    ) -> bool {
+        let Some((head, payload)) = split(frame) else { return false };
         let rejected = self.listeners[link].rejects().total();
-        self.listeners[link].handle_frame(now, (head, payload), &mut Opened::default());
+        let mut opened = Opened::default();
+        let payload = self.listeners[link].handle_frame(now, (head, payload), &mut opened);
         let happened = self.take_events(link, payload, ledger);
         let is_taken = self.listeners[link].rejects().total() == rejected;
         assert!(is_taken || happened == 0, "a frame that is wrong has an effect");
         self.serve(now, ledger);
+        is_taken
     }
 
     pub(crate) fn handle_timeout(&mut self, now: Instant, ledger: &mut Ledger) {
@@ -185,12 +201,16 @@ impl<R: Rules> Target<R> {
             match event {
                 ListenerEvent::Opened { channel, damq_pages, queue_size, .. } => {
                     assert!(damq_pages <= PAGES && queue_size <= SLOTS);
-                    let accept = &self.accepted[&(link, channel)];
+                    let opened = ChannelRef { link, channel };
+                    let has = |it: &&SessionInfo| it.channels().any(|(its, _)| its == opened);
+                    let session = self.registry.sessions(0).iter().find(has);
+                    // A sealed answer says nothing to others, and is for the good host.
+                    let accept = self.accepted.get(&(link, channel));
                     let new = Channel {
                         slots: (0..queue_size).map(|_| Slot::default()).collect(),
                         owners: vec![None; damq_pages as usize],
-                        writer: !accept.geometry.read_only,
-                        is_good: ledger.attempts.contains(&accept.attempt),
+                        writer: session.expect("it belongs to a session").writer,
+                        is_good: accept.is_none_or(|it| ledger.attempts.contains(&it.attempt)),
                     };
                     let before = self.channels.insert((link, channel), new);
                     assert!(before.is_none(), "a channel is opened twice");

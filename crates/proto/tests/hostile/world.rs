@@ -6,14 +6,15 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use tyche_proto::wire::{Event, Flags, Frame, Kind, Mac, Status};
+use tyche_proto::wire::{Event, Flags, Frame, Header, Kind, Mac, Status};
 use tyche_proto::{Failure, Instant, Rules, Sound};
 use tyche_testkit::allocations;
 
-use super::adversary::Adversary;
+use super::adversary::{Adversary, attempt_of, header_of};
 use super::frames::split;
 use super::host::{Habits, Host};
 use super::ledger::Ledger;
+use super::seals::Seals;
 use super::target::{TALK_MAX, Target};
 
 pub(crate) const LINKS: usize = 2;
@@ -58,6 +59,7 @@ pub(crate) struct World<R = Sound> {
     /// Why the good host's first session has failed, if it has.
     pub(crate) failure: Option<Failure>,
     pub(crate) adversary: Adversary,
+    seals: Seals,
     /// Frames under way, with their links, to the target and to the host.
     under_way: [VecDeque<(usize, Vec<u8>)>; 2],
     victim: Victim,
@@ -77,6 +79,7 @@ impl<R: Rules> World<R> {
             ledger: Ledger::new(),
             failure: None,
             adversary: Adversary::new(),
+            seals: Seals::default(),
             under_way: [VecDeque::new(), VecDeque::new()],
             victim,
             outsider,
@@ -102,6 +105,7 @@ impl<R: Rules> World<R> {
                 sent[0] += 1;
                 assert!(sent[0] < TALK_MAX, "the target talks without end");
                 self.adversary.hear(self.now, link, &frame, &self.ledger);
+                self.seals.send(&frame);
                 if dst == HOSTS[link] {
                     self.send(1, link, frame);
                 }
@@ -111,6 +115,7 @@ impl<R: Rules> World<R> {
                 assert!(sent[1] < TALK_MAX, "the host talks without end");
                 self.note_attempt(&frame);
                 self.adversary.hear(self.now, link, &frame, &self.ledger);
+                self.seals.send(&frame);
                 if dst == TARGETS[link] || dst.is_group() {
                     self.send(0, link, frame);
                 }
@@ -124,8 +129,8 @@ impl<R: Rules> World<R> {
     }
 
     fn note_attempt(&mut self, frame: &[u8]) {
-        if let Some(connect) = super::adversary::connect_of(frame) {
-            self.ledger.attempts.insert(connect.attempt);
+        if let Some((attempt, _)) = attempt_of(frame) {
+            self.ledger.attempts.insert(attempt);
         }
     }
 
@@ -155,9 +160,12 @@ impl<R: Rules> World<R> {
         if self.shows {
             show(self.now, way, link, frame);
         }
-        match way {
+        let is_taken = match way {
             0 => self.target.handle_frame(self.now, link, frame, &mut self.ledger),
             _ => self.host.handle_frame(self.now, link, frame, &mut self.ledger),
+        };
+        if is_taken && self.host.is_keyed() {
+            self.seals.take(frame);
         }
         self.drain()
     }
@@ -166,13 +174,15 @@ impl<R: Rules> World<R> {
     pub(crate) fn attack(&mut self, link: usize, frame: &[u8]) {
         let Some((head, payload)) = split(frame) else { return };
         let parsed = Frame::parse(head, payload).ok();
-        let forges =
-            parsed.is_some() && self.adversary.forges(self.victim, link, frame, &self.ledger);
+        // Nobody else speaks in the name of who has a key.
+        let forges = !self.host.is_keyed()
+            && parsed.is_some()
+            && self.adversary.forges(self.victim, link, frame, &self.ledger);
         if forges && self.outsider {
             return;
         }
         self.ledger.is_clean &= !forges;
-        self.ledger.may_redo |= parsed.is_some_and(|frame| frame.header.kind == Kind::Accept);
+        self.ledger.may_redo |= parsed.as_ref().is_some_and(|it| it.header.kind == Kind::Accept);
         self.adversary.note_own(frame);
         // Whatever comes first has a session look at its channels anew.
         self.host.handle_timeout(self.now, &mut self.ledger);
@@ -180,12 +190,14 @@ impl<R: Rules> World<R> {
         let way = if self.victim == Victim::Target { 0 } else { 1 };
         let fresh = self.adversary.has_ticket(self.now, link, frame);
         let sent = self.give(way, link, frame)[way];
-        let limit = match parsed {
-            Some(frame) if frame.header.kind == Kind::Connect && !fresh => 0,
-            Some(frame) => answers_max(&frame),
+        // A sealed frame that was lost may come from it.
+        let header = header_of(frame).filter(|_| parsed.is_some() || self.host.is_keyed());
+        let limit = match header {
+            Some(Header { kind: Kind::Connect | Kind::SealedConnect, .. }) if !fresh => 0,
+            Some(header) => answers_max(&header),
             None => 1,
         };
-        assert!(sent <= limit, "{sent} frames for one, {:?}", parsed.map(|frame| frame.header));
+        assert!(sent <= limit, "{sent} frames for one, {header:?}");
     }
 
     /// Both ends do what is due now.
@@ -278,14 +290,14 @@ fn show(now: Instant, way: usize, link: usize, frame: &[u8]) {
 
 /// Frames that one frame may have its receiver send at once. Outside of a channel it is an answer;
 /// on a channel it may let go what waits for room, once a window of each ring, and ask for echoes.
-fn answers_max(frame: &Frame<'_>) -> usize {
+fn answers_max(header: &Header) -> usize {
     let window = usize::from(RINGS[0]) + usize::from(RINGS[1]);
-    match frame.header.kind {
-        Kind::Echo if !frame.header.flags.contains(Flags::REPLY) => 8 + 2 * window,
+    match header.kind {
+        Kind::Echo if !header.flags.contains(Flags::REPLY) => 8 + 2 * window,
         // The channels of the session that it wants to displace are asked for a sign of life.
-        Kind::Connect => 1 + super::target::CHANNELS_MAX,
+        Kind::Connect | Kind::SealedConnect => 1 + super::target::CHANNELS_MAX,
         // The channel that it opens, or closes, leaves requests to others.
-        Kind::Accept | Kind::Reset => 2 * window,
+        Kind::Accept | Kind::SealedAnswer | Kind::Reset => 2 * window,
         kind if kind.on_channel() => 2 * window,
         _ => 1,
     }
