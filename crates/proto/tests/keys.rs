@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use tyche_proto::crypto::SecretKey;
 use tyche_proto::wire::{
-    CommandFlags, Content, Control, ExportInfo, Flags, HEAD_LEN, Header, Kind, Name, Opcode, Reason, Reject,
-    Rejection, TAG_LEN, Text, Uuid, Versions,
+    CommandFlags, Content, Control, ExportInfo, Flags, HEAD_LEN, Header, Kind, Name, Opcode,
+    Reason, Reject, Rejection, TAG_LEN, Text, Uuid, Versions,
 };
 use tyche_proto::{
     Access, HostKeys, Listener, ListenerConfig, Operation, Outgoing, Problem, SessionConfig,

@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tyche_block::{Arena, Extent};
 use tyche_engine::{ChannelEvent, Clock, Exporter, Exports, Ports, Protocol, Site, TargetExport};
 use tyche_proto::{
-    Access, ChannelRef, ChannelStats, Instant, Listener, ListenerConfig, Loss, Operation, Registry, Rules,
-    TargetConfig, Writer,
+    Access, ChannelRef, ChannelStats, Instant, Listener, ListenerConfig, Loss, Operation, Registry,
+    Rules, TargetConfig, Writer,
 };
 use tyche_wire::{ChannelId, Cookie, ETHERTYPE, Event as ExportEvent, Mac, Name, Tag, Uuid};
 

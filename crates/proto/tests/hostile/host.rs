@@ -7,8 +7,8 @@ use std::time::Duration;
 use tyche_proto::crypto::SecretKey;
 use tyche_proto::wire::{Mac, Name, Opcode, Reason, Status, Uuid};
 use tyche_proto::{
-    BatchPolicy, ExportId, Failure, HostKeys, Instant, OpId, Opened, Operation, Outgoing, PortConfig,
-    Problem, Rules, Session, SessionConfig, SessionEvent, Sound,
+    BatchPolicy, ExportId, Failure, HostKeys, Instant, OpId, Opened, Operation, Outgoing,
+    PortConfig, Problem, Rules, Session, SessionConfig, SessionEvent, Sound,
 };
 
 use super::content;
@@ -173,7 +173,10 @@ impl<R: Rules> Host<R> {
                 SessionEvent::Failed(failure) => {
                     assert!(self.pending.is_empty(), "a failed session leaves operations");
                     assert!(self.failure.replace(failure).is_none(), "it fails twice");
-                    assert!(!self.habits.keyed || is_of_target(failure), "nobody may say {failure}");
+                    assert!(
+                        !self.habits.keyed || is_of_target(failure),
+                        "nobody may say {failure}"
+                    );
                 }
                 SessionEvent::Closed => self.is_closed = true,
                 // What a frame of another version is good for.

@@ -93,7 +93,8 @@ pub(crate) fn check<R: Rules>(victim: Victim, input: &[u8]) -> Report {
     };
     let (shared, write_cache, outsider, is_late) = (bit(8), bit(9), !bit(10), bit(11));
     let start = tyche_proto::Instant(1_000_000_000);
-    let (host, target) = (Host::new(habits, 0, start), Target::new(shared, write_cache, habits.keyed));
+    let (host, target) =
+        (Host::new(habits, 0, start), Target::new(shared, write_cache, habits.keyed));
     let mut world: World<R> = World::new(victim, outsider, host, target);
     world.settle();
     if !is_late {

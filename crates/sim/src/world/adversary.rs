@@ -1,12 +1,12 @@
 //! Forgeries that only sessions with keys withstand: from the right addresses, in time, and with
 //! all that can be read on the segments.
 
-use tyche_proto::crypto::{Initiator, PSK_LEN};
 use tyche_proto::Rules;
+use tyche_proto::crypto::{Initiator, PSK_LEN};
 use tyche_wire::{
-    ChannelId, Checksum, CipherSuite, Connect, ConnectFlags, Control, Cookie, ENTRY_LEN, ETHERNET_LEN,
-    ExportInfo, Flags, Geometry, HEAD_LEN, Header, Introduction, Kind, Mac, Name, Offer, Rejection,
-    SealedAnswer, SealedConnect, TAG_LEN, Text, VERSION, Versions,
+    ChannelId, Checksum, CipherSuite, Connect, ConnectFlags, Control, Cookie, ENTRY_LEN,
+    ETHERNET_LEN, ExportInfo, Flags, Geometry, HEAD_LEN, Header, Introduction, Kind, Mac, Name,
+    Offer, Rejection, SealedAnswer, SealedConnect, TAG_LEN, Text, VERSION, Versions,
 };
 
 use super::World;
@@ -163,7 +163,11 @@ impl<R: Rules> World<R> {
         let mut geometry = Geometry::new(1 << 20, 512);
         geometry.read_only = random.chance(0.5);
         let export = ExportInfo {
-            name: if discover.name.is_empty() { export_name(index as usize) } else { discover.name },
+            name: if discover.name.is_empty() {
+                export_name(index as usize)
+            } else {
+                discover.name
+            },
             uuid: uuid(4, random.pick(&[66, index, 0])),
             geometry,
             held: random.chance(0.5),

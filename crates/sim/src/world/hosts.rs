@@ -9,8 +9,8 @@ use tyche_proto::{Exchange, Failure, Instant, OpId, Operation, Rules, Writer};
 use tyche_wire::{Entry, Header, Mac, Reason, Tag};
 
 use super::exports::Volume;
-use super::strangers::{reads_all, reads_first};
 use super::seals::is_sealed;
+use super::strangers::{reads_all, reads_first};
 use super::{Event, World, entries};
 use crate::host::{Host, Pending, Running, uuid};
 use crate::network::{Delivery, Station};

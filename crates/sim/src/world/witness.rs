@@ -196,7 +196,10 @@ impl<R: Rules> World<R> {
                 if reads == export.geometry.read_only {
                     return Ok(());
                 }
-                Err(format!("host {index} may write: {}, is to: {}", !export.geometry.read_only, !reads))
+                Err(format!(
+                    "host {index} may write: {}, is to: {}",
+                    !export.geometry.read_only, !reads
+                ))
             }
             _ => Ok(()),
         }
