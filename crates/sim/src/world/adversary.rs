@@ -138,7 +138,7 @@ impl<R: Rules> World<R> {
             // The message of another attempt, or a changed one.
             _ => {
                 let byte = random.below(SealedConnect::MESSAGE_LEN as u64) as usize;
-                sealed.message[byte] ^= random.chance(0.5) as u8;
+                sealed.message[byte] ^= u8::from(random.chance(0.5));
                 Control::SealedConnect(sealed)
             }
         };
