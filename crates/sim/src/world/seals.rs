@@ -3,10 +3,9 @@
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
-use std::hash::{DefaultHasher, Hash, Hasher};
 
 use tyche_proto::Rules;
-use tyche_wire::{ENTRY_LEN, ETHERNET_LEN, HEAD_LEN, Header, TAG_LEN};
+use tyche_wire::{Checksum, ENTRY_LEN, ETHERNET_LEN, HEAD_LEN, Header, TAG_LEN};
 
 use super::World;
 use crate::network::Delivery;
@@ -26,11 +25,11 @@ pub(super) struct Seals {
     sent: HashMap<(u64, u64), Sent>,
 }
 
-/// A digest of all of a frame but its addresses.
+/// A digest of all of a frame but its addresses and the checksum of its header.
 fn digest(frame: &[u8]) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    frame[ETHERNET_LEN..].hash(&mut hasher);
-    hasher.finish()
+    let (head, payload) = frame.split_at(HEAD_LEN);
+    let head = Checksum::of(&head[ETHERNET_LEN..HEAD_LEN - 4]);
+    u64::from(head) << 32 | u64::from(Checksum::of(payload))
 }
 
 /// Whether a frame is longer than what it says of itself, by a tag.
