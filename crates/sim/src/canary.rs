@@ -13,7 +13,7 @@
 //! | nothing is executed twice in a run of the target | outcomes, fence-after-reset |
 //! | one session writes, until another does | former-channels, holder-noted |
 //! | who was followed is not let in again | followed, writer |
-//! | who has ended is not let in late, nor after another: `world::witness` | ticket, sealed-ticket, order |
+//! | who has ended is not let in late, nor after another: `world::witness` | order, both tickets |
 //! | a living session is not displaced by a clone: the same | holder-asked |
 //! | what was told to be done after a loss is there: the history | redo |
 //! | what must be dropped is not executed | stale, whole-frames, ranges |

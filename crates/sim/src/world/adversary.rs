@@ -10,8 +10,7 @@ use tyche_wire::{
 };
 
 use super::World;
-use super::forgeries::{Forged, Route, accept, make, next, outside, route};
-use super::forgeries::{REASONS, STALE};
+use super::forgeries::{Forged, REASONS, Route, STALE, accept, make, next, outside, route};
 use super::strangers::control;
 use crate::host::{export_name, uuid};
 use crate::keys;

@@ -19,7 +19,7 @@ struct Sent {
 /// See the module.
 #[derive(Default)]
 pub(super) struct Seals {
-    /// The cookies of channels whose frames are sealed. Each direction has its own, and its own key.
+    /// The cookies of channels whose frames are sealed: each direction has a cookie and a key.
     cookies: HashSet<u64>,
     /// By cookie and packet number.
     sent: HashMap<(u64, u64), Sent>,
