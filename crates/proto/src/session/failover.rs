@@ -99,8 +99,12 @@ impl<R: Rules> Session<R> {
             Ok(None) => return,
             Err(both) => return self.fail(Failure::Ambiguous(*both)),
         };
-        self.paths.pair(self.now, aim, &self.config);
+        let is_heard = self.paths.pair(self.now, aim, &self.config);
         self.paths.widen();
+        if !is_heard {
+            // Perhaps it was somebody else who has offered it.
+            self.reconsider();
+        }
     }
 
     /// Opens a channel with longer frames for a path that is live and carries them.

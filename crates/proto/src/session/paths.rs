@@ -142,8 +142,8 @@ impl<R: Rules> Paths<R> {
     }
 
     /// Begins attempts to connect to `aim` on all pairs of links and addresses that lack channels
-    /// and whose pause is over.
-    pub(super) fn pair(&mut self, now: Instant, aim: Aim, config: &SessionConfig) {
+    /// and whose pause is over. Returns whether its target was heard at any.
+    pub(super) fn pair(&mut self, now: Instant, aim: Aim, config: &SessionConfig) -> bool {
         let hears = |port: &Option<Port>| {
             port.as_ref().map_or_else(ArrayVec::new, |port| port.heard(aim.target))
         };
@@ -174,6 +174,7 @@ impl<R: Rules> Paths<R> {
                 _ => path.begin(now, (self.random)(), (port.config, aim), damq_pages),
             }
         }
+        heard.iter().any(|peers| !peers.is_empty())
     }
 
     /// Adds a path for a pair; returns its index. It replaces a retired path, or an idle one that
