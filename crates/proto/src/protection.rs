@@ -7,8 +7,8 @@
 
 use tyche_crypto::{Opener, PSK_LEN, PublicKey, Sealer, SecretKey, Secrets, Suite};
 use tyche_wire::{
-    BOUND, CipherSuite, ENTRY_LEN, HEAD_LEN, Header, PacketNumber, Reject, SealedConnect, TAG_LEN,
-    VERSION,
+    BOUND, CipherSuite, Cookie, ENTRY_LEN, HEAD_LEN, Header, PacketNumber, Reject, SealedConnect,
+    TAG_LEN, VERSION,
 };
 
 use crate::rules::{Rule, Rules};
@@ -41,8 +41,8 @@ pub(crate) const PSK: [u8; PSK_LEN] = [0; PSK_LEN];
 
 /// The bytes that the handshake binds: of which protocol and version it is, and what its first
 /// frame says in the clear.
-pub(crate) fn prologue(connect: &SealedConnect) -> Vec<u8> {
-    [&b"Tyche"[..], &[VERSION], &connect.clear()].concat()
+pub(crate) fn prologue(cookie: Cookie, connect: &SealedConnect) -> Vec<u8> {
+    [&b"Tyche"[..], &[VERSION], &cookie.0.to_le_bytes(), &connect.clear()].concat()
 }
 
 /// Draws an ephemeral key.

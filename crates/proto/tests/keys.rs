@@ -178,6 +178,36 @@ fn answers_in_the_clear_are_hints() {
     pair.connect();
 }
 
+/// Otherwise another thread of the link would decide it again.
+#[test]
+fn a_sealed_connect_is_bound_to_the_cookie_that_links_sort_it_by() {
+    let mut pair = asking(keyed(1, &target_key()));
+    let mut found = None;
+    for _ in 0..100 {
+        while let Some(frame) = pair.host_sends() {
+            if frame[15] == Kind::SealedConnect as u8 {
+                found.get_or_insert(frame.clone());
+            } else {
+                pair.target_takes(&frame);
+            }
+        }
+        if found.is_none() {
+            pair.step();
+        }
+    }
+    let frame = found.unwrap();
+    let mut other = frame.clone();
+    other[20] ^= 1;
+    mend(&mut other);
+    pair.target_takes(&other);
+    pair.serve();
+    assert_eq!(pair.listener.rejects().of(Reject::Forged), 1);
+    assert!(pair.registry.sessions(0).is_empty());
+    pair.target_takes(&frame);
+    pair.serve();
+    assert_eq!(pair.registry.sessions(0).len(), 1);
+}
+
 #[test]
 fn a_target_with_another_key_is_not_talked_to() {
     let mut pair = asking(keyed(1, &secret(7)));

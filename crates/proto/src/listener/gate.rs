@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use tyche_crypto::Responder;
 use tyche_wire::{
-    ChannelId, CipherSuite, Connect, Discover, Fence, Kind, Mac, Name, Reject, SealedConnect,
-    Ticket, Uuid,
+    ChannelId, CipherSuite, Connect, Cookie, Discover, Fence, Kind, Mac, Name, Reject,
+    SealedConnect, Ticket, Uuid,
 };
 
 use crate::access::Proven;
@@ -34,9 +34,20 @@ pub(super) enum Question {
     Discover(Mac, Discover),
     Connect(Asker, Box<Connect>),
     /// Not opened yet.
-    SealedConnect(Mac, Instant, Box<SealedConnect>),
+    SealedConnect(Sealed),
     /// With the channel that it has come on.
     Fence(ChannelId, Box<Fence>),
+}
+
+/// A sealed connect.
+pub(super) struct Sealed {
+    /// The address that it comes from.
+    pub(super) mac: Mac,
+    /// When its ticket was issued.
+    pub(super) issued: Instant,
+    /// The cookie in the header, by which threads of a link divide connects.
+    pub(super) cookie: Cookie,
+    pub(super) connect: Box<SealedConnect>,
 }
 
 /// A host that asks for a channel.
@@ -127,13 +138,15 @@ impl Gate {
         &mut self,
         now: Instant,
         src: Mac,
+        cookie: Cookie,
         connect: SealedConnect,
     ) -> Result<(), Reject> {
         let issued = self.check::<R>(now, src, &connect.ticket)?;
         if !self.sealed.takes(now) {
             return Err(Reject::Busy);
         }
-        self.ask(Question::SealedConnect(src, issued, Box::new(connect)))
+        let connect = Box::new(connect);
+        self.ask(Question::SealedConnect(Sealed { mac: src, issued, cookie, connect }))
     }
 
     /// When the ticket of a connect was issued.

@@ -4,10 +4,10 @@ use tyche_crypto::{Responder, SecretKey, Secrets};
 use tyche_wire::{
     self as wire, Accept, ChannelId, CipherSuite, Connect, ConnectFlags, Control, Discover, Fence,
     Fenced, Flags, Geometry, Header, Hello, Introduction, Mac, Name, Offer, Reason, Reject,
-    Rejection, ResetToken, SealedAnswer, SealedConnect, Text, Versions,
+    Rejection, ResetToken, SealedAnswer, Text, Versions,
 };
 
-use super::gate::{Asker, Proof, Question};
+use super::gate::{Asker, Proof, Question, Sealed};
 use super::open::{Keys, Open};
 use super::{Listener, ListenerEvent};
 use crate::access::identity;
@@ -55,9 +55,7 @@ impl<R: Rules> Listener<R> {
             match self.gate.poll_question().expect("counted") {
                 Question::Discover(src, discover) => self.offer(src, &discover, registry),
                 Question::Connect(asker, connect) => self.connect(now, asker, connect, registry),
-                Question::SealedConnect(mac, issued, connect) => {
-                    self.open_connect(now, (mac, issued), &connect, registry);
-                }
+                Question::SealedConnect(sealed) => self.open_connect(now, &sealed, registry),
                 Question::Fence(channel, fence) => self.fence(channel, &fence, registry),
             }
         }
@@ -128,14 +126,8 @@ impl<R: Rules> Listener<R> {
     }
 
     /// Opens a sealed connect, and goes on with it as with another.
-    fn open_connect(
-        &mut self,
-        now: Instant,
-        (mac, issued): (Mac, Instant),
-        connect: &SealedConnect,
-        registry: &mut Registry,
-    ) {
-        let attempt = connect.attempt;
+    fn open_connect(&mut self, now: Instant, sealed: &Sealed, registry: &mut Registry) {
+        let (mac, issued, attempt) = (sealed.mac, sealed.issued, sealed.connect.attempt);
         if self.key.is_none() {
             let rejection = self.rejection(attempt, Reason::NoKey, Text::EMPTY);
             return self.answers.post(mac, Flags::NONE, Control::Reject(rejection));
@@ -154,7 +146,7 @@ impl<R: Rules> Listener<R> {
         }
         let ephemeral = protection::draw(self.cookies.random());
         let key = self.key.as_ref().expect("checked above");
-        match Proof::check(key, ephemeral, connect, registry) {
+        match Proof::check(key, ephemeral, sealed, registry) {
             Ok((proof, connect)) => {
                 let asker = Asker { mac, issued, proof: Some(proof) };
                 self.connect(now, asker, Box::new(connect), registry);
@@ -327,10 +319,10 @@ impl Proof {
     fn check(
         key: &SecretKey,
         ephemeral: [u8; 32],
-        sealed: &SealedConnect,
+        Sealed { cookie, connect: sealed, .. }: &Sealed,
         registry: &Registry,
     ) -> Result<(Self, Connect), Reject> {
-        let prologue = protection::prologue(sealed);
+        let prologue = protection::prologue(*cookie, sealed);
         let opened = Responder::new(key, &PSK, &prologue, ephemeral, &sealed.message);
         let (handshake, peer, payload) = opened.map_err(|_| Reject::Forged)?;
         let Introduction { suite, export_name, mut connect } = Introduction::parse(&payload)?;

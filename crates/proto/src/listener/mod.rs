@@ -263,7 +263,7 @@ impl<R: Rules> Listener<R> {
                 if connect.target != self.identity {
                     return Err(Reject::Target);
                 }
-                self.gate.connect_sealed::<R>(now, src, connect)
+                self.gate.connect_sealed::<R>(now, src, header.cookie, connect)
             }
             _ => Err(Reject::Unexpected),
         }

@@ -2,7 +2,7 @@
 
 use tyche_crypto::{Initiator, Sealer};
 use tyche_wire::{
-    Accept, Connect, Introduction, Name, Reject, Rejection, ResetToken, SealedAnswer,
+    Accept, Connect, Cookie, Introduction, Name, Reject, Rejection, ResetToken, SealedAnswer,
     SealedConnect, Verdict,
 };
 
@@ -12,6 +12,7 @@ use crate::protection::{self, Guard};
 
 /// See the module.
 pub(super) struct Appeal {
+    cookie: Cookie,
     frame: SealedConnect,
     handshake: Initiator,
 }
@@ -47,16 +48,23 @@ impl Appeal {
             ExportId::Uuid(_) => Name::EMPTY,
         };
         let message = [0; SealedConnect::MESSAGE_LEN];
-        let Connect { attempt, ticket, target, .. } = *connect;
+        let Connect { attempt, ticket, target, cookie, .. } = *connect;
+        // Links sort frames by it.
+        let cookie = Cookie(cookie.0 & u64::from(u32::MAX));
         let mut frame = SealedConnect { attempt, ticket, target, message };
         let suite = protection::native_suite();
         let introduction = Introduction { suite, export_name, connect: connect.clone() };
-        let (prologue, bytes) = (protection::prologue(&frame), introduction.to_bytes());
+        let (prologue, bytes) = (protection::prologue(cookie, &frame), introduction.to_bytes());
         let (ends, ephemeral) = ((&keys.secret, &keys.target), protection::draw(random));
         let (handshake, message) =
             Initiator::new(ends, &protection::PSK, &prologue, ephemeral, &bytes);
         frame.message.copy_from_slice(&message);
-        Some(Box::new(Self { frame, handshake }))
+        Some(Box::new(Self { cookie, frame, handshake }))
+    }
+
+    /// The cookie in its header: the first half of the channel's.
+    pub(super) fn cookie(&self) -> Cookie {
+        self.cookie
     }
 
     /// The frame to be sent.

@@ -525,7 +525,7 @@ impl<R: Rules> Path<R> {
                 match sealed {
                     Some(appeal) => {
                         out.set_control(self.peer, Control::SealedConnect(appeal.frame()));
-                        out.header.cookie = Cookie(self.mark.into());
+                        out.header.cookie = appeal.cookie();
                         return true;
                     }
                     None => Control::Connect((**connect).clone()),
