@@ -241,12 +241,12 @@ fn connect(sealed: &SealedConnect, random: &mut Random) -> Connect {
     }
 }
 
-/// Seals a connect with the forger's key.
+/// Seals a connect with the forger's key, for a header without a cookie.
 fn introduce(mut sealed: SealedConnect, connect: Connect, random: &mut Random) -> SealedConnect {
     let keys = &*keys::OF_FORGER;
     let (suite, export_name) = (CipherSuite::Aes128Gcm, export_name(0));
     let introduction = Introduction { suite, export_name, connect };
-    let prologue = [&b"Tyche"[..], &[VERSION], &sealed.clear()].concat();
+    let prologue = [&b"Tyche"[..], &[VERSION], &[0; 8], &sealed.clear()].concat();
     let mut ephemeral = [0; 32];
     fill(&mut ephemeral, random);
     let ends = (&keys.secret, &keys.target);
