@@ -1,5 +1,5 @@
-//! What proves who a host and a target are, and keeps others from reading and forging their
-//! frames. It knows no frame: bytes in, bytes out.
+//! Keys by which a host and a target prove who they are, and encryption that keeps others from
+//! reading and forging their frames. It knows no frame: bytes in, bytes out.
 //!
 //! ```text
 //! SecretKey, PublicKey          identities: X25519 keys, as text and in files          key

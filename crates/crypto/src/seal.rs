@@ -28,7 +28,7 @@ pub const TAG_LEN: usize = 16;
 pub const EPOCH_BITS: u32 = 22;
 const IV_LEN: usize = 12;
 
-/// What was read was not sealed with the key for this place.
+/// The error for bytes that were not sealed with the expected key, or were changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Forged;
 

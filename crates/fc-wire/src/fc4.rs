@@ -55,7 +55,7 @@ impl Fc4Functions {
         Self(words)
     }
 
-    /// Those of FCP.
+    /// The functions of FCP.
     pub fn of_fcp(&self) -> u8 {
         let (word, shift) = Self::FCP_WORD;
         (self.0[word].get() >> shift & 0xf) as u8

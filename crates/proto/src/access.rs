@@ -1,4 +1,4 @@
-//! Who may connect: the hosts that a target knows by their keys. PROTOCOL.md, "Keys".
+//! The hosts that a target knows by their keys, and lets in. PROTOCOL.md, "Keys".
 //!
 //! A host that has proved that it owns a key is the one that the target's administrator has given a
 //! name to. Its own UUID only tells apart the machines of one name: no host can pass for another by

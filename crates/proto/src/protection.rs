@@ -67,7 +67,7 @@ fn cipher(suite: CipherSuite) -> Suite {
     }
 }
 
-/// What an end of a channel seals and opens with. `is_host`: the end that has connected.
+/// The keys of one end of a channel. `is_host`: the end that has connected.
 pub(crate) fn ends(suite: CipherSuite, secrets: &Secrets, is_host: bool) -> (Sealer, Guard) {
     let (host, target) = (&secrets.initiator, &secrets.responder);
     let (ours, theirs) = if is_host { (host, target) } else { (target, host) };

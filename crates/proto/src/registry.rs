@@ -209,7 +209,7 @@ impl Registry {
         self.exports.len() - 1
     }
 
-    /// Who may connect.
+    /// The hosts that may connect.
     pub fn access(&self) -> &Access {
         &self.access
     }

@@ -22,7 +22,7 @@ pub enum KeyFileError {
     Io {
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         error: io::Error,
     },
     /// Others may read it, or change it.
@@ -37,7 +37,7 @@ pub enum KeyFileError {
     Bad {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The mistake in its text.
         why: BadKey,
     },
 }

@@ -27,7 +27,7 @@ pub struct Reset {
     pub cookie: Cookie,
     /// The channel of the frame.
     pub channel: ChannelId,
-    /// That of the channel, from a target with a key; else zero.
+    /// The token of the channel, from a target with a key; else zero.
     pub token: ResetToken,
     /// The target that does not have the channel.
     pub target: Uuid,

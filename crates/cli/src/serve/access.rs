@@ -1,4 +1,4 @@
-//! Who may connect: the target's key and those of its hosts, as configured.
+//! The target's key, and the hosts that may connect, as configured.
 
 use std::collections::BTreeMap;
 

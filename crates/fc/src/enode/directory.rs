@@ -75,7 +75,7 @@ enum Answer<'a> {
     Name(ct::Reply<'a>),
 }
 
-/// Where the port is.
+/// The place of the port in its fabric.
 #[derive(Clone, Copy)]
 struct Own {
     address: Address,

@@ -1,4 +1,4 @@
-//! What is said to the name server, and asked there.
+//! Registration with the name server, and questions to it.
 
 use tyche_fc::neighbour::{Event, Functions};
 use tyche_fc::wire::ct::{NamedPort, Reply};

@@ -1,4 +1,4 @@
-//! What the lanes of a session share.
+//! The state that the lanes of a session share.
 //!
 //! The first lane has the port: it logs in, asks what the disk is, and decides what becomes of the
 //! session. The others have commands only.
@@ -14,7 +14,8 @@
 //! nothing, and there is no queue that could be full. Between frames each lane looks at the number
 //! of the state, which is not written otherwise: no request takes the lock.
 //!
-//! What must be known before a command of another lane ends is not told, but [shared](Losses).
+//! A loss must be known before a command of another lane ends: so it is not told, but
+//! [shared](Losses).
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -44,7 +45,7 @@ pub(super) struct State {
     pub(super) is_stopped: bool,
 }
 
-/// What a lane has to tell the first one.
+/// News of a lane for the first one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Told {
     /// It can't go on with this login, by the number of those before it.

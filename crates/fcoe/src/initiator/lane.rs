@@ -72,7 +72,7 @@ pub(super) struct InitiatorLane<R> {
     pub(super) grow_at: Option<Instant>,
     /// The end of a question, to be taken.
     pub(super) answer: Option<Result<Answer, Failure>>,
-    /// What the session has to know, to be taken.
+    /// News for the session, to be taken.
     pub(super) told: Told,
     frame: Outgoing,
 }

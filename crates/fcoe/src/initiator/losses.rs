@@ -28,7 +28,7 @@ pub(super) struct Losses {
 #[repr(align(128))]
 struct Line(AtomicU64);
 
-/// What a command has to know at its end of the time when it was sent.
+/// The losses known when a command was sent, for its end.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Since {
     /// Losses that had been heard of.

@@ -19,7 +19,7 @@ pub enum Obstacle {
     NoAddress,
     /// No forwarder of a fabric is heard.
     NoForwarder,
-    /// Those that are heard do not let the port of this end log in.
+    /// The forwarders that are heard do not let the port of this end log in.
     NoFabricLogin,
     /// The port of the target is no neighbour.
     NotHeard,

@@ -46,9 +46,9 @@ pub struct SurveyOptions {
 /// The targets that a survey is about.
 #[derive(Clone, Debug)]
 pub enum Targets {
-    /// Those with these names.
+    /// The ports with these names.
     Named(Vec<Wwn>),
-    /// Those of a fabric that are found, up to 64.
+    /// The ports of a fabric that are found, up to 64.
     Fabric,
 }
 

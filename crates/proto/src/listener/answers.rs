@@ -28,7 +28,7 @@ pub(super) struct Answers {
     outbox: VecDeque<(Mac, Header, Option<Control>)>,
     farewells: Farewells,
     reset_after: Instant,
-    /// What the tokens of resets are made of, at a target with a key.
+    /// The secret that tokens of resets are made of, at a target with a key.
     reset_secret: Option<[u8; 32]>,
 }
 

@@ -56,7 +56,7 @@ pub(super) struct Asker {
     pub(super) mac: Mac,
     /// When its ticket was issued.
     pub(super) issued: Instant,
-    /// What it has proved, if its connect was sealed.
+    /// The proof of its identity, if its connect was sealed.
     pub(super) proof: Option<Proof>,
 }
 

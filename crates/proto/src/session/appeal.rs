@@ -17,7 +17,7 @@ pub(super) struct Appeal {
     handshake: Initiator,
 }
 
-/// What a target has answered.
+/// The answer of a target.
 pub(super) enum Answer {
     /// The channel is open.
     Accepted(Accept, Sealing),
@@ -25,7 +25,7 @@ pub(super) enum Answer {
     Rejected(Rejection),
 }
 
-/// What the frames of a channel are sealed and opened with.
+/// The keys of a channel.
 pub(super) struct Sealing {
     /// Seals ours.
     pub(super) sealer: Sealer,
@@ -36,7 +36,7 @@ pub(super) struct Sealing {
 }
 
 impl Appeal {
-    /// That of a session, for a connect; `None` if the session has no keys.
+    /// The appeal of a session, for a connect; `None` if the session has no keys.
     pub(super) fn of(
         session: &SessionConfig,
         connect: &Connect,

@@ -90,7 +90,7 @@ pub(super) struct Quest {
     /// Whether the target has to prove who it is: those that offer the export are tried in turn
     /// then.
     proves: bool,
-    /// Which of them is the next.
+    /// The number of the next, among those.
     turn: usize,
     /// Targets that offer the export, until one is taken.
     offers: ArrayVec<(OfferedBy, Aim), OFFERS_MAX>,

@@ -18,7 +18,7 @@
 //! So from the right address, and with the right cookie, it forges Reset, Disconnect, Fence and
 //! Keepalive; from others, on other links and with old cookies or attempts, all kinds.
 //!
-//! Where all have keys it forges all of these and more, from what it has read: none of it may be
+//! In worlds with keys it forges all of these and more, from what it has read: none of it may be
 //! executed, or end or move a session, or reset a channel.
 
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! What the stations have in common: they have timers, take frames, and send some.
+//! Stations of all kinds: they have timers, take frames, and send some.
 
 use tyche_proto::Instant;
 
@@ -13,7 +13,7 @@ pub(super) enum Place {
 }
 
 impl World {
-    /// What a station is.
+    /// The kind of a station, and its index.
     pub(super) fn place(&self, station: usize) -> Place {
         match station.checked_sub(self.targets.len()) {
             None => Place::Target(station),
