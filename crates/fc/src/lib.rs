@@ -25,6 +25,7 @@ pub mod neighbour;
 pub mod network;
 mod numbers;
 mod outgoing;
+mod outputs;
 pub mod port;
 mod random;
 mod received;

@@ -167,7 +167,7 @@ impl Enode {
 
     /// Counters of ignored frames, since the start.
     pub fn ignored(&self) -> Ignored {
-        self.outputs.ignored
+        Ignored { undrained: self.outputs.undrained(), ..self.outputs.ignored }
     }
 
     /// Takes the state of the link: up, with an interface, or down. An interface with another

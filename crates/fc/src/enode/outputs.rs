@@ -1,13 +1,11 @@
 //! The outputs of the machine, and counters of what it ignores.
 
-use std::collections::VecDeque;
-
 use arrayvec::ArrayVec;
 use tyche_fc_wire::els::{LOGIN_LEN, Logo, Request};
 use tyche_fc_wire::fip::{self, Flags, KeepAlive, LinkService, Message, Service, Solicitation};
 use tyche_fc_wire::{Ethernet, FRAME_LEN_MAX, Frame, Header, Kind, Mac, PortId, Xid};
 
-use crate::neighbour::{Address, Event, Membership};
+use crate::neighbour::Address;
 use crate::port::{Carrier, Offer};
 
 /// Frames that wait to be sent: no input causes as many.
@@ -52,33 +50,8 @@ pub struct Ignored {
     pub undrained: u64,
 }
 
-/// The outputs of the last input that the caller has not taken yet.
-#[derive(Default)]
-pub(super) struct Outputs {
-    pub(super) events: VecDeque<Event>,
-    pub(super) memberships: VecDeque<Membership>,
-    frames: VecDeque<Send>,
-    pub(super) ignored: Ignored,
-}
-
-impl Outputs {
-    pub(super) fn send(&mut self, frame: Send) {
-        if self.frames.len() < FRAMES_MAX {
-            self.frames.push_back(frame);
-        } else {
-            self.ignored.undrained += 1;
-        }
-    }
-
-    pub(super) fn next_frame(&mut self) -> Option<Send> {
-        self.frames.pop_front()
-    }
-
-    /// Drops the frames that are no longer true.
-    pub(super) fn drop_frames(&mut self) {
-        self.frames.clear();
-    }
-}
+/// See [`outputs`](crate::outputs).
+pub(super) type Outputs = crate::outputs::Outputs<Send, Ignored, FRAMES_MAX>;
 
 impl Send {
     /// Writes the frame of a node with that address, whose interface takes FCoE frames of `size`

@@ -176,7 +176,7 @@ impl Vn2vn {
 
     /// Counters of ignored frames, since the start.
     pub fn ignored(&self) -> Ignored {
-        self.outputs.ignored
+        Ignored { undrained: self.outputs.undrained(), ..self.outputs.ignored }
     }
 
     /// Takes the state of the link: up, with an interface, or down. An interface with another

@@ -1,10 +1,8 @@
 //! The outputs of the machine, and counters of what it ignores.
 
-use std::collections::VecDeque;
-
 use tyche_fc_wire::Mac;
 
-use crate::neighbour::{Event, Membership};
+use crate::neighbour::Event;
 
 /// Frames that wait to be sent: no input causes as many.
 const FRAMES_MAX: usize = 8;
@@ -43,33 +41,10 @@ pub struct Ignored {
     pub undrained: u64,
 }
 
-/// The outputs of the last input that the caller has not taken yet.
-#[derive(Default)]
-pub(super) struct Outputs {
-    pub(super) events: VecDeque<Event>,
-    pub(super) memberships: VecDeque<Membership>,
-    frames: VecDeque<Send>,
-    pub(super) ignored: Ignored,
-}
+/// See [`outputs`](crate::outputs).
+pub(super) type Outputs = crate::outputs::Outputs<Send, Ignored, FRAMES_MAX>;
 
 impl Outputs {
-    pub(super) fn send(&mut self, frame: Send) {
-        if self.frames.len() < FRAMES_MAX {
-            self.frames.push_back(frame);
-        } else {
-            self.ignored.undrained += 1;
-        }
-    }
-
-    pub(super) fn next_frame(&mut self) -> Option<Send> {
-        self.frames.pop_front()
-    }
-
-    /// Drops the frames that are no longer true.
-    pub(super) fn drop_frames(&mut self) {
-        self.frames.clear();
-    }
-
     /// Takes events of neighbours: they are reported if the port is up.
     pub(super) fn reporter(&mut self, is_up: bool) -> impl FnMut(Event) {
         move |event| {
