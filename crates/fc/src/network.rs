@@ -24,7 +24,7 @@ pub enum Mode {
 
 /// The configuration of a port, which does not change.
 #[derive(Clone, Copy, Debug)]
-pub struct NetworkConfig {
+pub struct PortConfig {
     /// The kind of the network.
     pub mode: Mode,
     /// Name of the port.
@@ -39,10 +39,14 @@ pub struct NetworkConfig {
     pub e_d_tov: Duration,
     /// R_A_TOV: the same.
     pub r_a_tov: Duration,
-    /// The numbers of its exchanges with a fabric.
-    pub exchanges: Xids,
-    /// Random numbers follow from it.
-    pub seed: u64,
+}
+
+impl PortConfig {
+    /// A port without a fabric or a recorded address, whose R_A_TOV is five times its E_D_TOV.
+    pub fn new((wwpn, wwnn): (Wwn, Wwn), functions: Functions, e_d_tov: Duration) -> Self {
+        let (mode, recorded, r_a_tov) = (Mode::Vn2vn, None, 5 * e_d_tov);
+        Self { mode, wwpn, wwnn, recorded, functions, e_d_tov, r_a_tov }
+    }
 }
 
 /// See the module.
@@ -56,11 +60,11 @@ pub enum Network {
 }
 
 impl Network {
-    /// A port whose link is down.
-    pub fn new(config: NetworkConfig) -> Self {
-        let NetworkConfig { wwpn, wwnn, recorded, functions, seed, .. } = config;
-        let NetworkConfig { e_d_tov, r_a_tov, exchanges, .. } = config;
-        match config.mode {
+    /// A port whose link is down. `exchanges`: the numbers of its exchanges with a fabric; `seed`:
+    /// random numbers follow from it.
+    pub fn new(config: PortConfig, exchanges: Xids, seed: u64) -> Self {
+        let PortConfig { mode, wwpn, wwnn, recorded, functions, e_d_tov, r_a_tov } = config;
+        match mode {
             Mode::Vn2vn => {
                 Self::Vn2vn(Vn2vn::new(Vn2vnConfig { wwpn, wwnn, recorded, functions, seed }))
             }

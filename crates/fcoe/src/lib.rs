@@ -33,7 +33,7 @@ pub use initiator::{Ended, Event, FcoeControl, FcoeHost, FcoeHostOptions, FcoeIn
 pub use initiator::{INITIATOR, InitiatorConfig, InitiatorRole, Obstacle};
 pub use interface::{FCOE, FIP, Interface, MTU_FULL};
 pub use lanes::{LANES_MAX, share};
-pub use n_port::{NPort, NPortConfig, Notice, RememberAddress};
+pub use n_port::{NPort, Notice, RememberAddress};
 pub use options::PortOptions;
 pub use rejects::Rejects;
 pub use role::Role;
@@ -43,4 +43,5 @@ pub use target::{FcoeTarget, FcoeTargetOptions, FcoeTargetReport};
 #[cfg(feature = "target")]
 pub use target::{TargetRole, TargetUnit, Units};
 pub use tyche_fc as fc;
+pub use tyche_fc::network::PortConfig;
 pub use tyche_scsi as scsi;

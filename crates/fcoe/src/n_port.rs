@@ -4,12 +4,10 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use tyche_engine::{Composed, Frames, Ports, Protocol, Received, Sink};
-use tyche_fc::neighbour::{
-    self, Address, Functions, Interface, Membership, NEIGHBOURS_MAX, Neighbour,
-};
-use tyche_fc::network::{Mode, Network, NetworkConfig};
+use tyche_fc::neighbour::{self, Address, Interface, Membership, NEIGHBOURS_MAX, Neighbour};
+use tyche_fc::network::{Network, PortConfig};
 use tyche_fc::port::{self, Carrier, Logins, LoginsConfig};
-use tyche_fc::wire::{ETHERNET_LEN, FRAME_LEN_MAX, Frame, Kind, Mac, PortId, Reject, Wwn, fip};
+use tyche_fc::wire::{ETHERNET_LEN, FRAME_LEN_MAX, Frame, Kind, Mac, PortId, Reject, fip};
 use tyche_link::Mac as LinkMac;
 use tyche_time::{Instant, earliest};
 
@@ -24,35 +22,8 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// The most notices that wait: more than a change of all neighbours causes.
 const NOTICES_MAX: usize = 4 * NEIGHBOURS_MAX;
 
-/// The configuration of a port, which does not change.
-#[derive(Clone, Copy, Debug)]
-pub struct NPortConfig {
-    /// The kind of the network.
-    pub mode: Mode,
-    /// Name of the port.
-    pub wwpn: Wwn,
-    /// Name of its node.
-    pub wwnn: Wwn,
-    /// The N_Port_ID that it had before without a fabric, if that is known.
-    pub recorded: Option<PortId>,
-    /// Its functions.
-    pub functions: Functions,
-    /// E_D_TOV: a whole number of milliseconds.
-    pub e_d_tov: Duration,
-    /// R_A_TOV: the same.
-    pub r_a_tov: Duration,
-}
-
-impl NPortConfig {
-    /// A port without a fabric or a recorded address, whose R_A_TOV is five times its E_D_TOV.
-    pub fn new((wwpn, wwnn): (Wwn, Wwn), functions: Functions, e_d_tov: Duration) -> Self {
-        let (mode, recorded, r_a_tov) = (Mode::Vn2vn, None, 5 * e_d_tov);
-        Self { mode, wwpn, wwnn, recorded, functions, e_d_tov, r_a_tov }
-    }
-}
-
 /// Called with each N_Port_ID that a port chooses, by its thread, which should not wait for long:
-/// the port is to [have it again](NPortConfig::recorded) when it is started anew.
+/// the port is to [have it again](PortConfig::recorded) when it is started anew.
 pub type RememberAddress = Box<dyn FnMut(PortId) + Send>;
 
 /// A change that the owner of a port may want to know of.
@@ -84,14 +55,14 @@ pub struct NPort<R: Role> {
 
 impl<R: Role> NPort<R> {
     /// A port whose link is down.
-    pub fn new(config: NPortConfig, role: R) -> Self {
+    pub fn new(config: PortConfig, role: R) -> Self {
         let seed = getrandom::u64().expect("the kernel's random numbers are always there");
         Self::with_seed(config, role, seed)
     }
 
     /// The same; all that it draws follows from the seed.
-    pub fn with_seed(config: NPortConfig, role: R, seed: u64) -> Self {
-        let NPortConfig { mode, wwpn, wwnn, recorded, functions, e_d_tov, r_a_tov } = config;
+    pub fn with_seed(config: PortConfig, role: R, seed: u64) -> Self {
+        let PortConfig { wwpn, wwnn, functions, e_d_tov, r_a_tov, .. } = config;
         let logins = LoginsConfig {
             wwpn,
             wwnn,
@@ -102,20 +73,8 @@ impl<R: Role> NPort<R> {
             r_a_tov,
             exchanges: lanes::login_xids(),
         };
-        let exchanges = lanes::fabric_xids();
-        let network = NetworkConfig {
-            mode,
-            wwpn,
-            wwnn,
-            recorded,
-            functions,
-            e_d_tov,
-            r_a_tov,
-            exchanges,
-            seed,
-        };
         Self {
-            network: Network::new(network),
+            network: Network::new(config, lanes::fabric_xids(), seed),
             logins: Logins::with_rules(logins, role.rules()),
             role,
             remember: None,

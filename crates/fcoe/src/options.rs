@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use tyche_engine::Ports;
 use tyche_fc::neighbour::Functions;
-use tyche_fc::network::Mode;
+use tyche_fc::network::{Mode, PortConfig};
 use tyche_fc::wire::{PortId, Wwn};
 use tyche_numa::Home;
 
 use crate::interface::Interface;
-use crate::n_port::{NPort, NPortConfig, RememberAddress};
+use crate::n_port::{NPort, RememberAddress};
 use crate::role::Role;
 
 /// See the module.
@@ -38,10 +38,10 @@ impl PortOptions {
     }
 
     /// The configuration of the port, with these functions.
-    pub fn config(&self, functions: Functions) -> NPortConfig {
+    pub fn config(&self, functions: Functions) -> PortConfig {
         let names = (self.wwpn, self.wwnn);
         let (mode, recorded) = (self.mode, self.recorded);
-        NPortConfig { mode, recorded, ..NPortConfig::new(names, functions, self.e_d_tov) }
+        PortConfig { mode, recorded, ..PortConfig::new(names, functions, self.e_d_tov) }
     }
 
     /// The port with its role, and the ports of the loop that it is for.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tyche_fc::exchange::Xids;
 use tyche_fc::neighbour::{Functions, Interface, Membership};
-use tyche_fc::network::{Mode, Network as Attached, NetworkConfig};
+use tyche_fc::network::{Mode, Network as Attached, PortConfig};
 use tyche_fc::port::{Carrier, Cause, Event, Login, Logins, LoginsConfig};
 use tyche_fc::wire::els::{Class3, Code, Features, PortLogin, Reply, Request};
 use tyche_fc::wire::fip::{self, Message};
@@ -49,17 +49,11 @@ pub(crate) struct Network {
 fn node(index: usize, (wwpn, mode): (Wwn, Mode), functions: Functions, seed: u64) -> Node {
     let wwnn = Wwn(wwpn.0 ^ 0x3000_0000_0000_0000);
     Node {
-        network: Attached::new(NetworkConfig {
-            mode,
-            wwpn,
-            wwnn,
-            recorded: None,
-            functions,
-            e_d_tov: ms(2_000),
-            r_a_tov: ms(10_000),
-            exchanges: Xids::new((0x800, 0x8ff), 0, 0),
+        network: Attached::new(
+            PortConfig { mode, ..PortConfig::new((wwpn, wwnn), functions, ms(2_000)) },
+            Xids::new((0x800, 0x8ff), 0, 0),
             seed,
-        }),
+        ),
         logins: Logins::new(LoginsConfig {
             wwpn,
             wwnn,

@@ -13,7 +13,7 @@ use std::time::Duration;
 use tyche_engine::{EventLoop, Ports, Protocol, Tenant};
 use tyche_fcoe::fc::neighbour::{Event, Functions};
 use tyche_fcoe::fc::wire::{ETHERNET_LEN, Wwn};
-use tyche_fcoe::{Interface, MTU_FULL, NPort, NPortConfig, Notice, discover};
+use tyche_fcoe::{Interface, MTU_FULL, NPort, Notice, PortConfig, discover};
 use tyche_link::memory;
 use tyche_numa::Home;
 use tyche_testkit::wait::PATIENCE;
@@ -63,7 +63,7 @@ impl Running {
     /// A port of a target.
     fn start(interface: Interface) -> Self {
         let mac = interface.mac();
-        let config = NPortConfig::new(
+        let config = PortConfig::new(
             (Wwn::of_port(mac), Wwn::of_node(mac)),
             Functions { initiator: false, target: true },
             Duration::from_secs(2),

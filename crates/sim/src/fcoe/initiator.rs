@@ -9,7 +9,7 @@ use tyche_engine::Job;
 use tyche_fcoe::fc::wire::Wwn;
 use tyche_fcoe::scsi::Lun;
 use tyche_fcoe::{
-    Association, FCOE, FurtherLane, InitiatorConfig, InitiatorRole, NPort, NPortConfig, Notice,
+    Association, FCOE, FurtherLane, InitiatorConfig, InitiatorRole, NPort, Notice, PortConfig,
     share,
 };
 use tyche_proto::{Instant, Operation};
@@ -38,7 +38,7 @@ pub(super) struct Ended {
 /// See the module.
 pub(super) struct Initiator {
     pub(super) plan: InitiatorPlan,
-    pub(super) config: NPortConfig,
+    pub(super) config: PortConfig,
     interface: (Mac, usize),
     role: InitiatorConfig,
     rules: Broken,
@@ -69,7 +69,7 @@ const WAKE: Duration = Duration::from_micros(20);
 impl Initiator {
     pub(super) fn new(
         plan: InitiatorPlan,
-        (config, interface): (NPortConfig, (Mac, usize)),
+        (config, interface): (PortConfig, (Mac, usize)),
         (target, lun): (Wwn, u8),
         rules: Broken,
         mut random: Random,

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use tyche_engine::{Clock, Ports, Protocol};
 use tyche_fcoe::fc::wire::{ETHERNET_LEN, HEAD_LEN};
-use tyche_fcoe::{FCOE, FIP, FurtherLane, NPort, NPortConfig, Role};
+use tyche_fcoe::{FCOE, FIP, FurtherLane, NPort, PortConfig, Role};
 use tyche_proto::Instant;
 use tyche_wire::Mac;
 
@@ -42,7 +42,7 @@ impl Attend for FurtherLane<Broken> {
 
 impl<R: Role> Station<NPort<R>> {
     /// A station on an interface with that address and MTU, which has just begun.
-    pub(super) fn new(interface: (Mac, usize), config: NPortConfig, role: R, seed: u64) -> Self {
+    pub(super) fn new(interface: (Mac, usize), config: PortConfig, role: R, seed: u64) -> Self {
         let links = [(FIP, ETHERNET_LEN), (FCOE, HEAD_LEN)];
         Self::with(interface, &links, NPort::with_seed(config, role, seed))
     }

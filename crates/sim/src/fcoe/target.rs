@@ -10,7 +10,7 @@ use tyche_fcoe::fc::exchange::Xids;
 use tyche_fcoe::fc::target::LaneConfig;
 use tyche_fcoe::fc::wire::Wwn;
 use tyche_fcoe::scsi::Uuid;
-use tyche_fcoe::{NPort, NPortConfig, TargetRole, TargetUnit, Units};
+use tyche_fcoe::{NPort, PortConfig, TargetRole, TargetUnit, Units};
 use tyche_proto::{Instant, Operation};
 use tyche_wire::{Mac, Opcode};
 
@@ -66,7 +66,7 @@ pub(super) struct Running {
 
 /// See the module.
 pub(super) struct Target {
-    pub(super) config: NPortConfig,
+    pub(super) config: PortConfig,
     interface: (Mac, usize),
     lane: LaneConfig,
     rules: Broken,
@@ -155,7 +155,7 @@ impl LogicalUnit {
 impl Target {
     pub(super) fn new(
         plan: &FcoePlan,
-        (config, interface): (NPortConfig, (Mac, usize)),
+        (config, interface): (PortConfig, (Mac, usize)),
         units: std::ops::Range<usize>,
         rules: Broken,
         random: Random,

@@ -13,7 +13,7 @@ use tyche_fcoe::fc::neighbour::Functions;
 use tyche_fcoe::fc::network::Mode;
 use tyche_fcoe::fc::port;
 use tyche_fcoe::fc::wire::{self, HEAD_LEN, Header, PortId, Wwn};
-use tyche_fcoe::{FCOE, NPortConfig, Notice};
+use tyche_fcoe::{FCOE, Notice, PortConfig};
 use tyche_proto::{Instant, OpId, Operation};
 use tyche_wire::{CommandFlags, Mac, Opcode};
 
@@ -110,13 +110,13 @@ pub(super) fn run_with(
 }
 
 /// The configuration and the interface of a station.
-fn port(plan: &FcoePlan, station: usize, is_target: bool, shuffle: u64) -> (NPortConfig, Mac) {
+fn port(plan: &FcoePlan, station: usize, is_target: bool, shuffle: u64) -> (PortConfig, Mac) {
     // Which of two ports has the higher name decides who logs in.
     let name = (station as u64 + shuffle) % 7;
-    let config = NPortConfig {
+    let config = PortConfig {
         mode: if plan.fabric.is_some() { Mode::Fabric } else { Mode::Vn2vn },
         recorded: plan.collide.then_some(PortId::new(0x0b0b)),
-        ..NPortConfig::new(
+        ..PortConfig::new(
             (Wwn(0x2000_0000_0001_0000 + name), Wwn(0x1000_0000_0001_0000 + name)),
             Functions { initiator: !is_target, target: is_target },
             plan.e_d_tov,

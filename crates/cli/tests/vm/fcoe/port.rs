@@ -17,7 +17,7 @@ use tyche_fcoe::fc::wire::fcp::{Command, Residual, Response};
 use tyche_fcoe::fc::wire::{
     Ethernet, FCtl, FRAME_LEN_MAX, Frame, Header, Kind, Mac, PortId, Wwn, Xid,
 };
-use tyche_fcoe::{Interface, NPort, NPortConfig, Notice, Role};
+use tyche_fcoe::{Interface, NPort, Notice, PortConfig, Role};
 use tyche_link::Mac as LinkMac;
 use tyche_numa::Home;
 use tyche_proto::Instant;
@@ -44,9 +44,9 @@ impl OurPort {
     pub(super) fn start(rig: &Rig, functions: Functions, recorded: Option<PortId>) -> Self {
         let interface = rig.inside(|| Interface::open(HOST, false)).unwrap();
         let mac = interface.mac();
-        let config = NPortConfig {
+        let config = PortConfig {
             recorded,
-            ..NPortConfig::new(
+            ..PortConfig::new(
                 (Wwn::of_port(mac), Wwn::of_node(mac)),
                 functions,
                 Duration::from_secs(2),
