@@ -1,16 +1,12 @@
 //! A host and a target in one process, over links in memory: the loops joined with real stores.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot set its stage has failed")]
-
-mod rig;
-
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use rig::{Client, Data, PATIENCE, SIZE, Shared, exercise, target};
+use crate::rig::{Client, Data, PATIENCE, SIZE, Shared, exercise, target};
 use tyche_block::{Errno, Operation, OperationKind};
 use tyche_engine::{ErrorCounts, Notice};
 use tyche_link::fault::{FaultLink, FaultPlan, Side};

@@ -1,9 +1,5 @@
 //! Losses of a target's disk are reported to every host and every time, also by a later process.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot set its stage has failed")]
-
-mod rig;
-
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -17,7 +13,7 @@ use tyche_store::Store;
 use tyche_store::fault::{FaultStore, Rule};
 use tyche_store::memory::MemoryStore;
 
-use rig::{Client, Data, PATIENCE, SIZE, Shared, options_of_target};
+use crate::rig::{Client, Data, PATIENCE, SIZE, Shared, options_of_target};
 
 const FUA: Operation = Operation::Write { fua: true };
 

@@ -1,16 +1,12 @@
 //! Pollers in a session's thread: requests are submitted and answered there.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot set its stage has failed")]
-
-mod rig;
-
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{self, ThreadId};
 
-use rig::{Client, PATIENCE, SIZE, target};
+use crate::rig::{Client, PATIENCE, SIZE, target};
 use tyche_block::{Completion, Disk, Errno, Operation, Request, Sink};
 use tyche_engine::{Notice, Target};
 use tyche_link::memory;

@@ -1,14 +1,10 @@
 //! A host with several queues, each on a link of its own to the same target.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot set its stage has failed")]
-
-mod rig;
-
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use rig::{Client, PATIENCE, SIZE, Shared, options, options_of_target};
+use crate::rig::{Client, PATIENCE, SIZE, Shared, options, options_of_target};
 use tyche_block::{Arena, Completion, Disk, Errno, Operation, Request, Sink};
 use tyche_engine::{HostLink, InlineHost, Notice, Target};
 use tyche_link::Link;

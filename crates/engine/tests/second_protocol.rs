@@ -1,9 +1,5 @@
 //! The loop, its ports and the stores serve another protocol than Tyche.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot set its stage has failed")]
-
-mod sectors;
-
 use std::collections::BTreeMap;
 use std::thread;
 use std::time::Duration;
@@ -18,7 +14,7 @@ use tyche_store::Store;
 use tyche_store::memory::MemoryStore;
 use tyche_wake::Spin;
 
-use sectors::{Client, HEAD, SECTOR, SECTORS, Server, WRITE};
+use crate::sectors::{Client, HEAD, SECTOR, SECTORS, Server, WRITE};
 
 /// Runs a loop over one link, to its end.
 fn run<T: Tenant>(tenant: T, link: impl Link + 'static) -> T {

@@ -1,14 +1,10 @@
 //! Stage times over links in memory: their sum is the time of the request, and a delay shows in its
 //! own stage.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot set its stage has failed")]
-
-mod rig;
-
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rig::{PATIENCE, SIZE, options, target};
+use crate::rig::{PATIENCE, SIZE, options, target};
 use tyche_block::{Completion, Operation, OperationKind, Request};
 use tyche_engine::{HostOptions, InlineHost, Stage, StageTimes};
 use tyche_link::fault::{FaultLink, FaultPlan, Side};

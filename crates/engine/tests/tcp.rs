@@ -1,13 +1,9 @@
 //! A host and a target in one process, over TCP on the loopback interface.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot set its stage has failed")]
-
-mod rig;
-
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use rig::{Client, Data, PATIENCE, SIZE, exercise, target};
+use crate::rig::{Client, Data, PATIENCE, SIZE, exercise, target};
 use tyche_block::Operation;
 use tyche_engine::Notice;
 use tyche_link::fault::{FaultLink, FaultPlan, Side};

@@ -4,15 +4,14 @@
 //! The files in `captures` open in any program that reads pcap. They have the first frames of each
 //! kind from networks of two Debian machines: libfc's initiator, and tcm_fc's target.
 //!
-//! `TYCHE_CAPTURE=FILE cargo test -p tyche-fc-wire --test captures -- --nocapture` reads another
+//! `TYCHE_CAPTURE=FILE cargo test -p tyche-fc-wire --test all captures -- --nocapture` reads another
 //! one, and lists what is rejected or has another encoding here.
-
-mod frames;
 
 use std::collections::HashMap;
 use std::fs;
 
-use frames::{Any, CAPTURES, Payload, captured, parse};
+use crate::frames;
+use crate::frames::{Any, CAPTURES, Payload, captured, parse};
 use tyche_fc_wire::els::Code;
 use tyche_fc_wire::fip::Message;
 use tyche_fc_wire::{Header, Kind, PortId, Xid};

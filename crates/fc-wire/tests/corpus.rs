@@ -1,13 +1,12 @@
 //! Replays the fuzzers' corpora: the golden frames and their payloads, those of other
 //! implementations (`captures`), and what the fuzzers found.
 
-mod frames;
-
 use std::collections::BTreeSet;
 use std::fs;
 
-use frames::{Any, CAPTURES, ELS_KINDS, FCP_KINDS, GOLDEN, capture, captured, golden};
-use frames::{is_fip, parse};
+use crate::frames;
+use crate::frames::{Any, CAPTURES, ELS_KINDS, FCP_KINDS, GOLDEN, capture, captured, golden};
+use crate::frames::{is_fip, parse};
 use tyche_fc_wire::Kind;
 use tyche_testkit::corpus::{corpus, folder};
 

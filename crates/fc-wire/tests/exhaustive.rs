@@ -1,9 +1,7 @@
 //! Every small damage to every golden frame: cuts, additions, flipped bits, exchanged bytes. And
 //! for every reason to reject a frame, the smallest change that causes it.
 
-mod frames;
-
-use frames::{Any, GOLDEN, Payload, check, golden, is_fip, mend, parse};
+use crate::frames::{Any, GOLDEN, Payload, check, golden, is_fip, mend, parse};
 use tyche_fc_wire::{HEAD_LEN, Reject, TAIL_LEN, fip};
 use tyche_testkit::golden::Change::{self, Add, Cut, Put};
 

@@ -2,14 +2,12 @@
 //! to the same bytes. The literals were made from FC.md by code other than the crate's, so that an
 //! error in one is not confirmed by the same error in the other.
 
-mod frames;
-mod values;
-
 use std::collections::BTreeSet;
 
-use frames::{Any, GOLDEN, Payload, golden, parse};
+use crate::frames;
+use crate::frames::{Any, GOLDEN, Payload, golden, parse};
+use crate::values::{Expected, expected};
 use tyche_fc_wire::{Kind, ct, els, fip};
-use values::{Expected, expected};
 
 #[test]
 fn frames_are_parsed_to_their_values() {

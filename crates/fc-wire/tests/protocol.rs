@@ -1,12 +1,12 @@
 //! FC.md matches the code: its golden frames are those of the tests, and its tables have the codes,
 //! names and limits of the crate.
 
-mod frames;
-
 use std::fs;
 
 use tyche_fc_wire::*;
 use tyche_testkit::document::{check_links, codes, decimal, hexadecimal, rows, table};
+
+use crate::frames;
 
 fn document() -> String {
     fs::read_to_string(frames::path("../../FC.md")).expect("FC.md is there")

@@ -1,9 +1,7 @@
 //! Values survive being emitted and parsed, whatever they are; and arbitrary payloads are rejected
 //! or have a meaning that survives.
 
-mod frames;
-
-use frames::{Any, Payload, check_payload, parse};
+use crate::frames::{Any, Payload, check_payload, parse};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use tyche_fc_wire::bls::{BaAcc, BaRjt};

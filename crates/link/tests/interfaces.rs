@@ -1,11 +1,7 @@
 //! Related interfaces: a link takes the frames of its own interface, and no others. VLANs and
 //! bonds, which this kernel may lack, are tested in `crates/cli/tests/vm`. Needs root.
 
-#![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
-
-mod harness;
-
-use harness::{
+use crate::harness::{
     BROADCAST, Cable, NAMES, frame, receive_all, received_until_now, send_all, send_raw, wait,
 };
 use tyche_link::packet::{OpenError, PacketLink, PacketOptions, usable_interfaces};

@@ -1,12 +1,8 @@
 //! Groups and addresses that a link joins, on a veth pair. Needs root.
 
-#![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
-
-mod harness;
-
 use std::io::ErrorKind;
 
-use harness::{
+use crate::harness::{
     BROADCAST, Cable, NAMES, frame, receive_all, received_until_now, send_all, send_raw, wait,
 };
 use tyche_link::packet::PacketLink;

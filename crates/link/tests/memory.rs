@@ -1,14 +1,10 @@
 //! Two ends in one process, used as any link.
 
-#![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
-
-mod harness;
-
 use std::io::ErrorKind;
 use std::thread;
 use std::time::Duration;
 
-use harness::{contents, frame, receive_all, send_all, wait};
+use crate::harness::{contents, frame, receive_all, send_all, wait};
 use tyche_link::memory::{self, QUEUE};
 use tyche_link::{HEAD, Link, RxBatch, TxVectors};
 

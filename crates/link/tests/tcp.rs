@@ -1,14 +1,10 @@
 //! Links over TCP, on the loopback interface: delivery, and protection from bad peers.
 
-#![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
-
-mod harness;
-
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
-use harness::{BROADCAST, contents, frame, receive_all, send_all, wait};
+use crate::harness::{BROADCAST, contents, frame, receive_all, send_all, wait};
 use tyche_link::ip::OpenError;
 use tyche_link::tcp::{FRAME_LEN_MAX, OUTPUT_BYTES, TcpClient, TcpOptions, TcpServer};
 use tyche_link::{HEAD, Link, Mac, RxBatch, TxVectors};

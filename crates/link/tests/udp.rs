@@ -1,16 +1,12 @@
 //! Links over UDP, on the loopback interface and over virtual cables: delivery in trains, peers,
 //! places that move, and networks that don't cut datagrams.
 
-#![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
-
-mod harness;
-
 use std::io::ErrorKind;
 use std::net::{SocketAddr, UdpSocket};
 use std::thread;
 use std::time::Duration;
 
-use harness::{BROADCAST, Cable, NAMES, frame, receive_all, send_all, wait};
+use crate::harness::{BROADCAST, Cable, NAMES, frame, receive_all, send_all, wait};
 use tyche_link::fault::{FaultLink, FaultPlan, Side};
 use tyche_link::ip::{OpenError, Place};
 use tyche_link::udp::segment::{self, Search};

@@ -1,15 +1,11 @@
 //! The packet link over a real cable: a veth pair between two network namespaces. Needs root.
 
-#![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
-
-mod harness;
-
 use std::collections::BTreeSet;
 use std::io::ErrorKind;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use harness::{
+use crate::harness::{
     BROADCAST, Cable, ETHERTYPE, NAMES, contents, frame, receive_all, send_all, send_raw, wait,
 };
 use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities};

@@ -1,14 +1,10 @@
 //! Faults and recordings around a link in memory.
 
-#![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
-
-mod harness;
-
 use std::io::{self, ErrorKind, Write};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use harness::{contents, frame, receive_all, send_all, wait};
+use crate::harness::{contents, frame, receive_all, send_all, wait};
 use tyche_link::fault::{FaultLink, FaultPlan, Side};
 use tyche_link::memory::{self, MemoryLink};
 use tyche_link::pcap::PcapLink;

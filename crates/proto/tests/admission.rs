@@ -1,10 +1,5 @@
 //! What a connect must prove before it is let in, and what strangers can't do.
 
-#![allow(clippy::unwrap_used)]
-
-mod door;
-mod pair;
-
 use std::time::Duration;
 
 use tyche_proto::Opened;
@@ -13,8 +8,10 @@ use tyche_proto::wire::{
     Ticket, Uuid,
 };
 
-use door::{Door, RESUME, WRITER, session};
-use pair::HOST;
+use crate::door;
+use crate::door::{Door, RESUME, WRITER, session};
+use crate::pair;
+use crate::pair::HOST;
 
 const STRANGER: Mac = Mac([2, 0, 0, 0, 0, 9]);
 

@@ -1,14 +1,9 @@
 //! The length of answers to hosts that have proved nothing.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot set its stage has failed")]
-
-mod door;
-mod pair;
-
 use std::time::Duration;
 
-use door::Door;
-use pair::{HOST, Pair, TARGET, name, seal, session};
+use crate::door::Door;
+use crate::pair::{HOST, Pair, TARGET, name, seal, session};
 use tyche_proto::wire::{
     Checksum, Content, Control, Discover, Geometry, HEAD_LEN, Header, Kind, Offer, RECORDS_MAX,
     Rejection, Uuid,

@@ -1,10 +1,6 @@
 //! Echoes between a session and a listener: what is answered, what is refused, and the bounds.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot set its stage has failed")]
-
-mod pair;
-
-use pair::{FRAME_LEN, HOST, Pair, TARGET, seal, session};
+use crate::pair::{FRAME_LEN, HOST, Pair, TARGET, seal, session};
 use tyche_proto::wire::{Content, Cookie, ECHO_REPLIES_MAX, Echo, Flags, Header, Kind, Reject};
 use tyche_proto::{Opened, Outgoing, SessionEvent};
 
@@ -44,7 +40,7 @@ impl Pair {
     }
 
     /// An echo that the session would not send, in a frame that is all right otherwise.
-    fn forge(&mut self, change: impl FnOnce(&mut Header), echo: Echo) {
+    fn forge_echo(&mut self, change: impl FnOnce(&mut Header), echo: Echo) {
         let mut header = self.asked.expect("an echo was sent before");
         header.packet.0 += 1000;
         change(&mut header);
@@ -89,17 +85,17 @@ fn a_target_rejects_by_name() {
     assert!(pair.session.echo(echo(1, 1, 88), 88));
     pair.exchange();
     let reply = |header: &mut Header| header.flags = Flags::REPLY;
-    pair.forge(|header| header.cookie = Cookie(header.cookie.0 ^ 1), echo(2, 1, 88));
-    pair.forge(|header| header.channel.0 += 1, echo(2, 1, 88));
-    pair.forge(|_| {}, echo(2, ECHO_REPLIES_MAX + 1, 88));
-    pair.forge(|_| {}, echo(2, 1, FRAME_LEN + 1));
-    pair.forge(|_| {}, echo(2, 1, Echo::LEN_MIN - 1));
-    pair.forge(reply, echo(2, 1, 88));
+    pair.forge_echo(|header| header.cookie = Cookie(header.cookie.0 ^ 1), echo(2, 1, 88));
+    pair.forge_echo(|header| header.channel.0 += 1, echo(2, 1, 88));
+    pair.forge_echo(|_| {}, echo(2, ECHO_REPLIES_MAX + 1, 88));
+    pair.forge_echo(|_| {}, echo(2, 1, FRAME_LEN + 1));
+    pair.forge_echo(|_| {}, echo(2, 1, Echo::LEN_MIN - 1));
+    pair.forge_echo(reply, echo(2, 1, 88));
     let expected =
         [(Reject::Range, 3), (Reject::Channel, 1), (Reject::Cookie, 1), (Reject::Unexpected, 1)];
     assert_eq!(pair.listener.rejects().iter().collect::<Vec<_>>(), expected);
     assert_eq!(pair.exchange(), [], "nothing of it is answered");
-    pair.forge(|_| {}, echo(2, 1, FRAME_LEN));
+    pair.forge_echo(|_| {}, echo(2, 1, FRAME_LEN));
     assert_eq!(pair.exchange(), [FRAME_LEN], "and this is the frame without anything wrong");
 }
 
@@ -136,7 +132,7 @@ fn a_flood_is_dropped_at_both_ends() {
     assert_eq!(taken as u64, KEPT_MAX);
     assert_eq!(pair.exchange().len() as u64, KEPT_MAX);
     for n in 0..1000 {
-        pair.forge(|_| {}, echo(n, ECHO_REPLIES_MAX, 88));
+        pair.forge_echo(|_| {}, echo(n, ECHO_REPLIES_MAX, 88));
     }
     assert_eq!(pair.exchange().len() as u64, KEPT_MAX * u64::from(ECHO_REPLIES_MAX));
     assert_eq!(pair.listener.rejects().total(), 0);

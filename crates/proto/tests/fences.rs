@@ -1,15 +1,10 @@
 //! Fences that a target does not answer.
 
-#![allow(clippy::unwrap_used)]
-
-mod door;
-mod pair;
-
 use arrayvec::ArrayVec;
 use tyche_proto::wire::{Accept, Content, Control, Cookie, Fence, Header, Kind, Reject};
 
-use door::{Door, WRITER, session};
-use pair::HOST;
+use crate::door::{Door, WRITER, session};
+use crate::pair::HOST;
 
 fn open(door: &mut Door, number: u128) -> Accept {
     let connect = door.connect(number, session(number), WRITER);

@@ -1,12 +1,8 @@
 //! What a session makes of a target that grants more than it was asked for.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot set its stage has failed")]
-
-mod pair;
-
 use std::time::Duration;
 
-use pair::{FRAME_LEN, Pair, TARGET, seal, session};
+use crate::pair::{FRAME_LEN, Pair, TARGET, seal, session};
 use tyche_proto::wire::{Accept, Content, Control, Reject, Uuid};
 use tyche_proto::{PortConfig, Session, SessionConfig};
 use tyche_testkit::random::Random;

@@ -1,15 +1,12 @@
 //! The fuzzers' corpora, replayed: the sequences that they start from, and what they found worth
 //! keeping. Builds with a rule off are run on them, too, so that the checks are known to see.
 
-#![allow(missing_docs, clippy::unwrap_used)]
-
-mod hostile;
-
 use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::panic::catch_unwind;
 
-use hostile::Victim;
+use crate::hostile;
+use crate::hostile::Victim;
 use tyche_proto::wire::Reject;
 use tyche_proto::{Rule, Rules, Sound};
 use tyche_testkit::corpus::corpus;

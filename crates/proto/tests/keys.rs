@@ -1,9 +1,5 @@
 //! Sessions with keys: who is let in, and what a stranger can do. PROTOCOL.md, "Keys".
 
-#![allow(clippy::unwrap_used)]
-
-mod pair;
-
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,7 +13,7 @@ use tyche_proto::{
     SessionEvent,
 };
 
-use pair::{FRAME_LEN, HOST, Pair, TARGET, name, session};
+use crate::pair::{FRAME_LEN, HOST, Pair, TARGET, name, session};
 
 fn secret(number: u8) -> SecretKey {
     SecretKey::from_random([number; 32])

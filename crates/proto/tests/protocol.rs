@@ -1,7 +1,5 @@
 //! PROTOCOL.md has the timers and bounds of this crate, and the sections that the code refers to.
 
-#![allow(clippy::unwrap_used)]
-
 use std::fs;
 use std::path::{Path, PathBuf};
 

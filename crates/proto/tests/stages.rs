@@ -1,13 +1,9 @@
 //! Where the time of requests goes, to the nanosecond: what each side notes, what travels, and what
 //! a host makes of a target that talks nonsense.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot set its stage has failed")]
-
-mod pair;
-
 use std::time::Duration;
 
-use pair::{Pair, TARGET, seal, session};
+use crate::pair::{Pair, TARGET, seal, session};
 use tyche_proto::wire::{
     ChannelId, CommandFlags, Completion, Content, Entry, EntryList, Opcode, Reject, Status, Tag,
     Times,
@@ -61,7 +57,7 @@ impl Pair {
     }
 
     /// Sends a frame of the target with other entries than it has.
-    fn forge(&mut self, change: impl FnOnce(&mut EntryList)) {
+    fn send_with(&mut self, change: impl FnOnce(&mut EntryList)) {
         let Content::Entries(entries) = &mut self.out.content else { panic!("it has entries") };
         change(entries);
         let frame = seal(&self.out, TARGET);
@@ -212,7 +208,7 @@ fn times_that_were_not_asked_for_are_rejected() {
     let mut pair = Pair::connected(session());
     executed_read(&mut pair);
     pair.target_sends().unwrap();
-    pair.forge(|entries| {
+    pair.send_with(|entries| {
         for entry in entries {
             if let Entry::Completion(completion) = entry {
                 completion.times.store_ns = 1;
@@ -230,7 +226,7 @@ fn times_of_no_request_are_rejected_and_absurd_ones_kept_apart() {
     pair.target_sends().unwrap();
     let most = u32::MAX;
     let absurd = Times { wake_ns: most, receive_ns: most, store_ns: most, transmit_ns: most };
-    pair.forge(|entries| {
+    pair.send_with(|entries| {
         let strangers = [Tag { slot: 0, generation: 9 }, Tag { slot: 7, generation: 0 }]
             .into_iter()
             .chain([Tag { slot: 8, generation: 1 }, Tag { slot: most as u16, generation: 1 }]);
@@ -245,7 +241,7 @@ fn times_of_no_request_are_rejected_and_absurd_ones_kept_apart() {
     });
     assert_eq!(pair.session.rejects().iter().collect::<Vec<_>>(), [(Reject::Tag, 1)]);
     assert_eq!(pair.completed(), None, "the frame has no effect at all");
-    pair.forge(|entries| entries.truncate(entries.len() - 4));
+    pair.send_with(|entries| entries.truncate(entries.len() - 4));
     assert_eq!(pair.completed(), Some((op, Status::Success)));
     assert_eq!(pair.session.exchange(op).unwrap().target, absurd);
 }

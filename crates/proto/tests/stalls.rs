@@ -1,17 +1,12 @@
 //! A target gives up a channel whose frames do not get through, if the session has another.
 
-#![allow(clippy::unwrap_used)]
-
-mod door;
-mod pair;
-
 use std::time::Duration;
 
 use tyche_proto::Outgoing;
 use tyche_proto::wire::{Accept, ChannelId, Connect, Event, Flags, Header, Kind, Position};
 
-use door::{Door, WRITER, session};
-use pair::HOST;
+use crate::door::{Door, WRITER, session};
+use crate::pair::HOST;
 
 /// The host is heard that often, or twice: as one that goes on asking for a frame that it lacks.
 const STEP: Duration = Duration::from_millis(1);

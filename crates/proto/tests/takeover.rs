@@ -1,16 +1,11 @@
 //! Who is let in in the place of whom.
 
-#![allow(clippy::unwrap_used)]
-
-mod door;
-mod pair;
-
 use std::time::Duration;
 
 use tyche_proto::Writer;
 use tyche_proto::wire::{Reason, Uuid};
 
-use door::{Door, READER, RESUME, WRITER, session};
+use crate::door::{Door, READER, RESUME, WRITER, session};
 
 const DEVICE: Uuid = Uuid::from_u128(0xde);
 

@@ -1,10 +1,6 @@
 //! CDBs: the literal bytes of each command, damage to them, and the refusals.
 
-#![allow(missing_docs, clippy::unwrap_used)]
-
-mod literals;
-
-use literals::{cdbs, hex};
+use crate::literals::{cdbs, hex};
 use tyche_scsi::cdb::{Form, Range};
 use tyche_scsi::{Cdb, Code, Command, Field, Refusal, SenseKey};
 

@@ -1,13 +1,11 @@
 //! Replays the fuzzer's corpus: sequences of what initiators do, and the fuzzer's findings.
 
-#![allow(missing_docs, clippy::unwrap_used)]
-
-mod hostile;
-
 use std::collections::HashSet;
 
 use tyche_scsi::Operation;
 use tyche_testkit::corpus::corpus;
+
+use crate::hostile;
 
 #[test]
 fn initiators_may_send_anything() {

@@ -1,12 +1,8 @@
 //! The initiator's search: against the device server, and against targets that are worse.
 
-#![allow(missing_docs, clippy::unwrap_used)]
-
-mod literals;
-mod target;
-
-use literals::hex;
-use target::{UUID, unit};
+use crate::literals::hex;
+use crate::target;
+use crate::target::{UUID, unit};
 use tyche_geometry::Geometry;
 use tyche_scsi::cdb::Form;
 use tyche_scsi::initiator::{

@@ -1,10 +1,6 @@
 //! Pages, lists and sense data: literal bytes, and every cut and flipped bit of them.
 
-#![allow(missing_docs, clippy::unwrap_used)]
-
-mod literals;
-
-use literals::{LUNS, MODE_10, SENSE, UNMAP, VPD_LIMITS, VPD_NAMES, all, hex};
+use crate::literals::{LUNS, MODE_10, SENSE, UNMAP, VPD_LIMITS, VPD_NAMES, all, hex};
 use tyche_scsi::cdb::Form;
 use tyche_scsi::initiator::classify;
 use tyche_scsi::vpd::{

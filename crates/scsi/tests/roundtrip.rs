@@ -1,7 +1,5 @@
 //! Any value survives emission and parsing, and any bytes are read without a panic.
 
-#![allow(missing_docs, clippy::unwrap_used)]
-
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;

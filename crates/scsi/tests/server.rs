@@ -1,12 +1,8 @@
 //! The device server: literal answers, attentions, the right to write, and refusals.
 
-#![allow(missing_docs, clippy::unwrap_used)]
-
-mod literals;
-mod target;
-
-use literals::{ANSWERS, hex};
-use target::{CONFLICT, GEOMETRY, GOOD, Target, code, unit};
+use crate::literals;
+use crate::literals::{ANSWERS, hex};
+use crate::target::{CONFLICT, GEOMETRY, GOOD, Target, code, unit};
 use tyche_geometry::Geometry;
 use tyche_scsi::cdb::{Form, Range};
 use tyche_scsi::{

@@ -1,10 +1,6 @@
 //! The ends of commands, and the commands of operations.
 
-#![allow(missing_docs, clippy::unwrap_used)]
-
-mod literals;
-
-use literals::hex;
+use crate::literals::hex;
 use tyche_geometry::Geometry;
 use tyche_scsi::cdb::Form;
 use tyche_scsi::initiator::{Data, Disk, Translation, Verdict, classify};

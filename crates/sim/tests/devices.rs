@@ -1,9 +1,5 @@
 //! Directed scenarios of devices that outlive the program that serves them.
 
-#![allow(clippy::unwrap_used)]
-
-mod drive;
-
 use std::time::Duration;
 
 use tyche_block::Errno;
@@ -12,7 +8,7 @@ use tyche_proto::wire::{Opcode, Reason};
 use tyche_proto::{Failure, Operation};
 use tyche_sim::{HostPlan, Plan, World};
 
-use drive::{MIB, SECOND, connected, has, operation, perform, submit_many};
+use crate::drive::{MIB, SECOND, connected, has, operation, perform, submit_many};
 
 const LOST: Notice = Notice::Failed(Failure::Rejected(Reason::SessionLost));
 

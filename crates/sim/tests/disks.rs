@@ -1,16 +1,12 @@
 //! Directed scenarios of disks that fail.
 
-#![allow(clippy::unwrap_used)]
-
-mod drive;
-
 use tyche_block::Errno;
 use tyche_engine::Notice;
 use tyche_proto::wire::{CommandFlags, Opcode};
 use tyche_proto::{Operation, Sound};
 use tyche_sim::{Plan, World};
 
-use drive::{MIB, SECOND, connected, has, operation, perform, submit_many};
+use crate::drive::{MIB, SECOND, connected, has, operation, perform, submit_many};
 
 /// A host that has written what no flush has covered.
 fn with_unflushed() -> World<Sound> {

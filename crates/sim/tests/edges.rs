@@ -1,15 +1,11 @@
 //! Directed scenarios at the edges: numbers that wrap, several exports, several writers, and a host
 //! that breaks the protocol.
 
-#![allow(clippy::unwrap_used)]
-
-mod drive;
-
 use tyche_proto::Rules;
 use tyche_proto::wire::Opcode;
 use tyche_sim::{BreakerPlan, ExportPlan, HostPlan, Plan, World};
 
-use drive::{MIB, SECOND, connected, operation, perform, submit_many};
+use crate::drive::{MIB, SECOND, connected, operation, perform, submit_many};
 
 /// A plan of two hosts that may both write.
 fn of_two_hosts() -> Plan {

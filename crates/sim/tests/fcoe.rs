@@ -1,8 +1,6 @@
 //! Worlds of Fibre Channel over Ethernet: nothing happens that must never happen, and what is
 //! broken on purpose is noticed.
 
-#![allow(clippy::unwrap_used)]
-
 use tyche_sim::{Options, Profile, Report, canaries, hunt, run};
 
 /// Enough that every kind of fault and incident occurs.

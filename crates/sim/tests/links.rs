@@ -1,10 +1,6 @@
 //! Directed scenarios with several links: what is lost, cut, moved or frozen costs time, and never
 //! an error or a wrong answer.
 
-#![allow(clippy::unwrap_used)]
-
-mod drive;
-
 use std::time::Duration;
 
 use tyche_engine::Notice;
@@ -12,7 +8,7 @@ use tyche_proto::Problem;
 use tyche_proto::wire::Opcode;
 use tyche_sim::{HostPlan, LinkPlan, Plan, SegmentPlan, Station, World};
 
-use drive::{MIB, SECOND, connected, has, operation, perform, submit_many};
+use crate::drive::{MIB, SECOND, connected, has, operation, perform, submit_many};
 
 const HOST: Station = Station::Host(0);
 

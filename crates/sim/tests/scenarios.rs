@@ -1,9 +1,5 @@
 //! Directed scenarios: one thing happens, and it has the consequence that it must have.
 
-#![allow(clippy::unwrap_used)]
-
-mod drive;
-
 use std::time::Duration;
 
 use tyche_block::Errno;
@@ -12,7 +8,7 @@ use tyche_proto::wire::{CommandFlags, Opcode, Reason};
 use tyche_proto::{Failure, Operation, Problem};
 use tyche_sim::{HostPlan, Plan, World};
 
-use drive::{MIB, SECOND, connected, has, operation, perform, submit_many};
+use crate::drive::{MIB, SECOND, connected, has, operation, perform, submit_many};
 
 fn flush() -> Operation {
     operation(Opcode::Flush, 0, 0)

@@ -1,8 +1,6 @@
 //! Seeds: whatever they draw, nothing that must never happen happens; and what is broken on
 //! purpose is noticed.
 
-#![allow(clippy::unwrap_used)]
-
 use std::time::Duration;
 
 use tyche_sim::{Options, Profile, Report, canaries, hunt, run};

@@ -1,9 +1,7 @@
 //! How much comes through, by loss and by size of the rings, on one clean and one lossy link: a
 //! table that is checked in, so that a regression of the protocol shows as a difference.
 //!
-//! `BLESS=1 cargo test -p tyche-sim --test throughput` writes the table anew.
-
-#![allow(clippy::unwrap_used)]
+//! `BLESS=1 cargo test -p tyche-sim --test all throughput` writes the table anew.
 
 use std::fmt::Write;
 use std::time::Duration;

@@ -1,10 +1,6 @@
 //! Directed scenarios of links over UDP: trains that are lost or torn, marks of congestion, routers
 //! that change addresses, and paths that become narrow.
 
-#![allow(clippy::unwrap_used)]
-
-mod drive;
-
 use std::time::Duration;
 
 use tyche_engine::Notice;
@@ -12,7 +8,7 @@ use tyche_proto::wire::Opcode;
 use tyche_proto::{Problem, Rule, Rules, Sound};
 use tyche_sim::{Plan, TrainFaults, UdpPlan, World};
 
-use drive::{MIB, SECOND, connected, has, operation, perform, submit_many};
+use crate::drive::{MIB, SECOND, connected, has, operation, perform, submit_many};
 
 /// One host on a segment with UDP, at this MTU.
 fn over_udp(seed: u64, mtu: usize, udp: UdpPlan) -> Plan {

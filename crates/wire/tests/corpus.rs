@@ -1,10 +1,10 @@
 //! Replays the fuzzer's corpus: the golden frames, and the fuzzer's findings.
 
-mod frames;
-
 use std::collections::BTreeSet;
 
 use tyche_testkit::corpus::corpus;
+
+use crate::frames;
 
 /// Checks every file of the corpus by the fuzzer's own rules. The golden frames must be among
 /// them, so that the fuzzer starts from frames of every kind.

@@ -1,8 +1,8 @@
 //! The text of every golden frame, as traces show it.
 
-mod frames;
-
 use std::fs;
+
+use crate::frames;
 
 #[test]
 fn golden_frames_have_their_texts() {

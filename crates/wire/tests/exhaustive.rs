@@ -1,9 +1,10 @@
 //! Every small damage to every golden frame: cuts, additions, flipped bits, exchanged bytes. And
 //! for every reason to reject a frame, the smallest change that causes it.
 
-mod frames;
-
-use frames::{FLAGS, GOLDEN, HEADER_CRC, KIND, VERSION, golden, mend, mend_len, parse, u32_at};
+use crate::frames;
+use crate::frames::{
+    FLAGS, GOLDEN, HEADER_CRC, KIND, VERSION, golden, mend, mend_len, parse, u32_at,
+};
 use tyche_testkit::golden::Change;
 use tyche_wire::{Discover, ENTRY_LEN, HEAD_LEN, Kind, Reject};
 

@@ -2,11 +2,10 @@
 //! to the same bytes. The literals were made from PROTOCOL.md by code other than the crate's, so
 //! that an error in one is not confirmed by the same error in the other.
 
-mod frames;
-
 use std::collections::BTreeSet;
 
-use frames::Payload;
+use crate::frames;
+use crate::frames::Payload;
 use tyche_wire::*;
 
 const HOST: Uuid = Uuid::from_u128(0x00112233_4455_4677_8899_aabbccddeeff);

@@ -1,8 +1,8 @@
 //! Version negotiation: the fields known of frames of another version.
 
-mod frames;
-
 use tyche_wire::{Greeting, Kind, Reason, Uuid, Versions};
+
+use crate::frames;
 
 /// The golden frame as a peer of another version would send it.
 fn of_version(name: &str, version: u8, versions: [u8; 2]) -> Vec<u8> {

@@ -1,12 +1,12 @@
 //! PROTOCOL.md matches the code: its golden frames are those of the tests, and its tables have the
 //! codes, names and limits of the crate.
 
-mod frames;
-
 use std::fs;
 
 use tyche_testkit::document::{check_links, codes, decimal, hexadecimal, table};
 use tyche_wire::*;
+
+use crate::frames;
 
 fn document() -> String {
     fs::read_to_string(frames::path("../../PROTOCOL.md")).expect("PROTOCOL.md is there")

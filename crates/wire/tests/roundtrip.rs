@@ -1,8 +1,7 @@
 //! Any value survives emission and parsing, and the arithmetic of wire types wraps.
 
-mod frames;
-
-use frames::{Payload, parse};
+use crate::frames;
+use crate::frames::{Payload, parse};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use tyche_wire::*;

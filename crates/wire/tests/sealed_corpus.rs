@@ -1,9 +1,9 @@
 //! Replays the fuzzer's corpus of the contents of sealed connects and their answers.
 
-mod sealed;
-
 use tyche_testkit::corpus::corpus;
 use tyche_wire::{Introduction, Verdict};
+
+use crate::sealed;
 
 #[test]
 fn what_is_sealed_is_rejected_or_the_only_encoding_of_its_meaning() {

@@ -1,0 +1,13 @@
+//! The loop with real threads: hosts and targets over links in memory and of the kernel.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot set its stage has failed")]
+
+mod loops;
+mod losses;
+mod pollers;
+mod queues;
+mod rig;
+mod second_protocol;
+mod sectors;
+mod stages;
+mod tcp;

@@ -1,0 +1,12 @@
+//! Every kind of link carries frames.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot set its stage has failed")]
+
+mod harness;
+mod interfaces;
+mod members;
+mod memory;
+mod tcp;
+mod udp;
+mod veth;
+mod wrappers;

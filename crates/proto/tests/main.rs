@@ -1,0 +1,18 @@
+//! Sessions and listeners, by script.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot set its stage has failed")]
+
+mod admission;
+mod amplification;
+mod door;
+mod echo;
+mod fences;
+mod grants;
+mod hostile;
+mod hostile_sequences;
+mod keys;
+mod pair;
+mod protocol;
+mod stages;
+mod stalls;
+mod takeover;

@@ -1,0 +1,14 @@
+//! Directed scenarios, seeds and measures in simulated worlds.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot set its stage has failed")]
+
+mod devices;
+mod disks;
+mod drive;
+mod edges;
+mod fcoe;
+mod links;
+mod scenarios;
+mod seeds;
+mod throughput;
+mod udp;

@@ -1,0 +1,12 @@
+//! Frames: written, parsed, and refused.
+
+mod corpus;
+mod display;
+mod exhaustive;
+mod frames;
+mod golden;
+mod greeting;
+mod protocol;
+mod roundtrip;
+mod sealed;
+mod sealed_corpus;
