@@ -16,7 +16,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use crate::bench_program::{self, output};
+use crate::program::{self, output};
 use crate::{Result, packages, root, target_dir};
 use code::Code;
 use trace::Trace;
@@ -50,7 +50,7 @@ const COLUMNS: [&str; 5] = ["locks", "atomics", "lines", "wakes", "switches"];
 /// Counts and compares, or rewrites the snapshot; false if a count has grown.
 pub(crate) fn run(bless: bool) -> Result<bool> {
     packages::install(NEEDS)?;
-    let program = bench_program::build("libtyche", "counts")?;
+    let program = program::bench("libtyche", "counts")?;
     let path = root().join(SNAPSHOT);
     let before = fs::read_to_string(&path).unwrap_or_default();
     let before = parse(&before);

@@ -12,7 +12,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use crate::bench_program::{self, output};
+use crate::program::{self, output};
 use crate::{Result, packages, root, target_dir};
 
 /// The packages with cases, and their directories.
@@ -32,7 +32,7 @@ pub(crate) fn run(bless: bool) -> Result<bool> {
     let mut is_good = true;
     for (package, dir) in PACKAGES {
         println!("{package}:");
-        let program = bench_program::build(package, "instructions")?;
+        let program = program::bench(package, "instructions")?;
         let profiles = target_dir().join("instructions").join(dir);
         let counts = count_all(&program, &profiles)?;
         let snapshot = format!("crates/{dir}/benches/instructions/counts.txt");

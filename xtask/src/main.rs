@@ -3,7 +3,6 @@
 //! It uses only the standard library: it is compiled before it can install anything.
 
 mod bench;
-mod bench_program;
 mod conformance;
 mod counts;
 mod deb;
@@ -15,6 +14,7 @@ mod lint;
 mod loom;
 mod numa;
 mod packages;
+mod program;
 mod rust_version;
 mod soak;
 mod structure;

@@ -46,7 +46,7 @@ pub(crate) fn run() -> Result<bool> {
 
 /// Runs the tests and shows their output as it comes, without the output of passing tests.
 pub(crate) fn follow(mut command: Command) -> Result<(Log, bool)> {
-    let explain = |error| format!("cargo test: {error}");
+    let explain = |error| format!("run the tests: {error}");
     let (reader, writer) = std::io::pipe().map_err(explain)?;
     command.stderr(writer.try_clone().map_err(explain)?).stdout(writer);
     let mut child = command.spawn().map_err(explain)?;

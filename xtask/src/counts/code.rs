@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::process::Command;
 
 use crate::Result;
-use crate::bench_program::output;
+use crate::program::output;
 
 /// Calls of this function open the window of a thread.
 const OPENED: &str = "<counts::opened>:";

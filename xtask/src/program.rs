@@ -1,4 +1,4 @@
-//! Bench programs that other commands run under observation, to count their events.
+//! Programs that cargo builds, and that we run ourselves: benches whose events are counted, tests.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -6,11 +6,25 @@ use std::process::{Command, Stdio};
 use crate::{Result, cargo};
 
 /// Builds a bench of a package for release; returns its path.
-pub(crate) fn build(package: &str, bench: &str) -> Result<PathBuf> {
+pub(crate) fn bench(package: &str, bench: &str) -> Result<PathBuf> {
     let mut build = cargo();
     build.args(["bench", "--no-run", "--package", package, "--bench", bench]);
-    build.args(["--message-format", "json-render-diagnostics"]).stderr(Stdio::inherit());
-    let messages = output(&mut build)?;
+    built(build.args(MESSAGES))
+}
+
+/// Builds the unit tests of a package, that crate alone with more flags of the compiler; returns
+/// their path.
+pub(crate) fn unit_tests(package: &str, flags: &[&str]) -> Result<PathBuf> {
+    let mut build = cargo();
+    build.args(["rustc", "--package", package, "--lib", "--profile", "test"]);
+    built(build.args(MESSAGES).arg("--").args(flags))
+}
+
+/// How cargo says what it has built.
+const MESSAGES: [&str; 2] = ["--message-format", "json-render-diagnostics"];
+
+fn built(build: &mut Command) -> Result<PathBuf> {
+    let messages = output(build.stderr(Stdio::inherit()))?;
     executable(&messages).ok_or_else(|| "cargo does not say what it has built".to_owned())
 }
 
