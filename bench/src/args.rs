@@ -21,7 +21,8 @@ pub(crate) struct Args {
     #[command(subcommand)]
     pub(crate) side: Option<Side>,
 
-    /// The suite: peers over one link, over many links as one, or of Fibre Channel over Ethernet.
+    /// The suite: peers over one link, over many links as one, or of Fibre Channel over Ethernet,
+    /// or with keys.
     #[arg(long, value_enum, default_value_t)]
     pub(crate) suite: Suite,
 
@@ -40,7 +41,7 @@ pub(crate) struct Args {
 
     /// Only these sets: mtu-9000, no-spin, mtu-1500, mtu-65535, default, 10g-batching,
     /// 10g-one-page, 10g-mixed, stages, 10g-threads, 10g-links; links, links-channels,
-    /// links-unequal, links-lossy, links-recovery; fcoe, fcoe-contexts.
+    /// links-unequal, links-lossy, links-recovery; fcoe, fcoe-contexts; keys.
     #[arg(long, value_name = "SET,..", value_delimiter = ',')]
     sets: Vec<String>,
 
@@ -49,7 +50,7 @@ pub(crate) struct Args {
     mtu: Vec<u32>,
 
     /// Only these peers: tyche, udp, tsockets, nbd, nbd-mptcp, default, floor, tyche-batch-none,
-    /// fcoe, fcoe-layered, ..
+    /// fcoe, fcoe-layered, tyche-keys, nbd-tls, ..
     #[arg(long, value_name = "PEER,..", value_delimiter = ',')]
     peers: Vec<String>,
 
@@ -58,8 +59,8 @@ pub(crate) struct Args {
     jobs: Vec<String>,
 
     /// Directory of the results. By default bench/results for the whole comparison,
-    /// bench/results-links and bench/results-fcoe for all of those suites, and target/bench for a
-    /// part of one.
+    /// bench/results-links, bench/results-fcoe and bench/results-keys for all of those suites, and
+    /// target/bench for a part of one.
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 
@@ -120,6 +121,7 @@ impl Args {
             Suite::Main => ("mtu-9000", &["randread-4k-1", "randread-4k-32"]),
             Suite::Links => ("links", &["read-1m-16-veth0", "read-1m-16-veth0..5"]),
             Suite::Fcoe => ("fcoe", &["randread-4k-1", "randread-4k-64"]),
+            Suite::Keys => ("keys", &["randread-4k-1", "randread-4k-32"]),
         };
         Wanted {
             sets: or(&self.sets, &[set]),
@@ -144,6 +146,7 @@ impl Args {
                     Suite::Main => "results",
                     Suite::Links => "results-links",
                     Suite::Fcoe => "results-fcoe",
+                    Suite::Keys => "results-keys",
                 })
             }
             None => self.scratch.clone(),
@@ -168,6 +171,7 @@ impl Args {
             Suite::Main => "",
             Suite::Links => " --suite links",
             Suite::Fcoe => " --suite fcoe",
+            Suite::Keys => " --suite keys",
         });
         if self.quick {
             command.push_str(" --quick");

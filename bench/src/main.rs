@@ -29,6 +29,7 @@ mod plot;
 mod process;
 mod report;
 mod result;
+mod secrets;
 mod soak;
 mod stages;
 mod switches;

@@ -17,6 +17,7 @@ use crate::device::{Disk, RUNTIME_DIR};
 use crate::job::{Bundle, Job, Pattern};
 use crate::network::{Network, Odd, Side, address, interface};
 use crate::process::{Doing, Result, Running, Stop, cpu_s, failed, run};
+use crate::secrets::{self, Keys};
 use crate::switches;
 
 /// Time limit for a server to accept connections.
@@ -62,6 +63,8 @@ pub(crate) enum Protocol {
     Nbd,
     /// NBD over multipath TCP: `mptcpize` gives both sides such sockets without their knowledge.
     NbdMptcp,
+    /// NBD over TLS, with a certificate of the server.
+    NbdTls,
     /// Fibre Channel over Ethernet, and our own load in the thread of its initiator.
     Fcoe,
     /// The same target, and an initiator in layers (`tyche-lab bench --layered`).
@@ -70,7 +73,7 @@ pub(crate) enum Protocol {
 
 impl Protocol {
     fn is_nbd(self) -> bool {
-        matches!(self, Self::Nbd | Self::NbdMptcp)
+        matches!(self, Self::Nbd | Self::NbdMptcp | Self::NbdTls)
     }
 
     /// Whether our own load takes the place of fio, which has no engine for it.
@@ -95,6 +98,8 @@ pub(crate) struct Peer {
     pub(crate) hand_over: Option<String>,
     /// Removes the delay from the link that has one, as for TCP.
     pub(crate) undelayed: bool,
+    /// Whether both sides have keys.
+    pub(crate) keyed: bool,
 }
 
 impl Peer {
@@ -106,12 +111,14 @@ impl Peer {
             Protocol::Default => "default",
             Protocol::Nbd => "nbd",
             Protocol::NbdMptcp => "nbd-mptcp",
+            Protocol::NbdTls => "nbd-tls",
             Protocol::Fcoe => "fcoe",
             Protocol::FcoeLayered => "fcoe-layered",
         };
         let name = name.to_owned();
-        let (queue, batch, hand_over, undelayed) = (false, None, None, false);
-        Self { name, protocol, spin_us, queue, batch, hand_over, undelayed }
+        let (queue, batch, hand_over) = (false, None, None);
+        let (undelayed, keyed) = (false, false);
+        Self { name, protocol, spin_us, queue, batch, hand_over, undelayed, keyed }
     }
 
     /// Run time of a job, where other peers take `usual`. A multipath connection may need a second
@@ -135,6 +142,11 @@ impl Peer {
         Self { name: format!("{}-undelayed", self.name), undelayed: true, ..self }
     }
 
+    /// A variant with another name, with keys.
+    pub(crate) fn keyed(self) -> Self {
+        Self { name: format!("{}-keys", self.name), keyed: true, ..self }
+    }
+
     /// A variant with another name, in which nobody spins.
     pub(crate) fn sleeping(self) -> Self {
         Self { name: format!("{}-no-spin", self.name), spin_us: 0, ..self }
@@ -151,6 +163,7 @@ impl Peer {
 pub(crate) struct Server {
     /// The connected block device, if the peer has one. Dropped before the server.
     disk: Option<Disk>,
+    keys: Option<Keys>,
     pub(crate) peer: Peer,
     pub(crate) running: Running,
     /// Index among the servers that run at the same time.
@@ -172,6 +185,10 @@ impl Server {
     ) -> Result<Self> {
         let dir = tempfile::tempdir().doing("a temporary directory")?;
         let pid_file = dir.path().join("pid");
+        let keys = match peer.keyed {
+            true => Some(Keys::make(&programs.tyche, dir.path(), stop)?),
+            false => None,
+        };
         let mut command = match peer.protocol {
             Protocol::Tyche | Protocol::Udp | Protocol::Tsockets => {
                 tyche(peer, number, export_mib, network, programs)
@@ -182,15 +199,23 @@ impl Server {
                 fs::write(&config, fcoe_config(number, export_mib)).doing(config.display())?;
                 fcoe(peer, &config, network, programs)
             }
-            Protocol::Nbd | Protocol::NbdMptcp => {
-                nbdkit(peer, number, export_mib, network, &pid_file)
+            Protocol::Nbd | Protocol::NbdMptcp => nbdkit(peer, number, network, &pid_file),
+            Protocol::NbdTls => {
+                let certificates = secrets::certify(dir.path(), stop)?;
+                let mut nbdkit = nbdkit(peer, number, network, &pid_file);
+                nbdkit.arg("--tls=require").arg("--tls-certificates").arg(certificates);
+                nbdkit
             }
         };
+        if peer.protocol.is_nbd() {
+            command.args(["memory", &format!("{export_mib}M"), "allocator=malloc"]);
+        }
+        keys.iter().for_each(|keys| keys.serve(&mut command));
         command.env(RUNTIME_DIR, dir.path());
         command.env("TYCHE_STATE_DIR", dir.path().join("state"));
         let running = Running::start(&mut command)?;
         let peer = peer.clone();
-        let mut server = Self { disk: None, peer, running, number, export_mib, dir };
+        let mut server = Self { disk: None, keys, peer, running, number, export_mib, dir };
         let running = &mut server.running;
         // nbdkit writes its PID, and Tyche a line, once it accepts connections.
         let ready = stop.until(READY, || {
@@ -282,7 +307,10 @@ impl Server {
         if peer.protocol.is_nbd() {
             // One connection, over the first of the links; the kernel finds the others.
             let (host, port) = (address(Side::Target, bundle.first), NBD_PORT + self.number);
-            fio.args(["--ioengine=nbd", &format!("--uri=nbd://{host}:{port}")]);
+            let scheme = if peer.protocol == Protocol::NbdTls { "nbds" } else { "nbd" };
+            fio.args(["--ioengine=nbd", &format!("--uri={scheme}://{host}:{port}")]);
+            // The home of the certificate that it trusts.
+            fio.env("HOME", self.dir.path());
             return fio;
         }
         if let Some(disk) = &self.disk {
@@ -296,6 +324,7 @@ impl Server {
         fio.arg(format!("--mode={}", if peer.queue { "queue" } else { "inline" }));
         let links: Vec<_> = bundle.numbers().map(|cable| link(peer, self.number, cable)).collect();
         fio.arg(format!("--link={}", links.join(",")));
+        self.keys.iter().for_each(|keys| keys.connect(&mut fio));
         if bundle.channels > 1 {
             fio.arg(format!("--channels={}", bundle.channels));
         }
@@ -441,17 +470,11 @@ fn tyche(
     serve
 }
 
-fn nbdkit(
-    peer: &Peer,
-    number: u16,
-    export_mib: u32,
-    network: &Network,
-    pid_file: &Path,
-) -> Command {
+/// nbdkit, without its plugin, which comes last.
+fn nbdkit(peer: &Peer, number: u16, network: &Network, pid_file: &Path) -> Command {
     let mut nbdkit = pinned(peer, network, Side::Target, "nbdkit");
     nbdkit.arg("--foreground").arg("--pidfile").arg(pid_file);
     // It listens at every address of its namespace.
     nbdkit.args(["--port", &(NBD_PORT + number).to_string()]);
-    nbdkit.args(["memory", &format!("{export_mib}M"), "allocator=malloc"]);
     nbdkit
 }

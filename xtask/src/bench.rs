@@ -18,6 +18,7 @@ const NEEDS: &[packages::Need] = &[
     ("nbdkit", "nbdkit"),
     ("nft", "nftables"),
     ("nsenter", "util-linux"),
+    ("openssl", "openssl"),
     ("taskset", "util-linux"),
     ("tc", "iproute2"),
 ];

@@ -1,6 +1,7 @@
 //! The bars: limits for the figures, each computed from the medians of one run.
 
 mod fcoe;
+mod keys;
 mod links;
 mod udp;
 
@@ -76,6 +77,7 @@ pub(crate) fn all(results: &Results) -> Vec<Bar> {
         Suite::Main => {}
         Suite::Links => return links::all(&figures),
         Suite::Fcoe => return fcoe::all(&figures),
+        Suite::Keys => return keys::all(&figures),
     }
     [
         figures.latency(),

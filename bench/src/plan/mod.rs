@@ -1,10 +1,11 @@
 //! The plan: sets of jobs, each on a network of its own, with the peers that run them.
 //!
 //! The sets of the main suite are those of [`single`], which hold Tyche against others on one link,
-//! and those of [`papers`], which are figures of the papers. [`links`] and [`fcoe`] are the other
-//! suites.
+//! and those of [`papers`], which are figures of the papers. [`links`], [`fcoe`] and [`keys`] are the
+//! other suites.
 
 pub(crate) mod fcoe;
+mod keys;
 pub(crate) mod links;
 mod papers;
 mod single;
@@ -130,6 +131,8 @@ pub(crate) enum Suite {
     Links,
     /// Fibre Channel over Ethernet: the initiator of Tyche, and one in layers.
     Fcoe,
+    /// Frames that are sealed, and such that are not.
+    Keys,
 }
 
 /// A job that every peer runs, with the usual offloads for TCP.
@@ -169,6 +172,7 @@ pub(crate) fn sets(suite: Suite, runtime: Duration, offered: Offered) -> Vec<Set
         Suite::Main => [single::sets(runtime), papers::sets(runtime, offered)].concat(),
         Suite::Links => links::sets(runtime, offered),
         Suite::Fcoe => fcoe::sets(runtime),
+        Suite::Keys => keys::sets(runtime),
     }
 }
 
@@ -215,7 +219,7 @@ mod tests {
 
     #[test]
     fn entries_name_peers_of_their_set() {
-        let others = [Suite::Links, Suite::Fcoe]
+        let others = [Suite::Links, Suite::Fcoe, Suite::Keys]
             .map(|suite| sets(suite, Duration::from_secs(2), EVERYTHING));
         for set in all().into_iter().chain(others.into_iter().flatten()) {
             for contest in &set.contests {
@@ -229,7 +233,8 @@ mod tests {
 
     #[test]
     fn each_suite_takes_as_long_as_its_readme_says() {
-        for (suite, minutes) in [(Suite::Main, 60), (Suite::Links, 45), (Suite::Fcoe, 20)] {
+        let suites = [(Suite::Main, 60), (Suite::Links, 45), (Suite::Fcoe, 20), (Suite::Keys, 15)];
+        for (suite, minutes) in suites {
             let sets = sets(suite, Duration::from_secs(2), EVERYTHING);
             let time = |set: &Set| crate::measure::estimate(set, 5);
             let whole: Duration = sets.iter().map(time).sum();

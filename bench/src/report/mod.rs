@@ -1,6 +1,7 @@
 //! `README.md` and the plots beside it, all made from `results.json`.
 
 mod fcoe;
+mod keys;
 mod links;
 mod papers;
 
@@ -87,7 +88,7 @@ pub(crate) fn write(results: &Results, out: &Path) -> Result<()> {
         let _ = writeln!(text, "\n## Bare frames\n\n{floors}");
     }
     let chapters = CHAPTERS.iter().chain(&papers::CHAPTERS).chain(&links::CHAPTERS);
-    for chapter in chapters.chain(&fcoe::CHAPTERS) {
+    for chapter in chapters.chain(&fcoe::CHAPTERS).chain(&keys::CHAPTERS) {
         let tables = table::set(results, chapter.set);
         if tables.is_empty() {
             continue;

@@ -81,7 +81,7 @@ const PERCENT: Unit = Unit::new(Measurement::utilization, 0.01, 1);
 pub(crate) fn set(results: &Results, name: &str) -> String {
     let jobs = results.jobs(name);
     match results.suite {
-        Suite::Main => {}
+        Suite::Main | Suite::Keys => {}
         Suite::Links => return links::set(results, name, &jobs),
         Suite::Fcoe => return fcoe::set(results, name, &jobs),
     }
