@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Code, Error, ErrorReport, Result};
-use crate::report::{ExportResized, SessionReport, TargetReport};
+use crate::report::{AccessChanged, ExportResized, SessionReport, TargetReport};
 
 /// The longest request in bytes.
 const REQUEST_MAX: u64 = 4096;
@@ -44,6 +44,44 @@ pub(crate) enum Request {
         /// Bytes; `None`: the current size of its file or device.
         size: Option<u64>,
     },
+    /// Change which hosts may have an export.
+    Access {
+        /// The export.
+        export: String,
+        /// The host: its name at the target, or its UUID; `None`: all, if decisions are taken back.
+        host: Option<String>,
+        /// What is changed.
+        change: AccessChange,
+    },
+}
+
+/// A change of the hosts that may have an export.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub(crate) enum AccessChange {
+    /// The host may have it.
+    Allow,
+    /// It may not, and its sessions end.
+    Deny,
+    /// The same, answered when nothing of the host is with the disk any more.
+    Evict {
+        /// Time limit in milliseconds.
+        limit_ms: u64,
+    },
+    /// The configuration decides again.
+    Revert,
+}
+
+impl AccessChange {
+    /// The command that asks for it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Allow => "allow",
+            Self::Deny => "deny",
+            Self::Evict { .. } => "evict",
+            Self::Revert => "revert",
+        }
+    }
 }
 
 /// The answer of a daemon.
@@ -56,6 +94,8 @@ pub(crate) enum Answer {
     Target(TargetReport),
     /// To [`Request::Resize`].
     Resized(ExportResized),
+    /// To [`Request::Access`].
+    Access(AccessChanged),
     /// To the other requests, once they are done.
     Done {},
     /// The request failed.

@@ -6,16 +6,19 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 
 use crate::complete;
-use crate::control::{Request, ask};
+use crate::control::{AccessChange, Request, ask};
 use crate::error::{Code, Context, Error, Result};
 use crate::output::{Format, bytes, show};
-use crate::report::{ExportResized, Output, TargetReport};
+use crate::report::{AccessChanged, ExportResized, Output, TargetReport};
 use crate::runtime::CONTROL;
+use crate::seconds::positive;
 use crate::sessions::targets;
 use crate::size;
 
 /// Time limit until a file's new size is on its disk, behind earlier writes.
 const RESIZE_TIMEOUT: Duration = Duration::from_secs(60);
+/// Time limit until a decision about a host is on stable storage.
+const ACCESS_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Change what a target on this machine exports, while it runs.
 #[derive(Args, Debug)]
@@ -31,6 +34,10 @@ pub(crate) struct ExportCommand {
 #[derive(Subcommand, Debug)]
 enum Action {
     Resize(Resize),
+    Allow(Access),
+    Deny(Deny),
+    Evict(Evict),
+    Revert(Revert),
 }
 
 /// Make an export larger. Hosts that are connected see the new size at once.
@@ -53,13 +60,124 @@ struct Resize {
     target: Option<String>,
 }
 
+/// Let a host have an export, at once and after restarts of the target.
+///
+/// It takes back `deny` and `evict`. If the configuration does not let the host in, this does,
+/// until `deny` or `revert`, or until the configuration says the same. A host with a key needs its
+/// [[host]] in the configuration all the same: the key is there.
+#[derive(Args, Debug)]
+#[allow(rustdoc::broken_intra_doc_links, reason = "TOML in the text of --help")]
+struct Access {
+    #[command(flatten)]
+    at: At,
+
+    /// The host: the name of its [[host]], or the UUID of a host without a key.
+    host: String,
+}
+
+/// Keep a host out of an export, at once and after restarts of the target.
+///
+/// Its sessions end at once, with errors for their requests, and new ones are refused. Requests that
+/// are with the disk already are still finished: `evict` waits for them. This wins over the
+/// configuration, until `allow` or `revert`. From then on hosts without a key are refused at this
+/// export, too: the host could come without its key.
+#[derive(Args, Debug)]
+struct Deny {
+    #[command(flatten)]
+    access: Access,
+}
+
+/// Keep a host out of an export, and make sure that nothing of it reaches the disk any more.
+///
+/// As `deny`, and returns only when all requests of the host that were with the disk are finished,
+/// on all links of the target. From then on it neither reads nor writes, so that another node of a
+/// cluster may take over. If that takes longer than --timeout, the exit code is 9: the host is kept
+/// out, but what is with the disk may still be written. `tyche export allow` lets it in again.
+#[derive(Args, Debug)]
+struct Evict {
+    #[command(flatten)]
+    access: Access,
+
+    /// How long to wait for requests of the host that are with the disk.
+    #[arg(long, value_name = "SECONDS", default_value_t = 60.0, value_parser = positive)]
+    timeout: f64,
+}
+
+/// Forget what `allow`, `deny` and `evict` have decided: the configuration counts again.
+#[derive(Args, Debug)]
+struct Revert {
+    #[command(flatten)]
+    at: At,
+
+    /// The host. By default all of this export.
+    host: Option<String>,
+}
+
+/// An export of a target on this machine.
+#[derive(Args, Debug)]
+struct At {
+    /// The export.
+    #[arg(add = complete::served_exports())]
+    export: String,
+
+    /// The target that exports it, if several on this machine do.
+    #[arg(long, value_name = "NAME", add = complete::served_targets())]
+    target: Option<String>,
+}
+
 fn size(text: &str) -> Result<u64, String> {
     size::parse(text).map_err(|error| format!("{error}; write 20G"))
 }
 
 pub(crate) fn run(command: &ExportCommand) -> Result<()> {
-    let Action::Resize(resize) = &command.action;
-    let Resize { export, size, target } = resize;
+    let (at, host, change) = match &command.action {
+        Action::Resize(resize) => return run_resize(resize, command.output),
+        Action::Allow(Access { at, host }) => (at, Some(host), AccessChange::Allow),
+        Action::Deny(Deny { access: Access { at, host } }) => (at, Some(host), AccessChange::Deny),
+        Action::Evict(Evict { access: Access { at, host }, timeout }) => {
+            let limit_ms = (timeout * 1000.0).ceil() as u64;
+            (at, Some(host), AccessChange::Evict { limit_ms })
+        }
+        Action::Revert(Revert { at, host }) => (at, host.as_ref(), AccessChange::Revert),
+    };
+    change_access(at, host, change, command.output)
+}
+
+fn change_access(
+    At { export, target }: &At,
+    host: Option<&String>,
+    change: AccessChange,
+    output: Format,
+) -> Result<()> {
+    let (dir, _) = find(export, target.as_deref())?;
+    let request = Request::Access { export: export.clone(), host: host.cloned(), change };
+    let timeout = match change {
+        AccessChange::Evict { limit_ms } => ACCESS_TIMEOUT + Duration::from_millis(limit_ms),
+        _ => ACCESS_TIMEOUT,
+    };
+    let answer = ask::<AccessChanged>(&dir.join(CONTROL), &request, timeout);
+    let changed = answer.context(Code::Other, format_args!("the target of `{export}`"))??;
+    let host = changed.host.as_deref().unwrap_or("all hosts");
+    let ended = match changed.sessions_ended {
+        0 => String::new(),
+        1 => "; its session ends".to_owned(),
+        count => format!("; {count} sessions end"),
+    };
+    let text = match change {
+        AccessChange::Allow => format!("{host} may have {export}\n"),
+        AccessChange::Deny => format!("{host} may not have {export}{ended}\n"),
+        AccessChange::Evict { .. } => {
+            format!("{host} may not have {export}; nothing of it is left there\n")
+        }
+        AccessChange::Revert => {
+            format!("the configuration decides whether {host} may have {export}{ended}\n")
+        }
+    };
+    show(output, || Output::Access(changed.clone()), || text);
+    Ok(())
+}
+
+fn run_resize(Resize { export, size, target }: &Resize, output: Format) -> Result<()> {
     let (dir, before) = find(export, target.as_deref())?;
     let request = Request::Resize { export: export.clone(), size: *size };
     let answer = ask::<ExportResized>(&dir.join(CONTROL), &request, RESIZE_TIMEOUT);
@@ -69,7 +187,7 @@ pub(crate) fn run(command: &ExportCommand) -> Result<()> {
         true => format!("{export} has {size} already\n"),
         false => format!("{export} has {size} now, {} before\n", bytes(before)),
     };
-    show(command.output, || Output::Export { size_before: before, now }, || text);
+    show(output, || Output::Export { size_before: before, now }, || text);
     Ok(())
 }
 

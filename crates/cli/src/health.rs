@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::report::{Counters, Figures, SessionReport, SessionState, TargetReport};
+use crate::report::{Counters, ExportReport, Figures, SessionReport, SessionState, TargetReport};
 
 /// The counters of failed requests, such as `read medium 2, write no space 1`; `None` if none did.
 pub(crate) fn errors(by_kind: &BTreeMap<String, Counters>) -> Option<String> {
@@ -12,6 +12,18 @@ pub(crate) fn errors(by_kind: &BTreeMap<String, Counters>) -> Option<String> {
     });
     let counters: Vec<_> = counters.collect();
     (!counters.is_empty()).then(|| counters.join(", "))
+}
+
+/// The hosts of an export whose access commands have changed; `None` if there are none.
+pub(crate) fn access(export: &ExportReport) -> Option<String> {
+    let hosts = |what: &str, command: &str, hosts: &[String]| {
+        let hosts = hosts.join(", ");
+        (!hosts.is_empty()).then(|| format!("{what} by `tyche export {command}`: {hosts}"))
+    };
+    let denied = hosts("kept out", "deny", &export.denied);
+    let allowed = hosts("let in", "allow", &export.allowed);
+    let said: Vec<_> = denied.into_iter().chain(allowed).collect();
+    (!said.is_empty()).then(|| said.join("; "))
 }
 
 /// Seconds without progress after which a request counts as waiting. A disk that has to spin up
@@ -43,14 +55,15 @@ pub(crate) fn of_session(session: &SessionReport) -> Vec<String> {
     waits(session).map(|waits| format!("{about}: {waits}")).into_iter().chain(failed).collect()
 }
 
-/// Problems of a target's disks, for `tyche list`.
+/// Problems of a target's disks, and hosts whose access commands have changed, for `tyche list`.
 pub(crate) fn of_target(target: &TargetReport) -> Vec<String> {
     let notes = target.exports.iter().flat_map(|export| {
         let about = format!("export {} of {}", export.export, target.name);
         let problem = export.problem.as_ref().map(|problem| format!("{about}: {problem}"));
         let failed = errors(&export.errors_by_kind);
         let failed = failed.map(|kinds| format!("{about}: failed requests of its disk: {kinds}"));
-        problem.into_iter().chain(failed)
+        let access = access(export).map(|access| format!("{about}: {access}"));
+        problem.into_iter().chain(failed).chain(access)
     });
     notes.collect()
 }
@@ -74,17 +87,20 @@ mod tests {
     #[test]
     fn failed_and_late_requests_and_lost_disks_are_named_and_healthy_ones_are_not() {
         let kinds = json!({ "read": { "io": 2, "medium": 1 }, "write_zeroes": { "no_space": 1 } });
-        let export =
+        let mut export =
             json!({ "export": "vm1", "errors": 4, "errors_by_kind": kinds, "problem": "x" });
+        export["denied"] = json!(["a", "b"]);
+        export["allowed"] = json!(["c"]);
         let healthy =
             json!({ "export": "vm2", "errors": 0, "errors_by_kind": {}, "problem": null });
         let target = json!({ "name": "store1", "exports": [export, healthy] });
         let target = serde_json::from_value(target).unwrap();
         let failed =
             "failed requests of its disk: read io 2, read medium 1, write zeroes no space 1";
+        let decided = "kept out by `tyche export deny`: a, b; let in by `tyche export allow`: c";
         assert_eq!(
             of_target(&target),
-            ["export vm1 of store1: x".to_owned(), format!("export vm1 of store1: {failed}")]
+            ["x", failed, decided].map(|said| format!("export vm1 of store1: {said}"))
         );
         let requests = json!({ "errors": 4, "errors_by_kind": kinds });
         let said = of_session(&session(&json!({ "state": "lost", "requests": requests })));

@@ -181,6 +181,9 @@ fn export_line(export: &ExportReport) -> Line {
     if let Some(problem) = &export.problem {
         let _ = write!(line, "; {problem}");
     }
+    if let Some(access) = health::access(export) {
+        let _ = write!(line, "; {access}");
+    }
     (format!("export {}", export.export), line)
 }
 

@@ -27,7 +27,7 @@ use tyche_link::Link;
 use tyche_link::packet::{PacketLink, PacketOptions};
 use tyche_numa::Placement;
 use tyche_proto::wire::{ETHERTYPE, Name, Uuid};
-use tyche_proto::{Access, BatchPolicy, TargetConfig};
+use tyche_proto::{Access, Allowed, BatchPolicy, TargetConfig};
 use tyche_store::Store;
 use tyche_store::null::NullStore;
 
@@ -264,9 +264,8 @@ fn target(threads: usize, spins: bool) -> Target {
             generation: Uuid::from_u128(8),
             store: store(),
             shared: false,
-            hosts: Vec::new(),
             last_writer: None,
-            allowed: None,
+            allowed: Allowed::default(),
         }],
         links: vec![link()],
         further_threads: (1..threads).map(|_| vec![link()]).collect(),

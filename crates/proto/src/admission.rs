@@ -4,7 +4,7 @@
 use arrayvec::ArrayVec;
 use tyche_wire::{Connect, ConnectFlags, Cookie, Mac, Name, Reason, Text};
 
-use crate::access::Proven;
+use crate::access::{HostId, Proven};
 use crate::contest::{Contest, Contested};
 use crate::registry::{ChannelRef, Export, Member, Registry, SessionInfo, Writer};
 use crate::rules::{Rule, Rules};
@@ -67,6 +67,13 @@ impl Request<'_> {
         !self.connect.flags.contains(ConnectFlags::READ_ONLY)
     }
 
+    fn host_id(&self) -> HostId {
+        match self.host {
+            Some(host) => HostId::Name(host.name.unwrap_or(Name::EMPTY)),
+            None => HostId::Uuid(self.connect.host),
+        }
+    }
+
     fn resumes(&self) -> bool {
         self.connect.flags.contains(ConnectFlags::RESUME)
     }
@@ -95,13 +102,13 @@ impl Registry {
         let known = |export: &Export| {
             export.config.uuid == connect.export
                 && (export_name.is_empty() || export.config.name == export_name)
-                && export.admits(connect.host)
+                && export.allowed.shows(connect.host)
         };
         let index = self.exports.iter().position(known);
         let index = index.ok_or(refused(Reason::UnknownExport))?;
         let channels = self.channels();
         let export = &mut self.exports[index];
-        export.check_allowed(request.host)?;
+        export.check_allowed(request.host_id())?;
         let mut writer = request.wants_to_write();
         if writer && export.config.geometry.read_only {
             // Others have asked whether it is: those with a key trust no Offer.
@@ -214,15 +221,14 @@ enum Displaced {
 
 impl Export {
     /// Checks whether the host is among those that may have the export.
-    pub(crate) fn check_allowed(&self, host: Option<Proven>) -> Verdict {
-        let Some(allowed) = &self.allowed else { return Ok(()) };
-        let Some(host) = host else { return Err(refused(Reason::KeyRequired)) };
-        if host.name.is_some_and(|name| allowed.contains(&name)) {
-            return Ok(());
-        }
-        let name = host.name.unwrap_or(Name::EMPTY);
-        let detail = format!("{name} may not have {}", self.config.name);
-        Err(Admission::Refused(Reason::Denied, Box::new(Text::truncated(&detail))))
+    fn check_allowed(&self, host: HostId) -> Verdict {
+        self.allowed.check(host).map_err(|reason| match reason {
+            Reason::Denied => {
+                let detail = format!("{host} may not have {}", self.config.name);
+                Admission::Refused(reason, Box::new(Text::truncated(&detail)))
+            }
+            reason => refused(reason),
+        })
     }
 
     /// Checks that a known session has the same host and device as before, and that no other of its

@@ -51,7 +51,7 @@ mod target;
 mod ticket;
 mod turns;
 
-pub use access::Access;
+pub use access::{Access, Allowed, HostId};
 pub use batching::BatchPolicy;
 pub use generation::Loss;
 pub use listener::{ChannelReport, Listener, ListenerConfig, ListenerEvent, Part as LinkPart};

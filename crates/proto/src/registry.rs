@@ -14,7 +14,7 @@ use tyche_wire::{
     Text, Uuid,
 };
 
-use crate::access::Access;
+use crate::access::{Access, Allowed, HostId};
 use crate::batching::BatchPolicy;
 use crate::contest::Contest;
 use crate::rules::{Rule, Rules};
@@ -41,8 +41,6 @@ pub struct ExportConfig {
     pub geometry: Geometry,
     /// Several hosts may write at once.
     pub shared: bool,
-    /// The hosts that may connect; empty: all.
-    pub hosts: Vec<Uuid>,
 }
 
 /// Configuration of a target.
@@ -152,6 +150,14 @@ impl SessionInfo {
         self.channels.iter().map(|member| (member.channel, member.host))
     }
 
+    /// The host, as the target's administrator knows it.
+    pub fn host_id(&self) -> HostId {
+        match self.key {
+            Some(_) => HostId::Name(self.host_name),
+            None => HostId::Uuid(self.host),
+        }
+    }
+
     fn has(&self, channel: ChannelRef) -> bool {
         self.channels.iter().any(|member| member.channel == channel)
     }
@@ -169,8 +175,7 @@ pub(crate) struct Export {
     /// A session that could not be recorded, and why.
     pub(crate) not_kept: Option<(Writer, Text<128>)>,
     closed: VecDeque<Closed>,
-    /// The names of the hosts that may have it, of those with a key; `None`: all.
-    pub(crate) allowed: Option<Vec<Name>>,
+    pub(crate) allowed: Allowed,
     pub(crate) takeovers: Takeovers,
 }
 
@@ -203,7 +208,7 @@ impl Registry {
             unkept: None,
             not_kept: None,
             closed: VecDeque::new(),
-            allowed: None,
+            allowed: Allowed::default(),
             takeovers: Takeovers::default(),
         });
         self.exports.len() - 1
@@ -217,30 +222,39 @@ impl Registry {
     /// Changes who may connect. Sessions that would not be let in now are closed; returns them.
     pub fn set_access(&mut self, access: Access) -> Vec<SessionInfo> {
         self.access = access;
-        self.close_denied()
+        (0..self.exports.len()).flat_map(|export| self.close_denied(export)).collect()
     }
 
-    /// Changes which hosts with a key may have an export, by their names; `None`: all of them, and
-    /// those without a key if they are let in. Sessions that would not be let in now are closed;
+    /// Changes which hosts may have an export. Sessions that would not be let in now are closed;
     /// returns them.
-    pub fn set_allowed(&mut self, export: usize, allowed: Option<Vec<Name>>) -> Vec<SessionInfo> {
+    pub fn set_allowed(&mut self, export: usize, allowed: Allowed) -> Vec<SessionInfo> {
         self.exports[export].allowed = allowed;
-        self.close_denied()
+        self.close_denied(export)
     }
 
-    fn close_denied(&mut self) -> Vec<SessionInfo> {
-        let mut denied = Vec::new();
-        for export in &self.exports {
-            let is_in = |session: &&SessionInfo| {
-                let host = session.key.map(|key| self.access.identify(key));
-                let same = host.is_none_or(|host| host.name == Some(session.host_name));
-                same && self.check_access(host).is_ok() && export.check_allowed(host).is_ok()
-            };
-            denied.extend(export.sessions.iter().filter(|it| !is_in(it)).cloned());
-        }
-        let channels = denied.iter().flat_map(|session| session.channels.iter());
-        let channels: Vec<_> = channels.map(|member| member.channel).collect();
-        channels.into_iter().for_each(|channel| self.displace(channel));
+    /// Whether nothing of a host is left at an export: none of its channels is open there, and none
+    /// of its requests is with the disk.
+    pub fn has_left<R: Rules>(&self, export: usize, host: HostId) -> bool {
+        let is_of = |session: &SessionInfo| {
+            let name = session.key.and_then(|key| self.access.identify(key).name);
+            session.host_id() == host || name.map(HostId::Name) == Some(host)
+        };
+        !R::keeps(Rule::DrainBeforeEvicted) || !self.exports[export].sessions.iter().any(is_of)
+    }
+
+    /// Has the sessions on an export closed that would not be let in now; returns them.
+    fn close_denied(&mut self, index: usize) -> Vec<SessionInfo> {
+        let export = &self.exports[index];
+        let is_in = |session: &&SessionInfo| {
+            let host = session.key.map(|key| self.access.identify(key));
+            let same = host.is_none_or(|host| host.name == Some(session.host_name));
+            let is_allowed = export.allowed.check(session.host_id()).is_ok();
+            let is_shown = export.allowed.shows(session.host);
+            same && self.check_access(host).is_ok() && is_allowed && is_shown
+        };
+        let denied: Vec<_> = export.sessions.iter().filter(|it| !is_in(it)).cloned().collect();
+        let channels = denied.iter().flat_map(SessionInfo::channels);
+        channels.for_each(|(channel, _)| self.displace(channel));
         denied
     }
 
@@ -309,7 +323,7 @@ impl Registry {
         let Discover { host, uuid, name, .. } = *discover;
         self.exports
             .iter()
-            .filter(move |export| export.admits(host))
+            .filter(move |export| export.allowed.shows(host))
             .filter(move |export| name.is_empty() || export.config.name == name)
             .filter(move |export| uuid.is_nil() || export.config.uuid == uuid)
             .map(Export::info)
@@ -461,10 +475,6 @@ fn take(list: &mut Vec<ChannelRef>, link: usize) -> ArrayVec<ChannelId, 16> {
 }
 
 impl Export {
-    pub(crate) fn admits(&self, host: Uuid) -> bool {
-        self.config.hosts.is_empty() || self.config.hosts.contains(&host)
-    }
-
     fn info(&self) -> ExportInfo {
         let ExportConfig { name, uuid, geometry, shared, .. } = self.config;
         let held = self.sessions.iter().any(|session| session.writer);

@@ -77,6 +77,8 @@ pub enum Rule {
     CloseBeforeFenced,
     /// The target confirms a fence only after the disk has completed all requests of the channel.
     DrainBeforeFenced,
+    /// An eviction is over only when the disk has completed all requests of the host.
+    DrainBeforeEvicted,
     /// If the target lost unflushed writes, the next flush fails.
     LostCacheFailsFlush,
     /// A flush covers the writes completed on all queues of its session.

@@ -25,7 +25,6 @@ fn door(routed: bool) -> Door {
             boot: Uuid::nil(),
             geometry: Geometry::new(1 << 20, 512),
             shared: false,
-            hosts: Vec::new(),
         });
     }
     door

@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use tyche_proto::crypto::SecretKey;
 use tyche_proto::wire::{
-    CommandFlags, Content, Control, ExportInfo, Flags, HEAD_LEN, Header, Kind, Name, Opcode,
-    Reason, Reject, Rejection, TAG_LEN, Text, Uuid, Versions,
+    CommandFlags, Content, Control, ExportInfo, Flags, HEAD_LEN, Header, Kind, Opcode, Reason,
+    Reject, Rejection, Status, TAG_LEN, Text, Uuid, Versions,
 };
 use tyche_proto::{
-    Access, HostKeys, Listener, ListenerConfig, Operation, Outgoing, Problem, SessionConfig,
-    SessionEvent,
+    Access, Action, Allowed, HostId, HostKeys, Listener, ListenerConfig, ListenerEvent, Operation,
+    Outgoing, Problem, SessionConfig, SessionEvent, Sound,
 };
 
 use crate::pair::{FRAME_LEN, HOST, Pair, TARGET, name, session};
@@ -236,7 +236,10 @@ fn who_has_no_key_or_an_unknown_one_is_refused() {
 
 #[test]
 fn an_export_may_be_for_some_hosts_only() {
-    let hosts = |names: &[&str]| Some(names.iter().map(|text| name(text)).collect::<Vec<Name>>());
+    let hosts = |names: &[&str]| Allowed {
+        names: Some(names.iter().map(|text| name(text)).collect()),
+        ..Allowed::default()
+    };
     let mut pair = asking(keyed(1, &target_key()));
     pair.registry.set_allowed(0, hosts(&["beta"]));
     talk(&mut pair, Duration::from_secs(1));
@@ -253,6 +256,51 @@ fn an_export_may_be_for_some_hosts_only() {
     assert_eq!(closed.len(), 1);
     talk(&mut pair, Duration::from_secs(8));
     assert_eq!(refusals(&mut pair), [Reason::Denied]);
+}
+
+/// A host has left only when the disk has completed what it was given for it.
+#[test]
+fn a_denied_host_has_left_when_its_requests_are_over() {
+    let mut pair = connected();
+    let (alpha, beta) = (HostId::Name(name("alpha")), HostId::Name(name("beta")));
+    let has_left = |pair: &Pair, host| pair.registry.has_left::<Sound>(0, host);
+    assert!(!has_left(&pair, alpha) && has_left(&pair, beta));
+    let frame = write(&mut pair);
+    pair.target_takes(&frame);
+    let executed = std::iter::from_fn(|| pair.listener.poll_event()).find_map(|it| match it {
+        ListenerEvent::Action { channel, action: Action::Execute { command } } => {
+            Some((channel, command.tag))
+        }
+        _ => None,
+    });
+    let (channel, tag) = executed.unwrap();
+    let later = write(&mut pair);
+    let denied = Allowed { denied: [alpha].into(), ..Allowed::default() };
+    assert_eq!(pair.registry.set_allowed(0, denied).len(), 1);
+    pair.listener.serve_requests(pair.now, &mut pair.registry);
+    assert!(!has_left(&pair, alpha), "a request is with the disk");
+    pair.target_takes(&later);
+    assert_eq!(pair.listener.poll_event(), None, "nothing more is executed");
+    pair.listener.complete(channel, tag, Status::Success);
+    pair.serve();
+    assert!(has_left(&pair, alpha));
+    // It tries again, in vain.
+    talk(&mut pair, Duration::from_secs(8));
+    assert_eq!(refusals(&mut pair), [Reason::Denied]);
+    assert!(has_left(&pair, alpha) && pair.session.is_over());
+}
+
+#[test]
+fn a_host_without_a_key_is_denied_by_its_uuid() {
+    let mut pair = Pair::connected_over(session(), false);
+    let host = HostId::Uuid(Uuid::from_u128(1));
+    assert_eq!(pair.registry.sessions(0)[0].host_id(), host);
+    let denied = Allowed { denied: [host].into(), ..Allowed::default() };
+    assert_eq!(pair.registry.set_allowed(0, denied).len(), 1);
+    pair.listener.serve_requests(pair.now, &mut pair.registry);
+    talk(&mut pair, Duration::from_secs(8));
+    assert_eq!(refusals(&mut pair), [Reason::Denied], "it still sees the export");
+    assert!(pair.registry.has_left::<Sound>(0, host));
 }
 
 #[test]

@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tyche_block::{Arena, Extent};
 use tyche_engine::{ChannelEvent, Clock, Exporter, Exports, Ports, Protocol, Site, TargetExport};
 use tyche_proto::{
-    Access, ChannelRef, ChannelStats, Instant, Listener, ListenerConfig, Loss, Operation, Registry,
-    Rules, TargetConfig, Writer,
+    Access, Allowed, ChannelRef, ChannelStats, Instant, Listener, ListenerConfig, Loss, Operation,
+    Registry, Rules, TargetConfig, Writer,
 };
 use tyche_wire::{ChannelId, Cookie, ETHERTYPE, Event as ExportEvent, Mac, Name, Tag, Uuid};
 
@@ -170,9 +170,8 @@ impl Exported {
             generation: self.boot(),
             store,
             shared: self.shared,
-            hosts: Vec::new(),
             last_writer: self.last_writer,
-            allowed: None,
+            allowed: Allowed::default(),
         };
         (export, bus)
     }
@@ -210,7 +209,7 @@ impl<R: Rules> Process<R> {
         let exports = Exports::new(target, served, keepers, plan.links.len());
         let exports = Arc::new(exports.expect("the machine has descriptors for the run"));
         let is_keyed = access.is_some();
-        access.map(|access| exports.set_access(access));
+        access.map(|access| exports.set_access(access, Vec::new()));
         let link = |(index, (plan_of_link, mac)): (usize, (&LinkPlan, (Mac, Carrier)))| {
             let routed = mac.1 != Carrier::Ethernet;
             let mut random = random.fork();

@@ -83,7 +83,7 @@ impl fmt::Debug for Tag {
 pub type Name = Text<64>;
 
 /// UTF-8 in a field of `N` bytes, padded with zeroes; at most `N - 1` bytes.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Text<const N: usize> {
     bytes: [u8; N],
     len: u8,

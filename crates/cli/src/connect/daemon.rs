@@ -284,7 +284,7 @@ impl Session {
             }),
             Request::AddLink { link } => orders::add_link(&control, &args, &link),
             Request::RemoveLink { link } => orders::remove_link(&control, &link),
-            Request::Resize { .. } => {
+            Request::Resize { .. } | Request::Access { .. } => {
                 Answer::refused(Code::Usage, "this is a session, not a target")
             }
         });

@@ -15,8 +15,8 @@ pub use self::bench::{BenchReport, TailFigures};
 pub(crate) use self::link::Counters;
 pub use self::link::{LinkNuma, PortCounters, ProtocolCounters};
 pub use self::output::{
-    ConnectReport, DiscoveredExport, DiscoveredLun, DiscoveredPort, DiscoveredVlan, ExportResized,
-    LunProperties, MachineReport, Output, TabOutcome,
+    AccessChanged, ConnectReport, DiscoveredExport, DiscoveredLun, DiscoveredPort, DiscoveredVlan,
+    ExportResized, LunProperties, MachineReport, Output, TabOutcome,
 };
 pub(crate) use self::session::frames;
 pub use self::session::{

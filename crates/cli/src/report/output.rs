@@ -55,6 +55,9 @@ pub enum Output {
         #[serde(flatten)]
         now: ExportResized,
     },
+    /// `tyche export allow`, `deny`, `evict` and `revert`.
+    #[serde(rename = "tyche.access/1")]
+    Access(AccessChanged),
     /// `tyche link add`, `tyche link del`.
     #[serde(rename = "tyche.link/1")]
     Link {
@@ -258,6 +261,19 @@ impl From<&FoundVlan> for DiscoveredVlan {
         let FoundVlan { link, vid, mac } = found;
         Self { vid: *vid, mac: mac.to_string(), interface: link.clone() }
     }
+}
+
+/// A change of the hosts that may have an export.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct AccessChanged {
+    /// Name of the target.
+    pub target: String,
+    /// Name of the export.
+    pub export: String,
+    /// The host: its name at the target, or the UUID of one without a key. Null: all.
+    pub host: Option<String>,
+    /// Sessions that this has ended.
+    pub sessions_ended: u64,
 }
 
 /// The new size of an export.

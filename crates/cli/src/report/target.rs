@@ -77,6 +77,10 @@ pub struct ExportReport {
     pub errors_by_kind: BTreeMap<String, Counters>,
     /// Its logical unit number over FCoE; null if it is not served by that.
     pub lun: Option<u8>,
+    /// The hosts that `tyche export allow` lets have it though the configuration does not.
+    pub allowed: Vec<String>,
+    /// The hosts that `tyche export deny` or `evict` keeps out, whatever the configuration says.
+    pub denied: Vec<String>,
     /// The sessions that have it connected.
     pub sessions: Vec<ExportSession>,
 }
@@ -96,6 +100,8 @@ impl From<&tyche_engine::ExportReport> for ExportReport {
             errors: report.errors.total(),
             errors_by_kind: errors(&report.errors),
             lun: None,
+            allowed: Vec::new(),
+            denied: Vec::new(),
             sessions: Vec::new(),
         }
     }

@@ -1,34 +1,44 @@
-//! The target's key, and the hosts that may connect, as configured.
+//! Who may connect: the hosts of the configuration, and what commands have decided since.
+//!
+//! A decision is about one host at one export, and wins over the configuration. It is kept until it
+//! is taken back, or until the configuration lets the host in that it lets in.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use tyche_engine::Target;
-use tyche_proto::Access;
 use tyche_proto::crypto::{PublicKey, SecretKey};
 use tyche_proto::wire::Name;
+use tyche_proto::{Access, Allowed, HostId, SessionInfo};
+use uuid::Uuid;
 
 use super::checked_name;
 use super::config::{Auth, Config, Export};
+use super::state::{Decision, Decisions};
 use crate::error::{Code, CodedResult, Error, Result};
 
-/// See the module.
-pub(super) struct Keys {
-    /// The target's key, if it has one.
-    pub(super) secret: Option<SecretKey>,
-    pub(super) access: Access,
-    /// The exports, and the names of the hosts that may have each; `None`: all.
-    pub(super) allowed: Vec<(String, Option<Vec<Name>>)>,
+/// The secret key of a target, if it has one.
+///
+/// # Errors
+/// It can't be read.
+pub(super) fn secret(config: &Config) -> Result<Option<SecretKey>> {
+    config.key.as_deref().map(tyche_session::read_key).transpose().coded()
 }
 
-impl Keys {
-    /// The keys of a configuration.
+/// The hosts that may connect, as configured.
+pub(super) struct Configured {
+    access: Access,
+    /// The hosts that may have each export, by its name.
+    allowed: BTreeMap<String, Allowed>,
+}
+
+impl Configured {
+    /// The hosts of a configuration. `has_key`: the target has a key.
     ///
     /// # Errors
-    /// They contradict each other, or the target's can't be read.
-    pub(super) fn of(config: &Config) -> Result<Self> {
+    /// They contradict each other, or need a key that the target does not have.
+    pub(super) fn of(config: &Config, has_key: bool) -> Result<Self> {
         let wrong = |message: String| Err(Error::new(Code::Config, message));
-        let secret = config.key.as_deref().map(tyche_session::read_key).transpose().coded()?;
-        if secret.is_none() {
+        if !has_key {
             let asks = !config.host.is_empty() || config.auth == Some(Auth::Required);
             let asks = asks || config.export.iter().any(|export| export.allow.is_some());
             if asks {
@@ -55,28 +65,236 @@ impl Keys {
             })
         };
         let of_export = |export: &Export| {
-            let allow = export.allow.as_ref();
-            let allowed = allow.map(|names| names.iter().map(known).collect()).transpose()?;
-            Ok((export.name.clone(), allowed))
+            let names = export.allow.as_ref();
+            let names = names.map(|names| names.iter().map(known).collect()).transpose()?;
+            let uuids = (!export.hosts.is_empty()).then(|| export.hosts.iter().copied().collect());
+            Ok((export.name.clone(), Allowed { names, uuids, denied: BTreeSet::new() }))
         };
         let allowed = config.export.iter().map(of_export).collect::<Result<_>>()?;
-        let required = secret.is_some() && config.auth != Some(Auth::Optional);
-        Ok(Self { secret, access: Access { required, hosts }, allowed })
+        let required = has_key && config.auth != Some(Auth::Optional);
+        Ok(Self { access: Access { required, hosts }, allowed })
     }
 
-    /// Changes who may connect to a running target. Its own key stays. Sessions of hosts that may
-    /// not connect any more end.
-    pub(super) fn apply(self, target: &Target, exports: &[Export]) {
-        let mut ended = target.set_access(self.access);
-        // The target serves the exports that it had at its start.
-        for (name, allowed) in self.allowed {
-            if let Some(index) = exports.iter().position(|export| export.name == name) {
-                ended.extend(target.set_allowed(index, allowed));
+    /// The host that a text stands for: the name of a host with a key, or else a UUID. `None` if it
+    /// is neither.
+    fn host(&self, text: &str) -> Option<HostId> {
+        let known = self.access.hosts.values().find(|name| name.as_str() == text);
+        let uuid = || Uuid::parse_str(text).ok().map(HostId::Uuid);
+        known.copied().map(HostId::Name).or_else(uuid)
+    }
+
+    /// Whether the configuration lets a host have an export.
+    fn lists(&self, export: &str, host: HostId) -> bool {
+        self.allowed.get(export).is_some_and(|allowed| match host {
+            HostId::Name(name) => allowed.names.as_ref().is_none_or(|it| it.contains(&name)),
+            HostId::Uuid(uuid) => allowed.uuids.as_ref().is_none_or(|it| it.contains(&uuid)),
+        })
+    }
+}
+
+/// What changes by a command.
+pub(super) struct Changed {
+    /// Index of the export.
+    pub(super) export: usize,
+    /// The host, unless the change is about all.
+    pub(super) host: Option<HostId>,
+    /// The sessions that end.
+    pub(super) ended: Vec<SessionInfo>,
+    /// Why the change is not kept, if it is not. It holds until the target ends.
+    pub(super) not_kept: Option<Error>,
+}
+
+/// Who may connect to a target. See the module.
+pub(super) struct Rights {
+    /// The target's name.
+    target: String,
+    configured: Configured,
+    decisions: Decisions,
+    /// The names of the exports, by index.
+    exports: Vec<String>,
+}
+
+impl Rights {
+    pub(super) fn new(
+        target: &str,
+        configured: Configured,
+        decisions: Decisions,
+        exports: &[Export],
+    ) -> Self {
+        let exports = exports.iter().map(|export| export.name.clone()).collect();
+        let mut rights = Self { target: target.to_owned(), configured, decisions, exports };
+        rights.forget_granted();
+        rights
+    }
+
+    /// The hosts that the target lets in.
+    pub(super) fn access(&self) -> Access {
+        self.configured.access.clone()
+    }
+
+    /// The hosts that may have each export, by index.
+    pub(super) fn allowed(&self) -> Vec<Allowed> {
+        self.exports.iter().map(|export| self.allowed_at(export)).collect()
+    }
+
+    fn allowed_at(&self, export: &str) -> Allowed {
+        let mut allowed = self.configured.allowed.get(export).cloned().unwrap_or_default();
+        for (host, decision) in self.decisions.of(export) {
+            // One that is not configured any more has no key, so it is not let in at all.
+            let Some(host) = self.configured.host(host) else { continue };
+            match (decision, host) {
+                (Decision::Denied, host) => allowed.denied.extend([host]),
+                (Decision::Allowed, HostId::Name(name)) => {
+                    allowed.names.iter_mut().for_each(|names| names.extend([name]));
+                }
+                (Decision::Allowed, HostId::Uuid(uuid)) => {
+                    allowed.uuids.iter_mut().for_each(|uuids| uuids.extend([uuid]));
+                }
             }
         }
-        for session in ended {
-            tracing::warn!(host = %session.host_name, session = %session.session,
-                "the host may not connect any more: its session ends");
+        allowed
+    }
+
+    /// The hosts of an export with that decision.
+    pub(super) fn decided(&self, export: &str, decision: Decision) -> Vec<String> {
+        let hosts = self.decisions.of(export).filter(|(_, it)| *it == decision);
+        hosts.map(|(host, _)| host.to_owned()).collect()
+    }
+
+    /// Takes another configuration. Its exports that the target does not serve mean nothing, and
+    /// one that it lacks stays as it was. Sessions of hosts that may not connect any more end.
+    pub(super) fn reconfigure(&mut self, configured: Configured, target: &Target) {
+        let before = std::mem::replace(&mut self.configured, configured).allowed;
+        for (export, allowed) in before {
+            self.configured.allowed.entry(export).or_insert(allowed);
         }
+        self.forget_granted();
+        log_ended(&target.set_access(self.access(), self.allowed()));
+    }
+
+    /// Forgets who was let in by command, and is by the configuration now: from now on the
+    /// configuration counts.
+    fn forget_granted(&mut self) {
+        let Self { configured, decisions, .. } = self;
+        let is_granted = |export: &str, host: &str| {
+            configured.host(host).is_some_and(|host| configured.lists(export, host))
+        };
+        if let Err(error) = decisions.retain(|export, host, decision| {
+            decision == Decision::Denied || !is_granted(export, host)
+        }) {
+            tracing::warn!("{error}");
+        }
+    }
+
+    /// Lets a host have an export.
+    ///
+    /// # Errors
+    /// `NotFound` if there is no such export or host; `Usage` if the host could not connect all the
+    /// same; `Other` if the decision can't be kept. Nothing has changed then.
+    pub(super) fn allow(&mut self, target: &Target, export: &str, host: &str) -> Result<Changed> {
+        let (index, host) = self.resolve(export, host)?;
+        let is_granted = self.configured.lists(export, host);
+        let decision = (!is_granted).then_some(Decision::Allowed);
+        let before = self.decisions.clone();
+        if let Err(error) = self.decisions.set(export, &host.to_string(), decision) {
+            self.decisions = before;
+            return Err(error);
+        }
+        Ok(self.apply(target, index, Some(host)))
+    }
+
+    /// Keeps a host from an export: its sessions end. If that can't be kept over a restart, it is
+    /// done all the same.
+    ///
+    /// # Errors
+    /// `NotFound` if there is no such export or host; `Usage` if hosts of that kind are not let in.
+    pub(super) fn deny(&mut self, target: &Target, export: &str, host: &str) -> Result<Changed> {
+        let (index, host) = self.resolve(export, host)?;
+        let kept = self.decisions.set(export, &host.to_string(), Some(Decision::Denied));
+        let changed = self.apply(target, index, Some(host));
+        Ok(Changed { not_kept: kept.err(), ..changed })
+    }
+
+    /// Takes back the decisions about a host at an export, or about all: the configuration counts
+    /// again.
+    ///
+    /// # Errors
+    /// `NotFound` if there is no such export or host; `Other` if that can't be kept. Nothing has
+    /// changed then.
+    pub(super) fn revert(
+        &mut self,
+        target: &Target,
+        export: &str,
+        host: Option<&str>,
+    ) -> Result<Changed> {
+        let is_decided = |host: &str| self.decisions.of(export).any(|(about, _)| about == host);
+        let (index, host) = match host {
+            // Its [[host]] may be gone.
+            Some(host) if is_decided(host) => (self.index(export)?, Some(host.to_owned())),
+            Some(host) => {
+                let (index, host) = self.resolve(export, host)?;
+                (index, Some(host.to_string()))
+            }
+            None => (self.index(export)?, None),
+        };
+        let before = self.decisions.clone();
+        let is_other = |of: &str, about: &str, _| {
+            of != export || host.as_ref().is_some_and(|host| host != about)
+        };
+        if let Err(error) = self.decisions.retain(is_other) {
+            self.decisions = before;
+            return Err(error);
+        }
+        Ok(self.apply(target, index, None))
+    }
+
+    fn apply(&self, target: &Target, export: usize, host: Option<HostId>) -> Changed {
+        let ended = target.set_allowed(export, self.allowed_at(&self.exports[export]));
+        log_ended(&ended);
+        Changed { export, host, ended, not_kept: None }
+    }
+
+    fn index(&self, export: &str) -> Result<usize> {
+        self.exports.iter().position(|it| it == export).ok_or_else(|| {
+            let message = format!("target `{}` has no export `{export}`", self.target);
+            Error::new(Code::NotFound, message)
+        })
+    }
+
+    /// The export and the host of a command.
+    fn resolve(&self, export: &str, text: &str) -> Result<(usize, HostId)> {
+        let index = self.index(export)?;
+        let Access { required, hosts } = &self.configured.access;
+        let host = self.configured.host(text);
+        let for_keys = *required || self.allowed_at(export).names.is_some();
+        if let Some(host) = host.filter(|host| !for_keys || matches!(host, HostId::Name(_))) {
+            return Ok((index, host));
+        }
+        let names: BTreeSet<_> = hosts.values().map(Name::as_str).collect();
+        let names = names.into_iter().collect::<Vec<_>>().join(", ");
+        let (code, message) = match host {
+            Some(_) => {
+                let what = "is for hosts with a key: give the name of a [[host]]";
+                (Code::Usage, format!("`{export}` {what}, of: {names}"))
+            }
+            None if for_keys => {
+                let what = format!("target `{}` has no [[host]] `{text}`", self.target);
+                (Code::NotFound, format!("{what}; it has: {names}"))
+            }
+            None => {
+                let what = format!("target `{}` has no [[host]] `{text}`", self.target);
+                let remedy = "a host without a key is named by its UUID, as `tyche list -o json` \
+                              shows it at the target";
+                (Code::NotFound, format!("{what}; {remedy}"))
+            }
+        };
+        Err(Error::new(code, message))
+    }
+}
+
+fn log_ended(ended: &[SessionInfo]) {
+    for session in ended {
+        tracing::warn!(host = %session.host_name, session = %session.session,
+            "the host may not connect any more: its session ends");
     }
 }

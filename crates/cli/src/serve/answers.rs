@@ -1,12 +1,18 @@
 //! Answers of a running target at its control socket.
 
+use std::sync::Arc;
+use std::time::Duration;
+
+use tyche_proto::HostId;
 use tyche_store::ResizeError;
 
 use super::Served;
+use super::access::Changed;
 use super::config::Export;
-use crate::control::{Answer, Request};
+use super::state::Decision;
+use crate::control::{AccessChange, Answer, Request};
 use crate::error::{Code, Error, Result};
-use crate::report::{ExportResized, TargetPort, TargetReport};
+use crate::report::{AccessChanged, ExportResized, TargetPort, TargetReport};
 
 /// See the module.
 #[derive(Clone)]
@@ -23,11 +29,15 @@ impl Answers {
         Self { name: name.to_owned(), exports }
     }
 
-    pub(super) fn to(&self, served: &Served, request: &Request) -> Answer {
+    pub(super) fn to(&self, served: Arc<Served>, request: &Request) -> Answer {
         match request {
-            Request::Report => Answer::Target(self.report(served)),
+            Request::Report => Answer::Target(self.report(&served)),
             Request::Resize { export, size } => {
-                self.resize(served, export, *size).map(Answer::Resized).into()
+                self.resize(&served, export, *size).map(Answer::Resized).into()
+            }
+            Request::Access { export, host, change } => {
+                let host = host.as_deref();
+                self.change_access(served, export, host, *change).map(Answer::Access).into()
             }
             Request::Disconnect { .. } | Request::AddLink { .. } | Request::RemoveLink { .. } => {
                 Answer::refused(Code::Usage, "this is a target, not a session")
@@ -40,6 +50,11 @@ impl Answers {
         report.fcoe = served.fcoe.report().iter().map(TargetPort::from).collect();
         for (export, lun) in report.exports.iter_mut().zip(served.fcoe.luns()) {
             export.lun = Some(lun);
+        }
+        let rights = served.rights();
+        for export in &mut report.exports {
+            export.allowed = rights.decided(&export.export, Decision::Allowed);
+            export.denied = rights.decided(&export.export, Decision::Denied);
         }
         report
     }
@@ -60,4 +75,60 @@ impl Answers {
         tracing::info!(size, "export {name} is resized");
         Ok(ExportResized { target: self.name.clone(), export: name.to_owned(), size })
     }
+
+    /// Changes which hosts may have an export. An eviction waits for the requests of the host.
+    fn change_access(
+        &self,
+        served: Arc<Served>,
+        export: &str,
+        host: Option<&str>,
+        change: AccessChange,
+    ) -> Result<AccessChanged> {
+        let named =
+            || host.ok_or_else(|| Error::new(Code::Usage, "the request has to name a host"));
+        let target = &served.target;
+        let changed = match change {
+            AccessChange::Allow => served.rights().allow(target, export, named()?),
+            AccessChange::Deny | AccessChange::Evict { .. } => {
+                served.rights().deny(target, export, named()?)
+            }
+            AccessChange::Revert => served.rights().revert(target, export, host),
+        }?;
+        let name = changed.host.map_or_else(|| "all hosts".into(), |host| host.to_string());
+        tracing::info!("export {export}: `{}` of {name}", change.name());
+        if let (AccessChange::Evict { limit_ms }, Some(host)) = (change, changed.host) {
+            await_departure(served, &changed, (export, host), Duration::from_millis(limit_ms))?;
+        }
+        if let Some(error) = changed.not_kept {
+            let what = format!("{name} is kept out, but not after a restart of the target");
+            return Err(Error::new(error.code, format!("{what}: {error}")));
+        }
+        Ok(AccessChanged {
+            target: self.name.clone(),
+            export: export.to_owned(),
+            host: changed.host.map(|host| host.to_string()),
+            sessions_ended: changed.ended.len() as u64,
+        })
+    }
+}
+
+/// Waits until nothing of a host is left at an export.
+fn await_departure(
+    served: Arc<Served>,
+    changed: &Changed,
+    (export, host): (&str, HostId),
+    limit: Duration,
+) -> Result<()> {
+    let departure = served.target.departure(changed.export, host);
+    // The target may be stopped meanwhile.
+    drop(served);
+    if departure.wait(limit) {
+        return Ok(());
+    }
+    let message = format!(
+        "{host} is kept out of `{export}`, but its disk has not finished requests of that host \
+         within {} s: they may still be executed; run the command again to wait for them",
+        limit.as_secs_f64()
+    );
+    Err(Error::new(Code::Device, message))
 }

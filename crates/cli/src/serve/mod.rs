@@ -10,7 +10,7 @@ mod state;
 use std::io::{self, ErrorKind};
 use std::num::NonZeroU8;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use clap::Args;
@@ -21,8 +21,8 @@ use tyche_fcoe::fc::network::Mode;
 use tyche_link::Link;
 use tyche_link::ip::Transport;
 use tyche_numa::Placement;
-use tyche_proto::TargetConfig;
 use tyche_proto::wire::Name;
+use tyche_proto::{Allowed, TargetConfig};
 use tyche_session::End;
 use tyche_session::fcoe::parse_mode;
 use tyche_store::file::{FileOptions, FileStore};
@@ -39,6 +39,7 @@ use crate::links::LinkArgs;
 use crate::output::bytes;
 use crate::placement::PlacementArgs;
 use crate::runtime::{self, RuntimeDir};
+use access::{Configured, Rights};
 use answers::Answers;
 use config::{Auth, Config, Export, FcoePort, Host, Source};
 use fcoe::Fcoe;
@@ -193,9 +194,12 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
     };
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
     let spin = args.link.spin();
-    let mut keys = access::Keys::of(&config)?;
+    let key = access::secret(&config)?;
+    let has_key = key.is_some();
+    let configured = Configured::of(&config, has_key)?;
+    let rights = Rights::new(&name, configured, state.decisions()?, &config.export);
     let mut exports = open_exports(&config.export, &args.accepted, &mut state)?;
-    for (export, (_, allowed)) in exports.iter_mut().zip(std::mem::take(&mut keys.allowed)) {
+    for (export, allowed) in exports.iter_mut().zip(rights.allowed()) {
         export.allowed = allowed;
     }
     if let Some(wrapper) = &args.link.wrapper {
@@ -213,8 +217,8 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
     let options = TargetOptions {
         target,
         exports,
-        key: keys.secret,
-        access: keys.access,
+        key,
+        access: rights.access(),
         links: first,
         further_threads: further,
         beacons,
@@ -227,11 +231,11 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
     let target = Target::start(options)?;
     let fcoe = Fcoe::start(&args.link, &config, &target, (&units, n_port_ids))?;
     interfaces.extend(fcoe.described());
-    let served = Arc::new(Served { fcoe, target });
+    let served = Arc::new(Served { fcoe, target, rights: Mutex::new(rights), has_key });
     watch_generation(&served);
     let (answering, answers) = (Arc::downgrade(&served), Answers::new(&name, &config.export));
     control::serve(&dir.path().join(runtime::CONTROL), move |request| match answering.upgrade() {
-        Some(served) => answers.to(&served, &request),
+        Some(served) => answers.to(served, &request),
         None => Answer::refused(Code::Other, "the target is stopping"),
     })
     .context(Code::Other, "control socket")?;
@@ -286,6 +290,8 @@ fn configured(args: &ServeArgs) -> Result<Config> {
 struct Served {
     fcoe: Fcoe,
     target: Target,
+    rights: Mutex<Rights>,
+    has_key: bool,
 }
 
 impl Served {
@@ -294,6 +300,11 @@ impl Served {
         let size = self.target.resize(export, size)?;
         self.fcoe.resized(export);
         Ok(size)
+    }
+
+    /// Who may connect, locked.
+    fn rights(&self) -> MutexGuard<'_, Rights> {
+        self.rights.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -345,8 +356,8 @@ fn await_stop(signals: &mut Signals, served: &Served, args: &ServeArgs, exports:
         if signal != SIGHUP {
             break;
         }
-        match configured(args).and_then(|config| access::Keys::of(&config)) {
-            Ok(keys) => keys.apply(&served.target, exports),
+        match configured(args).and_then(|config| Configured::of(&config, served.has_key)) {
+            Ok(configured) => served.rights().reconfigure(configured, &served.target),
             Err(error) => tracing::error!("who may connect stays as it was: {error}"),
         }
         for (index, export) in exports.iter().enumerate() {
@@ -419,9 +430,8 @@ fn open_exports(
             generation: known.generation,
             store,
             shared: export.shared,
-            hosts: export.hosts.clone(),
             last_writer: known.writer,
-            allowed: None,
+            allowed: Allowed::default(),
         });
     }
     Ok(opened)

@@ -5,6 +5,7 @@
 
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
+mod access;
 mod bench;
 mod channels;
 mod complete;

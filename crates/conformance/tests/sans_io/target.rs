@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use tyche_proto::wire::{Command, Geometry, HEAD_LEN, Name, Opcode, PAGE_LEN, Status, Uuid};
 use tyche_proto::{
-    Action, BatchPolicy, ExportConfig, Instant, Listener, ListenerConfig, ListenerEvent, Opened,
-    Outgoing, Registry, RejectCounts, Rules, TargetConfig,
+    Action, Allowed, BatchPolicy, ExportConfig, Instant, Listener, ListenerConfig, ListenerEvent,
+    Opened, Outgoing, Registry, RejectCounts, Rules, TargetConfig,
 };
 use tyche_testkit::random::Random;
 
@@ -44,7 +44,6 @@ fn export(number: u128, name: &str) -> ExportConfig {
             ..Geometry::new(SIZE as u64, 512)
         },
         shared: false,
-        hosts: if name == "conf-hidden" { vec![Uuid::from_u128(1)] } else { Vec::new() },
     }
 }
 
@@ -60,7 +59,11 @@ impl<R: Rules> Target<R> {
             batch: BatchPolicy::Natural,
         });
         for (number, name) in (0..).zip(["conf", "conf-ro", "conf-hidden", "conf-mem"]) {
-            registry.add_export(export(number, name));
+            let index = registry.add_export(export(number, name));
+            if name == "conf-hidden" {
+                let uuids = Some([Uuid::from_u128(1)].into());
+                registry.set_allowed(index, Allowed { uuids, ..Allowed::default() });
+            }
         }
         let config =
             ListenerConfig { link: 0, frame_len_max: FRAME_LEN, rings: [64; 2], routed: false };

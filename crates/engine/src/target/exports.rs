@@ -4,10 +4,13 @@
 use std::io;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
-use tyche_proto::wire::{Event, Name, Uuid};
-use tyche_proto::{Access, Loss, Registry, SessionInfo, TargetConfig, Writer};
+use tyche_proto::wire::{Event, Uuid};
+use tyche_proto::{
+    Access, Allowed, HostId, Loss, Registry, SessionInfo, Sound, TargetConfig, Writer,
+};
 use tyche_store::ResizeError;
 use tyche_wake::Doorbell;
 
@@ -17,6 +20,8 @@ use crate::disk::{Exported, Health};
 /// See the module.
 pub struct Exports {
     admissions: Mutex<Admissions>,
+    /// Notified when channels may have been closed.
+    closed: Condvar,
     /// By index.
     exports: Box<[Arc<Exported>]>,
     /// Number of calls of [`distrust`](Self::distrust).
@@ -130,8 +135,8 @@ impl Exports {
         let exports: Box<[_]> = exports.collect();
         let losses = exports.iter().map(|export| export.store.losses()).collect();
         let admissions = Admissions { registry, remember_writer, renew_generation, losses };
-        let (admissions, distrusts) = (Mutex::new(admissions), AtomicU64::new(0));
-        Ok(Self { admissions, exports, distrusts, callers })
+        let (admissions, closed) = (Mutex::new(admissions), Condvar::new());
+        Ok(Self { admissions, closed, exports, distrusts: AtomicU64::new(0), callers })
     }
 
     /// The registry of sessions, locked.
@@ -139,20 +144,19 @@ impl Exports {
         Locked(self.lock())
     }
 
-    /// As [`Registry::set_access`].
-    pub fn set_access(&self, access: Access) -> Vec<SessionInfo> {
+    /// As [`Registry::set_access`], and [`Registry::set_allowed`] of the first exports.
+    pub fn set_access(&self, access: Access, allowed: Vec<Allowed>) -> Vec<SessionInfo> {
         let registry = &mut self.lock().registry;
-        let closed = registry.set_access(access);
+        let mut closed = registry.set_access(access);
+        for (export, allowed) in allowed.into_iter().enumerate() {
+            closed.extend(registry.set_allowed(export, allowed));
+        }
         self.call(registry);
         closed
     }
 
     /// As [`Registry::set_allowed`].
-    pub(super) fn set_allowed(
-        &self,
-        export: usize,
-        allowed: Option<Vec<Name>>,
-    ) -> Vec<SessionInfo> {
+    pub fn set_allowed(&self, export: usize, allowed: Allowed) -> Vec<SessionInfo> {
         let registry = &mut self.lock().registry;
         let closed = registry.set_allowed(export, allowed);
         self.call(registry);
@@ -236,6 +240,7 @@ impl Exports {
         self.callers[link].called.store(false, Ordering::Relaxed);
         serve(&mut admissions.registry);
         admissions.keep_writers();
+        self.closed.notify_all();
         // Possibly this link: the registry returns a few channels at a time.
         self.call(&admissions.registry);
     }
@@ -246,6 +251,29 @@ impl Exports {
             self.callers[link].called.store(true, Ordering::Relaxed);
             self.callers[link].doorbell.ring();
         }
+    }
+}
+
+/// The departure of a host from an export. It keeps neither the target nor its links running.
+pub struct Departure {
+    exports: Arc<Exports>,
+    export: usize,
+    host: HostId,
+}
+
+impl Departure {
+    pub(super) fn new(exports: Arc<Exports>, export: usize, host: HostId) -> Self {
+        assert!(export < exports.all().len(), "there is no export {export}");
+        Self { exports, export, host }
+    }
+
+    /// Waits until nothing of the host is left: none of its channels is open, and none of its
+    /// requests is with the disk. Returns whether that was so within `limit`.
+    pub fn wait(&self, limit: Duration) -> bool {
+        let Self { exports, export, host } = self;
+        let is_there = |it: &mut Admissions| !it.registry.has_left::<Sound>(*export, *host);
+        let waited = exports.closed.wait_timeout_while(exports.lock(), limit, is_there);
+        !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
     }
 }
 
@@ -283,7 +311,6 @@ mod tests {
             boot: Uuid::nil(),
             geometry: Geometry { write_cache: true, ..Geometry::new(512, 512) },
             shared: false,
-            hosts: Vec::new(),
         });
         let mut generations = 0;
         Admissions {

@@ -25,11 +25,13 @@ use tyche_link::{Except, Link, Share};
 use tyche_numa::Placement;
 use tyche_proto::crypto::SecretKey;
 use tyche_proto::wire::{CONNECT_COOKIE_AT, COOKIE_AT, KIND_AT, Kind, Name, Uuid};
-use tyche_proto::{Access, ExportConfig, LinkPart, Loss, SessionInfo, TargetConfig, Writer};
+use tyche_proto::{
+    Access, Allowed, ExportConfig, HostId, LinkPart, Loss, SessionInfo, TargetConfig, Writer,
+};
 use tyche_store::{ResizeError, Store};
 
 pub use exporter::{ChannelEvent, Exporter, Site};
-pub use exports::Exports;
+pub use exports::{Departure, Exports};
 pub use report::{ExportReport, SessionReport, TargetLinkReport, TargetReport};
 use thread::LinkThread;
 
@@ -49,12 +51,10 @@ pub struct TargetExport {
     pub store: Arc<dyn Store>,
     /// Whether several hosts may write at once.
     pub shared: bool,
-    /// The hosts that may connect; empty: all.
-    pub hosts: Vec<Uuid>,
     /// The last writer admitted before this process.
     pub last_writer: Option<Writer>,
-    /// Names of the hosts with a key that may have it; `None`: all.
-    pub allowed: Option<Vec<Name>>,
+    /// The hosts that may have it.
+    pub allowed: Allowed,
 }
 
 impl TargetExport {
@@ -65,7 +65,6 @@ impl TargetExport {
             boot: self.generation,
             geometry: self.store.geometry(),
             shared: self.shared,
-            hosts: self.hosts.clone(),
         }
     }
 }
@@ -129,7 +128,7 @@ impl Target {
         links.extend(split(options.beacons, Vec::new())?);
         let identity = target.uuid;
         let exports = Arc::new(Exports::new(target, exports, records, links.len())?);
-        exports.set_access(options.access);
+        exports.set_access(options.access, Vec::new());
         let threads = links.into_iter().enumerate().map(|(index, (link, part))| {
             let home = placed::home(&placement, &*link);
             let exports = Arc::clone(&exports);
@@ -168,10 +167,10 @@ impl Target {
         self.exports.distrust(nobody);
     }
 
-    /// Changes who may connect: see
-    /// [`Registry::set_access`](tyche_proto::Registry::set_access). Returns the sessions that end.
-    pub fn set_access(&self, access: Access) -> Vec<SessionInfo> {
-        self.exports.set_access(access)
+    /// Changes who may connect, and which hosts may have each export, by index, all at once.
+    /// Returns the sessions that end, because they would not be let in now.
+    pub fn set_access(&self, access: Access, allowed: Vec<Allowed>) -> Vec<SessionInfo> {
+        self.exports.set_access(access, allowed)
     }
 
     /// Changes which hosts may have an export: see
@@ -180,8 +179,16 @@ impl Target {
     ///
     /// # Panics
     /// If there is no such export.
-    pub fn set_allowed(&self, export: usize, allowed: Option<Vec<Name>>) -> Vec<SessionInfo> {
+    pub fn set_allowed(&self, export: usize, allowed: Allowed) -> Vec<SessionInfo> {
         self.exports.set_allowed(export, allowed)
+    }
+
+    /// The departure of a host from an export that it may not have any more.
+    ///
+    /// # Panics
+    /// If there is no such export.
+    pub fn departure(&self, export: usize, host: HostId) -> Departure {
+        Departure::new(Arc::clone(&self.exports), export, host)
     }
 
     /// Enlarges an export to `size` bytes, or to the present size of its file or device, and tells

@@ -9,7 +9,7 @@ use tyche_engine::{Target, TargetExport, TargetOptions};
 use tyche_link::Link;
 use tyche_numa::Placement;
 use tyche_proto::wire::{ETHERTYPE, Name, Uuid};
-use tyche_proto::{Access, BatchPolicy, TargetConfig, Writer};
+use tyche_proto::{Access, Allowed, BatchPolicy, TargetConfig, Writer};
 use tyche_store::Store;
 
 pub fn name(text: &str) -> Name {
@@ -34,9 +34,8 @@ pub fn options_of_target(link: Box<dyn Link>, store: Arc<dyn Store>) -> TargetOp
         generation: Uuid::from_u128(8 + u128::from(store.losses())),
         store,
         shared: false,
-        hosts: Vec::new(),
         last_writer: *kept.lock().unwrap(),
-        allowed: None,
+        allowed: Allowed::default(),
     };
     TargetOptions {
         key: None,

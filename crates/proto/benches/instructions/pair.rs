@@ -258,7 +258,6 @@ impl Target {
             boot: Uuid::from_u128(5),
             geometry: Geometry { discard: true, ..Geometry::new(DISK, 512) },
             shared: false,
-            hosts: Vec::new(),
         });
         let config =
             ListenerConfig { link: 0, frame_len_max: FRAME_LEN, rings: RINGS, routed: false };

@@ -108,7 +108,6 @@ impl<R: Rules> Target<R> {
             boot: Uuid::from_u128(5),
             geometry: Geometry { write_cache, discard: true, ..Geometry::new(content::DISK, 512) },
             shared,
-            hosts: Vec::new(),
         });
         if keyed {
             let hosts = [(super::host::key().public(), name("host"))].into_iter().collect();

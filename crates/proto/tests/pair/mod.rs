@@ -61,7 +61,6 @@ pub fn registry_of(shared: bool) -> Registry {
         boot: Uuid::nil(),
         geometry: Geometry { rotational: true, ..Geometry::new(1 << 20, 512) },
         shared,
-        hosts: Vec::new(),
     });
     registry
 }

@@ -103,7 +103,6 @@ impl<R: Rules> Stranger<R> {
             boot: uuid(5, 0),
             geometry: Geometry::new(DISK_LEN, 512),
             shared: false,
-            hosts: Vec::new(),
         });
         let guest = (!plan.segments.is_empty()).then(|| Guest::new(now, random.fork()));
         Self { listeners, registry, alarm: None, guest }

@@ -4,6 +4,7 @@
 //! ```text
 //! /var/lib/tyche/targets/TARGET/target.json           on stable storage
 //! /var/lib/tyche/targets/TARGET/exports/EXPORT.json   on stable storage
+//! /var/lib/tyche/targets/TARGET/access.json           hosts allowed and denied by command
 //! /var/lib/tyche/targets/TARGET/luns.json             their LUNs, if they have some
 //! /var/lib/tyche/targets/TARGET/n-port-ids/WWPN       the N_Port_ID of that port of FCoE
 //! /run/tyche/state/TARGET/EXPORT                      UUID of the last version of that file
@@ -17,6 +18,7 @@
 //! If the state can't be written, only writers are refused. A loss is then noted at least in the
 //! run-time directory, which outlives the process.
 
+mod decisions;
 mod luns;
 mod machine;
 mod record;
@@ -35,6 +37,7 @@ use crate::error::{Code, Error, Result};
 use crate::runtime;
 use record::{Place, Record, file_name, replace};
 
+pub(super) use decisions::{Decision, Decisions};
 pub(super) use machine::watch_generation;
 
 /// Maximum length in bytes of the reason that a host is told when it can't write.
@@ -173,6 +176,14 @@ impl State {
         let lasts = self.exports.iter().map(Option::is_some);
         let exports: Vec<_> = uuids.iter().copied().zip(lasts).collect();
         luns::assign(&self.dir.join("luns.json"), &exports)
+    }
+
+    /// What commands have decided about hosts.
+    ///
+    /// # Errors
+    /// `Config` if it can't be read.
+    pub(super) fn decisions(&self) -> Result<Decisions> {
+        Decisions::load(self.dir.join("access.json"))
     }
 
     /// The directory of the N_Port_IDs of the target's ports.
