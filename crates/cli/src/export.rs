@@ -77,8 +77,8 @@ struct Access {
 
 /// Keep a host out of an export, at once and after restarts of the target.
 ///
-/// Its sessions end at once, with errors for their requests, and new ones are refused. Requests that
-/// are with the disk already are still finished: `evict` waits for them. This wins over the
+/// Its sessions end at once, with errors for their requests, and new ones are refused. Requests
+/// that are with the disk already are still finished: `evict` waits for them. This wins over the
 /// configuration, until `allow` or `revert`. From then on hosts without a key are refused at this
 /// export, too: the host could come without its key.
 #[derive(Args, Debug)]

@@ -5,10 +5,11 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 use tyche_proto::crypto::PublicKey;
-use tyche_session::{KEY_FILE, KeyFileError, make_key, read_key};
+use tyche_session::{KEY_FILE, KeyFileError, make_key};
 
 use crate::connect::public_key;
 use crate::error::{Code, CodedResult, Error, Result};
+use crate::secret::read_key;
 
 /// Make and show the keys by which hosts and targets prove who they are.
 ///
@@ -53,11 +54,11 @@ struct Fingerprint {
 pub(crate) fn run(command: &KeyCommand) -> Result<()> {
     match &command.action {
         Action::Generate(KeyFile { file }) => println!("{}", generate(file)?),
-        Action::Show(KeyFile { file }) => println!("{}", read_key(file).coded()?.public()),
+        Action::Show(KeyFile { file }) => println!("{}", read_key(file)?.public()),
         Action::Fingerprint(Fingerprint { key, file }) => {
             let key = match key {
                 Some(key) => *key,
-                None => read_key(file).coded()?.public(),
+                None => read_key(file)?.public(),
             };
             println!("{}", key.fingerprint());
         }

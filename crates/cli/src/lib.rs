@@ -30,6 +30,7 @@ mod placement;
 pub mod report;
 mod runtime;
 mod seconds;
+mod secret;
 mod serve;
 mod sessions;
 mod state;

@@ -22,6 +22,7 @@ use crate::identity;
 use crate::links::{LinkArgs, mtus};
 use crate::placement::PlacementArgs;
 use crate::seconds::positive;
+use crate::secret::read_key;
 
 /// Memory for the data of requests.
 const ARENA_PAGES: usize = defaults::MEMORY / 4096;
@@ -187,7 +188,7 @@ impl SessionArgs {
     /// The keys of the session, if it shall have any.
     fn keys(&self) -> Result<Option<HostKeys>> {
         let Some(target) = self.target_key else { return Ok(None) };
-        let secret = tyche_session::read_key(&self.key).coded()?;
+        let secret = read_key(&self.key)?;
         Ok(Some(HostKeys { secret, target }))
     }
 

@@ -14,14 +14,15 @@ use uuid::Uuid;
 use super::checked_name;
 use super::config::{Auth, Config, Export};
 use super::state::{Decision, Decisions};
-use crate::error::{Code, CodedResult, Error, Result};
+use crate::error::{Code, Error, Result};
+use crate::secret::read_key;
 
 /// The secret key of a target, if it has one.
 ///
 /// # Errors
 /// It can't be read.
 pub(super) fn secret(config: &Config) -> Result<Option<SecretKey>> {
-    config.key.as_deref().map(tyche_session::read_key).transpose().coded()
+    config.key.as_deref().map(read_key).transpose()
 }
 
 /// The hosts that may connect, as configured.

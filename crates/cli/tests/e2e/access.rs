@@ -1,8 +1,9 @@
 //! Who may connect, changed on a running target: allowed, denied, evicted, and kept.
 
 use std::fs::{self, File};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt, chown};
 use std::path::Path;
+use std::process::Stdio;
 use std::thread::{self, JoinHandle};
 
 use rustix::process::Signal;
@@ -10,7 +11,9 @@ use serde_json::{Value, json};
 
 use crate::load::Load;
 use crate::refusals::{expect, refused};
-use crate::rig::{DISK, Done, PATIENCE, Rig, Side, Target, finish, rig, run, wait_until};
+use crate::rig::{
+    DISK, Done, PATIENCE, Rig, Running, Side, Target, finish, rig, run, wait_until,
+};
 
 const SIZE: u64 = 64 << 20;
 /// Bytes of a write.
@@ -322,4 +325,31 @@ fn mistakes_are_told_in_one_line() {
     wrong(&["deny", DISK, "alpha"], 3, &["no [[host]] `alpha`", "UUID"]);
     export(&rig, &["deny", DISK, uuid]);
     assert_eq!(listed(&rig)["denied"], json!([uuid]));
+}
+
+/// The kernel gives what it says of a process to its user if the user may look into it.
+#[test]
+fn nobody_but_root_looks_into_a_program_with_a_key() {
+    let rig = rig!();
+    let (key, _) = make(&rig, "key");
+    let user = 65534;
+    for path in [&key, rig.path("").to_str().unwrap()] {
+        chown(path, Some(user), None).unwrap();
+    }
+    let owner = |more: &[&str], core_dumps: &str| {
+        let id = user.to_string();
+        let reuid = ["--reuid", &id, "--clear-groups", env!("CARGO_BIN_EXE_tyche")];
+        let serve =
+            ["serve", "--name", "e2e", "--link", "tcp:127.0.0.1:0", "--export", "a=null:1M"];
+        let args = [&reuid[..], &serve, more].concat();
+        let mut command = rig.at(Side::Target, Path::new("setpriv"), &args);
+        command.env("TYCHE_CORE_DUMPS", core_dumps).stdout(Stdio::piped());
+        let mut target = Running::start(&mut command);
+        assert!(target.line().starts_with("tyche: serving "));
+        let environment = fs::metadata(format!("/proc/{}/environ", target.id())).unwrap();
+        environment.uid()
+    };
+    assert_eq!(owner(&[], ""), user);
+    assert_eq!(owner(&["--key", &key], ""), 0);
+    assert_eq!(owner(&["--key", &key], "1"), user);
 }
