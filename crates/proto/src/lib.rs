@@ -54,7 +54,9 @@ mod turns;
 pub use access::{Access, Allowed, HostId};
 pub use batching::BatchPolicy;
 pub use generation::Loss;
-pub use listener::{ChannelReport, Listener, ListenerConfig, ListenerEvent, Part as LinkPart};
+pub use listener::{
+    ChannelReport, Listener, ListenerConfig, ListenerEvent, Part as LinkPart, Refusal,
+};
 pub use operation::{OpId, Operation};
 pub use outgoing::{Outgoing, Part, SealedFrame, Written};
 pub use protection::{HostKeys, Opened};

@@ -318,6 +318,27 @@ fn a_key_that_is_removed_ends_its_sessions_and_another_of_the_same_host_does_not
 }
 
 #[test]
+fn who_is_refused_is_reported_and_who_repeats_is_not() {
+    let mut pair = asking(keyed(3, &target_key()));
+    talk(&mut pair, Duration::from_secs(1));
+    let refusal = pair.listener.poll_refusal().unwrap();
+    assert_eq!((refusal.from, refusal.reason, refusal.is_known), (HOST, Reason::Denied, false));
+    assert_eq!((refusal.host_name, refusal.key), (name("host"), Some(secret(3).public())));
+    assert_eq!(refusal.export_name, name("disk"));
+    assert_eq!(pair.listener.poll_refusal(), None);
+    // As the target calls it.
+    let mut pair = asking(keyed(1, &target_key()));
+    let denied = [HostId::Name(name("alpha"))].into();
+    pair.registry.set_allowed(0, Allowed { denied, ..Allowed::default() });
+    talk(&mut pair, Duration::from_secs(1));
+    let refusal = pair.listener.poll_refusal().unwrap();
+    assert_eq!((refusal.host_name, refusal.is_known), (name("alpha"), true));
+    // One that is let in.
+    let mut pair = connected();
+    assert_eq!(pair.listener.poll_refusal(), None);
+}
+
+#[test]
 fn a_reset_needs_the_token_of_its_channel() {
     let mut pair = connected();
     let frame = write(&mut pair);

@@ -14,6 +14,7 @@ use crate::refusals::{expect, refused};
 use crate::rig::{
     DISK, Done, PATIENCE, Rig, Running, Side, Target, finish, rig, run, wait_until,
 };
+use crate::udp::{LINK, addressed};
 
 const SIZE: u64 = 64 << 20;
 /// Bytes of a write.
@@ -325,6 +326,39 @@ fn mistakes_are_told_in_one_line() {
     wrong(&["deny", DISK, "alpha"], 3, &["no [[host]] `alpha`", "UUID"]);
     export(&rig, &["deny", DISK, uuid]);
     assert_eq!(listed(&rig)["denied"], json!([uuid]));
+}
+
+/// Each host that is refused is named once, with its address, the export and the reason.
+#[test]
+fn refused_hosts_are_in_the_log_of_the_target() {
+    let rig = addressed(rig!(1500));
+    let known = Known::new(&rig, &["alpha", "beta"]);
+    rig.file("disk.img", SIZE);
+    let config = known.configure(&rig, "allow = [\"beta\"]");
+    let links = ["--link", rig.cable.link(Side::Target), "--link", LINK];
+    let target = rig.serve_on(&links, &["--config", &config]);
+    let (stranger, key) = make(&rig, "stranger");
+    let stranger = ["--key", &stranger, "--target-key", &known.target];
+    connect_in_vain(&rig, &stranger, &["does not know the key", &key]);
+    connect_in_vain(&rig, &known.keys("alpha"), &["alpha may not have disk"]);
+    connect_in_vain(&rig, &[], &["only hosts with a key"]);
+    let over_udp = [&["connect", DISK, "--link", LINK], &known.keys("alpha")[..]].concat();
+    let done = finish(&mut rig.tyche(Side::Host, &over_udp), PATIENCE);
+    expect(&done, &over_udp, 7, &["alpha may not have disk"]);
+    let log = target.log();
+    let lines: Vec<_> = log.lines().filter(|line| line.contains("refused disk")).collect();
+    println!("{log}");
+    let [unknown, denied, bare, over_udp] = &lines[..] else { panic!("{log}") };
+    let fingerprint = run(&mut rig.tyche(Side::Host, &["key", "fingerprint", &key]));
+    let link = format!("link=\"{}\"", rig.cable.link(Side::Target));
+    for (line, parts) in [
+        (unknown, [fingerprint.trim(), "does not let this host in", &link]),
+        (denied, ["host alpha", "does not let this host in", &link]),
+        (bare, ["without a key", "takes only hosts with a key", &link]),
+        (over_udp, ["host alpha", "link=\"udp:", "from=\"10."]),
+    ] {
+        assert!(parts.iter().all(|part| line.contains(part)), "{parts:?}: {line}");
+    }
 }
 
 /// The kernel gives what it says of a process to its user if the user may look into it.

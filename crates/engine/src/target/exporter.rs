@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use tyche_block::{Arena, Completion, Errno, Operation, Request};
 use tyche_proto::wire::{self, ChannelId, Event, Mac, Tag};
-use tyche_proto::{Action, Instant, Listener, ListenerEvent, Opened, Outgoing, Part, Rules, Sound};
+use tyche_proto::{
+    Action, Instant, Listener, ListenerEvent, Opened, Outgoing, Part, Refusal, Rules, Sound,
+};
 
 use super::channels::{Channel, Channels};
 use super::conversion::{block_operation, status};
@@ -110,6 +112,11 @@ impl<R: Rules> Exporter<R> {
     /// there was none.
     pub fn work(&mut self, now: Instant) -> bool {
         self.execute() | self.serve_requests(now)
+    }
+
+    /// The next host that was refused, for the log.
+    pub(super) fn poll_refusal(&mut self) -> Option<Refusal> {
+        self.listener.poll_refusal()
     }
 
     /// Notifies the hosts of an event of an export.

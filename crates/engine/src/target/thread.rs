@@ -7,11 +7,12 @@ use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use tyche_link::Link;
+use tyche_link::ip::Transport;
+use tyche_link::{Link, udp};
 use tyche_numa::Home;
 use tyche_proto::crypto::SecretKey;
 use tyche_proto::wire::{Event, Uuid};
-use tyche_proto::{Instant, LinkPart, Listener, ListenerConfig};
+use tyche_proto::{Instant, LinkPart, Listener, ListenerConfig, Refusal};
 use tyche_wake::Spin;
 
 use super::exporter::{ChannelEvent, Exporter, Site};
@@ -137,10 +138,31 @@ struct LinkLoop {
     exporter: Exporter,
     commands: Receiver<Command>,
     stopping: bool,
+/// Logs that a host was refused.
+fn log_refusal(link: &dyn Link, refusal: &Refusal) {
+    let Refusal { from, host_name, host, key, export, export_name, reason, left_out, .. } = refusal;
+    let over_udp = link.transport() == Some(Transport::Udp);
+    let address = if over_udp { udp::ipv4_peer(from.0) } else { None };
+    let from = address.map_or_else(|| from.to_string(), |address| address.to_string());
+    let export = if export_name.is_empty() { export.to_string() } else { export_name.to_string() };
+    let host = match key {
+        Some(_) if refusal.is_known => host_name.to_string(),
+        Some(key) => format!("that says it is {host_name} with the key {}", key.fingerprint()),
+        None => format!("that says it is {host_name} ({host}) without a key"),
+    };
+    let link = link.name();
+    tracing::warn!(link, from, left_out, "refused {export} to host {host}: {reason}");
+}
+
 }
 
 impl LinkLoop {
-    fn log_channels(&mut self, ports: &Ports) {
+    /// Logs which channels were opened and closed, and who was refused.
+    fn log(&mut self, ports: &Ports) {
+        while let Some(refusal) = self.exporter.poll_refusal() {
+            let link = ports.iter().next().map(|(_, port)| port.link());
+            link.into_iter().for_each(|link| log_refusal(link, &refusal));
+        }
         for event in self.exporter.events.drain(..) {
             let link = ports.iter().next().map(|(_, port)| port.link().name());
             match event {
@@ -161,7 +183,7 @@ impl Tenant for LinkLoop {
     }
 
     fn obey(&mut self, now: Instant, ports: &mut Ports) -> bool {
-        self.log_channels(ports);
+        self.log(ports);
         let mut worked = false;
         while let Ok(command) = self.commands.try_recv() {
             worked = true;

@@ -43,6 +43,7 @@ pub mod train;
 use std::time::Duration;
 
 pub use client::UdpClient;
+pub use peers::ipv4_peer;
 pub use server::UdpServer;
 
 use crate::{HEAD, Mac};

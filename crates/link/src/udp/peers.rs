@@ -73,18 +73,26 @@ impl Peers {
     /// The peer that an Ethernet address stands for, if any. `as_ipv6`: the socket has addresses of
     /// IPv6 only, also for IPv4 peers.
     pub(super) fn find(&self, mac: Mac, as_ipv6: bool) -> Option<SocketAddr> {
-        let [a, b, c, d, high, low] = mac;
+        let [a, b, c, ..] = mac;
         if a == 0 {
             let peer = self.table.get(usize::from(u16::from_be_bytes([b, c])))?;
             return (peer.mac == mac).then_some(peer.address.into());
         }
-        let (ip, port) = (Ipv4Addr::new(a, b, c, d), u16::from_be_bytes([high, low]));
+        let peer = ipv4_peer(mac)?;
         Some(if as_ipv6 {
-            SocketAddrV6::new(ip.to_ipv6_mapped(), port, 0, 0).into()
+            SocketAddrV6::new(peer.ip().to_ipv6_mapped(), peer.port(), 0, 0).into()
         } else {
-            SocketAddrV4::new(ip, port).into()
+            peer.into()
         })
     }
+}
+
+/// The IPv4 peer of a target that an Ethernet address stands for; `None` if it stands for one of
+/// IPv6.
+pub fn ipv4_peer(mac: Mac) -> Option<SocketAddrV4> {
+    let [a, b, c, d, high, low] = mac;
+    let port = u16::from_be_bytes([high, low]);
+    (a != 0).then(|| SocketAddrV4::new(Ipv4Addr::new(a, b, c, d), port))
 }
 
 fn of_ipv4(peer: &SocketAddrV4) -> Mac {

@@ -9,7 +9,7 @@ use tyche_wire::{
 
 use super::gate::{Asker, Proof, Question, Sealed};
 use super::open::{Keys, Open};
-use super::{Listener, ListenerEvent};
+use super::{Listener, ListenerEvent, Refusal};
 use crate::access::identity;
 use crate::admission::{Admission, Grant, Request};
 use crate::attempts::Verdict;
@@ -212,6 +212,7 @@ impl<R: Rules> Listener<R> {
                 return self.gate.keep(Question::Connect(asker, connect));
             }
             Admission::Refused(reason, detail) => {
+                self.note_refusal((now, src), request, reason, registry);
                 let rejection = self.rejection(connect.attempt, reason, *detail);
                 let answer = match asker.proof {
                     None => Control::Reject(rejection),
@@ -235,6 +236,34 @@ impl<R: Rules> Listener<R> {
         if let Ok(decided) = self.attempts.verdict(now, attempt, issued) {
             *decided = verdict;
         }
+    }
+
+    /// Notes for the log that a host is not let in, or may not have the export.
+    fn note_refusal(
+        &mut self,
+        (now, from): (Instant, Mac),
+        request: Request<'_>,
+        reason: Reason,
+        registry: &Registry,
+    ) {
+        let is_access = matches!(reason, Reason::Denied | Reason::KeyRequired);
+        if !is_access && reason != Reason::UnknownExport {
+            return;
+        }
+        let Connect { host, host_name, export, .. } = *request.connect;
+        let named = registry.exports().find(|it| it.uuid == export);
+        let refusal = Refusal {
+            from,
+            host_name,
+            is_known: request.host.is_some_and(|it| it.name.is_some()),
+            host,
+            key: request.host.map(|it| it.key),
+            export,
+            export_name: named.map_or(Name::EMPTY, |it| it.name),
+            reason,
+            left_out: 0,
+        };
+        self.refusals.note(now, refusal);
     }
 
     fn rejection(&self, attempt: u64, reason: Reason, detail: Text<128>) -> Rejection {

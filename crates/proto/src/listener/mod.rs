@@ -18,6 +18,7 @@ mod gate;
 mod handshake;
 mod open;
 mod part;
+mod refusals;
 mod stalls;
 
 use std::collections::VecDeque;
@@ -34,6 +35,8 @@ use channels::Channels;
 use gate::{Gate, Question};
 use part::Cookies;
 pub use part::Part;
+pub use refusals::Refusal;
+use refusals::Refusals;
 
 use crate::attempts::Attempts;
 use crate::body::{open_body, parse_body};
@@ -125,6 +128,7 @@ pub struct Listener<R = Sound> {
     attempts: Attempts,
     answers: Answers,
     events: VecDeque<ListenerEvent>,
+    refusals: Refusals,
     rejects: RejectCounts,
     /// The target's key, if it has one.
     key: Option<SecretKey>,
@@ -159,6 +163,7 @@ impl<R: Rules> Listener<R> {
             events: VecDeque::new(),
             rejects: RejectCounts::default(),
             key: None,
+            refusals: Refusals::new(),
         }
     }
 
@@ -415,3 +420,8 @@ impl<R: Rules> Listener<R> {
         self.channels.reports()
     }
 }
+    /// The next host that was refused, for the log. Some are only counted if there are many.
+    pub fn poll_refusal(&mut self) -> Option<Refusal> {
+        self.refusals.poll()
+    }
+
