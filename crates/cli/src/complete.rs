@@ -35,8 +35,13 @@ pub(crate) fn exports() -> ArgValueCandidates {
         let listed = Tab::read(Path::new(tab::PATH)).map(Tab::into_lines).unwrap_or_default();
         let mut exports: Vec<_> = listed.iter().filter_map(|it| named(&it.export, "")).collect();
         let Ok(host) = identity::host() else { return exports };
-        let found =
-            tyche_engine::discover(open_usable(), ETHERTYPE, host, Name::EMPTY, DISCOVER_FOR);
+        let found = tyche_engine::discover(
+            open_usable(),
+            ETHERTYPE,
+            (host, None),
+            Name::EMPTY,
+            DISCOVER_FOR,
+        );
         for found in &found.found {
             for export in &found.offer.exports {
                 let about = format!("{} of {}", bytes(export.geometry.size), found.offer.name);

@@ -7,11 +7,12 @@ use std::time::Duration;
 use tyche_link::Link;
 use tyche_link::udp::segment::{self, Search};
 use tyche_numa::Home;
+use tyche_proto::crypto::PublicKey;
 use tyche_proto::wire::{
-    Body, Control, Discover, Frame, Greeting, HEAD_LEN, Mac, Name, Offer, RECORDS_MAX, Uuid,
+    Body, Control, Discover, Frame, Greeting, HEAD_LEN, Kind, Mac, Name, Offer, RECORDS_MAX, Uuid,
     Versions,
 };
-use tyche_proto::{Instant, Outgoing, Part};
+use tyche_proto::{Instant, Outgoing, Part, nonce_of_question};
 
 use crate::clock::now;
 use crate::ports::Ports;
@@ -67,11 +68,12 @@ pub struct Discovery {
 }
 
 /// Asks on every link for `export`, or for all exports if it is empty, and listens for `timeout`.
-/// Links beyond the 64th are not asked.
+/// Links beyond the 64th are not asked. With `key`, the target with that public key answers also if
+/// it is silent.
 pub fn discover(
     mut links: Vec<Box<dyn Link>>,
     ethertype: u16,
-    host: Uuid,
+    (host, key): (Uuid, Option<&PublicKey>),
     export: Name,
     timeout: Duration,
 ) -> Discovery {
@@ -79,7 +81,7 @@ pub fn discover(
     let faults = left_out.iter().map(|link| not_asked(link.name())).collect();
     let mut ports = Ports::new();
     let mut asker = Asker {
-        question: Discover { name: export, ..Discover::any(secrets()(), host) },
+        question: Discover { name: export, ..Discover::any(nonce(key), host) },
         links: links.iter().map(|link| (link.name().to_owned(), is_routed(&**link))).collect(),
         begun: now(),
         interval: timeout / ASKS,
@@ -109,18 +111,23 @@ pub fn discover(
     }
 }
 
+/// The nonce of a question.
+fn nonce(key: Option<&PublicKey>) -> u64 {
+    nonce_of_question(key, Kind::Discover, secrets()())
+}
+
 fn not_asked(link: &str) -> LinkFault {
     let message = format!("{link} is not asked: {LINKS_MAX} links are the most; name those to ask");
     LinkFault { link: link.to_owned(), message }
 }
 
 /// Looks for targets over UDP on the segments of this machine, for that time: for their addresses,
-/// at which to ask them for exports.
+/// at which to ask them for exports. `key`: as for [`discover`].
 ///
 /// # Errors
 /// The kernel does not list its interfaces.
-pub fn search(host: Uuid, time: Duration) -> io::Result<Search> {
-    let nonce = secrets()();
+pub fn search((host, key): (Uuid, Option<&PublicKey>), time: Duration) -> io::Result<Search> {
+    let nonce = nonce(key);
     // Room for a refusal of another version, too.
     let question = Discover::any(nonce, host).with_room_for(1);
     let mut out = Outgoing::new();
@@ -242,7 +249,7 @@ mod tests {
             (0..=LINKS_MAX).map(|_| memory::pair(1514).unwrap()).unzip();
         let links = near.into_iter().map(|link| Box::new(link) as Box<dyn Link>).collect();
         let time = Duration::from_millis(10);
-        let discovery = discover(links, 0x88b5, Uuid::nil(), Name::EMPTY, time);
+        let discovery = discover(links, 0x88b5, (Uuid::nil(), None), Name::EMPTY, time);
         let [fault] = &discovery.faults[..] else { panic!("{:?}", discovery.faults) };
         assert!(fault.message.contains("64 links are the most"), "{fault:?}");
     }

@@ -248,6 +248,7 @@ fn target(threads: usize, spins: bool) -> Target {
     let link = || Box::new(PacketLink::open(&PacketOptions::new(THEIRS)).unwrap()) as Box<dyn Link>;
     Target::start(TargetOptions {
         key: None,
+        silent: false,
         access: Access::default(),
         target: TargetConfig {
             uuid: Uuid::from_u128(1),

@@ -37,6 +37,7 @@ mod load;
 mod operation;
 mod outgoing;
 mod protection;
+mod question;
 mod received;
 mod registry;
 mod ring;
@@ -60,6 +61,7 @@ pub use listener::{
 pub use operation::{OpId, Operation};
 pub use outgoing::{Outgoing, Part, SealedFrame, Written};
 pub use protection::{HostKeys, Opened};
+pub use question::nonce as nonce_of_question;
 pub use registry::{ChannelRef, ExportConfig, Registry, SessionInfo, TargetConfig, Writer};
 pub use rules::{Rule, Rules, Sound};
 pub use session::{

@@ -49,6 +49,8 @@ pub enum Rule {
     UseOutcomes,
     /// Where anybody may send from any address, an answer to a Discover is no longer than it.
     BoundAnswers,
+    /// A silent target answers only those who know its key.
+    StaySilent,
     /// The target checks the ticket of a Connect.
     CheckTicket,
     /// A Connect displaces no channel that was opened by a newer Connect.

@@ -317,6 +317,51 @@ fn a_key_that_is_removed_ends_its_sessions_and_another_of_the_same_host_does_not
     assert!(pair.session.is_over());
 }
 
+/// The target that hosts find, and that answers nobody who does not know its key.
+#[test]
+fn a_silent_target_answers_only_who_knows_its_key() {
+    let silent = |config| {
+        let mut pair = asking(config);
+        pair.listener.be_silent();
+        pair
+    };
+    let mut pair = silent(keyed(1, &target_key()));
+    pair.connect();
+    let frame = write(&mut pair);
+    assert_eq!(pair.listener.rejects().total(), 0);
+    // Hosts without a key, and with that of another target.
+    for config in [session(), keyed(1, &secret(7))] {
+        let mut pair = silent(config);
+        talk(&mut pair, Duration::from_secs(3));
+        assert_eq!(pair.session.problem(), Some(Problem::NoOffer));
+        assert!(pair.listener.rejects().of(Reject::Forged) > 0);
+    }
+    // Somebody who knows what the target is called, and has a ticket from before.
+    let mut pair = asking(session());
+    let mut asked = Vec::new();
+    for _ in 0..100 {
+        while let Some(frame) = pair.host_sends() {
+            asked.push(frame.clone());
+            pair.target_takes(&frame);
+        }
+        pair.step();
+    }
+    let kinds = [Kind::Discover, Kind::Hello, Kind::Connect];
+    assert!(kinds.iter().all(|&kind| asked.iter().any(|frame| frame[15] == kind as u8)));
+    pair.listener.be_silent();
+    let mut version = asked[0].clone();
+    version[14] = 3;
+    asked.extend([version, frame]);
+    for frame in &asked {
+        let before = pair.listener.rejects().total();
+        pair.now = pair.now + Duration::from_millis(10);
+        pair.target_takes(frame);
+        pair.serve();
+        assert_eq!(pair.target_sends(), None, "{:?} is answered", pair.out.header.kind);
+        assert_eq!(pair.listener.rejects().total(), before + 1);
+    }
+}
+
 #[test]
 fn who_is_refused_is_reported_and_who_repeats_is_not() {
     let mut pair = asking(keyed(3, &target_key()));

@@ -235,8 +235,8 @@ fn may_write(args: &BenchArgs) -> Result<()> {
         ExportId::Name(name) => name,
         ExportId::Uuid(_) => Name::EMPTY,
     };
-    let (ethertype, host) = (session.link.ethertype, session.host()?);
-    let found = discover(links, ethertype, host, name, LOOK).found;
+    let host = (session.host()?, session.target_key.as_ref());
+    let found = discover(links, session.link.ethertype, host, name, LOOK).found;
     let mut offered = found.iter().flat_map(|it| &it.offer.exports).filter(|it| wanted.names(it));
     if offered.any(|it| !it.shared) {
         let message = format!(

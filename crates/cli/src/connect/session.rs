@@ -266,7 +266,8 @@ impl SessionArgs {
     pub(crate) fn unknown_export(&self) -> Result<Option<Error>> {
         let placement = Placement::default();
         let links = self.link.open_all(&self.links, End::Host, &placement)?.links;
-        let (ethertype, host) = (self.link.ethertype, self.host()?);
+        let host = (self.host()?, self.target_key.as_ref());
+        let ethertype = self.link.ethertype;
         let found = tyche_engine::discover(links, ethertype, host, Name::EMPTY, LOOK_AROUND).found;
         if found.is_empty() {
             return Ok(None);

@@ -12,12 +12,14 @@ use tyche_fcoe::fc::wire::Wwn;
 use tyche_link::ip::{DEFAULT_PORT, Place};
 use tyche_link::udp::segment::{SEARCH_PORT, Search};
 use tyche_numa::Placement;
+use tyche_proto::crypto::PublicKey;
 use tyche_proto::wire::{ExportInfo, Name};
 use tyche_session::End;
 use tyche_session::fcoe::{parse_mode, parse_wwpn};
 use uuid::Uuid;
 
 use crate::complete;
+use crate::connect::public_key;
 use crate::error::{Code, Error, Result};
 use crate::identity;
 use crate::links::LinkArgs;
@@ -43,10 +45,15 @@ pub struct DiscoverArgs {
     #[arg(long, value_name = "UUID", value_parser = identity::parse_host)]
     host_id: Option<Uuid>,
 
+    /// Public key of a target, as `tyche key show` prints it there: it answers also if it is
+    /// silent.
+    #[arg(long, value_name = "KEY", value_parser = public_key)]
+    target_key: Option<PublicKey>,
+
     /// List the ports of Fibre Channel over Ethernet instead, Tyche's and others', and the disks
     /// that targets among them show to this machine. For that it logs in to them, and waits for 5 s
     /// more at most.
-    #[arg(long, conflicts_with_all = ["host_id", "ethertype"])]
+    #[arg(long, conflicts_with_all = ["host_id", "target_key", "ethertype"])]
     fcoe: bool,
 
     /// The network: vn2vn without a fabric, or fabric if switches for FCoE (FCFs) are there; this
@@ -82,12 +89,13 @@ struct Asked {
 /// are to be found out, and for the rest for the answers.
 fn ask(args: &DiscoverArgs) -> Result<(Discovery, Asked)> {
     let host = args.host_id.map_or_else(identity::host, Ok)?;
+    let key = args.target_key.as_ref();
     let (mut named, mut time) = (args.links.clone(), Duration::from_secs_f64(args.timeout));
     let mut search = None;
     if named.iter().any(|link| link == UDP) {
         time /= 2;
         named.retain(|link| link != UDP);
-        search = Some(tyche_engine::search(host, time)?);
+        search = Some(tyche_engine::search((host, key), time)?);
     }
     let (opened, unopened) = match &search {
         None => (args.link.open_all(&named, End::Host, &Placement::default())?, Vec::new()),
@@ -97,7 +105,8 @@ fn ask(args: &DiscoverArgs) -> Result<(Discovery, Asked)> {
     let asked = Asked { links: links.iter().map(|link| link.name().to_owned()).collect(), search };
     let mut discovery = Discovery::default();
     if !links.is_empty() {
-        discovery = tyche_engine::discover(links, args.link.ethertype, host, Name::EMPTY, time);
+        let ethertype = args.link.ethertype;
+        discovery = tyche_engine::discover(links, ethertype, (host, key), Name::EMPTY, time);
     }
     let unopened = unopened.into_iter();
     let unopened = unopened.map(|(link, error)| LinkFault { link, message: error.to_string() });

@@ -25,6 +25,24 @@ pub(super) fn secret(config: &Config) -> Result<Option<SecretKey>> {
     config.key.as_deref().map(read_key).transpose()
 }
 
+/// Checks that a target can be silent.
+///
+/// # Errors
+/// `Config` if it has no key, or is to answer others.
+fn check_silence(config: &Config, has_key: bool) -> Result<()> {
+    let remedy = if !has_key {
+        "only those are answered who know its key: make one with `tyche key generate`, and name \
+         its file with --key or `key`"
+    } else if config.auth == Some(Auth::Optional) {
+        "hosts without a key would get no answer: leave out `auth = \"optional\"`"
+    } else if !config.fcoe.is_empty() {
+        "ports of FCoE answer everybody: serve them by a target of their own"
+    } else {
+        return Ok(());
+    };
+    Err(Error::new(Code::Config, format!("`silent`: {remedy}")))
+}
+
 /// The hosts that may connect, as configured.
 pub(super) struct Configured {
     access: Access,
@@ -49,6 +67,9 @@ impl Configured {
                         .into(),
                 );
             }
+        }
+        if config.is_silent {
+            check_silence(config, has_key)?;
         }
         let mut hosts = BTreeMap::<PublicKey, Name>::new();
         for host in &config.host {

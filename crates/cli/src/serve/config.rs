@@ -38,6 +38,8 @@ pub(crate) struct Config {
     pub(crate) key: Option<PathBuf>,
     /// Whether hosts without a key are let in though the target has one.
     pub(crate) auth: Option<Auth>,
+    /// Do not answer those who do not know the target's key.
+    pub(crate) is_silent: bool,
     /// The hosts that may connect, by their keys.
     pub(crate) host: Vec<Host>,
     /// The disks.
@@ -101,6 +103,7 @@ struct Written {
     fcoe: Vec<FcoePort>,
     key: Option<PathBuf>,
     auth: Option<Auth>,
+    silent: bool,
     host: Vec<Host>,
     export: Vec<Spanned<Export>>,
 }
@@ -280,14 +283,15 @@ impl Config {
             wrong(&format!("line {line}: `{}`: {}", key.trim(), error.message()))
         })?;
         let Written { name, link, threads, udp_discovery, limits, fcoe, export, .. } = written;
-        let Written { key, auth, host, .. } = written;
+        let Written { key, auth, silent: is_silent, host, .. } = written;
         let is_hidden = udp_discovery == Some(false);
         let placed = |export: Spanned<Export>| {
             let line = text[..export.span().start].matches('\n').count() + 1;
             Export { place: Place::File { path: path.to_owned(), line }, ..export.into_inner() }
         };
         let export = export.into_iter().map(placed).collect();
-        Ok(Self { name, link, threads, is_hidden, limits, fcoe, key, auth, host, export })
+        let config = Self { name, link, threads, is_hidden, limits, ..Self::default() };
+        Ok(Self { fcoe, key, auth, is_silent, host, export, ..config })
     }
 
     /// Checks that the names given with `--accept-changed-disk` are exports.

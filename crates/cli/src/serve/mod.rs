@@ -57,6 +57,7 @@ const POPULATE_QUIET: Duration = Duration::from_secs(1);
 ///   threads = 2                # for each interface; default: 1
 ///   udp_discovery = true       # false: only hosts that know a udp: address find it there
 ///   key = "/etc/tyche/key"     # of this target; then only these hosts may connect:
+///   silent = false             # true: no answer to those who do not know this target's key
 ///   [[host]]
 ///   name = "vmhost1"
 ///   key = "tyche_..."          # or several: ["tyche_...", "tyche_..."]
@@ -133,6 +134,11 @@ pub struct ServeArgs {
     /// has a key.
     #[arg(long, value_name = "WHEN")]
     auth: Option<Auth>,
+
+    /// Do not answer anybody who does not know this target's public key: it is not found by
+    /// `tyche discover` without that, and hosts without keys get no reason why.
+    #[arg(long)]
+    silent: bool,
 
     /// Threads for each interface or UDP port, 1 to 64: they share the channels on it, each with a
     /// socket of its own. More than one pays for hosts with several queues, and for many hosts.
@@ -218,6 +224,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
         target,
         exports,
         key,
+        silent: config.is_silent,
         access: rights.access(),
         links: first,
         further_threads: further,
@@ -270,6 +277,7 @@ fn configured(args: &ServeArgs) -> Result<Config> {
     config.host.extend(args.hosts.iter().cloned());
     config.key = args.key.clone().or(config.key);
     config.auth = args.auth.or(config.auth);
+    config.is_silent |= args.silent;
     config.export.extend(args.exports.iter().map(|export| Export {
         read_only: args.read_only,
         write_back: args.write_back,

@@ -11,9 +11,7 @@ use serde_json::{Value, json};
 
 use crate::load::Load;
 use crate::refusals::{expect, refused};
-use crate::rig::{
-    DISK, Done, PATIENCE, Rig, Running, Side, Target, finish, rig, run, wait_until,
-};
+use crate::rig::{DISK, Done, PATIENCE, Rig, Running, Side, Target, finish, rig, run, wait_until};
 use crate::udp::{LINK, addressed};
 
 const SIZE: u64 = 64 << 20;
@@ -359,6 +357,48 @@ fn refused_hosts_are_in_the_log_of_the_target() {
     ] {
         assert!(parts.iter().all(|part| line.contains(part)), "{parts:?}: {line}");
     }
+}
+
+#[test]
+fn a_silent_target_is_there_for_those_who_know_its_key() {
+    let rig = rig!(1500);
+    let known = Known::new(&rig, &["alpha"]);
+    rig.file("disk.img", SIZE);
+    let config = known.configure(&rig, "");
+    let target = rig.serve(&["--config", &config, "--silent"]);
+    let link = rig.cable.link(Side::Host);
+    let connect = |more: &[&str], code, said: &[&str]| {
+        let args = [&["connect", DISK, "--link", link, "--timeout", "1"], more].concat();
+        expect(&finish(&mut rig.tyche(Side::Host, &args), PATIENCE), &args, code, said);
+    };
+    connect(&[], 6, &["no target is heard"]);
+    let (other, public) = make(&rig, "other");
+    connect(&["--key", &other, "--target-key", &public], 6, &["no target is heard"]);
+    let discover = ["discover", "--link", link];
+    assert_eq!(rig.ask(&discover)["exports"], json!([]), "nobody answers");
+    let found = rig.ask(&[&discover[..], &["--target-key", &known.target]].concat());
+    assert_eq!(found["exports"][0]["export"], DISK);
+    // One who does not know the host's key knows that of the target.
+    connect(&["--key", &other, "--target-key", &known.target], 7, &["does not know the key"]);
+    let session = rig.connect_as("fuse", &known.keys("alpha"));
+    let load = Load::start(&session.device);
+    let before = target.process.id();
+    target.kill();
+    let target = rig.serve(&["--config", &config, "--silent"]);
+    assert_ne!(target.pid(), before);
+    load.await_progress();
+    load.finish();
+    session.disconnect();
+    target.kill();
+    for (more, said) in [
+        (&["--auth", "optional"][..], "without a key would get no answer"),
+        (&["--fcoe", rig.cable.link(Side::Target)], "answer everybody"),
+    ] {
+        let args = [&["serve", "--config", &config, "--silent"], more].concat();
+        refused(&rig, Side::Target, &args, 8, &["`silent`", said]);
+    }
+    let args = ["serve", "--export", &rig.export(), "--silent"];
+    refused(&rig, Side::Target, &args, 8, &["`silent`", "tyche key generate"]);
 }
 
 /// The kernel gives what it says of a process to its user if the user may look into it.

@@ -86,6 +86,8 @@ pub struct TargetOptions {
     pub exports: Vec<TargetExport>,
     /// The target's key, if it has one: hosts with keys may connect then.
     pub key: Option<SecretKey>,
+    /// Whether those who do not know the key get no answer.
+    pub silent: bool,
     /// The hosts that may connect.
     pub access: Access,
     /// The links to serve, each by one thread, or more with `further_threads`.
@@ -121,8 +123,12 @@ impl Target {
     /// # Errors
     /// The system's error when a thread or an eventfd cannot be created; `Unsupported` if a link
     /// can't have several threads.
+    ///
+    /// # Panics
+    /// If it is to be silent and has no key.
     pub fn start(options: TargetOptions) -> io::Result<Self> {
-        let TargetOptions { target, exports, links, placement, ethertype, spin, key, .. } = options;
+        let TargetOptions { target, exports, links, placement, ethertype, spin, .. } = options;
+        let (key, silent) = (options.key, options.silent);
         let records = (options.remember_writer, options.renew_generation);
         let mut links = split(links, options.further_threads)?;
         links.extend(split(options.beacons, Vec::new())?);
@@ -134,7 +140,7 @@ impl Target {
             let exports = Arc::clone(&exports);
             let key = key.clone();
             let options =
-                thread::Options { index, link, part, ethertype, home, exports, spin, key };
+                thread::Options { index, link, part, ethertype, home, exports, spin, key, silent };
             LinkThread::start(options, identity)
         });
         let threads = threads.collect::<io::Result<_>>()?;

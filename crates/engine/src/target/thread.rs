@@ -49,6 +49,8 @@ pub(super) struct Options {
     pub(super) spin: Duration,
     /// The target's key, if it has one.
     pub(super) key: Option<SecretKey>,
+    /// Whether those who do not know the key get no answer.
+    pub(super) silent: bool,
 }
 
 /// The running thread.
@@ -114,12 +116,15 @@ impl LinkThread {
 
 /// The exporter of a link's thread, and its port.
 fn open(options: Options, target: Uuid) -> (Exporter, Ports) {
-    let Options { index, link, part, ethertype, home, exports, key, .. } = options;
+    let Options { index, link, part, ethertype, home, exports, key, silent, .. } = options;
     let (frame_len_max, rings, routed) = (link.frame_len_max(), rings(&*link), is_routed(&*link));
     let config = ListenerConfig { link: index, frame_len_max, rings, routed };
     let mut listener = Listener::of_part(config, target, part, secrets());
     if let Some(key) = key {
         listener.set_key(key);
+    }
+    if silent {
+        listener.be_silent();
     }
     let mut ports = Ports::new();
     ports.insert(PORT, open_port(link, home.clone()));
@@ -133,11 +138,6 @@ fn open(options: Options, target: Uuid) -> (Exporter, Ports) {
     (Exporter::new(exports, site), ports)
 }
 
-/// The tenant of a link's loop.
-struct LinkLoop {
-    exporter: Exporter,
-    commands: Receiver<Command>,
-    stopping: bool,
 /// Logs that a host was refused.
 fn log_refusal(link: &dyn Link, refusal: &Refusal) {
     let Refusal { from, host_name, host, key, export, export_name, reason, left_out, .. } = refusal;
@@ -154,6 +154,11 @@ fn log_refusal(link: &dyn Link, refusal: &Refusal) {
     tracing::warn!(link, from, left_out, "refused {export} to host {host}: {reason}");
 }
 
+/// The tenant of a link's loop.
+struct LinkLoop {
+    exporter: Exporter,
+    commands: Receiver<Command>,
+    stopping: bool,
 }
 
 impl LinkLoop {

@@ -39,6 +39,7 @@ pub fn options_of_target(link: Box<dyn Link>, store: Arc<dyn Store>) -> TargetOp
     };
     TargetOptions {
         key: None,
+        silent: false,
         access: Access::default(),
         target: TargetConfig {
             uuid: Uuid::from_u128(1),

@@ -24,7 +24,7 @@ mod stalls;
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use tyche_crypto::SecretKey;
+use tyche_crypto::{PublicKey, SecretKey};
 use tyche_wire::{
     Body, ChannelId, Checksums, Control, Cookie, Event, Flags, Greeting, HEAD_LEN, Header, Kind,
     Mac, Reject, Rejection, Status, Tag, Times, Uuid,
@@ -42,6 +42,7 @@ use crate::attempts::Attempts;
 use crate::body::{open_body, parse_body};
 use crate::outgoing::Outgoing;
 use crate::protection::Opened;
+use crate::question;
 use crate::rules::{Rule, Rules, Sound};
 use crate::stats::{ChannelStats, RejectCounts};
 use crate::target::Action;
@@ -127,11 +128,13 @@ pub struct Listener<R = Sound> {
     gate: Gate,
     attempts: Attempts,
     answers: Answers,
-    events: VecDeque<ListenerEvent>,
     refusals: Refusals,
+    events: VecDeque<ListenerEvent>,
     rejects: RejectCounts,
     /// The target's key, if it has one.
     key: Option<SecretKey>,
+    /// The target's public key, if only those are answered who know it.
+    silent_but_for: Option<PublicKey>,
 }
 
 impl<R: Rules> Listener<R> {
@@ -160,10 +163,11 @@ impl<R: Rules> Listener<R> {
             gate: Gate::new(part.key()),
             attempts: Attempts::default(),
             answers: Answers::new(target),
+            refusals: Refusals::new(),
             events: VecDeque::new(),
             rejects: RejectCounts::default(),
             key: None,
-            refusals: Refusals::new(),
+            silent_but_for: None,
         }
     }
 
@@ -177,6 +181,15 @@ impl<R: Rules> Listener<R> {
     pub fn set_key(&mut self, key: SecretKey) {
         self.answers.set_key(&key, self.config.link);
         self.key = Some(key);
+    }
+
+    /// Has the target answer only those who know its key.
+    ///
+    /// # Panics
+    /// If it has none.
+    pub fn be_silent(&mut self) {
+        let key = self.key.as_ref().expect("a silent target has a key");
+        self.silent_but_for = Some(key.public());
     }
 
     /// Takes a frame. A rejected frame is counted. Returns the payload in the clear, in `opened` if
@@ -215,6 +228,7 @@ impl<R: Rules> Listener<R> {
     ) -> Result<&'p [u8], Reject> {
         let header = Header::parse(head).inspect_err(|&reject| {
             if reject == Reject::Version
+                && !self.is_silent()
                 && let Some(greeting) = Greeting::parse(head, payload)
                 && self.room(HEAD_LEN + payload.len()) >= Rejection::FRAME_LEN
             {
@@ -242,6 +256,28 @@ impl<R: Rules> Listener<R> {
         if self.config.routed && R::keeps(Rule::BoundAnswers) { len } else { usize::MAX }
     }
 
+    /// Whether those who do not know the target's key get no answer.
+    fn is_silent(&self) -> bool {
+        self.silent_but_for.is_some() && R::keeps(Rule::StaySilent)
+    }
+
+    /// Checks that whoever asks may know that the target is there.
+    ///
+    /// # Errors
+    /// `Forged` if the question has no proof, `Unexpected` if there is none for its kind.
+    fn check_silence(&self, control: &Control) -> Result<(), Reject> {
+        let Some(key) = self.silent_but_for.as_ref().filter(|_| self.is_silent()) else {
+            return Ok(());
+        };
+        let is_proved = match control {
+            Control::Discover(it) => question::is_proof(key, Kind::Discover, it.nonce),
+            Control::Hello(it) => question::is_proof(key, Kind::Hello, it.nonce),
+            Control::Connect(_) => return Err(Reject::Unexpected),
+            _ => true,
+        };
+        if is_proved { Ok(()) } else { Err(Reject::Forged) }
+    }
+
     /// Takes a frame that belongs to no channel.
     fn handle_control(
         &mut self,
@@ -250,6 +286,7 @@ impl<R: Rules> Listener<R> {
         header: &Header,
         control: Control,
     ) -> Result<(), Reject> {
+        self.check_silence(&control)?;
         match control {
             Control::Hello(hello) => self.handle_hello(now, src, header, &hello),
             Control::Discover(discover) => {
@@ -293,7 +330,7 @@ impl<R: Rules> Listener<R> {
                 let reject = if known.is_some() { Reject::Cookie } else { Reject::Channel };
                 let answered = self.answer_again(src, header, payload);
                 // The target made the cookie: in a former run, or for a channel that is given up.
-                if answered.is_err() && self.cookies.are_of(header.cookie) {
+                if answered.is_err() && !self.is_silent() && self.cookies.are_of(header.cookie) {
                     self.answers.reset(now, src, header);
                 }
                 return answered.map_err(|_| reject).map(|()| payload);
@@ -383,6 +420,11 @@ impl<R: Rules> Listener<R> {
         self.events.pop_front()
     }
 
+    /// The next host that was refused, for the log. Some are only counted if there are many.
+    pub fn poll_refusal(&mut self) -> Option<Refusal> {
+        self.refusals.poll()
+    }
+
     /// Composes the next frame; false if there is none to send now.
     pub fn poll_transmit(&mut self, now: Instant, out: &mut Outgoing) -> bool {
         self.answers.poll_transmit(out) || self.channels.poll_transmit(now, out)
@@ -420,8 +462,3 @@ impl<R: Rules> Listener<R> {
         self.channels.reports()
     }
 }
-    /// The next host that was refused, for the log. Some are only counted if there are many.
-    pub fn poll_refusal(&mut self) -> Option<Refusal> {
-        self.refusals.poll()
-    }
-

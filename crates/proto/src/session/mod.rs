@@ -171,10 +171,11 @@ impl<R: Rules> Session<R> {
         assert!(config.channels > 0, "a session without channels");
         let export = seat.export();
         let former = export.map(|export| Former { device: config.device, export });
+        let key = config.keys.as_ref().map(|keys| keys.target);
         let known = export.map(|known| (known.target, known.uuid, known.geometry.read_only));
         Self {
             state: if former.is_some() { State::Lost(now) } else { State::New },
-            paths: Paths::new(now, (config.session, seat.queue()), ports, random),
+            paths: Paths::new(now, (config.session, seat.queue()), ports, random, key),
             detector: FailureDetector::default(),
             chooser: Chooser::new(config.choice),
             quest: Quest::new((config.target, config.export), config.keys.is_some(), known),

@@ -211,10 +211,10 @@ impl<R: Rules> Path<R> {
     }
 
     /// Probes a live path for frames that are longer than its channel's, up to `longest`.
-    pub(super) fn widen(&mut self, longest: usize, random: &mut dyn FnMut() -> u64) {
+    pub(super) fn widen(&mut self, longest: usize, nonce: impl FnOnce() -> u64) {
         let State::Live { accept, widening, .. } = &mut self.state else { return };
         let now = accept.frame_len as usize;
-        *widening = Widening::new(random(), now, longest);
+        *widening = Widening::new(nonce(), now, longest);
     }
 
     /// When an idle path may try again.

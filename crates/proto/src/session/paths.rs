@@ -10,7 +10,8 @@ mod tests;
 use std::time::Duration;
 
 use arrayvec::ArrayVec;
-use tyche_wire::{ChannelId, Control, Cookie, Header, Mac, Reject, Reset, Uuid};
+use tyche_crypto::PublicKey;
+use tyche_wire::{ChannelId, Control, Cookie, Header, Kind, Mac, Reject, Reset, Uuid};
 
 use super::config::SessionConfig;
 use super::pairing::{self, Pair};
@@ -21,6 +22,7 @@ use super::quest::{Aim, Quest};
 use crate::initiator::Initiator;
 use crate::outgoing::Outgoing;
 use crate::protection::Guard;
+use crate::question;
 use crate::rules::Rules;
 use crate::stats::ChannelStats;
 use crate::time::{Instant, earliest};
@@ -43,6 +45,8 @@ pub(super) struct Paths<R> {
     mark: u32,
     /// Cryptographic source, for nonces and cookies.
     random: Box<dyn FnMut() -> u64 + Send>,
+    /// The target's key, if it is known.
+    key: Option<PublicKey>,
     /// Counters of lost channels.
     past: ChannelStats,
 }
@@ -54,6 +58,7 @@ impl<R: Rules> Paths<R> {
         (session, queue): (Uuid, usize),
         ports: &[PortConfig],
         mut random: Box<dyn FnMut() -> u64 + Send>,
+        key: Option<PublicKey>,
     ) -> Self {
         Self {
             ports: ports.iter().map(|&port| Some(Port::new(port, now))).collect(),
@@ -61,6 +66,7 @@ impl<R: Rules> Paths<R> {
             channel_first: (queue * PATHS_MAX) as u16,
             mark: mark(session, queue, random()),
             random,
+            key,
             past: ChannelStats::default(),
         }
     }
@@ -171,7 +177,10 @@ impl<R: Rules> Paths<R> {
             };
             match path.idle_until() {
                 Some(until) if until > now => port.ask_at(until),
-                _ => path.begin(now, (self.random)(), (port.config, aim), damq_pages),
+                _ => {
+                    let nonce = question::nonce(self.key.as_ref(), Kind::Hello, (self.random)());
+                    path.begin(now, nonce, (port.config, aim), damq_pages);
+                }
             }
         }
         heard.iter().any(|peers| !peers.is_empty())
@@ -199,10 +208,11 @@ impl<R: Rules> Paths<R> {
 
     /// Probes all live paths whose links take longer frames than their channels have.
     pub(super) fn widen(&mut self) {
-        let Self { paths, ports, random, .. } = self;
+        let Self { paths, ports, random, key, .. } = self;
         for path in paths {
             if let Some(port) = &ports[path.port] {
-                path.widen(port.config.frame_len_max, random);
+                let nonce = || question::nonce(key.as_ref(), Kind::Hello, random());
+                path.widen(port.config.frame_len_max, nonce);
             }
         }
     }
@@ -219,7 +229,7 @@ impl<R: Rules> Paths<R> {
         let pairs: Vec<Pair> = self.paths.iter().map(|path| (path.port, path.peer)).collect();
         let Some(new) = self.add(pair, &pairs) else { return };
         let Some(port) = &self.ports[pair.0] else { return };
-        let nonce = (self.random)();
+        let nonce = question::nonce(self.key.as_ref(), Kind::Hello, (self.random)());
         self.paths[new].replaces = Some(path);
         self.paths[new].begin(now, nonce, (port.config, aim), damq_pages);
     }
@@ -341,9 +351,11 @@ impl<R: Rules> Paths<R> {
         again: Duration,
         is_live: bool,
     ) -> bool {
+        let Self { ports, random, key, .. } = self;
+        let mut nonce = || question::nonce(key.as_ref(), Kind::Discover, random());
         let mut over = false;
-        for port in self.ports.iter_mut().flatten() {
-            over |= port.handle_timeout(now, again, is_live, &mut self.random);
+        for port in ports.iter_mut().flatten() {
+            over |= port.handle_timeout(now, again, is_live, &mut nonce);
         }
         over
     }

@@ -155,12 +155,12 @@ impl Port {
         now: Instant,
         again: Duration,
         others: bool,
-        random: &mut dyn FnMut() -> u64,
+        nonce: &mut dyn FnMut() -> u64,
     ) -> bool {
         match &self.round {
             Round::Over { until } => {
                 if now >= *until {
-                    let (nonce, repeat) = (random(), Repeat::new(now));
+                    let (nonce, repeat) = (nonce(), Repeat::new(now));
                     self.round = Round::Asking { nonce, repeat, until: None };
                 }
                 return false;
