@@ -24,6 +24,8 @@
 //! | a key seals no two frames with one number: `world::seals` | numbers |
 //! | sealed frames are taken that were sent, each once: the same | replays, tag |
 //! | a host with keys is told by its target alone: `world::witness` | downgrade |
+//! | who was evicted is with the disk no more: `world::evictions` | evicted |
+//! | strangers get no answer of a silent target: `world::witness` | silence |
 //! | an answer over UDP is no longer than its question: the same | answers |
 
 use std::cell::Cell;
@@ -75,6 +77,8 @@ const CANARIES: &Canaries<Rule, Plan> = &[
     ("tag", Mistake::Rule(Rule::CheckTag)),
     ("sealed-ticket", Mistake::RuleIn(Rule::CheckTicket, |plan| plan.keyed = true)),
     ("downgrade", Mistake::Rule(Rule::RefuseClear)),
+    ("evicted", Mistake::Rule(Rule::DrainBeforeEvicted)),
+    ("silence", Mistake::Rule(Rule::StaySilent)),
 ];
 
 thread_local! {

@@ -22,10 +22,14 @@ pub(crate) static OF_FORGER: LazyLock<HostKeys> = LazyLock::new(|| of(FORGER));
 
 /// The names of all hosts, by their keys.
 static NAMES: LazyLock<Access> = LazyLock::new(|| {
-    let name = |host| Name::new(&format!("host-{host}")).expect("a name");
-    let hosts = (0..HOSTS_MAX).map(|host| (secret(host).public(), name(host)));
+    let hosts = (0..HOSTS_MAX).map(|host| (secret(host).public(), name(host.into())));
     Access { required: true, hosts: hosts.collect() }
 });
+
+/// The name of a host at the target.
+pub(crate) fn name(host: u64) -> Name {
+    Name::new(&format!("host-{host}")).expect("a name")
+}
 
 fn of(number: u8) -> HostKeys {
     HostKeys { secret: secret(number), target: secret(TARGET).public() }

@@ -110,6 +110,8 @@ pub struct TargetPlan {
     pub damq_pages_max: u32,
     /// Batching policy of its answers.
     pub batch: BatchPolicy,
+    /// Whether it answers only those who know its key.
+    pub silent: bool,
 }
 
 /// A disk.
@@ -213,6 +215,7 @@ impl Plan {
                 queue_size_max: 128,
                 damq_pages_max: 1024,
                 batch: BatchPolicy::default(),
+                silent: false,
             },
             disk: DiskPlan {
                 size: 4 << 20,
@@ -337,6 +340,7 @@ impl TargetPlan {
             queue_size_max: random.pick(&[1, 4, 32, 128, 1024]),
             damq_pages_max: random.pick(&[256, 300, 1024]),
             batch: random.pick(&BATCH),
+            silent: false,
         }
     }
 }

@@ -62,6 +62,8 @@ pub struct Report {
     pub forwarder_crashes: u64,
     /// Times that it ended all logins.
     pub links_cleared: u64,
+    /// Times that a host was evicted from its export.
+    pub evictions: u64,
     /// Deaths of programs whose devices were left for others.
     pub daemon_deaths: u64,
     /// Operations that such programs left unanswered.
@@ -172,6 +174,7 @@ impl std::ops::AddAssign for Report {
         self.host_crashes += other.host_crashes;
         self.forwarder_crashes += other.forwarder_crashes;
         self.links_cleared += other.links_cleared;
+        self.evictions += other.evictions;
         self.daemon_deaths += other.daemon_deaths;
         self.reissued += other.reissued;
         self.shut_out += other.shut_out;

@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tyche_block::{Arena, Extent};
 use tyche_engine::{ChannelEvent, Clock, Exporter, Exports, Ports, Protocol, Site, TargetExport};
 use tyche_proto::{
-    Access, Allowed, ChannelRef, ChannelStats, Instant, Listener, ListenerConfig, Loss, Operation,
-    Registry, Rules, TargetConfig, Writer,
+    Access, Allowed, ChannelRef, ChannelStats, HostId, Instant, Listener, ListenerConfig, Loss,
+    Operation, Registry, Rules, TargetConfig, Writer,
 };
 use tyche_wire::{ChannelId, Cookie, ETHERTYPE, Event as ExportEvent, Mac, Name, Tag, Uuid};
 
@@ -66,6 +66,7 @@ impl Channel {
 /// The session that a channel belongs to.
 pub(crate) struct Owner {
     pub(crate) session: Uuid,
+    pub(crate) host: HostId,
     pub(crate) is_writer: bool,
 }
 
@@ -73,8 +74,9 @@ pub(crate) struct Owner {
 pub(crate) struct Job {
     pub(crate) link: usize,
     pub(crate) channel: ChannelId,
-    /// The session of the channel.
+    /// The session of the channel, and its host.
     pub(crate) session: Uuid,
+    pub(crate) host: HostId,
     /// Index of the export.
     pub(crate) export: usize,
     pub(crate) tag: Tag,
@@ -223,6 +225,9 @@ impl<R: Rules> Process<R> {
             if is_keyed {
                 listener.set_key(keys::of_target());
             }
+            if plan.silent {
+                listener.be_silent();
+            }
             let site = Site {
                 index,
                 listener,
@@ -356,6 +361,12 @@ impl<R: Rules> Process<R> {
         self.records.lock().unwrap_or_else(PoisonError::into_inner).is_full = is_full;
     }
 
+    /// Keeps hosts out of an export, and lets all others in.
+    pub(crate) fn deny(&self, export: usize, hosts: Vec<HostId>) {
+        let denied = hosts.into_iter().collect();
+        self.exports.set_allowed(export, Allowed { denied, ..Allowed::default() });
+    }
+
     /// The disk of an export has another size.
     pub(crate) fn resize(&mut self, export: usize, size: u64) {
         let Self { exports, links, buses, .. } = self;
@@ -380,7 +391,7 @@ impl<R: Rules> Process<R> {
         let registry = self.registry();
         let mut sessions = registry.sessions(export).iter();
         let owner = sessions.find(|it| it.channels().any(|(channel, _)| channel == wanted))?;
-        Some(Owner { session: owner.session, is_writer: owner.writer })
+        Some(Owner { session: owner.session, host: owner.host_id(), is_writer: owner.writer })
     }
 
     /// Notes that the disk begins a modifying request; returns whether this run has begun a part of

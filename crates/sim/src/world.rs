@@ -7,6 +7,7 @@
 mod adversary;
 mod breaker;
 mod crashes;
+mod evictions;
 mod exports;
 mod forger;
 mod forgeries;
@@ -43,6 +44,7 @@ use crate::target::Process;
 use crate::trace::{Happening, Trace};
 
 use breaker::Breaker;
+use evictions::Evictions;
 use exports::Volume;
 use freezer::{Freezer, Part};
 use incidents::Incident;
@@ -105,6 +107,7 @@ pub struct World<R: Rules = Sound> {
     /// State that the target's machine may be restored from.
     snapshot: Option<Snapshot>,
     breaker: Option<Breaker>,
+    evictions: Evictions,
     /// The target cannot store anything.
     state_full: bool,
     /// Strangers, clones and the forger.
@@ -152,6 +155,7 @@ impl<R: Rules> World<R> {
             dies_unanswered: false,
             snapshot: None,
             breaker: plan.breaker.clone().map(|breaker| Breaker::new(breaker, plan.seed)),
+            evictions: Evictions::default(),
             state_full: false,
             frames_in_flight: 0,
             spins: 0,
@@ -272,7 +276,7 @@ impl<R: Rules> World<R> {
             self.overhear(from, &frame, header);
             self.seal(&header, &frame)?;
             self.witness_marked(from, &header)?;
-            self.witness_question(&frame, &header);
+            self.witness_question(place.station, &frame, &header);
             if place.station == Station::Target {
                 self.witness_answer(from, &frame, &header)?;
             }
@@ -408,6 +412,7 @@ impl<R: Rules> World<R> {
         self.note(Happening::Incident("all is calm".into()));
         self.calm = true;
         self.network.calm();
+        self.let_all_in();
         self.restart_target()?;
         for host in 0..self.hosts.len() {
             for link in 0..self.hosts[host].plan.links.len() {

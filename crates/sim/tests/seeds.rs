@@ -68,6 +68,7 @@ fn nothing_bad_happens_and_everything_bad_was_tried() {
     assert!(total(|report| report.forged) > SEEDS * 20);
     assert!(total(|report| report.held) > SEEDS);
     assert!(total(|report| report.renewals) > SEEDS / 10);
+    assert!(total(|report| report.evictions) > SEEDS / 10);
     expect_udp(&reports);
     for report in &reports {
         assert!(report.retransmissions <= report.frames, "{report}");

@@ -50,6 +50,8 @@ pub struct Incidents {
     pub relink: Option<Duration>,
     /// The export gets another size.
     pub resize: Option<Duration>,
+    /// A host is evicted from its export, and let in again later.
+    pub evict: Option<Duration>,
     /// The segment without incidents, if there is one.
     pub steady: Option<usize>,
 }

@@ -15,9 +15,15 @@ impl Plan {
         let random = &mut Random::new(self.seed ^ KEYS);
         self.keyed = random.chance(0.4);
         let (forges, pause) = (random.chance(0.6), random.pick(&[2, 5, 20, 100]));
+        let evicts = random.chance(0.3).then(|| Duration::from_millis(random.pick(&[300, 2000])));
+        let is_silent = random.chance(0.3);
         if !self.keyed {
             return;
         }
+        // A clone has the key of its host, and a host that is out waits for longer than for a link.
+        let are_apart = self.strangers.clone.is_none() && self.stall_max.is_none();
+        self.incidents.evict = evicts.filter(|_| are_apart);
+        self.target.silent = is_silent && self.requires_keys() && self.stall_max.is_none();
         // Its connects are changed on their way.
         self.strangers.reads_first = None;
         if forges {

@@ -131,6 +131,7 @@ impl<R: Rules> World<R> {
         let mut process = begin(*now, plan, volumes, network, random);
         process.set_state_full(self.state_full);
         self.process = Some(process);
+        self.deny_all_evicted();
         self.drive_target()
     }
 

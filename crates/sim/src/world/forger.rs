@@ -8,7 +8,7 @@ use tyche_wire::{Body, Checksums, Connect, Control, HEAD_LEN, Header, Kind, Mac,
 
 use super::forgeries::Forgery;
 use super::{Event, World};
-use crate::network::Port;
+use crate::network::{Port, Station};
 use crate::random::{Random, mix};
 use crate::trace::Happening;
 
@@ -80,7 +80,7 @@ impl<R: Rules> World<R> {
         let (source, destination) = (Mac::source(head), Mac::destination(head));
         let header = Header::parse(head);
         if let Ok(header) = &header {
-            self.witness_question(frame, header);
+            self.witness_question(Station::Stranger, frame, header);
         }
         let header = header.map(|header| header.to_string()).unwrap_or_default();
         let what = format!("{what} on segment {segment}, {source} to {destination}: {header}");

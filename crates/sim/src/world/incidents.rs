@@ -43,10 +43,13 @@ pub(super) enum Incident {
     /// A link of a host is put back.
     Plug(usize, usize),
     Resize,
+    Evict,
+    /// An evicted host is let in again.
+    LetIn(usize),
 }
 
 impl Incident {
-    const RECURRING: [Self; 18] = [
+    const RECURRING: [Self; 19] = [
         Self::TargetCrash,
         Self::Unanswered,
         Self::TargetFreeze,
@@ -65,6 +68,7 @@ impl Incident {
         Self::Relink,
         Self::Resize,
         Self::Rebind,
+        Self::Evict,
     ];
 }
 
@@ -96,11 +100,13 @@ impl<R: Rules> World<R> {
             Incident::Relink => plan.relink,
             Incident::Resize => plan.resize,
             Incident::Rebind => plan.rebind,
+            Incident::Evict => plan.evict,
             Incident::TargetRestart
             | Incident::Restore
             | Incident::StateFree
             | Incident::Again(..)
             | Incident::Repair(_)
+            | Incident::LetIn(_)
             | Incident::Plug(..) => None,
         };
         if let Some(mean) = mean {
@@ -166,6 +172,11 @@ impl<R: Rules> World<R> {
             Incident::Relink => self.relink()?,
             Incident::Rebind => self.rebind(),
             Incident::Resize => self.resize_randomly()?,
+            Incident::Evict => {
+                let host = self.draw_host();
+                self.evict(host)?;
+            }
+            Incident::LetIn(host) => self.let_in(host),
         }
         self.plan_next(incident);
         Ok(())

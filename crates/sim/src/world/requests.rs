@@ -76,6 +76,7 @@ impl<R: Rules> World<R> {
                 worked |= self.transmit_target(link)?;
             }
         }
+        self.check_evictions()?;
         let Some(process) = &self.process else { return Ok(()) };
         let Some(deadline) = process.poll_timeout() else { return Ok(()) };
         let at = deadline.max(self.now + ALARM_DELAY);
@@ -179,7 +180,7 @@ impl<R: Rules> World<R> {
         let (operation, mut buffer) = (operation(&request), request.buffer);
         let owner = process.owner(link, channel);
         let owner = owner.ok_or("a request of a channel that belongs to no session")?;
-        let session = owner.session;
+        let (session, host) = (owner.session, owner.host);
         if operation.opcode.modifies() && !owner.is_writer {
             return Err(format!("{operation:?} is executed for a session that may only read"));
         }
@@ -216,6 +217,7 @@ impl<R: Rules> World<R> {
             link,
             channel,
             session,
+            host,
             export,
             tag,
             operation,
@@ -228,6 +230,7 @@ impl<R: Rules> World<R> {
         process.jobs.insert(id, job);
         self.note(Happening::Execute { link, channel: channel.0, tag, operation, stamp });
         self.check_begin(id)?;
+        self.check_not_evicted(export, host)?;
         self.check_load()?;
         let plan = self.volumes[export].disk.plan();
         let hiccup = self.random.chance(plan.hiccups);

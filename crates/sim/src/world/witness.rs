@@ -11,6 +11,8 @@
 //! frame that the network has marked.
 //!
 //! And one for discovery over UDP: the target answers with no more bytes than it was asked with.
+//!
+//! And one for silent targets: they answer only questions of hosts that know their key.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -22,7 +24,7 @@ use tyche_wire::{Body, Checksums, Control, Flags, HEAD_LEN, Header, Kind, Reason
 use super::World;
 use crate::host::uuid;
 use crate::link::Carrier;
-use crate::network::{Delivery, Port};
+use crate::network::{Delivery, Port, Station};
 
 /// Life of a ticket.
 const TICKET_LIFE: Duration = Duration::from_secs(5);
@@ -48,6 +50,8 @@ pub(super) struct Witness {
     newest: BTreeMap<usize, Instant>,
     /// Attempts that the target has refused, and all that it has answered to hosts with keys.
     refused: BTreeSet<u64>,
+    /// Nonces of the questions of hosts that know the target's key.
+    friendly: BTreeSet<u64>,
     /// Bytes of the longest Discover, by nonce.
     asked: BTreeMap<u64, usize>,
     /// The marked frames that have arrived at each port, less the frames that told of them.
@@ -115,14 +119,40 @@ impl Witness {
 
 impl<R: Rules> World<R> {
     /// Records a question that is sent to the target.
-    pub(super) fn witness_question(&mut self, frame: &[u8], header: &Header) {
-        if header.kind == Kind::Discover
-            && let Ok(Body::Control(pdu)) = Body::parse(header, &frame[HEAD_LEN..], &Checksums)
-            && let Control::Discover(discover) = pdu.decode()
-        {
-            let longest = self.others.witness.asked.entry(discover.nonce).or_default();
-            *longest = frame.len().max(*longest);
+    pub(super) fn witness_question(&mut self, from: Station, frame: &[u8], header: &Header) {
+        if !matches!(header.kind, Kind::Discover | Kind::Hello) {
+            return;
         }
+        let Ok(Body::Control(pdu)) = Body::parse(header, &frame[HEAD_LEN..], &Checksums) else {
+            return;
+        };
+        let witness = &mut self.others.witness;
+        let nonce = match pdu.decode() {
+            Control::Discover(discover) => {
+                let longest = witness.asked.entry(discover.nonce).or_default();
+                *longest = frame.len().max(*longest);
+                discover.nonce
+            }
+            Control::Hello(hello) => hello.nonce,
+            _ => return,
+        };
+        if matches!(from, Station::Host(_)) {
+            witness.friendly.insert(nonce);
+        }
+    }
+
+    /// Checks that a silent target may send an answer.
+    fn check_silence(&self, control: &Control) -> Result<(), String> {
+        let is_asked_for = match control {
+            Control::Offer(offer) => self.others.witness.friendly.contains(&offer.nonce),
+            Control::Hello(hello) => self.others.witness.friendly.contains(&hello.nonce),
+            Control::Reject(_) | Control::Reset(_) => false,
+            _ => true,
+        };
+        if !self.plan.target.silent || is_asked_for {
+            return Ok(());
+        }
+        Err(format!("a silent target says {:?}", control.kind()))
     }
 
     /// Records a frame outside of channels that the target sends, and checks its length.
@@ -132,14 +162,16 @@ impl<R: Rules> World<R> {
         frame: &[u8],
         header: &Header,
     ) -> Result<(), String> {
-        if !matches!(header.kind, Kind::Reject | Kind::SealedAnswer | Kind::Offer) {
+        if header.kind.on_channel() {
             return Ok(());
         }
         let Ok(Body::Control(pdu)) = Body::parse(header, &frame[HEAD_LEN..], &Checksums) else {
             return Ok(());
         };
+        let control = pdu.decode();
+        self.check_silence(&control)?;
         let witness = &mut self.others.witness;
-        match pdu.decode() {
+        match control {
             Control::Reject(rejection) => {
                 witness.refused.insert(rejection.attempt);
             }
@@ -188,6 +220,9 @@ impl<R: Rules> World<R> {
     ) -> Result<(), String> {
         match notice {
             Notice::Rejected(rejection) => self.check_refused(rejection.attempt, rejection.reason),
+            Notice::Failed(Failure::Rejected(Reason::Denied)) if self.evictions.explain(index) => {
+                Ok(())
+            }
             Notice::Failed(failure) => check_failure(*failure),
             Notice::Joined(..) => self.note_generation(index, queue),
             // An Offer, which may be anybody's, does not decide on that.
