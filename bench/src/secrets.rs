@@ -39,8 +39,8 @@ impl Keys {
     }
 }
 
-/// Makes a certificate for nbdkit that has signed itself, and returns its directory. A copy is where
-/// libnbd looks for those that it trusts, with `dir` as home directory.
+/// Makes a certificate for nbdkit that has signed itself, and returns its directory. A copy is
+/// where libnbd looks for those that it trusts, with `dir` as home directory.
 pub(crate) fn certify(dir: &Path, stop: &Stop) -> Result<PathBuf> {
     let (server, client) = (dir.join("pki"), dir.join(".pki/libnbd"));
     for made in [&server, &client] {

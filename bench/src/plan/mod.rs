@@ -1,8 +1,8 @@
 //! The plan: sets of jobs, each on a network of its own, with the peers that run them.
 //!
 //! The sets of the main suite are those of [`single`], which hold Tyche against others on one link,
-//! and those of [`papers`], which are figures of the papers. [`links`], [`fcoe`] and [`keys`] are the
-//! other suites.
+//! and those of [`papers`], which are figures of the papers. [`links`], [`fcoe`] and [`keys`] are
+//! the other suites.
 
 pub(crate) mod fcoe;
 mod keys;

@@ -4,8 +4,8 @@
 //! The files in `captures` open in any program that reads pcap. They have the first frames of each
 //! kind from networks of two Debian machines: libfc's initiator, and tcm_fc's target.
 //!
-//! `TYCHE_CAPTURE=FILE cargo test -p tyche-fc-wire --test all captures -- --nocapture` reads another
-//! one, and lists what is rejected or has another encoding here.
+//! `TYCHE_CAPTURE=FILE cargo test -p tyche-fc-wire --test all captures -- --nocapture` reads
+//! another one, and lists what is rejected or has another encoding here.
 
 use std::collections::HashMap;
 use std::fs;
