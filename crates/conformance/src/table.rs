@@ -40,6 +40,8 @@ enum FieldKind {
     Tag,
     /// Records of the named layout; the named field has their number.
     List(String, String),
+    /// That many bytes at the end, or none.
+    Tail(usize),
 }
 
 /// A received body or entry.
@@ -120,7 +122,7 @@ impl Table {
                         bytes.extend(self.encode(&format!("list {of}"), object(item)?, with)?);
                     }
                 }
-                (FieldKind::List(..), None) => {}
+                (FieldKind::List(..) | FieldKind::Tail(_), None) => {}
                 (FieldKind::List(..), Some(_)) => return Err(format!("{}: no list", field.name)),
                 (kind, Some(value)) => {
                     let encoded = self.encode_value(kind, value, with);
@@ -201,6 +203,10 @@ impl Table {
                 decoded.lists.insert(field.name.clone(), items);
                 continue;
             }
+            if matches!(field.kind, FieldKind::Tail(_)) && bytes.is_empty() {
+                decoded.fields.insert(field.name.clone(), Vec::new());
+                continue;
+            }
             let short = || format!("{name} ends before its field {}", field.name);
             let (value, rest) = bytes.split_at_checked(field.kind.len()).ok_or_else(short)?;
             decoded.fields.insert(field.name.clone(), value.to_vec());
@@ -272,6 +278,7 @@ impl FieldKind {
             "text" => Self::Text(word()?.parse().ok()?),
             "tag" => Self::Tag,
             "list" => Self::List(word()?, word()?),
+            "tail" => Self::Tail(word()?.parse().ok()?),
             _ => return None,
         })
     }
@@ -279,7 +286,7 @@ impl FieldKind {
     /// Bytes of the field; a list has none of its own.
     fn len(&self) -> usize {
         match self {
-            Self::Number(len, _) | Self::Hex(len) | Self::Text(len) => *len,
+            Self::Number(len, _) | Self::Hex(len) | Self::Text(len) | Self::Tail(len) => *len,
             Self::Tag => 4,
             Self::List(..) => 0,
         }

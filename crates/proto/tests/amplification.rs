@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::door::Door;
 use crate::pair::{HOST, Pair, TARGET, name, seal, session};
+use tyche_proto::crypto::SecretKey;
 use tyche_proto::wire::{
     Checksum, Content, Control, Discover, Geometry, HEAD_LEN, Header, Kind, Offer, RECORDS_MAX,
     Rejection, Uuid,
@@ -34,30 +35,45 @@ fn discover(padding: usize) -> Discover {
     Discover { padding: padding as u16, ..Discover::any(1, Uuid::from_u128(9)) }
 }
 
-/// The only answer to a Discover: its bytes, and its records.
-fn ask(door: &mut Door, discover: Discover) -> (usize, usize) {
+fn key() -> SecretKey {
+    SecretKey::from_random([9; 32])
+}
+
+/// The only answer to a Discover: its bytes, its records, and whether it has the target's key.
+fn ask(door: &mut Door, discover: Discover) -> (usize, usize, bool) {
     // Within the rate of the target.
     door.wait(Duration::from_millis(1));
     let sent = door.give(HOST, Header::new(Kind::Discover), Some(Control::Discover(discover)));
     let [out] = &sent[..] else { panic!("{sent:?}") };
     let Content::Control(Control::Offer(offer)) = &out.content else { panic!("{out:?}") };
     assert_eq!(usize::from(offer.total), EXPORTS);
-    (seal(out, TARGET).len(), offer.exports.len())
+    assert!(offer.key.is_none_or(|said| said == *key().public().as_bytes()));
+    (seal(out, TARGET).len(), offer.exports.len(), offer.key.is_some())
 }
 
 #[test]
 fn an_answer_through_routers_is_no_longer_than_its_question() {
-    let mut door = door(true);
-    for padding in 0..=Discover::PADDING_MAX {
-        let question = discover(padding);
-        let (asked, (answered, records)) = (question.frame_len(), ask(&mut door, question));
-        assert!(answered <= asked, "{answered} bytes for {asked}");
-        let most = (asked - Offer::frame_len(0)) / (Offer::frame_len(1) - Offer::frame_len(0));
-        assert_eq!(records, most.min(RECORDS_MAX), "as many as fit {asked} bytes");
-    }
-    for records in 0..=RECORDS_MAX {
-        let question = discover(0).with_room_for(records);
-        assert_eq!(ask(&mut door, question).1, records);
+    let record = Offer::frame_len(1) - Offer::frame_len(0);
+    for has_key in [false, true] {
+        let mut door = door(true);
+        if has_key {
+            door.listener.set_key(key());
+        }
+        for padding in 0..=Discover::PADDING_MAX {
+            let question = discover(padding);
+            let asked = question.frame_len();
+            let (answered, records, says_key) = ask(&mut door, question);
+            assert!(answered <= asked, "{answered} bytes for {asked}");
+            // A record goes before the key.
+            let room = asked - Offer::frame_len(0);
+            assert_eq!(says_key, has_key && room >= Offer::KEY_LEN + record, "{asked} bytes");
+            let room = room - if says_key { Offer::KEY_LEN } else { 0 };
+            assert_eq!(records, room / record, "as many as fit {asked} bytes");
+        }
+        for records in 1..RECORDS_MAX {
+            let question = discover(0).with_room_for(records);
+            assert_eq!(ask(&mut door, question).1, records);
+        }
     }
 }
 
@@ -65,7 +81,13 @@ fn an_answer_through_routers_is_no_longer_than_its_question() {
 fn on_ethernet_a_short_question_gets_a_full_answer() {
     let mut door = door(false);
     for padding in [0, 80, Discover::PADDING_MAX] {
-        assert_eq!(ask(&mut door, discover(padding)).1, RECORDS_MAX);
+        let (_, records, says_key) = ask(&mut door, discover(padding));
+        assert_eq!((records, says_key), (RECORDS_MAX, false));
+    }
+    door.listener.set_key(key());
+    for padding in [0, 80, Discover::PADDING_MAX] {
+        let (_, records, says_key) = ask(&mut door, discover(padding));
+        assert_eq!((records, says_key), (RECORDS_MAX - 1, true));
     }
 }
 
@@ -97,7 +119,9 @@ fn another_version_is_refused_with_no_more_bytes_either() {
 #[test]
 fn a_host_asks_with_room_for_the_record_that_it_wants() {
     assert!(Pair::connected_over(session(), true).session.is_live());
-    for (routed, len) in [(true, Offer::frame_len(1)), (false, discover(0).frame_len())] {
+    for (routed, len) in
+        [(true, Offer::frame_len(1) + Offer::KEY_LEN), (false, discover(0).frame_len())]
+    {
         let mut asking = Pair::asking_over(session(), routed);
         let frame = asking.host_sends().unwrap();
         assert_eq!((frame[VERSION + 1], frame.len()), (Kind::Discover as u8, len));

@@ -67,10 +67,11 @@ impl Discover {
         }
     }
 
-    /// The question, padded to the length of an offer with so many records.
+    /// The question, padded to the length of an offer with so many records and a key.
     #[must_use]
     pub fn with_room_for(self, records: usize) -> Self {
-        let padding = Offer::frame_len(records).saturating_sub(HEAD_LEN + Self::FIELDS_LEN);
+        let answer = Offer::frame_len(records) + Offer::KEY_LEN;
+        let padding = answer.saturating_sub(HEAD_LEN + Self::FIELDS_LEN);
         Self { padding: padding.min(Self::PADDING_MAX) as u16, ..self }
     }
 

@@ -13,6 +13,7 @@
 //! 100   2 total   matching exports
 //! 102   2 0
 //! 104 104 records, `count` times
+//!   -  32 key     public key of the target; absent if it has none
 //! ```
 
 use core::fmt;
@@ -23,9 +24,10 @@ use uuid::Uuid;
 use crate::body::{Reader, Writer};
 use crate::flags::flags;
 use crate::greeting::{self, Versions};
-use crate::{Geometry, HEAD_LEN, Name, Reject};
+use crate::{Control, Geometry, HEAD_LEN, Name, Reject};
 
-/// The most records in one offer: as many as fit the smallest frame.
+/// The most records in one offer: as many as fit the smallest frame without a key. Beside a key
+/// there are one less.
 pub const RECORDS_MAX: usize = 10;
 
 flags! {
@@ -91,23 +93,30 @@ pub struct Offer {
     pub first: u16,
     /// The number of matching exports.
     pub total: u16,
-    /// The exports.
+    /// The exports: one less than [`RECORDS_MAX`] beside a key.
     pub exports: ArrayVec<ExportInfo, RECORDS_MAX>,
+    /// The public key of the target, if it has one and there was room for it. Nothing proves it:
+    /// anybody may send an offer.
+    pub key: Option<[u8; Self::KEY_LEN]>,
 }
 
 impl Offer {
-    /// Bytes of the body without records, and of a record.
+    /// Bytes of the body without records, of a record, and of a key.
     const FIELDS_LEN: usize = 104;
     const RECORD_LEN: usize = 104;
+    /// Bytes of a public key.
+    pub const KEY_LEN: usize = 32;
 
-    /// Bytes of the frame with so many records.
+    /// Bytes of the frame with so many records, and without a key.
     pub fn frame_len(records: usize) -> usize {
         HEAD_LEN + Self::FIELDS_LEN + records * Self::RECORD_LEN
     }
 
-    /// The most records in a frame of `len` bytes.
-    pub fn records_within(len: usize) -> usize {
-        (len.saturating_sub(Self::frame_len(0)) / Self::RECORD_LEN).min(RECORDS_MAX)
+    /// The most records in a frame of `len` bytes, which may have a key.
+    pub fn records_within(len: usize, has_key: bool) -> usize {
+        let others = Self::frame_len(0) + if has_key { Self::KEY_LEN } else { 0 };
+        let len = len.min(HEAD_LEN + Control::LEN_MAX);
+        len.saturating_sub(others) / Self::RECORD_LEN
     }
 
     pub(crate) fn parse(body: &[u8]) -> Result<Self, Reject> {
@@ -124,8 +133,14 @@ impl Offer {
         for _ in 0..count {
             exports.push(ExportInfo::parse(&mut fields)?);
         }
-        fields.end()?;
-        Ok(Self { nonce, versions, target, name, first, total, exports })
+        let key = match fields.rest() {
+            [] => None,
+            rest => Some(rest.try_into().map_err(|_| Reject::Length)?),
+        };
+        if key.is_some() && exports.is_full() {
+            return Err(Reject::Range);
+        }
+        Ok(Self { nonce, versions, target, name, first, total, exports, key })
     }
 
     pub(crate) fn emit(&self, fields: &mut Writer<'_>) {
@@ -135,8 +150,17 @@ impl Offer {
         for export in &self.exports {
             export.emit(fields);
         }
+        if let Some(key) = &self.key {
+            fields.bytes(key);
+        }
     }
 }
+
+const _: () = {
+    let fields = Offer::FIELDS_LEN + RECORDS_MAX * Offer::RECORD_LEN;
+    assert!(fields <= Control::LEN_MAX && fields + Offer::RECORD_LEN > Control::LEN_MAX);
+    assert!(fields - Offer::RECORD_LEN + Offer::KEY_LEN <= Control::LEN_MAX);
+};
 
 impl ExportInfo {
     fn parse(fields: &mut Reader<'_>) -> Result<Self, Reject> {
@@ -174,6 +198,57 @@ impl fmt::Display for Offer {
         for export in &self.exports {
             write!(f, " {} {} B", export.name, export.geometry.size)?;
         }
-        write!(f, " [{}+{}/{}]", self.first, self.exports.len(), self.total)
+        write!(f, " [{}+{}/{}]", self.first, self.exports.len(), self.total)?;
+        if self.key.is_some() { f.write_str(" with a key") } else { Ok(()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Parses an offer with so many records and a key of so many bytes.
+    fn parse(records: usize, key_len: usize) -> Result<Option<[u8; Offer::KEY_LEN]>, Reject> {
+        let export = ExportInfo {
+            name: Name::EMPTY,
+            uuid: Uuid::nil(),
+            geometry: Geometry::new(1 << 20, 512),
+            held: false,
+            shared: false,
+        };
+        let offer = Offer {
+            nonce: 1,
+            versions: Versions::OURS,
+            target: Uuid::nil(),
+            name: Name::EMPTY,
+            first: 0,
+            total: records as u16,
+            exports: core::iter::repeat_n(export, records).collect(),
+            key: None,
+        };
+        let mut body = [7; 2 * Control::LEN_MAX];
+        let mut fields = Writer::new(&mut body);
+        offer.emit(&mut fields);
+        let len = fields.len();
+        Offer::parse(&body[..len + key_len]).map(|offer| offer.key)
+    }
+
+    #[test]
+    fn a_key_takes_the_place_of_a_record() {
+        assert_eq!(parse(RECORDS_MAX, 0), Ok(None));
+        assert_eq!(parse(RECORDS_MAX - 1, Offer::KEY_LEN), Ok(Some([7; Offer::KEY_LEN])));
+        assert_eq!(parse(RECORDS_MAX, Offer::KEY_LEN), Err(Reject::Range));
+        assert_eq!(parse(0, Offer::KEY_LEN - 1), Err(Reject::Length));
+        assert_eq!(parse(0, Offer::KEY_LEN + 1), Err(Reject::Length));
+        let longest = HEAD_LEN + Control::LEN_MAX;
+        for len in 0..=2 * longest {
+            for has_key in [false, true] {
+                let records = Offer::records_within(len, has_key);
+                let frame = Offer::frame_len(records) + if has_key { Offer::KEY_LEN } else { 0 };
+                assert!(records == 0 || frame <= len.min(longest), "{records} in {len}");
+            }
+        }
+        let most = [false, true].map(|has_key| Offer::records_within(longest, has_key));
+        assert_eq!(most, [RECORDS_MAX, RECORDS_MAX - 1]);
     }
 }

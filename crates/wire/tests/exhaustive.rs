@@ -6,7 +6,7 @@ use crate::frames::{
     FLAGS, GOLDEN, HEADER_CRC, KIND, VERSION, golden, mend, mend_len, parse, u32_at,
 };
 use tyche_testkit::golden::Change;
-use tyche_wire::{Discover, ENTRY_LEN, HEAD_LEN, Kind, Reject};
+use tyche_wire::{Discover, ENTRY_LEN, HEAD_LEN, Kind, Offer, Reject};
 
 /// The data section of a frame, if its checksum does not cover it.
 fn harmless(frame: &[u8]) -> std::ops::Range<usize> {
@@ -35,7 +35,7 @@ fn every_cut_and_every_addition_is_a_wrong_length() {
 }
 
 /// The same with a matching length in the header: the bodies and entries themselves have no other
-/// length, but for the padding of a Discover.
+/// length, but for the padding of a Discover and the key of an Offer.
 #[test]
 fn every_cut_and_every_addition_is_rejected_with_the_length_declared() {
     for name in GOLDEN {
@@ -45,8 +45,9 @@ fn every_cut_and_every_addition_is_rejected_with_the_length_declared() {
             let mut shorter = frame[..len].to_vec();
             mend_len(&mut shorter);
             let becomes_an_ack = name == "nack" && len == HEAD_LEN;
+            let loses_its_key = name == "offer-with-key" && len == frame.len() - Offer::KEY_LEN;
             let is_whole = may_be_padded && len >= HEAD_LEN + Discover::FIELDS_LEN;
-            let expected = becomes_an_ack || is_whole;
+            let expected = becomes_an_ack || loses_its_key || is_whole;
             assert_eq!(frames::check(&shorter), expected, "{name} cut to {len}");
         }
         for byte in 0..=0xff {
@@ -181,7 +182,7 @@ const BODIES: &[Bad] = &[
     (Reject::Range, "discover", &[Put(72, &[3])], Checksums),
     (Reject::Reserved, "discover", &[Put(76, &[1])], Checksums),
     (Reject::Reserved, "discover-padded", &[Put(192, &[1])], Checksums),
-    (Reject::Reserved, "discover-padded", &[Put(271, &[0x80])], Checksums),
+    (Reject::Reserved, "discover-padded", &[Put(303, &[0x80])], Checksums),
     (Reject::Length, "discover", &[Add(1025)], LengthAndChecksums),
     (Reject::Range, "offer", &[Put(162, &[11])], Checksums),
     (Reject::Range, "offer", &[Put(160, &[1])], Checksums),
@@ -194,6 +195,9 @@ const BODIES: &[Bad] = &[
     (Reject::Range, "offer", &[Put(257, &[4])], Checksums),
     (Reject::Flags, "offer", &[Put(260, &[0x10])], Checksums),
     (Reject::Reserved, "offer", &[Put(271, &[1])], Checksums),
+    (Reject::Length, "offer", &[Add(31)], LengthAndChecksums),
+    (Reject::Length, "offer-with-key", &[Add(1)], LengthAndChecksums),
+    (Reject::Length, "offer-with-key", &[Put(162, &[1])], Checksums),
     (Reject::Length, "hello", &[Put(112, &[127])], Checksums),
     (Reject::Length, "hello", &[Put(112, &[115]), Cut(115)], LengthAndChecksums),
     (Reject::Range, "hello", &[Put(112, &[0x0e, 0, 1])], Checksums),

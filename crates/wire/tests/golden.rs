@@ -115,7 +115,7 @@ fn command(
     Entry::Command(Command { opcode, flags, tag, offset, len, damq_page })
 }
 
-fn offer() -> Control {
+fn offer(key: Option<[u8; Offer::KEY_LEN]>) -> Control {
     let scratch = ExportInfo {
         name: name("scratch"),
         uuid: SCRATCH,
@@ -138,6 +138,7 @@ fn offer() -> Control {
         first: 0,
         total: 2,
         exports: [scratch, donnees].into_iter().collect(),
+        key,
     })
 }
 
@@ -202,9 +203,10 @@ fn outside(name: &str) -> Option<Expected> {
         "discover" => control(128, 0x440a_ab9b, Control::Discover(discover())),
         "discover-padded" => {
             let discover = discover().with_room_for(1);
-            control(208, 0x1024_f8f0, Control::Discover(discover))
+            control(240, 0x05af_5c77, Control::Discover(discover))
         }
-        "offer" => control(312, 0x7dfd_c994, offer()),
+        "offer" => control(312, 0x7dfd_c994, offer(None)),
+        "offer-with-key" => control(344, 0x2365_6638, offer(Some(pattern()))),
         "hello" => control(64, 0xa468_fcc0, hello(Ticket::NONE)),
         "hello-reply" => {
             let mut reply = control(64, 0x26c0_b6e1, hello(TICKET));

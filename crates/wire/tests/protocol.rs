@@ -98,6 +98,7 @@ fn the_table_of_limits_has_the_constants() {
         ("FRAME_LEN_MAX", FRAME_LEN_MAX),
         ("KEEP_ALIVE_MS_MAX", KEEP_ALIVE_MS_MAX as usize),
         ("RECORDS_MAX", RECORDS_MAX),
+        ("KEY_LEN", Offer::KEY_LEN),
         ("TAGS_MAX", TAGS_MAX),
         ("OUTCOMES_MAX", OUTCOMES_MAX),
         ("BITMAP_WORDS_MAX", BITMAP_WORDS_MAX),

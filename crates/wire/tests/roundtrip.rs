@@ -81,14 +81,15 @@ fn export_info() -> impl Strategy<Value = ExportInfo> {
 
 fn offer() -> impl Strategy<Value = Control> {
     let position = (any::<u16>(), any::<u16>());
-    let who = (any::<u64>(), versions(), uuid(), text());
+    let who = (any::<u64>(), versions(), uuid(), text(), any::<Option<[u8; Offer::KEY_LEN]>>());
     (who, vec(export_info(), 0..=RECORDS_MAX), position).prop_map(
-        |((nonce, versions, target, name), exports, (first, more))| {
+        |((nonce, versions, target, name, key), exports, (first, more))| {
             let exports: arrayvec::ArrayVec<_, RECORDS_MAX> = exports.into_iter().collect();
             let count = exports.len() as u16;
             let first = first.min(u16::MAX - count);
             let total = (first + count).saturating_add(more);
-            Control::Offer(Offer { nonce, versions, target, name, first, total, exports })
+            let key = key.filter(|_| !exports.is_full());
+            Control::Offer(Offer { nonce, versions, target, name, first, total, exports, key })
         },
     )
 }

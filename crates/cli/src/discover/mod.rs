@@ -301,6 +301,7 @@ mod tests {
                 first: 0,
                 total: 0,
                 exports: Default::default(),
+                key: None,
             },
         });
         let mut found: Vec<_> = found.collect();

@@ -113,6 +113,11 @@ impl<R: Rules> Listener<R> {
         let total = u16::try_from(matching).unwrap_or(u16::MAX);
         let first = discover.first.min(total);
         let rest = registry.offered(discover).take(usize::from(total)).skip(usize::from(first));
+        // Exports come before the key, which is no more than a hint.
+        let room = self.room(discover.frame_len());
+        let key = self.key.as_ref().map(|(_, public)| *public.as_bytes());
+        let key = key.filter(|_| Offer::records_within(room, true) > 0);
+        let records = Offer::records_within(room, key.is_some());
         let offer = Offer {
             nonce: discover.nonce,
             versions: Versions::OURS,
@@ -120,7 +125,8 @@ impl<R: Rules> Listener<R> {
             name: registry.target().name,
             first,
             total,
-            exports: rest.take(Offer::records_within(self.room(discover.frame_len()))).collect(),
+            exports: rest.take(records).collect(),
+            key,
         };
         self.answers.post(src, Flags::NONE, Control::Offer(offer));
     }
@@ -145,7 +151,7 @@ impl<R: Rules> Listener<R> {
             Err(reject) => return self.rejects.add(reject),
         }
         let ephemeral = protection::draw(self.cookies.random());
-        let key = self.key.as_ref().expect("checked above");
+        let (key, _) = self.key.as_ref().expect("checked above");
         match Proof::check(key, ephemeral, sealed, registry) {
             Ok((proof, connect)) => {
                 let asker = Asker { mac, issued, proof: Some(proof) };

@@ -131,10 +131,10 @@ pub struct Listener<R = Sound> {
     refusals: Refusals,
     events: VecDeque<ListenerEvent>,
     rejects: RejectCounts,
-    /// The target's key, if it has one.
-    key: Option<SecretKey>,
-    /// The target's public key, if only those are answered who know it.
-    silent_but_for: Option<PublicKey>,
+    /// The target's key, if it has one, with its public part.
+    key: Option<(SecretKey, PublicKey)>,
+    /// Whether only those are answered who know it.
+    is_silent: bool,
 }
 
 impl<R: Rules> Listener<R> {
@@ -167,7 +167,7 @@ impl<R: Rules> Listener<R> {
             events: VecDeque::new(),
             rejects: RejectCounts::default(),
             key: None,
-            silent_but_for: None,
+            is_silent: false,
         }
     }
 
@@ -177,10 +177,11 @@ impl<R: Rules> Listener<R> {
         self.config.frame_len_max = frame_len_max;
     }
 
-    /// Has the target take sealed Connects, and prove who it is.
+    /// Has the target take sealed Connects, prove who it is, and say its public key in Offers.
     pub fn set_key(&mut self, key: SecretKey) {
         self.answers.set_key(&key, self.config.link);
-        self.key = Some(key);
+        let public = key.public();
+        self.key = Some((key, public));
     }
 
     /// Has the target answer only those who know its key.
@@ -188,8 +189,8 @@ impl<R: Rules> Listener<R> {
     /// # Panics
     /// If it has none.
     pub fn be_silent(&mut self) {
-        let key = self.key.as_ref().expect("a silent target has a key");
-        self.silent_but_for = Some(key.public());
+        assert!(self.key.is_some(), "a silent target has a key");
+        self.is_silent = true;
     }
 
     /// Takes a frame. A rejected frame is counted. Returns the payload in the clear, in `opened` if
@@ -258,7 +259,7 @@ impl<R: Rules> Listener<R> {
 
     /// Whether those who do not know the target's key get no answer.
     fn is_silent(&self) -> bool {
-        self.silent_but_for.is_some() && R::keeps(Rule::StaySilent)
+        self.is_silent && R::keeps(Rule::StaySilent)
     }
 
     /// Checks that whoever asks may know that the target is there.
@@ -266,7 +267,7 @@ impl<R: Rules> Listener<R> {
     /// # Errors
     /// `Forged` if the question has no proof, `Unexpected` if there is none for its kind.
     fn check_silence(&self, control: &Control) -> Result<(), Reject> {
-        let Some(key) = self.silent_but_for.as_ref().filter(|_| self.is_silent()) else {
+        let Some((_, key)) = self.key.as_ref().filter(|_| self.is_silent()) else {
             return Ok(());
         };
         let is_proved = match control {

@@ -239,6 +239,7 @@ mod tests {
             first: 0,
             total: exports.len() as u16,
             exports,
+            key: None,
         }
     }
 

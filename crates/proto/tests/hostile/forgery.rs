@@ -183,6 +183,8 @@ fn offer(adversary: &Adversary, bytes: &mut Bytes<'_>) -> Offer {
         first: 0,
         total: 1,
         exports: [export].into_iter().collect(),
+        // A bit that no flag has.
+        key: (flags.0 & 0x80 != 0).then_some([7; Offer::KEY_LEN]),
     }
 }
 

@@ -180,6 +180,7 @@ impl<R: Rules> World<R> {
             first: 0,
             total: 1,
             exports: [export].into_iter().collect(),
+            key: random.pick(&[None, Some(*keys::OF_FORGER.secret.public().as_bytes())]),
         };
         Some((segment, outside((asker, source), Flags::NONE, Control::Offer(offer))))
     }

@@ -20,10 +20,11 @@ pub(crate) const PAYLOAD_CRC: usize = 56;
 pub(crate) const HEADER_CRC: usize = 60;
 
 /// Every golden frame, in the order of docs/golden-frames.md.
-pub(crate) const GOLDEN: [&str; 29] = [
+pub(crate) const GOLDEN: [&str; 30] = [
     "discover",
     "discover-padded",
     "offer",
+    "offer-with-key",
     "hello",
     "hello-reply",
     "connect",
