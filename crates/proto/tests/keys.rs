@@ -5,15 +5,16 @@ use std::time::Duration;
 
 use tyche_proto::crypto::SecretKey;
 use tyche_proto::wire::{
-    CommandFlags, Content, Control, ExportInfo, Flags, HEAD_LEN, Header, Kind, Opcode, Reason,
-    Reject, Rejection, Status, TAG_LEN, Text, Uuid, Versions,
+    Accept, ChannelId, CommandFlags, Content, Control, Cookie, ExportInfo, Flags, Geometry,
+    HEAD_LEN, Header, Kind, Opcode, Reason, Reject, Rejection, Status, TAG_LEN, Text, Uuid,
+    Versions,
 };
 use tyche_proto::{
     Access, Action, Allowed, HostId, HostKeys, Listener, ListenerConfig, ListenerEvent, Operation,
     Outgoing, Problem, SessionConfig, SessionEvent, Sound,
 };
 
-use crate::pair::{FRAME_LEN, HOST, Pair, TARGET, name, session};
+use crate::pair::{FRAME_LEN, HOST, Pair, TARGET, name, seal, session};
 
 fn secret(number: u8) -> SecretKey {
     SecretKey::from_random([number; 32])
@@ -220,6 +221,43 @@ fn a_target_without_a_key_says_so_and_is_not_talked_to() {
     talk(&mut pair, Duration::from_secs(3));
     assert!(!pair.session.is_live() && !pair.session.is_over());
     assert_eq!(pair.session.problem(), Some(Problem::NoKey));
+}
+
+/// Somebody without a key accepts the connects of a host that knows the target's key.
+#[test]
+fn an_accept_in_the_clear_is_not_the_targets() {
+    let mut pair = asking(keyed(1, &secret(7)));
+    let until = pair.now + Duration::from_secs(3);
+    while pair.now < until {
+        while let Some(frame) = pair.host_sends() {
+            pair.target_takes(&frame);
+            let Content::Control(Control::SealedConnect(connect)) = &pair.out.content else {
+                continue;
+            };
+            let accept = Accept {
+                attempt: connect.attempt,
+                target: connect.target,
+                boot: Uuid::nil(),
+                export: pair.registry.export(0).uuid,
+                geometry: Geometry::new(1 << 20, 512),
+                cookie: Cookie(9),
+                channel: ChannelId(0),
+                queue_size: 1,
+                rings: [64; 2],
+                frame_len: FRAME_LEN as u32,
+                damq_pages: 256,
+                checksum: true,
+                stages: false,
+                keep_alive_ms: 3000,
+            };
+            let mut out = Outgoing::new();
+            out.set_control(HOST, Control::Accept(accept));
+            pair.host_takes(&seal(&out, TARGET));
+        }
+        pair.step();
+    }
+    assert!(!pair.session.is_live() && !pair.session.is_over());
+    assert_eq!(pair.session.problem(), Some(Problem::Unsealed));
 }
 
 #[test]

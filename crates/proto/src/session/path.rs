@@ -337,20 +337,25 @@ impl<R: Rules> Path<R> {
                 self.handle_accept(now, &accept, None, session.session).map(Some)
             }
             Control::Reject(rejection) if clear => Ok(Some(PathEvent::Rejected(rejection))),
-            Control::Reject(rejection) => {
-                // Anybody may say so: it only goes into the report.
-                if let State::Connecting { problem, .. } = &mut self.state
-                    && rejection.reason == Reason::NoKey
-                {
-                    *problem = Problem::NoKey;
-                }
-                Err(Reject::Unexpected)
+            Control::Accept(_) => Err(self.distrust(Problem::Unsealed)),
+            Control::Reject(rejection) if rejection.reason == Reason::NoKey => {
+                Err(self.distrust(Problem::NoKey))
             }
+            Control::Reject(_) => Err(Reject::Unexpected),
             Control::SealedAnswer(answer) => {
                 self.handle_sealed(now, &answer, session.session).map(Some)
             }
             _ => Err(Reject::Unexpected),
         }
+    }
+
+    /// Notes an answer in the clear to a sealed connect. Anybody may send one: it only goes into the
+    /// report.
+    fn distrust(&mut self, answer: Problem) -> Reject {
+        if let State::Connecting { problem, .. } = &mut self.state {
+            *problem = answer;
+        }
+        Reject::Unexpected
     }
 
     /// Takes the answer to a sealed connect.

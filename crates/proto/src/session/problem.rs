@@ -14,6 +14,9 @@ pub enum Problem {
     /// A target without a key has refused the Connect of a host with one; or somebody says so in
     /// its place.
     NoKey,
+    /// The Connect of a host with a key was accepted in the clear, which no target does: somebody
+    /// else has answered.
+    Unsealed,
     /// The link itself is down or gone.
     Down,
     /// The link takes only shorter frames than before.
@@ -42,6 +45,7 @@ impl std::fmt::Display for Problem {
             Self::NoHello => "the target is there, but no frame of 1232 bytes gets through",
             Self::NoAccept => "the target does not answer the connect",
             Self::NoKey => "the target says that it has no key",
+            Self::Unsealed => "somebody without the target's key answers in its place",
             Self::Down => "the interface is down",
             Self::Narrowed => "the interface takes only shorter frames than before",
             Self::Silence => "nothing is heard of the target",
