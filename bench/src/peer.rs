@@ -213,6 +213,7 @@ impl Server {
         keys.iter().for_each(|keys| keys.serve(&mut command));
         command.env(RUNTIME_DIR, dir.path());
         command.env("TYCHE_STATE_DIR", dir.path().join("state"));
+        command.env("TYCHE_KNOWN_TARGETS", dir.path().join("known-targets"));
         let running = Running::start(&mut command)?;
         let peer = peer.clone();
         let mut server = Self { disk: None, keys, peer, running, number, export_mib, dir };

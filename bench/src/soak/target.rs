@@ -28,6 +28,7 @@ impl Target {
         serve.args(["serve", "--name", "soak", "--export"]);
         serve.arg(format!("{EXPORT}={}", file.display())).env("TYCHE_RUNTIME_DIR", dir.join("run"));
         serve.env("TYCHE_STATE_DIR", dir.join("state"));
+        serve.env("TYCHE_KNOWN_TARGETS", dir.join("known-targets"));
         let mut running = Running::start(&mut serve)?;
         let ready = stop.until(READY, || {
             running.check()?;

@@ -7,7 +7,7 @@ use tyche_fcoe::Obstacle;
 use tyche_fcoe::fc::port::Failure;
 use tyche_link::{ip, packet};
 use tyche_session::fcoe::{FcoeError, Unreached};
-use tyche_session::{InvalidOption, KeyFileError, LinkError};
+use tyche_session::{InvalidOption, KeyFileError, KnownTargetsError, LinkError};
 use tyche_store::file;
 
 /// An error of another crate, with an exit code.
@@ -76,6 +76,20 @@ impl Coded for KeyFileError {
                 _ => Code::Other,
             },
             Self::Open(_) | Self::Bad { .. } => Code::Config,
+        }
+    }
+}
+
+impl Coded for KnownTargetsError {
+    fn code(&self) -> Code {
+        match self {
+            Self::Io { error, .. } => match error.kind() {
+                std::io::ErrorKind::PermissionDenied => Code::Permission,
+                _ => Code::Config,
+            },
+            Self::Open(_) | Self::Line { .. } => Code::Config,
+            Self::Unnamed(_) => Code::Usage,
+            Self::Unknown { .. } => Code::NotFound,
         }
     }
 }

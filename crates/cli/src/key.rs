@@ -5,10 +5,12 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 use tyche_proto::crypto::PublicKey;
-use tyche_session::{KEY_FILE, KeyFileError, make_key};
+use tyche_session::{KEY_FILE, KeyFileError, KnownTargets, make_key};
 
 use crate::connect::public_key;
 use crate::error::{Code, CodedResult, Error, Result};
+use crate::output::{Format, Table, show};
+use crate::report::{KnownTargetReport, Output};
 use crate::secret::read_key;
 
 /// Make and show the keys by which hosts and targets prove who they are.
@@ -16,7 +18,7 @@ use crate::secret::read_key;
 /// Each machine makes a key of its own. The secret part stays in its file; the public part, a line
 /// of 49 characters, is given to the other machine: a target lists those of its hosts
 /// (`tyche serve --host NAME=KEY`), a host names that of its target (`tyche connect --target-key
-/// KEY`).
+/// KEY`), or keeps it on first contact (`--target-key ask`).
 #[derive(Args, Debug)]
 pub(crate) struct KeyCommand {
     #[command(subcommand)]
@@ -31,6 +33,11 @@ enum Action {
     Show(KeyFile),
     /// Print the fingerprint of a key, to be compared by eye or by phone.
     Fingerprint(Fingerprint),
+    /// List the targets whose keys this machine knows: those that you have said yes to after
+    /// `tyche connect TARGET/EXPORT --target-key ask`.
+    Known(Known),
+    /// Forget the key of a target: it has another one now, or is no more.
+    Forget(Forget),
 }
 
 #[derive(Args, Debug)]
@@ -51,6 +58,29 @@ struct Fingerprint {
     file: PathBuf,
 }
 
+#[derive(Args, Debug)]
+struct Known {
+    /// How to print.
+    #[arg(short, long, default_value_t)]
+    output: Format,
+}
+
+#[derive(Args, Debug)]
+struct Forget {
+    /// Name of the target, as `tyche key known` lists it, or its UUID.
+    target: String,
+}
+
+impl KeyCommand {
+    /// How to print.
+    pub(crate) fn output(&self) -> Format {
+        match &self.action {
+            Action::Known(Known { output }) => *output,
+            _ => Format::Text,
+        }
+    }
+}
+
 pub(crate) fn run(command: &KeyCommand) -> Result<()> {
     match &command.action {
         Action::Generate(KeyFile { file }) => println!("{}", generate(file)?),
@@ -62,8 +92,33 @@ pub(crate) fn run(command: &KeyCommand) -> Result<()> {
             };
             println!("{}", key.fingerprint());
         }
+        Action::Known(Known { output }) => list(&KnownTargets::read().coded()?, *output),
+        Action::Forget(Forget { target }) => {
+            let mut known = KnownTargets::read().coded()?;
+            for gone in known.forget(target).coded()? {
+                println!("{} {}", gone.name, gone.key.fingerprint());
+            }
+        }
     }
     Ok(())
+}
+
+fn list(known: &KnownTargets, output: Format) {
+    show(
+        output,
+        || Output::KnownTargets {
+            file: known.path().display().to_string(),
+            targets: known.targets().iter().map(KnownTargetReport::from).collect(),
+        },
+        || {
+            let mut table = Table::new(["TARGET", "KEY", "UUID"]);
+            for target in known.targets() {
+                let uuid = target.uuid.to_string();
+                table.row([target.name.to_string(), target.key.fingerprint(), uuid]);
+            }
+            table.to_string()
+        },
+    );
 }
 
 fn generate(file: &Path) -> Result<PublicKey> {

@@ -77,7 +77,7 @@ Exit codes:
   4  a privilege is missing (CAP_NET_RAW, root)
   5  the interface cannot be used (down, MTU too small), or the port (taken)
   6  the target does not answer
-  7  the target refused (held by another host, denied)
+  7  the target refused (held by another host, denied), or has another key than before
   8  the configuration file is wrong, or a disk was replaced
   9  the disk, or the device that presents it, cannot be used
 
@@ -85,6 +85,8 @@ Environment:
   RUST_LOG           what to log: error, warn (default), info, debug
   TYCHE_RUNTIME_DIR  where running sessions and targets are found; /run/tyche by default
   TYCHE_STATE_DIR    what must outlive a restart of the machine; /var/lib/tyche by default
+  TYCHE_KNOWN_TARGETS
+                     file with the keys of targets; /etc/tyche/known-targets by default
   TYCHE_LOG_DIR      where logs of sessions are kept; by default the journal, or /var/log/tyche";
 
 #[derive(Subcommand, Debug)]
@@ -129,11 +131,10 @@ impl Command {
 
     fn output(&self) -> Format {
         match self {
-            Self::Serve(_)
-            | Self::Key(_)
-            | Self::Completions(_)
-            | Self::Man(_)
-            | Self::GenerateUnits(_) => Format::Text,
+            Self::Serve(_) | Self::Completions(_) | Self::Man(_) | Self::GenerateUnits(_) => {
+                Format::Text
+            }
+            Self::Key(args) => args.output(),
             Self::Connect(args) => args.output,
             Self::ConnectAll(args) => args.output,
             Self::Disconnect(args) => args.output,

@@ -12,7 +12,8 @@ use tyche_proto::wire::{ETHERTYPE, Mac};
 use tyche_proto::{BatchPolicy, ChannelChoice, HostKeys, QUEUES_MAX, SessionConfig};
 use tyche_session::fcoe::E_D_TOV;
 use tyche_session::{
-    End, KEY_FILE, LinkOptions, Opened, SessionOptions, defaults, host_name, log_warnings, read_key,
+    End, KEY_FILE, KnownTargets, LinkOptions, Opened, SessionOptions, defaults, host_name,
+    log_warnings, read_key, wanted,
 };
 use uuid::Uuid;
 
@@ -102,9 +103,11 @@ pub struct Options {
     /// The host to present, instead of this machine.
     pub host: Option<Uuid>,
     /// The target's key, as `tyche key show` prints it there. With it, every frame is encrypted and
-    /// authenticated, and both ends have to prove who they are. `None`, the default: in the clear.
+    /// authenticated, and both ends have to prove who they are. `None`, the default: the key that
+    /// this machine knows for the target (`tyche key known`), and if it knows none, in the clear. A
+    /// machine that knows keys of targets wants the export as `TARGET/EXPORT`.
     pub target_key: Option<PublicKey>,
-    /// File of the secret key of this end, if the target's is given; `/etc/tyche/key` by default.
+    /// File of the secret key of this end, if the target has a key; `/etc/tyche/key` by default.
     pub key: PathBuf,
 }
 
@@ -199,9 +202,20 @@ impl Options {
         Ok(handed)
     }
 
+    /// The key that the target has to prove, if any: a known target is never connected without.
+    fn key_of_target(&self) -> Result<Option<PublicKey>, OpenError> {
+        if self.target_key.is_some() {
+            return Ok(self.target_key);
+        }
+        let (target, _) = wanted(&self.export).map_err(|it| OpenError::Option(it.to_string()))?;
+        let known = KnownTargets::read();
+        let key = known.and_then(|known| Ok(known.look_up(&target)?.map(|known| known.key)));
+        key.map_err(|error| OpenError::Option(error.to_string()))
+    }
+
     /// The keys of the session, if it shall have any.
     fn keys(&self) -> Result<Option<HostKeys>, OpenError> {
-        let Some(target) = self.target_key else { return Ok(None) };
+        let Some(target) = self.key_of_target()? else { return Ok(None) };
         let key = read_key(&self.key).map_err(|error| OpenError::Option(error.to_string()))?;
         Ok(Some(HostKeys { secret: key, target }))
     }

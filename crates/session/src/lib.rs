@@ -4,12 +4,14 @@
 
 pub mod fcoe;
 mod keys;
+mod known;
 mod links;
 mod options;
 mod remote;
 mod runtime;
 
 pub use keys::{KEY_FILE, KeyFileError, make_key, read_key};
+pub use known::{KnownTarget, KnownTargets, KnownTargetsError};
 pub use links::{End, LinkError, LinkOptions, Opened, log_warnings, open_usable};
 pub use options::{
     CHANNELS_MAX, InvalidOption, KEEP_ALIVE, OPERATIONS_MAX, QUEUE_SIZE_MAX, SessionOptions,

@@ -225,9 +225,11 @@ fn refused(session: &SessionArgs, error: ConnectError, report: &HostReport) -> E
         },
         ConnectError::TimedOut(_) => {
             let is_unoffered = matches!(report.problem, None | Some(Problem::NoOffer));
-            match is_unoffered.then(|| session.unknown_export()) {
-                Some(Ok(Some(error)) | Err(error)) => error,
-                Some(Ok(None)) | None => session.unreachable(Some(report)),
+            let explained =
+                if is_unoffered { session.unknown_export() } else { session.changed_key() };
+            match explained {
+                Ok(Some(error)) | Err(error) => error,
+                Ok(None) => session.unreachable(Some(report)),
             }
         }
     }

@@ -141,9 +141,9 @@ impl Bench {
     /// # Errors
     /// The arguments do not fit the export, or a job does not get to it.
     pub fn start(args: &BenchArgs, change: impl Fn(&mut SessionConfig)) -> Result<Self> {
-        let (shape, session) = (args.shape(), args.session());
+        let (shape, session) = (args.shape(), args.session().settled(None)?);
         if args.rw.writes() {
-            may_write(args)?;
+            may_write(args, &session)?;
         }
         let pages = (args.bs as usize).div_ceil(tyche_block::PAGE);
         let options = |_| {
@@ -222,8 +222,8 @@ impl Bench {
 
 /// Refuses to write where that would take the export away from this machine's own session or from
 /// another job.
-fn may_write(args: &BenchArgs) -> Result<()> {
-    let (session, export) = (&args.session, &args.session.export);
+fn may_write(args: &BenchArgs, session: &SessionArgs) -> Result<()> {
+    let export = &session.export;
     refuse_twice(export, session.host()?)?;
     if args.jobs == 1 {
         return Ok(());
@@ -235,7 +235,8 @@ fn may_write(args: &BenchArgs) -> Result<()> {
         ExportId::Name(name) => name,
         ExportId::Uuid(_) => Name::EMPTY,
     };
-    let host = (session.host()?, session.target_key.as_ref());
+    let key = session.trust.key();
+    let host = (session.host()?, key.as_ref());
     let found = discover(links, session.link.ethertype, host, name, LOOK).found;
     let mut offered = found.iter().flat_map(|it| &it.offer.exports).filter(|it| wanted.names(it));
     if offered.any(|it| !it.shared) {

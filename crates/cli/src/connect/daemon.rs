@@ -162,9 +162,11 @@ impl Session {
             let _ = rustix::process::setsid();
         }
         let signals = Signals::new(SIGNALS)?;
-        let SessionArgs { export, .. } = &args.session;
-        let host_id = args.session.host()?;
+        let (export, host_id) = (&args.session.export, args.session.host()?);
         let Checks { only, predecessor, kind, compromise } = Checks::find(args, host_id)?;
+        let known = predecessor.as_ref().map(|predecessor| predecessor.known);
+        let resumes = known.map(|known| known.0);
+        let args = &args.settled(resumes.map(|export| export.target))?;
         let id = Uuid::new_v4();
         let dir = RuntimeDir::take(runtime::sessions().join(id.to_string()), "this session")?;
         let (log, no_log) = if detached { open_log(export, id) } else { (None, None) };
@@ -173,7 +175,6 @@ impl Session {
         }
         // A device keeps its identity over all its daemons.
         let identity = predecessor.as_ref().map_or(id, |predecessor| predecessor.lasting.identity);
-        let resumes = predecessor.as_ref().map(|predecessor| predecessor.known.0);
         let (sender, inputs) = channel();
         let (notices, caught) = (sender.clone(), sender.clone());
         let identities = Identity { session: id, device: identity, resumes };
@@ -187,9 +188,9 @@ impl Session {
         let stage = if is_new { Stage::Making } else { Stage::Made };
         let hand_over = move |signal| caught.send(Input::Signal(signal)).is_ok();
         let signals = SignalHandler::start(signals, host.control(), stage, hand_over)?;
-        let known = predecessor.as_ref().map(|predecessor| predecessor.known);
         let known = await_connection(&host, &inputs, &args.session, known)?;
         tracing::info!(export, session = %id, "connected");
+        warnings.extend(args.session.remember(known.0.target));
         let wish = wish(args, kind, identity, dir.path(), host.control().queues());
         let made = make_device(&wish, &host, predecessor.as_ref());
         // Logged only now: `--retry` gets here once, but connects many times.
@@ -502,7 +503,7 @@ fn await_connection(
     mut known: Option<Known>,
 ) -> Result<Known> {
     let deadline = Instant::now() + args.timeout();
-    let (mut refusal, mut looked) = (None, false);
+    let (mut refusal, mut looked, mut compared) = (None, false, false);
     loop {
         let wait = deadline.saturating_duration_since(Instant::now()).min(LOOK_AFTER);
         match inputs.recv_timeout(wait) {
@@ -535,6 +536,13 @@ fn await_connection(
                 if unoffered
                     && !std::mem::replace(&mut looked, true)
                     && let Some(error) = args.unknown_export()?
+                {
+                    return Err(error);
+                }
+                let unproven = matches!(problem, Some(Problem::NoAccept | Problem::NoKey));
+                if unproven
+                    && !std::mem::replace(&mut compared, true)
+                    && let Some(error) = args.changed_key()?
                 {
                     return Err(error);
                 }

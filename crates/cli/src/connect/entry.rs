@@ -10,8 +10,8 @@ use crate::error::Result;
 use crate::tab::{Fields, Line};
 
 /// Options about the command, not about the session; `link` has its own field.
-const NOT_OF_A_SESSION: [&str; 7] =
-    ["daemon", "foreground", "help", "link", "output", "retry", "tab"];
+const NOT_OF_A_SESSION: [&str; 8] =
+    ["approved-key", "daemon", "foreground", "help", "link", "output", "retry", "tab"];
 /// The option of exports that are connected only on request.
 const NOAUTO: &str = "noauto";
 

@@ -6,12 +6,14 @@
 mod daemon;
 mod entry;
 pub(crate) mod fcoe;
+mod first_contact;
 mod orders;
 mod predecessor;
 mod retry;
 mod session;
 mod signals;
 mod start;
+mod trust;
 mod why;
 
 use std::ffi::OsString;
@@ -22,11 +24,13 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use clap::Args;
+use uuid::Uuid;
 
 pub(crate) use entry::Entry;
 pub(crate) use fcoe::FcoeArgs;
-pub(crate) use session::{SessionArgs, public_key};
+pub(crate) use session::SessionArgs;
 pub(crate) use start::Identity;
+pub(crate) use trust::public_key;
 
 use crate::attach::Kind;
 use crate::control::parse_answer;
@@ -127,7 +131,18 @@ impl ConnectArgs {
         let Some(path) = &self.tab else { return Ok(self.clone()) };
         let listed = Entry::of(&Tab::read(path)?.line(&self.session.export)?)?.connect;
         let Self { foreground, retry, daemon, output, .. } = *self;
-        Ok(Self { foreground, retry, daemon, output, ..listed })
+        let session = SessionArgs { approved_key: self.session.approved_key, ..listed.session };
+        Ok(Self { session, foreground, retry, daemon, output, ..listed })
+    }
+
+    /// The arguments, with the key that the target has to prove; FCoE has no keys. `before`: UUID of
+    /// the target that the device is connected to already.
+    fn settled(&self, before: Option<Uuid>) -> Result<Self> {
+        let session = match self.fcoe.is_wanted() {
+            true => self.session.clone(),
+            false => self.session.settled(before)?,
+        };
+        Ok(Self { session, ..self.clone() })
     }
 }
 
@@ -138,7 +153,11 @@ fn program() -> PathBuf {
 }
 
 pub(crate) fn run(args: &ConnectArgs) -> Result<()> {
-    let args = &args.resolved()?;
+    let mut args = args.resolved()?;
+    if !args.daemon {
+        args.session.ask_for_key()?;
+    }
+    let args = &args;
     if let Some(pause) = args.retry {
         return retry::run(args, Duration::from_secs_f64(pause));
     }
@@ -147,10 +166,14 @@ pub(crate) fn run(args: &ConnectArgs) -> Result<()> {
     }
     // Warnings about --affinity are printed here: the daemon would write them to its log.
     args.session.placement.placement()?;
-    let report = start_daemon(std::env::args_os().skip(1))?;
+    let mut given = std::env::args_os().skip(1);
+    let approved = args.session.approved_key;
+    let approved = approved.map(|key| OsString::from(format!("--approved-key={key}")));
+    let report = start_daemon(given.next().into_iter().chain(approved).chain(given))?;
     for warning in &report.warnings {
         eprintln!("tyche: {warning}");
     }
+    args.session.tell_kept();
     let device = report.session.device();
     show(args.output, || Output::Connect(report), || format!("{device}\n"));
     Ok(())
@@ -221,7 +244,7 @@ mod tests {
     #[test]
     fn what_a_line_of_tychetab_can_say_is_not_said_beside_it() {
         let command = ConnectArgs::augment_args(Command::new("connect"));
-        let beside = ["export", "tab", "foreground", "retry", "daemon", "output"];
+        let beside = ["export", "approved_key", "tab", "foreground", "retry", "daemon", "output"];
         let ids: Vec<_> = command.get_arguments().map(|arg| arg.get_id().as_str()).collect();
         let unknown = ids.iter().filter(|id| !OF_A_SESSION.contains(id) && !beside.contains(id));
         assert_eq!(unknown.collect::<Vec<_>>(), Vec::<&&str>::new());

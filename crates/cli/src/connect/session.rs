@@ -1,21 +1,22 @@
 //! The options of every command that connects to an export, how the engine gets them, and the error
 //! messages when the connection fails.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use tyche_engine::{HostLink, HostOptions, HostReport};
 use tyche_link::ip::Place;
 use tyche_numa::Placement;
-use tyche_proto::crypto::{BadKey, PublicKey};
-use tyche_proto::wire::{Mac, Name, Reason, Rejection};
+use tyche_proto::crypto::PublicKey;
+use tyche_proto::wire::{Mac, Name, Offer, Reason, Rejection};
 use tyche_proto::{ChannelChoice, ExportId, Failure, HostKeys, Problem, TargetId};
 use tyche_session::{
     CHANNELS_MAX, End, KEEP_ALIVE, KEY_FILE, Opened, QUEUE_SIZE_MAX, SessionOptions, defaults,
 };
 use uuid::Uuid;
 
+use super::trust::{TargetKey, Trust, public_key, target_key};
 use crate::complete;
 use crate::error::{Code, CodedResult, Error, Result};
 use crate::identity;
@@ -94,13 +95,23 @@ pub(crate) struct SessionArgs {
 
     /// The target's key, as `tyche key show` prints it there. Then every frame is encrypted and
     /// authenticated, the target has to prove that it owns that key, and this host has to with its
-    /// own: --key.
-    #[arg(long, value_name = "KEY", value_parser = public_key)]
-    pub(crate) target_key: Option<PublicKey>,
+    /// own: --key. `ask` stands for the key that this machine knows for the target's name; on first
+    /// contact `connect` shows its fingerprint on the terminal, and keeps the key if you say yes. A
+    /// target whose key is known (tyche key known) is never connected without.
+    #[arg(long, value_name = "KEY|ask", value_parser = target_key)]
+    pub(crate) target_key: Option<TargetKey>,
 
-    /// File of this host's secret key, which `tyche key generate` makes.
-    #[arg(long, value_name = "FILE", requires = "target_key", default_value = KEY_FILE)]
-    pub(crate) key: PathBuf,
+    /// File of this host's secret key, which `tyche key generate` makes; by default /etc/tyche/key.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) key: Option<PathBuf>,
+
+    /// The key that the user has approved for `--target-key ask`.
+    #[arg(long, hide = true, value_name = "KEY", value_parser = public_key)]
+    pub(crate) approved_key: Option<PublicKey>,
+
+    /// The key that the target has to prove.
+    #[arg(skip)]
+    pub(crate) trust: Trust,
 
     /// Do not cover data with checksums (headers and commands always are).
     #[arg(long)]
@@ -139,10 +150,6 @@ impl From<IoPolicy> for ChannelChoice {
             IoPolicy::LeastOutstanding => Self::LeastOutstanding,
         }
     }
-}
-
-pub(crate) fn public_key(text: &str) -> Result<PublicKey, String> {
-    text.parse().map_err(|error: BadKey| error.to_string())
 }
 
 fn mac(text: &str) -> Result<Mac, String> {
@@ -185,10 +192,27 @@ impl SessionArgs {
         tyche_session::wanted(&self.export).coded()
     }
 
+    /// The arguments, with the key that the target has to prove. `before`: UUID of the target that
+    /// the device is connected to already.
+    ///
+    /// # Errors
+    /// See [`Trust::find`]; or a key of this host has no use.
+    pub(crate) fn settled(&self, before: Option<Uuid>) -> Result<Self> {
+        let (target, _) = self.wanted()?;
+        let wanted = (target, self.export.as_str());
+        let trust = Trust::find(wanted, self.target_key, self.approved_key, before)?;
+        if self.key.is_some() && trust.key().is_none() {
+            let message = "--key is for a target with a key: give that with --target-key";
+            return Err(Error::new(Code::Usage, message));
+        }
+        Ok(Self { trust, ..self.clone() })
+    }
+
     /// The keys of the session, if it shall have any.
     fn keys(&self) -> Result<Option<HostKeys>> {
-        let Some(target) = self.target_key else { return Ok(None) };
-        let secret = read_key(&self.key)?;
+        let Some(target) = self.trust.key() else { return Ok(None) };
+        let file = self.key.as_deref().unwrap_or(Path::new(KEY_FILE));
+        let secret = read_key(file)?;
         Ok(Some(HostKeys { secret, target }))
     }
 
@@ -262,17 +286,26 @@ impl SessionArgs {
         Ok((links.collect(), warnings))
     }
 
-    /// Looks for other exports when the wanted one is not offered. `None`: no target answers.
-    pub(crate) fn unknown_export(&self) -> Result<Option<Error>> {
+    /// The answers of all targets within that time.
+    ///
+    /// # Errors
+    /// The links can't be opened.
+    pub(super) fn look_around(&self, time: Duration) -> Result<Vec<Offer>> {
         let placement = Placement::default();
         let links = self.link.open_all(&self.links, End::Host, &placement)?.links;
-        let host = (self.host()?, self.target_key.as_ref());
-        let ethertype = self.link.ethertype;
-        let found = tyche_engine::discover(links, ethertype, host, Name::EMPTY, LOOK_AROUND).found;
-        if found.is_empty() {
+        let (ethertype, key) = (self.link.ethertype, self.trust.key());
+        let host = (self.host()?, key.as_ref());
+        let found = tyche_engine::discover(links, ethertype, host, Name::EMPTY, time).found;
+        Ok(found.into_iter().map(|it| it.offer).collect())
+    }
+
+    /// Looks for other exports when the wanted one is not offered. `None`: no target answers.
+    pub(crate) fn unknown_export(&self) -> Result<Option<Error>> {
+        let offers = self.look_around(LOOK_AROUND)?;
+        if offers.is_empty() {
             return Ok(None);
         }
-        let offered = found.iter().flat_map(|it| &it.offer.exports).map(|it| it.name.to_string());
+        let offered = offers.iter().flat_map(|it| &it.exports).map(|it| it.name.to_string());
         let mut offered: Vec<_> = offered.collect();
         offered.sort();
         offered.dedup();
@@ -307,10 +340,14 @@ impl SessionArgs {
             Some(problem @ (Problem::NoHello | Problem::Stall | Problem::Narrowed)) => {
                 format!("{problem}; {}", mtus(&self.links))
             }
-            Some(Problem::NoAccept) if self.target_key.is_some() => format!(
-                "{}: check with `tyche key show` there that --target-key is its key",
-                Problem::NoAccept
-            ),
+            Some(problem @ (Problem::NoAccept | Problem::NoKey))
+                if !self.place_of_key().is_empty() =>
+            {
+                let place = self.place_of_key();
+                format!(
+                    "{problem}: check with `tyche key show` there that its key is the one {place}"
+                )
+            }
             Some(problem) => problem.to_string(),
             None => "it does not answer in time".into(),
         };
@@ -325,6 +362,18 @@ impl SessionArgs {
             ),
         };
         self.not_connected(&format!("{why}; {remedy}"))
+    }
+
+    /// The place that the target's key is from, in words; empty if it has none.
+    fn place_of_key(&self) -> String {
+        match &self.trust {
+            Trust::Clear => String::new(),
+            Trust::Given(_) => "of --target-key".to_owned(),
+            Trust::Approved(..) => "that you have confirmed".to_owned(),
+            Trust::Known { file, target } => {
+                format!("in line {} of {}", target.line, file.display())
+            }
+        }
     }
 
     fn not_connected(&self, why: &str) -> Error {
@@ -370,7 +419,7 @@ impl SessionArgs {
             ),
             Reason::KeyRequired => format!(
                 "{reason}: make one with `tyche key generate`, have it listed at the target, and \
-                 connect with --target-key"
+                 connect with --target-key ask"
             ),
             Reason::Denied => format!(
                 "the target does not let this host in: {detail}; list the host's key there (`tyche \

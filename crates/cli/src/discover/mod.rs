@@ -160,7 +160,9 @@ pub(crate) fn run(args: &DiscoverArgs) -> Result<()> {
             Output::Discover { exports, ports: Vec::new(), vlans: Vec::new() }
         },
         || {
-            let mut table = Table::new(["EXPORT", "SIZE", "BLOCK", "STATE", "TARGET", "LINK"]);
+            let title = if discovery.found.iter().any(|it| key(it).is_some()) { "KEY" } else { "" };
+            let head = ["EXPORT", "SIZE", "BLOCK", "STATE", "TARGET", "LINK", title];
+            let mut table = Table::new(head);
             for (found, export) in exports.clone() {
                 table.row([
                     export.name.to_string(),
@@ -169,6 +171,7 @@ pub(crate) fn run(args: &DiscoverArgs) -> Result<()> {
                     state(export),
                     format!("{} {}", found.offer.name, found.mac),
                     found.link.clone(),
+                    key(found).map(|key| key.fingerprint()).unwrap_or_default(),
                 ]);
             }
             table.to_string()
@@ -246,6 +249,11 @@ fn unanswered(search: &Search) -> Vec<String> {
     reasons
 }
 
+/// The key that a target says, if it may be one.
+fn key(found: &Found) -> Option<PublicKey> {
+    PublicKey::from_bytes(found.offer.key?).ok()
+}
+
 fn report(found: &Found, export: &ExportInfo) -> DiscoveredExport {
     DiscoveredExport {
         export: export.name.to_string(),
@@ -260,6 +268,8 @@ fn report(found: &Found, export: &ExportInfo) -> DiscoveredExport {
         target_name: found.offer.name.to_string(),
         mac: found.mac.to_string(),
         interface: found.link.clone(),
+        target_key: key(found).map(|key| key.to_string()),
+        target_fingerprint: key(found).map(|key| key.fingerprint()),
     }
 }
 

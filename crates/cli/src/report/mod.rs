@@ -16,7 +16,7 @@ pub(crate) use self::link::Counters;
 pub use self::link::{LinkNuma, PortCounters, ProtocolCounters};
 pub use self::output::{
     AccessChanged, ConnectReport, DiscoveredExport, DiscoveredLun, DiscoveredPort, DiscoveredVlan,
-    ExportResized, LunProperties, MachineReport, Output, TabOutcome,
+    ExportResized, KnownTargetReport, LunProperties, MachineReport, Output, TabOutcome,
 };
 pub(crate) use self::session::frames;
 pub use self::session::{

@@ -8,6 +8,7 @@ use tyche_fcoe::fc::neighbour::Functions;
 use tyche_fcoe::scsi::initiator::Disk;
 use tyche_fcoe::scsi::vpd::Identity;
 use tyche_fcoe::{FoundNeighbour, FoundVlan};
+use tyche_session::KnownTarget;
 use uuid::Uuid;
 
 use super::{BenchReport, SessionReport, TargetReport};
@@ -58,6 +59,14 @@ pub enum Output {
     /// `tyche export allow`, `deny`, `evict` and `revert`.
     #[serde(rename = "tyche.access/1")]
     Access(AccessChanged),
+    /// `tyche key known`.
+    #[serde(rename = "tyche.key-known/1")]
+    KnownTargets {
+        /// The file that lists them.
+        file: String,
+        /// The targets whose keys this machine knows.
+        targets: Vec<KnownTargetReport>,
+    },
     /// `tyche link add`, `tyche link del`.
     #[serde(rename = "tyche.link/1")]
     Link {
@@ -143,6 +152,40 @@ pub struct DiscoveredExport {
     pub mac: String,
     /// The local interface on which it was found, or `udp:HOST:PORT`, `tcp:HOST:PORT`.
     pub interface: String,
+    /// Public key that the target says, which nothing proves yet; null if it says none.
+    #[serde(default)]
+    pub target_key: Option<String>,
+    /// Fingerprint of that key; null if there is none.
+    #[serde(default)]
+    pub target_fingerprint: Option<String>,
+}
+
+/// A target whose key this machine knows.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct KnownTargetReport {
+    /// Name of the target.
+    pub target: String,
+    /// UUID of the target.
+    pub uuid: Uuid,
+    /// Its public key.
+    pub key: String,
+    /// Fingerprint of the key.
+    pub fingerprint: String,
+    /// The line of the file, from 1 on.
+    pub line: u64,
+}
+
+impl From<&KnownTarget> for KnownTargetReport {
+    fn from(known: &KnownTarget) -> Self {
+        let KnownTarget { key, uuid, name, line } = known;
+        Self {
+            target: name.to_string(),
+            uuid: *uuid,
+            key: key.to_string(),
+            fingerprint: key.fingerprint(),
+            line: *line as u64,
+        }
+    }
 }
 
 /// A port of Fibre Channel over Ethernet, on a network without a fabric.

@@ -50,6 +50,7 @@ impl Rig {
         };
         command.args(args).env("TYCHE_RUNTIME_DIR", self.dir.path().join("run"));
         command.env("TYCHE_STATE_DIR", self.dir.path().join("state"));
+        command.env("TYCHE_KNOWN_TARGETS", self.dir.path().join("known-targets"));
         command
     }
 

@@ -80,6 +80,7 @@ impl Stage {
     /// Sets the demo's own directories in the environment of one of our commands.
     pub(super) fn at_home<'a>(&self, command: &'a mut Command) -> &'a mut Command {
         command.env("TYCHE_STATE_DIR", self.dir.join("state"));
+        command.env("TYCHE_KNOWN_TARGETS", self.dir.join("known-targets"));
         command.env("TYCHE_RUNTIME_DIR", self.runtime_dir())
     }
 

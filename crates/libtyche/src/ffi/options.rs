@@ -286,7 +286,9 @@ pub unsafe extern "C" fn tyche_options_set_checksum(
 }
 
 /// The target's key, as `tyche key show` prints it there. With it, every frame is encrypted and
-/// authenticated, and both ends have to prove who they are; in the clear by default.
+/// authenticated, and both ends have to prove who they are. By default it is the key that this
+/// machine knows for the target (`tyche key known`), and if it knows none, frames are in the clear.
+/// A machine that knows keys of targets wants exports as TARGET/EXPORT.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tyche_options_set_target_key(
     options: *mut tyche_options,
@@ -299,7 +301,7 @@ pub unsafe extern "C" fn tyche_options_set_target_key(
     }
 }
 
-/// File of the secret key of this end, if the target's is given; /etc/tyche/key by default.
+/// File of the secret key of this end, if the target has a key; /etc/tyche/key by default.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tyche_options_set_key(
     options: *mut tyche_options,

@@ -121,6 +121,7 @@ impl Rig {
         let mut command = self.cable.end(side).command(program);
         command.args(args).env("TYCHE_RUNTIME_DIR", self.path("run"));
         command.env("TYCHE_STATE_DIR", self.path("state"));
+        command.env("TYCHE_KNOWN_TARGETS", self.path("known-targets"));
         command
     }
 

@@ -170,6 +170,7 @@ impl Rig {
         command.args(["--pdeathsig", "KILL", "--"]).arg(program.as_ref());
         command.env("TYCHE_RUNTIME_DIR", self.path("run"));
         command.env("TYCHE_STATE_DIR", self.path("state"));
+        command.env("TYCHE_KNOWN_TARGETS", self.path("known-targets"));
         command
     }
 }

@@ -1,0 +1,372 @@
+//! The targets whose keys this machine knows, as ssh knows hosts: a file with a line for each.
+//!
+//! ```text
+//! # key of the target                              UUID of the target                   its name
+//! tyche_8vSBDFmLmrAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA 7a26e711-2233-4455-a677-8899aabbccdd store1
+//! ```
+//!
+//! The name is what users call the target, to the end of the line. The UUID is the one that the
+//! owner of the key has said, so the target is known by either. A session with a target of the list
+//! is sealed, or none at all.
+
+use std::fs::{self, File, OpenOptions, Permissions};
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, flock};
+use thiserror::Error;
+use tyche_proto::TargetId;
+use tyche_proto::crypto::PublicKey;
+use tyche_proto::wire::Name;
+use uuid::Uuid;
+
+/// The file, unless the environment names another.
+const FILE: &str = "/etc/tyche/known-targets";
+/// Environment variable that names another file.
+const VARIABLE: &str = "TYCHE_KNOWN_TARGETS";
+/// A longer file is refused: 1 MiB, about 9,000 targets.
+const LEN_MAX: u64 = 1 << 20;
+
+/// A target whose key is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KnownTarget {
+    /// Its key.
+    pub key: PublicKey,
+    /// Its UUID.
+    pub uuid: Uuid,
+    /// Its name.
+    pub name: Name,
+    /// The line of the file, from 1 on.
+    pub line: usize,
+}
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub struct KnownTargets {
+    path: PathBuf,
+    text: String,
+    targets: Vec<KnownTarget>,
+}
+
+/// Why the list cannot be used or changed.
+#[derive(Debug, Error)]
+pub enum KnownTargetsError {
+    /// The file cannot be read or written.
+    #[error("{}: {error}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// The system's error.
+        error: io::Error,
+    },
+    /// Others than root and its user may change the file.
+    #[error(
+        "{path}: others can change which keys targets have; run `chown root {path}` and `chmod 644 \
+         {path}`, and compare the keys in it",
+        path = .0.display()
+    )]
+    Open(PathBuf),
+    /// A line makes no sense.
+    #[error("{}: line {line}: {why}", path.display())]
+    Line {
+        /// The file.
+        path: PathBuf,
+        /// The number of the line, from 1 on.
+        line: usize,
+        /// The mistake.
+        why: String,
+    },
+    /// Any target is wanted.
+    #[error(
+        "name the target, TARGET/EXPORT: this machine knows keys of targets ({}), and anybody could \
+         offer it another disk of that name",
+        .0.display()
+    )]
+    Unnamed(PathBuf),
+    /// No target of that name is in the file.
+    #[error("{}: no target `{target}`; `tyche key known` lists those that are", path.display())]
+    Unknown {
+        /// The file.
+        path: PathBuf,
+        /// The name or UUID that was looked for.
+        target: String,
+    },
+}
+
+impl KnownTargets {
+    /// Reads the list of this machine; without the file it is empty.
+    ///
+    /// # Errors
+    /// `Io`, `Open` or `Line`.
+    pub fn read() -> Result<Self, KnownTargetsError> {
+        Self::of(std::env::var_os(VARIABLE).map_or_else(|| FILE.into(), PathBuf::from))
+    }
+
+    /// Reads the list in that file.
+    fn of(path: PathBuf) -> Result<Self, KnownTargetsError> {
+        let mut file = match File::open(&path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                return Ok(Self { path, text: String::new(), targets: Vec::new() });
+            }
+            Err(error) => return Err(KnownTargetsError::Io { path, error }),
+            Ok(file) => file,
+        };
+        match read(&mut file) {
+            Ok(Some(text)) => Self::parse(path, text),
+            Ok(None) => Err(KnownTargetsError::Open(path)),
+            Err(error) => Err(KnownTargetsError::Io { path, error }),
+        }
+    }
+
+    fn parse(path: PathBuf, text: String) -> Result<Self, KnownTargetsError> {
+        let mut targets = Vec::<KnownTarget>::new();
+        for (line, fields) in (1..).zip(text.lines()) {
+            if fields.trim().is_empty() || fields.starts_with('#') {
+                continue;
+            }
+            let wrong = |why| KnownTargetsError::Line { path: path.clone(), line, why };
+            let target = KnownTarget::parse(line, fields).map_err(wrong)?;
+            if let Some(other) = targets.iter().find(|it| it.name == target.name) {
+                let why = format!("`{}` is in line {} already", target.name, other.line);
+                return Err(wrong(why));
+            }
+            targets.push(target);
+        }
+        Ok(Self { path, text, targets })
+    }
+
+    /// The file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// All of them, as they are listed.
+    pub fn targets(&self) -> &[KnownTarget] {
+        &self.targets
+    }
+
+    /// The target that is wanted, if it is known; `None` also for any target.
+    pub fn find(&self, wanted: &TargetId) -> Option<&KnownTarget> {
+        self.targets.iter().find(|it| match wanted {
+            TargetId::Any => false,
+            TargetId::Name(name) => it.name == *name,
+            TargetId::Uuid(uuid) => it.uuid == *uuid,
+        })
+    }
+
+    /// The known target that is wanted; `None`: it is not known, and may be connected in the clear.
+    ///
+    /// # Errors
+    /// `Unnamed`: any target is wanted, and some are known.
+    pub fn look_up(&self, wanted: &TargetId) -> Result<Option<&KnownTarget>, KnownTargetsError> {
+        if *wanted == TargetId::Any && !self.targets.is_empty() {
+            return Err(KnownTargetsError::Unnamed(self.path.clone()));
+        }
+        Ok(self.find(wanted))
+    }
+
+    /// Adds a target that has proved that it owns the key, unless its name is known.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read); `Line` if the name has another key now.
+    pub fn remember(
+        &mut self,
+        key: PublicKey,
+        uuid: Uuid,
+        name: Name,
+    ) -> Result<(), KnownTargetsError> {
+        self.change(|now| {
+            if let Some(other) = now.find(&TargetId::Name(name)) {
+                let why = format!("`{name}` has a key already");
+                let wrong =
+                    KnownTargetsError::Line { path: now.path.clone(), line: other.line, why };
+                return if other.key == key { Ok(None) } else { Err(wrong) };
+            }
+            let end = if now.text.is_empty() || now.text.ends_with('\n') { "" } else { "\n" };
+            Ok(Some(format!("{}{end}{key} {uuid} {name}\n", now.text)))
+        })
+    }
+
+    /// Removes the target of that name or UUID; returns the targets that were removed, which may be
+    /// several of one UUID.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read); `Unknown` if there is none.
+    pub fn forget(&mut self, target: &str) -> Result<Vec<KnownTarget>, KnownTargetsError> {
+        let is_meant = |it: &&KnownTarget| {
+            it.name.as_str() == target || it.uuid.to_string().eq_ignore_ascii_case(target)
+        };
+        let mut gone = Vec::new();
+        self.change(|now| {
+            gone = now.targets.iter().filter(is_meant).copied().collect();
+            if gone.is_empty() {
+                let (path, target) = (now.path.clone(), target.to_owned());
+                return Err(KnownTargetsError::Unknown { path, target });
+            }
+            let lines = (1..).zip(now.text.split_inclusive('\n'));
+            let kept = lines.filter(|(line, _)| !gone.iter().any(|it| it.line == *line));
+            Ok(Some(kept.map(|(_, text)| text).collect()))
+        })?;
+        Ok(gone)
+    }
+
+    /// Has `edit` make a new text of the list as it is now, while nobody else changes it.
+    fn change(
+        &mut self,
+        edit: impl FnOnce(&Self) -> Result<Option<String>, KnownTargetsError>,
+    ) -> Result<(), KnownTargetsError> {
+        let io = |error| KnownTargetsError::Io { path: self.path.clone(), error };
+        let dir = self.path.parent().filter(|dir| !dir.as_os_str().is_empty());
+        let dir = dir.unwrap_or(Path::new("."));
+        fs::create_dir_all(dir).map_err(io)?;
+        let dir = File::open(dir).map_err(io)?;
+        // Held until `dir` is closed.
+        flock(&dir, FlockOperation::LockExclusive).map_err(|error| io(error.into()))?;
+        let now = Self::of(self.path.clone())?;
+        if let Some(text) = edit(&now)? {
+            let written = write(&self.path, &text).and_then(|()| dir.sync_all());
+            written.map_err(io)?;
+        }
+        *self = Self::of(self.path.clone())?;
+        Ok(())
+    }
+}
+
+impl KnownTarget {
+    fn parse(line: usize, fields: &str) -> Result<Self, String> {
+        let mut fields = fields.splitn(3, ' ');
+        let mut next =
+            || fields.next().ok_or("a line has the key of a target, its UUID and its name");
+        let (key, uuid, name) = (next()?, next()?, next()?);
+        let key = key.parse().map_err(|error| format!("{error}"))?;
+        let uuid = Uuid::parse_str(uuid).map_err(|error| error.to_string())?;
+        let name = Name::new(name).filter(|name| !name.is_empty());
+        let name = name.ok_or("a name has 1 to 63 bytes without control characters")?;
+        Ok(Self { key, uuid, name, line })
+    }
+}
+
+/// The text of the file; `None` if others may write to it.
+fn read(file: &mut File) -> io::Result<Option<String>> {
+    let metadata = file.metadata()?;
+    let ours = [0, rustix::process::geteuid().as_raw()].contains(&metadata.uid());
+    if !ours || metadata.mode() & 0o022 != 0 {
+        return Ok(None);
+    }
+    if metadata.len() > LEN_MAX {
+        return Err(io::Error::new(ErrorKind::FileTooLarge, "more than 1 MiB"));
+    }
+    let mut text = String::new();
+    file.take(LEN_MAX).read_to_string(&mut text)?;
+    Ok(Some(text))
+}
+
+/// Replaces the file: all of it, or nothing. Everybody may read it.
+fn write(path: &Path, text: &str) -> io::Result<()> {
+    let mut aside = path.as_os_str().to_owned();
+    aside.push(".new");
+    let aside = PathBuf::from(aside);
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(true).mode(0o600);
+    let mut file = options.open(&aside)?;
+    file.write_all(text.as_bytes())?;
+    file.set_permissions(Permissions::from_mode(0o644))?;
+    file.sync_all()?;
+    fs::rename(&aside, path)
+}
+
+#[cfg(test)]
+mod tests {
+    use tyche_proto::crypto::SecretKey;
+
+    use super::*;
+
+    fn key(number: u8) -> PublicKey {
+        SecretKey::from_random([number; 32]).public()
+    }
+
+    fn name(text: &str) -> Name {
+        Name::new(text).unwrap()
+    }
+
+    fn by_name(text: &str) -> TargetId {
+        TargetId::Name(name(text))
+    }
+
+    #[test]
+    fn a_target_is_known_by_its_name_and_uuid_until_it_is_forgotten() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("new/known-targets");
+        let mut known = KnownTargets::of(path.clone()).unwrap();
+        assert_eq!(known.targets(), []);
+        assert!(matches!(known.look_up(&TargetId::Any), Ok(None)));
+        let [one, two] = [1, 2].map(Uuid::from_u128);
+        known.remember(key(1), one, name("store1")).unwrap();
+        let mut other = KnownTargets::of(path.clone()).unwrap();
+        other.remember(key(2), two, name("my store # 2")).unwrap();
+        // The list may have been changed meanwhile.
+        known.remember(key(1), one, name("store1")).unwrap();
+        let error = known.remember(key(3), two, name("my store # 2")).unwrap_err().to_string();
+        assert!(error.contains("line 2: `my store # 2` has a key"), "{error}");
+        let read = KnownTargets::of(path.clone()).unwrap();
+        assert_eq!(read.targets(), known.targets());
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o644);
+        for wanted in [by_name("my store # 2"), TargetId::Uuid(two)] {
+            let found = read.find(&wanted).unwrap();
+            assert_eq!((found.key, found.uuid, found.line), (key(2), two, 2));
+        }
+        assert!(matches!(read.look_up(&TargetId::Any), Err(KnownTargetsError::Unnamed(_))));
+        for unknown in [TargetId::Any, by_name("store3"), TargetId::Uuid(Uuid::from_u128(3))] {
+            assert_eq!(read.find(&unknown), None);
+        }
+        let gone = known.forget("store1").unwrap();
+        assert_eq!(gone.iter().map(|it| it.name.as_str()).collect::<Vec<_>>(), ["store1"]);
+        assert!(matches!(known.forget("store1"), Err(KnownTargetsError::Unknown { .. })));
+        assert_eq!(known.forget(&two.to_string()).unwrap().len(), 1);
+        assert_eq!(KnownTargets::of(path).unwrap().targets(), []);
+    }
+
+    #[test]
+    fn comments_stay_and_mistakes_are_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("known-targets");
+        let line = format!("{} {} store1", key(1), Uuid::from_u128(1));
+        fs::write(&path, format!("# by hand\n\n{line}")).unwrap();
+        let mut known = KnownTargets::of(path.clone()).unwrap();
+        assert_eq!(known.targets()[0].line, 3);
+        known.remember(key(2), Uuid::from_u128(2), name("store2")).unwrap();
+        known.forget("store1").unwrap();
+        let text = fs::read_to_string(&path).unwrap();
+        assert!(text.starts_with("# by hand\n\ntyche_") && text.ends_with(" store2\n"), "{text}");
+        for (wrong, said) in [
+            ("store1", "its UUID and its name"),
+            (&line[1..], "43 letters"),
+            (&line[..49], "its UUID and its name"),
+            (&line[..86], "its UUID and its name"),
+            (&format!("{} nobody store1", key(1)), "line 1"),
+            (&format!("{line}{}", "x".repeat(64)), "1 to 63 bytes"),
+            (&format!("{line}\n{line}"), "line 2: `store1` is in line 1 already"),
+        ] {
+            fs::write(&path, wrong).unwrap();
+            let error = KnownTargets::of(path.clone()).unwrap_err().to_string();
+            assert!(error.contains(said), "{wrong}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_list_that_others_may_change_is_not_trusted() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("known-targets");
+        fs::write(&path, "").unwrap();
+        for mode in [0o664, 0o646, 0o622] {
+            fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
+            let error = KnownTargets::of(path.clone()).unwrap_err().to_string();
+            assert!(error.contains("chmod 644"), "{error}");
+        }
+        fs::set_permissions(&path, Permissions::from_mode(0o400)).unwrap();
+        assert!(KnownTargets::of(path.clone()).is_ok());
+        fs::write(&path, vec![b'#'; LEN_MAX as usize + 1]).unwrap();
+        assert!(KnownTargets::of(path).unwrap_err().to_string().contains("1 MiB"));
+    }
+}
