@@ -364,16 +364,17 @@ int tyche_options_set_checksum(struct tyche_options *options,
 
 /**
  * The target's key, as `tyche key show` prints it there. With it, every frame is encrypted and
- * authenticated, and both ends have to prove who they are; in the clear by default.
+ * authenticated, and both ends have to prove who they are. By default it is the key that this
+ * machine knows for the target (`tyche key known`), and if it knows none, frames are in the clear.
+ * A machine that knows keys of targets wants exports as TARGET/EXPORT.
  */
 int tyche_options_set_target_key(struct tyche_options *options,
                                  const char *key);
 
 /**
- * File of the secret key of this end, if the target's is given; /etc/tyche/key by default.
+ * File of the secret key of this end, if the target has a key; /etc/tyche/key by default.
  */
-int tyche_options_set_key(struct tyche_options *options,
-                          const char *file);
+int tyche_options_set_key(struct tyche_options *options, const char *file);
 
 /**
  * Whether to open the export read-only.

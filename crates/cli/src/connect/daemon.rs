@@ -539,8 +539,7 @@ fn await_connection(
                 {
                     return Err(error);
                 }
-                let unproven = matches!(problem, Some(Problem::NoAccept | Problem::NoKey));
-                if unproven
+                if problem.is_some_and(SessionArgs::is_unproven)
                     && !std::mem::replace(&mut compared, true)
                     && let Some(error) = args.changed_key()?
                 {

@@ -317,6 +317,11 @@ impl SessionArgs {
         Ok(Some(Error::new(Code::NotFound, message)))
     }
 
+    /// Whether the target was found, and nobody has proved that he owns its key.
+    pub(super) fn is_unproven(problem: Problem) -> bool {
+        matches!(problem, Problem::NoAccept | Problem::NoKey | Problem::Unsealed)
+    }
+
     /// The error for a target that does not answer in time, by the report on the session.
     pub(crate) fn unreachable(&self, report: Option<&HostReport>) -> Error {
         let links = || report.iter().flat_map(|report| &report.links);
@@ -347,6 +352,10 @@ impl SessionArgs {
                 format!(
                     "{problem}: check with `tyche key show` there that its key is the one {place}"
                 )
+            }
+            Some(problem @ Problem::Unsealed) => {
+                let remedy = "find out who answers Discovers for it (tcpdump)";
+                return self.not_connected(&format!("{problem}: {remedy}"));
             }
             Some(problem) => problem.to_string(),
             None => "it does not answer in time".into(),

@@ -17,16 +17,16 @@ use crate::udp::{LINK, addressed};
 const SIZE: u64 = 1 << 30;
 
 /// The keys of a target and of a host, made as a user makes them.
-struct Keys {
-    target: String,
-    host: String,
+pub(crate) struct Keys {
+    pub(crate) target: String,
+    pub(crate) host: String,
     /// Arguments of `serve` and of `connect`.
-    serve: Vec<String>,
+    pub(crate) serve: Vec<String>,
     connect: Vec<String>,
 }
 
 impl Keys {
-    fn new(rig: &Rig) -> Self {
+    pub(crate) fn new(rig: &Rig) -> Self {
         let [target, host] = ["target.key", "host.key"].map(|name| make(rig, name));
         let file = |name| rig.path(name).display().to_string();
         let serve =
@@ -35,29 +35,29 @@ impl Keys {
         Self { serve: serve.into(), connect: connect.into(), target, host }
     }
 
-    fn serve(&self, rig: &Rig, more: &[&str]) -> Target {
+    pub(crate) fn serve(&self, rig: &Rig, more: &[&str]) -> Target {
         self.serve_on(rig, rig.cable.link(Side::Target), more)
     }
 
-    fn serve_on(&self, rig: &Rig, link: &str, more: &[&str]) -> Target {
+    pub(crate) fn serve_on(&self, rig: &Rig, link: &str, more: &[&str]) -> Target {
         let args = self.serve.iter().map(String::as_str).chain(more.iter().copied());
         rig.serve_on(&["--link", link], &args.collect::<Vec<_>>())
     }
 
-    fn connect(&self) -> Vec<&str> {
+    pub(crate) fn connect(&self) -> Vec<&str> {
         self.connect.iter().map(String::as_str).collect()
     }
 }
 
 /// Makes a key in that file; returns its public part.
-fn make(rig: &Rig, name: &str) -> String {
+pub(crate) fn make(rig: &Rig, name: &str) -> String {
     let file = rig.path(name).display().to_string();
     let text = run(&mut rig.tyche(Side::Host, &["key", "generate", &file]));
     assert_eq!(run(&mut rig.tyche(Side::Host, &["key", "show", &file])), text);
     text.trim().to_owned()
 }
 
-fn make_file_system(rig: &Rig, device: &std::path::Path) -> std::path::PathBuf {
+pub(crate) fn make_file_system(rig: &Rig, device: &std::path::Path) -> std::path::PathBuf {
     run(Command::new("mkfs.ext4").arg("-q").arg(device));
     rig.mount(device, "rw")
 }
@@ -194,6 +194,10 @@ fn keys_change_while_disks_are_connected() {
     });
     assert!(target.log().contains("may not connect any more"), "{}", target.log());
     session.disconnect_by_force();
+    let link = rig.cable.link(Side::Host);
+    let again = ["connect", DISK, "--link", link, "--key", &file, "--target-key", &keys.target];
+    let done = finish(&mut rig.tyche(Side::Host, &again), PATIENCE);
+    expect(&done, &again, 7, &["does not know the key", &next]);
 }
 
 /// Somebody on the segment repeats every frame that he has heard, as it was and with a bit changed.

@@ -25,6 +25,7 @@ mod handover;
 mod hung;
 mod idle;
 mod keys;
+mod keys_outages;
 #[path = "../lab/mod.rs"]
 mod lab;
 mod leaks;
@@ -43,6 +44,7 @@ mod stages;
 mod state;
 mod strangers;
 mod tcp;
+mod trust;
 mod udp;
 mod udp_search;
 mod why;

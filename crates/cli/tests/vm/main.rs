@@ -66,6 +66,7 @@ list! {
     killed_at_end = crate::recovery::killed_at_end,
     given_up = crate::recovery::given_up,
     target_killed = crate::recovery::target_killed,
+    keys = crate::recovery::keys,
     link_cut = crate::recovery::link_cut,
     forced = crate::recovery::forced,
     link_cut_mounted = crate::recovery::link_cut_mounted,

@@ -187,6 +187,49 @@ pub(crate) fn target_killed(attachment: Attachment) {
     session.disconnect();
 }
 
+/// Kills the target, then the daemon, of a session with keys under a file system that is written to:
+/// the writer does not notice, and all files are whole.
+pub(crate) fn keys(attachment: Attachment) {
+    if let Some(reason) = attachment.why_mortal() {
+        println!("SKIPPED: {reason}");
+        return;
+    }
+    let rig = Rig::new();
+    let guest = rig.boot(0, &attachment.into());
+    let host = format!("guest={}", guest.run("tyche key generate /tmp/key").trim());
+    let key = rig.path("key").display().to_string();
+    let public = rig.tyche(&["key", "generate", &key]);
+    let serve = ["--key", &key, "--host", &host];
+    let target = rig.serve_new_with(SIZE, &serve);
+    let args = format!("--keep-alive-tmo 1 --key /tmp/key --target-key {}", public.trim());
+    let mut session = Session::connect(&guest, attachment, &args);
+    session.run("mkfs.ext4 -q $D; mount $D /mnt");
+    let writer = session.start(
+        "rm -f /tmp/end; number=0\n\
+         until [ -e /tmp/end ]; do\n\
+         name=$((number++ % 60)); head -c 256k /dev/urandom >/tmp/new\n\
+         cp /tmp/new /mnt/$name; sync -f /mnt\n\
+         echo \"$(md5sum </tmp/new | cut -c -32)  /mnt/$name\" >/tmp/sum.$name\n\
+         done",
+    );
+    session.await_requests(100);
+    target.kill();
+    let _target = rig.serve(&serve);
+    session.await_requests(100);
+    guest.run(&format!("kill -KILL {}", session.pid));
+    session.recover();
+    session.await_requests(100);
+    guest.run("touch /tmp/end");
+    writer.succeed(LIMIT);
+    session.run(
+        "umount /mnt; echo 3 >/proc/sys/vm/drop_caches; mount $D /mnt\n\
+         cat /tmp/sum.* | md5sum --check --quiet; umount /mnt",
+    );
+    let stats = guest.run("tyche stats -o json");
+    assert!(stats.contains("\"cipher\":\""), "{stats}");
+    session.disconnect();
+}
+
 /// Cuts the link for longer than requests may wait: they fail, and a forced disconnect leaves
 /// nothing behind.
 pub(crate) fn link_cut(attachment: Attachment) {
