@@ -79,8 +79,8 @@ pub enum KnownTargetsError {
     },
     /// Any target is wanted.
     #[error(
-        "name the target, TARGET/EXPORT: this machine knows keys of targets ({}), and anybody could \
-         offer it another disk of that name",
+        "name the target, TARGET/EXPORT: this machine knows keys of targets ({}), and anybody \
+         could offer it another disk of that name",
         .0.display()
     )]
     Unnamed(PathBuf),

@@ -4,6 +4,9 @@ use uuid::Uuid;
 
 use crate::{Reject, Text};
 
+/// The most bytes of a body, a hello's padding aside. The shortest frame has room for it.
+pub(crate) const BODY_LEN_MAX: usize = 1152;
+
 /// Takes fields off the front of a body.
 pub(crate) struct Reader<'a>(&'a [u8]);
 

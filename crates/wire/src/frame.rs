@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use crate::body::Writer;
+use crate::body::{BODY_LEN_MAX, Writer};
 use crate::{
     Accept, Ack, Checksums, Connect, Discover, ENTRIES_MAX, ENTRY_LEN, Echo, Entry, Fence, Fenced,
     Flags, HEAD_LEN, Header, Hello, Kind, Offer, Open, Reject, Rejection, Reset, SealedAnswer,
@@ -191,7 +191,7 @@ const _: () = assert!(Discover::FIELDS_LEN + Discover::PADDING_MAX == Control::L
 
 impl Control {
     /// The most bytes of a body, a hello's padding aside. The shortest frame has room for it.
-    pub const LEN_MAX: usize = 1152;
+    pub const LEN_MAX: usize = BODY_LEN_MAX;
 
     fn parse(kind: Kind, body: &[u8]) -> Result<Self, Reject> {
         match kind {

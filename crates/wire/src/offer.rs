@@ -21,10 +21,10 @@ use core::fmt;
 use arrayvec::ArrayVec;
 use uuid::Uuid;
 
-use crate::body::{Reader, Writer};
+use crate::body::{BODY_LEN_MAX, Reader, Writer};
 use crate::flags::flags;
 use crate::greeting::{self, Versions};
-use crate::{Control, Geometry, HEAD_LEN, Name, Reject};
+use crate::{Geometry, HEAD_LEN, Name, Reject};
 
 /// The most records in one offer: as many as fit the smallest frame without a key. Beside a key
 /// there are one less.
@@ -115,7 +115,7 @@ impl Offer {
     /// The most records in a frame of `len` bytes, which may have a key.
     pub fn records_within(len: usize, has_key: bool) -> usize {
         let others = Self::frame_len(0) + if has_key { Self::KEY_LEN } else { 0 };
-        let len = len.min(HEAD_LEN + Control::LEN_MAX);
+        let len = len.min(HEAD_LEN + BODY_LEN_MAX);
         len.saturating_sub(others) / Self::RECORD_LEN
     }
 
@@ -158,8 +158,8 @@ impl Offer {
 
 const _: () = {
     let fields = Offer::FIELDS_LEN + RECORDS_MAX * Offer::RECORD_LEN;
-    assert!(fields <= Control::LEN_MAX && fields + Offer::RECORD_LEN > Control::LEN_MAX);
-    assert!(fields - Offer::RECORD_LEN + Offer::KEY_LEN <= Control::LEN_MAX);
+    assert!(fields <= BODY_LEN_MAX && fields + Offer::RECORD_LEN > BODY_LEN_MAX);
+    assert!(fields - Offer::RECORD_LEN + Offer::KEY_LEN <= BODY_LEN_MAX);
 };
 
 impl ExportInfo {
@@ -226,7 +226,7 @@ mod tests {
             exports: core::iter::repeat_n(export, records).collect(),
             key: None,
         };
-        let mut body = [7; 2 * Control::LEN_MAX];
+        let mut body = [7; 2 * BODY_LEN_MAX];
         let mut fields = Writer::new(&mut body);
         offer.emit(&mut fields);
         let len = fields.len();
@@ -240,7 +240,7 @@ mod tests {
         assert_eq!(parse(RECORDS_MAX, Offer::KEY_LEN), Err(Reject::Range));
         assert_eq!(parse(0, Offer::KEY_LEN - 1), Err(Reject::Length));
         assert_eq!(parse(0, Offer::KEY_LEN + 1), Err(Reject::Length));
-        let longest = HEAD_LEN + Control::LEN_MAX;
+        let longest = HEAD_LEN + BODY_LEN_MAX;
         for len in 0..=2 * longest {
             for has_key in [false, true] {
                 let records = Offer::records_within(len, has_key);

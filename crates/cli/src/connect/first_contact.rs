@@ -1,5 +1,5 @@
-//! First contact with a target, as ssh has it: the user is shown the fingerprint of the key that the
-//! target says, and decides. And what is said when a known target says another key.
+//! First contact with a target, as ssh has it: the user is shown the fingerprint of the key that
+//! the target says, and decides. And what is said when a known target says another key.
 //!
 //! Offers are hints, which anybody can send. So all that they can do is to show the user a wrong
 //! fingerprint, or to have a connect refused; the session is sealed with the key that was approved.
@@ -109,9 +109,10 @@ impl SessionArgs {
         Ok(other.map(|other| {
             let name = target.name;
             let message = format!(
-                "THE KEY OF TARGET `{name}` HAS CHANGED, or somebody passes for it: its fingerprint \
-                 is {} by line {} of {}, and the target says {}. Ask its administrator; if it has \
-                 another key now, run `tyche key forget '{name}'`, and connect with --target-key ask",
+                "THE KEY OF TARGET `{name}` HAS CHANGED, or somebody passes for it: its \
+                 fingerprint is {} by line {} of {}, and the target says {}. Ask its administrator; if it has \
+                 another key now, run `tyche key forget '{name}'`, and connect with --target-key \
+                 ask",
                 target.key.fingerprint(),
                 target.line,
                 file.display(),
@@ -121,8 +122,8 @@ impl SessionArgs {
         }))
     }
 
-    /// Keeps a key that the user has approved, now that the target with that UUID has proved that it
-    /// owns it. Returns a warning, which is logged, if that fails.
+    /// Keeps a key that the user has approved, now that the target with that UUID has proved that
+    /// it owns it. Returns a warning, which is logged, if that fails.
     pub(super) fn remember(&self, uuid: Uuid) -> Option<String> {
         let Trust::Approved(name, key) = self.trust else { return None };
         let kept = KnownTargets::read().and_then(|mut known| known.remember(key, uuid, name));

@@ -135,8 +135,8 @@ impl ConnectArgs {
         Ok(Self { session, foreground, retry, daemon, output, ..listed })
     }
 
-    /// The arguments, with the key that the target has to prove; FCoE has no keys. `before`: UUID of
-    /// the target that the device is connected to already.
+    /// The arguments, with the key that the target has to prove; FCoE has no keys. `before`: UUID
+    /// of the target that the device is connected to already.
     fn settled(&self, before: Option<Uuid>) -> Result<Self> {
         let session = match self.fcoe.is_wanted() {
             true => self.session.clone(),

@@ -1,5 +1,5 @@
-//! The key that a target has to prove: given on the command line, known to this machine, or shown to
-//! the user on first contact.
+//! The key that a target has to prove: given on the command line, known to this machine, or shown
+//! to the user on first contact.
 
 use std::path::PathBuf;
 

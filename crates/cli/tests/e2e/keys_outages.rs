@@ -18,8 +18,8 @@ fn serve(rig: &Rig, keys: &Keys) -> Target {
     rig.serve_on(&[], &args.collect::<Vec<_>>())
 }
 
-/// The devices that outlive their daemon need a kernel with ublk or nbd (`cargo xtask vm keys`), but
-/// for the socket of a virtual machine: nobody needs to have it open.
+/// The devices that outlive their daemon need a kernel with ublk or nbd (`cargo xtask vm keys`),
+/// but for the socket of a virtual machine: nobody needs to have it open.
 #[test]
 fn a_device_is_taken_over_unless_another_host_has_written() {
     let rig = rig!(1500);

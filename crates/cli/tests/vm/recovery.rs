@@ -187,8 +187,8 @@ pub(crate) fn target_killed(attachment: Attachment) {
     session.disconnect();
 }
 
-/// Kills the target, then the daemon, of a session with keys under a file system that is written to:
-/// the writer does not notice, and all files are whole.
+/// Kills the target, then the daemon, of a session with keys under a file system that is written
+/// to: the writer does not notice, and all files are whole.
 pub(crate) fn keys(attachment: Attachment) {
     if let Some(reason) = attachment.why_mortal() {
         println!("SKIPPED: {reason}");

@@ -337,25 +337,20 @@ impl<R: Rules> Path<R> {
                 self.handle_accept(now, &accept, None, session.session).map(Some)
             }
             Control::Reject(rejection) if clear => Ok(Some(PathEvent::Rejected(rejection))),
-            Control::Accept(_) => Err(self.distrust(Problem::Unsealed)),
-            Control::Reject(rejection) if rejection.reason == Reason::NoKey => {
-                Err(self.distrust(Problem::NoKey))
+            Control::Reject(it) if it.reason != Reason::NoKey => Err(Reject::Unexpected),
+            Control::Accept(_) | Control::Reject(_) => {
+                // Anybody may answer in the clear: it only goes into the report.
+                if let State::Connecting { problem, .. } = &mut self.state {
+                    let is_reject = matches!(control, Control::Reject(_));
+                    *problem = if is_reject { Problem::NoKey } else { Problem::Unsealed };
+                }
+                Err(Reject::Unexpected)
             }
-            Control::Reject(_) => Err(Reject::Unexpected),
             Control::SealedAnswer(answer) => {
                 self.handle_sealed(now, &answer, session.session).map(Some)
             }
             _ => Err(Reject::Unexpected),
         }
-    }
-
-    /// Notes an answer in the clear to a sealed connect. Anybody may send one: it only goes into the
-    /// report.
-    fn distrust(&mut self, answer: Problem) -> Reject {
-        if let State::Connecting { problem, .. } = &mut self.state {
-            *problem = answer;
-        }
-        Reject::Unexpected
     }
 
     /// Takes the answer to a sealed connect.
