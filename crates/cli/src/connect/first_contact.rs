@@ -110,9 +110,9 @@ impl SessionArgs {
             let name = target.name;
             let message = format!(
                 "THE KEY OF TARGET `{name}` HAS CHANGED, or somebody passes for it: its \
-                 fingerprint is {} by line {} of {}, and the target says {}. Ask its administrator; if it has \
-                 another key now, run `tyche key forget '{name}'`, and connect with --target-key \
-                 ask",
+                 fingerprint is {} by line {} of {}, and the target says {}. Ask its \
+                 administrator; if it has another key now, run `tyche key forget '{name}'`, and \
+                 connect with --target-key ask",
                 target.key.fingerprint(),
                 target.line,
                 file.display(),

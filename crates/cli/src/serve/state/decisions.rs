@@ -35,7 +35,10 @@ impl Decisions {
     /// `Config` if the file can't be read: without it, hosts would be let in that were denied.
     pub(super) fn load(path: PathBuf) -> Result<Self> {
         let text = match fs::read_to_string(&path) {
-            Err(error) if error.kind() == ErrorKind::NotFound => {
+            // Of the path that leads there, something is missing or no directory.
+            Err(error)
+                if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) =>
+            {
                 return Ok(Self { path, of: BTreeMap::new() });
             }
             text => text,
