@@ -13,6 +13,9 @@ use crate::{Result, cargo, packages, root};
 
 /// Names of tests that may be skipped in CI, with reasons.
 const ALLOWED: &str = "xtask/skips.txt";
+/// Tests that a program runs at a time. Those that take longest wait for timers and kills, and
+/// leave the processors idle. Tests that load them run alone.
+const THREADS: (&str, &str) = ("RUST_TEST_THREADS", "4");
 
 /// Runs the tests; false if one failed, or was skipped in CI without being listed.
 pub(crate) fn run() -> Result<bool> {
@@ -20,6 +23,9 @@ pub(crate) fn run() -> Result<bool> {
     packages::install(packages::TEST)?;
     let mut command = cargo();
     command.args(["test", "--workspace", "--no-fail-fast", "--", "--show-output"]);
+    if std::env::var_os(THREADS.0).is_none() {
+        command.env(THREADS.0, THREADS.1);
+    }
     let (log, succeeded) = follow(command)?;
     let allowed = fs::read_to_string(root().join(ALLOWED));
     let allowed = allowed.map_err(|error| format!("{ALLOWED}: {error}"))?;

@@ -2,7 +2,7 @@
 //! and mounts. All of it is removed when the test ends, however it ends.
 //!
 //! The daemons are the real program, found by their run-time directory, which is the test's own.
-//! Three tests run at a time, because most of them wait for timers and kills. A test that measures
+//! Four tests run at a time, because most of them wait for timers and kills. A test that measures
 //! time, loads the machine, or copies its mounts says `rig!(alone, ..)`, and none runs beside it.
 
 mod inline;
@@ -32,7 +32,7 @@ pub(crate) use tyche_testkit::wait::{PATIENCE, wait_readable, wait_until};
 pub(crate) use wire::{Cable, DATAGRAMS, FRAMES};
 
 /// The tests that run at a time.
-pub(crate) static MACHINE: Places = Places::new("tyche-e2e", 3);
+pub(crate) static MACHINE: Places = Places::new("tyche-e2e", 4);
 
 /// The export's name, unless a test sets another.
 pub(crate) const DISK: &str = "disk";
