@@ -9,7 +9,7 @@ use std::fs;
 use std::io::{BufRead, BufReader};
 use std::process::Command;
 
-use crate::{Result, cargo, packages, root};
+use crate::{Result, cargo, packages, root, target_dir};
 
 /// Names of tests that may be skipped in CI, with reasons.
 const ALLOWED: &str = "xtask/skips.txt";
@@ -23,6 +23,8 @@ pub(crate) fn run() -> Result<bool> {
     packages::install(packages::TEST)?;
     let mut command = cargo();
     command.args(["test", "--workspace", "--no-fail-fast", "--", "--show-output"]);
+    // Cargo builds it before it runs the first test.
+    command.env("TYCHE_LAB", root().join(target_dir()).join("debug/tyche-lab"));
     if std::env::var_os(THREADS.0).is_none() {
         command.env(THREADS.0, THREADS.1);
     }

@@ -1,5 +1,6 @@
 //! The laboratory's program. Cargo builds only the programs of the package under test, so it is
-//! built here, beside `tyche`.
+//! built here, beside `tyche`, unless `TYCHE_LAB` names one: `cargo xtask test` builds those of all
+//! packages.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -13,6 +14,9 @@ const BUILD_LIMIT: Duration = Duration::from_secs(900);
 
 /// `tyche-lab`.
 pub(crate) static LAB: LazyLock<PathBuf> = LazyLock::new(|| {
+    if let Some(built) = std::env::var_os("TYCHE_LAB") {
+        return built.into();
+    }
     let programs = Path::new(env!("CARGO_BIN_EXE_tyche")).parent().unwrap();
     let mut build = Command::new(env!("CARGO"));
     build.args(["build", "--quiet", "--package", "tyche-lab", "--target-dir"]);
