@@ -76,6 +76,8 @@ impl<R: Rules> World<R> {
                 worked |= self.transmit_target(link)?;
             }
         }
+        // It closes channels while it transmits, if the interface takes no long frames any more.
+        self.witness_silence();
         self.check_evictions()?;
         let Some(process) = &self.process else { return Ok(()) };
         let Some(deadline) = process.poll_timeout() else { return Ok(()) };
