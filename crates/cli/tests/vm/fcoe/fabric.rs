@@ -55,6 +55,7 @@ pub(super) fn session(kernel: Kernel) {
     let _forwarder = rig.forward();
     let guest = rig.boot(0, &Shape::from(kernel));
     let target = LinuxPort::target_in_fabric(&guest, OURS);
+    target.await_online();
     let wwpn = target.wwpn.to_string();
     let ours = OURS.to_string();
     let fcoe = ["connect", "--fcoe", &wwpn, "--link", HOST, "--wwpn", &ours, "--as", "loop"];

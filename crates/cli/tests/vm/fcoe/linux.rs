@@ -83,6 +83,11 @@ impl<'a> LinuxPort<'a> {
         self.tell(self.create);
     }
 
+    /// Waits until the port is up: in a fabric, logged in with it.
+    pub(super) fn await_online(&self) {
+        self.guest.wait_until("grep -q Online /sys/class/fc_host/*/port_state");
+    }
+
     /// Removes the port; it logs out.
     pub(super) fn remove(&self) {
         self.tell("destroy");
@@ -111,7 +116,7 @@ impl<'a> LinuxPort<'a> {
 
     /// The N_Port_ID.
     pub(super) fn id(&self) -> u32 {
-        self.guest.wait_until("grep -q Online /sys/class/fc_host/*/port_state");
+        self.await_online();
         let said = self.guest.run("cat /sys/class/fc_host/*/port_id");
         u32::from_str_radix(said.trim().trim_start_matches("0x"), 16).unwrap()
     }
