@@ -199,17 +199,14 @@ impl Server {
                 fs::write(&config, fcoe_config(number, export_mib)).doing(config.display())?;
                 fcoe(peer, &config, network, programs)
             }
-            Protocol::Nbd | Protocol::NbdMptcp => nbdkit(peer, number, network, &pid_file),
+            Protocol::Nbd | Protocol::NbdMptcp => {
+                nbdkit(peer, number, export_mib, network, (&pid_file, None))
+            }
             Protocol::NbdTls => {
                 let certificates = secrets::certify(dir.path(), stop)?;
-                let mut nbdkit = nbdkit(peer, number, network, &pid_file);
-                nbdkit.arg("--tls=require").arg("--tls-certificates").arg(certificates);
-                nbdkit
+                nbdkit(peer, number, export_mib, network, (&pid_file, Some(&certificates)))
             }
         };
-        if peer.protocol.is_nbd() {
-            command.args(["memory", &format!("{export_mib}M"), "allocator=malloc"]);
-        }
         keys.iter().for_each(|keys| keys.serve(&mut command));
         command.env(RUNTIME_DIR, dir.path());
         command.env("TYCHE_STATE_DIR", dir.path().join("state"));
@@ -471,11 +468,21 @@ fn tyche(
     serve
 }
 
-/// nbdkit, without its plugin, which comes last.
-fn nbdkit(peer: &Peer, number: u16, network: &Network, pid_file: &Path) -> Command {
+/// nbdkit, which writes its PID to a file; with the directory of its certificates, over TLS alone.
+fn nbdkit(
+    peer: &Peer,
+    number: u16,
+    export_mib: u32,
+    network: &Network,
+    (pid_file, certificates): (&Path, Option<&Path>),
+) -> Command {
     let mut nbdkit = pinned(peer, network, Side::Target, "nbdkit");
     nbdkit.arg("--foreground").arg("--pidfile").arg(pid_file);
     // It listens at every address of its namespace.
     nbdkit.args(["--port", &(NBD_PORT + number).to_string()]);
+    if let Some(certificates) = certificates {
+        nbdkit.arg("--tls=require").arg("--tls-certificates").arg(certificates);
+    }
+    nbdkit.args(["memory", &format!("{export_mib}M"), "allocator=malloc"]);
     nbdkit
 }

@@ -50,7 +50,7 @@ pub(crate) enum Request {
         export: String,
         /// The host: its name at the target, or its UUID; `None`: all, if decisions are taken back.
         host: Option<String>,
-        /// What is changed.
+        /// The change.
         change: AccessChange,
     },
 }

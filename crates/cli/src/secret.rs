@@ -14,7 +14,7 @@ const CORE_DUMPS_VARIABLE: &str = "TYCHE_CORE_DUMPS";
 /// the same user can't read it, unless the environment says that they may.
 ///
 /// # Errors
-/// That of [`read_key`](tyche_session::read_key).
+/// The file can't be used: see [`read_key`](tyche_session::read_key).
 pub(crate) fn read_key(path: &Path) -> Result<SecretKey> {
     let is_dumpable = std::env::var_os(CORE_DUMPS_VARIABLE).is_some_and(|value| value == "1");
     // Before the key is in memory.

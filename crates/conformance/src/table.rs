@@ -40,7 +40,7 @@ enum FieldKind {
     Tag,
     /// Records of the named layout; the named field has their number.
     List(String, String),
-    /// That many bytes at the end, or none.
+    /// An optional field at the end, of so many bytes.
     Tail(usize),
 }
 

@@ -1,4 +1,4 @@
-//! Who may connect: the hosts of the configuration, and what commands have decided since.
+//! Access to exports: the hosts of the configuration, and the decisions of commands since.
 //!
 //! A decision is about one host at one export, and wins over the configuration. It is kept until it
 //! is taken back, or until the configuration lets the host in that it lets in.
@@ -114,7 +114,7 @@ impl Configured {
     }
 }
 
-/// What changes by a command.
+/// The effect of a command.
 pub(super) struct Changed {
     /// Index of the export.
     pub(super) export: usize,
@@ -126,7 +126,7 @@ pub(super) struct Changed {
     pub(super) not_kept: Option<Error>,
 }
 
-/// Who may connect to a target. See the module.
+/// The access rights of the hosts of a target. See the module.
 pub(super) struct Rights {
     /// The target's name.
     target: String,

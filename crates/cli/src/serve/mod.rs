@@ -310,7 +310,7 @@ impl Served {
         Ok(size)
     }
 
-    /// Who may connect, locked.
+    /// The access rights of hosts, locked.
     fn rights(&self) -> MutexGuard<'_, Rights> {
         self.rights.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,4 +1,4 @@
-//! Who may connect, changed on a running target: allowed, denied, evicted, and kept.
+//! Access of hosts to exports, changed on a running target: allow, deny, evict, revert.
 
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, MetadataExt, chown};
@@ -9,6 +9,8 @@ use std::thread::{self, JoinHandle};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
+use crate::hung::{HungDisk, serve_nested};
+use crate::keys::make;
 use crate::load::Load;
 use crate::refusals::{expect, refused};
 use crate::rig::{DISK, Done, PATIENCE, Rig, Running, Side, Target, finish, rig, run, wait_until};
@@ -27,17 +29,15 @@ struct Known {
 }
 
 /// Makes a key; returns its file and its public part.
-fn make(rig: &Rig, name: &str) -> (String, String) {
-    let file = rig.path(name).display().to_string();
-    let public = run(&mut rig.tyche(Side::Host, &["key", "generate", &file]));
-    (file, public.trim().to_owned())
+fn make_key(rig: &Rig, name: &str) -> (String, String) {
+    (rig.path(name).display().to_string(), make(rig, name))
 }
 
 impl Known {
     fn new(rig: &Rig, names: &[&'static str]) -> Self {
-        let (_, target) = make(rig, "target");
+        let (_, target) = make_key(rig, "target");
         let host = |&name| {
-            let (file, public) = make(rig, name);
+            let (file, public) = make_key(rig, name);
             (name, file, public)
         };
         Self { target, hosts: names.iter().map(host).collect() }
@@ -222,18 +222,11 @@ fn nothing_of_an_evicted_host_reaches_the_disk_any_more() {
 #[test]
 fn an_eviction_waits_for_the_disk_and_says_so_if_that_takes_too_long() {
     let rig = rig!();
-    rig.cable.add(&[("t1", "h1"), ("t2", "h2")], 1500);
-    let file = rig.file("disk.img", SIZE);
-    let inner = format!("inner={}", file.display());
-    let inner = rig.serve_as("inner", &["--link", "t1"], &["--export", &inner]);
-    let forever = ["connect", "inner", "--link", "h1", "--as", "fuse", "--ctrl-loss-tmo", "-1"];
-    let device = run(&mut rig.tyche(Side::Host, &forever));
-    let outer = format!("{DISK}={}", device.trim());
-    let _outer = rig.serve_as("outer", &["--link", "t2"], &["--export", &outer]);
+    let (file, inner, _outer) = serve_nested(&rig, SIZE);
     let session = rig.connect_at((Side::Host, "h2"), "fuse", &[]);
     let host = session.value["host"].as_str().unwrap().to_owned();
 
-    inner.process.signal(Signal::STOP);
+    let hung = HungDisk::hang(&inner);
     let writing = write_until_it_fails(&session.device, 0);
     wait_until("a write is with the disk", || executing(&rig, "outer") > 0);
     let evict = ["export", "evict", DISK, &host, "--timeout", "0.5"];
@@ -243,7 +236,7 @@ fn an_eviction_waits_for_the_disk_and_says_so_if_that_takes_too_long() {
     let evicting = thread::spawn(move || finish(&mut evicting, PATIENCE));
     assert_eq!(sessions(&rig, "outer"), 1, "its requests are with the disk");
     assert!(!evicting.is_finished());
-    inner.process.signal(Signal::CONT);
+    drop(hung);
     let Done { status, stdout, .. } = evicting.join().unwrap();
     assert_eq!(
         (status.code(), &*stdout),
@@ -335,7 +328,7 @@ fn refused_hosts_are_in_the_log_of_the_target() {
     let config = known.configure(&rig, "allow = [\"beta\"]");
     let links = ["--link", rig.cable.link(Side::Target), "--link", LINK];
     let target = rig.serve_on(&links, &["--config", &config]);
-    let (stranger, key) = make(&rig, "stranger");
+    let (stranger, key) = make_key(&rig, "stranger");
     let stranger = ["--key", &stranger, "--target-key", &known.target];
     connect_in_vain(&rig, &stranger, &["does not know the key", &key]);
     connect_in_vain(&rig, &known.keys("alpha"), &["alpha may not have disk"]);
@@ -372,7 +365,7 @@ fn a_silent_target_is_there_for_those_who_know_its_key() {
         expect(&finish(&mut rig.tyche(Side::Host, &args), PATIENCE), &args, code, said);
     };
     connect(&[], 6, &["no target is heard"]);
-    let (other, public) = make(&rig, "other");
+    let (other, public) = make_key(&rig, "other");
     connect(&["--key", &other, "--target-key", &public], 6, &["no target is heard"]);
     let discover = ["discover", "--link", link];
     assert_eq!(rig.ask(&discover)["exports"], json!([]), "nobody answers");
@@ -405,7 +398,7 @@ fn a_silent_target_is_there_for_those_who_know_its_key() {
 #[test]
 fn nobody_but_root_looks_into_a_program_with_a_key() {
     let rig = rig!();
-    let (key, _) = make(&rig, "key");
+    let (key, _) = make_key(&rig, "key");
     let user = 65534;
     for path in [&key, rig.path("").to_str().unwrap()] {
         chown(path, Some(user), None).unwrap();

@@ -3,7 +3,7 @@
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -19,10 +19,10 @@ const CTRL_LOSS_TMO: &str = "10";
 const FORCE_LIMIT: Duration = Duration::from_secs(2);
 
 /// A disk that hangs while the target behind it is stopped: the device of another session.
-struct HungDisk<'a>(&'a Target);
+pub(crate) struct HungDisk<'a>(&'a Target);
 
 impl<'a> HungDisk<'a> {
-    fn hang(target: &'a Target) -> Self {
+    pub(crate) fn hang(target: &'a Target) -> Self {
         target.process.signal(Signal::STOP);
         Self(target)
     }
@@ -32,6 +32,20 @@ impl Drop for HungDisk<'_> {
     fn drop(&mut self) {
         self.0.process.signal(Signal::CONT);
     }
+}
+
+/// Serves [`DISK`] for h2, which is the device of a session with another target. Returns the file
+/// that this one serves, this target, and that of [`DISK`]: `outer`.
+pub(crate) fn serve_nested(rig: &Rig, size: u64) -> (PathBuf, Target, Target) {
+    rig.cable.add(&[("t1", "h1"), ("t2", "h2")], 1500);
+    let file = rig.file("disk.img", size);
+    let export = format!("inner={}", file.display());
+    let inner = rig.serve_as("inner", &["--link", "t1"], &["--export", &export]);
+    let forever = ["connect", "inner", "--link", "h1", "--as", "fuse", "--ctrl-loss-tmo", "-1"];
+    let device = run(&mut rig.tyche(Side::Host, &forever));
+    let export = format!("{DISK}={}", device.trim());
+    let outer = rig.serve_as("outer", &["--link", "t2"], &["--export", &export]);
+    (file, inner, outer)
 }
 
 fn connect(rig: &Rig) -> Session<'_> {
@@ -70,14 +84,7 @@ fn await_said(rig: &Rig) {
 #[test]
 fn a_disk_that_hangs_is_waited_for_no_longer_than_told() {
     let rig = rig!();
-    rig.cable.add(&[("t1", "h1"), ("t2", "h2")], 1500);
-    let file = rig.file("disk.img", SIZE);
-    let export = format!("inner={}", file.display());
-    let inner = rig.serve_as("inner", &["--link", "t1"], &["--export", &export]);
-    let forever = ["connect", "inner", "--link", "h1", "--as", "fuse", "--ctrl-loss-tmo", "-1"];
-    let device = run(&mut rig.tyche(Side::Host, &forever));
-    let export = format!("{DISK}={}", device.trim());
-    let _outer = rig.serve_as("outer", &["--link", "t2"], &["--export", &export]);
+    let (_, inner, _outer) = serve_nested(&rig, SIZE);
 
     let session = connect(&rig);
     let hung = HungDisk::hang(&inner);

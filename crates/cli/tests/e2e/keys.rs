@@ -21,7 +21,7 @@ pub(crate) struct Keys {
     pub(crate) target: String,
     pub(crate) host: String,
     /// Arguments of `serve` and of `connect`.
-    pub(crate) serve: Vec<String>,
+    serve: Vec<String>,
     connect: Vec<String>,
 }
 
@@ -36,12 +36,12 @@ impl Keys {
     }
 
     pub(crate) fn serve(&self, rig: &Rig, more: &[&str]) -> Target {
-        self.serve_on(rig, rig.cable.link(Side::Target), more)
+        self.serve_on(rig, &["--link", rig.cable.link(Side::Target)], more)
     }
 
-    pub(crate) fn serve_on(&self, rig: &Rig, link: &str, more: &[&str]) -> Target {
+    pub(crate) fn serve_on(&self, rig: &Rig, links: &[&str], more: &[&str]) -> Target {
         let args = self.serve.iter().map(String::as_str).chain(more.iter().copied());
-        rig.serve_on(&["--link", link], &args.collect::<Vec<_>>())
+        rig.serve_on(links, &args.collect::<Vec<_>>())
     }
 
     pub(crate) fn connect(&self) -> Vec<&str> {
@@ -95,7 +95,7 @@ fn a_sealed_disk_is_one_over_short_frames_and_datagrams_too() {
         rig.file("disk.img", SIZE);
         let ends = [Side::Target, Side::Host].map(|side| rig.cable.link(side));
         let [target, host] = if over_udp { [LINK; 2] } else { ends };
-        let _target = keys.serve_on(&rig, target, &["--export", &rig.export()]);
+        let _target = keys.serve_on(&rig, &["--link", target], &["--export", &rig.export()]);
         let session = rig.connect_over(
             Side::Host,
             &[&["--as", "fuse", "--link", host][..], &keys.connect()].concat(),
@@ -208,7 +208,7 @@ fn whoever_overhears_a_sealed_session_can_only_watch() {
     rig.cable.lay_hub("hub", &ends);
     let keys = Keys::new(&rig);
     rig.file("disk.img", SIZE);
-    let _target = keys.serve_on(&rig, "tye-t0", &["--export", &rig.export()]);
+    let _target = keys.serve_on(&rig, &["--link", "tye-t0"], &["--export", &rig.export()]);
     let mut stranger = Stranger::new(&rig.cable, "tye-s0");
     let link = &["--as", "fuse", "--link", "tye-h0"][..];
     let session = rig.connect_over(Side::Host, &[link, &keys.connect()].concat());

@@ -13,9 +13,7 @@ const OTHER_HOST: &str = "11111111-2222-4333-8444-555555555555";
 
 /// Serves the file on all interfaces.
 fn serve(rig: &Rig, keys: &Keys) -> Target {
-    let export = rig.export();
-    let args = keys.serve.iter().map(String::as_str).chain(["--export", &export]);
-    rig.serve_on(&[], &args.collect::<Vec<_>>())
+    keys.serve_on(rig, &[], &["--export", &rig.export()])
 }
 
 /// The devices that outlive their daemon need a kernel with ublk or nbd (`cargo xtask vm keys`),

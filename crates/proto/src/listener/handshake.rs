@@ -252,8 +252,7 @@ impl<R: Rules> Listener<R> {
         reason: Reason,
         registry: &Registry,
     ) {
-        let is_access = matches!(reason, Reason::Denied | Reason::KeyRequired);
-        if !is_access && reason != Reason::UnknownExport {
+        if !matches!(reason, Reason::Denied | Reason::KeyRequired | Reason::UnknownExport) {
             return;
         }
         let Connect { host, host_name, export, .. } = *request.connect;

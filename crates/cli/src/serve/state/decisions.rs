@@ -1,4 +1,4 @@
-//! What commands have decided about hosts, which outlives the target's process.
+//! Decisions of commands about hosts, which outlive the target's process.
 
 use std::collections::BTreeMap;
 use std::fs;

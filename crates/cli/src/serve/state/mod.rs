@@ -178,7 +178,7 @@ impl State {
         luns::assign(&self.dir.join("luns.json"), &exports)
     }
 
-    /// What commands have decided about hosts.
+    /// The decisions of commands about hosts.
     ///
     /// # Errors
     /// `Config` if it can't be read.
