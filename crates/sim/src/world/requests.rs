@@ -58,12 +58,14 @@ impl<R: Rules> World<R> {
             self.drain_channels(link)?;
             self.drain_requests(link)?;
         }
-        self.witness_silence();
         self.drive_target()
     }
 
     /// Drains the links after an input.
     pub(super) fn drive_target(&mut self) -> Result<(), String> {
+        // Channels were closed by an alarm, or when it last transmitted: if the interface takes no
+        // long frames any more.
+        self.witness_silence();
         let mut worked = true;
         while worked {
             worked = false;
@@ -76,8 +78,6 @@ impl<R: Rules> World<R> {
                 worked |= self.transmit_target(link)?;
             }
         }
-        // It closes channels while it transmits, if the interface takes no long frames any more.
-        self.witness_silence();
         self.check_evictions()?;
         let Some(process) = &self.process else { return Ok(()) };
         let Some(deadline) = process.poll_timeout() else { return Ok(()) };
