@@ -6,9 +6,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use tyche_engine::{
-    Batches, Clock, Composed, Frames, LinkFault, Port, Ports, Protocol, Received, Sink,
-};
+use tyche_engine::{Batches, Clock, Frames, LinkFault, Port, Ports, Protocol, Received};
 use tyche_fc::neighbour::{Functions, Interface, Neighbour};
 use tyche_fc::vn2vn::{CLAIM_MAX, Vn2vn, Vn2vnConfig};
 use tyche_fc::wire::fip::{
@@ -16,7 +14,7 @@ use tyche_fc::wire::fip::{
     VlanRequest,
 };
 use tyche_fc::wire::{ETHERNET_LEN, Ethernet, FRAME_LEN_MAX, Mac, Reject, Wwn};
-use tyche_link::{Link, Mac as LinkMac};
+use tyche_link::Link;
 use tyche_numa::Home;
 use tyche_time::Instant;
 
@@ -218,18 +216,6 @@ impl Protocol for Ears {
     }
 
     fn frames(&mut self, port: usize) -> impl Frames<'_> {
-        Composing(&mut self.ears[port].outbox)
-    }
-}
-
-struct Composing<'d>(&'d mut Outbox);
-
-impl<'d> Frames<'d> for Composing<'d> {
-    fn compose(&mut self, _: Instant) -> Option<Composed> {
-        self.0.compose().then(Composed::default)
-    }
-
-    fn write(&mut self, _: LinkMac, sink: impl Sink<'d>) {
-        self.0.write(|front, data, tail| sink.gather(front, data, tail));
+        &mut self.ears[port].outbox
     }
 }

@@ -306,17 +306,15 @@ struct Composing<'d, F> {
 
 impl<'d, F: Frames<'d>> Frames<'d> for Composing<'d, F> {
     fn compose(&mut self, now: Instant) -> Option<Composed> {
-        self.is_control = self.outbox.compose();
-        if self.is_control {
-            return Some(Composed::default());
-        }
-        self.role.as_mut()?.compose(now)
+        let control = self.outbox.compose(now);
+        self.is_control = control.is_some();
+        control.or_else(|| self.role.as_mut()?.compose(now))
     }
 
     fn write(&mut self, source: LinkMac, sink: impl Sink<'d>) {
         match &mut self.role {
             Some(role) if !self.is_control => role.write(source, sink),
-            _ => self.outbox.write(|front, data, tail| sink.gather(front, data, tail)),
+            _ => self.outbox.write(source, sink),
         }
     }
 }

@@ -2,7 +2,10 @@
 
 use std::collections::VecDeque;
 
+use tyche_engine::{Composed, Frames, Sink};
 use tyche_fc::wire::FRAME_LEN_MAX;
+use tyche_link::Mac;
+use tyche_time::Instant;
 
 /// The padding of frames.
 static ZEROES: [u8; FRAME_LEN_MAX] = [0; FRAME_LEN_MAX];
@@ -27,18 +30,16 @@ impl Outbox {
         let len = frame.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
         self.waiting.push_back(Whole { front: frame[..len].into(), zeroes: frame.len() - len });
     }
+}
 
-    /// Takes the next frame to compose; false if there is none.
-    pub(crate) fn compose(&mut self) -> bool {
-        let next = self.waiting.pop_front();
-        let is_there = next.is_some();
-        self.composed = next.unwrap_or_default();
-        is_there
+impl<'d> Frames<'d> for &'d mut Outbox {
+    fn compose(&mut self, _: Instant) -> Option<Composed> {
+        self.composed = self.waiting.pop_front()?;
+        Some(Composed::default())
     }
 
-    /// Writes the composed frame, as [`Frames::write`](tyche_engine::Frames::write).
-    pub(crate) fn write<'d>(&self, push: impl FnOnce(&[u8], &[&'d [u8]], &[u8])) {
+    fn write(&mut self, _: Mac, sink: impl Sink<'d>) {
         let Whole { front, zeroes } = &self.composed;
-        push(front, &[&ZEROES[..*zeroes]], &[]);
+        sink.gather(front, &[&ZEROES[..*zeroes]], &[]);
     }
 }
