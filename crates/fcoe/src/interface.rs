@@ -31,8 +31,15 @@ impl Interface {
     /// # Errors
     /// Each names a remedy.
     pub fn open(name: &str, qdisc: bool) -> Result<Self, OpenError> {
-        let fip = open(name, (ETHERTYPE_FIP, ETHERNET_LEN), qdisc)?;
-        Ok(Self { fip, fcoe: Self::open_further(name, qdisc)? })
+        Ok(Self { fip: Self::open_fip(name, qdisc)?, fcoe: Self::open_further(name, qdisc)? })
+    }
+
+    /// Opens the link for FIP alone.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_fip(name: &str, qdisc: bool) -> Result<Box<dyn Link>, OpenError> {
+        open(name, (ETHERTYPE_FIP, ETHERNET_LEN), qdisc)
     }
 
     /// Opens another link for FCoE: that of a further queue.

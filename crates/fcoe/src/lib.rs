@@ -39,7 +39,7 @@ pub use rejects::Rejects;
 pub use role::Role;
 pub use survey::{SurveyOptions, Surveyed, SurveyedTarget, SurveyedUnit, Targets, survey};
 #[cfg(feature = "target")]
-pub use target::{FcoeTarget, FcoeTargetOptions, FcoeTargetReport};
+pub use target::{FcoeTarget, FcoeTargetOptions, FcoeTargetReport, VlanAnnouncer};
 #[cfg(feature = "target")]
 pub use target::{TargetRole, TargetUnit, Units};
 pub use tyche_fc as fc;

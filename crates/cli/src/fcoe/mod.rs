@@ -10,7 +10,7 @@ use tyche_fcoe::Interface;
 use tyche_link::Link;
 use tyche_link::packet::usable_interfaces;
 use tyche_session::LinkError;
-use tyche_session::fcoe::{E_D_TOVS, FcoeError, open_interface};
+use tyche_session::fcoe::{E_D_TOVS, FcoeError, open_fip, open_interface};
 
 use crate::error::{CodedResult, Result};
 use crate::links::LinkArgs;
@@ -52,6 +52,13 @@ impl LinkArgs {
         let mut links = self.wrapped(name, vec![fip, fcoe])?.into_iter();
         let mut next = || links.next().expect("as many links as were given");
         Ok(Interface { fip: next(), fcoe: next() })
+    }
+
+    /// Opens an interface for FIP alone, with the same.
+    pub(crate) fn open_fip_on(&self, name: &str) -> Result<Box<dyn Link>> {
+        let link = open_fip(name, self.qdisc).coded()?;
+        let mut links = self.wrapped(name, vec![link])?;
+        Ok(links.pop().expect("as many links as were given"))
     }
 
     /// Opens the links of further queues on an interface, with the same.

@@ -15,6 +15,7 @@ use tyche_proto::crypto::PublicKey;
 use tyche_session::fcoe::{parse_mode, parse_wwpn};
 use uuid::Uuid;
 
+use super::vlan::Vlan;
 use crate::connect::public_key;
 use crate::error::{Code, Error, Result};
 use crate::size;
@@ -34,6 +35,8 @@ pub(crate) struct Config {
     pub(crate) limits: Limits,
     /// Interfaces to serve on by FCoE.
     pub(crate) fcoe: Vec<FcoePort>,
+    /// VLANs for FCoE that are announced.
+    pub(crate) fcoe_vlan: Vec<Vlan>,
     /// File of the target's secret key.
     pub(crate) key: Option<PathBuf>,
     /// Whether hosts without a key are let in though the target has one.
@@ -101,6 +104,7 @@ struct Written {
     udp_discovery: Option<bool>,
     limits: Limits,
     fcoe: Vec<FcoePort>,
+    fcoe_vlan: Vec<Vlan>,
     key: Option<PathBuf>,
     auth: Option<Auth>,
     silent: bool,
@@ -283,7 +287,7 @@ impl Config {
             wrong(&format!("line {line}: `{}`: {}", key.trim(), error.message()))
         })?;
         let Written { name, link, threads, udp_discovery, limits, fcoe, export, .. } = written;
-        let Written { key, auth, silent: is_silent, host, .. } = written;
+        let Written { fcoe_vlan, key, auth, silent: is_silent, host, .. } = written;
         let is_hidden = udp_discovery == Some(false);
         let placed = |export: Spanned<Export>| {
             let line = text[..export.span().start].matches('\n').count() + 1;
@@ -291,7 +295,7 @@ impl Config {
         };
         let export = export.into_iter().map(placed).collect();
         let config = Self { name, link, threads, is_hidden, limits, ..Self::default() };
-        Ok(Self { fcoe, key, auth, is_silent, host, export, ..config })
+        Ok(Self { fcoe, fcoe_vlan, key, auth, is_silent, host, export, ..config })
     }
 
     /// Checks that the names given with `--accept-changed-disk` are exports.
@@ -442,6 +446,10 @@ mod tests {
             let error = read(&format!("{line}{key}\n")).unwrap_err();
             assert!(error.message.contains("line 3") && error.message.contains(message), "{error}");
         }
+        let config = read("fcoe_vlan = [\"eth1:7\"]\n").unwrap();
+        assert_eq!(config.fcoe_vlan, [Vlan::parse("eth1:7").unwrap()]);
+        let error = read("fcoe_vlan = [\"eth1\"]\n").unwrap_err();
+        assert!(error.message.contains("line 1") && error.message.contains("INTERFACE:VLAN"));
     }
 
     #[test]

@@ -4,12 +4,15 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use tyche_engine::{Target, TargetExport};
-use tyche_fcoe::{FcoeTarget, FcoeTargetOptions, FcoeTargetReport, PortOptions, TargetUnit, Units};
+use tyche_fcoe::{
+    FcoeTarget, FcoeTargetOptions, FcoeTargetReport, PortOptions, TargetUnit, Units, VlanAnnouncer,
+};
 use tyche_session::fcoe::{Numbers, PortName};
 use uuid::Uuid;
 
 use super::config::{Config, Export, FcoePort};
 use super::state::{self, State};
+use super::vlan;
 use crate::error::{CodedResult, Error, Result};
 use crate::fcoe::AddressRecord;
 use crate::links::LinkArgs;
@@ -17,6 +20,8 @@ use crate::links::LinkArgs;
 /// The running ports of a target. Dropping it logs all initiators out.
 pub(super) struct Fcoe {
     ports: Vec<FcoeTarget>,
+    /// What says on which VLANs they are.
+    _announcers: Vec<VlanAnnouncer>,
     units: Arc<Units>,
     /// The names of the ports, with their interfaces.
     names: Vec<(String, PortName)>,
@@ -86,10 +91,12 @@ impl Fcoe {
             initiators: export.initiators.clone(),
         });
         let units = Arc::new(Units::new(units.collect()));
-        let mut this = Self { ports: Vec::new(), units, names: Vec::new(), n_port_ids };
+        let (ports, names, announcers) = (Vec::new(), Vec::new(), Vec::new());
+        let mut this = Self { ports, _announcers: announcers, units, names, n_port_ids };
         for port in &config.fcoe {
             this.add(link, port)?;
         }
+        this._announcers = vlan::announce(link, &config.fcoe_vlan)?;
         Ok(this)
     }
 

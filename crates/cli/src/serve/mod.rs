@@ -6,6 +6,7 @@ mod config;
 mod conflict;
 mod fcoe;
 mod state;
+mod vlan;
 
 use std::io::{self, ErrorKind};
 use std::num::NonZeroU8;
@@ -44,6 +45,7 @@ use answers::Answers;
 use config::{Auth, Config, Export, FcoePort, Host, Source};
 use fcoe::Fcoe;
 use state::{Disk, State};
+use vlan::Vlan;
 
 /// Time from which populating a store's memory is logged.
 const POPULATE_QUIET: Duration = Duration::from_secs(1);
@@ -55,6 +57,7 @@ const POPULATE_QUIET: Duration = Duration::from_secs(1);
 ///   name = "store1"            # default: the host's name
 ///   link = ["eth0", "eth1"]    # or "udp:0.0.0.0"; default: all interfaces that are up
 ///   threads = 2                # for each interface; default: 1
+///   fcoe_vlan = ["eth2:100"]   # hosts that ask on eth2 are told that its VLAN 100 has FCoE
 ///   udp_discovery = true       # false: only hosts that know a udp: address find it there
 ///   key = "/etc/tyche/key"     # of this target; then only these hosts may connect:
 ///   silent = false             # true: no answer to those who do not know this target's key
@@ -119,6 +122,13 @@ pub struct ServeArgs {
     #[arg(long, value_name = "SECONDS", requires = "fcoe", default_value_t = 2.0,
         value_parser = e_d_tov)]
     e_d_tov: f64,
+
+    /// Tell hosts that ask on this interface that FCoE is spoken on that VLAN of it (FIP VLAN
+    /// discovery, as `tyche discover --fcoe` asks). May be repeated. The VLAN's own interface is
+    /// one of --fcoe.
+    #[arg(long = "fcoe-vlan", value_name = "INTERFACE:VLAN", requires = "fcoe",
+        value_parser = Vlan::parse)]
+    fcoe_vlans: Vec<Vlan>,
 
     /// File of this target's secret key, which `tyche key generate` makes. Then hosts with a key
     /// may connect, and those without are refused.
@@ -274,6 +284,7 @@ fn configured(args: &ServeArgs) -> Result<Config> {
     config.link.extend(args.links.iter().cloned());
     let port = |link: &String| FcoePort::new(link.clone(), args.fcoe_mode, args.e_d_tov);
     config.fcoe.extend(args.fcoe.iter().map(port));
+    config.fcoe_vlan.extend(args.fcoe_vlans.iter().cloned());
     config.host.extend(args.hosts.iter().cloned());
     config.key = args.key.clone().or(config.key);
     config.auth = args.auth.or(config.auth);

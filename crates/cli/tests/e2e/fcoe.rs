@@ -430,6 +430,26 @@ fn a_target_that_is_started_anew_has_its_former_n_port_id() {
 }
 
 #[test]
+fn a_target_says_on_which_vlans_fcoe_is_spoken() {
+    let rig = rig!(MTU);
+    let (link, far) = (rig.cable.link(Side::Host), rig.cable.link(Side::Target));
+    let vlans = [format!("{far}:100"), format!("{far}:200")];
+    let told = ["--fcoe-vlan", &vlans[0], "--fcoe-vlan", &vlans[1]];
+    let _target = serve(&rig, &[&told[..], &["--export", "disk=mem:1M"]].concat());
+    await_target(&rig);
+    let found = rig.ask(&["discover", "--fcoe", "--link", link]);
+    let told: Vec<_> = found["vlans"].as_array().unwrap().iter().map(|it| &it["vid"]).collect();
+    assert_eq!(told, [100, 200]);
+    let words = rig.tyche(Side::Host, &["discover", "--fcoe", "--link", link]).output().unwrap();
+    let words = String::from_utf8_lossy(&words.stdout).into_owned();
+    let way = format!("ip link add link {link} name {link}.100 type vlan id 100");
+    assert!(words.contains(&way), "{words}");
+    let tag = format!("{far}:4095");
+    let wrong = ["serve", "--fcoe", far, "--fcoe-vlan", &tag, "--export", "disk=mem:1M"];
+    refused(&rig, Side::Target, &wrong, 2, &[&tag, "1 to 4094"]);
+}
+
+#[test]
 fn mistakes_are_named_with_their_remedy() {
     let rig = rig!(1500);
     let (link, far) = (rig.cable.link(Side::Host), rig.cable.link(Side::Target));

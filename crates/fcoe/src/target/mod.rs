@@ -10,6 +10,7 @@
 //! is asked once for each command; for reads and writes it grants an initiator what a thread can
 //! tell by itself, until something changes.
 
+mod announcer;
 mod grants;
 mod report;
 mod role;
@@ -17,6 +18,7 @@ mod slot;
 mod thread;
 mod units;
 
+pub use announcer::VlanAnnouncer;
 pub use report::FcoeTargetReport;
 pub use role::TargetRole;
 pub use thread::{FcoeTarget, FcoeTargetOptions};

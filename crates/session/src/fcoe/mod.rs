@@ -16,6 +16,7 @@ pub use unreached::{Unreached, explain};
 use std::time::Duration;
 
 use tyche_fcoe::Interface;
+use tyche_link::Link;
 use tyche_link::ip::Place;
 
 /// The default E_D_TOV.
@@ -29,8 +30,22 @@ pub const E_D_TOVS: std::ops::RangeInclusive<Duration> =
 /// # Errors
 /// There is none of that name, or it can't be used.
 pub fn open_interface(name: &str, qdisc: bool) -> Result<Interface, FcoeError> {
+    is_interface(name)?;
+    Ok(Interface::open(name, qdisc)?)
+}
+
+/// Opens the link of an interface for FIP alone.
+///
+/// # Errors
+/// As [`open_interface`].
+pub fn open_fip(name: &str, qdisc: bool) -> Result<Box<dyn Link>, FcoeError> {
+    is_interface(name)?;
+    Ok(Interface::open_fip(name, qdisc)?)
+}
+
+fn is_interface(name: &str) -> Result<(), FcoeError> {
     if Place::is_named_by(name) {
         return Err(FcoeError::NoInterface(name.to_owned()));
     }
-    Ok(Interface::open(name, qdisc)?)
+    Ok(())
 }

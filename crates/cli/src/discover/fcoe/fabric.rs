@@ -1,5 +1,6 @@
 //! The ports of a fabric, as its name server shows them to a port that is logged in.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use tyche_fcoe::{FoundNeighbour, Surveyed, Targets};
@@ -43,7 +44,7 @@ pub(super) fn run(args: &DiscoverArgs) -> Result<()> {
         return Err(Error::new(Code::NotFound, obstacles.join("; ")));
     }
     obstacles.iter().for_each(|obstacle| tracing::warn!("{obstacle}"));
-    print(args, &ports, Vec::new());
+    print(args, &ports, &BTreeSet::new());
     Ok(())
 }
 

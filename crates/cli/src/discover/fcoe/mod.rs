@@ -3,6 +3,7 @@
 mod fabric;
 mod luns;
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use tyche_fcoe::fc::network::Mode;
@@ -48,14 +49,19 @@ pub(super) fn run(args: &DiscoverArgs) -> Result<()> {
         tracing::warn!("{remark}");
     }
     let ports = luns::find(args, &discovery.neighbours);
-    print(args, &ports, discovery.vlans.iter().map(DiscoveredVlan::from).collect());
+    print(args, &ports, &discovery.vlans);
     Ok(())
 }
 
-fn print(args: &DiscoverArgs, ports: &[DiscoveredPort], vlans: Vec<DiscoveredVlan>) {
-    let ports = ports.to_vec();
-    let (exports, shown) = (Vec::new(), ports.clone());
-    show(args.output, || Output::Discover { exports, ports, vlans }, || in_words(&shown));
+fn print(args: &DiscoverArgs, ports: &[DiscoveredPort], vlans: &BTreeSet<FoundVlan>) {
+    let output = || Output::Discover {
+        exports: Vec::new(),
+        ports: ports.to_vec(),
+        vlans: vlans.iter().map(DiscoveredVlan::from).collect(),
+    };
+    let others = vlans.iter().filter(|vlan| vlan.vid != 0).map(vlan_in_words);
+    let text = || others.fold(in_words(ports), |text, vlan| format!("{text}\n{vlan}\n"));
+    show(args.output, output, text);
 }
 
 /// The ports, and the disks of the targets among them.

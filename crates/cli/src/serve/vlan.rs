@@ -1,0 +1,71 @@
+//! VLANs that a target announces on the interface beneath them.
+
+use std::collections::BTreeMap;
+
+use tyche_fcoe::VlanAnnouncer;
+
+use crate::error::Result;
+use crate::links::LinkArgs;
+
+/// A VLAN on which FCoE is spoken.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Deserialize)]
+#[serde(try_from = "String")]
+pub(crate) struct Vlan {
+    /// The interface beneath that of the VLAN.
+    link: String,
+    /// Its number, 1 to 4094.
+    vid: u16,
+}
+
+impl Vlan {
+    /// Parses `INTERFACE:VLAN`.
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+        let parts = text.rsplit_once(':').filter(|(link, _)| !link.is_empty());
+        let vid = parts.and_then(|(link, vid)| Some((link, vid.parse().ok()?)));
+        vid.filter(|(_, vid)| (1..=4094).contains(vid))
+            .map(|(link, vid)| Self { link: link.to_owned(), vid })
+            .ok_or_else(|| format!("`{text}`: write INTERFACE:VLAN, with a VLAN from 1 to 4094"))
+    }
+}
+
+impl TryFrom<String> for Vlan {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        Self::parse(&text)
+    }
+}
+
+/// Starts to announce the VLANs of each interface.
+///
+/// # Errors
+/// An interface can't be used.
+pub(super) fn announce(args: &LinkArgs, vlans: &[Vlan]) -> Result<Vec<VlanAnnouncer>> {
+    let mut by_link = BTreeMap::<_, Vec<_>>::new();
+    for Vlan { link, vid } in vlans {
+        by_link.entry(link).or_default().push(*vid);
+    }
+    let start = |(link, vids): (&String, Vec<_>)| {
+        let announcer = VlanAnnouncer::start(args.open_fip_on(link)?, &vids)?;
+        tracing::info!("FCoE is announced on {link}, for its VLANs {vids:?}");
+        Ok(announcer)
+    };
+    by_link.into_iter().map(start).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_vlan_is_an_interface_and_a_number() {
+        let vlan = |link: &str, vid| Ok(Vlan { link: link.to_owned(), vid });
+        assert_eq!(Vlan::parse("eth1:1"), vlan("eth1", 1));
+        assert_eq!(Vlan::parse("eth1:4094"), vlan("eth1", 4094));
+        assert_eq!(Vlan::parse("eth1:0:7"), vlan("eth1:0", 7), "an alias");
+        for text in ["eth1", "eth1:", ":7", "eth1:0", "eth1:4095", "eth1:x", "eth1.7", ""] {
+            let error = Vlan::parse(text).unwrap_err();
+            assert!(error.contains("INTERFACE:VLAN"), "{text}: {error}");
+        }
+    }
+}
