@@ -2,26 +2,14 @@
 
 use tyche_fc::neighbour::{Event, Functions};
 use tyche_fc::wire::ct::{NamedPort, Reply};
-use tyche_fc::wire::els::{self, ChangedPort, Class3, Features, PortLogin, Request, Rscn};
+use tyche_fc::wire::els::{self, ChangedPort, Request, Rscn};
 use tyche_fc::wire::{FCtl, Fc4, Fc4Functions, Header, Kind, PortId, Wwn, Xid};
 
+use crate::offers::plogi;
 use crate::script::{FCF, ID, SWITCH, Script, WWPN, ms};
 
 const THERE: (PortId, Wwn) = (PortId::new(0x01_0202), Wwn(0x2000_0000_0000_0002));
 const NO_PORT: Reply<'static> = Reply::Refused { reason: 9, explanation: 1 };
-
-fn login(wwpn: Wwn) -> PortLogin {
-    PortLogin {
-        wwpn,
-        wwnn: wwpn,
-        features: Features::CONTINUOUS_OFFSET,
-        receive_len: 2112,
-        sequences: 255,
-        relative_offsets: 0x1f,
-        e_d_tov: 2_000,
-        class3: Some(Class3 { receive_len: 2112, sequences: 255, open_sequences: 1 }),
-    }
-}
 
 fn accept(script: &mut Script, reply: els::Reply) {
     script.answer(Kind::ElsReply, |payload| reply.emit(payload));
@@ -37,7 +25,7 @@ fn list(script: &mut Script, ports: &[(PortId, Wwn)]) {
 /// A node that has registered, and asks for the list.
 fn registered() -> Script {
     let mut script = Script::logged_in();
-    accept(&mut script, els::Reply::PortLogin(login(SWITCH)));
+    accept(&mut script, els::Reply::PortLogin(plogi(SWITCH)));
     (0..3).for_each(|_| script.name(Reply::Registered));
     accept(&mut script, els::Reply::Accepted);
     script
@@ -155,7 +143,7 @@ fn a_login_introduces_its_sender_and_other_frames_do_not() {
     let mut script = settled();
     let (id, wwpn) = (PortId::new(0x01_0404), Wwn(0x2000_0000_0000_0004));
     let mut payload = [0; 116];
-    for (request, count) in [(Request::Rtv, 1), (Request::Plogi(login(wwpn)), 2)] {
+    for (request, count) in [(Request::Rtv, 1), (Request::Plogi(plogi(wwpn)), 2)] {
         let len = request.emit(&mut payload);
         let header = Header::request(Kind::ElsRequest, id, ID, Xid(1));
         assert!(!script.deliver(header, &payload[..len]), "others handle it");

@@ -4,4 +4,6 @@
 
 mod directory;
 mod links;
+#[path = "../offers/mod.rs"]
+mod offers;
 mod script;

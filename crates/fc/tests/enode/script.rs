@@ -6,7 +6,7 @@ use tyche_fc::enode::{Enode, EnodeConfig};
 use tyche_fc::exchange::Xids;
 use tyche_fc::neighbour::{Event, Functions, Interface};
 use tyche_fc::port::Carrier;
-use tyche_fc::wire::els::{Class3, FabricLogin, Features, Reply};
+use tyche_fc::wire::els::{Features, Reply};
 use tyche_fc::wire::fip::{
     self, ALL_ENODE_MACS, Advertisement, Fabric, Flags, KeepAlivePeriod, LinkService, Message,
     Service,
@@ -15,6 +15,8 @@ use tyche_fc::wire::{
     Ethernet, FRAME_LEN_MAX, FcMap, Frame, HEAD_LEN, Header, Kind, Mac, PortId, Wwn, Xid, ct, els,
 };
 use tyche_time::Instant;
+
+use crate::offers::flogi_reply;
 
 pub(crate) const NODE: Mac = Mac([2, 0, 0, 0, 0, 1]);
 pub(crate) const FCF: Mac = Mac([2, 0, 0, 0, 0x0f, 0]);
@@ -158,15 +160,7 @@ impl Script {
         let flogi = self.sent.iter().rev().find(|it| it.word() == "LinkRequest").unwrap().clone();
         let Message::LinkRequest(asked) = flogi.fip().message else { panic!("{flogi:?}") };
         let to = flogi.fip().ethernet.destination;
-        let reply = Reply::FabricLogin(FabricLogin {
-            wwpn: SWITCH,
-            wwnn: SWITCH,
-            features,
-            receive_len: 2112,
-            r_a_tov_ms: 10_000,
-            e_d_tov: 2_000,
-            class3: Some(Class3 { receive_len: 2112, sequences: 255, open_sequences: 1 }),
-        });
+        let reply = Reply::FabricLogin(flogi_reply(SWITCH, features));
         let mut payload = [0; 116];
         let len = reply.emit(&mut payload);
         let mut header = asked.header.reply(Kind::ElsReply, Xid(1));

@@ -7,5 +7,7 @@ mod air;
 mod fabric;
 mod logins;
 mod network;
+#[path = "../offers/mod.rs"]
+mod offers;
 mod script;
 mod strangers;

@@ -7,7 +7,7 @@ use tyche_fc::exchange::Xids;
 use tyche_fc::neighbour::{Functions, Interface, Membership};
 use tyche_fc::network::{Mode, Network as Attached, PortConfig};
 use tyche_fc::port::{Carrier, Cause, Event, Login, Logins, LoginsConfig};
-use tyche_fc::wire::els::{Class3, Code, Features, PortLogin, Reply, Request};
+use tyche_fc::wire::els::{Code, Reply, Request};
 use tyche_fc::wire::fip::{self, Message};
 use tyche_fc::wire::{ETHERTYPE_FIP, FRAME_LEN_MAX, Frame, HEAD_LEN, Kind, Mac, PortId, Wwn};
 use tyche_fcf::{Fcf, FcfConfig, MEMBERSHIPS};
@@ -86,22 +86,6 @@ pub(crate) fn pair(seed: u64, functions: [Functions; 2]) -> Network {
 /// The forwarder with that number.
 pub(crate) fn forwarder(number: u8) -> FcfConfig {
     FcfConfig::new(Mac([2, 0, 0, 0, 0x0f, number]))
-}
-
-pub(crate) const CLASS3: Class3 = Class3 { receive_len: 2112, sequences: 255, open_sequences: 1 };
-
-/// The login of a port.
-pub(crate) fn plogi(wwpn: Wwn) -> PortLogin {
-    PortLogin {
-        wwpn,
-        wwnn: wwpn,
-        features: Features::CONTINUOUS_OFFSET,
-        receive_len: 2112,
-        sequences: 255,
-        relative_offsets: 0x1f,
-        e_d_tov: 2_000,
-        class3: Some(CLASS3),
-    }
 }
 
 impl Network {

@@ -19,7 +19,8 @@ use tyche_fc::wire::{
 use tyche_time::Instant;
 
 use crate::air::ms;
-use crate::network::{BOTH, CLASS3, INITIATOR, TARGET, plogi};
+use crate::network::{BOTH, INITIATOR, TARGET};
+use crate::offers::{CLASS3, flogi_reply, plogi};
 
 const OURS: (PortId, Wwn) = (PortId::new(0x0101), Wwn(0x2000_0000_0000_0005));
 /// Names of the other end.
@@ -210,15 +211,7 @@ impl Script {
     }
 
     fn flogi(&self) -> FabricLogin {
-        FabricLogin {
-            wwpn: self.wwpn,
-            wwnn: self.wwpn,
-            features: Features::EMPTY,
-            receive_len: 2112,
-            r_a_tov_ms: 10_000,
-            e_d_tov: 2_000,
-            class3: Some(CLASS3),
-        }
+        flogi_reply(self.wwpn, Features::EMPTY)
     }
 
     fn plogi(&self) -> PortLogin {

@@ -6,7 +6,8 @@ use tyche_fc::wire::{Ethernet, FRAME_LEN_MAX, FcMap, Frame, Header, Kind, Mac, P
 use tyche_testkit::random::Random;
 
 use crate::air::ms;
-use crate::network::{INITIATOR, Network, TARGET, pair, plogi};
+use crate::network::{INITIATOR, Network, TARGET, pair};
+use crate::offers::plogi;
 
 /// The exchange of a stranger.
 const OX_ID: Xid = Xid(0x0777);
