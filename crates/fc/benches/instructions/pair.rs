@@ -57,14 +57,17 @@ pub(crate) struct Wire {
 }
 
 impl Wire {
-    /// Seals a frame, and copies it, as the kernel does.
-    fn put(&mut self, frame: &Outgoing, data: &[&[u8]]) {
+    /// Seals a frame with its part of the data of the exchanges, and copies it, as the kernel does.
+    fn put(&mut self, frame: &Outgoing, buffers: &[Vec<u8>]) {
         if self.len == self.frames.len() {
             self.frames.push(Vec::new());
         }
         let bytes = &mut self.frames[self.len];
         bytes.clear();
-        frame.write(data, |front, data, tail| {
+        let data = frame.part().map(|part| {
+            &buffers[usize::from(part.exchange)][part.offset as usize..][..part.len as usize]
+        });
+        frame.write(data.as_slice(), |front, data, tail| {
             bytes.extend_from_slice(front);
             data.iter().for_each(|piece| bytes.extend_from_slice(piece));
             bytes.extend_from_slice(tail);
@@ -125,11 +128,7 @@ impl Host {
     /// Sends all that there is to send.
     pub(crate) fn transmit(&mut self, now: Instant, to: &mut Wire) {
         while self.lane.poll_transmit(now, &mut self.frame) {
-            let part = self.frame.part().map(|part| {
-                &self.buffers[usize::from(part.exchange)][part.offset as usize..]
-                    [..part.len as usize]
-            });
-            to.put(&self.frame, part.as_slice());
+            to.put(&self.frame, &self.buffers);
         }
     }
 
@@ -207,11 +206,7 @@ impl Disk {
     /// Sends all that there is to send.
     pub(crate) fn transmit(&mut self, now: Instant, to: &mut Wire) {
         while self.lane.poll_transmit(now, &mut self.frame) {
-            let part = self.frame.part().map(|part| {
-                &self.buffers[usize::from(part.exchange)][part.offset as usize..]
-                    [..part.len as usize]
-            });
-            to.put(&self.frame, part.as_slice());
+            to.put(&self.frame, &self.buffers);
             while self.lane.poll_action().is_some() {}
         }
     }
