@@ -10,7 +10,7 @@ use tyche_wire::{
 };
 
 use super::World;
-use super::forgeries::{Forged, REASONS, Route, STALE, accept, make, next, outside, route};
+use super::forgeries::{Forged, Heard, REASONS, Route, STALE, accept, make, next, outside};
 use super::strangers::control;
 use crate::host::{export_name, uuid};
 use crate::keys;
@@ -86,13 +86,12 @@ impl<R: Rules> World<R> {
 
     /// Answers a fresh attempt in the clear, or with a message that is not its answer's.
     pub(super) fn forge_verdict(&mut self) -> Option<Forged> {
-        let others = &mut self.others;
-        let random = &mut others.random;
-        let (recorded, control) = others.recorder.control(random, Kind::SealedConnect)?;
+        let Heard { segment, route, control, .. } = self.draw_control(Kind::SealedConnect)?;
         let Control::SealedConnect(sealed) = control else { return None };
         let SealedConnect { attempt, target, .. } = sealed;
-        let (segment, (source, destination)) = (recorded.segment, route(recorded));
-        let other = others.recorder.control(random, Kind::SealedAnswer);
+        let (source, destination) = route;
+        let other = self.draw_control(Kind::SealedAnswer).map(|it| it.control);
+        let random = &mut self.others.random;
         let answer = match random.below(4) {
             0 => {
                 let (versions, detail) = (Versions::OURS, Text::EMPTY);
@@ -104,7 +103,7 @@ impl<R: Rules> World<R> {
                 Control::Accept(accept(&connect, attempt, random.next()))
             }
             2 => {
-                let Some((_, Control::SealedAnswer(other))) = other else { return None };
+                let Some(Control::SealedAnswer(other)) = other else { return None };
                 Control::SealedAnswer(SealedAnswer { attempt, ..other })
             }
             _ => {
@@ -119,14 +118,12 @@ impl<R: Rules> World<R> {
     /// Connects with the ticket of a host, in the clear or with a key that the target does not
     /// know, or with another's first message.
     pub(super) fn forge_imposter(&mut self) -> Option<Forged> {
-        let (now, others) = (self.now, &mut self.others);
-        let random = &mut others.random;
-        let (recorded, control) = others.recorder.control(random, Kind::SealedConnect)?;
-        if now.since(recorded.at) > STALE {
+        let Heard { at, segment, route, control } = self.draw_control(Kind::SealedConnect)?;
+        if self.now.since(at) > STALE {
             return None;
         }
-        let (segment, route) = (recorded.segment, route(recorded));
         let Control::SealedConnect(mut sealed) = control else { return None };
+        let random = &mut self.others.random;
         if random.chance(0.5) {
             sealed.attempt = random.next();
         }
@@ -147,15 +144,13 @@ impl<R: Rules> World<R> {
     /// Offers another disk or target, for a fresh question, from the address of the target or
     /// another.
     pub(super) fn forge_bid(&mut self) -> Option<Forged> {
-        let others = &mut self.others;
-        let random = &mut others.random;
-        let (recorded, control) = others.recorder.control(random, Kind::Discover)?;
+        let Heard { segment, route, control, .. } = self.draw_control(Kind::Discover)?;
         let Control::Discover(discover) = control else { return None };
-        let segment = recorded.segment;
-        let (_, asker) = route(recorded);
-        let of_target = others.recorder.control(random, Kind::Offer);
+        let (_, asker) = route;
+        let of_target = self.draw_control(Kind::Offer);
+        let random = &mut self.others.random;
         let source = match of_target {
-            Some((offer, _)) if random.chance(0.5) => Mac::source(offer.head()),
+            Some(Heard { route: (_, target), .. }) if random.chance(0.5) => target,
             _ => Mac([2, 0, 0, 0xfd, random.next() as u8, segment as u8]),
         };
         let index = random.below(3);
@@ -198,10 +193,9 @@ impl<R: Rules> World<R> {
 
     /// Resets a channel with a token that was read.
     pub(super) fn forge_token(&mut self) -> Option<Forged> {
-        let others = &mut self.others;
-        let (_, control) = others.recorder.control(&mut others.random, Kind::Reset)?;
+        let Heard { control, .. } = self.draw_control(Kind::Reset)?;
         let Control::Reset(reset) = control else { return None };
-        let flow = others.recorder.flow_to(reset.cookie)?;
+        let flow = self.others.recorder.flow_to(reset.cookie)?;
         let route: Route = (flow.source, flow.destination);
         Some((flow.segment, outside(route, Flags::NONE, Control::Reset(reset))))
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tyche_proto::{Outgoing, Rules};
+use tyche_proto::{Instant, Outgoing, Rules};
 use tyche_wire::{
     Accept, ChannelId, Connect, ConnectFlags, Content, Control, Cookie, Discover, Fence, Flags,
     Geometry, HEAD_LEN, Header, Hello, Kind, Mac, Offer, Reason, Rejection, Reset, ResetToken, Tag,
@@ -10,7 +10,7 @@ use tyche_wire::{
 };
 
 use super::World;
-use super::recorder::{Flow, Recorded};
+use super::recorder::Flow;
 use crate::host::uuid;
 use crate::random::Random;
 
@@ -104,6 +104,14 @@ pub(super) type Forged = (usize, Vec<u8>);
 /// Addresses of a frame: destination and source.
 pub(super) type Route = (Mac, Mac);
 
+/// A control PDU as it was heard.
+pub(super) struct Heard {
+    pub(super) at: Instant,
+    pub(super) segment: usize,
+    pub(super) route: Route,
+    pub(super) control: Control,
+}
+
 pub(super) fn make(route: Route, header: Header, control: Option<Control>) -> Vec<u8> {
     let content = control.map_or(Content::Empty, Content::Control);
     Outgoing { destination: route.0, header, content, ..Outgoing::new() }.to_bytes(route.1, &[])
@@ -116,10 +124,6 @@ pub(super) fn outside(route: Route, flags: Flags, control: Control) -> Vec<u8> {
 /// The forger's own address.
 pub(super) fn own(segment: usize) -> Mac {
     Mac([2, 0, 0, 0xfe, 0, segment as u8])
-}
-
-pub(super) fn route(recorded: &Recorded) -> Route {
-    (Mac::destination(recorded.head()), Mac::source(recorded.head()))
 }
 
 /// Inverts `bits` in one byte of a ticket. A host may have taken such a ticket from a forged Hello
@@ -167,6 +171,14 @@ impl<R: Rules> World<R> {
 
     pub(super) fn draw_flow(&mut self) -> Option<Flow> {
         self.others.recorder.flow(&mut self.others.random)
+    }
+
+    /// Draws one of the control PDUs of a kind that were heard.
+    pub(super) fn draw_control(&mut self, kind: Kind) -> Option<Heard> {
+        let others = &mut self.others;
+        let (recorded, control) = others.recorder.control(&mut others.random, kind)?;
+        let route = (Mac::destination(recorded.head()), Mac::source(recorded.head()));
+        Some(Heard { at: recorded.at, segment: recorded.segment, route, control })
     }
 
     /// Draws an interface, by segment and address.
@@ -263,12 +275,11 @@ impl<R: Rules> World<R> {
         // one to itself, with a ticket that is good.
         let place = self.draw_interface();
         let place = place.filter(|&(segment, mac)| !self.network.is_overheard(segment, mac));
-        let (now, others) = (self.now, &mut self.others);
-        let random = &mut others.random;
-        let (recorded, control) = others.recorder.control(random, Kind::Connect)?;
+        let Heard { at, mut segment, route, control } = self.draw_control(Kind::Connect)?;
         let Control::Connect(mut connect) = control else { return None };
-        let (mut segment, (mut destination, mut source)) = (recorded.segment, route(recorded));
-        let is_stale = now.since(recorded.at) > STALE;
+        let (mut destination, mut source) = route;
+        let is_stale = self.now.since(at) > STALE;
+        let random = &mut self.others.random;
         match random.below(4) {
             0 => source = own(segment),
             1 => {
@@ -294,17 +305,16 @@ impl<R: Rules> World<R> {
 
     /// Makes an answer to an attempt that is over, or from another address.
     fn forge_answer(&mut self, forgery: Forgery) -> Option<Forged> {
-        let (now, others) = (self.now, &mut self.others);
-        let random = &mut others.random;
-        let (recorded, control) = others.recorder.control(random, Kind::Connect)?;
+        let Heard { at, segment, route, control } = self.draw_control(Kind::Connect)?;
         let Control::Connect(connect) = control else { return None };
-        let (mut source, destination) = route(recorded);
+        let (mut source, destination) = route;
         let mut attempt = connect.attempt;
+        let random = &mut self.others.random;
         match random.below(3) {
             // After a forged Offer the host may ask that address, and it could answer.
-            0 if source != own(recorded.segment) => source = own(recorded.segment),
+            0 if source != own(segment) => source = own(segment),
             1 => attempt = random.next(),
-            _ if now.since(recorded.at) > FORGOTTEN => {}
+            _ if self.now.since(at) > FORGOTTEN => {}
             _ => return None,
         }
         let (versions, detail) = (Versions::OURS, Text::EMPTY);
@@ -314,16 +324,14 @@ impl<R: Rules> World<R> {
             Forgery::Reject => Control::Reject(rejection),
             _ => Control::Accept(accept(&connect, attempt, random.next())),
         };
-        let segment = recorded.segment;
         Some((segment, outside((destination, source), Flags::NONE, answer)))
     }
 
     fn forge_hello(&mut self) -> Option<Forged> {
-        let others = &mut self.others;
-        let random = &mut others.random;
-        let (recorded, control) = others.recorder.control(random, Kind::Hello)?;
+        let Heard { segment, route, control, .. } = self.draw_control(Kind::Hello)?;
         let Control::Hello(hello) = control else { return None };
-        let (segment, (destination, mut source)) = (recorded.segment, route(recorded));
+        let (destination, mut source) = route;
+        let random = &mut self.others.random;
         let is_answer = hello.ticket != Ticket::NONE;
         let flags = if is_answer { Flags::REPLY } else { Flags::NONE };
         let nonce = if random.chance(0.5) { hello.nonce } else { random.next() };
@@ -338,11 +346,10 @@ impl<R: Rules> World<R> {
     }
 
     fn forge_discover(&mut self) -> Option<Forged> {
-        let others = &mut self.others;
-        let random = &mut others.random;
-        let (recorded, control) = others.recorder.control(random, Kind::Discover)?;
+        let Heard { segment, route, control, .. } = self.draw_control(Kind::Discover)?;
         let Control::Discover(mut discover) = control else { return None };
-        let (segment, (destination, mut source)) = (recorded.segment, route(recorded));
+        let (destination, mut source) = route;
+        let random = &mut self.others.random;
         if random.chance(0.5) {
             // A short question, which may get no long answer.
             (source, discover.padding) = (own(segment), 0);
@@ -355,11 +362,10 @@ impl<R: Rules> World<R> {
 
     /// Makes an Offer that answers no Discover, or one of the right disk at a false address.
     fn forge_offer(&mut self) -> Option<Forged> {
-        let others = &mut self.others;
-        let random = &mut others.random;
-        let (recorded, control) = others.recorder.control(random, Kind::Offer)?;
+        let Heard { segment, route, control, .. } = self.draw_control(Kind::Offer)?;
         let Control::Offer(offer) = control else { return None };
-        let (segment, (destination, mut source)) = (recorded.segment, route(recorded));
+        let (destination, mut source) = route;
+        let random = &mut self.others.random;
         let offer = if random.chance(0.5) {
             let mut offer = Offer { nonce: random.next(), target: uuid(3, 66), ..offer };
             offer.exports.iter_mut().for_each(|export| export.uuid = uuid(4, 66));
