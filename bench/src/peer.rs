@@ -342,14 +342,9 @@ impl Server {
         network: &Network,
         programs: &Programs,
     ) -> Command {
-        let mut bench = network.pinned(Side::Host, &programs.lab.to_string_lossy());
-        bench.args(["bench", "--fcoe", &wwpn(self.number), "--link", &interface(0)]);
-        bench.args(["--spin", &self.peer.spin_us.to_string(), "-o", "json"]);
-        bench.args(["--rw", job.rw.fio(), "--bs", &job.block_bytes.to_string()]);
-        bench.args(["--iodepth", &job.depth.to_string()]);
-        bench.args(["--runtime", &runtime.as_secs_f64().to_string()]);
+        let mut bench = self.own_load(job, runtime, (network, programs));
+        bench.args(["--fcoe", &wwpn(self.number), "--link", &interface(0)]);
         bench.args((self.peer.protocol == Protocol::FcoeLayered).then_some("--layered"));
-        bench.env(RUNTIME_DIR, self.dir.path().join("run"));
         bench
     }
 
@@ -363,16 +358,27 @@ impl Server {
         programs: &Programs,
     ) -> Command {
         let Self { peer, number, .. } = self;
-        let mut bench = network.pinned(Side::Host, &programs.lab.to_string_lossy());
-        bench.args(["bench", EXPORT, "--stages", "-o", "json", "--host-id", HOST_ID]);
+        let mut bench = self.own_load(job, runtime, (network, programs));
+        bench.args([EXPORT, "--stages", "--host-id", HOST_ID]);
         bench.args(["--link", &link(peer, *number, job.bundle().first)]);
         bench.args(["--ethertype", &format!("{:#06x}", ETHERTYPE + number)]);
-        bench.args(["--spin", &peer.spin_us.to_string()]);
+        let receives = peer.hand_over.iter().any(|parts| parts.contains("receive"));
+        bench.args(receives.then_some("--hand-over=receive"));
+        bench
+    }
+
+    /// The laboratory's own load with a job, without the links and the disk.
+    fn own_load(
+        &self,
+        job: &Job,
+        runtime: Duration,
+        (network, programs): (&Network, &Programs),
+    ) -> Command {
+        let mut bench = network.pinned(Side::Host, &programs.lab.to_string_lossy());
+        bench.args(["bench", "-o", "json", "--spin", &self.peer.spin_us.to_string()]);
         bench.args(["--rw", job.rw.fio(), "--bs", &job.block_bytes.to_string()]);
         bench.args(["--iodepth", &job.depth.to_string()]);
         bench.args(["--runtime", &runtime.as_secs_f64().to_string()]);
-        let receives = peer.hand_over.iter().any(|parts| parts.contains("receive"));
-        bench.args(receives.then_some("--hand-over=receive"));
         bench.env(RUNTIME_DIR, self.dir.path().join("run"));
         bench
     }
