@@ -45,6 +45,15 @@ fn connect<'r>(rig: &'r Rig, args: &[&str]) -> Session<'r> {
     rig.connect_over(Side::Host, &[&["--as", "loop", "--link", LINK], args].concat())
 }
 
+/// Serves and connects the disk over frames and over UDP. Its file has no cache in front of it.
+fn serve_and_connect(rig: &Rig) -> (Target, Session<'_>) {
+    rig.file("disk.img", SIZE);
+    let links = |side| ["--link", rig.cable.link(side), "--link", LINK];
+    let target = rig.serve_on(&links(Side::Target), &["--export", &rig.export()]);
+    let connect = [&["--as", "fuse"][..], &links(Side::Host)].concat();
+    (target, rig.connect_over(Side::Host, &connect))
+}
+
 /// The counter of that name, of the only session and of the only target.
 fn counters(rig: &Rig, name: &str) -> [u64; 2] {
     let (session, target) = rig.stats();
@@ -96,11 +105,7 @@ fn threads_of_a_target_share_its_port() {
 #[test]
 fn a_session_over_frames_and_udp_outlives_either() {
     let rig = addressed(rig!(9000));
-    rig.file("disk.img", SIZE);
-    let links = ["--link", rig.cable.link(Side::Target), "--link", LINK];
-    let _target = rig.serve_on(&links, &["--export", &rig.export()]);
-    let links = ["--link", rig.cable.link(Side::Host), "--link", LINK];
-    let session = rig.connect_over(Side::Host, &[&["--as", "fuse"][..], &links].concat());
+    let (_target, session) = serve_and_connect(&rig);
     let device = File::options().read(true).write(true).open(&session.device).unwrap();
     let mut random = Random(5);
     let mut data = vec![0; PART];
@@ -131,12 +136,7 @@ fn a_session_over_frames_and_udp_outlives_either() {
 #[test]
 fn stats_say_which_kind_of_link_a_backlog_takes() {
     let rig = addressed(rig!(9000));
-    rig.file("disk.img", SIZE);
-    let links = ["--link", rig.cable.link(Side::Target), "--link", LINK];
-    let _target = rig.serve_on(&links, &["--export", &rig.export()]);
-    let links = ["--link", rig.cable.link(Side::Host), "--link", LINK];
-    // Its file has no cache in front of it.
-    let session = rig.connect_over(Side::Host, &[&["--as", "fuse"][..], &links].concat());
+    let (_target, session) = serve_and_connect(&rig);
     let favoured = || rig.stats().0["favoured"].clone();
     wait_until("both links have a channel", || favoured() == json!({"untried": 1}));
     let mut fio = Command::new("fio");
