@@ -4,10 +4,11 @@
 //! them, so that names, ranges and explanations exist once.
 
 use clap::{Args, Command, FromArgMatches};
+use tyche_proto::TargetId;
 
 use super::ConnectArgs;
 use crate::error::Result;
-use crate::tab::{Fields, Line};
+use crate::tab::{Fields, Line, Tab};
 
 /// Options about the command, not about the session; `link` has its own field.
 const NOT_OF_A_SESSION: [&str; 8] =
@@ -55,6 +56,18 @@ impl Entry {
     }
 }
 
+/// The exports that a machine which knows targets does not connect, because their lines name
+/// neither a target nor its key.
+pub(super) fn unnamed(tab: Tab) -> Vec<String> {
+    let is_unnamed = |line: &Line| {
+        Entry::of(line).is_ok_and(|Entry { connect, .. }| {
+            let is_any = connect.session.wanted().is_ok_and(|(target, _)| target == TargetId::Any);
+            is_any && connect.session.target_key.is_none() && !connect.fcoe.is_wanted()
+        })
+    };
+    tab.into_lines().into_iter().filter(is_unnamed).map(|line| line.export).collect()
+}
+
 /// Checks one option alone, so that the error names it.
 fn check(command: &Command, export: &str, option: &str) -> Result<(), String> {
     let key = option.split_once('=').map_or(option, |(key, _)| key);
@@ -83,7 +96,6 @@ mod tests {
 
     use super::*;
     use crate::error::Code;
-    use crate::tab::Tab;
 
     fn tab(text: &str) -> Tab {
         Tab::parse(Path::new("tab"), text)
@@ -133,6 +145,13 @@ mod tests {
         assert!(mistake("vm1 eth1 queue-size").contains("`queue-size`"));
         assert!(mistake("vm1 eth1 read-only 0").contains("`0`: a line has three fields"));
         assert!(mistake("vm1\nvm1").contains("line 2: `vm1` is listed above already"));
+    }
+
+    #[test]
+    fn lines_without_a_target_are_found() {
+        let port = "20:00:02:00:5e:10:00:01";
+        let text = format!("vm1 eth1\nstore/vm2\nvm3 - key=/k,target-key=ask\n{port} - fcoe\n");
+        assert_eq!(unnamed(tab(&format!("{text}vm4 - noauto\nvm5 - wrong\n"))), ["vm1", "vm4"]);
     }
 
     #[test]

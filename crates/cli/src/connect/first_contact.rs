@@ -5,6 +5,7 @@
 //! fingerprint, or to have a connect refused; the session is sealed with the key that was approved.
 
 use std::io::{self, BufRead, IsTerminal, Write};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use tyche_proto::TargetId;
@@ -13,9 +14,11 @@ use tyche_proto::wire::{Name, Offer};
 use tyche_session::KnownTargets;
 use uuid::Uuid;
 
+use super::entry;
 use super::session::SessionArgs;
 use super::trust::{TargetKey, Trust, unknown, unnamed};
 use crate::error::{Code, CodedResult, Error, Result};
+use crate::tab::{self, Tab};
 
 /// How long to listen for Offers before a key is shown, or said to have changed: a target that
 /// answers is heard, and so is somebody who answers in its place.
@@ -134,7 +137,7 @@ impl SessionArgs {
         Some(warning)
     }
 
-    /// Tells the user where the approved key was kept.
+    /// Tells the user where the approved key was kept, and what has to name its target now.
     pub(super) fn tell_kept(&self) {
         let (Some(key), Ok((target, _))) = (self.approved_key, self.wanted()) else { return };
         let Ok(known) = KnownTargets::read() else { return };
@@ -146,6 +149,16 @@ impl SessionArgs {
             known.path().display(),
             self.export
         );
+        let tab = Path::new(tab::PATH);
+        let unnamed = Tab::read(tab).map(entry::unnamed).unwrap_or_default();
+        if !unnamed.is_empty() {
+            eprintln!(
+                "tyche: lines of {} that name no target connect nothing from now on: {}; write \
+                 TARGET/EXPORT there",
+                tab.display(),
+                unnamed.join(", ")
+            );
+        }
     }
 }
 
