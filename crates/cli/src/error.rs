@@ -72,9 +72,9 @@ impl Coded for KeyFileError {
         match self {
             Self::Io { error, .. } => match error.kind() {
                 std::io::ErrorKind::PermissionDenied => Code::Permission,
-                std::io::ErrorKind::NotFound => Code::NotFound,
                 _ => Code::Other,
             },
+            Self::Missing(_) => Code::NotFound,
             Self::Open(_) | Self::Bad { .. } => Code::Config,
         }
     }

@@ -25,10 +25,15 @@ pub enum KeyFileError {
         /// The system's error.
         error: io::Error,
     },
+    /// It is not there.
+    #[error("{path}: no such file; `tyche key generate {path}` makes a key there",
+        path = .0.display())]
+    Missing(PathBuf),
     /// Others may read it, or change it.
     #[error(
-        "{path}: others than its owner can read or change the key in it; make another with \
-         `tyche key generate`, or, if nobody has seen it, run `chmod 600 {path}`",
+        "{path}: others than its owner can read or change the key in it; remove it and make \
+         another with `tyche key generate {path}`, or, if nobody has seen it, run `chmod 600 \
+         {path}`",
         path = .0.display()
     )]
     Open(PathBuf),
@@ -48,7 +53,10 @@ pub enum KeyFileError {
 /// See [`KeyFileError`].
 pub fn read_key(path: &Path) -> Result<SecretKey, KeyFileError> {
     let io = |error| KeyFileError::Io { path: path.to_owned(), error };
-    let file = File::open(path).map_err(io)?;
+    let file = File::open(path).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => KeyFileError::Missing(path.to_owned()),
+        _ => io(error),
+    })?;
     let metadata = file.metadata().map_err(io)?;
     if metadata.mode() & 0o077 != 0 {
         return Err(KeyFileError::Open(path.to_owned()));
@@ -87,6 +95,8 @@ mod tests {
     fn a_key_is_read_from_the_file_that_was_made_and_from_no_other() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("new/key");
+        let said = read_key(&path).unwrap_err().to_string();
+        assert!(said.contains(&format!("tyche key generate {}", path.display())), "{said}");
         let key = make_key(&path).unwrap();
         assert_eq!(read_key(&path).unwrap(), key);
         let again = make_key(&path).unwrap_err();
