@@ -94,7 +94,9 @@ impl Answers {
             }
             AccessChange::Revert => served.rights().revert(target, export, host),
         }?;
-        let name = changed.host.map_or_else(|| "all hosts".into(), |host| host.to_string());
+        let named = host.map(str::to_owned);
+        let of_host = changed.host.map(|host| host.to_string()).or(named);
+        let name = of_host.as_deref().unwrap_or("all hosts");
         tracing::info!("export {export}: `{}` of {name}", change.name());
         if let (AccessChange::Evict { limit_ms }, Some(host)) = (change, changed.host) {
             await_departure(served, &changed, (export, host), Duration::from_millis(limit_ms))?;
@@ -106,7 +108,7 @@ impl Answers {
         Ok(AccessChanged {
             target: self.name.clone(),
             export: export.to_owned(),
-            host: changed.host.map(|host| host.to_string()),
+            host: of_host,
             sessions_ended: changed.ended.len() as u64,
         })
     }
