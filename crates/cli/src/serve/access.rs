@@ -80,13 +80,14 @@ impl Configured {
                 }
             }
         }
-        let known = |name: &String| {
-            let known = hosts.values().find(|known| known.as_str() == name);
-            known.copied().ok_or_else(|| {
-                Error::new(Code::Config, format!("`allow`: there is no [[host]] `{name}`"))
-            })
-        };
         let of_export = |export: &Export| {
+            let known = |name: &String| {
+                let known = hosts.values().find(|known| known.as_str() == name);
+                known.copied().ok_or_else(|| {
+                    let what = format!("there is no [[host]] `{name}`");
+                    Error::new(Code::Config, format!("export `{}`: `allow`: {what}", export.name))
+                })
+            };
             let names = export.allow.as_ref();
             let names = names.map(|names| names.iter().map(known).collect()).transpose()?;
             let uuids = (!export.hosts.is_empty()).then(|| export.hosts.iter().copied().collect());
@@ -94,6 +95,9 @@ impl Configured {
         };
         let allowed = config.export.iter().map(of_export).collect::<Result<_>>()?;
         let required = has_key && config.auth != Some(Auth::Optional);
+        if required && hosts.is_empty() && config.fcoe.is_empty() {
+            tracing::warn!("no host may connect: there is no --host, and no [[host]]");
+        }
         Ok(Self { access: Access { required, hosts }, allowed })
     }
 

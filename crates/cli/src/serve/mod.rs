@@ -136,7 +136,7 @@ pub struct ServeArgs {
     key: Option<PathBuf>,
 
     /// Host that may connect: a name of your choice, and its key as `tyche key show` prints it
-    /// there. May be repeated.
+    /// there. May be repeated, also with the same name: for a host with several keys.
     #[arg(long = "host", value_name = "NAME=KEY", value_parser = Host::parse)]
     hosts: Vec<Host>,
 
@@ -376,7 +376,10 @@ fn await_stop(signals: &mut Signals, served: &Served, args: &ServeArgs, exports:
             break;
         }
         match configured(args).and_then(|config| Configured::of(&config, served.has_key)) {
-            Ok(configured) => served.rights().reconfigure(configured, &served.target),
+            Ok(configured) => {
+                served.rights().reconfigure(configured, &served.target);
+                tracing::info!("who may connect was read again");
+            }
             Err(error) => tracing::error!("who may connect stays as it was: {error}"),
         }
         for (index, export) in exports.iter().enumerate() {
