@@ -14,14 +14,13 @@ use tyche_attach::{Attachment, Stopped};
 use tyche_engine::Notice;
 use tyche_fcoe::Obstacle;
 use tyche_proto::Problem;
-use tyche_proto::wire::Rejection;
 use tyche_session::{Remote, log_warnings};
 use uuid::Uuid;
 
 use super::predecessor::Predecessor;
 use super::signals::{SIGNALS, SignalHandler, Stage, interrupted};
 use super::start::{Identity, start};
-use super::why::{Why, describe};
+use super::why::{Why, describe, in_words};
 use super::{ConnectArgs, SessionArgs, fcoe, orders};
 use crate::attach::{self, Kind, Lasting, Wish};
 use crate::control::{self, Answer, Request};
@@ -351,8 +350,7 @@ impl Session {
                 tracing::warn!(link, %peer, "channel lost: {problem}");
             }
             Notice::Rejected(rejection) => {
-                let Rejection { reason, detail, .. } = &**rejection;
-                tracing::warn!("the target refuses: {reason} {detail}");
+                tracing::warn!("the target refuses: {}", in_words(rejection));
             }
             Notice::OtherVersion(link, peer, versions) => {
                 tracing::warn!(link, %peer, "a target speaks {versions} of the protocol only");

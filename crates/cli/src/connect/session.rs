@@ -9,7 +9,7 @@ use tyche_engine::{HostLink, HostOptions, HostReport};
 use tyche_link::ip::Place;
 use tyche_numa::Placement;
 use tyche_proto::crypto::PublicKey;
-use tyche_proto::wire::{Mac, Name, Offer, Reason, Rejection};
+use tyche_proto::wire::{ExportInfo, Mac, Name, Offer, Reason, Rejection};
 use tyche_proto::{ChannelChoice, ExportId, Failure, HostKeys, Problem, TargetId};
 use tyche_session::{
     CHANNELS_MAX, End, KEEP_ALIVE, KEY_FILE, Opened, QUEUE_SIZE_MAX, SessionOptions, defaults,
@@ -17,6 +17,7 @@ use tyche_session::{
 use uuid::Uuid;
 
 use super::trust::{TargetKey, Trust, public_key, target_key};
+use super::why::in_words;
 use crate::complete;
 use crate::error::{Code, CodedResult, Error, Result};
 use crate::identity;
@@ -305,7 +306,14 @@ impl SessionArgs {
         if offers.is_empty() {
             return Ok(None);
         }
-        let offered = offers.iter().flat_map(|it| &it.exports).map(|it| it.name.to_string());
+        let is_any = matches!(self.wanted()?.0, TargetId::Any);
+        let offered = offers.iter().flat_map(|offer| {
+            let name = move |export: &ExportInfo| match is_any {
+                true => export.name.to_string(),
+                false => format!("{}/{}", offer.name, export.name),
+            };
+            offer.exports.iter().map(name)
+        });
         let mut offered: Vec<_> = offered.collect();
         offered.sort();
         offered.dedup();
@@ -345,9 +353,12 @@ impl SessionArgs {
             Some(problem @ (Problem::NoHello | Problem::Stall | Problem::Narrowed)) => {
                 format!("{problem}; {}", mtus(&self.links))
             }
-            Some(problem @ (Problem::NoAccept | Problem::NoKey))
-                if !self.place_of_key().is_empty() =>
-            {
+            Some(problem @ Problem::NoKey) if !self.place_of_key().is_empty() => {
+                let remedy = self.remedy_without_key();
+                let what = format!("{problem}, or somebody passes for it: {remedy}");
+                return self.not_connected(&what);
+            }
+            Some(problem @ Problem::NoAccept) if !self.place_of_key().is_empty() => {
                 let place = self.place_of_key();
                 format!(
                     "{problem}: check with `tyche key show` there that its key is the one {place}"
@@ -383,6 +394,19 @@ impl SessionArgs {
                 format!("in line {} of {}", target.line, file.display())
             }
         }
+    }
+
+    /// What to do about a target that says that it has no key.
+    fn remedy_without_key(&self) -> String {
+        let without = match &self.trust {
+            Trust::Known { target, .. } => format!("run `tyche key forget '{}'`", target.name),
+            _ => "leave out --target-key".to_owned(),
+        };
+        format!(
+            "the key {} is wanted. Run `tyche serve` with --key there; only if its administrator \
+             wants no key, {without}",
+            self.place_of_key()
+        )
     }
 
     fn not_connected(&self, why: &str) -> Error {
@@ -432,9 +456,10 @@ impl SessionArgs {
             ),
             Reason::Denied => format!(
                 "the target does not let this host in: {detail}; list the host's key there (`tyche \
-                 serve --host NAME=KEY`), and its name with `allow` if the export has that"
+                 serve --host NAME=KEY`), and its name with `allow` if the export has that; if it \
+                 was denied there (`tyche list`), run `tyche export allow`"
             ),
-            _ => format!("the target refuses export `{export}`: {reason} {detail}"),
+            _ => format!("the target refuses export `{export}`: {}", in_words(rejection)),
         };
         let code = match reason {
             Reason::UnknownExport => Code::NotFound,
