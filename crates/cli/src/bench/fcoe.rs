@@ -40,8 +40,7 @@ pub fn measure<S: DiskSession>(
     let (options, _name, warnings) = args.fcoe.options(&args.session(), &identity)?;
     log_warnings(&warnings);
     let pages = (args.bs as usize).div_ceil(tyche_block::PAGE) * usize::from(args.iodepth);
-    // Some for the questions of a session that takes their memory from there.
-    let options = FcoeHostOptions { arena_pages: pages + 8, ..options };
+    let options = FcoeHostOptions { arena_pages: pages, ..options };
     let interface = options.port.interface.name().to_owned();
     let session = connect(args, options)?;
     check_geometry(args, session.disk().geometry())?;

@@ -56,6 +56,8 @@ use transmit::{SharedLink, Transmit};
 
 /// The pause before a question is asked again, and between looks for the login.
 const PAUSE: Duration = Duration::from_millis(100);
+/// Pages for the answer to a question, and for the one before, which another thread may still have.
+const QUESTION_PAGES: usize = 8;
 
 /// The structures that all threads share.
 struct Shared {
@@ -204,8 +206,10 @@ impl LayeredDisk {
             std::thread::sleep(PAUSE);
         }
         let mut discovery = Discovery::default();
+        // Not that of requests, which holds their data and no byte more.
+        let arena = Arena::new(QUESTION_PAGES);
         while let Some(request) = discovery.request() {
-            let buffer = self.arena.alloc(request.data.len() as usize);
+            let buffer = arena.alloc(request.data.len() as usize);
             let (sender, receiver) = sync_channel(1);
             self.submit_command(ScsiCommand::question(request, buffer, sender));
             self.shared.transmit.flush();
