@@ -152,11 +152,11 @@ pub(super) fn target_gone(kernel: Kernel) {
         load
     };
     target.remove();
-    let load = read_without_target();
+    let mut load = read_without_target();
     target.create();
     assert!(load.end().success());
     guest.run("ip link set eth0 down");
-    let load = read_without_target();
+    let mut load = read_without_target();
     guest.run("ip link set eth0 up");
     assert!(load.end().success());
     drop(session);
