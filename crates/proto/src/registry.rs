@@ -219,9 +219,11 @@ impl Registry {
         &self.access
     }
 
-    /// Changes who may connect. Sessions that would not be let in now are closed; returns them.
-    pub fn set_access(&mut self, access: Access) -> Vec<SessionInfo> {
+    /// Changes who may connect, and which hosts may have the first exports. Sessions that would not
+    /// be let in now are closed; returns them.
+    pub fn set_access(&mut self, access: Access, allowed: Vec<Allowed>) -> Vec<SessionInfo> {
         self.access = access;
+        self.exports.iter_mut().zip(allowed).for_each(|(export, it)| export.allowed = it);
         (0..self.exports.len()).flat_map(|export| self.close_denied(export)).collect()
     }
 

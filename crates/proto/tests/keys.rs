@@ -39,7 +39,7 @@ fn access(hosts: &[(u8, &str)]) -> Access {
 fn asking(config: SessionConfig) -> Pair {
     let mut pair = Pair::asking_over(config, false);
     pair.listener.set_key(target_key());
-    pair.registry.set_access(access(&[(1, "alpha"), (2, "beta")]));
+    pair.registry.set_access(access(&[(1, "alpha"), (2, "beta")]), Vec::new());
     pair
 }
 
@@ -283,8 +283,8 @@ fn an_export_may_be_for_some_hosts_only() {
     talk(&mut pair, Duration::from_secs(1));
     assert_eq!(refusals(&mut pair), [Reason::Denied]);
     let mut pair = asking(session());
-    pair.registry.set_access(Access { required: false, ..access(&[(1, "alpha")]) });
-    pair.registry.set_allowed(0, hosts(&["alpha"]));
+    let access_of_alpha = Access { required: false, ..access(&[(1, "alpha")]) };
+    pair.registry.set_access(access_of_alpha, vec![hosts(&["alpha"])]);
     talk(&mut pair, Duration::from_secs(1));
     assert_eq!(refusals(&mut pair), [Reason::KeyRequired], "it can't prove that it is alpha");
     let mut pair = connected();
@@ -344,9 +344,9 @@ fn a_host_without_a_key_is_denied_by_its_uuid() {
 #[test]
 fn a_key_that_is_removed_ends_its_sessions_and_another_of_the_same_host_does_not() {
     let mut pair = connected();
-    let closed = pair.registry.set_access(access(&[(1, "alpha"), (4, "alpha")]));
+    let closed = pair.registry.set_access(access(&[(1, "alpha"), (4, "alpha")]), Vec::new());
     assert!(closed.is_empty() && pair.session.is_live());
-    let closed = pair.registry.set_access(access(&[(4, "alpha")]));
+    let closed = pair.registry.set_access(access(&[(4, "alpha")]), Vec::new());
     assert_eq!(closed[0].host_name, name("alpha"));
     pair.serve();
     write(&mut pair);

@@ -144,13 +144,10 @@ impl Exports {
         Locked(self.lock())
     }
 
-    /// As [`Registry::set_access`], and [`Registry::set_allowed`] of the first exports.
+    /// As [`Registry::set_access`].
     pub fn set_access(&self, access: Access, allowed: Vec<Allowed>) -> Vec<SessionInfo> {
         let registry = &mut self.lock().registry;
-        let mut closed = registry.set_access(access);
-        for (export, allowed) in allowed.into_iter().enumerate() {
-            closed.extend(registry.set_allowed(export, allowed));
-        }
+        let closed = registry.set_access(access, allowed);
         self.call(registry);
         closed
     }

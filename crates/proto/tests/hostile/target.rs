@@ -111,7 +111,7 @@ impl<R: Rules> Target<R> {
         });
         if keyed {
             let hosts = [(super::host::key().public(), name("host"))].into_iter().collect();
-            registry.set_access(Access { required: true, hosts });
+            registry.set_access(Access { required: true, hosts }, Vec::new());
         }
         Self {
             listeners: (0..LINKS).map(listener).collect(),
