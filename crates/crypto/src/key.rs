@@ -161,7 +161,7 @@ impl fmt::Debug for SecretKey {
 impl fmt::Display for BadKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Form => "a key is tyche_ and 43 letters, digits, - and _",
+            Self::Form => "mistyped, or not a key: that is tyche_ and 43 letters, digits, - and _",
             Self::Weak => "that key belongs to nobody",
             Self::Secret => "that is a secret key; give the public one (tyche key show)",
             Self::Public => "that is a public key; give the file of the secret one",

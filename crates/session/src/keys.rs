@@ -58,12 +58,14 @@ pub fn read_key(path: &Path) -> Result<SecretKey, KeyFileError> {
         _ => io(error),
     })?;
     let metadata = file.metadata().map_err(io)?;
+    let mut text = Zeroizing::new(String::new());
+    file.take(LEN_MAX).read_to_string(&mut text).map_err(io)?;
+    let key = text.trim().parse();
+    let key = key.map_err(|why| KeyFileError::Bad { path: path.to_owned(), why })?;
     if metadata.mode() & 0o077 != 0 {
         return Err(KeyFileError::Open(path.to_owned()));
     }
-    let mut text = Zeroizing::new(String::new());
-    file.take(LEN_MAX).read_to_string(&mut text).map_err(io)?;
-    text.trim().parse().map_err(|why| KeyFileError::Bad { path: path.to_owned(), why })
+    Ok(key)
 }
 
 /// Makes a new secret key in a file that is not there yet.
@@ -109,6 +111,8 @@ mod tests {
         }
         std::fs::set_permissions(&path, Permissions::from_mode(0o400)).unwrap();
         assert!(read_key(&path).is_ok());
+        let said = read_key(Path::new("/etc/passwd")).unwrap_err().to_string();
+        assert!(said.contains("not a key") && !said.contains("chmod"), "{said}");
         for (text, said) in [("", "43 letters"), (&key.public().to_string(), "public key")] {
             let path = dir.path().join("other");
             std::fs::write(&path, text).unwrap();
