@@ -94,6 +94,11 @@ impl Session {
             || device.as_os_str() == name
             || (name.len() >= 4 && session.to_string().starts_with(name))
     }
+
+    /// Whether it was connected as TARGET/EXPORT, with that export.
+    fn has_export(&self, name: &str) -> bool {
+        self.report.record.export.split_once('/').is_some_and(|(_, export)| export == name)
+    }
 }
 
 fn is_nobody(kind: ErrorKind) -> bool {
@@ -119,20 +124,25 @@ pub(crate) fn targets() -> Result<Vec<(PathBuf, TargetReport)>> {
 /// the export away from the first.
 pub(crate) fn refuse_twice(export: &str, host: Uuid) -> Result<()> {
     for (dir, state) in State::all()? {
-        if state.export == export && state.host == host && is_running(&dir) && !has_died(&dir) {
-            let device = state.device.display();
-            let message = format!("export `{export}` is connected already, as {device}");
-            return Err(Error::new(Code::Usage, message));
+        if state.export != export || state.host != host || !is_running(&dir) {
+            continue;
         }
+        let asked = ask::<SessionReport>(&dir.join(CONTROL), &Request::Report, REPORT_TIMEOUT);
+        let is_unheard = asked.as_ref().is_err_and(|error| is_nobody(error.kind()));
+        if is_unheard && runtime::await_unlocked(&dir, DEATH) {
+            // The daemon, which was running, has died.
+            continue;
+        }
+        let has_failed = |report: SessionReport| matches!(report.state, SessionState::Failed(_));
+        let more = match asked.ok().and_then(Result::ok).is_some_and(has_failed) {
+            true => format!("; that session has failed for good: `tyche disconnect {export}` first"),
+            false => String::new(),
+        };
+        let device = state.device.display();
+        let message = format!("export `{export}` is connected already, as {device}{more}");
+        return Err(Error::new(Code::Usage, message));
     }
     Ok(())
-}
-
-/// Whether the daemon of that directory, which has been running, has died: nobody listens at its
-/// control socket, and it is gone soon after.
-fn has_died(dir: &Path) -> bool {
-    let asked = ask::<SessionReport>(&dir.join(CONTROL), &Request::Report, REPORT_TIMEOUT);
-    asked.is_err_and(|error| is_nobody(error.kind())) && runtime::await_unlocked(dir, DEATH)
 }
 
 /// The exports that daemons of this machine have connected.
@@ -147,10 +157,16 @@ pub(crate) fn named_sessions(name: Option<&str>) -> Result<Vec<SessionReport>> {
     Ok(named.map(|it| it.report).collect())
 }
 
-/// The sessions with that name: the one with a living daemon, or else all with dead ones.
+/// The sessions with that name, or else those with an export of that name, of whatever target: the
+/// one with a living daemon, or else all with dead ones.
 pub(crate) fn named(name: &str) -> Result<Vec<Session>> {
-    let named = Session::all()?.into_iter().filter(|it| it.is_named(name));
-    let (dead, living): (Vec<_>, Vec<_>) = named.partition(Session::is_dead);
+    let all = Session::all()?.into_iter();
+    let (mut named, mut others): (Vec<_>, Vec<_>) = all.partition(|it| it.is_named(name));
+    if named.is_empty() {
+        others.retain(|it| it.has_export(name));
+        named = others;
+    }
+    let (dead, living): (Vec<_>, Vec<_>) = named.into_iter().partition(Session::is_dead);
     match (living.len(), dead.len()) {
         (0, 0) => Err(not_found(name)),
         (0, _) => Ok(dead),
