@@ -18,6 +18,9 @@ pub(super) fn all(figures: &Figures<'_>) -> Vec<Bar> {
             let what = format!("{job}: IOPS, direct / in layers");
             bars.push(Bar::new(what, of(SET, job, Measurement::iops), Good::AtLeast, 1.3));
         }
+        let job = small(rw, DEEP);
+        let what = format!("{job}, nobody spins: IOPS, direct / in layers");
+        bars.push(Bar::new(what, of(CONTEXTS, job, Measurement::iops), Good::AtLeast, 1.3));
         let job = small(rw, 1);
         let what = format!("{job}: mean latency, direct / in layers");
         bars.push(Bar::new(what, of(SET, job, Measurement::mean_ns), Good::Below, 1.0));
