@@ -135,7 +135,7 @@ pub(crate) fn refuse_twice(export: &str, host: Uuid) -> Result<()> {
         }
         let has_failed = |report: SessionReport| matches!(report.state, SessionState::Failed(_));
         let more = match asked.ok().and_then(Result::ok).is_some_and(has_failed) {
-            true => format!("; that session has failed for good: `tyche disconnect {export}` first"),
+            true => format!("; that session has failed: run `tyche disconnect {export}` first"),
             false => String::new(),
         };
         let device = state.device.display();

@@ -18,9 +18,10 @@ use tyche_session::{Remote, log_warnings};
 use uuid::Uuid;
 
 use super::predecessor::Predecessor;
+use super::session::in_words;
 use super::signals::{SIGNALS, SignalHandler, Stage, interrupted};
 use super::start::{Identity, start};
-use super::why::{Why, describe, in_words};
+use super::why::{Why, describe};
 use super::{ConnectArgs, SessionArgs, fcoe, orders};
 use crate::attach::{self, Kind, Lasting, Wish};
 use crate::control::{self, Answer, Request};

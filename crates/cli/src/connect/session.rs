@@ -17,7 +17,6 @@ use tyche_session::{
 use uuid::Uuid;
 
 use super::trust::{TargetKey, Trust, public_key, target_key};
-use super::why::in_words;
 use crate::complete;
 use crate::error::{Code, CodedResult, Error, Result};
 use crate::identity;
@@ -475,6 +474,14 @@ impl SessionArgs {
             _ => Code::Unreachable,
         };
         Error::new(code, failure.to_string())
+    }
+}
+
+/// A refusal in the target's words.
+pub(super) fn in_words(Rejection { reason, detail, .. }: &Rejection) -> String {
+    match detail.as_str() {
+        "" => reason.to_string(),
+        detail => format!("{reason}: {detail}"),
     }
 }
 

@@ -67,14 +67,6 @@ pub(super) fn describe(record: &State, why: &Mutex<Why>, control: &Control) -> S
     SessionReport { record: record.clone(), state }
 }
 
-/// A refusal in the target's words.
-pub(super) fn in_words(Rejection { reason, detail, .. }: &Rejection) -> String {
-    match detail.as_str() {
-        "" => reason.to_string(),
-        detail => format!("{reason}: {detail}"),
-    }
-}
-
 /// Explains why the target does not resume a session that it had admitted before.
 fn refusal(rejection: &Rejection, args: &SessionArgs) -> String {
     let (export, detail) = (&args.export, &rejection.detail);

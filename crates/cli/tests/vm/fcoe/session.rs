@@ -138,8 +138,8 @@ pub(super) fn filesystems(kernel: Kernel) {
 }
 
 /// Reads what it has written while the target is logged out, and while its link is down. Nothing is
-/// in flight when that begins: a command that the kernel's target has then may keep it busy for ever
-/// (FC.md, "Linux").
+/// in flight when that begins: a command that the kernel's target has then may keep it busy for
+/// ever (FC.md, "Linux").
 pub(super) fn target_gone(kernel: Kernel) {
     let rig = Rig::new();
     let guest = boot(&rig, kernel);
