@@ -51,11 +51,12 @@ pub(super) struct Configured {
 }
 
 impl Configured {
-    /// The hosts of a configuration. `has_key`: the target has a key.
+    /// The hosts of a configuration. `own`: the key of the target, if it has one.
     ///
     /// # Errors
     /// They contradict each other, or need a key that the target does not have.
-    pub(super) fn of(config: &Config, has_key: bool) -> Result<Self> {
+    pub(super) fn of(config: &Config, own: Option<PublicKey>) -> Result<Self> {
+        let has_key = own.is_some();
         let wrong = |message: String| Err(Error::new(Code::Config, message));
         if !has_key {
             let asks = !config.host.is_empty() || config.auth == Some(Auth::Required);
@@ -75,6 +76,12 @@ impl Configured {
         for host in &config.host {
             let name = checked_name(&host.name)?;
             for key in &host.key {
+                if own == Some(*key) {
+                    return wrong(format!(
+                        "host {name} has the key of this target: give the one that `tyche key \
+                         show` prints at the host"
+                    ));
+                }
                 if let Some(other) = hosts.insert(*key, name).filter(|other| *other != name) {
                     return wrong(format!("hosts {other} and {name} have the same key {key}"));
                 }

@@ -22,6 +22,7 @@ use tyche_fcoe::fc::network::Mode;
 use tyche_link::Link;
 use tyche_link::ip::Transport;
 use tyche_numa::Placement;
+use tyche_proto::crypto::{PublicKey, SecretKey};
 use tyche_proto::wire::Name;
 use tyche_proto::{Allowed, TargetConfig};
 use tyche_session::End;
@@ -211,8 +212,8 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
     let spin = args.link.spin();
     let key = access::secret(&config)?;
-    let has_key = key.is_some();
-    let configured = Configured::of(&config, has_key)?;
+    let own_key = key.as_ref().map(SecretKey::public);
+    let configured = Configured::of(&config, own_key)?;
     let rights = Rights::new(&name, configured, state.decisions()?, &config.export);
     let mut exports = open_exports(&config.export, &args.accepted, &mut state)?;
     for (export, allowed) in exports.iter_mut().zip(rights.allowed()) {
@@ -248,7 +249,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
     let target = Target::start(options)?;
     let fcoe = Fcoe::start(&args.link, &config, &target, (&units, n_port_ids))?;
     interfaces.extend(fcoe.described());
-    let served = Arc::new(Served { fcoe, target, rights: Mutex::new(rights), has_key });
+    let served = Arc::new(Served { fcoe, target, rights: Mutex::new(rights), own_key });
     watch_generation(&served);
     let (answering, answers) = (Arc::downgrade(&served), Answers::new(&name, &config.export));
     control::serve(&dir.path().join(runtime::CONTROL), move |request| match answering.upgrade() {
@@ -310,7 +311,8 @@ struct Served {
     fcoe: Fcoe,
     target: Target,
     rights: Mutex<Rights>,
-    has_key: bool,
+    /// Its key, if it has one.
+    own_key: Option<PublicKey>,
 }
 
 impl Served {
@@ -375,7 +377,7 @@ fn await_stop(signals: &mut Signals, served: &Served, args: &ServeArgs, exports:
         if signal != SIGHUP {
             break;
         }
-        match configured(args).and_then(|config| Configured::of(&config, served.has_key)) {
+        match configured(args).and_then(|config| Configured::of(&config, served.own_key)) {
             Ok(configured) => {
                 served.rights().reconfigure(configured, &served.target);
                 tracing::info!("who may connect was read again");

@@ -142,6 +142,10 @@ fn a_mistake_is_told_and_nobody_gets_in() {
     let args = ["serve", "--export", &rig.export(), "--host", &format!("alpha={}", keys.host)];
     let done = finish(&mut rig.tyche(Side::Target, &args), PATIENCE);
     expect(&done, &args, 8, &["this target has no key", "tyche key generate"]);
+    let own = format!("alpha={}", keys.target);
+    let args = ["serve", "--export", &rig.export(), "--key", &file("target.key"), "--host", &own];
+    let done = finish(&mut rig.tyche(Side::Target, &args), PATIENCE);
+    expect(&done, &args, 8, &["alpha has the key of this target", "tyche key show"]);
     // A host with keys stays away from a target without one, and says why.
     let _target = rig.serve_again();
     let link = rig.cable.link(Side::Host);
