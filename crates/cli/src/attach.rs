@@ -145,13 +145,13 @@ fn backend(identity: Uuid) -> String {
 
 /// Attaches the disk of a session.
 pub(crate) fn attach(wish: &Wish<'_>, remote: &Remote) -> Result<Box<dyn Attachment>> {
-    let &Wish { kind, export, dir, .. } = wish;
+    let &Wish { kind, export, identity, dir, .. } = wish;
     let disk = remote.disk();
     Ok(match kind {
         Kind::Auto => unreachable!("it was resolved to another kind"),
         Kind::Ublk => wish.ublk(disk, remote)?,
         Kind::Nbd => Box::new(NbdDevice::start(disk, &wish.nbd_options()).coded()?),
-        Kind::Loop => Box::new(LoopAttachment::start(disk, &file_name(export)).coded()?),
+        Kind::Loop => Box::new(LoopAttachment::start(disk, &file_name(export, identity)).coded()?),
         Kind::Fuse => Box::new(FuseMount::start(&dir.join("fuse"), disk).coded()?),
         Kind::NbdSocket => {
             let socket = wish.socket.map_or_else(|| dir.join("nbd.sock"), Path::to_owned);
@@ -170,9 +170,10 @@ pub(crate) fn attach(wish: &Wish<'_>, remote: &Remote) -> Result<Box<dyn Attachm
     })
 }
 
-/// The file name that lists of loop devices show for an export.
-fn file_name(export: &str) -> String {
-    format!("tyche-{}", runtime::plain(export))
+/// The file name that lists of loop devices show for an export. No two devices have the same: tools
+/// such as mkfs.btrfs take loop devices with files of one name for one device.
+fn file_name(export: &str, identity: Uuid) -> String {
+    format!("tyche-{}-{identity}", runtime::plain(export))
 }
 
 /// Default path of the socket of a virtual machine's disk.
