@@ -133,10 +133,11 @@ pub(crate) fn refuse_twice(export: &str, host: Uuid) -> Result<()> {
             // The daemon, which was running, has died.
             continue;
         }
-        let has_failed = |report: SessionReport| matches!(report.state, SessionState::Failed(_));
-        let more = match asked.ok().and_then(Result::ok).is_some_and(has_failed) {
-            true => format!("; that session has failed: run `tyche disconnect {export}` first"),
-            false => String::new(),
+        let more = match asked {
+            Ok(Ok(SessionReport { state: SessionState::Failed(_), .. })) => {
+                format!("; that session has failed: run `tyche disconnect {export}` first")
+            }
+            _ => String::new(),
         };
         let device = state.device.display();
         let message = format!("export `{export}` is connected already, as {device}{more}");

@@ -58,14 +58,14 @@ impl Entry {
 
 /// The exports that a machine which knows targets does not connect, because their lines name
 /// neither a target nor its key.
-pub(super) fn unnamed(tab: Tab) -> Vec<String> {
-    let is_unnamed = |line: &Line| {
+pub(super) fn without_target(tab: Tab) -> Vec<String> {
+    let has_none = |line: &Line| {
         Entry::of(line).is_ok_and(|Entry { connect, .. }| {
             let is_any = connect.session.wanted().is_ok_and(|(target, _)| target == TargetId::Any);
             is_any && connect.session.target_key.is_none() && !connect.fcoe.is_wanted()
         })
     };
-    tab.into_lines().into_iter().filter(is_unnamed).map(|line| line.export).collect()
+    tab.into_lines().into_iter().filter(has_none).map(|line| line.export).collect()
 }
 
 /// Checks one option alone, so that the error names it.
@@ -151,7 +151,8 @@ mod tests {
     fn lines_without_a_target_are_found() {
         let port = "20:00:02:00:5e:10:00:01";
         let text = format!("vm1 eth1\nstore/vm2\nvm3 - key=/k,target-key=ask\n{port} - fcoe\n");
-        assert_eq!(unnamed(tab(&format!("{text}vm4 - noauto\nvm5 - wrong\n"))), ["vm1", "vm4"]);
+        let tab = tab(&format!("{text}vm4 - noauto\nvm5 - wrong\n"));
+        assert_eq!(without_target(tab), ["vm1", "vm4"]);
     }
 
     #[test]

@@ -150,13 +150,13 @@ impl SessionArgs {
             self.export
         );
         let tab = Path::new(tab::PATH);
-        let unnamed = Tab::read(tab).map(entry::unnamed).unwrap_or_default();
-        if !unnamed.is_empty() {
+        let without_target = Tab::read(tab).map(entry::without_target).unwrap_or_default();
+        if !without_target.is_empty() {
             eprintln!(
                 "tyche: lines of {} that name no target connect nothing from now on: {}; write \
                  TARGET/EXPORT there",
                 tab.display(),
-                unnamed.join(", ")
+                without_target.join(", ")
             );
         }
     }

@@ -395,7 +395,7 @@ impl SessionArgs {
         }
     }
 
-    /// What to do about a target that says that it has no key.
+    /// The remedy where a key is wanted, and the target says that it has none.
     fn remedy_without_key(&self) -> String {
         let without = match &self.trust {
             Trust::Known { target, .. } => format!("run `tyche key forget '{}'`", target.name),

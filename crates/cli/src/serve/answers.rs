@@ -94,8 +94,7 @@ impl Answers {
             }
             AccessChange::Revert => served.rights().revert(target, export, host),
         }?;
-        let named = host.map(str::to_owned);
-        let of_host = changed.host.map(|host| host.to_string()).or(named);
+        let of_host = changed.host.map(|host| host.to_string()).or_else(|| host.map(str::to_owned));
         let name = of_host.as_deref().unwrap_or("all hosts");
         tracing::info!("export {export}: `{}` of {name}", change.name());
         if let (AccessChange::Evict { limit_ms }, Some(host)) = (change, changed.host) {

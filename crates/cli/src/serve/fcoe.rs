@@ -20,7 +20,7 @@ use crate::links::LinkArgs;
 /// The running ports of a target. Dropping it logs all initiators out.
 pub(super) struct Fcoe {
     ports: Vec<FcoeTarget>,
-    /// What says on which VLANs they are.
+    /// The announcers of their VLANs, which run until they are dropped.
     _announcers: Vec<VlanAnnouncer>,
     units: Arc<Units>,
     /// The names of the ports, with their interfaces.
@@ -91,12 +91,12 @@ impl Fcoe {
             initiators: export.initiators.clone(),
         });
         let units = Arc::new(Units::new(units.collect()));
-        let (ports, names, announcers) = (Vec::new(), Vec::new(), Vec::new());
-        let mut this = Self { ports, _announcers: announcers, units, names, n_port_ids };
+        let _announcers = vlan::announce(link, &config.fcoe_vlan)?;
+        let (ports, names) = (Vec::new(), Vec::new());
+        let mut this = Self { ports, _announcers, units, names, n_port_ids };
         for port in &config.fcoe {
             this.add(link, port)?;
         }
-        this._announcers = vlan::announce(link, &config.fcoe_vlan)?;
         Ok(this)
     }
 

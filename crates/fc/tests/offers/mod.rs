@@ -1,4 +1,4 @@
-//! What ports and fabrics of the tests offer in their logins.
+//! Login parameters of the tests' ports and fabrics.
 
 use tyche_fc::wire::Wwn;
 use tyche_fc::wire::els::{Class3, FabricLogin, Features, PortLogin};

@@ -46,7 +46,7 @@ impl VlanAnnouncer {
         let doorbell = Arc::new(Doorbell::new()?);
         let name = format!("vlan-{}", link.name());
         let announcing = Announcing {
-            announcement: Announcement::new(Mac(link.mac()), vids),
+            vlans: notification(Mac(link.mac()), vids),
             outbox: Outbox::default(),
             over: Arc::clone(&over),
             doorbell: Arc::clone(&doorbell),
@@ -75,33 +75,28 @@ impl Drop for VlanAnnouncer {
     }
 }
 
-/// What is said.
-struct Announcement(VlanNotification);
+/// The notification of these VLANs, from that address.
+fn notification(mac: Mac, vids: &[u16]) -> VlanNotification {
+    VlanNotification { mac, vids: vids.iter().copied().take(VLANS_MAX).collect() }
+}
 
-impl Announcement {
-    fn new(mac: Mac, vids: &[u16]) -> Self {
-        let vids = vids.iter().copied().take(VLANS_MAX).collect();
-        Self(VlanNotification { mac, vids })
+/// The answer to a frame, if it asks for VLANs of a network without a fabric. Who asks in another's
+/// name gets none.
+fn answer(vlans: &VlanNotification, frame: &fip::Frame<'_>) -> Option<fip::Frame<'static>> {
+    let Ethernet { destination, source } = frame.ethernet;
+    let Message::VlanRequest(request) = &frame.message else { return None };
+    let is_for_us = destination == ALL_VN2VN_ENODE_MACS || destination == vlans.mac;
+    if !is_for_us || request.mac != source {
+        return None;
     }
-
-    /// The answer to a frame, if it asks for VLANs of a network without a fabric. Who asks in
-    /// another's name gets none.
-    fn answer(&self, frame: &fip::Frame<'_>) -> Option<fip::Frame<'static>> {
-        let Ethernet { destination, source } = frame.ethernet;
-        let Message::VlanRequest(request) = &frame.message else { return None };
-        let is_for_us = destination == ALL_VN2VN_ENODE_MACS || destination == self.0.mac;
-        if !is_for_us || request.mac != source {
-            return None;
-        }
-        let ethernet = Ethernet { destination: source, source: self.0.mac };
-        let message = Message::Vn2vnVlanNotification(self.0.clone());
-        Some(fip::Frame::new(ethernet, Flags::EMPTY, message))
-    }
+    let ethernet = Ethernet { destination: source, source: vlans.mac };
+    let message = Message::Vn2vnVlanNotification(vlans.clone());
+    Some(fip::Frame::new(ethernet, Flags::EMPTY, message))
 }
 
 /// The protocol of the loop, and its tenant.
 struct Announcing {
-    announcement: Announcement,
+    vlans: VlanNotification,
     outbox: Outbox,
     over: Arc<AtomicBool>,
     doorbell: Arc<Doorbell>,
@@ -111,9 +106,8 @@ impl Protocol for Announcing {
     fn handle_frame(&mut self, _: Instant, _: usize, frame: &Received<'_>) {
         let mut buffer = [0; FRAME_LEN_MAX];
         let Ok(bytes) = join(frame, &mut buffer) else { return };
-        let answer =
-            fip::Frame::parse(bytes).ok().and_then(|frame| self.announcement.answer(&frame));
-        if let Some(answer) = answer {
+        let frame = fip::Frame::parse(bytes).ok();
+        if let Some(answer) = frame.and_then(|frame| answer(&self.vlans, &frame)) {
             let mut buffer = [0; FRAME_LEN_MAX];
             let len = answer.emit(&mut buffer);
             self.outbox.push(&buffer[..len]);
@@ -168,7 +162,7 @@ mod tests {
         let ethernet = Ethernet { destination, source: THEIRS };
         let request = Message::VlanRequest(VlanRequest { mac, name: None });
         let frame = fip::Frame::new(ethernet, Flags::EMPTY, request);
-        Announcement::new(OURS, &[100, 200]).answer(&frame)
+        answer(&notification(OURS, &[100, 200]), &frame)
     }
 
     #[test]
@@ -189,14 +183,14 @@ mod tests {
         assert_eq!(ask(ALL_VN2VN_ENODE_MACS, OURS), None, "in another's name");
         let ethernet = Ethernet { destination: OURS, source: THEIRS };
         let vids = [100].into_iter().collect();
-        let answer = Message::Vn2vnVlanNotification(VlanNotification { mac: THEIRS, vids });
-        let frame = fip::Frame::new(ethernet, Flags::EMPTY, answer);
-        assert_eq!(Announcement::new(OURS, &[100]).answer(&frame), None, "an answer");
+        let theirs = Message::Vn2vnVlanNotification(VlanNotification { mac: THEIRS, vids });
+        let frame = fip::Frame::new(ethernet, Flags::EMPTY, theirs);
+        assert_eq!(answer(&notification(OURS, &[100]), &frame), None, "an answer");
     }
 
     #[test]
     fn as_many_vlans_are_told_as_a_frame_has() {
         let vids: Vec<_> = (1..=VLANS_MAX as u16 + 1).collect();
-        assert_eq!(Announcement::new(OURS, &vids).0.vids.len(), VLANS_MAX);
+        assert_eq!(notification(OURS, &vids).vids.len(), VLANS_MAX);
     }
 }

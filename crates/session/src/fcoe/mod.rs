@@ -30,7 +30,7 @@ pub const E_D_TOVS: std::ops::RangeInclusive<Duration> =
 /// # Errors
 /// There is none of that name, or it can't be used.
 pub fn open_interface(name: &str, qdisc: bool) -> Result<Interface, FcoeError> {
-    is_interface(name)?;
+    check_interface(name)?;
     Ok(Interface::open(name, qdisc)?)
 }
 
@@ -39,11 +39,12 @@ pub fn open_interface(name: &str, qdisc: bool) -> Result<Interface, FcoeError> {
 /// # Errors
 /// As [`open_interface`].
 pub fn open_fip(name: &str, qdisc: bool) -> Result<Box<dyn Link>, FcoeError> {
-    is_interface(name)?;
+    check_interface(name)?;
     Ok(Interface::open_fip(name, qdisc)?)
 }
 
-fn is_interface(name: &str) -> Result<(), FcoeError> {
+/// Refuses the name of an address: FCoE needs an interface.
+fn check_interface(name: &str) -> Result<(), FcoeError> {
     if Place::is_named_by(name) {
         return Err(FcoeError::NoInterface(name.to_owned()));
     }
