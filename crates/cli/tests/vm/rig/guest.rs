@@ -25,6 +25,9 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 /// Time limit for the inspection of a guest after a failure.
 const LOOK: Duration = Duration::from_secs(5);
 
+/// How many times a guest is booted at most.
+const BOOTS_MAX: u32 = 3;
+
 /// The configuration of a guest.
 #[derive(Clone, Copy)]
 pub(crate) struct Shape {
@@ -113,28 +116,23 @@ pub(crate) struct Done {
 
 impl Guest {
     /// Boots a guest on the cable of that number, and waits until it is ready for scripts.
+    ///
+    /// QEMU before 8.1 may translate an instruction while another processor of the guest replaces
+    /// it. Then the kernel stops at a breakpoint of its own, and is booted again.
     pub(super) fn boot(rig: &Rig, number: u8, shape: &Shape) -> Self {
         let dir = rig.path(&format!("guest{number}"));
         fs::create_dir_all(dir.join("share")).unwrap();
-        let mut command = rig.command("qemu-system-x86_64");
-        arguments(&mut command, &dir, number, shape);
-        let log = File::create(dir.join("qemu.log")).unwrap();
-        command.stdout(log.try_clone().unwrap()).stderr(log);
-        let mut qemu = Running::start(&mut command);
-        let mut line = None;
-        wait_until("the emulator listens", || {
-            let is_running = qemu.is_running();
-            assert!(is_running, "qemu: {}", fs::read_to_string(dir.join("qemu.log")).unwrap());
-            line = UnixStream::connect(dir.join("line")).ok();
-            line.is_some()
-        });
-        let line = line.unwrap();
-        let (ended, reader) = (Arc::new(Ended::default()), line.try_clone().unwrap());
-        let news = Arc::clone(&ended);
-        thread::spawn(move || news.follow(reader));
+        let mut boots = 0;
+        let (qemu, line, ended) = loop {
+            let (qemu, line, ended) = power_on(rig, &dir, number, shape);
+            let ready = ended.wait(PATIENCE, |news| news.is_ready.then_some(()));
+            let Err(why) = ready else { break (qemu, line, ended) };
+            boots += 1;
+            let console = console(&dir);
+            let again = boots < BOOTS_MAX && console.contains("Oops: int3");
+            assert!(again, "the guest does not boot: {why}\n{console}");
+        };
         let guest = Self { _qemu: qemu, dir, line, ended, jobs: AtomicU32::new(0) };
-        let ready = guest.wait(PATIENCE, |news| news.is_ready.then_some(()));
-        ready.unwrap_or_else(|why| panic!("the guest does not boot: {why}"));
         let (address, Card { driver, mtu_max, .. }) = (2 + number, shape.card);
         // The kernel numbers the interfaces in the order in which their drivers were loaded.
         let mac = mac(number);
@@ -205,30 +203,6 @@ impl Guest {
         self.dir.join(format!("share/{number}.{kind}"))
     }
 
-    fn console(&self) -> String {
-        let bytes = fs::read(self.dir.join("console")).unwrap_or_default();
-        String::from_utf8_lossy(&bytes).into_owned()
-    }
-
-    /// Waits until `find` finds something in the news; the error says why it did not.
-    fn wait<T>(&self, limit: Duration, find: impl Fn(&News) -> Option<T>) -> Result<T, String> {
-        let deadline = Instant::now() + limit;
-        let mut news = self.ended.news.lock().unwrap();
-        loop {
-            if let Some(found) = find(&news) {
-                return Ok(found);
-            }
-            if news.is_off {
-                return Err("the guest is off".to_owned());
-            }
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return Err(format!("not within {limit:?}"));
-            }
-            news = self.ended.changed.wait_timeout(news, left).unwrap().0;
-        }
-    }
-
     /// Checks that no process hangs in the guest, and that its kernel has reported no error.
     fn check(&self) {
         // A process may wait for a disk for a moment.
@@ -241,9 +215,36 @@ impl Guest {
         );
         let stuck = stuck.finish(PATIENCE);
         assert_eq!(stuck.code, 0, "hangs: {}", stuck.output);
-        let console = self.console();
+        let console = console(&self.dir);
         assert_eq!(console::alarms(&console), [""; 0], "{console}");
     }
+}
+
+/// Starts the emulator; it speaks with the agent on the stream, and its messages go to `Ended`.
+fn power_on(rig: &Rig, dir: &Path, number: u8, shape: &Shape) -> (Running, UnixStream, Arc<Ended>) {
+    let mut command = rig.command("qemu-system-x86_64");
+    arguments(&mut command, dir, number, shape);
+    let log = File::create(dir.join("qemu.log")).unwrap();
+    command.stdout(log.try_clone().unwrap()).stderr(log);
+    let mut qemu = Running::start(&mut command);
+    let mut line = None;
+    wait_until("the emulator listens", || {
+        let is_running = qemu.is_running();
+        assert!(is_running, "qemu: {}", fs::read_to_string(dir.join("qemu.log")).unwrap());
+        line = UnixStream::connect(dir.join("line")).ok();
+        line.is_some()
+    });
+    let line = line.unwrap();
+    let (ended, reader) = (Arc::new(Ended::default()), line.try_clone().unwrap());
+    let news = Arc::clone(&ended);
+    thread::spawn(move || news.follow(reader));
+    (qemu, line, ended)
+}
+
+/// What the kernel of that machine has said.
+fn console(dir: &Path) -> String {
+    let bytes = fs::read(dir.join("console")).unwrap_or_default();
+    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 impl Drop for Guest {
@@ -258,7 +259,7 @@ impl Drop for Guest {
                 look.output()
             });
             let said = said.unwrap_or_else(|error| error.to_string());
-            eprintln!("the guest's console:\n{}\nits sessions:\n{said}", self.console());
+            eprintln!("the guest's console:\n{}\nits sessions:\n{said}", console(&self.dir));
         } else {
             self.check();
         }
@@ -266,6 +267,25 @@ impl Drop for Guest {
 }
 
 impl Ended {
+    /// Waits until `find` finds something in the news; the error says why it did not.
+    fn wait<T>(&self, limit: Duration, find: impl Fn(&News) -> Option<T>) -> Result<T, String> {
+        let deadline = Instant::now() + limit;
+        let mut news = self.news.lock().unwrap();
+        loop {
+            if let Some(found) = find(&news) {
+                return Ok(found);
+            }
+            if news.is_off {
+                return Err("the guest is off".to_owned());
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(format!("not within {limit:?}"));
+            }
+            news = self.changed.wait_timeout(news, left).unwrap().0;
+        }
+    }
+
     /// Reads the agent's messages until the machine is off.
     fn follow(&self, line: UnixStream) {
         for line in BufReader::new(line).lines().map_while(Result::ok) {
@@ -292,7 +312,7 @@ impl Job<'_> {
     }
 
     fn code(&self, limit: Duration) -> Result<i32, String> {
-        self.guest.wait(limit, |news| news.codes.get(&self.number).copied())
+        self.guest.ended.wait(limit, |news| news.codes.get(&self.number).copied())
     }
 
     /// Waits for the script's end; it must succeed. Returns its output.
