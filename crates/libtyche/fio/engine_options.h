@@ -7,6 +7,7 @@ struct tyche_fio_options {
 	char *link;
 	char *host;
 	unsigned int fcoe;
+	unsigned int fcoe_mode;
 	char *wwpn;
 	unsigned int e_d_tov_ms;
 	unsigned int channels;
@@ -50,6 +51,19 @@ static struct fio_option options[] = {
 		.off1 = offsetof(struct tyche_fio_options, fcoe),
 		.help = "Connect by Fibre Channel over Ethernet",
 		.def = "0",
+		ENGINE_OPTION,
+	},
+	{
+		.name = "fcoe_mode",
+		.lname = "Network of FCoE",
+		.type = FIO_OPT_STR,
+		.off1 = offsetof(struct tyche_fio_options, fcoe_mode),
+		.help = "Over FCoE: whether ports talk to each other, or through a fabric",
+		.def = "vn2vn",
+		.posval = {
+			{ .ival = "vn2vn", .oval = TYCHE_FCOE_VN2VN, .help = "to each other" },
+			{ .ival = "fabric", .oval = TYCHE_FCOE_FABRIC, .help = "through a fabric" },
+		},
 		ENGINE_OPTION,
 	},
 	{

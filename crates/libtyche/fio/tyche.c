@@ -71,6 +71,8 @@ static int set_fcoe(tyche_options *o, const struct tyche_fio_options *eo)
 	int ret = tyche_options_set_fcoe(o, true);
 
 	if (!ret)
+		ret = tyche_options_set_fcoe_mode(o, eo->fcoe_mode);
+	if (!ret)
 		ret = tyche_options_set_e_d_tov_ms(o, eo->e_d_tov_ms);
 	if (!ret && eo->wwpn)
 		ret = tyche_options_set_wwpn(o, eo->wwpn);

@@ -39,6 +39,16 @@
 #define TYCHE_QUEUE 1
 
 /**
+ * Over FCoE, without a fabric: ports choose their addresses themselves, and talk to each other.
+ */
+#define TYCHE_FCOE_VN2VN 0
+
+/**
+ * Over FCoE, in a fabric: ports log in with a switch for FCoE (FCF), and talk through it.
+ */
+#define TYCHE_FCOE_FABRIC 1
+
+/**
  * Each request has a frame of its own: the baseline to measure batching against.
  */
 #define TYCHE_BATCH_NONE 0
@@ -274,12 +284,19 @@ int tyche_options_add_link(struct tyche_options *options,
                            const char *interface);
 
 /**
- * Whether to connect by Fibre Channel over Ethernet, without a fabric, on the one interface that
- * is added; off by default. Options that only Tyche's own protocol has must have their defaults
- * then: channels, EtherType, hand-over, batch, checksum, host, keys.
+ * Whether to connect by Fibre Channel over Ethernet, on the one interface that is added; off by
+ * default. Options that only Tyche's own protocol has must have their defaults then: channels,
+ * EtherType, hand-over, batch, checksum, host, keys.
  */
 int tyche_options_set_fcoe(struct tyche_options *options,
                            bool fcoe);
+
+/**
+ * Over FCoE: the network, TYCHE_FCOE_VN2VN (the default) or TYCHE_FCOE_FABRIC. -EINVAL unless
+ * tyche_options_set_fcoe() was called before.
+ */
+int tyche_options_set_fcoe_mode(struct tyche_options *options,
+                                int mode);
 
 /**
  * Over FCoE: name of the port of this end, for access lists of the target; by default it follows

@@ -68,7 +68,10 @@ impl Options {
         let e_d_tov = Duration::from_millis(fcoe.e_d_tov.as_millis() as u64);
         let host = FcoeHostOptions {
             // A library leaves nothing behind, so nothing is recorded.
-            port: PortOptions::new(interface, (name.wwpn, name.wwnn), e_d_tov),
+            port: PortOptions {
+                mode: fcoe.mode,
+                ..PortOptions::new(interface, (name.wwpn, name.wwnn), e_d_tov)
+            },
             target,
             lun,
             further_queues,

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use tyche_engine::{HostLink, HostOptions, identity};
+use tyche_fcoe::fc::network::Mode as FcoeMode;
 use tyche_link::handover;
 use tyche_numa::Placement;
 use tyche_proto::crypto::PublicKey;
@@ -35,6 +36,9 @@ pub enum Mode {
 /// Options of a volume over Fibre Channel over Ethernet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FcoeOptions {
+    /// The network: [`FcoeMode::Vn2vn`], the default, or [`FcoeMode::Fabric`] if switches for FCoE
+    /// (FCFs) are there.
+    pub mode: FcoeMode,
     /// Name of the port of this end, for access lists of the target; `None`: it follows from the
     /// interface's address.
     pub wwpn: Option<String>,
@@ -45,7 +49,7 @@ pub struct FcoeOptions {
 
 impl Default for FcoeOptions {
     fn default() -> Self {
-        Self { wwpn: None, e_d_tov: E_D_TOV }
+        Self { mode: FcoeMode::default(), wwpn: None, e_d_tov: E_D_TOV }
     }
 }
 
@@ -55,9 +59,9 @@ pub struct Options {
     /// Name of the export, as `tyche discover` lists it; over FCoE `WWPN` or `WWPN:LUN`, as `tyche
     /// discover --fcoe` does.
     pub export: String,
-    /// Options of Fibre Channel over Ethernet, to connect by that, without a fabric, on one
-    /// interface, which is the link. `None`, the default: Tyche's own protocol. Options that only
-    /// the latter has must have their defaults over FCoE.
+    /// Options of Fibre Channel over Ethernet, to connect by that on one interface, which is the
+    /// link. `None`, the default: Tyche's own protocol. Options that only the latter has must have
+    /// their defaults over FCoE.
     pub fcoe: Option<FcoeOptions>,
     /// Interfaces that reach the target, or `udp:HOST:PORT` where it listens: all are used
     /// together. Empty: every interface that is up.

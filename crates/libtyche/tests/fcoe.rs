@@ -9,7 +9,9 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use tyche::{Completion, Errno, FcoeOptions, Mode, OpenError, Operation, Options, Request, Volume};
+use tyche::{
+    Completion, Errno, FcoeMode, FcoeOptions, Mode, OpenError, Operation, Options, Request, Volume,
+};
 use tyche_fcoe::FcoeTarget;
 use tyche_store::Store;
 use tyche_store::memory::MemoryStore;
@@ -199,6 +201,11 @@ fn why_a_disk_is_not_there_is_said() {
         assert_eq!(error.errno(), Errno(libc::ETIMEDOUT), "{error}");
         let said = "port 20:00:02:00:00:00:00:01 is not heard on tyfc-h";
         assert!(error.to_string().contains(said), "{error}");
+        let mut in_fabric = absent;
+        in_fabric.fcoe.as_mut().unwrap().mode = FcoeMode::Fabric;
+        let error = rig.open(&in_fabric).err().unwrap();
+        assert_eq!(error.errno(), Errno(libc::ETIMEDOUT), "{error}");
+        assert!(error.to_string().contains("no forwarder (FCF) of a fabric answers"), "{error}");
     }
 }
 

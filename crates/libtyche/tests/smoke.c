@@ -31,6 +31,9 @@ static void options_of_protocol(tyche_options *o, bool fcoe)
 		CHECK(tyche_options_set_fcoe(o, true) == 0);
 		CHECK(tyche_options_set_e_d_tov_ms(o, 100) == 0);
 		CHECK(tyche_options_set_e_d_tov_ms(o, 1) == -EINVAL);
+		CHECK(tyche_options_set_fcoe_mode(o, 2) == -EINVAL);
+		CHECK(tyche_options_set_fcoe_mode(o, TYCHE_FCOE_FABRIC) == 0);
+		CHECK(tyche_options_set_fcoe_mode(o, TYCHE_FCOE_VN2VN) == 0);
 		CHECK(tyche_options_set_wwpn(o, "20:00") == -EINVAL);
 		CHECK(tyche_options_set_wwpn(o, "20:00:02:00:5e:10:00:01") == 0);
 	} else {

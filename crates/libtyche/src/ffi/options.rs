@@ -3,6 +3,7 @@
 use std::ffi::{CStr, c_char, c_int};
 use std::time::Duration;
 
+use tyche_fcoe::fc::network::Mode as FcoeMode;
 use tyche_proto::{BatchPolicy, QUEUES_MAX};
 use tyche_session::fcoe::{E_D_TOVS, parse_wwpn};
 use uuid::Uuid;
@@ -13,6 +14,11 @@ use crate::options::{FcoeOptions, Mode, Options};
 pub const TYCHE_INLINE: c_int = 0;
 /// The volume has a thread of its own, to which any number of threads submit requests.
 pub const TYCHE_QUEUE: c_int = 1;
+
+/// Over FCoE, without a fabric: ports choose their addresses themselves, and talk to each other.
+pub const TYCHE_FCOE_VN2VN: c_int = 0;
+/// Over FCoE, in a fabric: ports log in with a switch for FCoE (FCF), and talk through it.
+pub const TYCHE_FCOE_FABRIC: c_int = 1;
 
 /// Each request has a frame of its own: the baseline to measure batching against.
 pub const TYCHE_BATCH_NONE: c_int = 0;
@@ -117,9 +123,9 @@ pub unsafe extern "C" fn tyche_options_add_link(
     }
 }
 
-/// Whether to connect by Fibre Channel over Ethernet, without a fabric, on the one interface that
-/// is added; off by default. Options that only Tyche's own protocol has must have their defaults
-/// then: channels, EtherType, hand-over, batch, checksum, host, keys.
+/// Whether to connect by Fibre Channel over Ethernet, on the one interface that is added; off by
+/// default. Options that only Tyche's own protocol has must have their defaults then: channels,
+/// EtherType, hand-over, batch, checksum, host, keys.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tyche_options_set_fcoe(options: *mut tyche_options, fcoe: bool) -> c_int {
     let put = |it: &mut Options, on: bool| {
@@ -127,6 +133,22 @@ pub unsafe extern "C" fn tyche_options_set_fcoe(options: *mut tyche_options, fco
     };
     // SAFETY: as the header demands.
     unsafe { set(options, Some(fcoe), put) }
+}
+
+/// Over FCoE: the network, TYCHE_FCOE_VN2VN (the default) or TYCHE_FCOE_FABRIC. -EINVAL unless
+/// tyche_options_set_fcoe() was called before.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tyche_options_set_fcoe_mode(
+    options: *mut tyche_options,
+    mode: c_int,
+) -> c_int {
+    let mode = match mode {
+        TYCHE_FCOE_VN2VN => Some(FcoeMode::Vn2vn),
+        TYCHE_FCOE_FABRIC => Some(FcoeMode::Fabric),
+        _ => None,
+    };
+    // SAFETY: as the header demands.
+    unsafe { set_fcoe(options, mode, |it, value| it.mode = value) }
 }
 
 /// Over FCoE: name of the port of this end, for access lists of the target; by default it follows
