@@ -10,7 +10,7 @@ use tyche_link::ip::Place;
 use tyche_numa::Placement;
 use tyche_proto::crypto::PublicKey;
 use tyche_proto::wire::{ExportInfo, Mac, Name, Offer, Reason, Rejection};
-use tyche_proto::{ChannelChoice, ExportId, Failure, HostKeys, Problem, TargetId};
+use tyche_proto::{ChannelChoice, ExportId, Failure, HostKeys, OfferedBy, Problem, TargetId};
 use tyche_session::{
     CHANNELS_MAX, End, KEEP_ALIVE, KEY_FILE, Opened, QUEUE_SIZE_MAX, SessionOptions, defaults,
 };
@@ -299,17 +299,27 @@ impl SessionArgs {
         Ok(found.into_iter().map(|it| it.offer).collect())
     }
 
-    /// Looks for other exports when the wanted one is not offered. `None`: no target answers.
+    /// Looks for other exports when the wanted one is not offered. `None`: no target answers, or
+    /// the export is offered by now, as by way of a link that has just come up.
     pub(crate) fn unknown_export(&self) -> Result<Option<Error>> {
         let offers = self.look_around(LOOK_AROUND)?;
-        if offers.is_empty() {
+        self.absent(&offers)
+    }
+
+    /// The error for an export that is not among the offers, if there are any.
+    fn absent(&self, offers: &[Offer]) -> Result<Option<Error>> {
+        let (target, export) = self.wanted()?;
+        let is_offered = |offer: &Offer| {
+            let by = OfferedBy { target: offer.target, name: offer.name };
+            target.names(&by) && offer.exports.iter().any(|it| export.names(it))
+        };
+        if offers.is_empty() || offers.iter().any(is_offered) {
             return Ok(None);
         }
-        let is_any = matches!(self.wanted()?.0, TargetId::Any);
         let offered = offers.iter().flat_map(|offer| {
-            let name = move |export: &ExportInfo| match is_any {
-                true => export.name.to_string(),
-                false => format!("{}/{}", offer.name, export.name),
+            let name = move |export: &ExportInfo| match target {
+                TargetId::Any => export.name.to_string(),
+                _ => format!("{}/{}", offer.name, export.name),
             };
             offer.exports.iter().map(name)
         });
@@ -488,6 +498,8 @@ pub(super) fn in_words(Rejection { reason, detail, .. }: &Rejection) -> String {
 #[cfg(test)]
 mod tests {
     use clap::Parser;
+    use tyche_block::Geometry;
+    use tyche_proto::wire::Versions;
 
     use super::*;
 
@@ -502,5 +514,42 @@ mod tests {
         let Line { session } = Line::parse_from(["connect", "disk"]);
         let error = session.unreachable(None).to_string();
         assert!(error.contains("does not answer in time") && !error.contains("heard"), "{error}");
+    }
+
+    fn offer(target: &str, export: &str) -> Offer {
+        let export = ExportInfo {
+            uuid: Uuid::from_u128(7),
+            name: Name::new(export).unwrap(),
+            geometry: Geometry::new(1 << 20, 512),
+            shared: false,
+            held: false,
+        };
+        Offer {
+            nonce: 1,
+            versions: Versions::OURS,
+            target: Uuid::from_u128(1),
+            name: Name::new(target).unwrap(),
+            first: 0,
+            total: 1,
+            exports: [export].into_iter().collect(),
+            key: None,
+        }
+    }
+
+    #[test]
+    fn an_export_that_is_offered_by_now_is_not_called_absent() {
+        let absent = |export: &str, offers: &[Offer]| {
+            let Line { session } = Line::parse_from(["connect", export]);
+            session.absent(offers).unwrap().map(|error| error.to_string())
+        };
+        let offers = [offer("one", "disk"), offer("two", "other")];
+        for present in ["disk", "one/disk", "two/other"] {
+            assert_eq!(absent(present, &offers), None, "{present}");
+        }
+        assert_eq!(absent("disk", &[]), None, "nobody answers");
+        let said = absent("tape", &offers).unwrap();
+        assert!(said.contains("no export `tape`; there are: disk, other"), "{said}");
+        let said = absent("two/disk", &offers).unwrap();
+        assert!(said.contains("there are: one/disk, two/other"), "{said}");
     }
 }

@@ -38,6 +38,17 @@ pub enum TargetId {
     Uuid(Uuid),
 }
 
+impl TargetId {
+    /// Whether it names this target.
+    pub fn names(&self, target: &OfferedBy) -> bool {
+        match self {
+            Self::Any => true,
+            Self::Name(name) => target.name == *name,
+            Self::Uuid(uuid) => target.target == *uuid,
+        }
+    }
+}
+
 /// Reads `[TARGET/]EXPORT`, where either is a name or a UUID; an export whose name has a slash is
 /// `TARGET/EXPORT`, or `/EXPORT` for that of any target. `None` if a name is empty, too long, or
 /// has control characters.
@@ -152,12 +163,7 @@ impl Quest {
                 () => Heard::Nothing,
             };
         }
-        let named = match self.target {
-            TargetId::Any => true,
-            TargetId::Name(name) => name == by.name,
-            TargetId::Uuid(uuid) => uuid == by.target,
-        };
-        if !named {
+        if !self.target.names(&by) {
             return Heard::Nothing;
         }
         let is_known = self.offers.iter().any(|(other, _)| other.target == by.target);
