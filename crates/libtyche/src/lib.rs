@@ -52,11 +52,10 @@ mod volume;
 mod wanted;
 
 pub use error::{OpenError, Refused, Why};
-pub use options::{FcoeOptions, Mode, Options};
+pub use options::{FcoeMode, FcoeOptions, Mode, Options};
 pub use tyche_block::{Arena, Completion, Errno, Extent, Geometry, Operation, Request};
 pub use tyche_engine::{HostLink, HostReport};
 pub use tyche_fcoe::Interface;
-pub use tyche_fcoe::fc::network::Mode as FcoeMode;
 pub use tyche_proto::BatchPolicy;
 pub use tyche_session::LinkError;
 pub use volume::Volume;

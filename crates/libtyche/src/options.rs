@@ -5,7 +5,6 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use tyche_engine::{HostLink, HostOptions, identity};
-use tyche_fcoe::fc::network::Mode as FcoeMode;
 use tyche_link::handover;
 use tyche_numa::Placement;
 use tyche_proto::crypto::PublicKey;
@@ -17,6 +16,8 @@ use tyche_session::{
     log_warnings, read_key, wanted,
 };
 use uuid::Uuid;
+
+pub use tyche_fcoe::fc::network::Mode as FcoeMode;
 
 use crate::error::OpenError;
 

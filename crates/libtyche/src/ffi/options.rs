@@ -3,12 +3,11 @@
 use std::ffi::{CStr, c_char, c_int};
 use std::time::Duration;
 
-use tyche_fcoe::fc::network::Mode as FcoeMode;
 use tyche_proto::{BatchPolicy, QUEUES_MAX};
 use tyche_session::fcoe::{E_D_TOVS, parse_wwpn};
 use uuid::Uuid;
 
-use crate::options::{FcoeOptions, Mode, Options};
+use crate::options::{FcoeMode, FcoeOptions, Mode, Options};
 
 /// The calling thread drives the session: the shortest path, for one thread that polls.
 pub const TYCHE_INLINE: c_int = 0;

@@ -1,4 +1,7 @@
-//! Messages on a kernel's console that report an error in it.
+//! A kernel's console, and the messages on it that report an error in it.
+
+use std::fs;
+use std::path::Path;
 
 /// Parts of messages that no test may cause.
 const ALARMS: [&str; 7] = [
@@ -10,6 +13,12 @@ const ALARMS: [&str; 7] = [
     "blocked for more than",
     "Out of memory: Killed",
 ];
+
+/// The messages on the console of the machine with that directory.
+pub(super) fn read(dir: &Path) -> String {
+    let bytes = fs::read(dir.join("console")).unwrap_or_default();
+    String::from_utf8_lossy(&bytes).into_owned()
+}
 
 /// The lines with such messages.
 pub(super) fn alarms(console: &str) -> Vec<&str> {

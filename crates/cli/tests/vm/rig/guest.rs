@@ -128,7 +128,7 @@ impl Guest {
             let ready = ended.wait(PATIENCE, |news| news.is_ready.then_some(()));
             let Err(why) = ready else { break (qemu, line, ended) };
             boots += 1;
-            let console = console(&dir);
+            let console = console::read(&dir);
             let again = boots < BOOTS_MAX && console.contains("Oops: int3");
             assert!(again, "the guest does not boot: {why}\n{console}");
         };
@@ -215,7 +215,7 @@ impl Guest {
         );
         let stuck = stuck.finish(PATIENCE);
         assert_eq!(stuck.code, 0, "hangs: {}", stuck.output);
-        let console = console(&self.dir);
+        let console = console::read(&self.dir);
         assert_eq!(console::alarms(&console), [""; 0], "{console}");
     }
 }
@@ -241,12 +241,6 @@ fn power_on(rig: &Rig, dir: &Path, number: u8, shape: &Shape) -> (Running, UnixS
     (qemu, line, ended)
 }
 
-/// What the kernel of that machine has said.
-fn console(dir: &Path) -> String {
-    let bytes = fs::read(dir.join("console")).unwrap_or_default();
-    String::from_utf8_lossy(&bytes).into_owned()
-}
-
 impl Drop for Guest {
     fn drop(&mut self) {
         if thread::panicking() {
@@ -259,7 +253,7 @@ impl Drop for Guest {
                 look.output()
             });
             let said = said.unwrap_or_else(|error| error.to_string());
-            eprintln!("the guest's console:\n{}\nits sessions:\n{said}", console(&self.dir));
+            eprintln!("the guest's console:\n{}\nits sessions:\n{said}", console::read(&self.dir));
         } else {
             self.check();
         }

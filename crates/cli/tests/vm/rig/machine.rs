@@ -108,7 +108,7 @@ impl Machine {
     /// Waits until the console shows a line.
     pub(crate) fn await_line(&self, line: &str) {
         let deadline = Instant::now() + PATIENCE;
-        while !self.console().lines().any(|it| it.trim_end() == line) {
+        while !console::read(&self.dir).lines().any(|it| it.trim_end() == line) {
             assert!(Instant::now() < deadline, "no {line}; {}", self.said());
             thread::sleep(POLL);
         }
@@ -118,19 +118,14 @@ impl Machine {
     pub(crate) fn end(mut self) {
         self.await_line("END");
         assert!(self.qemu.end().success(), "{}", self.said());
-        let console = self.console();
+        let console = console::read(&self.dir);
         assert!(!console.contains("BROKEN") && !console.contains("I/O error"), "{console}");
         assert_eq!(console::alarms(&console), [""; 0], "{console}");
     }
 
-    fn console(&self) -> String {
-        let bytes = fs::read(self.dir.join("console")).unwrap_or_default();
-        String::from_utf8_lossy(&bytes).into_owned()
-    }
-
     fn said(&self) -> String {
         let log = fs::read_to_string(self.dir.join("qemu.log")).unwrap_or_default();
-        format!("{}\nqemu: {log}", self.console())
+        format!("{}\nqemu: {log}", console::read(&self.dir))
     }
 }
 
