@@ -14,8 +14,10 @@ use tyche_proto::{
     TargetConfig, Written,
 };
 
-/// An MTU of 9000.
-const FRAME_LEN: usize = 9014;
+/// Longest frame at an MTU of 9000.
+pub(crate) const JUMBO: usize = 9014;
+/// Longest frame at an MTU of 1500.
+pub(crate) const STANDARD: usize = 1514;
 /// As large as the engine chooses them at an MTU of 1500.
 const RINGS: [u16; 2] = [256; 2];
 /// 32 MiB, as the programs ask for.
@@ -113,10 +115,11 @@ pub(crate) struct Pair {
 }
 
 impl Pair {
-    /// Both ends, connected, for operations of `len` bytes.
-    pub(crate) fn connected(len: u32) -> Self {
+    /// Both ends, connected, for operations of `len` bytes in frames of up to `frame_len`.
+    pub(crate) fn connected(len: u32, frame_len: usize) -> Self {
         let now = Instant(1_000_000_000);
-        let mut pair = Self { now, host: Host::new(len, now), target: Target::new() };
+        let host = Host::new(len, frame_len, now);
+        let mut pair = Self { now, host, target: Target::new(frame_len) };
         // Nothing is lost, so each step of the handshake takes a turn or two.
         for _ in 0..100 {
             if pair.target.channel != ChannelId::NONE {
@@ -164,7 +167,7 @@ fn name(name: &str) -> Name {
 }
 
 impl Host {
-    fn new(len: u32, now: Instant) -> Self {
+    fn new(len: u32, frame_len_max: usize, now: Instant) -> Self {
         let export = ExportId::Name(name("disk"));
         let config = SessionConfig {
             queue_size: DEPTH,
@@ -175,7 +178,7 @@ impl Host {
             ..SessionConfig::new(Uuid::from_u128(1), name("host"), Uuid::from_u128(2), export)
         };
         let port = PortConfig {
-            frame_len_max: FRAME_LEN,
+            frame_len_max,
             rings: RINGS,
             target: None,
             node: None,
@@ -242,7 +245,7 @@ impl Host {
 }
 
 impl Target {
-    fn new() -> Self {
+    fn new(frame_len_max: usize) -> Self {
         let uuid = Uuid::from_u128(3);
         let mut registry = Registry::new(TargetConfig {
             uuid,
@@ -259,8 +262,7 @@ impl Target {
             geometry: Geometry { discard: true, ..Geometry::new(DISK, 512) },
             shared: false,
         });
-        let config =
-            ListenerConfig { link: 0, frame_len_max: FRAME_LEN, rings: RINGS, routed: false };
+        let config = ListenerConfig { link: 0, frame_len_max, rings: RINGS, routed: false };
         Self {
             listener: Listener::new(config, uuid, random()),
             registry,

@@ -4,7 +4,7 @@
 use tyche_proto::wire::{Opcode, PAGE_LEN};
 use tyche_testkit::instructions::{Case, Round, case};
 
-use crate::pair::Pair;
+use crate::pair::{JUMBO, Pair};
 
 const REQUESTS: u32 = 16;
 
@@ -17,7 +17,7 @@ pub(crate) const CASES: &[Case] = &[
 ];
 
 fn pair() -> Pair {
-    Pair::connected(PAGE_LEN as u32)
+    Pair::connected(PAGE_LEN as u32, JUMBO)
 }
 
 /// Each request is submitted by itself, and composed into a frame of its own.
