@@ -305,7 +305,8 @@ impl Job<'_> {
         Done { code, output }
     }
 
-    fn code(&self, limit: Duration) -> Result<i32, String> {
+    /// The script's exit code, once it has ended; or why there is none.
+    pub(crate) fn code(&self, limit: Duration) -> Result<i32, String> {
         self.guest.ended.wait(limit, |news| news.codes.get(&self.number).copied())
     }
 
