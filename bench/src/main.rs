@@ -14,6 +14,7 @@
 
 mod args;
 mod bars;
+mod cores;
 mod counters;
 mod device;
 mod floor;
@@ -43,6 +44,7 @@ use std::time::Duration;
 use clap::Parser;
 
 use args::{Args, Side};
+use cores::Cores;
 use machine::Machine;
 use measure::Stage;
 use peer::Programs;
@@ -124,12 +126,13 @@ fn measure(args: &Args, out: &Path) -> Result<Results> {
     let estimate: Duration = sets.iter().map(|set| measure::estimate(set, turns)).sum();
     let minutes = estimate.as_secs().div_ceil(60);
     println!("bench: {} sets, {turns} turns, about {minutes} minutes", sets.len());
+    let mut cores = Cores::new(estimate);
     for set in &sets {
         stop.check()?;
         println!("bench: {}: servers start, and their memory is filled", set.name);
         let mut stage = Stage::set_up(set, &programs, &stop, &mut results)?;
         for turn in 1..=set.turns(turns) {
-            stage.turn(turn, &mut results)?;
+            stage.turn(turn, &mut cores, &mut results)?;
             // The results so far survive a failure in the next set.
             results.write(&out.join(RESULTS))?;
         }

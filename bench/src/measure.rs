@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
+use crate::cores::Cores;
 use crate::counters::Counters;
 use crate::floor::{Floor, Outcome};
 use crate::job::{Job, Pattern};
@@ -128,16 +129,21 @@ impl<'a> Stage<'a> {
     }
 
     /// Runs one turn of every contest. Failures are recorded; only an interruption ends the turn.
-    pub(crate) fn turn(&mut self, turn: u32, results: &mut Results) -> Result<()> {
-        let set = self.set;
+    pub(crate) fn turn(
+        &mut self,
+        turn: u32,
+        cores: &mut Cores,
+        results: &mut Results,
+    ) -> Result<()> {
+        let (set, stop) = (self.set, self.stop);
         for (number, contest) in set.contests.iter().enumerate() {
             for entry in self.order(contest, turn, number) {
                 let name = &set.peers[entry.peer].name;
                 let what = format!("{name} {}", contest.job);
-                match self.load(contest, entry, turn) {
-                    Ok(measurement) => {
+                match cores.near(stop, || self.load(contest, entry, turn)) {
+                    Ok((measurement, cores_ns)) => {
                         say(set.name, turn, &what, &measurement);
-                        results.measurements.push(measurement);
+                        results.measurements.push(Measurement { cores_ns, ..measurement });
                     }
                     Err(failure) => self.note(results, turn, what, failure)?,
                 }
@@ -145,17 +151,18 @@ impl<'a> Stage<'a> {
             for floor in &contest.floors {
                 let Floor { kind, depth, links, .. } = floor;
                 let what = format!("{kind:?} at depth {depth} over {links} link(s)");
-                match self.floor(floor) {
-                    Ok(outcome) => {
+                match cores.near(stop, || self.floor(floor)) {
+                    Ok((outcome, cores_ns)) => {
                         println!("{} {turn} floor: {what}: {:.0}/s", set.name, outcome.per_s);
                         let (set, floor) = (set.name.to_owned(), *floor);
-                        results.floors.push(FloorMeasurement { set, turn, floor, outcome });
+                        let measured = FloorMeasurement { set, turn, floor, outcome, cores_ns };
+                        results.floors.push(measured);
                     }
                     Err(failure) => self.note(results, turn, what, failure)?,
                 }
             }
         }
-        self.stage_turn(turn, results)?;
+        self.stage_turn(turn, cores, results)?;
         self.outage_turn(turn, results)
     }
 
@@ -168,16 +175,16 @@ impl<'a> Stage<'a> {
         entries
     }
 
-    fn stage_turn(&self, turn: u32, results: &mut Results) -> Result<()> {
+    fn stage_turn(&self, turn: u32, cores: &mut Cores, results: &mut Results) -> Result<()> {
         for (number, contest) in self.set.staged.iter().enumerate() {
             for entry in self.order(contest, turn, number) {
                 let name = &self.set.peers[entry.peer].name;
                 let what = format!("{name} {}: stages", contest.job);
-                match self.stages(contest.job, entry.peer, turn) {
-                    Ok(measured) => {
+                match cores.near(self.stop, || self.stages(contest.job, entry.peer, turn)) {
+                    Ok((measured, cores_ns)) => {
                         let us = measured.whole() / 1e3;
                         println!("{} {turn} {what}: {us:.1} us in all", self.set.name);
-                        results.stages.push(measured);
+                        results.stages.push(StagedMeasurement { cores_ns, ..measured });
                     }
                     Err(failure) => self.note(results, turn, what, failure)?,
                 }
@@ -202,6 +209,7 @@ impl<'a> Stage<'a> {
             job,
             iops,
             stages,
+            cores_ns: 0.0,
         })
     }
 
@@ -304,6 +312,7 @@ impl<'a> Stage<'a> {
             target_switches: share(asleep_after.saturating_sub(asleep_before)),
             host_counters: has_counters.then(|| Counters::of_jobs(&engine_counters)).transpose()?,
             target_counters: after.zip(before).map(|(after, before)| after - before),
+            cores_ns: 0.0,
         })
     }
 

@@ -39,6 +39,16 @@ pub(crate) enum Side {
     Target,
 }
 
+impl Side {
+    /// The core that its programs are pinned to.
+    pub(crate) fn core(self) -> usize {
+        match self {
+            Self::Host => 0,
+            Self::Target => 1,
+        }
+    }
+}
+
 /// Both ends.
 pub(crate) const SIDES: [Side; 2] = [Side::Host, Side::Target];
 
@@ -355,12 +365,8 @@ impl Network {
         if !self.pinned {
             return self.inside(side, program);
         }
-        let core = match side {
-            Side::Host => "0",
-            Side::Target => "1",
-        };
         let mut command = self.inside(side, "taskset");
-        command.args(["--cpu-list", core, program]);
+        command.args(["--cpu-list", &side.core().to_string(), program]);
         command
     }
 

@@ -86,6 +86,9 @@ pub(crate) struct Measurement {
     pub(crate) host_counters: Option<Counters>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) target_counters: Option<Counters>,
+    /// The distance of the cores meanwhile, in nanoseconds; 0: not known.
+    #[serde(default)]
+    pub(crate) cores_ns: f64,
 }
 
 /// Bare frames in one turn.
@@ -95,6 +98,9 @@ pub(crate) struct FloorMeasurement {
     pub(crate) turn: u32,
     pub(crate) floor: Floor,
     pub(crate) outcome: Outcome,
+    /// As in [`Measurement`].
+    #[serde(default)]
+    pub(crate) cores_ns: f64,
 }
 
 /// Interval of the throughput figures.
@@ -418,6 +424,13 @@ impl Results {
         Spread::of(of_set.filter(|it| which(&it.floor)).map(|it| metric(&it.outcome)))
     }
 
+    /// The distances of the cores during all figures, in nanoseconds.
+    pub(crate) fn distances(&self) -> impl Iterator<Item = f64> {
+        let loads = self.measurements.iter().map(|it| it.cores_ns);
+        let floors = self.floors.iter().map(|it| it.cores_ns);
+        loads.chain(floors).chain(self.stages.iter().map(|it| it.cores_ns))
+    }
+
     /// The outages of a set, each with its turns.
     pub(crate) fn outages(&self, set: &str) -> Vec<Vec<&Timeline>> {
         let mut outages: Vec<Vec<&Timeline>> = Vec::new();
@@ -534,6 +547,7 @@ pub(crate) mod testing {
             target_switches: 0,
             host_counters: None,
             target_counters: None,
+            cores_ns: 0.0,
         }
     }
 
@@ -548,6 +562,7 @@ pub(crate) mod testing {
             job: Job::new(Pattern::Randread, 4096, 1),
             iops: 1.0,
             stages: vec![stage("submit", 1000.0), stage("wake", wake)],
+            cores_ns: 0.0,
         }
     }
 }

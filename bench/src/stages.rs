@@ -16,6 +16,9 @@ pub(crate) struct StagedMeasurement {
     pub(crate) iops: f64,
     /// In the order in which a request passes them.
     pub(crate) stages: Vec<Stage>,
+    /// The distance of the cores meanwhile, in nanoseconds; 0: not known.
+    #[serde(default)]
+    pub(crate) cores_ns: f64,
 }
 
 /// A stage of all requests; times in nanoseconds.

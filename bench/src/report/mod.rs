@@ -10,6 +10,7 @@ use std::fmt::Write;
 use std::fs;
 use std::path::Path;
 
+use crate::cores;
 use crate::floor::{Kind, Outcome};
 use crate::job::{Job, Pattern, size};
 use crate::machine::Machine;
@@ -123,6 +124,8 @@ pub(crate) fn write(results: &Results, out: &Path) -> Result<()> {
 fn preface(results: &Results) -> String {
     let machine = &results.machine;
     let gib = machine.memory_bytes as f64 / f64::from(1 << 30);
+    let distance = cores::in_words(results.distances());
+    let distance = distance.map_or(String::new(), |it| format!("| between the cores | {it} |\n"));
     format!(
         "# Tyche, compared\n\n\
          Made by `{command}`, not by hand; [bench/README.md](../README.md) says how. Figures are \
@@ -131,6 +134,7 @@ fn preface(results: &Results) -> String {
          frames do, without a protocol.\n\n\
          | | |\n|---|---|\n\
          | machine | {cpu}, {cores} cores, {gib:.0} GiB |\n\
+         {distance}\
          | kernel | {kernel} |\n\
          | commit | {commit} |\n\
          | date | {date} UTC |\n\
