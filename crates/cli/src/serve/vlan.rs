@@ -1,10 +1,10 @@
 //! VLANs that a target announces on the interface beneath them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use tyche_fcoe::VlanAnnouncer;
 
-use crate::error::Result;
+use crate::error::{Code, Error, Result};
 use crate::links::LinkArgs;
 
 /// A VLAN on which FCoE is spoken.
@@ -39,23 +39,51 @@ impl TryFrom<String> for Vlan {
 /// Starts to announce the VLANs of each interface.
 ///
 /// # Errors
-/// An interface can't be used.
+/// An interface can't be used, or has more VLANs than can be told.
 pub(super) fn announce(args: &LinkArgs, vlans: &[Vlan]) -> Result<Vec<VlanAnnouncer>> {
-    let mut by_link = BTreeMap::<_, Vec<_>>::new();
-    for Vlan { link, vid } in vlans {
-        by_link.entry(link).or_default().push(*vid);
-    }
-    let start = |(link, vids): (&String, Vec<_>)| {
+    let start = |(link, vids): (&str, Vec<u16>)| {
         let announcer = VlanAnnouncer::start(args.open_fip_on(link)?, &vids)?;
         tracing::info!("FCoE is announced on {link}, for its VLANs {vids:?}");
         Ok(announcer)
     };
-    by_link.into_iter().map(start).collect()
+    by_link(vlans)?.into_iter().map(start).collect()
+}
+
+/// The numbers of the VLANs of each interface.
+fn by_link(vlans: &[Vlan]) -> Result<BTreeMap<&str, Vec<u16>>> {
+    let mut by_link = BTreeMap::<_, BTreeSet<_>>::new();
+    for Vlan { link, vid } in vlans {
+        by_link.entry(link.as_str()).or_default().insert(*vid);
+    }
+    let most = VlanAnnouncer::VLANS_MAX;
+    if let Some((link, vids)) = by_link.iter().find(|(_, vids)| vids.len() > most) {
+        let message = format!(
+            "`--fcoe-vlan {link}:..`: {} VLANs; an answer has room for {most}: name fewer",
+            vids.len()
+        );
+        return Err(Error::new(Code::Usage, message));
+    }
+    Ok(by_link.into_iter().map(|(link, vids)| (link, vids.into_iter().collect())).collect())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_interface_has_a_limited_number_of_vlans() {
+        let most = VlanAnnouncer::VLANS_MAX as u16;
+        let vlan = |vid| Vlan { link: "eth1".to_owned(), vid };
+        let mut vlans: Vec<_> = (1..=most).rev().map(vlan).collect();
+        vlans.push(vlan(most));
+        let by_link = |vlans: &[Vlan]| {
+            by_link(vlans).map(|it| it["eth1"].clone()).map_err(|it| it.to_string())
+        };
+        assert_eq!(by_link(&vlans), Ok((1..=most).collect()), "one is named twice");
+        vlans.push(vlan(4094));
+        let error = by_link(&vlans).unwrap_err();
+        assert!(error.contains("eth1") && error.contains("65 VLANs"), "{error}");
+    }
 
     #[test]
     fn a_vlan_is_an_interface_and_a_number() {

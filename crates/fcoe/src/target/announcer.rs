@@ -35,8 +35,11 @@ pub struct VlanAnnouncer {
 }
 
 impl VlanAnnouncer {
+    /// The most VLANs that an answer tells.
+    pub const VLANS_MAX: usize = VLANS_MAX;
+
     /// Starts to answer on a [link for FIP](crate::Interface::open_fip) with these VLANs, of which
-    /// the first [`VLANS_MAX`] are told.
+    /// the first [`VLANS_MAX`](Self::VLANS_MAX) are told.
     ///
     /// # Errors
     /// The system's error when the interface cannot get the frames of a group, or when a thread or
