@@ -126,7 +126,7 @@ fn measure(args: &Args, out: &Path) -> Result<Results> {
     let estimate: Duration = sets.iter().map(|set| measure::estimate(set, turns)).sum();
     let minutes = estimate.as_secs().div_ceil(60);
     println!("bench: {} sets, {turns} turns, about {minutes} minutes", sets.len());
-    let mut cores = Cores::new(estimate);
+    let mut cores = Cores::new(estimate / 2);
     for set in &sets {
         stop.check()?;
         println!("bench: {}: servers start, and their memory is filled", set.name);
