@@ -18,7 +18,7 @@ use crate::process::{Doing, Result, Stop};
 use crate::result::Spread;
 
 /// Cores are near up to so many times the least distance seen.
-const NEAR: f64 = 2.0;
+const NEAR: f64 = 3.0;
 /// How often a figure is measured, before it is taken as it is.
 const ATTEMPTS: u32 = 4;
 /// Time between two looks while the cores are far.
@@ -48,19 +48,18 @@ impl Cores {
         stop: &Stop,
         mut measure: impl FnMut() -> Result<T>,
     ) -> Result<(T, f64)> {
-        for _ in 1..ATTEMPTS {
+        let mut attempt = 1;
+        loop {
             let before = self.approach(stop)?;
             let start = Instant::now();
             let measured = measure()?;
             let distance = before.max(self.look()?);
-            if self.is_near(distance) || self.patience.is_zero() {
+            if self.is_near(distance) || self.patience.is_zero() || attempt == ATTEMPTS {
                 return Ok((measured, distance));
             }
             self.patience = self.patience.saturating_sub(start.elapsed());
+            attempt += 1;
         }
-        let before = self.approach(stop)?;
-        let measured = measure()?;
-        Ok((measured, before.max(self.look()?)))
     }
 
     /// Waits until the cores are near, as long as patience lasts; returns their distance.
@@ -94,7 +93,7 @@ pub(crate) fn in_words(distances: impl Iterator<Item = f64>) -> Option<String> {
     let far = known.iter().filter(|distance| **distance > min * NEAR).count();
     Some(format!(
         "a cache line goes there and back in {median:.0} ns ({min:.0}–{max:.0}); {far} of {} \
-         figures with more than twice the least",
+         figures with more than {NEAR} times the least",
         known.len()
     ))
 }
