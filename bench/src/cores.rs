@@ -1,10 +1,10 @@
 //! How far the cores of the two sides are from each other.
 //!
-//! All that one side sends is in the cache of its core, and the other side's core has to get it from
-//! there. Between cores that share a cache, a line takes a few tens of nanoseconds; between others,
-//! several times as long, and then large requests have half the throughput. The host of a virtual
-//! machine moves its cores about, every few seconds or minutes. So a figure counts only if the cores
-//! were near before and after it was measured.
+//! All that one side sends is in the cache of its core, and the other side's core has to get it
+//! from there. Between cores that share a cache, a line takes a few tens of nanoseconds; between
+//! others, several times as long, and then large requests have half the throughput. The host of a
+//! virtual machine moves its cores about, every few seconds or minutes. So a figure counts only if
+//! the cores were near before and after it was measured.
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicU32, Ordering};
