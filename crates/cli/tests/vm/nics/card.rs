@@ -6,15 +6,25 @@ use crate::attachment::Kernel;
 use crate::rig::Card;
 
 pub(super) const E1000E: Card =
-    Card { device: "e1000e", driver: "e1000e", options: "romfile=", mtu_max: 9000 };
+    Card { device: "e1000e", driver: "e1000e", options: "romfile=", in_slot: false, mtu_max: 9000 };
 pub(super) const IGB: Card =
-    Card { device: "igb", driver: "igb", options: "romfile=", mtu_max: 9000 };
+    Card { device: "igb", driver: "igb", options: "romfile=", in_slot: true, mtu_max: 9000 };
 /// A card for 100 Mbit/s, whose rings have 64 descriptors. It has taken frames that are a little
 /// longer than usual since its second version.
-pub(super) const RTL8139: Card =
-    Card { device: "rtl8139", driver: "8139cp", options: "romfile=", mtu_max: 4096 };
-pub(super) const VMXNET3: Card =
-    Card { device: "vmxnet3", driver: "vmxnet3", options: "romfile=", mtu_max: 9000 };
+pub(super) const RTL8139: Card = Card {
+    device: "rtl8139",
+    driver: "8139cp",
+    options: "romfile=",
+    in_slot: false,
+    mtu_max: 4096,
+};
+pub(super) const VMXNET3: Card = Card {
+    device: "vmxnet3",
+    driver: "vmxnet3",
+    options: "romfile=",
+    in_slot: false,
+    mtu_max: 9000,
+};
 
 /// Why there is no such machine here, if so.
 pub(super) fn why_absent(card: &Card, kernel: Kernel) -> Option<String> {

@@ -48,6 +48,9 @@ pub(crate) struct Card {
     pub(crate) driver: &'static str,
     /// Options of the emulated device.
     pub(crate) options: &'static str,
+    /// Whether it is behind a port, as cards in slots are, and not in the root complex: there
+    /// QEMU's igb does not hear its virtual functions.
+    pub(crate) in_slot: bool,
     /// The longest MTU that it takes here.
     pub(crate) mtu_max: u16,
 }
@@ -57,6 +60,7 @@ pub(crate) const VIRTIO: Card = Card {
     device: "virtio-net-pci",
     driver: "virtio_net",
     options: "host_mtu=9000,romfile=",
+    in_slot: false,
     mtu_max: 9000,
 };
 
@@ -349,8 +353,13 @@ fn arguments(qemu: &mut Command, dir: &Path, number: u8, shape: &Shape) {
     for (index, number) in (number..number + shape.interfaces).enumerate() {
         let (net, cable, mac) = (number, cable(number), mac(number));
         let tap = format!("tap,id=net{net},ifname={cable},script=no,downscript=no,vhost=off");
-        let Card { device, options, .. } = if index == 0 { shape.card } else { VIRTIO };
-        let nic = format!("{device},id=nic{net},netdev=net{net},mac={mac},{options}");
+        let card = if index == 0 { shape.card } else { VIRTIO };
+        let Card { device, options, in_slot, .. } = card;
+        let mut nic = format!("{device},id=nic{net},netdev=net{net},mac={mac},{options}");
+        if in_slot {
+            qemu.args(["-device", &format!("pcie-root-port,id=slot{net},slot={net}")]);
+            nic += &format!(",bus=slot{net}");
+        }
         qemu.args(["-netdev", &tap, "-device", &nic]);
     }
     qemu.args(["-device", "virtio-rng-pci"]);
