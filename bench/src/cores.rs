@@ -82,15 +82,19 @@ impl Cores {
     }
 
     fn is_near(&self, distance_ns: f64) -> bool {
-        distance_ns <= self.least_ns * NEAR
+        is_near(distance_ns, self.least_ns)
     }
+}
+
+fn is_near(distance_ns: f64, least_ns: f64) -> bool {
+    distance_ns <= least_ns * NEAR
 }
 
 /// The distances during the figures of a run, in words; those that are not known are 0.
 pub(crate) fn in_words(distances: impl Iterator<Item = f64>) -> Option<String> {
     let known: Vec<_> = distances.filter(|distance| *distance > 0.0).collect();
     let Spread { median, min, max } = Spread::of(known.iter().copied())?;
-    let far = known.iter().filter(|distance| **distance > min * NEAR).count();
+    let far = known.iter().filter(|distance| !is_near(**distance, min)).count();
     Some(format!(
         "a cache line goes there and back in {median:.0} ns ({min:.0}–{max:.0}); {far} of {} \
          figures with more than {NEAR} times the least",
