@@ -12,8 +12,13 @@ use crate::backlog::Backlog;
 use crate::placed;
 use crate::protocol::{Composed, Fault, Frames, Received, Sink};
 
-/// Frames in a batch: enough to share a system call well, few enough to stay in the cache.
+/// Frames in a batch of long ones: enough to share a system call well.
 pub const BATCH: usize = 64;
+/// The most frames in a batch of short ones.
+const BATCH_MAX: usize = 256;
+/// Bytes of a batch of short frames: some trains of UDP, of which one has up to 64 KiB, but few
+/// enough to stay in the cache.
+const BATCH_BYTES: usize = 384 << 10;
 /// The pause before an interface that is down is tried again.
 const DOWN_PAUSE: Duration = Duration::from_millis(100);
 /// The interval at which a link is asked whether its frames have grown.
@@ -50,10 +55,15 @@ impl std::ops::AddAssign for PortStats {
     }
 }
 
+/// The frames in a batch of such as are up to `frame_len` bytes long.
+pub(crate) fn batch_frames(frame_len: usize) -> usize {
+    (BATCH_BYTES / frame_len).clamp(BATCH, BATCH_MAX)
+}
+
 /// The form of a port's batches of frames.
 #[derive(Clone, Copy, Debug)]
 pub struct Batches {
-    /// The most frames in a batch, [`BATCH`] on an interface.
+    /// The most frames in a batch.
     pub frames: usize,
     /// Bytes of a frame's head. Received frames that are shorter are dropped.
     pub head_len: usize,

@@ -6,7 +6,7 @@ use tyche_numa::Home;
 use tyche_proto::wire::{COOKIE_AT, Content, Control, ENTRIES_MAX, Encoder, HEAD_LEN, Mac};
 use tyche_proto::{Instant, Outgoing, Part, Problem, Written};
 
-use crate::port::{BATCH, Batches, Port};
+use crate::port::{Batches, Port, batch_frames};
 use crate::protocol::{Composed, Fault, Frames, Received, Sink};
 
 /// Numbers of the transports, for `PortConfig::transport`.
@@ -19,7 +19,8 @@ const RING_MAX: usize = 512;
 
 /// A port for frames of Tyche.
 pub(crate) fn open_port(link: Box<dyn Link>, home: Home) -> Port {
-    Port::new(link, home, Batches { frames: BATCH, head_len: HEAD_LEN, pieces_max: ENTRIES_MAX })
+    let frames = batch_frames(link.frame_len_max());
+    Port::new(link, home, Batches { frames, head_len: HEAD_LEN, pieces_max: ENTRIES_MAX })
 }
 
 /// The head of a frame that has come by such a port.
