@@ -12,12 +12,12 @@ use crate::backlog::Backlog;
 use crate::placed;
 use crate::protocol::{Composed, Fault, Frames, Received, Sink};
 
-/// Frames in a batch of long ones: enough to share a system call well.
+/// Frames in a batch, at least: enough to share a system call well.
 pub const BATCH: usize = 64;
-/// The most frames in a batch of short ones.
+/// The most frames in a batch of Tyche's, if they are short.
 const BATCH_MAX: usize = 256;
-/// Bytes of a batch of short frames: some trains of UDP, of which one has up to 64 KiB, but few
-/// enough to stay in the cache.
+/// Bytes of a batch with more than [`BATCH`] frames: some trains of UDP, of which one has up to 64
+/// KiB, but few enough to stay in the cache.
 const BATCH_BYTES: usize = 384 << 10;
 /// The pause before an interface that is down is tried again.
 const DOWN_PAUSE: Duration = Duration::from_millis(100);
@@ -55,7 +55,7 @@ impl std::ops::AddAssign for PortStats {
     }
 }
 
-/// The frames in a batch of such as are up to `frame_len` bytes long.
+/// The frames in a batch, if each has up to `frame_len` bytes.
 pub(crate) fn batch_frames(frame_len: usize) -> usize {
     (BATCH_BYTES / frame_len).clamp(BATCH, BATCH_MAX)
 }
