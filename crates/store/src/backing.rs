@@ -14,7 +14,8 @@ pub enum BackingError {
     Removed,
     /// The file or device was truncated.
     #[error(
-        "it has shrunk to {now} bytes: requests beyond that fail; enlarge it to its former {size}"
+        "it has shrunk to {now} bytes: requests beyond that fail, and what was cut off is lost; \
+         restore the {size} bytes, then restart the target"
     )]
     Shrunk {
         /// Bytes that are left.

@@ -71,7 +71,7 @@ impl Shared {
     fn note_failure(&self, operation: Operation) {
         let cached = self.inner.geometry().write_cache || self.undo.is_some();
         let loses = match operation {
-            Operation::Flush => true,
+            Operation::Flush => cached,
             Operation::Write { fua } | Operation::WriteZeroes { fua, .. } => fua && cached,
             Operation::Read | Operation::Discard => false,
         };

@@ -10,16 +10,19 @@
 //! cache.
 //!
 //! **Durability.** Write-through, the default: a completed write is on stable storage. Write-back:
-//! only FUA requests are, and a flush makes everything durable that completed before it. Direct
-//! writes carry `RWF_DSYNC`; writes through the page cache, and zeroing, end with `fdatasync`.
+//! only FUA requests are, and a flush makes everything durable that completed before it. Without a
+//! cache direct writes carry `RWF_DSYNC`; all other durable requests end with `fdatasync`.
 //!
-//! **Loss.** The kernel reports a failed write-back once for each open file description, to the
-//! first sync or `RWF_DSYNC` write. One request could so consume the report of a loss that concerns
-//! others. Therefore each queue has a file description for syncs alone, runs one sync at a time,
-//! and lets a sync answer all requests that wait for it. After a failed sync, or a failed FUA write
-//! where there is a cache, any completed write may be lost: [`losses`](crate::Store::losses) counts
-//! that. Without a cache a failed write concerns only itself, because all writes that completed
-//! before it were durable.
+//! **Loss.** The kernel reports once that it could not write data back, to whoever asks first. So
+//! all queues share their syncs, one at a time ([`syncs`]), and no request asks in another way. After
+//! a sync that has failed where there is a cache, any completed write may be lost:
+//! [`losses`](crate::Store::losses) counts that. Without a cache a failed write concerns only
+//! itself, because all writes that completed before it were durable.
+//!
+//! **Shrinking.** A file that has become shorter than the disk has lost what was cut off. Requests
+//! beyond the present end fail, also writes, which would lengthen it, and go on to fail if another
+//! program lengthens it. A file that is cut between the measurement and a write of the same batch is
+//! not noticed by that batch.
 //!
 //! **Sleeping.** [`wait_fd`](crate::Queue::wait_fd) is the ring's own descriptor: readable exactly
 //! while completions wait, level-triggered, and without the counter of an `eventfd`. Requests that
@@ -33,11 +36,11 @@ mod job;
 mod lock;
 mod opened;
 mod queue;
+mod syncs;
 
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tyche_block::Geometry;
@@ -138,7 +141,7 @@ impl Store for FileStore {
     }
 
     fn losses(&self) -> u64 {
-        self.opened.losses.load(Ordering::Acquire)
+        self.opened.losses()
     }
 }
 

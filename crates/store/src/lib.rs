@@ -63,10 +63,11 @@ pub trait Store: Send + Sync {
         Ok(())
     }
 
-    /// The number of failed durable steps (flushes, syncs, FUA writes) since the store was opened,
-    /// each of which may have lost completed writes. A failure is counted before its completion can
-    /// be reaped. Once the count has changed, a successful flush proves nothing about writes that
-    /// completed before: the kernel and the disk report a loss only to the first request that asks.
+    /// How often completed writes may have been lost since the store was opened, because a durable
+    /// step (a flush, a sync) failed where there is a cache. Each loss is counted once, before the
+    /// completion that tells of it can be reaped. A flush that is reaped with success before the
+    /// count changes proves what it covers; after that it proves only what was written since: the
+    /// kernel and the disk report a loss only to the first request that asks.
     fn losses(&self) -> u64 {
         0
     }

@@ -1,7 +1,6 @@
 //! Opens a path: a locked descriptor, the geometry and the abilities of the disk.
 
 use std::fs;
-use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -17,6 +16,7 @@ use rustix::io::{Errno, pread};
 use tyche_block::{Arena, Extent, Geometry, PAGE};
 
 use super::job::{Abilities, ZEROES};
+use super::syncs::Syncs;
 use super::{Direct, FileOptions, OpenError, backing, identity, lock};
 use crate::BackingError;
 use crate::resize::{self, ResizeError};
@@ -29,11 +29,13 @@ pub(super) struct Opened {
     is_device: bool,
     /// See [`FileStore::identity`](super::FileStore::identity).
     pub(super) identity: Option<String>,
-    /// See [`Store::losses`](crate::Store::losses).
-    pub(super) losses: AtomicU64,
+    pub(super) syncs: Syncs,
     geometry: Geometry,
     /// The current size; the one in `geometry` is the initial size.
     size: AtomicU64,
+    /// The least size of the file that was found below the disk's: what was cut off then is lost,
+    /// also if the file is lengthened again.
+    cut: AtomicU64,
     /// Held while the size is measured and changed: of two resizes at the same time, the one to the
     /// smaller size could otherwise truncate the file.
     resizing: Mutex<()>,
@@ -73,9 +75,10 @@ impl Opened {
             } else {
                 Some(identity::of_file(file.as_fd(), &stat))
             },
-            losses: AtomicU64::new(0),
+            syncs: Syncs::new(reopen(&file).map_err(|errno| attempt.refused("open", errno))?),
             geometry,
             size: AtomicU64::new(size),
+            cut: AtomicU64::new(u64::MAX),
             resizing: Mutex::new(()),
             zeroes: OnceLock::new(),
             file,
@@ -88,7 +91,37 @@ impl Opened {
 
     /// See [`Store::check_backing`](crate::Store::check_backing).
     pub(super) fn check_backing(&self) -> Result<(), BackingError> {
-        backing::check(self.file.as_fd(), self.is_device, self.size.load(Ordering::Relaxed))
+        // Loaded first: the file is always as long as the disk was then.
+        let size = self.size.load(Ordering::Acquire);
+        let mut found = backing::check(self.file.as_fd(), self.is_device, size);
+        if let Err(BackingError::Shrunk { now, .. }) = &mut found
+            && !self.is_device
+        {
+            *now = self.cut.fetch_min(*now, Ordering::Relaxed).min(*now);
+        }
+        let cut = self.cut.load(Ordering::Relaxed);
+        found?;
+        if cut < size { Err(BackingError::Shrunk { now: cut, size }) } else { Ok(()) }
+    }
+
+    /// Notes whether the file has become shorter than the disk. A device can't be lengthened by a
+    /// write, and says itself that it has ended.
+    pub(super) fn measure(&self) {
+        if !self.is_device {
+            // Noted by it.
+            let _ = self.check_backing();
+        }
+    }
+
+    /// The end of what is left of the disk.
+    pub(super) fn end(&self) -> u64 {
+        self.cut.load(Ordering::Relaxed)
+    }
+
+    /// See [`Store::losses`](crate::Store::losses). Without a cache all that was completed is
+    /// durable, and a sync that fails is the failure of the requests that wait for it.
+    pub(super) fn losses(&self) -> u64 {
+        if self.can.write_back { self.syncs.failures() } else { 0 }
     }
 
     /// See [`Store::resize`](crate::Store::resize).
@@ -100,7 +133,7 @@ impl Opened {
         // Another process may have extended the file: a smaller size would lose those blocks.
         let found = seek(&self.file, SeekFrom::End(0)).map_err(|errno| failed("lseek", errno))?;
         let whole = found - found % u64::from(self.geometry.block_size);
-        let now = self.size.fetch_max(whole, Ordering::Relaxed).max(whole);
+        let now = self.size.fetch_max(whole, Ordering::AcqRel).max(whole);
         let Some(size) = size.filter(|&size| size != now) else { return Ok(now) };
         resize::check(size, &self.geometry())?;
         if self.is_device {
@@ -110,15 +143,11 @@ impl Opened {
             return Err(ResizeError::ReadOnly);
         }
         ftruncate(&self.file, size).map_err(|errno| failed("ftruncate", errno))?;
-        fsync(&self.file).map_err(|errno| failed("fsync", errno))?;
-        Ok(self.size.fetch_max(size, Ordering::Relaxed).max(size))
-    }
-
-    /// Opens another file description, for syncs: the kernel reports lost writes to it as it does
-    /// to the first one. It needs no lock, because it writes nothing.
-    pub(super) fn reopen(&self) -> io::Result<OwnedFd> {
-        let path = format!("/proc/self/fd/{}", self.file.as_raw_fd());
-        Ok(open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?)
+        // By a description of its own: it takes no report of a loss from the syncs of requests, and
+        // gets none of a loss that they were told of.
+        let fresh = reopen(&self.file).map_err(|errno| failed("open", errno))?;
+        fsync(fresh).map_err(|errno| failed("fsync", errno))?;
+        Ok(self.size.fetch_max(size, Ordering::AcqRel).max(size))
     }
 
     /// [`ZEROES`] bytes of zeroes, for files that cannot zero a range themselves.
@@ -128,6 +157,12 @@ impl Opened {
             arena.alloc(ZEROES as usize).expect("a new arena has all its pages")
         })
     }
+}
+
+/// Opens another file description. It needs no lock, because it writes nothing.
+fn reopen(file: &OwnedFd) -> Result<OwnedFd, Errno> {
+    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+    open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
 }
 
 fn is_device(stat: &Stat) -> bool {

@@ -2,8 +2,8 @@
 //!
 //! Each request has a slot, whose index is its user data in the ring. A slot has at most one entry
 //! in the ring, so neither the submission queue nor the completion queue, both at least as deep as
-//! there are slots, can overflow. Slots that need a sync share one entry. A slot owns the request's
-//! buffer until the kernel has answered.
+//! there are slots, can overflow. Slots that need a sync share one entry, for the sync or for the end
+//! of another queue's. A slot owns the request's buffer until the kernel has answered.
 //!
 //! The ring runs completions cooperatively (`COOP_TASKRUN`): the kernel does not interrupt a busy
 //! thread, but runs them in its next system call; a flag in shared memory tells a thread that makes
@@ -11,9 +11,8 @@
 //! wait for the kernel when the queue is dropped. Besides, deferred completions do not wake a
 //! `poll` on the ring's descriptor.
 
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::{io, mem};
 
 use io_uring::{EnterFlags, IoUring, opcode, squeue, types};
@@ -22,6 +21,7 @@ use tyche_block::{Arena, Completion, Errno, Extent, Operation, Request};
 use super::buffers::Buffers;
 use super::job::{Job, Next, Step};
 use super::opened::Opened;
+use super::syncs::{Turn, Waker};
 use crate::Queue;
 
 /// The most entries that the kernel allows in a submission queue.
@@ -30,8 +30,10 @@ const DEPTH_MAX: usize = 32768;
 const FILE: types::Fixed = types::Fixed(0);
 /// The index of the file description for syncs.
 const SYNC_FILE: types::Fixed = types::Fixed(1);
-/// The user data of the sync in flight; slots have lower numbers.
+/// The user data of the sync that this queue runs; slots have lower numbers.
 const SYNC: u64 = u64::MAX;
+/// The user data of the wait for another queue's sync.
+const WAKE: u64 = u64::MAX - 1;
 /// `BLOCK_URING_CMD_DISCARD`, `_IO(0x12, 0)`: discard on a block device, since Linux 6.12.
 const DISCARD_COMMAND: u32 = 0x1200;
 
@@ -43,24 +45,23 @@ pub(super) struct RingQueue {
     free: Vec<u32>,
     /// Entries put into the ring and not yet answered.
     unanswered: usize,
-    syncs: Syncs,
+    waits: Waits,
     buffers: Buffers,
-    /// Registered with the ring.
-    _sync_file: OwnedFd,
+    /// Whether the file was measured since the last kick.
+    is_measured: bool,
     opened: Arc<Opened>,
 }
 
-/// The one sync that may be in flight, and the slots that wait for it or for the next.
-#[derive(Default)]
-struct Syncs {
-    /// Slots that the sync answers.
-    current: Vec<u32>,
-    /// Slots that came during the sync in flight, which may not cover writes completed before them.
-    next: Vec<u32>,
-    /// An empty list, whose memory the next `current` reuses.
+/// The slots that wait for a sync, of this queue or another.
+struct Waits {
+    slots: Vec<u32>,
+    /// An empty list, whose memory the next `slots` reuses.
     spare: Vec<u32>,
-    /// The store's count of losses when the sync began.
-    losses: u64,
+    /// Whether this queue runs a sync.
+    runs: bool,
+    /// Whether the ring waits for `waker`.
+    is_armed: bool,
+    waker: Waker,
 }
 
 /// An answer of the kernel.
@@ -68,6 +69,8 @@ struct Syncs {
 enum Answer {
     Slot(u32, i32),
     Sync(i32),
+    /// Another queue's sync has ended.
+    Woken,
 }
 
 /// A request that was taken and not yet reaped.
@@ -77,6 +80,10 @@ struct InFlight {
     buffer: Option<Extent>,
     /// The registered memory that the buffer is part of.
     registered: Option<u16>,
+    /// The failed syncs when it was submitted.
+    failures: u64,
+    /// The number of the sync that it waits for.
+    sync: u64,
 }
 
 impl RingQueue {
@@ -87,19 +94,21 @@ impl RingQueue {
         }
         let depth = u32::try_from(depth).expect("checked above");
         let ring = create_ring(depth).map_err(explain_setup)?;
-        let sync_file = opened.reopen()?;
-        ring.submitter().register_files(&[opened.file.as_raw_fd(), sync_file.as_raw_fd()])?;
+        let files = [opened.file.as_raw_fd(), opened.syncs.file().as_raw_fd()];
+        ring.submitter().register_files(&files)?;
         let buffers = Buffers::new(&ring.submitter());
         let slots = (0..depth).map(|_| None).collect();
         let free = (0..depth).rev().collect();
+        let (spare, waker) = (Vec::new(), Waker::new()?);
+        let waits = Waits { slots: Vec::new(), spare, runs: false, is_armed: false, waker };
         Ok(Self {
             ring,
             slots,
             free,
             unanswered: 0,
-            syncs: Syncs::default(),
+            waits,
             buffers,
-            _sync_file: sync_file,
+            is_measured: false,
             opened: Arc::clone(opened),
         })
     }
@@ -108,21 +117,31 @@ impl RingQueue {
     fn push(&mut self, slot: u32) {
         let in_flight = self.slots[slot as usize].as_mut().expect("a slot in use");
         if in_flight.job.step == Step::Sync {
-            self.syncs.next.push(slot);
-            self.begin_sync();
+            let (number, turn) = self.opened.syncs.join(&self.waits.waker);
+            in_flight.sync = number;
+            self.waits.slots.push(slot);
+            self.take_turn(turn);
             return;
         }
         let entry = in_flight.entry(&self.opened).user_data(u64::from(slot));
         self.enqueue(&entry);
     }
 
-    /// Begins a sync for all slots that wait, unless one is in flight: they wait for the next then.
-    fn begin_sync(&mut self) {
-        if self.syncs.current.is_empty() && !self.syncs.next.is_empty() {
-            mem::swap(&mut self.syncs.current, &mut self.syncs.next);
-            self.syncs.losses = self.opened.losses.load(Ordering::Acquire);
-            let sync = opcode::Fsync::new(SYNC_FILE).flags(types::FsyncFlags::DATASYNC);
-            self.enqueue(&sync.build().user_data(SYNC));
+    /// Runs a sync, or waits for that of another queue. A queue that runs one needs no waker.
+    fn take_turn(&mut self, turn: Turn) {
+        match turn {
+            Turn::Run => {
+                self.waits.runs = true;
+                let sync = opcode::Fsync::new(SYNC_FILE).flags(types::FsyncFlags::DATASYNC);
+                self.enqueue(&sync.build().user_data(SYNC));
+            }
+            Turn::Wait if !self.waits.runs && !self.waits.is_armed => {
+                self.waits.is_armed = true;
+                let fd = types::Fd(self.waits.waker.fd().as_raw_fd());
+                let poll = opcode::PollAdd::new(fd, libc::POLLIN as u32);
+                self.enqueue(&poll.build().user_data(WAKE));
+            }
+            Turn::Wait | Turn::Done => {}
         }
     }
 
@@ -143,6 +162,9 @@ impl RingQueue {
         if entry.user_data() == SYNC {
             return Some(Answer::Sync(entry.result()));
         }
+        if entry.user_data() == WAKE {
+            return Some(Answer::Woken);
+        }
         let slot = u32::try_from(entry.user_data()).expect("user data is a slot's index");
         Some(Answer::Slot(slot, entry.result()))
     }
@@ -152,19 +174,45 @@ impl RingQueue {
         match answer {
             Answer::Slot(slot, answer) => out.extend(self.advance(slot, answer)),
             Answer::Sync(answer) => {
-                // The disk may have reported a loss, which concerns these requests as well, to
-                // another request meanwhile.
-                let lost = self.syncs.losses != self.opened.losses.load(Ordering::Acquire);
-                let spare = mem::take(&mut self.syncs.spare);
-                let mut waited = mem::replace(&mut self.syncs.current, spare);
-                for slot in waited.drain(..) {
-                    if lost && let Some(in_flight) = &mut self.slots[slot as usize] {
-                        in_flight.job.step = Step::Refuse(Errno::IO);
-                    }
-                    out.extend(self.advance(slot, answer));
+                self.waits.runs = false;
+                if self.opened.syncs.end(answer) {
+                    self.take_turn(Turn::Run);
+                } else {
+                    self.settle(out);
                 }
-                self.syncs.spare = waited;
-                self.begin_sync();
+            }
+            Answer::Woken => {
+                self.waits.is_armed = false;
+                self.waits.waker.clear();
+                self.settle(out);
+            }
+        }
+    }
+
+    /// Advances the slots whose sync has ended, and gets one for the others.
+    fn settle(&mut self, out: &mut Vec<Completion>) {
+        loop {
+            let spare = mem::take(&mut self.waits.spare);
+            let mut waited = mem::replace(&mut self.waits.slots, spare);
+            let mut wanted = 0;
+            for slot in waited.drain(..) {
+                let in_flight = self.slots[slot as usize].as_ref().expect("a slot in use");
+                let InFlight { sync, failures, .. } = *in_flight;
+                if let Some(answer) = self.opened.syncs.answer(sync, failures) {
+                    out.extend(self.advance(slot, answer));
+                } else {
+                    wanted = wanted.max(sync);
+                    self.waits.slots.push(slot);
+                }
+            }
+            self.waits.spare = waited;
+            if wanted == 0 || self.waits.runs {
+                return;
+            }
+            let turn = self.opened.syncs.go_on(wanted, &self.waits.waker);
+            self.take_turn(turn);
+            if turn != Turn::Done {
+                return;
             }
         }
     }
@@ -172,7 +220,10 @@ impl RingQueue {
     /// Advances a slot's job by one step.
     fn advance(&mut self, slot: u32, answer: i32) -> Option<Completion> {
         let in_flight = self.slots[slot as usize].as_mut().expect("a slot in use");
-        let failure_is_loss = in_flight.job.failure_is_loss(&self.opened.can);
+        if in_flight.job.step == Step::Transfer && answer == 0 {
+            // The file has become shorter.
+            self.opened.measure();
+        }
         let result = match in_flight.job.advance(answer, &self.opened.can) {
             Next::Again => {
                 self.push(slot);
@@ -180,12 +231,22 @@ impl RingQueue {
             }
             Next::Done(result) => result,
         };
-        if failure_is_loss && result.is_err() {
-            self.opened.losses.fetch_add(1, Ordering::AcqRel);
-        }
         let InFlight { token, buffer, .. } = self.slots[slot as usize].take()?;
         self.free.push(slot);
         Some(Completion { token, result, buffer })
+    }
+
+    /// Checks that the disk, and what is left of the file, have the range of a request. A write
+    /// beyond the end of a file that has shrunk would lengthen it again, and what was cut off would
+    /// read as zeroes. So the file is measured before the modifications of each batch.
+    fn check(&mut self, request: &Request) -> Result<(), Errno> {
+        request.check(&self.opened.geometry())?;
+        if request.operation.modifies() && !self.is_measured {
+            self.is_measured = true;
+            self.opened.measure();
+        }
+        let end = request.offset + u64::from(request.len);
+        if end > self.opened.end() { Err(Errno::IO) } else { Ok(()) }
     }
 
     /// Runs the kernel's pending completions, and waits for `want` of them.
@@ -296,17 +357,20 @@ impl Queue for RingQueue {
     fn submit(&mut self, token: u64, request: Request) {
         let slot = self.free.pop();
         let slot = slot.unwrap_or_else(|| panic!("over {} requests in flight", self.slots.len()));
-        let job = match request.check(&self.opened.geometry()) {
+        let job = match self.check(&request) {
             Ok(()) => Job::new(&request, &self.opened.can),
             Err(errno) => Job::refuse(&request, errno),
         };
         let buffer = request.buffer;
         let registered = buffer.as_deref().and_then(|bytes| self.buffers.find(bytes));
-        self.slots[slot as usize] = Some(InFlight { token, job, buffer, registered });
+        let failures = self.opened.syncs.failures();
+        let in_flight = InFlight { token, job, buffer, registered, failures, sync: 0 };
+        self.slots[slot as usize] = Some(in_flight);
         self.push(slot);
     }
 
     fn kick(&mut self) -> io::Result<()> {
+        self.is_measured = false;
         while !self.ring.submission().is_empty() {
             match self.ring.submit() {
                 Ok(0) => return Err(io::Error::other("io_uring_enter takes no submissions")),
@@ -347,9 +411,15 @@ impl Queue for RingQueue {
 
 impl Drop for RingQueue {
     fn drop(&mut self) {
+        // The ring may wait for it.
+        self.waits.waker.wake();
         // Entries never kicked are dropped with the ring; a write among them must not happen now.
         while self.in_kernel() > 0 {
-            if self.pop().is_some() {
+            if let Some(answer) = self.pop() {
+                if let Answer::Sync(answer) = answer {
+                    // Other queues must learn of a loss that it was told of.
+                    self.waits.runs = self.opened.syncs.end(answer);
+                }
                 continue;
             }
             match self.enter(1) {
@@ -362,6 +432,9 @@ impl Drop for RingQueue {
                 _ => {}
             }
         }
+        if self.waits.runs {
+            self.opened.syncs.give_up();
+        }
         // The kernel would release the file, and so the lock, some time after the ring is closed;
         // this releases it now. It can only fail if there is nothing to release.
         let _ = self.ring.submitter().unregister_files();
@@ -369,139 +442,4 @@ impl Drop for RingQueue {
 }
 
 #[cfg(test)]
-mod tests {
-    use tyche_block::PAGE;
-    use tyche_testkit::wait::{PATIENCE, wait_readable};
-
-    use super::*;
-    use crate::file::FileOptions;
-
-    fn opened(size: u64) -> (tempfile::NamedTempFile, Arc<Opened>) {
-        let file = tempfile::NamedTempFile::new().unwrap();
-        file.as_file().set_len(size).unwrap();
-        let opened = Opened::new(file.path(), &FileOptions::default()).unwrap();
-        (file, Arc::new(opened))
-    }
-
-    fn flush() -> Request {
-        Request { operation: Operation::Flush, offset: 0, len: 0, buffer: None }
-    }
-
-    /// Takes the kernel's next answer before the queue sees it.
-    fn intercept(queue: &mut RingQueue) -> Answer {
-        queue.kick().unwrap();
-        assert!(wait_readable(queue.wait_fd().unwrap(), PATIENCE));
-        queue.enter(0).unwrap();
-        queue.pop().expect("readable means that a completion waits")
-    }
-
-    /// The results after an answer, by token.
-    fn results(queue: &mut RingQueue, answer: Answer) -> Vec<(u64, Result<(), Errno>)> {
-        let mut done = Vec::new();
-        queue.handle(answer, &mut done);
-        done.into_iter().map(|completion| (completion.token, completion.result)).collect()
-    }
-
-    #[test]
-    fn a_failed_sync_is_counted_and_fails_all_its_requests() {
-        let (_file, opened) = opened(4096);
-        let mut queue = RingQueue::new(&opened, 4).unwrap();
-        queue.submit(1, flush());
-        queue.submit(2, flush());
-        assert_eq!(intercept(&mut queue), Answer::Sync(0));
-        let failed = Answer::Sync(-libc::EIO);
-        assert_eq!(results(&mut queue, failed), [(1, Err(Errno::IO))]);
-        assert_eq!(opened.losses.load(Ordering::Acquire), 1);
-        // The second flush came while the first was in flight, so a sync of its own answers it.
-        let answer = intercept(&mut queue);
-        assert_eq!(results(&mut queue, answer), [(2, Ok(()))]);
-    }
-
-    #[test]
-    fn flushes_that_wait_share_the_next_sync() {
-        let (_file, opened) = opened(4096);
-        let mut queue = RingQueue::new(&opened, 4).unwrap();
-        (1..=4).for_each(|token| queue.submit(token, flush()));
-        let first = intercept(&mut queue);
-        assert_eq!(results(&mut queue, first), [(1, Ok(()))]);
-        let second = intercept(&mut queue);
-        assert_eq!(results(&mut queue, second), [(2, Ok(())), (3, Ok(())), (4, Ok(()))]);
-        assert_eq!((queue.in_flight(), queue.unanswered), (0, 0));
-    }
-
-    /// The disk reports a loss once. Another sync in flight may succeed all the same, and must not
-    /// count as proof.
-    #[test]
-    fn a_sync_that_succeeds_beside_a_failed_one_proves_nothing() {
-        let (_file, opened) = opened(4096);
-        let mut one = RingQueue::new(&opened, 1).unwrap();
-        let mut other = RingQueue::new(&opened, 1).unwrap();
-        one.submit(1, flush());
-        other.submit(2, flush());
-        let (_, answer) = (intercept(&mut one), intercept(&mut other));
-        assert_eq!(results(&mut one, Answer::Sync(-libc::EIO)), [(1, Err(Errno::IO))]);
-        assert_eq!(answer, Answer::Sync(0));
-        assert_eq!(results(&mut other, answer), [(2, Err(Errno::IO))]);
-        assert_eq!(opened.losses.load(Ordering::Acquire), 1, "one loss, told twice");
-    }
-
-    #[test]
-    fn a_failed_write_is_a_loss_where_there_is_a_cache() {
-        for (write_back, losses) in [(true, 1), (false, 0)] {
-            let file = tempfile::NamedTempFile::new_in("/var/tmp").unwrap();
-            file.as_file().set_len(4096).unwrap();
-            let options = FileOptions { write_back, ..FileOptions::default() };
-            let opened = Arc::new(Opened::new(file.path(), &options).unwrap());
-            if !opened.direct {
-                println!("SKIPPED: no direct I/O in /var/tmp");
-                return;
-            }
-            let mut queue = RingQueue::new(&opened, 1).unwrap();
-            let buffer = Arena::new(1).alloc(PAGE);
-            let operation = Operation::Write { fua: true };
-            queue.submit(1, Request { operation, offset: 0, len: 4096, buffer });
-            let Answer::Slot(slot, 4096) = intercept(&mut queue) else { panic!("it succeeds") };
-            let failed = queue.advance(slot, -libc::EIO).unwrap();
-            assert_eq!(failed.result, Err(Errno::IO));
-            assert_eq!(opened.losses.load(Ordering::Acquire), losses);
-        }
-    }
-
-    #[test]
-    fn a_short_answer_is_continued_by_reap_itself() {
-        let (file, opened) = opened(4 * PAGE as u64);
-        std::fs::write(file.path(), [0x5a; 4 * PAGE]).unwrap();
-        let mut queue = RingQueue::new(&opened, 1).unwrap();
-        let buffer = Arena::new(4).alloc(4 * PAGE);
-        let len = 4 * PAGE as u32;
-        queue.submit(1, Request { operation: Operation::Read, offset: 0, len, buffer });
-        let Answer::Slot(slot, answer) = intercept(&mut queue) else { panic!("no sync") };
-        assert_eq!(answer, 4 * PAGE as i32);
-        assert!(queue.advance(slot, PAGE as i32).is_none(), "three pages are left");
-        assert_eq!(intercept(&mut queue), Answer::Slot(slot, 3 * PAGE as i32));
-        let done = queue.advance(slot, 3 * PAGE as i32).unwrap();
-        assert_eq!(done.buffer.as_deref(), Some(&[0x5a; 4 * PAGE][..]));
-    }
-
-    #[test]
-    fn registered_memory_is_used_as_such_while_it_is_registered() {
-        let (_file, opened) = opened(4096);
-        let mut queue = RingQueue::new(&opened, 4).unwrap();
-        let arena = Arena::new(2);
-        queue.register(&arena);
-        let extent = arena.alloc(PAGE).unwrap();
-        let Some(index) = queue.buffers.find(&extent) else {
-            println!("SKIPPED: the kernel registers no memory here (ulimit -l?)");
-            return;
-        };
-        assert_eq!(queue.buffers.find(Arena::new(1).alloc(1).as_deref().unwrap()), None);
-        let operation = Operation::Write { fua: false };
-        queue.submit(1, Request { operation, offset: 0, len: 4096, buffer: Some(extent) });
-        assert_eq!(queue.slots.iter().flatten().next().unwrap().registered, Some(index));
-        let answer = intercept(&mut queue);
-        assert!(matches!(answer, Answer::Slot(_, 4096)), "the kernel knows the memory");
-        assert_eq!(results(&mut queue, answer).len(), 1);
-        queue.unregister(&arena);
-        assert_eq!(queue.buffers.find(&arena.claim(0, 1).unwrap()), None);
-    }
-}
+mod tests;

@@ -115,23 +115,67 @@ fn registered_and_other_memory_mix_and_arenas_come_and_go() {
 }
 
 #[test]
-fn a_file_cut_short_fails_reads_beyond_its_end_and_one_that_grows_is_seen() {
+fn a_file_that_grows_is_seen_when_asked_for() {
     for direct in [Direct::Auto, Direct::Off] {
         let file = temporary(MIB as u64);
         let store = FileStore::open(file.path(), &FileOptions { direct, ..FileOptions::default() })
             .unwrap();
         let mut driver = Driver::new(&store, 4);
-        file.as_file().set_len(MIB as u64 / 2 + 100).unwrap();
-        let cut = driver.run(Operation::Read, 0, MIB);
-        assert_eq!(cut.result, Err(Errno::IO));
-        assert_eq!(driver.read(0, MIB / 2), vec![0; MIB / 2]);
-        assert!(matches!(store.resize(None), Err(ResizeError::Backing(_))), "not called healthy");
-        assert_eq!(store.geometry().size, MIB as u64, "never smaller");
         file.as_file().set_len(2 * MIB as u64 + 511).unwrap();
         assert!(driver.run(Operation::Read, MIB as u64, 512).result.is_err(), "not as yet");
         assert_eq!(store.resize(None).unwrap(), 2 * MIB as u64);
         assert_eq!(driver.read(2 * MIB as u64 - 512, 512), [0; 512]);
+        driver.write(Operation::Write { fua: false }, 2 * MIB as u64 - 512, &[1; 512]).unwrap();
     }
+}
+
+#[test]
+fn what_was_cut_off_a_file_stays_lost() {
+    let modifications = [
+        Operation::Write { fua: false },
+        Operation::Write { fua: true },
+        Operation::WriteZeroes { fua: false, may_unmap: false },
+        Operation::WriteZeroes { fua: false, may_unmap: true },
+        Operation::Discard,
+    ];
+    for direct in [Direct::Auto, Direct::Off] {
+        for (operation, write_back) in
+            modifications.into_iter().zip([true, false].into_iter().cycle())
+        {
+            let file = temporary(MIB as u64);
+            let options = FileOptions { direct, write_back, ..FileOptions::default() };
+            let store = FileStore::open(file.path(), &options).unwrap();
+            let mut driver = Driver::new(&store, 4);
+            let left = MIB as u64 / 2 + 100;
+            file.as_file().set_len(left).unwrap();
+            let beyond = driver.run(operation, MIB as u64 - 4096, 4096).result;
+            assert_eq!(beyond, Err(Errno::IO), "{operation:?}");
+            assert_eq!(file.as_file().metadata().unwrap().len(), left, "{operation:?}");
+            assert_eq!(driver.run(Operation::Read, 0, MIB).result, Err(Errno::IO));
+            driver.run(operation, 0, 4096).result.unwrap();
+            assert_eq!(driver.read(4096, MIB / 2 - 4096), vec![0; MIB / 2 - 4096]);
+            // Another program lengthens it: what was there is gone all the same.
+            file.as_file().set_len(2 * MIB as u64).unwrap();
+            assert_eq!(driver.run(Operation::Read, MIB as u64 - 512, 512).result, Err(Errno::IO));
+            let shrunk = BackingError::Shrunk { now: left, size: MIB as u64 };
+            assert_eq!(store.check_backing(), Err(shrunk));
+            assert!(matches!(store.resize(None), Err(ResizeError::Backing(_))));
+            assert_eq!(store.geometry().size, MIB as u64, "never smaller");
+        }
+    }
+}
+
+/// The size may come back before anything is written, or asked for: a read that ends early tells.
+#[test]
+fn a_cut_that_a_read_has_met_is_remembered() {
+    let file = temporary(MIB as u64);
+    let store = open(&file);
+    let mut driver = Driver::new(&store, 4);
+    file.as_file().set_len(4096).unwrap();
+    assert_eq!(driver.run(Operation::Read, 0, 8192).result, Err(Errno::IO));
+    file.as_file().set_len(MIB as u64).unwrap();
+    assert_eq!(driver.run(Operation::Read, 4096, 4096).result, Err(Errno::IO));
+    assert_eq!(driver.read(0, 4096), [0; 4096]);
 }
 
 #[test]
@@ -248,7 +292,10 @@ fn a_file_that_shrank_or_was_deleted_is_not_called_healthy() {
     }
     assert_eq!(file.as_file().metadata().unwrap().len(), 4096);
     file.as_file().set_len(MIB as u64).unwrap();
-    assert_eq!((store.check_backing(), store.resize(None).unwrap()), (Ok(()), MIB as u64));
+    assert_eq!(store.check_backing(), Err(shrunk), "what was cut off does not come back");
+
+    let file = temporary(MIB as u64);
+    let store = open(&file);
     file.close().unwrap();
     assert_eq!(store.check_backing(), Err(BackingError::Deleted));
     assert!(matches!(store.resize(None), Err(ResizeError::Backing(BackingError::Deleted))));
