@@ -117,6 +117,8 @@ impl BaRjt {
 
     /// There is no such exchange.
     pub const UNKNOWN: Self = Self { reason: Self::LOGICAL, explanation: Self::INVALID_XID };
+    /// It can't be ended now.
+    pub const BUSY: Self = Self { reason: Self::UNABLE, explanation: 0 };
 
     /// Parses a payload.
     ///

@@ -30,6 +30,9 @@ pub enum Rule {
     AwaitFormer,
     /// The loss of a cache counts for all lanes, whichever has heard of it.
     ShareLosses,
+    /// A target asks each initiator for no more data than it leaves room for others, and one that
+    /// sends none for nothing else.
+    ShareRing,
 }
 
 /// The rules that a machine keeps.

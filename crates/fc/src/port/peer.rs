@@ -9,8 +9,10 @@ use tyche_time::Instant;
 use super::way::Way;
 use crate::neighbour::{Functions, Neighbour};
 
-/// The longest time-outs that a peer can impose.
-const TIMEOUT_MAX: Duration = Duration::from_secs(60);
+/// The longest R_A_TOV that a peer can impose: so long it holds an exchange that was aborted.
+const R_A_TOV_MAX: Duration = Duration::from_secs(60);
+/// The longest E_D_TOV that a peer can impose, twice the usual: so long a target waits for its data.
+const E_D_TOV_MAX: Duration = Duration::from_secs(4);
 
 /// The time in which a PLOGI in a fabric counts as repeated. A port that begins anew takes longer,
 /// to find a forwarder.
@@ -157,8 +159,8 @@ impl Peer {
 impl Login {
     /// Takes time-outs of the other end.
     pub(super) fn extend(&mut self, r_a_tov: Duration, e_d_tov: Duration) {
-        self.r_a_tov = self.r_a_tov.max(r_a_tov.min(TIMEOUT_MAX));
-        self.e_d_tov = self.e_d_tov.max(e_d_tov.min(TIMEOUT_MAX));
+        self.r_a_tov = self.r_a_tov.max(r_a_tov.min(R_A_TOV_MAX));
+        self.e_d_tov = self.e_d_tov.max(e_d_tov.min(E_D_TOV_MAX));
     }
 }
 

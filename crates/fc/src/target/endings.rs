@@ -24,6 +24,14 @@ impl<R: Rules> Lane<R> {
             self.outputs.answer(nexus.ethernet, reply, &BaRjt::UNKNOWN.to_bytes());
             return;
         };
+        // It holds a slot for R_A_TOV from then on, also if it was done and had none.
+        if !self.exchanges[xid].is_held && !self.exchanges.has_room(nexus) {
+            self.outputs.ignored.no_room += 1;
+            let nexus = &self.nexuses[nexus];
+            let reply = header.reply(Kind::BaRjt, header.rx_id);
+            self.outputs.answer(nexus.ethernet, reply, &BaRjt::BUSY.to_bytes());
+            return;
+        }
         let ending = Ending::Abort { seq_id: header.seq_id };
         let exchange = &mut self.exchanges[xid];
         if exchange.is_with_user() && !self.rules.keeps(Rule::DrainAborted) {

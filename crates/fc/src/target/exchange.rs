@@ -87,6 +87,8 @@ pub(super) struct Burst {
     pub(super) frames: u32,
     /// Frames that have come, repeated ones aside.
     pub(super) came: u32,
+    /// When it is over, whatever is missing.
+    pub(super) until: Option<Instant>,
 }
 
 /// The end of a command, to be sent.
@@ -127,6 +129,8 @@ pub(super) struct Exchange {
     /// The sequence of a read's data, and SEQ_CNT of its next frame.
     pub(super) sequence: (u8, u16),
     pub(super) ending: Option<Ending>,
+    /// Whether it counts among the exchanges that its initiator holds.
+    pub(super) is_held: bool,
     /// Whether the user knows of it.
     pub(super) is_lent: bool,
     /// Whether it is among those that have a frame to send.
@@ -153,6 +157,7 @@ impl Exchange {
             next_seq_id: 0,
             sequence: (0, 0),
             ending: None,
+            is_held: false,
             is_lent: false,
             is_ready: false,
         }

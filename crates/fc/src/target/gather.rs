@@ -2,7 +2,7 @@
 
 use tyche_fc_wire::fcp::{ResponseCode, data_offset};
 use tyche_fc_wire::{FCtl, Frame, Xid};
-use tyche_time::Instant;
+use tyche_time::{Instant, earliest};
 
 use super::Lane;
 use super::exchange::{Burst, Outcome, Phase, State};
@@ -17,40 +17,66 @@ impl<R: Rules> Lane<R> {
     }
 
     fn wait_for_burst(&mut self, xid: Xid) {
-        self.exchanges[xid].state = State::Gathering(Phase::Waiting);
-        self.waiting.push_back(xid);
+        let exchange = &mut self.exchanges[xid];
+        exchange.state = State::Gathering(Phase::Waiting);
+        let waiting = &mut self.nexuses[exchange.nexus].waiting;
+        if waiting.is_empty() {
+            self.turns.push_back(exchange.nexus);
+        }
+        waiting.push_back(xid);
         self.grant_bursts();
     }
 
-    /// Asks for bursts, as long as there is room for their frames.
+    /// Asks for bursts of one initiator after the other, as long as there is room for their frames.
     pub(super) fn grant_bursts(&mut self) {
-        while let Some(&xid) = self.waiting.front() {
-            let exchange = &mut self.exchanges[xid];
-            let nexus = &self.nexuses[exchange.nexus];
-            let room = self.window.size().saturating_mul(nexus.write_len());
-            let len = (exchange.len - exchange.moved).min(self.burst_len).min(room);
-            let frames = nexus.frames(len);
-            if !self.window.take(frames) {
-                return;
+        let mut passed = 0;
+        while passed < self.turns.len() {
+            let place = self.turns[0];
+            passed = if self.grant_burst(place) { 0 } else { passed + 1 };
+            if self.nexuses[place].waiting.is_empty() {
+                self.turns.pop_front();
+            } else {
+                self.turns.rotate_left(1);
             }
-            exchange.burst = Burst { offset: exchange.moved, len, frames, came: 0 };
-            exchange.moved += len;
-            exchange.state = State::Gathering(Phase::Granted);
-            self.waiting.pop_front();
-            self.make_ready(xid);
         }
+    }
+
+    /// Asks an initiator for a burst of its next write; false if there is no room for it.
+    fn grant_burst(&mut self, place: u16) -> bool {
+        let nexus = &mut self.nexuses[place];
+        let xid = *nexus.waiting.front().expect("it waits for its turn");
+        let exchange = &mut self.exchanges[xid];
+        let wanted = (exchange.len - exchange.moved).min(self.burst_len);
+        let frames = nexus.window.room(self.rules, &self.ring, nexus.frames(wanted));
+        if frames == 0 {
+            return false;
+        }
+        let len = wanted.min(frames.saturating_mul(nexus.write_len()));
+        nexus.window.take(&mut self.ring, frames);
+        nexus.waiting.pop_front();
+        exchange.burst = Burst { offset: exchange.moved, len, frames, ..Burst::default() };
+        exchange.moved += len;
+        exchange.state = State::Gathering(Phase::Granted);
+        self.make_ready(xid);
+        true
     }
 
     /// The burst that was asked for is over, one way or the other.
     fn end_burst(&mut self, xid: Xid) {
-        let burst = std::mem::take(&mut self.exchanges[xid].burst);
-        self.window.give(burst.frames);
+        let exchange = &mut self.exchanges[xid];
+        let burst = std::mem::take(&mut exchange.burst);
+        self.nexuses[exchange.nexus].window.give(&mut self.ring, burst.frames);
         self.exchanges.set_timer(xid, None);
     }
 
     /// Ends the wait for data.
     pub(super) fn stop_gathering(&mut self, xid: Xid) {
-        self.waiting.retain(|it| *it != xid);
+        let place = self.exchanges[xid].nexus;
+        let waiting = &mut self.nexuses[place].waiting;
+        waiting.retain(|it| *it != xid);
+        if waiting.is_empty() {
+            self.turns.retain(|it| *it != place);
+        }
         self.end_burst(xid);
         self.grant_bursts();
     }
@@ -63,7 +89,7 @@ impl<R: Rules> Lane<R> {
             ignored.unknown += 1;
             return;
         };
-        let nexus = &self.nexuses[exchange.nexus];
+        let nexus = &mut self.nexuses[exchange.nexus];
         if exchange.ox_id != header.ox_id || !nexus.is_from(frame) {
             ignored.unknown += 1;
             return;
@@ -96,13 +122,15 @@ impl<R: Rules> Lane<R> {
             }
             Ok(_) => {
                 burst.came += 1;
+                nexus.heard = Some(now);
                 let exchange = self.exchanges.index_of(header.rx_id);
                 self.outputs.actions.push_back(Action::Place { exchange, offset, len });
             }
             Err(_) => ignored.scattered += 1,
         }
-        let end = now + nexus.e_d_tov;
-        self.exchanges.set_timer(header.rx_id, Some(end));
+        let silence = Some(now + nexus.e_d_tov);
+        let end = earliest(silence, self.exchanges[header.rx_id].burst.until);
+        self.exchanges.set_timer(header.rx_id, end);
         let last = header.f_ctl.has(FCtl::END_SEQ).then_some(header.seq_cnt);
         self.advance(now, header.rx_id, last);
     }
@@ -119,7 +147,7 @@ impl<R: Rules> Lane<R> {
         };
         if has_all || last.is_some() && !self.rules.keeps(Rule::ExecuteWhole) {
             self.end_burst(xid);
-            self.window.grow();
+            self.nexuses[self.exchanges[xid].nexus].window.grow();
             if self.exchanges[xid].moved < self.exchanges[xid].len {
                 self.wait_for_burst(xid);
             } else {
@@ -138,13 +166,30 @@ impl<R: Rules> Lane<R> {
         }
     }
 
+    /// A burst has not come in its time. If nothing else has come of its initiator either, that one
+    /// is not asked for what else it wants to write: this would last a burst's time for each.
+    pub(super) fn miss(&mut self, now: Instant, xid: Xid) {
+        let place = self.exchanges[xid].nexus;
+        let nexus = &mut self.nexuses[place];
+        if nexus.is_silent(now) && self.rules.keeps(Rule::ShareRing) {
+            nexus.window.close();
+            while let Some(waiting) = self.nexuses[place].waiting.pop_front() {
+                self.outputs.ignored.not_asked += 1;
+                self.respond(waiting, Outcome::data_phase_error());
+            }
+            self.turns.retain(|it| *it != place);
+        }
+        self.lose(now, xid, Outcome::data_phase_error());
+    }
+
     /// Data are missing: the command fails, so that its initiator sends it again.
     pub(super) fn lose(&mut self, now: Instant, xid: Xid, outcome: Outcome) {
         let exchange = &mut self.exchanges[xid];
-        let until = now + self.nexuses[exchange.nexus].r_a_tov;
+        let nexus = &mut self.nexuses[exchange.nexus];
+        nexus.window.shrink();
+        let until = now + nexus.r_a_tov;
         exchange.late_until = self.rules.keeps(Rule::Quarantine).then_some(until);
         self.outputs.ignored.lost_data += 1;
-        self.window.shrink();
         self.stop_gathering(xid);
         self.respond(xid, outcome);
     }

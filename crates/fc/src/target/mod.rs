@@ -18,6 +18,8 @@
 //!   with CHECK CONDITION at once, so that the initiator sends it again.
 //! - Nothing is said to be over while it is with the user. See `endings`.
 //! - No more data are asked for than the receive ring holds. See `window`.
+//! - An initiator that sends no data costs the others its share of the ring and of the exchanges,
+//!   and its share of time. See `share`.
 //!
 //! One input ([`handle_frame`](Lane::handle_frame), [`logged_in`](Lane::logged_in),
 //! [`logged_out`](Lane::logged_out), [`accept`](Lane::accept),
@@ -34,6 +36,7 @@ mod gather;
 mod nexus;
 mod outputs;
 mod services;
+mod share;
 mod table;
 mod transmit;
 mod window;
@@ -45,15 +48,15 @@ use tyche_time::Instant;
 
 pub use exchange::SENSE_LEN_MAX;
 pub use outputs::{Action, Command, Data, Function, Ignored};
+pub use share::Share;
 
 use crate::exchange::Xids;
 use crate::port::Login;
 use crate::{Rules, Sound};
-use exchange::{Outcome, State};
+use exchange::State;
 use nexus::Nexuses;
 use outputs::Outputs;
-use table::Exchanges;
-use window::Window;
+use table::{Exchanges, INITIATORS};
 
 /// The configuration of a lane, which does not change.
 #[derive(Clone, Copy, Debug)]
@@ -86,9 +89,10 @@ pub struct Lane<R = Sound> {
     burst_len: u32,
     nexuses: Nexuses,
     exchanges: Exchanges,
-    window: Window,
-    /// Writes that wait for room in the window.
-    waiting: VecDeque<Xid>,
+    /// Frames that the receive ring holds.
+    ring: Share,
+    /// Initiators with writes that wait for room in it, in turn.
+    turns: VecDeque<u16>,
     /// Exchanges with a frame to send.
     ready: VecDeque<Xid>,
     /// Frames of data that the first of these has sent in its turn.
@@ -113,16 +117,16 @@ impl<R: Rules> Lane<R> {
     /// As [`Lane::new`].
     pub fn with_rules(config: LaneConfig, rules: R) -> Self {
         let LaneConfig { xids, burst_len, frames_max } = config;
-        assert!(burst_len > 0, "bursts have data");
+        assert!(burst_len > 0 && frames_max > 0, "bursts have data, and a ring has frames");
         let exchanges = Exchanges::new(xids);
         let count = exchanges.capacity();
         Self {
             rules,
             burst_len,
-            nexuses: Nexuses::default(),
+            nexuses: Nexuses::new(frames_max),
             exchanges,
-            window: Window::new(frames_max),
-            waiting: VecDeque::with_capacity(count),
+            ring: Share::new(frames_max),
+            turns: VecDeque::with_capacity(INITIATORS),
             ready: VecDeque::with_capacity(count),
             turn: 0,
             outputs: Outputs::new(count),
@@ -179,7 +183,7 @@ impl<R: Rules> Lane<R> {
     pub fn handle_timeout(&mut self, now: Instant) {
         while let Some(xid) = self.exchanges.poll_expired(now) {
             match self.exchanges[xid].state {
-                State::Gathering(_) => self.lose(now, xid, Outcome::data_phase_error()),
+                State::Gathering(_) => self.miss(now, xid),
                 State::Done => self.exchanges.spare(xid),
                 State::Aborted => self.exchanges.forget(xid),
                 state => unreachable!("{state:?} has no timer"),

@@ -1,14 +1,21 @@
 //! The initiators that are logged in.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use tyche_fc_wire::fcp::PreparedHead;
 use tyche_fc_wire::{Ethernet, FCtl, Frame, Header, Kind, Mac, PortId, Wwn, Xid};
 
+use tyche_time::Instant;
+
+use super::window::Window;
 use crate::port::Login;
 
 /// Initiators send data in multiples of this many bytes, if they are those of Linux.
 const SECTOR: usize = 512;
+
+/// Writes that wait before memory is taken for more.
+const WAITING: usize = 64;
 
 /// Numbers of commands with an OX_ID that are taken as those of earlier ones.
 const CRNS_BEHIND: u16 = 64;
@@ -34,12 +41,18 @@ pub(super) struct Nexus {
     crns: Box<[u8]>,
     /// Whether it has begun to count: those without a number are earlier ones.
     is_counting: bool,
+    /// Frames of its data that may be on the way.
+    pub(super) window: Window,
+    /// Its writes that wait for room in the window, in order.
+    pub(super) waiting: VecDeque<Xid>,
+    /// When data of it were last taken.
+    pub(super) heard: Option<Instant>,
     /// Whether it has logged out, while commands of it are with the user.
     pub(super) is_draining: bool,
 }
 
 impl Nexus {
-    fn new((own, mac): (PortId, Mac), login: &Login) -> Self {
+    fn new((own, mac): (PortId, Mac), login: &Login, frames_max: u32) -> Self {
         let ethernet = Ethernet { destination: login.mac, source: mac };
         let ids = (login.id, own);
         let data = header(ids, Kind::FcpData, FCtl::READ_DATA, (Xid::NONE, Xid::NONE));
@@ -56,8 +69,24 @@ impl Nexus {
             // Not touched before the first number comes.
             crns: vec![0; 1 << u16::BITS].into(),
             is_counting: false,
+            window: Window::new(frames_max),
+            waiting: VecDeque::with_capacity(WAITING),
+            heard: None,
             is_draining: false,
         }
+    }
+
+    /// Takes what it was before: the login is the same.
+    fn go_on(&mut self, former: &mut Self) {
+        self.crns = std::mem::take(&mut former.crns);
+        self.is_counting = former.is_counting;
+        (self.window, self.heard) = (former.window, former.heard);
+        self.waiting = std::mem::take(&mut former.waiting);
+    }
+
+    /// Whether it has sent none of the data that it was asked for, for E_D_TOV.
+    pub(super) fn is_silent(&self, now: Instant) -> bool {
+        self.heard.is_none_or(|at| at + self.e_d_tov <= now)
     }
 
     /// Its N_Port_ID.
@@ -116,25 +145,31 @@ fn header(
 
 /// The nexuses of logins that are good or drain, each at a place of its own. There are as many as
 /// logins.
-#[derive(Default)]
-pub(super) struct Nexuses(Vec<Option<Nexus>>);
+pub(super) struct Nexuses {
+    places: Vec<Option<Nexus>>,
+    /// Frames that the receive ring holds.
+    frames_max: u32,
+}
 
 impl Nexuses {
+    /// None, at a ring that holds so many frames.
+    pub(super) fn new(frames_max: u32) -> Self {
+        Self { places: Vec::new(), frames_max }
+    }
+
     /// Takes a login, or what is new of it.
     pub(super) fn login(&mut self, own: (PortId, Mac), login: &Login) {
-        let mut nexus = Nexus::new(own, login);
+        let mut nexus = Nexus::new(own, login, self.frames_max);
         let known = self.find(login.wwpn);
         if let Some(known) = known {
             let former = &mut self[known];
             assert!(!former.is_draining, "no login before the former one is drained");
-            // It is the same login.
-            nexus.crns = std::mem::take(&mut former.crns);
-            nexus.is_counting = former.is_counting;
+            nexus.go_on(former);
         }
         let known = known.map(usize::from);
-        match known.or_else(|| self.0.iter().position(Option::is_none)) {
-            Some(place) => self.0[place] = Some(nexus),
-            None => self.0.push(Some(nexus)),
+        match known.or_else(|| self.places.iter().position(Option::is_none)) {
+            Some(place) => self.places[place] = Some(nexus),
+            None => self.places.push(Some(nexus)),
         }
     }
 
@@ -150,17 +185,18 @@ impl Nexuses {
 
     /// An initiator that has logged out, and may be drained.
     pub(super) fn draining(&self) -> impl Iterator<Item = u16> {
-        let places = (0..).zip(&self.0);
+        let places = (0..).zip(&self.places);
         places.filter(|(_, it)| it.as_ref().is_some_and(|it| it.is_draining)).map(|(at, _)| at)
     }
 
     /// Forgets one that is drained.
     pub(super) fn remove(&mut self, place: u16) -> Wwn {
-        self.0[usize::from(place)].take().expect("a place that is taken").wwpn
+        self.places[usize::from(place)].take().expect("a place that is taken").wwpn
     }
 
     fn position(&self, is_it: impl Fn(&Nexus) -> bool) -> Option<u16> {
-        self.0.iter().position(|it| it.as_ref().is_some_and(&is_it)).map(|place| place as u16)
+        let is_there = |it: &Option<Nexus>| it.as_ref().is_some_and(&is_it);
+        self.places.iter().position(is_there).map(|place| place as u16)
     }
 }
 
@@ -168,12 +204,12 @@ impl std::ops::Index<u16> for Nexuses {
     type Output = Nexus;
 
     fn index(&self, place: u16) -> &Nexus {
-        self.0[usize::from(place)].as_ref().expect("a place that is taken")
+        self.places[usize::from(place)].as_ref().expect("a place that is taken")
     }
 }
 
 impl std::ops::IndexMut<u16> for Nexuses {
     fn index_mut(&mut self, place: u16) -> &mut Nexus {
-        self.0[usize::from(place)].as_mut().expect("a place that is taken")
+        self.places[usize::from(place)].as_mut().expect("a place that is taken")
     }
 }

@@ -128,7 +128,11 @@ pub struct Ignored {
     pub unexpected: u64,
     /// Bursts that did not come whole: their commands have failed, and are to be sent again.
     pub lost_data: u64,
-    /// Commands for which there was no room.
+    /// Writes that were not asked for: their initiator had sent no data of others. They have
+    /// failed, and are to be sent again.
+    pub not_asked: u64,
+    /// Commands for which there was no room, and those of them that could not be aborted for that
+    /// reason.
     pub no_room: u64,
     /// Our own answers that the caller did not take before too many others.
     pub undrained: u64,
@@ -159,8 +163,15 @@ impl Outputs {
         }
     }
 
+    /// Sends an answer, unless too many wait already: of all ports, or of this one.
     pub(super) fn answer(&mut self, ethernet: Ethernet, header: Header, payload: &[u8]) {
-        if self.answers.len() == ANSWERS_MAX {
+        let free = ANSWERS_MAX - self.answers.len();
+        // With fewer than half of them nobody has too many.
+        let is_full = free <= ANSWERS_MAX / 2 && {
+            let own = self.answers.iter().filter(|it| it.header.d_id == header.d_id).count();
+            own >= free
+        };
+        if is_full {
             self.ignored.undrained += 1;
             return;
         }

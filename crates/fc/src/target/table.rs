@@ -4,7 +4,8 @@
 //! another port may have it while commands of the former one are still at the store.
 //!
 //! An exchange that has ended well is remembered until its slot is needed, so that questions about
-//! it can be answered.
+//! it can be answered. All others are [shared](Share) by initiators, those included that wait for
+//! late frames: one that has many commands, and lets them end badly, takes its own.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
@@ -14,10 +15,13 @@ use tyche_fc_wire::Xid;
 use tyche_time::Instant;
 
 use super::exchange::{Exchange, State};
+use super::share::Share;
 use crate::exchange::{Table, Xids};
 
 /// Slots that only task management gets, so that a full target can be managed.
 const RESERVED: usize = 4;
+/// Places for initiators before memory is taken for more.
+pub(super) const INITIATORS: usize = 512;
 
 /// See the module.
 pub(super) struct Exchanges {
@@ -27,6 +31,9 @@ pub(super) struct Exchanges {
     done: VecDeque<Xid>,
     /// The newest exchange of each nexus with each OX_ID.
     known: HashMap<(u16, Xid), Xid>,
+    share: Share,
+    /// The exchanges that each nexus holds, by its place.
+    held: Vec<u32>,
 }
 
 impl Exchanges {
@@ -42,6 +49,8 @@ impl Exchanges {
             done: VecDeque::with_capacity(count),
             // Twice as many, so that it never grows.
             known: HashMap::with_capacity(2 * count),
+            share: Share::new((count - RESERVED) as u32),
+            held: Vec::with_capacity(INITIATORS),
         }
     }
 
@@ -73,9 +82,13 @@ impl Exchanges {
         self.table.get_mut(rx_id)
     }
 
-    /// Opens an exchange, if there is room for another: the one that was done first is forgotten.
+    /// Opens an exchange, if there is room for another of its initiator: the one that was done
+    /// first is forgotten. One that is urgent is taken beyond that, if its initiator has no other
+    /// function under way.
     pub(super) fn open(&mut self, exchange: Exchange, is_urgent: bool) -> Option<Xid> {
-        if !is_urgent && self.table.free() + self.done.len() <= RESERVED {
+        let has_room = self.table.free() + self.done.len() > RESERVED;
+        let has_share = has_room && self.has_room(exchange.nexus);
+        if !has_share && !(is_urgent && !self.is_managing(exchange.nexus)) {
             return None;
         }
         if self.table.free() == 0 {
@@ -85,7 +98,42 @@ impl Exchanges {
         let key = (exchange.nexus, exchange.ox_id);
         let xid = self.table.open(exchange)?;
         self.known.insert(key, xid);
+        self.hold(xid);
         Some(xid)
+    }
+
+    /// Whether a nexus may hold another exchange.
+    pub(super) fn has_room(&self, nexus: u16) -> bool {
+        let own = self.held.get(usize::from(nexus)).copied().unwrap_or(0);
+        self.share.room(own) > 0
+    }
+
+    fn is_managing(&self, nexus: u16) -> bool {
+        let is_it = |it: &Exchange| it.nexus == nexus && matches!(it.state, State::Managing(..));
+        self.iter().any(|(_, it)| is_it(it))
+    }
+
+    /// Counts an exchange among those that its nexus holds.
+    fn hold(&mut self, xid: Xid) {
+        let exchange = &mut self[xid];
+        if std::mem::replace(&mut exchange.is_held, true) {
+            return;
+        }
+        let place = usize::from(exchange.nexus);
+        if self.held.len() <= place {
+            self.held.resize(place + 1, 0);
+        }
+        self.held[place] += 1;
+        self.share.take(1);
+    }
+
+    fn unhold(&mut self, xid: Xid) {
+        let exchange = &mut self[xid];
+        if std::mem::replace(&mut exchange.is_held, false) {
+            let place = usize::from(exchange.nexus);
+            self.held[place] -= 1;
+            self.share.give(1);
+        }
     }
 
     /// Ends an exchange whose initiator has its answer, or wants none.
@@ -100,12 +148,14 @@ impl Exchanges {
     /// Lets others have the slot of an exchange that is done.
     pub(super) fn spare(&mut self, xid: Xid) {
         self.table.set_timer(xid, None);
+        self.unhold(xid);
         self.done.push_back(xid);
     }
 
     /// Ends an exchange whose frames may still be on the way until then.
     pub(super) fn abort(&mut self, xid: Xid, until: Instant) {
         self.done.retain(|it| *it != xid);
+        self.hold(xid);
         self[xid].state = State::Aborted;
         self.table.set_timer(xid, Some(until));
     }
@@ -117,6 +167,7 @@ impl Exchanges {
     }
 
     fn close(&mut self, xid: Xid) {
+        self.unhold(xid);
         let Exchange { nexus, ox_id, .. } = self.table.close(xid);
         // The initiator may have used the OX_ID again.
         match self.known.entry((nexus, ox_id)) {

@@ -12,6 +12,8 @@ use crate::outgoing::{Outgoing, PAYLOAD_MAX, Part};
 
 /// Frames of data that an exchange sends before it is another's turn: about 64 KiB.
 const TURN_FRAMES: u32 = 32;
+/// Times E_D_TOV in which all of a burst must come, however its frames are spread.
+const BURST_TIMES: u32 = 4;
 
 impl<R: Rules> Lane<R> {
     /// Composes the next frame to send; false if there is none.
@@ -59,6 +61,7 @@ impl<R: Rules> Lane<R> {
         header.seq_id = exchange.begin_sequence();
         let (offset, len) = (exchange.burst.offset, exchange.burst.len);
         out.set(nexus.ethernet, &header, &TransferReady { offset, len }.to_bytes());
+        exchange.burst.until = Some(now + BURST_TIMES * nexus.e_d_tov);
         let end = now + nexus.e_d_tov;
         self.exchanges.set_timer(xid, Some(end));
         self.make_unready(xid);

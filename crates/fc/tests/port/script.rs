@@ -245,12 +245,12 @@ fn the_lower_name_does_not_get_through_with_its_plogi_while_ours_is_on_the_way()
     assert_eq!(script.answer(Reply::PortLogin(script.plogi())), "Prli");
     assert_eq!(script.answer(Reply::Process(prli(FcpParameters::TARGET))), "Rtv");
     assert!(script.events().is_empty(), "not before the end");
-    let timeouts = Timeouts { r_a_tov_ms: u32::MAX, e_d_tov: 3_000_000_000, e_d_tov_ns: true };
+    let timeouts = Timeouts { r_a_tov_ms: u32::MAX, e_d_tov: 4_200_000_000, e_d_tov_ns: true };
     assert_eq!(script.answer(Reply::Timeouts(timeouts)), "");
     let events = script.events();
     let [Event::LoggedIn(login)] = events[..] else { panic!("{events:?}") };
     assert_eq!((login.functions, login.payload_max), (TARGET, 1452), "of an MTU of 1500");
-    assert_eq!((login.e_d_tov, login.r_a_tov), (ms(3_000), ms(60_000)), "the larger, bounded");
+    assert_eq!((login.e_d_tov, login.r_a_tov), (ms(4_000), ms(60_000)), "the larger, bounded");
     assert!(!login.retries, "only if both ends do");
     assert_eq!(script.wait(90_000), "");
     assert_eq!(script.logins.poll_timeout(), None);

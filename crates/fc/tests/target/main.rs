@@ -9,4 +9,5 @@ mod golden;
 mod hostile;
 mod rig;
 mod services;
+mod shares;
 mod writes;

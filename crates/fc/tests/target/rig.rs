@@ -27,6 +27,8 @@ pub(crate) const R_A_TOV: Duration = Duration::from_secs(10);
 pub(crate) const BURST_LEN: u32 = 64 << 10;
 /// Frames of data of a read before it is another's turn.
 pub(crate) const TURN: usize = 32;
+/// Times E_D_TOV in which a burst must come.
+pub(crate) const BURST_TIMES: u32 = 4;
 /// Ranges of a write's data that may be apart.
 pub(crate) const HOLES: u16 = 16;
 /// Slots that commands leave free.
@@ -188,25 +190,40 @@ impl Rig {
         (offset, len): (u32, u32),
         is_last: bool,
     ) -> String {
+        self.data_of(HOST, (ox_id, exchange), seq_cnt, (offset, len), is_last)
+    }
+
+    pub(crate) fn data_of(
+        &mut self,
+        host: Host,
+        (ox_id, exchange): (u16, u16),
+        seq_cnt: u16,
+        (offset, len): (u32, u32),
+        is_last: bool,
+    ) -> String {
         let payload: Vec<u8> = (offset..offset + len).map(pattern).collect();
         let header = Header {
             f_ctl: if is_last { FCtl::WRITE_DATA_END } else { FCtl::WRITE_DATA },
             seq_cnt,
             rx_id: Xid(RX + exchange),
             parameter: offset,
-            ..Header::request(Kind::FcpData, HOST.id, OURS, Xid(ox_id))
+            ..Header::request(Kind::FcpData, host.id, OURS, Xid(ox_id))
         };
-        self.frame(HOST, header, &payload)
+        self.frame(host, header, &payload)
     }
 
     pub(crate) fn abort(&mut self, ox_id: u16, rx_id: Option<u16>) -> String {
+        self.abort_of(HOST, ox_id, rx_id)
+    }
+
+    pub(crate) fn abort_of(&mut self, host: Host, ox_id: u16, rx_id: Option<u16>) -> String {
         let header = Header {
             f_ctl: FCtl::ABTS,
             seq_id: 7,
             rx_id: rx_id.map_or(Xid::NONE, |exchange| Xid(RX + exchange)),
-            ..Header::request(Kind::Abts, HOST.id, OURS, Xid(ox_id))
+            ..Header::request(Kind::Abts, host.id, OURS, Xid(ox_id))
         };
-        self.frame(HOST, header, &[])
+        self.frame(host, header, &[])
     }
 
     /// Has the host ask for a link service about an exchange.
@@ -385,10 +402,10 @@ impl Rig {
                 assert_eq!(header.seq_id, 7);
                 "accepted".into()
             }
-            Kind::BaRjt => {
-                assert_eq!(BaRjt::parse(payload).unwrap(), BaRjt::UNKNOWN);
-                "rejected".into()
-            }
+            Kind::BaRjt => match BaRjt::parse(payload).unwrap() {
+                BaRjt::UNKNOWN => "rejected".into(),
+                BaRjt { reason, explanation } => format!("rejected {reason:x}/{explanation:x}"),
+            },
             _ => match Reply::parse(self.asked, payload).unwrap() {
                 Reply::Exchange(status) => {
                     format!("{:x} {:x} {}", status.rx_id.0, status.estat, status.transferred)

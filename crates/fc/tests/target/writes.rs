@@ -50,7 +50,7 @@ fn a_long_write_is_asked_for_in_bursts() {
 
 #[test]
 fn no_more_is_asked_for_than_the_ring_holds_and_all_get_their_turn() {
-    let mut rig = Rig::new(LaneConfig { burst_len: 4096, frames_max: 5, ..config(16) });
+    let mut rig = Rig::new(LaneConfig { burst_len: 4096, frames_max: 10, ..config(16) });
     for ox_id in 1..=3 {
         let exchange = rig.begin(ox_id, Data::Out(8192));
         rig.accept(exchange, Data::Out(8192));
@@ -69,7 +69,7 @@ fn no_more_is_asked_for_than_the_ring_holds_and_all_get_their_turn() {
 
 #[test]
 fn a_ring_that_is_smaller_than_a_burst_holds_part_of_it() {
-    let mut rig = Rig::new(LaneConfig { frames_max: 3, ..config(16) });
+    let mut rig = Rig::new(LaneConfig { frames_max: 6, ..config(16) });
     let exchange = rig.begin(1, Data::Out(1 << 16));
     rig.accept(exchange, Data::Out(1 << 16));
     assert_eq!(rig.sent(), "1 ready 0+6144");
@@ -152,18 +152,21 @@ fn data_that_were_missed_and_come_late_are_those_of_no_other_write() {
 
 #[test]
 fn losses_halve_what_is_asked_for() {
-    let mut rig = Rig::new(LaneConfig { frames_max: 8, ..config(16) });
-    rig.asked(1, 16_384);
-    rig.data(1, 0, 1, (2048, 2048), true);
-    assert_eq!(rig.sent(), "1 status 2 b/4b/0, release 0");
-    let exchange = rig.begin(2, Data::Out(16_384));
+    let mut rig = Rig::new(LaneConfig { frames_max: 16, ..config(16) });
+    for ox_id in [1, 2] {
+        let exchange = rig.asked(ox_id, 16_384);
+        rig.data(ox_id, exchange, 1, (2048, 2048), true);
+        let sent = format!("{ox_id} status 2 b/4b/0, release {exchange}");
+        assert_eq!(rig.sent(), sent);
+    }
+    let exchange = rig.begin(3, Data::Out(16_384));
     rig.accept(exchange, Data::Out(16_384));
-    assert_eq!(rig.sent(), "2 ready 0+8192");
+    assert_eq!(rig.sent(), "3 ready 0+8192");
     for seq_cnt in 0..4 {
-        rig.data(2, 1, seq_cnt, (u32::from(seq_cnt) * 2048, 2048), seq_cnt == 3);
+        rig.data(3, exchange, seq_cnt, (u32::from(seq_cnt) * 2048, 2048), seq_cnt == 3);
     }
     // A whole burst adds a frame, but there are no more data.
-    assert_eq!(rig.sent(), "2 ready 8192+8192");
+    assert_eq!(rig.sent(), "3 ready 8192+8192");
 }
 
 #[test]

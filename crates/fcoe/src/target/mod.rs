@@ -12,6 +12,7 @@
 
 mod announcer;
 mod grants;
+mod memory;
 mod report;
 mod role;
 mod slot;

@@ -43,6 +43,7 @@ pub(super) fn ignored(ignored: Ignored) -> Vec<(&'static str, u64)> {
         scattered,
         unexpected,
         lost_data,
+        not_asked,
         no_room,
         undrained,
     } = ignored;
@@ -57,6 +58,7 @@ pub(super) fn ignored(ignored: Ignored) -> Vec<(&'static str, u64)> {
         ("scattered", scattered),
         ("unexpected", unexpected),
         ("lost_data", lost_data),
+        ("not_asked", not_asked),
         ("no_room", no_room),
         ("undrained", undrained),
     ]

@@ -20,6 +20,7 @@ use tyche_scsi::{
 use tyche_time::Instant;
 
 use super::grants::Grants;
+use super::memory::Memory;
 use super::slot::{List, Slot, Work};
 use super::units::Units;
 use crate::role::Role;
@@ -37,8 +38,7 @@ pub struct TargetRole<R = Sound> {
     disks: Vec<Disk>,
     /// By disk, its losses that initiators were told of.
     losses: Vec<u64>,
-    /// Memory for the data of commands.
-    arena: Arena,
+    memory: Memory,
     /// The port's own address, once it has one.
     own: Option<(PortId, Mac)>,
     /// The initiators that are logged in.
@@ -85,7 +85,7 @@ impl<R: Rules> TargetRole<R> {
             told: Vec::new(),
             lane,
             units,
-            arena,
+            memory: Memory::new(arena),
             own: None,
             nexuses: Vec::new(),
             grants: Grants::default(),
@@ -166,7 +166,7 @@ impl<R: Rules> TargetRole<R> {
                     self.slot(exchange).place(offset, &payload[..len as usize]);
                 }
                 Action::Execute { exchange } => self.execute(now, exchange),
-                Action::Release { exchange } => *self.slot(exchange) = Slot::default(),
+                Action::Release { exchange } => self.release(exchange),
                 Action::Confirmed { exchange } => self.confirm(exchange),
                 Action::Manage { exchange, initiator, lun, function } => {
                     let code = self.manage(initiator, Lun(lun), function);
@@ -190,11 +190,11 @@ impl<R: Rules> TargetRole<R> {
         };
         let step = self.step((nexus, Lun(lun)), &cdb);
         let (direction, len) = step.data();
-        let slot = &mut self.slots[usize::from(exchange)];
-        if !slot.claim(&self.arena, len) {
+        if !self.claim(initiator, exchange, len) {
             let full = Reply { status: Status::TaskSetFull, ..Reply::GOOD };
             return self.complete(now, exchange, &full);
         }
+        let slot = &mut self.slots[usize::from(exchange)];
         slot.work = match step {
             Step::Answer(reply) => {
                 slot.place_answer(&self.answer[..reply.len]);
@@ -209,6 +209,25 @@ impl<R: Rules> TargetRole<R> {
             Direction::Out => Data::Out(len),
         };
         self.lane.accept(now, exchange, data);
+    }
+
+    /// Takes memory for the data of a command; false if there is none.
+    fn claim(&mut self, initiator: Wwn, exchange: u16, len: u32) -> bool {
+        if len > 0 {
+            let Some((extent, claim)) = self.memory.claim(initiator, len) else { return false };
+            let slot = self.slot(exchange);
+            slot.put(Some(extent));
+            slot.claim = Some(claim);
+        }
+        true
+    }
+
+    /// Frees what a command that is over had.
+    fn release(&mut self, exchange: u16) {
+        let Slot { claim, .. } = std::mem::take(self.slot(exchange));
+        if let Some(claim) = claim {
+            self.memory.give_back(claim);
+        }
     }
 
     /// The first step of a command.
@@ -362,6 +381,7 @@ impl<R: Rules> TargetRole<R> {
 
     /// Forgets an initiator of which nothing is at work any more.
     fn forget(&mut self, wwpn: Wwn) {
+        self.memory.forget(wwpn);
         if let Some(index) = self.nexuses.iter().position(|it| it.0 == wwpn) {
             let (_, nexus) = self.nexuses.swap_remove(index);
             self.units.server().logout(nexus);

@@ -1,15 +1,19 @@
 //! The memory and the state of a command.
 
-use tyche_block::{Arena, Extent};
+use tyche_block::Extent;
 use tyche_fc::Part;
 use tyche_scsi::{NexusId, Reply, Task};
 use tyche_store::Loan;
+
+use super::memory::Claim;
 
 /// See the module.
 #[derive(Default)]
 pub(super) struct Slot {
     /// Its memory, unless the store has it.
     extent: Option<Extent>,
+    /// What it takes of its initiator's share of the memory.
+    pub(super) claim: Option<Claim>,
     /// The data that the store lends for a read; the memory is unused then.
     loan: Option<Loan>,
     /// The work at the store.
@@ -41,14 +45,6 @@ pub(super) struct List {
 }
 
 impl Slot {
-    /// Takes memory for so many bytes; false if there is none.
-    pub(super) fn claim(&mut self, arena: &Arena, len: u32) -> bool {
-        if len > 0 {
-            self.extent = arena.alloc(len as usize);
-        }
-        len == 0 || self.extent.is_some()
-    }
-
     /// Copies data to their place.
     pub(super) fn place(&mut self, offset: u32, data: &[u8]) {
         let extent = self.extent.as_mut().expect("claimed before data are asked for");

@@ -7,7 +7,7 @@ use tyche_fcoe::FCOE;
 use tyche_fcoe::fc::wire::crc;
 use tyche_proto::Instant;
 
-use super::plan::AirPlan;
+use super::plan::{AirPlan, CLEAN};
 use crate::random::Random;
 
 /// Times the latency that a frame is overtaken by, at most. With the latency itself it stays below
@@ -81,17 +81,7 @@ impl Air {
     /// Ends all faults.
     pub(super) fn calm(&mut self) {
         let AirPlan { latency, is_sealed, .. } = self.plan;
-        let none = 0.0;
-        self.plan = AirPlan {
-            latency,
-            loss: none,
-            duplicates: none,
-            overtaken: none,
-            corrupt: none,
-            stray: none,
-            echoes: none,
-            is_sealed,
-        };
+        self.plan = AirPlan { latency, is_sealed, ..CLEAN };
         self.cuts.clear();
         self.unlucky.clear();
     }

@@ -14,10 +14,11 @@
 //! | losses | the loss of a cache counts only if the first lane has heard of it |
 //! | crc | damaged frames are taken |
 //! | flush | a flush does nothing |
+//! | shares | an initiator that sends no data is asked for as much as the ring holds |
 
 use tyche_fc::Rule;
 
-use super::plan::FcoePlan;
+use super::plan::{FcoePlan, Hostility};
 use super::world::run_with;
 use crate::mistake::{self, Canaries, Mistake};
 use crate::options::Options;
@@ -36,6 +37,7 @@ const CANARIES: &Canaries<Rule, FcoePlan> = &[
     ("losses", Mistake::Rule(Rule::ShareLosses)),
     ("crc", Mistake::World(|plan| plan.air.is_sealed = true)),
     ("flush", Mistake::World(|plan| plan.disks.iter_mut().for_each(|it| it.0.flush_lies = true))),
+    ("shares", Mistake::RuleIn(Rule::ShareRing, |plan| plan.be_hostile(Hostility::Silent))),
 ];
 
 /// Names of all canaries.

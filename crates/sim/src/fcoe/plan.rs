@@ -9,6 +9,12 @@ use crate::random::Random;
 const SALT: u64 = 0x6663_6f65;
 /// Bytes that a logical unit can have at most.
 pub(super) const SIZE_MAX: u64 = 128 << 10;
+/// The index of the initiator that may be hostile.
+pub(super) const HOSTILE: usize = 0;
+/// Its E_D_TOV, with which it asks a target to wait for long.
+pub(super) const HOSTILE_E_D_TOV: Duration = Duration::from_secs(60);
+/// Commands that it has under way, if it may.
+const HOSTILE_DEPTH: usize = 64;
 
 /// The complete description of a run.
 #[derive(Clone, Debug)]
@@ -41,6 +47,19 @@ pub(super) struct FcoePlan {
     pub(super) segments: Option<Segments>,
     /// All ports are in a fabric.
     pub(super) fabric: Option<FabricPlan>,
+    /// The initiator [`HOSTILE`] is, and there are no other faults.
+    pub(super) hostility: Option<Hostility>,
+}
+
+/// What a hostile initiator does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Hostility {
+    /// It sends no data of its writes.
+    Silent,
+    /// It sends the first frame of each burst only.
+    Sparse,
+    /// It stops with all that it has under way.
+    Frozen,
 }
 
 /// A fabric of one forwarder.
@@ -95,6 +114,18 @@ pub(super) struct AirPlan {
     pub(super) is_sealed: bool,
 }
 
+/// A network without faults.
+pub(super) const CLEAN: AirPlan = AirPlan {
+    latency: Duration::ZERO,
+    loss: 0.0,
+    duplicates: 0.0,
+    overtaken: 0.0,
+    corrupt: 0.0,
+    stray: 0.0,
+    echoes: 0.0,
+    is_sealed: false,
+};
+
 impl FcoePlan {
     pub(super) fn draw(seed: u64, operations: u32) -> Self {
         let mut random = Random::new(seed ^ SALT);
@@ -147,11 +178,44 @@ impl FcoePlan {
             confirms: true,
             segments: None,
             fabric: None,
+            hostility: None,
         }
         .split(random)
         .divide(random)
         .forgo_confirmation(random)
         .join_fabric(random)
+        .offend(random)
+    }
+
+    /// A tenth of the worlds has a hostile initiator.
+    fn offend(mut self, random: &mut Random) -> Self {
+        if random.chance(0.1) {
+            let all = [Hostility::Silent, Hostility::Sparse, Hostility::Frozen];
+            self.be_hostile(random.pick(&all));
+        }
+        self
+    }
+
+    /// Makes the first initiator hostile, beside others of the same target, and ends all other
+    /// faults, so that nothing else takes long.
+    pub(super) fn be_hostile(&mut self, hostility: Hostility) {
+        (self.hostility, self.segments) = (Some(hostility), None);
+        (self.incidents, self.stranger) = (Duration::ZERO, Duration::ZERO);
+        self.e_d_tov = Duration::from_secs(2);
+        self.air = AirPlan { latency: self.air.latency, is_sealed: self.air.is_sealed, ..CLEAN };
+        for (disk, shared) in &mut self.disks {
+            (disk.errors, disk.hiccups, disk.hangs, disk.sync_errors) = (0.0, 0.0, 0.0, 0.0);
+            *shared = true;
+        }
+        let first = &self.initiators[HOSTILE];
+        self.initiators.push(InitiatorPlan { lanes: 1, ..first.clone() });
+        for initiator in &mut self.initiators {
+            // So long that the others are at work when it is.
+            initiator.think = initiator.think.max(Duration::from_millis(20));
+        }
+        let hostile = &mut self.initiators[HOSTILE];
+        (hostile.depth, hostile.lanes, hostile.think) = (HOSTILE_DEPTH, 1, Duration::ZERO);
+        hostile.mix = Mix { read: 1, write: 20, len_max: 64 << 10, ..hostile.mix };
     }
 
     /// A third of the worlds without segments has a fabric.

@@ -1,5 +1,6 @@
 //! A run: stations, network and incidents, in the order of a clock that follows from the seed.
 
+mod hostility;
 mod incidents;
 mod stations;
 
@@ -20,7 +21,7 @@ use tyche_wire::{CommandFlags, Mac, Opcode};
 use super::air::Air;
 use super::forwarder::Forwarder;
 use super::initiator::{Ended, Initiator};
-use super::plan::FcoePlan;
+use super::plan::{FcoePlan, HOSTILE, HOSTILE_E_D_TOV};
 use super::rules::Broken;
 use super::stranger::Stranger;
 use super::target::{LogicalUnit, Target};
@@ -53,6 +54,7 @@ enum Event {
     Forge,
     Start { station: usize },
     Flap { station: usize, left: u32 },
+    Freeze,
     Move { joined: Instant },
 }
 
@@ -111,15 +113,18 @@ pub(super) fn run_with(
 
 /// The configuration and the interface of a station.
 fn port(plan: &FcoePlan, station: usize, is_target: bool, shuffle: u64) -> (PortConfig, Mac) {
+    let is_hostile = plan.hostility.is_some() && station == plan.targets.len() + HOSTILE;
+    let e_d_tov = if is_hostile { HOSTILE_E_D_TOV } else { plan.e_d_tov };
     // Which of two ports has the higher name decides who logs in.
     let name = (station as u64 + shuffle) % 7;
     let config = PortConfig {
         mode: if plan.fabric.is_some() { Mode::Fabric } else { Mode::Vn2vn },
         recorded: plan.collide.then_some(PortId::new(0x0b0b)),
+        r_a_tov: 5 * plan.e_d_tov,
         ..PortConfig::new(
             (Wwn(0x2000_0000_0001_0000 + name), Wwn(0x1000_0000_0001_0000 + name)),
             Functions { initiator: !is_target, target: is_target },
-            plan.e_d_tov,
+            e_d_tov,
         )
     };
     (config, Mac([2, 0, 0, 0, 1, station as u8]))
@@ -191,6 +196,7 @@ impl World {
         world.split();
         world.plan_incident();
         world.plan_forgery();
+        world.plan_freeze();
         world
     }
 
@@ -234,6 +240,7 @@ impl World {
         let plan = format!("{:?}", self.plan);
         self.trace(plan);
         self.run_until(FAULTS_MAX, |world| world.is_exhausted())?;
+        self.check_pending()?;
         self.calm();
         if !self.run_until(CALM_MAX, |world| world.is_quiet())? {
             return Err(self.stuck());
@@ -263,6 +270,7 @@ impl World {
 
     /// Ends all faults.
     fn calm(&mut self) {
+        self.thaw();
         self.trace("calm".into());
         self.is_calm = true;
         self.air.calm();
@@ -341,6 +349,10 @@ impl World {
                 }
                 self.plan_incident();
                 self.incident()
+            }
+            Event::Freeze => {
+                self.freeze();
+                Ok(())
             }
             Event::Forge => {
                 if !self.is_calm {
@@ -421,7 +433,10 @@ impl World {
         for Ended { op, result, data } in self.initiators[index].take_ended() {
             let initiator = &mut self.initiators[index];
             let pending = initiator.pending.remove(&op).ok_or("an answer to nothing")?;
-            self.report.slowest = self.report.slowest.max(self.now.since(pending.submitted));
+            let took = self.now.since(pending.submitted);
+            self.report.slowest = self.report.slowest.max(took);
+            self.check_prompt(index, took)?;
+            let initiator = &mut self.initiators[index];
             let (unit, session) = (&mut self.units[initiator.plan.disk], initiator.session);
             match result {
                 Ok(()) => self.report.succeeded += 1,
@@ -480,6 +495,9 @@ impl World {
     /// Sends a frame of a station.
     fn send(&mut self, from: usize, port: usize, frame: &[u8]) {
         let Some(to) = frame.first_chunk::<6>().copied() else { return };
+        if self.withholds(from, port, frame) {
+            return;
+        }
         if port == FCOE {
             self.stranger.hear(frame);
         }

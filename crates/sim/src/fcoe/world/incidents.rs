@@ -140,18 +140,11 @@ impl World {
 
     fn kill_initiator(&mut self, time: Duration) {
         let index = self.random.below(self.initiators.len() as u64) as usize;
-        let initiator = &mut self.initiators[index];
-        if !initiator.die() {
-            return;
+        if self.stop_initiator(index) {
+            self.trace(format!("initiator {index} dies for {time:?}"));
+            let station = self.targets.len() + index;
+            self.schedule.plan(self.now + time, Event::Start { station });
         }
-        self.report.host_crashes += 1;
-        self.report.vanished += initiator.pending.len() as u64;
-        initiator.pending.clear();
-        self.units[initiator.plan.disk].history.vanish(initiator.session);
-        let station = self.targets.len() + index;
-        self.epochs[station] += 1;
-        self.trace(format!("initiator {index} dies for {time:?}"));
-        self.schedule.plan(self.now + time, Event::Start { station });
     }
 
     fn resize(&mut self) {

@@ -1,0 +1,98 @@
+//! An initiator that sends no data of its writes, or stops altogether, and the time that others may
+//! wait for it: none.
+
+use std::time::Duration;
+
+use tyche_fcoe::FCOE;
+
+use super::{Event, R_CTL, World};
+use crate::fcoe::plan::{HOSTILE, Hostility};
+
+/// The longest that an operation of another initiator takes. It is less than E_D_TOV, for which a
+/// target waits for data; without a fault on the way and at the disks nothing else takes long.
+const PROMPT: Duration = Duration::from_secs(1);
+/// The value of R_CTL for FCP_DATA.
+const R_CTL_DATA: u8 = 0x01;
+/// The place of SEQ_CNT in a frame.
+const SEQ_CNT_AT: usize = 42;
+/// The time until an initiator stops, at most.
+const FREEZE_MS_MAX: u64 = 5000;
+
+impl World {
+    /// The station that is hostile, if one is.
+    fn hostile(&self) -> Option<(usize, Hostility)> {
+        let hostility = self.plan.hostility.filter(|_| !self.is_calm)?;
+        Some((self.targets.len() + HOSTILE, hostility))
+    }
+
+    /// Plans the moment at which the initiator stops, if it is to.
+    pub(super) fn plan_freeze(&mut self) {
+        if let Some((_, Hostility::Frozen)) = self.hostile() {
+            let at = self.now + Duration::from_millis(self.random.between(1, FREEZE_MS_MAX));
+            self.schedule.plan(at, Event::Freeze);
+        }
+    }
+
+    /// The initiator stops, until all faults end.
+    pub(super) fn freeze(&mut self) {
+        if self.hostile().is_some() {
+            self.report.freezes += 1;
+            self.stop_initiator(HOSTILE);
+            self.trace("the hostile initiator stops".into());
+        }
+    }
+
+    /// The initiator goes on, for all faults have ended.
+    pub(super) fn thaw(&mut self) {
+        let is_stopped = self.initiators[HOSTILE].station.is_none();
+        if self.plan.hostility == Some(Hostility::Frozen) && is_stopped {
+            let station = self.targets.len() + HOSTILE;
+            self.schedule.plan(self.now, Event::Start { station });
+        }
+    }
+
+    /// Whether a station keeps a frame to itself.
+    pub(super) fn withholds(&mut self, station: usize, port: usize, frame: &[u8]) -> bool {
+        let hostility = self.hostile().filter(|it| it.0 == station && port == FCOE);
+        let is_data = frame[R_CTL.0] == R_CTL_DATA;
+        let is_first = frame[SEQ_CNT_AT..][..2] == [0, 0];
+        let is_kept = match hostility {
+            Some((_, Hostility::Silent)) => is_data,
+            Some((_, Hostility::Sparse)) => is_data && !is_first,
+            Some((_, Hostility::Frozen)) | None => false,
+        };
+        self.report.broken += u64::from(is_kept);
+        is_kept
+    }
+
+    /// Checks that an operation of an initiator which delivers has not waited for one that does
+    /// not.
+    pub(super) fn check_prompt(&self, initiator: usize, took: Duration) -> Result<(), String> {
+        if self.hostile().is_some() && initiator != HOSTILE && took > PROMPT {
+            return Err(format!("initiator {initiator} waits {took:?} beside one that is hostile"));
+        }
+        Ok(())
+    }
+
+    /// Checks the same of those that have not ended.
+    pub(super) fn check_pending(&self) -> Result<(), String> {
+        let all = self.initiators.iter().enumerate();
+        let mut all = all.flat_map(|(index, it)| it.pending.values().map(move |it| (index, it)));
+        all.try_for_each(|(index, it)| self.check_prompt(index, self.now.since(it.submitted)))
+    }
+
+    /// Ends the process of an initiator, and what it had under way; false if there was none.
+    pub(super) fn stop_initiator(&mut self, index: usize) -> bool {
+        let initiator = &mut self.initiators[index];
+        if !initiator.die() {
+            return false;
+        }
+        self.report.host_crashes += 1;
+        self.report.vanished += initiator.pending.len() as u64;
+        initiator.pending.clear();
+        self.units[initiator.plan.disk].history.vanish(initiator.session);
+        let station = self.targets.len() + index;
+        self.epochs[station] += 1;
+        true
+    }
+}
