@@ -78,6 +78,12 @@ pub struct Interface {
 }
 
 impl Interface {
+    /// What makes it another for all that is on the network: its address, and the longest frame
+    /// that it takes, by which others have logged in.
+    pub(crate) fn identity(&self) -> (Mac, u16) {
+        (self.mac, self.fcoe_len_max())
+    }
+
     /// The longest FCoE frame that it takes, in bytes, without the Ethernet header.
     pub(crate) fn fcoe_len_max(&self) -> u16 {
         u16::try_from(self.mtu).unwrap_or(FCOE_LEN_MAX).min(FCOE_LEN_MAX)

@@ -15,7 +15,7 @@ pub const FCOE: usize = 1;
 /// The MTU that frames with the longest payload need.
 pub const MTU_FULL: usize = FCOE_LEN_MAX as usize;
 /// The MTU that operators set for FCoE: one that all equipment has.
-const MTU_USUAL: usize = 2500;
+pub(crate) const MTU_USUAL: usize = 2500;
 
 /// An interface, open for both kinds of frames.
 pub struct Interface {

@@ -9,9 +9,10 @@ use tyche_fc::network::{Network, PortConfig};
 use tyche_fc::port::{self, Carrier, Logins, LoginsConfig};
 use tyche_fc::wire::{ETHERNET_LEN, FRAME_LEN_MAX, Frame, Kind, Mac, PortId, Reject, fip};
 use tyche_link::Mac as LinkMac;
+use tyche_link::packet::MTU_MIN;
 use tyche_time::{Instant, earliest};
 
-use crate::interface::{FCOE, FIP};
+use crate::interface::{FCOE, FIP, MTU_USUAL};
 use crate::lanes;
 use crate::outbox::Outbox;
 use crate::rejects::Rejects;
@@ -49,6 +50,8 @@ pub struct NPort<R: Role> {
     /// The state of the interface when it was looked at, and when to look again.
     is_down: bool,
     look_at: Instant,
+    /// The MTU that it has, or had last.
+    mtu: Option<usize>,
     /// The frame of an outbox that is being written.
     buffer: Box<[u8; FRAME_LEN_MAX]>,
 }
@@ -83,6 +86,7 @@ impl<R: Role> NPort<R> {
             rejects: Rejects::default(),
             is_down: true,
             look_at: Instant::default(),
+            mtu: None,
             buffer: Box::new([0; FRAME_LEN_MAX]),
         }
     }
@@ -147,9 +151,13 @@ impl<R: Role> NPort<R> {
         let up = fcoe.map(|(_, port)| {
             let link = port.link();
             let (mac, mtu) = (Mac(link.mac()), link.frame_len_max() - ETHERNET_LEN);
+            if self.mtu.replace(mtu).is_some_and(|former| former != mtu) {
+                tell_mtu(link.name(), mtu);
+            }
             Interface { mac, mtu }
         });
-        self.network.handle_link(now, up);
+        // Not even logins fit in less: it is as good as down, until it is mended.
+        self.network.handle_link(now, up.filter(|it| it.mtu >= MTU_MIN));
         self.settle(now);
     }
 
@@ -223,6 +231,19 @@ impl<R: Role> NPort<R> {
             self.role.handle_frame(now, &frame);
         }
         Ok(())
+    }
+}
+
+/// Says what another MTU means.
+fn tell_mtu(link: &str, mtu: usize) {
+    if mtu < MTU_MIN {
+        tracing::warn!(
+            link,
+            "the MTU is {mtu} now, too small: waiting until it is {MTU_MIN} or more; `ip link set \
+             {link} mtu {MTU_USUAL}` sets it"
+        );
+    } else {
+        tracing::info!(link, "the MTU is {mtu} now: ports whose frames it concerns log in anew");
     }
 }
 

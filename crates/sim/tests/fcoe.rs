@@ -26,6 +26,8 @@ fn nothing_bad_happens_and_everything_bad_was_tried() {
     assert!(total(|report| report.cuts) > SEEDS / 2);
     assert!(total(|report| report.target_crashes) > SEEDS / 4);
     assert!(total(|report| report.caches_lost) > SEEDS / 10);
+    assert!(total(|report| report.narrowed) > SEEDS / 4);
+    assert!(total(|report| report.broken) > SEEDS / 10);
     assert!(total(|report| report.host_crashes) > SEEDS / 4);
     assert!(total(|report| report.forwarder_crashes) > SEEDS / 20);
     assert!(total(|report| report.links_cleared) > SEEDS / 20);

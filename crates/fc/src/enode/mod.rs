@@ -171,13 +171,14 @@ impl Enode {
     }
 
     /// Takes the state of the link: up, with an interface, or down. An interface with another
-    /// address is another one; another MTU alone counts from the next login on.
+    /// address is another one, and so is one that takes frames of another length: all logins end,
+    /// and begin anew.
     pub fn handle_link(&mut self, now: Instant, up: Option<Interface>) {
-        let before = (self.stage != Stage::Down).then_some(self.interface.mac);
+        let before = (self.stage != Stage::Down).then(|| self.interface.identity());
         if let Some(interface) = up {
             self.interface = interface;
         }
-        if self.is_over || before == up.map(|it| it.mac) {
+        if self.is_over || before == up.map(|it| it.identity()) {
             return;
         }
         self.release();

@@ -43,7 +43,7 @@ mod window;
 
 use std::collections::VecDeque;
 
-use tyche_fc_wire::{FCtl, Frame, Kind, Mac, PortId, Xid};
+use tyche_fc_wire::{FCtl, Frame, Kind, Mac, PortId};
 use tyche_time::Instant;
 
 pub use exchange::SENSE_LEN_MAX;
@@ -93,9 +93,9 @@ pub struct Lane<R = Sound> {
     ring: Share,
     /// Initiators with writes that wait for room in it, in turn.
     turns: VecDeque<u16>,
-    /// Exchanges with a frame to send.
-    ready: VecDeque<Xid>,
-    /// Frames of data that the first of these has sent in its turn.
+    /// Initiators with exchanges that have a frame to send, in turn.
+    senders: VecDeque<u16>,
+    /// Frames that the first of these was sent in its turn.
     turn: u32,
     outputs: Outputs,
 }
@@ -127,7 +127,7 @@ impl<R: Rules> Lane<R> {
             exchanges,
             ring: Share::new(frames_max),
             turns: VecDeque::with_capacity(INITIATORS),
-            ready: VecDeque::with_capacity(count),
+            senders: VecDeque::with_capacity(INITIATORS),
             turn: 0,
             outputs: Outputs::new(count),
         }

@@ -14,7 +14,7 @@ use crate::port::Login;
 /// Initiators send data in multiples of this many bytes, if they are those of Linux.
 const SECTOR: usize = 512;
 
-/// Writes that wait before memory is taken for more.
+/// Exchanges that wait for their turn before memory is taken for more.
 const WAITING: usize = 64;
 
 /// Numbers of commands with an OX_ID that are taken as those of earlier ones.
@@ -45,6 +45,8 @@ pub(super) struct Nexus {
     pub(super) window: Window,
     /// Its writes that wait for room in the window, in order.
     pub(super) waiting: VecDeque<Xid>,
+    /// Its exchanges with a frame to send, in turn.
+    pub(super) ready: VecDeque<Xid>,
     /// When data of it were last taken.
     pub(super) heard: Option<Instant>,
     /// Whether it has logged out, while commands of it are with the user.
@@ -71,6 +73,7 @@ impl Nexus {
             is_counting: false,
             window: Window::new(frames_max),
             waiting: VecDeque::with_capacity(WAITING),
+            ready: VecDeque::with_capacity(WAITING),
             heard: None,
             is_draining: false,
         }
@@ -82,6 +85,7 @@ impl Nexus {
         self.is_counting = former.is_counting;
         (self.window, self.heard) = (former.window, former.heard);
         self.waiting = std::mem::take(&mut former.waiting);
+        self.ready = std::mem::take(&mut former.ready);
     }
 
     /// Whether it has sent none of the data that it was asked for, for E_D_TOV.

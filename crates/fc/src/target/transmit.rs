@@ -10,7 +10,8 @@ use super::outputs::Action;
 use crate::Rules;
 use crate::outgoing::{Outgoing, PAYLOAD_MAX, Part};
 
-/// Frames of data that an exchange sends before it is another's turn: about 64 KiB.
+/// Frames that an initiator is sent before it is another's turn, or that of another of its exchanges:
+/// about 64 KiB.
 const TURN_FRAMES: u32 = 32;
 /// Times E_D_TOV in which all of a burst must come, however its frames are spread.
 const BURST_TIMES: u32 = 4;
@@ -21,7 +22,9 @@ impl<R: Rules> Lane<R> {
         if self.outputs.compose(out) {
             return true;
         }
-        let Some(&xid) = self.ready.front() else { return false };
+        let Some(&place) = self.senders.front() else { return false };
+        let xid = *self.nexuses[place].ready.front().expect("it has a frame to send");
+        self.turn += 1;
         match self.exchanges[xid].state {
             State::Gathering(_) => self.compose_transfer_ready(now, xid, out),
             _ if self.exchanges[xid].moved < self.exchanges[xid].len => {
@@ -29,28 +32,50 @@ impl<R: Rules> Lane<R> {
             }
             _ => self.compose_response(xid, out),
         }
+        if self.turn == TURN_FRAMES && self.senders.front() == Some(&place) {
+            let ready = &mut self.nexuses[place].ready;
+            if ready.front() == Some(&xid) {
+                ready.rotate_left(1);
+            }
+            self.senders.rotate_left(1);
+            self.turn = 0;
+        }
         true
     }
 
     /// An exchange has a frame to send.
     pub(super) fn make_ready(&mut self, xid: Xid) {
         let exchange = &mut self.exchanges[xid];
-        if !std::mem::replace(&mut exchange.is_ready, true) {
-            self.ready.push_back(xid);
+        if std::mem::replace(&mut exchange.is_ready, true) {
+            return;
         }
+        let ready = &mut self.nexuses[exchange.nexus].ready;
+        if ready.is_empty() {
+            self.senders.push_back(exchange.nexus);
+        }
+        ready.push_back(xid);
     }
 
     /// An exchange has none any more.
     pub(super) fn make_unready(&mut self, xid: Xid) {
-        if !std::mem::replace(&mut self.exchanges[xid].is_ready, false) {
+        let exchange = &mut self.exchanges[xid];
+        if !std::mem::replace(&mut exchange.is_ready, false) {
             return;
         }
-        if self.ready.front() == Some(&xid) {
-            self.ready.pop_front();
-            self.turn = 0;
+        let place = exchange.nexus;
+        let ready = &mut self.nexuses[place].ready;
+        if ready.front() == Some(&xid) {
+            ready.pop_front();
         } else {
-            self.ready.retain(|it| *it != xid);
+            ready.retain(|it| *it != xid);
         }
+        if !ready.is_empty() {
+            return;
+        }
+        if self.senders.front() == Some(&place) {
+            self.turn = 0;
+        }
+        self.senders.retain(|it| *it != place);
     }
 
     fn compose_transfer_ready(&mut self, now: Instant, xid: Xid, out: &mut Outgoing) {
@@ -84,11 +109,6 @@ impl<R: Rules> Lane<R> {
         out.set_data(&nexus.data_head, Part { exchange: index, offset, len });
         exchange.moved += len;
         exchange.sequence.1 = exchange.sequence.1.wrapping_add(1);
-        self.turn += 1;
-        if self.turn == TURN_FRAMES && !is_last {
-            self.ready.rotate_left(1);
-            self.turn = 0;
-        }
     }
 
     fn compose_response(&mut self, xid: Xid, out: &mut Outgoing) {

@@ -180,13 +180,14 @@ impl Vn2vn {
     }
 
     /// Takes the state of the link: up, with an interface, or down. An interface with another
-    /// address is another one; another MTU alone changes nothing but the size that is shown.
+    /// address is another one, and so is one that takes frames of another length: the logins, which
+    /// others would go on to use with the former length, end, and begin anew.
     pub fn handle_link(&mut self, now: Instant, up: Option<Interface>) {
-        let before = (self.stage > Stage::Down).then_some(self.interface.mac);
+        let before = (self.stage > Stage::Down).then(|| self.interface.identity());
         if let Some(interface) = up {
             self.interface = interface;
         }
-        if before == up.map(|it| it.mac) {
+        if before == up.map(|it| it.identity()) {
             return;
         }
         self.release();

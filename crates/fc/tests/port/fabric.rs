@@ -92,6 +92,20 @@ fn a_forwarder_that_is_started_anew_has_all_logged_in_again() {
 }
 
 #[test]
+fn another_mtu_has_ports_log_in_anew_with_frames_that_fit() {
+    let of_1500 = 1452;
+    for index in [0, 1] {
+        let mut network = fabric(5, &[INITIATOR, TARGET]);
+        for (mtu, payload) in [(1500, of_1500), (9000, 2112)] {
+            network.set_mtu(index, mtu);
+            network.run(SOON);
+            network.assert_logged_in();
+            assert_eq!(network.payloads(), [payload; 2], "of {index} with {mtu}");
+        }
+    }
+}
+
+#[test]
 fn without_a_forwarder_there_is_no_address_and_no_login() {
     let mut network = fabric(3, &[INITIATOR, TARGET]);
     network.forwarders[0] = None;

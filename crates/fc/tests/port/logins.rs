@@ -115,6 +115,27 @@ fn a_link_that_goes_down_ends_all_logins_there_at_once() {
 }
 
 #[test]
+fn another_mtu_has_both_ends_log_in_anew_with_frames_that_fit() {
+    for index in [0, 1] {
+        let mut network = pair(9, [INITIATOR, TARGET]);
+        assert_eq!(network.payloads(), [2112; 2]);
+        for (mtu, payload) in [(1500, 1452), (2158, 2112)] {
+            network.set_mtu(index, mtu);
+            network.run(ms(5_000));
+            network.assert_logged_in();
+            assert_eq!(network.payloads(), [payload; 2], "of {index} with {mtu}");
+        }
+        for node in &network.nodes {
+            assert_eq!(node.causes(), [Cause::Gone; 2]);
+        }
+        // Frames of the same length fit in both.
+        network.set_mtu(index, 9000);
+        network.run(ms(5_000));
+        assert_eq!(network.nodes[index].causes().len(), 2);
+    }
+}
+
+#[test]
 fn who_logs_out_is_gone_for_the_other_at_once() {
     for leaver in [0, 1] {
         let mut network = pair(5, [INITIATOR, TARGET]);

@@ -127,6 +127,18 @@ impl Network {
         self.drain(index);
     }
 
+    pub(crate) fn set_mtu(&mut self, index: usize, mtu: usize) {
+        let interface = Interface { mac: self.nodes[index].mac, mtu };
+        self.nodes[index].network.handle_link(self.now, Some(interface));
+        self.drain(index);
+    }
+
+    /// The longest payloads of all logins.
+    pub(crate) fn payloads(&self) -> Vec<usize> {
+        let logins = self.nodes.iter().flat_map(|node| node.live.values());
+        logins.map(|it| it.payload_max).collect()
+    }
+
     /// Takes all outputs of a node.
     pub(crate) fn drain(&mut self, index: usize) {
         let (node, now) = (&mut self.nodes[index], self.now);

@@ -5,7 +5,9 @@ use std::time::Duration;
 use tyche_fc::target::{Data, LaneConfig};
 use tyche_fc::wire::fcp::{self, TaskManagement};
 
-use crate::rig::{BURST_TIMES, E_D_TOV, HOST, OTHER, R_A_TOV, RESERVED, Rig, command, config};
+use crate::rig::{
+    BURST_TIMES, E_D_TOV, HOST, OTHER, R_A_TOV, RESERVED, Rig, TURN, command, config,
+};
 
 /// The length of the writes of an initiator that sends no data.
 const LONG: u32 = 64 << 10;
@@ -137,6 +139,27 @@ fn who_has_all_its_exchanges_leaves_room_for_others() {
         assert_eq!(rig.send_command(host, 101, abort()), "");
         assert_eq!(rig.sent(), "65 status 28");
     }
+}
+
+#[test]
+fn who_reads_much_does_not_hold_up_who_reads_little() {
+    let mut rig = rig(64, 256);
+    for ox_id in 0..20 {
+        let exchange = rig.at_work(ox_id, Data::In(1 << 20));
+        rig.complete(exchange, 1 << 20);
+    }
+    for ox_id in 0x100..0x104 {
+        let exchange = rig.begin_of(OTHER, ox_id, Data::In(512));
+        rig.complete(exchange, 512);
+    }
+    let first: Vec<String> = (0..TURN + 8).filter_map(|_| rig.send_one()).collect();
+    assert!(first[..TURN].iter().all(|it| it.starts_with("0 data")), "{first:?}");
+    let others = first[TURN..].iter().filter(|it| it.starts_with("10")).count();
+    assert_eq!(others, 8, "data and response of each: {first:?}");
+    // Each of the long ones has its turn then.
+    let next: Vec<String> = (0..TURN + 1).filter_map(|_| rig.send_one()).collect();
+    assert!(next[..TURN].iter().all(|it| it.starts_with("1 data")), "{next:?}");
+    assert!(next[TURN].starts_with("2 data"), "{next:?}");
 }
 
 #[test]

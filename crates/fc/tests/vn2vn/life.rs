@@ -114,9 +114,29 @@ fn answers_to_claims_are_as_long_as_the_longest_frame_of_both() {
     let mut network = two();
     let interface = Interface { mac: network.stations[0].mac, mtu: 1500 };
     network.stations[0].vn2vn.handle_link(network.now, Some(interface));
+    network.run(ms(5_000));
     network.inject(&forged(Message::ClaimNotification(claim(7, 0x0707)), Flags::EMPTY));
     network.run(ms(30));
     assert_eq!(network.stations[0].sent.last().unwrap().2.len(), 1500 + ETHERNET_LEN);
+}
+
+#[test]
+fn another_longest_frame_is_claimed_anew() {
+    let mut network = two();
+    network.run(ms(2_000));
+    let (id, mac) = (network.stations[0].vn2vn.address().unwrap().id, network.stations[0].mac);
+    for (mtu, is_another) in
+        [(9000, false), (2158, false), (1500, true), (1500, false), (9000, true)]
+    {
+        let first = network.stations[0].events.len();
+        network.stations[0].vn2vn.handle_link(network.now, Some(Interface { mac, mtu }));
+        network.run(ms(5_000));
+        let events = &network.stations[0].events[first..];
+        assert_eq!(events.contains(&Event::Released(id)), is_another, "{mtu}: {events:?}");
+        assert_eq!(network.stations[0].vn2vn.address().unwrap().id, id, "the same N_Port_ID");
+        let shown = network.stations[1].vn2vn.neighbours().next().unwrap().fcoe_len_max;
+        assert_eq!(usize::from(shown), mtu.min(2158), "the other knows it");
+    }
 }
 
 #[test]

@@ -163,6 +163,13 @@ impl Initiator {
         Duration::from_micros(self.naps.between(1, 1000 * longest))
     }
 
+    /// The MTU of its interface is another from now on.
+    pub(super) fn set_mtu(&mut self, mtu: usize) {
+        self.interface.1 = mtu;
+        self.station.iter_mut().for_each(|it| it.set_mtu(mtu));
+        self.further.iter_mut().for_each(|it| it.set_mtu(mtu));
+    }
+
     /// Its interface goes down for a moment.
     pub(super) fn lose_carrier(&self) {
         self.station.iter().for_each(Station::lose_carrier);

@@ -9,6 +9,10 @@ use crate::random::Random;
 const SALT: u64 = 0x6663_6f65;
 /// Bytes that a logical unit can have at most.
 pub(super) const SIZE_MAX: u64 = 128 << 10;
+/// The largest MTU.
+pub(super) const MTU_MAX: usize = 2500;
+/// MTUs, of which one is too small for the longest frames, and the last is more than they need.
+pub(super) const MTUS: [usize; 3] = [1500, 2158, MTU_MAX];
 /// The index of the initiator that may be hostile.
 pub(super) const HOSTILE: usize = 0;
 /// Its E_D_TOV, with which it asks a target to wait for long.
@@ -166,7 +170,7 @@ impl FcoePlan {
             initiators,
             disks,
             e_d_tov: Duration::from_millis(random.pick(&[50, 200, 2000])),
-            mtu: random.pick(&[1500, 2158, 2500]),
+            mtu: random.pick(&MTUS),
             exchanges,
             burst_len: random.pick(&[4096, 16 << 10, 64 << 10]),
             frames_max: random.pick(&[8, 32, 256]),

@@ -10,6 +10,7 @@ use tyche_fcoe::{FCOE, FIP, FurtherLane, NPort, PortConfig, Role};
 use tyche_proto::Instant;
 use tyche_wire::Mac;
 
+use super::plan::MTU_MAX;
 use super::rules::Broken;
 use crate::link::{Wire, port_with_heads};
 
@@ -20,6 +21,8 @@ pub(super) struct Station<P> {
     /// By port of the loop.
     wires: Vec<(usize, Wire)>,
     mac: Mac,
+    /// The longest frame that its interface takes.
+    frame_len_max: usize,
     clock: Arc<AtomicU64>,
 }
 
@@ -63,11 +66,17 @@ impl<P: Attend> Station<P> {
         for &(index, head_len) in links {
             let name = if index == FIP { "fip" } else { "fcoe" };
             let link = (name.to_owned(), mac);
-            let (link, wire) = port_with_heads(link, ETHERNET_LEN + mtu, head_len);
+            let (link, wire) = port_with_heads(link, ETHERNET_LEN + MTU_MAX, head_len);
+            wire.begin_round(ETHERNET_LEN + mtu);
             ports.insert(index, link);
             wires.push((index, wire));
         }
-        Self { port, ports, wires, mac, clock }
+        Self { port, ports, wires, mac, frame_len_max: ETHERNET_LEN + mtu, clock }
+    }
+
+    /// The MTU of its interface is another from now on.
+    pub(super) fn set_mtu(&mut self, mtu: usize) {
+        self.frame_len_max = ETHERNET_LEN + mtu;
     }
 
     fn wire(&self, port: usize) -> Option<&Wire> {
@@ -79,9 +88,10 @@ impl<P: Attend> Station<P> {
         to == self.mac.0 || self.wire(port).is_some_and(|wire| wire.has_joined(to))
     }
 
-    /// A frame arrives.
+    /// A frame arrives, if the interface takes it.
     pub(super) fn arrive(&self, port: usize, frame: &[u8]) {
-        if let Some(wire) = self.wire(port) {
+        let fits = frame.len() <= self.frame_len_max;
+        if let Some(wire) = self.wire(port).filter(|_| fits) {
             wire.arrive(frame, false);
         }
     }
@@ -94,6 +104,7 @@ impl<P: Attend> Station<P> {
     /// Takes all that has arrived, and runs timers.
     pub(super) fn receive(&mut self, now: Instant) {
         self.clock.store(now.0, Ordering::Relaxed);
+        self.wires.iter().for_each(|(_, wire)| wire.begin_round(self.frame_len_max));
         self.port.attend(now, &mut self.ports);
         while self.ports.receive(now, &mut self.port) {}
         self.port.attend(now, &mut self.ports);

@@ -191,6 +191,12 @@ impl Target {
         self.running = Some(Running { station, units, buses, jobs: BTreeMap::new() });
     }
 
+    /// The MTU of its interface is another from now on.
+    pub(super) fn set_mtu(&mut self, mtu: usize) {
+        self.interface.1 = mtu;
+        self.running.iter_mut().for_each(|it| it.station.set_mtu(mtu));
+    }
+
     /// Its process dies, and with it what is at its disks.
     pub(super) fn die(&mut self, all: &mut [LogicalUnit]) {
         let Some(mut running) = self.running.take() else { return };

@@ -8,7 +8,7 @@ use tyche_proto::Instant;
 use super::stations::Place;
 use super::{Event, World};
 use crate::fcoe::air::Cut;
-use crate::fcoe::plan::{SIZE_MAX, Segments};
+use crate::fcoe::plan::{MTUS, SIZE_MAX, Segments};
 
 impl World {
     /// Puts the targets on segments of their own, if the plan says so.
@@ -75,7 +75,7 @@ impl World {
         if self.forwarder.is_some() && self.random.chance(0.3) {
             return self.disturb_fabric(time);
         }
-        match self.random.below(7) {
+        match self.random.below(8) {
             0 => self.cut(&[(station, other), (other, station)], time, false),
             1 => self.cut(&[(station, other)], time, false),
             2 => self.cut(&[(station, other)], Duration::from_secs(25), true),
@@ -86,6 +86,7 @@ impl World {
             }
             4 => self.kill_target(time),
             5 => self.kill_initiator(time),
+            6 => self.set_mtu(station),
             _ => self.resize(),
         }
         Ok(())
@@ -144,6 +145,18 @@ impl World {
             self.trace(format!("initiator {index} dies for {time:?}"));
             let station = self.targets.len() + index;
             self.schedule.plan(self.now + time, Event::Start { station });
+        }
+    }
+
+    /// The MTU of an interface is changed under its sessions.
+    fn set_mtu(&mut self, station: usize) {
+        let mtu = self.random.pick(&MTUS);
+        self.report.narrowed += 1;
+        self.trace(format!("station {station} has an MTU of {mtu} now"));
+        match self.place(station) {
+            Place::Target(index) => self.targets[index].set_mtu(mtu),
+            Place::Initiator(index) => self.initiators[index].set_mtu(mtu),
+            Place::Forwarder => {}
         }
     }
 
