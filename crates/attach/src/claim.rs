@@ -66,13 +66,24 @@ pub fn serve_claims() {
     // SAFETY: nothing was opened yet.
     let private = unsafe { descriptors::close_inherited() };
     let device = args.next().unwrap_or_default();
-    let file = private.and_then(|()| claim_and_sync(Path::new(&device), parent_id()));
+    let cache = if args.next().is_some() { Cache::GivenUp } else { Cache::Written };
+    let file = private.and_then(|()| claim_and_sync(Path::new(&device), parent_id(), cache));
     // The reader of the answer may be gone.
     let _ = writeln!(io::stdout(), "{}", file.as_ref().err().map_or(0, errno));
     // Nothing is ever sent: the read ends when the other side is closed.
     let _ = io::stdin().read(&mut [0]);
     drop(file);
     std::process::exit(0);
+}
+
+/// What becomes of the kernel's cache of a device that is to end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Cache {
+    /// It is written out; the device stays if that fails.
+    #[default]
+    Written,
+    /// It is given up, because the disk has failed for good.
+    GivenUp,
 }
 
 /// A claimed block device: nobody else uses it, and nobody can mount it until the release.
@@ -83,14 +94,14 @@ pub(crate) struct Claim {
 }
 
 impl Claim {
-    /// Claims the device and writes out the kernel's cache of it. `None` if it is mounted, or stays
-    /// in use for [`BUSY_GRACE`].
-    pub(crate) fn take(device: &Path) -> Result<Option<Self>, Error> {
+    /// Claims the device and writes out the kernel's cache of it, unless that is given up. `None`
+    /// if it is mounted, or stays in use for [`BUSY_GRACE`].
+    pub(crate) fn take(device: &Path, cache: Cache) -> Result<Option<Self>, Error> {
         let explain = |error| Error::new(format!("claim {}", device.display()), error);
         let (sender, claimed) = mpsc::sync_channel(1);
         let (release, released) = mpsc::channel();
         let path = device.to_owned();
-        let hold = move || hold(&path, &sender, &released);
+        let hold = move || hold((&path, cache), &sender, &released);
         let holder =
             thread::Builder::new().name("device-claim".into()).spawn(hold).map_err(explain)?;
         match claimed.recv_timeout(SYNC_TIMEOUT) {
@@ -112,14 +123,18 @@ impl Claim {
 }
 
 /// The body of a claim's thread.
-fn hold(device: &Path, claimed: &SyncSender<io::Result<()>>, released: &Receiver<()>) {
+fn hold(
+    (device, cache): (&Path, Cache),
+    claimed: &SyncSender<io::Result<()>>,
+    released: &Receiver<()>,
+) {
     if CAN_START_HELPER.load(Ordering::Relaxed) {
-        return hold_by_process(device, claimed, released);
+        return hold_by_process((device, cache), claimed, released);
     }
     // SAFETY: this thread owns nothing but channels and a path, and uses only files that it opens
     // itself afterwards.
     let private = unsafe { descriptors::make_private() };
-    let file = private.and_then(|()| claim_and_sync(device, std::process::id()));
+    let file = private.and_then(|()| claim_and_sync(device, std::process::id(), cache));
     let (_file, result) = match file {
         Ok(file) => (Some(file), Ok(())),
         Err(error) => (None, Err(error)),
@@ -128,10 +143,17 @@ fn hold(device: &Path, claimed: &SyncSender<io::Result<()>>, released: &Receiver
 }
 
 /// Claims a device as [`hold`] does, in a helper process.
-fn hold_by_process(device: &Path, claimed: &SyncSender<io::Result<()>>, released: &Receiver<()>) {
+fn hold_by_process(
+    (device, cache): (&Path, Cache),
+    claimed: &SyncSender<io::Result<()>>,
+    released: &Receiver<()>,
+) {
     let mut helper = Command::new("/proc/self/exe");
     // In a process group of its own, where Ctrl-C does not reach it.
     helper.arg0(HELPER).arg(device).process_group(0);
+    if cache == Cache::GivenUp {
+        helper.arg("given-up");
+    }
     helper.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
     let mut helper = match helper.spawn() {
         Ok(helper) => helper,
@@ -172,10 +194,14 @@ fn errno(error: &io::Error) -> i32 {
     }
 }
 
-/// Claims a device and writes out the kernel's cache of it; waits while the device does not answer.
-fn claim_and_sync(device: &Path, server: u32) -> io::Result<File> {
+/// Claims a device and writes out the kernel's cache of it, unless that is given up; waits while
+/// the device does not answer.
+fn claim_and_sync(device: &Path, server: u32, cache: Cache) -> io::Result<File> {
     let file = claim(device, server)?;
-    file.sync_all()?;
+    match cache {
+        Cache::Written => file.sync_all()?,
+        Cache::GivenUp => {}
+    }
     Ok(file)
 }
 
@@ -274,8 +300,18 @@ mod tests {
     fn an_unused_device_can_be_claimed_and_a_missing_one_cannot() {
         let file = tempfile::NamedTempFile::new().unwrap();
         assert!(!is_in_use(file.path()).unwrap());
-        Claim::take(file.path()).unwrap().expect("a file is nobody's device").release();
+        let take = |path: &str| Claim::take(Path::new(path), Cache::Written);
+        let path = file.path().to_str().unwrap();
+        take(path).unwrap().expect("a file is nobody's device").release();
         assert!(is_in_use(Path::new("/no/such/device")).is_err());
-        assert!(Claim::take(Path::new("/no/such/device")).is_err());
+        assert!(take("/no/such/device").is_err());
+    }
+
+    #[test]
+    fn a_device_that_takes_no_writes_can_be_claimed_once_its_cache_is_given_up() {
+        // A device without fsync.
+        let take = |cache| Claim::take(Path::new("/dev/zero"), cache);
+        assert!(take(Cache::Written).is_err());
+        take(Cache::GivenUp).unwrap().expect("it is nobody's disk").release();
     }
 }

@@ -57,6 +57,10 @@ pub trait Attachment: Send {
     /// that outlive their process; others end with it in any case.
     fn leave(&mut self) {}
 
+    /// Must be called when the disk has failed for good. What the kernel has in its cache can't be
+    /// written any more: from then on it does not keep the device from being stopped.
+    fn give_up_cache(&mut self) {}
+
     /// Takes the disk away from programs. Without `force` an attachment in use stays as it is, and
     /// the result says so. With `force` it ends in any case, and its remaining users get errors.
     /// Stopping again, after either, is fine.

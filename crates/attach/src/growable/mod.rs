@@ -25,7 +25,7 @@ use std::sync::Arc;
 use tyche_block::Disk;
 
 use self::room::Room;
-use crate::claim::{self, Claim};
+use crate::claim::{self, Cache, Claim};
 use crate::mapper::{Map, Table, attribute};
 use crate::ublk::{Adopt, Orphan, UblkDevice, UblkOptions};
 use crate::{Attachment, Error, Stopped};
@@ -45,6 +45,8 @@ pub struct GrowableUblk {
     disk: Arc<dyn Disk>,
     /// False once the device is removed, or left to another process.
     running: bool,
+    /// What becomes of the kernel's cache at the end.
+    cache: Cache,
 }
 
 impl GrowableUblk {
@@ -70,7 +72,7 @@ impl GrowableUblk {
         let name: String = name.chars().filter(plain).take(NAME_MAX).collect();
         let (name, uuid) = (format!("{NAME}{name}"), uuid(identity));
         match table(&disk, &below, None).and_then(|it| Map::create(&name, &uuid, &it)) {
-            Ok(map) => Ok(Self { map, below, room, disk, running: true }),
+            Ok(map) => Ok(Self { map, below, room, disk, running: true, cache: Cache::Written }),
             Err(error) => {
                 // A `dmsetup` that timed out may have made the device before it was killed.
                 if let Err(error) = remove_by_force(Map::find(&uuid).as_ref(), &mut below) {
@@ -104,7 +106,7 @@ impl GrowableUblk {
         }
         let room = Room::new(Arc::clone(&disk));
         let below = UblkDevice::recover(Arc::clone(&room) as _, mark, adopt)?;
-        Ok(Self { map, below, room, disk, running: true })
+        Ok(Self { map, below, room, disk, running: true, cache: Cache::Written })
     }
 
     /// Removes the remains of a device whose server has died: the ublk device of that mark, and the
@@ -156,6 +158,10 @@ impl Attachment for GrowableUblk {
         self.below.leave();
     }
 
+    fn give_up_cache(&mut self) {
+        self.cache = Cache::GivenUp;
+    }
+
     fn stop(&mut self, force: bool) -> Result<Stopped, Error> {
         if !self.running {
             return Ok(Stopped::Gone);
@@ -168,7 +174,9 @@ impl Attachment for GrowableUblk {
         }
         if self.map.is_there() {
             // Once the cache is written out, the device mapper reports whether it is in use.
-            let Some(claim) = Claim::take(self.map.path())? else { return Ok(Stopped::InUse) };
+            let Some(claim) = Claim::take(self.map.path(), self.cache)? else {
+                return Ok(Stopped::InUse);
+            };
             claim.release();
             match self.map.remove() {
                 Err(_) if self.map.is_there() && is_in_use(&self.map)? => {

@@ -19,7 +19,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tracing::{debug, warn};
 use tyche_block::Disk;
@@ -28,6 +28,7 @@ use super::PAYLOAD_MAX;
 use super::connection::{self, Peer};
 use super::ending::{Counters, Ending};
 use super::handshake::Offer;
+use crate::claim::{BUSY_GRACE, BUSY_RETRY};
 use crate::listener::{self, ListeningSocket};
 use crate::{Attachment, Error, Stopped, slots};
 
@@ -153,8 +154,16 @@ impl Attachment for NbdServer {
         Ok(())
     }
 
-    /// Ends all connections in any state, and removes the socket.
-    fn stop(&mut self, _force: bool) -> Result<Stopped, Error> {
+    /// It is in use while a client is connected.
+    fn stop(&mut self, force: bool) -> Result<Stopped, Error> {
+        // A client that has ended may still be noted.
+        let deadline = Instant::now() + BUSY_GRACE;
+        while !force && self.acceptor.is_some() && !self.shared.peers().is_empty() {
+            if Instant::now() >= deadline {
+                return Ok(Stopped::InUse);
+            }
+            thread::sleep(BUSY_RETRY);
+        }
         self.shut_down();
         Ok(Stopped::Gone)
     }

@@ -46,7 +46,7 @@ pub use self::orphan::Orphan;
 use self::params::{check_params, params};
 pub(crate) use self::service::Adopt;
 use self::service::Service;
-use crate::claim::{self, Claim};
+use crate::claim::{self, Cache, Claim};
 use crate::{Attachment, Error, SECTOR, Stopped, slots};
 
 /// The longest read or write, in bytes.
@@ -87,6 +87,8 @@ pub struct UblkDevice {
     service: Service,
     /// False once the device is stopped, or left to another process.
     running: bool,
+    /// What becomes of the kernel's cache at the end.
+    cache: Cache,
 }
 
 impl UblkDevice {
@@ -187,7 +189,16 @@ impl UblkDevice {
         disk: Arc<dyn Disk>,
         service: Service,
     ) -> Self {
-        Self { number, path: path(number), control, features, disk, service, running: true }
+        Self {
+            number,
+            path: path(number),
+            control,
+            features,
+            disk,
+            service,
+            running: true,
+            cache: Cache::Written,
+        }
     }
 
     /// The number of the device.
@@ -240,12 +251,18 @@ impl Attachment for UblkDevice {
         self.running = false;
     }
 
+    fn give_up_cache(&mut self) {
+        self.cache = Cache::GivenUp;
+    }
+
     fn stop(&mut self, force: bool) -> Result<Stopped, Error> {
         if !self.running {
             return Ok(Stopped::Gone);
         }
         if !force {
-            let Some(claim) = Claim::take(&self.path)? else { return Ok(Stopped::InUse) };
+            let Some(claim) = Claim::take(&self.path, self.cache)? else {
+                return Ok(Stopped::InUse);
+            };
             let halted = self.halt();
             claim.release();
             return halted.and_then(|()| self.delete()).map(|()| Stopped::Gone);

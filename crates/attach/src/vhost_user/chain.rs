@@ -5,14 +5,61 @@
 //!
 //! The guest is not trusted. A chain that is longer than the offered limit, leads out of its table,
 //! nests indirect tables, or has a readable descriptor after a writable one is [`Broken`]; so is
-//! memory that the guest does not have.
+//! memory that the guest does not have, or that has vanished.
+
+use std::io;
+use std::ops::Deref;
 
 use arrayvec::ArrayVec;
 use virtio_queue::desc::split::Descriptor;
-use vm_memory::{Address, Bytes, GuestAddress, GuestMemoryMmap};
+use vm_memory::{
+    Address, Bytes, GuestAddress, GuestMemoryBackend, GuestMemoryMmap, GuestMemoryRegion,
+    GuestRegionMmap,
+};
+
+use super::guard::Guard;
 
 /// Guest memory, shared by a front end.
-pub(super) type Memory = GuestMemoryMmap<()>;
+#[derive(Debug)]
+pub(super) struct Memory {
+    /// Dropped first: the guards end before the mappings.
+    guards: Vec<Guard>,
+    mapped: GuestMemoryMmap<()>,
+}
+
+impl Memory {
+    /// Guards mapped memory.
+    ///
+    /// # Errors
+    /// As [`Guard::new`].
+    pub(super) fn new(mapped: GuestMemoryMmap<()>) -> io::Result<Self> {
+        let guard = |region: &GuestRegionMmap<()>| {
+            // SAFETY: a region is a mapping of its own, of memory that the guest may change at any
+            // time; the struct keeps it longer than its guard.
+            unsafe { Guard::new(region.as_ptr(), region.len() as usize) }
+        };
+        let guards = mapped.iter().map(guard).collect::<io::Result<_>>()?;
+        Ok(Self { guards, mapped })
+    }
+
+    /// Whether a part of the memory has vanished: nothing that was read from it counts.
+    pub(super) fn is_lost(&self) -> bool {
+        self.guards.iter().any(Guard::is_lost)
+    }
+
+    /// Refuses memory that is lost, after an access to it.
+    fn check(&self) -> Result<(), Broken> {
+        if self.is_lost() { Err(Broken) } else { Ok(()) }
+    }
+}
+
+impl Deref for Memory {
+    type Target = GuestMemoryMmap<()>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.mapped
+    }
+}
 
 /// The most data segments that the guest is told to use.
 pub(super) const DATA_SEGMENTS_MAX: usize = 126;
@@ -50,7 +97,8 @@ impl Segments {
             let (part, rest) = std::mem::take(&mut bytes).split_at_mut(len);
             bytes = rest;
             memory.read_slice(part, address).map_err(|_| Broken)
-        })
+        })?;
+        memory.check()
     }
 
     /// Writes `bytes` at `offset`.
@@ -64,7 +112,8 @@ impl Segments {
             let (part, rest) = bytes.split_at(len);
             bytes = rest;
             memory.write_slice(part, address).map_err(|_| Broken)
-        })
+        })?;
+        memory.check()
     }
 
     /// Calls `visit` for each piece of the `len` bytes at `offset`.
@@ -128,6 +177,7 @@ impl Chain {
             }
             chain.push(&descriptor)?;
             if !descriptor.has_next() {
+                memory.check()?;
                 return Ok(chain);
             }
             index = u32::from(descriptor.next());
@@ -158,7 +208,7 @@ mod tests {
     const INDIRECT: u16 = VRING_DESC_F_INDIRECT as u16;
 
     fn memory() -> Memory {
-        Memory::from_ranges(&[(GuestAddress(0), 1 << 16)]).unwrap()
+        Memory::new(GuestMemoryMmap::from_ranges(&[(GuestAddress(0), 1 << 16)]).unwrap()).unwrap()
     }
 
     /// Puts descriptors of (address, length, flags, next) at `table`, and walks from the first.

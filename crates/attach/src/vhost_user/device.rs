@@ -9,6 +9,7 @@ use std::fs::File;
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
 
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use tyche_block::Disk;
 use vhost::VhostUserMemoryRegionBase;
 use vhost::vhost_user::message::{
@@ -20,7 +21,7 @@ use vhost::vhost_user::message::{
 use vhost::vhost_user::{Error, GpuBackend, Result, VhostUserBackendReqHandlerMut};
 use virtio_bindings::bindings::virtio_blk::VIRTIO_BLK_F_FLUSH;
 use virtio_bindings::bindings::virtio_ring::VIRTIO_RING_F_EVENT_IDX;
-use vm_memory::{GuestAddress, GuestRegionMmap};
+use vm_memory::{GuestAddress, GuestMemoryMmap, GuestRegionMmap};
 
 use super::chain::Memory;
 use super::config::{PROTOCOL, Space, features, has};
@@ -282,9 +283,9 @@ impl VhostUserBackendReqHandlerMut for Device {
                 guest_address: region.guest_phys_addr,
             });
         }
-        let memory = Memory::from_regions(mapped);
+        let memory = GuestMemoryMmap::from_regions(mapped);
         let memory = memory.map_err(|error| Error::ReqHandlerError(io::Error::other(error)))?;
-        self.memory = Some(Arc::new(memory));
+        self.memory = Some(Arc::new(Memory::new(memory).map_err(Error::ReqHandlerError)?));
         self.mappings = mappings;
         self.run_all()?;
         Ok(None)
@@ -334,6 +335,11 @@ impl VhostUserBackendReqHandlerMut for Device {
 
     fn set_vring_call(&mut self, index: u8, fd: Option<File>) -> Result<()> {
         let vring = self.vring(index)?;
+        if let Some(call) = &fd {
+            // Whoever answers must not wait for it, whatever it is.
+            let flags = fcntl_getfl(call).and_then(|it| fcntl_setfl(call, it | OFlags::NONBLOCK));
+            flags.map_err(|error| Error::ReqHandlerError(error.into()))?;
+        }
         vring.call = fd.map(Arc::new);
         if let Some(QueueThreads { queue, .. }) = &vring.threads
             && let Some(ring) = queue.ring().as_mut()

@@ -9,6 +9,7 @@ use tyche_block::{Disk, Sink};
 use vm_memory::{GuestAddress, GuestMemoryMmap};
 
 use super::PAYLOAD_MAX;
+use super::chain::Memory;
 use super::inflight::{Area, area_len};
 use super::queue::{Counters, INLINE_MAX, Queue};
 use super::request::{IDENTITY_LEN, Terms};
@@ -61,7 +62,7 @@ pub fn serve(queue: Virtqueue, disk: &Arc<dyn Disk>, steps_max: u64) -> Option<S
         None => None,
     };
     let start = Start {
-        memory: queue.memory,
+        memory: Arc::new(Memory::new((*queue.memory).clone()).ok()?),
         size: queue.size,
         tables: queue.tables.map(GuestAddress),
         base: queue.base,

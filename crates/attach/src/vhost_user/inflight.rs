@@ -26,6 +26,8 @@ use std::sync::atomic::Ordering;
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use vm_memory::{Bytes, FileOffset, MmapRegion, VolatileMemory};
 
+use super::guard::Guard;
+
 /// Version of the layout.
 const VERSION: u16 = 1;
 const HEADER_LEN: usize = 16;
@@ -66,10 +68,18 @@ pub(super) fn create(rings: u16, entries: u16) -> io::Result<File> {
     Ok(file)
 }
 
+/// Memory that the front end shares.
+#[derive(Debug)]
+struct Shared {
+    /// Dropped first: the guard ends before the mapping.
+    guard: Guard,
+    mapped: MmapRegion<()>,
+}
+
 /// The memory of all rings.
 #[derive(Debug)]
 pub(super) struct Area {
-    memory: Arc<MmapRegion<()>>,
+    memory: Arc<Shared>,
     rings: u16,
     entries: u16,
 }
@@ -89,8 +99,12 @@ impl Area {
         if len < needed as u64 || file.metadata()?.len() < end {
             return Err(io::ErrorKind::InvalidInput.into());
         }
-        let memory = MmapRegion::from_file(FileOffset::new(file, offset), needed);
-        Ok(Self { memory: Arc::new(memory.map_err(io::Error::other)?), rings, entries })
+        let mapped = MmapRegion::from_file(FileOffset::new(file, offset), needed);
+        let mapped = mapped.map_err(io::Error::other)?;
+        // SAFETY: a mapping of its own, of memory that the front end may change at any time; the
+        // struct keeps it longer than its guard.
+        let guard = unsafe { Guard::new(mapped.as_ptr(), mapped.size())? };
+        Ok(Self { memory: Arc::new(Shared { guard, mapped }), rings, entries })
     }
 
     /// The parts of the rings.
@@ -107,7 +121,7 @@ impl Area {
 /// The requests of one ring.
 #[derive(Debug)]
 pub(super) struct InFlight {
-    memory: Arc<MmapRegion<()>>,
+    memory: Arc<Shared>,
     start: usize,
     entries: u16,
     /// The counter of the next request.
@@ -134,6 +148,9 @@ impl InFlight {
             .filter(|&head| self.get::<u8>(self.entry(head)) == 1)
             .map(|head| (self.get::<u64>(self.entry(head) + entry::COUNTER), head))
             .collect();
+        if self.memory.guard.is_lost() {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
         waiting.sort_unstable();
         self.counter = waiting.last().map_or(0, |(counter, _)| counter.wrapping_add(1));
         Ok(waiting.into_iter().map(|(_, head)| head).collect())
@@ -170,12 +187,12 @@ impl InFlight {
 
     /// Stores a value in order: others see it only after the stores before it.
     fn put<T: vm_memory::AtomicAccess>(&self, offset: usize, value: T) {
-        let memory = self.memory.as_volatile_slice();
+        let memory = self.memory.mapped.as_volatile_slice();
         memory.store(value, self.start + offset, Ordering::SeqCst).expect("the ring's own memory");
     }
 
     fn get<T: vm_memory::AtomicAccess>(&self, offset: usize) -> T {
-        let memory = self.memory.as_volatile_slice();
+        let memory = self.memory.mapped.as_volatile_slice();
         memory.load(self.start + offset, Ordering::SeqCst).expect("the ring's own memory")
     }
 }

@@ -23,6 +23,7 @@ mod config;
 mod device;
 #[doc(hidden)]
 pub mod fuzzing;
+mod guard;
 mod inflight;
 mod queue;
 mod request;

@@ -143,7 +143,10 @@ impl Queue {
     ) -> Result<T, Broken> {
         let mut guard = self.ring();
         let Some(ring) = guard.as_mut() else { return Ok(T::default()) };
-        let result = act(ring);
+        let mut result = act(ring);
+        if ring.is_lost() {
+            result = Err(Broken);
+        }
         if result.is_err() {
             *guard = None;
         }

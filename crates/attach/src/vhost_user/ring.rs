@@ -62,10 +62,10 @@ impl Ring {
         queue.try_set_used_ring_address(used).map_err(|_| Broken)?;
         queue.set_event_idx(event_idx);
         queue.set_ready(true);
-        if !queue.is_valid(&*memory) {
+        if !queue.is_valid(&**memory) {
             return Err(Broken);
         }
-        let used_idx = queue.used_idx(&*memory, Ordering::Acquire);
+        let used_idx = queue.used_idx(&**memory, Ordering::Acquire);
         let used_idx = used_idx.map_err(|_| Broken)?.0;
         queue.set_next_used(used_idx);
         queue.set_next_avail(base);
@@ -86,11 +86,11 @@ impl Ring {
             Some(head) => head,
             None => {
                 let next = Wrapping(self.queue.next_avail());
-                let available = self.queue.avail_idx(&*self.memory, Ordering::Acquire);
+                let available = self.queue.avail_idx(&**self.memory, Ordering::Acquire);
                 if available.map_err(|_| Broken)? == next {
                     return Ok(None);
                 }
-                let mut entries = self.queue.iter(&*self.memory).map_err(|_| Broken)?;
+                let mut entries = self.queue.iter(&**self.memory).map_err(|_| Broken)?;
                 // Without the error, an unreadable entry would be found again and again.
                 entries.next().ok_or(Broken)?.head_index()
             }
@@ -111,12 +111,12 @@ impl Ring {
 
     /// Suppresses kicks while requests are being taken.
     pub(super) fn quiet(&mut self) -> Result<(), Broken> {
-        self.queue.disable_notification(&*self.memory).map_err(|_| Broken)
+        self.queue.disable_notification(&**self.memory).map_err(|_| Broken)
     }
 
     /// Enables kicks again. True if requests wait already.
     pub(super) fn listen(&mut self) -> Result<bool, Broken> {
-        self.queue.enable_notification(&*self.memory).map_err(|_| Broken)
+        self.queue.enable_notification(&**self.memory).map_err(|_| Broken)
     }
 
     /// Returns a request to the ring; the device has written `written` bytes of it.
@@ -124,11 +124,11 @@ impl Ring {
         if let Some(in_flight) = &self.in_flight {
             in_flight.ending(head);
         }
-        self.queue.add_used(&*self.memory, head, written).map_err(|_| Broken)?;
+        self.queue.add_used(&**self.memory, head, written).map_err(|_| Broken)?;
         if let Some(in_flight) = &self.in_flight {
             in_flight.ended(head, self.queue.next_used());
         }
-        if self.queue.needs_notification(&*self.memory).map_err(|_| Broken)? {
+        if self.queue.needs_notification(&**self.memory).map_err(|_| Broken)? {
             self.signal();
         }
         Ok(())
@@ -139,6 +139,11 @@ impl Ring {
         self.call = call;
         // A signal of the old one may have been missed.
         self.signal();
+    }
+
+    /// Whether the guest's memory, with the ring in it, has vanished.
+    pub(super) fn is_lost(&self) -> bool {
+        self.memory.is_lost()
     }
 
     /// The next available entry, once all requests taken have been answered.

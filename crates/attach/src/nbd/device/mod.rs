@@ -43,7 +43,7 @@ use self::kernel::{Ends, Server};
 use self::netlink::{Configuration, Driver};
 use super::PAYLOAD_MAX;
 use super::handshake::transmission_flags;
-use crate::claim::{self, Claim};
+use crate::claim::{self, Cache, Claim};
 use crate::{Attachment, Error, Stopped, slots};
 
 /// With one socket, the interval at which the kernel checks whether a request in flight has lost
@@ -107,6 +107,8 @@ pub struct NbdDevice {
     driver: Driver,
     /// `None` once the device was released.
     server: Option<Server>,
+    /// What becomes of the kernel's cache at the end.
+    cache: Cache,
 }
 
 impl NbdDevice {
@@ -234,7 +236,7 @@ impl NbdDevice {
         options: &NbdDeviceOptions,
     ) -> Self {
         let (path, identity) = (path(number), options.identity.clone());
-        Self { number, path, identity, disk, driver, server: Some(server) }
+        Self { number, path, identity, disk, driver, server: Some(server), cache: Cache::Written }
     }
 
     /// Sets the attributes that netlink can't set.
@@ -284,6 +286,10 @@ impl Attachment for NbdDevice {
         std::mem::forget(self.server.take());
     }
 
+    fn give_up_cache(&mut self) {
+        self.cache = Cache::GivenUp;
+    }
+
     fn stop(&mut self, force: bool) -> Result<Stopped, Error> {
         let Some(server) = self.server.take() else { return Ok(Stopped::Gone) };
         if force {
@@ -291,7 +297,7 @@ impl Attachment for NbdDevice {
             let in_use = sysfs::has_disk(self.number);
             return Ok(if in_use { Stopped::InUse } else { Stopped::Gone });
         }
-        match Claim::take(&self.path) {
+        match Claim::take(&self.path, self.cache) {
             Ok(Some(claim)) => {
                 self.release(server)?;
                 claim.release();
