@@ -9,8 +9,8 @@ use tyche_link::udp::segment::{self, Search};
 use tyche_numa::Home;
 use tyche_proto::crypto::PublicKey;
 use tyche_proto::wire::{
-    Body, Control, Discover, Frame, Greeting, HEAD_LEN, Kind, Mac, Name, Offer, RECORDS_MAX, Uuid,
-    Versions,
+    Body, Control, Discover, ExportInfo, Frame, Greeting, HEAD_LEN, Kind, Mac, Name, Offer,
+    RECORDS_MAX, Uuid, Versions,
 };
 use tyche_proto::{Instant, Outgoing, Part, nonce_of_question};
 
@@ -65,6 +65,49 @@ pub struct Discovery {
     pub foreign: Vec<Foreign>,
     /// Faults of links at the end, and links that were not asked.
     pub faults: Vec<LinkFault>,
+}
+
+/// The exports of one target, put together from its answers.
+#[derive(Clone, Debug)]
+pub struct Listing {
+    /// UUID of the target.
+    pub target: Uuid,
+    /// Its name.
+    pub name: Name,
+    /// Those of its exports that were heard.
+    pub exports: Vec<ExportInfo>,
+    /// Number of exports that it has for this host.
+    pub total: usize,
+}
+
+impl Listing {
+    /// Number of exports that the target has, and that were not heard.
+    pub fn missing(&self) -> usize {
+        self.total.saturating_sub(self.exports.len())
+    }
+}
+
+impl Discovery {
+    /// The exports of each target that answered.
+    pub fn listings(&self) -> Vec<Listing> {
+        let mut listings: Vec<Listing> = Vec::new();
+        for Found { offer, .. } in &self.found {
+            let known = listings.iter().position(|it| it.target == offer.target);
+            let index = known.unwrap_or_else(|| {
+                let (target, name) = (offer.target, offer.name);
+                listings.push(Listing { target, name, exports: Vec::new(), total: 0 });
+                listings.len() - 1
+            });
+            let listing = &mut listings[index];
+            listing.total = listing.total.max(offer.total.into());
+            for export in &offer.exports {
+                if listing.exports.iter().all(|it| it.uuid != export.uuid) {
+                    listing.exports.push(export.clone());
+                }
+            }
+        }
+        listings
+    }
 }
 
 /// Asks on every link for `export`, or for all exports if it is empty, and listens for `timeout`.
@@ -180,17 +223,30 @@ impl Asker {
     }
 
     fn hear_offer(&mut self, port: usize, mac: Mac, offer: Offer) {
-        let (link, found) = (self.links[port].0.clone(), &mut self.discovery.found);
-        if found.iter().any(|it| it.link == link && it.offer == offer) {
-            return;
+        let (link, found) = (&self.links[port].0, &mut self.discovery.found);
+        let (target, total) = (offer.target, offer.total);
+        if !found.iter().any(|it| it.link == *link && it.offer == offer) {
+            found.push(Found { link: link.clone(), mac, offer });
         }
-        let first = offer.first + offer.exports.len() as u16;
-        // Further exports did not fit the answer.
-        let has_more = first < offer.total && !offer.exports.is_empty();
-        let rest = Discover { first, target: offer.target, ..self.question.clone() };
-        found.push(Found { link, mac, offer });
-        if has_more {
-            self.ask(port, mac, rest);
+        // Further exports did not fit the answer; or their answer is lost, and this one repeated.
+        let pages = found.iter().filter(|it| it.link == *link && it.offer.target == target);
+        let first = first_missing(pages.map(|it| &it.offer));
+        let is_asked = self.outbox.iter().any(|(to, at, _)| (*to, *at) == (port, mac));
+        if first < total && !is_asked {
+            self.ask(port, mac, Discover { first, target, ..self.question.clone() });
+        }
+    }
+}
+
+/// Index of the first export that no page of a target's list has.
+fn first_missing<'a>(pages: impl Iterator<Item = &'a Offer> + Clone) -> u16 {
+    let mut first = 0;
+    loop {
+        let end = |offer: &Offer| offer.first.saturating_add(offer.exports.len() as u16);
+        let mut here = pages.clone().filter(|offer| offer.first <= first && end(offer) > first);
+        match here.next() {
+            Some(offer) => first = end(offer),
+            None => return first,
         }
     }
 }
@@ -252,5 +308,65 @@ mod tests {
         let discovery = discover(links, 0x88b5, (Uuid::nil(), None), Name::EMPTY, time);
         let [fault] = &discovery.faults[..] else { panic!("{:?}", discovery.faults) };
         assert!(fault.message.contains("64 links are the most"), "{fault:?}");
+    }
+
+    fn page(target: u128, first: u16, count: u16, total: u16) -> Offer {
+        let export = |index: u16| ExportInfo {
+            uuid: Uuid::from_u128(index.into()),
+            name: Name::new(&format!("d{index}")).unwrap(),
+            geometry: tyche_block::Geometry::new(1 << 20, 512),
+            shared: false,
+            held: false,
+        };
+        Offer {
+            nonce: 1,
+            versions: Versions::OURS,
+            target: Uuid::from_u128(target),
+            name: Name::EMPTY,
+            first,
+            total,
+            exports: (first..first + count).map(export).collect(),
+            key: None,
+        }
+    }
+
+    #[test]
+    fn a_list_is_complete_when_all_its_pages_were_heard_on_whatever_link() {
+        let found = |link: &str, offer| Found { link: link.into(), mac: Mac([2; 6]), offer };
+        let pages = vec![found("a", page(7, 0, 10, 25)), found("a", page(7, 20, 5, 25))];
+        let mut discovery = Discovery { found: pages, ..Discovery::default() };
+        discovery.found.push(found("b", page(8, 0, 0, 0)));
+        let missing = |discovery: &Discovery| {
+            discovery.listings().iter().map(Listing::missing).collect::<Vec<_>>()
+        };
+        assert_eq!(missing(&discovery), [10, 0]);
+        assert_eq!(first_missing(discovery.found[..2].iter().map(|it| &it.offer)), 10);
+        discovery.found.push(found("b", page(7, 10, 10, 25)));
+        discovery.found.push(found("b", page(7, 0, 10, 25)));
+        assert_eq!(missing(&discovery), [0, 0]);
+    }
+
+    #[test]
+    fn a_page_that_is_lost_is_asked_for_again() {
+        let mut asker = Asker {
+            question: Discover::any(1, Uuid::nil()),
+            links: vec![("a".into(), false)],
+            begun: Instant(0),
+            interval: Duration::from_secs(1),
+            asked: 0,
+            outbox: VecDeque::new(),
+            composer: Composer::new(0x88b5),
+            discovery: Discovery::default(),
+        };
+        let mut asked = |offer: &Offer| {
+            asker.hear_offer(0, Mac([2; 6]), offer.clone());
+            asker.outbox.pop_front().map(|(_, _, question)| question.first)
+        };
+        let pages = [page(7, 0, 10, 25), page(7, 10, 10, 25), page(7, 20, 5, 25)];
+        assert_eq!(asked(&pages[0]), Some(10));
+        assert_eq!(asked(&pages[0]), Some(10), "the answer was lost");
+        assert_eq!(asked(&pages[1]), Some(20));
+        assert_eq!(asked(&pages[2]), None);
+        assert_eq!(asked(&pages[0]), None);
     }
 }

@@ -10,7 +10,7 @@ pub enum ErrorClass {
     Io,
     /// The medium is damaged: `ENODATA`, `EILSEQ`, `EBADMSG`.
     Medium,
-    /// No space is left: `ENOSPC`, `EDQUOT`.
+    /// No space is left: `ENOSPC`, `EDQUOT`, `EFBIG`.
     NoSpace,
     /// The device is gone: `ENODEV`, `ENXIO`, `ENOMEDIUM`, `ESHUTDOWN`.
     Gone,
@@ -56,7 +56,7 @@ impl From<Errno> for ErrorClass {
         // Numbers without a name in `Errno` are those of Linux, in the order of the doc comments.
         match errno {
             Errno(61 | 84 | 74) => Self::Medium,
-            Errno::NOSPC | Errno(122) => Self::NoSpace,
+            Errno::NOSPC | Errno(122 | 27) => Self::NoSpace,
             Errno(19 | 6 | 123) | Errno::SHUTDOWN => Self::Gone,
             Errno::PERM | Errno(13) | Errno::ROFS => Self::NotPermitted,
             Errno::INVAL => Self::Invalid,

@@ -39,7 +39,7 @@ mod volume;
 
 pub use clock::Clock;
 pub use conversion::operation;
-pub use discovery::{Discovery, Foreign, Found, LinkFault, discover, search};
+pub use discovery::{Discovery, Foreign, Found, LinkFault, Listing, discover, search};
 #[cfg(feature = "target")]
 pub use disk::{Disk, Exported, Health};
 pub use errors::{ErrorClass, ErrorCounts};
