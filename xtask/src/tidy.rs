@@ -1,5 +1,5 @@
-//! House rules that no other tool checks: sizes of files, paths of a developer's machine, and a
-//! line in ARCHITECTURE.md for every dependency.
+//! House rules that no other tool checks: sizes of files, paths of a developer's machine, writes to
+//! the standard streams, and a line in ARCHITECTURE.md for every dependency.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -16,6 +16,27 @@ const COLUMNS_MAX: usize = 100;
 /// Prefixes of paths of a developer's machine. In two parts, because this file is checked as well.
 const MACHINE_PATHS: [(&str, &str); 4] =
     [("/ho", "me/"), ("/ro", "ot/"), ("/wo", "rk/"), ("/Us", "ers/")];
+/// Code that writes to the standard streams, in two parts, because this file is checked as well.
+/// The macros panic if the stream is on a full disk, and all block if its reader does; so products
+/// write by `tyche_console::output`, and log.
+const STREAMS: [(&str, &str); 6] = [
+    ("print", "!("),
+    ("print", "ln!("),
+    ("io::std", "out()"),
+    ("io::std", "err()"),
+    ("std", "out().lock"),
+    ("std", "err().lock"),
+];
+/// Sources that write to them all the same: the one place for programs, a process that only answers
+/// by its output, those without disks or links, and what is for tests.
+const WRITERS: [&str; 6] = [
+    "crates/attach/src/claim.rs",
+    "crates/conformance/src/main.rs",
+    "crates/console/src/output.rs",
+    "crates/lab/src/sim.rs",
+    "crates/sim/examples/",
+    "crates/testkit/",
+];
 /// Crates without unsafe code.
 const PURE: [&str; 16] = [
     "cli",
@@ -64,8 +85,25 @@ fn tracked() -> Result<Vec<String>> {
     Ok(String::from_utf8_lossy(&listed.stdout).lines().map(str::to_owned).collect())
 }
 
+/// Lines of products that write to the standard streams; not those of tests.
+fn check_streams(file: &str, text: &str) -> Vec<String> {
+    let is_product = file.starts_with("crates/") && file.contains("/src/") && file.ends_with(".rs");
+    let may_write = WRITERS.iter().any(|writer| file.starts_with(writer));
+    if !is_product || may_write || file.ends_with("/tests.rs") {
+        return Vec::new();
+    }
+    let code = (1..).zip(text.lines()).take_while(|(_, line)| !line.starts_with("#[cfg(test)]"));
+    let writes = |line: &str| {
+        let is_comment = line.trim_start().starts_with("//");
+        !is_comment && STREAMS.iter().any(|(a, b)| line.contains(&format!("{a}{b}")))
+    };
+    code.filter(|(_, line)| writes(line))
+        .map(|(number, _)| format!("{file}:{number}: write by `tyche_console::output`, or log"))
+        .collect()
+}
+
 fn check_text(file: &str, text: &str) -> Vec<String> {
-    let mut findings = Vec::new();
+    let mut findings = check_streams(file, text);
     let is_code = file.ends_with(".rs");
     let lines = text.lines().count();
     if is_code && lines > LINES_MAX {
@@ -147,6 +185,19 @@ mod tests {
         assert_eq!(check_text("a.rs", &line), ["a.rs:1: 101 columns; 100 at most"]);
         assert!(check_text("a.md", &line).is_empty());
         assert_eq!(check_text("a.md", &path), ["a.md:1: a path of somebody's machine"]);
+    }
+
+    #[test]
+    fn writes_to_the_standard_streams_are_found_outside_of_tests() {
+        let line = format!("    epri{}x\");\n", "ntln!(\"");
+        let found = |file: &str, text: &str| check_text(file, text).len();
+        assert_eq!(found("crates/cli/src/a.rs", &line), 1);
+        assert_eq!(found("crates/cli/src/a.rs", &format!("std::io::std{}", "err()")), 1);
+        assert_eq!(found("crates/cli/src/a.rs", &format!("    /// {}", line.trim())), 0);
+        assert_eq!(found("crates/cli/src/a.rs", &format!("#[cfg(test)]\n{line}")), 0);
+        for file in ["crates/console/src/output.rs", "crates/cli/tests/a.rs", "bench/src/a.rs"] {
+            assert_eq!(found(file, &line), 0, "{file}");
+        }
     }
 
     #[test]

@@ -173,7 +173,7 @@ pub(crate) fn attach(wish: &Wish<'_>, remote: &Remote) -> Result<Box<dyn Attachm
 /// The file name that lists of loop devices show for an export. No two devices have the same: tools
 /// such as mkfs.btrfs take loop devices with files of one name for one device.
 fn file_name(export: &str, identity: Uuid) -> String {
-    format!("tyche-{}-{identity}", runtime::plain(export))
+    format!("tyche-{}-{identity}", export.replace('/', "_"))
 }
 
 /// Default path of the socket of a virtual machine's disk.

@@ -4,12 +4,13 @@ use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::thread;
+use std::time::Duration;
 
 use clap::Args;
 
 use crate::connect::{self, Entry};
-use crate::error::{Code, Error, Result};
-use crate::output::{Format, show};
+use crate::error::{Code, Context, Error, Result};
+use crate::output::{Format, remark, show};
 use crate::report::{ConnectReport, Output, TabOutcome};
 use crate::sessions;
 use crate::tab::{self, Line, Tab};
@@ -45,11 +46,11 @@ pub(crate) fn run(args: &ConnectAllArgs) -> Result<()> {
     let outcomes = connect(missing, &args.tab);
     for Outcome { export, result } in &outcomes {
         if let Err(error) = result {
-            eprintln!("tyche: {export}: {error}");
+            remark(format_args!("tyche: {export}: {error}"));
         }
     }
     let already: BTreeSet<_> = already.into_iter().map(|line| line.export).collect();
-    show(args.output, || output(&outcomes, already), || text(&outcomes));
+    show(args.output, || output(&outcomes, already), || text(&outcomes))?;
     let failed = outcomes.into_iter().find_map(|it| it.result.err());
     // The message was printed above, and is in the JSON object.
     failed.map_or(Ok(()), |error| Err(Error::new(error.code, "")))
@@ -62,15 +63,22 @@ fn is_wanted(line: &Line) -> bool {
 /// Connects all at the same time: each that does not answer takes its `--timeout`.
 fn connect(lines: Vec<Line>, tab: &Path) -> Vec<Outcome> {
     let connect_one = |line: Line| {
-        let result = Entry::of(&line).and_then(|_| daemon(&line.export, tab));
+        let timeout = Entry::of(&line).map(|entry| entry.connect.timeout());
+        let result = timeout.and_then(|timeout| daemon(&line.export, tab, timeout));
         Outcome { export: line.export, result }
     };
     thread::scope(|scope| {
-        let started: Vec<_> = lines
-            .into_iter()
-            .map(|line| (line.export.clone(), scope.spawn(move || connect_one(line))))
-            .collect();
+        let start = |line: Line| {
+            let export = line.export.clone();
+            let thread = thread::Builder::new().spawn_scoped(scope, move || connect_one(line));
+            (export, thread.context(Code::Other, "a thread to connect it"))
+        };
+        let started: Vec<_> = lines.into_iter().map(start).collect();
         let ended = started.into_iter().map(|(export, thread)| {
+            let thread = match thread {
+                Ok(thread) => thread,
+                Err(error) => return Outcome { export, result: Err(error) },
+            };
             let died = || Error::new(Code::Other, "connecting it panicked: see above");
             thread.join().unwrap_or_else(|_| Outcome { export, result: Err(died()) })
         });
@@ -79,11 +87,11 @@ fn connect(lines: Vec<Line>, tab: &Path) -> Vec<Outcome> {
 }
 
 /// Starts the daemon of one export, which reads its line by itself.
-fn daemon(export: &str, tab: &Path) -> Result<Box<ConnectReport>> {
+fn daemon(export: &str, tab: &Path, timeout: Duration) -> Result<Box<ConnectReport>> {
     let mut file = OsString::from("--tab=");
     file.push(tab);
     // An export's name is never taken for an option.
-    connect::start_daemon([OsString::from("connect"), file, "--".into(), export.into()])
+    connect::start_daemon([OsString::from("connect"), file, "--".into(), export.into()], timeout)
 }
 
 fn output(outcomes: &[Outcome], already: BTreeSet<String>) -> Output {

@@ -3,8 +3,10 @@
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -15,6 +17,11 @@ use crate::report::{AccessChanged, ExportResized, SessionReport, TargetReport};
 const REQUEST_MAX: u64 = 4096;
 /// Time limit for the rest of a request that was begun.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(2);
+/// Time limit for a daemon's report: it needs milliseconds. A daemon that takes longer is stopped,
+/// or stuck.
+pub(crate) const REPORT_TIMEOUT: Duration = Duration::from_secs(2);
+/// Pause after a connection that could not be accepted.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// A request to a daemon.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -129,15 +136,74 @@ pub(crate) fn ask<T: DeserializeOwned>(
     request: &Request,
     timeout: Duration,
 ) -> io::Result<Result<T>> {
-    let mut stream = UnixStream::connect(socket)?;
-    stream.set_read_timeout(Some(timeout))?;
-    stream.set_write_timeout(Some(timeout))?;
+    begin(socket, request, timeout)?.answer(timeout)
+}
+
+/// As [`ask`], for requests that may take long: an answer is waited for only as long as the daemon
+/// still reports.
+///
+/// # Errors
+/// As [`ask`]; `TimedOut` also as soon as the daemon does not report in time.
+pub(crate) fn ask_patiently<T: DeserializeOwned>(
+    socket: &Path,
+    request: &Request,
+    timeout: Duration,
+) -> io::Result<Result<T>> {
+    let deadline = Instant::now() + timeout;
+    let mut asked = begin(socket, request, REPORT_TIMEOUT)?;
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        match asked.answer(left.min(REPORT_TIMEOUT).max(Duration::from_millis(1))) {
+            Err(error) if is_timeout(&error) && !left.is_zero() => {}
+            answered => return answered,
+        }
+        // It may have ended, after an answer that is read next.
+        match ask::<serde::de::IgnoredAny>(socket, &Request::Report, REPORT_TIMEOUT) {
+            Err(error) if is_timeout(&error) => return Err(error),
+            _ => {}
+        }
+    }
+}
+
+/// A request that was sent.
+struct Asked {
+    stream: BufReader<UnixStream>,
+    /// The part of the answer that was read.
+    line: String,
+}
+
+/// Connects to a daemon and sends it a request.
+fn begin(socket: &Path, request: &Request, timeout: Duration) -> io::Result<Asked> {
+    let kind = (SocketType::STREAM, SocketFlags::CLOEXEC);
+    let connection = socket_with(AddressFamily::UNIX, kind.0, kind.1, None)?;
+    // The limit for connecting as well: one waits while too many others do.
+    set_socket_timeout(&connection, Timeout::Send, Some(timeout))?;
+    connect(&connection, &SocketAddrUnix::new(socket)?)?;
+    let mut stream = UnixStream::from(connection);
     let mut line = serde_json::to_vec(request)?;
     line.push(b'\n');
     stream.write_all(&line)?;
-    let mut answer = String::new();
-    BufReader::new(stream).read_line(&mut answer)?;
-    Ok(parse_answer(&answer)?)
+    Ok(Asked { stream: BufReader::new(stream), line: String::new() })
+}
+
+impl Asked {
+    /// Waits for the answer. May be called again after a timeout.
+    fn answer<T: DeserializeOwned>(&mut self, timeout: Duration) -> io::Result<Result<T>> {
+        self.stream.get_ref().set_read_timeout(Some(timeout))?;
+        self.stream.read_line(&mut self.line).map_err(|error| match is_timeout(&error) {
+            true => {
+                let limit = timeout.as_secs_f64();
+                io::Error::new(io::ErrorKind::TimedOut, format!("no answer within {limit} s"))
+            }
+            false => error,
+        })?;
+        Ok(parse_answer(&self.line)?)
+    }
+}
+
+/// Whether a daemon did not answer in time.
+pub(crate) fn is_timeout(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
 }
 
 /// Parses a daemon's answer, which may be an error.
@@ -164,7 +230,14 @@ pub(crate) fn serve(
     let listener = UnixListener::bind(socket)?;
     std::thread::Builder::new().name("control".into()).spawn(move || {
         for stream in listener.incoming() {
-            let Ok(stream) = stream else { continue };
+            let stream = match stream {
+                Ok(stream) => stream,
+                Err(error) => {
+                    tracing::warn!(%error, "a control request can't be accepted");
+                    std::thread::sleep(ACCEPT_PAUSE);
+                    continue;
+                }
+            };
             let answer = answer.clone();
             let spawned =
                 std::thread::Builder::new().name("control-answer".into()).spawn(move || {

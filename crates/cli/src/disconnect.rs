@@ -1,12 +1,11 @@
 //! `tyche disconnect`: ends sessions, and clears what dead daemons have left.
 
-use std::io::ErrorKind;
 use std::time::{Duration, Instant};
 
 use clap::Args;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
-use crate::control::{Done, Request, ask};
+use crate::control::{Done, REPORT_TIMEOUT, Request, ask, ask_patiently, is_timeout};
 use crate::error::{Code, Context, Error, Result};
 use crate::list::remark;
 use crate::output::{Format, show};
@@ -14,9 +13,10 @@ use crate::report::Output;
 use crate::runtime::CONTROL;
 use crate::seconds::positive;
 use crate::sessions::{Session, is_running, named};
-use crate::{complete, leftovers};
+use crate::{complete, leftovers, output};
 
-/// Time limit for an orderly disconnect: the device's cache is written first.
+/// Time limit for an orderly disconnect of a daemon that lives: the device's cache is written
+/// first.
 const DISCONNECT_TIMEOUT: Duration = Duration::from_secs(600);
 /// Pause before a device that is in use is tried again.
 const IN_USE_RETRY: Duration = Duration::from_millis(100);
@@ -61,19 +61,18 @@ pub(crate) fn run(args: &DisconnectArgs) -> Result<()> {
                 ended.push(session.report.record.session);
                 // A forced end leaves a device that is still in use.
                 if let Some(left) = Session::find(session.dir.clone()).as_ref().and_then(remark) {
-                    eprint!("tyche: still in use: {left}");
+                    output::remark(format_args!("tyche: still in use: {}", left.trim_end()));
                 }
             }
             // The others are still disconnected; the first failure is reported.
-            Err(error) if failed.is_some() => eprintln!("tyche: {error}"),
+            Err(error) if failed.is_some() => output::remark(format_args!("tyche: {error}")),
             Err(error) => failed = Some(error),
         }
     }
     if let Some(error) = failed {
         return Err(error);
     }
-    show(args.output, || Output::Disconnect { sessions: ended }, String::new);
-    Ok(())
+    show(args.output, || Output::Disconnect { sessions: ended }, String::new)
 }
 
 /// Ends a session; retries until the deadline while its device is in use.
@@ -95,6 +94,9 @@ fn end(session: &Session, force: bool) -> Result<()> {
             None => leftovers::clear_dead(&session.dir, force),
         };
     }
+    if session.is_silent() {
+        return if force { kill(session) } else { Err(session.unanswered(REPORT_TIMEOUT)) };
+    }
     match end_daemon(session, force) {
         Err(_) if force && is_running(&session.dir) => kill(session),
         ended => ended,
@@ -103,17 +105,28 @@ fn end(session: &Session, force: bool) -> Result<()> {
 
 /// Has a session's daemon end it.
 fn end_daemon(session: &Session, force: bool) -> Result<()> {
-    let timeout = if force { FORCED_TIMEOUT } else { DISCONNECT_TIMEOUT };
-    match ask(&session.dir.join(CONTROL), &Request::Disconnect { force }, timeout) {
+    let (socket, request) = (session.dir.join(CONTROL), Request::Disconnect { force });
+    let asked = match force {
+        true => ask(&socket, &request, FORCED_TIMEOUT),
+        false => ask_patiently(&socket, &request, DISCONNECT_TIMEOUT),
+    };
+    match asked {
         Ok(Ok(Done {})) => await_end(session),
         Ok(Err(error)) => Err(error),
-        Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
-            let message = format!("{} does not let go in time", session.report.device());
-            Err(Error::new(Code::Device, message))
-        }
+        Err(error) if is_timeout(&error) => Err(not_ended(session, &error)),
         // The daemon ended before it could answer.
         Err(_) => await_end(session),
     }
+}
+
+/// The error for a daemon that has not ended in time: its device keeps it busy, or it is stopped.
+fn not_ended(session: &Session, error: &std::io::Error) -> Error {
+    if Session::find(session.dir.clone()).is_none_or(|it| it.is_silent()) {
+        return session.unanswered(REPORT_TIMEOUT);
+    }
+    let (device, limit) = (session.report.device(), DISCONNECT_TIMEOUT.as_secs());
+    let message = format!("{device} is not released within {limit} s: {error}");
+    Error::new(Code::Device, message)
 }
 
 /// Ends a session by killing its daemon, which is stopped or stuck.
@@ -122,7 +135,8 @@ fn kill(session: &Session) -> Result<()> {
     let process = pid.and_then(Pid::from_raw).map(|pid| pidfd_open(pid, PidfdFlags::empty()));
     // The process that holds the lock has written its PID beside it.
     if let Some(Ok(process)) = process.filter(|_| is_running(&session.dir)) {
-        eprintln!("tyche: the daemon of {} does not end: killed", session.report.device());
+        let device = session.report.device();
+        output::remark(format_args!("tyche: the daemon of {device} does not end: killed"));
         let killed = pidfd_send_signal(process, Signal::KILL);
         killed.map_err(std::io::Error::from).context(Code::Permission, "kill the daemon")?;
     }

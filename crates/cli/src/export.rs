@@ -173,8 +173,7 @@ fn change_access(
             format!("the configuration decides whether {host} may have {export}{ended}\n")
         }
     };
-    show(output, || Output::Access(changed.clone()), || text);
-    Ok(())
+    show(output, || Output::Access(changed.clone()), || text)
 }
 
 fn run_resize(Resize { export, size, target }: &Resize, output: Format) -> Result<()> {
@@ -187,8 +186,7 @@ fn run_resize(Resize { export, size, target }: &Resize, output: Format) -> Resul
         true => format!("{export} has {size} already\n"),
         false => format!("{export} has {size} now, {} before\n", bytes(before)),
     };
-    show(output, || Output::Export { size_before: before, now }, || text);
-    Ok(())
+    show(output, || Output::Export { size_before: before, now }, || text)
 }
 
 /// The directory of the one target of this machine that has the export, and the export's size.

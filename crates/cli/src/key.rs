@@ -9,7 +9,7 @@ use tyche_session::{KEY_FILE, KeyFileError, KnownTargets, make_key};
 
 use crate::connect::public_key;
 use crate::error::{Code, CodedResult, Error, Result};
-use crate::output::{Format, Table, show};
+use crate::output::{Format, Table, print, show};
 use crate::report::{KnownTargetReport, Output};
 use crate::secret::read_key;
 
@@ -83,27 +83,26 @@ impl KeyCommand {
 
 pub(crate) fn run(command: &KeyCommand) -> Result<()> {
     match &command.action {
-        Action::Generate(KeyFile { file }) => println!("{}", generate(file)?),
-        Action::Show(KeyFile { file }) => println!("{}", read_key(file)?.public()),
+        Action::Generate(KeyFile { file }) => print(&format!("{}\n", generate(file)?)),
+        Action::Show(KeyFile { file }) => print(&format!("{}\n", read_key(file)?.public())),
         Action::Fingerprint(Fingerprint { key, file }) => {
             let key = match key {
                 Some(key) => *key,
                 None => read_key(file)?.public(),
             };
-            println!("{}", key.fingerprint());
+            print(&format!("{}\n", key.fingerprint()))
         }
         Action::Known(Known { output }) => list(&KnownTargets::read().coded()?, *output),
         Action::Forget(Forget { target }) => {
             let mut known = KnownTargets::read().coded()?;
-            for gone in known.forget(target).coded()? {
-                println!("{} {}", gone.name, gone.key.fingerprint());
-            }
+            let gone = known.forget(target).coded()?;
+            let lines = gone.iter().map(|it| format!("{} {}\n", it.name, it.key.fingerprint()));
+            print(&lines.collect::<String>())
         }
     }
-    Ok(())
 }
 
-fn list(known: &KnownTargets, output: Format) {
+fn list(known: &KnownTargets, output: Format) -> Result<()> {
     show(
         output,
         || Output::KnownTargets {
@@ -118,7 +117,7 @@ fn list(known: &KnownTargets, output: Format) {
             }
             table.to_string()
         },
-    );
+    )
 }
 
 fn generate(file: &Path) -> Result<PublicKey> {

@@ -20,12 +20,14 @@ mod health;
 mod identity;
 mod key;
 mod leftovers;
+mod limits;
 mod link;
 mod link_command;
 mod links;
 mod list;
 mod log;
 mod manual;
+mod panics;
 mod placement;
 pub mod report;
 mod runtime;
@@ -54,7 +56,7 @@ pub use crate::wrap::Wrapper;
 pub use tyche_attach::serve_claims;
 
 use crate::bench::BenchArgs;
-use crate::error::{Result, finish};
+use crate::error::{Code, Context, Result, finish};
 use crate::output::Format;
 
 /// Remote disks over plain Ethernet.
@@ -76,7 +78,7 @@ Exit codes:
   3  no such export, interface or session
   4  a privilege is missing (CAP_NET_RAW, root)
   5  the interface cannot be used (down, MTU too small), or the port (taken)
-  6  the target does not answer
+  6  the target does not answer, or the daemon of a session
   7  the target refused (held by another host, denied), or has another key than before
   8  the configuration file is wrong, or a disk was replaced
   9  the disk, or the device that presents it, cannot be used
@@ -165,11 +167,13 @@ pub fn run(
     output: Format,
     command: impl FnOnce() -> Result<()>,
 ) -> ExitCode {
+    let started = log::start().context(Code::Other, "a thread for the log");
+    let started = started.and_then(|()| limits::apply().context(Code::Other, "limits"));
     let filter = EnvFilter::try_from_default_env();
     let filter = filter.unwrap_or_else(|_| EnvFilter::new(level.to_string()));
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_target(false);
     log.with_ansi(false).with_timer(log::Clock).with_writer(log::Log).init();
-    let result = command();
+    let result = started.and_then(|()| command());
     log::flush();
     finish(program, &result, output)
 }

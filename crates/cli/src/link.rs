@@ -48,6 +48,5 @@ pub(crate) fn run(command: &LinkCommand) -> Result<()> {
     order(&place.name, &request)?;
     let Place { name, link } = place;
     let output = || Output::Link { session: name.clone(), link: link.clone() };
-    show(command.output, output, String::new);
-    Ok(())
+    show(command.output, output, String::new)
 }

@@ -41,8 +41,7 @@ pub(crate) fn run(args: &ListArgs) -> Result<()> {
             let notes = of_sessions.chain(targets.iter().flat_map(health::of_target));
             notes.fold(text, |text, note| text + &note + "\n")
         },
-    );
-    Ok(())
+    )
 }
 
 fn session_table(sessions: &[Session]) -> String {

@@ -1,5 +1,10 @@
 //! The log of this process: standard error, until a daemon opens a permanent log.
 //!
+//! Logging never blocks and never fails: whatever the log is, it may be full, closed or stopped,
+//! and it may lie on the very disk that a daemon serves. So lines wait in a bounded queue, and a
+//! thread writes them. Those that find the queue full, or can't be written, are lost; the log says
+//! how many as soon as it can be written again.
+//!
 //! A daemon's log outlives the daemon, for it explains its end. With systemd it is the journal;
 //! without, or if the environment names a directory, it is a file for each export:
 //!
@@ -7,9 +12,6 @@
 //! /var/log/tyche/EXPORT.log    all sessions of the export, one after the other
 //! /var/log/tyche/EXPORT.log.1  the previous file, once the first is 1 MiB long
 //! ```
-//!
-//! Logging never blocks: the log may lie on the very disk that the daemon serves. A thread writes
-//! the entries; entries that it can't write for long are lost.
 
 use std::fmt;
 use std::fs::{self, File};
@@ -17,9 +19,10 @@ use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::time::Duration;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, sync_channel};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
 
 use tracing::{Level, Metadata};
 use tracing_subscriber::fmt::MakeWriter;
@@ -28,6 +31,7 @@ use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 use uuid::Uuid;
 
 use crate::error::{Code, Context, Result};
+use crate::output::write_error;
 use crate::runtime;
 
 /// The socket of systemd's journal.
@@ -38,12 +42,19 @@ const FILE_MAX: u64 = 1 << 20;
 const LINES_MAX: usize = 1024;
 /// Time limit for the last lines when the process ends.
 const FLUSH: Duration = Duration::from_secs(1);
+/// Pause before an entry is offered again to a queue that is full.
+const RETRY: Duration = Duration::from_millis(5);
 
-/// The queue of the writing thread, if there is one.
-static QUEUE: OnceLock<Queue> = OnceLock::new();
+/// The queue of standard error.
+static STDERR: OnceLock<Queue> = OnceLock::new();
+/// The queue of the permanent log, if this process has one.
+static PERMANENT: OnceLock<Queue> = OnceLock::new();
 
+/// The lines that wait to be written.
 struct Queue {
     entries: SyncSender<Entry>,
+    /// Number of lines that were lost since the log last said so.
+    lost: Arc<AtomicU64>,
     /// Whether the place of the log adds timestamps of its own.
     has_clock: bool,
 }
@@ -56,6 +67,55 @@ enum Entry {
     },
 }
 
+impl Queue {
+    /// Starts the thread that writes to the place.
+    fn start(place: impl Place + Send + 'static, has_clock: bool) -> io::Result<Self> {
+        let (entries, queue) = sync_channel(LINES_MAX);
+        let lost = Arc::new(AtomicU64::new(0));
+        let count = Arc::clone(&lost);
+        let keep = move || keep(place, &queue, &count, has_clock);
+        std::thread::Builder::new().name("log".into()).spawn(keep)?;
+        Ok(Self { entries, lost, has_clock })
+    }
+
+    fn add(&self, level: Level, line: Vec<u8>) {
+        if self.entries.try_send(Entry::Line(level, line)).is_err() {
+            self.lost.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Waits until all entries are written, up to a time limit.
+    fn flush(&self) {
+        let deadline = Instant::now() + FLUSH;
+        let (until, written) = sync_channel(1);
+        let mut mark = Entry::Mark { _until: until };
+        loop {
+            match self.entries.try_send(mark) {
+                Err(TrySendError::Full(again)) if Instant::now() < deadline => mark = again,
+                Err(_) => return,
+                Ok(()) => break,
+            }
+            std::thread::sleep(RETRY);
+        }
+        let _ = written.recv_timeout(deadline.saturating_duration_since(Instant::now()));
+    }
+}
+
+/// Starts to log to standard error.
+///
+/// # Errors
+/// There is no thread to spare: then all that is logged is lost.
+pub(crate) fn start() -> io::Result<()> {
+    // Fails if it has started already, which is as good.
+    let _ = STDERR.set(Queue::start(Stderr, false)?);
+    Ok(())
+}
+
+/// The queue of this process.
+fn queue() -> Option<&'static Queue> {
+    PERMANENT.get().or_else(|| STDERR.get())
+}
+
 /// Sends the log of the session's daemon to its permanent place from now on. Returns how to read
 /// it: a file, or the command that shows it.
 ///
@@ -63,52 +123,90 @@ enum Entry {
 /// If the file can't be made, or the log is open already.
 pub(crate) fn open(export: &str, session: Uuid) -> Result<String> {
     let directory = runtime::logs();
-    let (place, name, has_clock) = match &directory {
+    let (queue, name) = match &directory {
         None if Path::new(JOURNAL).exists() => {
             let journal = Journal::open(Path::new(JOURNAL), export, session);
             let journal = journal.context(Code::Other, JOURNAL)?;
             let name = format!("journalctl TYCHE_SESSION={session}");
-            (Place::Journal(journal), name, true)
+            (Queue::start(journal, true)?, name)
         }
         directory => {
             let directory = directory.as_deref().unwrap_or(Path::new(runtime::LOGS));
             runtime::create(directory)?;
             let path = directory.join(format!("{}.log", runtime::plain(export)));
             let name = path.display().to_string();
-            (Place::File(LogFile::open(path).context(Code::Other, &name)?), name, false)
+            let file = LogFile::open(path).context(Code::Other, &name)?;
+            (Queue::start(file, false)?, name)
         }
     };
-    let (entries, queue) = sync_channel(LINES_MAX);
-    std::thread::Builder::new().name("log".into()).spawn(move || keep(place, &queue))?;
-    let queue = Queue { entries, has_clock };
-    QUEUE.set(queue).map_err(|_| "it is open").context(Code::Other, "log")?;
+    PERMANENT.set(queue).map_err(|_| "it is open").context(Code::Other, "log")?;
     Ok(name)
 }
 
 /// Waits until all entries are written, up to a time limit.
 pub(crate) fn flush() {
-    let Some(queue) = QUEUE.get() else { return };
-    let (until, written) = sync_channel(1);
-    if queue.entries.try_send(Entry::Mark { _until: until }).is_ok() {
-        let _ = written.recv_timeout(FLUSH);
+    if let Some(queue) = queue() {
+        queue.flush();
     }
+}
+
+/// Logs the last words of this process, whatever the log level is.
+pub(crate) fn last_words(text: &str) {
+    if let Some(queue) = queue() {
+        queue.add(Level::ERROR, of_ours(Level::ERROR, text, queue.has_clock));
+        queue.flush();
+    }
+}
+
+/// A line in the form that the subscriber gives to others.
+fn of_ours(level: Level, text: &str, has_clock: bool) -> Vec<u8> {
+    let mut line = String::new();
+    if !has_clock {
+        let _ = SystemTime.format_time(&mut Writer::new(&mut line));
+        line.push(' ');
+    }
+    format!("{line}{level:>5} {text}\n").into_bytes()
 }
 
 /// The body of the writing thread.
-fn keep(mut place: Place, queue: &Receiver<Entry>) {
-    while let Ok(entry) = queue.recv() {
-        let Entry::Line(level, line) = entry else { continue };
-        // There is no other place to report that the log is full or gone.
-        let _ = match &mut place {
-            Place::File(file) => file.write(&line),
-            Place::Journal(journal) => journal.write(level, &line),
+fn keep(mut place: impl Place, queue: &Receiver<Entry>, lost: &AtomicU64, has_clock: bool) {
+    let mut unsaid = 0;
+    loop {
+        let entry = match queue.try_recv() {
+            Ok(entry) => entry,
+            Err(TryRecvError::Disconnected) => return,
+            Err(TryRecvError::Empty) => {
+                unsaid += lost.swap(0, Ordering::Relaxed);
+                if unsaid > 0 {
+                    let text = format!("{unsaid} lines were lost: this log could not be written");
+                    let line = of_ours(Level::WARN, &text, has_clock);
+                    if place.write(Level::WARN, &line).is_ok() {
+                        unsaid = 0;
+                    }
+                }
+                let Ok(entry) = queue.recv() else { return };
+                entry
+            }
         };
+        if let Entry::Line(level, line) = entry
+            && place.write(level, &line).is_err()
+        {
+            unsaid += 1;
+        }
     }
 }
 
-enum Place {
-    File(LogFile),
-    Journal(Journal),
+/// A place for the log.
+trait Place {
+    fn write(&mut self, level: Level, line: &[u8]) -> io::Result<()>;
+}
+
+struct Stderr;
+
+impl Place for Stderr {
+    fn write(&mut self, _level: Level, line: &[u8]) -> io::Result<()> {
+        write_error(line)
+    }
 }
 
 /// A log file that is replaced when it is too long.
@@ -122,8 +220,10 @@ impl LogFile {
         let file = File::options().create(true).append(true).mode(0o600).open(&path)?;
         Ok(Self { path, file })
     }
+}
 
-    fn write(&mut self, line: &[u8]) -> io::Result<()> {
+impl Place for LogFile {
+    fn write(&mut self, _level: Level, line: &[u8]) -> io::Result<()> {
         if self.file.metadata()?.len() + line.len() as u64 > FILE_MAX {
             // Another session of the export may have replaced it already.
             if runtime::is_at(&self.file, &self.path) {
@@ -152,8 +252,10 @@ impl Journal {
         field(&mut fields, "TYCHE_SESSION", session.to_string().as_bytes());
         Ok(Self { socket, fields })
     }
+}
 
-    fn write(&self, level: Level, line: &[u8]) -> io::Result<()> {
+impl Place for Journal {
+    fn write(&mut self, level: Level, line: &[u8]) -> io::Result<()> {
         let mut entry = self.fields.clone();
         field(&mut entry, "PRIORITY", priority(level));
         field(&mut entry, "MESSAGE", line.trim_ascii());
@@ -200,9 +302,9 @@ pub(crate) struct Line(Level);
 
 impl Write for Line {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        let Some(queue) = QUEUE.get() else { return io::stderr().write(line) };
-        // A line is lost if the queue is full.
-        let _ = queue.entries.try_send(Entry::Line(self.0, line.to_owned()));
+        if let Some(queue) = queue() {
+            queue.add(self.0, line.to_owned());
+        }
         Ok(line.len())
     }
 
@@ -216,7 +318,7 @@ pub(crate) struct Clock;
 
 impl FormatTime for Clock {
     fn format_time(&self, writer: &mut Writer<'_>) -> fmt::Result {
-        if QUEUE.get().is_some_and(|queue| queue.has_clock) {
+        if queue().is_some_and(|queue| queue.has_clock) {
             return Ok(());
         }
         SystemTime.format_time(writer)
@@ -235,9 +337,9 @@ mod tests {
         let mut other = LogFile::open(path.clone()).unwrap();
         let line = [&[b'x'; 1023][..], b"\n"].concat();
         for _ in 0..2 * FILE_MAX / 1024 {
-            log.write(&line).unwrap();
+            log.write(Level::INFO, &line).unwrap();
         }
-        other.write(b"of another session\n").unwrap();
+        other.write(Level::INFO, b"of another session\n").unwrap();
         let length = |path: &Path| fs::metadata(path).unwrap().len();
         assert_eq!(length(&dir.path().join("vm1.log.1")), FILE_MAX);
         // The other session has noticed, and replaced nothing too early.
@@ -251,7 +353,7 @@ mod tests {
         let path = dir.path().join("socket");
         let journald = UnixDatagram::bind(&path).unwrap();
         let session = Uuid::nil().to_string();
-        let journal = Journal::open(&path, "vm1", Uuid::nil()).unwrap();
+        let mut journal = Journal::open(&path, "vm1", Uuid::nil()).unwrap();
         journal.write(Level::WARN, b" WARN a\nb\n").unwrap();
         let mut entry = [0; 1024];
         let len = journald.recv(&mut entry).unwrap();
@@ -264,5 +366,47 @@ mod tests {
             b"MESSAGE\n\x08\0\0\0\0\0\0\0WARN a\nb\n",
         ];
         assert_eq!(entry[..len], wanted.concat());
+    }
+
+    /// A place whose writes wait for permission, and fail if it says so.
+    struct Stuck {
+        permissions: Receiver<bool>,
+        written: SyncSender<String>,
+    }
+
+    impl Place for Stuck {
+        fn write(&mut self, _level: Level, line: &[u8]) -> io::Result<()> {
+            if !self.permissions.recv().unwrap_or(true) {
+                return Err(io::ErrorKind::StorageFull.into());
+            }
+            let _ = self.written.send(String::from_utf8_lossy(line).into_owned());
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn lines_that_can_not_be_written_are_lost_and_counted() {
+        let (permit, permissions) = sync_channel(4 * LINES_MAX);
+        let (written, lines) = sync_channel(4 * LINES_MAX);
+        let queue = Queue::start(Stuck { permissions, written }, true).unwrap();
+        // One may be with the thread, which waits for its permission; nobody waits for the thread.
+        for number in 0..2 * LINES_MAX {
+            queue.add(Level::INFO, format!("{number}\n").into_bytes());
+        }
+        queue.flush();
+        // The first fails; the rest, and what tells of the lost ones, is written.
+        permit.send(false).unwrap();
+        drop(permit);
+        let mut kept = 0;
+        let said = loop {
+            let line = lines.recv_timeout(tyche_testkit::wait::PATIENCE).unwrap();
+            if line.contains("lost") {
+                break line;
+            }
+            kept += 1;
+        };
+        let lost = 2 * LINES_MAX - kept;
+        assert!((1..=LINES_MAX).contains(&kept), "{kept}");
+        assert_eq!(said, format!(" WARN {lost} lines were lost: this log could not be written\n"));
     }
 }

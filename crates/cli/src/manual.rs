@@ -11,7 +11,7 @@ use clap_mangen::Man;
 
 use crate::complete::VARIABLE;
 use crate::error::{Code, Context, Result};
-use crate::output::{Format, show};
+use crate::output::print;
 
 /// The section of commands for administrators.
 const SECTION: &str = "8";
@@ -34,8 +34,7 @@ pub(crate) struct CompletionsArgs {
 
 pub(crate) fn completions(args: &CompletionsArgs) -> Result<()> {
     let script = script(args.shell).context(Code::Other, args.shell)?;
-    show(Format::Text, || (), || String::from_utf8_lossy(&script).into_owned());
-    Ok(())
+    print(&String::from_utf8_lossy(&script))
 }
 
 fn script(shell: Shell) -> io::Result<Vec<u8>> {

@@ -29,6 +29,10 @@ pub(crate) const LOGS: &str = "/var/log/tyche";
 /// Environment variable that names another directory.
 const LOGS_VARIABLE: &str = "TYCHE_LOG_DIR";
 
+/// The environment variables that name directories of a daemon.
+pub(crate) const VARIABLES: [&str; 4] =
+    [RUNTIME_DIR_VARIABLE, LOGS_VARIABLE, "TYCHE_STATE_DIR", "TYCHE_KNOWN_TARGETS"];
+
 /// Name of the file in its directory that a running process holds locked.
 const LOCK: &str = "lock";
 /// Number of attempts to take a lock, and the pause between two of them.
@@ -45,9 +49,9 @@ pub(crate) fn logs() -> Option<PathBuf> {
     std::env::var_os(LOGS_VARIABLE).map(PathBuf::from).or_else(below_root)
 }
 
-/// An export's name as a file name.
+/// An export's name as a file name: each has one of its own.
 pub(crate) fn plain(export: &str) -> String {
-    export.replace('/', "_")
+    export.replace('%', "%25").replace('/', "%2F")
 }
 
 /// The directory of the sessions.
@@ -217,5 +221,18 @@ pub(crate) fn remove(dir: &Path) {
     let _ = fs::remove_file(lock);
     if let Err(error) = fs::remove_dir(dir) {
         tracing::warn!(dir = %dir.display(), %error, "left behind");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_two_exports_have_the_same_file_name() {
+        let names = ["store_1/vm", "store/1_vm", "a_b", "a/b", "a%2Fb", "a%252Fb"];
+        let plain: std::collections::BTreeSet<_> = names.into_iter().map(plain).collect();
+        assert_eq!(plain.len(), names.len(), "{plain:?}");
+        assert!(plain.iter().all(|name| !name.contains('/')));
     }
 }

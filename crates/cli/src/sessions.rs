@@ -3,20 +3,20 @@
 use std::collections::BTreeSet;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use std::thread;
 use std::time::Duration;
 
 use uuid::Uuid;
 
 use crate::attach::Lasting;
-use crate::control::{Done, Request, ask};
+use crate::control::{Done, REPORT_TIMEOUT, Request, ask, is_timeout};
 use crate::error::{Code, Context, Error, Result};
 use crate::leftovers;
+use crate::output;
 use crate::report::{SessionReport, SessionState, TargetReport};
 use crate::runtime::{self, CONTROL};
 use crate::state::State;
 
-/// Time limit for a daemon's report.
-const REPORT_TIMEOUT: Duration = Duration::from_secs(2);
 /// Time limit for an order other than to disconnect.
 const ORDER_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -39,7 +39,7 @@ impl Session {
     pub(crate) fn all() -> Result<Vec<Self>> {
         let dir = runtime::sessions();
         let dirs = runtime::below(&dir).context(Code::Permission, dir.display())?;
-        Ok(dirs.into_iter().filter_map(Self::find).collect())
+        Ok(each(dirs, Self::find))
     }
 
     /// The session of that directory, if there is one.
@@ -52,6 +52,10 @@ impl Session {
             Ok(Ok(report)) => Some(report),
             Ok(Err(refusal)) => Some(silent(refusal.message)?),
             Err(error) if is_nobody(error.kind()) => None,
+            Err(error) if is_timeout(&error) => {
+                let record = State::load(&dir)?;
+                Some(silent(unanswered(&record, REPORT_TIMEOUT))?)
+            }
             Err(error) => Some(silent(error.to_string())?),
         };
         if let Some(report) = living {
@@ -84,6 +88,16 @@ impl Session {
         Some(Self { dir, report: SessionReport { record, state }, left })
     }
 
+    /// The error of a command for a daemon that lives, and did not answer within that time.
+    pub(crate) fn unanswered(&self, limit: Duration) -> Error {
+        Error::new(Code::Unreachable, unanswered(&self.report.record, limit))
+    }
+
+    /// Whether the daemon lives, and does not answer.
+    pub(crate) fn is_silent(&self) -> bool {
+        matches!(self.report.state, SessionState::Silent { .. })
+    }
+
     pub(crate) fn is_dead(&self) -> bool {
         matches!(self.report.state, SessionState::Dead { .. })
     }
@@ -101,6 +115,36 @@ impl Session {
     }
 }
 
+/// What is said of a daemon that lives, and did not answer within that time.
+fn unanswered(record: &State, limit: Duration) -> String {
+    format!(
+        "the daemon of {} (process {}) does not answer within {} s: it is stopped or stuck; \
+         `kill -CONT {1}` wakes a stopped one, `tyche disconnect --force {}` ends it in any case",
+        record.device.display(),
+        record.pid,
+        limit.as_secs_f64(),
+        record.export
+    )
+}
+
+/// Calls `find` for all directories at the same time: each may wait for a daemon. In their order.
+fn each<T: Send>(dirs: Vec<PathBuf>, find: fn(PathBuf) -> Option<T>) -> Vec<T> {
+    thread::scope(|scope| {
+        let asking = dirs.into_iter().map(|dir| {
+            let again = dir.clone();
+            let thread = thread::Builder::new().spawn_scoped(scope, move || find(dir));
+            thread.map_err(|_| again)
+        });
+        let asking: Vec<_> = asking.collect();
+        let found = asking.into_iter().filter_map(|asked| match asked {
+            Ok(thread) => thread.join().expect("it does not panic"),
+            // No thread to spare.
+            Err(dir) => find(dir),
+        });
+        found.collect()
+    })
+}
+
 fn is_nobody(kind: ErrorKind) -> bool {
     use ErrorKind::{ConnectionRefused, ConnectionReset, NotFound};
     matches!(kind, ConnectionRefused | ConnectionReset | NotFound)
@@ -115,9 +159,17 @@ pub(crate) fn is_running(dir: &Path) -> bool {
 pub(crate) fn targets() -> Result<Vec<(PathBuf, TargetReport)>> {
     let dir = runtime::targets();
     let dirs = runtime::below(&dir).context(Code::Permission, dir.display())?;
-    let report =
-        |dir: &PathBuf| ask(&dir.join(CONTROL), &Request::Report, REPORT_TIMEOUT).ok()?.ok();
-    Ok(dirs.into_iter().filter_map(|dir| report(&dir).map(|report| (dir, report))).collect())
+    Ok(each(dirs, |dir| {
+        let asked = ask(&dir.join(CONTROL), &Request::Report, REPORT_TIMEOUT);
+        if asked.as_ref().is_err_and(is_timeout) {
+            let name = dir.file_name().unwrap_or_default().display();
+            let limit = REPORT_TIMEOUT.as_secs_f64();
+            output::remark(format_args!(
+                "tyche: target {name} does not answer within {limit} s: it is stopped or stuck"
+            ));
+        }
+        Some((dir, asked.ok()?.ok()?))
+    }))
 }
 
 /// Refuses to connect an export that this host has connected already: the second session would take
@@ -137,6 +189,7 @@ pub(crate) fn refuse_twice(export: &str, host: Uuid) -> Result<()> {
             Ok(Ok(SessionReport { state: SessionState::Failed(_), .. })) => {
                 format!("; that session has failed: run `tyche disconnect {export}` first")
             }
+            Err(error) if is_timeout(&error) => format!("; {}", unanswered(&state, REPORT_TIMEOUT)),
             _ => String::new(),
         };
         let device = state.device.display();
@@ -186,6 +239,7 @@ pub(crate) fn order(name: &str, request: &Request) -> Result<()> {
     let session = named(name)?.pop().ok_or_else(|| not_found(name))?;
     match ask::<Done>(&session.dir.join(CONTROL), request, ORDER_TIMEOUT) {
         Ok(answer) => answer.map(|Done {}| ()),
+        Err(error) if is_timeout(&error) => Err(session.unanswered(ORDER_TIMEOUT)),
         Err(error) => {
             let message = format!("the session of `{name}` does not answer: {error}");
             Err(Error::new(Code::Other, message))

@@ -55,7 +55,7 @@ pub(crate) fn stats(args: &StatsArgs) -> Result<()> {
             return Err(not_found(name));
         }
         let text = text(&sessions, &targets, args);
-        show(args.output, || Output::Stats(MachineReport { sessions, targets }), || text);
+        show(args.output, || Output::Stats(MachineReport { sessions, targets }), || text)?;
         if !args.watch {
             return Ok(());
         }

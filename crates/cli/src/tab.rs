@@ -18,6 +18,9 @@ use crate::error::{Code, Error, Result};
 /// The default path.
 pub(crate) const PATH: &str = "/etc/tyche/tychetab";
 
+/// The byte order mark in UTF-8.
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+
 /// The whole file.
 #[derive(Debug)]
 pub(crate) struct Tab {
@@ -49,19 +52,23 @@ impl Tab {
     /// `NotFound` if there is none, `Config` if it can't be read; mistakes are kept with their
     /// lines.
     pub(crate) fn read(path: &Path) -> Result<Self> {
-        let text = std::fs::read_to_string(path).map_err(|error| {
+        let bytes = std::fs::read(path).map_err(|error| {
             let code = match error.kind() {
                 std::io::ErrorKind::NotFound => Code::NotFound,
                 _ => Code::Config,
             };
             Error::new(code, format!("{}: {error}", path.display()))
         })?;
-        Ok(Self::parse(path, &text))
+        Ok(Self::parse(path, &bytes))
     }
 
-    pub(crate) fn parse(path: &Path, text: &str) -> Self {
+    pub(crate) fn parse(path: &Path, bytes: &[u8]) -> Self {
         let mut lines = Vec::<Line>::new();
-        for (number, line) in (1..).zip(text.lines()) {
+        // Some editors begin a file with it.
+        let bytes = bytes.strip_prefix(BYTE_ORDER_MARK).unwrap_or(bytes);
+        for (number, line) in (1..).zip(bytes.split(|byte| *byte == b'\n')) {
+            let is_text = std::str::from_utf8(line).is_ok();
+            let line = String::from_utf8_lossy(line);
             let fields: Vec<_> = line.split_ascii_whitespace().collect();
             let Some(first) = fields.first().filter(|field| !field.starts_with('#')) else {
                 continue;
@@ -71,6 +78,10 @@ impl Tab {
                 true => Err(format!("`{export}` is listed above already")),
                 false => Fields::parse(&fields[1..]),
             };
+            // Comments may be written in any way.
+            let is_option = |it: &Fields| it.links.iter().chain(&it.options).any(|it| is_odd(it));
+            let is_wrong = !is_text && (is_odd(&export) || fields.as_ref().is_ok_and(is_option));
+            let fields = if is_wrong { Err("it is not UTF-8".to_owned()) } else { fields };
             let place = format!("{}: line {number}", path.display());
             lines.push(Line { export, fields, place });
         }
@@ -113,6 +124,11 @@ impl Fields {
     }
 }
 
+/// Whether a text has a character that stands for bytes that are no UTF-8.
+fn is_odd(text: &str) -> bool {
+    text.contains(char::REPLACEMENT_CHARACTER)
+}
+
 /// Resolves a backslash and three octal digits, as in fstab. Other backslashes stay.
 fn unescape(field: &str) -> String {
     let mut bytes = Vec::with_capacity(field.len());
@@ -141,10 +157,21 @@ mod tests {
     #[test]
     fn what_separates_fields_and_options_can_be_escaped() {
         let text = r"my\040disk - host-name=a\054b\134";
-        let line = Tab::parse(Path::new("tab"), text).line("my disk").unwrap();
+        let line = Tab::parse(Path::new("tab"), text.as_bytes()).line("my disk").unwrap();
         assert_eq!(line.fields.unwrap().options, [r"host-name=a,b\"]);
         for odd in [r"\", r"\4", r"\09x", r"\777", "\\\u{e4}\u{e4}"] {
             assert_eq!(unescape(odd), odd);
         }
+    }
+
+    #[test]
+    fn bytes_that_are_no_text_cost_their_line_alone() {
+        let text =
+            b"\xef\xbb\xbfvm1 eth0 - # Gr\xf6\xdfe\n# Gr\xf6\xdfe\nvm\xf6 eth0\r\nvm3 eth0\r\n";
+        let lines = Tab::parse(Path::new("tab"), text).into_lines();
+        let is_good: Vec<_> = lines.iter().map(|line| line.fields.is_ok()).collect();
+        assert_eq!(is_good, [true, false, true]);
+        assert_eq!((lines[0].export.as_str(), lines[2].export.as_str()), ("vm1", "vm3"));
+        assert!(lines[1].mistake("x").message.contains("line 3"));
     }
 }

@@ -13,6 +13,7 @@ use clap::Args;
 
 use crate::connect::Entry;
 use crate::error::{Code, Context, Result};
+use crate::output::remark;
 use crate::tab::{self, Tab};
 
 /// The template unit: each export is an instance.
@@ -52,7 +53,7 @@ pub(crate) fn generate(args: &GenerateUnitsArgs) -> Result<()> {
             Err(error) => Err(error),
         };
         if let Err(error) = linked {
-            eprintln!("tyche: {error}");
+            remark(format_args!("tyche: {error}"));
             failed = Some(error);
         }
     }

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::output::{Format, show};
+use crate::output::{Format, announce, conclude, in_format};
 
 /// The result of a program, or of a step of it.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -15,6 +15,9 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Code {
+    /// The reader of the output has closed it: the command ends, and has not failed.
+    #[serde(skip)]
+    Unread = 0,
     /// The command line makes no sense.
     Usage = 2,
     /// No such export, interface or session.
@@ -23,7 +26,7 @@ pub enum Code {
     Permission = 4,
     /// The interface or address cannot be used.
     Link = 5,
-    /// The target does not answer.
+    /// The target does not answer, or a daemon of this machine.
     Unreachable = 6,
     /// The target refused.
     Refused = 7,
@@ -37,6 +40,12 @@ pub enum Code {
     Other = 1,
 }
 
+/// Errors of the system that mean that the process is at a limit, and what to do.
+const LIMITS: [(&str, &str); 2] = [
+    ("(os error 24)", "raise the limit of open files (`ulimit -Hn`, or LimitNOFILE= of the unit)"),
+    ("(os error 27)", "raise the limit of file sizes (`ulimit -f`, or LimitFSIZE= of the unit)"),
+];
+
 /// An error: one clear line that says what to do, and its code.
 #[derive(Debug)]
 pub struct Error {
@@ -47,9 +56,14 @@ pub struct Error {
 }
 
 impl Error {
-    /// An error of that code.
+    /// An error of that code. If a limit of this process was reached, its message names the limit.
     pub fn new(code: Code, message: impl Into<String>) -> Self {
-        Self { code, message: message.into() }
+        let mut message = message.into();
+        let reached = LIMITS.iter().find(|(error, _)| message.contains(error));
+        if let Some((_, remedy)) = reached.filter(|(_, remedy)| !message.contains(remedy)) {
+            message = format!("{message}; {remedy}");
+        }
+        Self { code, message }
     }
 
     /// The error as the object of JSON output.
@@ -120,8 +134,25 @@ pub fn finish(program: &str, result: &Result<()>, format: Format) -> ExitCode {
     let Err(error) = result else { return ExitCode::SUCCESS };
     // An empty message means that the error has been reported already.
     if !error.message.is_empty() {
-        show(format, || error.report(), String::new);
-        eprintln!("{program}: {error}");
+        // The exit code tells of it in any case.
+        let _ = announce(&in_format(format, || error.report(), String::new));
+        conclude(format_args!("{program}: {error}"));
     }
     ExitCode::from(error.code as u8)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_that_was_reached_is_named_once() {
+        for (errno, limit) in [(24, "LimitNOFILE"), (27, "LimitFSIZE")] {
+            let system = std::io::Error::from_raw_os_error(errno);
+            let error = Err::<(), _>(system).context(Code::Other, "control socket").unwrap_err();
+            let again = Error::from(error.report());
+            assert_eq!(again.message.matches(limit).count(), 1, "{again}");
+        }
+        assert_eq!(Error::new(Code::Other, "no").message, "no");
+    }
 }

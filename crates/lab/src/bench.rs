@@ -104,8 +104,7 @@ impl StagedBenchArgs {
         let sides = sides.report().filter(|_| self.sides);
         let output = || SidesOutput { bench: result.report(), sides };
         let text = || result.text() + &sides.map_or_else(String::new, SidesReport::text);
-        show(self.output(), output, text);
-        Ok(())
+        show(self.output(), output, text)
     }
 
     fn measure(&self) -> Result<()> {
@@ -118,7 +117,7 @@ impl StagedBenchArgs {
         let mut stages = Breakdown::default();
         jobs.iter().for_each(|job| stages.merge(job));
         let output = || Output { bench: result.report(), stages: stages.report() };
-        show(self.output(), output, || result.text() + &stages.text());
+        show(self.output(), output, || result.text() + &stages.text())?;
         let Some((path, mut file)) = picture else { return Ok(()) };
         let BenchReport { rw, bs, iodepth, .. } = result.report();
         let svg = stages::svg(&format!("{rw}, {bs} bytes, depth {iodepth}"), &stages);

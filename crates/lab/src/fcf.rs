@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use clap::Args;
 use signal_hook::consts::SIGHUP;
-use tyche_console::error::{Code, Error, Result};
+use tyche_console::error::{Code, Context, Error, Result};
+use tyche_console::output::announce;
 use tyche_engine::{Composed, EventLoop, Frames, Ports, Protocol, Received, Sink, Tenant};
 use tyche_fcf::{Fcf, FcfConfig, MEMBERSHIPS};
 use tyche_fcoe::fc::wire::{ETHERNET_LEN, ETHERTYPE_FIP};
@@ -69,7 +70,8 @@ pub(crate) fn run(args: &FcfArgs) -> Result<()> {
     let is_cleared = Arc::new(AtomicBool::new(false));
     signal_hook::flag::register(SIGHUP, Arc::clone(&is_cleared)).map_err(|error| link(&error))?;
     let forwarder = Forwarder { fcf: Fcf::new(config), queues: Default::default(), is_cleared };
-    println!("tyche-lab: forwarding on {} ({})", args.interface, config.mac);
+    let text = format!("tyche-lab: forwarding on {} ({})\n", args.interface, config.mac);
+    announce(&text).context(Code::Other, "standard output")?;
     EventLoop::new(forwarder, ports, Spin::new(Duration::ZERO)).run();
     Ok(())
 }

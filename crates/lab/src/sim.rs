@@ -1,6 +1,5 @@
 //! `tyche-lab sim`: the protocol under simulated time and faults.
 
-use std::io::IsTerminal;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
@@ -8,7 +7,7 @@ use std::time::Instant;
 use clap::Args;
 use serde_json::json;
 use tyche_console::error::{Code, Error, Result};
-use tyche_console::output::{Format, show};
+use tyche_console::output::{Format, has_terminal, show, write_error};
 use tyche_sim::{Options, Profile, Report, Violation, canaries, hunt, run as run_seed};
 
 /// Run the protocol in a simulated world of lossy networks, crashing targets and hosts, and check
@@ -79,8 +78,7 @@ pub(crate) fn run(args: &SimArgs) -> Result<()> {
     if let Some(seed) = args.seed {
         return match run_seed(seed, options(args)) {
             Ok(report) => {
-                show(args.output, || object(&report, 1), || format!("seed {seed}: {report}\n"));
-                Ok(())
+                show(args.output, || object(&report, 1), || format!("seed {seed}: {report}\n"))
             }
             Err(violation) => Err(found(&violation)),
         };
@@ -88,8 +86,7 @@ pub(crate) fn run(args: &SimArgs) -> Result<()> {
     let begin = Instant::now();
     let total = run_all(args).map_err(|violation| found(&violation))?;
     let text = format!("{} seeds in {:.1?}, all well: {total}\n", args.seeds, begin.elapsed());
-    show(args.output, || object(&total, args.seeds), || text);
-    Ok(())
+    show(args.output, || object(&total, args.seeds), || text)
 }
 
 /// The profile of the simulated worlds.
@@ -116,7 +113,7 @@ fn run_all(args: &SimArgs) -> Result<Report, Box<Violation>> {
     let (next, stop) = (AtomicU64::new(args.first), AtomicBool::new(false));
     let end = args.first.saturating_add(args.seeds);
     let state = Mutex::new((Report::default(), None));
-    let talk = std::io::stderr().is_terminal();
+    let talk = has_terminal();
     std::thread::scope(|scope| {
         for _ in 0..args.jobs.unwrap_or(cores).max(1) {
             scope.spawn(|| {
@@ -135,14 +132,16 @@ fn run_all(args: &SimArgs) -> Result<Report, Box<Violation>> {
                         }
                     }
                     if talk && (seed - args.first).is_multiple_of(16) {
-                        eprint!("\r{} of {} seeds ", seed - args.first, args.seeds);
+                        let text = format!("\r{} of {} seeds ", seed - args.first, args.seeds);
+                        // A closed terminal does not end the simulation.
+                        let _ = write_error(text.as_bytes());
                     }
                 }
             });
         }
     });
     if talk {
-        eprint!("\r\x1b[K");
+        let _ = write_error(b"\r\x1b[K");
     }
     let (total, violation) = state.into_inner().unwrap_or_else(PoisonError::into_inner);
     violation.map_or(Ok(total), Err)
@@ -196,7 +195,7 @@ fn hunt_canaries(args: &SimArgs, name: &str) -> Result<()> {
             });
             lines.collect()
         },
-    );
+    )?;
     if escaped.is_empty() {
         return Ok(());
     }

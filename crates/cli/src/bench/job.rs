@@ -226,7 +226,7 @@ fn refused(session: &SessionArgs, error: ConnectError, report: &HostReport) -> E
         ConnectError::TimedOut(_) => {
             let is_unoffered = matches!(report.problem, None | Some(Problem::NoOffer));
             let explained =
-                if is_unoffered { session.unknown_export() } else { session.changed_key() };
+                if is_unoffered { session.unknown_export(true) } else { session.changed_key() };
             match explained {
                 Ok(Some(error)) | Err(error) => error,
                 Ok(None) => session.unreachable(Some(report)),

@@ -100,8 +100,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<()> {
     } else {
         Bench::start(args, |_| {})?.load()?
     };
-    show(args.output, || Output::Bench(result.report()), || result.text());
-    Ok(())
+    show(args.output, || Output::Bench(result.report()), || result.text())
 }
 
 impl BenchArgs {

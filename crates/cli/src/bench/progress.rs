@@ -1,7 +1,8 @@
 //! The line that shows a measurement's progress on a terminal.
 
-use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
+
+use crate::output::{has_terminal, write_error};
 
 /// Interval between two updates.
 pub(super) const TICK: Duration = Duration::from_millis(500);
@@ -19,7 +20,7 @@ impl Progress {
     /// A measurement that takes `time` from now on, with requests of `request_len` bytes.
     pub(super) fn new(request_len: u32, time: Duration) -> Self {
         let now = Instant::now();
-        let terminal = std::io::stderr().is_terminal();
+        let terminal = has_terminal();
         Self { terminal, request_len, end: now + time, last: (now, 0) }
     }
 
@@ -31,7 +32,7 @@ impl Progress {
             let rate = (answered - count) as f64 / now.duration_since(before).as_secs_f64();
             let text = line(rate, self.request_len, self.end.saturating_duration_since(now));
             // A closed terminal does not end the measurement.
-            let _ = write!(std::io::stderr(), "\r\x1b[K{text}");
+            let _ = write_error(format!("\r\x1b[K{text}").as_bytes());
         }
     }
 }
@@ -39,7 +40,7 @@ impl Progress {
 impl Drop for Progress {
     fn drop(&mut self) {
         if self.terminal {
-            let _ = write!(std::io::stderr(), "\r\x1b[K");
+            let _ = write_error(b"\r\x1b[K");
         }
     }
 }

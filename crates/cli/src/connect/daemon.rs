@@ -1,15 +1,16 @@
 //! The daemon of a session: connects, attaches the device, then handles notices and orders.
 
 use std::fs::File;
-use std::io::{ErrorKind, Write, stdout};
+use std::io::ErrorKind;
 use std::num::NonZeroU16;
 use std::path::Path;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use signal_hook::consts::SIGINT;
+use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
+use signal_hook::low_level::raise;
 use tyche_attach::{Attachment, Stopped};
 use tyche_engine::Notice;
 use tyche_fcoe::Obstacle;
@@ -17,6 +18,7 @@ use tyche_proto::Problem;
 use tyche_session::{Remote, log_warnings};
 use uuid::Uuid;
 
+use super::leash::Leash;
 use super::predecessor::Predecessor;
 use super::session::in_words;
 use super::signals::{SIGNALS, SignalHandler, Stage, interrupted};
@@ -27,11 +29,11 @@ use crate::attach::{self, Kind, Lasting, Wish};
 use crate::control::{self, Answer, Request};
 use crate::device_name::DeviceName;
 use crate::error::{Code, CodedResult, Context, Error, Result};
-use crate::output::{Format, line, show};
-use crate::report::{ConnectReport, Output};
+use crate::output::{announce, in_format, line};
+use crate::report::{ConnectReport, Output, SessionState};
 use crate::runtime::{self, CONTROL, RuntimeDir};
 use crate::state::{Known, State};
-use crate::{block_device, leftovers, sessions};
+use crate::{block_device, leftovers, panics, sessions};
 
 /// Interval at which a daemon that waits for its connection checks the reason.
 const LOOK_AFTER: Duration = Duration::from_millis(500);
@@ -55,25 +57,34 @@ enum Input {
 /// Runs the session. With `detached` the caller is another `tyche connect`, which waits for one
 /// line of JSON.
 pub(super) fn run(args: &ConnectArgs, detached: bool) -> Result<()> {
-    die_of_panics();
+    panics::end_the_process();
     let started = Session::start(args, detached);
     let session = match started {
         Ok(session) => session,
         Err(error) if detached => {
-            show(Format::Json, || error.report(), String::new);
+            let _ = announce(&line(&error.report()));
             return Err(Error { message: String::new(), ..error });
         }
         Err(error) => return Err(error),
     };
     let announcement = session.announcement();
-    if detached {
-        // The parent that waited for it may be gone.
-        let _ = stdout().write_all(line(&announcement).as_bytes());
+    if let Some(leash) = &session.leash {
+        leash.let_go();
+        let told = announce(&line(&announcement));
+        let is_unknown = told.is_err_and(|it| it.kind() == ErrorKind::BrokenPipe);
+        // Programs know the device of a predecessor.
+        if is_unknown && !session.took_over {
+            tracing::warn!("`tyche connect` ended before it was told of the device");
+            let _ = raise(SIGTERM);
+        }
         release_stdio()?;
+        leave_directory();
     } else {
         let device = session.state.device.display().to_string();
-        show(args.output, || announcement, || format!("{device}\n"));
-        let _ = stdout().flush();
+        let text = in_format(args.output, || announcement, || format!("{device}\n"));
+        if let Err(error) = announce(&text) {
+            tracing::warn!("connected as {device}, which can't be printed: {error}");
+        }
         // Fails only if the supervisor that asked for it is gone.
         let status = format!("connected as {device}");
         let states = [sd_notify::NotifyState::Ready, sd_notify::NotifyState::Status(&status)];
@@ -82,21 +93,20 @@ pub(super) fn run(args: &ConnectArgs, detached: bool) -> Result<()> {
     session.run()
 }
 
-/// Ends the daemon on a panic in any thread, as a signal would: the device stays for the next
-/// daemon, and no daemon stays that does not serve.
-fn die_of_panics() {
-    let report = std::panic::take_hook();
-    std::panic::set_hook(Box::new(move |panic| {
-        report(panic);
-        tracing::error!("{panic}");
-        crate::log::flush();
-        std::process::abort();
-    }));
+/// Leaves the directory of the caller, whose file system is to be unmounted when he likes. It stays
+/// if paths of ours are relative to it.
+fn leave_directory() {
+    let is_fixed = |name| std::env::var_os(name).is_none_or(|path| Path::new(&path).is_absolute());
+    if runtime::VARIABLES.into_iter().all(is_fixed) {
+        // Fails if the root is not there; the directory is then a matter of taste.
+        let _ = std::env::set_current_dir("/");
+    }
 }
 
-/// Releases standard output and error: the parent must not wait for our output to end.
+/// Releases the standard streams: the parent must not wait for our output to end.
 fn release_stdio() -> Result<()> {
     let null = File::options().read(true).write(true).open("/dev/null")?;
+    rustix::stdio::dup2_stdin(&null).map_err(std::io::Error::from)?;
     rustix::stdio::dup2_stdout(&null).map_err(std::io::Error::from)?;
     rustix::stdio::dup2_stderr(&null).map_err(std::io::Error::from)?;
     Ok(())
@@ -112,6 +122,10 @@ struct Session {
     inputs: Receiver<Input>,
     /// Turns signals into inputs.
     _signals: SignalHandler,
+    /// The tie to the `tyche connect` that waits for a report, if one does.
+    leash: Option<Leash>,
+    /// Whether the device was that of a predecessor.
+    took_over: bool,
     /// Whether the device is, or may be, smaller than the export.
     outgrown: bool,
     /// Whether the session has ended: there is no target to say farewell to.
@@ -162,6 +176,7 @@ impl Session {
             let _ = rustix::process::setsid();
         }
         let signals = Signals::new(SIGNALS)?;
+        let leash = detached.then(Leash::take_up).transpose()?;
         let (export, host_id) = (&args.session.export, args.session.host()?);
         let Checks { only, predecessor, kind, compromise } = Checks::find(args, host_id)?;
         let known = predecessor.as_ref().map(|predecessor| predecessor.known);
@@ -227,6 +242,8 @@ impl Session {
             name: None,
             inputs,
             _signals: signals,
+            leash,
+            took_over: predecessor.is_some(),
             outgrown: predecessor.is_some(),
             closed: false,
             warnings,
@@ -235,9 +252,9 @@ impl Session {
             dir,
             _only: only,
         };
-        let taken_over = predecessor.is_some();
+        let took_over = session.took_over;
         match session.appear(predecessor, known.0.uuid, sender) {
-            Err(error) if taken_over => {
+            Err(error) if took_over => {
                 // Programs use the device: it waits for another daemon.
                 session.attachment.leave();
                 std::mem::forget(session);
@@ -393,6 +410,10 @@ impl Session {
         if force {
             self.host.control().abort();
         }
+        let report = describe(&self.state, &self.why, &self.host.control());
+        if matches!(report.state, SessionState::Failed(_)) {
+            self.attachment.give_up_cache();
+        }
         match self.attachment.stop(force).coded()? {
             Stopped::InUse if !force => Err(attach::in_use(&self.state.device)),
             Stopped::Gone => {
@@ -502,7 +523,7 @@ fn await_connection(
     mut known: Option<Known>,
 ) -> Result<Known> {
     let deadline = Instant::now() + args.timeout();
-    let (mut refusal, mut looked, mut compared) = (None, false, false);
+    let (mut refusal, mut looked, mut compared) = (None, Absence::default(), false);
     loop {
         let wait = deadline.saturating_duration_since(Instant::now()).min(LOOK_AFTER);
         match inputs.recv_timeout(wait) {
@@ -531,11 +552,12 @@ fn await_connection(
             Err(RecvTimeoutError::Timeout) => {
                 let report = host.control().report();
                 let problem = report.as_ref().and_then(|report| report.problem);
-                let unoffered = problem == Some(Problem::NoOffer);
-                if unoffered
-                    && !std::mem::replace(&mut looked, true)
-                    && let Some(error) = args.unknown_export()?
-                {
+                let is_last = Instant::now() >= deadline;
+                let unoffered = match problem {
+                    None => is_last,
+                    problem => problem == Some(Problem::NoOffer),
+                };
+                if unoffered && let Some(error) = looked.look(args, is_last)? {
                     return Err(error);
                 }
                 if problem.is_some_and(SessionArgs::is_unproven)
@@ -544,10 +566,24 @@ fn await_connection(
                 {
                     return Err(error);
                 }
-                if Instant::now() >= deadline {
+                if is_last {
                     return Err(args.unreachable(report.as_ref()));
                 }
             }
         }
+    }
+}
+
+/// Whether the lists of targets were heard to their ends, and did not have the export.
+#[derive(Default)]
+struct Absence(bool);
+
+impl Absence {
+    /// Looks at the lists. The export is absent if it was twice, for a target may be late, or if
+    /// there is no time left.
+    fn look(&mut self, args: &SessionArgs, is_last: bool) -> Result<Option<Error>> {
+        let error = args.unknown_export(is_last)?;
+        let was_absent = std::mem::replace(&mut self.0, error.is_some());
+        Ok(error.filter(|_| was_absent || is_last))
     }
 }

@@ -98,7 +98,7 @@ mod tests {
     use crate::error::Code;
 
     fn tab(text: &str) -> Tab {
-        Tab::parse(Path::new("tab"), text)
+        Tab::parse(Path::new("tab"), text.as_bytes())
     }
 
     fn entry(text: &str, export: &str) -> Result<Entry> {

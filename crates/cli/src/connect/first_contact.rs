@@ -4,7 +4,7 @@
 //! Offers are hints, which anybody can send. So all that they can do is to show the user a wrong
 //! fingerprint, or to have a connect refused; the session is sealed with the key that was approved.
 
-use std::io::{self, BufRead, IsTerminal, Write};
+use std::io::{self, BufRead, IsTerminal};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -18,6 +18,7 @@ use super::entry;
 use super::session::SessionArgs;
 use super::trust::{TargetKey, Trust, unknown, unnamed};
 use crate::error::{Code, CodedResult, Error, Result};
+use crate::output::{has_terminal, remark, write_error};
 use crate::tab::{self, Tab};
 
 /// How long to listen for Offers before a key is shown, or said to have changed: a target that
@@ -42,12 +43,15 @@ impl SessionArgs {
             return Ok(());
         }
         let TargetId::Name(name) = target else { return Err(unnamed()) };
-        if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
+        if !io::stdin().is_terminal() || !has_terminal() {
             return Err(unknown(&name, &self.export));
         }
         let key = self.said_by(name)?;
         for other in known.targets().iter().filter(|it| it.key == key) {
-            eprintln!("This machine knows the key already, as that of target `{}`.", other.name);
+            let other = other.name;
+            remark(format_args!(
+                "This machine knows the key already, as that of target `{other}`."
+            ));
         }
         let question = format!(
             "The key of target `{name}` is not known to this machine. The target says a key with \
@@ -55,7 +59,8 @@ impl SessionArgs {
              it right, and shall it be kept (yes, no, or the fingerprint)? ",
             key.fingerprint()
         );
-        if !confirmed(&mut io::stdin().lock(), &mut io::stderr(), &question, &key)? {
+        let ask = |text: &str| write_error(text.as_bytes());
+        if !confirmed(&mut io::stdin().lock(), ask, &question, &key)? {
             let message = format!("the key of target `{name}` was not confirmed: not connected");
             return Err(Error::new(Code::Refused, message));
         }
@@ -142,22 +147,22 @@ impl SessionArgs {
         let (Some(key), Ok((target, _))) = (self.approved_key, self.wanted()) else { return };
         let Ok(known) = KnownTargets::read() else { return };
         let Some(kept) = known.find(&target).filter(|it| it.key == key) else { return };
-        eprintln!(
+        remark(format_args!(
             "tyche: the key of target `{}` is kept in {}: connects of this machine need no \
              --target-key for it, and have to name their target: {}",
             kept.name,
             known.path().display(),
             self.export
-        );
+        ));
         let tab = Path::new(tab::PATH);
         let without_target = Tab::read(tab).map(entry::without_target).unwrap_or_default();
         if !without_target.is_empty() {
-            eprintln!(
+            remark(format_args!(
                 "tyche: lines of {} that name no target connect nothing from now on: {}; write \
                  TARGET/EXPORT there",
                 tab.display(),
                 without_target.join(", ")
-            );
+            ));
         }
     }
 }
@@ -177,14 +182,13 @@ fn said(offers: &[Offer]) -> Vec<PublicKey> {
 /// The terminal can't be read, or the answer is another fingerprint.
 fn confirmed(
     input: &mut impl BufRead,
-    output: &mut impl Write,
+    ask: impl Fn(&str) -> io::Result<()>,
     question: &str,
     key: &PublicKey,
 ) -> Result<bool> {
     let mut question = question;
     for _ in 0..ANSWERS_MAX {
-        write!(output, "{question}")?;
-        output.flush()?;
+        ask(question)?;
         let mut answer = String::new();
         if input.read_line(&mut answer)? == 0 {
             return Ok(false);
@@ -217,7 +221,7 @@ mod tests {
     }
 
     fn answer(text: &str) -> Result<bool> {
-        confirmed(&mut text.as_bytes(), &mut Vec::new(), "?", &key(1))
+        confirmed(&mut text.as_bytes(), |_| Ok(()), "?", &key(1))
     }
 
     #[test]

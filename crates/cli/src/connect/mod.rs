@@ -7,6 +7,7 @@ mod daemon;
 mod entry;
 pub(crate) mod fcoe;
 mod first_contact;
+mod leash;
 mod orders;
 mod predecessor;
 mod retry;
@@ -20,10 +21,12 @@ use std::ffi::OsString;
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::{ChildStdout, Command, Stdio};
 use std::time::Duration;
 
 use clap::Args;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use uuid::Uuid;
 
 pub(crate) use entry::Entry;
@@ -36,7 +39,7 @@ use crate::attach::Kind;
 use crate::control::parse_answer;
 use crate::error::{Code, Context, Error, Result};
 use crate::links::mtu;
-use crate::output::{Format, show};
+use crate::output::{Format, remark, show};
 use crate::report::{ConnectReport, Output, SessionLink};
 use crate::seconds::positive;
 use crate::tab::{self, Tab};
@@ -93,6 +96,9 @@ pub struct ConnectArgs {
     pub(crate) output: Format,
 }
 
+/// Time that a daemon may take to make its device, beside the time to connect.
+const START: Duration = Duration::from_secs(60);
+
 /// The options that a line of tychetab replaces.
 const OF_A_SESSION: [&str; 28] = [
     "links",
@@ -135,6 +141,11 @@ impl ConnectArgs {
         Ok(Self { session, foreground, retry, daemon, output, ..listed })
     }
 
+    /// Time limit for connecting.
+    pub(crate) fn timeout(&self) -> Duration {
+        self.session.timeout()
+    }
+
     /// The arguments, with the key that the target has to prove; FCoE has no keys. `before`: UUID
     /// of the target that the device is connected to already.
     fn settled(&self, before: Option<Uuid>) -> Result<Self> {
@@ -142,7 +153,9 @@ impl ConnectArgs {
             true => self.session.clone(),
             false => self.session.settled(before)?,
         };
-        Ok(Self { session, ..self.clone() })
+        // The daemon leaves the directory that it is started in.
+        let socket = self.socket.as_deref().map(std::path::absolute).transpose()?;
+        Ok(Self { session, socket, ..self.clone() })
     }
 }
 
@@ -169,23 +182,26 @@ pub(crate) fn run(args: &ConnectArgs) -> Result<()> {
     let mut given = std::env::args_os().skip(1);
     let approved = args.session.approved_key;
     let approved = approved.map(|key| OsString::from(format!("--approved-key={key}")));
-    let report = start_daemon(given.next().into_iter().chain(approved).chain(given))?;
+    let report = {
+        let arguments = given.next().into_iter().chain(approved).chain(given);
+        start_daemon(arguments, args.session.timeout())?
+    };
     for warning in &report.warnings {
-        eprintln!("tyche: {warning}");
+        remark(format_args!("tyche: {warning}"));
     }
     args.session.tell_kept();
     let device = report.session.device();
-    show(args.output, || Output::Connect(report), || format!("{device}\n"));
-    Ok(())
+    show(args.output, || Output::Connect(report), || format!("{device}\n"))
 }
 
 /// Starts a daemon with the arguments of a `tyche connect`, the command's name first, and waits
-/// until it reports that the device is usable.
+/// until it reports that the device is usable. It may take `timeout` to connect.
 ///
 /// # Errors
 /// The daemon's own, if the device does not become usable.
 pub(crate) fn start_daemon(
     arguments: impl IntoIterator<Item = OsString>,
+    timeout: Duration,
 ) -> Result<Box<ConnectReport>> {
     // Of our caller's descriptors the daemon inherits only the standard streams, and keeps them
     // until it has answered: a process that waits for a pipe to end, or for a lock, must not wait
@@ -197,11 +213,22 @@ pub(crate) fn start_daemon(
         .args(arguments.next())
         .arg("--daemon")
         .args(arguments)
-        .stdin(Stdio::null())
+        // See `leash`: kept until the daemon has reported.
+        .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
         .context(Code::Other, "start the daemon")?;
     let stdout = child.stdout.take().expect("piped above");
+    let limit = timeout + START;
+    if !is_readable(&stdout, limit)? {
+        let _ = child.kill();
+        let (pid, limit) = (child.id(), limit.as_secs_f64());
+        let message = format!(
+            "the daemon (process {pid}) has not reported within {limit} s: it was stopped or \
+             stuck, and is killed"
+        );
+        return Err(Error::new(Code::Unreachable, message));
+    }
     let mut line = String::new();
     BufReader::new(stdout).read_line(&mut line).context(Code::Other, "read the daemon's report")?;
     match parse_answer(&line) {
@@ -214,6 +241,18 @@ pub(crate) fn start_daemon(
         Ok(Ok(_)) | Err(_) => {
             let status = child.wait().context(Code::Other, "wait for the daemon")?;
             Err(Error::new(Code::Other, format!("the daemon died ({status})")))
+        }
+    }
+}
+
+/// Waits for output; false if there is none in time.
+fn is_readable(output: &ChildStdout, limit: Duration) -> Result<bool> {
+    let limit = Timespec::try_from(limit).ok();
+    let mut output = [PollFd::new(output, PollFlags::IN)];
+    loop {
+        match poll(&mut output, limit.as_ref()) {
+            Err(Errno::INTR) => {}
+            ready => return Ok(ready.map_err(std::io::Error::from)? > 0),
         }
     }
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use tyche_engine::{HostLink, HostOptions, HostReport};
+use tyche_engine::{Discovery, HostLink, HostOptions, HostReport, Listing};
 use tyche_link::ip::Place;
 use tyche_numa::Placement;
 use tyche_proto::crypto::PublicKey;
@@ -31,6 +31,9 @@ const ARENA_PAGES: usize = defaults::MEMORY / 4096;
 const ARENA_PAGES_MIN: usize = (16 << 20) / 4096;
 /// How long to listen for other exports when the wanted one is not offered.
 const LOOK_AROUND: Duration = Duration::from_millis(500);
+/// Names in the error for an export that there is not.
+const NAMES_MAX: usize = 10;
+
 #[derive(Args, Clone, Debug)]
 pub(crate) struct SessionArgs {
     /// The export: its name, as `tyche discover` lists it, or its UUID. Where several targets offer
@@ -291,45 +294,57 @@ impl SessionArgs {
     /// # Errors
     /// The links can't be opened.
     pub(super) fn look_around(&self, time: Duration) -> Result<Vec<Offer>> {
+        Ok(self.discover(time)?.found.into_iter().map(|it| it.offer).collect())
+    }
+
+    fn discover(&self, time: Duration) -> Result<Discovery> {
         let placement = Placement::default();
         let links = self.link.open_all(&self.links, End::Host, &placement)?.links;
         let (ethertype, key) = (self.link.ethertype, self.trust.key());
         let host = (self.host()?, key.as_ref());
-        let found = tyche_engine::discover(links, ethertype, host, Name::EMPTY, time).found;
-        Ok(found.into_iter().map(|it| it.offer).collect())
+        Ok(tyche_engine::discover(links, ethertype, host, Name::EMPTY, time))
     }
 
     /// Looks for other exports when the wanted one is not offered. `None`: no target answers, or
-    /// the export is offered by now, as by way of a link that has just come up.
-    pub(crate) fn unknown_export(&self) -> Result<Option<Error>> {
-        let offers = self.look_around(LOOK_AROUND)?;
-        self.absent(&offers)
+    /// not with its whole list, or the export is offered by now, as by way of a link that has just
+    /// come up. A target that is named may still be heard, unless this `is_last`.
+    pub(crate) fn unknown_export(&self, is_last: bool) -> Result<Option<Error>> {
+        self.absent(&self.discover(LOOK_AROUND)?.listings(), is_last)
     }
 
-    /// The error for an export that is not among the offers, if there are any.
-    fn absent(&self, offers: &[Offer]) -> Result<Option<Error>> {
+    /// The error for an export that is in no target's list. A list that was not heard to its end
+    /// says nothing about what is not in it.
+    fn absent(&self, listings: &[Listing], is_last: bool) -> Result<Option<Error>> {
         let (target, export) = self.wanted()?;
-        let is_offered = |offer: &Offer| {
-            let by = OfferedBy { target: offer.target, name: offer.name };
-            target.names(&by) && offer.exports.iter().any(|it| export.names(it))
-        };
-        if offers.is_empty() || offers.iter().any(is_offered) {
+        let is_named =
+            |it: &&Listing| target.names(&OfferedBy { target: it.target, name: it.name });
+        let has_it = |it: &Listing| it.exports.iter().any(|it| export.names(it));
+        let mut named = listings.iter().filter(is_named).peekable();
+        let may_come = listings.is_empty() || named.peek().is_none() && !is_last;
+        if may_come || named.any(|it| has_it(it) || it.missing() > 0) {
             return Ok(None);
         }
-        let offered = offers.iter().flat_map(|offer| {
+        let offered = listings.iter().flat_map(|listing| {
             let name = move |export: &ExportInfo| match target {
                 TargetId::Any => export.name.to_string(),
-                _ => format!("{}/{}", offer.name, export.name),
+                _ => format!("{}/{}", listing.name, export.name),
             };
-            offer.exports.iter().map(name)
+            listing.exports.iter().map(name)
         });
         let mut offered: Vec<_> = offered.collect();
         offered.sort();
         offered.dedup();
+        let others = listings.iter().map(Listing::missing).sum::<usize>();
+        let others = others + offered.len().saturating_sub(NAMES_MAX);
+        offered.truncate(NAMES_MAX);
+        let more = match others {
+            0 => String::new(),
+            others => format!(", and {others} more (`tyche discover`)"),
+        };
         let message = if offered.is_empty() {
             format!("no export `{}`: the target offers nothing to this host", self.export)
         } else {
-            format!("no export `{}`; there are: {}", self.export, offered.join(", "))
+            format!("no export `{}`; there are: {}{more}", self.export, offered.join(", "))
         };
         Ok(Some(Error::new(Code::NotFound, message)))
     }
@@ -499,7 +514,6 @@ pub(super) fn in_words(Rejection { reason, detail, .. }: &Rejection) -> String {
 mod tests {
     use clap::Parser;
     use tyche_block::Geometry;
-    use tyche_proto::wire::Versions;
 
     use super::*;
 
@@ -516,40 +530,55 @@ mod tests {
         assert!(error.contains("does not answer in time") && !error.contains("heard"), "{error}");
     }
 
-    fn offer(target: &str, export: &str) -> Offer {
-        let export = ExportInfo {
+    fn listing(target: &str, exports: &[&str], total: usize) -> Listing {
+        let export = |name: &&str| ExportInfo {
             uuid: Uuid::from_u128(7),
-            name: Name::new(export).unwrap(),
+            name: Name::new(name).unwrap(),
             geometry: Geometry::new(1 << 20, 512),
             shared: false,
             held: false,
         };
-        Offer {
-            nonce: 1,
-            versions: Versions::OURS,
+        Listing {
             target: Uuid::from_u128(1),
             name: Name::new(target).unwrap(),
-            first: 0,
-            total: 1,
-            exports: [export].into_iter().collect(),
-            key: None,
+            exports: exports.iter().map(export).collect(),
+            total,
         }
     }
 
     #[test]
-    fn an_export_that_is_offered_by_now_is_not_called_absent() {
-        let absent = |export: &str, offers: &[Offer]| {
+    fn an_export_is_absent_only_from_lists_that_were_heard_to_their_end() {
+        let absent = |export: &str, listings: &[Listing]| {
             let Line { session } = Line::parse_from(["connect", export]);
-            session.absent(offers).unwrap().map(|error| error.to_string())
+            session.absent(listings, true).unwrap().map(|error| error.to_string())
         };
-        let offers = [offer("one", "disk"), offer("two", "other")];
+        let listings = [listing("one", &["disk"], 1), listing("two", &["other"], 1)];
         for present in ["disk", "one/disk", "two/other"] {
-            assert_eq!(absent(present, &offers), None, "{present}");
+            assert_eq!(absent(present, &listings), None, "{present}");
         }
         assert_eq!(absent("disk", &[]), None, "nobody answers");
-        let said = absent("tape", &offers).unwrap();
+        let said = absent("tape", &listings).unwrap();
         assert!(said.contains("no export `tape`; there are: disk, other"), "{said}");
-        let said = absent("two/disk", &offers).unwrap();
+        let said = absent("two/disk", &listings).unwrap();
         assert!(said.contains("there are: one/disk, two/other"), "{said}");
+
+        // Pages are missing, of the one or of the other.
+        let listings = [listing("one", &["disk"], 3), listing("two", &["other"], 1)];
+        assert_eq!(absent("tape", &listings), None);
+        assert_eq!(absent("one/tape", &listings), None);
+        let said = absent("two/tape", &listings).unwrap();
+        assert!(said.contains("one/disk, two/other, and 2 more"), "{said}");
+
+        // The target that is named was not heard, and there is time left.
+        let Line { session } = Line::parse_from(["connect", "three/disk"]);
+        let heard = [listing("one", &["disk"], 1)];
+        assert!(session.absent(&heard, false).unwrap().is_none());
+        assert!(session.absent(&heard, true).unwrap().is_some());
+
+        let names: Vec<_> = (0..50).map(|number| format!("d{number:02}")).collect();
+        let names: Vec<_> = names.iter().map(String::as_str).collect();
+        let said = absent("tape", &[listing("one", &names, 50)]).unwrap();
+        assert!(said.contains("d00, ") && said.contains("d09, and 40 more"), "{said}");
+        assert!(!said.contains("d10"), "{said}");
     }
 }

@@ -153,6 +153,12 @@ pub(crate) fn run(args: &DiscoverArgs) -> Result<()> {
     for fault in &discovery.faults {
         tracing::warn!("{}", fault.message);
     }
+    for listing in discovery.listings().iter().filter(|it| it.missing() > 0) {
+        let (name, missing) = (listing.name, listing.missing());
+        tracing::warn!(
+            "target {name} has {missing} more exports, not heard in time: see --timeout"
+        );
+    }
     show(
         args.output,
         || {
@@ -176,8 +182,7 @@ pub(crate) fn run(args: &DiscoverArgs) -> Result<()> {
             }
             table.to_string()
         },
-    );
-    Ok(())
+    )
 }
 
 /// The error for an empty list.

@@ -38,7 +38,8 @@ use crate::control::{self, Answer};
 use crate::error::{Code, CodedResult, Context, Error, Result};
 use crate::fcoe::e_d_tov;
 use crate::links::LinkArgs;
-use crate::output::bytes;
+use crate::output::{announce, bytes};
+use crate::panics;
 use crate::placement::PlacementArgs;
 use crate::runtime::{self, RuntimeDir};
 use access::{Configured, Rights};
@@ -191,6 +192,7 @@ pub struct ServeArgs {
 }
 
 pub(crate) fn run(args: &ServeArgs) -> Result<()> {
+    panics::end_the_process();
     let config = configured(args)?;
     let is_configured = args.name.is_none() && config.name.is_some();
     let code = if is_configured { Code::Config } else { Code::Usage };
@@ -257,7 +259,10 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
         None => Answer::refused(Code::Other, "the target is stopping"),
     })
     .context(Code::Other, "control socket")?;
-    println!("tyche: serving {} on {} as {name}", described.join(", "), interfaces.join(", "));
+    let serving = format!("serving {} on {}", described.join(", "), interfaces.join(", "));
+    if let Err(error) = announce(&format!("tyche: {serving} as {name}\n")) {
+        tracing::warn!("{serving} as {name}, which can't be printed: {error}");
+    }
     // Fails only if the supervisor that asked for it is gone.
     let _ = sd_notify::notify(false, &[sd_notify::NotifyState::Ready]);
     await_stop(&mut signals, &served, args, &config.export);

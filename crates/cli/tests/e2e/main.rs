@@ -35,6 +35,7 @@ mod loss;
 mod memory;
 mod messages;
 mod nbd;
+mod outside;
 mod placement;
 mod queues;
 mod refusals;

@@ -70,4 +70,5 @@ list! {
     link_cut = crate::recovery::link_cut,
     forced = crate::recovery::forced,
     link_cut_mounted = crate::recovery::link_cut_mounted,
+    failed_unused = crate::recovery::failed_unused,
 }

@@ -266,6 +266,17 @@ pub(crate) fn forced(attachment: Attachment) {
     reader.succeed(LIMIT);
 }
 
+/// Disconnects in good order after the session has failed for good: nobody uses the device, and
+/// what the kernel could not write does not keep it.
+pub(crate) fn failed_unused(attachment: Attachment) {
+    let (_rig, target, guest) = Rig::start(SIZE, attachment);
+    let session = Session::connect(&guest, attachment, "--keep-alive-tmo 1 --ctrl-loss-tmo 3");
+    session.run("dd if=/dev/zero of=$D bs=64k count=16 status=none");
+    target.kill();
+    guest.wait_until("tyche list -o json | grep -q '\"state\":\"failed\"'");
+    session.disconnect();
+}
+
 /// Cuts the link for too long under a mounted file system.
 pub(crate) fn link_cut_mounted(attachment: Attachment) {
     let (rig, _target, guest) = Rig::start(SIZE, attachment);

@@ -253,9 +253,6 @@ fn conclude(
         Ok(_) if !left.is_empty() => {
             Err(Error::new(Code::Other, format!("all went well, but not all is gone{left}")))
         }
-        Ok(report) => {
-            show(args.output, || json!(report), || report.to_string());
-            Ok(())
-        }
+        Ok(report) => show(args.output, || json!(report), || report.to_string()),
     }
 }

@@ -3,11 +3,11 @@
 //! All of it goes to standard error; standard output is for the result. Nothing here fails: a
 //! closed terminal must not stop the clean-up.
 
-use std::io::{IsTerminal, Write};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
+use tyche_console::output::{has_terminal, remark};
 
 /// Interval between two turns of a spinner.
 const TICK: Duration = Duration::from_millis(100);
@@ -16,7 +16,7 @@ const PLAIN_PART: u64 = 25;
 
 /// Prints a line whatever state the terminal is in.
 pub(super) fn line(text: &str) {
-    let _ = writeln!(std::io::stderr().lock(), "{text}");
+    remark(text);
 }
 
 /// The running step's bar or spinner.
@@ -27,7 +27,7 @@ pub(super) struct Progress {
 
 impl Progress {
     pub(super) fn new() -> Self {
-        Self { terminal: std::io::stderr().is_terminal(), current: Mutex::new(None) }
+        Self { terminal: has_terminal(), current: Mutex::new(None) }
     }
 
     /// Prints a line above the bar or spinner.

@@ -39,8 +39,7 @@ pub(crate) fn run(args: &FloorArgs) -> Result<()> {
     let floor = Floor::find(&mut bench)?;
     let reached = Reached::by(&result);
     let output = || Output { bench: result.report(), floor: floor.report(reached) };
-    show(args.output(), output, || result.text() + &floor.text(reached));
-    Ok(())
+    show(args.output(), output, || result.text() + &floor.text(reached))
 }
 
 /// The rates of requests, to compare with the floor.

@@ -44,8 +44,7 @@ pub(super) fn run(args: &DiscoverArgs) -> Result<()> {
         return Err(Error::new(Code::NotFound, obstacles.join("; ")));
     }
     obstacles.iter().for_each(|obstacle| tracing::warn!("{obstacle}"));
-    print(args, &ports, &BTreeSet::new());
-    Ok(())
+    print(args, &ports, &BTreeSet::new())
 }
 
 /// The ports of a link, in the order of their names.

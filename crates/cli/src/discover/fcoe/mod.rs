@@ -49,11 +49,10 @@ pub(super) fn run(args: &DiscoverArgs) -> Result<()> {
         tracing::warn!("{remark}");
     }
     let ports = luns::find(args, &discovery.neighbours);
-    print(args, &ports, &discovery.vlans);
-    Ok(())
+    print(args, &ports, &discovery.vlans)
 }
 
-fn print(args: &DiscoverArgs, ports: &[DiscoveredPort], vlans: &BTreeSet<FoundVlan>) {
+fn print(args: &DiscoverArgs, ports: &[DiscoveredPort], vlans: &BTreeSet<FoundVlan>) -> Result<()> {
     let output = || Output::Discover {
         exports: Vec::new(),
         ports: ports.to_vec(),
@@ -61,7 +60,7 @@ fn print(args: &DiscoverArgs, ports: &[DiscoveredPort], vlans: &BTreeSet<FoundVl
     };
     let others = vlans.iter().filter(|vlan| vlan.vid != 0).map(vlan_in_words);
     let text = || others.fold(in_words(ports), |text, vlan| format!("{text}\n{vlan}\n"));
-    show(args.output, output, text);
+    show(args.output, output, text)
 }
 
 /// The ports, and the disks of the targets among them.
