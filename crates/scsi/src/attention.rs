@@ -135,6 +135,15 @@ impl Attentions {
         Some((next.sense(), telling))
     }
 
+    /// The initiator is not told after all: it is as if [`tell`](Self::tell) had not been called.
+    pub(crate) fn untell(&mut self, telling: Telling) {
+        if telling.added == self.added {
+            let former = self.tellings.checked_sub(1).unwrap_or(TELLINGS_MAX - 1);
+            self.pending |= 1 << telling.attention as u8;
+            self.tellings = former;
+        }
+    }
+
     /// The initiator has been told.
     pub(crate) fn confirm(&mut self, telling: Telling) {
         if telling.added == self.added {
@@ -164,6 +173,16 @@ mod tests {
         let (_, telling) = attentions.tell().expect("it has changed again since");
         attentions.confirm(telling);
         assert_eq!(attentions.tell(), None);
+
+        // One that is not told after all does not count.
+        attentions.add(Pending::CapacityChanged);
+        for _ in 0..2 * TELLINGS_MAX {
+            let (_, telling) = attentions.tell().unwrap();
+            attentions.untell(telling);
+        }
+        let (_, telling) = attentions.tell().unwrap();
+        attentions.confirm(telling);
+        assert!(attentions.is_empty());
 
         attentions.add(Pending::PowerOn);
         attentions.add(Pending::LunsChanged);

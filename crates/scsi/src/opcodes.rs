@@ -80,7 +80,7 @@ const SERVED: [Served; 30] = [
     served(opcode::RESERVE_6, 1, [0]),
     served(opcode::RELEASE_6, 1, [0]),
     served(opcode::MODE_SENSE_6, 1, [0x08, 0xff, 0xff, 0xff]),
-    served(opcode::START_STOP_UNIT, 1, [0]),
+    served(opcode::START_STOP_UNIT, 1, [0, 0, 0, 0x01]),
     served(opcode::READ_CAPACITY_10, 1, [0]),
     ranged(opcode::READ_10, FUA),
     ranged(opcode::WRITE_10, FUA),

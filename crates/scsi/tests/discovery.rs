@@ -8,7 +8,7 @@ use tyche_scsi::cdb::Form;
 use tyche_scsi::initiator::{
     Answer, Data, Discovery, DiscoveryError, Disk, Progress, Request, Scan, Translation,
 };
-use tyche_scsi::vpd::Identity;
+use tyche_scsi::vpd::{Identity, TargetPort};
 use tyche_scsi::{
     ANSWER_LEN_MAX, Code, Failure, Lun, LunSet, Malformed, NexusId, Operation, Reply, Sense,
     SenseKey, Server, Status, Step,
@@ -63,7 +63,7 @@ fn a_disk_is_found_as_it_is_exported() {
             };
             let mut server = Server::new(4);
             server.add(5, unit(geometry));
-            let nexus = server.login(1, LunSet::ALL).unwrap();
+            let nexus = server.login(1, TargetPort::default(), LunSet::ALL).unwrap();
 
             let mut scan = Scan::default();
             let (status, sense, data) = serve(&mut server, nexus, Lun::ZERO, scan.request());
@@ -131,7 +131,7 @@ fn round_trip(disk: &Disk, server: &mut Server, nexus: NexusId, lun: Lun) {
                 assert!(tasks.next().is_none());
                 task
             }
-            Step::Answer(reply) => panic!("{operation:?}: {reply:?}"),
+            step => panic!("{operation:?}: {step:?}"),
         };
         // FUA has no effect without a cache.
         let operation = match operation {
@@ -165,7 +165,7 @@ fn attentions_and_pauses_do_not_end_a_search() {
     let mut server = Server::new(1);
     let geometry = Geometry::new(1 << 20, 512);
     server.add(0, unit(geometry));
-    let nexus = server.login(1, LunSet::ALL).unwrap();
+    let nexus = server.login(1, TargetPort::default(), LunSet::ALL).unwrap();
     let mut discovery = Discovery::default();
     let mut turn = 0;
     let end = search(&mut discovery, |request| {
@@ -245,7 +245,7 @@ fn what_is_no_usable_disk_is_named() {
 fn damaged_answers_do_no_harm() {
     let mut server = Server::new(1);
     server.add(0, unit(target::GEOMETRY));
-    let nexus = server.login(1, LunSet::ALL).unwrap();
+    let nexus = server.login(1, TargetPort::default(), LunSet::ALL).unwrap();
     let mut found = 0;
     for turn in 0..14 {
         for damage in 0..600_usize {

@@ -7,7 +7,7 @@ use tyche_scsi::cdb::{
     Form, LunSelect, ModeSense, OpcodeQuery, PageControl, Range, ReservationQuery,
 };
 use tyche_scsi::vpd::{
-    Characteristics, Designators, Identity, Limits, Pages, Provisioning, Serial,
+    Characteristics, Designators, Identity, Limits, Pages, Provisioning, Serial, TargetPort,
 };
 use tyche_scsi::{
     Capacity, Code, Command, Commands, Field, Inquiry, Label, Lun, LunList, Mode, Sense, SenseKey,
@@ -212,14 +212,15 @@ proptest! {
     }
 
     #[test]
-    fn names(uuid in any::<u128>().prop_map(Uuid::from_u128), room in 0..=64_usize) {
-        let mut out = [0xa5; 64];
-        prop_assert_eq!(Identity::emit(uuid, &mut out), 64);
+    fn names(uuid in any::<u128>().prop_map(Uuid::from_u128), room in 0..=84_usize) {
+        let mut out = [0xa5; 84];
+        let port = TargetPort { name: 0x2000_0200_5e10_0001, number: 2 };
+        prop_assert_eq!(Identity::emit(uuid, port, &mut out), 84);
         let identity = Identity::best(Designators::parse(&out).unwrap());
         prop_assert_eq!(identity, Some(Identity::Uuid(uuid)));
         // Cut anywhere it has our name, or none.
-        let mut cut = [0xa5; 64];
-        prop_assert_eq!(Identity::emit(uuid, &mut cut[..room]), room);
+        let mut cut = [0xa5; 84];
+        prop_assert_eq!(Identity::emit(uuid, port, &mut cut[..room]), room);
         prop_assert_eq!(&cut[..room], &out[..room]);
         if let Ok(names) = Designators::parse(&cut[..room]) {
             let identity = Identity::best(names);

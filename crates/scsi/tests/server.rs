@@ -2,7 +2,7 @@
 
 use crate::literals;
 use crate::literals::{ANSWERS, hex};
-use crate::target::{CONFLICT, GEOMETRY, GOOD, Target, code, unit};
+use crate::target::{CONFLICT, GEOMETRY, GOOD, PORT, Target, code, unit};
 use tyche_geometry::Geometry;
 use tyche_scsi::cdb::{Form, Range};
 use tyche_scsi::{
@@ -25,6 +25,11 @@ fn write(lba: u64, blocks: u32) -> Command {
 
 fn task(operation: Operation, offset: u64, len: u32) -> Step {
     Step::Perform(Task { unit: 0, operation, offset, len })
+}
+
+fn stable(offset: u64, len: u32, is_sent: bool) -> Step {
+    let task = Task { unit: 0, operation: Operation::Read, offset, len };
+    Step::PerformStable { task, is_sent }
 }
 
 #[test]
@@ -139,8 +144,10 @@ fn commands_become_operations() {
         ),
         (Command::Unmap { len: 24 }, Step::Collect { len: 24 }),
         (Command::Unmap { len: 0 }, GOOD),
-        (Command::Verify(range(0, 2048)), GOOD),
-        (Command::StartStopUnit { immediate: false, start: false }, GOOD),
+        (Command::Verify(range(0, 0)), GOOD),
+        (Command::Verify(range(1, 2047)), stable(512, 2047 * 512, false)),
+        (Command::Read { range: range(1, 1), fua: true }, stable(512, 512, true)),
+        (Command::StartStopUnit { immediate: false, start: true }, GOOD),
         (Command::TestUnitReady, GOOD),
     ] {
         assert_eq!(target.command(nexus, command), step, "{command:?}");
@@ -153,9 +160,12 @@ fn commands_become_operations() {
         (task(Operation::Write { fua: true }, 0, 512), (Direction::Out, 512)),
         (task(Operation::Discard, 0, 512), (Direction::None, 0)),
         (Step::Collect { len: 24 }, (Direction::Out, 24)),
+        (stable(0, 512, true), (Direction::In, 512)),
     ] {
-        assert_eq!(step.data(), data, "{step:?}");
+        assert_eq!((step.data(), step.memory_len()), (data, data.1), "{step:?}");
     }
+    let verifies = stable(0, 512, false);
+    assert_eq!((verifies.data(), verifies.memory_len()), ((Direction::None, 0), 512));
 }
 
 #[test]
@@ -208,6 +218,8 @@ fn what_is_not_possible_is_refused() {
         (read(blocks + 1, 0), Code::LBA_OUT_OF_RANGE),
         (write(u64::MAX, u32::MAX), Code::LBA_OUT_OF_RANGE),
         (Command::Verify(range(blocks, 1)), Code::LBA_OUT_OF_RANGE),
+        (Command::Verify(range(0, TRANSFER_LEN_MAX / 512 + 1)), Code::INVALID_FIELD_IN_CDB),
+        (Command::StartStopUnit { immediate: true, start: false }, Code::INVALID_FIELD_IN_CDB),
         (
             Command::SynchronizeCache { range: range(blocks, 1), immediate: false },
             Code::LBA_OUT_OF_RANGE,
@@ -229,6 +241,10 @@ fn what_is_not_possible_is_refused() {
         ("4d 00 40 00 00 00 00 00 04 00", Code::INVALID_OPCODE),
         ("5f 00 00 00 00 00 00 00 18 00", Code::INVALID_OPCODE),
         ("7f 00 00 00 00 00 00 18 00 09 00 00 00 00 00 00", Code::INVALID_OPCODE),
+        // A power condition, a medium that is to be ejected, a comparison.
+        ("1b 00 00 00 11 00", Code::INVALID_FIELD_IN_CDB),
+        ("1b 00 00 00 02 00", Code::INVALID_FIELD_IN_CDB),
+        ("2f 02 00 00 00 00 00 00 01 00", Code::INVALID_FIELD_IN_CDB),
         // Saved values, another page, another subpage.
         ("1a 00 c8 00 ff 00", Code::SAVING_NOT_SUPPORTED),
         ("1a 00 1c 00 ff 00", Code::INVALID_FIELD_IN_CDB),
@@ -290,10 +306,10 @@ fn one_initiator_writes_unless_the_disk_is_shared() {
     // The right ends with the login, also with a new one.
     target.server.logout(one);
     assert_eq!(target.command(other, write(0, 1)), writes);
-    let one = target.server.login(1, LunSet::ALL).unwrap();
+    let one = target.server.login(1, PORT, LunSet::ALL).unwrap();
     assert_eq!(code(target.command(one, Command::TestUnitReady)), Code::NEXUS_LOSS);
     assert_eq!(target.command(one, write(0, 1)), CONFLICT);
-    target.server.login(2, LunSet::ALL).unwrap();
+    target.server.login(2, PORT, LunSet::ALL).unwrap();
     assert_eq!(target.command(one, write(0, 1)), writes);
 
     let mut target = Target::new(Unit { shared: true, ..unit(GEOMETRY) });
@@ -358,6 +374,36 @@ fn a_reservation_keeps_others_out() {
 }
 
 #[test]
+fn who_may_not_write_reserves_nothing() {
+    let mut target = Target::new(unit(GEOMETRY));
+    let (one, other) = (target.login(1), target.login(2));
+    let writes = task(Operation::Write { fua: false }, 0, 512);
+    assert_eq!(target.command(one, write(0, 1)), writes);
+    assert_eq!(target.command(other, Command::Reserve), CONFLICT);
+    assert_eq!(target.command(one, write(0, 1)), writes);
+    assert_eq!(target.command(one, Command::Reserve), GOOD);
+
+    let mut target = Target::new(unit(Geometry { read_only: true, ..GEOMETRY }));
+    let (one, other) = (target.login(1), target.login(2));
+    assert_eq!(code(target.command(other, Command::Reserve)), Code::WRITE_PROTECTED);
+    assert_eq!(target.command(one, read(0, 1)), task(Operation::Read, 0, 512));
+}
+
+#[test]
+fn a_read_of_stable_storage_is_not_granted_where_there_is_a_cache() {
+    for write_cache in [true, false] {
+        let mut target = Target::new(unit(Geometry { write_cache, ..GEOMETRY }));
+        let nexus = target.login(1);
+        let fua = Command::Read { range: range(0, 1), fua: true };
+        let grant = target.server.grant(nexus, Lun::ZERO).unwrap();
+        assert_eq!(grant.begin(fua.emit().unwrap().padded()).is_none(), write_cache);
+        let read = task(Operation::Read, 0, 512);
+        let expected = if write_cache { stable(0, 512, true) } else { read };
+        assert_eq!(target.command(nexus, fua), expected);
+    }
+}
+
+#[test]
 fn attentions_are_told_to_each_initiator_once() {
     let mut target = Target::new(unit(GEOMETRY));
     let (one, other) = (target.login(1), target.login(2));
@@ -389,7 +435,7 @@ fn attentions_are_told_to_each_initiator_once() {
     target.server.logout(other);
     target.server.resize(0, 1 << 20);
     target.server.remove(3);
-    let other = target.server.login(2, LunSet::ALL).unwrap();
+    let other = target.server.login(2, PORT, LunSet::ALL).unwrap();
     for expected in [Code::NEXUS_LOSS, Code::CAPACITY_CHANGED, Code::LUNS_CHANGED] {
         assert_eq!(code(target.command(other, Command::TestUnitReady)), expected);
     }
@@ -420,7 +466,7 @@ fn there_is_an_answer_where_no_logical_unit_is() {
     target.begin(nexus, Lun([0x40, 9, 0, 0, 0, 0, 0, 0]), &hex("12 00 00 00 ff 00"));
     assert_eq!(target.answer[0], 0);
     // A stranger sees nothing.
-    let stranger = target.server.login(2, LunSet::NONE).unwrap();
+    let stranger = target.server.login(2, PORT, LunSet::NONE).unwrap();
     target.begin(stranger, Lun::ZERO, &luns);
     assert_eq!(target.answer, [0; 8]);
     let step = target.begin(stranger, Lun::peripheral(9), &[0; 6]);
@@ -449,16 +495,16 @@ fn all_logical_units_fit_in_the_longest_answer() {
 #[test]
 fn the_longest_away_makes_room_for_a_new_initiator() {
     let mut server = Server::new(2);
-    let one = server.login(1, LunSet::ALL).unwrap();
-    let two = server.login(2, LunSet::ALL).unwrap();
-    assert_eq!(server.login(3, LunSet::ALL), Err(NoRoom));
+    let one = server.login(1, PORT, LunSet::ALL).unwrap();
+    let two = server.login(2, PORT, LunSet::ALL).unwrap();
+    assert_eq!(server.login(3, PORT, LunSet::ALL), Err(NoRoom));
     server.logout(two);
     server.logout(one);
     // A second logout makes nobody younger.
     server.logout(two);
-    assert_eq!(server.login(3, LunSet::ALL), Ok(two));
-    assert_eq!(server.login(1, LunSet::ALL), Ok(one));
-    assert_eq!(server.login(2, LunSet::ALL), Err(NoRoom));
+    assert_eq!(server.login(3, PORT, LunSet::ALL), Ok(two));
+    assert_eq!(server.login(1, PORT, LunSet::ALL), Ok(one));
+    assert_eq!(server.login(2, PORT, LunSet::ALL), Err(NoRoom));
 }
 
 #[test]

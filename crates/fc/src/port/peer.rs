@@ -11,7 +11,8 @@ use crate::neighbour::{Functions, Neighbour};
 
 /// The longest R_A_TOV that a peer can impose: so long it holds an exchange that was aborted.
 const R_A_TOV_MAX: Duration = Duration::from_secs(60);
-/// The longest E_D_TOV that a peer can impose, twice the usual: so long a target waits for its data.
+/// The longest E_D_TOV that a peer can impose, twice the usual: so long a target waits for its
+/// data.
 const E_D_TOV_MAX: Duration = Duration::from_secs(4);
 
 /// The time in which a PLOGI in a fabric counts as repeated. A port that begins anew takes longer,

@@ -10,8 +10,8 @@ use super::outputs::Action;
 use crate::Rules;
 use crate::outgoing::{Outgoing, PAYLOAD_MAX, Part};
 
-/// Frames that an initiator is sent before it is another's turn, or that of another of its exchanges:
-/// about 64 KiB.
+/// Frames that an initiator is sent before it is another's turn, or that of another of its
+/// exchanges: about 64 KiB.
 const TURN_FRAMES: u32 = 32;
 /// Times E_D_TOV in which all of a burst must come, however its frames are spread.
 const BURST_TIMES: u32 = 4;

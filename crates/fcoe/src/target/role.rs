@@ -4,6 +4,7 @@
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tyche_block::{Arena, Completion, Errno, Operation, Request};
 use tyche_engine::{Composed, Disk, Frames, Sink};
@@ -14,6 +15,7 @@ use tyche_fc::wire::fcp::ResponseCode;
 use tyche_fc::wire::{Frame, Mac, PortId, Wwn};
 use tyche_fc::{Outgoing, Rule, Rules, Sound};
 use tyche_link::Mac as LinkMac;
+use tyche_scsi::vpd::TargetPort;
 use tyche_scsi::{
     ANSWER_LEN_MAX, Direction, Failure, Lun, NexusId, Reply, Status, Step, Task, Told,
 };
@@ -29,6 +31,9 @@ use crate::role::Role;
 const COMMAND_XIDS: (u16, u16) = (0x0000, 0x07ff);
 /// The most bytes of a write that are asked for at once.
 const BURST_LEN: u32 = 64 << 10;
+/// The time in which an initiator confirms that it was told of an attention, if nothing is lost.
+/// Its other commands are put off meanwhile.
+const CONFIRMED_AFTER: Duration = Duration::from_millis(100);
 
 /// See the module.
 pub struct TargetRole<R = Sound> {
@@ -39,6 +44,8 @@ pub struct TargetRole<R = Sound> {
     /// By disk, its losses that initiators were told of.
     losses: Vec<u64>,
     memory: Memory,
+    /// The name and number of the port.
+    port: TargetPort,
     /// The port's own address, once it has one.
     own: Option<(PortId, Mac)>,
     /// The initiators that are logged in.
@@ -46,8 +53,9 @@ pub struct TargetRole<R = Sound> {
     grants: Grants,
     /// By exchange.
     slots: Box<[Slot]>,
-    /// Unit attentions that are to be confirmed, with the exchange whose response told of each.
-    told: Vec<(u16, Told)>,
+    /// Unit attentions that are to be confirmed, with the exchange whose response told of each, and
+    /// when.
+    told: Vec<(u16, Told, Instant)>,
     done: Vec<Completion>,
     drained: VecDeque<Wwn>,
     frame: Outgoing,
@@ -59,16 +67,25 @@ pub struct TargetRole<R = Sound> {
 
 impl TargetRole {
     /// A target without initiators. `frames_max`: those that the receive ring holds.
-    pub(super) fn new(units: Arc<Units>, arena: Arena, frames_max: u32) -> Self {
+    pub(super) fn new(
+        (units, port): (Arc<Units>, TargetPort),
+        arena: Arena,
+        frames_max: u32,
+    ) -> Self {
         let xids = Xids::new(COMMAND_XIDS, 0, 0);
         let config = LaneConfig { xids, burst_len: BURST_LEN, frames_max };
-        Self::with_rules(units, arena, config, Sound)
+        Self::with_rules((units, port), arena, config, Sound)
     }
 }
 
 impl<R: Rules> TargetRole<R> {
     /// A target without initiators, with other rules than those of the product.
-    pub fn with_rules(units: Arc<Units>, arena: Arena, config: LaneConfig, rules: R) -> Self {
+    pub fn with_rules(
+        (units, port): (Arc<Units>, TargetPort),
+        arena: Arena,
+        config: LaneConfig,
+        rules: R,
+    ) -> Self {
         let lane = target::Lane::with_rules(config, rules);
         let open = |unit: &super::TargetUnit| {
             let mut disk = Disk::new(Arc::clone(&unit.exported));
@@ -86,6 +103,7 @@ impl<R: Rules> TargetRole<R> {
             lane,
             units,
             memory: Memory::new(arena),
+            port,
             own: None,
             nexuses: Vec::new(),
             grants: Grants::default(),
@@ -188,9 +206,9 @@ impl<R: Rules> TargetRole<R> {
         let Some(nexus) = self.nexus(initiator) else {
             return self.complete(now, exchange, &Reply { status: Status::Busy, ..Reply::GOOD });
         };
-        let step = self.step((nexus, Lun(lun)), &cdb);
+        let step = self.step(now, (nexus, Lun(lun)), &cdb);
         let (direction, len) = step.data();
-        if !self.claim(initiator, exchange, len) {
+        if !self.claim(initiator, exchange, step.memory_len()) {
             let full = Reply { status: Status::TaskSetFull, ..Reply::GOOD };
             return self.complete(now, exchange, &full);
         }
@@ -201,6 +219,11 @@ impl<R: Rules> TargetRole<R> {
                 return self.complete(now, exchange, &reply);
             }
             Step::Perform(task) => Work::Task(task),
+            Step::PerformStable { task, is_sent } => {
+                (slot.then, slot.is_kept) = (Some(task), !is_sent);
+                let operation = Operation::Flush;
+                Work::Task(Task { operation, offset: 0, len: 0, ..task })
+            }
             Step::Collect { .. } => Work::List(List { nexus, lun, cdb }),
         };
         let data = match direction {
@@ -231,13 +254,20 @@ impl<R: Rules> TargetRole<R> {
     }
 
     /// The first step of a command.
-    fn step(&mut self, at: (NexusId, Lun), cdb: &[u8]) -> Step {
+    fn step(&mut self, now: Instant, at: (NexusId, Lun), cdb: &[u8]) -> Step {
         if let Some(task) = self.grants.begin(self.units.changes(), at, cdb) {
             return Step::Perform(task);
         }
         let (nexus, lun) = at;
         let mut server = self.units.server();
-        let step = server.begin(nexus, lun, cdb, &mut *self.answer);
+        let mut step = server.begin(nexus, lun, cdb, &mut *self.answer);
+        if let Step::Answer(Reply { status: Status::CheckCondition, told: Some(told), .. }) = step
+            && self.told.iter().any(|(_, it, at)| *it == told && now < *at + CONFIRMED_AFTER)
+        {
+            // One command is enough to tell, and others are on the way. They come again.
+            server.untell(&told);
+            step = Step::Answer(Reply { status: Status::Busy, ..Reply::GOOD });
+        }
         self.grants.keep(server.changes(), at, server.grant(nexus, lun));
         step
     }
@@ -284,7 +314,7 @@ impl<R: Rules> TargetRole<R> {
         let index = self.units.all().iter().position(|it| it.number == unit);
         let disk = &mut self.disks[index.expect("the device server knows of no others")];
         let slot = &mut self.slots[usize::from(exchange)];
-        let buffer = slot.take().filter(|_| operation.has_data());
+        let buffer = if operation.has_data() { slot.take() } else { None };
         let request = Request { operation, offset, len, buffer };
         if let Err(errno) = disk.check(&request) {
             slot.put(request.buffer);
@@ -311,7 +341,12 @@ impl<R: Rules> TargetRole<R> {
         if slot.running > 0 {
             return;
         }
-        let len = if operation == Operation::Read { len as usize } else { 0 };
+        if let Some(read) = slot.then.take().filter(|_| slot.failure.is_none()) {
+            (slot.work, slot.running) = (Work::Task(read), 1);
+            return self.submit(now, exchange, &read);
+        }
+        let is_sent = operation == Operation::Read && !slot.is_kept;
+        let len = if is_sent { len as usize } else { 0 };
         let reply = slot.failure.unwrap_or(Reply { len, ..Reply::GOOD });
         self.complete(now, exchange, &reply);
     }
@@ -324,14 +359,14 @@ impl<R: Rules> TargetRole<R> {
             len: reply.len as u32,
             confirm: reply.told.is_some(),
         };
-        self.told.extend(reply.told.map(|told| (exchange, told)));
+        self.told.extend(reply.told.map(|told| (exchange, told, now)));
         self.lane.complete(now, exchange, &completion);
     }
 
     /// The initiator has got the response to a command that told of an attention.
     fn confirm(&mut self, exchange: u16) {
         if let Some(index) = self.told.iter().position(|told| told.0 == exchange) {
-            let (_, told) = self.told.swap_remove(index);
+            let (_, told, _) = self.told.swap_remove(index);
             self.units.server().confirm(&told);
         }
     }
@@ -361,7 +396,7 @@ impl<R: Rules> TargetRole<R> {
         let wwpn = login.wwpn;
         if self.nexus(wwpn).is_none() {
             let visible = self.units.visible(wwpn);
-            match self.units.server().login(wwpn.0, visible) {
+            match self.units.server().login(wwpn.0, self.port, visible) {
                 Ok(nexus) => self.nexuses.push((wwpn, nexus)),
                 Err(_) => {
                     tracing::warn!(%wwpn, "no room for another initiator");

@@ -18,6 +18,10 @@ pub(super) struct Slot {
     loan: Option<Loan>,
     /// The work at the store.
     pub(super) work: Work,
+    /// The read that follows when the store is flushed, if it is one of stable storage.
+    pub(super) then: Option<Task>,
+    /// Whether what is read stays here.
+    pub(super) is_kept: bool,
     /// Its operations at the store.
     pub(super) running: u32,
     /// The first failure of an operation.
@@ -69,9 +73,9 @@ impl Slot {
         self.extent.take()
     }
 
-    /// Returns the memory.
+    /// Returns the memory, if the store had it.
     pub(super) fn put(&mut self, extent: Option<Extent>) {
-        self.extent = extent;
+        self.extent = extent.or(self.extent.take());
     }
 
     /// Sets the data that a read is answered with.

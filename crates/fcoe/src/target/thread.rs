@@ -60,6 +60,8 @@ impl FcoeTarget {
         let doorbell = Arc::new(Doorbell::new()?);
         let rung = Arc::clone(&doorbell);
         let name = format!("fcoe-{}", options.port.interface.name());
+        // Ports have numbers in the order in which they are started.
+        options.units.port(options.port.wwpn);
         let thread = std::thread::Builder::new().name(name).spawn(move || {
             let spin = Spin::new(options.spin);
             let (tenant, ports) = TargetLoop::new(options, commands, rung);
@@ -115,8 +117,9 @@ impl TargetLoop {
     ) -> (Self, Ports) {
         // Half of them is left for commands, and what comes beside data.
         let frames_max = receive_capacity(&*options.port.interface.fcoe) / 2;
-        let role = TargetRole::new(options.units, Arena::new(ARENA_PAGES), frames_max);
         let wwpn = options.port.wwpn;
+        let place = (Arc::clone(&options.units), options.units.port(wwpn));
+        let role = TargetRole::new(place, Arena::new(ARENA_PAGES), frames_max);
         let (port, ports) = options.port.open(FUNCTIONS, role);
         (Self { port, wwpn, commands, doorbell, stopping: false }, ports)
     }

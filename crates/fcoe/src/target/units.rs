@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tyche_engine::Exported;
 use tyche_fc::wire::Wwn;
+use tyche_scsi::vpd::TargetPort;
 use tyche_scsi::{LunSet, Server, UNITS_MAX, Unit, Uuid};
 
 /// The most initiators that are remembered, on all interfaces.
@@ -31,6 +32,8 @@ pub struct Units {
     /// Changes of the device server. It is written under the lock, and only if there was one.
     changes: AtomicU64,
     units: Vec<TargetUnit>,
+    /// The ports that show them, in the order of their numbers.
+    ports: Mutex<Vec<Wwn>>,
 }
 
 impl Units {
@@ -43,7 +46,17 @@ impl Units {
             server.add(*number, Unit { geometry, uuid: *uuid, shared: *shared });
         }
         let changes = AtomicU64::new(server.changes());
-        Self { server: Mutex::new(server), changes, units }
+        Self { server: Mutex::new(server), changes, units, ports: Mutex::default() }
+    }
+
+    /// A port that shows them, with its number: the next, if it has none yet.
+    pub fn port(&self, name: Wwn) -> TargetPort {
+        let mut ports = self.ports.lock().unwrap_or_else(PoisonError::into_inner);
+        let index = ports.iter().position(|it| *it == name).unwrap_or_else(|| {
+            ports.push(name);
+            ports.len() - 1
+        });
+        TargetPort { name: name.0, number: index as u16 + 1 }
     }
 
     /// All of them.

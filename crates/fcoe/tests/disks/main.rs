@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot set its stage has failed")]
 
 mod rig;
+mod server;
 
 use tyche_block::{Errno, Geometry, Operation};
 use tyche_engine::Notice;

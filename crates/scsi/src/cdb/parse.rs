@@ -138,6 +138,8 @@ fn parse_6(fields: &Fields) -> Result<Command, Refusal> {
             allocation: fields.bytes[4].into(),
         },
         opcode::START_STOP_UNIT => {
+            // Power conditions, and media that are loaded or ejected.
+            fields.refuse(4, 0xf2)?;
             Command::StartStopUnit { immediate: fields.has(1, 1), start: fields.has(4, 1) }
         }
         _ => return Err(Refusal::Opcode),

@@ -17,11 +17,13 @@ pub struct Grant {
 }
 
 impl Grant {
-    /// The operation of a READ, or of a WRITE if that is granted. `None` for everything else, and
-    /// for what is to be refused: it is for the server.
+    /// The operation of a READ, unless something is to be flushed first, or of a WRITE if that is
+    /// granted. `None` for everything else, and for what is to be refused: it is for the server.
     pub fn begin(&self, cdb: &[u8]) -> Option<Task> {
         let (operation, range) = match Command::parse(cdb).ok()? {
-            Command::Read { range, .. } => (Operation::Read, range),
+            Command::Read { range, fua } if !(fua && self.unit.geometry.write_cache) => {
+                (Operation::Read, range)
+            }
             Command::Write { range, fua } if self.writes => (Operation::Write { fua }, range),
             _ => return None,
         };

@@ -13,6 +13,7 @@
 
 mod grant;
 mod nexus;
+mod step;
 mod unit;
 
 use alloc::boxed::Box;
@@ -22,6 +23,7 @@ use tyche_geometry::Operation;
 
 pub use grant::Grant;
 pub use nexus::{NexusId, NoRoom};
+pub use step::{Step, Task, Tasks};
 pub use unit::Unit;
 
 use crate::attention::{Attentions, Pending, Telling};
@@ -29,12 +31,13 @@ use crate::bytes::Writer;
 use crate::cdb::{Command, Form, LunSelect, Range, ReservationQuery, opcode};
 use crate::lun::{Lun, LunSet, UNITS_MAX};
 use crate::opcodes::Commands;
-use crate::operation::{Direction, Failure};
+use crate::operation::Failure;
 use crate::refusal::Refusal;
 use crate::report_luns::{LUNS_LEN_MAX, emit_luns};
 use crate::sense::{Code, Sense, SenseKey};
 use crate::status::Status;
 use crate::unmap::{UNMAP_DESCRIPTOR_LEN, UNMAP_HEAD_LEN, UnmapRanges};
+use crate::vpd::TargetPort;
 use nexus::{Nexus, Nexuses};
 use unit::{Slot, inquiry};
 
@@ -94,83 +97,6 @@ impl Reply {
 impl From<Refusal> for Reply {
     fn from(refusal: Refusal) -> Self {
         Self::check(refusal.sense())
-    }
-}
-
-/// An operation of a disk, for a command.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Task {
-    /// The number of the logical unit.
-    pub unit: u8,
-    /// The operation.
-    pub operation: Operation,
-    /// The first byte of the range; a multiple of the block size.
-    pub offset: u64,
-    /// Bytes of the range; a multiple of the block size. The length of a read's or write's data.
-    pub len: u32,
-}
-
-/// The next step of a command.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
-    /// It is over: the answer is in the buffer.
-    Answer(Reply),
-    /// It is this operation of the disk. The data of a write must be there first, all of them.
-    Perform(Task),
-    /// Its parameter list, of so many bytes, is to be given to [`Server::parameters`].
-    Collect {
-        #[allow(missing_docs, reason = "above")]
-        len: u32,
-    },
-}
-
-impl Step {
-    /// The direction and the length in bytes of the command's data: of its answer, of what is read
-    /// or written, or of its parameter list.
-    pub fn data(&self) -> (Direction, u32) {
-        match *self {
-            Self::Answer(Reply { len: 0, .. }) => (Direction::None, 0),
-            // At most `ANSWER_LEN_MAX`.
-            Self::Answer(Reply { len, .. }) => (Direction::In, len as u32),
-            Self::Collect { len } => (Direction::Out, len),
-            Self::Perform(Task { operation, len, .. }) => match operation {
-                Operation::Read => (Direction::In, len),
-                Operation::Write { .. } => (Direction::Out, len),
-                _ => (Direction::None, 0),
-            },
-        }
-    }
-}
-
-/// The operations that a command with a parameter list stands for. Without any the command is done.
-#[derive(Clone, Debug)]
-pub enum Tasks<'a> {
-    /// One.
-    One(iter::Once<Task>),
-    /// One for each range of an UNMAP.
-    Unmap {
-        #[allow(missing_docs, reason = "above")]
-        ranges: UnmapRanges<'a>,
-        /// The number of the logical unit.
-        unit: u8,
-        /// Bytes of a block.
-        block_size: u32,
-    },
-}
-
-impl Iterator for Tasks<'_> {
-    type Item = Task;
-
-    fn next(&mut self) -> Option<Task> {
-        match self {
-            Self::One(task) => task.next(),
-            Self::Unmap { ranges, unit, block_size } => {
-                let (lba, blocks) = ranges.find(|(_, blocks)| *blocks > 0)?;
-                let offset = lba * u64::from(*block_size);
-                let len = blocks * *block_size;
-                Some(Task { unit: *unit, operation: Operation::Discard, offset, len })
-            }
-        }
     }
 }
 
@@ -244,14 +170,19 @@ impl Server {
         }
     }
 
-    /// Lets an initiator in, known by its WWPN, to whom these logical units are visible. One that
-    /// is logged in already has lost its nexus, and all rights.
+    /// Lets an initiator in at a port, known by its WWPN, to whom these logical units are visible.
+    /// One that is logged in already has lost its nexus, and all rights.
     ///
     /// # Errors
     /// If there is no room for another.
-    pub fn login(&mut self, initiator: u64, visible: LunSet) -> Result<NexusId, NoRoom> {
+    pub fn login(
+        &mut self,
+        initiator: u64,
+        port: TargetPort,
+        visible: LunSet,
+    ) -> Result<NexusId, NoRoom> {
         self.changes += 1;
-        let nexus = self.nexuses.login(initiator, visible)?;
+        let nexus = self.nexuses.login((initiator, port), visible)?;
         self.release(nexus);
         Ok(nexus)
     }
@@ -269,6 +200,14 @@ impl Server {
     pub fn expect_confirmation(&mut self, nexus: NexusId) {
         if let Some(nexus) = self.nexuses.get_mut(nexus) {
             nexus.confirms = true;
+        }
+    }
+
+    /// An initiator does not get the answer that told of an attention: it is answered otherwise, to
+    /// be told later.
+    pub fn untell(&mut self, told: &Told) {
+        if let Some(nexus) = self.nexuses.get_mut(told.nexus) {
+            nexus.attentions[usize::from(told.unit)].untell(told.telling);
         }
     }
 
@@ -307,7 +246,7 @@ impl Server {
     /// what does not fit is cut off.
     ///
     /// It is for the caller to compare [`Step::data`] with the direction and length that the
-    /// initiator expects. FUA of a read has no effect: it is answered as any other.
+    /// initiator expects.
     pub fn begin(&mut self, nexus: NexusId, lun: Lun, cdb: &[u8], out: &mut [u8]) -> Step {
         self.step(nexus, lun, cdb, out).unwrap_or_else(Step::Answer)
     }
@@ -338,6 +277,8 @@ impl Server {
                 Ok(Step::Answer(Reply { told, ..answer }))
             }
             Command::Reserve => {
+                // It would keep the one away that writes.
+                admit(slot, id)?;
                 self.changes += 1;
                 slot.reserved = Some(id);
                 Ok(Step::Answer(Reply::GOOD))
@@ -347,7 +288,7 @@ impl Server {
                 Ok(Step::Answer(Reply::GOOD))
             }
             _ => {
-                if let Some(len) = answer(&slot.unit, command, out)? {
+                if let Some(len) = answer((&slot.unit, nexus.port), command, out)? {
                     return Ok(Step::Answer(Reply::answer(len)));
                 }
                 perform(slot, id, number, command)
@@ -476,13 +417,17 @@ fn emit_sense(sense: Sense, out: &mut [u8]) -> Reply {
 }
 
 /// Writes the answer to a question; returns its length, or `None` if the command is no question.
-fn answer(unit: &Unit, command: Command, out: &mut [u8]) -> Result<Option<usize>, Refusal> {
+fn answer(
+    (unit, port): (&Unit, TargetPort),
+    command: Command,
+    out: &mut [u8],
+) -> Result<Option<usize>, Refusal> {
     let len = match command {
         Command::Inquiry { page: None, allocation } => {
             inquiry().emit(allotted(out, allocation.into()))
         }
         Command::Inquiry { page: Some(page), allocation } => {
-            unit.emit_page(page, allotted(out, allocation.into()))?
+            unit.emit_page(page, port, allotted(out, allocation.into()))?
         }
         Command::ModeSense { query, allocation } => {
             unit.mode().emit(&query, allotted(out, allocation.into()))?
@@ -509,11 +454,9 @@ fn answer(unit: &Unit, command: Command, out: &mut [u8]) -> Result<Option<usize>
             unit.check_medium()?;
             0
         }
-        Command::StartStopUnit { .. } => 0,
-        Command::Verify(range) => {
-            unit.check_end(range)?;
-            0
-        }
+        Command::StartStopUnit { start: true, .. } => 0,
+        // The disk does not stop for all initiators because one is done with it.
+        Command::StartStopUnit { start: false, .. } => return Err(Refusal::CdbField(4)),
         _ => return Ok(None),
     };
     Ok(Some(len))
@@ -529,8 +472,13 @@ fn perform(slot: &mut Slot, id: NexusId, number: u8, command: Command) -> Result
         Step::Perform(Task { unit: number, operation, offset, len })
     };
     match command {
-        Command::Read { range, .. } => {
-            Ok(task(Operation::Read, slot.unit.check(range, TRANSFER_LEN_MAX)?))
+        Command::Read { range, fua } => {
+            let step = task(Operation::Read, slot.unit.check(range, TRANSFER_LEN_MAX)?);
+            let is_cached = fua && slot.unit.geometry.write_cache;
+            Ok(if is_cached { stable(step, true) } else { step })
+        }
+        Command::Verify(range) => {
+            Ok(stable(task(Operation::Read, slot.unit.check(range, TRANSFER_LEN_MAX)?), false))
         }
         Command::Write { range, fua } => {
             admit(slot, id)?;
@@ -566,6 +514,14 @@ fn perform(slot: &mut Slot, id: NexusId, number: u8, command: Command) -> Result
             }
         }
         _ => Err(Refusal::Opcode.into()),
+    }
+}
+
+/// The same read of what is on stable storage.
+fn stable(step: Step, is_sent: bool) -> Step {
+    match step {
+        Step::Perform(task) => Step::PerformStable { task, is_sent },
+        step => step,
     }
 }
 

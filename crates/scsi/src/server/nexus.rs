@@ -5,6 +5,7 @@ use alloc::vec::Vec;
 
 use crate::attention::{Attentions, Pending};
 use crate::lun::{LunSet, UNITS_MAX};
+use crate::vpd::TargetPort;
 
 /// An initiator that is logged in, by its place in the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -23,17 +24,20 @@ pub(super) struct Nexus {
     left: Option<u64>,
     /// The logical units that it may know of.
     pub(super) visible: LunSet,
+    /// The port that it is logged in with.
+    pub(super) port: TargetPort,
     /// Whether it confirms that it was told of an attention.
     pub(super) confirms: bool,
     pub(super) attentions: Box<[Attentions; UNITS_MAX]>,
 }
 
 impl Nexus {
-    fn new(initiator: u64, visible: LunSet) -> Self {
+    fn new(initiator: u64, visible: LunSet, port: TargetPort) -> Self {
         let mut nexus = Self {
             initiator,
             left: None,
             visible,
+            port,
             confirms: false,
             attentions: Box::new([Attentions::default(); UNITS_MAX]),
         };
@@ -60,21 +64,26 @@ impl Nexuses {
         Self { table: Vec::with_capacity(max.into()), max, logouts: 0 }
     }
 
-    pub(super) fn login(&mut self, initiator: u64, visible: LunSet) -> Result<NexusId, NoRoom> {
+    pub(super) fn login(
+        &mut self,
+        (initiator, port): (u64, TargetPort),
+        visible: LunSet,
+    ) -> Result<NexusId, NoRoom> {
         let known = self.table.iter().position(|nexus| nexus.initiator == initiator);
         if let Some(known) = known {
             let nexus = &mut self.table[known];
             (nexus.left, nexus.visible, nexus.confirms) = (None, visible, false);
+            nexus.port = port;
             nexus.tell_all(Pending::NexusLoss);
             return Ok(NexusId(known as u16));
         }
         if self.table.len() < usize::from(self.max) {
-            self.table.push(Nexus::new(initiator, visible));
+            self.table.push(Nexus::new(initiator, visible, port));
             return Ok(NexusId(self.table.len() as u16 - 1));
         }
         let left = self.table.iter().enumerate().filter_map(|(at, it)| Some((it.left?, at)));
         let (_, oldest) = left.min().ok_or(NoRoom)?;
-        self.table[oldest] = Nexus::new(initiator, visible);
+        self.table[oldest] = Nexus::new(initiator, visible, port);
         Ok(NexusId(oldest as u16))
     }
 

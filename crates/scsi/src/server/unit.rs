@@ -13,7 +13,7 @@ use crate::mode::Mode;
 use crate::refusal::Refusal;
 use crate::unmap::UnmapLimits;
 use crate::vpd::{
-    self, Characteristics, Identity, Limits, Pages, Provisioning, Serial, T10_VENDOR,
+    self, Characteristics, Identity, Limits, Pages, Provisioning, Serial, T10_VENDOR, TargetPort,
 };
 
 /// A disk that a target exports.
@@ -94,7 +94,12 @@ impl Unit {
     }
 
     /// Writes a page of vital product data, as much of it as fits; returns how much.
-    pub(super) fn emit_page(&self, page: u8, out: &mut [u8]) -> Result<usize, Refusal> {
+    pub(super) fn emit_page(
+        &self,
+        page: u8,
+        port: TargetPort,
+        out: &mut [u8],
+    ) -> Result<usize, Refusal> {
         let discard = self.geometry.discard;
         Ok(match page {
             vpd::SUPPORTED => {
@@ -113,7 +118,7 @@ impl Unit {
                 let text = self.uuid.simple().encode_lower(&mut text);
                 Serial(Label::from_field(text.as_bytes())).emit(out)
             }
-            vpd::IDENTIFICATION => Identity::emit(self.uuid, out),
+            vpd::IDENTIFICATION => Identity::emit(self.uuid, port, out),
             vpd::LIMITS => self.limits().emit(out),
             vpd::CHARACTERISTICS => {
                 Characteristics { rotational: Some(self.geometry.rotational) }.emit(out)

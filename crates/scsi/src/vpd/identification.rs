@@ -8,9 +8,11 @@
 //!   4   . the name
 //! ```
 //!
-//! A disk of ours has two: its UUID as text, behind our vendor name; and the lower 60 bits of its
-//! UUID as a locally assigned NAA name, which makes `/dev/disk/by-id/wwn-0x3..` on Linux. Other
-//! forms of NAA begin with the number of a registered organisation, which we are none of.
+//! A disk of ours has four: its UUID as text, behind our vendor name; the lower 60 bits of its UUID
+//! as a locally assigned NAA name, which makes `/dev/disk/by-id/wwn-0x3..` on Linux (other forms of
+//! NAA begin with the number of a registered organisation, which we are none of); and the name
+//! (WWPN) and the number of the target port that was asked, by which an initiator tells its paths
+//! to the disk apart.
 
 use uuid::Uuid;
 
@@ -24,6 +26,8 @@ pub const T10_VENDOR: &str = "TYCHE";
 
 /// Bytes of a UUID as text.
 const UUID_TEXT_LEN: usize = 36;
+/// PIV: the protocol is valid, which is 0 for FCP; the association with a target port.
+const PORT: u8 = 0x80 | 0x10;
 /// The first four bits of a locally assigned NAA name.
 const NAA_LOCAL: u64 = 3;
 
@@ -113,6 +117,15 @@ impl<'a> Iterator for Designators<'a> {
     }
 }
 
+/// A port of a target.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TargetPort {
+    /// Its name, a WWPN: an NAA name of 8 bytes.
+    pub name: u64,
+    /// Its number among the ports of the target (relative target port identifier), from 1 on.
+    pub number: u16,
+}
+
 /// The name by which both ends know a disk.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Identity {
@@ -133,18 +146,21 @@ impl Identity {
     /// The most bytes of a name; longer ones are passed over.
     pub const NAME_LEN_MAX: usize = 64;
 
-    /// Writes the page of a disk of ours, as much of it as fits; returns how much.
-    pub fn emit(uuid: Uuid, out: &mut [u8]) -> usize {
+    /// Writes the page of a disk of ours at a port, as much of it as fits; returns how much.
+    pub fn emit(uuid: Uuid, port: TargetPort, out: &mut [u8]) -> usize {
         let vendor = Label::<8>::from_field(T10_VENDOR.as_bytes());
         let mut text = [0; UUID_TEXT_LEN];
         let text = uuid.hyphenated().encode_lower(&mut text);
         let naa = uuid.as_u64_pair().1 & (u64::MAX >> 4) | NAA_LOCAL << 60;
         let len = 8 + UUID_TEXT_LEN;
-        let mut writer = head(out, IDENTIFICATION, (4 + len + 4 + 8) as u16);
+        let mut writer = head(out, IDENTIFICATION, (4 + len + 3 * 4 + 8 + 8 + 4) as u16);
         // ASCII, T10 vendor.
         writer.u8(0x02).u8(0x01).u8(0).u8(len as u8).bytes(vendor.field()).bytes(text.as_bytes());
         // Binary, NAA.
         writer.u8(0x01).u8(0x03).u8(0).u8(8).u64(naa);
+        // Of the target port, with its protocol (FCP): binary, NAA; binary, number.
+        writer.u8(0x01).u8(PORT | 0x03).u8(0).u8(8).u64(port.name);
+        writer.u8(0x01).u8(PORT | 0x04).u8(0).u8(4).u16(0).u16(port.number);
         writer.kept()
     }
 

@@ -12,7 +12,7 @@ mod supported;
 
 pub use characteristics::Characteristics;
 pub use identification::{Association, CodeSet, Designator, DesignatorKind, Identity};
-pub use identification::{Designators, T10_VENDOR};
+pub use identification::{Designators, T10_VENDOR, TargetPort};
 pub use limits::Limits;
 pub use provisioning::Provisioning;
 pub use serial::Serial;

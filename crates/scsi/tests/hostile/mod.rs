@@ -7,6 +7,7 @@
 //! the command asks for one).
 
 use tyche_geometry::Geometry;
+use tyche_scsi::vpd::TargetPort;
 use tyche_scsi::{
     ANSWER_LEN_MAX, Command, Grant, Lun, LunSet, NexusId, Operation, Reply, Server, Status, Step,
     TRANSFER_LEN_MAX, Task, UNITS_MAX, UNMAP_DESCRIPTORS_MAX, Unit, Uuid, WRITE_ZEROES_LEN_MAX,
@@ -63,7 +64,7 @@ impl World {
                     number => LunSet::NONE.with(0).with(number),
                 };
                 self.leave(initiator);
-                let nexus = self.server.login(initiator.into(), visible);
+                let nexus = self.server.login(initiator.into(), TargetPort::default(), visible);
                 let others = self.nexuses.iter().flatten().count();
                 assert_eq!(nexus.is_ok(), others < usize::from(NEXUSES_MAX));
                 self.nexuses[usize::from(initiator)] = nexus.ok().map(|nexus| (nexus, visible));
@@ -145,6 +146,10 @@ impl World {
         match step {
             Step::Answer(_) => {}
             Step::Perform(task) => {
+                self.check_task(task, initiator, lun, visible);
+            }
+            Step::PerformStable { task, .. } => {
+                assert_eq!(task.operation, Operation::Read);
                 self.check_task(task, initiator, lun, visible);
             }
             Step::Collect { len } => {

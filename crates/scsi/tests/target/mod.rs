@@ -7,12 +7,16 @@ use std::collections::HashMap;
 
 use tyche_geometry::Geometry;
 use tyche_scsi::cdb::Command;
+use tyche_scsi::vpd::TargetPort;
 use tyche_scsi::{
     ANSWER_LEN_MAX, Code, Grant, Lun, LunSet, NexusId, Reply, Server, Status, Step, Unit, Uuid,
 };
 
 /// The UUID of disks in the tests.
 pub(crate) const UUID: Uuid = Uuid::from_u128(0x0011_2233_4455_6677_8899_aabb_ccdd_eeff);
+
+/// The port that initiators are logged in with.
+pub(crate) const PORT: TargetPort = TargetPort { name: 0x2000_0200_5e10_0001, number: 2 };
 
 /// A disk of 1 MiB with blocks of 512 bytes, a cache and discard.
 pub(crate) const GEOMETRY: Geometry =
@@ -40,7 +44,7 @@ impl Target {
 
     /// Lets an initiator in, and takes the attention for that at LUN 0.
     pub(crate) fn login(&mut self, initiator: u64) -> NexusId {
-        let nexus = self.server.login(initiator, LunSet::ALL).unwrap();
+        let nexus = self.server.login(initiator, PORT, LunSet::ALL).unwrap();
         let step = self.command(nexus, Command::TestUnitReady);
         assert_eq!(code(step), Code::POWER_ON_OR_RESET);
         nexus

@@ -186,7 +186,8 @@ impl Target {
         });
         let units = Arc::new(Units::new(exports.collect()));
         let arena = Arena::untouched(PAGES);
-        let role = TargetRole::with_rules(Arc::clone(&units), arena, self.lane, self.rules);
+        let place = (Arc::clone(&units), units.port(self.config.wwpn));
+        let role = TargetRole::with_rules(place, arena, self.lane, self.rules);
         let station = Station::new(self.interface, self.config, role, self.random.next());
         self.running = Some(Running { station, units, buses, jobs: BTreeMap::new() });
     }
