@@ -37,6 +37,16 @@ pub use batch::{COPIED_MAX, FRAMES_MAX, Refused, RxBatch, RxFrame, TxBatch, TxFr
 /// Bytes of Ethernet and Tyche header together: the head of frames, if nothing else is said.
 pub const HEAD: usize = 64;
 
+/// Where the kind of a frame is, and the least kind of channels. A link that has to choose whom it
+/// remembers goes by these.
+const KIND_AT: usize = 15;
+const KIND_OF_CHANNELS: u8 = 0x10;
+
+/// Whether a frame to be sent belongs to a channel, so that its receiver is more than a stranger.
+fn is_of_channel(frame: &TxFrame<'_>) -> bool {
+    frame.front().get(KIND_AT).is_some_and(|&kind| kind >= KIND_OF_CHANNELS)
+}
+
 /// The EtherType of frames, if nothing else is said: the first that is for local use.
 pub const ETHERTYPE: u16 = 0x88B5;
 

@@ -6,7 +6,9 @@ use std::time::{Duration, Instant};
 
 use crate::harness::{BROADCAST, contents, frame, receive_all, send_all, wait};
 use tyche_link::ip::OpenError;
-use tyche_link::tcp::{FRAME_LEN_MAX, OUTPUT_BYTES, TcpClient, TcpOptions, TcpServer};
+use tyche_link::tcp::{
+    FRAME_LEN_MAX, OUTPUT_BYTES, TcpClient, TcpOptions, TcpServer, UNSERVED_PER_ADDRESS_MAX,
+};
 use tyche_link::{HEAD, Link, Mac, RxBatch, TxVectors};
 use tyche_testkit::wait::{PATIENCE, wait_until};
 
@@ -40,6 +42,13 @@ fn introduce(client: &mut TcpClient, server: &mut TcpServer) -> Mac {
     send_all(client, &[hello]);
     let came = receive_all(server, &mut batch(1), 1);
     came[0][6..12].try_into().unwrap()
+}
+
+/// A frame of a channel.
+fn of_channel(to: Mac, from: Mac) -> Vec<u8> {
+    let mut frame = frame(to, from, 100, 7);
+    frame[15] = 0x13;
+    frame
 }
 
 /// The frame as it arrives: with the source that the receiver assigns.
@@ -292,7 +301,7 @@ fn frames_go_to_whom_they_are_for_and_places_are_used_again() {
     let mut clients: Vec<_> = (0..5).map(|_| client(&server)).collect();
     let macs: Vec<_> = clients.iter_mut().map(|it| introduce(it, &mut server)).collect();
     assert!(macs.iter().all(|mac| mac[0] & 3 == 2), "locally administered, of one machine");
-    let to_each = macs.iter().map(|&mac| frame(mac, server.mac(), 100, 7));
+    let to_each = macs.iter().map(|&mac| of_channel(mac, server.mac()));
     let to_all = frame(BROADCAST, server.mac(), 300, 8);
     let to_nobody = frame([0x06, 0, 9, 9, 9, 9], server.mac(), 100, 9);
     let frames: Vec<_> = to_each.chain([to_all, to_nobody]).collect();
@@ -325,6 +334,51 @@ fn frames_go_to_whom_they_are_for_and_places_are_used_again() {
     send_all(&mut server, &late);
     assert_eq!(receive_all(&mut sixth, &mut batch(2), 1), [from(server.mac(), late[1].clone())]);
     assert_eq!(server.stats().lost, 2);
+}
+
+/// Strangers connect and send a byte now and then: they displace each other, and nobody else.
+#[test]
+fn connections_without_a_channel_give_their_places() {
+    let options = TcpOptions { connections_max: 5, ..TcpOptions::default() };
+    let mut server = server(&options);
+    let mut host = client(&server);
+    let mac = introduce(&mut host, &mut server);
+    let answer = of_channel(mac, server.mac());
+    send_all(&mut server, std::slice::from_ref(&answer));
+    assert_eq!(receive_all(&mut host, &mut batch(1), 1).len(), 1);
+    let mut strangers: Vec<_> =
+        (0..20).map(|_| TcpStream::connect(server.address()).unwrap()).collect();
+    for stranger in &mut strangers {
+        // It may have been displaced.
+        let _ = stranger.write_all(&[1]);
+    }
+    wait_until("all are accepted", || {
+        assert_eq!(server.receive(&mut batch(1)).unwrap(), 0);
+        server.stats().displaced == 16
+    });
+    let mut newcomer = client(&server);
+    let other = introduce(&mut newcomer, &mut server);
+    let frames = [answer, of_channel(other, server.mac())];
+    send_all(&mut server, &frames);
+    for client in [&mut host, &mut newcomer] {
+        assert_eq!(receive_all(client, &mut batch(1), 1).len(), 1);
+    }
+    assert_eq!((server.stats().displaced, server.stats().refused), (17, 0));
+}
+
+/// An address has its part, also where there is room.
+#[test]
+fn one_address_has_a_limited_number_of_connections_without_a_channel() {
+    let mut server = server(&TcpOptions::default());
+    let strangers: Vec<_> = (0..UNSERVED_PER_ADDRESS_MAX + 9)
+        .map(|_| TcpStream::connect(server.address()).unwrap())
+        .collect();
+    wait_until("all are accepted", || {
+        assert_eq!(server.receive(&mut batch(1)).unwrap(), 0);
+        server.stats().displaced == 9
+    });
+    assert_eq!(server.connections(), UNSERVED_PER_ADDRESS_MAX);
+    drop(strangers);
 }
 
 #[test]

@@ -8,6 +8,7 @@ use super::input::{Input, Malformed};
 use super::output::{Output, prefix};
 use super::readiness::Readiness;
 use super::{PREFIX, socket};
+use crate::ip::UNSERVED_AFTER;
 use crate::{Mac, RxBatch, TxFrame};
 
 /// The most frames per system call.
@@ -28,8 +29,10 @@ pub(super) struct Connection {
     readable: bool,
     /// Whether the socket is watched for room for output.
     watches_output: bool,
-    /// The time of the last input.
-    heard: Instant,
+    /// When it was accepted.
+    opened: Instant,
+    /// When the last frame of a channel was sent on it.
+    served: Option<Instant>,
 }
 
 /// Reasons for the end of a connection.
@@ -62,7 +65,8 @@ impl Connection {
             output: Output::default(),
             readable: true,
             watches_output: false,
-            heard: Instant::now(),
+            opened: Instant::now(),
+            served: None,
         }
     }
 
@@ -70,8 +74,18 @@ impl Connection {
         self.mac
     }
 
-    pub(super) fn heard(&self) -> Instant {
-        self.heard
+    pub(super) fn opened(&self) -> Instant {
+        self.opened
+    }
+
+    /// Notes that a frame of a channel is sent on it.
+    pub(super) fn note_served(&mut self) {
+        self.served = Some(Instant::now());
+    }
+
+    /// Whether it carries a channel, by what was sent on it.
+    pub(super) fn is_served(&self, now: Instant) -> bool {
+        self.served.is_some_and(|at| now.saturating_duration_since(at) < UNSERVED_AFTER)
     }
 
     /// Handles a socket that may be readable, or writable again.
@@ -112,7 +126,6 @@ impl Connection {
             self.readable = count == Some(size);
             if let Some(count) = count {
                 self.input.filled(count);
-                self.heard = Instant::now();
                 self.unpack(batch)?;
             }
         }

@@ -27,6 +27,11 @@
 //! itself loses nothing, so a window of frames must fit there.
 //!
 //! A peer that takes nothing for [`STALL_MAX`] loses its connection, whatever the cause.
+//!
+//! A connection on which a server sends frames of a channel keeps its place. Any other keeps it
+//! only until it is needed: one address has [`UNSERVED_PER_ADDRESS_MAX`] of these, and at the
+//! limit of all connections the address with most of them loses its oldest. So nobody who connects
+//! and says nothing of use keeps others out.
 
 mod client;
 mod connection;
@@ -48,7 +53,8 @@ use crate::{HEAD, Mac, TxBatch};
 const SERVER: Mac = [0x02, 0, 0, 0, 0, 1];
 /// The address of a host's end, seen only by itself.
 const CLIENT: Mac = [0x02, 0, 0, 0, 0, 2];
-/// The first byte of the addresses of a server's connections.
+/// The lower bits of the first byte of the addresses of a server's connections. The upper ones, and
+/// the third byte, are a number for the peer.
 const CONNECTION: u8 = 0x06;
 
 /// The longest frame: an Ethernet header and the largest 16-bit MTU, so that one carries 15 pages.
@@ -69,9 +75,15 @@ pub const OUTPUT_BYTES: usize = 256 * (PREFIX + FRAME_LEN_MAX);
 /// The longest time that a peer may leave output unacknowledged, or be unable to take it.
 pub const STALL_MAX: Duration = Duration::from_secs(5);
 
-/// The silence after which a connection may be displaced when there is no other place for a new
-/// one. A live session sends something every few seconds.
-pub const SILENCE_MAX: Duration = Duration::from_secs(10);
+/// The connections of one address that carry no channel. A host opens one for each queue and
+/// waits for a few frames on each, so more are somebody's who wants to be in the way.
+pub const UNSERVED_PER_ADDRESS_MAX: usize = 32;
+
+/// The part of the address of a server's peer that its owner cannot choose: all connections from
+/// one address of IPv4, or from one /64 of IPv6, have the same.
+pub fn origin(mac: Mac) -> Mac {
+    [mac[0], 0, mac[2], 0, 0, 0]
+}
 
 /// Options of a link's sockets.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -96,7 +108,7 @@ pub struct TcpStats {
     pub malformed: u64,
     /// Connections refused at the limit.
     pub refused: u64,
-    /// Connections displaced by a new one after a long silence.
+    /// Connections without a channel that were displaced by a new one.
     pub displaced: u64,
     /// Frames without room in their connection, or without a destination.
     pub lost: u64,

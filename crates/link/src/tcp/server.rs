@@ -3,13 +3,14 @@
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Instant;
 
 use super::connection::{Broken, Connection};
 use super::readiness::{BACKLOG, Readiness};
-use super::{CONNECTION, FRAME_LEN_MAX, SERVER, SILENCE_MAX, TcpOptions, TcpStats};
+use super::{CONNECTION, FRAME_LEN_MAX, SERVER, TcpOptions, TcpStats, UNSERVED_PER_ADDRESS_MAX};
 use super::{capacity, sendable, socket};
-use crate::ip::{OpenError, Transport};
-use crate::{FRAMES_MAX, Interface, Link, Mac, RxBatch, TxBatch};
+use crate::ip::{OpenError, Origins, Transport};
+use crate::{FRAMES_MAX, Interface, Link, Mac, RxBatch, TxBatch, is_of_channel};
 
 /// The most connections accepted in one call: the others get their turn, too.
 const ACCEPTS_MAX: usize = 16;
@@ -17,6 +18,14 @@ const ACCEPTS_MAX: usize = 16;
 const LISTENER: u64 = BACKLOG - 1;
 
 const BROADCAST: Mac = [0xff; 6];
+
+/// The bits of a peer's number that an address has room for.
+const ORIGIN: u16 = 0x1fff;
+
+/// The number of the peer whose connection has that address.
+fn origin_of(mac: Mac) -> u16 {
+    u16::from_be_bytes([mac[0] >> 3, mac[2]])
+}
 
 /// The destination of a frame.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -37,6 +46,7 @@ pub struct TcpServer {
     turn: usize,
     /// Connections accepted so far.
     serial: u32,
+    origins: Origins,
     /// The routes of the frames in the current batch.
     routes: Vec<Route>,
     readiness: Readiness,
@@ -70,6 +80,7 @@ impl TcpServer {
                         slots: (0..places).map(|_| None).collect(),
                         turn: 0,
                         serial: 0,
+                        origins: Origins::default(),
                         routes: Vec::with_capacity(FRAMES_MAX),
                         readiness,
                         stats: TcpStats::default(),
@@ -120,31 +131,46 @@ impl TcpServer {
 
     fn accept(&mut self) -> io::Result<()> {
         for _ in 0..ACCEPTS_MAX {
-            let Some(socket) = socket::accept(&self.listener)? else { break };
-            let Some(slot) = self.place() else {
+            let Some((socket, peer)) = socket::accept(&self.listener)? else { break };
+            let origin = peer.map_or(0, |peer| self.origins.of(peer)) & ORIGIN;
+            let Some(slot) = self.place(origin) else {
                 // The refusal: closing it.
                 self.stats.refused += 1;
                 continue;
             };
             self.readiness.add(&socket, slot as u64)?;
             self.serial = self.serial.wrapping_add(1);
-            let [a, b, c, d] = self.serial.to_be_bytes();
-            let mac = [CONNECTION, slot as u8, a, b, c, d];
+            let [_, a, b, c] = self.serial.to_be_bytes();
+            let [high, low] = origin.to_be_bytes();
+            let mac = [CONNECTION | high << 3, slot as u8, low, a, b, c];
             self.slots[slot] = Some(Box::new(Connection::new(socket, mac)));
         }
         Ok(())
     }
 
-    /// A slot for another connection.
-    fn place(&mut self) -> Option<usize> {
-        if let Some(gap) = self.slots.iter().position(Option::is_none) {
-            return Some(gap);
-        }
-        let heard = |slot: &usize| self.slots[*slot].as_ref().map(|it| it.heard());
-        let quietest = (0..self.slots.len()).min_by_key(heard)?;
-        let silent = heard(&quietest)?.elapsed() >= SILENCE_MAX;
-        self.stats.displaced += u64::from(silent);
-        silent.then_some(quietest)
+    /// A slot for another connection of a peer. Those that carry a channel keep theirs. Of the
+    /// others, an address has a limited number; when there is no room, the oldest goes of the
+    /// address that has most.
+    fn place(&mut self, origin: u16) -> Option<usize> {
+        let now = Instant::now();
+        let unserved = |(slot, it): (usize, &Option<Box<Connection>>)| {
+            let connection = it.as_ref().filter(|it| !it.is_served(now))?;
+            Some((origin_of(connection.mac()), connection.opened(), slot))
+        };
+        let unserved: Vec<_> = self.slots.iter().enumerate().filter_map(unserved).collect();
+        let count = |origin| unserved.iter().filter(|it| it.0 == origin).count();
+        let gap = self.slots.iter().position(Option::is_none);
+        let oldest = |of: u16| unserved.iter().filter(|it| it.0 == of).min_by_key(|it| it.1);
+        let displaced = if count(origin) >= UNSERVED_PER_ADDRESS_MAX {
+            oldest(origin)
+        } else if gap.is_some() {
+            return gap;
+        } else {
+            unserved.iter().map(|it| it.0).max_by_key(|&it| count(it)).and_then(oldest)
+        };
+        let slot = displaced?.2;
+        self.stats.displaced += 1;
+        Some(slot)
     }
 
     /// Drops a broken connection; otherwise updates the events that the descriptor signals.
@@ -235,6 +261,9 @@ impl Link for TcpServer {
             let wanted = (0..count).filter(goes).count();
             if wanted == 0 {
                 continue;
+            }
+            if (0..count).filter(goes).any(|index| is_of_channel(&batch.frame(index))) {
+                connection.note_served();
             }
             let sent = connection.send((0..count).filter(goes).map(|index| batch.frame(index)));
             // A connection that breaks takes all frames with it.

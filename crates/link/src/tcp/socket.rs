@@ -1,7 +1,7 @@
 //! The system calls on TCP sockets. None of them waits.
 
 use std::io::{self, IoSlice};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::io::Errno;
@@ -12,8 +12,9 @@ use rustix::net::{
 
 use super::{STALL_MAX, TcpOptions};
 
-/// The most connections that wait to be accepted.
-const LISTEN_BACKLOG: i32 = 64;
+/// The most connections that wait to be accepted. Fewer: a burst of strangers has the kernel drop
+/// others' attempts, which are repeated only after a second.
+const LISTEN_BACKLOG: i32 = 1024;
 
 const FLAGS: SocketFlags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
 
@@ -51,13 +52,16 @@ pub(super) fn listen(
     Ok((socket, address))
 }
 
-/// The next connection; `None` when there is none now.
-pub(super) fn accept(listener: &OwnedFd) -> io::Result<Option<OwnedFd>> {
+/// The next connection, with its peer's address; `None` when there is none now.
+pub(super) fn accept(listener: &OwnedFd) -> io::Result<Option<(OwnedFd, Option<IpAddr>)>> {
     loop {
-        match net::accept_with(listener, FLAGS) {
+        match net::acceptfrom_with(listener, FLAGS) {
             // It may be broken already.
-            Ok(socket) if tune(&socket).is_err() => {}
-            Ok(socket) => return Ok(Some(socket)),
+            Ok((socket, _)) if tune(&socket).is_err() => {}
+            Ok((socket, peer)) => {
+                let peer = peer.and_then(|peer| SocketAddr::try_from(peer).ok());
+                return Ok(Some((socket, peer.map(|peer| peer.ip()))));
+            }
             Err(Errno::AGAIN) => return Ok(None),
             // Errors of a connection that broke before it was accepted.
             Err(

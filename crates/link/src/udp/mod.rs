@@ -22,8 +22,8 @@
 //!
 //! # Bounds
 //! A call receives a quarter of a megabyte at most. A target's end remembers [`PEERS_MAX`] peers
-//! with addresses of IPv6; one is forgotten after a silence of [`SILENCE_MAX`] if its place is
-//! needed. It remembers nothing for peers of IPv4.
+//! with addresses of IPv6 to which it sends frames of channels, and the last ones of others. It
+//! remembers nothing for peers of IPv4.
 //!
 //! # Errors
 //! Routers and other machines report that a datagram was not delivered (ICMP). Such a report counts
@@ -40,10 +40,8 @@ mod server;
 mod socket;
 pub mod train;
 
-use std::time::Duration;
-
 pub use client::UdpClient;
-pub use peers::ipv4_peer;
+pub use peers::{ipv4_peer, origin};
 pub use server::UdpServer;
 
 use crate::{HEAD, Mac};
@@ -63,12 +61,12 @@ pub const TRAIN_MAX: usize = (64 << 10) - 128;
 /// Room for a received train.
 const DATAGRAM_MAX: usize = 64 << 10;
 
-/// The most peers with addresses of IPv6 that a target's end remembers.
+/// The most peers with addresses of IPv6 and channels that a target's end remembers.
 pub const PEERS_MAX: usize = 1024;
 
-/// The silence after which a peer may be displaced when there is no other place for a new one. A
-/// live session sends something every few seconds.
-pub const SILENCE_MAX: Duration = Duration::from_secs(10);
+/// The least number of other peers that were heard last and are remembered: more than one call
+/// receives frames, so that each can be answered.
+pub const STRANGERS_MIN: usize = 2048;
 
 /// Options of a link's socket.
 #[derive(Clone, Debug, PartialEq, Eq)]

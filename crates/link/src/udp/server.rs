@@ -25,7 +25,7 @@ pub struct UdpServer {
     incoming: Incoming,
     outgoing: Outgoing,
     peers: Peers,
-    /// Datagrams of senders for whom there was no room.
+    /// Datagrams of senders who can't be told from others.
     strangers: u64,
 }
 
@@ -135,9 +135,9 @@ impl Link for UdpServer {
             None => (socket, OWN),
             Some(questions) => (questions, EVERYBODY),
         };
-        let now = Instant::now();
+        peers.set_now(Instant::now());
         let received = incoming.receive(receiver.as_fd(), batch, own, |train| {
-            let mac = train.sender.and_then(|sender| peers.hear(sender, now));
+            let mac = train.sender.and_then(|sender| peers.hear(sender));
             *strangers += u64::from(mac.is_none());
             mac
         });
@@ -148,6 +148,7 @@ impl Link for UdpServer {
     }
 
     fn send(&mut self, batch: &TxBatch<'_>) -> io::Result<usize> {
+        self.peers.note_served(batch);
         let routes = Routes::Table { peers: &self.peers, as_ipv6: self.address.is_ipv6() };
         self.outgoing.send(self.socket.as_fd(), batch, routes)
     }
