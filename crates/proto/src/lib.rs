@@ -61,7 +61,7 @@ pub use listener::{
 pub use operation::{OpId, Operation};
 pub use outgoing::{Outgoing, Part, SealedFrame, Written};
 pub use protection::{HostKeys, Opened};
-pub use question::nonce as nonce_of_question;
+pub use question::{connect_proof, nonce as nonce_of_question};
 pub use registry::{ChannelRef, ExportConfig, Registry, SessionInfo, TargetConfig, Writer};
 pub use rules::{Rule, Rules, Sound};
 pub use session::{

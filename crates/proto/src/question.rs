@@ -3,9 +3,12 @@
 //!
 //! The proof is in the nonce of a Discover or Hello, which is random otherwise, so that targets
 //! that are not silent need not know of it.
+//!
+//! A sealed Connect has such a proof of its own, over all of its bytes: a target computes nothing
+//! on the curve for a frame that was made up by somebody who does not know its key.
 
 use tyche_crypto::{PublicKey, digest};
-use tyche_wire::Kind;
+use tyche_wire::{Cookie, Kind, SealedConnect};
 
 /// Bytes of a nonce that are random; the others are the proof. With fewer, answers to former
 /// questions are taken for those to later ones more often. With more, a proof is guessed sooner: at
@@ -25,6 +28,17 @@ pub fn nonce(target: Option<&PublicKey>, kind: Kind, random: u64) -> u64 {
 /// Whether whoever asks with this nonce knows the key, or has heard somebody who does.
 pub(crate) fn is_proof(target: &PublicKey, kind: Kind, asked: u64) -> bool {
     nonce(Some(target), kind, asked) == asked
+}
+
+/// The proof of a sealed Connect in a frame with that cookie.
+pub fn connect_proof(
+    target: &PublicKey,
+    cookie: Cookie,
+    connect: &SealedConnect,
+) -> [u8; SealedConnect::PROOF_LEN] {
+    let (cookie, clear) = (cookie.0.to_le_bytes(), connect.clear());
+    let parts = [b"tyche connect", &target.as_bytes()[..], &cookie, &clear, &connect.message];
+    *digest(&parts).first_chunk().expect("longer than a proof")
 }
 
 #[cfg(test)]

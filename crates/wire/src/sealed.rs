@@ -8,6 +8,7 @@
 //!   8  24 ticket                           8  16 target
 //!  32  16 target                          24 216 message of a verdict
 //!  48 376 message of an introduction
+//! 424  16 proof
 //! ```
 //!
 //! A message is one of Noise: the keys that it needs, then its payload and tags. The payloads:
@@ -59,6 +60,8 @@ pub struct SealedConnect {
     pub target: Uuid,
     /// The first message of the handshake, with an [`Introduction`].
     pub message: [u8; Self::MESSAGE_LEN],
+    /// Shows, at little cost for the target, that the sender knows its public key.
+    pub proof: [u8; Self::PROOF_LEN],
 }
 
 /// The contents of a [`SealedConnect`].
@@ -106,6 +109,8 @@ const OVERHEAD: [usize; 2] = [32 + (32 + 16) + 16, 32 + 16];
 impl SealedConnect {
     /// Bytes of the message.
     pub const MESSAGE_LEN: usize = OVERHEAD[0] + Introduction::LEN;
+    /// Bytes of the proof.
+    pub const PROOF_LEN: usize = 16;
     /// Bytes before the message.
     const CLEAR_LEN: usize = 48;
 
@@ -123,14 +128,14 @@ impl SealedConnect {
     pub(crate) fn parse(body: &[u8]) -> Result<Self, Reject> {
         let mut fields = Reader::new(body);
         let (attempt, ticket, target) = (fields.u64()?, Ticket(fields.bytes()?), fields.uuid()?);
-        let message = fields.bytes()?;
+        let (message, proof) = (fields.bytes()?, fields.bytes()?);
         fields.end()?;
-        Ok(Self { attempt, ticket, target, message })
+        Ok(Self { attempt, ticket, target, message, proof })
     }
 
     pub(crate) fn emit(&self, fields: &mut Writer<'_>) {
         self.emit_clear(fields);
-        fields.bytes(&self.message);
+        fields.bytes(&self.message).bytes(&self.proof);
     }
 }
 

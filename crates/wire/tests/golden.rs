@@ -238,8 +238,9 @@ fn outside(name: &str) -> Option<Expected> {
                 ticket: TICKET,
                 target: TARGET,
                 message: pattern(),
+                proof: pattern(),
             };
-            let mut sealed = control(424, 0x80d9_0746, Control::SealedConnect(connect));
+            let mut sealed = control(440, 0x45ad_ee3b, Control::SealedConnect(connect));
             sealed.header.cookie = Cookie(HOST_COOKIE.0 & 0xffff_ffff);
             sealed
         }

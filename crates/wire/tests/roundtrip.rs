@@ -32,7 +32,7 @@ fn ticket() -> impl Strategy<Value = Ticket> {
 }
 
 fn versions() -> impl Strategy<Value = Versions> {
-    any::<[u8; 2]>().prop_map(|[a, b]| Versions { min: a.min(b), max: a.max(b) })
+    (0..=VERSION, VERSION..=u8::MAX).prop_map(|(min, max)| Versions { min, max })
 }
 
 fn channel() -> impl Strategy<Value = ChannelId> {
@@ -202,9 +202,9 @@ fn message<const N: usize>() -> impl Strategy<Value = [u8; N]> {
 }
 
 fn sealed() -> impl Strategy<Value = Control> {
-    let connect = (any::<u64>(), ticket(), uuid(), message()).prop_map(
-        |(attempt, ticket, target, message)| {
-            Control::SealedConnect(SealedConnect { attempt, ticket, target, message })
+    let connect = (any::<u64>(), ticket(), uuid(), message(), message()).prop_map(
+        |(attempt, ticket, target, message, proof)| {
+            Control::SealedConnect(SealedConnect { attempt, ticket, target, message, proof })
         },
     );
     let answer = (any::<u64>(), uuid(), message()).prop_map(|(attempt, target, message)| {

@@ -24,7 +24,7 @@ use crate::placed::{self, Residence};
 use crate::ports::Ports;
 use crate::protocol::Protocol;
 use crate::random::secrets;
-use crate::tyche::{is_routed, open_port, rings};
+use crate::tyche::{is_routed, open_port, origin, rings};
 
 enum Command {
     Report(SyncSender<TargetLinkReport>),
@@ -119,7 +119,9 @@ fn open(options: Options, target: Uuid) -> (Exporter, Ports) {
     let Options { index, link, part, ethertype, home, exports, key, silent, .. } = options;
     let (frame_len_max, rings, routed) = (link.frame_len_max(), rings(&*link), is_routed(&*link));
     let config = ListenerConfig { link: index, frame_len_max, rings, routed };
+    let origin = origin(&*link);
     let mut listener = Listener::of_part(config, target, part, secrets());
+    listener.set_origin(origin);
     if let Some(key) = key {
         listener.set_key(key);
     }

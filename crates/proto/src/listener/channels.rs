@@ -1,7 +1,7 @@
 //! The channel table of a listener: which channels there are, whose turn it is to send, and when
 //! one is closed.
 
-use tyche_wire::{ChannelId, Content, Control, Cookie, Event, Flags, Kind};
+use tyche_wire::{ChannelId, Content, Control, Cookie, Event, Flags, Kind, Mac};
 
 use super::ChannelReport;
 use super::open::Open;
@@ -11,9 +11,11 @@ use crate::stats::ChannelStats;
 use crate::target::TargetChannel;
 use crate::time::{Instant, earliest};
 
-/// Half-open channels of a link at once. If there are more, the oldest is closed: it has no memory,
-/// and its host connects again.
-const HALF_OPEN_MAX: usize = 32;
+/// Half-open channels of a link at once, and as many that are sealed. If there are more, the oldest
+/// is closed: it has no memory, and its host connects again.
+const HALF_OPEN_MAX: usize = 64;
+/// Half-open channels of one address, of either kind. If there are more, its own oldest is closed.
+const HALF_OPEN_PER_ADDRESS_MAX: usize = 32;
 
 /// See the module.
 pub(super) struct Channels<R> {
@@ -57,12 +59,27 @@ impl<R: Rules> Channels<R> {
         ChannelId(gap.unwrap_or(self.slots.len()) as u16)
     }
 
-    /// Adds a half-open channel. If there are too many, the oldest is closed.
-    pub(super) fn add(&mut self, open: Open<R>) {
-        let half_open = || self.iter().filter(|open| open.is_half_open());
-        let oldest = half_open().min_by_key(|open| open.accepted_at).map(Open::id);
-        if let Some(oldest) = oldest.filter(|_| half_open().count() >= HALF_OPEN_MAX) {
-            self.close(oldest);
+    /// Adds a half-open channel of a host at an address. If that has too many, its oldest is
+    /// closed; if the link has, the oldest of all. Hosts with and without keys do not displace
+    /// each other.
+    pub(super) fn add(&mut self, origin: Mac, mut open: Open<R>) {
+        open.origin = origin;
+        let alike =
+            |other: &&Open<R>| other.is_half_open() && other.keys.is_some() == open.keys.is_some();
+        let half_open = || self.iter().filter(alike);
+        let of_address = || half_open().filter(|other| other.origin == origin);
+        let oldest = |all: &mut dyn Iterator<Item = &Open<R>>| {
+            all.min_by_key(|open| open.accepted_at).map(Open::id)
+        };
+        let displaced = if of_address().count() >= HALF_OPEN_PER_ADDRESS_MAX {
+            oldest(&mut of_address())
+        } else if half_open().count() >= HALF_OPEN_MAX {
+            oldest(&mut half_open())
+        } else {
+            None
+        };
+        if let Some(displaced) = displaced {
+            self.close(displaced);
         }
         let index = usize::from(open.id().0);
         if index == self.slots.len() {
@@ -236,8 +253,14 @@ mod tests {
 
     const NOW: Instant = Instant(1_000_000_000);
 
-    /// Adds a half-open channel.
+    /// Adds a half-open channel of another address.
     fn add(channels: &mut Channels<Sound>, now: Instant) -> ChannelId {
+        let index = channels.vacancy().0 as u8;
+        add_from(channels, Mac([2, 0, 0, 0, 1, index]), now)
+    }
+
+    /// Adds a half-open channel.
+    fn add_from(channels: &mut Channels<Sound>, origin: Mac, now: Instant) -> ChannelId {
         let channel = channels.vacancy();
         let config = ChannelConfig { own: (channel, Cookie(1)), ..config() };
         let accept = Accept {
@@ -257,7 +280,7 @@ mod tests {
             keep_alive_ms: 60_000,
         };
         let grant = Grant { export: 0, writer: true, queue_size: 8, damq_pages: 256 };
-        channels.add(Open::new(now, config, grant, accept, None));
+        channels.add(origin, Open::new(now, config, grant, accept, None));
         channel
     }
 
@@ -319,6 +342,19 @@ mod tests {
         assert!(is_open(&channels, all[0]), "it was heard");
         assert!(!is_open(&channels, all[1]), "it is the oldest");
         assert!(is_open(&channels, all[2]) && is_open(&channels, next));
+    }
+
+    #[test]
+    fn an_address_displaces_its_own_half_open_channels_first() {
+        let (mut channels, flooder) = (Channels::new(), Mac([2, 0, 0, 0, 0, 9]));
+        let host = add(&mut channels, NOW);
+        let later = |n| NOW + Duration::from_millis(1) * n;
+        let all: Vec<_> = (1..=3 * HALF_OPEN_MAX as u32)
+            .map(|n| add_from(&mut channels, flooder, later(n)))
+            .collect();
+        assert!(is_open(&channels, host), "it is the oldest, of another address");
+        let left = all.iter().filter(|&&channel| is_open(&channels, channel)).count();
+        assert_eq!(left, HALF_OPEN_PER_ADDRESS_MAX);
     }
 
     #[test]

@@ -1,22 +1,27 @@
 //! Gate of a link for hosts without a channel: their frames are bounded in rate and number, and
 //! a Connect has to prove that it comes from its source address.
+//!
+//! The rates of an address come before those of the link, and who shows that he knows the target's
+//! public key has rates and room of his own: a flood that does not takes nothing from him.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use tyche_crypto::Responder;
+use tyche_crypto::{PublicKey, Responder};
 use tyche_wire::{
     ChannelId, CipherSuite, Connect, Cookie, Discover, Fence, Kind, Mac, Name, Reject,
     SealedConnect, Ticket, Uuid,
 };
 
+use super::shares::Shares;
 use crate::access::Proven;
+use crate::question;
 use crate::rules::{Rule, Rules};
 use crate::ticket::Tickets;
 use crate::time::{Instant, Pace};
 
-/// Questions of hosts without a channel that wait for the registry at once, and as many fences.
-/// More are dropped, and their hosts repeat them.
+/// Questions of hosts without a channel that wait for the registry at once, as many of those who
+/// know the target's key, and as many fences. More are dropped, and their hosts repeat them.
 const REQUESTS_MAX: usize = 64;
 /// The least time between two frames of a kind that are taken, on average. Lower: sessions get less
 /// of the link's thread in a flood. Higher: new hosts wait longer in a flood. A Connect costs most;
@@ -28,15 +33,39 @@ const CONNECT_INTERVAL: Duration = Duration::from_micros(200);
 const SEALED_INTERVAL: Duration = Duration::from_millis(2);
 /// Frames of a kind that may come at once.
 const BURST: u32 = 64;
+/// An address has this part of each of the link's rates, and the same burst. Lower: a single
+/// address takes more of a link. Higher: a host with many queues takes longer to connect.
+const ADDRESS_PART: u32 = 8;
+
+/// The senders of questions, who have rates and room of their own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Class {
+    /// Somebody who has shown nothing.
+    Stranger,
+    /// Somebody who knows the target's public key, or has heard somebody who does.
+    Acquaintance,
+}
 
 /// A question of a host that needs the registry.
 pub(super) enum Question {
-    Discover(Mac, Discover),
+    Discover(Mac, Class, Discover),
     Connect(Asker, Box<Connect>),
     /// Not opened yet.
     SealedConnect(Sealed),
     /// With the channel that it has come on.
     Fence(ChannelId, Box<Fence>),
+}
+
+impl Question {
+    /// The class of its sender; `None` if that has a channel.
+    fn class(&self) -> Option<Class> {
+        match self {
+            Self::Discover(_, class, _) => Some(*class),
+            Self::Connect(Asker { proof: None, .. }, _) => Some(Class::Stranger),
+            Self::Connect(..) | Self::SealedConnect(_) => Some(Class::Acquaintance),
+            Self::Fence(..) => None,
+        }
+    }
 }
 
 /// A sealed connect.
@@ -76,10 +105,14 @@ pub(super) struct Proof {
 
 /// See the module.
 pub(super) struct Gate {
-    discovers: Pace,
-    hellos: Pace,
+    /// By [`Class`].
+    discovers: [Pace; 2],
+    hellos: [Pace; 2],
     connects: Pace,
     sealed: Pace,
+    shares: Shares,
+    /// The part of an address that its owner cannot choose.
+    origin: fn(Mac) -> Mac,
     tickets: Tickets,
     questions: VecDeque<Question>,
 }
@@ -88,22 +121,44 @@ impl Gate {
     /// `key`: that of the link's tickets.
     pub(super) fn new(key: u128) -> Self {
         Self {
-            discovers: Pace::new(DISCOVER_INTERVAL, BURST),
-            hellos: Pace::new(HELLO_INTERVAL, BURST),
+            discovers: [(); 2].map(|()| Pace::new(DISCOVER_INTERVAL, BURST)),
+            hellos: [(); 2].map(|()| Pace::new(HELLO_INTERVAL, BURST)),
             connects: Pace::new(CONNECT_INTERVAL, BURST),
             sealed: Pace::new(SEALED_INTERVAL, BURST),
+            shares: Shares::new(key),
+            origin: |mac| mac,
             tickets: Tickets::new(key),
             questions: VecDeque::new(),
         }
     }
 
+    /// Sets which addresses count as one: those that `origin` returns the same for.
+    pub(super) fn set_origin(&mut self, origin: fn(Mac) -> Mac) {
+        self.origin = origin;
+    }
+
+    /// The address that the sender counts as.
+    pub(super) fn origin(&self, src: Mac) -> Mac {
+        (self.origin)(src)
+    }
+
     /// Whether to parse the payload of a frame outside of channels, so that a flood costs little.
-    pub(super) fn takes(&mut self, now: Instant, kind: Kind) -> bool {
-        match kind {
-            Kind::Discover => self.discovers.takes(now),
-            Kind::Hello => self.hellos.takes(now),
-            _ => true,
-        }
+    pub(super) fn takes(&mut self, now: Instant, src: Mac, kind: Kind, class: Class) -> bool {
+        let index = class as usize;
+        let (pace, interval) = match kind {
+            Kind::Discover => (&mut self.discovers[index], DISCOVER_INTERVAL),
+            Kind::Hello => (&mut self.hellos[index], HELLO_INTERVAL),
+            // Their tickets come first.
+            _ => return true,
+        };
+        let who = ((kind as u8) << 1 | class as u8, (self.origin)(src));
+        self.shares.takes(now, who, (interval * ADDRESS_PART, BURST)) && pace.takes(now)
+    }
+
+    /// Whether an address has its share of connects of a kind.
+    fn shares(&mut self, now: Instant, src: Mac, kind: Kind, interval: Duration) -> bool {
+        let who = ((kind as u8) << 1, (self.origin)(src));
+        self.shares.takes(now, who, (interval * ADDRESS_PART, BURST))
     }
 
     /// A ticket for the host at an address.
@@ -122,27 +177,32 @@ impl Gate {
         connect: Connect,
     ) -> Result<(), Reject> {
         let issued = self.check::<R>(now, src, &connect.ticket)?;
-        // After the ticket: only hosts that can receive an answer use up the rate.
-        if !self.connects.takes(now) {
+        // After the ticket: only hosts that can receive an answer use up the rates.
+        if !self.shares(now, src, Kind::Connect, CONNECT_INTERVAL) || !self.connects.takes(now) {
             return Err(Reject::Busy);
         }
         let asker = Asker { mac: src, issued, proof: None };
         self.ask(Question::Connect(asker, Box::new(connect)))
     }
 
-    /// The same for a sealed one.
+    /// The same for a sealed one. `key`: the target's public key, if it has one.
     ///
     /// # Errors
-    /// As [`connect`](Self::connect).
+    /// As [`connect`](Self::connect); and `Forged` if it does not show that its sender knows the
+    /// key.
     pub(super) fn connect_sealed<R: Rules>(
         &mut self,
         now: Instant,
         src: Mac,
-        cookie: Cookie,
-        connect: SealedConnect,
+        (cookie, connect): (Cookie, SealedConnect),
+        key: Option<&PublicKey>,
     ) -> Result<(), Reject> {
         let issued = self.check::<R>(now, src, &connect.ticket)?;
-        if !self.sealed.takes(now) {
+        let proves = |key| question::connect_proof(key, cookie, &connect) == connect.proof;
+        if !key.is_none_or(proves) {
+            return Err(Reject::Forged);
+        }
+        if !self.shares(now, src, Kind::SealedConnect, SEALED_INTERVAL) || !self.sealed.takes(now) {
             return Err(Reject::Busy);
         }
         let connect = Box::new(connect);
@@ -158,13 +218,13 @@ impl Gate {
     }
 
     /// Queues a question if there is room. Fences have room of their own, because writes wait for
-    /// them.
+    /// them, and so have those who know the target's key.
     ///
     /// # Errors
     /// `Busy` if there is no room.
     pub(super) fn ask(&mut self, question: Question) -> Result<(), Reject> {
-        let of_channel = |it: &Question| matches!(it, Question::Fence(..));
-        let alike = self.questions.iter().filter(|it| of_channel(it) == of_channel(&question));
+        let class = question.class();
+        let alike = self.questions.iter().filter(|it| it.class() == class);
         if alike.count() >= REQUESTS_MAX {
             return Err(Reject::Busy);
         }
@@ -220,7 +280,7 @@ mod tests {
     }
 
     fn discover() -> Question {
-        Question::Discover(HOST, Discover::any(1, Uuid::from_u128(2)))
+        Question::Discover(HOST, Class::Stranger, Discover::any(1, Uuid::from_u128(2)))
     }
 
     fn fence() -> Question {
@@ -257,17 +317,107 @@ mod tests {
             assert!(gate.poll_question().is_some());
         }
         assert_eq!(gate.connect::<Sound>(NOW, HOST, connect(ticket)), Err(Reject::Busy));
-        let later = NOW + CONNECT_INTERVAL;
+        let later = NOW + CONNECT_INTERVAL * ADDRESS_PART;
         assert_eq!(gate.connect::<Sound>(later, HOST, connect(ticket)), Ok(()));
     }
 
     #[test]
-    fn each_kind_has_a_rate_of_its_own() {
+    fn each_kind_and_class_has_a_rate_of_its_own() {
         let mut gate = Gate::new(7);
-        let mut taken = |kind| (0..10 * BURST).filter(|_| gate.takes(NOW, kind)).count();
-        assert_eq!(taken(Kind::Discover), BURST as usize);
-        assert_eq!(taken(Kind::Hello), BURST as usize);
-        assert_eq!(taken(Kind::Connect), 10 * BURST as usize, "the ticket goes first");
+        let (stranger, known) = (Class::Stranger, Class::Acquaintance);
+        let mut taken =
+            |kind, class| (0..640).filter(|_| gate.takes(NOW, HOST, kind, class)).count();
+        for kind in [Kind::Discover, Kind::Hello] {
+            assert_eq!(taken(kind, stranger), BURST as usize);
+            assert_eq!(taken(kind, known), BURST as usize);
+        }
+        assert_eq!(taken(Kind::Connect, stranger), 640, "the ticket goes first");
+    }
+
+    /// Counts what is taken of a flood of one address, and of a host beside it that asks once in
+    /// 10 ms, in 10 s.
+    fn beside_a_flood(mut takes: impl FnMut(&mut Gate, Instant, Mac) -> bool) -> [usize; 2] {
+        let (mut gate, flooder) = (Gate::new(7), Mac([2, 0, 0, 0, 0, 9]));
+        let mut taken = [0; 2];
+        for tick in 0..100_000 {
+            let now = NOW + Duration::from_micros(100) * tick;
+            taken[0] += usize::from(takes(&mut gate, now, flooder));
+            if tick % 100 == 0 {
+                taken[1] += usize::from(takes(&mut gate, now, HOST));
+            }
+            while gate.poll_question().is_some() {}
+        }
+        taken
+    }
+
+    #[test]
+    fn a_flood_of_one_address_leaves_others_the_link() {
+        let stranger = Class::Stranger;
+        let [flood, host] = beside_a_flood(|gate, now, src| {
+            (0..4).fold(false, |_, _| gate.takes(now, src, Kind::Hello, stranger))
+        });
+        assert!(flood < 100_000 && host == 1000, "{flood} {host}");
+        let [flood, host] = beside_a_flood(|gate, now, src| {
+            let ticket = gate.ticket(now, src);
+            gate.connect::<Sound>(now, src, connect(ticket)).is_ok()
+        });
+        assert!((6_000..6_400).contains(&flood) && host == 1000, "{flood} {host}");
+    }
+
+    fn sealed(gate: &Gate, now: Instant, src: Mac, key: Option<&PublicKey>) -> SealedConnect {
+        let (ticket, target) = (gate.ticket(now, src), Uuid::from_u128(1));
+        let (message, proof) = ([7; SealedConnect::MESSAGE_LEN], [7; SealedConnect::PROOF_LEN]);
+        let mut connect = SealedConnect { attempt: now.0, ticket, target, message, proof };
+        if let Some(key) = key {
+            connect.proof = question::connect_proof(key, Cookie(0), &connect);
+        }
+        connect
+    }
+
+    /// No frame of somebody who does not know the key costs a multiplication on the curve, and
+    /// who knows it takes the share of one address.
+    #[test]
+    fn a_flood_of_sealed_connects_leaves_others_the_link() {
+        let key = tyche_crypto::SecretKey::from_random([1; 32]).public();
+        for knows in [false, true] {
+            let [flood, host] = beside_a_flood(|gate, now, src| {
+                let known = Some(&key).filter(|_| knows || src == HOST);
+                let connect = sealed(gate, now, src, known);
+                // A host asks seldom.
+                if src == HOST && !now.0.is_multiple_of(100_000_000) {
+                    return true;
+                }
+                gate.connect_sealed::<Sound>(now, src, (Cookie(0), connect), Some(&key)).is_ok()
+            });
+            let most = if knows { 10_000 / 16 + BURST as usize } else { 0 };
+            assert!(flood <= most && host == 1000, "{flood} {host}");
+        }
+    }
+
+    #[test]
+    fn a_changed_sealed_connect_shows_nothing() {
+        let (mut gate, key) = (Gate::new(7), tyche_crypto::SecretKey::from_random([1; 32]));
+        let key = key.public();
+        let connect = sealed(&gate, NOW, HOST, Some(&key));
+        let mut ask = |cookie, connect: SealedConnect| {
+            gate.connect_sealed::<Sound>(NOW, HOST, (Cookie(cookie), connect), Some(&key))
+        };
+        assert_eq!(ask(1, connect.clone()), Err(Reject::Forged));
+        let changed = SealedConnect { attempt: 1, ..connect.clone() };
+        assert_eq!(ask(0, changed), Err(Reject::Forged));
+        let mut changed = connect.clone();
+        changed.message[9] ^= 1;
+        assert_eq!(ask(0, changed), Err(Reject::Forged));
+        assert_eq!(ask(0, connect), Ok(()));
+    }
+
+    #[test]
+    fn strangers_take_no_room_of_those_who_know_the_key() {
+        let mut gate = Gate::new(7);
+        while gate.ask(discover()).is_ok() {}
+        let known = Discover::any(1, Uuid::from_u128(2));
+        let ask = Question::Discover(HOST, Class::Acquaintance, known);
+        assert_eq!(gate.ask(ask), Ok(()));
     }
 
     #[test]

@@ -1,9 +1,10 @@
+use crate::target::TargetChannel;
 //! Discovery, probes, Connects and fences: the work of a listener beside its channels.
 
 use tyche_crypto::{Responder, SecretKey, Secrets};
 use tyche_wire::{
-    self as wire, Accept, ChannelId, CipherSuite, Connect, ConnectFlags, Control, Discover, Fence,
-    Fenced, Flags, Geometry, Header, Hello, Introduction, Mac, Name, Offer, Reason, Reject,
+    self as wire, Accept, ChannelId, CipherSuite, Connect, ConnectFlags, Control, Cookie, Discover,
+    Fence, Fenced, Flags, Geometry, Header, Hello, Introduction, Mac, Name, Offer, Reason, Reject,
     Rejection, ResetToken, SealedAnswer, Text, Versions,
 };
 
@@ -17,7 +18,6 @@ use crate::channel::ChannelConfig;
 use crate::protection::{self, PSK};
 use crate::registry::{ChannelRef, FenceAnswer, Registry};
 use crate::rules::{Rule, Rules};
-use crate::target::TargetChannel;
 use crate::time::Instant;
 
 impl<R: Rules> Listener<R> {
@@ -53,7 +53,7 @@ impl<R: Rules> Listener<R> {
         self.give_up_stalled(now, registry);
         for _ in 0..self.gate.waiting() {
             match self.gate.poll_question().expect("counted") {
-                Question::Discover(src, discover) => self.offer(src, &discover, registry),
+                Question::Discover(src, _, discover) => self.offer(src, &discover, registry),
                 Question::Connect(asker, connect) => self.connect(now, asker, connect, registry),
                 Question::SealedConnect(sealed) => self.open_connect(now, &sealed, registry),
                 Question::Fence(channel, fence) => self.fence(channel, &fence, registry),
@@ -142,7 +142,7 @@ impl<R: Rules> Listener<R> {
         if self.repeats(mac, attempt) {
             return;
         }
-        match self.attempts.verdict(now, (mac, attempt), issued) {
+        match self.attempts[1].verdict(now, (mac, attempt), issued) {
             Ok(Verdict::Waiting) => {}
             Ok(Verdict::Refused(answer)) => {
                 return self.answers.post(mac, Flags::NONE, (**answer).clone());
@@ -188,8 +188,8 @@ impl<R: Rules> Listener<R> {
         if self.channels.open().any(|open| ends(open) == (src, connect.cookie)) {
             return self.rejects.add(Reject::Cookie);
         }
-        let attempt = (src, connect.attempt);
-        match self.attempts.verdict(now, attempt, issued) {
+        let (attempt, is_sealed) = ((src, connect.attempt), asker.proof.is_some());
+        match self.attempts[usize::from(is_sealed)].verdict(now, attempt, issued) {
             Ok(Verdict::Waiting) => {}
             Ok(Verdict::Refused(answer)) => {
                 return self.answers.post(src, Flags::NONE, (**answer).clone());
@@ -228,18 +228,19 @@ impl<R: Rules> Listener<R> {
                 Verdict::Refused(Box::new(answer))
             }
             Admission::Granted(grant) => {
-                let sealed = asker.proof.is_some();
-                let (config, accept) = self.vacant(src, &connect, grant, sealed, registry);
+                let (config, accept) = self.vacant(src, &connect, grant, is_sealed, registry);
                 let token = self.answers.reset_token(accept.channel, accept.cookie);
                 let keys = asker.proof.map(|proof| proof.accept(token, accept.clone()));
                 let reference = ChannelRef { link: self.config.link, channel: accept.channel };
                 registry.opened::<R>(request, grant, reference, (src, accept.cookie));
-                self.channels.add(Open::new(now, config, grant, accept, keys));
+                let origin = self.gate.origin(src);
+                self.channels.add(origin, Open::new(now, config, grant, accept, keys));
                 self.repeats(src, connect.attempt);
                 Verdict::Granted
             }
         };
-        if let Ok(decided) = self.attempts.verdict(now, attempt, issued) {
+        let attempts = &mut self.attempts[usize::from(is_sealed)];
+        if let Ok(decided) = attempts.verdict(now, attempt, issued) {
             *decided = verdict;
         }
     }
@@ -361,7 +362,9 @@ impl Proof {
         let (handshake, peer, payload) = opened.map_err(|_| Reject::Forged)?;
         let Introduction { suite, export_name, mut connect } = Introduction::parse(&payload)?;
         let Connect { attempt, ticket, target, .. } = connect;
-        if (attempt, ticket, target) != (sealed.attempt, sealed.ticket, sealed.target) {
+        let mark = Cookie(connect.cookie.0 & u64::from(u32::MAX));
+        let outside = (sealed.attempt, sealed.ticket, sealed.target, *cookie);
+        if (attempt, ticket, target, mark) != outside {
             return Err(Reject::Mismatch);
         }
         let host = registry.access().identify(peer);

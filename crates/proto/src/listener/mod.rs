@@ -19,6 +19,7 @@ mod handshake;
 mod open;
 mod part;
 mod refusals;
+mod shares;
 mod stalls;
 
 use std::collections::VecDeque;
@@ -32,7 +33,7 @@ use tyche_wire::{
 
 use answers::Answers;
 use channels::Channels;
-use gate::{Gate, Question};
+use gate::{Class, Gate, Question};
 use part::Cookies;
 pub use part::Part;
 pub use refusals::Refusal;
@@ -126,7 +127,9 @@ pub struct Listener<R = Sound> {
     channels: Channels<R>,
     cookies: Cookies,
     gate: Gate,
-    attempts: Attempts,
+    /// Those in the clear, and the sealed ones: no flood of the former makes the latters' tickets
+    /// live shorter.
+    attempts: [Attempts; 2],
     answers: Answers,
     refusals: Refusals,
     events: VecDeque<ListenerEvent>,
@@ -161,7 +164,7 @@ impl<R: Rules> Listener<R> {
             channels: Channels::new(),
             cookies: Cookies::new(target, part, random),
             gate: Gate::new(part.key()),
-            attempts: Attempts::default(),
+            attempts: Default::default(),
             answers: Answers::new(target),
             refusals: Refusals::new(),
             events: VecDeque::new(),
@@ -182,6 +185,12 @@ impl<R: Rules> Listener<R> {
         self.answers.set_key(&key, self.config.link);
         let public = key.public();
         self.key = Some((key, public));
+    }
+
+    /// Sets which source addresses count as one where rates and numbers are bounded: those that
+    /// `origin` returns the same for. By default each counts as itself.
+    pub fn set_origin(&mut self, origin: fn(Mac) -> Mac) {
+        self.gate.set_origin(origin);
     }
 
     /// Has the target answer only those who know its key.
@@ -243,18 +252,29 @@ impl<R: Rules> Listener<R> {
         if header.kind.on_channel() {
             return self.handle_channel_frame((now, src), (&header, head), payload, opened);
         }
-        if !self.gate.takes(now, header.kind) {
+        let class = self.class(header.kind, payload);
+        if !self.gate.takes(now, src, header.kind, class) {
             return Err(Reject::Busy);
         }
         let Body::Control(pdu) = Body::parse(&header, payload, &Checksums)? else {
             return Err(Reject::Unexpected);
         };
-        self.handle_control(now, src, &header, pdu.decode()).map(|()| payload)
+        self.handle_control((now, src, class), &header, pdu.decode()).map(|()| payload)
     }
 
     /// The most bytes of the answer to a question of `len` bytes whose sender has proved nothing.
     fn room(&self, len: usize) -> usize {
         if self.config.routed && R::keeps(Rule::BoundAnswers) { len } else { usize::MAX }
+    }
+
+    /// Whether a question shows that its sender knows the target's key.
+    fn class(&self, kind: Kind, payload: &[u8]) -> Class {
+        let asks = matches!(kind, Kind::Discover | Kind::Hello);
+        let nonce = payload.first_chunk().filter(|_| asks);
+        let is_proof = self.key.as_ref().zip(nonce).is_some_and(|((_, key), nonce)| {
+            question::is_proof(key, kind, u64::from_le_bytes(*nonce))
+        });
+        if is_proof { Class::Acquaintance } else { Class::Stranger }
     }
 
     /// Whether those who do not know the target's key get no answer.
@@ -266,33 +286,30 @@ impl<R: Rules> Listener<R> {
     ///
     /// # Errors
     /// `Forged` if the question has no proof, `Unexpected` if there is none for its kind.
-    fn check_silence(&self, control: &Control) -> Result<(), Reject> {
-        let Some((_, key)) = self.key.as_ref().filter(|_| self.is_silent()) else {
-            return Ok(());
-        };
-        let is_proved = match control {
-            Control::Discover(it) => question::is_proof(key, Kind::Discover, it.nonce),
-            Control::Hello(it) => question::is_proof(key, Kind::Hello, it.nonce),
-            Control::Connect(_) => return Err(Reject::Unexpected),
-            _ => true,
-        };
-        if is_proved { Ok(()) } else { Err(Reject::Forged) }
+    fn check_silence(&self, class: Class, control: &Control) -> Result<(), Reject> {
+        match control {
+            _ if !self.is_silent() => Ok(()),
+            Control::Discover(_) | Control::Hello(_) if class == Class::Stranger => {
+                Err(Reject::Forged)
+            }
+            Control::Connect(_) => Err(Reject::Unexpected),
+            _ => Ok(()),
+        }
     }
 
     /// Takes a frame that belongs to no channel.
     fn handle_control(
         &mut self,
-        now: Instant,
-        src: Mac,
+        (now, src, class): (Instant, Mac, Class),
         header: &Header,
         control: Control,
     ) -> Result<(), Reject> {
-        self.check_silence(&control)?;
+        self.check_silence(class, &control)?;
         match control {
             Control::Hello(hello) => self.handle_hello(now, src, header, &hello),
             Control::Discover(discover) => {
                 if discover.target.is_nil() || discover.target == self.identity {
-                    self.gate.ask(Question::Discover(src, discover))?;
+                    self.gate.ask(Question::Discover(src, class, discover))?;
                 }
                 Ok(())
             }
@@ -306,7 +323,8 @@ impl<R: Rules> Listener<R> {
                 if connect.target != self.identity {
                     return Err(Reject::Target);
                 }
-                self.gate.connect_sealed::<R>(now, src, header.cookie, connect)
+                let key = self.key.as_ref().map(|(_, key)| key);
+                self.gate.connect_sealed::<R>(now, src, (header.cookie, connect), key)
             }
             _ => Err(Reject::Unexpected),
         }

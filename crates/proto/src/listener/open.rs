@@ -6,7 +6,7 @@ use std::time::Duration;
 use arrayvec::ArrayVec;
 use tyche_crypto::{Sealer, Secrets};
 use tyche_wire::{
-    Accept, Body, ChannelId, CipherSuite, Event, Fenced, Header, Reject, SealedAnswer,
+    Accept, Body, ChannelId, CipherSuite, Event, Fenced, Header, Mac, Reject, SealedAnswer,
 };
 
 use super::ListenerEvent;
@@ -51,6 +51,8 @@ pub(super) struct Open<R> {
     pub(super) accept: Accept,
     /// The keys of a channel whose frames are sealed.
     pub(super) keys: Option<Box<Keys>>,
+    /// The address that its host counts as.
+    pub(super) origin: Mac,
     pub(super) accepted_at: Instant,
     /// The target's end of the channel, from its first frame on: a half-open channel takes no
     /// memory.
@@ -85,6 +87,7 @@ impl<R: Rules> Open<R> {
             grant,
             accept,
             keys,
+            origin: config.peer_mac,
             accepted_at: now,
             target: None,
             missed: None,

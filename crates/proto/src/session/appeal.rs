@@ -9,6 +9,7 @@ use tyche_wire::{
 use super::config::SessionConfig;
 use super::quest::ExportId;
 use crate::protection::{self, Guard};
+use crate::question;
 
 /// See the module.
 pub(super) struct Appeal {
@@ -51,7 +52,8 @@ impl Appeal {
         let Connect { attempt, ticket, target, cookie, .. } = *connect;
         // Links sort frames by it.
         let cookie = Cookie(cookie.0 & u64::from(u32::MAX));
-        let mut frame = SealedConnect { attempt, ticket, target, message };
+        let proof = [0; SealedConnect::PROOF_LEN];
+        let mut frame = SealedConnect { attempt, ticket, target, message, proof };
         let suite = protection::native_suite();
         let introduction = Introduction { suite, export_name, connect: connect.clone() };
         let (prologue, bytes) = (protection::prologue(cookie, &frame), introduction.to_bytes());
@@ -59,6 +61,7 @@ impl Appeal {
         let (handshake, message) =
             Initiator::new(ends, &protection::PSK, &prologue, ephemeral, &bytes);
         frame.message.copy_from_slice(&message);
+        frame.proof = question::connect_proof(&keys.target, cookie, &frame);
         Some(Box::new(Self { cookie, frame, handshake }))
     }
 

@@ -71,9 +71,12 @@ impl<R: Rules> Session<R> {
         if !link.has_asked(src, offer.nonce) {
             return Err(Reject::Unexpected);
         }
-        match self.quest.hear(offer, self.config.read_only) {
+        let lot = self.paths.draw();
+        match self.quest.hear(offer, self.config.read_only, lot) {
             Heard::Nothing => return Err(Reject::Unexpected),
-            Heard::Wanted => link.hear(self.now, src, offer.target),
+            Heard::Wanted { shows_key } => {
+                self.paths.hear(self.now, port, (src, offer.target), shows_key);
+            }
             // Anybody may send an Offer. With keys, the target says whether the name is right.
             Heard::Changed if self.config.keys.is_some() => return Err(Reject::Unexpected),
             Heard::Changed => self.fail(Failure::ExportChanged),

@@ -43,6 +43,7 @@ mod problem;
 mod quest;
 mod repeat;
 mod report;
+mod sample;
 mod trial;
 mod watch;
 
@@ -178,7 +179,7 @@ impl<R: Rules> Session<R> {
             paths: Paths::new(now, (config.session, seat.queue()), ports, random, key),
             detector: FailureDetector::default(),
             chooser: Chooser::new(config.choice),
-            quest: Quest::new((config.target, config.export), config.keys.is_some(), known),
+            quest: Quest::new((config.target, config.export), key, known),
             watch: Watch::new(config.ctrl_loss_tmo, now),
             operations: Operations::new(config.operations_max, config.stages),
             fences: Fences::default(),

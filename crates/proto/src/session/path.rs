@@ -120,6 +120,7 @@ pub(super) struct Path<R> {
     aim: Option<Aim>,
     /// Flaps in a row: see [`FLAP`].
     flaps: u32,
+    pub(super) was_live: bool,
     /// Farewells sent.
     farewells: u32,
     /// Index of the path that it replaces once it is live.
@@ -145,6 +146,7 @@ impl<R: Rules> Path<R> {
             damq_pages: 0,
             aim: None,
             flaps: 0,
+            was_live: false,
             farewells: 0,
             replaces: None,
         }
@@ -271,9 +273,7 @@ impl<R: Rules> Path<R> {
         damq_pages: u32,
     ) {
         (self.config, self.aim, self.damq_pages) = (link, Some(aim), damq_pages);
-        let ticket = Ticket::NONE;
-        let longest = self.config.frame_len_max;
-        let sizes = lengths(longest);
+        let (ticket, sizes) = (Ticket::NONE, lengths(self.config.frame_len_max));
         let (next, repeat) = (sizes.len(), Repeat::new(now));
         self.state = State::Probing { nonce, sizes, next, best: 0, ticket, repeat };
     }
@@ -433,8 +433,8 @@ impl<R: Rules> Path<R> {
             keep_alive_ms: session.keep_alive.as_millis() as u32,
         };
         let repeat = Repeat::new(now);
-        let sealed = Appeal::of(session, &connect, random);
-        let (connect, problem) = (Box::new(connect), Problem::NoAccept);
+        let (sealed, problem) = (Appeal::of(session, &connect, random), Problem::NoAccept);
+        let connect = Box::new(connect);
         self.state = State::Connecting { nonce, connect, sealed, problem, repeat };
     }
 
@@ -471,7 +471,7 @@ impl<R: Rules> Path<R> {
         // The target takes memory for the channel with its first frame, so one is sent at once.
         initiator.channel.ask_for_life(now);
         self.frame_len = config.frame_len;
-        self.problem = None;
+        (self.problem, self.was_live) = (None, true);
         let (mut guard, mut token) = (None, ResetToken::default());
         if let Some(sealing) = sealing {
             initiator.channel.seal_with(sealing.sealer);

@@ -160,12 +160,19 @@ impl<R: Rules> Paths<R> {
         let mut pairs: Vec<Pair> = kept.map(|path| (path.port, path.peer)).collect();
         pairs.sort_unstable();
         pairs.dedup();
-        pairs.extend(pairing::pair(&heard, &pairs));
-        for &pair in &pairs {
-            let is_member = |path: &&Path<R>| (path.port, path.peer) == pair && !path.is_retired();
-            let members = self.paths.iter().filter(is_member).count();
-            for _ in members..config.channels {
-                self.add(pair, &pairs);
+        let mut new = pairing::pair(&heard, &pairs);
+        if pairs.len() + new.len() > PATHS_MAX {
+            self.shuffle(&mut new);
+        }
+        pairs.extend(new);
+        // Each pair gets a channel before any gets two: some may be nobody's address.
+        for channels in 1..=config.channels {
+            for &pair in &pairs {
+                let is_member =
+                    |path: &&Path<R>| (path.port, path.peer) == pair && !path.is_retired();
+                if self.paths.iter().filter(is_member).count() < channels {
+                    self.add(pair, &pairs);
+                }
             }
         }
         let part = config.damq_pages / (pairs.len() * config.channels).max(1) as u32;
@@ -186,13 +193,45 @@ impl<R: Rules> Paths<R> {
         heard.iter().any(|peers| !peers.is_empty())
     }
 
+    /// A random number.
+    pub(super) fn draw(&mut self) -> u64 {
+        (self.random)()
+    }
+
+    /// Notes that a target has answered on a local link: see [`Port::hear`].
+    pub(super) fn hear(
+        &mut self,
+        now: Instant,
+        port: usize,
+        answer: (Mac, Uuid),
+        is_preferred: bool,
+    ) {
+        let lot = self.draw();
+        if let Some(port) = &mut self.ports[port] {
+            port.hear(now, answer, is_preferred, lot);
+        }
+    }
+
+    /// Brings pairs into a random order: there may be more than paths.
+    fn shuffle(&mut self, pairs: &mut [Pair]) {
+        for last in (1..pairs.len()).rev() {
+            let other = (self.random)() % (last as u64 + 1);
+            pairs.swap(last, other as usize);
+        }
+    }
+
     /// Adds a path for a pair; returns its index. It replaces a retired path, or an idle one that
-    /// is not of one of `pairs`, if there is any.
+    /// is not of one of `pairs`, or one at whose address nobody has opened a channel so far.
     fn add(&mut self, pair: Pair, pairs: &[Pair]) -> Option<usize> {
         let is_idle = |path: &Path<R>| !path.is_busy() && !pairs.contains(&(path.port, path.peer));
         let is_spare = |path: &Path<R>| path.is_retired() || is_idle(path);
         let port = self.ports[pair.0].as_ref()?;
-        let spare = self.paths.iter().position(is_spare);
+        let tried = |path: &Path<R>| path.idle_until().is_some_and(|until| until > Instant(0));
+        let is_vain = |path: &Path<R>| tried(path) && !path.was_live;
+        let mut spare = self.paths.iter().position(is_spare);
+        if spare.is_none() && self.paths.len() == PATHS_MAX {
+            spare = self.paths.iter().position(is_vain);
+        }
         let index = spare.unwrap_or(self.paths.len());
         if index == PATHS_MAX {
             return None;

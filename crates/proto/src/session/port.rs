@@ -12,6 +12,7 @@ use tyche_wire::{Control, Mac, Uuid, Versions};
 
 use super::quest::Quest;
 use super::repeat::Repeat;
+use super::sample::Sample;
 use crate::outgoing::Outgoing;
 use crate::time::Instant;
 
@@ -19,7 +20,7 @@ use crate::time::Instant;
 /// doubles once more.
 const PATIENT: u32 = 8;
 /// Addresses that a port remembers. More are not used.
-pub(super) const PEERS_MAX: usize = 16;
+pub(super) const PEERS_MAX: usize = 32;
 /// How long a round waits for further answers after the first.
 const GATHERING: Duration = Duration::from_millis(50);
 /// Pause after a round with an answer, unless a path is missing.
@@ -66,7 +67,7 @@ pub(super) struct Port {
     /// Addresses that answered in the previous round, with their targets.
     before: ArrayVec<(Mac, Uuid), PEERS_MAX>,
     /// Addresses that have answered in the current round.
-    answered: ArrayVec<(Mac, Uuid), PEERS_MAX>,
+    answered: Sample<(Mac, Uuid), PEERS_MAX>,
     /// Rounds without an answer since the last one with an answer.
     deaf: u32,
     /// Whether a target was ever heard on this port.
@@ -82,7 +83,7 @@ impl Port {
             config,
             round: Round::Over { until: now },
             before: ArrayVec::new(),
-            answered: ArrayVec::new(),
+            answered: Sample::new(),
             deaf: 0,
             is_known: false,
             other_version: None,
@@ -97,7 +98,8 @@ impl Port {
     /// The addresses of `target` that were heard in the current or previous round.
     pub(super) fn heard(&self, target: Uuid) -> ArrayVec<Mac, { 2 * PEERS_MAX }> {
         let mut heard = ArrayVec::new();
-        for &(mac, of) in self.answered.iter().chain(&self.before) {
+        let answered = self.answered.iter().map(|(answer, _)| answer);
+        for &(mac, of) in answered.chain(&self.before) {
             if of == target && !heard.contains(&mac) {
                 heard.push(mac);
             }
@@ -136,11 +138,11 @@ impl Port {
         self.other_version.is_some()
     }
 
-    /// Notes that `target` has answered from `src`.
-    pub(super) fn hear(&mut self, now: Instant, src: Mac, target: Uuid) {
-        if !self.answered.contains(&(src, target)) {
-            // More than `PEERS_MAX` addresses are not used.
-            let _ = self.answered.try_push((src, target));
+    /// Notes that a target has answered from an address. Of more than `PEERS_MAX`, a sample is
+    /// used; preferred ones come first. `lot`: a random number.
+    pub(super) fn hear(&mut self, now: Instant, answer: (Mac, Uuid), is_preferred: bool, lot: u64) {
+        if !self.answered.iter().any(|(known, _)| *known == answer) {
+            self.answered.take(answer, is_preferred, lot);
         }
         if let Round::Asking { until, .. } = &mut self.round {
             let gathering = if self.config.target.is_some() { Duration::ZERO } else { GATHERING };
@@ -171,7 +173,8 @@ impl Port {
                 }
             }
         }
-        self.before = std::mem::take(&mut self.answered);
+        self.before = self.answered.iter().map(|(answer, _)| *answer).collect();
+        self.answered.clear();
         let pause = if !self.before.is_empty() {
             (self.deaf, self.is_known, self.other_version) = (0, true, None);
             LOOK_AROUND

@@ -5,7 +5,10 @@
 //! only for that target and that export.
 
 use arrayvec::ArrayVec;
+use tyche_crypto::PublicKey;
 use tyche_wire::{Discover, ExportInfo, Name, Offer, Uuid};
+
+use super::sample::Sample;
 
 /// The export wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,13 +101,13 @@ pub(super) struct Quest {
     /// The target and export that were found. They no longer change once the session was connected.
     aim: Option<Aim>,
     is_settled: bool,
-    /// Whether the target has to prove who it is: those that offer the export are tried in turn
-    /// then.
-    proves: bool,
+    /// The key of the target, if it has to prove who it is: those that offer the export are tried
+    /// in turn then, those first that say they have the key.
+    key: Option<PublicKey>,
     /// The number of the next, among those.
     turn: usize,
     /// Targets that offer the export, until one is taken.
-    offers: ArrayVec<(OfferedBy, Aim), OFFERS_MAX>,
+    offers: Sample<(OfferedBy, Aim), OFFERS_MAX>,
 }
 
 /// The effect of an Offer.
@@ -112,24 +115,24 @@ pub(super) struct Quest {
 pub(super) enum Heard {
     /// It does not have the wanted export, or is of another target.
     Nothing,
-    /// The target offers the wanted export.
-    Wanted,
+    /// The target offers the wanted export. `shows_key`: it says that it has the wanted key.
+    Wanted { shows_key: bool },
     /// The target has another disk under the export's name than before.
     Changed,
 }
 
 impl Quest {
     /// `known`: target, export and whether it is read-only, if they are settled already.
-    /// `proves`: the target proves by a key who it is.
+    /// `key`: that of the target, if it proves who it is.
     pub(super) fn new(
         (target, export): (TargetId, ExportId),
-        proves: bool,
+        key: Option<PublicKey>,
         known: Option<(Uuid, Uuid, bool)>,
     ) -> Self {
         let aim = known.map(|(target, export, read_only)| Aim { target, export, read_only });
         let is_settled = aim.is_some();
-        let offers = ArrayVec::new();
-        Self { target, export, aim, is_settled, proves, turn: 0, offers }
+        let offers = Sample::new();
+        Self { target, export, aim, is_settled, key, turn: 0, offers }
     }
 
     /// The Discover to send.
@@ -146,19 +149,20 @@ impl Quest {
         Discover { target, uuid, name, ..Discover::any(nonce, host) }
     }
 
-    /// Takes an Offer; `read_only`: the session will not write.
-    pub(super) fn hear(&mut self, offer: &Offer, read_only: bool) -> Heard {
+    /// Takes an Offer; `read_only`: the session will not write. `random`: a random number.
+    pub(super) fn hear(&mut self, offer: &Offer, read_only: bool, random: u64) -> Heard {
         let Some(export) = offer.exports.iter().find(|export| self.export.names(export)) else {
             return Heard::Nothing;
         };
         let by = OfferedBy { target: offer.target, name: offer.name };
         // A target that proves who it is grants what there is.
-        let read_only = read_only || export.geometry.read_only && !self.proves;
+        let read_only = read_only || export.geometry.read_only && self.key.is_none();
+        let shows_key = self.key.is_some_and(|key| offer.key == Some(*key.as_bytes()));
         let aim = Aim { target: offer.target, export: export.uuid, read_only };
         if let Some(known) = self.aim {
             return match () {
                 () if known.target != aim.target => Heard::Nothing,
-                () if known.export == aim.export => Heard::Wanted,
+                () if known.export == aim.export => Heard::Wanted { shows_key },
                 () if self.is_settled => Heard::Changed,
                 () => Heard::Nothing,
             };
@@ -166,11 +170,11 @@ impl Quest {
         if !self.target.names(&by) {
             return Heard::Nothing;
         }
-        let is_known = self.offers.iter().any(|(other, _)| other.target == by.target);
-        if !is_known && self.offers.try_push((by, aim)).is_err() {
+        let is_known = self.offers.iter().any(|((other, _), _)| other.target == by.target);
+        if !is_known && !self.offers.take((by, aim), shows_key, random) {
             return Heard::Nothing;
         }
-        Heard::Wanted
+        Heard::Wanted { shows_key }
     }
 
     /// The target and export to connect to, if the export was offered.
@@ -179,11 +183,14 @@ impl Quest {
     /// Two of the targets, if several offer it and none has to prove who it is.
     pub(super) fn choose(&mut self) -> Result<Option<Aim>, Box<[OfferedBy; 2]>> {
         if self.aim.is_none() {
-            match *self.offers {
+            let shown = self.offers.iter().any(|&(_, shows_key)| shows_key);
+            let offers = self.offers.iter().filter(|&&(_, shows_key)| shows_key == shown);
+            let offers: ArrayVec<_, OFFERS_MAX> = offers.map(|&(offer, _)| offer).collect();
+            match *offers {
                 [] => {}
                 [(_, aim)] => self.aim = Some(aim),
-                _ if self.proves => {
-                    self.aim = Some(self.offers[self.turn % self.offers.len()].1);
+                _ if self.key.is_some() => {
+                    self.aim = Some(offers[self.turn % offers.len()].1);
                     self.turn += 1;
                 }
                 [(one, _), (other, _), ..] => return Err(Box::new([one, other])),
@@ -216,6 +223,7 @@ impl Quest {
 
 #[cfg(test)]
 mod tests {
+    use tyche_crypto::SecretKey;
     use tyche_wire::{Geometry, Versions};
 
     use super::*;
@@ -249,8 +257,18 @@ mod tests {
         }
     }
 
+    const WANTED: Heard = Heard::Wanted { shows_key: false };
+
     fn quest(target: TargetId) -> Quest {
-        Quest::new((target, ExportId::Name(name("disk"))), false, None)
+        Quest::new((target, ExportId::Name(name("disk"))), None, None)
+    }
+
+    fn key(number: u8) -> PublicKey {
+        SecretKey::from_random([number; 32]).public()
+    }
+
+    fn keyed() -> Quest {
+        Quest::new((TargetId::Any, ExportId::Name(name("disk"))), Some(key(1)), None)
     }
 
     #[test]
@@ -279,13 +297,13 @@ mod tests {
     fn the_only_one_that_offers_it_is_taken() {
         let mut quest = quest(TargetId::Any);
         assert_eq!(quest.choose(), Ok(None));
-        assert_eq!(quest.hear(&offer(1, &[("other", 9)]), false), Heard::Nothing);
-        assert_eq!(quest.hear(&offer(2, &[("disk", 7)]), false), Heard::Wanted);
+        assert_eq!(quest.hear(&offer(1, &[("other", 9)]), false, 0), Heard::Nothing);
+        assert_eq!(quest.hear(&offer(2, &[("disk", 7)]), false, 0), WANTED);
         let aim = Aim { target: uuid(2), export: uuid(7), read_only: false };
         assert_eq!(quest.choose(), Ok(Some(aim)));
-        assert_eq!(quest.hear(&offer(3, &[("disk", 8)]), false), Heard::Nothing, "too late");
+        assert_eq!(quest.hear(&offer(3, &[("disk", 8)]), false, 0), Heard::Nothing, "too late");
         quest.reconsider();
-        assert_eq!(quest.hear(&offer(3, &[("disk", 8)]), true), Heard::Wanted);
+        assert_eq!(quest.hear(&offer(3, &[("disk", 8)]), true, 0), WANTED);
         assert!(quest.choose().is_ok_and(|aim| aim.is_some_and(|aim| aim.read_only)));
     }
 
@@ -293,13 +311,13 @@ mod tests {
     fn of_two_none_is_taken_unless_one_is_named() {
         let mut any = quest(TargetId::Any);
         for target in [1, 2, 1] {
-            any.hear(&offer(target, &[("disk", 7)]), false);
+            any.hear(&offer(target, &[("disk", 7)]), false, 0);
         }
         assert!(any.choose().is_err_and(|both| both.map(|by| by.target) == [uuid(1), uuid(2)]));
         for target in [TargetId::Name(name("target-2")), TargetId::Uuid(uuid(2))] {
             let mut named = quest(target);
-            assert_eq!(named.hear(&offer(1, &[("disk", 7)]), false), Heard::Nothing);
-            assert_eq!(named.hear(&offer(2, &[("disk", 7)]), false), Heard::Wanted);
+            assert_eq!(named.hear(&offer(1, &[("disk", 7)]), false, 0), Heard::Nothing);
+            assert_eq!(named.hear(&offer(2, &[("disk", 7)]), false, 0), WANTED);
             assert!(named.choose().is_ok_and(|aim| aim.is_some_and(|it| it.target == uuid(2))));
         }
     }
@@ -310,8 +328,8 @@ mod tests {
         read_only.exports[0].geometry.read_only = true;
         for proves in [false, true] {
             let wanted = (TargetId::Any, ExportId::Name(name("disk")));
-            let mut quest = Quest::new(wanted, proves, None);
-            quest.hear(&read_only, false);
+            let mut quest = Quest::new(wanted, proves.then(|| key(1)), None);
+            quest.hear(&read_only, false, 0);
             let aim = quest.choose().expect("no user has to choose").expect("it was offered");
             assert_eq!(aim.read_only, !proves);
         }
@@ -319,11 +337,11 @@ mod tests {
 
     #[test]
     fn of_several_that_must_prove_who_they_are_each_has_its_turn() {
-        let mut quest = Quest::new((TargetId::Any, ExportId::Name(name("disk"))), true, None);
+        let mut quest = keyed();
         let mut targets = Vec::new();
         for _ in 0..4 {
             for target in [1, 2] {
-                quest.hear(&offer(target, &[("disk", 7)]), false);
+                quest.hear(&offer(target, &[("disk", 7)]), false, 0);
             }
             let aim = quest.choose().expect("no user has to choose").expect("it was offered");
             targets.push(aim.target.as_u128());
@@ -332,16 +350,36 @@ mod tests {
         assert_eq!(targets, [1, 2, 1, 2]);
     }
 
+    /// Forged offers, however many and early, do not push the one out that shows the key.
+    #[test]
+    fn the_target_that_shows_its_key_is_preferred() {
+        let mut quest = keyed();
+        for target in 10..1000 {
+            let other = (target % 2 == 0).then(|| *key(2).as_bytes());
+            let forged = Offer { key: other, ..offer(target, &[("disk", 7)]) };
+            quest.hear(&forged, false, target as u64);
+        }
+        let genuine = Offer { key: Some(*key(1).as_bytes()), ..offer(1, &[("disk", 7)]) };
+        assert_eq!(quest.hear(&genuine, false, 0), Heard::Wanted { shows_key: true });
+        for target in 10..1000 {
+            quest.hear(&offer(target, &[("disk", 7)]), false, target as u64);
+        }
+        for _ in 0..2 {
+            let aim = quest.choose().expect("no user has to choose").expect("it was offered");
+            assert_eq!(aim.target, uuid(1));
+        }
+    }
+
     #[test]
     fn once_connected_target_and_disk_stay() {
         let mut quest = quest(TargetId::Any);
-        quest.hear(&offer(1, &[("disk", 7)]), false);
+        quest.hear(&offer(1, &[("disk", 7)]), false, 0);
         assert!(quest.choose().is_ok());
         quest.settle(false);
         quest.reconsider();
-        assert_eq!(quest.hear(&offer(2, &[("disk", 7)]), false), Heard::Nothing);
-        assert_eq!(quest.hear(&offer(1, &[("disk", 8)]), false), Heard::Changed);
-        assert_eq!(quest.hear(&offer(1, &[("disk", 7)]), false), Heard::Wanted);
+        assert_eq!(quest.hear(&offer(2, &[("disk", 7)]), false, 0), Heard::Nothing);
+        assert_eq!(quest.hear(&offer(1, &[("disk", 8)]), false, 0), Heard::Changed);
+        assert_eq!(quest.hear(&offer(1, &[("disk", 7)]), false, 0), WANTED);
         assert_eq!(quest.discover(5, uuid(4)).target, uuid(1));
     }
 }

@@ -135,6 +135,10 @@ impl<R: Rules> World<R> {
             _ => {
                 let byte = random.below(SealedConnect::MESSAGE_LEN as u64) as usize;
                 sealed.message[byte] ^= u8::from(random.chance(0.5));
+                // Whoever has the target's public key can prove that.
+                if random.chance(0.5) {
+                    prove(&mut sealed);
+                }
                 Control::SealedConnect(sealed)
             }
         };
@@ -237,7 +241,12 @@ fn connect(sealed: &SealedConnect, random: &mut Random) -> Connect {
 }
 
 /// Seals a connect with the forger's key, for a header without a cookie.
-fn introduce(mut sealed: SealedConnect, connect: Connect, random: &mut Random) -> SealedConnect {
+fn introduce(
+    mut sealed: SealedConnect,
+    mut connect: Connect,
+    random: &mut Random,
+) -> SealedConnect {
+    connect.cookie = Cookie(connect.cookie.0 << 32 | 1 << 63);
     let keys = &*keys::OF_FORGER;
     let (suite, export_name) = (CipherSuite::Aes128Gcm, export_name(0));
     let introduction = Introduction { suite, export_name, connect };
@@ -248,5 +257,11 @@ fn introduce(mut sealed: SealedConnect, connect: Connect, random: &mut Random) -
     let bytes = introduction.to_bytes();
     let (_, message) = Initiator::new(ends, &[0; PSK_LEN], &prologue, ephemeral, &bytes);
     sealed.message.copy_from_slice(&message);
+    prove(&mut sealed);
     sealed
+}
+
+/// Shows that the forger knows the target's public key.
+fn prove(sealed: &mut SealedConnect) {
+    sealed.proof = tyche_proto::connect_proof(&keys::OF_FORGER.target, Cookie(0), sealed);
 }

@@ -57,7 +57,7 @@ fn paired(heard: &[&[u8]]) -> Paths<Sound> {
 
 fn hear(paths: &mut Paths<Sound>, port: usize, addresses: &[u8]) {
     let link = paths.port_mut(port).expect("it is there");
-    addresses.iter().for_each(|&n| link.hear(NOW, mac(n), TARGET));
+    addresses.iter().for_each(|&n| link.hear(NOW, (mac(n), TARGET), false, 0));
 }
 
 /// Link and address of each path.
@@ -68,7 +68,7 @@ fn ends(paths: &Paths<Sound>) -> Vec<(usize, Mac)> {
 /// The next frame on a link that belongs to no channel.
 fn sent(paths: &mut Paths<Sound>, port: usize) -> Option<(Mac, Control)> {
     let (mut out, quest) =
-        (Outgoing::new(), Quest::new((TargetId::Any, config().export), false, None));
+        (Outgoing::new(), Quest::new((TargetId::Any, config().export), None, None));
     while paths.poll_transmit(NOW, port, (config().host, &quest), &mut out) {
         if let Content::Control(control) = out.content {
             return Some((out.destination, control));
@@ -128,19 +128,20 @@ fn lose(paths: &mut Paths<Sound>, path: usize, problem: Problem) -> bool {
 #[test]
 fn each_pair_gets_its_channels_in_the_range_of_the_queue() {
     let mut paths = paired(&[&[1], &[2]]);
-    assert_eq!(ends(&paths), [(0, mac(1)), (0, mac(1)), (1, mac(2)), (1, mac(2))]);
+    assert_eq!(ends(&paths), [(0, mac(1)), (1, mac(2)), (0, mac(1)), (1, mac(2))]);
     assert!(!paths.is_live() && paths.all().iter().all(Path::is_busy), "attempts have begun");
     let connects = [answer(&mut paths, 0), answer(&mut paths, 1)].concat();
-    let channels: Vec<_> = connects.iter().map(|connect| connect.channel.0).collect();
+    let mut channels: Vec<_> = connects.iter().map(|connect| connect.channel.0).collect();
+    channels.sort_unstable();
     assert_eq!(channels, [128, 129, 130, 131]);
     assert!(connects.iter().all(|connect| connect.damq_pages == 16_384 / 4));
     let marks = connects.iter().map(|connect| connect.cookie.0 as u32);
     assert!(marks.eq([paths.mark; 4]), "links filter by the first half");
     assert!(connects.iter().all(|it| !it.flags.contains(ConnectFlags::RESUME)));
     assert!(paths.all().iter().all(|path| path.live().is_some()));
-    assert_eq!(paths.index(ChannelId(130)), 2);
-    assert!(paths.live_on(1, 2).is_some());
-    assert!(paths.live_on(0, 2).is_none(), "another link's");
+    assert_eq!(paths.index(ChannelId(131)), 3);
+    assert!(paths.live_on(1, 3).is_some());
+    assert!(paths.live_on(0, 3).is_none(), "another link's");
     assert!(paths.live_on(0, paths.index(ChannelId(127))).is_none(), "another queue's");
 }
 
