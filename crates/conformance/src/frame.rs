@@ -52,7 +52,7 @@ pub(crate) const ACK_REQUEST: u64 = 8;
 
 /// Whether a frame of that kind belongs to a channel, as one of an unknown kind may.
 pub(crate) fn on_channel(kind: u8) -> bool {
-    !(1..=7).contains(&kind)
+    !(1..=9).contains(&kind)
 }
 
 /// The ring of a frame, by its kind and flags: 0 for the command ring, 1 for the data ring.

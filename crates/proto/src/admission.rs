@@ -6,7 +6,7 @@ use tyche_wire::{Connect, ConnectFlags, Cookie, Mac, Name, Reason, Text};
 
 use crate::access::{HostId, Proven};
 use crate::contest::{Contest, Contested};
-use crate::registry::{ChannelRef, Export, Member, Registry, SessionInfo, Writer};
+use crate::registry::{ChannelRef, Export, Member, Registry, SessionInfo, TargetConfig, Writer};
 use crate::rules::{Rule, Rules};
 use crate::time::Instant;
 
@@ -14,6 +14,12 @@ use crate::time::Instant;
 const SESSIONS_PER_HOST_MAX: usize = 16;
 /// Channels of a session at once.
 const CHANNELS_PER_SESSION_MAX: usize = 256;
+
+/// The least pages of a channel: those of the longest request.
+const DAMQ_PAGES_MIN: u32 = 256;
+/// Hosts without a key have this part of the memory of all channels, and a channel of theirs this
+/// part of what is left of that.
+const STRANGERS_PART: u64 = 4;
 
 /// The verdict on a Connect.
 #[derive(Debug)]
@@ -106,7 +112,6 @@ impl Registry {
         };
         let index = self.exports.iter().position(known);
         let index = index.ok_or(refused(Reason::UnknownExport))?;
-        let channels = self.channels();
         let export = &mut self.exports[index];
         export.check_allowed(request.host_id())?;
         let mut writer = request.wants_to_write();
@@ -124,9 +129,8 @@ impl Registry {
         self.call(index, displaced)?;
         let export = &mut self.exports[index];
         export.check_room(request)?;
-        if channels >= self.config.channels_max {
-            return Err(refused(Reason::NoResources));
-        }
+        let damq_pages = self.room(request).ok_or(refused(Reason::NoResources))?;
+        let export = &mut self.exports[index];
         if guarded && R::keeps(Rule::KeepWriter) {
             export.check_kept(request)?;
         }
@@ -134,8 +138,28 @@ impl Registry {
             export: index,
             writer,
             queue_size: connect.queue_size.min(self.config.queue_size_max),
-            damq_pages: connect.damq_pages.clamp(256, self.config.damq_pages_max),
+            damq_pages: connect.damq_pages.clamp(DAMQ_PAGES_MIN, damq_pages),
         })
+    }
+
+    /// The most pages of a new channel; `None` if there is no room for a channel. Hosts without a
+    /// key have a quarter of the memory together: each gets a part of what is left of it. Where
+    /// hosts are known by their keys, a quarter of the channels is for these alone.
+    fn room(&self, request: Request<'_>) -> Option<u32> {
+        let TargetConfig { channels_max, damq_pages_max, .. } = self.config;
+        let (pages, channels) = self.of_strangers();
+        if self.channels() >= channels_max {
+            return None;
+        }
+        if request.host.is_some() {
+            return Some(damq_pages_max);
+        }
+        if !self.access().hosts.is_empty() && channels >= channels_max - channels_max / 4 {
+            return None;
+        }
+        let all = channels_max as u64 * u64::from(damq_pages_max) / STRANGERS_PART;
+        let part = all.saturating_sub(pages) / STRANGERS_PART;
+        Some(damq_pages_max.min(part as u32).max(DAMQ_PAGES_MIN))
     }
 
     /// Records a channel that was opened as granted.
@@ -148,8 +172,18 @@ impl Registry {
     ) {
         let Connect { session, device, channel: index, cookie: host_cookie, .. } = *connect;
         let (lived_at, stalled_at) = (None, None);
-        let member =
-            Member { channel, host, index, host_cookie, cookie, issued, lived_at, stalled_at };
+        let member = Member {
+            channel,
+            host,
+            index,
+            host_cookie,
+            cookie,
+            issued,
+            lived_at,
+            stalled_at,
+            is_fenced: false,
+            damq_pages: grant.damq_pages,
+        };
         let export = &mut self.exports[grant.export];
         if grant.writer && !R::keeps(Rule::KeepWriter) && !export.config.shared {
             // A build without the rule records the writer later, if at all.

@@ -27,6 +27,10 @@ use crate::rules::{Rule, Rules};
 use crate::stats::ChannelStats;
 use crate::time::Instant;
 
+/// Positions of a ring that are used at once, however long the peer's is. More: memory, 160 bytes
+/// each.
+const TX_POSITIONS_MAX: u16 = 512;
+
 /// How long an ack may wait for a frame that carries it. Lower: more pure acks for slow disks.
 /// Higher: the sender's retransmission timer has to wait longer, too.
 const ACK_DELAY: Duration = Duration::from_millis(1);
@@ -151,9 +155,10 @@ pub(crate) struct Channel<R> {
 
 impl<R: Rules> Channel<R> {
     pub(crate) fn new(config: ChannelConfig, now: Instant) -> Self {
-        let positions = config.tx_rings.iter().map(|&len| u32::from(len)).sum();
+        let tx_rings = config.tx_rings.map(|len| len.min(TX_POSITIONS_MAX));
+        let positions = tx_rings.iter().map(|&len| u32::from(len)).sum();
         let mut channel = Self {
-            tx: config.tx_rings.map(|len| TxRing::new(len, Position(R::POSITION_FIRST))),
+            tx: tx_rings.map(|len| TxRing::new(len, Position(R::POSITION_FIRST))),
             rx: config.rx_rings.map(|len| RxRing::new(len, Position(R::POSITION_FIRST))),
             packet: PacketNumber(R::PACKET_FIRST),
             newest: PacketNumber(0),
@@ -270,9 +275,13 @@ impl<R: Rules> Channel<R> {
     /// whole or not at all.
     ///
     /// # Errors
-    /// `Length`, `Stale`, `AckOfUnsent` or `Window`.
+    /// `Flags`, `Length`, `Stale`, `AckOfUnsent` or `Window`.
     pub(crate) fn check(&self, header: &Header, body: &Body<'_>) -> Result<Arrival, Reject> {
         let payload = header.data_len as usize + usize::from(header.entries) * ENTRY_LEN;
+        let is_checksummed = header.flags.contains(Flags::CHECKSUMMED);
+        if header.kind == Kind::Data && is_checksummed != self.config.checksum {
+            return Err(Reject::Flags);
+        }
         if HEAD_LEN + payload > self.config.frame_len {
             return Err(Reject::Length);
         }

@@ -114,6 +114,10 @@ pub(crate) struct Member {
     pub(crate) lived_at: Option<Instant>,
     /// When its link last reported that its frames are not acknowledged.
     pub(crate) stalled_at: Option<Instant>,
+    /// Whether a fence has come for it.
+    pub(crate) is_fenced: bool,
+    /// Pages of its `damq`.
+    pub(crate) damq_pages: u32,
 }
 
 impl Member {
@@ -408,6 +412,7 @@ impl Registry {
             if channel == asker {
                 return FenceAnswer::Refused;
             }
+            self.note_fenced(channel);
             if R::keeps(Rule::CloseBeforeFenced) {
                 self.displace(channel);
             }
@@ -428,18 +433,35 @@ impl Registry {
         FenceAnswer::Closed(Box::new(fence.tags.iter().map(outcome).collect()))
     }
 
+    /// Pages of the channels of hosts without a key, and the number of these channels.
+    pub(crate) fn of_strangers(&self) -> (u64, usize) {
+        let sessions = self.exports.iter().flat_map(|export| &export.sessions);
+        let strangers = sessions.filter(|session| session.key.is_none());
+        let channels = strangers.flat_map(|session| &session.channels);
+        channels.fold((0, 0), |(pages, count), it| (pages + u64::from(it.damq_pages), count + 1))
+    }
+
+    /// Notes that a session waits for the outcomes of a channel.
+    fn note_fenced(&mut self, channel: ChannelRef) {
+        if let Some(session) = self.session_of(channel) {
+            let member = session.channels.iter_mut().find(|member| member.channel == channel);
+            member.expect("it is the session's").is_fenced = true;
+        }
+    }
+
     pub(crate) fn channels(&self) -> usize {
         let sessions = self.exports.iter().flat_map(|export| &export.sessions);
         sessions.map(|session| session.channels.len()).sum()
     }
 
     /// Removes a closed channel, which has no requests at the disk. `outcomes`: those of its
-    /// requests, unless the host knows them all: they would only displace those of others.
+    /// requests, if its host may ask for them, and whether it has all the completions. These are
+    /// kept only if it has asked already: they would displace those of others.
     pub(crate) fn closed(
         &mut self,
         export: usize,
         channel: ChannelRef,
-        outcomes: Option<Outcomes>,
+        outcomes: Option<(Outcomes, bool)>,
     ) {
         let export = &mut self.exports[export];
         for session in &mut export.sessions {
@@ -447,7 +469,9 @@ impl Registry {
                 continue;
             };
             let member = session.channels.swap_remove(at);
-            if let Some(outcomes) = outcomes {
+            if let Some((outcomes, is_answered)) = outcomes
+                && (!is_answered || member.is_fenced)
+            {
                 if export.closed.len() == CLOSED_MAX {
                     export.closed.pop_front();
                 }

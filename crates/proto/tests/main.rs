@@ -7,6 +7,7 @@ mod amplification;
 mod door;
 mod echo;
 mod fences;
+mod floods;
 mod grants;
 mod hostile;
 mod hostile_sequences;

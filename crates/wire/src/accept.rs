@@ -125,7 +125,8 @@ impl Accept {
         fields.end()?;
         check_sizes(queue_size, frame_len, keep_alive_ms)?;
         let geometry = flags.geometry(size, block_size);
-        if !(256..=1 << 20).contains(&damq_pages) || cookie.0 == 0 || !geometry.is_valid() {
+        let is_named = cookie.0 != 0 && channel != ChannelId::NONE;
+        if !(256..=1 << 20).contains(&damq_pages) || !is_named || !geometry.is_valid() {
             return Err(Reject::Range);
         }
         if !AcceptFlags::ALL.contains(flags) {

@@ -126,7 +126,7 @@ impl Connect {
         };
         fields.end()?;
         check_sizes(this.queue_size, this.frame_len, this.keep_alive_ms)?;
-        if this.cookie.0 == 0 {
+        if this.cookie.0 == 0 || this.channel == ChannelId::NONE {
             return Err(Reject::Range);
         }
         if !ConnectFlags::ALL.contains(this.flags) {

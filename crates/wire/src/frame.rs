@@ -107,7 +107,12 @@ impl<'a> Body<'a> {
     ) -> Result<Self, Reject> {
         let data_len = header.data_len as usize;
         let entries = usize::from(header.entries);
-        if entries > ENTRIES_MAX {
+        let wanted = match header.kind {
+            Kind::Command | Kind::Data => 1..=ENTRIES_MAX,
+            Kind::Echo => 1..=1,
+            _ => 0..=0,
+        };
+        if !wanted.contains(&entries) {
             return Err(Reject::EntryCount);
         }
         if data_len.checked_add(entries * ENTRY_LEN) != Some(payload.len()) {
@@ -119,12 +124,11 @@ impl<'a> Body<'a> {
             Kind::Command if data_len > 0 => Err(Reject::Length),
             Kind::Command | Kind::Data => Self::parse_entries(tail, data),
             Kind::Echo => {
-                let entry = tail.try_into().map_err(|_| Reject::EntryCount)?;
+                let entry = tail.try_into().expect("there is one entry");
                 let is_reply = header.flags.contains(Flags::REPLY);
                 Echo::parse(entry, is_reply, data.len())
                     .map(|echo| Self::Echo { echo, filling: data })
             }
-            _ if entries > 0 => Err(Reject::EntryCount),
             Kind::Void | Kind::Keepalive | Kind::Disconnect => {
                 if data.is_empty() {
                     Ok(Self::Empty)
@@ -144,9 +148,6 @@ impl<'a> Body<'a> {
 
     fn parse_entries(tail: &'a [u8], data: &'a [u8]) -> Result<Self, Reject> {
         let (entries, _) = tail.as_chunks::<ENTRY_LEN>();
-        if entries.is_empty() {
-            return Err(Reject::EntryCount);
-        }
         let mut described = 0;
         for bytes in entries {
             if let Entry::Data(part) = Entry::parse(bytes)? {

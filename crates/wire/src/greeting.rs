@@ -39,8 +39,19 @@ impl core::fmt::Display for Versions {
     }
 }
 
-/// Reads the common prefix of the three bodies.
+/// Reads the common prefix of the three bodies in a frame of this version, which must be one of
+/// those that the sender speaks.
 pub(crate) fn prefix(fields: &mut Reader<'_>) -> Result<(u64, Versions), Reject> {
+    let (nonce, versions) = any_prefix(fields)?;
+    if (versions.min..=versions.max).contains(&VERSION) {
+        Ok((nonce, versions))
+    } else {
+        Err(Reject::Range)
+    }
+}
+
+/// The same in a frame of any version.
+fn any_prefix(fields: &mut Reader<'_>) -> Result<(u64, Versions), Reject> {
     let nonce = fields.u64()?;
     let [min, max] = fields.bytes()?;
     if min > max { Err(Reject::Range) } else { Ok((nonce, Versions { min, max })) }
@@ -73,7 +84,7 @@ impl Greeting {
         if version == VERSION || !greets || !whole {
             return None;
         }
-        let (nonce, versions) = prefix(&mut Reader::new(payload)).ok()?;
+        let (nonce, versions) = any_prefix(&mut Reader::new(payload)).ok()?;
         Some(Self { kind: header.kind, nonce, versions })
     }
 }

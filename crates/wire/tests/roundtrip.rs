@@ -36,7 +36,7 @@ fn versions() -> impl Strategy<Value = Versions> {
 }
 
 fn channel() -> impl Strategy<Value = ChannelId> {
-    any::<u16>().prop_map(ChannelId)
+    (0..u16::MAX).prop_map(ChannelId)
 }
 
 fn status() -> impl Strategy<Value = Status> {

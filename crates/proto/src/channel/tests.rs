@@ -113,9 +113,24 @@ fn packet_numbers_that_are_too_old_are_rejected_just_beyond_the_edge() {
 }
 
 #[test]
+fn data_are_checksummed_as_agreed_or_rejected() {
+    for checksum in [false, true] {
+        let config = ChannelConfig { checksum, ..config() };
+        let channel = Channel::<Sound>::new(config, Instant(0));
+        for flags in [Flags::NONE, Flags::CHECKSUMMED] {
+            let header = Header { flags, packet: PacketNumber(1), ..Header::new(Kind::Data) };
+            let is_agreed = checksum == (flags == Flags::CHECKSUMMED);
+            let expected = if is_agreed { Ok(Arrival::New) } else { Err(Reject::Flags) };
+            assert_eq!(channel.check(&header, &Body::Empty), expected);
+        }
+    }
+}
+
+#[test]
 fn frames_longer_than_what_was_agreed_are_rejected() {
     let channel = Channel::<Sound>::new(config(), Instant(0));
-    let header = Header { packet: PacketNumber(1), ..Header::new(Kind::Data) };
+    let flags = if config().checksum { Flags::CHECKSUMMED } else { Flags::NONE };
+    let header = Header { packet: PacketNumber(1), flags, ..Header::new(Kind::Data) };
     let long = Header { data_len: 1514 - 64 - 23, entries: 1, ..header };
     assert_eq!(channel.check(&long, &Body::Empty), Err(Reject::Length));
     let fits = Header { data_len: 1514 - 64 - 24, entries: 1, ..header };

@@ -1,4 +1,3 @@
-use crate::target::TargetChannel;
 //! Discovery, probes, Connects and fences: the work of a listener beside its channels.
 
 use tyche_crypto::{Responder, SecretKey, Secrets};
@@ -96,7 +95,7 @@ impl<R: Rules> Listener<R> {
         self.channels.reap(|open| {
             let channel = open.id();
             let target = open.target.as_ref().filter(|_| !open.is_done);
-            let outcomes = target.and_then(TargetChannel::outcomes);
+            let outcomes = target.map(|target| (target.outcomes(), target.is_answered()));
             registry.closed(open.grant.export, ChannelRef { link, channel }, outcomes);
             if open.target.is_some() {
                 events.push_back(ListenerEvent::Closed { channel });

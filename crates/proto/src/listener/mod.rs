@@ -357,7 +357,7 @@ impl<R: Rules> Listener<R> {
         };
         let guard = open.keys.as_mut().map(|keys| &mut keys.guard);
         let (payload, body) = open_body::<R>(guard, (header, head), payload, opened)?;
-        let channel = header.channel;
+        let (channel, is_first) = (header.channel, open.is_half_open());
         let target = open.handle_frame(now, header, &body, &mut self.events)?;
         match (header.kind, &body) {
             (Kind::Disconnect, _) => {
@@ -376,6 +376,9 @@ impl<R: Rules> Listener<R> {
                 }
             }
             _ => {}
+        }
+        if is_first {
+            self.channels.share_receiver();
         }
         Ok(payload)
     }

@@ -375,18 +375,18 @@ impl<R: Rules> TargetChannel<R> {
         false
     }
 
-    /// The outcomes of the requests, when none is at the disk any more; `None` if the host has all
-    /// the completions, and so asks for none.
-    pub(crate) fn outcomes(&self) -> Option<Outcomes> {
-        let is_answered = self.completions.is_empty() && self.sending.is_empty();
-        if is_answered && self.channel.is_acked() {
-            return None;
-        }
+    /// Whether the host has all the completions, and so has no reason to ask for outcomes.
+    pub(crate) fn is_answered(&self) -> bool {
+        self.completions.is_empty() && self.sending.is_empty() && self.channel.is_acked()
+    }
+
+    /// The outcomes of the requests, when none is at the disk any more.
+    pub(crate) fn outcomes(&self) -> Outcomes {
         let fate = |slot: &Slot| match slot.state {
             State::Gathering => Fate::NotExecuted,
             _ => Fate::Executed(slot.status),
         };
-        Some(Outcomes::new(self.slots.iter().map(|slot| (slot.generation, fate(slot)))))
+        Outcomes::new(self.slots.iter().map(|slot| (slot.generation, fate(slot))))
     }
 
     /// Queues an event of the export for the host.
