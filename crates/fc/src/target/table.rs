@@ -88,7 +88,7 @@ impl Exchanges {
     pub(super) fn open(&mut self, exchange: Exchange, is_urgent: bool) -> Option<Xid> {
         let has_room = self.table.free() + self.done.len() > RESERVED;
         let has_share = has_room && self.has_room(exchange.nexus);
-        if !has_share && !(is_urgent && !self.is_managing(exchange.nexus)) {
+        if !has_share && (!is_urgent || self.is_managing(exchange.nexus)) {
             return None;
         }
         if self.table.free() == 0 {

@@ -75,7 +75,9 @@ impl World {
         if self.forwarder.is_some() && self.random.chance(0.3) {
             return self.disturb_fabric(time);
         }
-        match self.random.below(8) {
+        // On segments of their own, it is the meeting of targets that is looked for.
+        let kinds = if self.plan.segments.is_some() { 7 } else { 8 };
+        match self.random.below(kinds) {
             0 => self.cut(&[(station, other), (other, station)], time, false),
             1 => self.cut(&[(station, other)], time, false),
             2 => self.cut(&[(station, other)], Duration::from_secs(25), true),
@@ -86,8 +88,8 @@ impl World {
             }
             4 => self.kill_target(time),
             5 => self.kill_initiator(time),
-            6 => self.set_mtu(station),
-            _ => self.resize(),
+            6 => self.resize(),
+            _ => self.set_mtu(station),
         }
         Ok(())
     }
