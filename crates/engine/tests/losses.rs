@@ -110,7 +110,7 @@ fn a_distrusted_target_fails_flushes_and_forgets_who_wrote() {
     client.write(0, &[1; 4096]).unwrap();
     client.flush().unwrap();
     let nobody = Uuid::from_u128(77);
-    target.distrust(Writer { session: nobody, device: nobody });
+    target.distrust(Writer { session: nobody, device: nobody, host: None });
     assert_eq!(kept.0.load(Ordering::SeqCst), 1);
     assert_eq!(client.flush(), Err(Errno::IO));
 }

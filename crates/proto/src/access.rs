@@ -2,11 +2,11 @@
 //!
 //! A host that has proved that it owns a key is the one that the target's administrator has given a
 //! name to. Its own UUID only tells apart the machines of one name: no host can pass for another by
-//! claiming its UUID.
+//! claiming its UUID, and none without a key for one with a key.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use tyche_crypto::{PublicKey, digest};
+use tyche_crypto::PublicKey;
 use tyche_wire::{Name, Reason, Uuid};
 
 /// See the module.
@@ -26,6 +26,14 @@ pub(crate) struct Proven {
     pub(crate) name: Option<Name>,
 }
 
+impl Proven {
+    /// The identity of the host, on the machine that says it has that UUID. A host that the target
+    /// has no name for is not let in; its name is that of none.
+    pub(crate) fn identity(&self, machine: Uuid) -> Identity {
+        Identity::Keyed { name: self.name.unwrap_or(Name::EMPTY), machine }
+    }
+}
+
 impl Access {
     /// The host that owns a key.
     pub(crate) fn identify(&self, key: PublicKey) -> Proven {
@@ -42,6 +50,49 @@ pub enum HostId {
     Uuid(Uuid),
 }
 
+/// The identity of a host in the rules of [admission](crate::Registry): two sessions are of one
+/// host if theirs are equal. What was proved and what is claimed are kept apart, so that no claim
+/// equals an identity that was proved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Identity {
+    /// The owner of a key.
+    Keyed {
+        /// The name that the target has for it.
+        name: Name,
+        /// The UUID that it says it has, which tells apart the machines of one name.
+        machine: Uuid,
+    },
+    /// A host without a key, by the UUID that it says it has.
+    Claimed(Uuid),
+}
+
+impl Identity {
+    /// The UUID that the host says it has.
+    pub fn uuid(&self) -> Uuid {
+        match *self {
+            Self::Keyed { machine, .. } => machine,
+            Self::Claimed(uuid) => uuid,
+        }
+    }
+
+    /// The host, as the target's administrator knows it.
+    pub fn host_id(&self) -> HostId {
+        match *self {
+            Self::Keyed { name, .. } => HostId::Name(name),
+            Self::Claimed(uuid) => HostId::Uuid(uuid),
+        }
+    }
+
+    /// Whether it may be that host: a name is proved; a UUID is of whoever says so, with a key or
+    /// without.
+    pub fn may_be(&self, host: HostId) -> bool {
+        match host {
+            HostId::Name(_) => self.host_id() == host,
+            HostId::Uuid(uuid) => self.uuid() == uuid,
+        }
+    }
+}
+
 /// The hosts that may have an export, of those that the target lets in. By default all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Allowed {
@@ -50,7 +101,8 @@ pub struct Allowed {
     /// The hosts that are shown the export, by the UUIDs that they say they have. `None`: all.
     pub uuids: Option<BTreeSet<Uuid>>,
     /// The hosts that may not have it, whatever else holds. If one with a key is among them, no
-    /// host without a key may have it: it could be that one.
+    /// host without a key may have it: it could be that one. A UUID keeps out all that say they
+    /// have it, with a key or without.
     pub denied: BTreeSet<HostId>,
 }
 
@@ -59,14 +111,16 @@ impl Allowed {
     ///
     /// # Errors
     /// The reason if not.
-    pub(crate) fn check(&self, host: HostId) -> Result<(), Reason> {
-        let is_denied = self.denied.contains(&host);
+    pub(crate) fn check(&self, host: &Identity) -> Result<(), Reason> {
+        let is_denied = self.denied.iter().any(|&denied| host.may_be(denied));
         let needs_key = self.names.is_some()
             || self.denied.iter().any(|denied| matches!(denied, HostId::Name(_)));
         let is_listed = match host {
-            HostId::Name(name) => self.names.as_ref().is_none_or(|names| names.contains(&name)),
-            HostId::Uuid(_) if needs_key => return Err(Reason::KeyRequired),
-            HostId::Uuid(_) => true,
+            Identity::Keyed { name, .. } => {
+                self.names.as_ref().is_none_or(|names| names.contains(name))
+            }
+            Identity::Claimed(_) if needs_key => return Err(Reason::KeyRequired),
+            Identity::Claimed(_) => true,
         };
         if is_listed && !is_denied { Ok(()) } else { Err(Reason::Denied) }
     }
@@ -86,12 +140,6 @@ impl std::fmt::Display for HostId {
     }
 }
 
-/// The identity of a host with a name: of the machine that has the UUID `claimed` there.
-pub(crate) fn identity(name: &Name, claimed: Uuid) -> Uuid {
-    let digest = digest(&[b"tyche host", name.as_str().as_bytes(), claimed.as_bytes()]);
-    Uuid::from_bytes(*digest.first_chunk().expect("longer than a UUID"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -104,7 +152,9 @@ mod tests {
     fn who_is_denied_is_out_whatever_else_holds() {
         let (alpha, beta) = (name("alpha"), name("beta"));
         let [one, two] = [1, 2].map(Uuid::from_u128);
-        let hosts = [HostId::Name(alpha), HostId::Name(beta), HostId::Uuid(one), HostId::Uuid(two)];
+        let keyed = |name| Identity::Keyed { name, machine: two };
+        let hosts = [keyed(alpha), keyed(beta), Identity::Claimed(one), Identity::Claimed(two)];
+        let ids = hosts.map(|host| host.host_id());
         let (denied, key) = (Err(Reason::Denied), Err(Reason::KeyRequired));
         let all = Allowed::default();
         let listed = Allowed { names: Some([alpha].into()), ..Allowed::default() };
@@ -112,12 +162,14 @@ mod tests {
         for (allowed, expected) in [
             (all, [Ok(()); 4]),
             (listed.clone(), [Ok(()), denied, key, key]),
-            (Allowed { denied: [hosts[0]].into(), ..listed }, [denied, denied, key, key]),
+            (Allowed { denied: [ids[0]].into(), ..listed }, [denied, denied, key, key]),
             // It may be the denied host that shows no key.
-            (without(hosts[0]), [denied, Ok(()), key, key]),
-            (without(hosts[2]), [Ok(()), Ok(()), denied, Ok(())]),
+            (without(ids[0]), [denied, Ok(()), key, key]),
+            (without(ids[2]), [Ok(()), Ok(()), denied, Ok(())]),
+            // A key is no way around a UUID that is denied.
+            (without(ids[3]), [denied, denied, Ok(()), denied]),
         ] {
-            assert_eq!(hosts.map(|host| allowed.check(host)), expected, "{allowed:?}");
+            assert_eq!(hosts.map(|host| allowed.check(&host)), expected, "{allowed:?}");
         }
     }
 }

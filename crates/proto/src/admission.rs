@@ -4,7 +4,7 @@
 use arrayvec::ArrayVec;
 use tyche_wire::{Connect, ConnectFlags, Cookie, Mac, Name, Reason, Text};
 
-use crate::access::{HostId, Proven};
+use crate::access::{Identity, Proven};
 use crate::contest::{Contest, Contested};
 use crate::registry::{ChannelRef, Export, Member, Registry, SessionInfo, TargetConfig, Writer};
 use crate::rules::{Rule, Rules};
@@ -54,7 +54,7 @@ fn refused(reason: Reason) -> Admission {
 }
 
 fn names(session: &SessionInfo) -> Box<Text<128>> {
-    Box::new(Text::truncated(&format!("{} ({})", session.host_name, session.host)))
+    Box::new(Text::truncated(&format!("{} ({})", session.host_name, session.host.uuid())))
 }
 
 /// A Connect with the time at which its ticket was issued.
@@ -73,11 +73,15 @@ impl Request<'_> {
         !self.connect.flags.contains(ConnectFlags::READ_ONLY)
     }
 
-    fn host_id(&self) -> HostId {
-        match self.host {
-            Some(host) => HostId::Name(host.name.unwrap_or(Name::EMPTY)),
-            None => HostId::Uuid(self.connect.host),
-        }
+    /// The identity of the host: by its key if it has proved one, else what it claims.
+    pub(crate) fn identity(&self) -> Identity {
+        let claimed = self.connect.host;
+        self.host.map_or(Identity::Claimed(claimed), |host| host.identity(claimed))
+    }
+
+    /// The host's name: the one that the target has for it, else what it says.
+    pub(crate) fn host_name(&self) -> Name {
+        self.host.and_then(|host| host.name).unwrap_or(self.connect.host_name)
     }
 
     fn resumes(&self) -> bool {
@@ -85,7 +89,25 @@ impl Request<'_> {
     }
 
     fn writer(&self) -> Writer {
-        Writer { session: self.connect.session, device: self.connect.device }
+        let Connect { session, device, .. } = *self.connect;
+        Writer { session, device, host: Some(self.identity()) }
+    }
+
+    /// Whether that is a session of this host.
+    fn is_of(&self, session: &SessionInfo) -> bool {
+        session.host == self.identity()
+    }
+
+    /// Whether that is the session that asks.
+    fn is_of_session(&self, session: &SessionInfo) -> bool {
+        self.is_of(session) && session.session == self.connect.session
+    }
+}
+
+impl Writer {
+    /// Whether that host may have written.
+    fn may_be(&self, host: Identity) -> bool {
+        self.host.is_none_or(|own| own == host)
     }
 }
 
@@ -113,7 +135,7 @@ impl Registry {
         let index = self.exports.iter().position(known);
         let index = index.ok_or(refused(Reason::UnknownExport))?;
         let export = &mut self.exports[index];
-        export.check_allowed(request.host_id())?;
+        export.check_allowed(request.identity())?;
         let mut writer = request.wants_to_write();
         if writer && export.config.geometry.read_only {
             // Others have asked whether it is: those with a key trust no Offer.
@@ -165,11 +187,12 @@ impl Registry {
     /// Records a channel that was opened as granted.
     pub(crate) fn opened<R: Rules>(
         &mut self,
-        Request { connect, issued, host: proven, .. }: Request<'_>,
+        request: Request<'_>,
         grant: Grant,
         channel: ChannelRef,
         (host, cookie): (Mac, Cookie),
     ) {
+        let Request { connect, issued, .. } = request;
         let Connect { session, device, channel: index, cookie: host_cookie, .. } = *connect;
         let (lived_at, stalled_at) = (None, None);
         let member = Member {
@@ -187,11 +210,11 @@ impl Registry {
         let export = &mut self.exports[grant.export];
         if grant.writer && !R::keeps(Rule::KeepWriter) && !export.config.shared {
             // A build without the rule records the writer later, if at all.
-            let writer = Writer { session, device };
+            let writer = request.writer();
             (export.last_writer, export.writer_since) = (Some(writer), issued);
             export.unkept = Some((writer, issued));
         }
-        let known = export.sessions.iter_mut().find(|known| known.session == session);
+        let known = export.sessions.iter_mut().find(|known| request.is_of_session(known));
         if let Some(session) = known {
             session.writer |= grant.writer && R::keeps(Rule::NoteHolder);
             session.channels.push(member);
@@ -201,13 +224,13 @@ impl Registry {
             }
             return;
         }
-        export.takeovers.note(connect, issued);
+        export.takeovers.note(request.identity(), connect, issued);
         export.sessions.push(SessionInfo {
             session,
             device,
-            host: connect.host,
-            host_name: connect.host_name,
-            key: proven.map(|it| it.key),
+            host: request.identity(),
+            host_name: request.host_name(),
+            key: request.host.map(|it| it.key),
             writer: grant.writer,
             channels: vec![member],
             contest: None,
@@ -255,22 +278,23 @@ enum Displaced {
 
 impl Export {
     /// Checks whether the host is among those that may have the export.
-    fn check_allowed(&self, host: HostId) -> Verdict {
-        self.allowed.check(host).map_err(|reason| match reason {
+    fn check_allowed(&self, host: Identity) -> Verdict {
+        self.allowed.check(&host).map_err(|reason| match reason {
             Reason::Denied => {
-                let detail = format!("{host} may not have {}", self.config.name);
+                let detail = format!("{} may not have {}", host.host_id(), self.config.name);
                 Admission::Refused(reason, Box::new(Text::truncated(&detail)))
             }
             reason => refused(reason),
         })
     }
 
-    /// Checks that a known session has the same host and device as before, and that no other of its
-    /// channels has the cookie.
-    fn check_session(&self, Request { connect, .. }: Request<'_>) -> Verdict {
-        let same = |other: &&SessionInfo| other.session == connect.session;
-        let Some(session) = self.sessions.iter().find(same) else { return Ok(()) };
-        let fits = session.host == connect.host && session.device == connect.device;
+    /// Checks that a known session has the same device as before, and that no other of its channels
+    /// has the cookie.
+    fn check_session(&self, request: Request<'_>) -> Verdict {
+        let connect = request.connect;
+        let mut sessions = self.sessions.iter();
+        let Some(session) = sessions.find(|it| request.is_of_session(it)) else { return Ok(()) };
+        let fits = session.device == connect.device;
         let reuses = |member: &Member| {
             member.host_cookie == connect.cookie && member.index != connect.channel
         };
@@ -280,8 +304,8 @@ impl Export {
     /// Checks that no other session has written since this session, or the former session of its
     /// device, was connected; and that no other host writes now.
     fn check_followed<R: Rules>(&self, request: Request<'_>, guarded: bool) -> Verdict {
-        let connect = request.connect;
-        if R::keeps(Rule::CheckOrder) && self.takeovers.is_late(connect, request.issued) {
+        let (connect, host) = (request.connect, request.identity());
+        if R::keeps(Rule::CheckOrder) && self.takeovers.is_late(host, connect, request.issued) {
             return Err(Admission::Stale);
         }
         if R::keeps(Rule::CloseFormer) && self.is_outlived(request) {
@@ -293,28 +317,30 @@ impl Export {
         // An unknown last writer may mean that nobody has written, or that the target has lost its
         // record. So a session that resumes is refused then.
         let last = self.last_writer;
+        let own = last.filter(|last| last.may_be(host));
         let lost = if request.resumes() {
-            last.is_none_or(|last| last.session != connect.session)
+            own.is_none_or(|last| last.session != connect.session)
         } else {
             connect.device != connect.session
-                && last.is_none_or(|last| last.device != connect.device)
+                && own.is_none_or(|last| last.device != connect.device)
         };
         if lost && R::keeps(Rule::RefuseFollowed) {
             return Err(refused(Reason::SessionLost));
         }
-        let is_older = last.is_some_and(|last| last.session != connect.session)
+        let is_older = last
+            .is_some_and(|last| last.session != connect.session || !last.may_be(host))
             && request.issued < self.writer_since;
         if is_older && R::keeps(Rule::CheckOrder) {
             return Err(Admission::Stale);
         }
-        let holder = self.sessions.iter().find(|it| it.writer && it.host != connect.host);
+        let holder = self.sessions.iter().find(|it| it.writer && !request.is_of(it));
         holder.map_or(Ok(()), |holder| Err(Admission::Refused(Reason::Held, names(holder))))
     }
 
     /// Whether another session has taken over the device, and is connected.
     fn is_outlived(&self, request: Request<'_>) -> bool {
         let connect = request.connect;
-        let mut devices = self.sessions.iter().filter(|other| other.host == connect.host);
+        let mut devices = self.sessions.iter().filter(|other| request.is_of(other));
         request.resumes()
             && devices.any(|it| it.device == connect.device && it.session != connect.session)
     }
@@ -331,7 +357,7 @@ impl Export {
         let connect = request.connect;
         let mut closed = Vec::new();
         for (index, session) in self.sessions.iter_mut().enumerate() {
-            if session.host != connect.host {
+            if !request.is_of(session) {
                 continue;
             }
             let same = session.session == connect.session;
@@ -360,9 +386,9 @@ impl Export {
         Ok(if closed.is_empty() { Displaced::None } else { Displaced::Close(closed) })
     }
 
-    fn check_room(&self, Request { connect, .. }: Request<'_>) -> Verdict {
-        let of_host = self.sessions.iter().filter(|session| session.host == connect.host);
-        let room = match of_host.clone().find(|session| session.session == connect.session) {
+    fn check_room(&self, request: Request<'_>) -> Verdict {
+        let of_host = self.sessions.iter().filter(|session| request.is_of(session));
+        let room = match of_host.clone().find(|session| request.is_of_session(session)) {
             Some(session) => session.channels.len() < CHANNELS_PER_SESSION_MAX,
             None => of_host.count() < SESSIONS_PER_HOST_MAX,
         };
@@ -383,5 +409,170 @@ impl Export {
         }
         self.unkept = Some((writer, request.issued));
         Err(Admission::Keep)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tyche_crypto::{SecretKey, digest};
+    use tyche_wire::{ChannelId, Geometry, Ticket, Uuid};
+
+    use super::*;
+    use crate::access::Access;
+    use crate::batching::BatchPolicy;
+    use crate::registry::{ExportConfig, TargetConfig};
+    use crate::rules::Sound;
+
+    const MACHINE: Uuid = Uuid::from_u128(0xaa);
+    const CLAIMER: Uuid = Uuid::from_u128(0xbb);
+    const ALPHA: Uuid = Uuid::from_u128(0xa1);
+    const OTHER: Uuid = Uuid::from_u128(0xb1);
+
+    fn name(text: &str) -> Name {
+        Name::new(text).expect("a name")
+    }
+
+    /// A target that lets in hosts without a key beside those with one.
+    fn registry() -> Registry {
+        let mut registry = Registry::new(TargetConfig {
+            uuid: Uuid::nil(),
+            name: name("target"),
+            queue_size_max: 8,
+            damq_pages_max: 256,
+            channels_max: 16,
+            batch: BatchPolicy::Natural,
+        });
+        registry.add_export(ExportConfig {
+            name: name("disk"),
+            uuid: Uuid::nil(),
+            boot: Uuid::nil(),
+            geometry: Geometry::new(1 << 20, 512),
+            shared: false,
+        });
+        registry.set_access(Access::default(), Vec::new());
+        registry
+    }
+
+    fn alpha() -> Option<Proven> {
+        let key = SecretKey::from_random([1; 32]).public();
+        Some(Proven { key, name: Some(name("alpha")) })
+    }
+
+    /// Asks for a channel to write as a session of a device. `host`: the UUID that is claimed.
+    fn ask(
+        registry: &mut Registry,
+        (host, proven): (Uuid, Option<Proven>),
+        (session, device): (Uuid, Uuid),
+        flags: ConnectFlags,
+    ) -> Result<(), Option<Reason>> {
+        let channel = ChannelId(registry.channels() as u16);
+        let cookie = Cookie(session.as_u128() as u64);
+        let connect = Connect {
+            attempt: 1,
+            ticket: Ticket::NONE,
+            target: Uuid::nil(),
+            host,
+            session,
+            device,
+            export: Uuid::nil(),
+            host_name: name("alpha"),
+            cookie,
+            channel,
+            queue_size: 8,
+            rings: [64; 2],
+            frame_len: 1514,
+            damq_pages: 256,
+            flags,
+            keep_alive_ms: 1000,
+        };
+        let (issued, export_name) = (Instant(1_000_000_000), Name::EMPTY);
+        let request = Request { connect: &connect, issued, host: proven, export_name };
+        let mut admission = registry.admit::<Sound>(issued, request);
+        if let (Admission::Keep, Some((export, writer))) = (&admission, registry.unkept()) {
+            registry.kept(export, writer, Ok(()));
+            admission = registry.admit::<Sound>(issued, request);
+        }
+        match admission {
+            Admission::Granted(grant) => {
+                let reference = ChannelRef { link: 0, channel };
+                registry.opened::<Sound>(request, grant, reference, (Mac::BROADCAST, cookie));
+                Ok(())
+            }
+            Admission::Refused(reason, _) => Err(Some(reason)),
+            _ => Err(None),
+        }
+    }
+
+    fn leave(registry: &mut Registry) {
+        registry.closed(0, ChannelRef { link: 0, channel: ChannelId(0) }, None);
+        assert!(registry.sessions(0).is_empty());
+    }
+
+    /// The UUID that a former release derived from a host's name: anybody can.
+    fn derived() -> Uuid {
+        let digest = digest(&[b"tyche host", b"alpha", MACHINE.as_bytes()]);
+        Uuid::from_bytes(*digest.first_chunk().expect("longer than a UUID"))
+    }
+
+    const NONE: ConnectFlags = ConnectFlags::NONE;
+    const RESUME: ConnectFlags = ConnectFlags::RESUME;
+
+    #[test]
+    fn no_claim_takes_the_place_of_a_host_with_a_key() {
+        for claimed in [MACHINE, derived()] {
+            let mut registry = registry();
+            assert_eq!(ask(&mut registry, (MACHINE, alpha()), (ALPHA, ALPHA), NONE), Ok(()));
+            for (session, flags) in [(ALPHA, NONE), (ALPHA, RESUME), (OTHER, NONE)] {
+                let asked = ask(&mut registry, (claimed, None), (session, ALPHA), flags);
+                let refused = [Some(Reason::Held), Some(Reason::SessionLost)];
+                assert!(asked.is_err_and(|reason| refused.contains(&reason)), "{asked:?}");
+            }
+            let (mut closing, mut asking) = (registry.take_closing(0), registry.take_asking(0));
+            assert!(closing.pop().is_none() && asking.pop().is_none(), "it is left in peace");
+            assert_eq!(
+                ask(&mut registry, (claimed, None), (OTHER, OTHER), NONE),
+                Err(Some(Reason::Held))
+            );
+            assert_eq!(registry.sessions(0)[0].host_name, name("alpha"));
+        }
+    }
+
+    #[test]
+    fn no_claim_resumes_the_session_of_a_host_with_a_key() {
+        for claimed in [MACHINE, derived()] {
+            let mut registry = registry();
+            assert_eq!(ask(&mut registry, (MACHINE, alpha()), (ALPHA, ALPHA), NONE), Ok(()));
+            leave(&mut registry);
+            for (session, flags) in [(ALPHA, RESUME), (OTHER, NONE)] {
+                let asked = ask(&mut registry, (claimed, None), (session, ALPHA), flags);
+                assert_eq!(asked, Err(Some(Reason::SessionLost)));
+            }
+            assert_eq!(ask(&mut registry, (MACHINE, alpha()), (ALPHA, ALPHA), RESUME), Ok(()));
+        }
+    }
+
+    /// Somebody writes under the UUIDs of the session that is away: it must learn of that.
+    #[test]
+    fn a_session_with_a_key_is_lost_when_another_has_written_under_its_uuids() {
+        let mut registry = registry();
+        assert_eq!(ask(&mut registry, (MACHINE, alpha()), (ALPHA, ALPHA), NONE), Ok(()));
+        leave(&mut registry);
+        assert_eq!(ask(&mut registry, (CLAIMER, None), (ALPHA, ALPHA), NONE), Ok(()));
+        leave(&mut registry);
+        for (session, flags) in [(ALPHA, RESUME), (OTHER, NONE)] {
+            let asked = ask(&mut registry, (MACHINE, alpha()), (session, ALPHA), flags);
+            assert_eq!(asked, Err(Some(Reason::SessionLost)));
+        }
+    }
+
+    /// A session of a stranger who has found out its UUID does not keep it out.
+    #[test]
+    fn a_session_uuid_that_another_uses_is_no_hindrance() {
+        let reads = ConnectFlags::READ_ONLY;
+        let mut registry = registry();
+        assert_eq!(ask(&mut registry, (CLAIMER, None), (ALPHA, ALPHA), reads), Ok(()));
+        assert_eq!(ask(&mut registry, (MACHINE, alpha()), (ALPHA, ALPHA), NONE), Ok(()));
+        assert_eq!(registry.sessions(0).len(), 2);
+        assert_eq!(registry.sessions(0).iter().filter(|it| it.writer).count(), 1);
     }
 }

@@ -52,7 +52,7 @@ mod target;
 mod ticket;
 mod turns;
 
-pub use access::{Access, Allowed, HostId};
+pub use access::{Access, Allowed, HostId, Identity};
 pub use batching::BatchPolicy;
 pub use generation::Loss;
 pub use listener::{

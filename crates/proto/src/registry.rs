@@ -14,7 +14,7 @@ use tyche_wire::{
     Text, Uuid,
 };
 
-use crate::access::{Access, Allowed, HostId};
+use crate::access::{Access, Allowed, HostId, Identity};
 use crate::batching::BatchPolicy;
 use crate::contest::Contest;
 use crate::rules::{Rule, Rules};
@@ -76,6 +76,8 @@ pub struct Writer {
     pub session: Uuid,
     /// The device that it serves.
     pub device: Uuid,
+    /// Its host. `None` in a record of a release that did not keep it: any.
+    pub host: Option<Identity>,
 }
 
 /// A session on an export.
@@ -86,7 +88,7 @@ pub struct SessionInfo {
     /// The device that it serves.
     pub device: Uuid,
     /// Its host.
-    pub host: Uuid,
+    pub host: Identity,
     /// The host's name; that which the target has for it, if it has proved who it is.
     pub host_name: Name,
     /// The key with which it has proved that.
@@ -131,6 +133,7 @@ impl Member {
 /// A closed channel without requests at the disk.
 #[derive(Debug)]
 struct Closed {
+    host: Identity,
     session: Uuid,
     channel: ChannelId,
     cookie: Cookie,
@@ -152,14 +155,6 @@ impl SessionInfo {
     /// The session's channels, with the addresses that they lead to.
     pub fn channels(&self) -> impl Iterator<Item = (ChannelRef, Mac)> {
         self.channels.iter().map(|member| (member.channel, member.host))
-    }
-
-    /// The host, as the target's administrator knows it.
-    pub fn host_id(&self) -> HostId {
-        match self.key {
-            Some(_) => HostId::Name(self.host_name),
-            None => HostId::Uuid(self.host),
-        }
     }
 
     fn has(&self, channel: ChannelRef) -> bool {
@@ -238,27 +233,31 @@ impl Registry {
         self.close_denied(export)
     }
 
-    /// Whether nothing of a host is left at an export: none of its channels is open there, and none
-    /// of its requests is with the disk.
+    /// Whether nothing of a host is left at an export: no channel is open there, and no request is
+    /// with the disk, of any session that may be the host's. That is each one that has proved to be
+    /// the host or says so, and each one that would not be let in now, whoever it is: what is being
+    /// closed because a host is denied may be that host without its key, or under the name or the
+    /// key that it had before.
     pub fn has_left<R: Rules>(&self, export: usize, host: HostId) -> bool {
-        let is_of = |session: &SessionInfo| {
-            let name = session.key.and_then(|key| self.access.identify(key).name);
-            session.host_id() == host || name.map(HostId::Name) == Some(host)
-        };
-        !R::keeps(Rule::DrainBeforeEvicted) || !self.exports[export].sessions.iter().any(is_of)
+        let mut sessions = self.exports[export].sessions.iter();
+        let is_left = |it: &SessionInfo| it.host.may_be(host) || !self.lets_in(export, it);
+        !R::keeps(Rule::DrainBeforeEvicted) || !sessions.any(is_left)
+    }
+
+    /// Whether a session on an export would be let in now.
+    fn lets_in(&self, export: usize, session: &SessionInfo) -> bool {
+        let allowed = &self.exports[export].allowed;
+        let host = session.key.map(|key| self.access.identify(key));
+        let same = host.is_none_or(|host| host.identity(session.host.uuid()) == session.host);
+        let is_allowed = allowed.check(&session.host).is_ok();
+        let is_shown = allowed.shows(session.host.uuid());
+        same && self.check_access(host).is_ok() && is_allowed && is_shown
     }
 
     /// Has the sessions on an export closed that would not be let in now; returns them.
     fn close_denied(&mut self, index: usize) -> Vec<SessionInfo> {
-        let export = &self.exports[index];
-        let is_in = |session: &&SessionInfo| {
-            let host = session.key.map(|key| self.access.identify(key));
-            let same = host.is_none_or(|host| host.name == Some(session.host_name));
-            let is_allowed = export.allowed.check(session.host_id()).is_ok();
-            let is_shown = export.allowed.shows(session.host);
-            same && self.check_access(host).is_ok() && is_allowed && is_shown
-        };
-        let denied: Vec<_> = export.sessions.iter().filter(|it| !is_in(it)).cloned().collect();
+        let sessions = self.exports[index].sessions.iter();
+        let denied: Vec<_> = sessions.filter(|it| !self.lets_in(index, it)).cloned().collect();
         let channels = denied.iter().flat_map(SessionInfo::channels);
         channels.for_each(|(channel, _)| self.displace(channel));
         denied
@@ -426,7 +425,8 @@ impl Registry {
         if others.any(|session| session.channels.iter().any(is_named)) {
             return FenceAnswer::Refused;
         }
-        let ours = |it: &&Closed| it.session == session.session && named(it.cookie, it.channel);
+        let own = (session.host, session.session);
+        let ours = |it: &&Closed| (it.host, it.session) == own && named(it.cookie, it.channel);
         let closed = export.closed.iter().find(ours);
         let fate = |tag| closed.map_or(Fate::Unknown, |closed| closed.outcomes.fate(tag));
         let outcome = |&tag| Outcome { tag, fate: fate(tag) };
@@ -475,9 +475,9 @@ impl Registry {
                 if export.closed.len() == CLOSED_MAX {
                     export.closed.pop_front();
                 }
-                let (session, cookie) = (session.session, member.cookie);
+                let (host, session, cookie) = (session.host, session.session, member.cookie);
                 let channel = channel.channel;
-                export.closed.push_back(Closed { session, channel, cookie, outcomes });
+                export.closed.push_back(Closed { host, session, channel, cookie, outcomes });
             }
             break;
         }

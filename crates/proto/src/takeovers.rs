@@ -6,6 +6,7 @@ use std::collections::VecDeque;
 
 use tyche_wire::{Connect, Uuid};
 
+use crate::access::Identity;
 use crate::time::Instant;
 
 /// Takeovers that are remembered for an export. Tickets are good for some seconds only: fewer
@@ -13,7 +14,7 @@ use crate::time::Instant;
 const TAKEOVERS_MAX: usize = 64;
 
 struct Takeover {
-    host: Uuid,
+    host: Identity,
     device: Uuid,
     session: Uuid,
     /// When the ticket of the session's first channel was issued.
@@ -26,8 +27,8 @@ pub(crate) struct Takeovers(VecDeque<Takeover>);
 
 impl Takeovers {
     /// Notes that a new session was admitted.
-    pub(crate) fn note(&mut self, connect: &Connect, issued: Instant) {
-        let Connect { host, device, session, .. } = *connect;
+    pub(crate) fn note(&mut self, host: Identity, connect: &Connect, issued: Instant) {
+        let Connect { device, session, .. } = *connect;
         if device == session {
             return;
         }
@@ -39,8 +40,8 @@ impl Takeovers {
     }
 
     /// Whether another session has taken over the device with a later ticket.
-    pub(crate) fn is_late(&self, connect: &Connect, issued: Instant) -> bool {
-        let same = |it: &&Takeover| (it.host, it.device) == (connect.host, connect.device);
+    pub(crate) fn is_late(&self, host: Identity, connect: &Connect, issued: Instant) -> bool {
+        let same = |it: &&Takeover| (it.host, it.device) == (host, connect.device);
         let last = self.0.iter().find(same);
         last.is_some_and(|last| last.session != connect.session && issued < last.issued)
     }

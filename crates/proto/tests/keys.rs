@@ -6,12 +6,12 @@ use std::time::Duration;
 use tyche_proto::crypto::SecretKey;
 use tyche_proto::wire::{
     Accept, ChannelId, CommandFlags, Content, Control, Cookie, ExportInfo, Flags, Geometry,
-    HEAD_LEN, Header, Kind, Opcode, Reason, Reject, Rejection, Status, TAG_LEN, Text, Uuid,
+    HEAD_LEN, Header, Kind, Opcode, Reason, Reject, Rejection, Status, TAG_LEN, Tag, Text, Uuid,
     Versions,
 };
 use tyche_proto::{
-    Access, Action, Allowed, HostId, HostKeys, Listener, ListenerConfig, ListenerEvent, Operation,
-    Outgoing, Problem, SessionConfig, SessionEvent, Sound,
+    Access, Action, Allowed, HostId, HostKeys, Identity, Listener, ListenerConfig, ListenerEvent,
+    Operation, Outgoing, Problem, SessionConfig, SessionEvent, Sound,
 };
 
 use crate::pair::{FRAME_LEN, HOST, Pair, TARGET, name, seal, session};
@@ -90,7 +90,8 @@ fn frames_of_a_channel_are_sealed() {
     assert!(std::iter::from_fn(|| pair.listener.poll_event()).count() > 0, "it is executed");
     let info = pair.registry.sessions(0)[0].clone();
     assert_eq!((info.host_name, info.key), (name("alpha"), Some(secret(1).public())));
-    assert_ne!(info.host, Uuid::from_u128(1), "not as it says of itself");
+    let machine = Uuid::from_u128(1);
+    assert_eq!(info.host, Identity::Keyed { name: name("alpha"), machine });
 }
 
 #[test]
@@ -305,13 +306,7 @@ fn a_denied_host_has_left_when_its_requests_are_over() {
     assert!(!has_left(&pair, alpha) && has_left(&pair, beta));
     let frame = write(&mut pair);
     pair.target_takes(&frame);
-    let executed = std::iter::from_fn(|| pair.listener.poll_event()).find_map(|it| match it {
-        ListenerEvent::Action { channel, action: Action::Execute { command } } => {
-            Some((channel, command.tag))
-        }
-        _ => None,
-    });
-    let (channel, tag) = executed.unwrap();
+    let [(channel, tag)] = executed(&mut pair)[..] else { panic!("one request is executed") };
     let later = write(&mut pair);
     let denied = Allowed { denied: [alpha].into(), ..Allowed::default() };
     assert_eq!(pair.registry.set_allowed(0, denied).len(), 1);
@@ -328,11 +323,90 @@ fn a_denied_host_has_left_when_its_requests_are_over() {
     assert!(has_left(&pair, alpha) && pair.session.is_over());
 }
 
+/// The requests that the target gives to the disk.
+fn executed(pair: &mut Pair) -> Vec<(ChannelId, Tag)> {
+    let executed = std::iter::from_fn(|| pair.listener.poll_event()).filter_map(|it| match it {
+        ListenerEvent::Action { channel, action: Action::Execute { command } } => {
+            Some((channel, command.tag))
+        }
+        _ => None,
+    });
+    executed.collect()
+}
+
+/// A node that is connected without its key: what is closed with a denied host may be that host.
+#[test]
+fn a_denied_host_has_left_when_those_without_a_key_have_that_are_closed_with_it() {
+    let alpha = HostId::Name(name("alpha"));
+    let is_optional = Access { required: false, ..access(&[(1, "alpha")]) };
+    let mut pair = asking(session());
+    pair.registry.set_access(is_optional, Vec::new());
+    pair.connect();
+    assert!(pair.registry.has_left::<Sound>(0, alpha), "it is let in, as another");
+    let frame = write(&mut pair);
+    pair.target_takes(&frame);
+    let requests = executed(&mut pair);
+    let denied = Allowed { denied: [alpha].into(), ..Allowed::default() };
+    assert_eq!(pair.registry.set_allowed(0, denied).len(), 1);
+    pair.serve();
+    pair.listener.serve_requests(pair.now, &mut pair.registry);
+    assert!(!pair.registry.has_left::<Sound>(0, alpha), "a request is with the disk");
+    for (channel, tag) in requests {
+        pair.listener.complete(channel, tag, Status::Success);
+    }
+    pair.listener.serve_requests(pair.now, &mut pair.registry);
+    assert!(pair.registry.has_left::<Sound>(0, alpha));
+}
+
+/// A host whose key was taken away, or has another name now, is being closed as well.
+#[test]
+fn a_denied_host_has_left_when_sessions_of_its_former_keys_and_names_have() {
+    for now in [access(&[(4, "alpha")]), access(&[(1, "beta"), (4, "alpha")])] {
+        let mut pair = connected();
+        let frame = write(&mut pair);
+        pair.target_takes(&frame);
+        let requests = executed(&mut pair);
+        assert_eq!(pair.registry.set_access(now, Vec::new()).len(), 1);
+        pair.listener.serve_requests(pair.now, &mut pair.registry);
+        let hosts = ["alpha", "beta"].map(|text| HostId::Name(name(text)));
+        assert!(hosts.iter().all(|&host| !pair.registry.has_left::<Sound>(0, host)));
+        for (channel, tag) in requests {
+            pair.listener.complete(channel, tag, Status::Success);
+        }
+        pair.listener.serve_requests(pair.now, &mut pair.registry);
+        assert!(hosts.iter().all(|&host| pair.registry.has_left::<Sound>(0, host)));
+    }
+}
+
+/// A UUID is no way around itself: a host that has a key says one as well.
+#[test]
+fn a_denied_uuid_keeps_out_a_host_with_a_key_that_says_it() {
+    let mut pair = connected();
+    let host = HostId::Uuid(Uuid::from_u128(1));
+    assert!(!pair.registry.has_left::<Sound>(0, host));
+    let denied = Allowed { denied: [host].into(), ..Allowed::default() };
+    assert_eq!(pair.registry.set_allowed(0, denied).len(), 1);
+    pair.listener.serve_requests(pair.now, &mut pair.registry);
+    assert!(pair.registry.has_left::<Sound>(0, host));
+}
+
+#[test]
+fn a_host_with_a_key_is_shown_an_export_by_the_uuid_that_it_says() {
+    let shown =
+        |uuid| Allowed { uuids: Some([Uuid::from_u128(uuid)].into()), ..Allowed::default() };
+    let mut pair = connected();
+    assert!(pair.registry.set_allowed(0, shown(1)).is_empty());
+    assert_eq!(pair.registry.set_allowed(0, shown(2)).len(), 1);
+    let mut pair = asking(keyed(1, &target_key()));
+    pair.registry.set_allowed(0, shown(1));
+    pair.connect();
+}
+
 #[test]
 fn a_host_without_a_key_is_denied_by_its_uuid() {
     let mut pair = Pair::connected_over(session(), false);
     let host = HostId::Uuid(Uuid::from_u128(1));
-    assert_eq!(pair.registry.sessions(0)[0].host_id(), host);
+    assert_eq!(pair.registry.sessions(0)[0].host.host_id(), host);
     let denied = Allowed { denied: [host].into(), ..Allowed::default() };
     assert_eq!(pair.registry.set_allowed(0, denied).len(), 1);
     pair.listener.serve_requests(pair.now, &mut pair.registry);

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use tyche_proto::Writer;
 use tyche_proto::wire::{Reason, Uuid};
+use tyche_proto::{Identity, Writer};
 
 use crate::door::{Door, READER, RESUME, WRITER, session};
 
@@ -83,8 +83,13 @@ fn who_wrote_last_is_known_over_restarts() {
     let mut door = Door::new(false);
     assert_eq!(door.ask(100, session(100), WRITER), Ok(()));
     assert_eq!(door.ask(101, session(100), WRITER), Ok(()));
-    let last = door.registry.last_writer(0);
-    assert_eq!(last, Some(Writer { session: session(101), device: session(100) }));
+    let last = door.registry.last_writer(0).unwrap();
+    assert_eq!((last.session, last.device), (session(101), session(100)));
+    let host = last.host.expect("it is kept");
+    // A record of a release that did not keep the host.
+    let of_any = Some(Writer { host: None, ..last });
+    let of_other = Some(Writer { host: Some(Identity::Claimed(Uuid::max())), ..last });
+    let last = Some(Writer { host: Some(host), ..last });
 
     let restarted = |last| {
         let mut door = Door::new(false);
@@ -94,7 +99,11 @@ fn who_wrote_last_is_known_over_restarts() {
     assert_eq!(restarted(last).ask(101, session(100), RESUME), Ok(()));
     assert_eq!(restarted(last).ask(102, session(100), WRITER), Ok(()));
     assert_eq!(restarted(last).ask(100, session(100), RESUME), Err(Reason::SessionLost));
-    let other = Some(Writer { session: session(200), device: session(200) });
+    assert_eq!(restarted(of_any).ask(101, session(100), RESUME), Ok(()));
+    assert_eq!(restarted(of_any).ask(102, session(100), WRITER), Ok(()));
+    assert_eq!(restarted(of_other).ask(101, session(100), RESUME), Err(Reason::SessionLost));
+    assert_eq!(restarted(of_other).ask(102, session(100), WRITER), Err(Reason::SessionLost));
+    let other = Some(Writer { session: session(200), device: session(200), host: None });
     assert_eq!(restarted(other).ask(102, session(100), WRITER), Err(Reason::SessionLost));
     // A target that has lost what it knew does not believe who says that it was in before.
     assert_eq!(restarted(None).ask(102, session(100), WRITER), Err(Reason::SessionLost));

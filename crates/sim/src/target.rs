@@ -391,7 +391,7 @@ impl<R: Rules> Process<R> {
         let registry = self.registry();
         let mut sessions = registry.sessions(export).iter();
         let owner = sessions.find(|it| it.channels().any(|(channel, _)| channel == wanted))?;
-        Some(Owner { session: owner.session, host: owner.host_id(), is_writer: owner.writer })
+        Some(Owner { session: owner.session, host: owner.host.host_id(), is_writer: owner.writer })
     }
 
     /// Notes that the disk begins a modifying request; returns whether this run has begun a part of

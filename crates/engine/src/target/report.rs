@@ -98,7 +98,7 @@ impl TargetReport {
             registry.sessions(index).iter().map(|session| SessionReport {
                 export: export.name.to_string(),
                 session: session.session,
-                host: session.host,
+                host: session.host.uuid(),
                 host_name: session.host_name.to_string(),
                 key: session.key,
                 writer: session.writer,

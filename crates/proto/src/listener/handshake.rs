@@ -10,7 +10,6 @@ use tyche_wire::{
 use super::gate::{Asker, Proof, Question, Sealed};
 use super::open::{Keys, Open};
 use super::{Listener, ListenerEvent, Refusal};
-use crate::access::identity;
 use crate::admission::{Admission, Grant, Request};
 use crate::attempts::Verdict;
 use crate::channel::ChannelConfig;
@@ -255,11 +254,11 @@ impl<R: Rules> Listener<R> {
         if !matches!(reason, Reason::Denied | Reason::KeyRequired | Reason::UnknownExport) {
             return;
         }
-        let Connect { host, host_name, export, .. } = *request.connect;
+        let Connect { host, export, .. } = *request.connect;
         let named = registry.exports().find(|it| it.uuid == export);
         let refusal = Refusal {
             from,
-            host_name,
+            host_name: request.host_name(),
             is_known: request.host.is_some_and(|it| it.name.is_some()),
             host,
             key: request.host.map(|it| it.key),
@@ -348,8 +347,8 @@ impl<R: Rules> Listener<R> {
 }
 
 impl Proof {
-    /// Opens a sealed connect to the target with this key. The host of the connect is the one that
-    /// has made it: not who it says that it is, but whose key it has.
+    /// Opens a sealed connect to the target with this key. Its host is the one whose key it has,
+    /// not who it says that it is.
     fn check(
         key: &SecretKey,
         ephemeral: [u8; 32],
@@ -359,7 +358,7 @@ impl Proof {
         let prologue = protection::prologue(*cookie, sealed);
         let opened = Responder::new(key, &PSK, &prologue, ephemeral, &sealed.message);
         let (handshake, peer, payload) = opened.map_err(|_| Reject::Forged)?;
-        let Introduction { suite, export_name, mut connect } = Introduction::parse(&payload)?;
+        let Introduction { suite, export_name, connect } = Introduction::parse(&payload)?;
         let Connect { attempt, ticket, target, .. } = connect;
         let mark = Cookie(connect.cookie.0 & u64::from(u32::MAX));
         let outside = (sealed.attempt, sealed.ticket, sealed.target, *cookie);
@@ -367,9 +366,6 @@ impl Proof {
             return Err(Reject::Mismatch);
         }
         let host = registry.access().identify(peer);
-        if let Some(name) = host.name {
-            (connect.host, connect.host_name) = (identity(&name, connect.host), name);
-        }
         let handshake = Box::new(handshake);
         let (attempt, target) = (connect.attempt, connect.target);
         Ok((Self { attempt, target, host, export_name, suite, handshake }, connect))

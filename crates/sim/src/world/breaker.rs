@@ -287,7 +287,7 @@ impl<R: Rules> World<R> {
         for export in 0..self.volumes.len() {
             let registry = process.registry();
             let sessions = registry.sessions(export);
-            let of_breaker = sessions.iter().filter(|it| it.host == uuid(1, HOST)).count();
+            let of_breaker = sessions.iter().filter(|it| it.host.uuid() == uuid(1, HOST)).count();
             if of_breaker > SESSIONS_MAX {
                 return Err(format!("a host has {of_breaker} sessions at an export"));
             }

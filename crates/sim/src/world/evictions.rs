@@ -2,7 +2,7 @@
 //! node, and lets in again later.
 //!
 //! Rule: once an eviction is over, the disk has no request of the host, and begins none, until the
-//! host is let in again.
+//! host is let in again. A host without a key may be the evicted one: it is out as well.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -103,7 +103,8 @@ impl<R: Rules> World<R> {
             if !process.registry().has_left::<R>(eviction.export, host) {
                 continue;
             }
-            let is_left = |it: &&Job| (it.export, it.host) == (eviction.export, host);
+            let may_be = |it: HostId| it == host || matches!(it, HostId::Uuid(_));
+            let is_left = |it: &&Job| it.export == eviction.export && may_be(it.host);
             if let Some(job) = process.jobs.values().find(is_left) {
                 let operation = job.operation;
                 return Err(format!("host {index} was evicted while {operation:?} is executed"));
@@ -118,7 +119,8 @@ impl<R: Rules> World<R> {
     pub(super) fn check_not_evicted(&self, export: usize, host: HostId) -> Result<(), String> {
         let mut evicted = self.evictions.current.iter();
         let is_of = |&(&index, it): &(&usize, &Eviction)| {
-            it.is_over && it.export == export && self.host_id(index) == host
+            let may_be = self.host_id(index) == host || matches!(host, HostId::Uuid(_));
+            it.is_over && it.export == export && may_be
         };
         match evicted.find(is_of) {
             Some((index, _)) => Err(format!("a request of host {index} begins, which was evicted")),

@@ -46,7 +46,7 @@ impl<R: Rules> World<R> {
         volume.disk.restore(image);
         // The last writer since then is not known any more: no session that claims to be it is
         // believed.
-        let nobody = Some(Writer { session: Uuid::max(), device: Uuid::max() });
+        let nobody = Some(Writer { session: Uuid::max(), device: Uuid::max(), host: None });
         if self.plan.restores_unnoticed {
             volume.exported = exported;
         } else {

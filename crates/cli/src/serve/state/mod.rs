@@ -96,7 +96,7 @@ struct Identity {
 /// A writer that matches no session.
 pub(super) fn nobody() -> Writer {
     let nobody = Uuid::new_v4();
-    Writer { session: nobody, device: nobody }
+    Writer { session: nobody, device: nobody, host: None }
 }
 
 impl State {

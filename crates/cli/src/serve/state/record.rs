@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, StatxFlags, statx};
 use serde::{Deserialize, Serialize};
 use tyche_engine::identity;
-use tyche_proto::Writer;
+use tyche_proto::wire::Name;
+use tyche_proto::{Identity, Writer};
 use uuid::Uuid;
 
 /// See the [module](self).
@@ -42,6 +43,49 @@ pub(super) struct Record {
 struct KeptWriter {
     session: Uuid,
     device: Uuid,
+    /// Missing in the record of an earlier release.
+    #[serde(default, with = "kept_host")]
+    host: Option<Identity>,
+}
+
+/// The serialized form of an [`Identity`].
+mod kept_host {
+    use serde::de::Error;
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    use super::{Identity, Name, Uuid};
+
+    #[derive(Serialize, Deserialize)]
+    #[serde(rename_all = "lowercase")]
+    enum Kept {
+        Keyed { name: String, machine: Uuid },
+        Claimed(Uuid),
+    }
+
+    pub(super) fn serialize<S: Serializer>(
+        host: &Option<Identity>,
+        to: S,
+    ) -> Result<S::Ok, S::Error> {
+        let kept = host.map(|host| match host {
+            Identity::Keyed { name, machine } => Kept::Keyed { name: name.to_string(), machine },
+            Identity::Claimed(uuid) => Kept::Claimed(uuid),
+        });
+        kept.serialize(to)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+        from: D,
+    ) -> Result<Option<Identity>, D::Error> {
+        let kept: Option<Kept> = Option::deserialize(from)?;
+        let identity = |kept| match kept {
+            Kept::Claimed(uuid) => Ok(Identity::Claimed(uuid)),
+            Kept::Keyed { name, machine } => {
+                let name = Name::new(&name).ok_or_else(|| D::Error::custom("no name of a host"))?;
+                Ok(Identity::Keyed { name, machine })
+            }
+        };
+        kept.map(identity).transpose()
+    }
 }
 
 /// Identity of one file on one machine: a copy of the file has another.
@@ -140,6 +184,33 @@ pub(super) fn file_name(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_writer_is_kept_with_its_host_and_read_without() {
+        let uuid = Uuid::from_u128(1);
+        let record = |host| Record {
+            uuid,
+            disk: None,
+            generation: uuid,
+            cached: false,
+            boot: uuid,
+            vm: None,
+            writer: Writer { session: uuid, device: uuid, host },
+            version: uuid,
+            place: None,
+        };
+        let keyed = Identity::Keyed { name: Name::new("alpha").unwrap(), machine: uuid };
+        for host in [None, Some(keyed), Some(Identity::Claimed(uuid))] {
+            let text = serde_json::to_string(&record(host)).unwrap();
+            let read: Record = serde_json::from_str(&text).unwrap();
+            assert_eq!(read.writer, record(host).writer, "{text}");
+        }
+        // As an earlier release has written it.
+        let mut text = serde_json::to_value(record(Some(keyed))).unwrap();
+        text["writer"].as_object_mut().unwrap().remove("host").unwrap();
+        let read: Record = serde_json::from_value(text).unwrap();
+        assert_eq!(read.writer, record(None).writer);
+    }
 
     #[test]
     fn names_stay_in_their_directory_and_apart() {
