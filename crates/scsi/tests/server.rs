@@ -530,3 +530,20 @@ fn failures_of_the_disk_have_sense_data() {
     // ENODEV, ESHUTDOWN, ENOMEDIUM.
     assert!([19, 108, 123].into_iter().all(|errno| Failure::from_errno(errno) == Failure::Gone));
 }
+
+#[test]
+fn a_unit_that_is_not_visible_any_more_is_gone_with_its_reservation() {
+    let mut target = Target::new(unit(GEOMETRY));
+    let (one, two) = (target.login(1), target.login(2));
+    assert_eq!(target.command(one, Command::Reserve), GOOD);
+    assert_eq!(target.command(two, read(0, 1)), CONFLICT);
+    target.server.show(|initiator| if initiator == 1 { LunSet::NONE } else { LunSet::ALL });
+    for command in [read(0, 1), write(0, 1), Command::TestUnitReady] {
+        assert_eq!(code(target.command(one, command)), Code::LOGICAL_UNIT_NOT_SUPPORTED);
+    }
+    assert_eq!(code(target.command(two, read(0, 1))), Code::LUNS_CHANGED, "it is told");
+    assert_eq!(target.command(two, read(0, 1)), task(Operation::Read, 0, 512));
+    target.server.show(|_| LunSet::ALL);
+    assert_eq!(code(target.command(one, read(0, 1))), Code::LUNS_CHANGED);
+    assert_eq!(target.command(one, read(0, 1)), task(Operation::Read, 0, 512));
+}

@@ -13,6 +13,7 @@ use uuid::Uuid;
 
 use super::checked_name;
 use super::config::{Auth, Config, Export};
+use super::fcoe;
 use super::state::{Decision, Decisions};
 use crate::error::{Code, Error, Result};
 use crate::secret::read_key;
@@ -72,6 +73,7 @@ impl Configured {
         if config.is_silent {
             check_silence(config, has_key)?;
         }
+        fcoe::refuse_ways_around(config, has_key)?;
         let mut hosts = BTreeMap::<PublicKey, Name>::new();
         for host in &config.host {
             let name = checked_name(&host.name)?;

@@ -161,9 +161,64 @@ fn wwpn<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Wwn>, D::Error> {
     parsed_wwpn(&String::deserialize(from)?).map(Some)
 }
 
-fn wwpns<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Wwn>, D::Error> {
-    let texts = Vec::<String>::deserialize(from)?;
-    texts.iter().map(|text| parsed_wwpn(text)).collect()
+/// The ports that may know of an export over FCoE.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Initiators {
+    /// Nothing is said: all, where no host has to show who it is.
+    #[default]
+    Unsaid,
+    /// All, in so many words.
+    Any,
+    /// Those with these WWPNs.
+    Ports(Vec<Wwn>),
+}
+
+/// The word for all ports.
+const ANY: &str = "any";
+
+impl Initiators {
+    /// The WWPNs; empty: all.
+    pub(crate) fn wwpns(&self) -> Vec<Wwn> {
+        match self {
+            Self::Unsaid | Self::Any => Vec::new(),
+            Self::Ports(wwpns) => wwpns.clone(),
+        }
+    }
+
+    /// Adds a port of the command line: a WWPN, or `any`.
+    pub(crate) fn add(&mut self, said: &Self) {
+        match (&mut *self, said) {
+            (Self::Ports(wwpns), Self::Ports(more)) => wwpns.extend(more),
+            (Self::Any, _) | (_, Self::Unsaid) => {}
+            (Self::Unsaid | Self::Ports(_), said) => *self = said.clone(),
+        }
+    }
+
+    /// Parses a WWPN, or `any`.
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+        match text {
+            ANY => Ok(Self::Any),
+            text => Ok(Self::Ports(vec![parse_wwpn(text)?])),
+        }
+    }
+}
+
+fn initiators<'de, D: Deserializer<'de>>(from: D) -> Result<Initiators, D::Error> {
+    #[derive(serde::Deserialize)]
+    #[serde(untagged)]
+    enum WordOrList {
+        Word(String),
+        List(Vec<String>),
+    }
+    match WordOrList::deserialize(from)? {
+        WordOrList::Word(word) if word == ANY => Ok(Initiators::Any),
+        WordOrList::Word(_) => Err(serde::de::Error::custom("write a list of WWPNs, or \"any\"")),
+        WordOrList::List(texts) if texts.is_empty() => Ok(Initiators::Unsaid),
+        WordOrList::List(texts) => {
+            let wwpns = texts.iter().map(|text| parsed_wwpn(text)).collect::<Result<_, _>>()?;
+            Ok(Initiators::Ports(wwpns))
+        }
+    }
 }
 
 /// Limits of connections to the target's memory.
@@ -258,9 +313,9 @@ pub(crate) struct Export {
     pub(crate) hosts: Vec<Uuid>,
     /// Names of the hosts with a key that may connect; by default all.
     pub(crate) allow: Option<Vec<String>>,
-    /// WWPNs of the ports that may know of it over FCoE; empty: all.
-    #[serde(default, deserialize_with = "wwpns")]
-    pub(crate) initiators: Vec<Wwn>,
+    /// The ports that may know of it over FCoE.
+    #[serde(default, deserialize_with = "initiators")]
+    pub(crate) initiators: Initiators,
     /// The place that defines this export.
     #[serde(skip)]
     pub(crate) place: Place,
@@ -342,7 +397,7 @@ impl Export {
             shared: false,
             hosts: Vec::new(),
             allow: None,
-            initiators: Vec::new(),
+            initiators: Initiators::Unsaid,
             place: Place::CommandLine,
         };
         export.source()?;
@@ -450,6 +505,34 @@ mod tests {
         assert_eq!(config.fcoe_vlan, [Vlan::parse("eth1:7").unwrap()]);
         let error = read("fcoe_vlan = [\"eth1\"]\n").unwrap_err();
         assert!(error.message.contains("line 1") && error.message.contains("INTERFACE:VLAN"));
+    }
+
+    #[test]
+    fn ports_that_may_see_an_export_are_listed_or_any() {
+        let of = |line: &str| {
+            let config = read(&format!("[[export]]\nname = \"a\"\npath = \"b\"\n{line}\n"));
+            config.map(|config| config.export[0].initiators.clone())
+        };
+        let wwpn = Wwn(0x2100_0200_5e10_0002);
+        let listed = Initiators::Ports(vec![wwpn]);
+        for (line, expected) in [
+            ("", Initiators::Unsaid),
+            ("initiators = []", Initiators::Unsaid),
+            ("initiators = \"any\"", Initiators::Any),
+            ("initiators = [\"21:00:02:00:5e:10:00:02\"]", listed.clone()),
+        ] {
+            assert_eq!(of(line).unwrap(), expected, "{line}");
+        }
+        for line in ["initiators = \"all\"", "initiators = [\"any\"]", "initiators = 3"] {
+            assert!(of(line).unwrap_err().message.contains("line 4"), "{line}");
+        }
+        let mut said = Initiators::Unsaid;
+        said.add(&listed);
+        said.add(&Initiators::Ports(vec![Wwn(7)]));
+        assert_eq!(said.wwpns(), [wwpn, Wwn(7)]);
+        said.add(&Initiators::parse("any").unwrap());
+        said.add(&listed);
+        assert_eq!(said, Initiators::Any);
     }
 
     #[test]

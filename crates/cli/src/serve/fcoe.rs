@@ -10,10 +10,10 @@ use tyche_fcoe::{
 use tyche_session::fcoe::{Numbers, PortName};
 use uuid::Uuid;
 
-use super::config::{Config, Export, FcoePort};
+use super::config::{Config, Export, FcoePort, Initiators, Place};
 use super::state::{self, State};
 use super::vlan;
-use crate::error::{CodedResult, Error, Result};
+use crate::error::{Code, CodedResult, Error, Result};
 use crate::fcoe::AddressRecord;
 use crate::links::LinkArgs;
 
@@ -48,6 +48,35 @@ pub(super) fn refuse_two_writers(config: &Config) -> Result<()> {
                 export.described()
             );
             Err(Error::new(export.place.code(), message))
+        }
+    }
+}
+
+/// Refuses exports that hosts have to show a key or a UUID for, and that any port of FCoE could
+/// have all the same, unless that is what the configuration says. `has_key`: whether the target has one.
+///
+/// # Errors
+/// `Config`.
+pub(super) fn refuse_ways_around(config: &Config, has_key: bool) -> Result<()> {
+    if config.fcoe.is_empty() {
+        return Ok(());
+    }
+    let is_restricted =
+        |export: &Export| has_key || export.allow.is_some() || !export.hosts.is_empty();
+    let is_open = |export: &&Export| export.initiators == Initiators::Unsaid;
+    match config.export.iter().filter(is_open).find(|export| is_restricted(export)) {
+        None => Ok(()),
+        Some(export) => {
+            let remedy = match export.place {
+                Place::File { .. } => "`initiators = [\"WWPN\"]`, or write `initiators = \"any\"`",
+                Place::CommandLine => "--fcoe-initiator WWPN, or say --fcoe-initiator any",
+            };
+            let message = format!(
+                "{} would be for every port on the network of FCoE, which has no keys: name those \
+                 that may have it with {remedy}",
+                export.described()
+            );
+            Err(Error::new(Code::Config, message))
         }
     }
 }
@@ -88,7 +117,7 @@ impl Fcoe {
             exported: Arc::clone(exported),
             uuid,
             shared: export.shared,
-            initiators: export.initiators.clone(),
+            initiators: export.initiators.wwpns(),
         });
         let units = Arc::new(Units::new(units.collect()));
         let _announcers = vlan::announce(link, &config.fcoe_vlan)?;
@@ -139,6 +168,19 @@ impl Fcoe {
         }
     }
 
+    /// Takes another configuration of who may know of the exports, by their names. Those that it
+    /// lacks stay as they were.
+    pub(super) fn reconfigure(&self, exports: &[Export], config: &Config) {
+        if self.ports.is_empty() {
+            return;
+        }
+        let wanted = exports.iter().enumerate().filter_map(|(index, export)| {
+            let now = config.export.iter().find(|it| it.name == export.name)?;
+            Some((index, now.initiators.wwpns()))
+        });
+        self.units.set_initiators(wanted);
+    }
+
     /// Reports the state of the interfaces.
     pub(super) fn report(&self) -> Vec<FcoeTargetReport> {
         self.ports.iter().filter_map(FcoeTarget::report).collect()
@@ -147,5 +189,56 @@ impl Fcoe {
     /// The LUNs of the exports, by index.
     pub(super) fn luns(&self) -> Vec<u8> {
         self.units.all().iter().map(|unit| unit.number).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PORT: &str = "[[fcoe]]\nlink = \"eth1\"\n";
+
+    fn refused(text: &str, has_key: bool) -> Result<()> {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("target.toml");
+        std::fs::write(&path, text).unwrap();
+        refuse_ways_around(&Config::read(&path).unwrap(), has_key)
+    }
+
+    #[test]
+    fn no_export_that_is_for_some_is_for_every_port_without_a_word() {
+        let export = "[[export]]\nname = \"vm1\"\npath = \"/dev/vm1\"\n";
+        let of = |line: &str| format!("{PORT}{export}{line}\n");
+        for (line, has_key) in [
+            ("allow = [\"host1\"]", true),
+            ("", true),
+            ("read_only = true", true),
+            ("initiators = []", true),
+            ("hosts = [\"7a26e711-2233-4455-a677-8899aabbccdd\"]", false),
+        ] {
+            let error = refused(&of(line), has_key).unwrap_err();
+            assert_eq!(error.code, Code::Config, "{line}");
+            let said = ["line 3", "`vm1`", "`initiators = [\"WWPN\"]`", "`initiators = \"any\"`"];
+            assert!(said.iter().all(|said| error.message.contains(said)), "{error}");
+            for ports in ["initiators = \"any\"", "initiators = [\"21:00:02:00:5e:10:00:02\"]"] {
+                let line = line.strip_prefix("initiators = []").unwrap_or(line);
+                let both = [&of(line), ports, "\n"].concat();
+                assert!(refused(&both, has_key).is_ok(), "{both}");
+                let third = export.replace("vm1", "vm2");
+                assert!(refused(&[&both, &third[..]].concat(), true).is_err(), "one of two");
+            }
+        }
+        assert!(refused(&of(""), false).is_ok(), "nobody has to show anything");
+        assert!(refused(export, true).is_ok(), "there is no way around");
+    }
+
+    #[test]
+    fn the_command_line_says_it_by_its_own_options() {
+        let export = Export::parse("vm1=mem:1M").unwrap();
+        let port = FcoePort::new("eth1".into(), tyche_fcoe::fc::network::Mode::Vn2vn, 2.0);
+        let config = Config { export: vec![export], fcoe: vec![port], ..Config::default() };
+        let error = refuse_ways_around(&config, true).unwrap_err();
+        assert!(error.message.contains("--fcoe-initiator any"), "{error}");
+        assert_eq!(error.code, Code::Config);
     }
 }

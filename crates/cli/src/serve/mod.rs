@@ -44,7 +44,7 @@ use crate::placement::PlacementArgs;
 use crate::runtime::{self, RuntimeDir};
 use access::{Configured, Rights};
 use answers::Answers;
-use config::{Auth, Config, Export, FcoePort, Host, Source};
+use config::{Auth, Config, Export, FcoePort, Host, Initiators, Source};
 use fcoe::Fcoe;
 use state::{Disk, State};
 use vlan::Vlan;
@@ -77,14 +77,14 @@ const POPULATE_QUIET: Duration = Duration::from_secs(1);
 ///   block_size = 4096          # or 512
 ///   allow = ["vmhost1"]        # default: every [[host]]
 ///   hosts = ["UUID"]           # without keys: who may connect; default: everybody
-///   initiators = ["WWPN"]      # the same for FCoE
+///   initiators = ["WWPN"]      # the same for FCoE, or "any": one of them with a key
 ///
 /// The identity and the last writer of each export are kept in /var/lib/tyche. An export whose file
 /// or device was replaced is refused, until --accept-changed-disk accepts the new one.
 ///
 /// SIGHUP makes it check the sizes of its files again and tell the hosts, and read again which
-/// hosts may connect: sessions of those that may not any more are ended; `tyche export resize`
-/// makes one larger.
+/// hosts may connect: sessions of those that may not any more are ended, and ports of FCoE do not
+/// see the export any more; `tyche export resize` makes one larger.
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
 #[allow(
@@ -131,6 +131,13 @@ pub struct ServeArgs {
     #[arg(long = "fcoe-vlan", value_name = "INTERFACE:VLAN", requires = "fcoe",
         value_parser = Vlan::parse)]
     fcoe_vlans: Vec<Vlan>,
+
+    /// Port that may know of the exports of the command line over FCoE: its WWPN, or `any`. May be
+    /// repeated. By default all, unless this target has a key: then it must be said, because FCoE
+    /// has no keys.
+    #[arg(long = "fcoe-initiator", value_name = "WWPN", requires = "fcoe",
+        value_parser = Initiators::parse)]
+    fcoe_initiators: Vec<Initiators>,
 
     /// File of this target's secret key, which `tyche key generate` makes. Then hosts with a key
     /// may connect, and those without are refused.
@@ -295,10 +302,13 @@ fn configured(args: &ServeArgs) -> Result<Config> {
     config.key = args.key.clone().or(config.key);
     config.auth = args.auth.or(config.auth);
     config.is_silent |= args.silent;
+    let mut initiators = Initiators::Unsaid;
+    args.fcoe_initiators.iter().for_each(|said| initiators.add(said));
     config.export.extend(args.exports.iter().map(|export| Export {
         read_only: args.read_only,
         write_back: args.write_back,
         block_size: args.block_size,
+        initiators: initiators.clone(),
         ..export.clone()
     }));
     if config.export.is_empty() {
@@ -382,9 +392,12 @@ fn await_stop(signals: &mut Signals, served: &Served, args: &ServeArgs, exports:
         if signal != SIGHUP {
             break;
         }
-        match configured(args).and_then(|config| Configured::of(&config, served.own_key)) {
-            Ok(configured) => {
+        let configured = configured(args)
+            .and_then(|config| Ok((Configured::of(&config, served.own_key)?, config)));
+        match configured {
+            Ok((configured, config)) => {
                 served.rights().reconfigure(configured, &served.target);
+                served.fcoe.reconfigure(exports, &config);
                 tracing::info!("who may connect was read again");
             }
             Err(error) => tracing::error!("who may connect stays as it was: {error}"),

@@ -390,6 +390,9 @@ fn a_silent_target_is_there_for_those_who_know_its_key() {
         let args = [&["serve", "--config", &config, "--silent"], more].concat();
         refused(&rig, Side::Target, &args, 8, &["`silent`", said]);
     }
+    let fcoe = ["--fcoe", rig.cable.link(Side::Target)];
+    let args = [&["serve", "--config", &config], &fcoe[..]].concat();
+    refused(&rig, Side::Target, &args, 8, &["FCoE, which has no keys", "initiators"]);
     let args = ["serve", "--export", &rig.export(), "--silent"];
     refused(&rig, Side::Target, &args, 8, &["`silent`", "tyche key generate"]);
 }

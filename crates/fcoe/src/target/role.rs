@@ -395,8 +395,7 @@ impl<R: Rules> TargetRole<R> {
         let Some(own) = self.own.filter(|_| login.functions.initiator) else { return };
         let wwpn = login.wwpn;
         if self.nexus(wwpn).is_none() {
-            let visible = self.units.visible(wwpn);
-            match self.units.server().login(wwpn.0, self.port, visible) {
+            match self.units.login(wwpn, self.port) {
                 Ok(nexus) => self.nexuses.push((wwpn, nexus)),
                 Err(_) => {
                     tracing::warn!(%wwpn, "no room for another initiator");

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tyche_engine::Exported;
 use tyche_fc::wire::Wwn;
 use tyche_scsi::vpd::TargetPort;
-use tyche_scsi::{LunSet, Server, UNITS_MAX, Unit, Uuid};
+use tyche_scsi::{LunSet, NexusId, NoRoom, Server, UNITS_MAX, Unit, Uuid};
 
 /// The most initiators that are remembered, on all interfaces.
 const NEXUSES_MAX: u16 = 1024;
@@ -22,7 +22,7 @@ pub struct TargetUnit {
     pub uuid: Uuid,
     /// Several initiators may write to it.
     pub shared: bool,
-    /// The initiators that may know of it; empty: all.
+    /// The initiators that may know of it at first; empty: all.
     pub initiators: Vec<Wwn>,
 }
 
@@ -34,6 +34,8 @@ pub struct Units {
     units: Vec<TargetUnit>,
     /// The ports that show them, in the order of their numbers.
     ports: Mutex<Vec<Wwn>>,
+    /// The initiators that may know of each unit now; empty: all. Locked before the server.
+    initiators: Mutex<Vec<Vec<Wwn>>>,
 }
 
 impl Units {
@@ -46,7 +48,9 @@ impl Units {
             server.add(*number, Unit { geometry, uuid: *uuid, shared: *shared });
         }
         let changes = AtomicU64::new(server.changes());
-        Self { server: Mutex::new(server), changes, units, ports: Mutex::default() }
+        let initiators = units.iter().map(|unit| unit.initiators.clone()).collect();
+        let (server, initiators) = (Mutex::new(server), Mutex::new(initiators));
+        Self { server, changes, units, ports: Mutex::default(), initiators }
     }
 
     /// A port that shows them, with its number: the next, if it has none yet.
@@ -74,6 +78,17 @@ impl Units {
         }
     }
 
+    /// Changes which initiators may know of units, by their indices. Commands of those that may not
+    /// any more find no such unit from now on; those that were accepted end as they would.
+    pub fn set_initiators(&self, wanted: impl IntoIterator<Item = (usize, Vec<Wwn>)>) {
+        let mut initiators = self.initiators.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = initiators.clone();
+        wanted.into_iter().for_each(|(unit, wwpns)| initiators[unit] = wwpns);
+        if *initiators != before {
+            self.server().show(|initiator| self.visible_of(&initiators, Wwn(initiator)));
+        }
+    }
+
     /// The device server.
     pub(super) fn server(&self) -> Locked<'_> {
         let server = self.server.lock().unwrap_or_else(PoisonError::into_inner);
@@ -85,12 +100,19 @@ impl Units {
         self.changes.load(Ordering::Acquire)
     }
 
-    /// The logical units that an initiator may know of.
-    pub(super) fn visible(&self, initiator: Wwn) -> LunSet {
-        let is_visible =
-            |it: &&TargetUnit| it.initiators.is_empty() || it.initiators.contains(&initiator);
-        let visible = self.units.iter().filter(is_visible);
-        visible.fold(LunSet::NONE, |set, unit| set.with(unit.number))
+    /// Lets an initiator in by a port, to whom the logical units are visible that it may know of.
+    ///
+    /// # Errors
+    /// If there is no room for another.
+    pub(super) fn login(&self, initiator: Wwn, port: TargetPort) -> Result<NexusId, NoRoom> {
+        let initiators = self.initiators.lock().unwrap_or_else(PoisonError::into_inner);
+        self.server().login(initiator.0, port, self.visible_of(&initiators, initiator))
+    }
+
+    fn visible_of(&self, initiators: &[Vec<Wwn>], initiator: Wwn) -> LunSet {
+        let is_visible = |wwpns: &[Wwn]| wwpns.is_empty() || wwpns.contains(&initiator);
+        let visible = self.units.iter().zip(initiators).filter(|(_, wwpns)| is_visible(wwpns));
+        visible.fold(LunSet::NONE, |set, (unit, _)| set.with(unit.number))
     }
 }
 

@@ -15,6 +15,7 @@ mod grant;
 mod nexus;
 mod step;
 mod unit;
+mod visibility;
 
 use alloc::boxed::Box;
 use core::iter;

@@ -87,6 +87,11 @@ impl Nexuses {
         Ok(NexusId(oldest as u16))
     }
 
+    /// Changes which logical units are visible to each initiator, by its name.
+    pub(super) fn show(&mut self, visible: impl Fn(u64) -> LunSet) {
+        self.table.iter_mut().for_each(|nexus| nexus.visible = visible(nexus.initiator));
+    }
+
     pub(super) fn logout(&mut self, id: NexusId) {
         if let Some(nexus) = self.table.get_mut(usize::from(id.0)).filter(|it| it.left.is_none()) {
             nexus.left = Some(self.logouts);
