@@ -31,6 +31,7 @@ mod port;
 mod ports;
 mod protocol;
 mod random;
+pub mod restore;
 mod stages;
 #[cfg(feature = "target")]
 mod target;

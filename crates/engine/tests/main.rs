@@ -6,6 +6,7 @@ mod loops;
 mod losses;
 mod pollers;
 mod queues;
+mod restore;
 mod rig;
 mod second_protocol;
 mod sectors;

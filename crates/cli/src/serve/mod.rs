@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
-use tyche_engine::{Target, TargetExport, TargetOptions};
+use tyche_engine::{Target, TargetExport, TargetOptions, restore};
 use tyche_fcoe::fc::network::Mode;
 use tyche_link::Link;
 use tyche_link::ip::Transport;
@@ -431,9 +431,9 @@ fn target_name(name: &str) -> Result<Name> {
 /// an earlier one.
 fn watch_generation(served: &Arc<Served>) {
     let served = Arc::downgrade(served);
-    let watched = state::watch_generation(move || {
+    let watched = restore::watch_with(move || {
         if let Some(served) = served.upgrade() {
-            tracing::warn!("this machine was restored to an earlier state: hosts are told");
+            tracing::warn!("hosts are told that this machine was restored");
             served.target.distrust(state::nobody());
         }
     });

@@ -9,6 +9,7 @@ use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, sendto, soc
 use rustix::process::Signal;
 use serde_json::Value;
 
+use crate::keys::Keys;
 use crate::refusals::refused;
 use crate::rig::{DISK, PATIENCE, Rig, Session, Side, finish, rig, run, wait_until};
 
@@ -182,6 +183,42 @@ fn state_that_can_t_be_written_refuses_writers_with_the_remedy() {
     }
 }
 
+/// Tells the programs of a side that their machine was put back to an earlier state, as the
+/// kernel's driver does: an administrator of a network namespace may send uevents in it.
+fn put_back(rig: &Rig, side: Side) {
+    let event =
+        b"change@/devices/x\0ACTION=change\0DEVPATH=/devices/x\0SUBSYSTEM=x\0NEW_VMGENID=1\0";
+    let mut message = Vec::new();
+    let len = u32::try_from(16 + event.len()).unwrap();
+    for field in [len, 0x10 | 1 << 16, 1, 0] {
+        message.extend_from_slice(&field.to_ne_bytes());
+    }
+    message.extend_from_slice(event);
+    rig.cable.end(side).on_thread(|| {
+        let (family, kind) = (AddressFamily::NETLINK, SocketType::DGRAM);
+        let socket = socket_with(family, kind, SocketFlags::CLOEXEC, Some(KOBJECT_UEVENT)).unwrap();
+        let kernel = SocketAddrNetlink::new(0, 0);
+        sendto(&socket, &message, SendFlags::empty(), &kernel).unwrap();
+    });
+}
+
+/// The keys of its channels may be in use elsewhere: it makes others.
+#[test]
+fn a_host_that_is_put_back_to_an_earlier_state_goes_on_with_other_keys() {
+    let rig = rig!(1500);
+    let keys = Keys::new(&rig);
+    rig.file("disk.img", SIZE);
+    let _target = keys.serve(&rig, &["--export", &rig.export()]);
+    let session = rig.connect_as("fuse", &keys.connect());
+    write(&session, 0, 1);
+    put_back(&rig, Side::Host);
+    let said = "this machine was restored to an earlier state";
+    wait_until("it has learned of it", || rig.logs().matches(said).count() >= 2);
+    write(&session, 4096, 2);
+    flush(&session).unwrap();
+    session.disconnect();
+}
+
 #[test]
 fn a_machine_that_is_put_back_to_an_earlier_state_tells_its_hosts() {
     let rig = rig!(1500);
@@ -193,21 +230,7 @@ fn a_machine_that_is_put_back_to_an_earlier_state_tells_its_hosts() {
     flush(&session).unwrap();
     let record = rig.path("state/targets/e2e/exports/disk.json");
     let before = fs::read_to_string(&record).unwrap();
-    // As the kernel's driver does: an administrator of a network namespace may send uevents in it.
-    let event =
-        b"change@/devices/x\0ACTION=change\0DEVPATH=/devices/x\0SUBSYSTEM=x\0NEW_VMGENID=1\0";
-    let mut message = Vec::new();
-    let len = u32::try_from(16 + event.len()).unwrap();
-    for field in [len, 0x10 | 1 << 16, 1, 0] {
-        message.extend_from_slice(&field.to_ne_bytes());
-    }
-    message.extend_from_slice(event);
-    rig.cable.end(Side::Target).on_thread(|| {
-        let (family, kind) = (AddressFamily::NETLINK, SocketType::DGRAM);
-        let socket = socket_with(family, kind, SocketFlags::CLOEXEC, Some(KOBJECT_UEVENT)).unwrap();
-        let kernel = SocketAddrNetlink::new(0, 0);
-        sendto(&socket, &message, SendFlags::empty(), &kernel).unwrap();
-    });
+    put_back(&rig, Side::Target);
     wait_until("it is on the disk", || fs::read_to_string(&record).unwrap() != before);
     println!("{}", target.log());
     write(&session, 4096, 2);

@@ -26,6 +26,7 @@ use crate::port::Port;
 use crate::ports::Ports;
 use crate::protocol::{Fault, Frames, Protocol, Received};
 use crate::random::secrets;
+use crate::restore::{self, Restores};
 use crate::stages::HostStages;
 use crate::tyche::{Composer, head, is_routed, open_port, rings, transport};
 use crate::volume::Submission;
@@ -103,6 +104,8 @@ pub struct Driver<R: Rules = Sound> {
     begun: Box<[Instant]>,
     /// The time of the owner's last call.
     now: Instant,
+    /// Restores of this machine that its channels outlived.
+    restores: Restores,
     counts: RequestCounts,
     reads: Latency,
     writes: Latency,
@@ -124,6 +127,9 @@ impl Driver {
     /// near them.
     pub(super) fn new(options: HostOptions, seat: Seat) -> (Self, Ports) {
         let HostOptions { session, links, placement, ethertype, .. } = options;
+        if session.keys.is_some() {
+            restore::watch_for_keys();
+        }
         let links: Vec<_> = links.into_iter().map(|link| open(&placement, link)).collect();
         let machine = Machine { placement, ethertype, clock: Clock::Monotonic, secrets: secrets() };
         Self::with_ports(session, seat, links, machine)
@@ -161,6 +167,7 @@ impl<R: Rules> Driver<R> {
             operations: (0..operations_max).map(|_| None).collect(),
             begun: vec![now; operations_max].into(),
             now,
+            restores: Restores::until_now(),
             counts: RequestCounts::default(),
             reads: Latency::new(now),
             writes: Latency::new(now),
@@ -305,6 +312,13 @@ impl<R: Rules> Driver<R> {
         self.settle(&[]);
     }
 
+    /// Gives up the keys of its channels, since this machine was restored.
+    #[cold]
+    fn renew_keys(&mut self) {
+        self.session.renew_keys(self.clock.now());
+        self.settle(&[]);
+    }
+
     /// Handles all events; `payload` is that of the received frame that they came of, if any.
     fn settle(&mut self, payload: &[u8]) {
         while let Some(event) = self.session.poll_event() {
@@ -437,6 +451,9 @@ impl<R: Rules> Protocol for Driver<R> {
     }
 
     fn frames(&mut self, port: usize) -> impl Frames<'_> {
+        if self.restores.is_another() {
+            self.renew_keys();
+        }
         let Self { session, operations, composer, .. } = self;
         let data = |_: &Outgoing, part: &Part| {
             let job = operations[part.request as usize].as_ref();

@@ -18,6 +18,7 @@ use crate::disk::{DEPTH, Disk};
 use crate::placed::{self, LinkNodes};
 use crate::ports::Ports;
 use crate::protocol::{Fault, Frames, Protocol, Received};
+use crate::restore::Restores;
 use crate::tyche::{Composer, head};
 
 /// What an exporter gets of its link and its machine.
@@ -67,6 +68,8 @@ pub struct Exporter<R: Rules = Sound> {
     /// The payload of a sealed frame, in the clear.
     opened: Opened,
     clock: Clock,
+    /// Restores of this machine that its channels outlived.
+    restores: Restores,
     done: Vec<Completion>,
     /// Requests answered.
     requests: u64,
@@ -91,6 +94,7 @@ impl<R: Rules> Exporter<R> {
             composer: Composer::new(ethertype),
             opened: Opened::default(),
             clock,
+            restores: Restores::until_now(),
             done: Vec::with_capacity(DEPTH),
             requests: 0,
             timed: false,
@@ -111,6 +115,9 @@ impl<R: Rules> Exporter<R> {
     /// Advances the requests at the stores, and serves all work that needs the registry; false if
     /// there was none.
     pub fn work(&mut self, now: Instant) -> bool {
+        if self.restores.is_another() {
+            self.listener.renew_keys();
+        }
         self.execute() | self.serve_requests(now)
     }
 

@@ -38,6 +38,7 @@ use thread::LinkThread;
 use crate::disk::Exported;
 use crate::placed;
 use crate::random::secrets;
+use crate::restore;
 
 /// A disk to export.
 pub struct TargetExport {
@@ -129,6 +130,9 @@ impl Target {
     pub fn start(options: TargetOptions) -> io::Result<Self> {
         let TargetOptions { target, exports, links, placement, ethertype, spin, .. } = options;
         let (key, silent) = (options.key, options.silent);
+        if key.is_some() {
+            restore::watch_for_keys();
+        }
         let records = (options.remember_writer, options.renew_generation);
         let mut links = split(links, options.further_threads)?;
         links.extend(split(options.beacons, Vec::new())?);

@@ -137,6 +137,16 @@ impl<R: Rules> Channels<R> {
         }
     }
 
+    /// Closes all channels whose frames are sealed, and has none send a farewell.
+    pub(super) fn close_sealed(&mut self) {
+        for open in self.iter_mut().filter(|open| open.keys.is_some()) {
+            open.closing = true;
+            if let Some(target) = &mut open.target {
+                target.farewell = None;
+            }
+        }
+    }
+
     /// The channel of a request that is at the disk.
     #[inline]
     pub(super) fn busy(&mut self, channel: ChannelId) -> &mut TargetChannel<R> {

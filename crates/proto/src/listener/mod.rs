@@ -405,6 +405,14 @@ impl<R: Rules> Listener<R> {
         self.channels.end(now, |_| true);
     }
 
+    /// Closes all channels whose frames are sealed: the memory of this machine was put back to an
+    /// earlier state, so the packet numbers that are next for their keys may have been used. No
+    /// farewell is sent, for it would be sealed: hosts learn of it by the Reset that answers their
+    /// next frames.
+    pub fn renew_keys(&mut self) {
+        self.channels.close_sealed();
+    }
+
     /// Closes the channels whose frames may be longer than `frame_len_max` bytes, which is all that
     /// the link takes now, and sends farewells to their hosts: they find the length by the probes
     /// of their next handshake. Without it, a host that sends only short frames would wait for the

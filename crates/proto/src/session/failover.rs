@@ -237,6 +237,21 @@ impl<R: Rules> Session<R> {
         }
     }
 
+    /// Gives up all channels and attempts that have keys, and opens others: the memory of this
+    /// machine was put back to an earlier state, so the packet numbers that are next for these keys
+    /// may have been used. No farewell is sent, for it would be sealed.
+    pub fn renew_keys(&mut self, now: Instant) {
+        self.now = now;
+        if self.config.keys.is_none() || self.is_over() {
+            return;
+        }
+        for path in 0..self.paths.all().len() {
+            if self.paths.all()[path].is_busy() {
+                self.lose(path, Problem::Restored);
+            }
+        }
+    }
+
     /// Looks for another target, if no channel could be opened to the one that was found.
     fn reconsider(&mut self) {
         if !self.quest.is_settled() && !self.paths.all().iter().any(Path::is_busy) {

@@ -294,7 +294,9 @@ impl<R: Rules> Paths<R> {
         config: &SessionConfig,
     ) -> Option<LostChannel<R>> {
         let delay = match problem {
-            Problem::Reset | Problem::Outdated | Problem::Removed => Duration::ZERO,
+            Problem::Reset | Problem::Outdated | Problem::Removed | Problem::Restored => {
+                Duration::ZERO
+            }
             _ => config.reconnect_delay,
         };
         let others = self.others(path).any(|other| other.live().is_some());

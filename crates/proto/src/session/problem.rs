@@ -35,6 +35,8 @@ pub enum Problem {
     Removed,
     /// A channel with longer frames has replaced it.
     Replaced,
+    /// This machine was restored to an earlier state: its keys may have been used since.
+    Restored,
 }
 
 impl std::fmt::Display for Problem {
@@ -55,6 +57,7 @@ impl std::fmt::Display for Problem {
             Self::Disconnected => "the target ended the connection",
             Self::Removed => "the link was removed",
             Self::Replaced => "a connection with longer frames has replaced it",
+            Self::Restored => "this machine was restored to an earlier state",
         })
     }
 }

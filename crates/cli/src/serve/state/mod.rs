@@ -38,7 +38,6 @@ use crate::runtime;
 use record::{Place, Record, file_name, replace};
 
 pub(super) use decisions::{Decision, Decisions};
-pub(super) use machine::watch_generation;
 
 /// Maximum length in bytes of the reason that a host is told when it can't write.
 const REFUSAL_MAX: usize = 120;

@@ -217,7 +217,7 @@ fn a_channel_that_flaps_waits_longer_while_another_is_live() {
 
 #[test]
 fn after_a_reset_there_is_no_pause() {
-    for problem in [Problem::Reset, Problem::Outdated, Problem::Removed] {
+    for problem in [Problem::Reset, Problem::Outdated, Problem::Removed, Problem::Restored] {
         let mut paths = paired(&[&[1]]);
         answer(&mut paths, 0);
         lose(&mut paths, 0, problem);
