@@ -4,6 +4,7 @@
 //! owner checks its entries between the two. PROTOCOL.md, "Rings and positions" to "Keepalive and
 //! disconnect", and "Echo frames".
 
+mod acks;
 #[cfg(test)]
 pub(crate) mod tests;
 mod upkeep;
@@ -13,12 +14,12 @@ use std::time::Duration;
 
 use tyche_crypto::Sealer;
 use tyche_wire::{
-    Body, ChannelId, Content, Control, Cookie, Data, ENTRY_LEN, Entry, EntryList, Flags, HEAD_LEN,
-    Header, Kind, Mac, PacketNumber, Pdu, Position, Reject, Ring, TAG_LEN,
+    Body, ChannelId, Content, Cookie, Data, ENTRY_LEN, Entry, EntryList, Flags, HEAD_LEN, Header,
+    Kind, Mac, PacketNumber, Position, Reject, Ring, TAG_LEN,
 };
 
 use crate::batching::{BatchPolicy, Batching};
-use crate::congestion::Congestion;
+use crate::congestion::{Congestion, Pacer};
 use crate::echo::Echoes;
 use crate::outgoing::{Capacity, Outgoing};
 use crate::ring::{Arrival, RxRing, TxRing};
@@ -57,6 +58,9 @@ const UNHEARD_INTERVAL: Duration = Duration::from_millis(100);
 /// are in flight than that minimum, it shrinks at the second expiry already: they may be late
 /// rather than lost, so few are sent again at a time.
 const EXPIRIES_STALLED: u32 = 3;
+
+/// Time without frames below which nothing is forgotten of the path.
+const REST_NS_MIN: u64 = 5_000_000;
 
 /// Both sides' view of one channel, as settled in the handshake.
 #[derive(Clone, Copy, Debug)]
@@ -117,11 +121,14 @@ pub(crate) struct Channel<R> {
     /// The peer's window, from its newest frame.
     window: u16,
     congestion: Congestion,
+    pacer: Pacer,
     rtt: Rtt,
     /// Bytes that may leave at once, as of the last ack that said something new.
     burst: u32,
-    /// Frames sent since the peer was last asked for an ack.
-    unasked: u32,
+    /// Bytes sent since the peer was last asked for an ack.
+    unasked: u64,
+    /// When a frame of a ring was sent last.
+    pushed_at: Instant,
     /// When an ack is to be sent in a frame of its own, unless another frame carries it first.
     ack_at: Option<Instant>,
     /// Frames received since the last ack went out.
@@ -134,8 +141,10 @@ pub(crate) struct Channel<R> {
     receiver: u16,
     /// The peer is to be asked for a sign of life.
     asking: bool,
-    /// When the peer was asked for a sign of life, if nothing was heard since.
+    /// When the peer was first asked for a sign of life, if nothing was heard since.
     asked_at: Option<Instant>,
+    /// When it was last asked.
+    asked_again_at: Instant,
     nack_at: Option<Instant>,
     retransmit_at: Option<Instant>,
     expiries: u32,
@@ -157,16 +166,18 @@ impl<R: Rules> Channel<R> {
     pub(crate) fn new(config: ChannelConfig, now: Instant) -> Self {
         let tx_rings = config.tx_rings.map(|len| len.min(TX_POSITIONS_MAX));
         let positions = tx_rings.iter().map(|&len| u32::from(len)).sum();
-        let mut channel = Self {
+        Self {
             tx: tx_rings.map(|len| TxRing::new(len, Position(R::POSITION_FIRST))),
             rx: config.rx_rings.map(|len| RxRing::new(len, Position(R::POSITION_FIRST))),
             packet: PacketNumber(R::PACKET_FIRST),
             newest: PacketNumber(0),
             window: config.tx_rings[0].max(config.tx_rings[1]),
-            congestion: Congestion::new(positions),
+            congestion: Congestion::new(positions, config.frame_len as u64),
+            pacer: Pacer::new(now),
             rtt: Rtt::new(),
-            burst: 0,
+            burst: 2 * config.frame_len as u32,
             unasked: 0,
+            pushed_at: now,
             ack_at: None,
             unacked: 0,
             congested: false,
@@ -174,6 +185,7 @@ impl<R: Rules> Channel<R> {
             receiver: config.rx_rings[0].max(config.rx_rings[1]),
             asking: false,
             asked_at: None,
+            asked_again_at: now,
             nack_at: None,
             retransmit_at: None,
             expiries: 0,
@@ -187,9 +199,7 @@ impl<R: Rules> Channel<R> {
             sealer: None,
             rules: std::marker::PhantomData,
             config,
-        };
-        channel.burst = channel.carried_in_a_millisecond();
-        channel
+        }
     }
 
     /// Has our frames sealed from now on: before the first of them.
@@ -214,9 +224,19 @@ impl<R: Rules> Channel<R> {
         self.rtt.smoothed()
     }
 
+    /// Takes the time of the handshake for the round trip until it is measured.
+    pub(crate) fn assume_rtt(&mut self, time: Duration) {
+        self.rtt.assume(time.as_nanos() as u64);
+    }
+
     /// The shortest round-trip time that was seen.
     pub(crate) fn rtt_least(&self) -> Duration {
         self.rtt.least()
+    }
+
+    /// When a frame of a ring was sent last.
+    pub(crate) fn pushed_at(&self) -> Instant {
+        self.pushed_at
     }
 
     /// When the last valid frame came.
@@ -237,11 +257,11 @@ impl<R: Rules> Channel<R> {
 
     /// Asks the peer for a sign of life, to be sent at once.
     pub(crate) fn ask_for_life(&mut self, now: Instant) {
-        self.asking = true;
+        (self.asking, self.asked_again_at) = (true, now);
         self.asked_at.get_or_insert(now);
     }
 
-    /// When the peer was asked for a sign of life, if nothing was heard since.
+    /// When the peer was first asked for a sign of life, if nothing was heard since.
     pub(crate) fn asked_at(&self) -> Option<Instant> {
         self.asked_at
     }
@@ -258,9 +278,15 @@ impl<R: Rules> Channel<R> {
         self.receiver = u16::try_from(part).expect("a part of a window fits").max(RECEIVER_MIN);
     }
 
-    /// Frames that may be in flight.
+    /// The channel is one of `channels` of its session on the same path: together they take one
+    /// share of it.
+    pub(crate) fn share_path(&mut self, channels: usize) {
+        self.congestion.share(channels);
+    }
+
+    /// Frames of full length that may be in flight.
     pub(crate) fn congestion_window(&self) -> u32 {
-        self.congestion.window()
+        (self.congestion.window() / self.congestion.segment()) as u32
     }
 
     /// Checks cookie and source of a frame, before its payload is parsed.
@@ -367,58 +393,6 @@ impl<R: Rules> Channel<R> {
         self.rx.iter().any(RxRing::has_gap)
     }
 
-    fn receive_acks(&mut self, now: Instant, header: &Header) {
-        let before = self.in_flight();
-        let mut frames = 0;
-        for (ring, ack) in self.tx.iter_mut().zip(header.acks) {
-            let acked = ring.acked(ack, now);
-            frames += acked.frames;
-            self.acked = self.acked.max(acked.newest);
-            if let Some(sample_ns) = acked.sample_ns {
-                self.rtt.sample(sample_ns);
-            }
-        }
-        self.progress(now, frames, before);
-    }
-
-    /// Checks that the bitmaps of a nack cover only positions that were sent.
-    #[cold]
-    fn check_nack(&self, header: &Header, pdu: &Pdu<'_>) -> Result<(), Reject> {
-        let Control::Ack(nack) = pdu.decode() else { return Err(Reject::Unexpected) };
-        for (i, ring) in self.tx.iter().enumerate() {
-            ring.check_bitmap(header.acks[i], &nack.bitmaps[i])?;
-        }
-        Ok(())
-    }
-
-    #[cold]
-    fn receive_nack(&mut self, now: Instant, header: &Header, pdu: &Pdu<'_>) {
-        let Control::Ack(nack) = pdu.decode() else { return };
-        let before = self.in_flight();
-        let (mut frames, next) = (0, self.packet);
-        let (congestion, stats) = (&mut self.congestion, &mut self.stats);
-        for (i, ring) in self.tx.iter_mut().enumerate() {
-            let acked = ring.nacked(header.acks[i], &nack.bitmaps[i], nack.newest, now, |packet| {
-                congestion.lost::<R>(packet, next);
-                stats.nacked += 1;
-            });
-            frames += acked.frames;
-            self.acked = self.acked.max(acked.newest);
-        }
-        self.progress(now, frames, before);
-    }
-
-    /// `frames` positions were acked; `in_flight` were in flight before.
-    fn progress(&mut self, now: Instant, frames: u32, in_flight: u32) {
-        if frames == 0 {
-            return;
-        }
-        self.congestion.acked(frames, in_flight);
-        self.burst = self.carried_in_a_millisecond();
-        self.expiries = 0;
-        self.arm_retransmit(now);
-    }
-
     fn arm_retransmit(&mut self, now: Instant) {
         let waiting = !self.is_acked();
         let timeout_ns = self.rtt.timeout_ns(self.expiries);
@@ -430,19 +404,28 @@ impl<R: Rules> Channel<R> {
         self.tx.iter().all(TxRing::is_empty)
     }
 
-    fn in_flight(&self) -> u32 {
-        self.tx.iter().map(TxRing::in_flight).sum()
+    /// Bytes in flight.
+    fn in_flight(&self) -> u64 {
+        self.tx.iter().map(TxRing::bytes_in_flight).sum()
     }
 
     /// Whether a new frame may be sent in the ring now.
-    pub(crate) fn may_send(&self, ring: Ring) -> bool {
-        self.tx[ring as usize].has_room(self.window) && self.in_flight() < self.congestion.window()
+    pub(crate) fn may_send(&mut self, now: Instant, ring: Ring) -> bool {
+        self.tx[ring as usize].has_room(self.window) && self.may_leave(now)
     }
 
-    /// Sends `entries` in the next position of the ring.
-    pub(crate) fn send(&mut self, now: Instant, ring: Ring, entries: &[Entry]) -> Header {
+    /// Sends `entries`, with `data` bytes of data, in the next position of the ring.
+    pub(crate) fn send(
+        &mut self,
+        now: Instant,
+        ring: Ring,
+        entries: &[Entry],
+        data: usize,
+    ) -> Header {
         let packet = self.next_packet();
-        let position = self.tx[ring as usize].push(entries, packet, now);
+        let bytes = (HEAD_LEN + data + entries.len() * ENTRY_LEN) as u32;
+        let position = self.tx[ring as usize].push(entries, bytes, packet, now);
+        self.left(now, bytes);
         self.stats.batches += 1;
         self.stats.batch_entries += entries.len() as u64;
         self.stats.batch_sizes += u64::from(self.batching.size());
@@ -461,7 +444,7 @@ impl<R: Rules> Channel<R> {
         entries: &mut EntryList,
         wanted: impl Fn(&Entry) -> bool,
     ) -> Option<Header> {
-        if self.in_flight() >= self.congestion.window() {
+        if !self.tx.iter().any(TxRing::has_lost) || !self.may_leave(now) {
             return None;
         }
         for ring in [Ring::Command, Ring::Data] {
@@ -470,7 +453,8 @@ impl<R: Rules> Channel<R> {
             entries.extend(self.tx[ring as usize].entries(position).filter(|entry| wanted(entry)));
             let renumbers = R::keeps(Rule::RenumberResent);
             let packet = if renumbers { self.next_packet() } else { self.packet };
-            self.tx[ring as usize].resent(position, packet, now);
+            let bytes = self.tx[ring as usize].resent(position, packet, now);
+            self.left(now, bytes);
             self.stats.retransmitted += 1;
             let kind = match ring {
                 _ if entries.is_empty() => Kind::Void,
@@ -480,6 +464,13 @@ impl<R: Rules> Channel<R> {
             return Some(self.sequenced(now, kind, ring, position, packet));
         }
         None
+    }
+
+    /// Notes that a frame of a ring leaves.
+    fn left(&mut self, now: Instant, bytes: u32) {
+        self.pushed_at = now;
+        self.unasked += u64::from(bytes);
+        self.pacer.sent(bytes.into());
     }
 
     fn next_packet(&mut self) -> PacketNumber {
@@ -503,7 +494,6 @@ impl<R: Rules> Channel<R> {
         flags.set(Flags::CHECKSUMMED, kind == Kind::Data && self.config.checksum);
         flags.set(Flags::DATA_RING, kind == Kind::Void && ring == Ring::Data);
         flags.set(Flags::CONGESTED, self.take_congestion());
-        self.unasked += 1;
         if self.unasked * 2 >= self.congestion.window() || self.expiries > 0 {
             flags.set(Flags::ACK_REQUEST, true);
             self.unasked = 0;
@@ -530,18 +520,6 @@ impl<R: Rules> Channel<R> {
     pub(crate) fn unsequenced(&mut self, now: Instant, kind: Kind, flags: Flags) -> Header {
         let packet = self.next_packet();
         Header { packet, flags, ..self.header(now, kind) }
-    }
-
-    /// Bytes that the path carries in a millisecond, going by a window for each round trip; two
-    /// frames at least. Longer bursts would hold up a slow path (as TCP sizes its segments: Linux,
-    /// `tcp_tso_autosize`).
-    fn carried_in_a_millisecond(&self) -> u32 {
-        let frame_len = self.capacity.frame_len() as u64;
-        // Twice, because the window may be growing.
-        let window = 2 * u64::from(self.congestion.window()) * frame_len;
-        let rtt_us = (self.rtt.smoothed().as_nanos() as u64 / 1024).max(1);
-        let bytes = (window * 1024 / rtt_us).max(2 * frame_len);
-        u32::try_from(bytes).unwrap_or(u32::MAX)
     }
 
     /// Notes in `out` the key that the frame with this header is sealed with.

@@ -1,113 +1,195 @@
-//! The congestion window: additive increase, multiplicative decrease, in frames.
+//! Congestion control of a channel: CUBIC (RFC 9438) with HyStart++ (RFC 9406), in bytes.
+//!
+//! ```text
+//!                  losses, marks (30 % less, once a flight)
+//!  slow start ────────────────────────────┐        ┌─────┐
+//!   │ round trips grow: HyStart++         ▼        ▼     │
+//!   └─> conservative slow start ──> congestion avoidance ┘
+//!                                   CUBIC, or as Reno where that is faster
+//! ```
+//!
+//! The channels of a session on one path take the share of one flow together: each grows as one of
+//! as many [parts](Congestion::share), which is what linked increases (RFC 6356) come to for parts
+//! of equal size. What is sent when is the business of [`Pacer`].
+
+mod cubic;
+mod hystart;
+mod pacer;
+#[cfg(test)]
+mod tests;
+
+use std::time::Duration;
 
 use tyche_wire::PacketNumber;
 
+use crate::time::Instant;
 use crate::{Rule, Rules};
 
-/// Frames in flight before anything is known about the path.
-const WINDOW_INITIAL: u32 = 128;
+use cubic::Cubic;
+use hystart::HyStart;
+pub(crate) use pacer::Pacer;
 
-/// The congestion window of a channel, in frames.
+/// Segments in flight before anything is known about the path, and bytes, of which the smaller
+/// counts, but two segments at least (RFC 6928).
+const INITIAL_SEGMENTS: u64 = 10;
+const INITIAL_BYTES: u64 = 14_600;
+/// Segments that the window never shrinks below (RFC 9002, section 7.2).
+const SEGMENTS_MIN: u64 = 2;
+/// Parts of a flow that are told apart.
+const PARTS_MAX: u64 = 64;
+
+/// The window before anything is known about the path.
+fn initial(segment: u64) -> u64 {
+    (INITIAL_SEGMENTS * segment).min(INITIAL_BYTES.max(2 * segment))
+}
+
+/// An ack that made progress.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Progress {
+    pub(crate) now: Instant,
+    /// Bytes of the frames that were acked.
+    pub(crate) bytes: u64,
+    /// Bytes in flight before.
+    pub(crate) in_flight: u64,
+    /// The newest packet number among the acked frames, and that of the next frame.
+    pub(crate) newest: PacketNumber,
+    pub(crate) next: PacketNumber,
+    /// The round-trip time that was measured with it, if any, in nanoseconds.
+    pub(crate) sample_ns: Option<u64>,
+    /// The smoothed round-trip time.
+    pub(crate) rtt: Duration,
+}
+
+/// See the module.
 #[derive(Clone, Debug)]
 pub(crate) struct Congestion {
-    window: u32,
-    /// Below it, the window grows by one per acked frame (slow start); above, by one per window of
-    /// acked frames.
-    threshold: u32,
-    max: u32,
-    /// Acked frames that have not yet made the window grow.
-    credit: u32,
+    window: u64,
+    /// Below it, the window grows by what is acked (slow start).
+    threshold: u64,
+    /// What the rings hold.
+    max: u64,
+    /// Bytes of the longest frame.
+    segment: u64,
+    parts: u64,
+    start: HyStart,
+    cubic: Cubic,
+    /// Acked bytes that have not yet made the window grow.
+    credit: u64,
     /// Losses of frames with lower numbers have already shrunk the window.
     answered: PacketNumber,
 }
 
 impl Congestion {
-    /// Lower bound of the window: enough frames for later ones to reveal the loss of earlier ones.
-    pub(crate) const WINDOW_MIN: u32 = 8;
-
-    /// `max`: positions of both rings together.
-    pub(crate) fn new(max: u32) -> Self {
+    /// `positions`: of both rings together; `segment`: bytes of the longest frame.
+    pub(crate) fn new(positions: u32, segment: u64) -> Self {
+        let max = u64::from(positions) * segment;
         Self {
-            window: WINDOW_INITIAL.min(max),
+            window: initial(segment).min(max),
             threshold: max,
             max,
+            segment,
+            parts: 1,
+            start: HyStart::default(),
+            cubic: Cubic::default(),
             credit: 0,
             answered: PacketNumber(0),
         }
     }
 
-    pub(crate) fn window(&self) -> u32 {
+    /// Bytes that may be in flight.
+    pub(crate) fn window(&self) -> u64 {
         self.window
     }
 
-    /// `frames` were acked while `in_flight` were in flight. The window grows only if at least half
-    /// of it was in use: otherwise the acks say nothing about the path.
-    pub(crate) fn acked(&mut self, frames: u32, in_flight: u32) {
-        if in_flight * 2 < self.window {
-            return;
-        }
-        self.credit += frames;
-        let price = if self.window < self.threshold { 1 } else { self.window };
-        let growth = self.credit / price;
-        self.credit -= growth * price;
-        self.window = (self.window + growth).min(self.max);
+    /// Bytes of the longest frame.
+    pub(crate) fn segment(&self) -> u64 {
+        self.segment
     }
 
-    /// The frame `lost` was lost; `next` is the number of the next frame. The window shrinks once
-    /// per flight, by 30 % as with CUBIC (RFC 9438, section 4.6).
+    /// Whether the window still grows by what is acked.
+    pub(crate) fn is_starting(&self) -> bool {
+        self.window < self.threshold
+    }
+
+    /// The channel is one of so many of its session on the same path.
+    pub(crate) fn share(&mut self, channels: usize) {
+        let parts = (channels as u64).clamp(1, PARTS_MAX);
+        if parts != self.parts {
+            self.parts = parts;
+            self.cubic.share(parts);
+        }
+    }
+
+    fn least(&self) -> u64 {
+        SEGMENTS_MIN * self.segment / self.parts.min(SEGMENTS_MIN)
+    }
+
+    /// Frames were acked. The window grows only if most of it was in use: otherwise the acks say
+    /// nothing about the path.
+    pub(crate) fn acked(&mut self, progress: &Progress) {
+        let used = progress.in_flight;
+        if self.is_starting() {
+            if self.start.ends(progress) {
+                self.threshold = self.window;
+            } else if used * 2 >= self.window {
+                let growth = self.start.growth(progress.bytes) / self.parts;
+                self.window = (self.window + growth.max(1)).min(self.threshold);
+            }
+            return;
+        }
+        if self.window >= self.max {
+            return;
+        }
+        if used * 4 < self.window * 3 {
+            self.cubic.pause(progress.now);
+            return;
+        }
+        self.credit += progress.bytes;
+        // Growth is computed a few times in each round trip only.
+        if self.credit * 8 >= self.window {
+            let credit = std::mem::take(&mut self.credit);
+            let window = (self.window, self.segment);
+            let grown = self.cubic.grow(progress.now, progress.rtt, window, credit);
+            self.window = grown.min(self.max);
+        }
+    }
+
+    /// The frame `lost` was lost, or it was marked; `next` is the number of the next frame. The
+    /// window shrinks once per flight.
     pub(crate) fn lost<R: Rules>(&mut self, lost: PacketNumber, next: PacketNumber) {
         if lost < self.answered && R::keeps(Rule::ShrinkOnce) {
             return;
         }
         self.answered = next;
-        let least = if R::keeps(Rule::LimitShrinking) { Self::WINDOW_MIN } else { 0 };
-        self.window = (self.window * 7 / 10).max(least);
-        self.threshold = self.window;
-        self.credit = 0;
+        let least = if R::keeps(Rule::LimitShrinking) { self.least() } else { 0 };
+        let before = self.window;
+        self.window = cubic::less(before).max(least);
+        self.cubic.lost(before, self.window, self.segment);
+        (self.threshold, self.credit) = (self.window, 0);
     }
 
-    /// No ack has come although retransmission timers expired several times in a row.
+    /// No ack has come although retransmission timers expired several times in a row (RFC 5681,
+    /// section 3.1; RFC 9002, section 7.6).
     pub(crate) fn stalled(&mut self) {
-        self.threshold = (self.window / 2).max(Self::WINDOW_MIN);
-        self.window = Self::WINDOW_MIN;
-        self.credit = 0;
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::Sound;
-
-    #[test]
-    fn one_flight_of_losses_shrinks_the_window_once() {
-        let mut congestion = Congestion::new(1024);
-        congestion.lost::<Sound>(PacketNumber(5), PacketNumber(100));
-        let once = congestion.window();
-        assert_eq!(once, 89);
-        congestion.lost::<Sound>(PacketNumber(99), PacketNumber(120));
-        assert_eq!(congestion.window(), once);
-        congestion.lost::<Sound>(PacketNumber(100), PacketNumber(130));
-        assert!(congestion.window() < once);
+        self.threshold = cubic::less(self.window).max(self.least());
+        self.cubic.lost(self.window, self.threshold, self.segment);
+        (self.window, self.credit) = (self.least(), 0);
+        self.start = HyStart::default();
     }
 
-    #[test]
-    fn grows_by_one_a_window_after_a_loss_and_never_past_the_rings() {
-        let mut congestion = Congestion::new(96);
-        congestion.lost::<Sound>(PacketNumber(5), PacketNumber(6));
-        let window = congestion.window();
-        congestion.acked(window, window);
-        assert_eq!(congestion.window(), window + 1);
-        for _ in 0..200 {
-            congestion.acked(96, 96);
+    /// Nothing was sent for `idle_ns`, with a retransmission timer of `timeout_ns`: what is known of
+    /// the path grows old. The window halves for each timer, down to the initial one (RFC 2861).
+    #[cold]
+    pub(crate) fn rested(&mut self, idle_ns: u64, timeout_ns: u64) {
+        let initial = initial(self.segment);
+        let halvings = idle_ns / timeout_ns.max(1);
+        if halvings == 0 || self.window <= initial {
+            return;
         }
-        assert_eq!(congestion.window(), 96);
-    }
-
-    #[test]
-    fn an_idle_path_does_not_grow_it() {
-        let mut congestion = Congestion::new(1024);
-        congestion.acked(500, 3);
-        assert_eq!(congestion.window(), WINDOW_INITIAL);
+        self.threshold = self.threshold.max(self.window / 4 * 3);
+        self.window = (self.window >> halvings.min(32)).max(initial);
+        self.start = HyStart::default();
+        self.cubic.forget_epoch();
+        self.credit = 0;
     }
 }

@@ -423,7 +423,7 @@ impl<R: Rules> Initiator<R> {
         let header = match self.channel.resend(now, entries, wanted) {
             Some(header) => header,
             None => match self.compose(now, entries) {
-                Some(ring) => self.channel.send(now, ring, entries),
+                Some((ring, data)) => self.channel.send(now, ring, entries, data),
                 None => return self.channel.poll_upkeep(now, out),
             },
         };
@@ -435,23 +435,24 @@ impl<R: Rules> Initiator<R> {
         true
     }
 
-    /// Fills a new frame's entries: data of writes as far as they fit, then commands.
-    fn compose(&mut self, now: Instant, entries: &mut EntryList) -> Option<Ring> {
+    /// Fills a new frame's entries: data of writes as far as they fit, then commands. Returns its
+    /// ring and the bytes of its data.
+    fn compose(&mut self, now: Instant, entries: &mut EntryList) -> Option<(Ring, usize)> {
         if self.is_held(now) {
             return None;
         }
         let mut data = 0;
-        if !self.writes.is_empty() && self.channel.may_send(Ring::Data) {
+        if !self.writes.is_empty() && self.channel.may_send(now, Ring::Data) {
             while let Some(slot) = self.writes.next() {
                 let Some(len) = self.compose_write(slot, entries, data) else { break };
                 data += len as usize;
                 self.sent(slot, now);
                 if !self.channel.batching.shares() {
-                    return Some(Ring::Data);
+                    return Some((Ring::Data, data));
                 }
             }
         }
-        if data == 0 && (self.commands.is_empty() || !self.channel.may_send(Ring::Command)) {
+        if data == 0 && (self.commands.is_empty() || !self.channel.may_send(now, Ring::Command)) {
             return None;
         }
         while self.channel.capacity.fits_entry(entries.len(), data) {
@@ -462,7 +463,7 @@ impl<R: Rules> Initiator<R> {
                 break;
             }
         }
-        Some(if data > 0 { Ring::Data } else { Ring::Command })
+        Some((if data > 0 { Ring::Data } else { Ring::Command }, data))
     }
 
     /// Notes that a frame of a request was composed: the last one counts.

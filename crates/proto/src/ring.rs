@@ -31,6 +31,8 @@ struct TxSlot {
     entries: u8,
     /// Index of the first entry, free-running.
     first: u32,
+    /// Bytes of its frame.
+    bytes: u32,
     /// Number of the last frame that carried this position.
     packet: PacketNumber,
     sent_at: Instant,
@@ -39,12 +41,21 @@ struct TxSlot {
 /// The effect of an ack.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Acked {
-    /// Positions newly known to have arrived.
-    pub(crate) frames: u32,
+    /// Bytes of the frames of positions newly known to have arrived.
+    pub(crate) bytes: u64,
     /// Round-trip time of the newest of them that was sent only once.
     pub(crate) sample_ns: Option<u64>,
     /// The highest packet number among them.
     pub(crate) newest: PacketNumber,
+}
+
+impl Acked {
+    /// Adds what the same ack did to another ring.
+    pub(crate) fn add(&mut self, other: Self) {
+        self.bytes += other.bytes;
+        self.newest = self.newest.max(other.newest);
+        self.sample_ns = other.sample_ns.or(self.sample_ns);
+    }
 }
 
 /// The sender's side of a ring.
@@ -60,6 +71,7 @@ pub(crate) struct TxRing {
     /// When the oldest position became the oldest.
     waiting_since: Instant,
     in_flight: u32,
+    bytes_in_flight: u64,
     lost: u32,
 }
 
@@ -71,6 +83,7 @@ impl TxRing {
             sendings: 0,
             entries: 0,
             first: 0,
+            bytes: 0,
             packet: PacketNumber(0),
             sent_at: Instant(0),
         };
@@ -83,6 +96,7 @@ impl TxRing {
             tail: first,
             waiting_since: Instant(0),
             in_flight: 0,
+            bytes_in_flight: 0,
             lost: 0,
         }
     }
@@ -116,8 +130,8 @@ impl TxRing {
         self.used() < room && self.entries_free() >= ENTRIES_MAX
     }
 
-    pub(crate) fn in_flight(&self) -> u32 {
-        self.in_flight
+    pub(crate) fn bytes_in_flight(&self) -> u64 {
+        self.bytes_in_flight
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -131,10 +145,11 @@ impl TxRing {
         is_stuck.then_some(self.waiting_since)
     }
 
-    /// Uses the next position for `entries`.
+    /// Uses the next position for `entries`, in a frame of so many bytes.
     pub(crate) fn push(
         &mut self,
         entries: &[Entry],
+        bytes: u32,
         packet: PacketNumber,
         now: Instant,
     ) -> Position {
@@ -156,10 +171,12 @@ impl TxRing {
             sendings: 1,
             entries: entries.len() as u8,
             first,
+            bytes,
             packet,
             sent_at: now,
         };
         self.in_flight += 1;
+        self.bytes_in_flight += u64::from(bytes);
         position
     }
 
@@ -175,13 +192,17 @@ impl TxRing {
         let slot = self.slot_mut(position);
         let (state, fresh) = (slot.state, slot.sendings == 1);
         let (elapsed_ns, packet) = (now.ns_since(slot.sent_at), slot.packet);
+        let bytes = u64::from(slot.bytes);
         slot.state = State::Arrived;
         match state {
-            State::Sent => self.in_flight -= 1,
+            State::Sent => {
+                self.in_flight -= 1;
+                self.bytes_in_flight -= bytes;
+            }
             State::Lost => self.lost -= 1,
             State::Arrived => return,
         }
-        acked.frames += 1;
+        acked.bytes += bytes;
         acked.newest = acked.newest.max(packet);
         if fresh {
             acked.sample_ns = Some(elapsed_ns);
@@ -245,7 +266,9 @@ impl TxRing {
             return false;
         }
         slot.state = State::Lost;
+        let bytes = u64::from(slot.bytes);
         self.in_flight -= 1;
+        self.bytes_in_flight -= bytes;
         self.lost += 1;
         true
     }
@@ -262,16 +285,21 @@ impl TxRing {
         }
     }
 
-    /// Marks all positions in flight as lost, to be sent again, the oldest first. Returns their
-    /// number.
-    pub(crate) fn mark_all_lost(&mut self) -> u32 {
-        let marked = self.in_flight;
+    /// Marks all positions in flight as lost, to be sent again, the oldest first. Returns the bytes
+    /// of their frames.
+    pub(crate) fn mark_all_lost(&mut self) -> u64 {
+        let marked = self.bytes_in_flight;
         let mut position = self.tail;
         while self.in_flight > 0 {
             self.mark_lost(position);
             position = position.plus(1);
         }
         marked
+    }
+
+    /// Whether a position is to be sent again.
+    pub(crate) fn has_lost(&self) -> bool {
+        self.lost > 0
     }
 
     /// The oldest position to be sent again.
@@ -286,14 +314,17 @@ impl TxRing {
         Some(position)
     }
 
-    /// Marks a lost position as in flight again, in the frame `packet`.
-    pub(crate) fn resent(&mut self, position: Position, packet: PacketNumber, now: Instant) {
+    /// Marks a lost position as in flight again, in the frame `packet`. Returns its bytes.
+    pub(crate) fn resent(&mut self, position: Position, packet: PacketNumber, now: Instant) -> u32 {
         let slot = self.slot_mut(position);
         assert_eq!(slot.state, State::Lost, "only lost positions are sent again");
         slot.sendings = slot.sendings.saturating_add(1);
         (slot.state, slot.packet, slot.sent_at) = (State::Sent, packet, now);
+        let bytes = slot.bytes;
         self.lost -= 1;
         self.in_flight += 1;
+        self.bytes_in_flight += u64::from(bytes);
+        bytes
     }
 }
 
@@ -435,7 +466,7 @@ mod tests {
     fn a_nack_loses_only_what_was_sent_before_what_arrived() {
         let mut ring = TxRing::new(16, Position(0));
         for packet in 0..4 {
-            ring.push(&[ENTRY], PacketNumber(packet), Instant(packet));
+            ring.push(&[ENTRY], 100, PacketNumber(packet), Instant(packet));
         }
         let mut bitmap = Bitmap::new();
         bitmap.push(0b1000);
@@ -443,12 +474,12 @@ mod tests {
         let acked = ring
             .nacked(Position(0), &bitmap, PacketNumber(2), Instant(9), |packet| lost.push(packet));
         assert_eq!(lost, [PacketNumber(0), PacketNumber(1)], "2 is not older than the newest");
-        assert_eq!((acked.frames, ring.in_flight()), (1, 1));
+        assert_eq!((acked.bytes, ring.bytes_in_flight()), (100, 100));
         assert_eq!(ring.next_lost(), Some(Position(0)));
-        ring.resent(Position(0), PacketNumber(4), Instant(10));
+        assert_eq!(ring.resent(Position(0), PacketNumber(4), Instant(10)), 100);
         assert_eq!(ring.next_lost(), Some(Position(1)));
         let acked = ring.acked(Position(4), Instant(20));
-        assert_eq!((acked.frames, acked.sample_ns), (3, Some(18)));
+        assert_eq!((acked.bytes, acked.sample_ns), (300, Some(18)));
         assert!(ring.is_empty());
         assert_eq!(ring.next_lost(), None);
         assert_eq!(ring.check_ack(Position(4)), Ok(()));
@@ -460,14 +491,14 @@ mod tests {
     #[test]
     fn a_frame_is_stuck_once_it_was_sent_often() {
         let mut ring = TxRing::new(16, Position(0));
-        ring.push(&[ENTRY], PacketNumber(1), Instant(7));
+        ring.push(&[ENTRY], 100, PacketNumber(1), Instant(7));
         for packet in 2..4 {
             assert_eq!(ring.stuck_since(), None);
             ring.mark_all_lost();
             ring.resent(Position(0), PacketNumber(packet), Instant(packet * 10));
         }
         assert_eq!(ring.stuck_since(), Some(Instant(7)));
-        ring.push(&[ENTRY], PacketNumber(4), Instant(40));
+        ring.push(&[ENTRY], 100, PacketNumber(4), Instant(40));
         ring.acked(Position(1), Instant(50));
         assert_eq!(ring.stuck_since(), None, "the next was sent once");
     }
@@ -478,7 +509,7 @@ mod tests {
         assert!(ring.has_room(64));
         for packet in 0..8 {
             assert!(ring.has_room(16));
-            ring.push(&[ENTRY; ENTRIES_MAX], PacketNumber(packet), Instant(0));
+            ring.push(&[ENTRY; ENTRIES_MAX], 100, PacketNumber(packet), Instant(0));
         }
         assert!(!ring.has_room(64), "256 entries are 8 full frames");
         ring.acked(Position(1), Instant(0));

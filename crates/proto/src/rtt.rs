@@ -37,6 +37,15 @@ impl Rtt {
         }
     }
 
+    /// Takes the time of the handshake for the round trip, before the first sample. It is an upper
+    /// bound: frames of a handshake are repeated, and the peer prepares the channel.
+    pub(crate) fn assume(&mut self, time_ns: u64) {
+        if self.samples == 0 {
+            self.smoothed_ns = time_ns.clamp(INITIAL_NS, TIMEOUT_NS_MAX);
+            self.variation_ns = self.smoothed_ns / 2;
+        }
+    }
+
     /// Takes a sample: the time from sending a frame that was sent once until its ack.
     pub(crate) fn sample(&mut self, sample_ns: u64) {
         let sample_ns = sample_ns.min(SAMPLE_NS_MAX);
@@ -84,6 +93,18 @@ mod tests {
         assert!((20_000_000..21_000_000).contains(&first));
         assert_eq!(rtt.timeout_ns(1), first * 2);
         assert_eq!(rtt.timeout_ns(40), TIMEOUT_NS_MAX);
+    }
+
+    #[test]
+    fn the_handshake_counts_until_the_first_sample() {
+        let mut rtt = Rtt::new();
+        rtt.assume(100_000);
+        assert_eq!(rtt.timeout_ns(0), 15_000_000, "no less than without");
+        rtt.assume(300_000_000);
+        assert_eq!((rtt.smoothed(), rtt.timeout_ns(0)), (Duration::from_millis(300), 900_000_000));
+        rtt.sample(20_000_000);
+        rtt.assume(300_000_000);
+        assert_eq!(rtt.smoothed(), Duration::from_millis(20));
     }
 
     #[test]

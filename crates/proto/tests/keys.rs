@@ -95,6 +95,35 @@ fn frames_of_a_channel_are_sealed() {
 }
 
 #[test]
+fn the_mark_of_a_made_up_frame_counts_for_nothing() {
+    let mut pair = connected();
+    let at_target = |pair: &Pair| pair.listener.stats().congested;
+    let at_host = |pair: &Pair| pair.session.stats().congested;
+    let frame = write(&mut pair);
+    let mut forged = frame.clone();
+    *forged.last_mut().unwrap() ^= 1;
+    pair.target_takes_marked(&forged);
+    assert_eq!((at_target(&pair), pair.listener.rejects().of(Reject::Forged)), (0, 1));
+    pair.target_takes_marked(&frame);
+    assert_eq!(at_target(&pair), 1);
+    pair.target_takes_marked(&frame);
+    assert_eq!(at_target(&pair), 1, "a repeated frame is none of the host's");
+    talk(&mut pair, Duration::from_millis(2));
+    let write = Operation { opcode: Opcode::Read, flags: CommandFlags::NONE, offset: 0, len: 512 };
+    pair.session.submit(pair.now, write).unwrap();
+    let frame = pair.host_sends().unwrap();
+    pair.target_takes(&frame);
+    pair.now = pair.now + Duration::from_millis(2);
+    let answer = pair.target_sends().expect("an ack");
+    let mut forged = answer.clone();
+    *forged.last_mut().unwrap() ^= 1;
+    pair.host_takes_marked(&forged);
+    assert_eq!(at_host(&pair), 0);
+    pair.host_takes_marked(&answer);
+    assert_eq!(at_host(&pair), 1);
+}
+
+#[test]
 fn a_frame_that_was_changed_or_seen_has_no_effect() {
     let mut pair = connected();
     let frame = write(&mut pair);

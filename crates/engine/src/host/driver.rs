@@ -421,12 +421,12 @@ impl<R: Rules> Protocol for Driver<R> {
         if let Some(stages) = &mut self.stages {
             stages.read(now, frame.waited);
         }
-        if frame.is_congested {
-            self.session.note_congestion(port, head(frame));
-        }
         let mut opened = std::mem::take(&mut self.opened);
-        let frame = (head(frame), frame.payload);
-        let payload = self.session.handle_frame(now, port, frame, &mut opened);
+        let parts = (head(frame), frame.payload);
+        let payload = match frame.is_congested {
+            false => self.session.handle_frame(now, port, parts, &mut opened),
+            true => self.session.handle_marked_frame(now, port, parts, &mut opened),
+        };
         self.settle(payload);
         self.opened = opened;
     }

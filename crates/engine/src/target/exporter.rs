@@ -305,11 +305,12 @@ impl<R: Rules> Exporter<R> {
 
 impl<R: Rules> Protocol for Exporter<R> {
     fn handle_frame(&mut self, now: Instant, _: usize, frame: &Received<'_>) {
-        if frame.is_congested {
-            self.listener.note_congestion(head(frame));
-        }
         let mut opened = std::mem::take(&mut self.opened);
-        let payload = self.listener.handle_frame(now, (head(frame), frame.payload), &mut opened);
+        let parts = (head(frame), frame.payload);
+        let payload = match frame.is_congested {
+            false => self.listener.handle_frame(now, parts, &mut opened),
+            true => self.listener.handle_marked_frame(now, parts, &mut opened),
+        };
         self.settle(Some((now, &Received { payload, ..*frame })));
         self.opened = opened;
     }

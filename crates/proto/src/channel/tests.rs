@@ -20,15 +20,21 @@ pub(crate) fn config() -> ChannelConfig {
     }
 }
 
+/// Bytes of data that fill a frame together with one entry.
+const DATA: usize = 1514 - HEAD_LEN - ENTRY_LEN;
+/// Frames of full length in the first window.
+const FLIGHT: u32 = 10;
+
 /// A channel with a full window in flight, and how many frames that is.
 fn full_flight() -> (Channel<Sound>, u32) {
     let mut channel = Channel::<Sound>::new(config(), Instant(0));
-    let entry = [Entry::Event(Event::Removed)];
-    while channel.may_send(Ring::Command) {
-        channel.send(Instant(0), Ring::Command, &entry);
+    let (entry, mut frames) = ([Entry::Event(Event::Removed)], 0);
+    while channel.may_send(Instant(0), Ring::Command) {
+        channel.send(Instant(0), Ring::Command, &entry, DATA);
+        frames += 1;
     }
-    assert_eq!(channel.in_flight(), 128);
-    (channel, 128)
+    assert_eq!((frames, channel.in_flight()), (FLIGHT, u64::from(FLIGHT) * 1514));
+    (channel, FLIGHT)
 }
 
 #[test]
@@ -37,7 +43,8 @@ fn entries_are_counted_once_and_the_tuned_size_with_them() {
     let mut channel = Channel::<Sound>::new(ChannelConfig { batch, ..config() }, Instant(0));
     let size = u64::from(channel.batching.size());
     for entries in [1, 3] {
-        channel.send(Instant(0), Ring::Command, &vec![Entry::Event(Event::Removed); entries]);
+        let entries = vec![Entry::Event(Event::Removed); entries];
+        channel.send(Instant(0), Ring::Command, &entries, 0);
     }
     let mut now = Instant(0);
     assert!(!expire(&mut channel, &mut now).is_empty(), "frames are sent again");
@@ -71,7 +78,7 @@ fn late_acks_cost_one_probe() {
     let acks = [Position(flight), Position(0)];
     let ack = Header { acks, packet: PacketNumber(1), ..Header::new(Kind::Ack) };
     take(&mut channel, now, &ack);
-    assert_eq!((channel.in_flight(), channel.congestion_window()), (0, 128 + 128));
+    assert_eq!((channel.in_flight(), channel.congestion_window()), (0, 2 * FLIGHT - 1));
     assert_eq!(channel.poll_timeout(), now + Duration::from_secs(60) / 3);
 }
 
@@ -147,6 +154,7 @@ fn a_peer_that_was_never_heard_is_asked_again_and_again() {
         channel.handle_timeout(now).unwrap();
         assert!(channel.poll_upkeep(now, &mut out), "round {round}");
         assert_eq!(out.header.kind, Kind::Keepalive);
+        assert_eq!(channel.asked_for(now), UNHEARD_INTERVAL * round, "from the first question on");
         assert!(!channel.poll_upkeep(now, &mut out));
         assert_eq!(channel.poll_timeout(), now + UNHEARD_INTERVAL);
     }
@@ -161,7 +169,7 @@ fn a_congested_network_is_told_once_and_shrinks_the_window_once_a_flight() {
     let now = Instant(1000);
     channel.note_congestion();
     let entry = [Entry::Event(Event::Removed)];
-    let flags = [(), ()].map(|()| channel.send(now, Ring::Data, &entry).flags);
+    let flags = [(), ()].map(|()| channel.send(now, Ring::Data, &entry, 0).flags);
     assert!(flags[0].contains(Flags::CONGESTED) && !flags[1].contains(Flags::CONGESTED));
     channel.note_congestion();
     channel.ack_at = Some(now);
@@ -182,25 +190,48 @@ fn a_congested_network_is_told_once_and_shrinks_the_window_once_a_flight() {
         take(&mut channel, now, &marked(packet, acked));
         assert!(channel.congestion_window() >= once, "frames of the same flight");
     }
-    channel.send(now, Ring::Command, &entry);
+    channel.send(now, Ring::Command, &entry, 0);
     take(&mut channel, now, &marked(4, flight + 1));
     assert!(channel.congestion_window() < once, "a frame that was sent after that");
 }
 
 #[test]
 fn a_slow_path_gets_short_bursts() {
-    let (mut channel, _) = full_flight();
-    assert!(channel.carried_in_a_millisecond() > 64 << 10, "nothing is known of the path");
-    for _ in 0..50 {
-        channel.rtt.sample(100_000_000);
+    let (mut channel, flight) = full_flight();
+    // An ack of half the flight after 100 ms: some 150 kB/s.
+    let acks = [Position(flight / 2), Position(0)];
+    let ack = Header { acks, packet: PacketNumber(1), window: 256, ..Header::new(Kind::Ack) };
+    let mut now = Instant(100_000_000);
+    take(&mut channel, now, &ack);
+    assert_eq!(channel.burst, 2 * 1514);
+    let entry = [Entry::Event(Event::Removed)];
+    let mut sent = Vec::new();
+    while now < Instant(150_000_000) {
+        while channel.may_send(now, Ring::Command) {
+            channel.send(now, Ring::Command, &entry, DATA);
+            sent.push(now);
+        }
+        match channel.pacer.poll_timeout() {
+            Some(at) => now = at,
+            None => break,
+        }
     }
-    assert!(
-        (2 * 1514..8 * 1514).contains(&channel.carried_in_a_millisecond()),
-        "{}",
-        channel.carried_in_a_millisecond()
-    );
-    for _ in 0..50 {
-        channel.rtt.sample(50_000_000_000);
+    assert!(sent.len() > 5 && channel.pacer.poll_timeout().is_none(), "the window is full");
+    let pauses = sent.windows(2).filter(|pair| pair[1].since(pair[0]) > Duration::from_millis(2));
+    assert!(pauses.count() + 3 >= sent.len(), "one by one: {sent:?}");
+}
+
+#[test]
+fn a_short_round_trip_takes_no_timer() {
+    let (mut channel, flight) = full_flight();
+    let acks = [Position(flight), Position(0)];
+    let ack = Header { acks, packet: PacketNumber(1), window: 256, ..Header::new(Kind::Ack) };
+    let now = Instant(30_000);
+    take(&mut channel, now, &ack);
+    let entry = [Entry::Event(Event::Removed)];
+    while channel.may_send(now, Ring::Command) {
+        channel.send(now, Ring::Command, &entry, DATA);
     }
-    assert_eq!(channel.carried_in_a_millisecond(), 2 * 1514);
+    assert!(channel.in_flight() >= channel.congestion.window());
+    assert_eq!(channel.pacer.poll_timeout(), None);
 }

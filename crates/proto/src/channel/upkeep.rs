@@ -5,11 +5,13 @@ use std::time::Duration;
 use tyche_wire::{Ack, Content, Control, Flags, Header, Kind};
 
 use super::{Channel, Dead, EXPIRIES_STALLED, NACK_INTERVAL, STALL_NS_MIN, UNHEARD_INTERVAL};
-use crate::congestion::Congestion;
 use crate::outgoing::Outgoing;
 use crate::ring::TxRing;
 use crate::rules::Rules;
 use crate::time::Instant;
+
+/// Segments of which one expiry says nothing about the path.
+const FEW_SEGMENTS: u64 = 8;
 
 impl<R: Rules> Channel<R> {
     /// Composes the next frame without entries: a nack, an ack, a keepalive or an echo; false if
@@ -51,8 +53,9 @@ impl<R: Rules> Channel<R> {
         if self.is_stalled(now, Duration::from_nanos(stall_ns)) {
             return Err(Dead::Stall);
         }
-        if !self.is_heard && self.asked_for(now) >= UNHEARD_INTERVAL {
-            (self.asking, self.asked_at) = (true, Some(now));
+        self.pacer.handle_timeout(now);
+        if self.unheard_at().is_some_and(|at| at <= now) {
+            self.ask_for_life(now);
         }
         if self.retransmit_at.is_some_and(|at| at <= now) {
             self.expiries += 1;
@@ -73,8 +76,8 @@ impl<R: Rules> Channel<R> {
     /// Marks all frames in flight as lost, not only the oldest: lost frames that counted as in
     /// flight would fill the window, and none could be sent again.
     fn give_up_flight(&mut self) {
-        let lost: u32 = self.tx.iter_mut().map(TxRing::mark_all_lost).sum();
-        if lost > Congestion::WINDOW_MIN || self.expiries == EXPIRIES_STALLED {
+        let lost: u64 = self.tx.iter_mut().map(TxRing::mark_all_lost).sum();
+        if lost > FEW_SEGMENTS * self.congestion.segment() || self.expiries == EXPIRIES_STALLED {
             self.congestion.stalled();
         }
     }
@@ -84,11 +87,26 @@ impl<R: Rules> Channel<R> {
     pub(crate) fn poll_timeout(&self) -> Instant {
         let keep_alive = self.config.keep_alive_ns;
         let last = self.sent_at.plus_ns(keep_alive / 3).min(self.heard_at.plus_ns(keep_alive));
-        let unheard = self.asked_at.filter(|_| !self.is_heard).map(|at| at + UNHEARD_INTERVAL);
+        let paced = self.pacer.poll_timeout();
         let asking = self.asking.then_some(Instant(0));
         let batching = self.batching.poll_timeout();
-        let own = [self.nack_at, self.retransmit_at, batching, self.ack_at, unheard, asking];
+        let own = [
+            self.nack_at,
+            self.retransmit_at,
+            batching,
+            self.ack_at,
+            self.unheard_at(),
+            asking,
+            paced,
+        ];
         own.into_iter().flatten().fold(last, Instant::min)
+    }
+
+    /// When a peer that was never heard is asked for a sign of life again. The time of the first
+    /// question stays: the silence counts from there.
+    fn unheard_at(&self) -> Option<Instant> {
+        let awaited = self.asked_at.filter(|_| !self.is_heard);
+        awaited.map(|_| self.asked_again_at + UNHEARD_INTERVAL)
     }
 
     /// Makes the header of an ack or nack.

@@ -1,7 +1,7 @@
 //! The channel table of a listener: which channels there are, whose turn it is to send, and when
 //! one is closed.
 
-use tyche_wire::{ChannelId, Content, Control, Cookie, Event, Flags, Kind, Mac};
+use tyche_wire::{ChannelId, Content, Control, Cookie, Event, Flags, Kind, Mac, Uuid};
 
 use super::ChannelReport;
 use super::open::Open;
@@ -106,8 +106,17 @@ impl<R: Rules> Channels<R> {
         }
     }
 
-    /// Divides the receive window among the channels of the link.
+    /// Divides the receive window among the channels of the link, and the path to a host among
+    /// those of its session.
     pub(super) fn share_receiver(&mut self) {
+        let heard = |open: &&Open<R>| !open.closing && open.target.is_some();
+        let sessions: Vec<Uuid> = self.iter().filter(heard).map(|open| open.session).collect();
+        for open in self.slots.iter_mut().flatten() {
+            let count = sessions.iter().filter(|session| **session == open.session).count();
+            if let Some(target) = &mut open.target {
+                target.channel.share_path(count);
+            }
+        }
         let open = |open: &&mut Open<R>| !open.closing;
         let targets = self.slots.iter_mut().flatten().filter(open);
         let targets = targets.filter_map(|open| open.target.as_mut());
@@ -290,7 +299,7 @@ mod tests {
             keep_alive_ms: 60_000,
         };
         let grant = Grant { export: 0, writer: true, queue_size: 8, damq_pages: 256 };
-        channels.add(origin, Open::new(now, config, grant, accept, None));
+        channels.add(origin, Open::new((now, Uuid::nil()), config, grant, accept, None));
         channel
     }
 

@@ -231,8 +231,9 @@ impl<R: Rules> Listener<R> {
                 let keys = asker.proof.map(|proof| proof.accept(token, accept.clone()));
                 let reference = ChannelRef { link: self.config.link, channel: accept.channel };
                 registry.opened::<R>(request, grant, reference, (src, accept.cookie));
-                let origin = self.gate.origin(src);
-                self.channels.add(origin, Open::new(now, config, grant, accept, keys));
+                let (origin, session) = (self.gate.origin(src), connect.session);
+                let open = Open::new((now, session), config, grant, accept, keys);
+                self.channels.add(origin, open);
                 self.repeats(src, connect.attempt);
                 Verdict::Granted
             }

@@ -216,17 +216,27 @@ impl<R: Rules> Listener<R> {
         })
     }
 
-    /// Notes that the network has marked the frame with this head as congested, if it belongs to a
-    /// channel: the host is told. Call it before [`handle_frame`](Self::handle_frame).
+    /// Takes a frame that the network has marked as congested, as
+    /// [`handle_frame`](Self::handle_frame) does. If it is one of a channel and was not rejected,
+    /// the host is told: marks of made-up frames must not slow anybody down.
     #[cold]
-    pub fn note_congestion(&mut self, head: &[u8; HEAD_LEN]) {
-        let Ok(header) = Header::parse(head) else { return };
-        if header.kind.on_channel()
+    pub fn handle_marked_frame<'p>(
+        &mut self,
+        now: Instant,
+        frame: (&[u8; HEAD_LEN], &'p [u8]),
+        opened: &'p mut Opened,
+    ) -> &'p [u8] {
+        let rejects = self.rejects.total();
+        let payload = self.handle_frame(now, frame, opened);
+        if self.rejects.total() == rejects
+            && let Ok(header) = Header::parse(frame.0)
+            && header.kind.on_channel()
             && let Some(open) = self.channels.get_mut(header.channel)
-            && open.config.check_origin::<R>(Mac::source(head), &header).is_ok()
+            && open.config.check_origin::<R>(Mac::source(frame.0), &header).is_ok()
         {
             open.note_congestion();
         }
+        payload
     }
 
     fn try_handle_frame<'p>(

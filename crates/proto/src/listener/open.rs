@@ -6,7 +6,7 @@ use std::time::Duration;
 use arrayvec::ArrayVec;
 use tyche_crypto::{Sealer, Secrets};
 use tyche_wire::{
-    Accept, Body, ChannelId, CipherSuite, Event, Fenced, Header, Mac, Reject, SealedAnswer,
+    Accept, Body, ChannelId, CipherSuite, Event, Fenced, Header, Mac, Reject, SealedAnswer, Uuid,
 };
 
 use super::ListenerEvent;
@@ -46,6 +46,8 @@ impl Keys {
 
 /// See the module.
 pub(super) struct Open<R> {
+    /// The session that it belongs to.
+    pub(super) session: Uuid,
     pub(super) config: ChannelConfig,
     pub(super) grant: Grant,
     pub(super) accept: Accept,
@@ -74,15 +76,16 @@ pub(super) struct Open<R> {
 }
 
 impl<R: Rules> Open<R> {
-    /// A half-open channel.
+    /// A half-open channel of `session`.
     pub(super) fn new(
-        now: Instant,
+        (now, session): (Instant, Uuid),
         config: ChannelConfig,
         grant: Grant,
         accept: Accept,
         keys: Option<Box<Keys>>,
     ) -> Self {
         Self {
+            session,
             config,
             grant,
             accept,
@@ -135,6 +138,7 @@ impl<R: Rules> Open<R> {
         let Grant { writer, queue_size, damq_pages, .. } = self.grant;
         let target = self.target.get_or_insert_with(|| {
             let mut target = TargetChannel::new(self.config, (queue_size, damq_pages), writer, now);
+            target.channel.assume_rtt(now.since(self.accepted_at));
             if let Some(keys) = &self.keys {
                 target.channel.seal_with(keys.sealer());
             }

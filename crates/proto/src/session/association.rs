@@ -198,6 +198,11 @@ impl Seat {
         self.queue
     }
 
+    /// Queues of the session.
+    pub(super) fn queues(&self) -> usize {
+        self.association.queues()
+    }
+
     fn line(&self) -> &Line {
         &self.association.lines[self.queue]
     }

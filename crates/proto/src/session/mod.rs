@@ -33,6 +33,7 @@ mod event;
 mod failover;
 mod fencing;
 mod issue;
+mod marks;
 mod operations;
 mod pairing;
 mod path;
@@ -176,7 +177,13 @@ impl<R: Rules> Session<R> {
         let known = export.map(|known| (known.target, known.uuid, known.geometry.read_only));
         Self {
             state: if former.is_some() { State::Lost(now) } else { State::New },
-            paths: Paths::new(now, (config.session, seat.queue()), ports, random, key),
+            paths: Paths::new(
+                now,
+                (config.session, seat.queue(), seat.queues()),
+                ports,
+                random,
+                key,
+            ),
             detector: FailureDetector::default(),
             chooser: Chooser::new(config.choice),
             quest: Quest::new((config.target, config.export), key, known),
@@ -285,20 +292,6 @@ impl<R: Rules> Session<R> {
         });
         self.issue();
         clear
-    }
-
-    /// Notes that the network has marked the frame with this head as congested, if it belongs to a
-    /// channel: the target is told. Call it before [`handle_frame`](Self::handle_frame).
-    #[cold]
-    pub fn note_congestion(&mut self, port: usize, head: &[u8; HEAD_LEN]) {
-        let Ok(header) = Header::parse(head) else { return };
-        let path = self.paths.index(header.channel);
-        if header.kind.on_channel()
-            && let Some((initiator, _)) = self.paths.live_on(port, path)
-            && initiator.channel.check_origin(Mac::source(head), &header).is_ok()
-        {
-            initiator.channel.note_congestion();
-        }
     }
 
     fn try_handle_frame<'p>(

@@ -39,6 +39,8 @@ pub(super) struct Paths<R> {
     ports: Vec<Option<Port>>,
     /// By our index of the channel.
     paths: Vec<Path<R>>,
+    /// Queues of the session. Each has as many channels on a path.
+    queues: usize,
     /// Our index of the queue's first channel. Each queue has a range of its own.
     channel_first: u16,
     /// The first half of all cookies, which links filter frames by.
@@ -52,10 +54,10 @@ pub(super) struct Paths<R> {
 }
 
 impl<R: Rules> Paths<R> {
-    /// The path manager of the session's queue with that number.
+    /// The path manager of the session's queue with that number, one of `queues`.
     pub(super) fn new(
         now: Instant,
-        (session, queue): (Uuid, usize),
+        (session, queue, queues): (Uuid, usize, usize),
         ports: &[PortConfig],
         mut random: Box<dyn FnMut() -> u64 + Send>,
         key: Option<PublicKey>,
@@ -63,6 +65,7 @@ impl<R: Rules> Paths<R> {
         Self {
             ports: ports.iter().map(|&port| Some(Port::new(port, now))).collect(),
             paths: Vec::new(),
+            queues,
             channel_first: (queue * PATHS_MAX) as u16,
             mark: mark(session, queue, random()),
             random,
@@ -329,8 +332,19 @@ impl<R: Rules> Paths<R> {
         }
     }
 
-    /// Divides the receive window of each link among its channels.
+    /// Divides the receive window of each link among its channels, and each path among those from
+    /// the same link to the same address.
     fn share_ports(&mut self) {
+        let live = |path: &&Path<R>| path.live().is_some();
+        let pairs: Vec<Pair> =
+            self.paths.iter().filter(live).map(|path| (path.port, path.peer)).collect();
+        for path in &mut self.paths {
+            let pair = (path.port, path.peer);
+            let count = pairs.iter().filter(|other| **other == pair).count() * self.queues;
+            if let Some(initiator) = path.live_mut() {
+                initiator.channel.share_path(count);
+            }
+        }
         for port in 0..self.ports.len() {
             let live = |path: &&mut Path<R>| path.port == port && path.live().is_some();
             let count = self.paths.iter_mut().filter(live).count();

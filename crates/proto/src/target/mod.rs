@@ -420,7 +420,7 @@ impl<R: Rules> TargetChannel<R> {
         let header = match self.channel.resend(now, entries, wanted) {
             Some(header) => header,
             None => match self.compose(now, entries) {
-                Some(ring) => self.channel.send(now, ring, entries),
+                Some((ring, data)) => self.channel.send(now, ring, entries, data),
                 None => return self.channel.poll_upkeep(now, out),
             },
         };
@@ -428,13 +428,14 @@ impl<R: Rules> TargetChannel<R> {
         true
     }
 
-    /// Fills a new frame's entries: data of reads as far as they fit, then completions.
-    fn compose(&mut self, now: Instant, entries: &mut EntryList) -> Option<Ring> {
+    /// Fills a new frame's entries: data of reads as far as they fit, then completions. Returns its
+    /// ring and the bytes of its data.
+    fn compose(&mut self, now: Instant, entries: &mut EntryList) -> Option<(Ring, usize)> {
         if self.is_held(now) {
             return None;
         }
         let mut data = 0;
-        if !self.sending.is_empty() && self.channel.may_send(Ring::Data) {
+        if !self.sending.is_empty() && self.channel.may_send(now, Ring::Data) {
             while let Some(slot) = self.sending.next() {
                 let Some(len) = self.compose_read(slot, entries, data) else { break };
                 data += len as usize;
@@ -444,7 +445,7 @@ impl<R: Rules> TargetChannel<R> {
             }
         }
         let small = !self.completions.is_empty() || self.has_events();
-        if data == 0 && !(small && self.channel.may_send(Ring::Command)) {
+        if data == 0 && !(small && self.channel.may_send(now, Ring::Command)) {
             return None;
         }
         while self.channel.capacity.fits_entry(entries.len(), data) {
@@ -464,7 +465,7 @@ impl<R: Rules> TargetChannel<R> {
             let Some(event) = self.next_event() else { break };
             entries.push(Entry::Event(event));
         }
-        Some(if data > 0 { Ring::Data } else { Ring::Command })
+        Some((if data > 0 { Ring::Data } else { Ring::Command }, data))
     }
 
     /// Whether the next frame waits for more entries.

@@ -157,6 +157,17 @@ impl Pair {
         self.session.handle_frame(self.now, 0, (head, payload), &mut Opened::default());
     }
 
+    /// The same of frames that the network has marked as congested.
+    pub fn host_takes_marked(&mut self, frame: &[u8]) {
+        let (head, payload) = frame.split_first_chunk().unwrap();
+        self.session.handle_marked_frame(self.now, 0, (head, payload), &mut Opened::default());
+    }
+
+    pub fn target_takes_marked(&mut self, frame: &[u8]) {
+        let (head, payload) = frame.split_first_chunk().unwrap();
+        self.listener.handle_marked_frame(self.now, (head, payload), &mut Opened::default());
+    }
+
     pub fn target_takes(&mut self, frame: &[u8]) {
         let (head, payload) = frame.split_first_chunk().unwrap();
         self.listener.handle_frame(self.now, (head, payload), &mut Opened::default());

@@ -212,14 +212,11 @@ impl<R: Rules> World<R> {
     pub(super) fn stranger_frame(&mut self, link: usize, frame: &Delivery) -> Result<(), String> {
         let now = self.now;
         let Some(stranger) = &mut self.others.stranger else { return Ok(()) };
-        if frame.is_congested {
-            stranger.listeners[link].note_congestion(frame.head());
-        }
-        stranger.listeners[link].handle_frame(
-            now,
-            (frame.head(), frame.payload()),
-            &mut Opened::default(),
-        );
+        let (listener, parts) = (&mut stranger.listeners[link], (frame.head(), frame.payload()));
+        match frame.is_congested {
+            false => listener.handle_frame(now, parts, &mut Opened::default()),
+            true => listener.handle_marked_frame(now, parts, &mut Opened::default()),
+        };
         self.drive_stranger()
     }
 
@@ -227,10 +224,11 @@ impl<R: Rules> World<R> {
         let now = self.now;
         let stranger = self.others.stranger.as_mut();
         let Some(guest) = stranger.and_then(|it| it.guest.as_mut()) else { return Ok(()) };
-        if frame.is_congested {
-            guest.session.note_congestion(0, frame.head());
-        }
-        guest.session.handle_frame(now, 0, (frame.head(), frame.payload()), &mut Opened::default());
+        let parts = (frame.head(), frame.payload());
+        match frame.is_congested {
+            false => guest.session.handle_frame(now, 0, parts, &mut Opened::default()),
+            true => guest.session.handle_marked_frame(now, 0, parts, &mut Opened::default()),
+        };
         self.drive_guest()
     }
 

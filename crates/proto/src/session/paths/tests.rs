@@ -47,7 +47,7 @@ fn paired(heard: &[&[u8]]) -> Paths<Sound> {
         next << 32
     });
     let ports = vec![link(); heard.len()];
-    let mut paths = Paths::new(NOW, (Uuid::from_u128(2), 2), &ports, random, None);
+    let mut paths = Paths::new(NOW, (Uuid::from_u128(2), 2, 3), &ports, random, None);
     for (port, addresses) in heard.iter().enumerate() {
         hear(&mut paths, port, addresses);
     }

@@ -1,0 +1,92 @@
+//! The effect of acks and nacks on a channel: frames that have arrived or are lost, the round-trip
+//! time, and what congestion control lets out.
+
+use tyche_wire::{Control, Header, Pdu, Reject};
+
+use super::{Channel, REST_NS_MIN};
+use crate::congestion::Progress;
+use crate::ring::Acked;
+use crate::rules::Rules;
+use crate::time::Instant;
+
+impl<R: Rules> Channel<R> {
+    pub(super) fn receive_acks(&mut self, now: Instant, header: &Header) {
+        let before = self.in_flight();
+        let mut all = Acked::default();
+        for (ring, ack) in self.tx.iter_mut().zip(header.acks) {
+            let acked = ring.acked(ack, now);
+            if let Some(sample_ns) = acked.sample_ns {
+                self.rtt.sample(sample_ns);
+            }
+            all.add(acked);
+        }
+        self.progress(now, &all, before);
+    }
+
+    /// Checks that the bitmaps of a nack cover only positions that were sent.
+    #[cold]
+    pub(super) fn check_nack(&self, header: &Header, pdu: &Pdu<'_>) -> Result<(), Reject> {
+        let Control::Ack(nack) = pdu.decode() else { return Err(Reject::Unexpected) };
+        for (i, ring) in self.tx.iter().enumerate() {
+            ring.check_bitmap(header.acks[i], &nack.bitmaps[i])?;
+        }
+        Ok(())
+    }
+
+    #[cold]
+    pub(super) fn receive_nack(&mut self, now: Instant, header: &Header, pdu: &Pdu<'_>) {
+        let Control::Ack(nack) = pdu.decode() else { return };
+        let before = self.in_flight();
+        let (mut all, next) = (Acked::default(), self.packet);
+        let (congestion, stats) = (&mut self.congestion, &mut self.stats);
+        for (i, ring) in self.tx.iter_mut().enumerate() {
+            let acked = ring.nacked(header.acks[i], &nack.bitmaps[i], nack.newest, now, |packet| {
+                congestion.lost::<R>(packet, next);
+                stats.nacked += 1;
+            });
+            all.add(acked);
+        }
+        self.progress(now, &all, before);
+    }
+
+    /// Positions were acked; `in_flight` bytes were in flight before.
+    fn progress(&mut self, now: Instant, acked: &Acked, in_flight: u64) {
+        if acked.bytes == 0 {
+            return;
+        }
+        self.acked = self.acked.max(acked.newest);
+        let rtt = self.rtt.smoothed();
+        self.congestion.acked(&Progress {
+            now,
+            bytes: acked.bytes,
+            in_flight,
+            newest: acked.newest,
+            next: self.packet,
+            sample_ns: acked.sample_ns,
+            rtt,
+        });
+        let segment = self.congestion.segment();
+        self.pacer.set(self.congestion.window(), rtt, self.congestion.is_starting());
+        self.burst = self.pacer.train(segment);
+        self.expiries = 0;
+        self.arm_retransmit(now);
+    }
+
+    /// Whether congestion control lets another frame out now.
+    pub(super) fn may_leave(&mut self, now: Instant) -> bool {
+        let in_flight = self.in_flight();
+        if in_flight == 0 {
+            self.note_rest(now);
+        }
+        in_flight < self.congestion.window() && self.pacer.allows(now)
+    }
+
+    /// Lets what is known of the path grow old, if nothing was sent for a while.
+    fn note_rest(&mut self, now: Instant) {
+        let idle_ns = now.ns_since(self.pushed_at);
+        if idle_ns > REST_NS_MIN && idle_ns > self.rtt.timeout_ns(0) {
+            self.congestion.rested(idle_ns, self.rtt.timeout_ns(0));
+            self.pushed_at = now;
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! The growth of CUBIC (RFC 9438), in integers: bytes, and ticks of 2²⁰ ns.
+
+use std::time::Duration;
+
+use crate::time::Instant;
+
+/// Bits of a tick, in nanoseconds: about a millisecond.
+const TICK_BITS: u32 = 20;
+/// The constant C = 0.4 segments/s³, in segments per cubic tick, times 2⁴¹.
+const C: u64 = 1014;
+const C_BITS: u32 = 41;
+/// Longest time from the plateau that counts, in ticks: half a minute.
+const TICKS_MAX: u64 = 1 << 15;
+/// Bits of the fraction of the pace at which time passes for a part of a flow.
+const PACE_BITS: u32 = 10;
+
+/// A window after a loss: β = 0.7 of that before.
+pub(super) fn less(window: u64) -> u64 {
+    window * 7 / 10
+}
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub(super) struct Cubic {
+    /// The window before the last loss, which is the plateau of the growth.
+    plateau: u64,
+    /// Ticks from the begin of the epoch to the plateau.
+    distance: u64,
+    /// The begin of the epoch, and the last time that the window grew in it.
+    epoch: Option<(Instant, Instant)>,
+    /// The window that Reno would have, from the begin of the epoch on, and the window before the
+    /// loss, beyond which it grows faster.
+    reno: u64,
+    before: u64,
+    parts: u64,
+    pace: u64,
+}
+
+impl Default for Cubic {
+    fn default() -> Self {
+        let (plateau, distance, reno, before) = (0, 0, 0, 0);
+        Self { plateau, distance, epoch: None, reno, before, parts: 1, pace: 1 << PACE_BITS }
+    }
+}
+
+impl Cubic {
+    /// For one of `parts` of a flow. A share of 1/n of the bandwidth at the same rate of losses
+    /// takes a constant C/n⁴, so time passes n^(4/3) times slower, and Reno's growth by 1/n².
+    pub(super) fn share(&mut self, parts: u64) {
+        self.parts = parts;
+        self.pace = (1 << (2 * PACE_BITS)) / cube_root(parts.pow(4) << (3 * PACE_BITS)).max(1);
+        self.pace = self.pace.max(1);
+        self.epoch = None;
+    }
+
+    /// The window has shrunk from `before` to `after`.
+    pub(super) fn lost(&mut self, before: u64, after: u64, segment: u64) {
+        // Fast convergence: whoever loses below the last plateau leaves room to others.
+        self.plateau = if before < self.plateau { before * 17 / 20 } else { before };
+        self.before = before;
+        self.begin(after, segment);
+        self.epoch = None;
+    }
+
+    /// The next growth begins an epoch at the plateau.
+    pub(super) fn forget_epoch(&mut self) {
+        (self.epoch, self.plateau) = (None, 0);
+    }
+
+    fn begin(&mut self, window: u64, segment: u64) {
+        self.plateau = self.plateau.max(window);
+        let below = (self.plateau - window).min(1 << 36);
+        // Of 2⁴¹ as much as fits.
+        let cubed = (below << 24) / (C * segment).max(1) << (C_BITS - 24);
+        self.distance = cube_root(cubed).min(TICKS_MAX);
+        self.reno = window;
+    }
+
+    /// The sender has nothing to send: that time does not count (RFC 9438, section 5.8).
+    pub(super) fn pause(&mut self, now: Instant) {
+        if let Some((begun, last)) = &mut self.epoch {
+            *begun = *begun + now.since(*last);
+            *last = now;
+        }
+    }
+
+    /// The window after `acked` bytes more were acked.
+    pub(super) fn grow(
+        &mut self,
+        now: Instant,
+        rtt: Duration,
+        (window, segment): (u64, u64),
+        acked: u64,
+    ) -> u64 {
+        if self.epoch.is_none() {
+            self.begin(window, segment);
+        }
+        let (begun, last) = self.epoch.get_or_insert((now, now));
+        *last = now;
+        let elapsed_ns = (now.since(*begun) + rtt).as_nanos() as u64;
+        let ticks = ((elapsed_ns >> TICK_BITS) * self.pace) >> PACE_BITS;
+        let beyond = ticks > self.distance;
+        let apart = ticks.abs_diff(self.distance).min(TICKS_MAX);
+        let change = ((apart.pow(3) >> 4) * segment >> 20) * C >> (C_BITS - 24);
+        let target = match beyond {
+            true => self.plateau + change,
+            false => self.plateau.saturating_sub(change),
+        };
+        let target = target.clamp(window, window + window / 2);
+        let grown = window + (target - window) * acked / window;
+        // Reno's growth with β = 0.7: α = 9/17 segments in a round trip, one beyond the loss.
+        let (alpha, of) = if self.reno < self.before { (9, 17) } else { (1, 1) };
+        let growth = segment * acked / (self.reno.max(1) * self.parts * self.parts);
+        self.reno += growth * alpha / of;
+        grown.max(self.reno)
+    }
+}
+
+/// The cube root, rounded down.
+fn cube_root(value: u64) -> u64 {
+    let (mut rest, mut root) = (value, 0_u64);
+    for shift in (0..64).step_by(3).rev() {
+        root *= 2;
+        let step = 3 * root * (root + 1) + 1;
+        if rest >> shift >= step {
+            rest -= step << shift;
+            root += 1;
+        }
+    }
+    root
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cube_roots() {
+        for (value, root) in [(0, 0), (1, 1), (7, 1), (8, 2), (26, 2), (27, 3), (1 << 60, 1 << 20)]
+        {
+            assert_eq!(cube_root(value), root, "{value}");
+        }
+        assert_eq!(cube_root(u64::MAX), 2_642_245);
+    }
+
+    #[test]
+    fn the_plateau_is_reached_when_the_paper_says() {
+        // 100 segments before the loss: K = cbrt(100 × 0.3 / 0.4) = 4.217 s.
+        let mut cubic = Cubic::default();
+        cubic.lost(150_000, 105_000, 1500);
+        let seconds = (cubic.distance << TICK_BITS) as f64 / 1e9;
+        assert!((4.20..4.23).contains(&seconds), "{seconds}");
+        let mut part = Cubic::default();
+        part.share(2);
+        // A part's K is 2^(4/3) = 2.52 times as long, for the same window.
+        assert_eq!(part.pace, 406);
+    }
+}

@@ -1,0 +1,109 @@
+//! When a channel may send what its window allows: at the rate that the window comes to, and a
+//! quarter more so that the window stays the limit (RFC 9002, section 7.7), in bursts of what the
+//! path carries in a millisecond. On a path whose round trip is shorter than two of these the
+//! window alone is the limit, and no timer is set.
+
+use std::time::Duration;
+
+use crate::time::Instant;
+
+/// Time that a burst takes on the path, in nanoseconds: about a millisecond. Lower: shorter trains
+/// and more timers. Higher: a burst holds up others for longer, and finds shorter queues full.
+const BURST_NS: u64 = 1 << BURST_BITS;
+const BURST_BITS: u32 = 20;
+/// Round trips below this many bursts are not paced.
+const BURSTS_MIN: u64 = 2;
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub(crate) struct Pacer {
+    /// Bytes of a burst: what the path carries in [`BURST_NS`].
+    burst: u64,
+    /// Whether the round trip is long enough.
+    is_on: bool,
+    /// Bytes that may be sent; negative after a frame that was longer.
+    budget: i64,
+    /// When the budget was filled last.
+    filled_at: Instant,
+    /// When a burst may be sent, while the budget is used up.
+    waits_until: Option<Instant>,
+}
+
+impl Pacer {
+    pub(crate) fn new(now: Instant) -> Self {
+        Self { burst: 0, is_on: false, budget: 0, filled_at: now, waits_until: None }
+    }
+
+    /// Sets the rate: `window` bytes in each `rtt`. `starting`: the window doubles in each.
+    pub(crate) fn set(&mut self, window: u64, rtt: Duration, starting: bool) {
+        let rtt_ns = (rtt.as_nanos() as u64).max(1);
+        let window = if starting { window * 2 } else { window * 5 / 4 };
+        self.burst = (window << BURST_BITS) / rtt_ns;
+        self.is_on = rtt_ns >= BURSTS_MIN * BURST_NS;
+        self.budget = self.budget.min(self.limit());
+        if !self.is_on {
+            self.waits_until = None;
+        }
+    }
+
+    /// Bytes that may leave at once, as one train: those that the path carries in a millisecond,
+    /// two frames at least (as TCP sizes its segments: Linux, `tcp_tso_autosize`).
+    pub(crate) fn train(&self, segment: u64) -> u32 {
+        // The window may be growing.
+        u32::try_from(self.burst.max(2 * segment)).unwrap_or(u32::MAX)
+    }
+
+    /// The most that the budget holds: the loop may come late by a burst.
+    fn limit(&self) -> i64 {
+        (2 * self.burst) as i64
+    }
+
+    /// Whether a frame may be sent now.
+    pub(crate) fn allows(&mut self, now: Instant) -> bool {
+        if !self.is_on {
+            return true;
+        }
+        if let Some(until) = self.waits_until {
+            if now < until {
+                return false;
+            }
+            self.waits_until = None;
+        }
+        self.fill(now);
+        if self.budget > 0 {
+            return true;
+        }
+        // With the rate in bytes per `BURST_NS`, until there is a burst again.
+        let lacks = self.burst as i64 - self.budget;
+        let wait_ns = (lacks as u64) * BURST_NS / self.burst.max(1);
+        self.waits_until = Some(now.plus_ns(wait_ns));
+        false
+    }
+
+    fn fill(&mut self, now: Instant) {
+        if now == self.filled_at {
+            return;
+        }
+        let elapsed_ns = now.ns_since(self.filled_at);
+        let filled = elapsed_ns.saturating_mul(self.burst) >> BURST_BITS;
+        self.budget = (self.budget + filled as i64).min(self.limit());
+        self.filled_at = now;
+    }
+
+    /// A frame of so many bytes was sent.
+    pub(crate) fn sent(&mut self, bytes: u64) {
+        if self.is_on {
+            self.budget -= bytes as i64;
+        }
+    }
+
+    /// When a frame that was not [allowed](Self::allows) may be sent.
+    pub(crate) fn poll_timeout(&self) -> Option<Instant> {
+        self.waits_until
+    }
+
+    /// The wait may be over: whoever has something to send asks again.
+    pub(crate) fn handle_timeout(&mut self, now: Instant) {
+        self.waits_until = self.waits_until.filter(|until| now < *until);
+    }
+}
