@@ -31,9 +31,9 @@ pub(crate) struct SimArgs {
     #[arg(long, value_name = "NUMBER", default_value_t = 100)]
     seeds: u64,
 
-    /// The first of them.
-    #[arg(long, value_name = "NUMBER", default_value_t = 0)]
-    first: u64,
+    /// The first of them. By default another one each time, which is printed.
+    #[arg(long, value_name = "NUMBER")]
+    first: Option<u64>,
 
     /// Run this seed alone.
     #[arg(long, value_name = "NUMBER", conflicts_with_all = ["seeds", "first"])]
@@ -84,9 +84,18 @@ pub(crate) fn run(args: &SimArgs) -> Result<()> {
         };
     }
     let begin = Instant::now();
-    let total = run_all(args).map_err(|violation| found(&violation))?;
+    let first = args.first.unwrap_or_else(random_start);
+    // A closed stream does not end the simulation.
+    let _ = write_error(format!("{} seeds from {first} on\n", args.seeds).as_bytes());
+    let total = run_all(args, first).map_err(|violation| found(&violation))?;
     let text = format!("{} seeds in {:.1?}, all well: {total}\n", args.seeds, begin.elapsed());
     show(args.output, || object(&total, args.seeds), || text)
+}
+
+/// A first seed that differs from run to run, short enough to be typed.
+fn random_start() -> u64 {
+    let since = std::time::UNIX_EPOCH.elapsed().unwrap_or_default();
+    (since.as_nanos() as u64 >> 10) & 0xffff_ffff
 }
 
 /// The profile of the simulated worlds.
@@ -108,10 +117,10 @@ fn found(violation: &Violation) -> Error {
 }
 
 /// Runs all seeds, several at a time; stops at the first violation.
-fn run_all(args: &SimArgs) -> Result<Report, Box<Violation>> {
+fn run_all(args: &SimArgs, first: u64) -> Result<Report, Box<Violation>> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let (next, stop) = (AtomicU64::new(args.first), AtomicBool::new(false));
-    let end = args.first.saturating_add(args.seeds);
+    let (next, stop) = (AtomicU64::new(first), AtomicBool::new(false));
+    let end = first.saturating_add(args.seeds);
     let state = Mutex::new((Report::default(), None));
     let talk = has_terminal();
     std::thread::scope(|scope| {
@@ -131,8 +140,8 @@ fn run_all(args: &SimArgs) -> Result<Report, Box<Violation>> {
                             stop.store(true, Ordering::Relaxed);
                         }
                     }
-                    if talk && (seed - args.first).is_multiple_of(16) {
-                        let text = format!("\r{} of {} seeds ", seed - args.first, args.seeds);
+                    if talk && (seed - first).is_multiple_of(16) {
+                        let text = format!("\r{} of {} seeds ", seed - first, args.seeds);
                         // A closed terminal does not end the simulation.
                         let _ = write_error(text.as_bytes());
                     }
@@ -175,7 +184,7 @@ fn hunt_canaries(args: &SimArgs, name: &str) -> Result<()> {
     }
     let (mut caught, mut escaped) = (Vec::new(), Vec::new());
     for name in chosen {
-        match hunt(name, profile(args), args.first, args.seeds) {
+        match hunt(name, profile(args), args.first.unwrap_or(0), args.seeds) {
             Some(it) => caught.push((name, it)),
             None => escaped.push(name),
         }

@@ -8,19 +8,23 @@ use tyche_sim::{Options, Profile, Report, canaries, hunt, run};
 /// Enough that every kind of fault and incident occurs often.
 const SEEDS: u64 = 200;
 
-/// Half of the seeds on each of two threads.
-fn run_all(profile: Profile) -> Vec<Report> {
+/// Seeds from a start of its own in each run of the tests: the same ones deceive in the long run.
+const RANDOM_SEEDS: u64 = 50;
+
+/// The first of so many seeds on each of two threads.
+fn run_all(profile: Profile, first: u64, count: u64) -> Vec<Report> {
     let run_some = |seeds: std::ops::Range<u64>| {
         let options = || Options { profile, ..Options::default() };
         let run = |seed| run(seed, options()).unwrap_or_else(|found| panic!("{found}"));
         seeds.map(run).collect::<Vec<_>>()
     };
-    let (first, second) = std::thread::scope(|scope| {
-        let first = scope.spawn(|| run_some(0..SEEDS / 2));
-        let second = scope.spawn(|| run_some(SEEDS / 2..SEEDS));
-        (first.join().unwrap(), second.join().unwrap())
+    let (begin, end) = std::thread::scope(|scope| {
+        let half = first + count / 2;
+        let begin = scope.spawn(move || run_some(first..half));
+        let end = scope.spawn(move || run_some(half..first + count));
+        (begin.join().unwrap(), end.join().unwrap())
     });
-    first.into_iter().chain(second).collect()
+    begin.into_iter().chain(end).collect()
 }
 
 /// Many of the runs had links over UDP, and everything befell them.
@@ -42,7 +46,7 @@ fn expect_udp(reports: &[Report]) {
 
 #[test]
 fn nothing_bad_happens_and_everything_bad_was_tried() {
-    let reports = run_all(Profile::Mixed);
+    let reports = run_all(Profile::Mixed, 0, SEEDS);
     let total = |count: fn(&Report) -> u64| reports.iter().map(count).sum::<u64>();
     assert!(total(|report| report.operations) > SEEDS * 300);
     assert!(total(|report| report.succeeded) > SEEDS * 250);
@@ -78,7 +82,7 @@ fn nothing_bad_happens_and_everything_bad_was_tried() {
 
 #[test]
 fn nothing_bad_happens_on_many_links_either() {
-    let reports = run_all(Profile::MultiLink);
+    let reports = run_all(Profile::MultiLink, 0, SEEDS);
     let total = |count: fn(&Report) -> u64| reports.iter().map(count).sum::<u64>();
     assert!(total(|report| report.operations) > SEEDS * 300);
     assert!(total(|report| report.succeeded) > SEEDS * 250);
@@ -95,6 +99,19 @@ fn nothing_bad_happens_on_many_links_either() {
     assert!(total(|report| report.late) > SEEDS * 10);
     expect_udp(&reports);
     assert!(reports.iter().any(|report| report.slowest > Duration::from_secs(3)), "blackouts");
+}
+
+#[test]
+fn nothing_bad_happens_from_a_random_start() {
+    let given = std::env::var("TYCHE_SIM_FIRST").ok().and_then(|text| text.parse().ok());
+    let first = given.unwrap_or_else(|| {
+        let since = std::time::UNIX_EPOCH.elapsed().expect("after 1970");
+        since.as_nanos() as u64 >> 10 & 0xffff_ffff
+    });
+    println!("seeds from {first} on; to run them again: TYCHE_SIM_FIRST={first}");
+    for profile in [Profile::Mixed, Profile::MultiLink] {
+        run_all(profile, first, RANDOM_SEEDS);
+    }
 }
 
 #[test]
