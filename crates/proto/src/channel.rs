@@ -234,11 +234,6 @@ impl<R: Rules> Channel<R> {
         self.rtt.least()
     }
 
-    /// When a frame of a ring was sent last.
-    pub(crate) fn pushed_at(&self) -> Instant {
-        self.pushed_at
-    }
-
     /// When the last valid frame came.
     pub(crate) fn heard_at(&self) -> Instant {
         self.heard_at

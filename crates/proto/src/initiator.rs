@@ -5,6 +5,7 @@
 //! allocates. (MSST 2014, section II.B; PROTOCOL.md, "Slots, tags and placement".)
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::time::Duration;
 
 use arrayvec::ArrayVec;
@@ -41,6 +42,12 @@ pub(crate) struct Piece {
 impl Piece {
     pub(crate) fn data_len(&self) -> u32 {
         if self.opcode.has_data() { self.len } else { 0 }
+    }
+
+    /// The piece of these bytes of it.
+    pub(crate) fn part(&self, range: Range<u32>) -> Self {
+        let (base, offset) = (self.base + range.start, self.offset + u64::from(range.start));
+        Self { base, offset, len: range.end - range.start, ..*self }
     }
 }
 
@@ -135,6 +142,16 @@ impl<R: Rules> Initiator<R> {
             let tag = Tag { slot: index, generation: slot.generation };
             Some((tag, slot.piece?))
         })
+    }
+
+    /// What a request in flight still has to do on another channel, as pieces: a read goes on with
+    /// what has not arrived, so that it ends however often channels are lost.
+    pub(crate) fn rest(&self, Tag { slot, .. }: Tag, piece: Piece) -> Vec<Piece> {
+        if piece.opcode != Opcode::Read {
+            return vec![piece];
+        }
+        let missing = self.received.missing(self.slots[usize::from(slot)].damq_page, piece.len);
+        missing.into_iter().map(|range| piece.part(range)).collect()
     }
 
     /// The piece in a slot.

@@ -4,11 +4,16 @@
 //! Data lie in pages of the `damq`, and arrive in parts whose offsets and lengths are multiples of
 //! 64 bytes. A page has 64 such units, so a word of 64 bits describes it.
 
+use std::ops::Range;
+
 use tyche_wire::{PAGE_LEN, PART_UNIT};
 
 /// See the module.
 pub(crate) struct Received(Box<[u64]>);
 
+/// Pages in a row that have arrived between two that have not, for a request to go on without them.
+/// Lower: more and shorter requests for the same bytes.
+const KEPT_PAGES_MIN: usize = 16;
 const UNITS: u32 = PAGE_LEN as u32 / PART_UNIT;
 const _: () = assert!(UNITS == u64::BITS, "a word has a bit for each unit of a page");
 
@@ -61,6 +66,31 @@ impl Received {
         }
     }
 
+    /// The bytes to ask for again of the `len` bytes from page `first` on: whole pages that lack
+    /// something, with those between that are too few to be left out. If all have arrived, the last
+    /// page is one of them: what is missing is the end of the request.
+    pub(crate) fn missing(&self, first: u32, len: u32) -> Vec<Range<u32>> {
+        let (first, count) = (first as usize, (len as usize).div_ceil(PAGE_LEN));
+        let units = (len - 1) / PART_UNIT % UNITS + 1;
+        let last = u64::MAX >> (UNITS - units);
+        let is_whole = |page: usize| {
+            let wanted = if page + 1 == count { last } else { u64::MAX };
+            self.0[first + page] & wanted == wanted
+        };
+        let mut runs: Vec<Range<usize>> = Vec::new();
+        for page in (0..count).filter(|&page| !is_whole(page)) {
+            match runs.last_mut() {
+                Some(run) if page < run.end + KEPT_PAGES_MIN => run.end = page + 1,
+                _ => runs.push(page..page + 1),
+            }
+        }
+        if runs.is_empty() {
+            runs.push(count - 1..count);
+        }
+        let bytes = |page: usize| ((page * PAGE_LEN) as u32).min(len);
+        runs.into_iter().map(|run| bytes(run.start)..bytes(run.end)).collect()
+    }
+
     /// The words of `len` bytes at `offset` of data that begin at page `first`, with the bits of
     /// the first word and those of the last. All bits of the words between belong to the part. Of a
     /// single word, the bits that both have in common do: that is the usual case, and costs a few
@@ -102,6 +132,26 @@ mod tests {
         }
         received.clear(3, 1 << 20);
         assert!(received.mark(3, 0, 1 << 20));
+    }
+
+    #[test]
+    fn what_has_arrived_is_not_asked_for_again() {
+        let mut received = Received::new(260);
+        let (mib, page) = (1 << 20, PAGE_LEN as u32);
+        assert_eq!(received.missing(2, mib), [0..mib]);
+        received.mark(2, 0, 5 * page + 64);
+        assert_eq!(received.missing(2, mib), [5 * page..mib], "whole pages");
+        received.mark(2, 10 * page, 15 * page);
+        assert_eq!(received.missing(2, mib), [5 * page..mib], "too few to be left out");
+        received.mark(2, 25 * page, page);
+        assert_eq!(received.missing(2, mib), [5 * page..10 * page, 26 * page..mib]);
+        received.mark(2, 26 * page, mib - 26 * page);
+        received.mark(2, 5 * page + 64, 5 * page - 64);
+        assert_eq!(received.missing(2, mib), [mib - page..mib], "the completion");
+        assert_eq!(received.missing(259, 512), [0..512]);
+        received.mark(259, 0, 512);
+        assert_eq!(received.missing(259, 512), [0..512]);
+        assert_eq!(received.missing(258, 4608), [0..4096], "its end has arrived");
     }
 
     #[test]

@@ -10,5 +10,6 @@ mod fcoe;
 mod links;
 mod scenarios;
 mod seeds;
+mod slow;
 mod throughput;
 mod udp;

@@ -9,7 +9,7 @@ use std::time::Duration;
 use tyche_proto::Sound;
 use tyche_sim::{HostPlan, Mix, Plan, World};
 
-const OPERATIONS: u32 = 2000;
+const OPERATIONS: u32 = 500;
 const LEN: u32 = 64 << 10;
 const TABLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/throughput.txt");
 

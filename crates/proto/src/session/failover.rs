@@ -220,7 +220,9 @@ impl<R: Rules> Session<R> {
             R::keeps(Rule::FenceBeforeReissue) && is_fenced && piece.opcode.modifies()
         };
         let (pieces, free) = lost.initiator.pieces().partition::<Vec<_>, _>(fenced);
-        self.operations.reissue(free.into_iter().map(|(_, piece)| piece));
+        for (tag, piece) in free {
+            self.operations.reissue(piece.op, lost.initiator.rest(tag, piece));
+        }
         if !pieces.is_empty() {
             self.fences.add(self.now, lost.identity, pieces);
         }

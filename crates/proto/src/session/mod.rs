@@ -402,7 +402,7 @@ impl<R: Rules> Session<R> {
                     Fate::Executed(status) if R::keeps(Rule::UseOutcomes) => {
                         endings.end(&piece, status, None);
                     }
-                    _ => endings.operations.reissue([piece]),
+                    _ => endings.operations.reissue_smaller(piece),
                 }
             }
         }

@@ -10,6 +10,10 @@ use crate::operation::Operation;
 use crate::stages::Exchange;
 use crate::time::Instant;
 
+/// Bytes of a write up to which it is not divided when its channel was lost. Lower: more requests
+/// after a loss. Higher: a link that lives for short times only has to carry more in one of them.
+const HALVED_MIN: u32 = 64 << 10;
+
 /// The operation table of a queue.
 pub(super) struct Operations {
     table: Box<[Option<Op>]>,
@@ -156,9 +160,25 @@ impl Operations {
         }
     }
 
-    /// Queues pieces of lost channels.
-    pub(super) fn reissue(&mut self, pieces: impl IntoIterator<Item = Piece>) {
-        self.reissued.extend(pieces);
+    /// Queues what is left of a piece of the operation `op`, whose channel was lost: one piece at
+    /// least.
+    pub(super) fn reissue(&mut self, op: u32, rest: impl IntoIterator<Item = Piece>) {
+        let before = self.reissued.len();
+        self.reissued.extend(rest);
+        let added = self.reissued.len() - before;
+        assert!(added > 0, "a piece ends at the target only");
+        self.op_mut(op).pieces += added as u32 - 1;
+    }
+
+    /// Queues a modification whose channel was lost and that was not executed. The data that the
+    /// target had of a write are gone with the channel. So a long one goes on in halves, down to
+    /// [`HALVED_MIN`]: it ends even if no channel lives for as long as the whole takes.
+    pub(super) fn reissue_smaller(&mut self, piece: Piece) {
+        let half = (piece.data_len() / 2).next_multiple_of(HALVED_MIN);
+        if half >= piece.data_len() {
+            return self.reissue(piece.op, [piece]);
+        }
+        self.reissue(piece.op, [piece.part(0..half), piece.part(half..piece.len)]);
     }
 
     /// Takes the end of a piece. If it was the last of its operation, returns the operation and its
@@ -298,10 +318,26 @@ mod tests {
         operations.begin(Instant(1), write(512), None).unwrap();
         let lost = issue(&mut operations);
         operations.begin(Instant(1), write(512), None).unwrap();
-        operations.reissue([lost]);
+        operations.reissue(lost.op, [lost]);
         assert_eq!(issue(&mut operations), lost);
         assert_ne!(issue(&mut operations).op, lost.op);
         assert_eq!(end(&mut operations, &lost, Status::Success), Some(Status::Success));
+    }
+
+    #[test]
+    fn a_lost_write_goes_on_in_halves_and_ends_once() {
+        let mut operations = Operations::new(1, false);
+        operations.begin(Instant(1), write(MIB), None).unwrap();
+        let whole = issue(&mut operations);
+        operations.reissue_smaller(whole);
+        let halves = [(); 2].map(|()| issue(&mut operations));
+        let seen = halves.map(|piece| (piece.base, piece.offset, piece.len));
+        assert_eq!(seen, [(0, 4096, MIB / 2), (MIB / 2, 4096 + u64::from(MIB / 2), MIB / 2)]);
+        operations.reissue_smaller(Piece { len: HALVED_MIN, ..halves[1] });
+        let smallest = issue(&mut operations);
+        assert_eq!(smallest.len, HALVED_MIN, "and no smaller");
+        assert_eq!(end(&mut operations, &halves[0], Status::Success), None);
+        assert_eq!(end(&mut operations, &smallest, Status::Success), Some(Status::Success));
     }
 
     #[test]
@@ -334,7 +370,7 @@ mod tests {
         let mut operations = Operations::new(2, false);
         operations.begin(Instant(1), write(2 * MIB), None).unwrap();
         let lost = issue(&mut operations);
-        operations.reissue([lost]);
+        operations.reissue(lost.op, [lost]);
         assert_eq!(operations.fail(), [0]);
         assert_eq!((operations.len(), operations.oldest()), (0, None));
         assert!(operations.next(|_| MIB).is_none());

@@ -215,8 +215,7 @@ impl<R: Rules> Path<R> {
     /// Probes a live path for frames that are longer than its channel's, up to `longest`.
     pub(super) fn widen(&mut self, longest: usize, nonce: impl FnOnce() -> u64) {
         let State::Live { accept, widening, .. } = &mut self.state else { return };
-        let now = accept.frame_len as usize;
-        *widening = Widening::new(nonce(), now, longest);
+        *widening = Widening::new(nonce(), accept.frame_len as usize, longest);
     }
 
     /// When an idle path may try again.
@@ -432,9 +431,8 @@ impl<R: Rules> Path<R> {
             flags,
             keep_alive_ms: session.keep_alive.as_millis() as u32,
         };
-        let repeat = Repeat::new(now);
-        let (sealed, problem) = (Appeal::of(session, &connect, random), Problem::NoAccept);
-        let connect = Box::new(connect);
+        let sealed = Appeal::of(session, &connect, random);
+        let (connect, problem, repeat) = (Box::new(connect), Problem::NoAccept, Repeat::new(now));
         self.state = State::Connecting { nonce, connect, sealed, problem, repeat };
     }
 
@@ -445,7 +443,9 @@ impl<R: Rules> Path<R> {
         sealing: Option<Sealing>,
         session: &SessionConfig,
     ) -> Result<PathEvent, Reject> {
-        let State::Connecting { connect, .. } = &self.state else { return Err(Reject::Unexpected) };
+        let State::Connecting { connect, repeat, .. } = &self.state else {
+            return Err(Reject::Unexpected);
+        };
         let fits = accept.export == connect.export
             && accept.queue_size <= connect.queue_size
             && accept.frame_len <= connect.frame_len
@@ -468,19 +468,19 @@ impl<R: Rules> Path<R> {
             batch: session.batch,
         };
         let mut initiator = Initiator::new(config, accept.queue_size, accept.damq_pages, now);
+        initiator.channel.assume_rtt(now.since(repeat.begun()));
         // The target takes memory for the channel with its first frame, so one is sent at once.
         initiator.channel.ask_for_life(now);
-        self.frame_len = config.frame_len;
-        (self.problem, self.was_live) = (None, true);
+        (self.frame_len, self.problem, self.was_live) = (config.frame_len, None, true);
         let (mut guard, mut token) = (None, ResetToken::default());
         if let Some(sealing) = sealing {
             initiator.channel.seal_with(sealing.sealer);
             (guard, token) = (Some(Box::new(sealing.guard)), sealing.token);
         }
-        let (accept, initiator) = (Box::new(accept.clone()), Box::new(initiator));
+        let accept = Box::new(accept.clone());
         self.state = State::Live {
             accept: accept.clone(),
-            initiator,
+            initiator: Box::new(initiator),
             guard,
             token,
             since: now,

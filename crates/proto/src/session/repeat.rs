@@ -12,13 +12,19 @@ const SENDS_MAX: u32 = 6;
 /// When to send an unanswered frame again.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Repeat {
+    begun: Instant,
     next: Instant,
     sends: u32,
 }
 
 impl Repeat {
     pub(super) fn new(now: Instant) -> Self {
-        Self { next: now, sends: 0 }
+        Self { begun: now, next: now, sends: 0 }
+    }
+
+    /// When it was due first.
+    pub(super) fn begun(&self) -> Instant {
+        self.begun
     }
 
     /// How often it was sent.

@@ -1,0 +1,76 @@
+//! Slow links: the slowest on which requests of 1 MiB end. PROTOCOL.md, "Slow links".
+
+use std::time::Duration;
+
+use tyche_engine::Notice;
+use tyche_proto::wire::Opcode;
+use tyche_sim::{Options, Plan, Profile, World, run};
+
+use crate::drive::{MIB, SECOND, operation};
+
+/// Bits per second of each link.
+const RATE: u64 = 1_000_000;
+const DEPTH: u64 = 8;
+
+/// One host and that many links of 1 Mbit/s, with a round trip of 300 ms, 1 % loss, and switches
+/// that keep frames for `queue`.
+fn slow(seed: u64, links: usize, queue: Duration) -> World {
+    let mut plan = Plan::clean(seed);
+    (1..links).for_each(|_| plan.add_segment(1500));
+    plan.set_mtu(1500);
+    let ends = plan.hosts.iter_mut().flat_map(|host| &mut host.links);
+    ends.chain(&mut plan.target.links).for_each(|link| link.rate = RATE);
+    for segment in &mut plan.segments {
+        segment.latency = Duration::from_millis(150);
+        segment.queue = queue;
+        segment.faults.drop = 0.01;
+    }
+    plan.disk.size = DEPTH * u64::from(MIB);
+    let mut world = World::new(plan, None);
+    let whole = |world: &World| (0..links).all(|link| world.is_link_live(0, link));
+    assert!(world.run_until(20 * SECOND, whole).unwrap(), "not all links are live");
+    world
+}
+
+/// Eight requests of 1 MiB at once end within three times what the links need for their bytes.
+fn expect_end(world: &mut World, opcode: Opcode, links: u64) {
+    let before = world.answers(0).count();
+    for index in 0..DEPTH {
+        world.request(0, operation(opcode, index * u64::from(MIB), MIB)).unwrap();
+    }
+    let bits = DEPTH * u64::from(MIB) * 8;
+    let limit = Duration::from_secs(3 * bits / (RATE * links));
+    let begun = world.elapsed();
+    let ended = |world: &World| world.answers(0).count() == before + DEPTH as usize;
+    let over = world.run_until(limit, ended).unwrap();
+    let took = world.elapsed() - begun;
+    println!("{opcode:?} on {links} links: {took:?} of {limit:?}, {:?}", world.report());
+    assert!(over, "{opcode:?} on {links} links: {} of {DEPTH} are left", world.in_progress());
+    assert!(world.answers(0).all(|status| status == Ok(())));
+}
+
+#[test]
+fn requests_of_a_mebibyte_end_on_the_slowest_links() {
+    for queue_ms in [100, 1000] {
+        for links in [1, 2, 6] {
+            let mut world = slow(1, links, Duration::from_millis(queue_ms));
+            for opcode in [Opcode::Write, Opcode::Read] {
+                expect_end(&mut world, opcode, links as u64);
+            }
+            world.audit().unwrap();
+            let parted = world.notices(0).filter(|it| matches!(it, Notice::Parted(..))).count();
+            println!("queue of {queue_ms} ms, {links} links: {parted} channels lost");
+        }
+    }
+}
+
+/// Worlds in which reads began anew from zero each time that a channel was lost, and never ended;
+/// and in which one waited for a second although a link was whole.
+#[test]
+fn worlds_that_were_found_by_random_starts_end() {
+    for seed in [1_035_705_785, 2_218_688_158] {
+        let options = Options { profile: Profile::MultiLink, ..Options::default() };
+        let report = run(seed, options).unwrap_or_else(|found| panic!("{found}"));
+        println!("{report}");
+    }
+}
