@@ -235,7 +235,7 @@ fn prepared_commands_are_patched_to_those_of_each_request() {
     for (ox_id, cdb, reads, data_len) in [(7, 0x88, true, 4096), (0xfffe, 0x8a, false, 1 << 20)] {
         let command = command(cdb, reads, data_len);
         let header = Header { ox_id: Xid(ox_id), ..header };
-        prepared.patch(Xid(ox_id), data_len as u8, (reads, !reads), &[cdb; 16], data_len);
+        prepared.patch((Xid(ox_id), cdb), data_len as u8, (reads, !reads), &[cdb; 16], data_len);
         assert_eq!(prepared, CommandFrame::new(ethernet(), &header, &command));
         let parsed = parse(prepared.as_bytes()).unwrap();
         assert_eq!(parsed.header, header);

@@ -12,8 +12,9 @@ pub(crate) struct Numbers {
 }
 
 impl Numbers {
-    pub(crate) fn new(xids: Xids) -> Self {
-        Self { xids, next: 0 }
+    /// All of them; `first`, modulo their number, is the index of the first.
+    pub(crate) fn new(xids: Xids, first: u64) -> Self {
+        Self { xids, next: (first % u64::from(xids.count())) as u16 }
     }
 
     /// Whether it is one of them.

@@ -17,6 +17,12 @@ pub enum Rule {
     ExecuteWhole,
     /// The XID of an exchange that has ended abnormally is out of use for R_A_TOV.
     Quarantine,
+    /// A target gives an OX_ID another RX_ID each time, until it has had all of them.
+    RenewRxIds,
+    /// A target takes data of the burst's sequence only.
+    CheckSequences,
+    /// An initiator takes no answer of a target of ours that has the RX_ID of an earlier exchange.
+    RefuseFormerRxIds,
     /// A target sends BA_ACC when nothing of the exchange is at work any more.
     DrainAborted,
     /// A target does not take a command again whose number (CRN) it has seen.

@@ -13,7 +13,7 @@ use tyche_fc::wire::{Ethernet, FCtl, Frame, Header, Kind, Xid};
 use tyche_testkit::allocations::{Counting, during};
 use tyche_time::Instant;
 
-use rig::{HOST, OURS, RX, command, config, login, mac};
+use rig::{HOST, OURS, command, config, login, mac};
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
@@ -48,7 +48,7 @@ fn commands_take_no_memory_but_that_of_the_start() {
                 }
                 while lane.poll_transmit(Instant(1), &mut out) {}
                 if let (Action::Command(command), Data::Out(_)) = (action, data) {
-                    let (f_ctl, rx_id) = (FCtl::WRITE_DATA_END, Xid(RX + command.exchange));
+                    let (f_ctl, rx_id) = (FCtl::WRITE_DATA_END, lane.rx_id(command.exchange).unwrap());
                     let header = Header { kind: Kind::FcpData, f_ctl, rx_id, ..header };
                     receive(&mut lane, header, &[0; 512]);
                 }

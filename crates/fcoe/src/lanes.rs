@@ -16,8 +16,6 @@ pub const LANES_MAX: usize = 1 << BITS_MAX;
 const LOGINS: (u16, u16) = (0xc000, 0xefff);
 /// The same of those with a fabric.
 const FABRIC: (u16, u16) = (0xf000, 0xfffe);
-/// Numbers of exchanges of commands for a lane, unless that are too many for all.
-const COMMANDS: u16 = 0x1000;
 
 /// Offsets in a frame: the first byte of F_CTL, and the second of OX_ID.
 const F_CTL_AT: usize = 37;
@@ -45,10 +43,9 @@ pub(crate) fn fabric_xids() -> Xids {
     Xids::new(FABRIC, 0, BITS_MAX)
 }
 
-/// The first and last number of the exchanges of commands, for so many lanes.
-pub(crate) fn command_xids(lanes: usize) -> (u16, u16) {
-    (0, (u32::from(COMMANDS) << bits(lanes)).min(LOGINS.0.into()) as u16 - 1)
-}
+/// The first and last number of the exchanges of commands, which all lanes divide. The more there
+/// are, the later a frame must be to find another exchange with its number.
+pub(crate) const COMMANDS: (u16, u16) = (0, LOGINS.0 - 1);
 
 /// The frames that come to a lane.
 pub fn share(lane: usize, lanes: usize) -> Share {
@@ -80,7 +77,7 @@ mod tests {
                 (0..lanes).filter(|lane| share(*lane, lanes).has(frame)).collect::<Vec<_>>()
             };
             for lane in 0..lanes {
-                let xids = xids(command_xids(lanes), lane, lanes);
+                let xids = xids(COMMANDS, lane, lanes);
                 for ox_id in tyche_fc::exchange::Table::<()>::new(xids).xids().take(40) {
                     for f_ctl in [FCtl::RESPONSE, FCtl::REPLY, FCtl::READ_DATA, FCtl::XFER_RDY] {
                         assert_eq!(owners(&frame(Kind::FcpRsp, f_ctl, ox_id)), [lane]);
@@ -104,7 +101,7 @@ mod tests {
     fn each_lane_has_some_thousand_exchanges() {
         for lanes in 1..=LANES_MAX {
             let counts = (0..lanes).map(|lane| {
-                let xids = xids(command_xids(lanes), lane, lanes);
+                let xids = xids(COMMANDS, lane, lanes);
                 tyche_fc::exchange::Table::<()>::new(xids).capacity()
             });
             assert!(counts.min() >= Some(3000), "{lanes} lanes");

@@ -75,6 +75,7 @@ impl<R: Role> NPort<R> {
             e_d_tov,
             r_a_tov,
             exchanges: lanes::login_xids(),
+            seed,
         };
         Self {
             network: Network::new(config, lanes::fabric_xids(), seed),

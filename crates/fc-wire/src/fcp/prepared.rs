@@ -82,7 +82,7 @@ impl CommandFrame {
     /// Makes it the frame of another command for the same logical unit, with its CRC.
     pub fn patch(
         &mut self,
-        ox_id: Xid,
+        (ox_id, seq_id): (Xid, u8),
         crn: u8,
         (reads, writes): (bool, bool),
         cdb: &[u8; CDB_LEN],
@@ -90,6 +90,7 @@ impl CommandFrame {
     ) {
         let frame = &mut self.0;
         put(frame, HEADER_AT + at::OX_ID, ox_id.0.to_be_bytes());
+        frame[HEADER_AT + at::SEQ_ID] = seq_id;
         frame[HEAD_LEN + CRN_AT] = crn;
         frame[HEAD_LEN + FLAGS_AT] = flags(reads, writes);
         put(frame, HEAD_LEN + CDB_AT, *cdb);

@@ -102,7 +102,8 @@ pub(crate) struct Host {
 impl Host {
     fn new() -> Self {
         let mut lane = initiator::Lane::new(initiator::LaneConfig {
-            xids: Xids::new((0, 0xfff), 0, 0),
+            xids: Xids::new((0, 0xbfff), 0, 0),
+            seed: 0,
             depth: DEPTH,
             targets: 1,
             units: 1,
@@ -164,7 +165,8 @@ pub(crate) struct Disk {
 impl Disk {
     fn new() -> Self {
         let mut lane = target::Lane::new(target::LaneConfig {
-            xids: Xids::new((0x1000, 0x13ff), 0, 0),
+            exchanges: 1024,
+            seed: 0,
             burst_len: LEN_MAX as u32,
             frames_max: FRAMES,
         });

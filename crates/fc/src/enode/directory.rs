@@ -124,7 +124,7 @@ impl Directory {
             ox_id: None,
             again_at: None,
             repeats: 0,
-            numbers: Numbers::new(config.exchanges),
+            numbers: Numbers::new(config.exchanges, 0),
             answer: Vec::new(),
             next_frame: 0,
             events: VecDeque::new(),

@@ -130,7 +130,7 @@ impl Enode {
             stage: Stage::Down,
             forwarders: Forwarders::default(),
             solicits: Pace::new(SOLICIT_INTERVAL, SOLICITS_MAX),
-            numbers: Numbers::new(config.exchanges),
+            numbers: Numbers::new(config.exchanges, 0),
             directory: Directory::new(config),
             outputs,
             config,

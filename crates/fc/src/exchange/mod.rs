@@ -57,11 +57,17 @@ pub enum Found<T> {
 impl<T> Table<T> {
     /// A slot for each of the XIDs, all free.
     pub fn new(xids: Xids) -> Self {
+        Self::beginning_with(xids, 0)
+    }
+
+    /// The same, of which the XID with this index, modulo their number, is the first to be used.
+    pub fn beginning_with(xids: Xids, first: u64) -> Self {
         let count = xids.count();
+        let first = (first % u64::from(count)) as u16;
         Self {
             xids,
             slots: (0..count).map(|_| Slot::Free).collect(),
-            free: (0..count).collect(),
+            free: (first..count).chain(0..first).collect(),
             timers: Timers::new(count),
             quarantined: 0,
         }

@@ -18,16 +18,20 @@ pub(super) enum Exchange {
 /// See the module.
 pub(super) struct Exchanges {
     table: Table<Exchange>,
+    /// By index of an XID: the target of the last command with it whose RX_ID was known, and that.
+    former: Box<[(u16, Xid)]>,
     tasks: Box<[Option<Task>]>,
     /// Indices without a task, the last used at the end.
     free: Vec<u16>,
 }
 
 impl Exchanges {
-    /// With room for so many commands.
-    pub(super) fn new(xids: Xids, commands: u16) -> Self {
+    /// With room for so many commands. `seed` sets the first XID.
+    pub(super) fn new(xids: Xids, commands: u16, seed: u64) -> Self {
+        let table = Table::beginning_with(xids, seed);
         Self {
-            table: Table::new(xids),
+            former: vec![(0, Xid::NONE); table.capacity()].into(),
+            table,
             tasks: (0..commands).map(|_| None).collect(),
             free: (0..commands).rev().collect(),
         }
@@ -130,19 +134,35 @@ impl Exchanges {
     /// Ends an open exchange as both ends have expected it.
     pub(super) fn close(&mut self, xid: Xid) {
         let exchange = self.table.close(xid);
-        self.drop_task(exchange);
+        self.drop_task(xid, exchange);
     }
 
     /// Ends an open exchange whose frames may still be on the way until then.
     pub(super) fn quarantine(&mut self, xid: Xid, until: Instant) {
         let exchange = self.table.quarantine(xid, until);
-        self.drop_task(exchange);
+        self.drop_task(xid, exchange);
     }
 
-    fn drop_task(&mut self, exchange: Exchange) {
-        if let Exchange::Command(index) = exchange {
-            self.tasks[usize::from(index)] = None;
-            self.free.push(index);
+    fn drop_task(&mut self, xid: Xid, exchange: Exchange) {
+        let Exchange::Command(name) = exchange else { return };
+        let task = self.tasks[usize::from(name)].take().expect("the command of an open exchange");
+        self.free.push(name);
+        if task.rx_id != Xid::NONE {
+            let index = usize::from(self.index(xid));
+            self.former[index] = (task.nexus, task.rx_id);
+        }
+    }
+
+    /// The RX_ID of the last exchange of this XID with a target, if it is known.
+    pub(super) fn former_rx_id(&self, nexus: u16, xid: Xid) -> Option<Xid> {
+        let (target, rx_id) = self.former[usize::from(self.index(xid))];
+        (target == nexus && rx_id != Xid::NONE).then_some(rx_id)
+    }
+
+    /// Forgets the RX_IDs that a target has given: it may begin anew.
+    pub(super) fn forget_rx_ids(&mut self, nexus: u16) {
+        for former in self.former.iter_mut().filter(|it| it.0 == nexus) {
+            former.1 = Xid::NONE;
         }
     }
 

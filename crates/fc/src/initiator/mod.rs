@@ -74,6 +74,9 @@ pub struct LaneConfig {
     /// that end abnormally are out of use for R_A_TOV: some thousands are good where frames are
     /// lost.
     pub xids: Xids,
+    /// A random number, from which the first XID follows: frames of an earlier process are about
+    /// others.
+    pub seed: u64,
     /// The most commands at a time.
     pub depth: usize,
     /// The most targets.
@@ -128,7 +131,7 @@ impl<R: Rules> Lane<R> {
     pub fn with_rules(config: LaneConfig, rules: R) -> Self {
         // As many again may have been completed, and are still to be aborted.
         let tasks = u16::try_from(2 * config.depth).expect("commands have numbers of 16 bits");
-        let exchanges = Exchanges::new(config.xids, tasks);
+        let exchanges = Exchanges::new(config.xids, tasks, config.seed);
         let capacity = exchanges.capacity();
         assert!(config.depth + RESERVE <= capacity, "{} of {capacity} XIDs", config.depth);
         Self {

@@ -122,6 +122,7 @@ impl<R: Rules> Lane<R> {
                 }
                 // Nothing of another login is left.
                 self.end(now, nexus);
+                self.exchanges.forget_rx_ids(nexus);
                 self.targets[usize::from(nexus)] = Target::new((port, mac), login, xids);
                 nexus
             }

@@ -9,6 +9,7 @@ use super::command::{Answer, Data, Failure, Placement, Taken};
 use super::exchanges::Exchange;
 use super::task::{Burst, Phase, Task};
 use crate::exchange::Found;
+use crate::target::is_later;
 use crate::{Rule, Rules};
 
 /// The status of a command that has done what it should.
@@ -49,7 +50,11 @@ impl<R: Rules> Lane<R> {
         match (exchange, header.kind) {
             (Exchange::Service(_), Kind::ElsReply) => self.handle_reply(now, xid, payload),
             (Exchange::Command(name), kind) if is_of_command(kind) => {
-                if rx_id != Xid::NONE && rx_id != header.rx_id {
+                let is_its = match rx_id {
+                    Xid::NONE => !self.is_former(name, header),
+                    _ => rx_id == header.rx_id,
+                };
+                if !is_its {
                     self.ignored.other_rx_id += 1;
                     return Taken::Done;
                 }
@@ -58,6 +63,23 @@ impl<R: Rules> Lane<R> {
             _ => self.ignored.unexpected += 1,
         }
         Taken::Done
+    }
+
+    /// Whether a frame may be one of an earlier exchange with the same XID, though the command has
+    /// had no other. Targets of ours answer a numbered command with an RX_ID that is later than
+    /// those before; of others nothing is known.
+    fn is_former(&self, name: u16, header: &Header) -> bool {
+        let task = self.exchanges.at(name);
+        let is_ours = self.units[usize::from(task.unit)].is_numbered;
+        if !is_ours || !self.rules.keeps(Rule::RefuseFormerRxIds) {
+            return false;
+        }
+        if header.rx_id == Xid::NONE {
+            // That of our ABTS.
+            return header.kind != Kind::BaRjt;
+        }
+        let former = self.exchanges.former_rx_id(task.nexus, header.ox_id);
+        former.is_some_and(|former| !is_later(header.rx_id, former))
     }
 
     /// Takes a frame of the command with that number.

@@ -60,9 +60,11 @@ impl<R: Rules> Lane<R> {
         let crn = if unit.is_numbered { target.next_crn(index) } else { 0 };
         let rec_tov = target.rec_tov();
         (task.phase, task.sent_at, task.is_first) = (Phase::Sent, now, !unit.has_answered);
+        // The sequences of numbered commands are told apart by it, too.
+        task.seq_id = crn;
         let directions = (matches!(task.data, Data::In(_)), matches!(task.data, Data::Out(_)));
         let mut command = unit.frame;
-        command.patch(xid, crn, directions, &task.cdb, task.data.len());
+        command.patch((xid, task.seq_id), crn, directions, &task.cdb, task.data.len());
         frame.set_command(&command);
         self.exchanges.set_timer(xid, Some(now + rec_tov));
     }

@@ -77,6 +77,9 @@ pub struct LoginsConfig {
     pub r_a_tov: Duration,
     /// The numbers of its exchanges. There must be more than neighbours.
     pub exchanges: Xids,
+    /// A random number, from which the first of them follows: an answer to an earlier process is none
+    /// to this one.
+    pub seed: u64,
 }
 
 /// The port's own addresses.
@@ -136,7 +139,7 @@ impl<R: Rules> Logins<R> {
             held: VecDeque::with_capacity(NEIGHBOURS_MAX),
             held_at: None,
             is_over: false,
-            numbers: Numbers::new(config.exchanges),
+            numbers: Numbers::new(config.exchanges, config.seed),
             disowned_at: None,
             timer: None,
             outputs: Outputs::default(),

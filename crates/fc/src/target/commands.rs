@@ -21,7 +21,12 @@ impl<R: Rules> Lane<R> {
         if self.is_repeated(nexus, header, (!is_management).then_some(command.crn)) {
             return;
         }
+        let initiator = self.nexuses[nexus].id();
+        let rx_id = self.exchanges.next_rx_id(initiator, header.ox_id);
+        let is_renewed = self.rules.keeps(Rule::RenewRxIds);
         let exchange = Exchange {
+            rx_id: if is_renewed { rx_id } else { Xid::NONE },
+            is_numbered: command.crn != 0,
             lun: command.lun,
             reads: command.reads,
             writes: command.writes,
@@ -30,7 +35,7 @@ impl<R: Rules> Lane<R> {
             ..Exchange::new(nexus, header)
         };
         let Some(xid) = self.exchanges.open(exchange, is_management) else {
-            self.refuse_command(nexus, header);
+            self.refuse_command(nexus, (header.ox_id, rx_id));
             return;
         };
         if let Err(code) = command.check() {
@@ -69,14 +74,14 @@ impl<R: Rules> Lane<R> {
         true
     }
 
-    /// There is no room for a command.
-    fn refuse_command(&mut self, nexus: u16, header: &Header) {
+    /// There is no room for a command. The answer has an RX_ID, as every other: the initiator tells
+    /// by it that it is none to an earlier command.
+    fn refuse_command(&mut self, nexus: u16, exchange: (Xid, Xid)) {
         self.outputs.ignored.no_room += 1;
         let nexus = &self.nexuses[nexus];
         let response = Response { status: status::TASK_SET_FULL, ..Response::GOOD };
         let mut payload = [0; Response::LEN_MIN];
         response.emit(&mut payload);
-        let exchange = (header.ox_id, Xid::NONE);
         let header = nexus.header(Kind::FcpRsp, FCtl::RESPONSE, exchange);
         self.outputs.answer(nexus.ethernet, header, &payload);
     }
@@ -149,17 +154,17 @@ impl<R: Rules> Lane<R> {
     /// Takes an FCP_CONF. The initiator may have used the OX_ID again, and the exchange may be
     /// forgotten: then the user hears nothing.
     pub(super) fn handle_confirmation(&mut self, nexus: u16, header: &Header) {
-        let exchange = self.exchanges.get_mut(header.rx_id);
-        let confirmed = exchange.filter(|it| {
+        let confirmed = self.exchanges.of_rx_id(header.rx_id).filter(|xid| {
+            let it = &self.exchanges[*xid];
             let is_it = (it.nexus, it.ox_id) == (nexus, header.ox_id);
             is_it && it.state == State::Done && it.outcome.confirm
         });
-        let Some(exchange) = confirmed else {
+        let Some(xid) = confirmed else {
             self.outputs.ignored.unexpected += 1;
             return;
         };
-        exchange.outcome.confirm = false;
-        let exchange = self.exchanges.index_of(header.rx_id);
+        self.exchanges[xid].outcome.confirm = false;
+        let exchange = self.exchanges.index_of(xid);
         self.outputs.actions.push_back(Action::Confirmed { exchange });
     }
 

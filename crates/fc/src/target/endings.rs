@@ -18,7 +18,8 @@ impl<R: Rules> Lane<R> {
     /// Takes an ABTS.
     pub(super) fn handle_abts(&mut self, now: Instant, nexus: u16, header: &Header) {
         let found = self.exchanges.find(nexus, header.ox_id);
-        let Some(xid) = found.filter(|it| [*it, Xid::NONE].contains(&header.rx_id)) else {
+        let is_it = |it: &Xid| [self.exchanges[*it].rx_id, Xid::NONE].contains(&header.rx_id);
+        let Some(xid) = found.filter(is_it) else {
             let nexus = &self.nexuses[nexus];
             let reply = header.reply(Kind::BaRjt, header.rx_id);
             self.outputs.answer(nexus.ethernet, reply, &BaRjt::UNKNOWN.to_bytes());
@@ -88,11 +89,11 @@ impl<R: Rules> Lane<R> {
     }
 
     fn answer_abts(&mut self, xid: Xid, seq_id: u8) {
-        let Exchange { nexus, ox_id, .. } = self.exchanges[xid];
+        let Exchange { nexus, ox_id, rx_id, .. } = self.exchanges[xid];
         let nexus = &self.nexuses[nexus];
-        let mut header = nexus.header(Kind::BaAcc, FCtl::REPLY, (ox_id, xid));
+        let mut header = nexus.header(Kind::BaAcc, FCtl::REPLY, (ox_id, rx_id));
         header.seq_id = seq_id;
-        let payload = BaAcc::whole(ox_id, xid).to_bytes();
+        let payload = BaAcc::whole(ox_id, rx_id).to_bytes();
         self.outputs.answer(nexus.ethernet, header, &payload);
     }
 

@@ -89,6 +89,8 @@ pub(super) struct Burst {
     pub(super) came: u32,
     /// When it is over, whatever is missing.
     pub(super) until: Option<Instant>,
+    /// SEQ_ID of all its frames, once it is known.
+    pub(super) seq_id: Option<u8>,
 }
 
 /// The end of a command, to be sent.
@@ -109,6 +111,11 @@ pub(super) struct Exchange {
     /// The initiator's place among those that are logged in.
     pub(super) nexus: u16,
     pub(super) ox_id: Xid,
+    pub(super) rx_id: Xid,
+    /// SEQ_ID of the initiator's last sequence.
+    pub(super) seq_id: u8,
+    /// Whether the command has a number (CRN): its initiator counts its sequences, too.
+    pub(super) is_numbered: bool,
     pub(super) lun: [u8; 8],
     /// The directions in which there may be data.
     pub(super) reads: bool,
@@ -144,6 +151,9 @@ impl Exchange {
             state: State::Offered,
             nexus,
             ox_id: header.ox_id,
+            rx_id: Xid::NONE,
+            seq_id: header.seq_id,
+            is_numbered: false,
             lun: [0; 8],
             reads: false,
             writes: false,
@@ -161,6 +171,11 @@ impl Exchange {
             is_lent: false,
             is_ready: false,
         }
+    }
+
+    /// Its numbers on the wire.
+    pub(super) fn ids(&self) -> (Xid, Xid) {
+        (self.ox_id, self.rx_id)
     }
 
     /// Whether the user is at work with it.

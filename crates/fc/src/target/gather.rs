@@ -54,7 +54,10 @@ impl<R: Rules> Lane<R> {
         let len = wanted.min(frames.saturating_mul(nexus.write_len()));
         nexus.window.take(&mut self.ring, frames);
         nexus.waiting.pop_front();
-        exchange.burst = Burst { offset: exchange.moved, len, frames, ..Burst::default() };
+        exchange.seq_id = exchange.seq_id.wrapping_add(1);
+        let seq_id = exchange.is_numbered.then_some(exchange.seq_id);
+        let burst = Burst { offset: exchange.moved, len, frames, seq_id, ..Burst::default() };
+        exchange.burst = burst;
         exchange.moved += len;
         exchange.state = State::Gathering(Phase::Granted);
         self.make_ready(xid);
@@ -85,10 +88,11 @@ impl<R: Rules> Lane<R> {
     pub(super) fn handle_data(&mut self, now: Instant, frame: &Frame<'_>) {
         let header = &frame.header;
         let ignored = &mut self.outputs.ignored;
-        let Some(exchange) = self.exchanges.get_mut(header.rx_id) else {
+        let Some(xid) = self.exchanges.of_rx_id(header.rx_id) else {
             ignored.unknown += 1;
             return;
         };
+        let exchange = &mut self.exchanges[xid];
         let nexus = &mut self.nexuses[exchange.nexus];
         if exchange.ox_id != header.ox_id || !nexus.is_from(frame) {
             ignored.unknown += 1;
@@ -110,6 +114,12 @@ impl<R: Rules> Lane<R> {
             ignored.unasked += 1;
             return;
         }
+        // Of initiators that don't count them, those of a burst have at least the same.
+        let is_of_burst = *burst.seq_id.get_or_insert(header.seq_id) == header.seq_id;
+        if !is_of_burst && self.rules.keeps(Rule::CheckSequences) {
+            ignored.other_sequence += 1;
+            return;
+        }
         let marked = if self.rules.keeps(Rule::CountOnce) {
             exchange.received.mark(offset, len)
         } else {
@@ -123,16 +133,16 @@ impl<R: Rules> Lane<R> {
             Ok(_) => {
                 burst.came += 1;
                 nexus.heard = Some(now);
-                let exchange = self.exchanges.index_of(header.rx_id);
+                let exchange = self.exchanges.index_of(xid);
                 self.outputs.actions.push_back(Action::Place { exchange, offset, len });
             }
             Err(_) => ignored.scattered += 1,
         }
         let silence = Some(now + nexus.e_d_tov);
-        let end = earliest(silence, self.exchanges[header.rx_id].burst.until);
-        self.exchanges.set_timer(header.rx_id, end);
+        let end = earliest(silence, self.exchanges[xid].burst.until);
+        self.exchanges.set_timer(xid, end);
         let last = header.f_ctl.has(FCtl::END_SEQ).then_some(header.seq_cnt);
-        self.advance(now, header.rx_id, last);
+        self.advance(now, xid, last);
     }
 
     /// Goes on if the burst is whole, or can't become whole any more. `last` is SEQ_CNT of its last

@@ -35,6 +35,7 @@ mod exchange;
 mod gather;
 mod nexus;
 mod outputs;
+mod rx_ids;
 mod services;
 mod share;
 mod table;
@@ -48,9 +49,10 @@ use tyche_time::Instant;
 
 pub use exchange::SENSE_LEN_MAX;
 pub use outputs::{Action, Command, Data, Function, Ignored};
+pub use rx_ids::RX_IDS;
+pub(crate) use rx_ids::is_later;
 pub use share::Share;
 
-use crate::exchange::Xids;
 use crate::port::Login;
 use crate::{Rules, Sound};
 use exchange::State;
@@ -61,8 +63,10 @@ use table::{Exchanges, INITIATORS};
 /// The configuration of a lane, which does not change.
 #[derive(Clone, Copy, Debug)]
 pub struct LaneConfig {
-    /// The numbers of its exchanges, and so how many there are at a time.
-    pub xids: Xids,
+    /// The most exchanges at a time, those that are remembered included.
+    pub exchanges: u16,
+    /// A random number, from which the first RX_IDs follow.
+    pub seed: u64,
     /// The most bytes of a write that are asked for at once; 64 KiB by default.
     pub burst_len: u32,
     /// The most frames of data that are asked for at once: those that the receive ring holds.
@@ -104,7 +108,7 @@ impl Lane {
     /// A lane without initiators.
     ///
     /// # Panics
-    /// If there are fewer than five exchanges, or no bytes or frames to ask for.
+    /// If there are fewer than five exchanges or more than 2¹⁴, or no bytes or frames to ask for.
     pub fn new(config: LaneConfig) -> Self {
         Self::with_rules(config, Sound)
     }
@@ -116,9 +120,9 @@ impl<R: Rules> Lane<R> {
     /// # Panics
     /// As [`Lane::new`].
     pub fn with_rules(config: LaneConfig, rules: R) -> Self {
-        let LaneConfig { xids, burst_len, frames_max } = config;
+        let LaneConfig { exchanges, seed, burst_len, frames_max } = config;
         assert!(burst_len > 0 && frames_max > 0, "bursts have data, and a ring has frames");
-        let exchanges = Exchanges::new(xids);
+        let exchanges = Exchanges::new(exchanges, seed);
         let count = exchanges.capacity();
         Self {
             rules,
@@ -141,6 +145,12 @@ impl<R: Rules> Lane<R> {
     /// The number of exchanges that there can be: their indices are less.
     pub fn capacity(&self) -> usize {
         self.exchanges.capacity()
+    }
+
+    /// The RX_ID of an exchange, by its index; `None` if it is forgotten.
+    pub fn rx_id(&self, exchange: u16) -> Option<Xid> {
+        let xid = self.exchanges.at(exchange);
+        self.exchanges.get(xid).map(|it| it.rx_id)
     }
 
     /// Counters of what was ignored, since the start.

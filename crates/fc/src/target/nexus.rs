@@ -18,7 +18,7 @@ const SECTOR: usize = 512;
 const WAITING: usize = 64;
 
 /// Numbers of commands with an OX_ID that are taken as those of earlier ones.
-const CRNS_BEHIND: u16 = 64;
+const CRNS_BEHIND: u16 = 127;
 
 /// An initiator.
 pub(super) struct Nexus {

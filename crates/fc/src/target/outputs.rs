@@ -120,6 +120,8 @@ pub struct Ignored {
     pub unknown: u64,
     /// Data that no burst has asked for: too early, too late, or beside it.
     pub unasked: u64,
+    /// Data with the SEQ_ID of another sequence than that of the burst: of an earlier exchange.
+    pub other_sequence: u64,
     /// Data that came twice.
     pub repeated_data: u64,
     /// Data with more holes between them than are kept: taken as lost.

@@ -47,7 +47,7 @@ impl<R: Rules> Lane<R> {
     /// The exchange that a service of an initiator is about.
     fn named(&self, nexus: u16, id: &ExchangeId) -> Option<Xid> {
         let found = self.exchanges.find(nexus, id.ox_id);
-        found.filter(|it| [*it, Xid::NONE].contains(&id.rx_id))
+        found.filter(|it| [self.exchanges[*it].rx_id, Xid::NONE].contains(&id.rx_id))
     }
 
     /// The answer to REC.
@@ -62,7 +62,7 @@ impl<R: Rules> Lane<R> {
         };
         Reply::Exchange(ExchangeStatus {
             ox_id: id.ox_id,
-            rx_id: xid,
+            rx_id: exchange.rx_id,
             originator: id.originator,
             responder: header.d_id,
             transferred: transferred(exchange),

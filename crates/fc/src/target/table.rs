@@ -1,4 +1,5 @@
-//! The exchanges of a target.
+//! The exchanges of a target, each in a slot. The lane and its user name an exchange by its slot; its
+//! RX_ID is another number, which changes with each exchange.
 //!
 //! A command has no RX_ID yet: it is found by its login and OX_ID. An N_Port_ID would not do:
 //! another port may have it while commands of the former one are still at the store.
@@ -11,10 +12,11 @@ use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
 use std::ops::{Index, IndexMut};
 
-use tyche_fc_wire::Xid;
+use tyche_fc_wire::{PortId, Xid};
 use tyche_time::Instant;
 
 use super::exchange::{Exchange, State};
+use super::rx_ids::RxIds;
 use super::share::Share;
 use crate::exchange::{Table, Xids};
 
@@ -22,11 +24,14 @@ use crate::exchange::{Table, Xids};
 const RESERVED: usize = 4;
 /// Places for initiators before memory is taken for more.
 pub(super) const INITIATORS: usize = 512;
+/// The most slots: far fewer than RX_IDs.
+const SLOTS_MAX: u16 = 1 << 14;
 
 /// See the module.
 pub(super) struct Exchanges {
-    xids: Xids,
+    slots: Xids,
     table: Table<Exchange>,
+    rx_ids: RxIds,
     /// Exchanges that are done and whose slots others may have, in this order.
     done: VecDeque<Xid>,
     /// The newest exchange of each nexus with each OX_ID.
@@ -37,15 +42,19 @@ pub(super) struct Exchanges {
 }
 
 impl Exchanges {
+    /// So many slots. `seed` sets the first RX_IDs.
+    ///
     /// # Panics
-    /// If there are too few.
-    pub(super) fn new(xids: Xids) -> Self {
-        let table = Table::new(xids);
+    /// If there are too few or too many.
+    pub(super) fn new(count: u16, seed: u64) -> Self {
+        assert!(usize::from(count) > RESERVED && count <= SLOTS_MAX, "{count} exchanges");
+        let slots = Xids::new((0, count - 1), 0, 0);
+        let table = Table::new(slots);
         let count = table.capacity();
-        assert!(count > RESERVED, "{count} exchanges");
         Self {
-            xids,
+            slots,
             table,
+            rx_ids: RxIds::new(seed),
             done: VecDeque::with_capacity(count),
             // Twice as many, so that it never grows.
             known: HashMap::with_capacity(2 * count),
@@ -61,7 +70,7 @@ impl Exchanges {
 
     /// The index of an exchange, for the user.
     pub(super) fn index_of(&self, xid: Xid) -> u16 {
-        self.xids.find(xid).expect("an exchange of the table")
+        self.slots.find(xid).expect("an exchange of the table")
     }
 
     /// The exchange with an index of the user.
@@ -69,7 +78,7 @@ impl Exchanges {
     /// # Panics
     /// If there is none.
     pub(super) fn at(&self, index: u16) -> Xid {
-        self.xids.at(index)
+        self.slots.at(index)
     }
 
     /// The newest exchange that a nexus has given that number, and that is not forgotten.
@@ -77,9 +86,24 @@ impl Exchanges {
         self.known.get(&(nexus, ox_id)).copied()
     }
 
-    /// The exchange with that RX_ID, which may be done or aborted.
-    pub(super) fn get_mut(&mut self, rx_id: Xid) -> Option<&mut Exchange> {
-        self.table.get_mut(rx_id)
+    /// The exchange in a slot, if it is not forgotten.
+    pub(super) fn get(&self, xid: Xid) -> Option<&Exchange> {
+        self.table.get(xid)
+    }
+
+    /// The same, to be changed.
+    pub(super) fn get_mut(&mut self, xid: Xid) -> Option<&mut Exchange> {
+        self.table.get_mut(xid)
+    }
+
+    /// The exchange with an RX_ID from a frame, which may be done or aborted.
+    pub(super) fn of_rx_id(&self, rx_id: Xid) -> Option<Xid> {
+        self.rx_ids.find(rx_id).map(|slot| self.slots.at(slot))
+    }
+
+    /// The next RX_ID for an OX_ID of a port.
+    pub(super) fn next_rx_id(&mut self, initiator: PortId, ox_id: Xid) -> Xid {
+        self.rx_ids.next(initiator, ox_id)
     }
 
     /// Opens an exchange, if there is room for another of its initiator: the one that was done
@@ -95,8 +119,13 @@ impl Exchanges {
             let oldest = self.done.pop_front()?;
             self.close(oldest);
         }
-        let key = (exchange.nexus, exchange.ox_id);
+        let (key, rx_id) = ((exchange.nexus, exchange.ox_id), exchange.rx_id);
         let xid = self.table.open(exchange)?;
+        if rx_id == Xid::NONE {
+            // As before RX_IDs were renewed: the number of the slot.
+            self[xid].rx_id = xid;
+        }
+        self.rx_ids.assign(self[xid].rx_id, self.index_of(xid));
         self.known.insert(key, xid);
         self.hold(xid);
         Some(xid)
@@ -168,7 +197,8 @@ impl Exchanges {
 
     fn close(&mut self, xid: Xid) {
         self.unhold(xid);
-        let Exchange { nexus, ox_id, .. } = self.table.close(xid);
+        let Exchange { nexus, ox_id, rx_id, .. } = self.table.close(xid);
+        self.rx_ids.free(rx_id);
         // The initiator may have used the OX_ID again.
         match self.known.entry((nexus, ox_id)) {
             Entry::Occupied(known) if *known.get() == xid => _ = known.remove(),

@@ -82,7 +82,7 @@ impl<R: Rules> Lane<R> {
         let exchange = &mut self.exchanges[xid];
         let nexus = &self.nexuses[exchange.nexus];
         exchange.state = State::Gathering(Phase::Asked);
-        let mut header = nexus.header(Kind::FcpXferRdy, FCtl::XFER_RDY, (exchange.ox_id, xid));
+        let mut header = nexus.header(Kind::FcpXferRdy, FCtl::XFER_RDY, exchange.ids());
         header.seq_id = exchange.begin_sequence();
         let (offset, len) = (exchange.burst.offset, exchange.burst.len);
         out.set(nexus.ethernet, &header, &TransferReady { offset, len }.to_bytes());
@@ -104,7 +104,7 @@ impl<R: Rules> Lane<R> {
         }
         let is_last = offset + len == exchange.len;
         let f_ctl = if is_last { FCtl::READ_DATA_END } else { FCtl::READ_DATA };
-        nexus.data_head.set_exchange(exchange.ox_id, xid);
+        nexus.data_head.set_exchange(exchange.ox_id, exchange.rx_id);
         nexus.data_head.set_data(f_ctl, exchange.sequence, offset, len as usize);
         out.set_data(&nexus.data_head, Part { exchange: index, offset, len });
         exchange.moved += len;
@@ -116,7 +116,7 @@ impl<R: Rules> Lane<R> {
         let nexus = &self.nexuses[exchange.nexus];
         let is_last = !exchange.outcome.confirm;
         let f_ctl = if is_last { FCtl::RESPONSE } else { FCtl::RESPONSE_TO_CONFIRM };
-        let mut header = nexus.header(Kind::FcpRsp, f_ctl, (exchange.ox_id, xid));
+        let mut header = nexus.header(Kind::FcpRsp, f_ctl, exchange.ids());
         header.seq_id = exchange.begin_sequence();
         let mut payload = [0; PAYLOAD_MAX];
         let len = exchange.outcome.response().emit(&mut payload);

@@ -3,11 +3,11 @@
 use tyche_fc::initiator::{Data, Failure, LaneConfig, Refused};
 use tyche_fc::wire::Kind;
 use tyche_fc::wire::bls::BaRjt;
-use tyche_fc::wire::els::Rejection;
+use tyche_fc::wire::els::{Rejection, Reply};
 use tyche_fc::wire::fcp::Response;
 
 use crate::script::{
-    AT_WORK, COMPLETE, FRAME, OURS_TO_GO_ON, R_A_TOV, REC_TOV, Script, WWPN, config, header,
+    AT_WORK, COMPLETE, FRAME, OURS_TO_GO_ON, R_A_TOV, REC_TOV, Script, WWPN, config, header, parse,
 };
 
 const INVALID: (u8, u8) = (BaRjt::LOGICAL, BaRjt::INVALID_XID);
@@ -114,6 +114,29 @@ fn an_exchange_that_is_over_there_has_lost_its_answer() {
         assert_eq!(script.lane.repairs().answer_lost, 1);
         script.good(0x2a);
         assert_eq!(script.lane.ignored().late, 1);
+    }
+}
+
+#[test]
+fn the_number_of_a_question_is_not_used_again_soon() {
+    let mut script = stalled(false);
+    assert_eq!(script.wait(REC_TOV), "ask 002a");
+    let asked = script.asked.unwrap().ox_id.0;
+    script.state(0x2a, AT_WORK);
+    // An answer that comes twice finds no other question: a refusal does not say what it is about.
+    let refused = Reply::Refused(Rejection {
+        reason: Rejection::LOGICAL,
+        explanation: Rejection::INVALID_XID,
+    });
+    assert_eq!(script.reply(refused), "");
+    assert_eq!((script.ends(), script.lane.ignored().late), (vec![], 1));
+    for _ in 0..0x100 {
+        let name = script.flush();
+        script.sent();
+        let ox_id = parse(&script.seen[script.seen.len() - 1]).header.ox_id.0;
+        assert_ne!(ox_id, asked);
+        script.good(ox_id);
+        assert_eq!(script.ends(), [(name, Ok(0))]);
     }
 }
 
@@ -249,7 +272,7 @@ fn an_aborted_exchange_is_released_after_a_while_and_its_xid_is_free_then() {
     assert_eq!(script.wait(1), "release 002a");
     script.good(0x2a);
     assert_eq!(script.lane.ignored().late, 3);
-    assert_eq!(script.reply(tyche_fc::wire::els::Reply::Accepted), "");
+    assert_eq!(script.reply(Reply::Accepted), "");
     script.good(0x2a);
     assert_eq!(script.lane.ignored().no_exchange, 1);
     assert_eq!(script.wait(60_000), "");
@@ -271,7 +294,7 @@ fn commands_that_are_still_to_be_released_take_numbers_too() {
     assert_eq!(script.lane.repairs().no_xid, 0);
     assert_eq!(script.lane.frames()[0], 1000);
     script.wait(R_A_TOV - REC_TOV);
-    assert_eq!(script.reply(tyche_fc::wire::els::Reply::Accepted), "");
+    assert_eq!(script.reply(Reply::Accepted), "");
     assert_eq!(script.try_submit(0x91, Data::None), Ok(0));
 }
 
@@ -341,7 +364,7 @@ fn a_rejected_abort_of_what_never_answered_leaves_time_to_arrive() {
 fn the_number_of_the_exchange_there_is_learnt_from_the_answer() {
     let mut script = silent(0x91, Data::None);
     assert_eq!(script.state(0x2a, OURS_TO_GO_ON), "abort 002a");
-    let abort = crate::script::parse(&script.seen[0]).header;
+    let abort = parse(&script.seen[0]).header;
     assert_eq!(abort.rx_id.0, 0x2a + crate::script::RX);
 }
 

@@ -63,6 +63,7 @@ pub(crate) fn login() -> Login {
 pub(crate) fn config() -> LaneConfig {
     LaneConfig {
         xids: Xids::new((0x2a, 0xa9), 0, 0),
+        seed: 0,
         depth: 32,
         targets: 2,
         units: 4,

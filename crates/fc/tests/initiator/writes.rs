@@ -2,9 +2,11 @@
 
 use tyche_fc::initiator::{Failure, LaneConfig};
 use tyche_fc::wire::fcp::{Residual, Response};
-use tyche_fc::wire::{Header, Kind};
+use tyche_fc::wire::{Header, Kind, Xid};
 
-use crate::script::{FRAME, OURS_TO_GO_ON, REC_TOV, Script, config, header, parse};
+use crate::script::{
+    FRAME, OURS, OURS_TO_GO_ON, REC_TOV, Script, WWPN, config, header, login, mac, parse,
+};
 
 #[test]
 fn bursts_are_sent_as_they_are_asked_for_in_any_order() {
@@ -72,7 +74,10 @@ fn commands_are_numbered_for_each_xid_if_the_user_wants_it() {
         if command.header.ox_id.0 == 0x2a {
             crns.push(command.payload[8]);
         }
-        script.good(0x2a + index % 0x80);
+        // A target of ours gives each use of an OX_ID a later number.
+        let header = header(Kind::FcpRsp, 0x2a + index % 0x80);
+        let header = Header { rx_id: Xid(header.rx_id.0 + index / 0x80), ..header };
+        respond(&mut script, header);
         script.ends.clear();
     }
     let expected: Vec<u8> = (1..=255).chain([1, 2]).collect();
@@ -81,6 +86,72 @@ fn commands_are_numbered_for_each_xid_if_the_user_wants_it() {
     script.flush();
     script.sent();
     assert_eq!(parse(&script.seen[0]).payload[8], 0);
+}
+
+fn respond(script: &mut Script, header: Header) {
+    let mut payload = [0; 64];
+    let len = Response::GOOD.emit(&mut payload);
+    let _ = script.receive(header, &payload[..len]);
+}
+
+#[test]
+fn an_answer_that_the_network_repeats_is_none_to_a_later_command() {
+    let mut script = Script::new();
+    script.lane.number_commands(script.unit, true);
+    let former = header(Kind::FcpRsp, 0x2a);
+    for index in 0..0x80 {
+        script.flush();
+        respond(&mut script, header(Kind::FcpRsp, 0x2a + index));
+    }
+    script.ends();
+    let name = script.flush();
+    script.sent();
+    assert_eq!(parse(&script.seen[script.seen.len() - 1]).header.ox_id, Xid(0x2a), "again");
+    let earlier = Header { rx_id: Xid(former.rx_id.0 - 1), ..former };
+    let without = Header { rx_id: Xid::NONE, ..former };
+    for wrong in [former, earlier, without] {
+        respond(&mut script, wrong);
+        assert_eq!(script.ends(), [], "{wrong:?}");
+    }
+    assert_eq!(script.lane.ignored().other_rx_id, 3);
+    respond(&mut script, Header { rx_id: Xid(former.rx_id.0 + 1), ..former });
+    assert_eq!(script.ends(), [(name, Ok(0))]);
+}
+
+#[test]
+fn a_target_that_begins_anew_may_begin_its_numbers_anew() {
+    let mut script = Script::new();
+    script.lane.number_commands(script.unit, true);
+    for index in 0..0x80 {
+        script.flush();
+        respond(&mut script, header(Kind::FcpRsp, 0x2a + index));
+    }
+    script.lane.logged_out(script.now, WWPN);
+    script.lane.logged_in(script.now, (OURS, mac(OURS)), &login()).unwrap();
+    script.ends();
+    let name = script.flush();
+    let first = header(Kind::FcpRsp, 0x2a);
+    respond(&mut script, Header { rx_id: Xid(first.rx_id.0 - 7), ..first });
+    assert_eq!(script.ends(), [(name, Ok(0))]);
+}
+
+#[test]
+fn sequences_of_numbered_commands_count_on_from_their_number() {
+    let mut script = Script::new();
+    script.lane.number_commands(script.unit, true);
+    let sequences = |script: &mut Script| {
+        script.write(3 * FRAME);
+        script.sent();
+        let mut seq_ids = vec![parse(&script.seen[0]).header.seq_id];
+        for (offset, len) in [(0, 2 * FRAME), (2 * FRAME, FRAME)] {
+            script.ask_for(0x2a, offset, len);
+            seq_ids.extend(script.seen.iter().map(|it| parse(it).header.seq_id));
+        }
+        seq_ids
+    };
+    assert_eq!(sequences(&mut script), [1, 2, 2, 3]);
+    let mut script = Script::new();
+    assert_eq!(sequences(&mut script), [0, 1, 1, 2], "as Linux counts them");
 }
 
 #[test]

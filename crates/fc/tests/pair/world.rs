@@ -80,6 +80,7 @@ impl World {
     pub(crate) fn new(seed: u64, faults: Faults) -> Self {
         let mut lane = initiator::Lane::new(initiator::LaneConfig {
             xids: Xids::new((0x100, 0x4ff), 0, 0),
+            seed,
             depth: 8,
             targets: 1,
             units: 1,
@@ -92,7 +93,8 @@ impl World {
         lane.number_commands(unit, true);
         let host = Host::new(lane, unit, seed);
         let mut lane = target::Lane::new(target::LaneConfig {
-            xids: Xids::new((0x800, 0x8ff), 0, 0),
+            exchanges: 256,
+            seed,
             burst_len: 3072,
             frames_max: 16,
         });

@@ -62,6 +62,7 @@ fn node(index: usize, (wwpn, mode): (Wwn, Mode), functions: Functions, seed: u64
             e_d_tov: ms(2_000),
             r_a_tov: ms(10_000),
             exchanges: Xids::new((0x100, 0x4ff), 0, 0),
+            seed: 0,
         }),
         wwpn,
         functions,

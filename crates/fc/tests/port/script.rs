@@ -62,6 +62,7 @@ fn script(functions: Functions, wwpn: u64, theirs: Functions) -> Script {
         e_d_tov: ms(2_000),
         r_a_tov: ms(10_000),
         exchanges: Xids::new((0x100, 0x4ff), 0, 0),
+        seed: 0,
     });
     let mut script = Script {
         logins,

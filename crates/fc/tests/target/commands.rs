@@ -1,12 +1,12 @@
 //! Commands without lost frames: reads, answers, and those that the device server does not get.
 
 use tyche_fc::port::Login;
-use tyche_fc::target::{Completion, Data, LaneConfig};
+use tyche_fc::target::{Completion, Data};
 use tyche_fc::wire::fcp::{self, ResponseCode, TaskManagement};
 use tyche_fc::wire::{Header, Kind, PortId, Wwn, Xid};
 
 use crate::rig::{
-    HOST, Host, LUN, OTHER, OURS, RESERVED, RX, Rig, TURN, command, config, login, mac, rig,
+    HOST, Host, LUN, OTHER, OURS, RESERVED, Rig, TURN, command, config, login, mac, rig,
 };
 
 #[test]
@@ -132,25 +132,25 @@ fn a_failure_has_its_status_and_sense_data() {
 #[test]
 fn the_user_hears_that_a_response_has_come_if_the_initiator_confirms() {
     let confirmed = Completion { status: 2, confirm: true, ..Completion::default() };
-    let conf = |ox_id, rx_id| {
+    let conf = |rig: &Rig, ox_id, exchange| {
         let header = Header::request(Kind::FcpConf, HOST.id, OURS, Xid(ox_id));
-        Header { rx_id: Xid(RX + rx_id), ..header }
+        Header { rx_id: rig.rx_id(exchange), ..header }
     };
     let mut rig = rig();
     let exchange = rig.begin(1, Data::None);
     rig.lane.complete(rig.now, exchange, &confirmed);
-    assert_eq!(rig.frame(HOST, conf(1, exchange), &[]), "", "it has not been sent");
+    assert_eq!(rig.frame(HOST, conf(&rig, 1, exchange), &[]), "", "it has not been sent");
     assert_eq!(rig.sent(), "1 status 2 confirm, release 0");
-    assert_eq!(rig.frame(HOST, conf(2, exchange), &[]), "", "another OX_ID");
-    assert_eq!(rig.frame(HOST, conf(1, exchange + 1), &[]), "", "another RX_ID");
-    assert_eq!(rig.frame(HOST, conf(1, exchange), &[]), "confirmed 0");
-    assert_eq!(rig.frame(HOST, conf(1, exchange), &[]), "", "once");
+    assert_eq!(rig.frame(HOST, conf(&rig, 2, exchange), &[]), "", "another OX_ID");
+    assert_eq!(rig.frame(HOST, conf(&rig, 1, exchange + 1), &[]), "", "another RX_ID");
+    assert_eq!(rig.frame(HOST, conf(&rig, 1, exchange), &[]), "confirmed 0");
+    assert_eq!(rig.frame(HOST, conf(&rig, 1, exchange), &[]), "", "once");
     assert_eq!(rig.lane.ignored().unexpected, 4);
 
     let exchange = rig.begin(3, Data::None);
     rig.complete(exchange, 0);
     assert_eq!(rig.sent(), format!("3 status 0, release {exchange}"));
-    assert_eq!(rig.frame(HOST, conf(3, exchange), &[]), "", "it was not asked for");
+    assert_eq!(rig.frame(HOST, conf(&rig, 3, exchange), &[]), "", "it was not asked for");
 
     let login = Login { confirms: false, ..login(HOST, 2112) };
     rig.lane.logged_in((OURS, mac(OURS)), &login);
@@ -294,15 +294,4 @@ fn what_cannot_be_read_is_counted() {
     assert_eq!(rig.frame(HOST, header, &[]), "");
     let ignored = rig.lane.ignored();
     assert_eq!((ignored.malformed, ignored.unexpected), (1, 1));
-}
-
-#[test]
-fn numbers_of_a_lane_end_with_its_own() {
-    let xids = tyche_fc::exchange::Xids::new((0, 63), 2, 2);
-    let mut rig = Rig::new(LaneConfig { xids, ..config(8) });
-    assert_eq!(rig.lane.capacity(), 16);
-    let exchange = rig.begin(6, Data::None);
-    rig.complete(exchange, 0);
-    let frame = rig.next_frame().unwrap();
-    assert_eq!(frame[28 + 18..28 + 20], [0, 2]);
 }

@@ -14,7 +14,7 @@ use tyche_fc::{Outgoing, Part};
 use tyche_testkit::random::Random;
 use tyche_time::Instant;
 
-use crate::rig::{HOST, Host, LUN, OTHER, OURS, RX, config, login, mac};
+use crate::rig::{HOST, Host, LUN, OTHER, OURS, config, login, mac};
 
 const HOSTS: [Host; 2] = [HOST, OTHER];
 
@@ -104,12 +104,15 @@ impl World {
         // Nobody asks for that before the abort is accepted.
         while is_rrq && self.transmit() {}
         let mut payload = vec![0; 116];
+        let exchange = self.random.below(13) as u16;
+        let rx_id = Some(exchange).filter(|it| *it < 12).and_then(|it| self.lane.rx_id(it));
         let r = &mut self.random;
         let f_ctls = [FCtl::REQUEST, FCtl::WRITE_DATA, FCtl::WRITE_DATA_END, FCtl::ABTS];
         let mut header = Header {
             f_ctl: f_ctls[r.below(4) as usize],
             seq_cnt: r.below(3) as u16,
-            rx_id: if r.chance(4) { Xid::NONE } else { Xid(RX + r.below(13) as u16) },
+            seq_id: r.below(3) as u8,
+            rx_id: rx_id.filter(|_| !r.chance(4)).unwrap_or(Xid::NONE),
             parameter: r.below(8) as u32 * 512,
             ..Header::request(Kind::FcpCmnd, host.id, OURS, Xid(r.below(10) as u16))
         };
@@ -231,7 +234,8 @@ impl World {
         let header = &frame.header;
         let host = HOSTS.iter().find(|it| it.id == header.d_id).unwrap();
         assert!(self.live.contains(&host.wwpn), "it is logged in: {header:?}");
-        let index = header.rx_id.0.wrapping_sub(RX);
+        let index = (0..12).find(|it| self.lane.rx_id(*it) == Some(header.rx_id));
+        let index = index.unwrap_or(u16::MAX);
         match header.kind {
             Kind::BaAcc => {
                 let stage = self.exchanges.get(&index);
@@ -243,7 +247,7 @@ impl World {
                 let response = Response::parse(frame.payload).unwrap();
                 let stage = self.exchanges.get(&index).map(|it| &it.0);
                 let is_at_work = matches!(stage, Some(Stage::Offered | Stage::Executing));
-                assert!(!is_at_work || header.rx_id == Xid::NONE, "{response:?}");
+                assert!(!is_at_work, "{response:?}");
             }
             _ => {}
         }

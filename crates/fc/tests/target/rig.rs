@@ -3,10 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use tyche_fc::exchange::Xids;
 use tyche_fc::neighbour::Functions;
 use tyche_fc::port::Login;
-use tyche_fc::target::{Action, Command, Completion, Data, Function, Lane, LaneConfig};
+use tyche_fc::target::{Action, Command, Completion, Data, Function, Lane, LaneConfig, RX_IDS};
 use tyche_fc::wire::bls::{BaAcc, BaRjt};
 use tyche_fc::wire::els::{Code, Exchange, Reply, Request};
 use tyche_fc::wire::fcp::{self, COMMAND_LEN, Residual, Response, ResponseCode, TransferReady};
@@ -20,8 +19,6 @@ pub(crate) const OURS: PortId = PortId::new(0x0b02);
 pub(crate) const HOST: Host = Host { id: PortId::new(0x0a01), wwpn: Wwn(0x2000_0000_0000_0a01) };
 pub(crate) const OTHER: Host = Host { id: PortId::new(0x0c03), wwpn: Wwn(0x2000_0000_0000_0c03) };
 pub(crate) const LUN: [u8; 8] = [0, 3, 0, 0, 0, 0, 0, 0];
-/// The first RX_ID: that of the exchange with index 0.
-pub(crate) const RX: u16 = 0x12a;
 pub(crate) const E_D_TOV: Duration = Duration::from_secs(2);
 pub(crate) const R_A_TOV: Duration = Duration::from_secs(10);
 pub(crate) const BURST_LEN: u32 = 64 << 10;
@@ -79,8 +76,7 @@ pub(crate) fn rig() -> Rig {
 }
 
 pub(crate) fn config(exchanges: u16) -> LaneConfig {
-    let xids = Xids::new((RX, RX + exchanges - 1), 0, 0);
-    LaneConfig { xids, burst_len: BURST_LEN, frames_max: 64 }
+    LaneConfig { exchanges, seed: 0, burst_len: BURST_LEN, frames_max: 64 }
 }
 
 /// A command without a CDB: the rig says what it is.
@@ -205,7 +201,8 @@ impl Rig {
         let header = Header {
             f_ctl: if is_last { FCtl::WRITE_DATA_END } else { FCtl::WRITE_DATA },
             seq_cnt,
-            rx_id: Xid(RX + exchange),
+            seq_id: ((offset / BURST_LEN) as u8).wrapping_add(1),
+            rx_id: self.rx_id(exchange),
             parameter: offset,
             ..Header::request(Kind::FcpData, host.id, OURS, Xid(ox_id))
         };
@@ -220,10 +217,22 @@ impl Rig {
         let header = Header {
             f_ctl: FCtl::ABTS,
             seq_id: 7,
-            rx_id: rx_id.map_or(Xid::NONE, |exchange| Xid(RX + exchange)),
+            rx_id: rx_id.map_or(Xid::NONE, |exchange| self.rx_id(exchange)),
             ..Header::request(Kind::Abts, host.id, OURS, Xid(ox_id))
         };
         self.frame(host, header, &[])
+    }
+
+    /// The RX_ID of an exchange, or one that none has.
+    pub(crate) fn rx_id(&self, exchange: u16) -> Xid {
+        let strange = || Xid((0..RX_IDS).find(|it| self.index(Xid(*it)).is_none()).unwrap());
+        let exchange = Some(exchange).filter(|it| usize::from(*it) < self.lane.capacity());
+        exchange.and_then(|it| self.lane.rx_id(it)).unwrap_or_else(strange)
+    }
+
+    /// The exchange with an RX_ID.
+    pub(crate) fn index(&self, rx_id: Xid) -> Option<u16> {
+        (0..self.lane.capacity() as u16).find(|it| self.lane.rx_id(*it) == Some(rx_id))
     }
 
     /// Has the host ask for a link service about an exchange.
@@ -408,7 +417,8 @@ impl Rig {
             },
             _ => match Reply::parse(self.asked, payload).unwrap() {
                 Reply::Exchange(status) => {
-                    format!("{:x} {:x} {}", status.rx_id.0, status.estat, status.transferred)
+                    let exchange = self.index(status.rx_id).unwrap();
+                    format!("{exchange} {:x} {}", status.estat, status.transferred)
                 }
                 Reply::Refused(it) => format!("no {:x}/{:x}", it.reason, it.explanation),
                 _ => "yes".into(),

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tyche_fc::target::{Data, LaneConfig};
 use tyche_fc::wire::{FCtl, Header, Kind, Xid};
 
-use crate::rig::{E_D_TOV, HOLES, HOST, OTHER, OURS, R_A_TOV, RX, Rig, config, pattern, rig};
+use crate::rig::{E_D_TOV, HOLES, HOST, OTHER, OURS, R_A_TOV, Rig, config, pattern, rig};
 
 #[test]
 fn a_write_is_executed_when_all_its_data_are_there_and_then_once() {
@@ -190,7 +190,7 @@ fn data_beside_the_burst_are_dropped() {
     }
     let header = Header {
         f_ctl: FCtl::WRITE_DATA,
-        rx_id: Xid(RX),
+        rx_id: rig.rx_id(0),
         parameter: u32::MAX - 3,
         ..Header::request(Kind::FcpData, HOST.id, OURS, Xid(1))
     };
@@ -206,6 +206,74 @@ fn data_beside_the_burst_are_dropped() {
     assert_eq!(rig.data(1, 0, 1, (2048, 2048), true), "");
 }
 
+/// A frame with all data of a short write.
+fn whole(rig: &Rig, ox_id: u16, exchange: u16, seq_id: u8) -> Header {
+    let (f_ctl, rx_id) = (FCtl::WRITE_DATA_END, rig.rx_id(exchange));
+    Header { f_ctl, rx_id, seq_id, ..Header::request(Kind::FcpData, HOST.id, OURS, Xid(ox_id)) }
+}
+
+#[test]
+fn data_that_the_network_repeats_find_no_later_write() {
+    let mut rig = rig();
+    let exchange = rig.asked(0x300, 512);
+    let former = whole(&rig, 0x300, exchange, 1);
+    assert!(rig.frame(HOST, former, &[1; 512]).ends_with(&format!("execute {exchange}")));
+    rig.complete(exchange, 0);
+    rig.sent();
+    // Its slot is used many times, by the same OX_ID, too.
+    for _ in 0..100 {
+        let exchange = rig.asked(0x300, 512);
+        assert_eq!(rig.frame(HOST, former, &[1; 512]), "");
+        let own = whole(&rig, 0x300, exchange, 1);
+        assert!(rig.frame(HOST, own, &[2; 512]).ends_with(&format!("execute {exchange}")));
+        assert_eq!(rig.memory[&exchange], [2; 512]);
+        rig.complete(exchange, 0);
+        rig.sent();
+    }
+    let ignored = rig.lane.ignored();
+    assert_eq!(ignored.unknown + ignored.unasked, 100, "{ignored:?}");
+}
+
+#[test]
+fn an_initiator_that_numbers_commands_counts_sequences() {
+    let mut rig = Rig::new(LaneConfig { burst_len: 512, ..config(16) });
+    let numbered = tyche_fc::wire::fcp::Command { crn: 9, ..crate::rig::command(Data::Out(1024)) };
+    rig.send_command(HOST, 1, numbered);
+    let exchange = rig.offered.pop().unwrap().exchange;
+    rig.accept(exchange, Data::Out(1024));
+    assert_eq!(rig.sent(), "1 ready 0+512");
+    let data = |rig: &Rig, seq_id, parameter| Header { parameter, ..whole(rig, 1, exchange, seq_id) };
+    for wrong in [0, 2, 255] {
+        let header = data(&rig, wrong, 0);
+        assert_eq!(rig.frame(HOST, header, &[1; 512]), "", "{wrong}");
+    }
+    let header = data(&rig, 1, 0);
+    assert_eq!(rig.frame(HOST, header, &[1; 512]), "place 0 0+512");
+    assert_eq!(rig.sent(), "1 ready 512+512");
+    let header = data(&rig, 1, 512);
+    assert_eq!(rig.frame(HOST, header, &[1; 512]), "", "that of the burst before");
+    assert_eq!(rig.lane.ignored().other_sequence, 4);
+    let header = data(&rig, 2, 512);
+    assert_eq!(rig.frame(HOST, header, &[1; 512]), "place 0 512+512, execute 0");
+}
+
+#[test]
+fn frames_of_a_burst_have_one_sequence() {
+    let mut rig = rig();
+    let exchange = rig.asked(1, 1024);
+    let frame = |rig: &Rig, seq_id, parameter| {
+        let f_ctl = FCtl::WRITE_DATA;
+        Header { parameter, f_ctl, ..whole(rig, 1, exchange, seq_id) }
+    };
+    let header = frame(&rig, 77, 0);
+    assert_eq!(rig.frame(HOST, header, &[1; 512]), "place 0 0+512");
+    let header = frame(&rig, 78, 512);
+    assert_eq!(rig.frame(HOST, header, &[1; 512]), "");
+    assert_eq!(rig.lane.ignored().other_sequence, 1);
+    let header = frame(&rig, 77, 512);
+    assert_eq!(rig.frame(HOST, header, &[1; 512]), "place 0 512+512, execute 0");
+}
+
 #[test]
 fn data_of_another_exchange_or_initiator_are_dropped() {
     let mut rig = rig();
@@ -213,14 +281,13 @@ fn data_of_another_exchange_or_initiator_are_dropped() {
     rig.asked(1, 4096);
     let right = Header {
         f_ctl: FCtl::WRITE_DATA,
-        rx_id: Xid(RX),
+        rx_id: rig.rx_id(0),
         ..Header::request(Kind::FcpData, HOST.id, OURS, Xid(1))
     };
+    let strange = rig.rx_id(1);
     let wrong = [
         (HOST, Header { ox_id: Xid(2), ..right }),
-        (HOST, Header { rx_id: Xid(RX + 1), ..right }),
-        (HOST, Header { rx_id: Xid(RX + 16), ..right }),
-        (HOST, Header { rx_id: Xid(RX - 1), ..right }),
+        (HOST, Header { rx_id: strange, ..right }),
         (HOST, Header { rx_id: Xid::NONE, ..right }),
         (OTHER, Header { s_id: OTHER.id, ..right }),
         (OTHER, right),
@@ -238,7 +305,7 @@ fn a_damaged_frame_is_as_good_as_lost() {
     rig.asked(1, 4096);
     let header = Header {
         f_ctl: FCtl::WRITE_DATA,
-        rx_id: Xid(RX),
+        rx_id: rig.rx_id(0),
         ..Header::request(Kind::FcpData, HOST.id, OURS, Xid(1))
     };
     let ethernet = tyche_fc::wire::Ethernet {

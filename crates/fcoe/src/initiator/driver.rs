@@ -50,7 +50,7 @@ pub(super) struct Driver {
 impl Driver {
     /// The driver, and the ports of its interface.
     pub(super) fn new(options: FcoeHostOptions, association: &Arc<Association>) -> (Self, Ports) {
-        let config = options.config(&*options.port.interface.fcoe, association.lanes());
+        let config = options.config(&*options.port.interface.fcoe);
         let role = InitiatorRole::new(config, association.seat(0));
         if options.resumes.is_some_and(|it| it.geometry.write_cache) {
             // Of the former session, which may not have been flushed.

@@ -184,7 +184,7 @@ mod tests {
     use super::super::association::Association;
     use super::super::role::InitiatorRole;
     use super::*;
-    use crate::lanes::command_xids;
+    use crate::lanes::COMMANDS;
     use crate::role::Role;
 
     const TARGET: Wwn = Wwn(0x2000_0000_0000_0001);
@@ -198,7 +198,8 @@ mod tests {
             frames: 1,
             read_only: false,
             ctrl_loss_tmo: None,
-            xids: command_xids(3),
+            xids: COMMANDS,
+            seed: 0,
         }
     }
 

@@ -69,7 +69,7 @@ impl FcoeHost {
         let spin = options.spin;
         for (lane, (mut link, commands)) in (1..).zip(further.into_iter().zip(receivers)) {
             divide(&mut *link, lane, lanes)?;
-            let driver = LaneDriver::new(options.config(&*link, lanes), association.seat(lane));
+            let driver = LaneDriver::new(options.config(&*link), association.seat(lane));
             let mut ports = Ports::new();
             insert_fcoe(&mut ports, link, &Home::default());
             let notify = Box::new(|_| unreachable!("notices are those of the first lane"));

@@ -49,6 +49,8 @@ pub struct InitiatorConfig {
     /// The first and last number of the exchanges of commands, which the lanes divide: some
     /// thousands for each, for those of which frames were lost are out of use for R_A_TOV.
     pub xids: (u16, u16),
+    /// A random number, from which the first of each lane follows.
+    pub seed: u64,
 }
 
 /// See the module.
@@ -82,6 +84,7 @@ impl<R: Rules> InitiatorLane<R> {
     pub(super) fn new(config: InitiatorConfig, seat: Seat, rules: R) -> Self {
         let lane_config = LaneConfig {
             xids: lanes::xids(config.xids, seat.lane(), seat.lanes()),
+            seed: config.seed,
             depth: config.depth,
             targets: TARGETS,
             units: UNITS,

@@ -43,7 +43,7 @@ pub struct FcoeHostOptions {
 
 impl FcoeHostOptions {
     /// The configuration of a lane with that link.
-    pub(super) fn config(&self, link: &dyn Link, lanes: usize) -> InitiatorConfig {
+    pub(super) fn config(&self, link: &dyn Link) -> InitiatorConfig {
         InitiatorConfig {
             target: self.target,
             lun: self.lun,
@@ -52,7 +52,8 @@ impl FcoeHostOptions {
             frames: receive_capacity(link) / 4 * 3,
             read_only: self.read_only,
             ctrl_loss_tmo: self.ctrl_loss_tmo,
-            xids: lanes::command_xids(lanes),
+            xids: lanes::COMMANDS,
+            seed: getrandom::u64().expect("the kernel's random numbers are always there"),
         }
     }
 }

@@ -165,6 +165,7 @@ impl SurveyRole {
         };
         let lane = Lane::new(LaneConfig {
             xids: Xids::new(XIDS, 0, 0),
+            seed: getrandom::u64().expect("the kernel's random numbers are always there"),
             depth: count,
             targets: count,
             // LUN 0, which is asked for the list, may have another form there.

@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use tyche_block::{Arena, Completion, Errno, Operation, Request};
 use tyche_engine::{Composed, Disk, Frames, Sink};
-use tyche_fc::exchange::Xids;
 use tyche_fc::port;
 use tyche_fc::target::{self, Action, Command, Data, Function, Ignored, LaneConfig};
 use tyche_fc::wire::fcp::ResponseCode;
@@ -27,8 +26,8 @@ use super::slot::{List, Slot, Work};
 use super::units::Units;
 use crate::role::Role;
 
-/// The first and last number of the exchanges of commands.
-const COMMAND_XIDS: (u16, u16) = (0x0000, 0x07ff);
+/// The most commands at a time, those that are remembered included.
+const EXCHANGES: u16 = 2048;
 /// The most bytes of a write that are asked for at once.
 const BURST_LEN: u32 = 64 << 10;
 /// The time in which an initiator confirms that it was told of an attention, if nothing is lost.
@@ -72,8 +71,8 @@ impl TargetRole {
         arena: Arena,
         frames_max: u32,
     ) -> Self {
-        let xids = Xids::new(COMMAND_XIDS, 0, 0);
-        let config = LaneConfig { xids, burst_len: BURST_LEN, frames_max };
+        let seed = getrandom::u64().expect("the kernel's random numbers are always there");
+        let config = LaneConfig { exchanges: EXCHANGES, seed, burst_len: BURST_LEN, frames_max };
         Self::with_rules((units, port), arena, config, Sound)
     }
 }

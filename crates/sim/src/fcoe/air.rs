@@ -23,8 +23,10 @@ const OX_ID_AT: usize = 44;
 const HELD_TOGETHER: Duration = Duration::from_millis(20);
 /// Bytes of the frame of a response without sense data, and its R_CTL.
 const RESPONSE: (usize, u8) = (84, 0x07);
-/// R_CTL of FCP_CMND.
-const R_CTL_COMMAND: u8 = 0x06;
+/// R_CTL of FCP_DATA; the first byte of F_CTL, and its bit of the responder.
+const R_CTL_DATA: u8 = 0x01;
+const F_CTL_AT: usize = 37;
+const EX_CTX: u8 = 0x80;
 /// Bytes behind those that the CRC covers.
 const TRAILER_LEN: usize = 8;
 
@@ -119,8 +121,9 @@ impl Air {
         let far = self.r_a_tov.as_nanos() as u64 / 2;
         let is_exchange = port == FCOE && frame[TYPE_AT] == 0x08;
         let mut copies = Vec::new();
-        let is_command = is_exchange && frame[R_CTL_AT] == R_CTL_COMMAND;
-        if is_command && self.random.hits(echoes) {
+        let is_data = || frame[R_CTL_AT] == R_CTL_DATA && frame[F_CTL_AT] & EX_CTX == 0;
+        let is_repeated = is_exchange && (!self.plan.echoes_data || is_data());
+        if is_repeated && self.random.hits(echoes) {
             self.counts.strays += 1;
             let at = on_time.plus_ns(self.random.below(far));
             copies.push(Copy { at, frame: frame.clone(), is_stray: true });

@@ -8,6 +8,9 @@
 //! | quarantine | XIDs of exchanges that ended abnormally are used again at once |
 //! | drain | BA_ACC is sent while the disk is at work |
 //! | numbers | a command that comes twice is executed twice, whatever its number (CRN) |
+//! | rx-ids | an OX_ID gets the same RX_ID again, and SEQ_IDs are not looked at |
+//! | sequences | data have any SEQ_ID, and an OX_ID gets the same RX_ID again |
+//! | former | an answer with the RX_ID of an earlier exchange is taken |
 //! | attention | the loss of a cache is forgotten if it was told in a response that was lost |
 //! | confirmation | a unit attention is gone with the response that tells it |
 //! | addresses | a port is logged in with, though another may have its N_Port_ID |
@@ -31,6 +34,9 @@ const CANARIES: &Canaries<Rule, FcoePlan> = &[
     ("quarantine", Mistake::Rule(Rule::Quarantine)),
     ("drain", Mistake::Rule(Rule::DrainAborted)),
     ("numbers", Mistake::Rule(Rule::CheckNumbers)),
+    ("rx-ids", Mistake::RuleIn(Rule::RenewRxIds, |plan| plan.repeat_data(Rule::CheckSequences))),
+    ("sequences", Mistake::RuleIn(Rule::CheckSequences, |plan| plan.repeat_data(Rule::RenewRxIds))),
+    ("former", Mistake::Rule(Rule::RefuseFormerRxIds)),
     ("attention", Mistake::Rule(Rule::NoteLosses)),
     ("confirmation", Mistake::Rule(Rule::AwaitConfirmation)),
     ("addresses", Mistake::Rule(Rule::AwaitFormer)),
@@ -50,4 +56,23 @@ pub(crate) fn hunt(name: &str, first: u64, seeds: u64) -> Option<Caught> {
     mistake::hunt(CANARIES, name, (first, seeds), |seed, rule, adjust| {
         run_with(seed, Options::default(), rule, adjust.unwrap_or(|_| {}))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn either_number_alone_keeps_repeated_data_out_of_later_writes() {
+        for seed in 0..40 {
+            let without: [fn(&mut FcoePlan); 2] = [
+                |plan| plan.repeat_data(Rule::CheckSequences),
+                |plan| plan.repeat_data(Rule::RenewRxIds),
+            ];
+            for adjust in without {
+                let report = run_with(seed, Options::default(), None, adjust);
+                report.unwrap_or_else(|found| panic!("{found}"));
+            }
+        }
+    }
 }

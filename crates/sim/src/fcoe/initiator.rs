@@ -83,6 +83,7 @@ impl Initiator {
             read_only: false,
             ctrl_loss_tmo: None,
             xids: (0, (depth as u16 + plan.further_xids) * plan.lanes.next_power_of_two() - 1),
+            seed: 0,
         };
         let turns = vec![None; plan.lanes.into()];
         // Worlds with one lane each are what they were without this.
@@ -114,8 +115,8 @@ impl Initiator {
         let association = Association::new(lanes, move |lane| {
             woken.lock().unwrap_or_else(PoisonError::into_inner).insert(lane);
         });
-        let (role, rules) = (self.role, self.rules);
-        let seed = self.random.next();
+        let role = InitiatorConfig { seed: self.random.next(), ..self.role };
+        let (rules, seed) = (self.rules, self.random.next());
         let first = InitiatorRole::with_rules(role, association.seat(0), rules);
         self.station = Some(Station::new(self.interface, self.config, first, seed));
         let further = (1..lanes).map(|lane| {

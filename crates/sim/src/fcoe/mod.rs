@@ -29,11 +29,11 @@
 //! again", "Lost and repeated frames"), and the network keeps to that:
 //!
 //! - A frame that arrives later than others arrives before the least time in which an XID is used
-//!   again. Some arrive much later, but within R_A_TOV: then they are the only copy, and the loss
-//!   of the first shows. Only an FCP_CMND is repeated so late: between two of ours, its number
-//!   (CRN) tells it from a new one.
-//! - A command that is longer on the way than a login takes belongs to the next login. The network
-//!   drops it.
+//!   again. Some arrive much later, but within R_A_TOV: they are the only copy, and the loss of the
+//!   first shows; or the first has arrived long before, and a later exchange may have the number:
+//!   between two of ours, CRN, RX_ID and SEQ_ID tell.
+//! - A command, or an answer to one, that is longer on the way than a login takes belongs to the
+//!   next login. The network drops it.
 //! - Nothing says whose frame it is. So the stranger forges no data within a burst, no response to
 //!   a command, no command but those of task management, and no login or logout.
 //! - An operation that is in progress may be executed more than once: nobody keeps outcomes.

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use tyche_fc::Rule;
+
 use crate::plan::{DiskPlan, Mix};
 use crate::random::Random;
 
@@ -47,6 +49,8 @@ pub(super) struct FcoePlan {
     pub(super) collide: bool,
     /// The targets have unit attentions confirmed. Linux' does not.
     pub(super) confirms: bool,
+    /// A rule that is not kept, whatever else is: another protects the data alone.
+    pub(super) without: Option<Rule>,
     /// The targets begin on segments of their own; see [`Segments`].
     pub(super) segments: Option<Segments>,
     /// All ports are in a fabric.
@@ -112,8 +116,10 @@ pub(super) struct AirPlan {
     pub(super) corrupt: f64,
     /// Frames that arrive much later.
     pub(super) stray: f64,
-    /// Commands of which a copy arrives much later.
+    /// Frames of exchanges of which a copy arrives much later.
     pub(super) echoes: f64,
+    /// That happens to data of writes only.
+    pub(super) echoes_data: bool,
     /// Damaged frames have a right CRC: broken on purpose.
     pub(super) is_sealed: bool,
 }
@@ -127,6 +133,7 @@ pub(super) const CLEAN: AirPlan = AirPlan {
     corrupt: 0.0,
     stray: 0.0,
     echoes: 0.0,
+    echoes_data: false,
     is_sealed: false,
 };
 
@@ -157,6 +164,7 @@ impl FcoePlan {
             corrupt: sometimes(0.3, &[0.002, 0.01]),
             stray: sometimes(0.5, &[0.002, 0.02]),
             echoes: sometimes(0.3, &[0.02, 0.2]),
+            echoes_data: false,
             is_sealed: false,
         };
         // As many as an initiator has, so that the numbers of both go round at the same pace.
@@ -180,6 +188,7 @@ impl FcoePlan {
             operations,
             collide: random.chance(0.3),
             confirms: true,
+            without: None,
             segments: None,
             fabric: None,
             hostility: None,
@@ -220,6 +229,14 @@ impl FcoePlan {
         let hostile = &mut self.initiators[HOSTILE];
         (hostile.depth, hostile.lanes, hostile.think) = (HOSTILE_DEPTH, 1, Duration::ZERO);
         hostile.mix = Mix { read: 1, write: 20, len_max: 64 << 10, ..hostile.mix };
+    }
+
+    /// Without a rule, and with data of writes that are repeated late: few other faults hide them.
+    pub(super) fn repeat_data(&mut self, without: Rule) {
+        self.without = Some(without);
+        (self.air.echoes, self.air.echoes_data) = (0.3, true);
+        (self.air.loss, self.air.corrupt, self.air.stray) = (0.0, 0.0, 0.0);
+        self.incidents = Duration::ZERO;
     }
 
     /// A third of the worlds without segments has a fabric.

@@ -7,12 +7,20 @@ use tyche_fc::{Rule, Rules};
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Broken {
     pub(super) rule: Option<Rule>,
+    /// Another that is not kept, and need not be.
+    pub(super) without: Option<Rule>,
     /// Whether unit attentions are confirmed.
     pub(super) confirms: bool,
 }
 
 impl Rules for Broken {
     fn keeps(self, rule: Rule) -> bool {
-        self.rule != Some(rule) && (self.confirms || rule != Rule::AwaitConfirmation)
+        let is_off = |rule| self.rule == Some(rule) || self.without == Some(rule);
+        match rule {
+            Rule::AwaitConfirmation if !self.confirms => false,
+            // A target that does not renew them is as one that is not ours.
+            Rule::RefuseFormerRxIds if is_off(Rule::RenewRxIds) => false,
+            rule => !is_off(rule),
+        }
     }
 }

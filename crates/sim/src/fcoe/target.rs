@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use tyche_block::{Arena, Completion, Errno, Extent};
 use tyche_engine::{Exported, operation};
-use tyche_fcoe::fc::exchange::Xids;
 use tyche_fcoe::fc::target::LaneConfig;
 use tyche_fcoe::fc::wire::Wwn;
 use tyche_fcoe::scsi::Uuid;
@@ -160,9 +159,8 @@ impl Target {
         rules: Broken,
         random: Random,
     ) -> Self {
-        let xids = Xids::new((0, plan.exchanges - 1), 0, 0);
-        let FcoePlan { burst_len, frames_max, .. } = *plan;
-        let lane = LaneConfig { xids, burst_len, frames_max };
+        let FcoePlan { exchanges, burst_len, frames_max, .. } = *plan;
+        let lane = LaneConfig { exchanges, seed: 0, burst_len, frames_max };
         Self { config, interface, lane, rules, units, running: None, random }
     }
 
@@ -187,7 +185,8 @@ impl Target {
         let units = Arc::new(Units::new(exports.collect()));
         let arena = Arena::untouched(PAGES);
         let place = (Arc::clone(&units), units.port(self.config.wwpn));
-        let role = TargetRole::with_rules(place, arena, self.lane, self.rules);
+        let lane = LaneConfig { seed: self.random.next(), ..self.lane };
+        let role = TargetRole::with_rules(place, arena, lane, self.rules);
         let station = Station::new(self.interface, self.config, role, self.random.next());
         self.running = Some(Running { station, units, buses, jobs: BTreeMap::new() });
     }

@@ -44,6 +44,9 @@ const READ_BACK_LEN: u64 = 32 << 10;
 const STILL_MAX: u32 = 200_000;
 /// The place of R_CTL in a frame, and its value for FCP_CMND.
 const R_CTL: (usize, u8) = (28, 0x06);
+/// The place of F_CTL in a frame, and its bit of the responder.
+const F_CTL_AT: usize = 37;
+const EX_CTX: u8 = 0x80;
 
 /// A future event.
 enum Event {
@@ -101,7 +104,7 @@ pub(super) fn run_with(
 ) -> Result<Report, Box<Violation>> {
     let mut plan = FcoePlan::draw(seed, options.operations);
     adjust(&mut plan);
-    let rules = Broken { rule: broken, confirms: plan.confirms };
+    let rules = Broken { rule: broken, without: plan.without, confirms: plan.confirms };
     let mut world = World::new(seed, plan, rules, options.verbose);
     let result = catch_unwind(AssertUnwindSafe(|| world.run_through()));
     let result = result.unwrap_or_else(|panic| Err(text_of(panic.as_ref())));
@@ -333,10 +336,12 @@ impl World {
         match event {
             Event::Frame { to, port, frame, since } => {
                 let is_command = port == FCOE && frame[R_CTL.0] == R_CTL.1;
+                let is_answer = port == FCOE && frame[F_CTL_AT] & EX_CTX != 0;
                 let is_of_former = since
                     .is_some_and(|(from, epochs)| [self.epochs[from], self.epochs[to]] != epochs);
-                // The limit of FC: a command is one of the login in which it arrives.
-                if is_command && is_of_former || !self.arrive(to, port, &frame) {
+                // The limit of FC: a command, and an answer to one, are of the login in which they
+                // arrive.
+                if (is_command || is_answer) && is_of_former || !self.arrive(to, port, &frame) {
                     return Ok(());
                 }
                 self.settle(to)
