@@ -44,12 +44,14 @@ impl Fc4Types {
 }
 
 impl Fc4Functions {
-    /// The word with the functions of FCP, and their place in it.
-    const FCP_WORD: (usize, usize) = (FC4_FCP as usize / 8, FC4_FCP as usize % 8 * 4);
+    /// The word with the functions of a type, and their place in it.
+    const fn place(kind: u8) -> (usize, usize) {
+        (kind as usize / 8, kind as usize % 8 * 4)
+    }
 
     /// Only those of FCP: [`Fc4::TARGET`] and [`Fc4::INITIATOR`].
     pub fn fcp(functions: u8) -> Self {
-        let (word, shift) = Self::FCP_WORD;
+        let (word, shift) = Self::place(FC4_FCP);
         let mut words = [U32::ZERO; 32];
         words[word] = (u32::from(functions & 0xf) << shift).into();
         Self(words)
@@ -57,7 +59,7 @@ impl Fc4Functions {
 
     /// The functions of FCP.
     pub fn of_fcp(&self) -> u8 {
-        let (word, shift) = Self::FCP_WORD;
+        let (word, shift) = Self::place(FC4_FCP);
         (self.0[word].get() >> shift & 0xf) as u8
     }
 }
@@ -94,5 +96,37 @@ impl fmt::Debug for Fc4Functions {
 impl fmt::Debug for Fc4 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Fc4 {{ types: {:?}, fcp: {:?} }}", self.types, self.fcp_functions())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_type_has_a_bit_of_its_own_at_its_place() {
+        for kind in 0..=u8::MAX {
+            let types = Fc4Types::only(kind);
+            for other in 0..=u8::MAX {
+                assert_eq!(types.has(other), other == kind, "{kind} {other}");
+            }
+            // Bit 0 of a word is in its last byte.
+            let mut bytes = [0; 32];
+            let (word, bit) = (usize::from(kind) / 32, usize::from(kind) % 32);
+            bytes[4 * word + 3 - bit / 8] = 1 << (bit % 8);
+            assert_eq!(types.as_bytes(), bytes, "{kind}");
+        }
+    }
+
+    #[test]
+    fn each_type_has_four_bits_of_functions() {
+        let places = [(0, (0, 0)), (1, (0, 4)), (7, (0, 28)), (8, (1, 0)), (0x1f, (3, 28))];
+        for (kind, place) in places {
+            assert_eq!(Fc4Functions::place(kind), place, "{kind}");
+        }
+        let mut bytes = [0; 128];
+        bytes[7] = 0xa;
+        assert_eq!(Fc4Functions::fcp(0x5a).as_bytes(), bytes);
+        assert_eq!(Fc4Functions::fcp(0x5a).of_fcp(), 0xa);
     }
 }

@@ -375,3 +375,59 @@ impl std::fmt::Debug for Vn2vn {
         write!(f, "Vn2vn({}, {:?} of {})", self.config.wwpn, self.stage, self.id)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn port(seed: u64) -> Vn2vn {
+        let functions = Functions { initiator: true, target: false };
+        let (wwpn, wwnn) = (Wwn(0x2000_0000_0000_0a01), Wwn(0x1000_0000_0000_0a01));
+        let mut port = Vn2vn::new(Vn2vnConfig { wwpn, wwnn, recorded: None, functions, seed });
+        port.handle_link(Instant(1), Some(Interface { mac: Mac([2; 6]), mtu: 2500 }));
+        port
+    }
+
+    #[test]
+    fn another_id_is_valid_nobody_s_and_not_the_former() {
+        let mut port = port(1);
+        // As many as there is room for.
+        for id in (1..).step_by(200).take(crate::neighbour::NEIGHBOURS_MAX) {
+            let wwpn = Wwn(0x2000_0000_0001_0000 + u64::from(id));
+            let neighbour = Neighbour {
+                wwpn,
+                wwnn: None,
+                id: PortId::new(id),
+                enode: Mac([2, 0, 0, 0, 0, 1]),
+                fcoe_len_max: 2158,
+                functions: Functions { initiator: true, target: false },
+            };
+            port.neighbours.claim(Instant(1), neighbour, |_| {});
+        }
+        let (mut lowest, mut highest) = (u32::MAX, 0);
+        for _ in 0..500_000 {
+            let former = port.id;
+            port.choose_another();
+            assert!(is_valid(port.id) && port.id != former, "{} after {former}", port.id);
+            assert!(port.neighbours.find(port.id).is_none(), "{} is a neighbour's", port.id);
+            lowest = lowest.min(port.id.to_u32());
+            highest = highest.max(port.id.to_u32());
+        }
+        assert_eq!((lowest, highest), (2, 0xfffe), "1 is a neighbour's");
+    }
+
+    #[test]
+    fn a_claim_is_repeated_when_the_last_is_old_enough() {
+        let mut port = port(1);
+        port.send_claim(Instant(5));
+        let due = Instant(5) + ANNOUNCE_WAIT;
+        for early in [Instant(5), Instant(due.0 - 1)] {
+            port.repeat_claim(early);
+            assert_eq!((port.claimed, port.claim_due), (Some(Instant(5)), Some(due)));
+        }
+        for late in [due, due + ANNOUNCE_WAIT + ANNOUNCE_WAIT] {
+            port.repeat_claim(late);
+            assert_eq!(port.claimed, Some(late), "at once");
+        }
+    }
+}
