@@ -25,6 +25,9 @@ pub enum Rule {
     RefuseFormerRxIds,
     /// A target sends BA_ACC when nothing of the exchange is at work any more.
     DrainAborted,
+    /// A target answers a task management function when the commands of all its interfaces have
+    /// ended.
+    EndAllTasks,
     /// A target does not take a command again whose number (CRN) it has seen.
     CheckNumbers,
     /// An initiator counts a cache as lost whose loss may have been told in a response that was

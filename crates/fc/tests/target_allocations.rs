@@ -48,7 +48,8 @@ fn commands_take_no_memory_but_that_of_the_start() {
                 }
                 while lane.poll_transmit(Instant(1), &mut out) {}
                 if let (Action::Command(command), Data::Out(_)) = (action, data) {
-                    let (f_ctl, rx_id) = (FCtl::WRITE_DATA_END, lane.rx_id(command.exchange).unwrap());
+                    let (f_ctl, rx_id) =
+                        (FCtl::WRITE_DATA_END, lane.rx_id(command.exchange).unwrap());
                     let header = Header { kind: Kind::FcpData, f_ctl, rx_id, ..header };
                     receive(&mut lane, header, &[0; 512]);
                 }

@@ -11,7 +11,7 @@ use crate::{Rule, Rules};
 
 impl<R: Rules> Lane<R> {
     /// Takes an FCP_CMND.
-    pub(super) fn handle_command(&mut self, nexus: u16, frame: &Frame<'_>) {
+    pub(super) fn handle_command(&mut self, now: Instant, nexus: u16, frame: &Frame<'_>) {
         let header = &frame.header;
         let Ok(command) = fcp::Command::parse(frame.payload) else {
             self.outputs.ignored.malformed += 1;
@@ -41,7 +41,7 @@ impl<R: Rules> Lane<R> {
         if let Err(code) = command.check() {
             self.respond(xid, Outcome::of_code(code));
         } else if is_management {
-            self.manage(xid, command.management);
+            self.manage(now, xid, command.management);
         } else {
             self.exchanges[xid].is_lent = true;
             self.outputs.actions.push_back(Action::Command(Command {
@@ -61,8 +61,12 @@ impl<R: Rules> Lane<R> {
         let ignored = &mut self.outputs.ignored;
         let is_checked = self.rules.keeps(Rule::CheckNumbers);
         let takes = |crn| self.nexuses[nexus].takes(header.ox_id, crn);
+        let is_over = |xid| !self.exchanges[xid].is_live();
         if !crn.is_none_or(takes) && is_checked {
             ignored.repeated_command += 1;
+            if crn == Some(0) && self.exchanges.find(nexus, header.ox_id).is_none_or(is_over) {
+                self.refuse_unnumbered(nexus, header.ox_id);
+            }
             return true;
         }
         let Some(former) = self.exchanges.find(nexus, header.ox_id) else { return false };
@@ -78,12 +82,25 @@ impl<R: Rules> Lane<R> {
     /// by it that it is none to an earlier command.
     fn refuse_command(&mut self, nexus: u16, exchange: (Xid, Xid)) {
         self.outputs.ignored.no_room += 1;
-        let nexus = &self.nexuses[nexus];
         let response = Response { status: status::TASK_SET_FULL, ..Response::GOOD };
-        let mut payload = [0; Response::LEN_MIN];
-        response.emit(&mut payload);
+        self.refuse(nexus, exchange, &response);
+    }
+
+    /// A command without a number comes after others that had one: fields are invalid. If it is an
+    /// early one that the network repeats, its initiator is at another command with the OX_ID, maybe:
+    /// it takes no answer without an RX_ID for that.
+    fn refuse_unnumbered(&mut self, nexus: u16, ox_id: Xid) {
+        let code = Some(ResponseCode::FieldsInvalid.to_wire());
+        self.refuse(nexus, (ox_id, Xid::NONE), &Response { code, ..Response::GOOD });
+    }
+
+    /// Answers a command that is no exchange of the table.
+    fn refuse(&mut self, nexus: u16, exchange: (Xid, Xid), response: &Response<'_>) {
+        let nexus = &self.nexuses[nexus];
+        let mut payload = [0; Response::LEN_MIN + 8];
+        let len = response.emit(&mut payload);
         let header = nexus.header(Kind::FcpRsp, FCtl::RESPONSE, exchange);
-        self.outputs.answer(nexus.ethernet, header, &payload);
+        self.outputs.answer(nexus.ethernet, header, &payload[..len]);
     }
 
     /// Goes on with a command that is an operation, or has a parameter list: the user has memory

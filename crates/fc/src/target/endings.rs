@@ -4,6 +4,8 @@
 //! the user has: neither BA_ACC, nor the response to a task management function, nor the answer to
 //! what has ended the login.
 
+use std::time::Duration;
+
 use tyche_fc_wire::bls::{BaAcc, BaRjt};
 use tyche_fc_wire::fcp::{ResponseCode, TaskManagement};
 use tyche_fc_wire::{FCtl, Header, Kind, Wwn, Xid};
@@ -13,6 +15,9 @@ use super::Lane;
 use super::exchange::{Ending, Exchange, Managing, Outcome, State, status};
 use super::outputs::{Action, Function};
 use crate::{Rule, Rules};
+
+/// The time of a task management function, after which it has failed. Linux waits 10 s for the answer.
+const MANAGEMENT_MAX: Duration = Duration::from_secs(8);
 
 impl<R: Rules> Lane<R> {
     /// Takes an ABTS.
@@ -98,7 +103,7 @@ impl<R: Rules> Lane<R> {
     }
 
     /// Begins a task management function: ends the commands that it is about.
-    pub(super) fn manage(&mut self, xid: Xid, management: TaskManagement) {
+    pub(super) fn manage(&mut self, now: Instant, xid: Xid, management: TaskManagement) {
         let function = match management {
             TaskManagement::ABORT_TASK_SET => Function::AbortTaskSet,
             TaskManagement::CLEAR_TASK_SET => Function::ClearTaskSet,
@@ -112,21 +117,43 @@ impl<R: Rules> Lane<R> {
         let manager = &mut self.exchanges[xid];
         manager.state = State::Managing(function, Managing::Draining);
         let (place, lun) = (manager.nexus, manager.lun);
+        self.exchanges.set_timer(xid, Some(now + MANAGEMENT_MAX));
         self.stop_tasks(Some(place), lun, function);
         self.settle();
     }
 
-    /// Ends the commands that a function is about, which another lane of the target was asked for.
-    /// They have all ended when this lane [ends](Self::is_ending) none any more: not before that is
-    /// the function done.
-    pub fn end_tasks(&mut self, initiator: Wwn, lun: [u8; 8], function: Function) {
-        let place = self.nexuses.find(initiator);
-        self.stop_tasks(place, lun, function);
+    /// The time of a task management function is over: it has failed, for some command has not ended.
+    pub(super) fn give_up_management(&mut self, now: Instant, xid: Xid) {
+        self.outputs.ignored.management_failed += 1;
+        let exchange = self.exchanges.index_of(xid);
+        self.outputs.actions.push_back(Action::Unmanage { exchange });
+        self.end_management(now, xid, ResponseCode::ManagementFailed);
     }
 
-    /// Whether the user is at work with commands that are to end.
-    pub fn is_ending(&self) -> bool {
-        self.exchanges.iter().any(|(_, it)| it.ending.is_some() && it.is_with_user())
+    fn end_management(&mut self, now: Instant, xid: Xid, code: ResponseCode) {
+        self.exchanges.set_timer(xid, None);
+        if self.exchanges[xid].ending.is_some() {
+            self.finish(now, xid);
+        } else {
+            self.respond(xid, Outcome::of_code(code));
+        }
+    }
+
+    /// Ends the commands that a function is about, which another lane of the target was asked for,
+    /// whoever's they are: also those that the same initiator has sent by this port. Returns those
+    /// that the user is at work with. The function is not done before each of them has
+    /// [ended](Self::is_ending).
+    pub fn end_tasks(&mut self, lun: [u8; 8], function: Function) -> Vec<u16> {
+        self.stop_tasks(None, lun, function);
+        let about = |it: &Exchange| is_about(function, (None, lun), it) && it.is_with_user();
+        let ending = self.exchanges.iter().filter(|(_, it)| about(it));
+        ending.map(|(xid, _)| self.exchanges.index_of(xid)).collect()
+    }
+
+    /// Whether the user is still at work with a command that is to end.
+    pub fn is_ending(&self, exchange: u16) -> bool {
+        let exchange = self.exchanges.get(self.exchanges.at(exchange));
+        exchange.is_some_and(|it| it.ending.is_some() && it.is_with_user())
     }
 
     /// Ends commands, or has them end when the user is done with them.
@@ -161,11 +188,7 @@ impl<R: Rules> Lane<R> {
         let exchange = &self.exchanges[xid];
         let is_offered = matches!(exchange.state, State::Managing(_, Managing::Offered));
         assert!(is_offered, "a function that was offered");
-        if exchange.ending.is_some() {
-            self.finish(now, xid);
-        } else {
-            self.respond(xid, Outcome::of_code(code));
-        }
+        self.end_management(now, xid, code);
     }
 
     /// Ends the login of an initiator, and all its exchanges. [`Action::Drained`] comes when

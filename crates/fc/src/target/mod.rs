@@ -44,7 +44,7 @@ mod window;
 
 use std::collections::VecDeque;
 
-use tyche_fc_wire::{FCtl, Frame, Kind, Mac, PortId};
+use tyche_fc_wire::{FCtl, Frame, Kind, Mac, PortId, Xid};
 use tyche_time::Instant;
 
 pub use exchange::SENSE_LEN_MAX;
@@ -182,7 +182,7 @@ impl<R: Rules> Lane<R> {
         }
         match (self.nexuses.of_frame(frame), header.kind) {
             (None, _) => self.outputs.ignored.stranger += 1,
-            (Some(nexus), Kind::FcpCmnd) => self.handle_command(nexus, frame),
+            (Some(nexus), Kind::FcpCmnd) => self.handle_command(now, nexus, frame),
             (Some(nexus), Kind::Abts) => self.handle_abts(now, nexus, header),
             (Some(nexus), _) => self.handle_confirmation(nexus, header),
         }
@@ -194,6 +194,7 @@ impl<R: Rules> Lane<R> {
         while let Some(xid) = self.exchanges.poll_expired(now) {
             match self.exchanges[xid].state {
                 State::Gathering(_) => self.miss(now, xid),
+                State::Managing(..) => self.give_up_management(now, xid),
                 State::Done => self.exchanges.spare(xid),
                 State::Aborted => self.exchanges.forget(xid),
                 state => unreachable!("{state:?} has no timer"),

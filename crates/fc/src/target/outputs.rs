@@ -62,6 +62,12 @@ pub enum Action {
         /// The function.
         function: Function,
     },
+    /// A task management function has taken too long, and has failed. If it was
+    /// [offered](Action::Manage), the user does nothing more of it.
+    Unmanage {
+        /// The exchange.
+        exchange: u16,
+    },
     /// Nothing of the initiator's former login is at work any more.
     Drained(Wwn),
 }
@@ -133,6 +139,8 @@ pub struct Ignored {
     /// Writes that were not asked for: their initiator had sent no data of others. They have
     /// failed, and are to be sent again.
     pub not_asked: u64,
+    /// Task management functions that have failed, for some command has not ended in time.
+    pub management_failed: u64,
     /// Commands for which there was no room, and those of them that could not be aborted for that
     /// reason.
     pub no_room: u64,

@@ -156,7 +156,9 @@ impl Disk {
                     self.orders.remove(&exchange).unwrap();
                 }
                 Action::Confirmed { .. } => unreachable!("nothing is to be confirmed"),
-                Action::Manage { .. } => unreachable!("nobody manages"),
+                Action::Manage { .. } | Action::Unmanage { .. } => {
+                    unreachable!("nobody manages")
+                }
                 Action::Drained(wwpn) => {
                     assert!(self.at_work.is_empty());
                     self.drained = Some(wwpn);

@@ -5,7 +5,7 @@ use std::fs;
 use tyche_fc::target::SENSE_LEN_MAX;
 use tyche_testkit::document::table;
 
-use crate::rig::{BURST_LEN, BURST_TIMES, E_D_TOV, HOLES, R_A_TOV, RESERVED, TURN};
+use crate::rig::{BURST_LEN, BURST_TIMES, E_D_TOV, HOLES, MANAGEMENT, R_A_TOV, RESERVED, TURN};
 
 #[test]
 fn the_table_of_bounds_is_right() {
@@ -18,6 +18,7 @@ fn the_table_of_bounds_is_right() {
     };
     assert_eq!(value("E_D_TOV"), format!("{} s", E_D_TOV.as_secs()));
     assert_eq!(value("R_A_TOV"), format!("{} s", R_A_TOV.as_secs()));
+    assert_eq!(value("task management"), format!("{} s", MANAGEMENT.as_secs()));
     assert_eq!(value("burst"), format!("{} KiB", BURST_LEN >> 10));
     assert_eq!(value("time of a burst"), format!("{BURST_TIMES} × E_D_TOV"));
     assert_eq!(value("turn"), format!("{TURN} frames"));

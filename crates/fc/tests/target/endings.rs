@@ -1,11 +1,13 @@
 //! ABTS, task management and logout, in every state of an exchange.
 
+use std::time::Duration;
+
 use tyche_fc::target::{Data, Function};
 use tyche_fc::wire::Wwn;
 use tyche_fc::wire::els::Request;
 use tyche_fc::wire::fcp::{self, ResponseCode, TaskManagement};
 
-use crate::rig::{E_D_TOV, HOST, Host, LUN, OTHER, R_A_TOV, Rig, about, command, rig};
+use crate::rig::{E_D_TOV, HOST, Host, LUN, MANAGEMENT, OTHER, R_A_TOV, Rig, about, command, rig};
 
 fn manage(rig: &mut Rig, host: Host, ox_id: u16, management: TaskManagement) -> String {
     rig.send_command(host, ox_id, fcp::Command { management, ..command(Data::None) })
@@ -227,23 +229,48 @@ fn a_function_of_another_lane_ends_tasks_here() {
     let at_work = rig.at_work(1, Data::Out(512));
     let asked = rig.asked(2, 512);
     let others = rig.begin_of(OTHER, 3, Data::In(512));
-    assert!(!rig.lane.is_ending());
-    rig.lane.end_tasks(HOST.wwpn, LUN, Function::LuReset);
-    assert!(rig.lane.is_ending());
-    assert_eq!(rig.accept(others, Data::In(512)), format!("release {asked}"));
-    assert_eq!(rig.sent(), format!("3 status 40, release {others}"));
-    assert!(rig.lane.is_ending());
-    assert_eq!(rig.complete(at_work, 0), format!("release {at_work}"));
-    assert!(!rig.lane.is_ending());
-    assert_eq!(rig.sent(), "");
-    // Of one that is not logged in at this lane, all tasks are others'.
-    rig.log_out(HOST);
-    let others = rig.begin_of(OTHER, 3, Data::In(512));
-    rig.lane.end_tasks(HOST.wwpn, LUN, Function::AbortTaskSet);
-    assert!(!rig.lane.is_ending());
-    rig.lane.end_tasks(HOST.wwpn, LUN, Function::ClearTaskSet);
-    assert_eq!(rig.complete(others, 512), "");
-    assert_eq!(rig.sent(), format!("3 status 40, release {others}"));
+    assert_eq!(rig.lane.end_tasks(LUN, Function::LuReset), [at_work, others]);
+    assert!(rig.lane.is_ending(at_work) && rig.lane.is_ending(others));
+    assert!(!rig.lane.is_ending(asked), "it waits for data, and never gets them");
+    assert_eq!(rig.accept(others, Data::In(512)), "");
+    let sent = format!("2 status 40, 3 status 40, release {asked}, release {others}");
+    assert_eq!(rig.sent(), sent);
+    assert_eq!(rig.data(2, asked, 0, (0, 512), true), "");
+    assert!(rig.lane.is_ending(at_work) && !rig.lane.is_ending(others));
+    assert_eq!(rig.complete(at_work, 0), "");
+    assert!(!rig.lane.is_ending(at_work));
+    // The initiator may have another port, and has not heard of it at this one.
+    assert_eq!(rig.sent(), format!("1 status 40, release {at_work}"));
+    let elsewhere = [0, 9, 0, 0, 0, 0, 0, 0];
+    let at_work = rig.at_work(4, Data::Out(512));
+    assert_eq!(rig.lane.end_tasks(elsewhere, Function::ClearTaskSet), [0; 0]);
+    assert_eq!(rig.lane.end_tasks(elsewhere, Function::TargetReset), [at_work]);
+}
+
+#[test]
+fn a_function_that_takes_too_long_has_failed() {
+    let mut rig = rig();
+    let at_work = rig.at_work(1, Data::Out(512));
+    assert_eq!(manage(&mut rig, HOST, 2, TaskManagement::LU_RESET), "");
+    assert_eq!(rig.wait(MANAGEMENT - Duration::from_nanos(1)), "");
+    assert_eq!(rig.wait(Duration::from_nanos(1)), "unmanage 1");
+    assert_eq!(rig.sent(), "2 status 0 code 5");
+    assert_eq!(rig.complete(at_work, 0), format!("release {at_work}"), "it has ended the write");
+    // While the user is at it, who is to forget it.
+    assert_eq!(manage(&mut rig, HOST, 3, TaskManagement::LU_RESET), "manage 2 reset");
+    assert_eq!(rig.wait(MANAGEMENT), "unmanage 2");
+    assert_eq!(rig.sent(), "3 status 0 code 5");
+    // Its initiator has given it up.
+    assert_eq!(manage(&mut rig, HOST, 4, TaskManagement::LU_RESET), "manage 3 reset");
+    assert_eq!(rig.abort(4, None), "");
+    assert_eq!(rig.wait(MANAGEMENT), "unmanage 3");
+    assert_eq!(rig.sent(), "4 accepted");
+    assert_eq!(rig.lane.ignored().management_failed, 3);
+    // In time.
+    assert_eq!(manage(&mut rig, HOST, 5, TaskManagement::LU_RESET), "manage 4 reset");
+    assert_eq!(rig.managed(4, ResponseCode::Complete), "");
+    assert_eq!(rig.wait(2 * MANAGEMENT), "");
+    assert_eq!(rig.sent(), "5 status 0 code 0");
 }
 
 #[test]

@@ -111,7 +111,8 @@ impl World {
         let mut header = Header {
             f_ctl: f_ctls[r.below(4) as usize],
             seq_cnt: r.below(3) as u16,
-            seq_id: r.below(3) as u8,
+            // Mostly that of a first burst.
+            seq_id: if r.chance(4) { r.below(4) as u8 } else { 1 },
             rx_id: rx_id.filter(|_| !r.chance(4)).unwrap_or(Xid::NONE),
             parameter: r.below(8) as u32 * 512,
             ..Header::request(Kind::FcpCmnd, host.id, OURS, Xid(r.below(10) as u16))
@@ -281,6 +282,7 @@ impl World {
                     let is_at_work = matches!(stage, Stage::Offered | Stage::Executing);
                     assert!(!is_at_work, "released while {stage:?}");
                 }
+                Action::Unmanage { exchange } => _ = self.managing.remove(&exchange),
                 Action::Confirmed { .. } => panic!("nothing was to be confirmed"),
                 Action::Manage { exchange, initiator, .. } => {
                     self.managing.insert(exchange, initiator);

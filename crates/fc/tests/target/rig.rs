@@ -20,6 +20,7 @@ pub(crate) const HOST: Host = Host { id: PortId::new(0x0a01), wwpn: Wwn(0x2000_0
 pub(crate) const OTHER: Host = Host { id: PortId::new(0x0c03), wwpn: Wwn(0x2000_0000_0000_0c03) };
 pub(crate) const LUN: [u8; 8] = [0, 3, 0, 0, 0, 0, 0, 0];
 pub(crate) const E_D_TOV: Duration = Duration::from_secs(2);
+pub(crate) const MANAGEMENT: Duration = Duration::from_secs(8);
 pub(crate) const R_A_TOV: Duration = Duration::from_secs(10);
 pub(crate) const BURST_LEN: u32 = 64 << 10;
 /// Frames of data of a read before it is another's turn.
@@ -317,6 +318,7 @@ impl Rig {
                     };
                     format!("manage {exchange} {name}")
                 }
+                Action::Unmanage { exchange } => format!("unmanage {exchange}"),
                 Action::Drained(wwpn) => format!("drained {:x}", wwpn.0 & 0xffff),
             };
             self.acted.push(text);

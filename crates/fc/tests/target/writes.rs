@@ -242,7 +242,8 @@ fn an_initiator_that_numbers_commands_counts_sequences() {
     let exchange = rig.offered.pop().unwrap().exchange;
     rig.accept(exchange, Data::Out(1024));
     assert_eq!(rig.sent(), "1 ready 0+512");
-    let data = |rig: &Rig, seq_id, parameter| Header { parameter, ..whole(rig, 1, exchange, seq_id) };
+    let data =
+        |rig: &Rig, seq_id, parameter| Header { parameter, ..whole(rig, 1, exchange, seq_id) };
     for wrong in [0, 2, 255] {
         let header = data(&rig, wrong, 0);
         assert_eq!(rig.frame(HOST, header, &[1; 512]), "", "{wrong}");

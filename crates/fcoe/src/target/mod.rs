@@ -12,7 +12,9 @@
 
 mod announcer;
 mod grants;
+mod management;
 mod memory;
+mod peers;
 mod report;
 mod role;
 mod slot;

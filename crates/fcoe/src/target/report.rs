@@ -45,6 +45,7 @@ pub(super) fn ignored(ignored: Ignored) -> Vec<(&'static str, u64)> {
         unexpected,
         lost_data,
         not_asked,
+        management_failed,
         no_room,
         undrained,
     } = ignored;
@@ -61,6 +62,7 @@ pub(super) fn ignored(ignored: Ignored) -> Vec<(&'static str, u64)> {
         ("unexpected", unexpected),
         ("lost_data", lost_data),
         ("not_asked", not_asked),
+        ("management_failed", management_failed),
         ("no_room", no_room),
         ("undrained", undrained),
     ]

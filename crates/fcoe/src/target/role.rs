@@ -9,8 +9,7 @@ use std::time::Duration;
 use tyche_block::{Arena, Completion, Errno, Operation, Request};
 use tyche_engine::{Composed, Disk, Frames, Sink};
 use tyche_fc::port;
-use tyche_fc::target::{self, Action, Command, Data, Function, Ignored, LaneConfig};
-use tyche_fc::wire::fcp::ResponseCode;
+use tyche_fc::target::{self, Action, Command, Data, Ignored, LaneConfig};
 use tyche_fc::wire::{Frame, Mac, PortId, Wwn};
 use tyche_fc::{Outgoing, Rule, Rules, Sound};
 use tyche_link::Mac as LinkMac;
@@ -21,7 +20,9 @@ use tyche_scsi::{
 use tyche_time::Instant;
 
 use super::grants::Grants;
+use super::management::Managing;
 use super::memory::Memory;
+use super::peers::{Order, Peer};
 use super::slot::{List, Slot, Work};
 use super::units::Units;
 use crate::role::Role;
@@ -36,8 +37,8 @@ const CONFIRMED_AFTER: Duration = Duration::from_millis(100);
 
 /// See the module.
 pub struct TargetRole<R = Sound> {
-    lane: target::Lane<R>,
-    units: Arc<Units>,
+    pub(super) lane: target::Lane<R>,
+    pub(super) units: Arc<Units>,
     /// By logical unit, in the order of `units`.
     disks: Vec<Disk>,
     /// By disk, its losses that initiators were told of.
@@ -62,6 +63,11 @@ pub struct TargetRole<R = Sound> {
     answer: Box<[u8; ANSWER_LEN_MAX]>,
     /// Commands executed.
     commands: u64,
+    /// Task management functions that wait for the other interfaces.
+    pub(super) managing: Vec<Managing>,
+    /// What others have asked for, with the commands that are still to end. Dropped after the disks.
+    pub(super) orders: Vec<(Order, Vec<u16>)>,
+    pub(super) peer: Peer,
 }
 
 impl TargetRole {
@@ -100,6 +106,7 @@ impl<R: Rules> TargetRole<R> {
             slots: (0..lane.capacity()).map(|_| Slot::default()).collect(),
             told: Vec::new(),
             lane,
+            peer: units.join(),
             units,
             memory: Memory::new(arena),
             port,
@@ -111,7 +118,14 @@ impl<R: Rules> TargetRole<R> {
             frame: Outgoing::new(),
             answer: Box::new([0; ANSWER_LEN_MAX]),
             commands: 0,
+            managing: Vec::new(),
+            orders: Vec::new(),
         }
+    }
+
+    /// Sets what has the thread call [`work`](Self::work) when another interface wants something.
+    pub fn wake_with(&self, wake: Box<dyn Fn() + Send + Sync>) {
+        self.peer.wake_with(wake);
     }
 
     /// The initiators that are logged in.
@@ -151,7 +165,7 @@ impl<R: Rules> TargetRole<R> {
         }
         self.done = done;
         self.act(now, &[]);
-        worked
+        self.attend_peers(now) || worked
     }
 
     /// Tells initiators of disks that have lost writes, before the failure that shows it is
@@ -169,13 +183,13 @@ impl<R: Rules> TargetRole<R> {
         &mut self.slots[usize::from(exchange)]
     }
 
-    fn nexus(&self, initiator: Wwn) -> Option<NexusId> {
+    pub(super) fn nexus(&self, initiator: Wwn) -> Option<NexusId> {
         self.nexuses.iter().find(|(wwpn, _)| *wwpn == initiator).map(|(_, nexus)| *nexus)
     }
 
     /// Does all that the exchanges ask for. `payload`: that of the frame that this comes of, if
     /// any.
-    fn act(&mut self, now: Instant, payload: &[u8]) {
+    pub(super) fn act(&mut self, now: Instant, payload: &[u8]) {
         while let Some(action) = self.lane.poll_action() {
             match action {
                 Action::Command(command) => self.begin(now, &command),
@@ -186,9 +200,9 @@ impl<R: Rules> TargetRole<R> {
                 Action::Release { exchange } => self.release(exchange),
                 Action::Confirmed { exchange } => self.confirm(exchange),
                 Action::Manage { exchange, initiator, lun, function } => {
-                    let code = self.manage(initiator, Lun(lun), function);
-                    self.lane.managed(now, exchange, code);
+                    self.manage(now, exchange, (initiator, lun), function);
                 }
+                Action::Unmanage { exchange } => self.unmanage(exchange),
                 Action::Drained(wwpn) => {
                     self.forget(wwpn);
                     self.drained.push_back(wwpn);
@@ -368,25 +382,6 @@ impl<R: Rules> TargetRole<R> {
             let (_, told, _) = self.told.swap_remove(index);
             self.units.server().confirm(&told);
         }
-    }
-
-    /// Does what is left of a task management function, whose commands have ended.
-    fn manage(&mut self, initiator: Wwn, lun: Lun, function: Function) -> ResponseCode {
-        let mut server = self.units.server();
-        let numbers = self.units.all().iter().map(|it| it.number);
-        let wanted = numbers.filter(|number| {
-            function == Function::TargetReset || lun.number() == Some(u16::from(*number))
-        });
-        let wanted: Vec<_> = wanted.collect();
-        if wanted.is_empty() {
-            return ResponseCode::LunInvalid;
-        }
-        if let Some(nexus) = self.nexus(initiator)
-            && matches!(function, Function::LuReset | Function::TargetReset)
-        {
-            wanted.into_iter().for_each(|number| server.reset(number, nexus));
-        }
-        ResponseCode::Complete
     }
 
     /// Lets an initiator in, or takes what is new of its login.

@@ -120,6 +120,8 @@ impl TargetLoop {
         let wwpn = options.port.wwpn;
         let place = (Arc::clone(&options.units), options.units.port(wwpn));
         let role = TargetRole::new(place, Arena::new(ARENA_PAGES), frames_max);
+        let bell = Arc::clone(&doorbell);
+        role.wake_with(Box::new(move || bell.ring()));
         let (port, ports) = options.port.open(FUNCTIONS, role);
         (Self { port, wwpn, commands, doorbell, stopping: false }, ports)
     }

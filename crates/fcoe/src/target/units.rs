@@ -4,6 +4,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use super::peers::{Peer, Peers};
 use tyche_engine::Exported;
 use tyche_fc::wire::Wwn;
 use tyche_scsi::vpd::TargetPort;
@@ -36,6 +37,7 @@ pub struct Units {
     ports: Mutex<Vec<Wwn>>,
     /// The initiators that may know of each unit now; empty: all. Locked before the server.
     initiators: Mutex<Vec<Vec<Wwn>>>,
+    peers: Arc<Peers>,
 }
 
 impl Units {
@@ -50,7 +52,8 @@ impl Units {
         let changes = AtomicU64::new(server.changes());
         let initiators = units.iter().map(|unit| unit.initiators.clone()).collect();
         let (server, initiators) = (Mutex::new(server), Mutex::new(initiators));
-        Self { server, changes, units, ports: Mutex::default(), initiators }
+        let (ports, peers) = (Mutex::default(), Arc::default());
+        Self { server, changes, units, ports, initiators, peers }
     }
 
     /// A port that shows them, with its number: the next, if it has none yet.
@@ -98,6 +101,11 @@ impl Units {
     /// The changes of the device server that may have ended a grant, until now.
     pub(super) fn changes(&self) -> u64 {
         self.changes.load(Ordering::Acquire)
+    }
+
+    /// A place among the threads that serve them.
+    pub(super) fn join(&self) -> Peer {
+        Peer::join(Arc::clone(&self.peers))
     }
 
     /// Lets an initiator in by a port, to whom the logical units are visible that it may know of.

@@ -1,0 +1,166 @@
+//! What the threads of a target's interfaces ask of each other: to end commands.
+//!
+//! The commands of a logical unit are in the lanes of all interfaces, and so a task management function
+//! that one is asked for concerns the others. Each thread has a mailbox. An [`Order`] tells by its end
+//! that its commands have ended, also if its thread ends.
+//!
+//! ```text
+//! asked ── Order, one for each other thread ──► mailbox ─► ends commands, waits for the disk
+//!   ▲                                                            │
+//!   └──────────── the last order is dropped: Answers ────────────┘
+//! ```
+//!
+//! A thread looks at one flag in each turn of its loop; nothing here is touched for a command.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use tyche_fc::target::Function;
+
+/// Has a thread have its turn.
+pub(super) type Wake = Box<dyn Fn() + Send + Sync>;
+
+/// The mailboxes of a target's threads.
+#[derive(Default)]
+pub(super) struct Peers(Mutex<Vec<Arc<Mailbox>>>);
+
+/// Commands that a thread is to end.
+pub(super) struct Order {
+    pub(super) lun: [u8; 8],
+    pub(super) function: Function,
+    answers: Arc<Answers>,
+}
+
+/// The orders of a function that have not ended.
+pub(super) struct Answers {
+    left: AtomicUsize,
+    asked: Arc<Mailbox>,
+}
+
+/// See the module.
+#[derive(Default)]
+struct Mailbox {
+    has_news: AtomicBool,
+    orders: Mutex<Vec<Order>>,
+    wake: OnceLock<Wake>,
+}
+
+/// A thread's place among the others, until it is dropped.
+pub(super) struct Peer {
+    peers: Arc<Peers>,
+    own: Arc<Mailbox>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Mailbox {
+    fn ring(&self) {
+        self.has_news.store(true, Ordering::Release);
+        if let Some(wake) = self.wake.get() {
+            wake();
+        }
+    }
+}
+
+impl Drop for Order {
+    fn drop(&mut self) {
+        self.answers.left.fetch_sub(1, Ordering::AcqRel);
+        self.answers.asked.ring();
+    }
+}
+
+impl Answers {
+    /// The number of threads that have not ended their commands.
+    pub(super) fn left(&self) -> usize {
+        self.left.load(Ordering::Acquire)
+    }
+}
+
+impl Peer {
+    /// Joins the threads of a target.
+    pub(super) fn join(peers: Arc<Peers>) -> Self {
+        let own = Arc::<Mailbox>::default();
+        lock(&peers.0).push(Arc::clone(&own));
+        Self { peers, own }
+    }
+
+    /// Sets what has the thread have its turn when there is something new for it.
+    pub(super) fn wake_with(&self, wake: Wake) {
+        // There is one thread for as long as there is a place.
+        let _ = self.own.wake.set(wake);
+    }
+
+    /// Has all others end the commands that a function is about.
+    pub(super) fn order(&self, lun: [u8; 8], function: Function) -> Arc<Answers> {
+        let others = lock(&self.peers.0);
+        let others = others.iter().filter(|it| !Arc::ptr_eq(it, &self.own));
+        let others: Vec<_> = others.map(Arc::clone).collect();
+        let (left, asked) = (AtomicUsize::new(others.len()), Arc::clone(&self.own));
+        let answers = Arc::new(Answers { left, asked });
+        for other in others {
+            let order = Order { lun, function, answers: Arc::clone(&answers) };
+            lock(&other.orders).push(order);
+            other.ring();
+        }
+        answers
+    }
+
+    /// Whether there may be something new: orders, or ends of such.
+    pub(super) fn take_news(&self) -> bool {
+        // Mostly there is nothing, and a load leaves the line shared.
+        self.own.has_news.load(Ordering::Relaxed) && self.own.has_news.swap(false, Ordering::AcqRel)
+    }
+
+    /// The orders since the last call.
+    pub(super) fn take_orders(&self) -> Vec<Order> {
+        std::mem::take(&mut *lock(&self.own.orders))
+    }
+}
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        lock(&self.peers.0).retain(|it| !Arc::ptr_eq(it, &self.own));
+        // A thread that has ended has no command. Those that wait for it are to know.
+        drop(self.take_orders());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LUN: [u8; 8] = [0; 8];
+
+    #[test]
+    fn a_function_waits_for_each_other_thread_and_none_that_has_ended() {
+        let peers = Arc::<Peers>::default();
+        let [asked, slow, gone] = [0; 3].map(|_| Peer::join(Arc::clone(&peers)));
+        let (sender, woken) = std::sync::mpsc::channel();
+        let sender = Mutex::new(sender);
+        asked.wake_with(Box::new(move || lock(&sender).send(()).unwrap()));
+        let answers = asked.order(LUN, Function::LuReset);
+        assert!(!asked.take_news() && slow.take_news() && !slow.take_news());
+        assert!(asked.take_orders().is_empty());
+        drop(gone);
+        assert_eq!((answers.left(), asked.take_news(), woken.try_iter().count()), (1, true, 1));
+        let orders = slow.take_orders();
+        assert_eq!(orders.len(), 1);
+        assert_eq!((answers.left(), asked.take_news()), (1, false));
+        drop(orders);
+        assert_eq!((answers.left(), asked.take_news(), woken.try_iter().count()), (0, true, 1));
+        drop(slow);
+        assert_eq!(asked.order(LUN, Function::LuReset).left(), 0, "alone");
+    }
+
+    #[test]
+    fn a_place_that_is_given_up_in_between_is_waited_for_no_longer() {
+        let peers = Arc::<Peers>::default();
+        let [asked, other] = [0; 2].map(|_| Peer::join(Arc::clone(&peers)));
+        let answers = asked.order(LUN, Function::ClearTaskSet);
+        drop(asked);
+        drop(other.take_orders());
+        assert_eq!(answers.left(), 0);
+    }
+}
