@@ -315,10 +315,14 @@ impl Lasting {
 
 /// The error for a device that is in use.
 pub(crate) fn in_use(device: &Path) -> Error {
-    let unmounts = block_device::unmounts(device);
+    let (unmounts, users) = (block_device::unmounts(device), block_device::users(device));
     let (device, how) = (device.display(), unmounts.join("`, `"));
-    let message = match unmounts.len() {
-        0 => format!("{device} is in use: close it first, or use --force"),
+    let message = match (unmounts.len(), users.as_slice()) {
+        (0, []) => format!("{device} is in use: close it first, or use --force"),
+        (0, users) => {
+            let users = users.join(", ");
+            format!("{device} is in use by {users}: end that first, or use --force")
+        }
         _ => format!("{device} is in use: unmount it first (`{how}`), or use --force"),
     };
     Error::new(Code::Device, message)

@@ -15,6 +15,7 @@ use tyche_session::open_usable;
 
 use crate::identity;
 use crate::output::bytes;
+use crate::report::SessionReport;
 use crate::sessions;
 use crate::state::State;
 use crate::tab::{self, Tab};
@@ -66,6 +67,29 @@ pub(crate) fn served_exports() -> ArgValueCandidates {
 /// The targets on this machine.
 pub(crate) fn served_targets() -> ArgValueCandidates {
     ArgValueCandidates::new(targets)
+}
+
+/// The links of the session that the command line names so far; of all if it names none.
+pub(crate) fn used_links() -> ArgValueCandidates {
+    ArgValueCandidates::new(|| {
+        let sessions = sessions::named_sessions(None).unwrap_or_default();
+        let words: Vec<_> = std::env::args().collect();
+        let is_named = |session: &&SessionReport| {
+            let (device, id) = (session.device(), session.record.session.to_string());
+            let is_it = |word: &String| {
+                *word == session.record.export
+                    || *word == device
+                    || (word.len() >= 4 && id.starts_with(word.as_str()))
+            };
+            words.iter().any(is_it)
+        };
+        let mut of: Vec<_> = sessions.iter().filter(is_named).collect();
+        if of.is_empty() {
+            of = sessions.iter().collect();
+        }
+        let links = of.iter().flat_map(|session| session.links());
+        links.filter_map(|link| named(&link.interface, "")).collect()
+    })
 }
 
 /// The sessions of this machine.

@@ -13,6 +13,8 @@ use serde::{Deserialize, Serialize};
 use crate::error::{Code, Error, ErrorReport, Result};
 use crate::report::{AccessChanged, ExportResized, SessionReport, TargetReport};
 
+/// The longest path of a Unix socket in bytes, as the kernel has it.
+const SOCKET_PATH_MAX: usize = 107;
 /// The longest request in bytes.
 const REQUEST_MAX: u64 = 4096;
 /// Time limit for the rest of a request that was begun.
@@ -34,6 +36,10 @@ pub(crate) enum Request {
         /// Even if the device is in use or the target lost.
         force: bool,
     },
+    /// Begin anew as the program that is installed now, and go on with the device.
+    Reload,
+    /// End, and leave the device in use to the next daemon.
+    Leave,
     /// Use one more interface.
     AddLink {
         /// Its name.
@@ -226,6 +232,15 @@ pub(crate) fn serve(
     match std::fs::remove_file(socket) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
+    }
+    let len = socket.as_os_str().len();
+    if len > SOCKET_PATH_MAX {
+        let message = format!(
+            "{}: {len} bytes are too long for a socket, {SOCKET_PATH_MAX} are possible: give \
+             TYCHE_RUNTIME_DIR, or a name, a shorter one",
+            socket.display()
+        );
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
     }
     let listener = UnixListener::bind(socket)?;
     std::thread::Builder::new().name("control".into()).spawn(move || {

@@ -76,7 +76,7 @@ pub(crate) fn run(args: &DisconnectArgs) -> Result<()> {
 }
 
 /// Ends a session; retries until the deadline while its device is in use.
-fn end_by(session: &Session, force: bool, deadline: Instant) -> Result<()> {
+pub(crate) fn end_by(session: &Session, force: bool, deadline: Instant) -> Result<()> {
     loop {
         match end(session, force) {
             Err(error) if error.code == Code::Device && Instant::now() < deadline => {

@@ -55,7 +55,7 @@ impl Coded for LinkError {
         match self {
             Self::Packet(error) => error.code(),
             Self::Ip(error) => error.code(),
-            Self::Name(_) => Code::Usage,
+            Self::Name(_) | Self::Twice(_) => Code::Usage,
             Self::Address(..) => Code::Unreachable,
             Self::Placement(error) => error.code(),
             Self::NoInterface => Code::Link,

@@ -2,7 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use crate::report::{Counters, ExportReport, Figures, SessionReport, SessionState, TargetReport};
+use tyche_proto::Problem;
+
+use crate::error::Code;
+use crate::report::{
+    Counters, ExportReport, Figures, SessionLink, SessionReport, SessionState, TargetReport,
+};
 
 /// The counters of failed requests, such as `read medium 2, write no space 1`; `None` if none did.
 pub(crate) fn errors(by_kind: &BTreeMap<String, Counters>) -> Option<String> {
@@ -65,7 +70,39 @@ pub(crate) fn of_target(target: &TargetReport) -> Vec<String> {
         let access = access(export).map(|access| format!("{about}: {access}"));
         problem.into_iter().chain(failed).chain(access)
     });
-    notes.collect()
+    let links = target.links.iter().map(|link| (&link.interface, &link.problem));
+    let ports = target.fcoe.iter().map(|port| (&port.interface, &port.problem));
+    let faulty = links.chain(ports).filter_map(|(link, problem)| {
+        Some(format!("link {link} of {}: {}", target.name, problem.as_ref()?))
+    });
+    notes.chain(faulty).collect()
+}
+
+/// The kind of the worst problem of these sessions and targets: of a disk or a session, of a target
+/// that does not answer, of a link; `None` if all is well.
+pub(crate) fn check(sessions: &[&SessionReport], targets: &[TargetReport]) -> Option<Code> {
+    // An interface that leads elsewhere is none.
+    let unheard = Problem::NoOffer.to_string();
+    let of_session = |session: &&SessionReport| {
+        let is_faulty = |link: &SessionLink| link.problem.as_ref().is_some_and(|it| *it != unheard);
+        match &session.state {
+            SessionState::Live(_) if session.links().iter().any(is_faulty) => Some(Code::Link),
+            SessionState::Live(_) => None,
+            SessionState::Lost(_) => Some(Code::Unreachable),
+            _ => Some(Code::Device),
+        }
+    };
+    let of_target = |target: &TargetReport| {
+        let links = target.links.iter().map(|link| &link.problem);
+        let mut links = links.chain(target.fcoe.iter().map(|port| &port.problem));
+        if target.exports.iter().any(|export| export.problem.is_some()) {
+            return Some(Code::Device);
+        }
+        links.any(Option::is_some).then_some(Code::Link)
+    };
+    let codes = sessions.iter().filter_map(of_session);
+    let codes: Vec<_> = codes.chain(targets.iter().filter_map(of_target)).collect();
+    [Code::Device, Code::Unreachable, Code::Link].into_iter().find(|code| codes.contains(code))
 }
 
 #[cfg(test)]

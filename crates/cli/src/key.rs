@@ -28,7 +28,7 @@ pub(crate) struct KeyCommand {
 #[derive(Subcommand, Debug)]
 enum Action {
     /// Make a key for this machine, and print its public part. An existing key is left alone.
-    Generate(KeyFile),
+    Generate(Generate),
     /// Print the public part of this machine's key.
     Show(KeyFile),
     /// Print the fingerprint of a key, to be compared by eye or by phone.
@@ -38,6 +38,16 @@ enum Action {
     Known(Known),
     /// Forget the key of a target: it has another one now, or is no more.
     Forget(Forget),
+}
+
+#[derive(Args, Debug)]
+struct Generate {
+    #[command(flatten)]
+    key: KeyFile,
+
+    /// If there is a key already, print its public part, as if it had been made now.
+    #[arg(long)]
+    if_needed: bool,
 }
 
 #[derive(Args, Debug)]
@@ -83,7 +93,9 @@ impl KeyCommand {
 
 pub(crate) fn run(command: &KeyCommand) -> Result<()> {
     match &command.action {
-        Action::Generate(KeyFile { file }) => print(&format!("{}\n", generate(file)?)),
+        Action::Generate(Generate { key: KeyFile { file }, if_needed }) => {
+            print(&format!("{}\n", generate(file, *if_needed)?))
+        }
         Action::Show(KeyFile { file }) => print(&format!("{}\n", read_key(file)?.public())),
         Action::Fingerprint(Fingerprint { key, file }) => {
             let key = match key {
@@ -120,15 +132,18 @@ fn list(known: &KnownTargets, output: Format) -> Result<()> {
     )
 }
 
-fn generate(file: &Path) -> Result<PublicKey> {
+fn generate(file: &Path, if_needed: bool) -> Result<PublicKey> {
     match make_key(file) {
         Ok(key) => Ok(key.public()),
         Err(KeyFileError::Io { error, .. }) if error.kind() == ErrorKind::AlreadyExists => {
+            if if_needed {
+                return Ok(read_key(file)?.public());
+            }
             let file = file.display();
             let message = format!(
                 "{file}: there is a key already; `tyche key show {file}` prints its public part"
             );
-            Err(Error::new(Code::Config, message))
+            Err(Error::new(Code::Exists, message))
         }
         Err(error) => Err(error).coded(),
     }

@@ -29,6 +29,8 @@ mod log;
 mod manual;
 mod panics;
 mod placement;
+mod rates;
+mod reload;
 pub mod report;
 mod runtime;
 mod seconds;
@@ -38,9 +40,11 @@ mod sessions;
 mod state;
 mod stats;
 mod tab;
+mod unit;
 mod units;
 mod wrap;
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
@@ -56,7 +60,7 @@ pub use crate::wrap::Wrapper;
 pub use tyche_attach::serve_claims;
 
 use crate::bench::BenchArgs;
-use crate::error::{Code, Context, Result, finish};
+use crate::error::{Code, Context, Error, Result, finish};
 use crate::output::Format;
 
 /// Remote disks over plain Ethernet.
@@ -82,6 +86,7 @@ Exit codes:
   7  the target refused (held by another host, denied), or has another key than before
   8  the configuration file is wrong, or a disk was replaced
   9  the disk, or the device that presents it, cannot be used
+  10 it is so already: the export is connected, the key is there
 
 Environment:
   RUST_LOG           what to log: error, warn (default), info, debug
@@ -97,6 +102,7 @@ enum Command {
     Connect(ConnectArgs),
     ConnectAll(connect_all::ConnectAllArgs),
     Disconnect(disconnect::DisconnectArgs),
+    Reload(reload::ReloadArgs),
     Discover(DiscoverArgs),
     Link(link::LinkCommand),
     Export(export::ExportCommand),
@@ -109,6 +115,8 @@ enum Command {
     Man(manual::ManArgs),
     #[command(hide = true)]
     GenerateUnits(units::GenerateUnitsArgs),
+    #[command(hide = true)]
+    UnitStop(unit::UnitStopArgs),
 }
 
 impl Command {
@@ -118,6 +126,7 @@ impl Command {
             Self::Connect(args) => connect::run(args),
             Self::ConnectAll(args) => connect_all::run(args),
             Self::Disconnect(args) => disconnect::run(args),
+            Self::Reload(args) => reload::run(args),
             Self::Discover(args) => discover::run(args),
             Self::Link(args) => link::run(args),
             Self::Export(args) => export::run(args),
@@ -128,18 +137,19 @@ impl Command {
             Self::Completions(args) => manual::completions(args),
             Self::Man(args) => manual::write(args, Cli::command()),
             Self::GenerateUnits(args) => units::generate(args),
+            Self::UnitStop(args) => unit::stop(args),
         }
     }
 
     fn output(&self) -> Format {
         match self {
-            Self::Serve(_) | Self::Completions(_) | Self::Man(_) | Self::GenerateUnits(_) => {
-                Format::Text
-            }
+            Self::Serve(_) | Self::Completions(_) | Self::Man(_) => Format::Text,
+            Self::GenerateUnits(_) | Self::UnitStop(_) => Format::Text,
             Self::Key(args) => args.output(),
             Self::Connect(args) => args.output,
             Self::ConnectAll(args) => args.output,
             Self::Disconnect(args) => args.output,
+            Self::Reload(args) => args.output,
             Self::Discover(args) => args.output,
             Self::Link(args) => args.output,
             Self::Export(args) => args.output,
@@ -154,10 +164,42 @@ impl Command {
 pub fn main() -> ExitCode {
     serve_claims();
     complete::answer_shell(Cli::command);
-    let Cli { command } = Cli::parse();
+    let Cli { command } = Cli::try_parse().unwrap_or_else(|error| refuse(&error));
     let runs_long = matches!(command, Command::Serve(_) | Command::Connect(_));
     let level = if runs_long { LevelFilter::INFO } else { LevelFilter::WARN };
     run("tyche", level, command.output(), || command.run())
+}
+
+/// Prints a mistake in the command line, also as JSON if that was asked for, and ends the program.
+fn refuse(error: &clap::Error) -> ! {
+    if error.use_stderr() && wants_json(std::env::args_os().skip(1)) {
+        let text = error.to_string();
+        let text = text.strip_prefix("error: ").unwrap_or(&text);
+        // The first paragraph says what is wrong, the others how the command is used.
+        let message = text.split("\n\n").next().unwrap_or_default();
+        let message: Vec<_> = message.split_whitespace().collect();
+        let report = Error::new(Code::Usage, message.join(" ")).report();
+        // The error is printed in words as well.
+        let _ = output::show(Format::Json, || report, String::new);
+    }
+    error.exit()
+}
+
+/// Whether a command line asks for JSON, as far as it can be read.
+fn wants_json(arguments: impl Iterator<Item = OsString>) -> bool {
+    let mut is_format = false;
+    for argument in arguments.filter_map(|it| it.into_string().ok()) {
+        let format = match std::mem::take(&mut is_format) {
+            true => Some(argument.as_str()),
+            false => argument.strip_prefix("--output=").or_else(|| argument.strip_prefix("-o")),
+        };
+        match format {
+            Some("json" | "=json") => return true,
+            Some("") => is_format = true,
+            _ => is_format = argument == "--output",
+        }
+    }
+    false
 }
 
 /// Runs a command of a program, and prints its error. `RUST_LOG` overrides the log level.
@@ -176,4 +218,21 @@ pub fn run(
     let result = started.and_then(|()| command());
     log::flush();
     finish(program, &result, output)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn json_is_asked_for_in_any_form_that_the_command_line_takes() {
+        let wants = |line: &str| wants_json(line.split(' ').map(OsString::from));
+        for line in ["list -o json", "list -ojson x", "-o=json", "a --output json", "--output=json"]
+        {
+            assert!(wants(line), "{line}");
+        }
+        for line in ["list", "list -o text json", "connect json", "--output", "list -o"] {
+            assert!(!wants(line), "{line}");
+        }
+    }
 }

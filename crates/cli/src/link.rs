@@ -8,6 +8,7 @@ use crate::error::Result;
 use crate::output::{Format, show};
 use crate::report::Output;
 use crate::sessions::order;
+use crate::state::State;
 
 /// Add links to a live session, or take them out of it, without a pause for its requests.
 #[derive(Args, Debug)]
@@ -26,7 +27,18 @@ enum Action {
     Add(Place),
     /// Stop using an interface. Its requests in flight move to the other links. The last link can't
     /// be removed.
-    Del(Place),
+    Del(Used),
+}
+
+#[derive(Args, Debug)]
+struct Used {
+    /// The export, the session's UUID (or how it begins), or the device.
+    #[arg(add = complete::connected())]
+    name: String,
+
+    /// The interface, or udp:HOST:PORT or tcp:HOST:PORT, as `tyche list` shows it.
+    #[arg(add = complete::used_links())]
+    link: String,
 }
 
 #[derive(Args, Debug)]
@@ -41,12 +53,13 @@ struct Place {
 }
 
 pub(crate) fn run(command: &LinkCommand) -> Result<()> {
-    let (place, request) = match &command.action {
-        Action::Add(place) => (place, Request::AddLink { link: place.link.clone() }),
-        Action::Del(place) => (place, Request::RemoveLink { link: place.link.clone() }),
+    let (name, link, request) = match &command.action {
+        Action::Add(Place { name, link }) => (name, link, Request::AddLink { link: link.clone() }),
+        Action::Del(Used { name, link }) => {
+            (name, link, Request::RemoveLink { link: link.clone() })
+        }
     };
-    order(&place.name, &request)?;
-    let Place { name, link } = place;
-    let output = || Output::Link { session: name.clone(), link: link.clone() };
+    let State { session, export, .. } = order(name, &request)?;
+    let output = || Output::Link { session, export, link: link.clone() };
     show(command.output, output, String::new)
 }

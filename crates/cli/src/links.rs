@@ -94,6 +94,24 @@ impl LinkArgs {
         Ok(opened)
     }
 
+    /// As [`open_all`](Self::open_all), but named links that may open later are missing in the result
+    /// as long as there is another.
+    ///
+    /// # Errors
+    /// If one of the named links can't be opened now nor later, or none opens.
+    pub(crate) fn open_available(
+        &self,
+        named: &[String],
+        end: End,
+        placement: &Placement,
+    ) -> Result<Opened> {
+        let mut opened = self.options(placement).open_available(named, end).coded()?;
+        let is_missing = |name: &String| opened.missing.iter().any(|(it, _)| it == name);
+        let named: Vec<_> = named.iter().filter(|name| !is_missing(name)).cloned().collect();
+        self.wrap(&named, &mut opened)?;
+        Ok(opened)
+    }
+
     /// Opens the named links of a host, if any, and those to found addresses that open; returns
     /// them, and the others, with their errors.
     ///

@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::health;
 use crate::links::mtu;
 use crate::output::{Format, Table, bytes, show};
@@ -14,13 +14,19 @@ use crate::sessions::{Session, targets};
 /// List the connected exports of this machine, and the targets that run here.
 #[derive(Args, Debug)]
 pub(crate) struct ListArgs {
+    /// Exit with a code that says whether something is missing or faulty: 9 for a disk or a session, 6
+    /// for a session whose target does not answer, 5 for a link; 0 if all is well.
+    #[arg(long)]
+    check: bool,
+
     /// How to print.
     #[arg(short, long, default_value_t)]
     pub(crate) output: Format,
 }
 
 pub(crate) fn run(args: &ListArgs) -> Result<()> {
-    let sessions = Session::all()?;
+    let mut sessions = Session::all()?;
+    sessions.sort_by(|a, b| order(a).cmp(&order(b)));
     let targets: Vec<_> = targets()?.into_iter().map(|(_, report)| report).collect();
     show(
         args.output,
@@ -41,7 +47,19 @@ pub(crate) fn run(args: &ListArgs) -> Result<()> {
             let notes = of_sessions.chain(targets.iter().flat_map(health::of_target));
             notes.fold(text, |text, note| text + &note + "\n")
         },
-    )
+    )?;
+    let reports: Vec<_> = sessions.iter().map(|it| &it.report).collect();
+    match health::check(&reports, &targets).filter(|_| args.check) {
+        // The list has said what is wrong.
+        Some(code) => Err(Error::new(code, "")),
+        None => Ok(()),
+    }
+}
+
+/// Sessions are listed by their exports' names.
+fn order(session: &Session) -> (&str, &std::path::Path) {
+    let record = &session.report.record;
+    (&record.export, &record.device)
 }
 
 fn session_table(sessions: &[Session]) -> String {
@@ -56,17 +74,26 @@ fn session_table(sessions: &[Session]) -> String {
                 (None, None) => format!("{name} ({} B frames)", link.frame_len),
             }
         });
-        let disk = report.figures().and_then(|figures| figures.disk.as_ref());
         table.row([
             report.record.export.clone(),
             report.device(),
-            bytes(disk.map_or(0, |disk| disk.size)),
+            size(report),
             state(report),
             links.collect::<Vec<_>>().join(", "),
             report.record.session.to_string(),
         ]);
     }
     table.to_string()
+}
+
+/// The size of the export, and that of its device if it has another: it has not grown yet.
+fn size(report: &SessionReport) -> String {
+    let Some(figures) = report.figures() else { return bytes(0) };
+    let size = figures.disk.as_ref().map_or(0, |disk| disk.size);
+    match figures.device_size.filter(|&device| device != size) {
+        Some(device) => format!("{} (device {})", bytes(size), bytes(device)),
+        None => bytes(size),
+    }
 }
 
 /// The remark about a link whose path takes only shorter frames than its interface.
@@ -120,10 +147,13 @@ fn target_table(targets: &[TargetReport]) -> String {
     let mut table = Table::new(["TARGET", "EXPORT", "SIZE", "HOSTS"]);
     for target in targets {
         for export in &target.exports {
-            let hosts = export.sessions.iter().map(|it| it.host_name.as_str());
+            let hosts = export.sessions.iter().map(|it| match it.writer {
+                true => format!("{} (writes)", it.host_name),
+                false => it.host_name.clone(),
+            });
             // Over FCoE all that are logged in may use it.
             let ports = target.fcoe.iter().flat_map(|port| &port.initiators);
-            let hosts = hosts.chain(ports.map(String::as_str));
+            let hosts = hosts.chain(ports.cloned());
             table.row([
                 target.name.clone(),
                 export.export.clone(),

@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, flock};
-use tyche_session::{RUNTIME_DIR_VARIABLE, runtime_dir};
+use tyche_session::{RUNTIME_DIR_VARIABLE, runtime_dir, set};
 use uuid::Uuid;
 
 use crate::error::{Code, Context, Error, Result};
@@ -45,8 +45,8 @@ pub(crate) const CONTROL: &str = "control.sock";
 /// The directory of logs, if the environment names one: processes with a run-time directory of
 /// their own keep their logs apart from others'.
 pub(crate) fn logs() -> Option<PathBuf> {
-    let below_root = || Some(PathBuf::from(std::env::var_os(RUNTIME_DIR_VARIABLE)?).join("log"));
-    std::env::var_os(LOGS_VARIABLE).map(PathBuf::from).or_else(below_root)
+    let below_root = || Some(PathBuf::from(set(RUNTIME_DIR_VARIABLE)?).join("log"));
+    set(LOGS_VARIABLE).map(PathBuf::from).or_else(below_root)
 }
 
 /// An export's name as a file name: each has one of its own.

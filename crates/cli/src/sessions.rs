@@ -194,7 +194,7 @@ pub(crate) fn refuse_twice(export: &str, host: Uuid) -> Result<()> {
         };
         let device = state.device.display();
         let message = format!("export `{export}` is connected already, as {device}{more}");
-        return Err(Error::new(Code::Usage, message));
+        return Err(Error::new(Code::Exists, message));
     }
     Ok(())
 }
@@ -234,11 +234,11 @@ pub(crate) fn named(name: &str) -> Result<Vec<Session>> {
     }
 }
 
-/// Sends an order to the session of that name, and waits until it is done.
-pub(crate) fn order(name: &str, request: &Request) -> Result<()> {
+/// Sends an order to the session of that name, and waits until it is done. Returns the session.
+pub(crate) fn order(name: &str, request: &Request) -> Result<State> {
     let session = named(name)?.pop().ok_or_else(|| not_found(name))?;
     match ask::<Done>(&session.dir.join(CONTROL), request, ORDER_TIMEOUT) {
-        Ok(answer) => answer.map(|Done {}| ()),
+        Ok(answer) => answer.map(|Done {}| session.report.record),
         Err(error) if is_timeout(&error) => Err(session.unanswered(ORDER_TIMEOUT)),
         Err(error) => {
             let message = format!("the session of `{name}` does not answer: {error}");

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
-use std::time::Duration;
+use std::io::IsTerminal;
+use std::time::{Duration, Instant};
 
 use clap::Args;
 use serde::Serialize;
@@ -13,12 +14,15 @@ use crate::error::Result;
 use crate::health;
 use crate::list::state;
 use crate::output::{Format, bytes, show};
+use crate::rates::Totals;
 use crate::report::{
     Counters, ExportReport, Figures, Latency, LatencyReport, MachineReport, Output, PortCounters,
     ProtocolCounters, SessionLink, SessionReport, TargetLink, TargetPort, TargetReport,
 };
 use crate::sessions::{named_sessions, not_found, targets};
 
+/// Clears a terminal.
+const CLEAR: &str = "\x1b[H\x1b[2J";
 /// Interval of `--watch`.
 const WATCH_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -33,7 +37,7 @@ pub(crate) struct StatsArgs {
     #[arg(short, long)]
     verbose: bool,
 
-    /// Show them again every second until interrupted.
+    /// Show them again every second until interrupted, with the rates since the last time.
     #[arg(short, long)]
     watch: bool,
 
@@ -44,6 +48,8 @@ pub(crate) struct StatsArgs {
 
 pub(crate) fn stats(args: &StatsArgs) -> Result<()> {
     let name = args.name.as_deref();
+    let on_terminal = std::io::stdout().is_terminal();
+    let mut before: Option<(Instant, Totals)> = None;
     loop {
         let sessions = named_sessions(name)?;
         let targets: Vec<_> = targets()?
@@ -54,7 +60,15 @@ pub(crate) fn stats(args: &StatsArgs) -> Result<()> {
         if let Some(name) = name.filter(|_| sessions.is_empty() && targets.is_empty()) {
             return Err(not_found(name));
         }
-        let text = text(&sessions, &targets, args);
+        let mut text = text(&sessions, &targets, args);
+        if args.watch {
+            let now = (Instant::now(), Totals::of(&sessions, &targets));
+            let rates =
+                before.as_ref().map_or_else(String::new, |before| now.1.since(before, now.0));
+            let clear = if on_terminal { CLEAR } else { "" };
+            text = format!("{clear}{rates}{text}{}", if on_terminal { "" } else { "\n" });
+            before = Some(now);
+        }
         show(args.output, || Output::Stats(MachineReport { sessions, targets }), || text)?;
         if !args.watch {
             return Ok(());
@@ -64,14 +78,13 @@ pub(crate) fn stats(args: &StatsArgs) -> Result<()> {
 }
 
 fn text(sessions: &[SessionReport], targets: &[TargetReport], args: &StatsArgs) -> String {
-    let clear = if args.watch { "\x1b[H\x1b[2J" } else { "" };
     let blocks: Vec<_> = if args.verbose {
         sessions.iter().map(all_of_session).chain(targets.iter().map(all_of_target)).collect()
     } else {
         let sessions = sessions.iter().map(session_summary);
         sessions.chain(targets.iter().map(target_summary)).collect()
     };
-    clear.to_owned() + &blocks.join("\n")
+    blocks.join("\n")
 }
 
 /// The first line: the name of a session, and its state.
@@ -231,7 +244,7 @@ fn favoured_line(favoured: &Counters) -> Option<Line> {
 }
 
 fn session_link_line(link: &SessionLink) -> Line {
-    let round_trip = Some(link.rtt_us).filter(|_| link.live);
+    let round_trip = link.live.then_some(link.rtt_us);
     link_line(&link.interface, &link.port, round_trip, link.problem.as_deref())
 }
 
@@ -244,7 +257,11 @@ fn link_line(
 ) -> Line {
     let mut line = format!("{} received, {} sent", bytes(port.rx_bytes), bytes(port.tx_bytes));
     if let Some(round_trip) = round_trip {
-        let _ = write!(line, "; live, {round_trip} µs round trip");
+        line += "; live";
+        // None was measured yet, otherwise.
+        if round_trip > 0 {
+            let _ = write!(line, ", {round_trip} µs round trip");
+        }
     }
     if let Some(problem) = problem {
         let _ = write!(line, "; {problem}");

@@ -34,6 +34,8 @@ pub enum Code {
     Config = 8,
     /// The disk, or what presents it, cannot be used.
     Device = 9,
+    /// It is so already: the export is connected, the key is there.
+    Exists = 10,
     /// None of the others, or one of another version of the program.
     #[default]
     #[serde(other)]

@@ -8,7 +8,7 @@ use bytesize::ByteSize;
 /// # Errors
 /// If the text is not a size.
 pub fn parse(text: &str) -> Result<u64, String> {
-    let units = ['k', 'K', 'm', 'M', 'g', 'G', 't', 'T'];
+    let units = ['k', 'K', 'm', 'M', 'g', 'G', 't', 'T', 'p', 'P', 'e', 'E'];
     let size = match text.trim_end_matches(['b', 'B']).strip_suffix(units) {
         Some(number) => {
             let unit = text[number.len()..].chars().next().unwrap_or_default();
@@ -28,7 +28,11 @@ mod tests {
         for (text, bytes) in [("1G", 1 << 30), ("2MiB", 2 << 20), ("4k", 4096), ("512", 512)] {
             assert_eq!(parse(text), Ok(bytes), "{text}");
         }
-        assert_eq!(parse("1T"), Ok(1 << 40));
+        for (text, shift) in
+            [("1T", 40), ("1P", 50), ("1p", 50), ("2E", 61), ("1EB", 60), ("1EiB", 60)]
+        {
+            assert_eq!(parse(text), Ok(1 << shift), "{text}");
+        }
         assert!(parse("lots").is_err());
     }
 }

@@ -21,7 +21,8 @@ const NAMESPACE: Uuid = Uuid::from_u128(0x7479_6368_6500_4000_8000_b5b5_88b5_000
 
 /// The directory of state that outlives processes and reboots.
 pub fn state_dir() -> PathBuf {
-    std::env::var_os(STATE_VARIABLE).map_or_else(|| STATE.into(), PathBuf::from)
+    let set = std::env::var_os(STATE_VARIABLE).filter(|value| !value.is_empty());
+    set.map_or_else(|| STATE.into(), PathBuf::from)
 }
 
 /// The UUID derived from a name, always the same.

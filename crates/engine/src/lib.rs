@@ -59,7 +59,8 @@ pub use protocol::{Composed, Fault, Frames, Protocol, Received, Sink};
 pub use stages::{Stage, StageTimes};
 #[cfg(feature = "target")]
 pub use target::{
-    ChannelEvent, Departure, ExportReport, Exporter, Exports, RememberWriter, RenewGeneration,
-    SessionReport, Site, Target, TargetExport, TargetLinkReport, TargetOptions, TargetReport,
+    Arrival, ChannelEvent, Departure, ExportReport, Exporter, Exports, RememberWriter,
+    RenewGeneration, SessionReport, Site, Target, TargetExport, TargetLinkReport, TargetOptions,
+    TargetReport,
 };
 pub use volume::{Submission, Volume, VolumeQueue};

@@ -267,6 +267,7 @@ fn target(threads: usize, spins: bool) -> Target {
             shared: false,
             last_writer: None,
             allowed: Allowed::default(),
+            offline: None,
         }],
         links: vec![link()],
         further_threads: (1..threads).map(|_| vec![link()]).collect(),

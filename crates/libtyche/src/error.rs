@@ -63,6 +63,7 @@ impl OpenError {
             Self::Refused(Reason::UnknownExport, _) => libc::ENOENT,
             Self::Refused(Reason::Held | Reason::Cloned, _) => libc::EBUSY,
             Self::Refused(Reason::ReadOnly, _) => libc::EROFS,
+            Self::Refused(Reason::Offline, _) => libc::ENOMEDIUM,
             Self::Refused(..) | Self::Failed(_) => libc::ECONNREFUSED,
             Self::TimedOut(_) => libc::ETIMEDOUT,
         })
@@ -86,7 +87,7 @@ fn link_errno(error: &LinkError) -> Errno {
             return Errno::from_io(source);
         }
         LinkError::Ip(_) | LinkError::Address(..) => libc::EHOSTUNREACH,
-        LinkError::Name(_) | LinkError::NoInterface => libc::EINVAL,
+        LinkError::Name(_) | LinkError::Twice(_) | LinkError::NoInterface => libc::EINVAL,
         LinkError::Placement(_) => libc::EIO,
     })
 }

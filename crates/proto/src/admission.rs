@@ -136,6 +136,7 @@ impl Registry {
         let index = index.ok_or(refused(Reason::UnknownExport))?;
         let export = &mut self.exports[index];
         export.check_allowed(request.identity())?;
+        export.check_online()?;
         let mut writer = request.wants_to_write();
         if writer && export.config.geometry.read_only {
             // Others have asked whether it is: those with a key trust no Offer.
@@ -225,16 +226,19 @@ impl Registry {
             return;
         }
         export.takeovers.note(request.identity(), connect, issued);
-        export.sessions.push(SessionInfo {
+        let come = SessionInfo {
             session,
             device,
             host: request.identity(),
             host_name: request.host_name(),
             key: request.host.map(|it| it.key),
             writer: grant.writer,
+            since: issued,
             channels: vec![member],
             contest: None,
-        });
+        };
+        self.visits.note(come.visit(export.config.name, member.host, false));
+        export.sessions.push(come);
     }
 
     /// Checks whether the target lets the host in at all.
@@ -277,6 +281,14 @@ enum Displaced {
 }
 
 impl Export {
+    /// Checks whether the export has its disk.
+    fn check_online(&self) -> Verdict {
+        match &self.offline {
+            None => Ok(()),
+            Some(why) => Err(Admission::Refused(Reason::Offline, Box::new(why.clone()))),
+        }
+    }
+
     /// Checks whether the host is among those that may have the export.
     fn check_allowed(&self, host: Identity) -> Verdict {
         self.allowed.check(&host).map_err(|reason| match reason {

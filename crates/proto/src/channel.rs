@@ -229,6 +229,11 @@ impl<R: Rules> Channel<R> {
         self.rtt.assume(time.as_nanos() as u64);
     }
 
+    /// The smoothed round-trip time, for people; zero before the first measurement.
+    pub(crate) fn measured_rtt(&self) -> Duration {
+        self.rtt.measured()
+    }
+
     /// The shortest round-trip time that was seen.
     pub(crate) fn rtt_least(&self) -> Duration {
         self.rtt.least()

@@ -51,6 +51,7 @@ mod takeovers;
 mod target;
 mod ticket;
 mod turns;
+mod visits;
 
 pub use access::{Access, Allowed, HostId, Identity};
 pub use batching::BatchPolicy;
@@ -73,7 +74,8 @@ pub use stages::Exchange;
 pub use stats::{ChannelStats, RejectCounts};
 pub use target::Action;
 pub use tyche_crypto as crypto;
-pub use tyche_time::Instant;
+pub use tyche_time::{Instant, Pace};
 pub use tyche_wire as wire;
+pub use visits::Visit;
 
 use tyche_time as time;

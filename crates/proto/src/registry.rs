@@ -21,6 +21,7 @@ use crate::rules::{Rule, Rules};
 use crate::takeovers::Takeovers;
 use crate::target::Outcomes;
 use crate::time::Instant;
+use crate::visits::{Visit, Visits};
 
 /// Closed channels of an export whose outcomes are kept for fences. Fewer: outcomes are forgotten
 /// sooner, and requests of a lost channel are executed twice.
@@ -95,6 +96,8 @@ pub struct SessionInfo {
     pub key: Option<PublicKey>,
     /// Whether it may write.
     pub writer: bool,
+    /// When it came.
+    pub(crate) since: Instant,
     pub(crate) channels: Vec<Member>,
     /// Whether another session of the same host wants to displace it, and its signs of life.
     pub(crate) contest: Option<Contest>,
@@ -157,6 +160,13 @@ impl SessionInfo {
         self.channels.iter().map(|member| (member.channel, member.host))
     }
 
+    /// Its coming to an export, or its end, by a channel that leads to that address.
+    pub(crate) fn visit(&self, export: Name, from: Mac, is_over: bool) -> Visit {
+        let &Self { session, host, host_name, key, writer, since, .. } = self;
+        let left_out = 0;
+        Visit { export, session, host, host_name, key, writer, from, since, is_over, left_out }
+    }
+
     fn has(&self, channel: ChannelRef) -> bool {
         self.channels.iter().any(|member| member.channel == channel)
     }
@@ -174,6 +184,8 @@ pub(crate) struct Export {
     /// A session that could not be recorded, and why.
     pub(crate) not_kept: Option<(Writer, Text<128>)>,
     closed: VecDeque<Closed>,
+    /// Why its disk is missing, if it is: no session is admitted.
+    pub(crate) offline: Option<Text<128>>,
     pub(crate) allowed: Allowed,
     pub(crate) takeovers: Takeovers,
 }
@@ -187,6 +199,7 @@ pub struct Registry {
     closing: Vec<ChannelRef>,
     /// Channels that their links have to ask for a sign of life.
     asking: Vec<ChannelRef>,
+    pub(crate) visits: Visits,
 }
 
 impl Registry {
@@ -194,7 +207,8 @@ impl Registry {
     pub fn new(config: TargetConfig) -> Self {
         assert!(config.damq_pages_max >= 256, "a request of 1 MiB needs 256 pages");
         let access = Access::default();
-        Self { config, exports: Vec::new(), access, closing: Vec::new(), asking: Vec::new() }
+        let (closing, asking, visits) = (Vec::new(), Vec::new(), Visits::default());
+        Self { config, exports: Vec::new(), access, closing, asking, visits }
     }
 
     /// Adds an export; returns its index.
@@ -207,10 +221,37 @@ impl Registry {
             unkept: None,
             not_kept: None,
             closed: VecDeque::new(),
+            offline: None,
             allowed: Allowed::default(),
             takeovers: Takeovers::default(),
         });
         self.exports.len() - 1
+    }
+
+    /// Takes an export that has no session offline: its disk is missing, for the reason given. Hosts
+    /// find it, and are refused with that reason.
+    ///
+    /// # Panics
+    /// If it has a session.
+    pub fn take_offline(&mut self, index: usize, why: &str) {
+        let export = &mut self.exports[index];
+        assert!(export.sessions.is_empty(), "an export in use has its disk");
+        export.offline = Some(Text::truncated(why));
+    }
+
+    /// Brings an export online with its disk, and the last writer of that.
+    ///
+    /// # Panics
+    /// If it was not offline.
+    pub fn bring_online(&mut self, index: usize, config: ExportConfig, writer: Option<Writer>) {
+        let export = &mut self.exports[index];
+        assert!(export.offline.is_some(), "only an export without a disk gets one");
+        (export.config, export.last_writer, export.offline) = (config, writer, None);
+    }
+
+    /// Why the disk of an export is missing; `None` if it is there.
+    pub fn why_offline(&self, index: usize) -> Option<&str> {
+        self.exports[index].offline.as_ref().map(Text::as_str)
     }
 
     /// The hosts that may connect.
@@ -316,6 +357,11 @@ impl Registry {
             Ok(()) => (export.last_writer, export.writer_since) = (Some(writer), issued),
             Err(reason) => export.not_kept = Some((writer, Text::truncated(reason))),
         }
+    }
+
+    /// The next session that has come or gone, for the log.
+    pub fn poll_visit(&mut self) -> Option<Visit> {
+        self.visits.poll()
     }
 
     /// The sessions on the export of that index.
@@ -464,11 +510,15 @@ impl Registry {
         outcomes: Option<(Outcomes, bool)>,
     ) {
         let export = &mut self.exports[export];
+        let name = export.config.name;
         for session in &mut export.sessions {
             let Some(at) = session.channels.iter().position(|it| it.channel == channel) else {
                 continue;
             };
             let member = session.channels.swap_remove(at);
+            if session.channels.is_empty() {
+                self.visits.note(session.visit(name, member.host, true));
+            }
             if let Some((outcomes, is_answered)) = outcomes
                 && (!is_answered || member.is_fenced)
             {

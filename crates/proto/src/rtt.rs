@@ -60,6 +60,11 @@ impl Rtt {
         self.samples = (self.samples + 1).min(SAMPLES_LEAST);
     }
 
+    /// The smoothed round-trip time, for people; zero before the first sample.
+    pub(crate) fn measured(&self) -> Duration {
+        Duration::from_nanos(if self.samples > 0 { self.smoothed_ns } else { 0 })
+    }
+
     pub(crate) fn smoothed(&self) -> Duration {
         Duration::from_nanos(self.smoothed_ns)
     }
@@ -85,6 +90,7 @@ mod tests {
     #[test]
     fn steady_samples_converge_and_the_timer_backs_off_to_its_bound() {
         let mut rtt = Rtt::new();
+        assert_eq!(rtt.measured(), Duration::ZERO, "an assumption is no measurement");
         for _ in 0..100 {
             rtt.sample(20_000_000);
         }

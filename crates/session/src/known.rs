@@ -21,6 +21,8 @@ use tyche_proto::crypto::PublicKey;
 use tyche_proto::wire::Name;
 use uuid::Uuid;
 
+use crate::runtime::set;
+
 /// The file, unless the environment names another.
 const FILE: &str = "/etc/tyche/known-targets";
 /// Environment variable that names another file.
@@ -100,7 +102,7 @@ impl KnownTargets {
     /// # Errors
     /// `Io`, `Open` or `Line`.
     pub fn read() -> Result<Self, KnownTargetsError> {
-        Self::of(std::env::var_os(VARIABLE).map_or_else(|| FILE.into(), PathBuf::from))
+        Self::of(set(VARIABLE).map_or_else(|| FILE.into(), PathBuf::from))
     }
 
     /// Reads the list in that file.

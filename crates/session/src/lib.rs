@@ -18,4 +18,4 @@ pub use options::{
     defaults, host_name, wanted,
 };
 pub use remote::{Control, Remote};
-pub use runtime::{RUNTIME_DIR_VARIABLE, runtime_dir};
+pub use runtime::{RUNTIME_DIR_VARIABLE, runtime_dir, set};

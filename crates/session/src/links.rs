@@ -49,9 +49,32 @@ pub enum LinkError {
     /// There is no interface to use.
     #[error("no Ethernet interface is up; `ip link set NAME up` starts one")]
     NoInterface,
+    /// A link is named twice.
+    #[error("{0} is named twice: name each link once")]
+    Twice(String),
     /// The kernel does not list its interfaces.
     #[error(transparent)]
     System(#[from] io::Error),
+}
+
+impl LinkError {
+    /// Whether the same link may open later, without a change of its name: the interface is down or
+    /// missing, or the address is not there.
+    pub fn may_pass(&self) -> bool {
+        use packet::OpenError as Packet;
+        match self {
+            Self::Packet(error) => matches!(
+                error,
+                Packet::NoSuchInterface { .. }
+                    | Packet::Down { .. }
+                    | Packet::Member { .. }
+                    | Packet::MtuTooSmall { .. }
+            ),
+            Self::Ip(error) => !matches!(error, ip::OpenError::System { .. }),
+            Self::Address(..) | Self::NoInterface => true,
+            Self::Name(_) | Self::Placement(_) | Self::Twice(_) | Self::System(_) => false,
+        }
+    }
 }
 
 /// How links are opened.
@@ -73,6 +96,8 @@ pub struct Opened {
     /// Of a target that is to be found: its ends for questions to everybody, each of the name of
     /// one of the links.
     pub beacons: Vec<Box<dyn Link>>,
+    /// Named links that do not open so far, with the reasons: they may be taken up later.
+    pub missing: Vec<(String, LinkError)>,
     /// Problems that do not prevent the use of the links.
     pub warnings: Vec<String>,
 }
@@ -91,6 +116,7 @@ impl LinkOptions<'_> {
     /// # Errors
     /// If one of the named links can't be opened, or no interface at all.
     pub fn open_all(&self, named: &[String], end: End) -> Result<Opened, LinkError> {
+        check_names(named)?;
         let mut opened = Opened::default();
         if named.is_empty() {
             self.open_every(end, &mut opened)?;
@@ -99,6 +125,32 @@ impl LinkOptions<'_> {
             self.open(name, end, &mut opened)?;
         }
         opened.warnings.extend(twins(&opened.links));
+        Ok(opened)
+    }
+
+    /// As [`open_all`](Self::open_all), but named links that may open later are missing in the result
+    /// as long as there is another.
+    ///
+    /// # Errors
+    /// If a link can't be opened now nor later, or none opens.
+    pub fn open_available(&self, named: &[String], end: End) -> Result<Opened, LinkError> {
+        if named.len() < 2 {
+            return self.open_all(named, end);
+        }
+        check_names(named)?;
+        let mut opened = Opened::default();
+        for (name, error) in self.open_some(named, end, &mut opened) {
+            if !error.may_pass() {
+                return Err(error);
+            }
+            opened.missing.push((name, error));
+        }
+        if opened.links.is_empty() {
+            return Err(opened.missing.swap_remove(0).1);
+        }
+        opened.warnings.extend(twins(&opened.links));
+        let missing = opened.missing.iter();
+        opened.warnings.extend(missing.map(|(_, error)| format!("{error}; going on without it")));
         Ok(opened)
     }
 
@@ -149,6 +201,16 @@ impl LinkOptions<'_> {
         opened.links.push(Box::new(link));
         Ok(())
     }
+}
+
+/// Refuses links that are named twice.
+fn check_names(named: &[String]) -> Result<(), LinkError> {
+    for (index, name) in named.iter().enumerate() {
+        if named[..index].contains(name) {
+            return Err(LinkError::Twice(name.clone()));
+        }
+    }
+    Ok(())
 }
 
 fn open_ip(place: &Place, end: End, opened: &mut Opened) -> Result<(), LinkError> {

@@ -9,5 +9,10 @@ pub const RUNTIME_DIR_VARIABLE: &str = "TYCHE_RUNTIME_DIR";
 
 /// The run-time directory.
 pub fn runtime_dir() -> PathBuf {
-    std::env::var_os(RUNTIME_DIR_VARIABLE).map_or_else(|| ROOT.into(), PathBuf::from)
+    set(RUNTIME_DIR_VARIABLE).map_or_else(|| ROOT.into(), PathBuf::from)
+}
+
+/// The value of an environment variable; an empty one is none.
+pub fn set(variable: &str) -> Option<std::ffi::OsString> {
+    std::env::var_os(variable).filter(|value| !value.is_empty())
 }

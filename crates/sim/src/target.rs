@@ -174,6 +174,7 @@ impl Exported {
             shared: self.shared,
             last_writer: self.last_writer,
             allowed: Allowed::default(),
+            offline: None,
         };
         (export, bus)
     }

@@ -3,6 +3,9 @@
 /// Faults that [`Store::check_backing`](crate::Store::check_backing) finds.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BackingError {
+    /// The file or device can't be opened, so far.
+    #[error("offline until its disk is there: {0}")]
+    Missing(String),
     /// The file was deleted: it has no name, and its blocks live as long as it is open.
     #[error(
         "its file was deleted: the disk works until the target stops, and is lost then; copy it \

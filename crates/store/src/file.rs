@@ -35,6 +35,7 @@ mod identity;
 mod job;
 mod lock;
 mod opened;
+mod others;
 mod queue;
 mod syncs;
 
@@ -112,6 +113,11 @@ impl FileStore {
     /// one.
     pub fn identity(&self) -> Option<&str> {
         self.opened.identity.as_deref()
+    }
+
+    /// Bytes at the end of the file that are no whole block, and not part of the disk.
+    pub fn odd_end(&self) -> u64 {
+        self.opened.odd
     }
 
     /// Whether the page cache is bypassed.

@@ -10,6 +10,7 @@
 //! | [`memory`] | memory, lost when the process ends |
 //! | [`null`] | discards writes and reads zeroes, to measure everything else |
 //! | [`mod@file`] | a regular file or a block device through io_uring |
+//! | [`late`] | a place for a disk that is missing at first |
 //! | [`fault`] | a wrapper that fails and delays requests on demand |
 //! | [`handover`] | a wrapper that executes requests in a thread of its own, for comparison |
 
@@ -18,6 +19,7 @@ pub mod fault;
 pub mod file;
 pub mod handover;
 mod inline;
+pub mod late;
 mod loan;
 pub mod memory;
 pub mod null;

@@ -52,7 +52,7 @@ rejects! {
     Range = "range",
     /// The parts of the data section do not add up to its length.
     DataLength = "data_length",
-    /// A name that is not terminated, not UTF-8 or has control characters.
+    /// A name that is not terminated, not UTF-8, or has characters that it may not have.
     Text = "text",
     /// A frame for a single address was sent to a group address.
     Destination = "destination",

@@ -47,6 +47,8 @@ pub enum Reason {
     NoKey = 10,
     /// The host is not among those that may connect; the detail says to what.
     Denied = 11,
+    /// The disk of the export is missing at the target; the detail says what is wrong.
+    Offline = 12,
 }
 
 impl Reason {
@@ -63,6 +65,7 @@ impl Reason {
         Self::KeyRequired,
         Self::NoKey,
         Self::Denied,
+        Self::Offline,
     ];
 }
 
@@ -80,6 +83,7 @@ impl fmt::Display for Reason {
             Self::KeyRequired => "the target takes only hosts with a key",
             Self::NoKey => "the target has no key",
             Self::Denied => "the target does not let this host in",
+            Self::Offline => "the disk of the export is missing at the target",
         })
     }
 }

@@ -82,6 +82,17 @@ impl fmt::Debug for Tag {
 /// or empty where the PDU allows it.
 pub type Name = Text<64>;
 
+/// Whether a text may not have a character: a control character, or one that is not shown, so that two
+/// names could look alike, or a name change the line that it is printed in (bidirectional controls,
+/// separators of lines, zero-width characters).
+fn is_banned(c: char) -> bool {
+    let is_unseen = matches!(c,
+        '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
+        | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}'
+        | '\u{e0000}'..='\u{e007f}');
+    c.is_control() || is_unseen
+}
+
 /// UTF-8 in a field of `N` bytes, padded with zeroes; at most `N - 1` bytes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Text<const N: usize> {
@@ -95,9 +106,9 @@ impl<const N: usize> Text<N> {
     /// The empty text.
     pub const EMPTY: Self = Self { bytes: [0; N], len: 0 };
 
-    /// A text; `None` if it is too long or has control characters.
+    /// A text; `None` if it is too long, or has control characters or such that are not shown.
     pub fn new(text: &str) -> Option<Self> {
-        if text.len() >= N.min(256) || text.chars().any(char::is_control) {
+        if text.len() >= N.min(256) || text.chars().any(is_banned) {
             return None;
         }
         let mut bytes = [0; N];
@@ -108,7 +119,7 @@ impl<const N: usize> Text<N> {
     /// The longest prefix of the text that fits, without control characters.
     pub fn truncated(text: &str) -> Self {
         let mut this = Self::EMPTY;
-        for c in text.chars().filter(|c| !c.is_control()) {
+        for c in text.chars().filter(|&c| !is_banned(c)) {
             let end = usize::from(this.len) + c.len_utf8();
             if end >= N.min(256) {
                 break;
@@ -152,5 +163,25 @@ impl<const N: usize> fmt::Display for Text<N> {
 impl<const N: usize> fmt::Debug for Text<N> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?}", self.as_str())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_have_no_characters_that_are_not_shown() {
+        for c in ['\u{202e}', '\u{200b}', '\u{2028}', '\u{feff}', '\u{1b}', '\n', '\u{e0041}'] {
+            let name = format!("vm{c}1");
+            assert_eq!(Name::new(&name), None, "{name:?}");
+            assert_eq!(Name::truncated(&name).as_str(), "vm1");
+            let mut field = [0; 64];
+            field[..name.len()].copy_from_slice(name.as_bytes());
+            assert_eq!(Name::from_bytes(field), None, "{name:?}");
+        }
+        for name in ["vm1", "größe", "磁盘", "диск-1", "a b"] {
+            assert_eq!(Name::new(name).unwrap().as_str(), name);
+        }
     }
 }

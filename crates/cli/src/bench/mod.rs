@@ -146,7 +146,7 @@ impl Bench {
         }
         let pages = (args.bs as usize).div_ceil(tyche_block::PAGE);
         let options = |_| {
-            let (mut options, warnings) = session.options(Uuid::new_v4())?;
+            let (mut options, warnings, _) = session.options(Uuid::new_v4())?;
             log_warnings(&warnings);
             change(&mut options.session);
             // The same number of whole requests on each node.

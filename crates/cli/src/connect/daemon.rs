@@ -2,8 +2,7 @@
 
 use std::fs::File;
 use std::io::ErrorKind;
-use std::num::NonZeroU16;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -18,14 +17,15 @@ use tyche_proto::Problem;
 use tyche_session::{Remote, log_warnings};
 use uuid::Uuid;
 
+use super::late::MissingLinks;
 use super::leash::Leash;
 use super::predecessor::Predecessor;
 use super::session::in_words;
 use super::signals::{SIGNALS, SignalHandler, Stage, interrupted};
 use super::start::{Identity, start};
 use super::why::{Why, describe};
-use super::{ConnectArgs, SessionArgs, fcoe, orders};
-use crate::attach::{self, Kind, Lasting, Wish};
+use super::{ConnectArgs, SessionArgs, device, fcoe, leave, memory, orders};
+use crate::attach::{self, Kind};
 use crate::control::{self, Answer, Request};
 use crate::device_name::DeviceName;
 use crate::error::{Code, CodedResult, Context, Error, Result};
@@ -47,11 +47,17 @@ enum Input {
     Notice(Notice),
     /// Disconnect, by the number of the signal that asks for it.
     Signal(i32),
-    /// Disconnect, and answer with the result.
-    Disconnect {
-        force: bool,
-        answer: SyncSender<Result<()>>,
-    },
+    /// An order, to be answered with its result.
+    Order(Order, SyncSender<Result<()>>),
+}
+
+/// An order that ends the session.
+#[derive(Clone, Copy)]
+enum Order {
+    /// Remove the device.
+    Disconnect { force: bool },
+    /// Leave the device to the next daemon, and be that if `again`.
+    Leave { again: bool },
 }
 
 /// Runs the session. With `detached` the caller is another `tyche connect`, which waits for one
@@ -134,7 +140,11 @@ struct Session {
     warnings: Vec<String>,
     /// History of the session, for status reports.
     why: Arc<Mutex<Why>>,
+    /// Its links that are missing so far.
+    missing: Arc<MissingLinks>,
     args: SessionArgs,
+    /// Whether another `tyche connect` has started it.
+    detached: bool,
     dir: RuntimeDir,
     /// Lock of the export, which excludes other daemons of this host.
     _only: File,
@@ -176,7 +186,8 @@ impl Session {
             let _ = rustix::process::setsid();
         }
         let signals = Signals::new(SIGNALS)?;
-        let leash = detached.then(Leash::take_up).transpose()?;
+        // Nobody waits for a daemon that has begun anew.
+        let leash = (detached && !args.reloaded).then(Leash::take_up).transpose()?;
         let (export, host_id) = (&args.session.export, args.session.host()?);
         let Checks { only, predecessor, kind, compromise } = Checks::find(args, host_id)?;
         let known = predecessor.as_ref().map(|predecessor| predecessor.known);
@@ -186,14 +197,14 @@ impl Session {
         let dir = RuntimeDir::take(runtime::sessions().join(id.to_string()), "this session")?;
         let (log, no_log) = if detached { open_log(export, id) } else { (None, None) };
         if kind.is_of_this_kernel() {
-            stay_in_memory();
+            memory::stay_in_memory();
         }
         // A device keeps its identity over all its daemons.
         let identity = predecessor.as_ref().map_or(id, |predecessor| predecessor.lasting.identity);
         let (sender, inputs) = channel();
         let (notices, caught) = (sender.clone(), sender.clone());
         let identities = Identity { session: id, device: identity, resumes };
-        let (host, mut warnings) = start(args, &identities, move |notice| {
+        let (host, mut warnings, missing) = start(args, &identities, move |notice| {
             // A daemon that no longer listens is ending.
             let _ = notices.send(Input::Notice(notice));
         })?;
@@ -203,11 +214,13 @@ impl Session {
         let stage = if is_new { Stage::Making } else { Stage::Made };
         let hand_over = move |signal| caught.send(Input::Signal(signal)).is_ok();
         let signals = SignalHandler::start(signals, host.control(), stage, hand_over)?;
-        let known = await_connection(&host, &inputs, &args.session, known)?;
+        let missing = MissingLinks::new(missing);
+        let known = await_connection(&host, &inputs, &args.session, known);
+        let known = known.map_err(|error| missing.added_to(error))?;
         tracing::info!(export, session = %id, "connected");
         warnings.extend(args.session.remember(known.0.target));
-        let wish = wish(args, kind, identity, dir.path(), host.control().queues());
-        let made = make_device(&wish, &host, predecessor.as_ref());
+        let wish = device::wish(args, kind, identity, dir.path(), host.control().queues());
+        let made = device::make(&wish, &host, predecessor.as_ref());
         // Logged only now: `--retry` gets here once, but connects many times.
         log_warnings(compromise.as_slice());
         warnings.extend(compromise);
@@ -248,7 +261,9 @@ impl Session {
             closed: false,
             warnings,
             why: Arc::default(),
+            missing,
             args: args.session.clone(),
+            detached,
             dir,
             _only: only,
         };
@@ -282,7 +297,8 @@ impl Session {
 
     /// The result that `tyche connect` prints; its warnings are in the log, too.
     fn announcement(&self) -> Output {
-        let session = describe(&self.state, &self.why, &self.host.control());
+        let control = self.host.control();
+        let session = describe(&self.state, &self.why, &control, &self.missing);
         let narrow = super::narrow_links(session.links());
         log_warnings(&narrow);
         let warnings = [self.warnings.as_slice(), &narrow].concat();
@@ -292,16 +308,28 @@ impl Session {
     /// Starts to listen to the control socket.
     fn listen(&self, sender: Sender<Input>) -> Result<()> {
         let (state, why, control) = (self.state.clone(), self.why.clone(), self.host.control());
+        let missing = Arc::clone(&self.missing);
+        missing.take_up(control.clone(), self.args.clone())?;
         let to_loop = Mutex::new(sender);
         let args = self.args.clone();
+        let hand_over = move |order, answer| {
+            let order = Input::Order(order, answer);
+            to_loop.lock().is_ok_and(|sender| sender.send(order).is_ok())
+        };
         let respond = Arc::new(move |request| match request {
-            Request::Report => Answer::Session(Box::new(describe(&state, &why, &control))),
-            Request::Disconnect { force } => orders::disconnect(&control, force, &|answer| {
-                let order = Input::Disconnect { force, answer };
-                to_loop.lock().is_ok_and(|sender| sender.send(order).is_ok())
-            }),
-            Request::AddLink { link } => orders::add_link(&control, &args, &link),
-            Request::RemoveLink { link } => orders::remove_link(&control, &link),
+            Request::Report => {
+                Answer::Session(Box::new(describe(&state, &why, &control, &missing)))
+            }
+            Request::Disconnect { force } => {
+                let order = Order::Disconnect { force };
+                orders::disconnect(&control, force, &|answer| hand_over(order, answer))
+            }
+            Request::Reload | Request::Leave => {
+                let order = Order::Leave { again: matches!(request, Request::Reload) };
+                orders::pass_on(&|answer| hand_over(order, answer))
+            }
+            Request::AddLink { link } => orders::add_link(&control, &args, &link, &missing),
+            Request::RemoveLink { link } => orders::remove_link(&control, &link, &missing),
             Request::Resize { .. } | Request::Access { .. } => {
                 Answer::refused(Code::Usage, "this is a session, not a target")
             }
@@ -340,7 +368,7 @@ impl Session {
                     }
                     Err(error) => tracing::warn!("{error}"),
                 },
-                Input::Disconnect { force, answer } => {
+                Input::Order(Order::Disconnect { force }, answer) => {
                     let stopped = self.stop(force);
                     if stopped.is_err() {
                         // The asker may have timed out.
@@ -352,10 +380,35 @@ impl Session {
                     let _ = answer.send(Ok(()));
                     return Ok(());
                 }
+                Input::Order(Order::Leave { again }, answer) => {
+                    match leave::may_leave(&self.state, again) {
+                        Ok(program) => {
+                            let _ = answer.send(Ok(()));
+                            return self.leave(program);
+                        }
+                        Err(error) => {
+                            let _ = answer.send(Err(error));
+                        }
+                    }
+                }
             }
         }
         self.farewell();
         Ok(())
+    }
+
+    /// Leaves the device to the next daemon, without a farewell: until that comes, the target keeps
+    /// the export for this host. With a program this process goes on as that.
+    fn leave(mut self, again: Option<PathBuf>) -> Result<()> {
+        tracing::info!("the device is left to the next daemon");
+        self.state.save(self.dir.path())?;
+        self.attachment.leave();
+        crate::log::flush();
+        match again {
+            // As if killed: nothing is dropped, which could wait for the device.
+            None => std::process::exit(0),
+            Some(program) => leave::go_on_as(program, self.detached),
+        }
     }
 
     fn handle_notice(&mut self, notice: &Notice) {
@@ -410,7 +463,7 @@ impl Session {
         if force {
             self.host.control().abort();
         }
-        let report = describe(&self.state, &self.why, &self.host.control());
+        let report = describe(&self.state, &self.why, &self.host.control(), &self.missing);
         if matches!(report.state, SessionState::Failed(_)) {
             self.attachment.give_up_cache();
         }
@@ -457,60 +510,6 @@ fn open_log(export: &str, session: Uuid) -> (Option<String>, Option<String>) {
     match crate::log::open(export, session) {
         Ok(log) => (Some(log), None),
         Err(error) => (None, Some(format!("this session has no log: {error}"))),
-    }
-}
-
-/// The attachment that the arguments ask for, with as many queues as the session has.
-fn wish<'a>(
-    args: &'a ConnectArgs,
-    kind: Kind,
-    identity: Uuid,
-    dir: &'a Path,
-    queues: usize,
-) -> Wish<'a> {
-    Wish {
-        kind,
-        export: &args.session.export,
-        dir,
-        socket: args.socket.as_deref(),
-        identity,
-        queues: NonZeroU16::new(queues as u16).expect("a session has 1 to 64"),
-        depth: args.session.queue_size,
-        growable: args.growable,
-        answer_within: args.session.answer_within(),
-    }
-}
-
-/// Creates the device or takes over the predecessor's; also returns what to record of it.
-fn make_device(
-    wish: &Wish<'_>,
-    host: &Remote,
-    predecessor: Option<&Predecessor>,
-) -> Result<(Box<dyn Attachment>, Option<Lasting>)> {
-    let Some(predecessor) = predecessor else {
-        let attachment = attach::attach(wish, host)?;
-        let device = attachment.device_path().to_owned();
-        return Ok((attachment, Lasting::new(wish, device)));
-    };
-    let attachment = predecessor.lasting.take_over(wish, host)?;
-    tracing::info!(device = %predecessor.lasting.device.display(), "taken over");
-    Ok((attachment, Some(predecessor.lasting.clone())))
-}
-
-/// Prevents a deadlock: the kernel must never wait for this process to write out pages while this
-/// process waits for the kernel, neither in an allocation nor in a page fault.
-fn stay_in_memory() {
-    if let Err(error) = tyche_block::avoid_reclaim_io() {
-        tracing::warn!(
-            "memory that runs short may hold up the disk: PR_SET_IO_FLUSHER: {error}; run with \
-             CAP_SYS_RESOURCE"
-        );
-    }
-    if let Err(error) = tyche_block::lock_memory() {
-        tracing::warn!(
-            "memory that runs short may hold up the disk: mlockall: {error}; run with \
-             CAP_IPC_LOCK, or raise `ulimit -l`"
-        );
     }
 }
 

@@ -3,11 +3,16 @@
 //! The command starts a daemon, one for each session, and waits until it reports that the device is
 //! usable, or why not. With `--foreground` the command is the daemon.
 
+mod adopt;
 mod daemon;
+mod device;
 mod entry;
 pub(crate) mod fcoe;
 mod first_contact;
+mod late;
 mod leash;
+mod leave;
+mod memory;
 mod orders;
 mod predecessor;
 mod retry;
@@ -91,11 +96,17 @@ pub struct ConnectArgs {
     #[arg(long, hide = true, conflicts_with = "foreground")]
     daemon: bool,
 
+    /// Be that daemon again, with its device, after `tyche reload`.
+    #[arg(long, hide = true, requires = "daemon")]
+    reloaded: bool,
+
     /// How to print.
     #[arg(short, long, default_value_t)]
     pub(crate) output: Format,
 }
 
+/// Seconds between two attempts of a reloaded daemon.
+const RELOAD_RETRY: f64 = 1.0;
 /// Time that a daemon may take to make its device, beside the time to connect.
 const START: Duration = Duration::from_secs(60);
 
@@ -136,9 +147,9 @@ impl ConnectArgs {
     fn resolved(&self) -> Result<Self> {
         let Some(path) = &self.tab else { return Ok(self.clone()) };
         let listed = Entry::of(&Tab::read(path)?.line(&self.session.export)?)?.connect;
-        let Self { foreground, retry, daemon, output, .. } = *self;
+        let Self { foreground, retry, daemon, reloaded, output, .. } = *self;
         let session = SessionArgs { approved_key: self.session.approved_key, ..listed.session };
-        Ok(Self { session, foreground, retry, daemon, output, ..listed })
+        Ok(Self { session, foreground, retry, daemon, reloaded, output, ..listed })
     }
 
     /// Time limit for connecting.
@@ -165,13 +176,25 @@ fn program() -> PathBuf {
     named.unwrap_or_else(|| "/proc/self/exe".into())
 }
 
+/// The program that is installed now where this one was started from, which may have been replaced.
+fn installed() -> Option<PathBuf> {
+    let path = std::env::current_exe().ok()?;
+    // The kernel's word for a file whose name is gone, or another's.
+    let name = path.to_str()?.trim_end_matches(" (deleted)");
+    Some(PathBuf::from(name)).filter(|path| path.is_file())
+}
+
 pub(crate) fn run(args: &ConnectArgs) -> Result<()> {
     let mut args = args.resolved()?;
     if !args.daemon {
         args.session.ask_for_key()?;
     }
     let args = &args;
-    if let Some(pause) = args.retry {
+    if args.foreground && adopt::give_back(&args.session.export, args.session.host()?)? {
+        return Ok(());
+    }
+    // The device that waits for a reloaded daemon has no other.
+    if let Some(pause) = args.retry.or_else(|| args.reloaded.then_some(RELOAD_RETRY)) {
         return retry::run(args, Duration::from_secs_f64(pause));
     }
     if args.daemon || args.foreground {
@@ -283,7 +306,16 @@ mod tests {
     #[test]
     fn what_a_line_of_tychetab_can_say_is_not_said_beside_it() {
         let command = ConnectArgs::augment_args(Command::new("connect"));
-        let beside = ["export", "approved_key", "tab", "foreground", "retry", "daemon", "output"];
+        let beside = [
+            "export",
+            "approved_key",
+            "tab",
+            "foreground",
+            "retry",
+            "daemon",
+            "reloaded",
+            "output",
+        ];
         let ids: Vec<_> = command.get_arguments().map(|arg| arg.get_id().as_str()).collect();
         let unknown = ids.iter().filter(|id| !OF_A_SESSION.contains(id) && !beside.contains(id));
         assert_eq!(unknown.collect::<Vec<_>>(), Vec::<&&str>::new());

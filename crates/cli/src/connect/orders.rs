@@ -6,6 +6,7 @@ use tyche_engine::LinkError;
 use tyche_session::{Control, log_warnings};
 
 use super::SessionArgs;
+use super::late::MissingLinks;
 use crate::control::Answer;
 use crate::error::{Code, Error, Result};
 
@@ -20,6 +21,11 @@ pub(super) fn disconnect(
         // Immediately: this also ends an orderly disconnect that waits for a lost target.
         control.abort();
     }
+    pass_on(hand_over)
+}
+
+/// Answers an order that the daemon's loop executes.
+pub(super) fn pass_on(hand_over: &dyn Fn(SyncSender<Result<()>>) -> bool) -> Answer {
     let (answer, answered) = sync_channel(1);
     if !hand_over(answer) {
         return Answer::Done {};
@@ -36,11 +42,21 @@ fn to_answer(result: Result<()>) -> Answer {
 }
 
 /// Begins to use another interface, or another place over IP, with the session's own options.
-pub(super) fn add_link(control: &Control, args: &SessionArgs, name: &str) -> Answer {
-    to_answer(try_add_link(control, args, name))
+pub(super) fn add_link(
+    control: &Control,
+    args: &SessionArgs,
+    name: &str,
+    missing: &MissingLinks,
+) -> Answer {
+    let added = try_add_link(control, args, name);
+    if added.is_ok() {
+        missing.forget(name);
+    }
+    to_answer(added)
 }
 
-fn try_add_link(control: &Control, args: &SessionArgs, name: &str) -> Result<()> {
+/// As [`add_link`].
+pub(super) fn try_add_link(control: &Control, args: &SessionArgs, name: &str) -> Result<()> {
     if matches!(control, Control::Fcoe(_)) {
         return Err(fixed());
     }
@@ -59,7 +75,11 @@ fn try_add_link(control: &Control, args: &SessionArgs, name: &str) -> Result<()>
 }
 
 /// Stops using an interface.
-pub(super) fn remove_link(control: &Control, name: &str) -> Answer {
+pub(super) fn remove_link(control: &Control, name: &str, missing: &MissingLinks) -> Answer {
+    if missing.forget(name) {
+        tracing::info!(link = name, "link, which was missing, removed");
+        return Answer::Done {};
+    }
     let removed = control.remove_link(name).ok_or_else(fixed);
     let removed = removed.and_then(|removed| removed.map_err(|error| link_error(error, name)));
     if removed.is_ok() {

@@ -22,7 +22,7 @@ const GLANCE: Duration = Duration::from_millis(1);
 pub(super) fn run(args: &ConnectArgs, pause: Duration) -> Result<()> {
     let mut stop = Stop::new().context(Code::Other, "listen to signals")?;
     loop {
-        let Err(error) = daemon::run(args, false) else { return Ok(()) };
+        let Err(error) = daemon::run(args, args.daemon) else { return Ok(()) };
         let passes = passes(&error);
         if passes {
             let pause = pause.as_secs_f64();
@@ -41,7 +41,7 @@ pub(super) fn run(args: &ConnectArgs, pause: Duration) -> Result<()> {
 
 /// Whether the error may pass with time, without any action on this machine.
 fn passes(error: &Error) -> bool {
-    !matches!(error.code, Code::Usage | Code::Permission | Code::Config)
+    !matches!(error.code, Code::Usage | Code::Permission | Code::Config | Code::Exists)
 }
 
 /// The stop signals. The handler writes them to a socket, so none is missed however short the pause

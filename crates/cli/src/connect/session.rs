@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use tyche_engine::{Discovery, HostLink, HostOptions, HostReport, Listing};
+use tyche_link::Link;
 use tyche_link::ip::Place;
 use tyche_numa::Placement;
 use tyche_proto::crypto::PublicKey;
@@ -16,6 +17,7 @@ use tyche_session::{
 };
 use uuid::Uuid;
 
+use super::late::MissingLink;
 use super::trust::{TargetKey, Trust, public_key, target_key};
 use crate::complete;
 use crate::error::{Code, CodedResult, Error, Result};
@@ -225,14 +227,21 @@ impl SessionArgs {
     }
 
     /// The engine's options for a session with the identity `session`, with links already open;
-    /// also returns warnings about the links.
-    pub(crate) fn options(&self, session: Uuid) -> Result<(HostOptions, Vec<String>)> {
+    /// also returns warnings about the links, and those that are missing.
+    pub(crate) fn options(
+        &self,
+        session: Uuid,
+    ) -> Result<(HostOptions, Vec<String>, Vec<MissingLink>)> {
         let host_name = self.host_name.clone().unwrap_or_else(tyche_session::host_name);
         let placement = self.placement.placement()?;
-        let (links, warnings) = self.open_links(&self.links, &placement)?;
+        let opened = self.link.open_available(&self.links, End::Host, &placement)?;
+        let Opened { links, warnings, missing, .. } = opened;
+        let links: Vec<_> = self.of_host(links).collect();
+        let is_missing = |name: &String| missing.iter().any(|(it, _)| it == name);
+        let names: Vec<_> = self.links.iter().filter(|it| !is_missing(it)).cloned().collect();
         let nodes = placement.nodes(links.iter().map(|it| it.link.name())).len();
         let queues = self.queues.map_or(nodes.max(1), usize::from);
-        let further = (1..queues).map(|_| Ok(self.open_links(&self.links, &placement)?.0));
+        let further = (1..queues).map(|_| Ok(self.open_links(&names, &placement)?.0));
         let further_queues = further.collect::<Result<_>>()?;
         let wanted = SessionOptions {
             export: &self.export,
@@ -259,7 +268,9 @@ impl SessionArgs {
             spin: self.link.spin(),
             hand_over: self.link.wrapper.as_ref().is_some_and(|it| it.hands_over_answers()),
         };
-        Ok((options, warnings))
+        let missing = missing.into_iter();
+        let missing = missing.map(|(name, error)| MissingLink { name, why: error.to_string() });
+        Ok((options, warnings, missing.collect()))
     }
 
     /// Policy by which a request gets its channel. `Node`, a channel on the node of the request's
@@ -285,8 +296,11 @@ impl SessionArgs {
         placement: &Placement,
     ) -> Result<(Vec<HostLink>, Vec<String>)> {
         let Opened { links, warnings, .. } = self.link.open_all(names, End::Host, placement)?;
-        let links = links.into_iter().map(|link| HostLink { link, target: self.target });
-        Ok((links.collect(), warnings))
+        Ok((self.of_host(links).collect(), warnings))
+    }
+
+    fn of_host(&self, links: Vec<Box<dyn Link>>) -> impl Iterator<Item = HostLink> {
+        links.into_iter().map(|link| HostLink { link, target: self.target })
     }
 
     /// The answers of all targets within that time.
@@ -299,7 +313,7 @@ impl SessionArgs {
 
     fn discover(&self, time: Duration) -> Result<Discovery> {
         let placement = Placement::default();
-        let links = self.link.open_all(&self.links, End::Host, &placement)?.links;
+        let links = self.link.open_available(&self.links, End::Host, &placement)?.links;
         let (ethertype, key) = (self.link.ethertype, self.trust.key());
         let host = (self.host()?, key.as_ref());
         Ok(tyche_engine::discover(links, ethertype, host, Name::EMPTY, time))
@@ -461,6 +475,10 @@ impl SessionArgs {
             Reason::NoState => format!(
                 "{reason}, and so lets nobody write export `{export}`: {detail}; connect with \
                  --read-only, or mend that at the target"
+            ),
+            Reason::Offline => format!(
+                "export `{export}` is offline, its disk is missing at the target: {detail}; connect \
+                 again when it is there"
             ),
             Reason::ReadOnly => {
                 format!("export `{export}` is read-only; connect with --read-only")

@@ -7,6 +7,7 @@ use tyche_session::Remote;
 use uuid::Uuid;
 
 use super::ConnectArgs;
+use super::late::MissingLink;
 use crate::error::Result;
 
 /// The identity of a session, and the device that it is for.
@@ -17,19 +18,19 @@ pub(crate) struct Identity {
     pub(crate) resumes: Option<ExportState>,
 }
 
-/// Starts a session; also returns warnings about its links.
+/// Starts a session; also returns warnings about its links, and those that are missing.
 pub(super) fn start(
     args: &ConnectArgs,
     identity: &Identity,
     notify: impl FnMut(Notice) + Send + 'static,
-) -> Result<(Remote, Vec<String>)> {
+) -> Result<(Remote, Vec<String>, Vec<MissingLink>)> {
     if args.fcoe.is_wanted() {
         let (options, name, warnings) = args.fcoe.options(&args.session, identity)?;
         let host = FcoeHost::start(options, notify)?;
-        return Ok((Remote::Fcoe { host, name }, warnings));
+        return Ok((Remote::Fcoe { host, name }, warnings, Vec::new()));
     }
-    let (mut options, warnings) = args.session.options(identity.session)?;
+    let (mut options, warnings, missing) = args.session.options(identity.session)?;
     options.session.device = identity.device;
     options.session.resumes = identity.resumes;
-    Ok((Remote::Tyche(Host::start(options, notify)?), warnings))
+    Ok((Remote::Tyche(Host::start(options, notify)?), warnings, missing))
 }

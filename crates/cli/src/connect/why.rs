@@ -8,6 +8,8 @@ use tyche_proto::wire::{Reason, Rejection};
 use tyche_session::Control;
 
 use super::SessionArgs;
+use super::late::MissingLinks;
+use crate::block_device;
 use crate::report::{Figures, SessionReport, SessionState};
 use crate::state::State;
 
@@ -55,8 +57,13 @@ impl Why {
 }
 
 /// The daemon's report about its session.
-pub(super) fn describe(record: &State, why: &Mutex<Why>, control: &Control) -> SessionReport {
-    let state = control.report().map_or(SessionState::Ending, |report| {
+pub(super) fn describe(
+    record: &State,
+    why: &Mutex<Why>,
+    control: &Control,
+    missing: &MissingLinks,
+) -> SessionReport {
+    let mut state = control.report().map_or(SessionState::Ending, |report| {
         let problem = why.lock().unwrap_or_else(PoisonError::into_inner).problem(&report);
         if record.has_device() {
             return SessionState::new(&report, problem);
@@ -64,6 +71,10 @@ pub(super) fn describe(record: &State, why: &Mutex<Why>, control: &Control) -> S
         let problem = format!("{} is not there any more", record.device.display());
         SessionState::Gone(Box::new(Figures { problem: Some(problem), ..(&report).into() }))
     });
+    if let Some(figures) = state.figures_mut() {
+        figures.links.extend(missing.reports());
+        figures.device_size = block_device::size(&record.device);
+    }
     SessionReport { record: record.clone(), state }
 }
 

@@ -269,6 +269,7 @@ fn report(found: &Found, export: &ExportInfo) -> DiscoveredExport {
         write_cache: export.geometry.write_cache,
         shared: export.shared,
         held: export.held,
+        offline: is_offline(export),
         target: found.offer.target,
         target_name: found.offer.name.to_string(),
         mac: found.mac.to_string(),
@@ -278,7 +279,15 @@ fn report(found: &Found, export: &ExportInfo) -> DiscoveredExport {
     }
 }
 
+/// Whether the disk is missing at the target: it has no bytes then.
+fn is_offline(export: &ExportInfo) -> bool {
+    export.geometry.size == 0
+}
+
 fn state(export: &ExportInfo) -> String {
+    if is_offline(export) {
+        return "offline".into();
+    }
     let mut words = Vec::new();
     for (holds, word) in [
         (export.held, "in use"),

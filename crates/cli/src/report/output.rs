@@ -35,6 +35,12 @@ pub enum Output {
         /// UUIDs of the sessions that have ended.
         sessions: Vec<Uuid>,
     },
+    /// `tyche reload`.
+    #[serde(rename = "tyche.reload/1")]
+    Reload {
+        /// UUIDs of the sessions that the daemons have now.
+        sessions: Vec<Uuid>,
+    },
     /// `tyche discover`.
     #[serde(rename = "tyche.discover/1")]
     Discover {
@@ -68,10 +74,12 @@ pub enum Output {
         targets: Vec<KnownTargetReport>,
     },
     /// `tyche link add`, `tyche link del`.
-    #[serde(rename = "tyche.link/1")]
+    #[serde(rename = "tyche.link/2")]
     Link {
-        /// The session, as it was named on the command line.
-        session: String,
+        /// UUID of the session.
+        session: Uuid,
+        /// Its export, as it was named when it was connected.
+        export: String,
         /// The interface, or `udp:HOST:PORT`, `tcp:HOST:PORT`.
         link: String,
     },
@@ -144,6 +152,9 @@ pub struct DiscoveredExport {
     pub shared: bool,
     /// Whether a host has it connected for writing.
     pub held: bool,
+    /// Whether its disk is missing at the target.
+    #[serde(default)]
+    pub offline: bool,
     /// UUID of the target.
     pub target: Uuid,
     /// Name of the target.

@@ -87,6 +87,17 @@ pub enum SessionState {
     Unknown,
 }
 
+impl SessionState {
+    /// The figures of a living session.
+    pub(crate) fn figures_mut(&mut self) -> Option<&mut Figures> {
+        use SessionState::{Dead, Ending, Failed, Gone, Live, Lost, Silent, Unknown};
+        match self {
+            Live(figures) | Lost(figures) | Failed(figures) | Gone(figures) => Some(figures),
+            Ending | Silent { .. } | Dead { .. } | Unknown => None,
+        }
+    }
+}
+
 /// The figures of a session, since it was connected.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Figures {
@@ -111,6 +122,9 @@ pub struct Figures {
     pub waiting: WaitingReport,
     /// The export, as the target describes it; null before the first connection.
     pub disk: Option<DiskReport>,
+    /// Size of the block device in bytes, as the kernel has it; null if it is none.
+    #[serde(default)]
+    pub device_size: Option<u64>,
     /// Requests that were answered.
     #[serde(default)]
     pub requests: RequestCounters,
@@ -410,6 +424,7 @@ impl From<&HostReport> for Figures {
                 fences: report.waiting.fences as u64,
             },
             disk: report.export.map(DiskReport::from),
+            device_size: None,
             requests: report.into(),
             latency: LatencyPair { reads: (&report.reads).into(), writes: (&report.writes).into() },
             channel: ProtocolCounters::new(&report.channel, sent),

@@ -9,10 +9,11 @@ use tyche_store::ResizeError;
 use super::Served;
 use super::access::Changed;
 use super::config::Export;
+use super::links::{Missing, What};
 use super::state::Decision;
 use crate::control::{AccessChange, Answer, Request};
 use crate::error::{Code, Error, Result};
-use crate::report::{AccessChanged, ExportResized, TargetPort, TargetReport};
+use crate::report::{AccessChanged, ExportResized, TargetLink, TargetPort, TargetReport};
 
 /// See the module.
 #[derive(Clone)]
@@ -39,7 +40,11 @@ impl Answers {
                 let host = host.as_deref();
                 self.change_access(served, export, host, *change).map(Answer::Access).into()
             }
-            Request::Disconnect { .. } | Request::AddLink { .. } | Request::RemoveLink { .. } => {
+            Request::Disconnect { .. }
+            | Request::Reload
+            | Request::Leave
+            | Request::AddLink { .. }
+            | Request::RemoveLink { .. } => {
                 Answer::refused(Code::Usage, "this is a target, not a session")
             }
         }
@@ -48,6 +53,17 @@ impl Answers {
     fn report(&self, served: &Served) -> TargetReport {
         let mut report = TargetReport::new(&self.name, &served.target.report());
         report.fcoe = served.fcoe.report().iter().map(TargetPort::from).collect();
+        for Missing { what, why } in served.missing() {
+            let (interface, problem) = (what.name().to_owned(), Some(why));
+            match what {
+                What::Link(_) => {
+                    report.links.push(TargetLink { interface, problem, ..Default::default() });
+                }
+                What::Port(_) | What::Vlans(..) => {
+                    report.fcoe.push(TargetPort { interface, problem, ..Default::default() });
+                }
+            }
+        }
         for (export, lun) in report.exports.iter_mut().zip(served.fcoe.luns()) {
             export.lun = Some(lun);
         }

@@ -12,6 +12,7 @@ use toml::Spanned;
 use tyche_fcoe::fc::network::Mode;
 use tyche_fcoe::fc::wire::Wwn;
 use tyche_proto::crypto::PublicKey;
+use tyche_proto::wire::Geometry;
 use tyche_session::fcoe::{parse_mode, parse_wwpn};
 use uuid::Uuid;
 
@@ -139,6 +140,21 @@ impl FcoePort {
     pub(crate) fn e_d_tov(&self) -> Duration {
         Duration::from_millis((self.e_d_tov * 1000.0) as u64)
     }
+}
+
+fn block_size<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u32>, D::Error> {
+    let bytes = u32::deserialize(from)?;
+    let is_valid = Geometry::is_block_size(bytes);
+    is_valid.then_some(Some(bytes)).ok_or_else(|| serde::de::Error::custom("write 512 or 4096"))
+}
+
+fn path<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
+    let path = String::deserialize(from)?;
+    if path.is_empty() {
+        let message = "write a file, a block device, mem:SIZE, sparse:SIZE or null:SIZE";
+        return Err(serde::de::Error::custom(message));
+    }
+    Ok(path)
 }
 
 fn default_e_d_tov() -> f64 {
@@ -294,6 +310,7 @@ pub(crate) struct Export {
     /// The name that hosts use.
     pub(crate) name: String,
     /// A file, a block device, `mem:SIZE`, `sparse:SIZE` or `null:SIZE`.
+    #[serde(deserialize_with = "path")]
     pub(crate) path: String,
     /// The export's UUID; by default one is made when it is first served, and kept.
     pub(crate) uuid: Option<Uuid>,
@@ -304,6 +321,7 @@ pub(crate) struct Export {
     #[serde(default)]
     pub(crate) write_back: bool,
     /// 512 or 4096.
+    #[serde(default, deserialize_with = "block_size")]
     pub(crate) block_size: Option<u32>,
     /// Several hosts may write at once: only for cluster file systems.
     #[serde(default)]
@@ -369,6 +387,9 @@ impl Config {
     }
 }
 
+/// The largest disk in memory: the kernel counts bytes with a sign.
+const SIZE_MAX: u64 = i64::MAX as u64;
+
 /// The storage of an export's blocks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Source {
@@ -417,9 +438,12 @@ impl Export {
 
     /// Parses `path`.
     pub(crate) fn source(&self) -> Result<Source, String> {
-        let parse = |text: &str| {
-            size::parse(text)
-                .map_err(|error| format!("`{}`: {error}; write a size such as 1G", self.path))
+        let parse = |text: &str| match size::parse(text) {
+            Ok(size) if size > SIZE_MAX => {
+                Err(format!("`{}`: a disk has less than 8 EiB", self.path))
+            }
+            Ok(size) => Ok(size),
+            Err(error) => Err(format!("`{}`: {error}; write a size such as 1G", self.path)),
         };
         Ok(match self.path.split_once(':') {
             Some(("mem", text)) => Source::Memory(parse(text)?),
@@ -443,6 +467,7 @@ mod tests {
         let sparse = Export::parse("a=sparse:1T").unwrap();
         assert_eq!(sparse.source(), Ok(Source::Sparse(1 << 40)));
         assert!(Export::parse("a=mem:lots").is_err());
+        assert!(Export::parse("a=null:8E").unwrap_err().contains("less than 8 EiB"));
         assert!(Export::parse("=mem:1G").is_err());
         assert!(Export::parse("a").is_err());
     }
@@ -474,6 +499,27 @@ mod tests {
             assert!(error.message.ends_with(&wanted), "{error}");
         }
         assert_eq!(read("[limits]\nchannels = 1\n").unwrap().limits.channels, 1);
+    }
+
+    #[test]
+    fn a_block_size_that_no_disk_has_is_refused_with_its_line() {
+        let export = "[[export]]\nname = \"a\"\npath = \"/dev/a\"\n";
+        let error = read(&format!("{export}block_size = 1024\n")).unwrap_err();
+        assert_eq!(error.code, Code::Config);
+        assert!(
+            error.message.ends_with("line 4: `block_size = 1024`: write 512 or 4096"),
+            "{error}"
+        );
+        assert_eq!(
+            read(&format!("{export}block_size = 4096\n")).unwrap().export[0].block_size,
+            Some(4096)
+        );
+    }
+
+    #[test]
+    fn an_export_has_a_path() {
+        let error = read("[[export]]\nname = \"a\"\npath = \"\"\n").unwrap_err();
+        assert!(error.message.contains("line 3: `path = \"\"`: write a file"), "{error}");
     }
 
     #[test]

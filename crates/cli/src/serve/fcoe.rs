@@ -1,7 +1,7 @@
 //! `tyche serve --fcoe`: the exports as logical units of Fibre Channel over Ethernet.
 
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tyche_engine::{Target, TargetExport};
 use tyche_fcoe::{
@@ -11,6 +11,7 @@ use tyche_session::fcoe::{Numbers, PortName};
 use uuid::Uuid;
 
 use super::config::{Config, Export, FcoePort, Initiators, Place};
+use super::links::{Missing, What, may_pass};
 use super::state::{self, State};
 use super::vlan;
 use crate::error::{Code, CodedResult, Error, Result};
@@ -19,14 +20,21 @@ use crate::links::LinkArgs;
 
 /// The running ports of a target. Dropping it logs all initiators out.
 pub(super) struct Fcoe {
-    ports: Vec<FcoeTarget>,
+    ports: Mutex<Vec<Port>>,
     /// The announcers of their VLANs, which run until they are dropped.
-    _announcers: Vec<VlanAnnouncer>,
+    announcers: Mutex<Vec<VlanAnnouncer>>,
     units: Arc<Units>,
-    /// The names of the ports, with their interfaces.
-    names: Vec<(String, PortName)>,
+    /// The options of links.
+    link: LinkArgs,
     /// The directory of their N_Port_IDs.
     n_port_ids: PathBuf,
+}
+
+/// A running port.
+struct Port {
+    target: FcoeTarget,
+    interface: String,
+    name: PortName,
 }
 
 /// Refuses exports that hosts of both kinds could write: neither kind knows of the other's writers.
@@ -99,14 +107,14 @@ pub(super) fn number(
 }
 
 impl Fcoe {
-    /// Starts the ports. `units`: for each export its UUID and its LUN; `n_port_ids`: the directory
-    /// for those.
+    /// Starts the ports; also returns those that are missing. `units`: for each export its UUID and
+    /// its LUN; `n_port_ids`: the directory for those.
     pub(super) fn start(
         link: &LinkArgs,
         config: &Config,
         target: &Target,
         (units, n_port_ids): (&[(Uuid, u8)], PathBuf),
-    ) -> Result<Self> {
+    ) -> Result<(Self, Vec<Missing>)> {
         if config.link.is_empty() && !config.fcoe.is_empty() {
             // Sessions of other kinds that were away must not go on to write what they had cached.
             target.distrust(state::nobody());
@@ -120,29 +128,63 @@ impl Fcoe {
             initiators: export.initiators.wwpns(),
         });
         let units = Arc::new(Units::new(units.collect()));
-        let _announcers = vlan::announce(link, &config.fcoe_vlan)?;
-        let (ports, names) = (Vec::new(), Vec::new());
-        let mut this = Self { ports, _announcers, units, names, n_port_ids };
-        for port in &config.fcoe {
-            this.add(link, port)?;
+        let (ports, announcers, link) = (Mutex::default(), Mutex::default(), link.clone());
+        let this = Self { ports, announcers, units, link, n_port_ids };
+        let vlans = vlan::by_link(&config.fcoe_vlan)?.into_iter();
+        let vlans = vlans.map(|(link, vids)| What::Vlans(link.to_owned(), vids));
+        let mut missing = Vec::new();
+        for what in config.fcoe.iter().cloned().map(What::Port).chain(vlans) {
+            match this.add(&what) {
+                Ok(()) => {}
+                Err(error) if may_pass(&error) => missing.push((what, error)),
+                Err(error) => return Err(error),
+            }
         }
-        Ok(this)
+        if !config.fcoe.is_empty() && config.link.is_empty() && this.ports().is_empty() {
+            return Err(missing.swap_remove(0).1);
+        }
+        let missing = missing.into_iter().map(|(what, error)| {
+            tracing::warn!("{error}; going on without it");
+            Missing { what, why: error.message }
+        });
+        Ok((this, missing.collect()))
     }
 
-    fn add(&mut self, link: &LinkArgs, port: &FcoePort) -> Result<()> {
+    fn ports(&self) -> MutexGuard<'_, Vec<Port>> {
+        self.ports.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Starts a port, or an announcer.
+    ///
+    /// # Errors
+    /// Its interface can't be used.
+    pub(super) fn add(&self, what: &What) -> Result<()> {
+        match what {
+            What::Port(port) => self.add_port(port),
+            What::Vlans(link, vids) => {
+                let announcer = vlan::announce(&self.link, link, vids)?;
+                self.announcers.lock().unwrap_or_else(PoisonError::into_inner).push(announcer);
+                Ok(())
+            }
+            What::Link(_) => unreachable!("a link of Tyche is the target's"),
+        }
+    }
+
+    fn add_port(&self, port: &FcoePort) -> Result<()> {
+        let link = &self.link;
         let interface = link.open_fcoe_on(&port.link)?;
-        let name = interface.name().to_owned();
+        let opened = interface.name().to_owned();
         if let Some(warning) = interface.warning() {
             tracing::warn!("{warning}");
         }
-        let names = PortName::take(interface.mac(), Numbers::Target).coded()?.or(port.wwpn);
-        let address = AddressRecord::of(names.wwpn, &self.n_port_ids);
+        let name = PortName::take(interface.mac(), Numbers::Target).coded()?.or(port.wwpn);
+        let address = AddressRecord::of(name.wwpn, &self.n_port_ids);
         let options = FcoeTargetOptions {
             port: PortOptions {
                 interface,
                 mode: port.mode,
-                wwpn: names.wwpn,
-                wwnn: names.wwnn,
+                wwpn: name.wwpn,
+                wwnn: name.wwnn,
                 recorded: address.read(),
                 remember: Some(address.into_callback()),
                 e_d_tov: port.e_d_tov(),
@@ -150,28 +192,35 @@ impl Fcoe {
             units: Arc::clone(&self.units),
             spin: link.spin(),
         };
-        self.ports.push(FcoeTarget::start(options)?);
-        self.names.push((name, names));
+        let target = FcoeTarget::start(options)?;
+        self.ports().push(Port { target, interface: opened, name });
         Ok(())
     }
 
     /// The interfaces, each with the name of its port.
     pub(super) fn described(&self) -> Vec<String> {
-        let named = self.names.iter().map(|(link, name)| format!("{link} (FCoE {})", name.wwpn));
-        named.collect()
+        let named = |port: &Port| format!("{} (FCoE {})", port.interface, port.name.wwpn);
+        self.ports().iter().map(named).collect()
     }
 
     /// Takes the present size of an export: initiators are told of another.
     pub(super) fn resized(&self, export: usize) {
-        if !self.ports.is_empty() {
+        if !self.units.all().is_empty() {
             self.units.resized(export);
+        }
+    }
+
+    /// Shows initiators an export whose disk has arrived.
+    pub(super) fn arrived(&self, export: usize, uuid: Uuid) {
+        if !self.units.all().is_empty() {
+            self.units.arrived(export, uuid);
         }
     }
 
     /// Takes another configuration of who may know of the exports, by their names. Those that it
     /// lacks stay as they were.
     pub(super) fn reconfigure(&self, exports: &[Export], config: &Config) {
-        if self.ports.is_empty() {
+        if self.ports().is_empty() {
             return;
         }
         let wanted = exports.iter().enumerate().filter_map(|(index, export)| {
@@ -183,7 +232,7 @@ impl Fcoe {
 
     /// Reports the state of the interfaces.
     pub(super) fn report(&self) -> Vec<FcoeTargetReport> {
-        self.ports.iter().filter_map(FcoeTarget::report).collect()
+        self.ports().iter().filter_map(|port| port.target.report()).collect()
     }
 
     /// The LUNs of the exports, by index.

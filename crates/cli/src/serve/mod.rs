@@ -4,38 +4,31 @@ mod access;
 mod answers;
 mod config;
 mod conflict;
+mod disks;
 mod fcoe;
+mod links;
+mod news;
 mod state;
 mod vlan;
 
-use std::io::{self, ErrorKind};
-use std::num::NonZeroU8;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
 
 use clap::Args;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
-use tyche_engine::{Target, TargetExport, TargetOptions, restore};
+use tyche_engine::{Arrival, Target, TargetExport, TargetOptions, restore};
 use tyche_fcoe::fc::network::Mode;
-use tyche_link::Link;
-use tyche_link::ip::Transport;
-use tyche_numa::Placement;
+use tyche_proto::TargetConfig;
 use tyche_proto::crypto::{PublicKey, SecretKey};
 use tyche_proto::wire::Name;
-use tyche_proto::{Allowed, TargetConfig};
-use tyche_session::End;
 use tyche_session::fcoe::parse_mode;
-use tyche_store::file::{FileOptions, FileStore};
-use tyche_store::memory::MemoryStore;
-use tyche_store::null::NullStore;
-use tyche_store::{ResizeError, Store};
+use tyche_store::ResizeError;
 use uuid::Uuid;
 
 use crate::complete;
 use crate::control::{self, Answer};
-use crate::error::{Code, CodedResult, Context, Error, Result};
+use crate::error::{Code, Context, Error, Result};
 use crate::fcoe::e_d_tov;
 use crate::links::LinkArgs;
 use crate::output::{announce, bytes};
@@ -45,19 +38,18 @@ use crate::runtime::{self, RuntimeDir};
 use access::{Configured, Rights};
 use answers::Answers;
 use config::{Auth, Config, Export, FcoePort, Host, Initiators, Source};
+use disks::Disks;
 use fcoe::Fcoe;
-use state::{Disk, State};
+use links::{Links, Missing, Opener};
+use state::State;
 use vlan::Vlan;
-
-/// Time from which populating a store's memory is logged.
-const POPULATE_QUIET: Duration = Duration::from_secs(1);
 
 /// Export disks to hosts on this Ethernet. Runs until it is stopped.
 ///
 /// The command line suffices for one disk; for more, or for access lists, write a TOML file:
 ///
 ///   name = "store1"            # default: the host's name
-///   link = ["eth0", "eth1"]    # or "udp:0.0.0.0"; default: all interfaces that are up
+///   link = ["eth0", "eth1"]    # or "udp:0.0.0.0"; default: all interfaces, when they come up
 ///   threads = 2                # for each interface; default: 1
 ///   fcoe_vlan = ["eth2:100"]   # hosts that ask on eth2 are told that its VLAN 100 has FCoE
 ///   udp_discovery = true       # false: only hosts that know a udp: address find it there
@@ -104,7 +96,8 @@ pub struct ServeArgs {
     config: Option<PathBuf>,
 
     /// Interface to serve on, or udp:ADDRESS:PORT or tcp:ADDRESS:PORT to listen at; may be
-    /// repeated. By default all interfaces that are up, except members of a bridge or bond.
+    /// repeated. By default all interfaces that are up, or come up later, except members of a
+    /// bridge or bond.
     #[arg(long = "link", value_name = "INTERFACE", add = complete::interfaces())]
     links: Vec<String>,
 
@@ -201,10 +194,9 @@ pub struct ServeArgs {
 pub(crate) fn run(args: &ServeArgs) -> Result<()> {
     panics::end_the_process();
     let config = configured(args)?;
-    let is_configured = args.name.is_none() && config.name.is_some();
-    let code = if is_configured { Code::Config } else { Code::Usage };
-    let name = args.name.clone().or(config.name.clone()).unwrap_or_else(tyche_session::host_name);
-    let checked = target_name(&name).map_err(|error| Error { code, ..error })?;
+    let (name, checked) = own_name(args, &config)?;
+    // Before signals are caught: a file may be a pipe that never ends.
+    let key = access::secret(&config)?;
     let dir = RuntimeDir::take(
         runtime::targets().join(&name),
         &format!("a target named {name} (give another --name)"),
@@ -220,11 +212,11 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
     };
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
     let spin = args.link.spin();
-    let key = access::secret(&config)?;
     let own_key = key.as_ref().map(SecretKey::public);
     let configured = Configured::of(&config, own_key)?;
     let rights = Rights::new(&name, configured, state.decisions()?, &config.export);
-    let mut exports = open_exports(&config.export, &args.accepted, &mut state)?;
+    let Disks { mut exports, missing: missing_disks } =
+        Disks::open(&config.export, &args.accepted, &mut state)?;
     for (export, allowed) in exports.iter_mut().zip(rights.allowed()) {
         export.allowed = allowed;
     }
@@ -236,10 +228,11 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
     let units = fcoe::number(&config, &exports, &state)?;
     let n_port_ids = state.n_port_ids();
     let described = describe(&exports, &units);
-    let placement = args.placement.placement()?;
-    let Links { first, further, beacons } = open_links(args, &config, &placement)?;
-    let mut interfaces: Vec<_> = first.iter().map(|link| link.name().to_owned()).collect();
-    let (remember_writer, renew_generation) = state.into_callbacks();
+    let opener = Opener::new(args, &config, args.placement.placement()?);
+    let Links { first, further, beacons, mut missing } = opener.open()?;
+    let served_on: Vec<_> = first.iter().map(|link| link.name().to_owned()).collect();
+    let state = Arc::new(Mutex::new(state));
+    let (remember_writer, renew_generation) = State::callbacks(&state);
     let options = TargetOptions {
         target,
         exports,
@@ -249,40 +242,68 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
         links: first,
         further_threads: further,
         beacons,
-        placement,
+        placement: opener.placement().clone(),
         ethertype: args.link.ethertype,
         spin,
         remember_writer,
         renew_generation,
     };
     let target = Target::start(options)?;
-    let fcoe = Fcoe::start(&args.link, &config, &target, (&units, n_port_ids))?;
-    interfaces.extend(fcoe.described());
-    let served = Arc::new(Served { fcoe, target, rights: Mutex::new(rights), own_key });
+    let (fcoe, missing_ports) = Fcoe::start(&args.link, &config, &target, (&units, n_port_ids))?;
+    missing.extend(missing_ports);
+    let mut interfaces = [served_on.clone(), fcoe.described()].concat();
+    if interfaces.is_empty() {
+        interfaces.push("no interface yet".to_owned());
+    }
+    let rights = Mutex::new(rights);
+    let served = Arc::new(Served { fcoe, target, rights, own_key, missing: Mutex::default() });
+    disks::await_missing(missing_disks, &served, state)?;
+    links::await_missing(opener, missing, served_on, &served)?;
     watch_generation(&served);
-    let (answering, answers) = (Arc::downgrade(&served), Answers::new(&name, &config.export));
-    control::serve(&dir.path().join(runtime::CONTROL), move |request| match answering.upgrade() {
-        Some(served) => answers.to(served, &request),
-        None => Answer::refused(Code::Other, "the target is stopping"),
-    })
-    .context(Code::Other, "control socket")?;
+    let socket = dir.path().join(runtime::CONTROL);
+    answer_at(&socket, &served, Answers::new(&name, &config.export))?;
     let serving = format!("serving {} on {}", described.join(", "), interfaces.join(", "));
     if let Err(error) = announce(&format!("tyche: {serving} as {name}\n")) {
         tracing::warn!("{serving} as {name}, which can't be printed: {error}");
     }
     // Fails only if the supervisor that asked for it is gone.
     let _ = sd_notify::notify(false, &[sd_notify::NotifyState::Ready]);
-    await_stop(&mut signals, &served, args, &config.export);
+    await_stop(&mut signals, &served, args, &config);
     tracing::info!("stopping");
     drop(served);
     drop(dir);
     Ok(())
 }
 
+/// The target's name: the one that it was given, or the machine's.
+fn own_name(args: &ServeArgs, config: &Config) -> Result<(String, Name)> {
+    let is_configured = args.name.is_none() && config.name.is_some();
+    let code = if is_configured { Code::Config } else { Code::Usage };
+    let given = args.name.clone().or(config.name.clone());
+    let hint = if given.is_some() { "" } else { "; it is this machine's: give --name" };
+    let name = given.unwrap_or_else(tyche_session::host_name);
+    let checked = target_name(&name)
+        .map_err(|Error { message, .. }| Error { code, message: message + hint })?;
+    Ok((name, checked))
+}
+
+/// Answers requests at a control socket, as long as the target runs.
+fn answer_at(socket: &Path, served: &Arc<Served>, answers: Answers) -> Result<()> {
+    let answering = Arc::downgrade(served);
+    control::serve(socket, move |request| match answering.upgrade() {
+        Some(served) => answers.to(served, &request),
+        None => Answer::refused(Code::Other, "the target is stopping"),
+    })
+    .context(Code::Other, "control socket")
+}
+
 /// The exports, each with its size and its LUN, if it has one.
 fn describe(exports: &[TargetExport], units: &[(Uuid, u8)]) -> Vec<String> {
     let described = exports.iter().enumerate().map(|(index, export)| {
         let (name, size) = (&export.name, bytes(export.store.geometry().size));
+        if export.offline.is_some() {
+            return format!("{name} (offline)");
+        }
         match units.get(index) {
             Some((_, lun)) => format!("{name} ({size}, LUN {lun})"),
             None => format!("{name} ({size})"),
@@ -312,8 +333,16 @@ fn configured(args: &ServeArgs) -> Result<Config> {
         ..export.clone()
     }));
     if config.export.is_empty() {
-        let message = "nothing to export: give --export NAME=PATH or --config FILE";
-        return Err(Error::new(Code::Usage, message));
+        return Err(match &args.config {
+            Some(file) => {
+                let message = format!("{}: there is no [[export]] in it", file.display());
+                Error::new(Code::Config, message)
+            }
+            None => {
+                let message = "nothing to export: give --export NAME=PATH or --config FILE";
+                Error::new(Code::Usage, message)
+            }
+        });
     }
     config.check_names(&args.accepted)?;
     conflict::refuse(&config.export)?;
@@ -328,6 +357,8 @@ struct Served {
     rights: Mutex<Rights>,
     /// Its key, if it has one.
     own_key: Option<PublicKey>,
+    /// Its links and ports that are missing so far.
+    missing: Mutex<Vec<Missing>>,
 }
 
 impl Served {
@@ -338,81 +369,79 @@ impl Served {
         Ok(size)
     }
 
+    /// Serves an export, by its index, whose disk has arrived.
+    fn bring_online(&self, export: usize, arrival: Arrival) {
+        self.target.bring_online(export, arrival);
+        self.fcoe.arrived(export, arrival.uuid);
+    }
+
+    /// The links and ports that are missing so far.
+    fn missing(&self) -> Vec<Missing> {
+        self.missing.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn set_missing(&self, missing: &[Missing]) {
+        let mut now = self.missing.lock().unwrap_or_else(PoisonError::into_inner);
+        *now = missing.to_vec();
+    }
+
     /// The access rights of hosts, locked.
     fn rights(&self) -> MutexGuard<'_, Rights> {
         self.rights.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The links of a target.
-#[derive(Default)]
-struct Links {
-    first: Vec<Box<dyn Link>>,
-    /// The same for each further thread.
-    further: Vec<Vec<Box<dyn Link>>>,
-    /// The ends for questions to everybody.
-    beacons: Vec<Box<dyn Link>>,
-}
-
-/// Opens the links, or all that there are unless only FCoE is asked for.
-fn open_links(args: &ServeArgs, config: &Config, placement: &Placement) -> Result<Links> {
-    if config.link.is_empty() && !config.fcoe.is_empty() {
-        return Ok(Links::default());
-    }
-    let end = End::Target { is_found: !config.is_hidden && !args.no_udp_discovery };
-    let mut opened = args.link.open_all(&config.link, end, placement)?;
-    let beacons = std::mem::take(&mut opened.beacons);
-    let first = opened.logged();
-    let threads = args.threads.or(config.threads.map(NonZeroU8::get)).unwrap_or(1);
-    let names: Vec<_> = first.iter().map(|link| link.name().to_owned()).collect();
-    let further = open_again(args, &names, threads, placement)?;
-    Ok(Links { first, further, beacons })
-}
-
-/// Opens the links once more for each thread but the first.
-fn open_again(
-    args: &ServeArgs,
-    links: &[String],
-    threads: u8,
-    placement: &Placement,
-) -> Result<Vec<Vec<Box<dyn Link>>>> {
-    let is_tcp = |link: &&String| Transport::named_by(link) == Some(Transport::Tcp);
-    if let Some(link) = links.iter().find(|link| threads > 1 && is_tcp(link)) {
-        let message = format!("{link} has one thread: --threads is for Ethernet and UDP");
-        return Err(Error::new(Code::Usage, message));
-    }
-    let open = |_| Ok(args.link.open_all(links, End::TargetThread, placement)?.links);
-    (1..threads).map(open).collect()
-}
-
 /// Waits for the signal to stop; on SIGHUP looks again at how large the disks are, and who may
 /// connect.
-fn await_stop(signals: &mut Signals, served: &Served, args: &ServeArgs, exports: &[Export]) {
+fn await_stop(signals: &mut Signals, served: &Served, args: &ServeArgs, config: &Config) {
     for signal in signals.forever() {
         if signal != SIGHUP {
             break;
         }
-        let configured = configured(args)
-            .and_then(|config| Ok((Configured::of(&config, served.own_key)?, config)));
-        match configured {
-            Ok((configured, config)) => {
+        let read = configured(args);
+        let news = read.and_then(|now| Ok((Configured::of(&now, served.own_key)?, now)));
+        match news {
+            Ok((configured, now)) => {
                 served.rights().reconfigure(configured, &served.target);
-                served.fcoe.reconfigure(exports, &config);
+                served.fcoe.reconfigure(&config.export, &now);
                 tracing::info!("who may connect was read again");
+                if !news::log_pending(config, &now) {
+                    tracing::info!("nothing else has changed that takes a restart");
+                }
             }
             Err(error) => tracing::error!("who may connect stays as it was: {error}"),
         }
-        for (index, export) in exports.iter().enumerate() {
-            if let Err(error) = served.resize(index, None) {
-                tracing::warn!("export {}: {error}", export.name);
-            }
+        for (index, export) in config.export.iter().enumerate() {
+            look_again(served, index, &export.name);
         }
     }
 }
 
+/// Looks again at how large the disk of an export is.
+fn look_again(served: &Served, index: usize, name: &str) {
+    let before = served.target.exported()[index].store().geometry().size;
+    match served.resize(index, None) {
+        Ok(size) if size != before => {
+            tracing::info!("export {name} has grown from {} to {}", bytes(before), bytes(size));
+        }
+        Ok(_) => {}
+        Err(error) => tracing::warn!("export {name}: {error}"),
+    }
+}
+
+/// Checks the name of an export: hosts write it behind that of a target, and a slash.
+fn export_name(name: &str) -> Result<Name> {
+    if name.starts_with('/') {
+        let message = format!("`{name}`: the name of an export does not begin with `/`");
+        return Err(Error::new(Code::Usage, message));
+    }
+    checked_name(name)
+}
+
 fn checked_name(name: &str) -> Result<Name> {
     Name::new(name).filter(|name| !name.is_empty()).ok_or_else(|| {
-        let message = format!("`{name}`: a name has 1 to 63 bytes and no control characters");
+        let message =
+            format!("`{name}`: a name has 1 to 63 bytes, and no characters that are not shown");
         Error::new(Code::Usage, message)
     })
 }
@@ -440,101 +469,4 @@ fn watch_generation(served: &Arc<Served>) {
     if let Err(error) = watched {
         tracing::warn!(%error, "restored snapshots of this machine can't be detected");
     }
-}
-
-fn open_exports(
-    exports: &[Export],
-    accepted: &[String],
-    state: &mut State,
-) -> Result<Vec<TargetExport>> {
-    let mut opened = Vec::<TargetExport>::new();
-    for export in exports {
-        let name = checked_name(&export.name)?;
-        let source = export.source().map_err(|message| Error::new(export.place.code(), message))?;
-        let lasts = matches!(source, Source::File(_));
-        let (store, identity) = open_store(export, source)?;
-        let cached = store.geometry().write_cache;
-        let known = if lasts {
-            state.add(&Disk {
-                name: &export.name,
-                path: &export.path,
-                identity: identity.as_deref(),
-                uuid: export.uuid,
-                cached,
-                accepted: accepted.contains(&export.name),
-            })?
-        } else {
-            state.add_passing(export.uuid, cached)
-        };
-        opened.push(TargetExport {
-            name,
-            uuid: known.uuid,
-            generation: known.generation,
-            store,
-            shared: export.shared,
-            last_writer: known.writer,
-            allowed: Allowed::default(),
-        });
-    }
-    Ok(opened)
-}
-
-/// Opens the store of an export; also returns the identity that its disk reports.
-fn open_store(export: &Export, source: Source) -> Result<(Arc<dyn Store>, Option<String>)> {
-    let block_size = export.block_size.unwrap_or(512);
-    let about = format!("export {}", export.name);
-    Ok(match source {
-        Source::Memory(size) | Source::Sparse(size) => {
-            let store = MemoryStore::new(size, block_size)
-                .map_err(|error| refused_memory(export, size, &error))?;
-            if source == Source::Memory(size) {
-                populate(&store, &about)?;
-            }
-            let store = if export.read_only { store.read_only() } else { store };
-            (Arc::new(store), None)
-        }
-        Source::Null(size) => {
-            let store = NullStore::new(size, block_size).context(export.place.code(), about)?;
-            let store = if export.read_only { store.read_only() } else { store };
-            (Arc::new(store), None)
-        }
-        Source::File(path) => {
-            let options = FileOptions {
-                read_only: export.read_only,
-                write_back: export.write_back,
-                block_size: export.block_size,
-                ..FileOptions::default()
-            };
-            let store = FileStore::open(path, &options).coded()?;
-            let identity = store.identity().map(str::to_owned);
-            (Arc::new(store), identity)
-        }
-    })
-}
-
-/// The error for a disk of `size` bytes in memory: the size is invalid or too large.
-fn refused_memory(export: &Export, size: u64, error: &io::Error) -> Error {
-    let about = format!("export {}", export.name);
-    if error.kind() == ErrorKind::InvalidInput {
-        return Error::new(export.place.code(), format!("{about}: {error}"));
-    }
-    let size = bytes(size);
-    Error::new(Code::Device, format!("{about}: {size} do not fit into memory: {error}; lower it"))
-}
-
-/// Populates a store's memory now, so that first writes are as fast as later ones.
-fn populate(store: &MemoryStore, about: &str) -> Result<()> {
-    let (began, size) = (Instant::now(), bytes(store.geometry().size));
-    store.populate().map_err(|error| {
-        let remedy = "lower it, or write sparse:SIZE to take memory only as it is written";
-        Error::new(
-            Code::Device,
-            format!("{about}: cannot take {size} of memory: {error}; {remedy}"),
-        )
-    })?;
-    let took = began.elapsed();
-    if took > POPULATE_QUIET {
-        tracing::info!("{about}: took {size} of memory in {:.1} s", took.as_secs_f64());
-    }
-    Ok(())
 }

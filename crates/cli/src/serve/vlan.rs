@@ -36,21 +36,21 @@ impl TryFrom<String> for Vlan {
     }
 }
 
-/// Starts to announce the VLANs of each interface.
+/// Starts to announce VLANs on the interface beneath them.
 ///
 /// # Errors
-/// An interface can't be used, or has more VLANs than can be told.
-pub(super) fn announce(args: &LinkArgs, vlans: &[Vlan]) -> Result<Vec<VlanAnnouncer>> {
-    let start = |(link, vids): (&str, Vec<u16>)| {
-        let announcer = VlanAnnouncer::start(args.open_fip_on(link)?, &vids)?;
-        tracing::info!("FCoE is announced on {link}, for its VLANs {vids:?}");
-        Ok(announcer)
-    };
-    by_link(vlans)?.into_iter().map(start).collect()
+/// The interface can't be used.
+pub(super) fn announce(args: &LinkArgs, link: &str, vids: &[u16]) -> Result<VlanAnnouncer> {
+    let announcer = VlanAnnouncer::start(args.open_fip_on(link)?, vids)?;
+    tracing::info!("FCoE is announced on {link}, for its VLANs {vids:?}");
+    Ok(announcer)
 }
 
 /// The numbers of the VLANs of each interface.
-fn by_link(vlans: &[Vlan]) -> Result<BTreeMap<&str, Vec<u16>>> {
+///
+/// # Errors
+/// An interface has more VLANs than can be told.
+pub(super) fn by_link(vlans: &[Vlan]) -> Result<BTreeMap<&str, Vec<u16>>> {
     let mut by_link = BTreeMap::<_, BTreeSet<_>>::new();
     for Vlan { link, vid } in vlans {
         by_link.entry(link.as_str()).or_default().insert(*vid);

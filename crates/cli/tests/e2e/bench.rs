@@ -135,7 +135,7 @@ fn reading_leaves_a_session_alone_and_writing_is_refused() {
         &rig,
         Side::Host,
         &writing,
-        2,
+        10,
         &["connected already", session.device.to_str().unwrap()],
     );
     assert_eq!(rig.stats().0["state"], "live");

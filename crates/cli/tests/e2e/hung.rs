@@ -84,7 +84,7 @@ fn await_said(rig: &Rig) {
 #[test]
 fn a_disk_that_hangs_is_waited_for_no_longer_than_told() {
     let rig = rig!();
-    let (_, inner, _outer) = serve_nested(&rig, SIZE);
+    let (_, inner, outer) = serve_nested(&rig, SIZE);
 
     let session = connect(&rig);
     let hung = HungDisk::hang(&inner);
@@ -112,5 +112,11 @@ fn a_disk_that_hangs_is_waited_for_no_longer_than_told() {
     let took = session.disconnect_by_force();
     println!("disconnected by force in {took:?}, after the session has failed");
     assert!(took < FORCE_LIMIT, "{took:?}");
+    wait_until("the target says it", || {
+        outer.log().contains("export disk: its disk has not answered")
+    });
+    let text = run(&mut rig.tyche(Side::Target, &["list"]));
+    assert!(text.contains("export disk of outer: its disk has not answered for "), "{text}");
     drop(hung);
+    wait_until("it is over", || outer.log().contains("export disk: its disk answers again"));
 }

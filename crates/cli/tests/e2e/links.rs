@@ -215,7 +215,7 @@ fn interfaces_with_one_address_are_named_and_nothing_is_lost() {
 }
 
 #[test]
-fn what_cannot_be_used_is_left_out_unless_it_is_named() {
+fn what_cannot_be_used_is_left_out_unless_there_is_nothing_else() {
     let rig = rig!();
     lay_cables(&rig, 3, 1500);
     rig.cable.ip(Side::Host, &["link", "set", HOSTS[1], "mtu", "1000"]);
@@ -237,8 +237,11 @@ fn what_cannot_be_used_is_left_out_unless_it_is_named() {
     File::open(&session.device).unwrap().read_exact(&mut block).unwrap();
     session.disconnect();
 
-    let named = ["connect", DISK, "--link", HOSTS[0], "--link", HOSTS[1]];
-    refused(&rig, Side::Host, &named, 5, &[HOSTS[1], "MTU of 1000"]);
+    let session = connect(&rig, &["--link", HOSTS[0], "--link", HOSTS[1]]);
+    assert!(session.warnings.contains(&warning), "{}", session.warnings);
+    session.disconnect();
+    let twice = ["connect", DISK, "--link", HOSTS[0], "--link", HOSTS[0]];
+    refused(&rig, Side::Host, &twice, 2, &[HOSTS[0], "named twice"]);
     // Without any other interface, that is the error.
     for link in [HOSTS[0], HOSTS[2], "tye-br"] {
         rig.cable.ip(Side::Host, &["link", "del", link]);

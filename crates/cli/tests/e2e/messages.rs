@@ -139,3 +139,49 @@ fn tychetab_has_one_name_on_all_command_lines() {
         run(&mut rig.tyche(Side::Host, &["disconnect", DISK]));
     }
 }
+
+#[test]
+fn the_log_of_a_target_says_who_has_come_who_was_refused_and_who_has_gone() {
+    let rig = rig!(1500);
+    let target = rig.serve_file(MIB);
+    let session = rig.connect(&["--host-name", "first-host"]);
+    let host = session.value["host"].as_str().unwrap().to_owned();
+    wait_until("the host has come", || {
+        let line = format!("host first-host ({host}) has connected disk for writing");
+        target.log().lines().any(|it| it.contains(&line) && it.contains("from="))
+    });
+    let list = run(&mut rig.tyche(Side::Target, &["list"]));
+    assert!(list.contains("first-host (writes)"), "{list}");
+    let link = rig.cable.link(Side::Host);
+    let other = "8f0b2b39-0d4a-4b4b-9f6e-5d3e3a0f7a11";
+    let held = ["connect", DISK, "--link", link, "--host-id", other, "--host-name", "second"];
+    refused(&rig, Side::Host, &held, 7, &["held by host first-host"]);
+    wait_until("the refusal is said", || {
+        let lines = target.log();
+        let mut lines = lines.lines().filter(|it| it.contains("refused disk to host"));
+        lines.any(|it| it.contains("second") && it.contains("first-host"))
+    });
+    session.disconnect();
+    wait_until("the host has gone", || {
+        target.log().contains(&format!("host first-host ({host}) has left disk after"))
+    });
+}
+
+#[test]
+fn sighup_says_what_has_grown_and_what_takes_a_restart() {
+    let rig = rig!(1500);
+    let (disk, config) = (rig.file("disk.img", MIB), rig.path("target.toml"));
+    let export =
+        |name: &str, path: &str| format!("[[export]]\nname = \"{name}\"\npath = \"{path}\"\n");
+    let one = export(DISK, disk.to_str().unwrap());
+    fs::write(&config, &one).unwrap();
+    let target = rig.serve(&["--config", config.to_str().unwrap()]);
+    fs::write(&config, one + &export("new", "mem:1M")).unwrap();
+    File::options().write(true).open(&disk).unwrap().set_len(2 * MIB).unwrap();
+    target.process.signal(Signal::HUP);
+    for part in
+        ["export new is new: that takes a restart", "export disk has grown from 1.0 MiB to 2"]
+    {
+        wait_until(part, || target.log().contains(part));
+    }
+}

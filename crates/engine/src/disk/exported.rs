@@ -24,6 +24,9 @@ pub struct Exported {
 struct Failures {
     counts: ErrorCounts,
     limit: LogLimit,
+    /// Threads whose requests it does not answer, and since when.
+    hanging: usize,
+    hangs_since: Option<Instant>,
 }
 
 /// The known health of a disk.
@@ -75,10 +78,45 @@ impl Exported {
         }
     }
 
+    /// Notes that the store has not answered the requests of a thread for that long.
+    pub(super) fn hangs(&self, requests: usize, time: Duration) {
+        let mut failures = self.failures();
+        failures.hanging += 1;
+        failures.hangs_since.get_or_insert_with(|| Instant::now() - time);
+        drop(failures);
+        let (name, seconds) = (&self.name, time.as_secs());
+        tracing::error!(
+            "export {name}: its disk has not answered {requests} requests for {seconds} s: hosts \
+             wait; look at the kernel's log"
+        );
+    }
+
+    /// Notes that the store answers the requests of a thread again.
+    pub(super) fn answers(&self) {
+        let mut failures = self.failures();
+        failures.hanging = failures.hanging.saturating_sub(1);
+        if failures.hanging > 0 {
+            return;
+        }
+        let since = failures.hangs_since.take();
+        drop(failures);
+        let seconds = since.map_or(0, |since| since.elapsed().as_secs());
+        tracing::warn!("export {}: its disk answers again, after {seconds} s", self.name);
+    }
+
     /// Checks the backing file or device.
     pub fn health(&self) -> Health {
-        let problem = self.store.check_backing().err().map(|error| error.to_string());
-        Health { errors: self.failures().counts, problem }
+        let hangs_since = self.failures().hangs_since;
+        let hangs = |since: Instant| {
+            let seconds = since.elapsed().as_secs();
+            format!(
+                "its disk has not answered for {seconds} s: hosts wait; look at the kernel's log"
+            )
+        };
+        // A disk that hangs is not asked.
+        let problem = hangs_since.map(hangs);
+        let check = || Some(self.store.check_backing().err()?.to_string());
+        Health { errors: self.failures().counts, problem: problem.or_else(check) }
     }
 }
 

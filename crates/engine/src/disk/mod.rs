@@ -6,14 +6,19 @@ use std::collections::VecDeque;
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tyche_block::{Arena, Completion, Errno, Operation, OperationKind, Request};
+use tyche_proto::Instant;
 use tyche_store::{Loan, Queue, Store};
 
 pub use exported::{Exported, Health};
 
 /// The most requests of one loop at one store; more wait in the loop.
 pub(crate) const DEPTH: usize = 1024;
+/// Time without an answer after which a disk with requests is reported. Disks that spin up, or that
+/// try a bad sector again and again, take 5 to 8 s.
+const HANGS_AFTER: Duration = Duration::from_secs(10);
 /// Bits of a token. At the store the kind of operation is above them, for completions lack it.
 const TOKEN_BITS: u32 = 48;
 
@@ -23,12 +28,21 @@ pub struct Disk {
     queue: Option<Box<dyn Queue>>,
     /// Requests that wait for room in the queue.
     waiting: VecDeque<(u64, Request)>,
+    /// Whether the store has answered since the last look.
+    answered: bool,
+    /// Whether it had requests at the last look.
+    busy: bool,
+    /// When it last had answered, or nothing to answer, at a look.
+    progress_at: Instant,
+    /// Whether it was reported that it does not answer.
+    hangs: bool,
 }
 
 impl Disk {
     /// Access to a disk, not used yet.
     pub fn new(exported: Arc<Exported>) -> Self {
-        Self { exported, queue: None, waiting: VecDeque::new() }
+        let (waiting, answered, progress_at) = (VecDeque::new(), false, Instant(0));
+        Self { exported, queue: None, waiting, answered, busy: false, progress_at, hangs: false }
     }
 
     /// Its store.
@@ -40,6 +54,11 @@ impl Disk {
     pub fn is_idle(&self) -> bool {
         let in_flight = self.queue.as_ref().map_or(0, |queue| queue.in_flight());
         in_flight == 0 && self.waiting.is_empty()
+    }
+
+    /// Whether it has a queue at its store: memory was registered.
+    pub fn is_open(&self) -> bool {
+        self.queue.is_some()
     }
 
     /// Registers the memory of future requests.
@@ -111,6 +130,7 @@ impl Disk {
         }
         let before = done.len();
         queue.reap(done);
+        self.answered |= done.len() > before;
         for completion in &mut done[before..] {
             let (token, operation) = unlabelled(completion.token);
             completion.token = token;
@@ -118,6 +138,28 @@ impl Disk {
                 self.exported.failed(operation, errno);
             }
         }
+    }
+
+    /// Looks whether the disk answers: one that has not for [`HANGS_AFTER`], though it has requests,
+    /// is reported, and again when it does.
+    pub fn watch(&mut self, now: Instant) {
+        let Some(queue) = &self.queue else { return };
+        let in_flight = queue.in_flight();
+        let was_busy = std::mem::replace(&mut self.busy, in_flight > 0);
+        if !was_busy || in_flight == 0 || std::mem::take(&mut self.answered) {
+            if std::mem::take(&mut self.hangs) {
+                self.exported.answers();
+            }
+            self.progress_at = now;
+        } else if !self.hangs && now.since(self.progress_at) >= HANGS_AFTER {
+            self.hangs = true;
+            self.exported.hangs(in_flight, HANGS_AFTER);
+        }
+    }
+
+    /// When [`watch`](Self::watch) has to look next.
+    pub fn watch_at(&self) -> Option<Instant> {
+        (self.busy && !self.hangs).then(|| self.progress_at + HANGS_AFTER)
     }
 
     /// The descriptor to wait for.

@@ -505,7 +505,11 @@ fn link_report(port: &mut Port, channels: Vec<PathReport>, is_deaf: bool) -> Lin
         live: live().next().is_some(),
         frame_len: channels.iter().map(|channel| channel.frame_len).max().unwrap_or_default(),
         frame_len_max: port.link().frame_len_max(),
-        rtt: live().map(|channel| channel.rtt).min().unwrap_or_default(),
+        rtt: {
+            // Zero is not measured yet.
+            let measured = live().map(|channel| channel.rtt).filter(|rtt| !rtt.is_zero());
+            measured.min().unwrap_or_default()
+        },
         congestion_window: live().map(|channel| channel.congestion_window).sum(),
         problem: fault.clone().or(problem).or(unheard),
         fault,

@@ -232,11 +232,9 @@ impl RequestCounts {
 impl LinkReport {
     /// Adds the report of another queue on the same interface.
     fn add(&mut self, other: Self) {
-        self.rtt = match (self.live, other.live) {
-            (true, true) => self.rtt.min(other.rtt),
-            (false, true) => other.rtt,
-            _ => self.rtt,
-        };
+        // Zero is not measured yet.
+        let measured = [self.rtt, other.rtt].into_iter().filter(|rtt| !rtt.is_zero());
+        self.rtt = measured.min().unwrap_or_default();
         self.live |= other.live;
         self.frame_len = self.frame_len.max(other.frame_len);
         self.congestion_window += other.congestion_window;

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use tyche_block::{Arena, Completion, Errno, Operation, Request};
 use tyche_proto::wire::{self, ChannelId, Event, Mac, Tag};
 use tyche_proto::{
-    Action, Instant, Listener, ListenerEvent, Opened, Outgoing, Part, Refusal, Rules, Sound,
+    Action, Instant, Listener, ListenerEvent, Opened, Outgoing, Part, Refusal, Registry, Rules,
+    Sound, Visit,
 };
 
 use super::channels::{Channel, Channels};
@@ -20,6 +21,9 @@ use crate::ports::Ports;
 use crate::protocol::{Fault, Frames, Protocol, Received};
 use crate::restore::Restores;
 use crate::tyche::{Composer, head};
+
+/// Sessions that have come or gone, and wait for the owner.
+const VISITS_MAX: usize = 256;
 
 /// What an exporter gets of its link and its machine.
 pub struct Site<R: Rules = Sound> {
@@ -58,6 +62,8 @@ pub struct Exporter<R: Rules = Sound> {
     listener: Listener<R>,
     exports: Arc<Exports>,
     index: usize,
+    /// What other threads call its loop with.
+    caller: Arc<Caller>,
     /// By export.
     disks: Vec<Disk>,
     /// By export.
@@ -77,6 +83,8 @@ pub struct Exporter<R: Rules = Sound> {
     timed: bool,
     /// Changes of the open channels, for the owner.
     pub events: Vec<ChannelEvent>,
+    /// Sessions that have come or gone, for the owner.
+    pub visits: Vec<Visit>,
 }
 
 impl<R: Rules> Exporter<R> {
@@ -88,6 +96,7 @@ impl<R: Rules> Exporter<R> {
             index,
             disks: exports.all().iter().map(|export| Disk::new(Arc::clone(export))).collect(),
             known: exports.all().iter().map(|_| Known::default()).collect(),
+            caller: exports.caller(index),
             exports,
             channels: Channels::default(),
             memory,
@@ -99,6 +108,7 @@ impl<R: Rules> Exporter<R> {
             requests: 0,
             timed: false,
             events: Vec::new(),
+            visits: Vec::new(),
         }
     }
 
@@ -118,7 +128,7 @@ impl<R: Rules> Exporter<R> {
         if self.restores.is_another() {
             self.listener.renew_keys();
         }
-        self.execute() | self.serve_requests(now)
+        self.execute(now) | self.serve_requests(now)
     }
 
     /// The next host that was refused, for the log.
@@ -143,7 +153,7 @@ impl<R: Rules> Exporter<R> {
 
     /// What other threads call its loop with.
     pub(super) fn caller(&self) -> &Caller {
-        self.exports.caller(self.index)
+        &self.caller
     }
 
     /// The descriptors of the stores to wait for.
@@ -240,10 +250,11 @@ impl<R: Rules> Exporter<R> {
     }
 
     /// Advances the requests at the stores, and answers finished ones.
-    fn execute(&mut self) -> bool {
+    fn execute(&mut self, now: Instant) -> bool {
         for (export, disk) in self.disks.iter_mut().enumerate() {
             let before = self.done.len();
             disk.work(&mut self.done);
+            disk.watch(now);
             if self.done[before..].iter().any(|completion| completion.result.is_err()) {
                 // A loss is on stable storage before the failure is reported: otherwise it would be
                 // forgotten if the target died now and the host flushed again.
@@ -270,11 +281,18 @@ impl<R: Rules> Exporter<R> {
 
     /// Serves all work that needs the registry; false if there was none.
     fn serve_requests(&mut self, now: Instant) -> bool {
-        let called = self.exports.caller(self.index).is_called();
+        let called = self.caller.is_called();
         let worked = called || self.listener.has_requests();
         if worked {
             let listener = &mut self.listener;
-            self.exports.admit(self.index, |registry| listener.serve_requests(now, registry));
+            let visits = &mut self.visits;
+            let serve = |registry: &mut Registry| listener.serve_requests(now, registry);
+            self.exports.admit(self.index, serve, |visit| {
+                // An owner without a log does not take them.
+                if visits.len() < VISITS_MAX {
+                    visits.push(visit);
+                }
+            });
             self.settle(None);
         }
         worked
@@ -330,7 +348,8 @@ impl<R: Rules> Protocol for Exporter<R> {
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
-        self.listener.poll_timeout()
+        let disks = self.disks.iter().filter_map(Disk::watch_at);
+        disks.chain(self.listener.poll_timeout()).min()
     }
 
     fn frames(&mut self, _: usize) -> impl Frames<'_> {

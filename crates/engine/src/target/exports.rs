@@ -9,12 +9,13 @@ use std::time::Duration;
 
 use tyche_proto::wire::{Event, Uuid};
 use tyche_proto::{
-    Access, Allowed, HostId, Loss, Registry, SessionInfo, Sound, TargetConfig, Writer,
+    Access, Allowed, ExportConfig, HostId, Loss, Registry, SessionInfo, Sound, TargetConfig, Visit,
+    Writer,
 };
 use tyche_store::ResizeError;
 use tyche_wake::Doorbell;
 
-use super::{RememberWriter, RenewGeneration, TargetExport};
+use super::{Arrival, RememberWriter, RenewGeneration, TargetExport};
 use crate::disk::{Exported, Health};
 
 /// See the module.
@@ -26,8 +27,6 @@ pub struct Exports {
     exports: Box<[Arc<Exported>]>,
     /// Number of calls of [`distrust`](Self::distrust).
     distrusts: AtomicU64,
-    /// By thread.
-    callers: Box<[Caller]>,
 }
 
 /// Admission of sessions: used in handshakes only.
@@ -37,6 +36,8 @@ struct Admissions {
     renew_generation: RenewGeneration,
     /// The losses that the registry's generations account for, by export.
     losses: Vec<u64>,
+    /// By thread.
+    callers: Vec<Arc<Caller>>,
 }
 
 impl Admissions {
@@ -45,6 +46,14 @@ impl Admissions {
         while let Some((export, writer)) = self.registry.unkept() {
             let result = (self.remember_writer)(export, writer);
             self.registry.kept(export, writer, result.as_ref().map(drop).map_err(String::as_str));
+        }
+    }
+
+    /// Wakes the links that have to close channels, or to ask them for a sign of life.
+    fn call(&self) {
+        for link in self.registry.called_links() {
+            self.callers[link].called.store(true, Ordering::Relaxed);
+            self.callers[link].doorbell.ring();
         }
     }
 
@@ -124,19 +133,48 @@ impl Exports {
         (remember_writer, renew_generation): (RememberWriter, RenewGeneration),
         threads: usize,
     ) -> io::Result<Self> {
-        let callers = (0..threads).map(|_| Caller::new()).collect::<io::Result<_>>()?;
+        let callers = (0..threads).map(|_| Ok(Arc::new(Caller::new()?)));
+        let callers = callers.collect::<io::Result<_>>()?;
         let mut registry = Registry::new(target);
         let exports = exports.into_iter().map(|export| {
             let index = registry.add_export(export.config());
             registry.restore_last_writer(index, export.last_writer);
             registry.set_allowed(index, export.allowed);
+            if let Some(why) = &export.offline {
+                registry.take_offline(index, why);
+            }
             Arc::new(Exported::new(export.name.to_string(), export.store))
         });
         let exports: Box<[_]> = exports.collect();
         let losses = exports.iter().map(|export| export.store.losses()).collect();
-        let admissions = Admissions { registry, remember_writer, renew_generation, losses };
+        let admissions =
+            Admissions { registry, remember_writer, renew_generation, losses, callers };
         let (admissions, closed) = (Mutex::new(admissions), Condvar::new());
-        Ok(Self { admissions, closed, exports, distrusts: AtomicU64::new(0), callers })
+        Ok(Self { admissions, closed, exports, distrusts: AtomicU64::new(0) })
+    }
+
+    /// Makes room for one more thread; returns its index.
+    ///
+    /// # Errors
+    /// The system's error when an eventfd cannot be created.
+    pub(super) fn add_thread(&self) -> io::Result<(usize, Arc<Caller>)> {
+        let caller = Arc::new(Caller::new()?);
+        let callers = &mut self.lock().callers;
+        callers.push(Arc::clone(&caller));
+        Ok((callers.len() - 1, caller))
+    }
+
+    /// See [`Target::bring_online`](super::Target::bring_online).
+    pub(super) fn bring_online(&self, export: usize, arrival: Arrival) {
+        let mut admissions = self.lock();
+        let losses = self.losses(export);
+        let Admissions { registry, losses: known, .. } = &mut *admissions;
+        let Arrival { uuid, generation, last_writer } = arrival;
+        let geometry = self.exports[export].store.geometry();
+        let before = registry.export(export).clone();
+        let config = ExportConfig { uuid, boot: generation, geometry, ..before };
+        registry.bring_online(export, config, last_writer);
+        known[export] = losses;
     }
 
     /// The registry of sessions, locked.
@@ -146,17 +184,17 @@ impl Exports {
 
     /// As [`Registry::set_access`].
     pub fn set_access(&self, access: Access, allowed: Vec<Allowed>) -> Vec<SessionInfo> {
-        let registry = &mut self.lock().registry;
-        let closed = registry.set_access(access, allowed);
-        self.call(registry);
+        let mut admissions = self.lock();
+        let closed = admissions.registry.set_access(access, allowed);
+        admissions.call();
         closed
     }
 
     /// As [`Registry::set_allowed`].
     pub fn set_allowed(&self, export: usize, allowed: Allowed) -> Vec<SessionInfo> {
-        let registry = &mut self.lock().registry;
-        let closed = registry.set_allowed(export, allowed);
-        self.call(registry);
+        let mut admissions = self.lock();
+        let closed = admissions.registry.set_allowed(export, allowed);
+        admissions.call();
         closed
     }
 
@@ -222,32 +260,34 @@ impl Exports {
         self.admissions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn caller(&self, link: usize) -> &Caller {
-        &self.callers[link]
+    /// The caller of a thread.
+    pub(super) fn caller(&self, thread: usize) -> Arc<Caller> {
+        Arc::clone(&self.lock().callers[thread])
     }
 
     /// Lets a link's loop `serve` with the registry: channels to close, and hosts that ask for
     /// admission. Stores the writers, and calls the links that have to act for others. No session
-    /// is admitted with a generation that does not account for a loss.
-    pub(super) fn admit(&self, link: usize, serve: impl FnOnce(&mut Registry)) {
+    /// is admitted with a generation that does not account for a loss. `visited` gets the sessions
+    /// that have come or gone.
+    pub(super) fn admit(
+        &self,
+        link: usize,
+        serve: impl FnOnce(&mut Registry),
+        mut visited: impl FnMut(Visit),
+    ) {
         let mut admissions = self.lock();
         for export in 0..self.exports.len() {
             admissions.renew(export, self.losses(export));
         }
-        self.callers[link].called.store(false, Ordering::Relaxed);
+        admissions.callers[link].called.store(false, Ordering::Relaxed);
         serve(&mut admissions.registry);
         admissions.keep_writers();
+        while let Some(visit) = admissions.registry.poll_visit() {
+            visited(visit);
+        }
         self.closed.notify_all();
         // Possibly this link: the registry returns a few channels at a time.
-        self.call(&admissions.registry);
-    }
-
-    /// Wakes the links that have to close channels, or to ask them for a sign of life.
-    fn call(&self, registry: &Registry) {
-        for link in registry.called_links() {
-            self.callers[link].called.store(true, Ordering::Relaxed);
-            self.callers[link].doorbell.ring();
-        }
+        admissions.call();
     }
 }
 
@@ -287,8 +327,8 @@ impl Deref for Locked<'_> {
 
 #[cfg(test)]
 mod tests {
+    use tyche_proto::BatchPolicy;
     use tyche_proto::wire::{Geometry, Name};
-    use tyche_proto::{BatchPolicy, ExportConfig, TargetConfig};
 
     use super::*;
 
@@ -319,6 +359,7 @@ mod tests {
                 Uuid::from_u128(generations)
             }),
             losses: vec![0],
+            callers: Vec::new(),
         }
     }
 

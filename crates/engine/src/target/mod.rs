@@ -18,7 +18,7 @@ mod stages;
 mod thread;
 
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use tyche_link::{Except, Link, Share};
@@ -56,6 +56,9 @@ pub struct TargetExport {
     pub last_writer: Option<Writer>,
     /// The hosts that may have it.
     pub allowed: Allowed,
+    /// Why its disk is missing, if it is: hosts are refused with that until
+    /// [`Target::bring_online`].
+    pub offline: Option<String>,
 }
 
 impl TargetExport {
@@ -68,6 +71,17 @@ impl TargetExport {
             shared: self.shared,
         }
     }
+}
+
+/// What is known of the disk of an export once it is there.
+#[derive(Clone, Copy, Debug)]
+pub struct Arrival {
+    /// As [`TargetExport::uuid`].
+    pub uuid: Uuid,
+    /// As [`TargetExport::generation`].
+    pub generation: Uuid,
+    /// As [`TargetExport::last_writer`].
+    pub last_writer: Option<Writer>,
 }
 
 /// Stores the last writer admitted to an export (by index), over restarts. Called before its
@@ -115,7 +129,20 @@ pub struct TargetOptions {
 /// requests.
 pub struct Target {
     exports: Arc<Exports>,
-    threads: Vec<LinkThread>,
+    threads: RwLock<Vec<LinkThread>>,
+    /// What all threads of links have in common.
+    common: Common,
+}
+
+/// What the threads of links have in common.
+struct Common {
+    /// UUID of the target.
+    identity: Uuid,
+    key: Option<SecretKey>,
+    silent: bool,
+    placement: Placement,
+    ethertype: u16,
+    spin: Duration,
 }
 
 impl Target {
@@ -128,39 +155,71 @@ impl Target {
     /// # Panics
     /// If it is to be silent and has no key.
     pub fn start(options: TargetOptions) -> io::Result<Self> {
-        let TargetOptions { target, exports, links, placement, ethertype, spin, .. } = options;
+        let TargetOptions { target, exports, placement, ethertype, spin, .. } = options;
         let (key, silent) = (options.key, options.silent);
         if key.is_some() {
             restore::watch_for_keys();
         }
         let records = (options.remember_writer, options.renew_generation);
-        let mut links = split(links, options.further_threads)?;
-        links.extend(split(options.beacons, Vec::new())?);
-        let identity = target.uuid;
-        let exports = Arc::new(Exports::new(target, exports, records, links.len())?);
+        let common = Common { identity: target.uuid, key, silent, placement, ethertype, spin };
+        let exports = Arc::new(Exports::new(target, exports, records, 0)?);
         exports.set_access(options.access, Vec::new());
-        let threads = links.into_iter().enumerate().map(|(index, (link, part))| {
-            let home = placed::home(&placement, &*link);
-            let exports = Arc::clone(&exports);
-            let key = key.clone();
-            let options =
-                thread::Options { index, link, part, ethertype, home, exports, spin, key, silent };
-            LinkThread::start(options, identity)
-        });
-        let threads = threads.collect::<io::Result<_>>()?;
-        Ok(Self { exports, threads })
+        let this = Self { exports, threads: RwLock::default(), common };
+        this.add_links(options.links, options.further_threads, options.beacons)?;
+        Ok(this)
+    }
+
+    /// Serves further links, as those of [`TargetOptions`].
+    ///
+    /// # Errors
+    /// As [`Target::start`].
+    pub fn add_links(
+        &self,
+        links: Vec<Box<dyn Link>>,
+        further_threads: Vec<Vec<Box<dyn Link>>>,
+        beacons: Vec<Box<dyn Link>>,
+    ) -> io::Result<()> {
+        let mut links = split(links, further_threads)?;
+        links.extend(split(beacons, Vec::new())?);
+        let mut threads = self.threads.write().unwrap_or_else(PoisonError::into_inner);
+        for (link, part) in links {
+            let Common { identity, ref key, silent, ref placement, ethertype, spin } = self.common;
+            let home = placed::home(placement, &*link);
+            let (index, caller) = self.exports.add_thread()?;
+            let (exports, key) = (Arc::clone(&self.exports), key.clone());
+            let options = thread::Options {
+                index,
+                caller,
+                link,
+                part,
+                ethertype,
+                home,
+                exports,
+                spin,
+                key,
+                silent,
+            };
+            threads.push(LinkThread::start(options, identity)?);
+        }
+        Ok(())
+    }
+
+    /// Calls `each` with every thread.
+    fn for_each_thread(&self, each: impl FnMut(&LinkThread)) {
+        self.threads.read().unwrap_or_else(PoisonError::into_inner).iter().for_each(each);
     }
 
     /// Reports the state of the target. The threads of a link make one report. Threads that do not
     /// answer within a second are left out.
     pub fn report(&self) -> TargetReport {
         let mut links: Vec<TargetLinkReport> = Vec::new();
-        for report in self.threads.iter().filter_map(LinkThread::report) {
+        self.for_each_thread(|thread| {
+            let Some(report) = thread.report() else { return };
             match links.iter_mut().find(|link| link.link == report.link) {
                 Some(link) => link.add(report),
                 None => links.push(report),
             }
-        }
+        });
         let health = self.exports.health();
         TargetReport::new(&self.exports.registry(), health, links)
     }
@@ -211,8 +270,17 @@ impl Target {
     /// If there is no such export.
     pub fn resize(&self, export: usize, size: Option<u64>) -> Result<u64, ResizeError> {
         self.exports.resize(export, size, |event| {
-            self.threads.iter().for_each(|thread| thread.notify(export, event));
+            self.for_each_thread(|thread| thread.notify(export, event));
         })
+    }
+
+    /// Brings an export that is offline online: its disk has arrived at its store. Its name, its
+    /// store and who may have it stay.
+    ///
+    /// # Panics
+    /// If it is not offline.
+    pub fn bring_online(&self, export: usize, arrival: Arrival) {
+        self.exports.bring_online(export, arrival);
     }
 }
 
@@ -252,9 +320,8 @@ fn split(
 
 impl Drop for Target {
     fn drop(&mut self) {
-        for thread in &self.threads {
-            thread.stop();
-        }
-        self.threads.drain(..).for_each(LinkThread::join);
+        self.for_each_thread(LinkThread::stop);
+        let threads = self.threads.get_mut().unwrap_or_else(PoisonError::into_inner);
+        threads.drain(..).for_each(LinkThread::join);
     }
 }

@@ -11,12 +11,12 @@ use tyche_link::ip::Transport;
 use tyche_link::{Link, udp};
 use tyche_numa::Home;
 use tyche_proto::crypto::SecretKey;
-use tyche_proto::wire::{Event, Uuid};
-use tyche_proto::{Instant, LinkPart, Listener, ListenerConfig, Refusal};
+use tyche_proto::wire::{Event, Mac, Uuid};
+use tyche_proto::{Instant, LinkPart, Listener, ListenerConfig, Pace, Refusal, Visit};
 use tyche_wake::Spin;
 
 use super::exporter::{ChannelEvent, Exporter, Site};
-use super::exports::Exports;
+use super::exports::{Caller, Exports};
 use super::report::TargetLinkReport;
 use crate::clock::Clock;
 use crate::eventloop::{EventLoop, Tenant};
@@ -32,6 +32,11 @@ enum Command {
     Stop,
 }
 
+/// The least time between two sessions in the log, on average, and those that may come at once. Lower:
+/// a host that comes and goes again and again fills the log.
+const VISIT_INTERVAL: Duration = Duration::from_secs(1);
+const VISIT_BURST: u32 = 64;
+
 /// The only port of a link's thread.
 const PORT: usize = 0;
 
@@ -39,6 +44,8 @@ const PORT: usize = 0;
 pub(super) struct Options {
     /// Index of the thread among those of all links.
     pub(super) index: usize,
+    /// What other threads call its loop with.
+    pub(super) caller: Arc<Caller>,
     pub(super) link: Box<dyn Link>,
     /// The part of the link that is this thread's.
     pub(super) part: LinkPart,
@@ -56,9 +63,7 @@ pub(super) struct Options {
 /// The running thread.
 pub(super) struct LinkThread {
     commands: Sender<Command>,
-    exports: Arc<Exports>,
-    /// Index of the thread.
-    index: usize,
+    caller: Arc<Caller>,
     thread: JoinHandle<()>,
 }
 
@@ -69,24 +74,25 @@ impl LinkThread {
     /// The system's error when the thread cannot be created.
     pub(super) fn start(options: Options, target: Uuid) -> io::Result<Self> {
         let (sender, commands) = channel();
-        let (index, exports) = (options.index, Arc::clone(&options.exports));
-        let name = format!("tyche-link{index}");
+        let caller = Arc::clone(&options.caller);
+        let name = format!("tyche-link{}", options.index);
         let thread = std::thread::Builder::new().name(name).spawn(move || {
             // First, so that the loop's own memory is near, too.
             Residence::new().move_to(&options.home);
             let _near = placed::near(&options.home);
             let spin = Spin::new(options.spin);
             let (exporter, ports) = open(options, target);
-            let tenant = LinkLoop { exporter, commands, stopping: false };
+            let visits = Pace::new(VISIT_INTERVAL, VISIT_BURST);
+            let tenant = LinkLoop { exporter, commands, stopping: false, visits, unsaid: 0 };
             EventLoop::new(tenant, ports, spin).run();
         })?;
-        Ok(Self { commands: sender, exports, index, thread })
+        Ok(Self { commands: sender, caller, thread })
     }
 
     fn send(&self, command: Command) {
         // A thread that has ended needs no commands.
         let _ = self.commands.send(command);
-        self.exports.caller(self.index).doorbell.ring();
+        self.caller.doorbell.ring();
     }
 
     /// Reports the state of the link; `None` if the thread does not answer within a second.
@@ -142,10 +148,9 @@ fn open(options: Options, target: Uuid) -> (Exporter, Ports) {
 
 /// Logs that a host was refused.
 fn log_refusal(link: &dyn Link, refusal: &Refusal) {
-    let Refusal { from, host_name, host, key, export, export_name, reason, left_out, .. } = refusal;
-    let over_udp = link.transport() == Some(Transport::Udp);
-    let address = if over_udp { udp::ipv4_peer(from.0) } else { None };
-    let from = address.map_or_else(|| from.to_string(), |address| address.to_string());
+    let Refusal { host_name, host, key, export, export_name, reason, detail, left_out, .. } =
+        refusal;
+    let from = address(link, refusal.from);
     let export = if export_name.is_empty() { export.to_string() } else { export_name.to_string() };
     let host = match key {
         Some(_) if refusal.is_known => host_name.to_string(),
@@ -153,7 +158,32 @@ fn log_refusal(link: &dyn Link, refusal: &Refusal) {
         None => format!("that says it is {host_name} ({host}) without a key"),
     };
     let link = link.name();
-    tracing::warn!(link, from, left_out, "refused {export} to host {host}: {reason}");
+    let detail = if detail.is_empty() { String::new() } else { format!(" ({detail})") };
+    tracing::warn!(link, from, left_out, "refused {export} to host {host}: {reason}{detail}");
+}
+
+/// Logs that a session has come, or gone.
+fn log_visit(link: &dyn Link, now: Instant, visit: &Visit) {
+    let Visit { export, session, host, host_name, key, writer, left_out, .. } = visit;
+    let (from, link) = (address(link, visit.from), link.name());
+    let host = match key {
+        Some(_) => host_name.to_string(),
+        None => format!("{host_name} ({host})"),
+    };
+    if visit.is_over {
+        let stayed = now.since(visit.since).as_secs();
+        tracing::info!(link, from, left_out, %session, "host {host} has left {export} after {stayed} s");
+    } else {
+        let how = if *writer { "for writing" } else { "for reading" };
+        tracing::info!(link, from, left_out, %session, "host {host} has connected {export} {how}");
+    }
+}
+
+/// The address of a peer, for people.
+fn address(link: &dyn Link, peer: Mac) -> String {
+    let over_udp = link.transport() == Some(Transport::Udp);
+    let address = if over_udp { udp::ipv4_peer(peer.0) } else { None };
+    address.map_or_else(|| peer.to_string(), |address| address.to_string())
 }
 
 /// The tenant of a link's loop.
@@ -161,14 +191,26 @@ struct LinkLoop {
     exporter: Exporter,
     commands: Receiver<Command>,
     stopping: bool,
+    /// The lines about sessions in the log.
+    visits: Pace,
+    /// Those left out.
+    unsaid: u64,
 }
 
 impl LinkLoop {
     /// Logs which channels were opened and closed, and who was refused.
-    fn log(&mut self, ports: &Ports) {
+    fn log(&mut self, now: Instant, ports: &Ports) {
         while let Some(refusal) = self.exporter.poll_refusal() {
             let link = ports.iter().next().map(|(_, port)| port.link());
             link.into_iter().for_each(|link| log_refusal(link, &refusal));
+        }
+        for mut visit in self.exporter.visits.drain(..) {
+            let Some((_, port)) = ports.iter().next().filter(|_| self.visits.takes(now)) else {
+                self.unsaid += 1;
+                continue;
+            };
+            visit.left_out += std::mem::take(&mut self.unsaid);
+            log_visit(port.link(), now, &visit);
         }
         for event in self.exporter.events.drain(..) {
             let link = ports.iter().next().map(|(_, port)| port.link().name());
@@ -190,7 +232,7 @@ impl Tenant for LinkLoop {
     }
 
     fn obey(&mut self, now: Instant, ports: &mut Ports) -> bool {
-        self.log(ports);
+        self.log(now, ports);
         let mut worked = false;
         while let Ok(command) = self.commands.try_recv() {
             worked = true;

@@ -36,6 +36,7 @@ pub fn options_of_target(link: Box<dyn Link>, store: Arc<dyn Store>) -> TargetOp
         shared: false,
         last_writer: *kept.lock().unwrap(),
         allowed: Allowed::default(),
+        offline: None,
     };
     TargetOptions {
         key: None,

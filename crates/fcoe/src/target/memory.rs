@@ -27,6 +27,11 @@ impl Memory {
         Self { arena, share: Share::new(pages), held: Vec::new() }
     }
 
+    /// All of it, for the stores.
+    pub(super) fn arena(&self) -> &Arena {
+        &self.arena
+    }
+
     /// Takes memory for so many bytes of an initiator's command; `None` if it has its share, or if
     /// there is no run of free pages as long.
     pub(super) fn claim(&mut self, initiator: Wwn, len: u32) -> Option<(Extent, Claim)> {

@@ -92,16 +92,9 @@ impl<R: Rules> TargetRole<R> {
         rules: R,
     ) -> Self {
         let lane = target::Lane::with_rules(config, rules);
-        let open = |unit: &super::TargetUnit| {
-            let mut disk = Disk::new(Arc::clone(&unit.exported));
-            if let Err(error) = disk.register(&arena) {
-                // Commands fail: initiators get errors instead of silence.
-                tracing::error!(%error, "cannot open a queue to the store");
-            }
-            disk
-        };
+        let disks = units.all().iter().map(|unit| Disk::new(Arc::clone(&unit.exported)));
         Self {
-            disks: units.all().iter().map(open).collect(),
+            disks: disks.collect(),
             losses: units.all().iter().map(|it| it.exported.store().losses()).collect(),
             slots: (0..lane.capacity()).map(|_| Slot::default()).collect(),
             told: Vec::new(),
@@ -152,6 +145,7 @@ impl<R: Rules> TargetRole<R> {
     pub fn work(&mut self, now: Instant) -> bool {
         for disk in &mut self.disks {
             disk.work(&mut self.done);
+            disk.watch(now);
         }
         let worked = !self.done.is_empty();
         let mut done = std::mem::take(&mut self.done);
@@ -326,6 +320,12 @@ impl<R: Rules> TargetRole<R> {
         let &Task { unit, operation, offset, len } = task;
         let index = self.units.all().iter().position(|it| it.number == unit);
         let disk = &mut self.disks[index.expect("the device server knows of no others")];
+        if !disk.is_open()
+            && let Err(error) = disk.register(self.memory.arena())
+        {
+            // Commands fail: initiators get errors instead of silence.
+            tracing::error!(%error, "cannot open a queue to the store");
+        }
         let slot = &mut self.slots[usize::from(exchange)];
         let buffer = if operation.has_data() { slot.take() } else { None };
         let request = Request { operation, offset, len, buffer };

@@ -47,7 +47,10 @@ impl Units {
         let mut server = Server::new(NEXUSES_MAX);
         for TargetUnit { number, exported, uuid, shared, .. } in &units {
             let geometry = exported.store().geometry();
-            server.add(*number, Unit { geometry, uuid: *uuid, shared: *shared });
+            // Without its disk it is no unit yet.
+            if geometry.size > 0 {
+                server.add(*number, Unit { geometry, uuid: *uuid, shared: *shared });
+            }
         }
         let changes = AtomicU64::new(server.changes());
         let initiators = units.iter().map(|unit| unit.initiators.clone()).collect();
@@ -69,6 +72,14 @@ impl Units {
     /// All of them.
     pub fn all(&self) -> &[TargetUnit] {
         &self.units
+    }
+
+    /// Adds an export whose disk was missing, by its index: initiators are told that there is another
+    /// logical unit.
+    pub fn arrived(&self, index: usize, uuid: Uuid) {
+        let TargetUnit { number, exported, shared, .. } = &self.units[index];
+        let geometry = exported.store().geometry();
+        self.server().add(*number, Unit { geometry, uuid, shared: *shared });
     }
 
     /// Takes the present size of an export, by its index: initiators are told of another.

@@ -68,6 +68,13 @@ impl fmt::Display for OpenError {
                          machine does",
                         address.port()
                     ),
+                    io::ErrorKind::InvalidInput if is_without_interface(address) => write!(
+                        f,
+                        "an address of one segment needs its interface: \
+                         {prefix}[{}%INTERFACE]:{}",
+                        address.ip(),
+                        address.port()
+                    ),
                     io::ErrorKind::NetworkUnreachable | io::ErrorKind::HostUnreachable => {
                         f.write_str("there is no route to it; check the address and the routes")
                     }
@@ -81,6 +88,11 @@ impl fmt::Display for OpenError {
             Self::System { call, source } => write!(f, "{call}: {source}"),
         }
     }
+}
+
+/// Whether an address is link-local, without the interface that it is on.
+fn is_without_interface(address: &SocketAddr) -> bool {
+    matches!(address, SocketAddr::V6(v6) if v6.ip().is_unicast_link_local() && v6.scope_id() == 0)
 }
 
 impl error::Error for OpenError {
@@ -105,6 +117,11 @@ mod tests {
         let source = io::Error::from(io::ErrorKind::ConnectionRefused);
         let message = OpenError::Connect { transport, address, source }.to_string();
         assert!(message.contains("tyche serve --link tcp:ADDRESS:7000"), "{message}");
+        let (transport, source) = (Transport::Udp, io::Error::from_raw_os_error(libc::EINVAL));
+        let local = "[fe80::1]:8650".parse().unwrap();
+        let message = OpenError::Connect { transport, address: local, source }.to_string();
+        assert!(message.ends_with("udp:[fe80::1%INTERFACE]:8650"), "{message}");
+        let transport = Transport::Tcp;
         let source = io::Error::from(io::ErrorKind::AddrInUse);
         let message = OpenError::Listen { transport, address, source }.to_string();
         assert!(message.contains("tcp:192.0.2.1:7000: another process"), "{message}");

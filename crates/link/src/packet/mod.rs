@@ -23,6 +23,7 @@
 //! `CAP_NET_RAW`, in the user namespace that owns the network namespace. `CAP_NET_ADMIN` on top
 //! lets the send buffer be larger than `net.core.wmem_max`.
 
+mod changes;
 mod endpoint;
 mod error;
 mod filter;
@@ -39,6 +40,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+pub use changes::Changes;
 use endpoint::Endpoint;
 pub use error::{BufferShortfall, OpenError};
 use filter::Filter;

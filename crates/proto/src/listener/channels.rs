@@ -249,7 +249,7 @@ impl<R: Rules> Channels<R> {
                 host: target.channel.peer(),
                 frame_len: open.accept.frame_len,
                 executing: target.executing(),
-                rtt: target.channel.rtt(),
+                rtt: target.channel.measured_rtt(),
                 congestion_window: target.channel.congestion_window(),
                 stats: target.channel.stats,
             })

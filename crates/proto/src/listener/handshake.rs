@@ -216,7 +216,7 @@ impl<R: Rules> Listener<R> {
                 return self.gate.keep(Question::Connect(asker, connect));
             }
             Admission::Refused(reason, detail) => {
-                self.note_refusal((now, src), request, reason, registry);
+                self.note_refusal((now, src), request, (reason, *detail), registry);
                 let rejection = self.rejection(connect.attempt, reason, *detail);
                 let answer = match asker.proof {
                     None => Control::Reject(rejection),
@@ -244,18 +244,18 @@ impl<R: Rules> Listener<R> {
         }
     }
 
-    /// Notes for the log that a host is not let in, or may not have the export.
+    /// Notes for the log that a host was refused.
     fn note_refusal(
         &mut self,
         (now, from): (Instant, Mac),
         request: Request<'_>,
-        reason: Reason,
+        (reason, detail): (Reason, Text<128>),
         registry: &Registry,
     ) {
         if !matches!(reason, Reason::Denied | Reason::KeyRequired | Reason::UnknownExport) {
             return;
         }
-        let Connect { host, export, .. } = *request.connect;
+        let Connect { host, host_name, export, .. } = *request.connect;
         let named = registry.exports().find(|it| it.uuid == export);
         let refusal = Refusal {
             from,
@@ -266,6 +266,7 @@ impl<R: Rules> Listener<R> {
             export,
             export_name: named.map_or(Name::EMPTY, |it| it.name),
             reason,
+            detail,
             left_out: 0,
         };
         self.refusals.note(now, refusal);

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use arrayvec::ArrayVec;
 use tyche_crypto::PublicKey;
-use tyche_wire::{Mac, Name, Reason, Uuid};
+use tyche_wire::{Mac, Name, Reason, Text, Uuid};
 
 use crate::time::{Instant, Pace};
 
@@ -34,6 +34,8 @@ pub struct Refusal {
     pub export_name: Name,
     /// Why.
     pub reason: Reason,
+    /// What the host is told besides, such as who holds the export; may be empty.
+    pub detail: Text<128>,
     /// Refusals before this one that are not reported.
     pub left_out: u64,
 }
@@ -86,6 +88,7 @@ mod tests {
             export: Uuid::nil(),
             export_name: Name::EMPTY,
             reason: Reason::Denied,
+            detail: Text::EMPTY,
             left_out: 0,
         };
         let mut now = Instant(1_000_000_000);

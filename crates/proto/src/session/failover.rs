@@ -191,7 +191,9 @@ impl<R: Rules> Session<R> {
         let is_misled = self.config.keys.is_some() && reason == Reason::UnknownExport;
         let may_pass = match reason {
             _ if is_misled => true,
-            Reason::UnknownExport | Reason::Held | Reason::NoState => self.state != State::New,
+            Reason::UnknownExport | Reason::Held | Reason::NoState | Reason::Offline => {
+                self.state != State::New
+            }
             Reason::NoResources => self.state != State::New || other,
             _ => false,
         };

@@ -97,7 +97,7 @@ impl<R: Rules> Session<R> {
                 peer: path.peer,
                 live: live.is_some(),
                 frame_len: path.frame_len(),
-                rtt: live.map_or(Duration::ZERO, |it| it.channel.rtt()),
+                rtt: live.map_or(Duration::ZERO, |it| it.channel.measured_rtt()),
                 congestion_window: live.map_or(0, |it| it.channel.congestion_window()),
                 requests: live.map_or(0, |it| it.outstanding()),
                 rate: live.and_then(|it| it.load.rate()).unwrap_or_default(),

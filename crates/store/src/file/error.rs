@@ -98,7 +98,17 @@ pub enum OpenError {
         /// Whether it was opened for reading only.
         read_only: bool,
     },
-    /// The kernel itself uses the block device.
+    /// QEMU, or one of its tools, has the image open.
+    #[error("{path}: QEMU, or a tool of it, has it open; stop that first{}",
+        if *.read_only { "" } else { " (only read-only exports can share it)" },
+        path = path.display())]
+    OpenInQemu {
+        /// The path to open.
+        path: PathBuf,
+        /// Whether it was opened for reading only.
+        read_only: bool,
+    },
+    /// The kernel itself uses the file or device.
     #[error("{path}: the kernel uses it ({occupant}); release it first, or export it read-only",
         path = path.display())]
     Busy {

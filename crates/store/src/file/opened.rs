@@ -17,7 +17,7 @@ use tyche_block::{Arena, Extent, Geometry, PAGE};
 
 use super::job::{Abilities, ZEROES};
 use super::syncs::Syncs;
-use super::{Direct, FileOptions, OpenError, backing, identity, lock};
+use super::{Direct, FileOptions, OpenError, backing, identity, lock, others};
 use crate::BackingError;
 use crate::resize::{self, ResizeError};
 
@@ -39,6 +39,8 @@ pub(super) struct Opened {
     /// Held while the size is measured and changed: of two resizes at the same time, the one to the
     /// smaller size could otherwise truncate the file.
     resizing: Mutex<()>,
+    /// Bytes at the end of the file that are no whole block, and not exported.
+    pub(super) odd: u64,
     zeroes: OnceLock<Extent>,
 }
 
@@ -47,8 +49,8 @@ impl Opened {
         let attempt = Attempt { path, options, deadline: Instant::now() + options.lock_wait };
         let (file, stat) = attempt.open()?;
         let is_device = is_device(&stat);
-        attempt.lock(&file)?;
-        let (size, block_size) = attempt.measure(&file, is_device)?;
+        attempt.lock(&file, &stat)?;
+        let (size, block_size, odd) = attempt.measure(&file, is_device)?;
         let align = attempt.go_direct(&file, block_size)?;
         let discard = if is_device { device_discards(&stat) } else { file_discards(&file, size) };
         let geometry = Geometry {
@@ -80,6 +82,7 @@ impl Opened {
             size: AtomicU64::new(size),
             cut: AtomicU64::new(u64::MAX),
             resizing: Mutex::new(()),
+            odd,
             zeroes: OnceLock::new(),
             file,
         })
@@ -244,7 +247,23 @@ impl Attempt<'_> {
         OpenError::Busy { path, occupant: occupant(stat) }
     }
 
-    fn lock(&self, file: &OwnedFd) -> Result<(), OpenError> {
+    fn lock(&self, file: &OwnedFd, stat: &Stat) -> Result<(), OpenError> {
+        self.lock_ours(file)?;
+        if is_device(stat) {
+            return Ok(());
+        }
+        let read_only = self.options.read_only;
+        let path = || self.path.to_owned();
+        if let Some(device) = others::loop_device(stat).filter(|_| !read_only) {
+            return Err(OpenError::Busy { path: path(), occupant: format!("as {device}") });
+        }
+        let locked = lock::retry_until(self.deadline, Errno::WOULDBLOCK, || {
+            others::lock_as_qemu(file.as_fd(), read_only)
+        });
+        locked.map_err(|_| OpenError::OpenInQemu { path: path(), read_only })
+    }
+
+    fn lock_ours(&self, file: &OwnedFd) -> Result<(), OpenError> {
         let read_only = self.options.read_only;
         lock::acquire(file.as_fd(), read_only, self.deadline).map_err(|errno| match errno {
             Errno::WOULDBLOCK => OpenError::InUse {
@@ -256,8 +275,8 @@ impl Attempt<'_> {
         })
     }
 
-    /// Returns the size of the disk and of its blocks, in bytes.
-    fn measure(&self, file: &OwnedFd, is_device: bool) -> Result<(u64, u32), OpenError> {
+    /// Returns the size of the disk and of its blocks, and what is left at the end, in bytes.
+    fn measure(&self, file: &OwnedFd, is_device: bool) -> Result<(u64, u32, u64), OpenError> {
         let path = || self.path.to_owned();
         let sector = if is_device {
             ioctl_blksszget(file).map_err(|errno| self.refused("ioctl(BLKSSZGET)", errno))?
@@ -279,7 +298,7 @@ impl Attempt<'_> {
         if is_device && odd != 0 {
             return Err(OpenError::Indivisible { path: path(), size, block_size });
         }
-        Ok((size - odd, block_size))
+        Ok((size - odd, block_size, odd))
     }
 
     /// Switches to direct I/O if it is wanted, and possible for all requests. Returns the alignment

@@ -144,11 +144,45 @@ impl State {
         Known { uuid, generation, writer: None }
     }
 
+    /// Adds a permanent export whose disk is missing, with the UUID that it had, until it
+    /// [arrives](Self::arrive). No session may write it before.
+    pub(super) fn add_missing(&mut self, name: &str, uuid: Option<Uuid>) -> Known {
+        self.exports.push(None);
+        let path = self.record_of(name);
+        let record = Record::read(&path).ok().flatten().map(|(record, _)| record);
+        let own = record.filter(|it| it.place.is_none_or(|it| it.machine == identity::keeper()));
+        let recorded = || own.map(|record| record.uuid);
+        let uuid = uuid.or_else(recorded).unwrap_or_else(Uuid::new_v4);
+        Known { uuid, generation: Uuid::nil(), writer: Some(nobody()) }
+    }
+
+    /// Notes that the disk of a permanent export, by its index, is there.
+    ///
+    /// # Errors
+    /// As [`add`](Self::add).
+    pub(super) fn arrive(&mut self, index: usize, disk: &Disk<'_>) -> Result<Known> {
+        let (kept, known) = self.load(disk)?;
+        self.exports[index] = Some(kept);
+        Ok(known)
+    }
+
     /// Adds a permanent export.
     ///
     /// # Errors
     /// `Config` if the disk is another one than before, or if it has no identity.
     pub(super) fn add(&mut self, disk: &Disk<'_>) -> Result<Known> {
+        let (kept, known) = self.load(disk)?;
+        self.exports.push(Some(kept));
+        Ok(known)
+    }
+
+    /// The path of the record of an export.
+    fn record_of(&self, name: &str) -> PathBuf {
+        self.dir.join("exports").join(format!("{}.json", file_name(name)))
+    }
+
+    /// Loads the record of a permanent export, and brings it up to date.
+    fn load(&self, disk: &Disk<'_>) -> Result<(Kept, Known)> {
         if disk.identity.is_none() && disk.uuid.is_none() {
             let message = format!(
                 "export {}: {} has no identity of its own, so that another disk could take its \
@@ -159,12 +193,10 @@ impl State {
             );
             return Err(Error::new(Code::Config, message));
         }
-        let name = file_name(disk.name);
-        let path = self.dir.join("exports").join(format!("{name}.json"));
-        let kept = Kept::load(path, self.notes.join(name), disk)?;
+        let note = self.notes.join(file_name(disk.name));
+        let kept = Kept::load(self.record_of(disk.name), note, disk)?;
         let Record { uuid, generation, writer, .. } = kept.record;
-        self.exports.push(Some(kept));
-        Ok(Known { uuid, generation, writer: Some(writer) })
+        Ok((kept, Known { uuid, generation, writer: Some(writer) }))
     }
 
     /// The numbers of the exports as logical units (LUNs), by index. `uuids` are theirs.
@@ -191,11 +223,10 @@ impl State {
     }
 
     /// The callbacks of a running target: [`remember`](Self::remember) and [`renew`](Self::renew).
-    pub(super) fn into_callbacks(self) -> (RememberWriter, RenewGeneration) {
-        let state = Arc::new(Mutex::new(self));
-        let also = Arc::clone(&state);
+    pub(super) fn callbacks(state: &Arc<Mutex<Self>>) -> (RememberWriter, RenewGeneration) {
+        let (first, also) = (Arc::clone(state), Arc::clone(state));
         (
-            Box::new(move |export, writer| locked(&state).remember(export, writer)),
+            Box::new(move |export, writer| locked(&first).remember(export, writer)),
             Box::new(move |export, loss| locked(&also).renew(export, loss)),
         )
     }
