@@ -87,7 +87,7 @@ impl Coded for KnownTargetsError {
                 std::io::ErrorKind::PermissionDenied => Code::Permission,
                 _ => Code::Config,
             },
-            Self::Open(_) | Self::Line { .. } => Code::Config,
+            Self::Open(_) | Self::Line { .. } | Self::Twins { .. } => Code::Config,
             Self::Unnamed(_) => Code::Usage,
             Self::Unknown { .. } => Code::NotFound,
         }

@@ -12,8 +12,8 @@ use tyche_proto::wire::{ETHERTYPE, Mac};
 use tyche_proto::{BatchPolicy, ChannelChoice, HostKeys, QUEUES_MAX, SessionConfig};
 use tyche_session::fcoe::E_D_TOV;
 use tyche_session::{
-    End, KEY_FILE, KnownTargets, LinkOptions, Opened, SessionOptions, defaults, host_name,
-    log_warnings, read_key, wanted,
+    End, KEY_FILE, KnownTarget, KnownTargets, LinkOptions, Opened, SessionOptions, defaults,
+    host_name, log_warnings, read_key, wanted,
 };
 use uuid::Uuid;
 
@@ -207,22 +207,24 @@ impl Options {
         Ok(handed)
     }
 
-    /// The key that the target has to prove, if any: a known target is never connected without.
-    fn key_of_target(&self) -> Result<Option<PublicKey>, OpenError> {
-        if self.target_key.is_some() {
-            return Ok(self.target_key);
+    /// The key that the target has to prove, if any, and its UUID if it is known: a known target is
+    /// never connected without.
+    fn key_of_target(&self) -> Result<Option<(PublicKey, Option<Uuid>)>, OpenError> {
+        if let Some(key) = self.target_key {
+            return Ok(Some((key, None)));
         }
         let (target, _) = wanted(&self.export).map_err(|it| OpenError::Option(it.to_string()))?;
         let known = KnownTargets::read();
-        let key = known.and_then(|known| Ok(known.look_up(&target)?.map(|known| known.key)));
-        key.map_err(|error| OpenError::Option(error.to_string()))
+        let key = |known: &KnownTarget| (known.key, Some(known.uuid));
+        let found = known.and_then(|known| Ok(known.look_up(&target)?.map(key)));
+        found.map_err(|error| OpenError::Option(error.to_string()))
     }
 
     /// The keys of the session, if it shall have any.
     fn keys(&self) -> Result<Option<HostKeys>, OpenError> {
-        let Some(target) = self.key_of_target()? else { return Ok(None) };
+        let Some((target, target_uuid)) = self.key_of_target()? else { return Ok(None) };
         let key = read_key(&self.key).map_err(|error| OpenError::Option(error.to_string()))?;
-        Ok(Some(HostKeys { secret: key, target }))
+        Ok(Some(HostKeys { secret: key, target, target_uuid }))
     }
 
     pub(crate) fn session(&self) -> Result<SessionConfig, OpenError> {

@@ -64,6 +64,8 @@ pub(crate) struct Request<'a> {
     pub(crate) issued: Instant,
     /// The host, if it has proved who it is.
     pub(crate) host: Option<Proven>,
+    /// The name that this target must have; empty if it was not named by a name.
+    pub(crate) target_name: Name,
     /// The name that the export must have; empty if it was named by its UUID alone.
     pub(crate) export_name: Name,
 }
@@ -127,6 +129,7 @@ impl Registry {
     ) -> Result<Grant, Admission> {
         let Request { connect, export_name, .. } = request;
         self.check_access(request.host)?;
+        self.check_target(request.target_name)?;
         let known = |export: &Export| {
             export.config.uuid == connect.export
                 && (export_name.is_empty() || export.config.name == export_name)
@@ -251,6 +254,16 @@ impl Registry {
             }
             _ => Ok(()),
         }
+    }
+
+    /// Checks that this is the target that the host has named: another one may have the same key.
+    fn check_target(&self, wanted: Name) -> Verdict {
+        let own = self.target().name;
+        if wanted.is_empty() || wanted == own {
+            return Ok(());
+        }
+        let detail = Text::truncated(&format!("this is target `{own}`"));
+        Err(Admission::Refused(Reason::OtherTarget, Box::new(detail)))
     }
 
     /// Passes closings and questions for a sign of life on to the links of the channels.
@@ -497,8 +510,10 @@ mod tests {
             flags,
             keep_alive_ms: 1000,
         };
-        let (issued, export_name) = (Instant(1_000_000_000), Name::EMPTY);
-        let request = Request { connect: &connect, issued, host: proven, export_name };
+        let issued = Instant(1_000_000_000);
+        let names = (Name::EMPTY, Name::EMPTY);
+        let (connect, (target_name, export_name)) = (&connect, names);
+        let request = Request { connect, issued, host: proven, target_name, export_name };
         let mut admission = registry.admit::<Sound>(issued, request);
         if let (Admission::Keep, Some((export, writer))) = (&admission, registry.unkept()) {
             registry.kept(export, writer, Ok(()));

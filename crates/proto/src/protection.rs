@@ -8,7 +8,7 @@
 use tyche_crypto::{Opener, PSK_LEN, PublicKey, Sealer, SecretKey, Secrets, Suite};
 use tyche_wire::{
     BOUND, CipherSuite, Cookie, ENTRY_LEN, HEAD_LEN, Header, PacketNumber, Reject, SealedConnect,
-    TAG_LEN, VERSION,
+    TAG_LEN, Uuid, VERSION,
 };
 
 use crate::rules::{Rule, Rules};
@@ -20,6 +20,8 @@ pub struct HostKeys {
     pub secret: SecretKey,
     /// The target's.
     pub target: PublicKey,
+    /// The target's UUID, if that is known: several targets may have one key.
+    pub target_uuid: Option<Uuid>,
 }
 
 /// Memory for the payload of a sealed frame, in the clear; used for one after the other.

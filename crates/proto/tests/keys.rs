@@ -6,62 +6,61 @@ use std::time::Duration;
 use tyche_proto::crypto::SecretKey;
 use tyche_proto::wire::{
     Accept, ChannelId, CommandFlags, Content, Control, Cookie, ExportInfo, Flags, Geometry,
-    HEAD_LEN, Header, Kind, Opcode, Reason, Reject, Rejection, Status, TAG_LEN, Tag, Text, Uuid,
-    Versions,
+    HEAD_LEN, Header, Kind, Opcode, Reason, Reject, Rejection, TAG_LEN, Text, Uuid, Versions,
 };
 use tyche_proto::{
-    Access, Action, Allowed, HostId, HostKeys, Identity, Listener, ListenerConfig, ListenerEvent,
-    Operation, Outgoing, Problem, SessionConfig, SessionEvent, Sound,
+    Access, Allowed, HostId, HostKeys, Identity, Listener, ListenerConfig, Operation, Outgoing,
+    Problem, SessionConfig, SessionEvent,
 };
 
 use crate::pair::{FRAME_LEN, HOST, Pair, TARGET, name, seal, session};
 
-fn secret(number: u8) -> SecretKey {
+pub(crate) fn secret(number: u8) -> SecretKey {
     SecretKey::from_random([number; 32])
 }
 
-fn target_key() -> SecretKey {
+pub(crate) fn target_key() -> SecretKey {
     secret(100)
 }
 
 /// A session with that key, for the target with `target`'s.
-fn keyed(number: u8, target: &SecretKey) -> SessionConfig {
-    let keys = HostKeys { secret: secret(number), target: target.public() };
+pub(crate) fn keyed(number: u8, target: &SecretKey) -> SessionConfig {
+    let keys = HostKeys { secret: secret(number), target: target.public(), target_uuid: None };
     SessionConfig { keys: Some(Arc::new(keys)), ..session() }
 }
 
-fn access(hosts: &[(u8, &str)]) -> Access {
+pub(crate) fn access(hosts: &[(u8, &str)]) -> Access {
     let hosts = hosts.iter().map(|&(number, text)| (secret(number).public(), name(text)));
     Access { required: true, hosts: hosts.collect() }
 }
 
 /// A session that is about to look for a target with a key.
-fn asking(config: SessionConfig) -> Pair {
+pub(crate) fn asking(config: SessionConfig) -> Pair {
     let mut pair = Pair::asking_over(config, false);
     pair.listener.set_key(target_key());
     pair.registry.set_access(access(&[(1, "alpha"), (2, "beta")]), Vec::new());
     pair
 }
 
-fn connected() -> Pair {
+pub(crate) fn connected() -> Pair {
     let mut pair = asking(keyed(1, &target_key()));
     pair.connect();
     pair
 }
 
 /// Lets both talk for that long.
-fn talk(pair: &mut Pair, time: Duration) {
+pub(crate) fn talk(pair: &mut Pair, time: Duration) {
     let until = pair.now + time;
     while pair.now < until {
         pair.step();
     }
 }
 
-fn events(pair: &mut Pair) -> Vec<SessionEvent> {
+pub(crate) fn events(pair: &mut Pair) -> Vec<SessionEvent> {
     std::iter::from_fn(|| pair.session.poll_event()).collect()
 }
 
-fn refusals(pair: &mut Pair) -> Vec<Reason> {
+pub(crate) fn refusals(pair: &mut Pair) -> Vec<Reason> {
     let reason = |event| match event {
         SessionEvent::Rejected(rejection) => Some(rejection.reason),
         _ => None,
@@ -69,9 +68,12 @@ fn refusals(pair: &mut Pair) -> Vec<Reason> {
     events(pair).into_iter().filter_map(reason).collect()
 }
 
-fn write(pair: &mut Pair) -> Vec<u8> {
-    let write = Operation { opcode: Opcode::Write, flags: CommandFlags::NONE, offset: 0, len: 512 };
-    pair.session.submit(pair.now, write).unwrap();
+/// A write of a sector.
+pub(crate) const WRITE: Operation =
+    Operation { opcode: Opcode::Write, flags: CommandFlags::NONE, offset: 0, len: 512 };
+
+pub(crate) fn write(pair: &mut Pair) -> Vec<u8> {
+    pair.session.submit(pair.now, WRITE).unwrap();
     pair.host_sends().unwrap()
 }
 
@@ -324,124 +326,6 @@ fn an_export_may_be_for_some_hosts_only() {
     assert_eq!(closed.len(), 1);
     talk(&mut pair, Duration::from_secs(8));
     assert_eq!(refusals(&mut pair), [Reason::Denied]);
-}
-
-/// A host has left only when the disk has completed what it was given for it.
-#[test]
-fn a_denied_host_has_left_when_its_requests_are_over() {
-    let mut pair = connected();
-    let (alpha, beta) = (HostId::Name(name("alpha")), HostId::Name(name("beta")));
-    let has_left = |pair: &Pair, host| pair.registry.has_left::<Sound>(0, host);
-    assert!(!has_left(&pair, alpha) && has_left(&pair, beta));
-    let frame = write(&mut pair);
-    pair.target_takes(&frame);
-    let [(channel, tag)] = executed(&mut pair)[..] else { panic!("one request is executed") };
-    let later = write(&mut pair);
-    let denied = Allowed { denied: [alpha].into(), ..Allowed::default() };
-    assert_eq!(pair.registry.set_allowed(0, denied).len(), 1);
-    pair.listener.serve_requests(pair.now, &mut pair.registry);
-    assert!(!has_left(&pair, alpha), "a request is with the disk");
-    pair.target_takes(&later);
-    assert_eq!(pair.listener.poll_event(), None, "nothing more is executed");
-    pair.listener.complete(channel, tag, Status::Success);
-    pair.serve();
-    assert!(has_left(&pair, alpha));
-    // It tries again, in vain.
-    talk(&mut pair, Duration::from_secs(8));
-    assert_eq!(refusals(&mut pair), [Reason::Denied]);
-    assert!(has_left(&pair, alpha) && pair.session.is_over());
-}
-
-/// The requests that the target gives to the disk.
-fn executed(pair: &mut Pair) -> Vec<(ChannelId, Tag)> {
-    let executed = std::iter::from_fn(|| pair.listener.poll_event()).filter_map(|it| match it {
-        ListenerEvent::Action { channel, action: Action::Execute { command } } => {
-            Some((channel, command.tag))
-        }
-        _ => None,
-    });
-    executed.collect()
-}
-
-/// A node that is connected without its key: what is closed with a denied host may be that host.
-#[test]
-fn a_denied_host_has_left_when_those_without_a_key_have_that_are_closed_with_it() {
-    let alpha = HostId::Name(name("alpha"));
-    let is_optional = Access { required: false, ..access(&[(1, "alpha")]) };
-    let mut pair = asking(session());
-    pair.registry.set_access(is_optional, Vec::new());
-    pair.connect();
-    assert!(pair.registry.has_left::<Sound>(0, alpha), "it is let in, as another");
-    let frame = write(&mut pair);
-    pair.target_takes(&frame);
-    let requests = executed(&mut pair);
-    let denied = Allowed { denied: [alpha].into(), ..Allowed::default() };
-    assert_eq!(pair.registry.set_allowed(0, denied).len(), 1);
-    pair.serve();
-    pair.listener.serve_requests(pair.now, &mut pair.registry);
-    assert!(!pair.registry.has_left::<Sound>(0, alpha), "a request is with the disk");
-    for (channel, tag) in requests {
-        pair.listener.complete(channel, tag, Status::Success);
-    }
-    pair.listener.serve_requests(pair.now, &mut pair.registry);
-    assert!(pair.registry.has_left::<Sound>(0, alpha));
-}
-
-/// A host whose key was taken away, or has another name now, is being closed as well.
-#[test]
-fn a_denied_host_has_left_when_sessions_of_its_former_keys_and_names_have() {
-    for now in [access(&[(4, "alpha")]), access(&[(1, "beta"), (4, "alpha")])] {
-        let mut pair = connected();
-        let frame = write(&mut pair);
-        pair.target_takes(&frame);
-        let requests = executed(&mut pair);
-        assert_eq!(pair.registry.set_access(now, Vec::new()).len(), 1);
-        pair.listener.serve_requests(pair.now, &mut pair.registry);
-        let hosts = ["alpha", "beta"].map(|text| HostId::Name(name(text)));
-        assert!(hosts.iter().all(|&host| !pair.registry.has_left::<Sound>(0, host)));
-        for (channel, tag) in requests {
-            pair.listener.complete(channel, tag, Status::Success);
-        }
-        pair.listener.serve_requests(pair.now, &mut pair.registry);
-        assert!(hosts.iter().all(|&host| pair.registry.has_left::<Sound>(0, host)));
-    }
-}
-
-/// A UUID is no way around itself: a host that has a key says one as well.
-#[test]
-fn a_denied_uuid_keeps_out_a_host_with_a_key_that_says_it() {
-    let mut pair = connected();
-    let host = HostId::Uuid(Uuid::from_u128(1));
-    assert!(!pair.registry.has_left::<Sound>(0, host));
-    let denied = Allowed { denied: [host].into(), ..Allowed::default() };
-    assert_eq!(pair.registry.set_allowed(0, denied).len(), 1);
-    pair.listener.serve_requests(pair.now, &mut pair.registry);
-    assert!(pair.registry.has_left::<Sound>(0, host));
-}
-
-#[test]
-fn a_host_with_a_key_is_shown_an_export_by_the_uuid_that_it_says() {
-    let shown =
-        |uuid| Allowed { uuids: Some([Uuid::from_u128(uuid)].into()), ..Allowed::default() };
-    let mut pair = connected();
-    assert!(pair.registry.set_allowed(0, shown(1)).is_empty());
-    assert_eq!(pair.registry.set_allowed(0, shown(2)).len(), 1);
-    let mut pair = asking(keyed(1, &target_key()));
-    pair.registry.set_allowed(0, shown(1));
-    pair.connect();
-}
-
-#[test]
-fn a_host_without_a_key_is_denied_by_its_uuid() {
-    let mut pair = Pair::connected_over(session(), false);
-    let host = HostId::Uuid(Uuid::from_u128(1));
-    assert_eq!(pair.registry.sessions(0)[0].host.host_id(), host);
-    let denied = Allowed { denied: [host].into(), ..Allowed::default() };
-    assert_eq!(pair.registry.set_allowed(0, denied).len(), 1);
-    pair.listener.serve_requests(pair.now, &mut pair.registry);
-    talk(&mut pair, Duration::from_secs(8));
-    assert_eq!(refusals(&mut pair), [Reason::Denied], "it still sees the export");
-    assert!(pair.registry.has_left::<Sound>(0, host));
 }
 
 #[test]

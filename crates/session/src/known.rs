@@ -86,6 +86,20 @@ pub enum KnownTargetsError {
         .0.display()
     )]
     Unnamed(PathBuf),
+    /// Two targets have one UUID, which is what a session finds its target by.
+    #[error(
+        "{}: `{}` (line {}) and `{}` (line {}) are listed with one UUID, {uuid}, which two targets \
+         can't have: run `tyche key forget` for the one that is gone",
+        path.display(), targets[0].0, targets[0].1, targets[1].0, targets[1].1
+    )]
+    Twins {
+        /// The file.
+        path: PathBuf,
+        /// The UUID.
+        uuid: Uuid,
+        /// Their names and lines; the line that one would have that is not listed yet.
+        targets: [(Name, usize); 2],
+    },
     /// No target of that name is in the file.
     #[error("{}: no target `{target}`; `tyche key known` lists those that are", path.display())]
     Unknown {
@@ -149,29 +163,45 @@ impl KnownTargets {
     }
 
     /// The target that is wanted, if it is known; `None` also for any target.
-    pub fn find(&self, wanted: &TargetId) -> Option<&KnownTarget> {
-        self.targets.iter().find(|it| match wanted {
+    ///
+    /// # Errors
+    /// `Twins`: it has the UUID of another one that is known.
+    pub fn find(&self, wanted: &TargetId) -> Result<Option<&KnownTarget>, KnownTargetsError> {
+        let found = self.targets.iter().find(|it| match wanted {
             TargetId::Any => false,
             TargetId::Name(name) => it.name == *name,
             TargetId::Uuid(uuid) => it.uuid == *uuid,
+        });
+        found.map_or(Ok(()), |it| self.check_alone(it.name, it.uuid, it.line))?;
+        Ok(found)
+    }
+
+    /// Checks that no other target is known by that UUID.
+    fn check_alone(&self, name: Name, uuid: Uuid, line: usize) -> Result<(), KnownTargetsError> {
+        let mut others = self.targets.iter().filter(|it| it.uuid == uuid && it.name != name);
+        others.next().map_or(Ok(()), |other| {
+            let (path, mut targets) = (self.path.clone(), [(name, line), (other.name, other.line)]);
+            targets.sort_unstable_by_key(|target| target.1);
+            Err(KnownTargetsError::Twins { path, uuid, targets })
         })
     }
 
     /// The known target that is wanted; `None`: it is not known, and may be connected in the clear.
     ///
     /// # Errors
-    /// `Unnamed`: any target is wanted, and some are known.
+    /// `Unnamed`: any target is wanted, and some are known; or as [`find`](Self::find).
     pub fn look_up(&self, wanted: &TargetId) -> Result<Option<&KnownTarget>, KnownTargetsError> {
         if *wanted == TargetId::Any && !self.targets.is_empty() {
             return Err(KnownTargetsError::Unnamed(self.path.clone()));
         }
-        Ok(self.find(wanted))
+        self.find(wanted)
     }
 
     /// Adds a target that has proved that it owns the key, unless its name is known.
     ///
     /// # Errors
-    /// As [`read`](Self::read); `Line` if the name has another key now.
+    /// As [`read`](Self::read); `Line` if the name has another key or UUID now; `Twins` if another
+    /// name has the UUID.
     pub fn remember(
         &mut self,
         key: PublicKey,
@@ -179,11 +209,12 @@ impl KnownTargets {
         name: Name,
     ) -> Result<(), KnownTargetsError> {
         self.change(|now| {
-            if let Some(other) = now.find(&TargetId::Name(name)) {
-                let why = format!("`{name}` has a key already");
+            now.check_alone(name, uuid, now.text.lines().count() + 1)?;
+            if let Some(other) = now.targets.iter().find(|it| it.name == name) {
+                let why = format!("`{name}` has a key and a UUID already");
                 let wrong =
                     KnownTargetsError::Line { path: now.path.clone(), line: other.line, why };
-                return if other.key == key { Ok(None) } else { Err(wrong) };
+                return if (other.key, other.uuid) == (key, uuid) { Ok(None) } else { Err(wrong) };
             }
             let end = if now.text.is_empty() || now.text.ends_with('\n') { "" } else { "\n" };
             Ok(Some(format!("{}{end}{key} {uuid} {name}\n", now.text)))
@@ -311,22 +342,49 @@ mod tests {
         known.remember(key(1), one, name("store1")).unwrap();
         let error = known.remember(key(3), two, name("my store # 2")).unwrap_err().to_string();
         assert!(error.contains("line 2: `my store # 2` has a key"), "{error}");
+        assert!(
+            known.remember(key(1), two, name("store1")).is_err(),
+            "it is known with another UUID"
+        );
         let read = KnownTargets::of(path.clone()).unwrap();
         assert_eq!(read.targets(), known.targets());
         assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o644);
         for wanted in [by_name("my store # 2"), TargetId::Uuid(two)] {
-            let found = read.find(&wanted).unwrap();
+            let found = read.find(&wanted).unwrap().unwrap();
             assert_eq!((found.key, found.uuid, found.line), (key(2), two, 2));
         }
         assert!(matches!(read.look_up(&TargetId::Any), Err(KnownTargetsError::Unnamed(_))));
         for unknown in [TargetId::Any, by_name("store3"), TargetId::Uuid(Uuid::from_u128(3))] {
-            assert_eq!(read.find(&unknown), None);
+            assert_eq!(read.find(&unknown).unwrap(), None);
         }
         let gone = known.forget("store1").unwrap();
         assert_eq!(gone.iter().map(|it| it.name.as_str()).collect::<Vec<_>>(), ["store1"]);
         assert!(matches!(known.forget("store1"), Err(KnownTargetsError::Unknown { .. })));
         assert_eq!(known.forget(&two.to_string()).unwrap().len(), 1);
         assert_eq!(KnownTargets::of(path).unwrap().targets(), []);
+    }
+
+    /// A session finds its target by the UUID: two of one are one to it.
+    #[test]
+    fn two_targets_of_one_uuid_are_refused_until_one_is_forgotten() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("known-targets");
+        let [one, two] = [1, 2].map(Uuid::from_u128);
+        let line = |number, uuid, text| format!("{} {uuid} {text}\n", key(number));
+        let lines = [line(1, one, "store1"), line(1, two, "store2"), line(1, one, "store3")];
+        fs::write(&path, lines.concat()).unwrap();
+        let mut known = KnownTargets::of(path.clone()).unwrap();
+        for wanted in [by_name("store1"), by_name("store3"), TargetId::Uuid(one)] {
+            let error = known.look_up(&wanted).unwrap_err().to_string();
+            let said = "`store1` (line 1) and `store3` (line 3) are listed with one UUID";
+            assert!(error.contains(said) && error.contains("tyche key forget"), "{error}");
+        }
+        assert!(known.look_up(&by_name("store2")).unwrap().is_some(), "the others are known");
+        known.forget("store3").unwrap();
+        assert_eq!(known.look_up(&by_name("store1")).unwrap().unwrap().uuid, one);
+        let error = known.remember(key(4), two, name("store4")).unwrap_err().to_string();
+        assert!(error.contains("`store2` (line 2) and `store4` (line 3)"), "{error}");
+        assert_eq!(KnownTargets::of(path).unwrap().targets().len(), 2);
     }
 
     #[test]

@@ -32,7 +32,7 @@ pub(crate) fn name(host: u64) -> Name {
 }
 
 fn of(number: u8) -> HostKeys {
-    HostKeys { secret: secret(number), target: secret(TARGET).public() }
+    HostKeys { secret: secret(number), target: secret(TARGET).public(), target_uuid: None }
 }
 
 /// The key of the target.

@@ -47,8 +47,10 @@ pub enum Reason {
     NoKey = 10,
     /// The host is not among those that may connect; the detail says to what.
     Denied = 11,
+    /// The host has named another target; the detail has the name of this one.
+    OtherTarget = 12,
     /// The disk of the export is missing at the target; the detail says what is wrong.
-    Offline = 12,
+    Offline = 13,
 }
 
 impl Reason {
@@ -65,6 +67,7 @@ impl Reason {
         Self::KeyRequired,
         Self::NoKey,
         Self::Denied,
+        Self::OtherTarget,
         Self::Offline,
     ];
 }
@@ -83,6 +86,7 @@ impl fmt::Display for Reason {
             Self::KeyRequired => "the target takes only hosts with a key",
             Self::NoKey => "the target has no key",
             Self::Denied => "the target does not let this host in",
+            Self::OtherTarget => "it is another target than the one that was named",
             Self::Offline => "the disk of the export is missing at the target",
         })
     }

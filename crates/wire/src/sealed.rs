@@ -7,8 +7,8 @@
 //!   0   8 attempt                          0   8 attempt
 //!   8  24 ticket                           8  16 target
 //!  32  16 target                          24 216 message of a verdict
-//!  48 376 message of an introduction
-//! 424  16 proof
+//!  48 440 message of an introduction
+//! 488  16 proof
 //! ```
 //!
 //! A message is one of Noise: the keys that it needs, then its payload and tags. The payloads:
@@ -18,8 +18,9 @@
 //! off len field                          off len field
 //!   0   1 suite                            0   1 kind       of the body
 //!   1   7 0                                1   1 suite      of the channel; 0 with a reject
-//!   8  64 export_name                      2   6 token      of resets; 0 with a reject
-//!  72 208 connect                          8 160 body       of an accept or a reject, then zeroes
+//!   8  64 target_name                      2   6 token      of resets; 0 with a reject
+//!  72  64 export_name                      8 160 body       of an accept or a reject, then zeroes
+//! 136 208 connect
 //! ```
 
 use core::fmt;
@@ -69,6 +70,8 @@ pub struct SealedConnect {
 pub struct Introduction {
     /// The suite that is fast at the host.
     pub suite: CipherSuite,
+    /// The name by which the user has named the target; empty if by its UUID, or not at all.
+    pub target_name: Name,
     /// The name by which the user has named the export; empty if by its UUID.
     pub export_name: Name,
     /// The connect.
@@ -141,13 +144,14 @@ impl SealedConnect {
 
 impl Introduction {
     /// Bytes.
-    pub const LEN: usize = 72 + Connect::LEN;
+    pub const LEN: usize = 136 + Connect::LEN;
 
     /// Its bytes.
     pub fn to_bytes(&self) -> [u8; Self::LEN] {
         let mut bytes = [0; Self::LEN];
         let mut fields = Writer::new(&mut bytes);
-        fields.bytes(&[self.suite as u8]).zeroes::<7>().text(&self.export_name);
+        fields.bytes(&[self.suite as u8]).zeroes::<7>();
+        fields.text(&self.target_name).text(&self.export_name);
         self.connect.emit(&mut fields);
         bytes
     }
@@ -160,8 +164,9 @@ impl Introduction {
         let mut fields = Reader::new(bytes);
         let [code] = fields.bytes()?;
         fields.zeroes::<7>()?;
-        let (suite, export_name) = (CipherSuite::parse(code)?, fields.text()?);
-        Ok(Self { suite, export_name, connect: Connect::parse(fields.rest())? })
+        let suite = CipherSuite::parse(code)?;
+        let (target_name, export_name) = (fields.text()?, fields.text()?);
+        Ok(Self { suite, target_name, export_name, connect: Connect::parse(fields.rest())? })
     }
 }
 

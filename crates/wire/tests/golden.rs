@@ -240,7 +240,7 @@ fn outside(name: &str) -> Option<Expected> {
                 message: pattern(),
                 proof: pattern(),
             };
-            let mut sealed = control(440, 0x45ad_ee3b, Control::SealedConnect(connect));
+            let mut sealed = control(504, 0x1cb1_0a06, Control::SealedConnect(connect));
             sealed.header.cookie = Cookie(HOST_COOKIE.0 & 0xffff_ffff);
             sealed
         }

@@ -407,9 +407,13 @@ proptest! {
     }
 
     #[test]
-    fn introductions_survive(suite in suite(), export_name in text(), control in connect()) {
+    fn introductions_survive(
+        suite in suite(),
+        (target_name, export_name) in (text(), text()),
+        control in connect(),
+    ) {
         let Control::Connect(connect) = control else { unreachable!("it makes these") };
-        let introduction = Introduction { suite, export_name, connect };
+        let introduction = Introduction { suite, target_name, export_name, connect };
         let bytes = introduction.to_bytes();
         prop_assert_eq!(Introduction::parse(&bytes), Ok(introduction));
         prop_assert!(Introduction::parse(&bytes[1..]).is_err());
@@ -439,15 +443,16 @@ proptest! {
         byte: u8,
         control in prop_oneof![connect(), accept(), rejection()],
     ) {
-        let (suite, token, export_name) =
-            (CipherSuite::Aes128Gcm, ResetToken([7; 6]), Name::EMPTY);
+        let (suite, token) = (CipherSuite::Aes128Gcm, ResetToken([7; 6]));
+        let (target_name, export_name) = (Name::EMPTY, Name::EMPTY);
         let change = |bytes: &mut [u8]| {
             let index = at.index(bytes.len());
             bytes[index] = byte;
         };
         match control {
             Control::Connect(connect) => {
-                let mut bytes = Introduction { suite, export_name, connect }.to_bytes();
+                let introduction = Introduction { suite, target_name, export_name, connect };
+                let mut bytes = introduction.to_bytes();
                 change(&mut bytes);
                 if let Ok(parsed) = Introduction::parse(&bytes) {
                     prop_assert_eq!(parsed.to_bytes(), bytes);

@@ -225,8 +225,11 @@ fn refused(session: &SessionArgs, error: ConnectError, report: &HostReport) -> E
         },
         ConnectError::TimedOut(_) => {
             let is_unoffered = matches!(report.problem, None | Some(Problem::NoOffer));
-            let explained =
-                if is_unoffered { session.unknown_export(true) } else { session.changed_key() };
+            let absent = if is_unoffered { session.unknown_export(true) } else { Ok(None) };
+            let explained = absent.and_then(|absent| match absent {
+                None => session.changed_target(),
+                absent => Ok(absent),
+            });
             match explained {
                 Ok(Some(error)) | Err(error) => error,
                 Ok(None) => session.unreachable(Some(report)),

@@ -559,9 +559,10 @@ fn await_connection(
                 if unoffered && let Some(error) = looked.look(args, is_last)? {
                     return Err(error);
                 }
-                if problem.is_some_and(SessionArgs::is_unproven)
-                    && !std::mem::replace(&mut compared, true)
-                    && let Some(error) = args.changed_key()?
+                // A known target that has another UUID now is none that offers the export.
+                let is_unproven = problem.is_some_and(SessionArgs::is_unproven);
+                if (unoffered && is_last || is_unproven && !std::mem::replace(&mut compared, true))
+                    && let Some(error) = args.changed_target()?
                 {
                     return Err(error);
                 }

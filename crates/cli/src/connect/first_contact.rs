@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use tyche_proto::TargetId;
 use tyche_proto::crypto::PublicKey;
 use tyche_proto::wire::{Name, Offer};
-use tyche_session::KnownTargets;
+use tyche_session::{KnownTarget, KnownTargets};
 use uuid::Uuid;
 
 use super::entry;
@@ -39,7 +39,7 @@ impl SessionArgs {
         }
         let (target, _) = self.wanted()?;
         let known = KnownTargets::read().coded()?;
-        if known.find(&target).is_some() {
+        if known.find(&target).coded()?.is_some() {
             return Ok(());
         }
         let TargetId::Name(name) = target else { return Err(unnamed()) };
@@ -102,32 +102,16 @@ impl SessionArgs {
         }
     }
 
-    /// The error for a known target that says another key than the known one; `None` if it does
-    /// not, or if it is not heard.
+    /// The error for a known target that says another key than the known one, or another UUID;
+    /// `None` if it does not, or if it is not heard.
     ///
     /// # Errors
     /// The links can't be opened.
-    pub(crate) fn changed_key(&self) -> Result<Option<Error>> {
+    pub(crate) fn changed_target(&self) -> Result<Option<Error>> {
         let Trust::Known { file, target } = &self.trust else { return Ok(None) };
         let mut offers = self.look_around(LISTEN)?;
         offers.retain(|offer| offer.name == target.name || offer.target == target.uuid);
-        let has_other = |offer: &Offer| offer.key.is_some_and(|key| key != *target.key.as_bytes());
-        // If anybody says the known key, or none, it has not changed for all that is heard.
-        let other = said(&offers).first().copied().filter(|_| offers.iter().all(has_other));
-        Ok(other.map(|other| {
-            let name = target.name;
-            let message = format!(
-                "THE KEY OF TARGET `{name}` HAS CHANGED, or somebody passes for it: its \
-                 fingerprint is {} by line {} of {}, and the target says {}. Ask its \
-                 administrator; if it has another key now, run `tyche key forget '{name}'`, and \
-                 connect with --target-key ask",
-                target.key.fingerprint(),
-                target.line,
-                file.display(),
-                other.fingerprint()
-            );
-            Error::new(Code::Refused, message)
-        }))
+        Ok(changed_key(file, target, &offers).or_else(|| changed_uuid(file, target, &offers)))
     }
 
     /// Keeps a key that the user has approved, now that the target with that UUID has proved that
@@ -146,7 +130,10 @@ impl SessionArgs {
     pub(super) fn tell_kept(&self) {
         let (Some(key), Ok((target, _))) = (self.approved_key, self.wanted()) else { return };
         let Ok(known) = KnownTargets::read() else { return };
-        let Some(kept) = known.find(&target).filter(|it| it.key == key) else { return };
+        let Ok(Some(kept)) = known.find(&target) else { return };
+        if kept.key != key {
+            return;
+        }
         remark(format_args!(
             "tyche: the key of target `{}` is kept in {}: connects of this machine need no \
              --target-key for it, and have to name their target: {}",
@@ -165,6 +152,42 @@ impl SessionArgs {
             ));
         }
     }
+}
+
+/// The error for a known target whose Offers say another key.
+fn changed_key(file: &Path, target: &KnownTarget, offers: &[Offer]) -> Option<Error> {
+    let has_other = |offer: &Offer| offer.key.is_some_and(|key| key != *target.key.as_bytes());
+    // If anybody says the known key, or none, it has not changed for all that is heard.
+    let other = said(offers).first().copied().filter(|_| offers.iter().all(has_other))?;
+    let name = target.name;
+    let message = format!(
+        "THE KEY OF TARGET `{name}` HAS CHANGED, or somebody passes for it: its fingerprint is {} \
+         by line {} of {}, and the target says {}. Ask its administrator; if it has another key \
+         now, run `tyche key forget '{name}'`, and connect with --target-key ask",
+        target.key.fingerprint(),
+        target.line,
+        file.display(),
+        other.fingerprint()
+    );
+    Some(Error::new(Code::Refused, message))
+}
+
+/// The error for a known target whose Offers say another UUID.
+fn changed_uuid(file: &Path, target: &KnownTarget, offers: &[Offer]) -> Option<Error> {
+    // If anybody says the known one, it has not changed for all that is heard.
+    let is_another = offers.iter().all(|offer| offer.target != target.uuid);
+    let other = offers.first().filter(|_| is_another)?;
+    let name = target.name;
+    let message = format!(
+        "target `{name}` has UUID {} by line {} of {}, and the one that is heard says {}: it is \
+         another target, or it has lost its state. Ask its administrator; if it is the right one, \
+         run `tyche key forget '{name}'`, and connect with --target-key ask",
+        target.uuid,
+        target.line,
+        file.display(),
+        other.target
+    );
+    Some(Error::new(Code::Refused, message))
 }
 
 /// The different keys that Offers say. Those that belong to nobody are left out.

@@ -218,7 +218,7 @@ impl SessionArgs {
         let Some(target) = self.trust.key() else { return Ok(None) };
         let file = self.key.as_deref().unwrap_or(Path::new(KEY_FILE));
         let secret = read_key(file)?;
-        Ok(Some(HostKeys { secret, target }))
+        Ok(Some(HostKeys { secret, target, target_uuid: self.trust.target_uuid() }))
     }
 
     /// UUID of the host that asks.

@@ -57,9 +57,9 @@ impl Trust {
         }
         let known = KnownTargets::read().coded()?;
         let before = before.map(TargetId::Uuid);
-        let found = match (known.find(&target), before) {
+        let found = match (known.find(&target).coded()?, before) {
             (Some(found), _) => Some(found),
-            (None, Some(before)) => known.find(&before),
+            (None, Some(before)) => known.find(&before).coded()?,
             (None, None) if said.is_none() => known.look_up(&target).coded()?,
             (None, None) => None,
         };
@@ -80,6 +80,14 @@ impl Trust {
             Self::Clear => None,
             Self::Given(key) | Self::Approved(_, key) => Some(*key),
             Self::Known { target, .. } => Some(target.key),
+        }
+    }
+
+    /// The UUID that the target has to have: that of a known one. Another may have the same key.
+    pub(super) fn target_uuid(&self) -> Option<Uuid> {
+        match self {
+            Self::Known { target, .. } => Some(target.uuid),
+            Self::Clear | Self::Given(_) | Self::Approved(..) => None,
         }
     }
 }

@@ -96,7 +96,8 @@ pub(super) struct Proof {
     /// The target that was asked.
     pub(super) target: Uuid,
     pub(super) host: Proven,
-    /// The name by which the host's user knows the export, if he has named it so.
+    /// The names by which the host's user knows the target and the export, if he has named them so.
+    pub(super) target_name: Name,
     pub(super) export_name: Name,
     /// The suite that is fast at the host.
     pub(super) suite: CipherSuite,

@@ -201,6 +201,7 @@ impl<R: Rules> Listener<R> {
             connect: &connect,
             issued,
             host: proof.map(|it| it.host),
+            target_name: proof.map_or(Name::EMPTY, |it| it.target_name),
             export_name: proof.map_or(Name::EMPTY, |it| it.export_name),
         };
         let mut admission = registry.admit::<R>(now, request);
@@ -360,7 +361,8 @@ impl Proof {
         let prologue = protection::prologue(*cookie, sealed);
         let opened = Responder::new(key, &PSK, &prologue, ephemeral, &sealed.message);
         let (handshake, peer, payload) = opened.map_err(|_| Reject::Forged)?;
-        let Introduction { suite, export_name, connect } = Introduction::parse(&payload)?;
+        let Introduction { suite, target_name, export_name, connect } =
+            Introduction::parse(&payload)?;
         let Connect { attempt, ticket, target, .. } = connect;
         let mark = Cookie(connect.cookie.0 & u64::from(u32::MAX));
         let outside = (sealed.attempt, sealed.ticket, sealed.target, *cookie);
@@ -370,7 +372,8 @@ impl Proof {
         let host = registry.access().identify(peer);
         let handshake = Box::new(handshake);
         let (attempt, target) = (connect.attempt, connect.target);
-        Ok((Self { attempt, target, host, export_name, suite, handshake }, connect))
+        let this = Self { attempt, target, host, target_name, export_name, suite, handshake };
+        Ok((this, connect))
     }
 
     fn refuse(self, rejection: Rejection) -> SealedAnswer {

@@ -7,7 +7,7 @@ use tyche_wire::{
 };
 
 use super::config::SessionConfig;
-use super::quest::ExportId;
+use super::quest::{ExportId, TargetId};
 use crate::protection::{self, Guard};
 use crate::question;
 
@@ -48,6 +48,10 @@ impl Appeal {
             ExportId::Name(name) => name,
             ExportId::Uuid(_) => Name::EMPTY,
         };
+        let target_name = match session.target {
+            TargetId::Name(name) => name,
+            TargetId::Any | TargetId::Uuid(_) => Name::EMPTY,
+        };
         let message = [0; SealedConnect::MESSAGE_LEN];
         let Connect { attempt, ticket, target, cookie, .. } = *connect;
         // Links sort frames by it.
@@ -55,7 +59,8 @@ impl Appeal {
         let proof = [0; SealedConnect::PROOF_LEN];
         let mut frame = SealedConnect { attempt, ticket, target, message, proof };
         let suite = protection::native_suite();
-        let introduction = Introduction { suite, export_name, connect: connect.clone() };
+        let connect = connect.clone();
+        let introduction = Introduction { suite, target_name, export_name, connect };
         let (prologue, bytes) = (protection::prologue(cookie, &frame), introduction.to_bytes());
         let (ends, ephemeral) = ((&keys.secret, &keys.target), protection::draw(random));
         let (handshake, message) =

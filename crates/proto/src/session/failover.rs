@@ -188,7 +188,8 @@ impl<R: Rules> Session<R> {
         self.events.push_back(SessionEvent::Rejected(Box::new(rejection)));
         let other = self.paths.others(path).any(Path::is_busy);
         // Of a session with keys, anybody's Offer may have led there.
-        let is_misled = self.config.keys.is_some() && reason == Reason::UnknownExport;
+        let is_other = matches!(reason, Reason::UnknownExport | Reason::OtherTarget);
+        let is_misled = self.config.keys.is_some() && is_other;
         let may_pass = match reason {
             _ if is_misled => true,
             Reason::UnknownExport | Reason::Held | Reason::NoState | Reason::Offline => {

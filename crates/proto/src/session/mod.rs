@@ -186,7 +186,7 @@ impl<R: Rules> Session<R> {
             ),
             detector: FailureDetector::default(),
             chooser: Chooser::new(config.choice),
-            quest: Quest::new((config.target, config.export), key, known),
+            quest: Quest::new((config.target, config.export), config.keys.as_deref(), known),
             watch: Watch::new(config.ctrl_loss_tmo, now),
             operations: Operations::new(config.operations_max, config.stages),
             fences: Fences::default(),

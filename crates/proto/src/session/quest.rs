@@ -2,13 +2,15 @@
 //!
 //! A session is given names or UUIDs. Until it is connected, it takes the target that offers the
 //! export; if several do, it fails, because the user has to choose. Once it was connected, it looks
-//! only for that target and that export.
+//! only for that target and that export. A target that is known by its key has to have the UUID
+//! that it had when it was made known: another one may have the same key.
 
 use arrayvec::ArrayVec;
 use tyche_crypto::PublicKey;
 use tyche_wire::{Discover, ExportInfo, Name, Offer, Uuid};
 
 use super::sample::Sample;
+use crate::protection::HostKeys;
 
 /// The export wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,6 +106,8 @@ pub(super) struct Quest {
     /// The key of the target, if it has to prove who it is: those that offer the export are tried
     /// in turn then, those first that say they have the key.
     key: Option<PublicKey>,
+    /// The UUID of the target that has proved that before.
+    known_target: Option<Uuid>,
     /// The number of the next, among those.
     turn: usize,
     /// Targets that offer the export, until one is taken.
@@ -123,16 +127,18 @@ pub(super) enum Heard {
 
 impl Quest {
     /// `known`: target, export and whether it is read-only, if they are settled already.
-    /// `key`: that of the target, if it proves who it is.
+    /// `keys`: those of a session whose target proves who it is.
     pub(super) fn new(
         (target, export): (TargetId, ExportId),
-        key: Option<PublicKey>,
+        keys: Option<&HostKeys>,
         known: Option<(Uuid, Uuid, bool)>,
     ) -> Self {
         let aim = known.map(|(target, export, read_only)| Aim { target, export, read_only });
         let is_settled = aim.is_some();
+        let (key, known_target) =
+            (keys.map(|keys| keys.target), keys.and_then(|keys| keys.target_uuid));
         let offers = Sample::new();
-        Self { target, export, aim, is_settled, key, turn: 0, offers }
+        Self { target, export, aim, is_settled, key, known_target, turn: 0, offers }
     }
 
     /// The Discover to send.
@@ -144,7 +150,7 @@ impl Quest {
         let target = match (self.aim, self.target) {
             (Some(aim), _) if self.is_settled => aim.target,
             (_, TargetId::Uuid(target)) => target,
-            _ => Uuid::nil(),
+            _ => self.known_target.unwrap_or_default(),
         };
         Discover { target, uuid, name, ..Discover::any(nonce, host) }
     }
@@ -167,7 +173,8 @@ impl Quest {
                 () => Heard::Nothing,
             };
         }
-        if !self.target.names(&by) {
+        let is_known = self.known_target.is_none_or(|known| known == by.target);
+        if !is_known || !self.target.names(&by) {
             return Heard::Nothing;
         }
         let is_known = self.offers.iter().any(|((other, _), _)| other.target == by.target);
@@ -267,8 +274,13 @@ mod tests {
         SecretKey::from_random([number; 32]).public()
     }
 
+    /// The keys of a session. `target_uuid`: that of its target, if it is known.
+    fn keys(target_uuid: Option<Uuid>) -> HostKeys {
+        HostKeys { secret: SecretKey::from_random([1; 32]), target: key(1), target_uuid }
+    }
+
     fn keyed() -> Quest {
-        Quest::new((TargetId::Any, ExportId::Name(name("disk"))), Some(key(1)), None)
+        Quest::new((TargetId::Any, ExportId::Name(name("disk"))), Some(&keys(None)), None)
     }
 
     #[test]
@@ -326,12 +338,12 @@ mod tests {
     fn an_offer_of_nobody_does_not_take_the_right_to_write() {
         let mut read_only = offer(1, &[("disk", 7)]);
         read_only.exports[0].geometry.read_only = true;
-        for proves in [false, true] {
+        for keys in [None, Some(&keys(None))] {
             let wanted = (TargetId::Any, ExportId::Name(name("disk")));
-            let mut quest = Quest::new(wanted, proves.then(|| key(1)), None);
+            let mut quest = Quest::new(wanted, keys, None);
             quest.hear(&read_only, false, 0);
             let aim = quest.choose().expect("no user has to choose").expect("it was offered");
-            assert_eq!(aim.read_only, !proves);
+            assert_eq!(aim.read_only, keys.is_none());
         }
     }
 
@@ -367,6 +379,20 @@ mod tests {
         for _ in 0..2 {
             let aim = quest.choose().expect("no user has to choose").expect("it was offered");
             assert_eq!(aim.target, uuid(1));
+        }
+    }
+
+    /// Whatever another Offer says its name is.
+    #[test]
+    fn a_known_target_has_the_uuid_that_it_had() {
+        for target in [TargetId::Name(name("target-1")), TargetId::Any] {
+            let wanted = (target, ExportId::Name(name("disk")));
+            let mut quest = Quest::new(wanted, Some(&keys(Some(uuid(1)))), None);
+            assert_eq!(quest.discover(5, uuid(4)).target, uuid(1));
+            let other = Offer { name: name("target-1"), ..offer(2, &[("disk", 7)]) };
+            assert_eq!(quest.hear(&other, false, 0), Heard::Nothing);
+            assert_eq!(quest.choose(), Ok(None));
+            assert_eq!(quest.hear(&offer(1, &[("disk", 7)]), false, 0), WANTED);
         }
     }
 

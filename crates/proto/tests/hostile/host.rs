@@ -75,7 +75,7 @@ pub(crate) fn key() -> SecretKey {
 }
 
 fn keys() -> Arc<HostKeys> {
-    Arc::new(HostKeys { secret: key(), target: super::target::key().public() })
+    Arc::new(HostKeys { secret: key(), target: super::target::key().public(), target_uuid: None })
 }
 
 impl<R: Rules> Host<R> {

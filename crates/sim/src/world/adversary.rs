@@ -249,7 +249,7 @@ fn introduce(
     connect.cookie = Cookie(connect.cookie.0 << 32 | 1 << 63);
     let keys = &*keys::OF_FORGER;
     let (suite, export_name) = (CipherSuite::Aes128Gcm, export_name(0));
-    let introduction = Introduction { suite, export_name, connect };
+    let introduction = Introduction { suite, target_name: Name::EMPTY, export_name, connect };
     let prologue = [&b"Tyche"[..], &[VERSION], &[0; 8], &sealed.clear()].concat();
     let mut ephemeral = [0; 32];
     fill(&mut ephemeral, random);
