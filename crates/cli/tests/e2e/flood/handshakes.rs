@@ -19,7 +19,7 @@ use tyche_testkit::random::Random;
 use crate::rig::{DISK, PATIENCE, Rig, Side, Stranger, Target, forged, rig};
 
 /// Environment variable with the seconds that the flood lasts.
-const SECONDS: &str = "TYCHE_FLOOD_SECONDS";
+pub(super) const SECONDS: &str = "TYCHE_FLOOD_SECONDS";
 /// The most that the target may grow, in bytes, as stated in docs/operating.md.
 const GROWTH_MAX: usize = 64 << 20;
 /// Requests in flight of the session beside the flood.
@@ -36,7 +36,7 @@ const BATCH: usize = 64;
 /// Number of made-up addresses.
 const ADDRESSES: u64 = 1024;
 
-struct Flood {
+pub(super) struct Flood {
     stranger: Stranger,
     random: Random,
     target: (Mac, Uuid),
@@ -49,6 +49,12 @@ struct Flood {
 }
 
 impl Flood {
+    /// `target`: its address and UUID.
+    pub(super) fn new(stranger: Stranger, target: (Mac, Uuid), exports: Vec<Uuid>) -> Self {
+        let (random, tickets) = (Random(7), Vec::new());
+        Self { stranger, random, target, exports, tickets, sent: 0, accepted: 0, refused: 0 }
+    }
+
     fn uuid(&mut self) -> Uuid {
         Uuid::from_u64_pair(self.random.next(), self.random.next())
     }
@@ -123,7 +129,7 @@ impl Flood {
         });
     }
 
-    fn run(&mut self, over: &AtomicBool) {
+    pub(super) fn run(&mut self, over: &AtomicBool) {
         // Built before the loop, so that its time is spent on sending.
         let mut questions = Vec::new();
         for _ in 0..QUESTIONS {
@@ -144,7 +150,7 @@ impl Flood {
 }
 
 /// Random reads per second at depth [`DEPTH`], and the target's peak memory meanwhile.
-fn measure(host: &mut InlineHost, target: &Target, time: Duration) -> (f64, usize) {
+pub(super) fn measure(host: &mut InlineHost, target: &Target, time: Duration) -> (f64, usize) {
     let (mut random, mut done, mut count, mut peak) = (Random(1), Vec::<Completion>::new(), 0, 0);
     let began = Instant::now();
     let mut look = began;
@@ -207,7 +213,7 @@ fn cores() -> [CpuSet; 2] {
 }
 
 /// The least, the median, the 90th percentile and the greatest of times that are sorted.
-fn summary(times: &[Duration]) -> [Duration; 4] {
+pub(super) fn summary(times: &[Duration]) -> [Duration; 4] {
     let last = times.len() - 1;
     [0, last / 2, last * 9 / 10, last].map(|index| times[index])
 }
@@ -220,7 +226,7 @@ fn resident(target: &Target) -> usize {
 }
 
 /// The target and its exports; the session's export comes first.
-fn discovered(rig: &Rig) -> (Uuid, Vec<Uuid>) {
+pub(super) fn discovered(rig: &Rig) -> (Uuid, Vec<Uuid>) {
     let found = rig.ask(&["discover", "--link", "tye-h", "--timeout", "0.5"]);
     let mut exports = found["exports"].as_array().unwrap().clone();
     exports.sort_by_key(|it| it["export"] != DISK);
@@ -244,16 +250,7 @@ fn a_flood_costs_little_memory_and_leaves_a_session_its_share() {
     let mut host = rig.inline_host(&["tye-h"], |_| {});
     let (identity, exports) = discovered(&rig);
     let mac = Mac::parse(&rig.cable.mac(Side::Target, "tye-t")).unwrap();
-    let mut flood = Flood {
-        stranger: Stranger::new(&rig.cable, "tye-s"),
-        random: Random(7),
-        target: (mac, identity),
-        exports,
-        tickets: Vec::new(),
-        sent: 0,
-        accepted: 0,
-        refused: 0,
-    };
+    let mut flood = Flood::new(Stranger::new(&rig.cable, "tye-s"), (mac, identity), exports);
     let (quiet, before) = measure(&mut host, &target, time.min(Duration::from_secs(10)));
     let over = AtomicBool::new(false);
     // The rate of a session that shares its core with other work that sends nothing.
