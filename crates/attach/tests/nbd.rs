@@ -499,8 +499,9 @@ fn stop_ends_connections_whatever_they_do() {
         busy.request(0, READ, cookie, 0, 8192);
     }
     served.disk.wait_held(4);
+    assert_eq!(served.server.stop(false).unwrap(), Stopped::InUse, "clients are at work");
     let start = Instant::now();
-    assert_eq!(served.server.stop(false).unwrap(), Stopped::Gone);
+    assert_eq!(served.server.stop(true).unwrap(), Stopped::Gone);
     assert!(start.elapsed() < PATIENCE / 6, "stopping took {:?}", start.elapsed());
     for client in [&mut idle, &mut shaking, &mut busy] {
         client.expect_end();

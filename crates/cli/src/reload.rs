@@ -76,7 +76,9 @@ fn reload(session: &Session, limit: Duration) -> Result<Uuid> {
     let about = format!("the daemon of `{}`", record.export);
     let answer = ask::<Done>(&session.dir.join(CONTROL), &Request::Reload, ANSWER);
     match answer {
-        Ok(answer) => drop(answer?),
+        Ok(answer) => {
+            answer?;
+        }
         // It has begun anew before it could answer.
         Err(error) if !is_late(error.kind()) => {}
         Err(error) => return Err(error).context(Code::Other, &about),

@@ -73,7 +73,9 @@ fn leave(session: &Session) -> Result<()> {
     let about = format!("the daemon of `{}`", session.report.record.export);
     let answer = ask::<Done>(&session.dir.join(CONTROL), &Request::Leave, LEAVE);
     match answer {
-        Ok(answer) => drop(answer?),
+        Ok(answer) => {
+            answer?;
+        }
         // It has ended before it could answer.
         Err(error) if !is_late(error.kind()) => {}
         Err(error) => return Err(error).context(Code::Other, &about),

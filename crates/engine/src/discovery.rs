@@ -230,7 +230,7 @@ impl Asker {
         }
         // Further exports did not fit the answer; or their answer is lost, and this one repeated.
         let pages = found.iter().filter(|it| it.link == *link && it.offer.target == target);
-        let first = first_missing(pages.map(|it| &it.offer));
+        let first = first_missing(&pages.map(|it| &it.offer));
         let is_asked = self.outbox.iter().any(|(to, at, _)| (*to, *at) == (port, mac));
         if first < total && !is_asked {
             self.ask(port, mac, Discover { first, target, ..self.question.clone() });
@@ -239,7 +239,7 @@ impl Asker {
 }
 
 /// Index of the first export that no page of a target's list has.
-fn first_missing<'a>(pages: impl Iterator<Item = &'a Offer> + Clone) -> u16 {
+fn first_missing<'a>(pages: &(impl Iterator<Item = &'a Offer> + Clone)) -> u16 {
     let mut first = 0;
     loop {
         let end = |offer: &Offer| offer.first.saturating_add(offer.exports.len() as u16);
@@ -340,7 +340,7 @@ mod tests {
             discovery.listings().iter().map(Listing::missing).collect::<Vec<_>>()
         };
         assert_eq!(missing(&discovery), [10, 0]);
-        assert_eq!(first_missing(discovery.found[..2].iter().map(|it| &it.offer)), 10);
+        assert_eq!(first_missing(&discovery.found[..2].iter().map(|it| &it.offer)), 10);
         discovery.found.push(found("b", page(7, 10, 10, 25)));
         discovery.found.push(found("b", page(7, 0, 10, 25)));
         assert_eq!(missing(&discovery), [0, 0]);

@@ -234,7 +234,7 @@ fn prepared_commands_are_patched_to_those_of_each_request() {
     let mut prepared = CommandFrame::new(ethernet(), &header, &command(0, true, 0));
     for (ox_id, cdb, reads, data_len) in [(7, 0x88, true, 4096), (0xfffe, 0x8a, false, 1 << 20)] {
         let command = command(cdb, reads, data_len);
-        let header = Header { ox_id: Xid(ox_id), ..header };
+        let header = Header { ox_id: Xid(ox_id), seq_id: cdb, ..header };
         prepared.patch((Xid(ox_id), cdb), data_len as u8, (reads, !reads), &[cdb; 16], data_len);
         assert_eq!(prepared, CommandFrame::new(ethernet(), &header, &command));
         let parsed = parse(prepared.as_bytes()).unwrap();

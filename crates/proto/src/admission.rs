@@ -298,7 +298,7 @@ impl Export {
     fn check_online(&self) -> Verdict {
         match &self.offline {
             None => Ok(()),
-            Some(why) => Err(Admission::Refused(Reason::Offline, Box::new(why.clone()))),
+            Some(why) => Err(Admission::Refused(Reason::Offline, Box::new(*why))),
         }
     }
 

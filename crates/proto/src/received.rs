@@ -135,6 +135,7 @@ mod tests {
     }
 
     #[test]
+    #[expect(clippy::single_range_in_vec_init, reason = "a list of one range is meant")]
     fn what_has_arrived_is_not_asked_for_again() {
         let mut received = Received::new(260);
         let (mib, page) = (1 << 20, PAGE_LEN as u32);

@@ -163,7 +163,7 @@ impl SessionInfo {
     /// Its coming to an export, or its end, by a channel that leads to that address.
     pub(crate) fn visit(&self, export: Name, from: Mac, is_over: bool) -> Visit {
         let &Self { session, host, host_name, key, writer, since, .. } = self;
-        let left_out = 0;
+        let (host, left_out) = (host.uuid(), 0);
         Visit { export, session, host, host_name, key, writer, from, since, is_over, left_out }
     }
 

@@ -29,7 +29,7 @@ fn target_key() -> PublicKey {
 
 /// A target with a key, and a host that is about to look for it by broadcast.
 fn asking() -> Pair {
-    let keys = tyche_proto::HostKeys { secret: secret(1), target: target_key() };
+    let keys = tyche_proto::HostKeys { secret: secret(1), target: target_key(), target_uuid: None };
     let config = SessionConfig { keys: Some(Arc::new(keys)), ..session() };
     let mut pair = Pair::asking_over(config.clone(), false);
     pair.listener.set_key(secret(100));

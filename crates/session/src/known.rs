@@ -98,7 +98,7 @@ pub enum KnownTargetsError {
         /// The UUID.
         uuid: Uuid,
         /// Their names and lines; the line that one would have that is not listed yet.
-        targets: [(Name, usize); 2],
+        targets: Box<[(Name, usize); 2]>,
     },
     /// No target of that name is in the file.
     #[error("{}: no target `{target}`; `tyche key known` lists those that are", path.display())]
@@ -180,7 +180,8 @@ impl KnownTargets {
     fn check_alone(&self, name: Name, uuid: Uuid, line: usize) -> Result<(), KnownTargetsError> {
         let mut others = self.targets.iter().filter(|it| it.uuid == uuid && it.name != name);
         others.next().map_or(Ok(()), |other| {
-            let (path, mut targets) = (self.path.clone(), [(name, line), (other.name, other.line)]);
+            let mut targets = Box::new([(name, line), (other.name, other.line)]);
+            let path = self.path.clone();
             targets.sort_unstable_by_key(|target| target.1);
             Err(KnownTargetsError::Twins { path, uuid, targets })
         })

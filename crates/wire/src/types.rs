@@ -168,12 +168,14 @@ impl<const N: usize> fmt::Debug for Text<N> {
 
 #[cfg(test)]
 mod tests {
+    extern crate std;
+
     use super::*;
 
     #[test]
     fn names_have_no_characters_that_are_not_shown() {
         for c in ['\u{202e}', '\u{200b}', '\u{2028}', '\u{feff}', '\u{1b}', '\n', '\u{e0041}'] {
-            let name = format!("vm{c}1");
+            let name = std::format!("vm{c}1");
             assert_eq!(Name::new(&name), None, "{name:?}");
             assert_eq!(Name::truncated(&name).as_str(), "vm1");
             let mut field = [0; 64];

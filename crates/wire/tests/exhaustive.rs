@@ -235,7 +235,7 @@ const BODIES: &[Bad] = &[
     (Reject::Reserved, "accept", &[Put(167, &[1])], Checksums),
     (Reject::Range, "reject", &[Put(73, &[1])], Checksums),
     (Reject::Code, "reject", &[Put(74, &[0])], Checksums),
-    (Reject::Code, "reject", &[Put(74, &[13])], Checksums),
+    (Reject::Code, "reject", &[Put(74, &[14])], Checksums),
     (Reject::Reserved, "reject", &[Put(76, &[1])], Checksums),
     (Reject::Text, "reject", &[Put(96, &[b'x'; 128])], Checksums),
     (Reject::Range, "fence", &[Put(74, &[129])], Checksums),

@@ -14,11 +14,11 @@ use tyche_attach::{Attachment, Stopped};
 use tyche_engine::Notice;
 use tyche_fcoe::Obstacle;
 use tyche_proto::Problem;
-use tyche_session::{Remote, log_warnings};
+use tyche_session::{Control, Remote, log_warnings};
 use uuid::Uuid;
 
 use super::late::MissingLinks;
-use super::leash::Leash;
+use super::leash::{self, Leash};
 use super::predecessor::Predecessor;
 use super::session::in_words;
 use super::signals::{SIGNALS, SignalHandler, Stage, interrupted};
@@ -181,13 +181,8 @@ impl Checks {
 
 impl Session {
     fn start(args: &ConnectArgs, detached: bool) -> Result<Self> {
-        if detached {
-            // Fails only for a group leader; a child is none.
-            let _ = rustix::process::setsid();
-        }
         let signals = Signals::new(SIGNALS)?;
-        // Nobody waits for a daemon that has begun anew.
-        let leash = (detached && !args.reloaded).then(Leash::take_up).transpose()?;
+        let leash = if detached { leash::detach(args.reloaded)? } else { None };
         let (export, host_id) = (&args.session.export, args.session.host()?);
         let Checks { only, predecessor, kind, compromise } = Checks::find(args, host_id)?;
         let known = predecessor.as_ref().map(|predecessor| predecessor.known);
@@ -211,9 +206,7 @@ impl Session {
         warnings.extend(no_log);
         log_warnings(&warnings);
         let is_new = predecessor.is_none() && kind.is_of_this_kernel();
-        let stage = if is_new { Stage::Making } else { Stage::Made };
-        let hand_over = move |signal| caught.send(Input::Signal(signal)).is_ok();
-        let signals = SignalHandler::start(signals, host.control(), stage, hand_over)?;
+        let signals = catch(signals, host.control(), is_new, caught)?;
         let missing = MissingLinks::new(missing);
         let known = await_connection(&host, &inputs, &args.session, known);
         let known = known.map_err(|error| missing.added_to(error))?;
@@ -503,6 +496,18 @@ impl Session {
             }
         }
     }
+}
+
+/// Hands signals over to the session from now on.
+fn catch(
+    signals: Signals,
+    control: Control,
+    is_new: bool,
+    caught: Sender<Input>,
+) -> Result<SignalHandler> {
+    let stage = if is_new { Stage::Making } else { Stage::Made };
+    let hand_over = move |signal| caught.send(Input::Signal(signal)).is_ok();
+    SignalHandler::start(signals, control, stage, hand_over)
 }
 
 /// Opens the session's log. Returns its place, or else a warning: the session works without a log.

@@ -47,3 +47,11 @@ impl Leash {
         self.is_loose.store(true, Ordering::SeqCst);
     }
 }
+
+/// Leaves the terminal of the caller. Returns what watches it; nobody waits for a daemon that has
+/// begun anew.
+pub(super) fn detach(reloaded: bool) -> Result<Option<Leash>> {
+    // Fails only for a group leader; a child is none.
+    let _ = rustix::process::setsid();
+    if reloaded { Ok(None) } else { Leash::take_up().map(Some) }
+}

@@ -477,8 +477,7 @@ impl SessionArgs {
                  --read-only, or mend that at the target"
             ),
             Reason::Offline => format!(
-                "export `{export}` is offline, its disk is missing at the target: {detail}; connect \
-                 again when it is there"
+                "export `{export}` is offline, its disk is missing: {detail}; connect when it is back"
             ),
             Reason::ReadOnly => {
                 format!("export `{export}` is read-only; connect with --read-only")
@@ -592,7 +591,6 @@ mod tests {
         let heard = [listing("one", &["disk"], 1)];
         assert!(session.absent(&heard, false).unwrap().is_none());
         assert!(session.absent(&heard, true).unwrap().is_some());
-
         let names: Vec<_> = (0..50).map(|number| format!("d{number:02}")).collect();
         let names: Vec<_> = names.iter().map(String::as_str).collect();
         let said = absent("tape", &[listing("one", &names, 50)]).unwrap();

@@ -173,7 +173,7 @@ impl MissingDisk {
         });
         opened
             .inspect_err(|error| {
-                if late.misses(error.message.clone()) {
+                if late.misses(&error.message) {
                     tracing::error!("export {} stays offline: {error}", export.name);
                 }
             })

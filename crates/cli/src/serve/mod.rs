@@ -37,7 +37,7 @@ use crate::placement::PlacementArgs;
 use crate::runtime::{self, RuntimeDir};
 use access::{Configured, Rights};
 use answers::Answers;
-use config::{Auth, Config, Export, FcoePort, Host, Initiators, Source};
+use config::{Auth, Config, Export, FcoePort, Host, Initiators};
 use disks::Disks;
 use fcoe::Fcoe;
 use links::{Links, Missing, Opener};

@@ -38,8 +38,8 @@ fn a_disk_that_fails_is_named_in_the_log_and_by_list_and_stats_on_both_sides() {
     println!("{}", written.unwrap_err());
     drop(device);
 
-    let log = target.log();
-    assert!(log.contains("export disk: write failed: No space left on device"), "{log}");
+    let said = "export disk: write failed: No space left on device";
+    wait_until("the log tells of it", || target.log().contains(said));
     let text = list(&rig);
     println!("{text}");
     for part in [

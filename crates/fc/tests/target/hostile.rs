@@ -319,7 +319,7 @@ impl World {
 #[test]
 fn whatever_comes_promises_are_kept() {
     let (mut executed, mut responses) = (0, 0);
-    for seed in 0..150 {
+    for seed in 0..200 {
         let mut world = World::new(seed);
         (0..4000).for_each(|_| world.step());
         executed += world.executed;

@@ -6,7 +6,6 @@ use std::time::Duration;
 use tyche_block::{Arena, Errno, OperationKind};
 use tyche_engine::{Exported, Frames, Sink};
 use tyche_fcoe::fc::Sound;
-use tyche_fcoe::fc::exchange::Xids;
 use tyche_fcoe::fc::neighbour::Functions;
 use tyche_fcoe::fc::port::{Event, Login};
 use tyche_fcoe::fc::target::LaneConfig;
@@ -74,8 +73,7 @@ impl Target {
         };
         let units = Arc::new(Units::new(vec![unit]));
         let port = units.port(Wwn(0x2000_0000_0000_0b02));
-        let xids = Xids::new((0, 255), 0, 0);
-        let lane = LaneConfig { xids, burst_len: 64 << 10, frames_max: 256 };
+        let lane = LaneConfig { exchanges: 256, seed: 1, burst_len: 64 << 10, frames_max: 256 };
         let mut role = TargetRole::with_rules((units, port), Arena::new(256), lane, Sound);
         role.handle_address((OURS, mac(OURS)));
         let now = Instant(1);

@@ -71,7 +71,7 @@ impl Cubic {
         self.plateau = self.plateau.max(window);
         let below = (self.plateau - window).min(1 << 36);
         // Of 2⁴¹ as much as fits.
-        let cubed = (below << 24) / (C * segment).max(1) << (C_BITS - 24);
+        let cubed = ((below << 24) / (C * segment).max(1)) << (C_BITS - 24);
         self.distance = cube_root(cubed).min(TICKS_MAX);
         self.reno = window;
     }
@@ -101,7 +101,7 @@ impl Cubic {
         let ticks = ((elapsed_ns >> TICK_BITS) * self.pace) >> PACE_BITS;
         let beyond = ticks > self.distance;
         let apart = ticks.abs_diff(self.distance).min(TICKS_MAX);
-        let change = ((apart.pow(3) >> 4) * segment >> 20) * C >> (C_BITS - 24);
+        let change = ((((apart.pow(3) >> 4) * segment) >> 20) * C) >> (C_BITS - 24);
         let target = match beyond {
             true => self.plateau + change,
             false => self.plateau.saturating_sub(change),

@@ -253,10 +253,7 @@ impl<R: Rules> Listener<R> {
         (reason, detail): (Reason, Text<128>),
         registry: &Registry,
     ) {
-        if !matches!(reason, Reason::Denied | Reason::KeyRequired | Reason::UnknownExport) {
-            return;
-        }
-        let Connect { host, host_name, export, .. } = *request.connect;
+        let Connect { host, export, .. } = *request.connect;
         let named = registry.exports().find(|it| it.uuid == export);
         let refusal = Refusal {
             from,

@@ -5,7 +5,6 @@
 //! | abort | a command is sent again before BA_ACC |
 //! | lengths | lengths of data are added up, instead of noting their ranges |
 //! | early | a write is executed though data are missing |
-//! | quarantine | XIDs of exchanges that ended abnormally are used again at once |
 //! | drain | BA_ACC is sent while the disk is at work |
 //! | numbers | a command that comes twice is executed twice, whatever its number (CRN) |
 //! | rx-ids | an OX_ID gets the same RX_ID again, and SEQ_IDs are not looked at |
@@ -18,6 +17,9 @@
 //! | crc | damaged frames are taken |
 //! | flush | a flush does nothing |
 //! | shares | an initiator that sends no data is asked for as much as the ring holds |
+//!
+//! `Quarantine` has none any more: RX_IDs, each in turn, tell late frames apart already. `EndAllTasks`
+//! has none yet: a target here has one interface.
 
 use tyche_fc::Rule;
 
@@ -31,7 +33,6 @@ const CANARIES: &Canaries<Rule, FcoePlan> = &[
     ("abort", Mistake::Rule(Rule::AwaitAbort)),
     ("lengths", Mistake::Rule(Rule::CountOnce)),
     ("early", Mistake::Rule(Rule::ExecuteWhole)),
-    ("quarantine", Mistake::Rule(Rule::Quarantine)),
     ("drain", Mistake::Rule(Rule::DrainAborted)),
     ("numbers", Mistake::Rule(Rule::CheckNumbers)),
     ("rx-ids", Mistake::RuleIn(Rule::RenewRxIds, |plan| plan.repeat_data(Rule::CheckSequences))),
