@@ -1,7 +1,7 @@
 //! Tyche on a port: the sizes of its rings, and the composition of its frames.
 
 use tyche_link::ip::Transport;
-use tyche_link::{Link, Mac as LinkMac, tcp, udp};
+use tyche_link::{Link, Mac as LinkMac};
 use tyche_numa::Home;
 use tyche_proto::wire::{COOKIE_AT, Content, Control, ENTRIES_MAX, Encoder, HEAD_LEN, Mac};
 use tyche_proto::{Instant, Outgoing, Part, Problem, Written};
@@ -50,15 +50,6 @@ pub(crate) fn transport(link: &dyn Link) -> u8 {
 /// Whether source addresses on this link can be forged: UDP, which routers forward.
 pub(crate) fn is_routed(link: &dyn Link) -> bool {
     link.transport() == Some(Transport::Udp)
-}
-
-/// The part of a source address on this link that its owner cannot choose.
-pub(crate) fn origin(link: &dyn Link) -> fn(Mac) -> Mac {
-    match link.transport() {
-        None => |mac| mac,
-        Some(Transport::Tcp) => |mac| Mac(tcp::origin(mac.0)),
-        Some(Transport::Udp) => |mac| Mac(udp::origin(mac.0)),
-    }
 }
 
 impl From<Fault> for Problem {

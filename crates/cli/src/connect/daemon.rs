@@ -191,9 +191,7 @@ impl Session {
         let id = Uuid::new_v4();
         let dir = RuntimeDir::take(runtime::sessions().join(id.to_string()), "this session")?;
         let (log, no_log) = if detached { open_log(export, id) } else { (None, None) };
-        if kind.is_of_this_kernel() {
-            memory::stay_in_memory();
-        }
+        memory::stay_in_memory(kind);
         // A device keeps its identity over all its daemons.
         let identity = predecessor.as_ref().map_or(id, |predecessor| predecessor.lasting.identity);
         let (sender, inputs) = channel();

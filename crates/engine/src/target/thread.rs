@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use tyche_link::ip::Transport;
-use tyche_link::{Link, udp};
+use tyche_link::{Link, tcp, udp};
 use tyche_numa::Home;
 use tyche_proto::crypto::SecretKey;
 use tyche_proto::wire::{Event, Mac, Uuid};
@@ -24,7 +24,7 @@ use crate::placed::{self, Residence};
 use crate::ports::Ports;
 use crate::protocol::Protocol;
 use crate::random::secrets;
-use crate::tyche::{is_routed, open_port, origin, rings};
+use crate::tyche::{is_routed, open_port, rings};
 
 enum Command {
     Report(SyncSender<TargetLinkReport>),
@@ -176,6 +176,15 @@ fn log_visit(link: &dyn Link, now: Instant, visit: &Visit) {
     } else {
         let how = if *writer { "for writing" } else { "for reading" };
         tracing::info!(link, from, left_out, %session, "host {host} has connected {export} {how}");
+    }
+}
+
+/// The part of a source address on this link that its owner cannot choose.
+fn origin(link: &dyn Link) -> fn(Mac) -> Mac {
+    match link.transport() {
+        None => |mac| mac,
+        Some(Transport::Tcp) => |mac| Mac(tcp::origin(mac.0)),
+        Some(Transport::Udp) => |mac| Mac(udp::origin(mac.0)),
     }
 }
 
