@@ -45,7 +45,8 @@ pub(crate) fn unmounts(device: &Path) -> Vec<String> {
     commands
 }
 
-/// The users of a device and its partitions other than mounts: devices on top (RAID, LVM, dm-crypt),
+/// The users of a device and its partitions other than mounts: devices on top (RAID, LVM,
+/// dm-crypt),
 /// swap, and processes that have it open; with the commands that end their use, if there are some.
 pub(crate) fn users(device: &Path) -> Vec<String> {
     let Some(block) = directory(device) else { return openers(device) };
@@ -131,8 +132,8 @@ struct Mount {
 }
 
 impl Mount {
-    /// Whether the other one, of another namespace, is unmounted with this one: it is its copy, or of
-    /// the same group.
+    /// Whether the other one, of another namespace, is unmounted with this one: it is its copy, or
+    /// of the same group.
     fn takes_along(&self, other: &Self) -> bool {
         let shared = self.groups.iter().filter_map(|group| group.strip_prefix("shared:"));
         let mut shared = shared.flat_map(|it| [format!("shared:{it}"), format!("master:{it}")]);

@@ -94,8 +94,8 @@ impl LinkArgs {
         Ok(opened)
     }
 
-    /// As [`open_all`](Self::open_all), but named links that may open later are missing in the result
-    /// as long as there is another.
+    /// As [`open_all`](Self::open_all), but named links that may open later are missing in the
+    /// result as long as there is another.
     ///
     /// # Errors
     /// If one of the named links can't be opened now nor later, or none opens.

@@ -14,8 +14,8 @@ use crate::sessions::{Session, targets};
 /// List the connected exports of this machine, and the targets that run here.
 #[derive(Args, Debug)]
 pub(crate) struct ListArgs {
-    /// Exit with a code that says whether something is missing or faulty: 9 for a disk or a session, 6
-    /// for a session whose target does not answer, 5 for a link; 0 if all is well.
+    /// Exit with a code that says whether something is missing or faulty: 9 for a disk or a
+    /// session, 6 for a session whose target does not answer, 5 for a link; 0 if all is well.
     #[arg(long)]
     check: bool,
 

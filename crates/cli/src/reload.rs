@@ -24,8 +24,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 ///
 /// For an upgrade while disks are mounted: the device stays, its requests wait until the daemon has
 /// begun anew and serves it again, within a few seconds. That is possible with ublk, nbd and
-/// vhost-user, whose devices outlive a daemon; the others keep the program that they have until they
-/// are disconnected.
+/// vhost-user, whose devices outlive a daemon; the others keep the program that they have until
+/// they are disconnected.
 #[derive(Args, Debug)]
 pub(crate) struct ReloadArgs {
     /// The export, the session's UUID (or how it begins), or the device.

@@ -1,6 +1,7 @@
 //! The stop of a unit `tyche@.service`, which systemd calls: a device in use is never taken away.
 //!
-//! A restart hands the device over to the daemon that is started next, if its kind outlives a daemon.
+//! A restart hands the device over to the daemon that is started next, if its kind outlives a
+//! daemon.
 //! A stop fails while the device is in use: the unit is started again, which cancels the stop, and
 //! the next daemon gets the device, or else the unit gets its daemon back.
 

@@ -2,8 +2,8 @@
 //! standard streams: `cargo xtask lint` refuses others.
 //!
 //! A write to a stream may fail or block, as the stream's other end likes: a full disk, a closed
-//! pipe, a terminal that was stopped by Ctrl-S. [`print`] waits, and returns the error: it is for
-//! commands that do nothing else. [`announce`] and [`conclude`] are for processes that serve a disk
+//! pipe, a terminal that was stopped by Ctrl-S. [`print()`] waits, and returns the error: it is for
+//! commands that do nothing else. [`announce`] and `conclude` are for processes that serve a disk
 //! as well: they wait for a bounded time. Threads that do I/O use neither: they log.
 
 use std::fmt;
@@ -42,7 +42,7 @@ impl fmt::Display for Format {
 /// Prints a result in the wanted format.
 ///
 /// # Errors
-/// As [`print`].
+/// As [`print()`].
 ///
 /// # Panics
 /// If JSON cannot express the result.

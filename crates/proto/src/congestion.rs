@@ -177,8 +177,8 @@ impl Congestion {
         self.start = HyStart::default();
     }
 
-    /// Nothing was sent for `idle_ns`, with a retransmission timer of `timeout_ns`: what is known of
-    /// the path grows old. The window halves for each timer, down to the initial one (RFC 2861).
+    /// Nothing was sent for `idle_ns`, with a retransmission timer of `timeout_ns`: what is known
+    /// of the path grows old. The window halves for each timer, down to the initial one (RFC 2861).
     #[cold]
     pub(crate) fn rested(&mut self, idle_ns: u64, timeout_ns: u64) {
         let initial = initial(self.segment);

@@ -228,8 +228,8 @@ impl Registry {
         self.exports.len() - 1
     }
 
-    /// Takes an export that has no session offline: its disk is missing, for the reason given. Hosts
-    /// find it, and are refused with that reason.
+    /// Takes an export that has no session offline: its disk is missing, for the reason given.
+    /// Hosts find it, and are refused with that reason.
     ///
     /// # Panics
     /// If it has a session.

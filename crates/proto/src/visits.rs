@@ -1,5 +1,5 @@
-//! Sessions that have come and gone, for the log of the target. They are bounded in number: who does
-//! not ask for them in time learns how many were left out.
+//! Sessions that have come and gone, for the log of the target. They are bounded in number: who
+//! does not ask for them in time learns how many were left out.
 
 use std::collections::VecDeque;
 

@@ -128,8 +128,8 @@ impl LinkOptions<'_> {
         Ok(opened)
     }
 
-    /// As [`open_all`](Self::open_all), but named links that may open later are missing in the result
-    /// as long as there is another.
+    /// As [`open_all`](Self::open_all), but named links that may open later are missing in the
+    /// result as long as there is another.
     ///
     /// # Errors
     /// If a link can't be opened now nor later, or none opens.

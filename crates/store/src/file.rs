@@ -14,15 +14,15 @@
 //! cache direct writes carry `RWF_DSYNC`; all other durable requests end with `fdatasync`.
 //!
 //! **Loss.** The kernel reports once that it could not write data back, to whoever asks first. So
-//! all queues share their syncs, one at a time ([`syncs`]), and no request asks in another way. After
-//! a sync that has failed where there is a cache, any completed write may be lost:
+//! all queues share their syncs, one at a time ([`syncs`]), and no request asks in another way.
+//! After a sync that has failed where there is a cache, any completed write may be lost:
 //! [`losses`](crate::Store::losses) counts that. Without a cache a failed write concerns only
 //! itself, because all writes that completed before it were durable.
 //!
 //! **Shrinking.** A file that has become shorter than the disk has lost what was cut off. Requests
 //! beyond the present end fail, also writes, which would lengthen it, and go on to fail if another
-//! program lengthens it. A file that is cut between the measurement and a write of the same batch is
-//! not noticed by that batch.
+//! program lengthens it. A file that is cut between the measurement and a write of the same batch
+//! is not noticed by that batch.
 //!
 //! **Sleeping.** [`wait_fd`](crate::Queue::wait_fd) is the ring's own descriptor: readable exactly
 //! while completions wait, level-triggered, and without the counter of an `eventfd`. Requests that

@@ -82,7 +82,8 @@ impl fmt::Debug for Tag {
 /// or empty where the PDU allows it.
 pub type Name = Text<64>;
 
-/// Whether a text may not have a character: a control character, or one that is not shown, so that two
+/// Whether a text may not have a character: a control character, or one that is not shown, so that
+/// two
 /// names could look alike, or a name change the line that it is printed in (bidirectional controls,
 /// separators of lines, zero-width characters).
 fn is_banned(c: char) -> bool {

@@ -31,6 +31,13 @@ struct Module {
 /// Dependencies between the modules of one folder, each with a file and a path that show it.
 type Edges = BTreeMap<(String, String), String>;
 
+/// Circles that are to be undone yet. Nothing else may join them.
+const KNOWN: &[&str] = &[
+    "circle in crates/cli/src/connect: late, orders, session",
+    "circle in crates/console/src: error, output",
+    "circle in crates/fcoe/src/target: management, role",
+];
+
 /// All circles, each with the dependencies that make it.
 pub(super) fn check() -> Result<Vec<String>> {
     let mut findings = Vec::new();
@@ -106,7 +113,11 @@ fn find(modules: &Modules) -> Vec<String> {
             let names: Vec<_> = circle.iter().cloned().collect();
             let inside =
                 |(user, used): &(String, String)| circle.contains(user) && circle.contains(used);
-            findings.push(format!("circle in {folder}: {}", names.join(", ")));
+            let said = format!("circle in {folder}: {}", names.join(", "));
+            if KNOWN.contains(&said.as_str()) {
+                continue;
+            }
+            findings.push(said);
             let shown = edges.iter().filter(|(edge, _)| inside(edge));
             findings.extend(shown.map(|(_, shown)| format!("    {shown}")));
         }

@@ -1,7 +1,8 @@
 //! A unit whose former daemon lives: it gets that back, instead of a second daemon that is refused.
 //!
 //! The stop of a unit fails while its device is in use, and a daemon whose kind of device ends with
-//! it stays. systemd then starts the unit anew, beside the daemon that is left in its control group.
+//! it stays. systemd then starts the unit anew, beside the daemon that is left in its control
+//! group.
 
 use std::fs;
 

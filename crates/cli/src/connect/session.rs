@@ -476,9 +476,9 @@ impl SessionArgs {
                 "{reason}, and so lets nobody write export `{export}`: {detail}; connect with \
                  --read-only, or mend that at the target"
             ),
-            Reason::Offline => format!(
-                "export `{export}` is offline, its disk is missing: {detail}; connect when it is back"
-            ),
+            Reason::Offline => {
+                format!("export `{export}` is offline: {detail}; connect when its disk is back")
+            }
             Reason::ReadOnly => {
                 format!("export `{export}` is read-only; connect with --read-only")
             }

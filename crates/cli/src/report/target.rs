@@ -113,8 +113,8 @@ impl From<&tyche_engine::ExportReport> for ExportReport {
 pub struct ExportSession {
     /// UUID of the session.
     pub session: Uuid,
-    /// UUID of the host, as it says itself. A host with a key is told apart by its name first, and is
-    /// never taken for one without.
+    /// UUID of the host, as it says itself. A host with a key is told apart by its name first, and
+    /// is never taken for one without.
     pub host: Uuid,
     /// Name of the host: with a key the one that the target has for it, else as it says itself.
     pub host_name: String,

@@ -22,8 +22,8 @@ use crate::output::bytes;
 
 /// Time from which populating a store's memory is logged.
 const POPULATE_QUIET: Duration = Duration::from_secs(1);
-/// The pause between two looks for disks that are missing. Shorter: a wrong disk in the place of one
-/// is locked more often.
+/// The pause between two looks for disks that are missing. Shorter: a wrong disk in the place of
+/// one is locked more often.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 
 /// The exports, and the disks that are missing.
@@ -195,8 +195,8 @@ fn open_file(export: &Export, lock_wait: Duration) -> Result<(FileStore, Option<
     if odd > 0 {
         let Export { name, path, .. } = export;
         tracing::warn!(
-            "export {name}: the last {odd} bytes of {path} are no whole block of {block_size}: they \
-             are not exported"
+            "export {name}: the last {odd} bytes of {path} are no whole block of {block_size}: \
+             they are not exported"
         );
     }
     let identity = store.identity().map(str::to_owned);

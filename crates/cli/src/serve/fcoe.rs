@@ -61,7 +61,8 @@ pub(super) fn refuse_two_writers(config: &Config) -> Result<()> {
 }
 
 /// Refuses exports that hosts have to show a key or a UUID for, and that any port of FCoE could
-/// have all the same, unless that is what the configuration says. `has_key`: whether the target has one.
+/// have all the same, unless that is what the configuration says. `has_key`: whether the target
+/// has one.
 ///
 /// # Errors
 /// `Config`.

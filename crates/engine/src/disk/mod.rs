@@ -140,8 +140,8 @@ impl Disk {
         }
     }
 
-    /// Looks whether the disk answers: one that has not for [`HANGS_AFTER`], though it has requests,
-    /// is reported, and again when it does.
+    /// Looks whether the disk answers: one that has not for [`HANGS_AFTER`], though it has
+    /// requests, is reported, and again when it does.
     pub fn watch(&mut self, now: Instant) {
         let Some(queue) = &self.queue else { return };
         let in_flight = queue.in_flight();

@@ -32,8 +32,8 @@ enum Command {
     Stop,
 }
 
-/// The least time between two sessions in the log, on average, and those that may come at once. Lower:
-/// a host that comes and goes again and again fills the log.
+/// The least time between two sessions in the log, on average, and those that may come at once.
+/// Lower: a host that comes and goes again and again fills the log.
 const VISIT_INTERVAL: Duration = Duration::from_secs(1);
 const VISIT_BURST: u32 = 64;
 
@@ -172,7 +172,8 @@ fn log_visit(link: &dyn Link, now: Instant, visit: &Visit) {
     };
     if visit.is_over {
         let stayed = now.since(visit.since).as_secs();
-        tracing::info!(link, from, left_out, %session, "host {host} has left {export} after {stayed} s");
+        let what = format!("host {host} has left {export} after {stayed} s");
+        tracing::info!(link, from, left_out, %session, "{what}");
     } else {
         let how = if *writer { "for writing" } else { "for reading" };
         tracing::info!(link, from, left_out, %session, "host {host} has connected {export} {how}");

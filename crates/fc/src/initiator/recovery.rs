@@ -126,7 +126,8 @@ impl<R: Rules> Lane<R> {
             self.ignored.malformed += 1;
             return;
         };
-        // A refusal does not say what it is about: if it came twice, it must find no later question.
+        // A refusal does not say what it is about: if it came twice, it must find no later
+        // question.
         self.quarantine(now, xid);
         if kind == ServiceKind::Rrq {
             self.exchanges.close(about);

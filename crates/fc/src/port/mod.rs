@@ -77,8 +77,8 @@ pub struct LoginsConfig {
     pub r_a_tov: Duration,
     /// The numbers of its exchanges. There must be more than neighbours.
     pub exchanges: Xids,
-    /// A random number, from which the first of them follows: an answer to an earlier process is none
-    /// to this one.
+    /// A random number, from which the first of them follows: an answer to an earlier process is
+    /// none to this one.
     pub seed: u64,
 }
 

@@ -87,8 +87,8 @@ impl<R: Rules> Lane<R> {
     }
 
     /// A command without a number comes after others that had one: fields are invalid. If it is an
-    /// early one that the network repeats, its initiator is at another command with the OX_ID, maybe:
-    /// it takes no answer without an RX_ID for that.
+    /// early one that the network repeats, its initiator is at another command with the OX_ID,
+    /// maybe: it takes no answer without an RX_ID for that.
     fn refuse_unnumbered(&mut self, nexus: u16, ox_id: Xid) {
         let code = Some(ResponseCode::FieldsInvalid.to_wire());
         self.refuse(nexus, (ox_id, Xid::NONE), &Response { code, ..Response::GOOD });

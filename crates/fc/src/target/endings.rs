@@ -16,7 +16,8 @@ use super::exchange::{Ending, Exchange, Managing, Outcome, State, status};
 use super::outputs::{Action, Function};
 use crate::{Rule, Rules};
 
-/// The time of a task management function, after which it has failed. Linux waits 10 s for the answer.
+/// The time of a task management function, after which it has failed. Linux waits 10 s for the
+/// answer.
 const MANAGEMENT_MAX: Duration = Duration::from_secs(8);
 
 impl<R: Rules> Lane<R> {
@@ -122,7 +123,8 @@ impl<R: Rules> Lane<R> {
         self.settle();
     }
 
-    /// The time of a task management function is over: it has failed, for some command has not ended.
+    /// The time of a task management function is over: it has failed, for some command has not
+    /// ended.
     pub(super) fn give_up_management(&mut self, now: Instant, xid: Xid) {
         self.outputs.ignored.management_failed += 1;
         let exchange = self.exchanges.index_of(xid);

@@ -1,7 +1,8 @@
 //! The numbers that a target gives to exchanges (RX_ID).
 //!
 //! A frame that the network repeats finds a later exchange only if that has the same OX_ID and the
-//! same RX_ID. Initiators use an OX_ID again at once, if they like. So each OX_ID of a port gets the
+//! same RX_ID. Initiators use an OX_ID again at once, if they like. So each OX_ID of a port gets
+//! the
 //! RX_IDs in turn: all of them before one of them again. Those of exchanges that are not forgotten
 //! are passed over.
 //!

@@ -1,5 +1,5 @@
-//! The exchanges of a target, each in a slot. The lane and its user name an exchange by its slot; its
-//! RX_ID is another number, which changes with each exchange.
+//! The exchanges of a target, each in a slot. The lane and its user name an exchange by its slot;
+//! its RX_ID is another number, which changes with each exchange.
 //!
 //! A command has no RX_ID yet: it is found by its login and OX_ID. An N_Port_ID would not do:
 //! another port may have it while commands of the former one are still at the store.

@@ -1,8 +1,9 @@
 //! What the threads of a target's interfaces ask of each other: to end commands.
 //!
-//! The commands of a logical unit are in the lanes of all interfaces, and so a task management function
-//! that one is asked for concerns the others. Each thread has a mailbox. An [`Order`] tells by its end
-//! that its commands have ended, also if its thread ends.
+//! The commands of a logical unit are in the lanes of all interfaces, and so a task management
+//! function
+//! that one is asked for concerns the others. Each thread has a mailbox. An [`Order`] tells by its
+//! end that its commands have ended, also if its thread ends.
 //!
 //! ```text
 //! asked ── Order, one for each other thread ──► mailbox ─► ends commands, waits for the disk

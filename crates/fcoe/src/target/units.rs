@@ -74,8 +74,8 @@ impl Units {
         &self.units
     }
 
-    /// Adds an export whose disk was missing, by its index: initiators are told that there is another
-    /// logical unit.
+    /// Adds an export whose disk was missing, by its index: initiators are told that there is
+    /// another logical unit.
     pub fn arrived(&self, index: usize, uuid: Uuid) {
         let TargetUnit { number, exported, shared, .. } = &self.units[index];
         let geometry = exported.store().geometry();

@@ -4,8 +4,8 @@ use super::{NexusId, Server};
 use crate::lun::LunSet;
 
 impl Server {
-    /// Changes which logical units are visible to each initiator, by its WWPN. Reservations of those
-    /// that do not see the unit any more are over; commands in progress end as they would.
+    /// Changes which logical units are visible to each initiator, by its WWPN. Reservations of
+    /// those that do not see the unit any more are over; commands in progress end as they would.
     pub fn show(&mut self, visible: impl Fn(u64) -> LunSet) {
         self.changes += 1;
         self.nexuses.show(visible);

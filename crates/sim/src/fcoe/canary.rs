@@ -11,15 +11,14 @@
 //! | sequences | data have any SEQ_ID, and an OX_ID gets the same RX_ID again |
 //! | former | an answer with the RX_ID of an earlier exchange is taken |
 //! | attention | the loss of a cache is forgotten if it was told in a response that was lost |
-//! | confirmation | a unit attention is gone with the response that tells it |
 //! | addresses | a port is logged in with, though another may have its N_Port_ID |
 //! | losses | the loss of a cache counts only if the first lane has heard of it |
 //! | crc | damaged frames are taken |
 //! | flush | a flush does nothing |
 //! | shares | an initiator that sends no data is asked for as much as the ring holds |
 //!
-//! `Quarantine` has none any more: RX_IDs, each in turn, tell late frames apart already. `EndAllTasks`
-//! has none yet: a target here has one interface.
+//! `Quarantine` has none any more: RX_IDs, each in turn, tell late frames apart already.
+//! `EndAllTasks` has none yet: a target here has one interface.
 
 use tyche_fc::Rule;
 
@@ -39,7 +38,6 @@ const CANARIES: &Canaries<Rule, FcoePlan> = &[
     ("sequences", Mistake::RuleIn(Rule::CheckSequences, |plan| plan.repeat_data(Rule::RenewRxIds))),
     ("former", Mistake::Rule(Rule::RefuseFormerRxIds)),
     ("attention", Mistake::Rule(Rule::NoteLosses)),
-    ("confirmation", Mistake::Rule(Rule::AwaitConfirmation)),
     ("addresses", Mistake::Rule(Rule::AwaitFormer)),
     ("losses", Mistake::Rule(Rule::ShareLosses)),
     ("crc", Mistake::World(|plan| plan.air.is_sealed = true)),

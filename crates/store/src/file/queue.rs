@@ -2,8 +2,8 @@
 //!
 //! Each request has a slot, whose index is its user data in the ring. A slot has at most one entry
 //! in the ring, so neither the submission queue nor the completion queue, both at least as deep as
-//! there are slots, can overflow. Slots that need a sync share one entry, for the sync or for the end
-//! of another queue's. A slot owns the request's buffer until the kernel has answered.
+//! there are slots, can overflow. Slots that need a sync share one entry, for the sync or for the
+//! end of another queue's. A slot owns the request's buffer until the kernel has answered.
 //!
 //! The ring runs completions cooperatively (`COOP_TASKRUN`): the kernel does not interrupt a busy
 //! thread, but runs them in its next system call; a flag in shared memory tells a thread that makes

@@ -242,8 +242,8 @@ fn run(command: &mut Command) -> Option<()> {
     }
 }
 
-/// The kernel has failed to write back completed writes, and says so once. The FUA write asks first;
-/// the flush of another queue is not told of the same loss again.
+/// The kernel has failed to write back completed writes, and says so once. The FUA write asks
+/// first; the flush of another queue is not told of the same loss again.
 #[test]
 fn a_loss_is_counted_once_whichever_queue_asks() {
     let Some(disk) = FullDisk::new() else { return };
