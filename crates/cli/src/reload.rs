@@ -9,7 +9,7 @@ use uuid::Uuid;
 use crate::complete;
 use crate::control::{Done, Request, ask};
 use crate::error::{Code, Context, Error, Result};
-use crate::output::{Format, show};
+use crate::output::{Format, remark, show};
 use crate::report::{Output, SessionState};
 use crate::runtime::CONTROL;
 use crate::seconds::positive;
@@ -55,7 +55,7 @@ pub(crate) fn run(args: &ReloadArgs) -> Result<()> {
     for session in &chosen {
         match reload(session, limit) {
             Ok(session) => renewed.push(session),
-            Err(error) if failed.is_some() => eprintln!("tyche: {error}"),
+            Err(error) if failed.is_some() => remark(format_args!("tyche: {error}")),
             Err(error) => failed = Some(error),
         }
     }

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
-use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
 use clap::Args;
@@ -13,7 +12,7 @@ use crate::complete;
 use crate::error::Result;
 use crate::health;
 use crate::list::state;
-use crate::output::{Format, bytes, show};
+use crate::output::{Format, bytes, show, shows_on_terminal};
 use crate::rates::Totals;
 use crate::report::{
     Counters, ExportReport, Figures, Latency, LatencyReport, MachineReport, Output, PortCounters,
@@ -48,7 +47,7 @@ pub(crate) struct StatsArgs {
 
 pub(crate) fn stats(args: &StatsArgs) -> Result<()> {
     let name = args.name.as_deref();
-    let on_terminal = std::io::stdout().is_terminal();
+    let on_terminal = shows_on_terminal();
     let mut before: Option<(Instant, Totals)> = None;
     loop {
         let sessions = named_sessions(name)?;

@@ -100,6 +100,11 @@ pub fn has_terminal() -> bool {
     io::stderr().is_terminal()
 }
 
+/// Whether standard output is a terminal.
+pub fn shows_on_terminal() -> bool {
+    io::stdout().is_terminal()
+}
+
 /// Writes text to standard output, in a process that has more to do than to wait for that.
 ///
 /// # Errors

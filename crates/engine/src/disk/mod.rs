@@ -140,7 +140,7 @@ impl Disk {
         }
     }
 
-    /// Looks whether the disk answers: one that has not for [`HANGS_AFTER`], though it has
+    /// Looks whether the disk answers: one that has not for `HANGS_AFTER`, though it has
     /// requests, is reported, and again when it does.
     pub fn watch(&mut self, now: Instant) {
         let Some(queue) = &self.queue else { return };
