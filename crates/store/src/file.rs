@@ -14,7 +14,7 @@
 //! cache direct writes carry `RWF_DSYNC`; all other durable requests end with `fdatasync`.
 //!
 //! **Loss.** The kernel reports once that it could not write data back, to whoever asks first. So
-//! all queues share their syncs, one at a time ([`syncs`]), and no request asks in another way.
+//! all queues share their syncs, one at a time (`syncs`), and no request asks in another way.
 //! After a sync that has failed where there is a cache, any completed write may be lost:
 //! [`losses`](crate::Store::losses) counts that. Without a cache a failed write concerns only
 //! itself, because all writes that completed before it were durable.
