@@ -36,7 +36,7 @@ pub enum Step {
         /// Whether the initiator gets the data.
         is_sent: bool,
     },
-    /// Its parameter list, of so many bytes, is to be given to [`Server::parameters`].
+    /// Its parameter list, of so many bytes, is to be given to `Server::parameters`.
     Collect {
         #[allow(missing_docs, reason = "above")]
         len: u32,
