@@ -47,7 +47,8 @@ fn a_missing_disk_is_offline_and_comes_online_while_the_others_are_served() {
     assert!(list.contains("export late of e2e: offline until its disk is there"), "{list}");
     assert_check(&rig, Side::Target, 9, &["no such file or device"]);
     let link = rig.cable.link(Side::Host);
-    let offline = ["export `late` is offline", "no such file or device", "again when it is there"];
+    let offline =
+        ["export `late` is offline", "no such file or device", "connect when its disk is back"];
     refused(&rig, Side::Host, &["connect", "late", "--link", link, "--as", "loop"], 7, &offline);
     let found = rig.ask(&["discover", "--link", link]);
     let found = found["exports"].as_array().unwrap();
