@@ -194,8 +194,8 @@ fn errors_of_the_store_are_counted_by_kind_on_both_sides() {
     client.read(0, 4096).unwrap_err();
     client.read(0, 4096).unwrap_err();
     client.write(0, &[1; 4096]).unwrap_err();
-    client.flush().unwrap_err();
     client.write(0, &[1; 4096]).unwrap();
+    client.flush().unwrap_err();
     client.read(0, 4096).unwrap();
     // Not the disk's fault.
     client.read(1, 512).unwrap_err();

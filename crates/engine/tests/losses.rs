@@ -1,10 +1,11 @@
-//! Losses of a target's disk are reported to every host and every time, also by a later process.
+//! Losses of a target's disk are reported once to every host that had data at stake, also by a
+//! later process.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use tyche_block::{Errno, Operation, OperationKind};
-use tyche_engine::{Notice, Target};
+use tyche_engine::{Notice, Target, TargetOptions};
 use tyche_link::fault::{FaultLink, FaultPlan, Side};
 use tyche_link::{Link, memory};
 use tyche_proto::Writer;
@@ -28,6 +29,10 @@ impl Kept {
 
     /// A process that serves `store`.
     fn serve(&self, link: Box<dyn Link>, store: Arc<dyn Store>) -> Target {
+        Target::start(self.options(link, store)).unwrap()
+    }
+
+    fn options(&self, link: Box<dyn Link>, store: Arc<dyn Store>) -> TargetOptions {
         let mut options = options_of_target(link, store);
         options.exports[0].generation = self.generation();
         let kept = self.clone();
@@ -35,7 +40,7 @@ impl Kept {
             kept.0.fetch_add(1, Ordering::SeqCst);
             kept.generation()
         });
-        Target::start(options).unwrap()
+        options
     }
 }
 
@@ -50,29 +55,67 @@ fn fua(client: &Client) -> Result<(), Errno> {
 
 /// The write's failure used up the disk's report: a later flush succeeds there.
 #[test]
-fn after_a_failed_fua_write_flushes_fail_until_the_host_connects_anew() {
+fn after_a_failed_fua_write_one_flush_fails_and_the_session_goes_on() {
     let (a, b) = memory::pair(9014).unwrap();
     let (store, kept) = (write_back(), Kept::default());
     let (faults, store) = (store.faults(), Arc::new(store) as Arc<dyn Store>);
-    let cable = Arc::new(Mutex::new(a));
-    let first = kept.serve(Shared::new(&cable), Arc::clone(&store));
+    let _target = kept.serve(Box::new(a), store);
     let client = Client::start(Box::new(b), PATIENCE).connected();
     client.write(0, &[1; 4096]).unwrap();
     faults.add(Rule::fail(Errno::IO).on(OperationKind::Write).times(1));
     assert_eq!(fua(&client), Err(Errno::IO));
     assert_eq!(kept.0.load(Ordering::SeqCst), 1, "kept before it was answered");
-    assert_eq!(client.flush(), Err(Errno::IO));
-    assert_eq!(fua(&client), Err(Errno::IO));
-    assert_eq!(client.flush(), Err(Errno::IO), "for as long as the channel lives");
-    assert_eq!(client.write(0, &[1; 4096]), Ok(()));
-    assert_eq!(client.read(0, 4096).unwrap(), [1; 4096]);
-    assert_eq!(kept.0.load(Ordering::SeqCst), 1, "one loss");
-
-    drop(first);
-    let _second = kept.serve(Shared::new(&cable), store);
-    client.await_notice(|notice| *notice == Notice::CacheLost);
-    assert_eq!(client.flush(), Err(Errno::IO), "the host knows now, and says so itself");
+    assert_eq!(client.flush(), Err(Errno::IO), "what was written before may be lost");
+    assert_eq!((fua(&client), client.flush()), (Ok(()), Ok(())), "that was told");
+    client.write(0, &[1; 4096]).unwrap();
     assert_eq!(client.flush(), Ok(()));
+    assert_eq!(kept.0.load(Ordering::SeqCst), 1, "one loss");
+}
+
+/// Two hosts share the disk, which tells the first of them that asks.
+#[test]
+fn a_loss_is_told_once_to_everybody_who_had_data_at_stake_and_to_nobody_else() {
+    let (store, kept) = (write_back(), Kept::default());
+    let (faults, store) = (store.faults(), Arc::new(store) as Arc<dyn Store>);
+    let pairs = [(); 3].map(|()| memory::pair(9014).unwrap());
+    let [(a, clean), (b, first), (c, second)] = pairs;
+    let mut options = kept.options(Box::new(a), store);
+    options.exports[0].shared = true;
+    options.links.extend([Box::new(b) as Box<dyn Link>, Box::new(c)]);
+    let _target = Target::start(options).unwrap();
+    let connected = |link| Client::start(Box::new(link), PATIENCE).connected();
+    let [clean, first, second] = [clean, first, second].map(connected);
+    first.write(0, &[1; 4096]).unwrap();
+    second.write(4096, &[2; 4096]).unwrap();
+    faults.add(Rule::fail(Errno::IO).on(OperationKind::Flush).times(1));
+    assert_eq!(clean.flush(), Ok(()), "it is the one that the disk tells, and has lost nothing");
+    assert_eq!(kept.0.load(Ordering::SeqCst), 1);
+    clean.write(8192, &[3; 4096]).unwrap();
+    assert_eq!(
+        [&first, &second, &clean].map(Client::flush),
+        [Err(Errno::IO), Err(Errno::IO), Ok(())]
+    );
+    for client in [&first, &second, &clean] {
+        client.write(0, &[4; 4096]).unwrap();
+        assert_eq!(client.flush(), Ok(()));
+    }
+    assert_eq!(kept.0.load(Ordering::SeqCst), 1, "one loss");
+}
+
+/// The host learns of each loss, however many there are.
+#[test]
+fn a_disk_that_never_recovers_fails_each_flush_that_has_data_at_stake() {
+    let (a, b) = memory::pair(9014).unwrap();
+    let (store, kept) = (write_back(), Kept::default());
+    let (faults, store) = (store.faults(), Arc::new(store) as Arc<dyn Store>);
+    let _target = kept.serve(Box::new(a), store);
+    let client = Client::start(Box::new(b), PATIENCE).connected();
+    faults.add(Rule::fail(Errno::IO).on(OperationKind::Flush));
+    for _ in 0..5 {
+        client.write(0, &[1; 4096]).unwrap();
+        assert_eq!(client.flush(), Err(Errno::IO));
+    }
+    assert_eq!(client.read(0, 4096).unwrap(), [1; 4096]);
 }
 
 /// As if by `kill -9` between the failure and its answer.

@@ -83,6 +83,12 @@ pub enum Rule {
     DrainBeforeEvicted,
     /// If the target lost unflushed writes, the next flush fails.
     LostCacheFailsFlush,
+    /// A loss that a failed flush has told of is not told again.
+    TellOnce,
+    /// A channel carries requests of one generation of its export only.
+    OneGeneration,
+    /// A flush that was with the disk when the generation changed is not believed.
+    DoubtFlush,
     /// A flush covers the writes completed on all queues of its session.
     CoverAllQueues,
     /// A session that takes over a device is admitted only after the channels of the former session

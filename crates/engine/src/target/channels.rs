@@ -18,6 +18,8 @@ struct Slot {
     extent: Option<Extent>,
     /// The data lent by the store for a read; the pages are unused then.
     loan: Option<Loan>,
+    /// It is a flush.
+    is_flush: bool,
 }
 
 /// The memory and the state of an open channel.
@@ -60,6 +62,16 @@ impl Channel {
         self.put(slot, extent);
     }
 
+    /// The request of a slot goes to the store.
+    pub(super) fn begin(&mut self, slot: u16, is_flush: bool) {
+        self.slots[usize::from(slot)].is_flush = is_flush;
+    }
+
+    /// Whether the request of a slot that is at the store is a flush.
+    pub(super) fn is_flush(&self, slot: u16) -> bool {
+        self.slots[usize::from(slot)].is_flush
+    }
+
     /// Takes the pages of a slot, to submit them to the store.
     pub(super) fn take(&mut self, slot: u16) -> Option<Extent> {
         self.slots[usize::from(slot)].extent.take()
@@ -89,7 +101,7 @@ impl Channel {
 
     /// The data of a read for a frame.
     pub(super) fn data(&self, part: &Part) -> &[u8] {
-        let Slot { extent, loan } = &self.slots[part.request as usize];
+        let Slot { extent, loan, .. } = &self.slots[part.request as usize];
         let data = loan.as_deref().or(extent.as_deref());
         &data.expect("held until released")[part.offset as usize..][..part.len as usize]
     }

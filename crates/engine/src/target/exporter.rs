@@ -1,13 +1,14 @@
 //! The exports on one link: joins its listener and the stores, without the loop that drives it.
 
+use std::mem;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-use tyche_block::{Arena, Completion, Errno, Operation, Request};
-use tyche_proto::wire::{self, ChannelId, Event, Mac, Tag};
+use tyche_block::{Arena, Completion, Request};
+use tyche_proto::wire::{self, ChannelId, Event, Mac, Opcode, Tag};
 use tyche_proto::{
-    Action, Instant, Listener, ListenerEvent, Opened, Outgoing, Part, Refusal, Registry, Rules,
-    Sound, Visit,
+    Action, Instant, Listener, ListenerEvent, Opened, Outgoing, Part, Refusal, Registry, Rule,
+    Rules, Sound, Visit,
 };
 
 use super::channels::{Channel, Channels};
@@ -217,24 +218,21 @@ impl<R: Rules> Exporter<R> {
 
     /// Submits a request to its store, or answers an invalid one at once.
     fn start(&mut self, id: ChannelId, command: &wire::Command) {
+        if command.opcode != Opcode::Read {
+            // A write would count for the generation of the channel, and a flush promise that what
+            // that generation has lost is durable.
+            self.close_outdated(id);
+        }
         let channel = &mut self.channels[id];
+        channel.begin(command.tag.slot, command.opcode == Opcode::Flush);
         let request = Request {
             operation: block_operation(command),
             offset: command.offset,
             len: command.len,
             buffer: channel.take(command.tag.slot).filter(|_| command.opcode.has_data()),
         };
-        let export = channel.export;
-        let disk = &mut self.disks[export];
-        let checked = if is_durable(&request)
-            && channel.generation != self.known[export].generation(export, &self.exports)
-        {
-            // Success would promise that all completed writes are durable. Some may be lost, and
-            // the host does not know yet.
-            Err(Errno::IO)
-        } else {
-            disk.check(&request)
-        };
+        let disk = &mut self.disks[channel.export];
+        let checked = disk.check(&request);
         let token = token(id, command.tag);
         let result = match checked {
             Ok(()) => match disk.lend(&request) {
@@ -247,6 +245,16 @@ impl<R: Rules> Exporter<R> {
             Err(errno) => Err(errno),
         };
         self.done.push(Completion { token, result, buffer: request.buffer });
+    }
+
+    /// Closes a channel if its export has lost writes since it was opened. Its host opens another,
+    /// learns of the loss by the Accept, and sends again what was not answered.
+    fn close_outdated(&mut self, id: ChannelId) {
+        let Channel { export, generation, .. } = self.channels[id];
+        let current = self.known[export].generation(export, &self.exports);
+        if current != generation && R::keeps(Rule::OneGeneration) {
+            self.listener.close(id);
+        }
     }
 
     /// Advances the requests at the stores, and answers finished ones.
@@ -264,8 +272,14 @@ impl<R: Rules> Exporter<R> {
         let worked = !self.done.is_empty();
         self.requests += self.done.len() as u64;
         let now = if self.timed { self.clock.now() } else { Instant(0) };
-        for Completion { token, result, buffer } in self.done.drain(..) {
+        let mut done = mem::take(&mut self.done);
+        for Completion { token, result, buffer } in done.drain(..) {
             let (id, tag) = Self::request(token);
+            let is_flush = self.channels[id].is_flush(tag.slot);
+            if is_flush && result.is_ok() && R::keeps(Rule::DoubtFlush) {
+                // What was lost while it was with the disk may be what it was to make durable.
+                self.close_outdated(id);
+            }
             let channel = &mut self.channels[id];
             if let Some(stages) = &channel.stages {
                 self.listener.note_times(now, id, tag, stages.ended(tag.slot, now));
@@ -276,6 +290,7 @@ impl<R: Rules> Exporter<R> {
                 _ => channel.release(tag.slot),
             }
         }
+        self.done = done;
         worked
     }
 
@@ -323,7 +338,7 @@ impl<R: Rules> Exporter<R> {
 
 impl<R: Rules> Protocol for Exporter<R> {
     fn handle_frame(&mut self, now: Instant, _: usize, frame: &Received<'_>) {
-        let mut opened = std::mem::take(&mut self.opened);
+        let mut opened = mem::take(&mut self.opened);
         let parts = (head(frame), frame.payload);
         let payload = match frame.is_congested {
             false => self.listener.handle_frame(now, parts, &mut opened),
@@ -363,16 +378,6 @@ impl<R: Rules> Protocol for Exporter<R> {
     fn is_timed(&self) -> bool {
         self.timed
     }
-}
-
-/// Whether success promises that data are on stable storage.
-fn is_durable(request: &Request) -> bool {
-    matches!(
-        request.operation,
-        Operation::Flush
-            | Operation::Write { fua: true }
-            | Operation::WriteZeroes { fua: true, .. }
-    )
 }
 
 /// The token of a channel's request at its store.

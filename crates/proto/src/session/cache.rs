@@ -7,6 +7,7 @@ use tyche_wire::{Opcode, Status, Uuid};
 
 use super::association::{Seat, Written};
 use crate::operation::Operation;
+use crate::rules::{Rule, Rules};
 
 /// See the module.
 #[derive(Debug)]
@@ -41,8 +42,19 @@ impl Cache {
         self.seat.lose_cache(boot, is_told)
     }
 
-    /// Takes the success of an operation at the target; returns its status for the host.
-    pub(crate) fn finish(&mut self, op: u32, operation: &Operation) -> Status {
+    /// Takes the end of an operation at the target; returns its status for the host.
+    pub(crate) fn finish<R: Rules>(
+        &mut self,
+        op: u32,
+        operation: &Operation,
+        status: Status,
+    ) -> Status {
+        if operation.opcode == Opcode::Flush {
+            return self.finish_flush::<R>(op, status);
+        }
+        if status != Status::Success {
+            return status;
+        }
         if self.seat.is_over() {
             // Other operations were reported as failed: a success now could be contradicted by one
             // of them.
@@ -51,14 +63,24 @@ impl Cache {
         if operation.is_volatile() {
             self.seat.wrote();
         }
-        if operation.opcode == Opcode::Flush {
-            let (seat, covers) = self.covers(op);
-            let (is_safe, is_lost) = (seat.flushed(covers), seat.take_loss());
-            if is_lost || !is_safe {
-                return Status::Io;
-            }
-        }
         Status::Success
+    }
+
+    /// A flush that fails tells the host that what it had to cover may be lost: that is not told
+    /// again. If it had nothing to cover, the target has lost what others have written.
+    fn finish_flush<R: Rules>(&mut self, op: u32, status: Status) -> Status {
+        if self.seat.is_over() || (status != Status::Success && !R::keeps(Rule::TellOnce)) {
+            return if status == Status::Success { Status::Io } else { status };
+        }
+        let (seat, covers) = self.covers(op);
+        let covers_nothing = covers.iter().all(|cover| *cover == Written::NOTHING);
+        let (is_safe, is_lost) = (seat.flushed(covers), seat.take_loss());
+        match status {
+            _ if is_lost || !is_safe => Status::Io,
+            Status::Success => Status::Success,
+            _ if covers_nothing => Status::Success,
+            failed => failed,
+        }
     }
 }
 
@@ -68,6 +90,7 @@ mod tests {
 
     use super::super::association::Association;
     use super::*;
+    use crate::rules::Sound;
 
     const WRITE: Operation =
         Operation { opcode: Opcode::Write, flags: CommandFlags::NONE, offset: 0, len: 512 };
@@ -79,13 +102,13 @@ mod tests {
 
     fn flush(cache: &mut Cache) -> Status {
         cache.begin(1, &FLUSH, true);
-        cache.finish(1, &FLUSH)
+        cache.finish::<Sound>(1, &FLUSH, Status::Success)
     }
 
     #[test]
     fn a_loss_fails_one_flush() {
         let mut cache = cache();
-        cache.finish(0, &WRITE);
+        cache.finish::<Sound>(0, &WRITE, Status::Success);
         assert!(cache.lose(Uuid::from_u128(1), true));
         assert!(!cache.lose(Uuid::from_u128(2), true), "nothing was written since");
         assert_eq!(flush(&mut cache), Status::Io);
@@ -93,14 +116,36 @@ mod tests {
     }
 
     #[test]
+    fn a_failed_flush_tells_what_it_covers_and_nobody_else() {
+        let mut cache = cache();
+        let fail = |cache: &mut Cache| cache.finish::<Sound>(1, &FLUSH, Status::Io);
+        cache.begin(1, &FLUSH, true);
+        assert_eq!(fail(&mut cache), Status::Success, "it has written nothing");
+        cache.finish::<Sound>(0, &WRITE, Status::Success);
+        cache.begin(1, &FLUSH, true);
+        assert_eq!(fail(&mut cache), Status::Io);
+        assert!(!cache.lose(Uuid::from_u128(1), true), "it was told");
+        assert_eq!(flush(&mut cache), Status::Success);
+        cache.begin(1, &FLUSH, true);
+        cache.finish::<Sound>(0, &WRITE, Status::Success);
+        assert_eq!(fail(&mut cache), Status::Success);
+        assert!(cache.lose(Uuid::from_u128(2), true), "it came later");
+        assert_eq!(flush(&mut cache), Status::Io);
+    }
+
+    #[test]
     fn a_flush_covers_what_completed_before_it_began() {
         let mut cache = cache();
-        cache.finish(0, &Operation { flags: CommandFlags::FUA, ..WRITE });
+        cache.finish::<Sound>(0, &Operation { flags: CommandFlags::FUA, ..WRITE }, Status::Success);
         assert!(!cache.seat.is_dirty(), "it is durable already");
-        cache.finish(0, &WRITE);
+        cache.finish::<Sound>(0, &WRITE, Status::Success);
         cache.begin(1, &FLUSH, true);
-        cache.finish(0, &Operation { opcode: Opcode::WriteZeroes, ..WRITE });
-        assert_eq!(cache.finish(1, &FLUSH), Status::Success);
+        cache.finish::<Sound>(
+            0,
+            &Operation { opcode: Opcode::WriteZeroes, ..WRITE },
+            Status::Success,
+        );
+        assert_eq!(cache.finish::<Sound>(1, &FLUSH, Status::Success), Status::Success);
         assert!(cache.seat.is_dirty());
         assert_eq!(flush(&mut cache), Status::Success);
         assert!(!cache.seat.is_dirty());
@@ -109,8 +154,8 @@ mod tests {
     #[test]
     fn nothing_succeeds_in_a_session_that_is_over() {
         let mut cache = cache();
-        assert_eq!(cache.finish(0, &WRITE), Status::Success);
+        assert_eq!(cache.finish::<Sound>(0, &WRITE, Status::Success), Status::Success);
         cache.seat.end(None);
-        assert_eq!(cache.finish(0, &WRITE), Status::Io);
+        assert_eq!(cache.finish::<Sound>(0, &WRITE, Status::Success), Status::Io);
     }
 }

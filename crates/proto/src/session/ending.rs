@@ -9,6 +9,7 @@ use super::cache::Cache;
 use super::operations::Operations;
 use crate::initiator::Piece;
 use crate::operation::OpId;
+use crate::rules::Rules;
 use crate::stages::Exchange;
 use crate::time::Instant;
 
@@ -22,12 +23,14 @@ pub(super) struct Endings<'a> {
 
 impl Endings<'_> {
     /// A piece has ended.
-    pub(super) fn end(&mut self, piece: &Piece, status: Status, exchange: Option<Exchange>) {
+    pub(super) fn end<R: Rules>(
+        &mut self,
+        piece: &Piece,
+        status: Status,
+        exchange: Option<Exchange>,
+    ) {
         if let Some((operation, status)) = self.operations.end(self.now, piece, status, exchange) {
-            let status = match status {
-                Status::Success => self.cache.finish(piece.op, &operation),
-                failed => failed,
-            };
+            let status = self.cache.finish::<R>(piece.op, &operation, status);
             self.events.push_back(SessionEvent::Completed { op: OpId(piece.op), status });
         }
     }

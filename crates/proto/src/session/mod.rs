@@ -388,7 +388,7 @@ impl<R: Rules> Session<R> {
                 let data = SessionEvent::Data { op: OpId(op), offset, len, source };
                 endings.events.push_back(data);
             }
-            Arrived::Done(piece, status, exchange) => endings.end(&piece, status, exchange),
+            Arrived::Done(piece, status, exchange) => endings.end::<R>(&piece, status, exchange),
             Arrived::Event(Event::Resized(size)) => resized = Some(size),
             Arrived::Event(Event::Removed) => removed = true,
             Arrived::Echo(echo) => endings.events.push_back(SessionEvent::Echoed(echo)),
@@ -400,7 +400,7 @@ impl<R: Rules> Session<R> {
             for (piece, fate) in self.fences.confirmed(self.now, &fenced) {
                 match fate {
                     Fate::Executed(status) if R::keeps(Rule::UseOutcomes) => {
-                        endings.end(&piece, status, None);
+                        endings.end::<R>(&piece, status, None);
                     }
                     _ => endings.operations.reissue_smaller(piece),
                 }
