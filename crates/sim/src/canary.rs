@@ -4,7 +4,8 @@
 //! | check | canaries that it catches, as a rule |
 //! |---|---|
 //! | a read returns what it can: [`history`](crate::history) | duplicates |
-//! | what is durable is there: the same | lost-cache, queues, former-boot, flush, sync-error |
+//! | what is durable is there: the same | lost-cache, queues, former-boot, flush, sync-error, flush-early, flush-other |
+//! | a flush fails only for who had data at stake, once: the same | flush-twice |
 //! | a session is told of a restored target: the same | generation |
 //! | a write is executed with its own data | payload |
 //! | nothing is executed that was answered | completions, cookie |
@@ -52,6 +53,9 @@ const CANARIES: &Canaries<Rule, Plan> = &[
     ("former-channels", Mistake::Rule(Rule::CloseFormer)),
     ("former-boot", Mistake::Rule(Rule::RememberFormerBoot)),
     ("flush", Mistake::World(|plan| plan.disk.flush_lies = true)),
+    ("flush-early", Mistake::Rule(Rule::DoubtFlush)),
+    ("flush-other", Mistake::Rule(Rule::OneGeneration)),
+    ("flush-twice", Mistake::Rule(Rule::TellOnce)),
     ("sync-error", Mistake::World(|plan| plan.disk.errors_forgotten = true)),
     ("outcomes", Mistake::Rule(Rule::UseOutcomes)),
     ("generation", Mistake::World(|plan| plan.restores_unnoticed = true)),

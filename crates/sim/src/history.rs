@@ -26,10 +26,12 @@ use crate::disk::Disk;
 use crate::plan::{DiskPlan, Promises};
 use crate::queues::queue_of;
 
+mod stakes;
 #[cfg(test)]
 mod tests;
 mod value;
 
+use stakes::Stakes;
 use value::Value;
 
 /// A step of the run.
@@ -52,6 +54,8 @@ pub(crate) struct Submitted {
     /// Identifies a modifying operation; zero for others.
     pub(crate) stamp: u64,
     began: Step,
+    /// Of a flush: when the oldest modification that it has to cover has begun.
+    stake: Option<Step>,
 }
 
 impl Submitted {
@@ -84,6 +88,9 @@ pub(crate) struct History {
     repeatable: BTreeSet<u64>,
     /// When queues of sessions have learned the current generation.
     learned: BTreeMap<(u64, usize), Step>,
+    /// When sessions have last learned a generation, be it the current one or not.
+    told: BTreeMap<u64, Step>,
+    stakes: Stakes,
     /// Sessions with a modification that was answered with success.
     wrote: BTreeSet<u64>,
     /// Those of them that have not been told that the disk was restored.
@@ -108,6 +115,8 @@ impl History {
             restored: 0,
             repeatable: BTreeSet::new(),
             learned: BTreeMap::new(),
+            told: BTreeMap::new(),
+            stakes: Stakes::default(),
             wrote: BTreeSet::new(),
             untold: BTreeSet::new(),
         }
@@ -144,7 +153,8 @@ impl History {
         stamp: u64,
     ) -> Result<(), String> {
         let began = self.tick();
-        let submitted = Submitted { session, opcode, flags, offset, len, stamp, began };
+        let stake = self.stakes.oldest(session);
+        let submitted = Submitted { session, opcode, flags, offset, len, stamp, began, stake };
         if self.open.insert((session, op), submitted).is_some() {
             return Err(format!("{op:?} was given out twice"));
         }
@@ -207,6 +217,9 @@ impl History {
         disk: &Disk,
     ) -> Result<(), String> {
         self.acknowledged.insert(done.stamp);
+        if !done.flags.contains(CommandFlags::FUA) {
+            self.stakes.add(done.session, done.began, now);
+        }
         let known = result.is_ok() && done.opcode != Opcode::Discard;
         let fua = done.flags.contains(CommandFlags::FUA);
         if known {
@@ -263,12 +276,22 @@ impl History {
         result: Result<(), Errno>,
         disk: &Disk,
     ) -> Result<(), String> {
+        let session = flush.session;
         if result.is_err() {
-            self.forgive(flush.session, now);
-            self.untold.remove(&flush.session);
+            self.untold.remove(&session);
+            if !self.promises.told_once {
+                self.forgive(session, now);
+                return Ok(());
+            }
+            self.stakes.check_failed(session, flush.stake)?;
+            // It tells of what it covers, and of what ended before its session learned of a loss.
+            let told = self.told.get(&session).map_or(flush.began, |&told| told.max(flush.began));
+            self.stakes.settle(session, told);
+            self.forgive(session, told);
             return Ok(());
         }
         self.check_told(flush)?;
+        self.stakes.settle(session, flush.began);
         let mut rest = BTreeSet::new();
         for sector in std::mem::take(&mut self.unflushed) {
             let values = &mut self.sectors[sector as usize];
@@ -353,6 +376,7 @@ impl History {
     /// A session takes over a device: promises to the former session are promises to the new one.
     pub(crate) fn succeed(&mut self, former: u64, session: u64) {
         let now = self.tick();
+        self.stakes.succeed(former, session, now);
         if self.wrote.contains(&former) {
             self.wrote.insert(session);
         }
@@ -371,7 +395,8 @@ impl History {
         let Some(open) = self.open.remove(&former) else {
             return Err(format!("{former:?} is issued again, but not open"));
         };
-        if self.open.insert(new, Submitted { session: new.0, ..open }).is_some() {
+        let stake = self.stakes.oldest(new.0);
+        if self.open.insert(new, Submitted { session: new.0, stake, ..open }).is_some() {
             return Err(format!("{new:?} was given out twice"));
         }
         Ok(())
@@ -382,6 +407,7 @@ impl History {
         let now = self.tick();
         self.forgive(session, now);
         self.untold.remove(&session);
+        self.stakes.vanish(session);
         let keys: Vec<_> =
             self.open.range((session, OpId(0))..=(session, OpId(u32::MAX))).map(|x| *x.0).collect();
         for key in &keys {
@@ -391,10 +417,19 @@ impl History {
         keys.len()
     }
 
-    /// A queue of a session has learned the current generation.
-    pub(crate) fn learn(&mut self, session: u64, queue: usize) {
+    /// A queue of a session has learned a generation; `is_current`: that of the export.
+    pub(crate) fn learn(&mut self, session: u64, queue: usize, is_current: bool) {
         let now = self.tick();
-        self.learned.insert((session, queue), now);
+        self.told.insert(session, now);
+        if is_current {
+            self.learned.insert((session, queue), now);
+        }
+    }
+
+    /// A loss of the disk is noticed: a flush, or a write with FUA, has failed there.
+    pub(crate) fn notice_loss(&mut self) {
+        let now = self.tick();
+        self.stakes.notice(now);
     }
 
     /// The target has forgotten the outcomes of the operations in progress.
@@ -423,6 +458,7 @@ impl History {
         }
         if with_cache {
             self.lost = now;
+            self.stakes.notice(now);
             self.renew();
         }
     }
@@ -431,6 +467,7 @@ impl History {
     pub(crate) fn restore(&mut self, disk: &Disk, sessions: impl Iterator<Item = u64>) {
         let now = self.tick();
         (self.lost, self.restored) = (now, now);
+        self.stakes.notice(now);
         self.renew();
         self.untold.extend(sessions.filter(|session| self.wrote.contains(session)));
         self.unflushed.clear();

@@ -218,10 +218,11 @@ impl<R: Rules> Exporter<R> {
 
     /// Submits a request to its store, or answers an invalid one at once.
     fn start(&mut self, id: ChannelId, command: &wire::Command) {
-        if command.opcode != Opcode::Read {
+        if command.opcode != Opcode::Read && self.is_outdated(id) {
             // A write would count for the generation of the channel, and a flush promise that what
             // that generation has lost is durable.
-            self.close_outdated(id);
+            self.listener.close_without(id, command.tag);
+            return self.channels[id].release(command.tag.slot);
         }
         let channel = &mut self.channels[id];
         channel.begin(command.tag.slot, command.opcode == Opcode::Flush);
@@ -247,14 +248,13 @@ impl<R: Rules> Exporter<R> {
         self.done.push(Completion { token, result, buffer: request.buffer });
     }
 
-    /// Closes a channel if its export has lost writes since it was opened. Its host opens another,
-    /// learns of the loss by the Accept, and sends again what was not answered.
-    fn close_outdated(&mut self, id: ChannelId) {
+    /// Whether the export of a channel has lost writes since it was opened. Then the channel is to
+    /// be closed: its host opens another, learns of the loss by the Accept, and sends again what
+    /// was not answered.
+    fn is_outdated(&mut self, id: ChannelId) -> bool {
         let Channel { export, generation, .. } = self.channels[id];
-        let current = self.known[export].generation(export, &self.exports);
-        if current != generation && R::keeps(Rule::OneGeneration) {
-            self.listener.close(id);
-        }
+        R::keeps(Rule::OneGeneration)
+            && self.known[export].generation(export, &self.exports) != generation
     }
 
     /// Advances the requests at the stores, and answers finished ones.
@@ -276,9 +276,9 @@ impl<R: Rules> Exporter<R> {
         for Completion { token, result, buffer } in done.drain(..) {
             let (id, tag) = Self::request(token);
             let is_flush = self.channels[id].is_flush(tag.slot);
-            if is_flush && result.is_ok() && R::keeps(Rule::DoubtFlush) {
+            if is_flush && result.is_ok() && R::keeps(Rule::DoubtFlush) && self.is_outdated(id) {
                 // What was lost while it was with the disk may be what it was to make durable.
-                self.close_outdated(id);
+                self.listener.close(id);
             }
             let channel = &mut self.channels[id];
             if let Some(stages) = &channel.stages {

@@ -450,6 +450,16 @@ impl<R: Rules> Listener<R> {
         self.channels.busy(channel).complete(tag, status)
     }
 
+    /// Closes a channel instead of executing a request that was handed out for that: a fence of it
+    /// will say that it was not executed.
+    ///
+    /// # Panics
+    /// If the request was not handed out for execution.
+    pub fn close_without(&mut self, channel: ChannelId, tag: Tag) {
+        self.channels.busy(channel).withdraw(tag);
+        self.channels.close(channel);
+    }
+
     /// Sends an event to all hosts of an export.
     pub fn notify(&mut self, export: usize, event: Event) {
         self.channels.notify(export, event);

@@ -375,6 +375,14 @@ impl<R: Rules> TargetChannel<R> {
         false
     }
 
+    /// Takes back a request that was handed out for execution: it is not executed.
+    pub(crate) fn withdraw(&mut self, tag: Tag) {
+        let slot = &mut self.slots[usize::from(tag.slot)];
+        assert!(slot.state == State::Executing && slot.generation == tag.generation);
+        slot.state = State::Gathering;
+        self.executing -= 1;
+    }
+
     /// Whether the host has all the completions, and so has no reason to ask for outcomes.
     pub(crate) fn is_answered(&self) -> bool {
         self.completions.is_empty() && self.sending.is_empty() && self.channel.is_acked()

@@ -82,7 +82,7 @@ impl LogicalUnit {
         uuid: u128,
         mut random: Random,
     ) -> Self {
-        let promises = Promises { outcomes: false, ..Promises::KEPT };
+        let promises = Promises { outcomes: false, told_once: false, ..Promises::KEPT };
         let disk = Disk::new(DiskPlan { size: SIZE_MAX, ..plan.clone() }, random.fork());
         let mut history = History::new(disk.plan(), promises, 0, shared);
         // The number 0 is that of reads.

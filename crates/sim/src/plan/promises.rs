@@ -13,9 +13,12 @@ pub struct Promises {
     pub generations: bool,
     /// A target that cannot store the last writer admits no other one for writing.
     pub writers: bool,
+    /// A flush fails only for who had data at stake when a loss was noticed, and once for each.
+    pub told_once: bool,
 }
 
 impl Promises {
     /// The promises of today.
-    pub const KEPT: Self = Self { outcomes: true, generations: true, writers: true };
+    pub const KEPT: Self =
+        Self { outcomes: true, generations: true, writers: true, told_once: true };
 }

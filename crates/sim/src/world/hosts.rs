@@ -6,7 +6,7 @@ use std::time::Duration;
 use tyche_block::Completion;
 use tyche_engine::Notice;
 use tyche_proto::{Exchange, Failure, Instant, OpId, Operation, Rules, Writer};
-use tyche_wire::{Entry, Header, Mac, Reason, Tag};
+use tyche_wire::{Entry, Header, Mac, Opcode, Reason, Tag};
 
 use super::exports::Volume;
 use super::seals::is_sealed;
@@ -123,9 +123,7 @@ impl<R: Rules> World<R> {
         if matches!(notice, Notice::Joined(..)) {
             let Volume { history, exported, .. } = &mut self.volumes[host.plan.export];
             let boot = running.session.export_of(queue).map(|export| export.boot);
-            if boot == Some(exported.boot()) {
-                history.learn(running.number, queue);
-            }
+            history.learn(running.number, queue, boot == Some(exported.boot()));
         }
         if notice == Notice::Failed(Failure::Rejected(Reason::SessionLost)) {
             let export = host.plan.export;
@@ -149,6 +147,9 @@ impl<R: Rules> World<R> {
         // Nobody has asked the target for its outcome. It may be one that the host's last session
         // has sent, and that is beyond the end of the disk now.
         let is_unknown = is_over || !answer.was_taken;
+        // No flush succeeds once another queue has failed.
+        let is_flush = pending.operation.opcode == Opcode::Flush;
+        let is_unknown = is_unknown || (is_flush && running.session.is_ending());
         if is_unknown && result.is_err() {
             self.volumes[host.plan.export].history.abandon(running.number, op)?;
         } else {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tyche_block::{Completion, Errno};
 use tyche_engine::operation;
 use tyche_proto::{Operation, Rules};
-use tyche_wire::{ChannelId, Entry, Header, Kind, Opcode, SECTOR_LEN, Tag};
+use tyche_wire::{ChannelId, CommandFlags, Entry, Header, Kind, Opcode, SECTOR_LEN, Tag};
 
 use super::{Event, World, entries};
 use crate::content::{Content, SECTOR, examine};
@@ -302,6 +302,8 @@ impl<R: Rules> World<R> {
         let Some(process) = &mut self.process else { return Ok(()) };
         let Some(job) = process.jobs.get_mut(&id) else { return Ok(()) };
         let Job { export, operation, buffer, progress, .. } = job;
+        let promises =
+            operation.opcode == Opcode::Flush || operation.flags.contains(CommandFlags::FUA);
         let (export, data) = (*export, data(buffer, operation));
         let disk = &mut self.volumes[export].disk;
         let result = if !self.calm && self.random.chance(disk.plan().errors) {
@@ -322,6 +324,9 @@ impl<R: Rules> World<R> {
             }
             result
         };
+        if promises && result.is_err() {
+            self.volumes[export].history.notice_loss();
+        }
         self.end_job(id, result);
         self.drive_target()
     }
