@@ -13,7 +13,7 @@ use tyche_block::{Arena, Extent, PAGE};
 
 /// The interval at which a waiting thread checks [`Closed`], and so the longest delay that the
 /// check adds to a teardown. The flag is rarely raised during a wait.
-const CLOSED_CHECK: Duration = Duration::from_millis(50);
+pub(crate) const CLOSED_CHECK: Duration = Duration::from_millis(50);
 
 /// A flag raised once, at the end of an attachment or a connection: all waits end.
 #[derive(Debug, Default)]

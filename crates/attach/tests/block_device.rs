@@ -16,7 +16,7 @@ use std::thread;
 use std::time::Instant;
 
 use disk::{MemoryDisk, pattern};
-use rig::{Buffer, Rig, fallocate, run};
+use rig::{Buffer, Map, Rig, fallocate, run};
 use tyche_attach::fuse::FuseMount;
 use tyche_attach::{Attachment, LoopAttachment, Stopped};
 use tyche_block::{Errno, Operation};
@@ -73,16 +73,125 @@ fn the_file_reads_and_writes_the_disk() {
     assert_eq!(file.read_at(&mut [0; 512], 8 << 20).unwrap(), 0, "end of file");
     assert_eq!(file.read_at(&mut [0; 1024], (8 << 20) - 512).unwrap(), 512);
     let errno = |result: std::io::Result<usize>| result.unwrap_err().raw_os_error().unwrap();
-    assert_eq!(errno(file.read_at(&mut [0; 100], 0)), libc::EINVAL);
-    assert_eq!(errno(file.read_at(&mut [0; 512], 100)), libc::EINVAL);
-    assert_eq!(errno(file.write_at(&[0; 100], 0)), libc::EINVAL);
-    assert_eq!(errno(file.write_at(&[0; 512], 8 << 20)), libc::ENOSPC);
+    for offset in [8 << 20, (8 << 20) + 3, (8 << 20) - 5] {
+        assert_eq!(errno(file.write_at(&[0; 512], offset)), libc::ENOSPC);
+    }
     file.set_len(4096).unwrap_err();
     assert_eq!(mount.stop(false).unwrap(), Stopped::InUse);
     file.read_exact_at(&mut back.bytes()[..512], 0).unwrap();
     drop(file);
     assert_eq!(mount.stop(false).unwrap(), Stopped::Gone);
     assert!(!path.exists() && !rig.dir().join("mnt").exists());
+    disk.wait_all_buffers_back();
+}
+
+#[test]
+fn the_file_takes_any_offset_and_length() {
+    for block_size in [512, 4096] {
+        // So small an arena that memory has to be waited for.
+        let disk = MemoryDisk::with(8 * MIB, block_size, 64, |_| {});
+        let mut expected = pattern(3, 8 * MIB);
+        disk.write(0, &expected);
+        let rig = rig!();
+        let mount = FuseMount::start(&rig.dir().join("mnt"), disk.dyn_disk()).unwrap();
+        let path = mount.device_path();
+        let file = OpenOptions::new().read(true).write(true).open(path).unwrap();
+        for (offset, len) in [
+            (0, 3),
+            (1001, 3),
+            (510, 4),
+            (4095, 4098),
+            (77, 300_000),
+            (8192, 700),
+            (8 * MIB - 9, 9),
+        ] {
+            let data = pattern(len as u8, len);
+            let mut back = vec![0; len];
+            file.read_exact_at(&mut back, offset as u64).unwrap();
+            assert!(back == expected[offset..][..len], "{offset} {len}");
+            file.write_all_at(&data, offset as u64).unwrap();
+            expected[offset..][..len].copy_from_slice(&data);
+            assert!(disk.read(0..8 * MIB) == expected, "{offset} {len}");
+        }
+        assert_eq!(file.read_at(&mut [0; 100], (8 << 20) - 9).unwrap(), 9, "end of file");
+        disk.take_log();
+        file.write_all_at(&[7; 3], 100).unwrap();
+        let write = Operation::Write { fua: false };
+        assert_eq!(disk.take_log(), [(Operation::Read, 0, block_size), (write, 0, block_size)]);
+        file.write_all_at(&[7; 8192], 4096).unwrap();
+        assert_eq!(disk.take_log(), [(write, 4096, 8192)], "whole blocks are not read");
+        disk.fail(0..4096, Errno::IO);
+        assert_eq!(file.write_at(&[7], 5).unwrap_err().raw_os_error(), Some(libc::EIO));
+        drop(mount);
+        disk.wait_all_buffers_back();
+    }
+}
+
+#[test]
+fn writes_to_parts_of_one_block_are_all_kept() {
+    const THREADS: usize = 8;
+    let disk = MemoryDisk::new(MIB, 4096);
+    let rig = rig!();
+    let mount = FuseMount::start(&rig.dir().join("mnt"), disk.dyn_disk()).unwrap();
+    let file = OpenOptions::new().write(true).open(mount.device_path()).unwrap();
+    let (data, file) = (pattern(21, 256 << 10), &file);
+    thread::scope(|scope| {
+        for first in 0..THREADS {
+            let parts = data.chunks(500).enumerate().skip(first).step_by(THREADS);
+            scope.spawn(move || {
+                for (number, part) in parts {
+                    file.write_all_at(part, number as u64 * 500).unwrap();
+                }
+            });
+        }
+    });
+    assert!(disk.read(0..256 << 10) == data);
+}
+
+#[test]
+fn the_file_can_be_mapped() {
+    let disk = MemoryDisk::new(MIB, 512);
+    disk.write(0, &pattern(23, MIB));
+    let rig = rig!();
+    let mut mount = FuseMount::start(&rig.dir().join("mnt"), disk.dyn_disk()).unwrap();
+    let file = OpenOptions::new().read(true).write(true).open(mount.device_path()).unwrap();
+    let map = match Map::shared(&file, MIB) {
+        Ok(map) => map,
+        Err(error) => {
+            assert_eq!(error.raw_os_error(), Some(libc::ENODEV));
+            return println!("SKIPPED: before Linux 6.6, no file with direct I/O is mapped");
+        }
+    };
+    assert!(map.read(0, MIB) == pattern(23, MIB));
+    map.write(5000, b"map");
+    let mut back = [0; 3];
+    file.read_exact_at(&mut back, 5000).unwrap();
+    assert_eq!(&back, b"map", "a read sees what was written to the map");
+    file.write_all_at(b"file", 5003).unwrap();
+    assert_eq!(map.read(5000, 7), b"mapfile", "and the map what was written");
+    map.write(MIB - 1, &[99]);
+    drop(file);
+    assert_eq!(mount.stop(false).unwrap(), Stopped::InUse, "it is mapped");
+    drop(map);
+    assert_eq!(disk.read(5000..5007), b"mapfile");
+    assert_eq!(disk.read(MIB - 1..MIB), [99]);
+    assert_eq!(mount.stop(false).unwrap(), Stopped::Gone);
+}
+
+#[test]
+fn force_ends_a_write_that_waits_for_its_block() {
+    let disk = MemoryDisk::new(MIB, 512);
+    let rig = rig!();
+    let mut mount = FuseMount::start(&rig.dir().join("mnt"), disk.dyn_disk()).unwrap();
+    let file = OpenOptions::new().write(true).open(mount.device_path()).unwrap();
+    disk.hold();
+    let writer = thread::spawn(move || file.write_at(b"abc", 1001).unwrap_err());
+    disk.wait_held(1);
+    let start = Instant::now();
+    assert_eq!(mount.stop(true).unwrap(), Stopped::Gone);
+    assert!(start.elapsed() < PATIENCE / 2, "stopping took {:?}", start.elapsed());
+    writer.join().unwrap();
+    disk.release();
     disk.wait_all_buffers_back();
 }
 

@@ -2,8 +2,10 @@
 
 use std::ffi::OsStr;
 use std::io;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, SystemTime};
 
 use fuser::{
@@ -14,8 +16,9 @@ use fuser::{
 };
 use tyche_block::{Disk, Geometry, Operation, Request, Sink};
 
-use super::inflight::{Answer, InFlight, Range, pieces};
-use crate::slots;
+use super::inflight::{Answer, InFlight, Zeroing, pieces};
+use super::locks::RangeLock;
+use crate::slots::{self, CLOSED_CHECK};
 
 const FILE: INodeNo = INodeNo(2);
 
@@ -103,15 +106,94 @@ impl DiskFile {
         self.in_flight.submit(queue, &self.sink, request, answer);
     }
 
+    /// The blocks that a range of bytes touches.
+    fn blocks_of(&self, offset: u64, len: u32) -> Range<u64> {
+        let block = u64::from(self.disk.geometry().block_size);
+        offset - offset % block..(offset + u64::from(len)).next_multiple_of(block)
+    }
+
+    /// Locks blocks until a write of them is done; fails only at the end of the mount.
+    fn lock(&self, blocks: Range<u64>) -> Result<RangeLock, Errno> {
+        let InFlight { locks, closed, .. } = &*self.in_flight;
+        locks.lock(blocks, closed).ok_or(Errno::ESHUTDOWN)
+    }
+
+    /// An operation on whole blocks of a queue, with memory for them; fails only at the end of the
+    /// mount.
+    fn request(
+        &self,
+        queue: &dyn Disk,
+        operation: Operation,
+        blocks: &Range<u64>,
+    ) -> Result<Request, Errno> {
+        let len = u32::try_from(blocks.end - blocks.start).map_err(|_| Errno::EINVAL)?;
+        let buffer = slots::alloc(queue.arena(), len as usize, &self.in_flight.closed);
+        let buffer = Some(buffer.ok_or(Errno::ESHUTDOWN)?);
+        Ok(Request { operation, offset: blocks.start, len, buffer })
+    }
+
+    /// Reads a block and waits for it.
+    fn read_block(&self, offset: u64) -> Result<Vec<u8>, Errno> {
+        let queue = self.queue();
+        let request = self.request(queue, Operation::Read, &self.blocks_of(offset, 1))?;
+        let (sender, answer) = mpsc::sync_channel(1);
+        self.submit_to(queue, request, Answer::Block(sender));
+        loop {
+            match answer.recv_timeout(CLOSED_CHECK) {
+                Ok(block) => return block,
+                Err(RecvTimeoutError::Timeout) if !self.in_flight.closed.is_raised() => {}
+                Err(_) => return Err(Errno::ESHUTDOWN),
+            }
+        }
+    }
+
+    /// The request that writes `data` within `blocks`, which are locked. What it leaves of the first
+    /// and the last block is read before.
+    fn write_request(
+        &self,
+        queue: &dyn Disk,
+        operation: Operation,
+        blocks: &Range<u64>,
+        offset: u64,
+        data: &[u8],
+    ) -> Result<Request, Errno> {
+        let end = offset + data.len() as u64;
+        let edges = [(blocks.start, offset), (end, blocks.end)];
+        let mut partial: Vec<_> = edges
+            .into_iter()
+            .filter(|(from, to)| from != to)
+            .map(|(from, _)| self.blocks_of(from, 1).start)
+            .collect();
+        partial.dedup();
+        // Read before memory for the whole is taken: who waits for memory must not hold any.
+        let partial: Vec<_> = partial
+            .into_iter()
+            .map(|block| Ok((block, self.read_block(block)?)))
+            .collect::<Result<_, Errno>>()?;
+        let mut request = self.request(queue, operation, blocks)?;
+        let buffer = request.buffer.as_mut().expect("a write has data");
+        let mut put = |at: u64, bytes: &[u8]| {
+            let at = usize::try_from(at - blocks.start).expect("within the buffer");
+            buffer[at..at + bytes.len()].copy_from_slice(bytes);
+        };
+        partial.iter().for_each(|(block, bytes)| put(*block, bytes));
+        put(offset, data);
+        Ok(request)
+    }
+
     /// Zeroes a range, which has been checked to lie within the disk.
     fn zero(&self, offset: u64, len: u64, may_unmap: bool, reply: ReplyEmpty) {
         let operation = Operation::WriteZeroes { fua: false, may_unmap };
         let Ok(count) = u32::try_from(len.div_ceil(u64::from(PIECE))) else {
             return reply.error(Errno::EINVAL);
         };
-        let range = Range::new(count, reply);
+        let lock = match self.lock(offset..offset + len) {
+            Ok(lock) => lock,
+            Err(errno) => return reply.error(errno),
+        };
+        let zeroing = Zeroing::new(count, reply, lock);
         for request in pieces(operation, offset, len, PIECE) {
-            self.submit(request, Answer::Piece(Arc::clone(&range)));
+            self.submit(request, Answer::Piece(Arc::clone(&zeroing)));
         }
     }
 }
@@ -125,6 +207,8 @@ impl Filesystem for DiskFile {
         }
         let _ = config.set_max_background(MAX_BACKGROUND);
         let _ = config.set_congestion_threshold(MAX_BACKGROUND);
+        // Before Linux 6.6, a file with direct I/O can't be mapped with MAP_SHARED.
+        let _ = config.add_capabilities(InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP);
         config.add_capabilities(InitFlags::FUSE_ASYNC_DIO).map_err(|_| {
             io::Error::new(io::ErrorKind::Unsupported, "FUSE without asynchronous direct I/O")
         })
@@ -225,12 +309,13 @@ impl Filesystem for DiskFile {
         if len > self.io_max {
             return reply.error(Errno::EINVAL);
         }
-        let queue = self.queue();
-        let Some(buffer) = slots::alloc(queue.arena(), len as usize, &self.in_flight.closed) else {
-            return reply.error(Errno::ESHUTDOWN);
+        let (queue, blocks) = (self.queue(), self.blocks_of(offset, len));
+        let request = match self.request(queue, Operation::Read, &blocks) {
+            Ok(request) => request,
+            Err(errno) => return reply.error(errno),
         };
-        let request = Request { operation: Operation::Read, offset, len, buffer: Some(buffer) };
-        self.submit_to(queue, request, Answer::Read(reply, len as usize));
+        let skipped = usize::try_from(offset - blocks.start).expect("less than a block");
+        self.submit_to(queue, request, Answer::Read(reply, skipped..skipped + len as usize));
     }
 
     fn write(
@@ -249,16 +334,22 @@ impl Filesystem for DiskFile {
             Ok(len) if len <= self.io_max => len,
             _ => return reply.error(Errno::EINVAL),
         };
-        let (queue, closed) = (self.queue(), &self.in_flight.closed);
-        let Some(mut buffer) = slots::alloc(queue.arena(), data.len(), closed) else {
-            return reply.error(Errno::ESHUTDOWN);
-        };
-        buffer.copy_from_slice(data);
+        let (queue, blocks) = (self.queue(), self.blocks_of(offset, len));
+        if blocks.end > self.disk.geometry().size {
+            return reply.error(Errno::ENOSPC);
+        }
         // `O_SYNC` contains `O_DSYNC`.
-        let fua = flags.0 & libc::O_DSYNC != 0;
-        let operation = Operation::Write { fua };
-        let request = Request { operation, offset, len, buffer: Some(buffer) };
-        self.submit_to(queue, request, Answer::Write(reply, len));
+        let operation = Operation::Write { fua: flags.0 & libc::O_DSYNC != 0 };
+        let lock = self.lock(blocks.clone());
+        let request = lock.and_then(|lock| {
+            Ok((self.write_request(queue, operation, &blocks, offset, data)?, lock))
+        });
+        match request {
+            Ok((request, lock)) => {
+                self.submit_to(queue, request, Answer::Write { reply, len, _lock: lock });
+            }
+            Err(errno) => reply.error(errno),
+        }
     }
 
     fn fsync(&self, _: &fuser::Request, _: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {

@@ -1,41 +1,47 @@
 //! FUSE requests in flight at the disk, and their answers.
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
 
 use fuser::{Errno as FuseErrno, ReplyData, ReplyEmpty, ReplyWrite};
 use tyche_block::{Completion, Disk, Errno, Operation, Request, Sink};
 
+use super::locks::{RangeLock, RangeLocks};
 use crate::slots::{Closed, Slots};
 
 /// The most requests submitted and not answered yet. The kernel keeps `MAX_BACKGROUND` asynchronous
 /// ones in flight; the rest is for synchronous ones, which it does not limit.
 const IN_FLIGHT_MAX: usize = 256;
 
-/// The answer to the waiting program.
+/// The answer to who waits: a program, or the thread that needs a block.
 #[derive(Debug)]
 pub(super) enum Answer {
-    /// Has this many bytes of the buffer.
-    Read(ReplyData, usize),
+    /// Has these bytes of the buffer.
+    Read(ReplyData, Range<usize>),
     /// Has the number of bytes written.
-    Write(ReplyWrite, u32),
+    Write { reply: ReplyWrite, len: u32, _lock: RangeLock },
     /// Has the result alone.
     Empty(ReplyEmpty),
-    /// Has the result of the range; sent when the last piece is done.
-    Piece(Arc<Range>),
+    /// Has the result of the zeroing; sent when its last piece is done.
+    Piece(Arc<Zeroing>),
+    /// Has the whole buffer. The receiver may have given up.
+    Block(mpsc::SyncSender<Result<Vec<u8>, FuseErrno>>),
 }
 
 impl Answer {
     fn send(self, result: Result<(), Errno>, data: &[u8]) {
         match (self, result.map_err(to_fuse)) {
-            (Self::Read(reply, len), Ok(())) => reply.data(&data[..len]),
-            (Self::Write(reply, len), Ok(())) => reply.written(len),
+            (Self::Read(reply, part), Ok(())) => reply.data(&data[part]),
+            (Self::Write { reply, len, .. }, Ok(())) => reply.written(len),
             (Self::Empty(reply), Ok(())) => reply.ok(),
-            (Self::Piece(range), Ok(())) => range.piece_done(Ok(())),
             (Self::Read(reply, _), Err(errno)) => reply.error(errno),
-            (Self::Write(reply, _), Err(errno)) => reply.error(errno),
+            (Self::Write { reply, .. }, Err(errno)) => reply.error(errno),
             (Self::Empty(reply), Err(errno)) => reply.error(errno),
-            (Self::Piece(range), Err(errno)) => range.piece_done(Err(errno)),
+            (Self::Piece(zeroing), result) => zeroing.piece_done(result),
+            (Self::Block(receiver), result) => {
+                let _ = receiver.send(result.map(|()| data.to_vec()));
+            }
         }
     }
 }
@@ -51,23 +57,25 @@ fn to_fuse(errno: Errno) -> FuseErrno {
     }
 }
 
-/// A range too long for one request, split into pieces.
+/// A range that is zeroed in pieces: it is too long for one request, or no number of blocks.
 #[derive(Debug)]
-pub(super) struct Range {
+pub(super) struct Zeroing {
     pieces_left: AtomicU32,
     /// Zero, or the first error.
     error: AtomicI32,
     reply: Mutex<Option<ReplyEmpty>>,
+    _lock: RangeLock,
 }
 
-impl Range {
+impl Zeroing {
     /// A range of `pieces` requests, at least one.
-    pub(super) fn new(pieces: u32, reply: ReplyEmpty) -> Arc<Self> {
+    pub(super) fn new(pieces: u32, reply: ReplyEmpty, lock: RangeLock) -> Arc<Self> {
         assert!(pieces > 0, "a range of no pieces is never answered");
         Arc::new(Self {
             pieces_left: AtomicU32::new(pieces),
             error: AtomicI32::new(0),
             reply: Mutex::new(Some(reply)),
+            _lock: lock,
         })
     }
 
@@ -97,12 +105,15 @@ pub(super) struct InFlight {
     open: AtomicUsize,
     /// Raised when the mount ends.
     pub(super) closed: Closed,
+    /// The blocks of writes and zeroings.
+    pub(super) locks: Arc<RangeLocks>,
 }
 
 impl InFlight {
     pub(super) fn new() -> Arc<Self> {
         let slots = Slots::new(IN_FLIGHT_MAX);
-        Arc::new(Self { slots, open: AtomicUsize::new(0), closed: Closed::default() })
+        let (open, closed) = (AtomicUsize::new(0), Closed::default());
+        Arc::new(Self { slots, open, closed, locks: Arc::default() })
     }
 
     pub(super) fn opened(&self) {

@@ -2,9 +2,11 @@
 //! works on files.
 //!
 //! - All I/O is direct, in either direction up to 1 MiB a request (less with a small arena), up to
-//!   128 asynchronous requests at once. Offset and length must be multiples of the disk's block
-//!   size; others get `EINVAL`. Buffers of 1 MiB and more must be aligned likewise, as with
-//!   `O_DIRECT`, or the kernel cuts their I/O within a block. Reads stop at the end of the disk.
+//!   128 asynchronous requests at once. A write that begins or ends within a block reads that block
+//!   and writes it as a whole; writes to the same block wait for each other. Reads stop at the end
+//!   of the disk.
+//! - The file can be mapped (`MAP_SHARED` since Linux 6.6). Reads and writes on this machine, and
+//!   its maps, see each other's data; a map does not see what other machines write.
 //! - `fsync` is a flush. `O_DSYNC` writes are FUA. Punched holes and zeroed ranges read as zeroes.
 //!   Any other `fallocate`, and changing the size, is refused.
 //! - The session's threads only submit. The thread on which the disk answers sends the answer.
@@ -21,6 +23,7 @@
 mod filesystem;
 mod inflight;
 mod kernel;
+mod locks;
 mod mountpoint;
 mod session;
 

@@ -132,6 +132,46 @@ impl Buffer {
     }
 }
 
+/// A file in memory, which others change as well.
+pub(crate) struct Map {
+    memory: *mut u8,
+    len: usize,
+}
+
+impl Map {
+    pub(crate) fn shared(file: &File, len: usize) -> std::io::Result<Self> {
+        let (access, fd) = (libc::PROT_READ | libc::PROT_WRITE, file.as_raw_fd());
+        // SAFETY: the kernel chooses a place that nothing else uses.
+        let memory =
+            unsafe { libc::mmap(std::ptr::null_mut(), len, access, libc::MAP_SHARED, fd, 0) };
+        match memory {
+            libc::MAP_FAILED => Err(std::io::Error::last_os_error()),
+            memory => Ok(Self { memory: memory.cast(), len }),
+        }
+    }
+
+    pub(crate) fn read(&self, offset: usize, len: usize) -> Vec<u8> {
+        assert!(offset + len <= self.len);
+        // SAFETY: within the map, as was checked.
+        (offset..offset + len).map(|at| unsafe { self.memory.add(at).read_volatile() }).collect()
+    }
+
+    pub(crate) fn write(&self, offset: usize, bytes: &[u8]) {
+        assert!(offset + bytes.len() <= self.len);
+        for (at, byte) in (offset..).zip(bytes) {
+            // SAFETY: within the map, as was checked.
+            unsafe { self.memory.add(at).write_volatile(*byte) };
+        }
+    }
+}
+
+impl Drop for Map {
+    fn drop(&mut self) {
+        // SAFETY: it was mapped, and no reference to it is left.
+        unsafe { libc::munmap(self.memory.cast(), self.len) };
+    }
+}
+
 /// Another process that serves a disk, for the test to kill.
 pub(crate) struct Server {
     pub(crate) device: PathBuf,
