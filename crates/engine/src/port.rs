@@ -21,7 +21,8 @@ const BATCH_MAX: usize = 256;
 const BATCH_BYTES: usize = 384 << 10;
 /// The pause before an interface that is down is tried again.
 const DOWN_PAUSE: Duration = Duration::from_millis(100);
-/// The interval at which a link is asked whether its frames have grown.
+/// The interval at which a link is asked whether its frames have grown, which also has it look at
+/// its interface.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// Traffic counters of a link.
@@ -93,7 +94,6 @@ pub struct Port {
 
 /// A fault of an interface.
 struct Trouble {
-    kind: io::ErrorKind,
     message: String,
     /// Whether it is a fault of sending: then receiving without an error does not clear it. Without
     /// a carrier there is nothing to receive, and that is no error.
@@ -184,18 +184,23 @@ impl Port {
         self.down_until
     }
 
+    /// The time at which the link is looked at next.
+    pub(crate) fn look_at(&self) -> Instant {
+        self.look_at
+    }
+
     /// The time at which an interface without room for more frames is tried again.
     pub(crate) fn retry_at(&self) -> Option<Instant> {
         self.backlog.retry_at()
     }
 
     fn failed(&mut self, now: Instant, error: &io::Error, is_with_sending: bool) {
-        let kind = error.kind();
+        let message = error.to_string();
         match &mut self.trouble {
-            Some(trouble) if trouble.kind == kind => trouble.is_with_sending &= is_with_sending,
+            Some(it) if it.message == message => it.is_with_sending &= is_with_sending,
             trouble => {
                 tracing::warn!(link = self.link.name(), %error, "link failed, trying again");
-                *trouble = Some(Trouble { kind, message: error.to_string(), is_with_sending });
+                *trouble = Some(Trouble { message, is_with_sending });
             }
         }
         if error.kind() == io::ErrorKind::InvalidInput {

@@ -124,7 +124,9 @@ impl Ports {
         others: impl IntoIterator<Item = BorrowedFd<'a>>,
         deadline: Option<Instant>,
     ) {
-        let deadline = self.poll_timeout().into_iter().chain(deadline).min();
+        // The kernel does not report all that happens to an interface.
+        let looks = self.iter().map(|(_, port)| port.look_at());
+        let deadline = self.poll_timeout().into_iter().chain(deadline).chain(looks).min();
         // A frame that is due can't leave before there is room: no reason to stay awake.
         let deadline = self.retry_at().or(deadline);
         let sources = self.iter().filter_map(|(_, port)| port.wait_fd()).chain(others);

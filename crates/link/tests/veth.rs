@@ -245,6 +245,36 @@ fn an_interface_that_goes_down_is_reported_and_recovers() {
 }
 
 #[test]
+fn an_interface_that_becomes_part_of_a_bridge_is_reported_and_recovers() {
+    need_root!();
+    let cable = Cable::new(1500);
+    let (mut a, mut b) = (cable.open(0), cable.open(1));
+    let mut batch = RxBatch::new(8, 1450);
+    assert_connected(&mut a, &mut b);
+    assert!(b.grow().is_some() && b.receive(&mut batch).is_ok(), "it is single");
+    cable.ip(1, &["link", "add", "name", "tyl-br", "type", "bridge"]);
+    for up in ["up", "down"] {
+        cable.ip(1, &["link", "set", NAMES[1], up, "master", "tyl-br"]);
+        cable.ip(1, &["link", "set", NAMES[1], "up"]);
+        b.grow();
+        for _ in 0..2 {
+            let error = b.receive(&mut batch).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::NetworkDown);
+            let error = error.to_string();
+            assert!(
+                error.contains("tyl1 is part of tyl-br") && error.contains("nomaster"),
+                "{error}"
+            );
+        }
+        let out = frame(b.mac(), a.mac(), 100, 1);
+        assert_eq!(send(&mut b, &out).unwrap_err().kind(), ErrorKind::NetworkDown);
+        cable.ip(1, &["link", "set", NAMES[1], "nomaster"]);
+        assert_eq!(b.receive(&mut batch).unwrap(), 0);
+        assert_connected(&mut a, &mut b);
+    }
+}
+
+#[test]
 fn an_interface_that_is_removed_is_reported_and_recovers_when_there_is_a_new_one() {
     need_root!();
     let cable = Cable::new(1500);

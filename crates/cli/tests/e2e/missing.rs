@@ -2,6 +2,7 @@
 //! start. The rest is served and connected, what is missing is said, and taken up when it comes.
 
 use std::fs::{self, File};
+use std::io::Read;
 
 use serde_json::Value;
 use tyche_testkit::process::finish;
@@ -184,4 +185,37 @@ fn ports_of_fcoe_and_their_disks_come_later_too() {
     await_content(&rig, Side::Target);
     assert!(target.log().contains(&format!("{} is there: it is served", TARGETS[1])));
     wait_until("both logical units are shown", || luns() == 2);
+}
+
+#[test]
+fn a_bridge_that_takes_an_interface_is_named_at_both_ends_until_it_lets_go() {
+    let rig = rig!(1500);
+    let [here, there] = [Side::Target, Side::Host].map(|side| rig.cable.link(side));
+    let set = |side, link, args: &[&str]| {
+        rig.cable.ip(side, &[&["link", "set", link], args].concat());
+    };
+    for side in [Side::Target, Side::Host] {
+        rig.cable.ip(side, &["link", "add", "name", "tye-br", "type", "bridge"]);
+        set(side, "tye-br", &["up"]);
+    }
+    let target = rig.serve(&["--export", "disk=mem:8M"]);
+    let part = format!("{here} is part of tye-br");
+    set(Side::Target, here, &["master", "tye-br"]);
+    wait_until("an idle target says so", || target.log().contains(&part));
+    assert_check(&rig, Side::Target, 5, &[&part]);
+    set(Side::Target, here, &["nomaster"]);
+    await_content(&rig, Side::Target);
+
+    let session = rig.connect(&["--ctrl-loss-tmo", "600"]);
+    for (side, link) in [(Side::Host, there), (Side::Target, here)] {
+        let part = format!("{link} is part of tye-br, which takes all that arrives on it");
+        set(side, link, &["master", "tye-br"]);
+        wait_until("the list says so", || run(&mut rig.tyche(side, &["list"])).contains(&part));
+        assert!(rig.logs().contains(&part), "{}", rig.logs());
+        set(side, link, &["nomaster"]);
+        await_content(&rig, Side::Host);
+    }
+    let mut block = [0; 4096];
+    File::open(&session.device).unwrap().read_exact(&mut block).unwrap();
+    session.disconnect();
 }

@@ -19,6 +19,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::filter::{Filter, MEMBERS_MAX};
+use super::relations::Route;
 use super::socket::{SENDS_ONLY, Socket};
 use super::{InterfaceInfo, Malformed, interface};
 use crate::Mac;
@@ -26,6 +27,7 @@ use crate::Mac;
 pub(super) struct Endpoint {
     pub(super) incoming: Socket,
     pub(super) outgoing: Socket,
+    route: Route,
     name: String,
     ethertype: u16,
     /// The filter of the receiving socket.
@@ -47,12 +49,14 @@ impl Endpoint {
     pub(super) fn new(
         incoming: Socket,
         outgoing: Socket,
+        route: Route,
         ethertype: u16,
         info: InterfaceInfo,
     ) -> Self {
         Self {
             incoming,
             outgoing,
+            route,
             name: info.name,
             ethertype,
             filter: Mutex::new(Filter::new(info.index)),
@@ -99,6 +103,15 @@ impl Endpoint {
         self.attached.load(Relaxed)
     }
 
+    /// Looks whether the interface has become a member of another one, which the kernel reports to no
+    /// packet socket. Its frames are the other's then; the next call says so.
+    pub(super) fn check_master(&self) {
+        let interface = self.lock().interface;
+        if self.is_attached() && self.route.master_of(interface).is_some() {
+            self.detach();
+        }
+    }
+
     /// Records that the interface fell or vanished.
     pub(super) fn detach(&self) {
         self.attached.store(false, Relaxed);
@@ -118,6 +131,8 @@ impl Endpoint {
         if !up {
             return Err(self.explain(io::Error::from_raw_os_error(libc::ENETDOWN)));
         }
+        interface::check_single(self.incoming.as_fd(), &self.route, &self.name, index)
+            .map_err(|error| io::Error::new(io::ErrorKind::NetworkDown, error))?;
         self.move_to(index)?;
         // No change if the sockets are bound to this very interface. To the kernel, a new interface
         // of the same name, or even of the same number, is another one.

@@ -4,7 +4,8 @@ use std::io;
 use std::mem;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
-use super::relations::relations;
+use super::OpenError;
+use super::relations::Route;
 use crate::Mac;
 use crate::sys::{check, interface_addresses};
 
@@ -48,15 +49,24 @@ pub fn interfaces() -> io::Result<Vec<InterfaceInfo>> {
 /// # Errors
 /// As [`interfaces`].
 pub fn usable_interfaces() -> io::Result<Vec<InterfaceInfo>> {
-    let mut found = interfaces()?;
-    found.retain(|it| it.running && master_of(it.index).is_none());
+    let (mut found, route) = (interfaces()?, Route::open()?);
+    found.retain(|it| it.running && route.master_of(it.index).is_none());
     Ok(found)
 }
 
-/// The number of the interface's master, if it is a member.
-pub(super) fn master_of(index: i32) -> Option<i32> {
-    // If unknown, the interface is used: a fault will show.
-    relations(index).ok().and_then(|it| it.master)
+/// Checks that an interface has its frames for itself. `socket`, of any kind, and `route` are in
+/// its namespace.
+///
+/// # Errors
+/// `Member` if it is part of another interface.
+pub(super) fn check_single(
+    socket: BorrowedFd<'_>,
+    route: &Route,
+    name: &str,
+    index: i32,
+) -> Result<(), OpenError> {
+    let Some(master) = route.master_of(index) else { return Ok(()) };
+    Err(OpenError::Member { interface: name.to_owned(), master: name_of(socket, master).ok() })
 }
 
 /// The interface's properties, and its hardware type (`ARPHRD_..`). The name is looked up in the
@@ -91,6 +101,17 @@ pub(super) fn index(socket: BorrowedFd<'_>, name: &str) -> io::Result<i32> {
     Ok(unsafe { answer.ifr_ifru.ifru_ifindex })
 }
 
+/// The name of the interface of that number.
+fn name_of(socket: BorrowedFd<'_>, index: i32) -> io::Result<String> {
+    // SAFETY: all-zero is a valid `ifreq`: integers and bytes.
+    let mut request: libc::ifreq = unsafe { mem::zeroed() };
+    request.ifr_ifru.ifru_ifindex = index;
+    // SAFETY: the request reads and writes one `ifreq`, which outlives the call.
+    check(unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCGIFNAME, &raw mut request) })?;
+    let name = request.ifr_name.iter().map(|byte| *byte as u8).take_while(|byte| *byte != 0);
+    Ok(String::from_utf8_lossy(&name.collect::<Vec<_>>()).into_owned())
+}
+
 /// Whether the interface is up, and whether frames can flow.
 pub(super) fn flags(socket: BorrowedFd<'_>, name: &str) -> io::Result<(bool, bool)> {
     let answer = query(socket, name, libc::SIOCGIFFLAGS)?;
@@ -115,7 +136,7 @@ fn query(socket: BorrowedFd<'_>, name: &str, what: libc::Ioctl) -> io::Result<li
     for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
         *to = from as libc::c_char;
     }
-    // SAFETY: all requests of this file read and write one `ifreq`, which outlives the call.
+    // SAFETY: all these requests read and write one `ifreq`, which outlives the call.
     check(unsafe { libc::ioctl(socket.as_raw_fd(), what, &raw mut request) })?;
     Ok(request)
 }

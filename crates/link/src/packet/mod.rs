@@ -10,7 +10,8 @@
 //! frame.
 //!
 //! # Changes of the interface
-//! - *Down, or no carrier to send on*: calls fail with `NetworkDown`. *Removed*: `NotFound`. A down
+//! - *Down, no carrier to send on, or part of a bridge or bond*, which [`grow`](Link::grow) looks for:
+//!   calls fail with `NetworkDown`. *Removed*: `NotFound`. A down
 //!   interface wakes a waiter once, not again; [`receive`](Link::receive) notices after that, or
 //!   after some time without frames. To see the interface come back, call it from time to time: it
 //!   checks, and binds to the interface again, even to a new one of the same name.
@@ -47,6 +48,7 @@ use filter::Filter;
 pub use interface::{InterfaceInfo, interfaces, usable_interfaces};
 use messages::Messages;
 use receiver::PacketReceiver;
+use relations::Route;
 pub use relations::{Relations, relations};
 use ring::{Ring, Shape};
 use socket::{SENDS_ONLY, Socket};
@@ -129,7 +131,9 @@ impl PacketLink {
         if *ethertype < ETHERTYPE_MIN {
             return Err(OpenError::EtherType(*ethertype));
         }
-        let info = find(name)?;
+        let route = Route::open()
+            .map_err(|source| OpenError::System { call: "socket(AF_NETLINK)", source })?;
+        let info = find(name, &route)?;
         let shape = Shape::new(options.head_len, ETHERNET + info.mtu);
         let (incoming, ring) = open_incoming(shape, info.index)?;
         let (outgoing, shortfall) = open_outgoing(options)?;
@@ -138,7 +142,7 @@ impl PacketLink {
                 .bind(info.index, protocol)
                 .map_err(|source| OpenError::System { call: "bind(AF_PACKET)", source })?;
         }
-        let endpoint = Arc::new(Endpoint::new(incoming, outgoing, *ethertype, info));
+        let endpoint = Arc::new(Endpoint::new(incoming, outgoing, route, *ethertype, info));
         Ok(Self {
             receiver: Some(PacketReceiver::new(Arc::clone(&endpoint), ring)),
             endpoint,
@@ -218,6 +222,7 @@ impl Link for PacketLink {
     }
 
     fn grow(&mut self) -> Option<usize> {
+        self.endpoint.check_master();
         let len = ETHERNET + self.mtu();
         // A receiver in another thread has the ring.
         if let Some(receiver) = &mut self.receiver
@@ -310,7 +315,7 @@ impl std::fmt::Debug for PacketLink {
 }
 
 /// Finds the interface, and checks that it can be opened.
-fn find(name: &str) -> Result<InterfaceInfo, OpenError> {
+fn find(name: &str, route: &Route) -> Result<InterfaceInfo, OpenError> {
     let socket = interface::any_socket()
         .map_err(|source| OpenError::System { call: "socket(AF_UNIX)", source })?;
     let interface = name.to_owned();
@@ -329,10 +334,7 @@ fn find(name: &str) -> Result<InterfaceInfo, OpenError> {
     if !info.up {
         return Err(OpenError::Down { interface });
     }
-    if let Some(master) = interface::master_of(info.index) {
-        let found = interfaces().unwrap_or_default().into_iter().find(|it| it.index == master);
-        return Err(OpenError::Member { interface, master: found.map(|it| it.name) });
-    }
+    interface::check_single(socket.as_fd(), route, name, info.index)?;
     if info.mtu < MTU_MIN {
         return Err(OpenError::MtuTooSmall { interface, mtu: info.mtu });
     }

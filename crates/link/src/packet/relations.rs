@@ -5,6 +5,7 @@
 //! network namespace that it was mounted in, which need not be ours.
 
 use std::io;
+use std::os::fd::OwnedFd;
 
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socket_with,
@@ -32,23 +33,49 @@ pub struct Relations {
     pub vlan: Option<u16>,
 }
 
-/// Queries the relations of the interface of that number.
+/// A socket to query relations with, in the network namespace of the thread that has opened it.
+pub(super) struct Route(OwnedFd);
+
+impl Route {
+    /// Opens the socket.
+    ///
+    /// # Errors
+    /// Those of `socket(2)`.
+    pub(super) fn open() -> io::Result<Self> {
+        // No protocol means rtnetlink.
+        let (family, kind) = (AddressFamily::NETLINK, SocketType::RAW);
+        Ok(Self(socket_with(family, kind, SocketFlags::CLOEXEC, None)?))
+    }
+
+    /// Queries the relations of the interface of that number.
+    ///
+    /// # Errors
+    /// Those of `send(2)` and `recv(2)`; `NotFound` if there is no such interface.
+    pub(super) fn relations(&self, index: i32) -> io::Result<Relations> {
+        send(&self.0, &question(index), SendFlags::empty())?;
+        let mut answer = vec![0; ANSWER_MAX];
+        // The kernel answers before the call to send returns.
+        let (_, len) = recv(&self.0, &mut answer, RecvFlags::DONTWAIT)?;
+        let answer = answer.get(..len).unwrap_or_default();
+        match answer.get(4..6) {
+            Some(kind) if kind == libc::RTM_NEWLINK.to_ne_bytes() => Ok(parse(answer)),
+            _ => Err(io::ErrorKind::NotFound.into()),
+        }
+    }
+
+    /// The number of the interface's master, if it is a member.
+    pub(super) fn master_of(&self, index: i32) -> Option<i32> {
+        // If unknown, the interface is used: a fault will show.
+        self.relations(index).ok().and_then(|it| it.master)
+    }
+}
+
+/// Queries the relations of the interface of that number, in the calling thread's network namespace.
 ///
 /// # Errors
 /// Those of `socket(2)`, `send(2)` and `recv(2)`; `NotFound` if there is no such interface.
 pub fn relations(index: i32) -> io::Result<Relations> {
-    // No protocol means rtnetlink.
-    let (family, kind) = (AddressFamily::NETLINK, SocketType::RAW);
-    let socket = socket_with(family, kind, SocketFlags::CLOEXEC, None)?;
-    send(&socket, &question(index), SendFlags::empty())?;
-    let mut answer = vec![0; ANSWER_MAX];
-    // The kernel answers before the call to send returns.
-    let (_, len) = recv(&socket, &mut answer, RecvFlags::DONTWAIT)?;
-    let answer = answer.get(..len).unwrap_or_default();
-    match answer.get(4..6) {
-        Some(kind) if kind == libc::RTM_NEWLINK.to_ne_bytes() => Ok(parse(answer)),
-        _ => Err(io::ErrorKind::NotFound.into()),
-    }
+    Route::open()?.relations(index)
 }
 
 /// A request for one interface.
