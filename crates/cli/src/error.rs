@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-pub(crate) use tyche_console::error::{Code, Context, Error, ErrorReport, Result, finish};
+pub(crate) use tyche_console::error::{Code, Context, Error, ErrorReport, Result};
 use tyche_fcoe::Obstacle;
 use tyche_fcoe::fc::port::Failure;
 use tyche_link::{ip, packet};

@@ -60,8 +60,8 @@ pub use crate::wrap::Wrapper;
 pub use tyche_attach::serve_claims;
 
 use crate::bench::BenchArgs;
-use crate::error::{Code, Context, Error, Result, finish};
-use crate::output::Format;
+use crate::error::{Code, Context, Error, Result};
+use crate::output::{Format, finish};
 
 /// Remote disks over plain Ethernet.
 ///

@@ -1,12 +1,9 @@
 //! Error messages, and the exit codes that scripts see.
 
 use std::fmt;
-use std::process::ExitCode;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-
-use crate::output::{Format, announce, conclude, in_format};
 
 /// The result of a program, or of a step of it.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -129,18 +126,6 @@ impl From<std::io::Error> for Error {
         };
         Self::new(code, error.to_string())
     }
-}
-
-/// Prints a program's error, if it ends with one; returns its exit code.
-pub fn finish(program: &str, result: &Result<()>, format: Format) -> ExitCode {
-    let Err(error) = result else { return ExitCode::SUCCESS };
-    // An empty message means that the error has been reported already.
-    if !error.message.is_empty() {
-        // The exit code tells of it in any case.
-        let _ = announce(&in_format(format, || error.report(), String::new));
-        conclude(format_args!("{program}: {error}"));
-    }
-    ExitCode::from(error.code as u8)
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@
 
 use std::fmt;
 use std::io::{self, IsTerminal, Write};
+use std::process::ExitCode;
 use std::sync::mpsc::sync_channel;
 use std::thread;
 use std::time::Duration;
@@ -196,4 +197,15 @@ impl<const N: usize> fmt::Display for Table<N> {
         }
         Ok(())
     }
+}
+/// Prints a program's error, if it ends with one; returns its exit code.
+pub fn finish(program: &str, result: &Result<()>, format: Format) -> ExitCode {
+    let Err(error) = result else { return ExitCode::SUCCESS };
+    // An empty message means that the error has been reported already.
+    if !error.message.is_empty() {
+        // The exit code tells of it in any case.
+        let _ = announce(&in_format(format, || error.report(), String::new));
+        conclude(format_args!("{program}: {error}"));
+    }
+    ExitCode::from(error.code as u8)
 }
