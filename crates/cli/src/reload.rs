@@ -1,22 +1,18 @@
 //! `tyche reload`: daemons of sessions go on as the program that is installed now.
 
-use std::io::ErrorKind;
 use std::time::{Duration, Instant};
 
 use clap::Args;
 use uuid::Uuid;
 
 use crate::complete;
-use crate::control::{Done, Request, ask};
-use crate::error::{Code, Context, Error, Result};
+use crate::control::Request;
+use crate::error::{Code, Error, Result};
 use crate::output::{Format, remark, show};
 use crate::report::{Output, SessionState};
-use crate::runtime::CONTROL;
 use crate::seconds::positive;
 use crate::sessions::{Session, named};
 
-/// Time limit for the answer of a daemon, which then begins anew.
-const ANSWER: Duration = Duration::from_secs(10);
 /// The pause between two looks at a daemon that begins anew.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
@@ -65,24 +61,11 @@ pub(crate) fn run(args: &ReloadArgs) -> Result<()> {
     show(args.output, || Output::Reload { sessions: renewed }, String::new)
 }
 
-/// Whether a daemon was asked, and does not answer.
-pub(crate) fn is_late(error: ErrorKind) -> bool {
-    matches!(error, ErrorKind::WouldBlock | ErrorKind::TimedOut)
-}
-
 /// Has a daemon begin anew; returns the session that it has then.
 fn reload(session: &Session, limit: Duration) -> Result<Uuid> {
     let record = &session.report.record;
     let about = format!("the daemon of `{}`", record.export);
-    let answer = ask::<Done>(&session.dir.join(CONTROL), &Request::Reload, ANSWER);
-    match answer {
-        Ok(answer) => {
-            answer?;
-        }
-        // It has begun anew before it could answer.
-        Err(error) if !is_late(error.kind()) => {}
-        Err(error) => return Err(error).context(Code::Other, &about),
-    }
+    session.pass_on(&Request::Reload)?;
     let deadline = Instant::now() + limit;
     let is_next = |it: &Session| {
         let next = &it.report.record;

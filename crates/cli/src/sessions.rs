@@ -18,7 +18,7 @@ use crate::runtime::{self, CONTROL};
 use crate::state::State;
 
 /// Time limit for an order other than to disconnect.
-const ORDER_TIMEOUT: Duration = Duration::from_secs(5);
+const ORDER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Time that a killed daemon may take to end: the kernel first ends what each queue of its device
 /// had in progress, and closes its control socket before it releases its lock.
@@ -93,6 +93,16 @@ impl Session {
         Error::new(Code::Unreachable, unanswered(&self.report.record, limit))
     }
 
+    /// Has the daemon do what ends its process, or this session. If it ends before it answers, it
+    /// has done so.
+    pub(crate) fn pass_on(&self, request: &Request) -> Result<()> {
+        match ask::<Done>(&self.dir.join(CONTROL), request, ORDER_TIMEOUT) {
+            Ok(answer) => answer.map(|Done {}| ()),
+            Err(error) if is_timeout(&error) => Err(self.unanswered(ORDER_TIMEOUT)),
+            Err(_) => Ok(()),
+        }
+    }
+
     /// Whether the daemon lives, and does not answer.
     pub(crate) fn is_silent(&self) -> bool {
         matches!(self.report.state, SessionState::Silent { .. })
@@ -115,7 +125,7 @@ impl Session {
     }
 }
 
-/// What is said of a daemon that lives, and did not answer within that time.
+/// The message about a daemon that lives, and did not answer within that time.
 fn unanswered(record: &State, limit: Duration) -> String {
     format!(
         "the daemon of {} (process {}) does not answer within {} s: it is stopped or stuck; \

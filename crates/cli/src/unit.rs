@@ -10,11 +10,10 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 
-use crate::control::{Done, Request, ask};
+use crate::control::Request;
 use crate::disconnect::end_by;
 use crate::error::{Code, Context, Error, Result};
-use crate::reload::is_late;
-use crate::runtime::{self, CONTROL};
+use crate::runtime;
 use crate::seconds::positive;
 use crate::sessions::Session;
 
@@ -72,15 +71,7 @@ pub(crate) fn stop(args: &UnitStopArgs) -> Result<()> {
 /// Has a daemon leave its device to the next one, and end.
 fn leave(session: &Session) -> Result<()> {
     let about = format!("the daemon of `{}`", session.report.record.export);
-    let answer = ask::<Done>(&session.dir.join(CONTROL), &Request::Leave, LEAVE);
-    match answer {
-        Ok(answer) => {
-            answer?;
-        }
-        // It has ended before it could answer.
-        Err(error) if !is_late(error.kind()) => {}
-        Err(error) => return Err(error).context(Code::Other, &about),
-    }
+    session.pass_on(&Request::Leave)?;
     match runtime::await_unlocked(&session.dir, LEAVE) {
         true => Ok(()),
         false => Err(Error::new(Code::Other, format!("{about} does not end"))),
