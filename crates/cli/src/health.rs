@@ -9,14 +9,27 @@ use crate::report::{
     Counters, ExportReport, Figures, SessionLink, SessionReport, SessionState, TargetReport,
 };
 
-/// The counters of failed requests, such as `read medium 2, write no space 1`; `None` if none did.
-pub(crate) fn errors(by_kind: &BTreeMap<String, Counters>) -> Option<String> {
+/// The counters of failed requests, such as `read medium 2, write no space 1; the last 5 s ago`;
+/// `None` if none did.
+pub(crate) fn errors(by_kind: &BTreeMap<String, Counters>, last_s: Option<f64>) -> Option<String> {
     let counters = by_kind.iter().flat_map(|(operation, classes)| {
         let line = move |(class, count)| format!("{operation} {class} {count}").replace('_', " ");
         classes.iter().map(line)
     });
     let counters: Vec<_> = counters.collect();
-    (!counters.is_empty()).then(|| counters.join(", "))
+    let last = last_s.map_or_else(String::new, |last| format!("; the last {} ago", age(last)));
+    (!counters.is_empty()).then(|| counters.join(", ") + &last)
+}
+
+/// A time in its largest unit that leaves two of it at least.
+fn age(seconds: f64) -> String {
+    let seconds = seconds as u64;
+    match seconds {
+        ..120 => format!("{seconds} s"),
+        ..7_200 => format!("{} min", seconds / 60),
+        ..172_800 => format!("{} h", seconds / 3_600),
+        _ => format!("{} days", seconds / 86_400),
+    }
 }
 
 /// The hosts of an export whose access commands have changed; `None` if there are none.
@@ -55,7 +68,8 @@ fn counted(count: u64, noun: &str) -> String {
 /// Problems of a session's requests, for `tyche list`.
 pub(crate) fn of_session(session: &SessionReport) -> Vec<String> {
     let about = format!("session of {} ({})", session.record.export, session.device());
-    let failed = session.figures().and_then(|it| errors(&it.requests.errors_by_kind));
+    let requests = session.figures().map(|it| &it.requests);
+    let failed = requests.and_then(|it| errors(&it.errors_by_kind, it.last_error_s));
     let failed = failed.map(|kinds| format!("{about}: failed requests: {kinds}"));
     waits(session).map(|waits| format!("{about}: {waits}")).into_iter().chain(failed).collect()
 }
@@ -65,7 +79,7 @@ pub(crate) fn of_target(target: &TargetReport) -> Vec<String> {
     let notes = target.exports.iter().flat_map(|export| {
         let about = format!("export {} of {}", export.export, target.name);
         let problem = export.problem.as_ref().map(|problem| format!("{about}: {problem}"));
-        let failed = errors(&export.errors_by_kind);
+        let failed = errors(&export.errors_by_kind, export.last_error_s);
         let failed = failed.map(|kinds| format!("{about}: failed requests of its disk: {kinds}"));
         let access = access(export).map(|access| format!("{about}: {access}"));
         problem.into_iter().chain(failed).chain(access)
@@ -126,14 +140,15 @@ mod tests {
         let kinds = json!({ "read": { "io": 2, "medium": 1 }, "write_zeroes": { "no_space": 1 } });
         let mut export =
             json!({ "export": "vm1", "errors": 4, "errors_by_kind": kinds, "problem": "x" });
+        export["last_error_s"] = json!(7_300);
         export["denied"] = json!(["a", "b"]);
         export["allowed"] = json!(["c"]);
         let healthy =
             json!({ "export": "vm2", "errors": 0, "errors_by_kind": {}, "problem": null });
         let target = json!({ "name": "store1", "exports": [export, healthy] });
         let target = serde_json::from_value(target).unwrap();
-        let failed =
-            "failed requests of its disk: read io 2, read medium 1, write zeroes no space 1";
+        let failed = "failed requests of its disk: read io 2, read medium 1, write zeroes no space 1; \
+             the last 2 h ago";
         let decided = "kept out by `tyche export deny`: a, b; let in by `tyche export allow`: c";
         assert_eq!(
             of_target(&target),
@@ -157,5 +172,11 @@ mod tests {
         assert_eq!(of_session(&live(json!({ "longest_s": 0.1, "fences": 0 }))), [""; 0]);
         let dead = session(&json!({ "state": "dead", "waits": false, "clear": [] }));
         assert_eq!(of_session(&dead), [""; 0]);
+    }
+
+    #[test]
+    fn ages_are_short() {
+        let ages = [0.9, 119.0, 120.0, 7_199.0, 7_200.0, 172_799.0, 200_000.0].map(age);
+        assert_eq!(ages, ["0 s", "119 s", "2 min", "119 min", "2 h", "47 h", "2 days"]);
     }
 }

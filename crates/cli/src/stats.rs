@@ -100,6 +100,7 @@ fn session_summary(report: &SessionReport) -> String {
         let sealed = |cipher: &String| ("sealed".to_owned(), format!("with {cipher}"));
         lines.extend(figures.cipher.as_ref().map(sealed));
         lines.extend(request_lines(figures));
+        lines.extend(shares(&figures.requests.by_queue).map(|line| ("queues".into(), line)));
         let ports = figures.links.iter().map(|link| &link.port);
         lines.extend(frame_lines(ports, [(&figures.channel, &figures.rejects)]));
         lines.extend(favoured_line(&figures.favoured));
@@ -119,9 +120,7 @@ fn target_summary(report: &TargetReport) -> String {
         let counters = links.iter().map(|link| (&link.channel, &link.rejects));
         lines.extend(frame_lines(links.iter().map(|link| &link.port), counters));
     }
-    let link_line =
-        |it: &TargetLink| link_line(&it.interface, &it.port, None, it.problem.as_deref());
-    lines.extend(links.iter().map(link_line));
+    lines.extend(links.iter().map(target_link_line));
     lines.extend(report.fcoe.iter().flat_map(port_lines));
     lines.push(cpu_line(report.cpu_s));
     block(format!("{}\n", report.name), lines)
@@ -177,18 +176,18 @@ fn request_lines(figures: &Figures) -> [Line; 4] {
         moved("reads", requests.reads, requests.read_bytes, &figures.latency.reads),
         moved("writes", requests.writes, requests.written_bytes, &figures.latency.writes),
         ("others".into(), others),
-        ("errors".into(), errors(&requests.errors_by_kind)),
+        ("errors".into(), errors(&requests.errors_by_kind, requests.last_error_s)),
     ]
 }
 
-fn errors(by_kind: &BTreeMap<String, Counters>) -> String {
-    health::errors(by_kind).unwrap_or_else(|| "none".into())
+fn errors(by_kind: &BTreeMap<String, Counters>, last_s: Option<f64>) -> String {
+    health::errors(by_kind, last_s).unwrap_or_else(|| "none".into())
 }
 
 /// The line of a target's export.
 fn export_line(export: &ExportReport) -> Line {
     let (size, sessions) = (bytes(export.size), export.sessions.len());
-    let errors = errors(&export.errors_by_kind);
+    let errors = errors(&export.errors_by_kind, export.last_error_s);
     let mut line = format!("{size}; sessions: {sessions}; errors: {errors}");
     if let Some(problem) = &export.problem {
         let _ = write!(line, "; {problem}");
@@ -247,6 +246,20 @@ fn session_link_line(link: &SessionLink) -> Line {
     link_line(&link.interface, &link.port, round_trip, link.problem.as_deref())
 }
 
+fn target_link_line(link: &TargetLink) -> Line {
+    let (label, mut line) = link_line(&link.interface, &link.port, None, link.problem.as_deref());
+    if let Some(shares) = shares(&link.requests_by_thread) {
+        let _ = write!(line, "; {shares}");
+    }
+    (label, line)
+}
+
+/// The requests of each of several threads.
+fn shares(by_thread: &[u64]) -> Option<String> {
+    let shares: Vec<_> = by_thread.iter().map(u64::to_string).collect();
+    (shares.len() > 1).then(|| format!("requests by thread: {}", shares.join(", ")))
+}
+
 /// The line of a link; with the round-trip time in microseconds if it is live.
 fn link_line(
     interface: &str,
@@ -274,6 +287,7 @@ fn all_of_session(report: &SessionReport) -> String {
     let Some(figures) = report.figures() else { return text };
     text += &counters("requests", &figures.requests);
     text += &error_counters("requests errors", &figures.requests.errors_by_kind);
+    text += &by_thread("requests queue", &figures.requests.by_queue);
     let latency = &figures.latency;
     for (kind, latency) in [("reads", &latency.reads), ("writes", &latency.writes)] {
         text += &counters(&format!("latency {kind} all"), &latency.all);
@@ -301,6 +315,7 @@ fn all_of_target(report: &TargetReport) -> String {
     for link in &report.links {
         let name = format!("link {}", link.interface);
         text += &counters(&name, link);
+        text += &by_thread(&format!("{name} requests thread"), &link.requests_by_thread);
         text += &counters(&format!("{name} channel"), &link.channel);
         text += &counters(&format!("{name} rejects"), &link.rejects);
         text += &places(&name, &link.numa);
@@ -320,6 +335,12 @@ fn cpu_seconds(seconds: f64) -> String {
 
 fn error_counters(part: &str, by_kind: &BTreeMap<String, Counters>) -> String {
     by_kind.iter().map(|(name, classes)| counters(&format!("{part} {name}"), classes)).collect()
+}
+
+/// The requests of each thread, one a line.
+fn by_thread(part: &str, requests: &[u64]) -> String {
+    let line = |(index, count)| format!("  {:32} {count}\n", format!("{part} {index}"));
+    requests.iter().enumerate().map(line).collect()
 }
 
 /// The fields of a report by name, in alphabetical order.

@@ -1,5 +1,7 @@
 //! Counters of failed requests, by operation and by class of error, and of dropped frames.
 
+use std::time::{Duration, Instant};
+
 use tyche_block::{Errno, OperationKind};
 use tyche_proto::wire::Reject;
 
@@ -69,31 +71,43 @@ impl From<Errno> for ErrorClass {
 
 /// Counters of failed requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ErrorCounts([[u64; ErrorClass::ALL.len()]; OperationKind::ALL.len()]);
+pub struct ErrorCounts {
+    counts: [[u64; ErrorClass::ALL.len()]; OperationKind::ALL.len()],
+    /// The time of the last one.
+    last: Option<Instant>,
+}
 
 impl ErrorCounts {
     pub(crate) fn add(&mut self, operation: OperationKind, errno: Errno) {
-        self.0[operation as usize][ErrorClass::from(errno) as usize] += 1;
+        self.counts[operation as usize][ErrorClass::from(errno) as usize] += 1;
+        self.last = Some(Instant::now());
     }
 
     /// Adds other counters to these.
     pub(crate) fn merge(&mut self, other: &Self) {
-        let (mine, theirs) = (self.0.iter_mut().flatten(), other.0.iter().flatten());
+        let (mine, theirs) = (self.counts.iter_mut().flatten(), other.counts.iter().flatten());
         mine.zip(theirs).for_each(|(mine, theirs)| *mine += theirs);
+        self.last = self.last.max(other.last);
     }
 
     /// The counters that are not zero.
     pub fn iter(&self) -> impl Iterator<Item = (OperationKind, ErrorClass, u64)> {
-        let all = OperationKind::ALL.into_iter().zip(&self.0).flat_map(|(operation, classes)| {
-            let counts = ErrorClass::ALL.into_iter().zip(classes);
-            counts.map(move |(class, &count)| (operation, class, count))
-        });
+        let all =
+            OperationKind::ALL.into_iter().zip(&self.counts).flat_map(|(operation, classes)| {
+                let counts = ErrorClass::ALL.into_iter().zip(classes);
+                counts.map(move |(class, &count)| (operation, class, count))
+            });
         all.filter(|(.., count)| *count > 0)
     }
 
     /// The sum of all counters.
     pub fn total(&self) -> u64 {
-        self.0.iter().flatten().sum()
+        self.counts.iter().flatten().sum()
+    }
+
+    /// The time since the last failed request; `None` if there is none.
+    pub fn since_last(&self) -> Option<Duration> {
+        self.last.map(|last| last.elapsed())
     }
 }
 
@@ -121,6 +135,7 @@ mod tests {
         }
         let mut counts = ErrorCounts::default();
         assert_eq!((counts.iter().count(), counts.total()), (0, 0));
+        assert_eq!(counts.since_last(), None);
         counts.add(OperationKind::Write, Errno::NOSPC);
         counts.add(OperationKind::Read, Errno(121));
         counts.add(OperationKind::Read, Errno::IO);
@@ -128,5 +143,10 @@ mod tests {
             counts.iter().map(|(kind, class, count)| (kind.name(), class.name(), count)).collect();
         assert_eq!(found, [("read", "io", 2), ("write", "no_space", 1)]);
         assert_eq!(counts.total(), 3);
+        let mut all = ErrorCounts::default();
+        all.merge(&counts);
+        all.merge(&ErrorCounts::default());
+        assert_eq!(all, counts, "with the time of the last one");
+        assert!(all.since_last().is_some());
     }
 }

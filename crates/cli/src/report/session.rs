@@ -217,6 +217,10 @@ pub struct RequestCounters {
     /// Requests that ended with an error, by operation and by kind of error; without those that
     /// are 0.
     pub errors_by_kind: BTreeMap<String, Counters>,
+    /// Seconds since the last of these; null if there are none.
+    pub last_error_s: Option<f64>,
+    /// Requests that ended, with an error or without, by queue.
+    pub by_queue: Vec<u64>,
     /// Frames in both directions for each request; null before the first request.
     pub frames_per_io: Option<f64>,
 }
@@ -456,8 +460,6 @@ fn favoured(by_queue: &[Favoured]) -> Counters {
 impl From<&HostReport> for RequestCounters {
     fn from(report: &HostReport) -> Self {
         let requests = &report.requests;
-        let answered = requests.reads + requests.writes + requests.flushes + requests.others;
-        let errors_total = requests.errors.total();
         Self {
             reads: requests.reads,
             read_bytes: requests.read_bytes,
@@ -465,9 +467,11 @@ impl From<&HostReport> for RequestCounters {
             written_bytes: requests.written_bytes,
             flushes: requests.flushes,
             others: requests.others,
-            errors: errors_total,
+            errors: requests.errors.total(),
             errors_by_kind: errors(&requests.errors),
-            frames_per_io: ratio(frames(report), answered + errors_total),
+            last_error_s: requests.errors.since_last().map(|since| since.as_secs_f64()),
+            by_queue: report.by_queue.clone(),
+            frames_per_io: ratio(frames(report), requests.total()),
         }
     }
 }

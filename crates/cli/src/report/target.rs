@@ -75,6 +75,8 @@ pub struct ExportReport {
     /// Requests that its file or device has failed, by operation and by kind of error; without
     /// those that are 0.
     pub errors_by_kind: BTreeMap<String, Counters>,
+    /// Seconds since the last of these; null if there are none.
+    pub last_error_s: Option<f64>,
     /// Its logical unit number over FCoE; null if it is not served by that.
     pub lun: Option<u8>,
     /// The hosts that `tyche export allow` lets have it though the configuration does not.
@@ -99,6 +101,7 @@ impl From<&tyche_engine::ExportReport> for ExportReport {
             problem: report.problem.clone(),
             errors: report.errors.total(),
             errors_by_kind: errors(&report.errors),
+            last_error_s: report.errors.since_last().map(|since| since.as_secs_f64()),
             lun: None,
             allowed: Vec::new(),
             denied: Vec::new(),
@@ -151,6 +154,8 @@ pub struct TargetLink {
     pub channels: Vec<TargetChannel>,
     /// Requests that were answered.
     pub requests: u64,
+    /// The same by thread.
+    pub requests_by_thread: Vec<u64>,
     /// Frames in both directions for each request; null before the first request.
     pub frames_per_io: Option<f64>,
     /// Counters of the protocol.
@@ -176,6 +181,7 @@ impl From<&TargetLinkReport> for TargetLink {
             problem: link.problem.clone(),
             channels: link.channels.iter().map(TargetChannel::from).collect(),
             requests: link.requests,
+            requests_by_thread: link.by_thread.clone(),
             frames_per_io: ratio(frames, link.requests),
             channel: ProtocolCounters::new(&link.channel, link.port.tx_frames),
             rejects: rejects(&link.rejects),

@@ -7,7 +7,7 @@ use std::process::Command;
 use rustix::process::Signal;
 
 use crate::refusals::refused;
-use crate::rig::{DISK, Rig, Side, rig, run, wait_until};
+use crate::rig::{DISK, PATIENCE, Rig, Side, rig, run, wait_until};
 
 const MIB: u64 = 1 << 20;
 
@@ -54,9 +54,12 @@ fn a_disk_that_fails_is_named_in_the_log_and_by_list_and_stats_on_both_sides() {
         let failed = counters["errors_by_kind"]["write"]["no_space"].as_u64();
         assert!(failed.is_some_and(|count| count > 0), "{counters}");
         assert_eq!(counters["errors"].as_u64(), failed, "{counters}");
+        let age = counters["last_error_s"].as_f64();
+        assert!(age.is_some_and(|age| age < PATIENCE.as_secs_f64()), "{counters}");
     }
     let text = run(&mut rig.tyche(Side::Host, &["stats"]));
     assert!(text.contains("errors       write no space"), "{text}");
+    assert!(text.contains("; the last ") && text.contains(" s ago"), "{text}");
     session.disconnect_by_force();
 }
 

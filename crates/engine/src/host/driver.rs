@@ -398,6 +398,7 @@ impl<R: Rules> Driver<R> {
             channel: session.stats(),
             rejects: session.rejects().iter().collect(),
             requests: self.counts,
+            by_queue: vec![self.counts.total()],
             reads: LatencyReport::default(),
             writes: LatencyReport::default(),
             nodes: SessionNodes {

@@ -93,6 +93,8 @@ pub struct HostReport {
     pub rejects: Vec<(Reject, u64)>,
     /// Requests answered, and bytes moved by them: reads, writes, others.
     pub requests: RequestCounts,
+    /// Requests that ended, by queue.
+    pub by_queue: Vec<u64>,
     /// Latency of successful reads.
     pub reads: LatencyReport,
     /// Latency of successful writes.
@@ -177,6 +179,7 @@ impl HostReport {
         add_rejects(&mut self.rejects, other.rejects);
         self.cipher = self.cipher.or(other.cipher);
         self.requests.add(&other.requests);
+        self.by_queue.extend(other.by_queue);
         self.nodes.threads.extend(other.nodes.threads);
         self.nodes.cpus = self.nodes.cpus.union(&other.nodes.cpus);
         self.nodes.buffers.extend(other.nodes.buffers);
@@ -215,6 +218,11 @@ impl RequestCounts {
             Operation::Flush => self.flushes += 1,
             Operation::Discard | Operation::WriteZeroes { .. } => self.others += 1,
         }
+    }
+
+    /// The number of requests that ended, with an error or without.
+    pub fn total(&self) -> u64 {
+        self.reads + self.writes + self.flushes + self.others + self.errors.total()
     }
 
     fn add(&mut self, other: &Self) {

@@ -321,6 +321,7 @@ impl<R: Rules> Exporter<R> {
             mac: Mac(port.link().mac()),
             problem: port.trouble().map(str::to_owned),
             requests: self.requests,
+            by_thread: vec![self.requests],
             port: port.stats(),
             link_counters: port.link().counters(),
             channel: self.listener.stats(),

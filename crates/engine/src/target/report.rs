@@ -48,6 +48,8 @@ pub struct TargetLinkReport {
     pub problem: Option<String>,
     /// Requests answered.
     pub requests: u64,
+    /// The same by thread.
+    pub by_thread: Vec<u64>,
     /// Frames and bytes.
     pub port: PortStats,
     /// Error counters of the link, by name.
@@ -67,6 +69,7 @@ impl TargetLinkReport {
     pub(super) fn add(&mut self, other: Self) {
         self.problem = self.problem.take().or(other.problem);
         self.requests += other.requests;
+        self.by_thread.extend(other.by_thread);
         self.port += other.port;
         for (mine, theirs) in self.link_counters.iter_mut().zip(other.link_counters) {
             mine.1 += theirs.1;

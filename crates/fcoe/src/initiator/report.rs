@@ -80,6 +80,7 @@ pub(super) fn report<R: Rules>(
         channel: ChannelStats::default(),
         rejects: Vec::new(),
         requests: counted.requests,
+        by_queue: vec![counted.requests.total()],
         reads: LatencyReport::default(),
         writes: LatencyReport::default(),
         nodes: SessionNodes::default(),
