@@ -375,7 +375,7 @@ impl Server {
         (network, programs): (&Network, &Programs),
     ) -> Command {
         let mut bench = network.pinned(Side::Host, &programs.lab.to_string_lossy());
-        bench.args(["bench", "-o", "json", "--spin", &self.peer.spin_us.to_string()]);
+        bench.args(["bench", "--yes", "-o", "json", "--spin", &self.peer.spin_us.to_string()]);
         bench.args(["--rw", job.rw.fio(), "--bs", &job.block_bytes.to_string()]);
         bench.args(["--iodepth", &job.depth.to_string()]);
         bench.args(["--runtime", &runtime.as_secs_f64().to_string()]);

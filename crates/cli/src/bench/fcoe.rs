@@ -30,6 +30,7 @@ pub fn measure<S: DiskSession>(
     connect: impl FnOnce(&BenchArgs, FcoeHostOptions) -> Result<S>,
     observe: Observe,
 ) -> Result<Measurement> {
+    args.check_consent()?;
     if args.jobs > 1 {
         return Err(Error::new(
             Code::Usage,

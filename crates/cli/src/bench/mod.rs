@@ -11,7 +11,7 @@ mod shape;
 
 use std::time::Duration;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use tyche_block::Geometry;
 use tyche_engine::{HostOptions, InlineHost, discover};
 use tyche_numa::Placement;
@@ -44,8 +44,8 @@ const LOOK: Duration = Duration::from_millis(500);
 /// Measure an export: requests from this process straight to the target.
 ///
 /// The process drives the sessions itself, so that nothing but the protocol, the network and the
-/// target's store is measured. All but `read` and `randread` OVERWRITE THE EXPORT'S CONTENT. Those
-/// two connect read-only, also while another host writes.
+/// target's store is measured. All but `read` and `randread` OVERWRITE THE EXPORT'S CONTENT, and
+/// need `--yes`. Those two connect read-only, also while another host writes.
 #[derive(Args, Clone, Debug)]
 pub struct BenchArgs {
     #[command(flatten)]
@@ -54,9 +54,13 @@ pub struct BenchArgs {
     #[command(flatten)]
     fcoe: FcoeArgs,
 
-    /// What to do.
+    /// The order and kind of the requests.
     #[arg(long, value_enum, default_value_t = Pattern::Randread)]
     rw: Pattern,
+
+    /// Overwrite the export's content, as `--rw write`, `randwrite` and `randrw` do.
+    #[arg(long)]
+    yes: bool,
 
     /// Bytes of a request, up to 1 MiB.
     #[arg(long, value_name = "SIZE", default_value = "4k", value_parser = size)]
@@ -113,6 +117,19 @@ impl BenchArgs {
         self.session.timeout()
     }
 
+    /// Checks that the content may be overwritten, if it will be.
+    fn check_consent(&self) -> Result<()> {
+        if !self.rw.writes() || self.yes {
+            return Ok(());
+        }
+        let message = format!(
+            "--rw {} overwrites what is on export `{}`: if nobody needs that any more, say --yes",
+            self.rw.to_possible_value().expect("no pattern is hidden").get_name(),
+            self.session.export
+        );
+        Err(Error::new(Code::Usage, message))
+    }
+
     fn shape(&self) -> Shape {
         Shape::new(self.rw, self.bs, self.iodepth, self.rwmix)
     }
@@ -141,6 +158,7 @@ impl Bench {
     /// The arguments do not fit the export, or a job does not get to it.
     pub fn start(args: &BenchArgs, change: impl Fn(&mut SessionConfig)) -> Result<Self> {
         let (shape, session) = (args.shape(), args.session().settled(None)?);
+        args.check_consent()?;
         if args.rw.writes() {
             may_write(args, &session)?;
         }

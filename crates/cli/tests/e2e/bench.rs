@@ -23,14 +23,14 @@ fn serve(rig: &Rig, shared: bool) -> Target {
     rig.serve(&["--link", TCP, "--config", config.to_str().unwrap()])
 }
 
-/// Arguments of a `tyche bench` on the cable, with `args` added.
+/// Arguments of a `tyche bench` on the cable that may write, with `args` added.
 fn bench<'a>(rig: &Rig, args: &[&'a str]) -> Vec<&'a str> {
-    [&["bench", DISK, "--link", rig.cable.link(Side::Host)], args].concat()
+    [&["bench", DISK, "--yes", "--link", rig.cable.link(Side::Host)], args].concat()
 }
 
 /// Arguments of a `tyche-lab floor` on the cable, with `args` added.
 fn floor<'a>(rig: &Rig, args: &[&'a str]) -> Vec<&'a str> {
-    [&["floor", DISK, "--link", rig.cable.link(Side::Host)], args].concat()
+    [&["floor", DISK, "--yes", "--link", rig.cable.link(Side::Host)], args].concat()
 }
 
 fn number(value: &Value) -> f64 {
@@ -96,7 +96,7 @@ fn every_pattern_is_measured_and_the_floor_beside_it() {
 fn the_floor_of_tcp_and_of_short_frames() {
     let rig = rig!(1500);
     let _target = serve(&rig, false);
-    let args = ["floor", DISK, "--link", TCP, "--rw", "randrw", "--iodepth", "4"];
+    let args = ["floor", DISK, "--yes", "--link", TCP, "--rw", "randrw", "--iodepth", "4"];
     let result = rig.ask_at(Side::Target, &[&args[..], &SHORT].concat());
     check(&result, 4096.0, 1);
     check_floor(&result);
@@ -140,6 +140,20 @@ fn reading_leaves_a_session_alone_and_writing_is_refused() {
     );
     assert_eq!(rig.stats().0["state"], "live");
     session.disconnect();
+}
+
+#[test]
+fn nothing_is_overwritten_without_consent() {
+    let rig = rig!(1500);
+    let target = rig.serve_file(1 << 20);
+    let before = fs::read(rig.path("disk.img")).unwrap();
+    let link = rig.cable.link(Side::Host);
+    for rw in ["write", "randwrite", "randrw"] {
+        let parts = [&format!("--rw {rw} overwrites"), DISK, "--yes"];
+        refused(&rig, Side::Host, &["bench", DISK, "--link", link, "--rw", rw], 2, &parts);
+    }
+    assert!(fs::read(rig.path("disk.img")).unwrap() == before);
+    drop(target);
 }
 
 #[test]

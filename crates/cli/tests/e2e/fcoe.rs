@@ -309,7 +309,7 @@ fn a_disk_is_measured_without_a_device() {
     let rig = rig!(MTU);
     let _target = serve(&rig, &["--export", "disk=mem:16M"]);
     let (port, link) = (await_target(&rig), rig.cable.link(Side::Host));
-    let bench = ["bench", "--fcoe", &port, "--link", link, "--runtime", "0.3"];
+    let bench = ["bench", "--yes", "--fcoe", &port, "--link", link, "--runtime", "0.3"];
     for (rw, queues) in [("randread", 1), ("randwrite", 1), ("randread", 2), ("randwrite", 3)] {
         let load = ["--rw", rw, "--iodepth", "16", "--queues", &queues.to_string()];
         let result = rig.ask(&[&bench[..], &load].concat());

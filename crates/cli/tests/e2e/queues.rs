@@ -41,11 +41,36 @@ fn files_survive_a_target_that_is_killed_ten_times() {
 }
 
 #[test]
+fn requests_are_shown_by_thread() {
+    let rig = rig!(9000);
+    let _target = rig.serve(&["--export", "disk=mem:64M", "--threads", "2"]);
+    let session = rig.connect_as("nbd-socket", &["--queues", "3"]);
+    let numbers = |value: &Value| -> Vec<u64> {
+        value.as_array().unwrap().iter().map(|it| it.as_u64().unwrap()).collect()
+    };
+    let load = ["--iodepth", "4", "--queues", "3", "--runtime", "0.5"];
+    let link = rig.cable.link(Side::Host);
+    rig.ask(&[&["bench", "disk", "--link", link], &load[..]].concat());
+    let (host, target) = rig.stats();
+    let (requests, link) = (&host["requests"], &target["links"][0]);
+    assert_eq!(numbers(&requests["by_queue"]).len(), 3, "{requests}");
+    let by_thread = numbers(&link["requests_by_thread"]);
+    assert_eq!(by_thread.len(), 2, "{link}");
+    assert!(by_thread.iter().all(|count| *count > 0), "the load has kept both busy: {link}");
+    assert_eq!(Some(by_thread.iter().sum()), link["requests"].as_u64(), "{link}");
+    let text = run(&mut rig.tyche(Side::Host, &["stats"]));
+    assert_eq!(text.matches("requests by thread: ").count(), 2, "{text}");
+    let all = run(&mut rig.tyche(Side::Host, &["stats", "-v"]));
+    assert!(all.contains("requests queue 2") && all.contains("requests thread 1"), "{all}");
+    session.disconnect();
+}
+
+#[test]
 fn a_load_runs_on_all_queues() {
     let rig = rig!(9000);
     let _target = rig.serve(&["--export", "disk=mem:64M"]);
     let link = rig.cable.link(Side::Host);
-    let load = ["--queues", "3", "--iodepth", "4", "--rw", "randwrite", "--runtime", "1"];
+    let load = ["--queues", "3", "--iodepth", "4", "--rw", "randwrite", "--yes", "--runtime", "1"];
     let result = rig.ask(&[&["bench", "disk", "--link", link], &load[..]].concat());
     println!("{result}");
     assert!(result["iops"].as_f64().unwrap() > 0.0);

@@ -18,7 +18,7 @@ fn mean(result: &Value, stage: &str) -> f64 {
 /// Measures, and checks that the rows add up to the measured time.
 fn measure(rig: &Rig, args: &[&str]) -> Value {
     let link = rig.cable.link(Side::Host);
-    let fixed = ["bench", DISK, "--link", link, "--runtime", "0.5", "--stages"];
+    let fixed = ["bench", DISK, "--yes", "--link", link, "--runtime", "0.5", "--stages"];
     let result = rig.ask(&[&fixed, args].concat());
     assert_eq!(result["schema"], "tyche.stages/1");
     let rows = result["stages"]["rows"].as_array().unwrap();
