@@ -26,6 +26,16 @@ pub(crate) fn directory(device: &Path) -> Option<PathBuf> {
     Some(Path::new("/sys/block").join(name))
 }
 
+/// Whether a device, or a partition of it, is mounted in this mount namespace.
+pub(crate) fn is_mounted(device: &Path) -> bool {
+    !mounted("self", device, &numbers(device)).is_empty()
+}
+
+/// Whether a device, or a partition of it, is mounted in any mount namespace, or used otherwise.
+pub(crate) fn is_used(device: &Path) -> bool {
+    !users(device).is_empty() || !unmounts(device).is_empty()
+}
+
 /// The commands that unmount the file systems of a device and its partitions: in this mount
 /// namespace, and in others whose mounts do not go with those of this one.
 pub(crate) fn unmounts(device: &Path) -> Vec<String> {

@@ -5,8 +5,11 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use rustix::io::Errno;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
+use rustix::net::{
+    AddressFamily, RecvFlags, SocketAddrUnix, SocketFlags, SocketType, connect, recv, socket_with,
+};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -220,6 +223,17 @@ pub(crate) fn parse_answer<T: DeserializeOwned>(line: &str) -> serde_json::Resul
     }
 }
 
+/// The command that waits for the answer to a request.
+pub(crate) struct Asker<'a>(&'a UnixStream);
+
+impl Asker<'_> {
+    /// Whether it still waits. It sends nothing more, so what can be read is its end.
+    pub(crate) fn waits(&self) -> bool {
+        let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+        matches!(recv(self.0, &mut [0], flags), Err(Errno::AGAIN | Errno::INTR))
+    }
+}
+
 /// Answers requests at `socket` for ever, each in a thread of its own, so that a slow one does not
 /// delay others.
 ///
@@ -227,7 +241,7 @@ pub(crate) fn parse_answer<T: DeserializeOwned>(line: &str) -> serde_json::Resul
 /// If the socket can't be made.
 pub(crate) fn serve(
     socket: &Path,
-    answer: impl Fn(Request) -> Answer + Clone + Send + 'static,
+    answer: impl Fn(Request, &Asker<'_>) -> Answer + Clone + Send + 'static,
 ) -> io::Result<()> {
     match std::fs::remove_file(socket) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -268,13 +282,16 @@ pub(crate) fn serve(
     Ok(())
 }
 
-fn answer_one(stream: &UnixStream, answer: impl Fn(Request) -> Answer) -> io::Result<()> {
+fn answer_one(
+    stream: &UnixStream,
+    answer: impl Fn(Request, &Asker<'_>) -> Answer,
+) -> io::Result<()> {
     stream.set_read_timeout(Some(REQUEST_TIMEOUT))?;
     stream.set_write_timeout(Some(REQUEST_TIMEOUT))?;
     let mut line = String::new();
     BufReader::new(stream.take(REQUEST_MAX)).read_line(&mut line)?;
     let answer = match serde_json::from_str(&line) {
-        Ok(request) => answer(request),
+        Ok(request) => answer(request, &Asker(stream)),
         Err(error) => Answer::refused(Code::Other, &format!("not a request: {error}")),
     };
     let mut line = serde_json::to_vec(&answer)?;

@@ -20,13 +20,13 @@ use uuid::Uuid;
 use super::late::MissingLinks;
 use super::leash::{self, Leash};
 use super::predecessor::Predecessor;
-use super::session::in_words;
+use super::refusal::in_words;
 use super::signals::{SIGNALS, SignalHandler, Stage, interrupted};
 use super::start::{Identity, start};
 use super::why::{Why, describe};
 use super::{ConnectArgs, SessionArgs, device, fcoe, leave, memory, orders};
 use crate::attach::{self, Kind};
-use crate::control::{self, Answer, Request};
+use crate::control::{self, Answer, Asker, Request};
 use crate::device_name::DeviceName;
 use crate::error::{Code, CodedResult, Context, Error, Result};
 use crate::output::{announce, in_format, line};
@@ -307,26 +307,27 @@ impl Session {
             let order = Input::Order(order, answer);
             to_loop.lock().is_ok_and(|sender| sender.send(order).is_ok())
         };
-        let respond = Arc::new(move |request| match request {
+        let respond = Arc::new(move |request, asker: &Asker<'_>| match request {
             Request::Report => {
                 Answer::Session(Box::new(describe(&state, &why, &control, &missing)))
             }
             Request::Disconnect { force } => {
                 let order = Order::Disconnect { force };
-                orders::disconnect(&control, force, &|answer| hand_over(order, answer))
+                let of = (&control, state.device.as_path());
+                orders::disconnect(of, force, asker, &|answer| hand_over(order, answer))
             }
             Request::Reload | Request::Leave => {
                 let order = Order::Leave { again: matches!(request, Request::Reload) };
                 orders::pass_on(&|answer| hand_over(order, answer))
             }
-            Request::AddLink { link } => orders::add_link(&control, &args, &link, &missing),
-            Request::RemoveLink { link } => orders::remove_link(&control, &link, &missing),
+            Request::AddLink { link } => missing.add(&control, &args, &link),
+            Request::RemoveLink { link } => missing.remove(&control, &link),
             Request::Resize { .. } | Request::Access { .. } => {
                 Answer::refused(Code::Usage, "this is a session, not a target")
             }
         });
         let socket = self.dir.path().join(CONTROL);
-        control::serve(&socket, move |request| respond(request))
+        control::serve(&socket, move |request, asker| respond(request, asker))
             .context(Code::Other, "control socket")
     }
 

@@ -9,7 +9,8 @@ use std::time::Duration;
 use tyche_link::packet::Changes;
 use tyche_session::Control;
 
-use super::{SessionArgs, orders};
+use super::{MissingLink, SessionArgs, orders};
+use crate::control::Answer;
 use crate::error::Error;
 use crate::report::SessionLink;
 
@@ -21,13 +22,6 @@ const SETTLE: Duration = Duration::from_millis(100);
 /// The links that are missing so far.
 #[derive(Default)]
 pub(super) struct MissingLinks(Mutex<Vec<MissingLink>>);
-
-/// A link that is missing, and why.
-#[derive(Clone, Debug)]
-pub(crate) struct MissingLink {
-    pub(crate) name: String,
-    pub(crate) why: String,
-}
 
 impl MissingLinks {
     pub(super) fn new(missing: Vec<MissingLink>) -> Arc<Self> {
@@ -55,8 +49,26 @@ impl MissingLinks {
         self.lock().iter().map(report).collect()
     }
 
+    /// Adds a link to the session by order of a user, missing or not.
+    pub(super) fn add(&self, control: &Control, args: &SessionArgs, name: &str) -> Answer {
+        let added = orders::add_link(control, args, name);
+        if added.is_ok() {
+            self.forget(name);
+        }
+        orders::to_answer(added)
+    }
+
+    /// Takes a link out of the session by order of a user, missing or not.
+    pub(super) fn remove(&self, control: &Control, name: &str) -> Answer {
+        if self.forget(name) {
+            tracing::info!(link = name, "link, which was missing, removed");
+            return Answer::Done {};
+        }
+        orders::to_answer(orders::remove_link(control, name))
+    }
+
     /// Waits no longer for a link; false if it was not missing.
-    pub(super) fn forget(&self, name: &str) -> bool {
+    fn forget(&self, name: &str) -> bool {
         let mut missing = self.lock();
         let before = missing.len();
         missing.retain(|link| link.name != name);
@@ -91,7 +103,7 @@ impl MissingLinks {
         // The lock is not held meanwhile: a name may take its time to be resolved.
         let links = self.lock().clone();
         for MissingLink { name, why } in links {
-            match orders::try_add_link(control, args, &name) {
+            match orders::add_link(control, args, &name) {
                 Ok(()) => {
                     self.forget(&name);
                 }

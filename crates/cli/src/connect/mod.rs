@@ -15,6 +15,7 @@ mod leave;
 mod memory;
 mod orders;
 mod predecessor;
+mod refusal;
 mod retry;
 mod session;
 mod signals;
@@ -48,6 +49,13 @@ use crate::output::{Format, remark, show};
 use crate::report::{ConnectReport, Output, SessionLink};
 use crate::seconds::positive;
 use crate::tab::{self, Tab};
+
+/// A link that is missing, and why.
+#[derive(Clone, Debug)]
+pub(crate) struct MissingLink {
+    pub(crate) name: String,
+    pub(crate) why: String,
+}
 
 /// Connect an export and make it a block device of this machine.
 ///

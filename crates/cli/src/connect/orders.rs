@@ -1,27 +1,57 @@
 //! Orders to a session's daemon, and their answers.
 
+use std::path::Path;
 use std::sync::mpsc::{SyncSender, sync_channel};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use tyche_engine::LinkError;
 use tyche_session::{Control, log_warnings};
 
 use super::SessionArgs;
-use super::late::MissingLinks;
-use crate::control::Answer;
+use crate::control::{Answer, Asker};
 use crate::error::{Code, Error, Result};
+use crate::{attach, block_device};
+
+/// The time that a device must stay in use before an order to disconnect is refused: `udev` opens
+/// devices that change for some milliseconds.
+const BUSY_GRACE: Duration = Duration::from_secs(3);
+/// The interval between two looks at the device's users.
+const BUSY_RETRY: Duration = Duration::from_millis(50);
 
 /// Answers an order to disconnect, in the thread of the connection. `hand_over` passes it on to the
 /// daemon's loop together with the sender for its result; returns false if the loop has ended.
 pub(super) fn disconnect(
-    control: &Control,
+    (control, device): (&Control, &Path),
     force: bool,
+    asker: &Asker<'_>,
     hand_over: &dyn Fn(SyncSender<Result<()>>) -> bool,
 ) -> Answer {
     if force {
         // Immediately: this also ends an orderly disconnect that waits for a lost target.
         control.abort();
+    } else if let Err(error) = await_unused(device, asker) {
+        return to_answer(Err(error));
     }
     pass_on(hand_over)
+}
+
+/// Waits a little for the users of a device, as long as the asker waits, too: otherwise the device
+/// would go some time after `tyche disconnect` was interrupted. A file system that is mounted here
+/// is not expected to go.
+fn await_unused(device: &Path, asker: &Asker<'_>) -> Result<()> {
+    let deadline = Instant::now() + BUSY_GRACE;
+    loop {
+        let is_used = block_device::is_used(device);
+        let is_late = || Instant::now() >= deadline || block_device::is_mounted(device);
+        if !asker.waits() || is_used && is_late() {
+            return Err(attach::in_use(device));
+        }
+        if !is_used {
+            return Ok(());
+        }
+        thread::sleep(BUSY_RETRY);
+    }
 }
 
 /// Answers an order that the daemon's loop executes.
@@ -37,26 +67,12 @@ pub(super) fn pass_on(hand_over: &dyn Fn(SyncSender<Result<()>>) -> bool) -> Ans
 }
 
 /// The answer to an order: an empty object, or the error.
-fn to_answer(result: Result<()>) -> Answer {
+pub(super) fn to_answer(result: Result<()>) -> Answer {
     result.map(|()| Answer::Done {}).into()
 }
 
 /// Begins to use another interface, or another place over IP, with the session's own options.
-pub(super) fn add_link(
-    control: &Control,
-    args: &SessionArgs,
-    name: &str,
-    missing: &MissingLinks,
-) -> Answer {
-    let added = try_add_link(control, args, name);
-    if added.is_ok() {
-        missing.forget(name);
-    }
-    to_answer(added)
-}
-
-/// As [`add_link`].
-pub(super) fn try_add_link(control: &Control, args: &SessionArgs, name: &str) -> Result<()> {
+pub(super) fn add_link(control: &Control, args: &SessionArgs, name: &str) -> Result<()> {
     if matches!(control, Control::Fcoe(_)) {
         return Err(fixed());
     }
@@ -75,17 +91,11 @@ pub(super) fn try_add_link(control: &Control, args: &SessionArgs, name: &str) ->
 }
 
 /// Stops using an interface.
-pub(super) fn remove_link(control: &Control, name: &str, missing: &MissingLinks) -> Answer {
-    if missing.forget(name) {
-        tracing::info!(link = name, "link, which was missing, removed");
-        return Answer::Done {};
-    }
-    let removed = control.remove_link(name).ok_or_else(fixed);
-    let removed = removed.and_then(|removed| removed.map_err(|error| link_error(error, name)));
-    if removed.is_ok() {
-        tracing::info!(link = name, "link removed");
-    }
-    to_answer(removed)
+pub(super) fn remove_link(control: &Control, name: &str) -> Result<()> {
+    let removed = control.remove_link(name).ok_or_else(fixed)?;
+    removed.map_err(|error| link_error(error, name))?;
+    tracing::info!(link = name, "link removed");
+    Ok(())
 }
 
 /// The error for a session that has one interface for good.

@@ -10,14 +10,14 @@ use tyche_link::Link;
 use tyche_link::ip::Place;
 use tyche_numa::Placement;
 use tyche_proto::crypto::PublicKey;
-use tyche_proto::wire::{ExportInfo, Mac, Name, Offer, Reason, Rejection};
+use tyche_proto::wire::{ExportInfo, Mac, Name, Offer};
 use tyche_proto::{ChannelChoice, ExportId, Failure, HostKeys, OfferedBy, Problem, TargetId};
 use tyche_session::{
     CHANNELS_MAX, End, KEEP_ALIVE, KEY_FILE, Opened, QUEUE_SIZE_MAX, SessionOptions, defaults,
 };
 use uuid::Uuid;
 
-use super::late::MissingLink;
+use super::MissingLink;
 use super::trust::{TargetKey, Trust, public_key, target_key};
 use crate::complete;
 use crate::error::{Code, CodedResult, Error, Result};
@@ -459,56 +459,6 @@ impl SessionArgs {
         }
     }
 
-    /// The error for a refusal by the target.
-    pub(crate) fn refused(&self, rejection: &Rejection) -> Error {
-        let (export, Rejection { reason, detail, .. }) = (&self.export, rejection);
-        let message = match reason {
-            Reason::Held => format!(
-                "export `{export}` is held by host {detail}; disconnect it there, or connect \
-                 with --read-only"
-            ),
-            Reason::Cloned => format!(
-                "export `{export}` is held by a living session of a host with the same identity, \
-                 {detail}; if this machine is a clone of that one, give it an id of its own: \
-                 remove /etc/machine-id, run systemd-machine-id-setup, and restart"
-            ),
-            Reason::NoState => format!(
-                "{reason}, and so lets nobody write export `{export}`: {detail}; connect with \
-                 --read-only, or mend that at the target"
-            ),
-            Reason::Offline => {
-                format!("export `{export}` is offline: {detail}; connect when its disk is back")
-            }
-            Reason::ReadOnly => {
-                format!("export `{export}` is read-only; connect with --read-only")
-            }
-            Reason::NoResources => format!(
-                "the target has no room for another session on export `{export}`; raise \
-                 `channels` in the [limits] of its configuration, or disconnect one"
-            ),
-            Reason::SessionLost => format!(
-                "export `{export}` was connected elsewhere since the daemon of its device died, so \
-                 that what waits here is stale: give the device up with `tyche disconnect \
-                 {export} --force`, then connect again"
-            ),
-            Reason::KeyRequired => format!(
-                "{reason}: make one with `tyche key generate`, have it listed at the target, and \
-                 connect with --target-key ask"
-            ),
-            Reason::Denied => format!(
-                "the target does not let this host in: {detail}; list the host's key there (`tyche \
-                 serve --host NAME=KEY`), and its name with `allow` if the export has that; if it \
-                 was denied there (`tyche list`), run `tyche export allow`"
-            ),
-            _ => format!("the target refuses export `{export}`: {}", in_words(rejection)),
-        };
-        let code = match reason {
-            Reason::UnknownExport => Code::NotFound,
-            _ => Code::Refused,
-        };
-        Error::new(code, message.trim_end())
-    }
-
     /// The error for a session that ended before it was live.
     pub(crate) fn failed(failure: Failure) -> Error {
         let code = match failure {
@@ -516,14 +466,6 @@ impl SessionArgs {
             _ => Code::Unreachable,
         };
         Error::new(code, failure.to_string())
-    }
-}
-
-/// A refusal in the target's words.
-pub(super) fn in_words(Rejection { reason, detail, .. }: &Rejection) -> String {
-    match detail.as_str() {
-        "" => reason.to_string(),
-        detail => format!("{reason}: {detail}"),
     }
 }
 

@@ -6,8 +6,7 @@ use tyche_proto::ExportState;
 use tyche_session::Remote;
 use uuid::Uuid;
 
-use super::ConnectArgs;
-use super::late::MissingLink;
+use super::{ConnectArgs, MissingLink};
 use crate::error::Result;
 
 /// The identity of a session, and the device that it is for.

@@ -290,7 +290,7 @@ fn own_name(args: &ServeArgs, config: &Config) -> Result<(String, Name)> {
 /// Answers requests at a control socket, as long as the target runs.
 fn answer_at(socket: &Path, served: &Arc<Served>, answers: Answers) -> Result<()> {
     let answering = Arc::downgrade(served);
-    control::serve(socket, move |request| match answering.upgrade() {
+    control::serve(socket, move |request, _| match answering.upgrade() {
         Some(served) => answers.to(served, &request),
         None => Answer::refused(Code::Other, "the target is stopping"),
     })

@@ -7,6 +7,7 @@ use std::process::Command;
 
 use rustix::process::Signal;
 use serde_json::Value;
+use tyche_testkit::leaks::threads;
 
 use crate::refusals::expect;
 use crate::rig::{DISK, PATIENCE, Rig, Running, Side, finish, rig, run, wait_until};
@@ -58,6 +59,27 @@ fn a_killed_daemon_is_listed_with_its_log_until_it_is_cleared() {
         clear_as_told(&rig);
         wait_until("the device is gone", || !session.is_bound());
         assert!(rig.path("run/log/disk.log").exists());
+    }
+}
+
+#[test]
+fn an_interrupted_disconnect_leaves_the_device_where_it_is() {
+    let rig = rig!(1500);
+    let _target = rig.serve_file(SIZE);
+    for kind in ["loop", "fuse"] {
+        let session = rig.connect_as(kind, &[]);
+        let user = fs::File::open(&session.device).unwrap();
+        let mut waiting = rig.tyche(Side::Host, &["disconnect", DISK, "--wait", "60"]);
+        let mut waiting = waiting.spawn().unwrap();
+        let answers = || threads(session.pid(), "control-answer").len();
+        wait_until("the daemon is asked", || answers() > 0);
+        waiting.kill().unwrap();
+        waiting.wait().unwrap();
+        drop(user);
+        wait_until("nobody is answered any more", || answers() == 0);
+        assert!(kind != "loop" || session.is_bound(), "the device is there");
+        assert_eq!(list(&rig)[0]["state"], "live", "--as {kind}");
+        session.disconnect();
     }
 }
 

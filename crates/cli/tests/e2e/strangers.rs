@@ -14,7 +14,7 @@ use tyche_proto::wire::{Kind, Mac};
 use crate::load::{LOAD_SIZE, Load};
 use crate::refusals::expect;
 use crate::rig::{
-    DISK, PATIENCE, Rig, Side, Stranger, Target, await_done, finish, rig, submit, wait_until,
+    DISK, PATIENCE, Rig, Side, Stranger, Target, await_done, finish, rig, run, submit, wait_until,
 };
 
 /// Time limit for a session to return after its target was restarted beside another.
@@ -223,6 +223,25 @@ fn connect_elsewhere(rig: &Rig, directory: &str) -> Command {
     let mut command = connect_command(rig, DISK, "nbd-socket");
     command.env("TYCHE_RUNTIME_DIR", rig.path(directory));
     command
+}
+
+#[test]
+fn another_name_of_a_connected_export_is_no_reason_to_change_the_machine() {
+    let rig = rig!(1500);
+    let _target = rig.serve_file(LOAD_SIZE);
+    let found = rig.ask(&["discover", "--link", rig.cable.link(Side::Host)]);
+    let uuid = found["exports"][0]["uuid"].as_str().unwrap().to_owned();
+    let names = [DISK, "e2e/disk", &uuid];
+    for name in names {
+        let session = connect(&rig, name);
+        for other in names.iter().filter(|other| **other != name) {
+            let done = finish(&mut connect_command(&rig, other, "nbd-socket"), PATIENCE);
+            let device = session["device"].as_str().unwrap();
+            expect(&done, &["connect", other], 10, &["connected already", device, name]);
+            assert!(!done.stderr.contains("machine-id"), "{}", done.stderr);
+        }
+        run(&mut rig.tyche(Side::Host, &["disconnect", name]));
+    }
 }
 
 #[test]
