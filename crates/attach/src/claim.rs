@@ -76,7 +76,7 @@ pub fn serve_claims() {
     std::process::exit(0);
 }
 
-/// What becomes of the kernel's cache of a device that is to end.
+/// The end of the kernel's cache of a device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Cache {
     /// It is written out; the device stays if that fails.

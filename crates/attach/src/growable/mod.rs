@@ -45,7 +45,7 @@ pub struct GrowableUblk {
     disk: Arc<dyn Disk>,
     /// False once the device is removed, or left to another process.
     running: bool,
-    /// What becomes of the kernel's cache at the end.
+    /// The end of the kernel's cache.
     cache: Cache,
 }
 

@@ -87,7 +87,7 @@ pub struct UblkDevice {
     service: Service,
     /// False once the device is stopped, or left to another process.
     running: bool,
-    /// What becomes of the kernel's cache at the end.
+    /// The end of the kernel's cache.
     cache: Cache,
 }
 

@@ -85,7 +85,7 @@ impl<'a> Unit<'a> {
         finish(stop.args(["--wait", "0.2"]).env("MAINPID", pid.to_string()), PATIENCE)
     }
 
-    /// What `systemctl` was called for, other than questions.
+    /// The calls of `systemctl` other than questions.
     fn orders(&self) -> String {
         let calls = fs::read_to_string(self.rig.path("calls")).unwrap_or_default();
         calls.lines().filter(|call| !call.starts_with("list-jobs")).collect()

@@ -107,7 +107,7 @@ pub struct NbdDevice {
     driver: Driver,
     /// `None` once the device was released.
     server: Option<Server>,
-    /// What becomes of the kernel's cache at the end.
+    /// The end of the kernel's cache.
     cache: Cache,
 }
 
