@@ -27,13 +27,14 @@ const BUILD: &[Need] = &[
 ];
 
 /// Files of the repository, and where they are installed.
-const FILES: [(&str, &str, u32); 10] = [
+const FILES: [(&str, &str, u32); 11] = [
     ("packaging/systemd/tyche-target.service", "usr/lib/systemd/system", 0o644),
     ("packaging/systemd/tyche@.service", "usr/lib/systemd/system", 0o644),
     ("packaging/systemd/tyche-disconnect.service", "usr/lib/systemd/system", 0o644),
     ("packaging/systemd/tyche-generator", "usr/lib/systemd/system-generators", 0o755),
     ("packaging/udev/59-tyche.rules", "usr/lib/udev/rules.d", 0o644),
     ("packaging/udev/60-tyche.rules", "usr/lib/udev/rules.d", 0o644),
+    ("packaging/needrestart/tyche.conf", "etc/needrestart/conf.d", 0o644),
     ("packaging/tychetab", "etc/tyche", 0o644),
     ("packaging/target.toml", "usr/share/doc/tyche/examples", 0o644),
     ("docs/operating.md", "usr/share/doc/tyche", 0o644),
@@ -142,7 +143,7 @@ fn control(stage: &Stage, dir: &Path) -> Result<()> {
     let sums = stage.checksums()?;
     for (name, text) in [
         ("control", control.as_str()),
-        ("conffiles", "/etc/tyche/tychetab\n"),
+        ("conffiles", "/etc/needrestart/conf.d/tyche.conf\n/etc/tyche/tychetab\n"),
         ("md5sums", sums.as_str()),
     ] {
         stage.write(&Path::new("DEBIAN").join(name), text, 0o644)?;

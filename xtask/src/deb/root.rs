@@ -38,7 +38,7 @@ const ALWAYS_CHANGED: [&str; 8] = [
 ];
 
 /// A description, a command to run in the root, and text that its output must contain.
-const CHECKS: [(&str, &str, &str); 9] = [
+const CHECKS: [(&str, &str, &str); 10] = [
     ("the program runs", "tyche --version", VERSION),
     // Any other output is an error.
     (
@@ -82,6 +82,13 @@ const CHECKS: [(&str, &str, &str); 9] = [
          grep -c TYCHE_COMPLETE /usr/share/fish/vendor_completions.d/tyche.fish",
         "#compdef tyche\n",
     ),
+    (
+        "needrestart restarts targets, and no sessions",
+        "perl -we 'our %nrconf; do \"/etc/needrestart/conf.d/tyche.conf\"; die $@ if $@; \
+         for my $unit (\"tyche-target.service\", \"tyche\\@vm1.service\") { \
+         print 0 + grep { $unit =~ /$_/ } keys %{$nrconf{override_rc}} }'",
+        "=01",
+    ),
     ("nothing is enabled unasked", "ls /etc/systemd/system/*.wants/ | grep -c tyche", "=0\n"),
 ];
 
@@ -101,7 +108,14 @@ pub(super) fn test(package: &Path) -> Result<bool> {
     root.run("apt-get --quiet --yes remove tyche")?;
     let left = root.surplus(&before)?;
     // dpkg keeps files that the administrator may have changed.
-    let kept = ["./etc/tyche", "./etc/tyche/tychetab"].map(str::to_owned);
+    let kept = [
+        "./etc/needrestart",
+        "./etc/needrestart/conf.d",
+        "./etc/needrestart/conf.d/tyche.conf",
+        "./etc/tyche",
+        "./etc/tyche/tychetab",
+    ];
+    let kept = kept.map(str::to_owned);
     good &= tell("removing it leaves its configuration alone", &left, &kept.into());
     // Files that a target and a host write while they run.
     root.run(
