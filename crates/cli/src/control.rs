@@ -1,10 +1,12 @@
 //! The protocol between commands and daemons: one line of JSON each way over a Unix socket.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{
@@ -27,6 +29,8 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(2);
 pub(crate) const REPORT_TIMEOUT: Duration = Duration::from_secs(2);
 /// Pause after a connection that could not be accepted.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// The interval at which a daemon without requests looks whether its socket is still there.
+const LOOK_EVERY: Timespec = Timespec { tv_sec: 2, tv_nsec: 0 };
 
 /// A request to a daemon.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -235,14 +239,71 @@ impl Asker<'_> {
 }
 
 /// Answers requests at `socket` for ever, each in a thread of its own, so that a slow one does not
-/// delay others.
+/// delay others. A socket that others remove is made anew within some seconds: without one, no
+/// command reaches the daemon. `removed` is called before, for what was removed with it.
 ///
 /// # Errors
 /// If the socket can't be made.
 pub(crate) fn serve(
     socket: &Path,
+    removed: impl Fn() + Send + 'static,
     answer: impl Fn(Request, &Asker<'_>) -> Answer + Clone + Send + 'static,
 ) -> io::Result<()> {
+    let mut bound = bind(socket)?;
+    let socket = socket.to_owned();
+    std::thread::Builder::new().name("control".into()).spawn(move || {
+        loop {
+            match bound.accept() {
+                Ok(Some(stream)) => answer_apart(stream, answer.clone()),
+                Ok(None) if bound.is_at(&socket) => {}
+                Ok(None) => {
+                    removed();
+                    match bind(&socket) {
+                        Ok(anew) => {
+                            tracing::warn!("{} was removed: made anew", socket.display());
+                            bound = anew;
+                        }
+                        Err(error) => tracing::debug!(%error, "control socket"),
+                    }
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "a control request can't be accepted");
+                    std::thread::sleep(ACCEPT_PAUSE);
+                }
+            }
+        }
+    })?;
+    Ok(())
+}
+
+/// A control socket, and the file that it was bound to.
+struct Bound {
+    listener: UnixListener,
+    file: (u64, u64),
+}
+
+impl Bound {
+    /// The next connection; none if there is none for [`LOOK_EVERY`].
+    fn accept(&self) -> io::Result<Option<UnixStream>> {
+        match poll(&mut [PollFd::new(&self.listener, PollFlags::IN)], Some(&LOOK_EVERY)) {
+            Ok(0) | Err(Errno::INTR) => Ok(None),
+            Ok(_) => Ok(Some(self.listener.accept()?.0)),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn is_at(&self, socket: &Path) -> bool {
+        identity(socket).is_ok_and(|file| file == self.file)
+    }
+}
+
+/// The device and the inode of a file.
+fn identity(path: &Path) -> io::Result<(u64, u64)> {
+    std::fs::metadata(path).map(|it| (it.dev(), it.ino()))
+}
+
+/// Binds a control socket, in the place of a dead process's.
+fn bind(socket: &Path) -> io::Result<Bound> {
     match std::fs::remove_file(socket) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
@@ -257,29 +318,22 @@ pub(crate) fn serve(
         return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
     }
     let listener = UnixListener::bind(socket)?;
-    std::thread::Builder::new().name("control".into()).spawn(move || {
-        for stream in listener.incoming() {
-            let stream = match stream {
-                Ok(stream) => stream,
-                Err(error) => {
-                    tracing::warn!(%error, "a control request can't be accepted");
-                    std::thread::sleep(ACCEPT_PAUSE);
-                    continue;
-                }
-            };
-            let answer = answer.clone();
-            let spawned =
-                std::thread::Builder::new().name("control-answer".into()).spawn(move || {
-                    if let Err(error) = answer_one(&stream, answer) {
-                        tracing::debug!(%error, "control connection");
-                    }
-                });
-            if let Err(error) = spawned {
-                tracing::warn!(%error, "no thread to answer a control request");
-            }
+    Ok(Bound { listener, file: identity(socket)? })
+}
+
+/// Answers a request in a thread of its own.
+fn answer_apart(
+    stream: UnixStream,
+    answer: impl Fn(Request, &Asker<'_>) -> Answer + Send + 'static,
+) {
+    let spawned = std::thread::Builder::new().name("control-answer".into()).spawn(move || {
+        if let Err(error) = answer_one(&stream, answer) {
+            tracing::debug!(%error, "control connection");
         }
-    })?;
-    Ok(())
+    });
+    if let Err(error) = spawned {
+        tracing::warn!(%error, "no thread to answer a control request");
+    }
 }
 
 fn answer_one(

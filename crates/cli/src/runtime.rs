@@ -104,7 +104,7 @@ pub(crate) struct RuntimeDir {
     path: PathBuf,
     is_left: bool,
     /// The lock, held as long as the process runs.
-    _lock: File,
+    lock: File,
 }
 
 impl RuntimeDir {
@@ -118,7 +118,7 @@ impl RuntimeDir {
         for _ in 0..LOOKS {
             create(&path)?;
             if let Some(lock) = lock(&path)? {
-                return Ok(Self { path, is_left: false, _lock: lock });
+                return Ok(Self { path, is_left: false, lock });
             }
         }
         Err(Error::new(Code::Usage, format!("{what} is running already")))
@@ -126,6 +126,20 @@ impl RuntimeDir {
 
     pub(crate) fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Makes the directory anew if others have removed it; false if it is there.
+    ///
+    /// # Errors
+    /// Another process has it now, or it can't be made.
+    pub(crate) fn restore(&mut self) -> Result<bool> {
+        if is_at(&self.lock, &self.path.join(LOCK)) {
+            return Ok(false);
+        }
+        create(&self.path)?;
+        let taken = || Error::new(Code::Other, "another process has taken its place");
+        self.lock = lock(&self.path)?.ok_or_else(taken)?;
+        Ok(true)
     }
 
     /// Lets the directory stay, like that of a dead process.

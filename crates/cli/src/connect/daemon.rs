@@ -20,7 +20,7 @@ use uuid::Uuid;
 use super::late::MissingLinks;
 use super::leash::{self, Leash};
 use super::predecessor::Predecessor;
-use super::refusal::in_words;
+use super::refusal::{Absence, in_words};
 use super::signals::{SIGNALS, SignalHandler, Stage, interrupted};
 use super::start::{Identity, start};
 use super::why::{Why, describe};
@@ -47,6 +47,8 @@ enum Input {
     Notice(Notice),
     /// Disconnect, by the number of the signal that asks for it.
     Signal(i32),
+    /// Make the run-time directory anew if others have removed it.
+    Restore,
     /// An order, to be answered with its result.
     Order(Order, SyncSender<Result<()>>),
 }
@@ -301,6 +303,9 @@ impl Session {
         let (state, why, control) = (self.state.clone(), self.why.clone(), self.host.control());
         let missing = Arc::clone(&self.missing);
         missing.take_up(control.clone(), self.args.clone())?;
+        let restore = sender.clone();
+        // Fails only if the loop has ended.
+        let removed = move || drop(restore.send(Input::Restore));
         let to_loop = Mutex::new(sender);
         let args = self.args.clone();
         let hand_over = move |order, answer| {
@@ -327,7 +332,7 @@ impl Session {
             }
         });
         let socket = self.dir.path().join(CONTROL);
-        control::serve(&socket, move |request, asker| respond(request, asker))
+        control::serve(&socket, removed, move |request, asker| respond(request, asker))
             .context(Code::Other, "control socket")
     }
 
@@ -349,6 +354,7 @@ impl Session {
             };
             match input {
                 Input::Notice(notice) => self.handle_notice(&notice),
+                Input::Restore => self.restore(),
                 // Only a second SIGINT forces the end: it comes from a person. A supervisor that
                 // stops a service repeats its signal, and would take a disk from under a mounted
                 // file system.
@@ -387,6 +393,15 @@ impl Session {
         }
         self.farewell();
         Ok(())
+    }
+
+    /// Makes the directory and the record anew that others have removed.
+    fn restore(&mut self) {
+        let restored = self.dir.restore();
+        let saved = restored.and_then(|_| self.state.save(self.dir.path()));
+        if let Err(error) = saved {
+            tracing::debug!(%error, "run-time directory");
+        }
     }
 
     /// Leaves the device to the next daemon, without a farewell: until that comes, the target keeps
@@ -575,19 +590,5 @@ fn await_connection(
                 }
             }
         }
-    }
-}
-
-/// Whether the lists of targets were heard to their ends, and did not have the export.
-#[derive(Default)]
-struct Absence(bool);
-
-impl Absence {
-    /// Looks at the lists. The export is absent if it was twice, for a target may be late, or if
-    /// there is no time left.
-    fn look(&mut self, args: &SessionArgs, is_last: bool) -> Result<Option<Error>> {
-        let error = args.unknown_export(is_last)?;
-        let was_absent = std::mem::replace(&mut self.0, error.is_some());
-        Ok(error.filter(|_| was_absent || is_last))
     }
 }

@@ -1,10 +1,10 @@
-//! The error messages for refusals by a target.
+//! The error messages for refusals by a target, and for exports that it does not have.
 
 use tyche_proto::ExportId;
 use tyche_proto::wire::{Reason, Rejection};
 
 use super::SessionArgs;
-use crate::error::{Code, Error};
+use crate::error::{Code, Error, Result};
 use crate::sessions::is_running;
 use crate::state::State;
 
@@ -92,4 +92,18 @@ fn own_session(args: &SessionArgs) -> Option<State> {
             (wanted, named) => named.is_ok_and(|named| named == *wanted),
         }
     })
+}
+
+/// Whether the lists of targets were heard to their ends, and did not have the export.
+#[derive(Default)]
+pub(super) struct Absence(bool);
+
+impl Absence {
+    /// Looks at the lists. The export is absent if it was twice, for a target may be late, or if
+    /// there is no time left.
+    pub(super) fn look(&mut self, args: &SessionArgs, is_last: bool) -> Result<Option<Error>> {
+        let error = args.unknown_export(is_last)?;
+        let was_absent = std::mem::replace(&mut self.0, error.is_some());
+        Ok(error.filter(|_| was_absent || is_last))
+    }
 }

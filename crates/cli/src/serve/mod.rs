@@ -261,7 +261,8 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
     links::await_missing(opener, missing, served_on, &served)?;
     watch_generation(&served);
     let socket = dir.path().join(runtime::CONTROL);
-    answer_at(&socket, &served, Answers::new(&name, &config.export))?;
+    let dir = Arc::new(Mutex::new(Some(dir)));
+    answer_at(&socket, &dir, &served, Answers::new(&name, &config.export))?;
     let serving = format!("serving {} on {}", described.join(", "), interfaces.join(", "));
     if let Err(error) = announce(&format!("tyche: {serving} as {name}\n")) {
         tracing::warn!("{serving} as {name}, which can't be printed: {error}");
@@ -271,7 +272,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
     await_stop(&mut signals, &served, args, &config);
     tracing::info!("stopping");
     drop(served);
-    drop(dir);
+    drop(dir.lock().unwrap_or_else(PoisonError::into_inner).take());
     Ok(())
 }
 
@@ -287,10 +288,21 @@ fn own_name(args: &ServeArgs, config: &Config) -> Result<(String, Name)> {
     Ok((name, checked))
 }
 
-/// Answers requests at a control socket, as long as the target runs.
-fn answer_at(socket: &Path, served: &Arc<Served>, answers: Answers) -> Result<()> {
-    let answering = Arc::downgrade(served);
-    control::serve(socket, move |request, _| match answering.upgrade() {
+/// Answers requests at a control socket in `dir`, as long as the target runs.
+fn answer_at(
+    socket: &Path,
+    dir: &Arc<Mutex<Option<RuntimeDir>>>,
+    served: &Arc<Served>,
+    answers: Answers,
+) -> Result<()> {
+    let (answering, dir) = (Arc::downgrade(served), Arc::clone(dir));
+    let removed = move || {
+        let mut dir = dir.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(Err(error)) = dir.as_mut().map(RuntimeDir::restore) {
+            tracing::debug!(%error, "run-time directory");
+        }
+    };
+    control::serve(socket, removed, move |request, _| match answering.upgrade() {
         Some(served) => answers.to(served, &request),
         None => Answer::refused(Code::Other, "the target is stopping"),
     })

@@ -63,6 +63,29 @@ fn a_killed_daemon_is_listed_with_its_log_until_it_is_cleared() {
 }
 
 #[test]
+fn a_removed_runtime_directory_is_made_anew() {
+    let rig = rig!(1500);
+    let _target = rig.serve_file(SIZE);
+    let session = rig.connect(&[]);
+    for _ in 0..2 {
+        fs::remove_dir_all(rig.path("run")).unwrap();
+        wait_until("the session is found again", || {
+            list(&rig).first().is_some_and(|it| it["state"] == "live")
+        });
+        wait_until("the target is found again", || {
+            !rig.ask(&["list"])["targets"].as_array().unwrap().is_empty()
+        });
+    }
+    let twice = ["connect", DISK, "--link", rig.cable.link(Side::Host)];
+    let done = finish(&mut rig.tyche(Side::Host, &twice), PATIENCE);
+    expect(&done, &twice, 10, &["connected already"]);
+    // The record is whole: what a killed daemon leaves is found.
+    session.kill();
+    clear_as_told(&rig);
+    rig.connect(&[]).disconnect();
+}
+
+#[test]
 fn an_interrupted_disconnect_leaves_the_device_where_it_is() {
     let rig = rig!(1500);
     let _target = rig.serve_file(SIZE);
