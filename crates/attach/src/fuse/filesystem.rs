@@ -32,8 +32,9 @@ const ENTRY_VALID: Duration = Duration::from_secs(3600);
 /// Asynchronous requests that the kernel keeps in flight: as many as a loop device has.
 const MAX_BACKGROUND: u16 = 128;
 
-/// The longest range of one request to the disk, in bytes.
-const PIECE: u32 = 1 << 30;
+/// The longest range of one request to the disk, in bytes: whole pages. A file system is made with
+/// one discard after the other, of some GiB each.
+const PIECE: u32 = u32::MAX - 4095;
 
 /// The file system's answers to the kernel. Never waits for the disk, except for room (see
 /// [`slots`]).

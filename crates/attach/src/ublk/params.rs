@@ -7,8 +7,9 @@ use tyche_block::Geometry;
 use super::abi::{self, BasicParams, DiscardParams, Params};
 use crate::SECTOR;
 
-/// The longest discard or write of zeroes, in bytes.
-const RANGE_MAX: u32 = 1 << 30;
+/// The longest discard or write of zeroes, in bytes: whole pages. A file system is made with one
+/// discard after the other, of some GiB each.
+const RANGE_MAX: u32 = u32::MAX - 4095;
 
 /// The kernel's parameters of a disk.
 pub(super) fn params(geometry: &Geometry, io_max: u32) -> Params {

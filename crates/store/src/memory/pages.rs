@@ -38,11 +38,14 @@ use tyche_block::PAGE;
 
 use super::frame_table::FrameTable;
 use super::mapping::Mapping;
+use super::sync::{AtomicU32, Counters, Ordering};
 use crate::Loan;
 use crate::loan::Lender;
 
 /// Bytes that one lock covers; a multiple of the page size.
 pub(super) const REGION: usize = 64 * 1024;
+/// Bytes of which a word of [`Pages::written`] tells.
+const SPAN: usize = 32 * REGION;
 /// Locks of a store. Two threads collide by chance once in this many accesses.
 const STRIPES: usize = 1024;
 /// The most pages lent at once: 64 MiB, allocated only as pages are written meanwhile.
@@ -64,6 +67,9 @@ pub(super) struct Pages {
     len: usize,
     table: FrameTable,
     stripes: Box<[Stripe]>,
+    /// A bit for each region that may have memory; changed under the region's lock. So the discard
+    /// of a disk that is empty, as a new file system begins with, costs nothing.
+    written: Counters,
 }
 
 /// The part of an access that lies within a page.
@@ -93,6 +99,7 @@ impl Pages {
             len,
             table,
             stripes: (0..STRIPES).map(|_| Stripe::default()).collect(),
+            written: Counters::new(len.div_ceil(SPAN))?,
         })
     }
 
@@ -109,6 +116,7 @@ impl Pages {
         if !self.frames.populate(self.len)? {
             self.touch();
         }
+        self.written.iter().for_each(|word| word.store(u32::MAX, Ordering::Relaxed));
         Ok(())
     }
 
@@ -151,15 +159,35 @@ impl Pages {
 
     /// Fills with zeroes. Gives the memory of whole regions and pages back where possible.
     pub(super) fn discard(&self, offset: u64, len: usize) {
-        self.visit(offset, len, |pieces| {
-            if !self.release_region(&pieces) {
-                for piece in pieces {
-                    if !self.release_page(&piece) {
-                        self.writable(&piece).fill(0);
-                    }
-                }
+        let mut start = usize::try_from(offset).expect("the disk's size is a usize");
+        let end = start + len;
+        while start < end {
+            let next = (start + 1).next_multiple_of(SPAN).min(end);
+            // No lock: of a write that is not done yet the discard may be before or after.
+            if self.written[start / SPAN].load(Ordering::Relaxed) != 0 {
+                self.visit(start as u64, next - start, |pieces| self.discard_region(pieces));
             }
-        });
+            start = next;
+        }
+    }
+
+    fn discard_region(&self, pieces: Pieces) {
+        let (word, bit) = self.written(&pieces);
+        if self.release_region(&pieces) {
+            word.fetch_and(!bit, Ordering::Relaxed);
+            return;
+        }
+        for piece in pieces {
+            if !self.release_page(&piece) {
+                self.writable(&piece).fill(0);
+            }
+        }
+    }
+
+    /// The word and the bit of the region of these pieces.
+    fn written(&self, pieces: &Pieces) -> (&AtomicU32, u32) {
+        let region = pieces.now / REGION;
+        (&self.written[region / 32], 1 << (region % 32))
     }
 
     /// Gives the memory of a region back to the kernel, after which it reads as zeroes. False if
@@ -243,6 +271,11 @@ impl Pages {
     /// Calls `change` with the bytes of each piece and their offset in the access.
     fn modify(&self, offset: u64, len: usize, mut change: impl FnMut(&mut [u8], usize)) {
         self.visit(offset, len, |pieces| {
+            let (word, bit) = self.written(&pieces);
+            // Mostly set already, and then the word stays in the caches of other processors.
+            if word.load(Ordering::Relaxed) & bit == 0 {
+                word.fetch_or(bit, Ordering::Relaxed);
+            }
             pieces.for_each(|piece| change(self.writable(&piece), piece.at));
         });
     }
@@ -329,6 +362,25 @@ mod tests {
 
     fn pages() -> Arc<Pages> {
         Arc::new(Pages::new(LEN).unwrap())
+    }
+
+    #[test]
+    fn what_was_never_written_is_discarded_at_once() {
+        let pages = Pages::new(1 << 40).unwrap();
+        let (near, far) = (3 * REGION as u64 + 7, (1 << 40) - 4096);
+        pages.write(near, &[1; 100]);
+        pages.write(far, &[2; 4096]);
+        let start = std::time::Instant::now();
+        pages.discard(0, 1 << 40);
+        // A lock and a system call for each region take half a minute.
+        assert!(start.elapsed().as_secs() < 5, "{:?}", start.elapsed());
+        assert_eq!(content(&pages, near as usize, 100), [0; 100]);
+        assert_eq!(content(&pages, far as usize, 4096), [0; 4096]);
+        pages.write(near, &[3; 100]);
+        pages.discard(near, 50);
+        assert_eq!(content(&pages, near as usize + 49, 2), [0, 3], "a part of a page");
+        pages.discard(0, 1 << 40);
+        assert_eq!(content(&pages, near as usize, 100), [0; 100], "written anew");
     }
 
     fn content(pages: &Pages, offset: usize, len: usize) -> Vec<u8> {
