@@ -78,7 +78,7 @@ pub struct Interface {
 }
 
 impl Interface {
-    /// What makes it another for all that is on the network: its address, and the longest frame
+    /// The identity of the port for others on the network: its address, and the longest frame
     /// that it takes, by which others have logged in.
     pub(crate) fn identity(&self) -> (Mac, u16) {
         (self.mac, self.fcoe_len_max())

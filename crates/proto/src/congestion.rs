@@ -66,7 +66,7 @@ pub(crate) struct Congestion {
     window: u64,
     /// Below it, the window grows by what is acked (slow start).
     threshold: u64,
-    /// What the rings hold.
+    /// The capacity of the rings.
     max: u64,
     /// Bytes of the longest frame.
     segment: u64,

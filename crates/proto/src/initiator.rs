@@ -144,7 +144,7 @@ impl<R: Rules> Initiator<R> {
         })
     }
 
-    /// What a request in flight still has to do on another channel, as pieces: a read goes on with
+    /// The rest of a request in flight, for another channel, as pieces: a read goes on with
     /// what has not arrived, so that it ends however often channels are lost.
     pub(crate) fn rest(&self, Tag { slot, .. }: Tag, piece: Piece) -> Vec<Piece> {
         if piece.opcode != Opcode::Read {

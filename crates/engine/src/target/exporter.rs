@@ -63,7 +63,7 @@ pub struct Exporter<R: Rules = Sound> {
     listener: Listener<R>,
     exports: Arc<Exports>,
     index: usize,
-    /// What other threads call its loop with.
+    /// The means of other threads to call its loop.
     caller: Arc<Caller>,
     /// By export.
     disks: Vec<Disk>,
@@ -152,7 +152,7 @@ impl<R: Rules> Exporter<R> {
         self.channels.is_empty()
     }
 
-    /// What other threads call its loop with.
+    /// The means of other threads to call its loop.
     pub(super) fn caller(&self) -> &Caller {
         &self.caller
     }

@@ -73,7 +73,7 @@ impl TargetExport {
     }
 }
 
-/// What is known of the disk of an export once it is there.
+/// The properties of an export's disk, known once it is there.
 #[derive(Clone, Copy, Debug)]
 pub struct Arrival {
     /// As [`TargetExport::uuid`].
@@ -130,11 +130,11 @@ pub struct TargetOptions {
 pub struct Target {
     exports: Arc<Exports>,
     threads: RwLock<Vec<LinkThread>>,
-    /// What all threads of links have in common.
+    /// The state that all threads of links share.
     common: Common,
 }
 
-/// What the threads of links have in common.
+/// The state that the threads of links share.
 struct Common {
     /// UUID of the target.
     identity: Uuid,

@@ -44,7 +44,7 @@ const PORT: usize = 0;
 pub(super) struct Options {
     /// Index of the thread among those of all links.
     pub(super) index: usize,
-    /// What other threads call its loop with.
+    /// The means of other threads to call its loop.
     pub(super) caller: Arc<Caller>,
     pub(super) link: Box<dyn Link>,
     /// The part of the link that is this thread's.

@@ -1,4 +1,4 @@
-//! What an initiator costs the others that sends no data, or asks for more than its share.
+//! The costs for others of an initiator that sends no data, or asks for more than its share.
 
 use std::time::Duration;
 

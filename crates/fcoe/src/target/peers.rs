@@ -1,4 +1,4 @@
-//! What the threads of a target's interfaces ask of each other: to end commands.
+//! Requests between the threads of a target's interfaces: to end commands.
 //!
 //! The commands of a logical unit are in the lanes of all interfaces, and so a task management
 //! function

@@ -65,7 +65,7 @@ pub struct TargetRole<R = Sound> {
     commands: u64,
     /// Task management functions that wait for the other interfaces.
     pub(super) managing: Vec<Managing>,
-    /// What others have asked for, with the commands that are still to end. Dropped after the
+    /// The orders of others, with the commands that are still to end. Dropped after the
     /// disks.
     pub(super) orders: Vec<(Order, Vec<u16>)>,
     pub(super) peer: Peer,

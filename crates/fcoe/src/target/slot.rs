@@ -12,7 +12,7 @@ use super::memory::Claim;
 pub(super) struct Slot {
     /// Its memory, unless the store has it.
     extent: Option<Extent>,
-    /// What it takes of its initiator's share of the memory.
+    /// The part that it takes of its initiator's share of the memory.
     pub(super) claim: Option<Claim>,
     /// The data that the store lends for a read; the memory is unused then.
     loan: Option<Loan>,

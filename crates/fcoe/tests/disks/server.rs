@@ -1,4 +1,4 @@
-//! What a target answers to commands that our initiator does not send, or not in that way.
+//! The answers of a target to commands that our initiator does not send, or not in that way.
 
 use std::sync::Arc;
 use std::time::Duration;

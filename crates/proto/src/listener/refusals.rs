@@ -34,7 +34,7 @@ pub struct Refusal {
     pub export_name: Name,
     /// Why.
     pub reason: Reason,
-    /// What the host is told besides, such as who holds the export; may be empty.
+    /// The detail that the host is told, such as who holds the export; may be empty.
     pub detail: Text<128>,
     /// Refusals before this one that are not reported.
     pub left_out: u64,

@@ -1,4 +1,4 @@
-//! What one address may take of a link's rates.
+//! The share of a link's rates that one address may take.
 //!
 //! The rate of each address is kept in a table of fixed size, without an entry that a flood could
 //! displace: an address has a cell in each of two rows, by a keyed hash, and its time is the

@@ -59,7 +59,7 @@ pub(super) struct FcoePlan {
     pub(super) hostility: Option<Hostility>,
 }
 
-/// What a hostile initiator does.
+/// The acts of a hostile initiator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Hostility {
     /// It sends no data of its writes.
