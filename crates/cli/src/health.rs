@@ -25,9 +25,9 @@ pub(crate) fn errors(by_kind: &BTreeMap<String, Counters>, last_s: Option<f64>) 
 fn age(seconds: f64) -> String {
     let seconds = seconds as u64;
     match seconds {
-        ..120 => format!("{seconds} s"),
-        ..7_200 => format!("{} min", seconds / 60),
-        ..172_800 => format!("{} h", seconds / 3_600),
+        0..120 => format!("{seconds} s"),
+        120..7_200 => format!("{} min", seconds / 60),
+        7_200..172_800 => format!("{} h", seconds / 3_600),
         _ => format!("{} days", seconds / 86_400),
     }
 }
