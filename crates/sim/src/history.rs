@@ -88,8 +88,6 @@ pub(crate) struct History {
     repeatable: BTreeSet<u64>,
     /// When queues of sessions have learned the current generation.
     learned: BTreeMap<(u64, usize), Step>,
-    /// When sessions have last learned a generation, be it the current one or not.
-    told: BTreeMap<u64, Step>,
     stakes: Stakes,
     /// Sessions with a modification that was answered with success.
     wrote: BTreeSet<u64>,
@@ -115,7 +113,6 @@ impl History {
             restored: 0,
             repeatable: BTreeSet::new(),
             learned: BTreeMap::new(),
-            told: BTreeMap::new(),
             stakes: Stakes::default(),
             wrote: BTreeSet::new(),
             untold: BTreeSet::new(),
@@ -218,7 +215,7 @@ impl History {
     ) -> Result<(), String> {
         self.acknowledged.insert(done.stamp);
         if !done.flags.contains(CommandFlags::FUA) {
-            self.stakes.add(done.session, done.began, now);
+            self.stakes.add(done.session, queue_of(op), done.began, now);
         }
         let known = result.is_ok() && done.opcode != Opcode::Discard;
         let fua = done.flags.contains(CommandFlags::FUA);
@@ -283,15 +280,12 @@ impl History {
                 self.forgive(session, now);
                 return Ok(());
             }
-            self.stakes.check_failed(session, flush.stake)?;
-            // It tells of what it covers, and of what ended before its session learned of a loss.
-            let told = self.told.get(&session).map_or(flush.began, |&told| told.max(flush.began));
-            self.stakes.settle(session, told);
+            let told = self.stakes.tell(session, flush.began, flush.stake)?;
             self.forgive(session, told);
             return Ok(());
         }
         self.check_told(flush)?;
-        self.stakes.settle(session, flush.began);
+        self.stakes.cover(session, flush.began);
         let mut rest = BTreeSet::new();
         for sector in std::mem::take(&mut self.unflushed) {
             let values = &mut self.sectors[sector as usize];
@@ -417,13 +411,16 @@ impl History {
         keys.len()
     }
 
-    /// A queue of a session has learned a generation; `is_current`: that of the export.
-    pub(crate) fn learn(&mut self, session: u64, queue: usize, is_current: bool) {
+    /// A queue of a session has learned the current generation.
+    pub(crate) fn learn(&mut self, session: u64, queue: usize) {
         let now = self.tick();
-        self.told.insert(session, now);
-        if is_current {
-            self.learned.insert((session, queue), now);
-        }
+        self.learned.insert((session, queue), now);
+    }
+
+    /// A queue of a session has learned that writes of its own are lost.
+    pub(crate) fn learn_loss(&mut self, session: u64, queue: usize) {
+        let now = self.tick();
+        self.stakes.learn(session, queue, now);
     }
 
     /// A loss of the disk is noticed: a flush, or a write with FUA, has failed there.

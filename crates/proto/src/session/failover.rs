@@ -119,10 +119,14 @@ impl<R: Rules> Session<R> {
 
     pub(super) fn accepted(&mut self, path: usize, accept: &Accept) {
         // Channels of another generation are lost: their completions would count for the new one,
-        // whose cache does not hold the writes.
-        for other in (0..self.paths.all().len()).filter(|&other| other != path) {
-            if self.paths.all()[other].boot().is_some_and(|boot| boot != accept.boot) {
-                self.lose(other, Problem::Outdated);
+        // whose cache does not hold the writes. The answers to attempts in progress may be from
+        // before the loss, and would be taken for another.
+        if self.export.is_some_and(|before| before.boot != accept.boot) {
+            for other in 0..self.paths.all().len() {
+                let it = &self.paths.all()[other];
+                if it.is_busy() && it.boot() != Some(accept.boot) {
+                    self.lose(other, Problem::Outdated);
+                }
             }
         }
         let size_before = self.seat.size();

@@ -5,19 +5,29 @@ use std::collections::BTreeMap;
 
 use super::Step;
 
+/// A modification that is at stake.
+struct Stake {
+    began: Step,
+    ended: Step,
+    queue: usize,
+}
+
 /// See the module.
 #[derive(Default)]
 pub(super) struct Stakes {
-    /// By session: when each modification has begun and ended.
-    sessions: BTreeMap<u64, Vec<(Step, Step)>>,
+    /// By session.
+    sessions: BTreeMap<u64, Vec<Stake>>,
+    /// When queues of sessions have last learned that writes of theirs are lost. The next flush of
+    /// the session tells of those that had ended by then.
+    learned: BTreeMap<(u64, usize), Step>,
     /// When the last loss was noticed.
     noticed: Step,
 }
 
 impl Stakes {
-    /// A modification of a session has ended.
-    pub(super) fn add(&mut self, session: u64, began: Step, ended: Step) {
-        self.sessions.entry(session).or_default().push((began, ended));
+    /// A modification of a session's queue has ended.
+    pub(super) fn add(&mut self, session: u64, queue: usize, began: Step, ended: Step) {
+        self.sessions.entry(session).or_default().push(Stake { began, ended, queue });
     }
 
     /// A loss is noticed.
@@ -25,16 +35,21 @@ impl Stakes {
         self.noticed = now;
     }
 
+    /// A queue of a session has learned that writes of its own are lost.
+    pub(super) fn learn(&mut self, session: u64, queue: usize, now: Step) {
+        self.learned.insert((session, queue), now);
+    }
+
     /// When the oldest modification of a session that is at stake has begun.
     pub(super) fn oldest(&self, session: u64) -> Option<Step> {
-        self.sessions.get(&session)?.iter().map(|(began, _)| *began).min()
+        self.sessions.get(&session)?.iter().map(|stake| stake.began).min()
     }
 
     /// A session takes the place of another: it must assume that there was something at stake.
     pub(super) fn succeed(&mut self, former: u64, session: u64, now: Step) {
         let left = self.sessions.remove(&former).unwrap_or_default();
         self.sessions.entry(session).or_default().extend(left);
-        self.add(session, 0, now);
+        self.add(session, 0, 0, now);
     }
 
     /// A session is over.
@@ -42,21 +57,42 @@ impl Stakes {
         self.sessions.remove(&session);
     }
 
-    /// A flush has covered, or told of, what had ended before.
-    pub(super) fn settle(&mut self, session: u64, before: Step) {
+    /// A flush has covered what had ended before it began.
+    pub(super) fn cover(&mut self, session: u64, before: Step) {
         if let Some(open) = self.sessions.get_mut(&session) {
-            open.retain(|(_, ended)| *ended >= before);
+            open.retain(|stake| stake.ended >= before);
         }
     }
 
-    /// Checks that a failed flush of a session has something to tell. `stake`: the
-    /// [oldest](Self::oldest) when it began.
-    pub(super) fn check_failed(&self, session: u64, stake: Option<Step>) -> Result<(), String> {
+    /// Takes the failure of a flush of a session, which tells of what it covers, and of what its
+    /// session had learned of. `stake`: the [oldest](Self::oldest) when the flush began. Returns
+    /// before when modifications have ended that the session is told of, at most.
+    ///
+    /// # Errors
+    /// If there is nothing to tell.
+    pub(super) fn tell(
+        &mut self,
+        session: u64,
+        began: Step,
+        stake: Option<Step>,
+    ) -> Result<Step, String> {
         let oldest = [stake, self.oldest(session)].into_iter().flatten().min();
         match oldest {
-            Some(began) if began < self.noticed => Ok(()),
-            Some(_) => Err(format!("a flush failed for session {session}, and nothing was lost")),
-            None => Err(format!("a flush failed for session {session}, which has lost nothing")),
+            Some(began) if began < self.noticed => {}
+            Some(_) => {
+                return Err(format!("a flush failed for session {session}, and nothing was lost"));
+            }
+            None => {
+                return Err(format!(
+                    "a flush failed for session {session}, which has lost nothing"
+                ));
+            }
         }
+        let learned = |queue| self.learned.get(&(session, queue)).copied().unwrap_or_default();
+        if let Some(open) = self.sessions.get_mut(&session) {
+            open.retain(|stake| stake.ended >= began.max(learned(stake.queue)));
+        }
+        let all = self.learned.range((session, 0)..=(session, usize::MAX)).map(|(_, at)| *at);
+        Ok(all.fold(began, Step::max))
     }
 }

@@ -240,7 +240,7 @@ fn who_knows_of_a_lost_cache_has_done_again_what_it_answers() {
         let write = bench.begin(Opcode::Write);
         bench.history.lose_target(true);
         if knows {
-            bench.history.learn(HOST, 0, true);
+            bench.history.learn(HOST, 0);
         }
         // The disk has only zeroes: the write was lost with its cache.
         bench.end(write);

@@ -123,7 +123,12 @@ impl<R: Rules> World<R> {
         if matches!(notice, Notice::Joined(..)) {
             let Volume { history, exported, .. } = &mut self.volumes[host.plan.export];
             let boot = running.session.export_of(queue).map(|export| export.boot);
-            history.learn(running.number, queue, boot == Some(exported.boot()));
+            if boot == Some(exported.boot()) {
+                history.learn(running.number, queue);
+            }
+        }
+        if notice == Notice::CacheLost {
+            self.volumes[host.plan.export].history.learn_loss(running.number, queue);
         }
         if notice == Notice::Failed(Failure::Rejected(Reason::SessionLost)) {
             let export = host.plan.export;
