@@ -147,8 +147,8 @@ mod tests {
             json!({ "export": "vm2", "errors": 0, "errors_by_kind": {}, "problem": null });
         let target = json!({ "name": "store1", "exports": [export, healthy] });
         let target = serde_json::from_value(target).unwrap();
-        let failed = "failed requests of its disk: read io 2, read medium 1, write zeroes no space 1; \
-             the last 2 h ago";
+        let failed = "failed requests of its disk: read io 2, read medium 1, write zeroes no \
+             space 1; the last 2 h ago";
         let decided = "kept out by `tyche export deny`: a, b; let in by `tyche export allow`: c";
         assert_eq!(
             of_target(&target),

@@ -148,8 +148,8 @@ impl DiskFile {
         }
     }
 
-    /// The request that writes `data` within `blocks`, which are locked. What it leaves of the first
-    /// and the last block is read before.
+    /// The request that writes `data` within `blocks`, which are locked. The rest of the first and
+    /// the last block is read before.
     fn write_request(
         &self,
         queue: &dyn Disk,

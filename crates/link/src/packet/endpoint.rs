@@ -103,8 +103,8 @@ impl Endpoint {
         self.attached.load(Relaxed)
     }
 
-    /// Looks whether the interface has become a member of another one, which the kernel reports to no
-    /// packet socket. Its frames are the other's then; the next call says so.
+    /// Looks whether the interface has become a member of another one, which the kernel reports to
+    /// no packet socket. Its frames are the other's then; the next call says so.
     pub(super) fn check_master(&self) {
         let interface = self.lock().interface;
         if self.is_attached() && self.route.master_of(interface).is_some() {

@@ -10,8 +10,8 @@
 //! frame.
 //!
 //! # Changes of the interface
-//! - *Down, no carrier to send on, or part of a bridge or bond*, which [`grow`](Link::grow) looks for:
-//!   calls fail with `NetworkDown`. *Removed*: `NotFound`. A down
+//! - *Down, no carrier to send on, or part of a bridge or bond*, for which [`grow`](Link::grow)
+//!   looks: calls fail with `NetworkDown`. *Removed*: `NotFound`. A down
 //!   interface wakes a waiter once, not again; [`receive`](Link::receive) notices after that, or
 //!   after some time without frames. To see the interface come back, call it from time to time: it
 //!   checks, and binds to the interface again, even to a new one of the same name.

@@ -70,7 +70,8 @@ impl Route {
     }
 }
 
-/// Queries the relations of the interface of that number, in the calling thread's network namespace.
+/// Queries the relations of the interface of that number, in the network namespace of the calling
+/// thread.
 ///
 /// # Errors
 /// Those of `socket(2)`, `send(2)` and `recv(2)`; `NotFound` if there is no such interface.
