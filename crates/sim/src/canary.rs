@@ -4,7 +4,8 @@
 //! | check | canaries that it catches, as a rule |
 //! |---|---|
 //! | a read returns what it can: [`history`](crate::history) | duplicates |
-//! | what is durable is there: the same | lost-cache, queues, former-boot, flush, sync-error, flush-early, flush-other |
+//! | what is durable is there: the same | lost-cache, queues, former-boot, flush, sync-error |
+//! | the same, after a loss that a living target has noticed | flush-early, flush-other |
 //! | a flush fails only for who had data at stake, once: the same | flush-twice |
 //! | a session is told of a restored target: the same | generation |
 //! | a write is executed with its own data | payload |

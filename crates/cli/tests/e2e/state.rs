@@ -233,7 +233,10 @@ fn a_machine_that_is_put_back_to_an_earlier_state_tells_its_hosts() {
     put_back(&rig, Side::Target);
     wait_until("it is on the disk", || fs::read_to_string(&record).unwrap() != before);
     println!("{}", target.log());
-    write(&session, 4096, 2);
-    flush(&session).unwrap_err();
+    // The device fails, for no flush could report that flushed writes are gone.
+    let file = File::options().write(true).open(&session.device).unwrap();
+    let written = file.write_all_at(&[2; 4096], 4096);
+    written.and_then(|()| file.sync_all()).unwrap_err();
+    wait_until("the session has failed", || state(&rig) == "failed");
     session.disconnect_by_force();
 }
