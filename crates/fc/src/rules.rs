@@ -33,8 +33,16 @@ pub enum Rule {
     /// An initiator counts a cache as lost whose loss may have been told in a response that was
     /// lost.
     NoteLosses,
-    /// A target tells of a unit attention until that is confirmed.
+    /// A target tells of a unit attention, and of lost writes, until that is confirmed.
     AwaitConfirmation,
+    /// A target compares the losses of a store before it answers a flush, whatever the store says.
+    CompareLosses,
+    /// A flush does not fail that covers nothing which is in the cache.
+    SpareOthers,
+    /// An initiator counts a loss once, however often it is told of it.
+    TellOnce,
+    /// An initiator compares the generation of a disk after each login, if there is one.
+    CompareGenerations,
     /// A port logs in with nobody whose N_Port_ID another port may still hold.
     AwaitFormer,
     /// The loss of a cache counts for all lanes, whichever has heard of it.

@@ -17,6 +17,7 @@ mod discovery;
 mod initiator;
 mod interface;
 mod lanes;
+mod losses;
 mod n_port;
 mod options;
 mod outbox;
@@ -41,7 +42,7 @@ pub use survey::{SurveyOptions, Surveyed, SurveyedTarget, SurveyedUnit, Targets,
 #[cfg(feature = "target")]
 pub use target::{FcoeTarget, FcoeTargetOptions, FcoeTargetReport, VlanAnnouncer};
 #[cfg(feature = "target")]
-pub use target::{TargetRole, TargetUnit, Units};
+pub use target::{Generation, TargetRole, TargetUnit, Units};
 pub use tyche_fc as fc;
 pub use tyche_fc::network::PortConfig;
 pub use tyche_scsi as scsi;

@@ -234,6 +234,7 @@ fn fcoe_target(spins: bool) -> FcoeTarget {
         uuid: Uuid::from_u128(7),
         shared: false,
         initiators: Vec::new(),
+        generation: None,
     };
     FcoeTarget::start(FcoeTargetOptions {
         port: PortOptions::new(Interface::open(THEIRS, false).unwrap(), (WWPN, WWPN), PATIENCE),

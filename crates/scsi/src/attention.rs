@@ -6,13 +6,16 @@ use crate::sense::{Code, Sense, SenseKey};
 /// A unit attention.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Attention {
-    /// 29/00, and all of 29 that is no loss of a nexus: the logical unit was powered on or reset.
-    /// The content of its volatile cache may be lost.
+    /// 29/00, 29/01, 29/04: the logical unit was powered on, or has reset itself. The content of
+    /// its volatile cache may be lost.
     PowerOn,
-    /// 29/05 to 29/07: the target has forgotten commands of this initiator, but no data.
+    /// The rest of 29: the target has forgotten commands of this initiator, because another has
+    /// asked for a reset or a nexus was lost, but no data.
     NexusLoss,
     /// 2A/09: the size has changed.
     CapacityChanged,
+    /// 3F/03: pages of INQUIRY have changed.
+    InquiryChanged,
     /// 3F/0E: the target has other logical units.
     LunsChanged,
     /// A deferred error: a write that had ended well is lost.
@@ -26,9 +29,10 @@ impl Attention {
     pub fn of(sense: &Sense) -> Option<Self> {
         match (sense.key, sense.code) {
             (SenseKey::UnitAttention, code) => Some(match code {
-                Code(0x29, 0x05..=0x07) => Self::NexusLoss,
-                Code(0x29, _) => Self::PowerOn,
+                Code(0x29, 0x00 | 0x01 | 0x04) => Self::PowerOn,
+                Code(0x29, _) => Self::NexusLoss,
                 Code::CAPACITY_CHANGED => Self::CapacityChanged,
+                Code::INQUIRY_CHANGED => Self::InquiryChanged,
                 Code::LUNS_CHANGED => Self::LunsChanged,
                 code => Self::Other(code),
             }),
@@ -51,15 +55,17 @@ pub(crate) enum Pending {
     PowerOn,
     DeviceReset,
     NexusLoss,
+    InquiryChanged,
     CapacityChanged,
     LunsChanged,
 }
 
 impl Pending {
-    const ALL: [Self; 5] = [
+    const ALL: [Self; 6] = [
         Self::PowerOn,
         Self::DeviceReset,
         Self::NexusLoss,
+        Self::InquiryChanged,
         Self::CapacityChanged,
         Self::LunsChanged,
     ];
@@ -69,6 +75,7 @@ impl Pending {
             Self::PowerOn => Code::POWER_ON_OR_RESET,
             Self::DeviceReset => Code::BUS_DEVICE_RESET,
             Self::NexusLoss => Code::NEXUS_LOSS,
+            Self::InquiryChanged => Code::INQUIRY_CHANGED,
             Self::CapacityChanged => Code::CAPACITY_CHANGED,
             Self::LunsChanged => Code::LUNS_CHANGED,
         };
@@ -207,11 +214,14 @@ mod tests {
     #[test]
     fn those_after_which_a_cache_may_be_lost_are_told_apart() {
         let attention = |code| Attention::of(&Sense::new(SenseKey::UnitAttention, code));
-        for qualifier in 0..=4 {
+        for qualifier in [0, 1, 4] {
             assert_eq!(attention(Code(0x29, qualifier)), Some(Attention::PowerOn));
         }
-        assert_eq!(attention(Code::NEXUS_LOSS), Some(Attention::NexusLoss));
-        assert_eq!(attention(Code(0x3f, 0x03)), Some(Attention::Other(Code(0x3f, 0x03))));
+        for qualifier in [2, 3, 5, 6, 7] {
+            assert_eq!(attention(Code(0x29, qualifier)), Some(Attention::NexusLoss));
+        }
+        assert_eq!(attention(Code::INQUIRY_CHANGED), Some(Attention::InquiryChanged));
+        assert_eq!(attention(Code(0x3f, 0x05)), Some(Attention::Other(Code(0x3f, 0x05))));
         let error = Sense::new(SenseKey::MediumError, Code::WRITE_ERROR);
         assert_eq!(Attention::of(&error), None);
         let deferred = Attention::of(&Sense { deferred: true, ..error });

@@ -10,14 +10,23 @@
 //!   7   1 additional length            2   2 additional code, qualifier
 //!  12   2 additional code, qualifier   7   1 additional length
 //!  15   3 sense key specific           8   . descriptors: type, length, ..
+//!  18  16 generation, of ours
 //! ```
+//!
+//! Behind the fixed format a target may have bytes of its own. Ours names the generation of a disk
+//! that has lost writes there.
 
 use core::fmt;
+use core::ops::Deref;
+
+use uuid::Uuid;
 
 use crate::bytes::{Writer, array_at};
 
-/// Bytes of sense data in our fixed format.
-pub const SENSE_LEN: usize = 18;
+/// Bytes of the fixed format.
+const FIXED_LEN: usize = 18;
+/// Bytes of ours with a generation.
+const SENSE_LEN: usize = FIXED_LEN + 16;
 
 /// The kind of a failure (SPC-4, table 49).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,6 +104,7 @@ impl Code {
     pub const CAPACITY_CHANGED: Self = Self(0x2a, 0x09);
     pub const SAVING_NOT_SUPPORTED: Self = Self(0x39, 0x00);
     pub const MEDIUM_NOT_PRESENT: Self = Self(0x3a, 0x00);
+    pub const INQUIRY_CHANGED: Self = Self(0x3f, 0x03);
     pub const LUNS_CHANGED: Self = Self(0x3f, 0x0e);
     pub const INTERNAL_TARGET_FAILURE: Self = Self(0x44, 0x00);
     pub const DATA_PHASE_ERROR: Self = Self(0x4b, 0x00);
@@ -127,6 +137,24 @@ pub struct Sense {
     /// The failure is that of an earlier command, which had ended well: data of a cache are lost.
     /// The command that is answered with it was not executed.
     pub deferred: bool,
+    /// The generation of a disk that has lost writes: the one that accounts for it. Other makes
+    /// than ours have something else in its place.
+    pub generation: Option<Uuid>,
+}
+
+/// Sense data as bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct SenseBytes {
+    bytes: [u8; SENSE_LEN],
+    len: usize,
+}
+
+impl Deref for SenseBytes {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
 }
 
 /// Fault of sense data.
@@ -141,20 +169,26 @@ pub enum SenseFault {
 impl Sense {
     /// Sense data of the present command.
     pub const fn new(key: SenseKey, code: Code) -> Self {
-        Self { key, code, field: None, deferred: false }
+        Self { key, code, field: None, deferred: false, generation: None }
     }
 
     /// The fixed format.
-    pub fn emit(&self) -> [u8; SENSE_LEN] {
-        let mut out = [0; SENSE_LEN];
-        let mut writer = Writer::new(&mut out);
+    pub fn emit(&self) -> SenseBytes {
+        let len = if self.generation.is_some() { SENSE_LEN } else { FIXED_LEN };
+        let mut bytes = [0; SENSE_LEN];
+        let mut writer = Writer::new(&mut bytes);
         writer.u8(0x70 | u8::from(self.deferred)).zeroes(1).u8(self.key as u8).zeroes(4);
-        writer.u8(SENSE_LEN as u8 - 8).zeroes(4).u8(self.code.0).u8(self.code.1).zeroes(1);
+        writer.u8(len as u8 - 8).zeroes(4).u8(self.code.0).u8(self.code.1).zeroes(1);
         if let Some(field) = self.field {
             // SKSV: the pointer is valid; C/D: it points into the CDB.
             writer.u8(0x80 | u8::from(field.in_cdb) << 6).u16(field.byte);
+        } else {
+            writer.zeroes(3);
         }
-        out
+        if let Some(generation) = &self.generation {
+            writer.bytes(generation.as_bytes());
+        }
+        SenseBytes { bytes, len }
     }
 
     /// Reads either format. Sense data may end anywhere after the sense key: targets cut them, and
@@ -180,6 +214,7 @@ impl Sense {
             array_at(bytes, 12).map_or(Code::NONE, |[code, qualifier]| Code(code, qualifier));
         Ok(Self {
             field: array_at(bytes, 15).and_then(|it| field(key, it)),
+            generation: array_at(bytes, FIXED_LEN).map(Uuid::from_bytes),
             ..Self::new(key, code)
         })
     }

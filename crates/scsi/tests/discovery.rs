@@ -2,7 +2,7 @@
 
 use crate::literals::hex;
 use crate::target;
-use crate::target::{UUID, unit};
+use crate::target::{GENERATION, UUID, unit};
 use tyche_geometry::Geometry;
 use tyche_scsi::cdb::Form;
 use tyche_scsi::initiator::{
@@ -77,6 +77,7 @@ fn a_disk_is_found_as_it_is_exported() {
             let disk = discovery.disk().unwrap();
             assert_eq!(disk.geometry, geometry);
             assert_eq!(disk.identity, Some(Identity::Uuid(UUID)));
+            assert_eq!(disk.generation, Some(GENERATION));
             assert_eq!(disk.serial.as_str(), UUID.simple().to_string());
             assert_eq!((disk.vendor.as_str(), disk.product.as_str()), ("TYCHE", "NETWORK DISK"));
             assert_eq!((disk.form, disk.fua, disk.no_data), (Form::Sixteen, true, true));

@@ -9,7 +9,7 @@ use tyche_scsi::vpd::{
 };
 use tyche_scsi::{
     Capacity, Code, Command, Field, Inquiry, Label, Lun, LunList, Malformed, Mode, Refusal, Sense,
-    SenseFault, SenseKey, Support, UnmapLimits, UnmapRanges, emit_unmap,
+    SenseFault, SenseKey, Support, UnmapLimits, UnmapRanges, Uuid, emit_unmap,
 };
 
 const UNMAP_LIMITS: UnmapLimits =
@@ -164,6 +164,14 @@ fn sense_data_have_two_formats() {
     let deferred = Sense { deferred: true, ..Sense::new(SenseKey::MediumError, Code::WRITE_ERROR) };
     assert_eq!(Sense::parse(&hex("73 03 0c 00")), Ok(deferred));
     assert_eq!(Sense::parse(&deferred.emit()), Ok(deferred));
+    // Ours has the generation behind it.
+    let generation = Some(Uuid::from_u128(0x0011_2233_4455_6677_8899_aabb_ccdd_eeff));
+    let key = Sense::new(SenseKey::HardwareError, Code::WRITE_ERROR);
+    let lost = Sense { generation, ..key };
+    let bytes = hex("70 00 04 00 00 00 00 1a 00 00 00 00 0c 00 00 00 00 00
+        00 11 22 33 44 55 66 77 88 99 aa bb cc dd ee ff");
+    assert_eq!((Sense::parse(&bytes), &*lost.emit()), (Ok(lost), &bytes[..]));
+    assert_eq!(Sense::parse(&bytes[..33]), Ok(key), "cut");
     // Cut before the code.
     let cut = Sense::new(SenseKey::UnitAttention, Code::NONE);
     assert_eq!(Sense::parse(&hex("f0 00 06")), Ok(cut));

@@ -104,11 +104,13 @@ fn label<const N: usize>() -> impl Strategy<Value = Label<N>> {
 }
 
 fn sense() -> impl Strategy<Value = Sense> {
-    (select(SenseKey::ALL.to_vec()), any::<(u8, u8)>(), any::<Option<(bool, u16)>>(), any::<bool>())
-        .prop_map(|(key, (code, qualifier), field, deferred)| {
+    let field = any::<Option<(bool, u16)>>();
+    (select(SenseKey::ALL.to_vec()), any::<(u8, u8)>(), field, any::<(bool, Option<u128>)>())
+        .prop_map(|(key, (code, qualifier), field, (deferred, generation))| {
+            let generation = generation.map(Uuid::from_u128);
             let field = field.filter(|_| key == SenseKey::IllegalRequest);
             let field = field.map(|(in_cdb, byte)| Field { in_cdb, byte });
-            Sense { field, deferred, ..Sense::new(key, Code(code, qualifier)) }
+            Sense { field, deferred, generation, ..Sense::new(key, Code(code, qualifier)) }
         })
 }
 
@@ -156,9 +158,10 @@ proptest! {
 
     #[test]
     fn sense_data(sense in sense(), len in 0..=18_usize) {
-        prop_assert_eq!(Sense::parse(&sense.emit()), Ok(sense));
+        let bytes = sense.emit();
+        prop_assert_eq!(Sense::parse(&bytes), Ok(sense));
         if len >= 3 {
-            let cut = Sense::parse(&sense.emit()[..len]).unwrap();
+            let cut = Sense::parse(&bytes[..len]).unwrap();
             prop_assert_eq!((cut.key, cut.deferred), (sense.key, sense.deferred));
         }
     }

@@ -5,10 +5,11 @@ use crate::literals::{ANSWERS, hex};
 use crate::target::{CONFLICT, GEOMETRY, GOOD, PORT, Target, code, unit};
 use tyche_geometry::Geometry;
 use tyche_scsi::cdb::{Form, Range};
+use tyche_scsi::vpd::TargetPort;
 use tyche_scsi::{
     ANSWER_LEN_MAX, Code, Command, Direction, Failure, Lun, LunSet, NoRoom, Operation, Refusal,
     Reply, Sense, SenseKey, Server, Status, Step, TRANSFER_LEN_MAX, Task, UNMAP_LEN_MAX, Unit,
-    WRITE_ZEROES_LEN_MAX, emit_unmap,
+    Uuid, WRITE_ZEROES_LEN_MAX, emit_unmap,
 };
 
 fn range(lba: u64, blocks: u32) -> Range {
@@ -421,13 +422,14 @@ fn attentions_are_told_to_each_initiator_once() {
     assert_eq!(target.answer.len(), 8 + 2 * 8);
     assert_eq!(target.command(other, Command::TestUnitReady), GOOD);
     // An attention goes before everything but the three.
-    target.server.writes_lost(0);
-    assert_eq!(code(target.begin(one, Lun::ZERO, &[0xff; 16])), Code::POWER_ON_OR_RESET);
+    target.server.renew(0, Uuid::from_u128(2));
+    target.server.renew(0, Uuid::from_u128(2));
+    assert_eq!(code(target.begin(one, Lun::ZERO, &[0xff; 16])), Code::INQUIRY_CHANGED);
     assert_eq!(code(target.begin(one, Lun::ZERO, &[0xff; 16])), Code::INVALID_OPCODE);
     // REQUEST SENSE takes it as data.
     let sense = Command::RequestSense { descriptors: false, allocation: 18 };
     target.command(other, sense);
-    let told = Sense::new(SenseKey::UnitAttention, Code::POWER_ON_OR_RESET);
+    let told = Sense::new(SenseKey::UnitAttention, Code::INQUIRY_CHANGED);
     assert_eq!(Sense::parse(&target.answer), Ok(told));
     target.command(other, sense);
     assert_eq!(Sense::parse(&target.answer), Ok(Sense::new(SenseKey::NoSense, Code::NONE)));
@@ -453,7 +455,7 @@ fn there_is_an_answer_where_no_logical_unit_is() {
         target.begin(nexus, lun, &hex("12 00 00 00 ff 00"));
         assert_eq!((target.answer.len(), target.answer[0]), (66, 0x7f), "{lun}");
         target.begin(nexus, lun, &hex("03 00 00 00 12 00"));
-        assert_eq!(target.answer, Refusal::LogicalUnit.sense().emit());
+        assert_eq!(target.answer[..], Refusal::LogicalUnit.sense().emit()[..]);
         for cdb in ["00 00 00 00 00 00", "12 01 00 00 ff 00", "ff 00", "03 01 00 00 12 00"] {
             let step = target.begin(nexus, lun, &hex(cdb));
             assert_eq!(code(step), Code::LOGICAL_UNIT_NOT_SUPPORTED, "{lun} {cdb}");
@@ -546,4 +548,21 @@ fn a_unit_that_is_not_visible_any_more_is_gone_with_its_reservation() {
     target.server.show(|_| LunSet::ALL);
     assert_eq!(code(target.command(one, read(0, 1))), Code::LUNS_CHANGED);
     assert_eq!(target.command(one, read(0, 1)), task(Operation::Read, 0, 512));
+}
+
+#[test]
+fn an_initiator_has_a_nexus_at_each_port() {
+    let mut target = Target::new(unit(GEOMETRY));
+    let one = target.login(1);
+    let write = Command::Write { range: range(0, 1), fua: false };
+    let done = target.command(one, write);
+    assert_eq!(done, task(Operation::Write { fua: false }, 0, 512));
+    // It looks at the other port, too, and leaves that.
+    let port = TargetPort { name: PORT.name + 1, number: 3 };
+    let other = target.server.login(1, port, LunSet::ALL).unwrap();
+    assert_ne!(one, other);
+    assert_eq!(target.command(one, write), done, "it has the right to write");
+    assert_eq!(code(target.command(other, write)), Code::POWER_ON_OR_RESET);
+    target.server.logout(other);
+    assert_eq!(target.command(one, write), done);
 }

@@ -12,7 +12,7 @@ use uuid::Uuid;
 
 use super::config::{Config, Export, FcoePort, Initiators, Place};
 use super::links::{Missing, What, may_pass};
-use super::state::{self, State};
+use super::state::State;
 use super::vlan;
 use crate::error::{Code, CodedResult, Error, Result};
 use crate::fcoe::AddressRecord;
@@ -108,6 +108,11 @@ pub(super) fn number(
 }
 
 impl Fcoe {
+    /// Whether hosts of FCoE are the only ones.
+    pub(super) fn is_alone(config: &Config) -> bool {
+        config.link.is_empty() && !config.fcoe.is_empty()
+    }
+
     /// Starts the ports; also returns those that are missing. `units`: for each export its UUID and
     /// its LUN; `n_port_ids`: the directory for those.
     pub(super) fn start(
@@ -116,17 +121,14 @@ impl Fcoe {
         target: &Target,
         (units, n_port_ids): (&[(Uuid, u8)], PathBuf),
     ) -> Result<(Self, Vec<Missing>)> {
-        if config.link.is_empty() && !config.fcoe.is_empty() {
-            // Sessions of other kinds that were away must not go on to write what they had cached.
-            target.distrust(state::nobody());
-        }
-        let exports = config.export.iter().zip(units).zip(target.exported());
-        let units = exports.map(|((export, &(uuid, number)), exported)| TargetUnit {
+        let exports = config.export.iter().zip(units).zip(target.exported()).enumerate();
+        let units = exports.map(|(index, ((export, &(uuid, number)), exported))| TargetUnit {
             number,
             exported: Arc::clone(exported),
             uuid,
             shared: export.shared,
             initiators: export.initiators.wwpns(),
+            generation: Some(Box::new(target.generation(index))),
         });
         let units = Arc::new(Units::new(units.collect()));
         let (ports, announcers, link) = (Mutex::default(), Mutex::default(), link.clone());
@@ -141,7 +143,7 @@ impl Fcoe {
                 Err(error) => return Err(error),
             }
         }
-        if !config.fcoe.is_empty() && config.link.is_empty() && this.ports().is_empty() {
+        if Self::is_alone(config) && this.ports().is_empty() {
             return Err(missing.swap_remove(0).1);
         }
         let missing = missing.into_iter().map(|(what, error)| {

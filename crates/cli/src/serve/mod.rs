@@ -201,7 +201,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
         runtime::targets().join(&name),
         &format!("a target named {name} (give another --name)"),
     )?;
-    let mut state = State::open(&name);
+    let mut state = State::open(&name, Fcoe::is_alone(&config));
     let target = TargetConfig {
         uuid: state.target(&name)?,
         name: checked,

@@ -229,6 +229,18 @@ impl Target {
         self.exports.all()
     }
 
+    /// What returns the present generation of an export, which accounts for all losses of its store
+    /// until then: for hosts of other protocols. It may wait for a disk, and does not keep the
+    /// target running.
+    ///
+    /// # Panics
+    /// If there is no such export.
+    pub fn generation(&self, export: usize) -> impl Fn() -> Uuid + Send + Sync + use<> {
+        assert!(export < self.exports.all().len(), "there is no export {export}");
+        let exports = Arc::clone(&self.exports);
+        move || exports.generation(export, exports.losses(export))
+    }
+
     /// Declares that all exports may have lost writes and their last writers are unknown: the
     /// machine has gone back to an earlier state. Flushes fail until hosts connect anew, and no
     /// session that was away is admitted again for writing; `nobody` is stored as the last writer.

@@ -20,7 +20,7 @@ use super::outputs::Function;
 use crate::received::Received;
 
 /// The most bytes of sense data.
-pub const SENSE_LEN_MAX: usize = 32;
+pub const SENSE_LEN_MAX: usize = 34;
 
 /// Statuses of SCSI that have their cause here (SAM-5).
 pub(super) mod status {

@@ -23,7 +23,8 @@ use tyche_fc::port::Login;
 use tyche_fc::wire::{Mac, PortId};
 use tyche_scsi::initiator::Disk;
 
-use super::losses::Losses;
+use super::generations::Generations;
+use crate::losses::Losses;
 use crate::sync::{AtomicBool, AtomicU64, Ordering};
 
 /// The state of a session.
@@ -50,8 +51,8 @@ pub(super) struct State {
 pub(super) struct Told {
     /// It can't go on with this login, by the number of those before it.
     pub(super) restart: Option<u64>,
-    /// The disk says that it has another size.
-    pub(super) is_resized: bool,
+    /// The disk says that it has another size, or another generation.
+    pub(super) is_changed: bool,
     /// Writes that were done may be lost: the next flush fails.
     pub(super) is_cache_lost: bool,
 }
@@ -65,6 +66,7 @@ pub struct Association {
     /// Whether lanes have told something that the first has not taken yet. Changes under the lock.
     is_told: AtomicBool,
     losses: Losses,
+    generations: Generations,
 }
 
 struct Shared {
@@ -97,6 +99,7 @@ impl Association {
             version: AtomicU64::new(0),
             is_told: AtomicBool::new(false),
             losses: Losses::new(lanes),
+            generations: Generations::default(),
         })
     }
 
@@ -143,6 +146,11 @@ impl Seat {
         self.association.lanes()
     }
 
+    /// What is known of the disk's losses by its generation.
+    pub(super) fn generations(&self) -> &Generations {
+        &self.association.generations
+    }
+
     /// Writes that may be lost.
     pub(super) fn losses(&self) -> &Losses {
         &self.association.losses
@@ -186,7 +194,7 @@ impl Seat {
         self.with_told(|shared| {
             let all = &mut shared.told;
             all.restart = all.restart.max(told.restart);
-            all.is_resized |= told.is_resized;
+            all.is_changed |= told.is_changed;
             all.is_cache_lost |= told.is_cache_lost;
         });
     }

@@ -3,15 +3,16 @@
 use std::time::Duration;
 
 use tyche_block::{Errno, Operation as BlockOperation};
-use tyche_fc::Rules;
 use tyche_fc::initiator::{Answer, Command, Data, Failure, Refused};
 use tyche_fc::wire::fcp::Residual;
-use tyche_scsi::Failure as DiskFailure;
+use tyche_fc::{Rule, Rules};
 use tyche_scsi::initiator::{self as scsi, Next, Translation, Verdict, classify};
+use tyche_scsi::{Failure as DiskFailure, Sense};
 use tyche_time::Instant;
 
 use super::commands::{Owner, Place};
 use super::lane::InitiatorLane;
+use crate::losses::Flushed;
 
 /// How often a command is sent again at once.
 const RETRIES_MAX: u8 = 5;
@@ -21,6 +22,17 @@ const RETRY_PAUSE: Duration = Duration::from_millis(100);
 const PATIENCE: Duration = Duration::from_secs(30);
 /// The interval at which one more command is tried with a target that had no room for more.
 const GROW_EVERY: Duration = Duration::from_secs(1);
+
+/// What a flush that has failed tells of lost writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Told {
+    /// Nothing: it has failed for another reason.
+    Nothing,
+    /// Writes of this session are lost.
+    Loss,
+    /// A loss that counts already.
+    Again,
+}
 
 /// The next step of a request.
 enum Step {
@@ -67,8 +79,13 @@ impl<R: Rules> InitiatorLane<R> {
             }
         };
         let is_flush = left == 0;
-        if is_flush && self.seat.losses().take() {
-            return Step::End(Err(Errno::IO));
+        if is_flush {
+            let losses = self.seat.losses();
+            let since = losses.begin_flush();
+            if since.is_lost {
+                losses.settle(&since);
+                return Step::End(Err(Errno::IO));
+            }
         }
         match translated {
             Ok(Translation::Nothing) => Step::End(Ok(())),
@@ -136,6 +153,9 @@ impl<R: Rules> InitiatorLane<R> {
                 self.hear(attention);
                 self.requests.resume(number);
             }
+            Verdict::Failed(failure) if self.requests.get(number).left() == 0 => {
+                self.fail_flush(now, number, (end, failure));
+            }
             Verdict::Failed(failure) => {
                 let is_zeroes = matches!(operation, BlockOperation::WriteZeroes { .. });
                 if let Some(disk) = &mut self.disk
@@ -151,7 +171,7 @@ impl<R: Rules> InitiatorLane<R> {
 
     /// Goes on with a request whose command is done.
     fn go_on(&mut self, number: u16, kind: BlockOperation) {
-        let has_cache = self.disk.as_ref().is_some_and(|disk| disk.geometry.write_cache);
+        let is_volatile = self.disk.as_ref().is_some_and(|disk| disk.is_volatile(kind));
         let operation = self.requests.get_mut(number);
         let was_flush = operation.left() == 0;
         operation.done += operation.covers;
@@ -160,10 +180,11 @@ impl<R: Rules> InitiatorLane<R> {
         if was_flush {
             operation.flush = false;
             // A loss may have been told to another command while the flush was on its way.
-            if !losses.flushed(since) {
+            if losses.flushed(&since, true) != Flushed::Durable {
+                losses.settle(&since);
                 return self.requests.end(number, Err(Errno::IO));
             }
-        } else if kind.modifies() && has_cache {
+        } else if is_volatile {
             losses.written(self.seat.lane(), since);
         }
         let operation = self.requests.get(number);
@@ -171,6 +192,47 @@ impl<R: Rules> InitiatorLane<R> {
             self.requests.end(number, Ok(()));
         } else {
             self.requests.resume_first(number);
+        }
+    }
+
+    /// A flush has failed. What it covers is reported then, and not again. If there is nothing, it
+    /// has not failed to do anything.
+    fn fail_flush(
+        &mut self,
+        now: Instant,
+        number: u16,
+        (end, failure): (&Result<Answer, Failure>, DiskFailure),
+    ) {
+        let sense = end.as_ref().ok().and_then(|answer| Sense::parse(&answer.sense).ok());
+        let generations = self.seat.generations();
+        // Of a generation that was asked for, all that was in doubt may have been reported since.
+        let is_settled =
+            |generation| generations.is_now(generation) && !self.seat.losses().is_doubtful();
+        let told = match sense.and_then(|sense| sense.generation) {
+            // It may tell only one flush, whoever else has writes in its cache.
+            _ if !generations.are_there() => Told::Loss,
+            None => Told::Nothing,
+            Some(generation) if !is_settled(generation) && generations.lost(generation) => {
+                Told::Loss
+            }
+            Some(_) if self.lane.rules().keeps(Rule::TellOnce) => Told::Again,
+            Some(_) => Told::Loss,
+        };
+        if told == Told::Loss {
+            self.lose();
+        }
+        let operation = self.requests.get_mut(number);
+        let (since, kind) = (operation.since, operation.job.request.operation);
+        let losses = self.seat.losses();
+        match losses.flushed(&since, false) {
+            Flushed::Durable if self.lane.rules().keeps(Rule::SpareOthers) => {
+                self.go_on(number, kind);
+            }
+            Flushed::Failed if told == Told::Again => self.retry(now, number, None),
+            _ => {
+                losses.settle(&since);
+                self.requests.end(number, Err(Errno(failure.errno())));
+            }
         }
     }
 

@@ -228,13 +228,24 @@ impl<R: Rules> InitiatorLane<R> {
         }
     }
 
-    /// Takes an attention of the disk.
+    /// Takes an attention of the disk. One of ours that was started again shows by its generation
+    /// whether it has lost its cache, unless it had not come to tell of an earlier loss.
     pub(super) fn hear(&mut self, attention: Attention) {
+        let tells = self.seat.generations().are_there() && !self.seat.losses().is_doubtful();
+        if attention.may_lose_writes() && !tells {
+            self.lose();
+        }
+        let is_changed =
+            matches!(attention, Attention::CapacityChanged | Attention::InquiryChanged);
+        self.told.is_changed |= is_changed;
+    }
+
+    /// Writes that were done may be lost.
+    pub(super) fn lose(&mut self) {
         let counts = self.seat.lane() == 0 || self.lane.rules().keeps(Rule::ShareLosses);
-        if counts && attention.may_lose_writes() && self.seat.losses().lose() {
+        if counts && self.seat.losses().lose() {
             self.told.is_cache_lost = true;
         }
-        self.told.is_resized |= attention == Attention::CapacityChanged;
     }
 
     /// Takes a frame of an exchange.

@@ -6,7 +6,7 @@ use tyche_block::Errno;
 use tyche_engine::Job;
 use tyche_time::Instant;
 
-use super::losses::Since;
+use crate::losses::Since;
 
 /// A request in progress. It takes one command after the other, until all of its range is done.
 pub(super) struct Operation {

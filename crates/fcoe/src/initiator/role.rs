@@ -18,7 +18,7 @@ use std::time::Duration;
 use tyche_engine::{Frames, Job};
 use tyche_fc::initiator::{Answer, Failure, Ignored, Refused, Repairs};
 use tyche_fc::wire::{Frame, Mac, PortId, Wwn};
-use tyche_fc::{Rules, Sound, port};
+use tyche_fc::{Rule, Rules, Sound, port};
 use tyche_scsi::Lun;
 use tyche_scsi::initiator::{
     self as scsi, Discovery, DiscoveryError, Disk, Progress, Scan, Verdict, classify,
@@ -75,6 +75,8 @@ pub struct InitiatorRole<R = Sound> {
     is_asking: bool,
     /// When the next question is to be asked.
     ask_at: Option<Instant>,
+    /// Whether the disk was not asked yet since the login.
+    is_fresh: bool,
     /// When the target was lost, if it was.
     pub(super) lost_since: Option<Instant>,
     pub(super) events: VecDeque<Event>,
@@ -99,6 +101,7 @@ impl<R: Rules> InitiatorRole<R> {
             phase: Phase::Away,
             is_asking: false,
             ask_at: None,
+            is_fresh: false,
             lost_since: None,
             events: VecDeque::new(),
             drains: VecDeque::new(),
@@ -198,11 +201,17 @@ impl<R: Rules> InitiatorRole<R> {
 
     /// Takes what a lane has heard.
     fn hear(&mut self, now: Instant, told: Told) {
-        let Told { restart, is_resized, is_cache_lost } = told;
+        let Told { restart, is_changed, is_cache_lost } = told;
         if is_cache_lost {
             self.events.push_back(Event::CacheLost);
         }
-        if is_resized && matches!(self.phase, Phase::Ready) {
+        let is_asked = match self.phase {
+            Phase::Ready => true,
+            // Of others than ours, what may change is asked for after the attention.
+            Phase::Asking(_) => self.lane.seat.generations().are_there(),
+            _ => false,
+        };
+        if is_changed && is_asked {
             self.phase = Phase::Asking(Box::default());
             self.state.is_ready = false;
             self.publish(now);
@@ -302,11 +311,39 @@ impl<R: Rules> InitiatorRole<R> {
                 self.events.push_back(Event::Resized);
             }
         }
-        self.lost_since = None;
+        self.compare_generations(&disk);
+        (self.lost_since, self.is_fresh) = (None, false);
         self.phase = Phase::Ready;
         (self.state.disk, self.state.is_ready) = (Some(disk), true);
         self.publish(now);
         self.events.push_back(Event::Ready);
+    }
+
+    /// If the disk has another generation than before, writes may be lost that were done. A target
+    /// that lives tells by the next flush whether they are.
+    fn compare_generations(&mut self, disk: &Disk) {
+        let compares = self.lane.lane.rules().keeps(Rule::CompareGenerations);
+        let generation = disk.generation.filter(|_| compares);
+        let (generations, losses) = (self.lane.seat.generations(), self.lane.seat.losses());
+        let is_first = !generations.are_there();
+        if !generations.asked(generation) {
+            match is_first {
+                // What a former session has left in the cache.
+                true if losses.is_dirty() => losses.doubt(),
+                // What it accounts for was lost before the session.
+                true => generations.count(generation),
+                false => {}
+            }
+            return;
+        }
+        if !self.is_fresh {
+            return losses.doubt();
+        }
+        generations.count(generation);
+        self.lane.lose();
+        if std::mem::take(&mut self.lane.told.is_cache_lost) {
+            self.events.push_back(Event::CacheLost);
+        }
     }
 
     /// When all requests fail if the target does not come back.
@@ -322,7 +359,7 @@ impl<R: Rules> InitiatorRole<R> {
         self.state.login = Some(*login);
         self.publish(now);
         if self.is_logged_in() && is_new && !self.is_over() {
-            (self.is_asking, self.ask_at) = (false, None);
+            (self.is_asking, self.ask_at, self.is_fresh) = (false, None, true);
             self.phase = match self.state.disk {
                 None => Phase::Listing(Scan::default()),
                 Some(_) => Phase::Asking(Box::default()),

@@ -1,110 +1,121 @@
-//! Task management of a role: what concerns logical units, and the other interfaces.
+//! Task management: what concerns logical units, and the other interfaces.
 //!
 //! A function is done when the commands that it is about have ended on all interfaces: those of its
 //! own lane have when it is offered here. Until then it is not answered; the lane gives it a time.
 
 use std::sync::Arc;
 
-use tyche_fc::target::Function;
-use tyche_fc::wire::Wwn;
+use tyche_fc::target::{Function, Lane};
 use tyche_fc::wire::fcp::ResponseCode;
 use tyche_fc::{Rule, Rules};
-use tyche_scsi::Lun;
+use tyche_scsi::{Lun, NexusId};
 use tyche_time::Instant;
 
-use super::peers::Answers;
-use super::role::TargetRole;
+use super::peers::{Answers, Order, Peer};
+use super::units::Units;
 
-/// A task management function that waits for the other interfaces.
-pub(super) struct Managing {
-    exchange: u16,
-    initiator: Wwn,
+/// The task management of one interface.
+pub(super) struct Management {
+    /// Functions that wait for the other interfaces.
+    waiting: Vec<Waiting>,
+    /// What others have asked for, with the commands that are still to end.
+    orders: Vec<(Order, Vec<u16>)>,
+    peer: Peer,
+    units: Arc<Units>,
+}
+
+/// A task management function.
+pub(super) struct Task {
+    pub(super) exchange: u16,
+    /// The initiator that asks for it, if it is logged in.
+    pub(super) by: Option<NexusId>,
+    pub(super) lun: [u8; 8],
+    pub(super) function: Function,
+}
+
+/// A function that waits for the other interfaces.
+struct Waiting {
+    task: Task,
+    /// The logical units that it is about.
     units: Vec<u8>,
-    function: Function,
     answers: Arc<Answers>,
 }
 
-impl<R: Rules> TargetRole<R> {
+impl Management {
+    pub(super) fn new(units: Arc<Units>) -> Self {
+        Self { waiting: Vec::new(), orders: Vec::new(), peer: units.join(), units }
+    }
+
+    /// Sets what has the thread call [`attend`](Self::attend).
+    pub(super) fn wake_with(&self, wake: Box<dyn Fn() + Send + Sync>) {
+        self.peer.wake_with(wake);
+    }
+
     /// Does what is left of a function whose commands have ended in the lane.
-    pub(super) fn manage(
-        &mut self,
-        now: Instant,
-        exchange: u16,
-        (initiator, lun): (Wwn, [u8; 8]),
-        function: Function,
-    ) {
+    pub(super) fn manage<R: Rules>(&mut self, now: Instant, lane: &mut Lane<R>, task: Task) {
         let numbers = self.units.all().iter().map(|it| it.number);
         let wanted = numbers.filter(|number| {
-            function == Function::TargetReset || Lun(lun).number() == Some(u16::from(*number))
+            task.function == Function::TargetReset
+                || Lun(task.lun).number() == Some(u16::from(*number))
         });
         let units: Vec<_> = wanted.collect();
         if units.is_empty() {
-            return self.lane.managed(now, exchange, ResponseCode::LunInvalid);
+            return lane.managed(now, task.exchange, ResponseCode::LunInvalid);
         }
         // That is about the commands which the initiator has sent to this port.
-        let is_own = function == Function::AbortTaskSet;
-        if is_own || !self.lane.rules().keeps(Rule::EndAllTasks) {
-            return self.end_management(now, exchange, (initiator, &units), function);
+        let is_own = task.function == Function::AbortTaskSet;
+        if is_own || !lane.rules().keeps(Rule::EndAllTasks) {
+            return self.end(now, lane, &task, &units);
         }
-        let answers = self.peer.order(lun, function);
-        self.managing.push(Managing { exchange, initiator, units, function, answers });
-        self.end_answered(now);
+        let answers = self.peer.order(task.lun, task.function);
+        self.waiting.push(Waiting { task, units, answers });
+        self.end_answered(now, lane);
     }
 
     /// Ends the functions for which no other interface is at work any more.
-    fn end_answered(&mut self, now: Instant) -> bool {
-        let answered: Vec<_> = self.managing.extract_if(.., |it| it.answers.left() == 0).collect();
-        for Managing { exchange, initiator, units, function, .. } in &answered {
-            self.end_management(now, *exchange, (*initiator, units), *function);
-        }
+    fn end_answered<R: Rules>(&mut self, now: Instant, lane: &mut Lane<R>) -> bool {
+        let answered: Vec<_> = self.waiting.extract_if(.., |it| it.answers.left() == 0).collect();
+        answered.iter().for_each(|it| self.end(now, lane, &it.task, &it.units));
         !answered.is_empty()
     }
 
-    fn end_management(
-        &mut self,
-        now: Instant,
-        exchange: u16,
-        (initiator, units): (Wwn, &[u8]),
-        function: Function,
-    ) {
-        if let Some(nexus) = self.nexus(initiator)
-            && matches!(function, Function::LuReset | Function::TargetReset)
+    fn end<R: Rules>(&self, now: Instant, lane: &mut Lane<R>, task: &Task, units: &[u8]) {
+        if let Some(nexus) = task.by
+            && matches!(task.function, Function::LuReset | Function::TargetReset)
         {
             let mut server = self.units.server();
             units.iter().for_each(|number| server.reset(*number, nexus));
         }
-        self.lane.managed(now, exchange, ResponseCode::Complete);
+        lane.managed(now, task.exchange, ResponseCode::Complete);
     }
 
     /// A function has taken too long.
-    pub(super) fn unmanage(&mut self, exchange: u16) {
-        let found = self.managing.iter().position(|it| it.exchange == exchange);
-        let managing = found.map(|index| self.managing.swap_remove(index));
-        let others = managing.map_or(0, |it| it.answers.left());
+    pub(super) fn give_up(&mut self, exchange: u16) {
+        let found = self.waiting.iter().position(|it| it.task.exchange == exchange);
+        let waiting = found.map(|index| self.waiting.swap_remove(index));
+        let others = waiting.map_or(0, |it| it.answers.left());
         // Of none: those of this interface.
         tracing::warn!(others, "a reset has failed: commands that it ends are still with the disk");
     }
 
     /// Does what other interfaces have asked for, and goes on with what waits for them. False if
     /// there was nothing to do.
-    pub(super) fn attend_peers(&mut self, now: Instant) -> bool {
+    pub(super) fn attend<R: Rules>(&mut self, now: Instant, lane: &mut Lane<R>) -> bool {
         let has_news = self.peer.take_news();
         if has_news {
             for order in self.peer.take_orders() {
-                let ending = self.lane.end_tasks(order.lun, order.function);
+                let ending = lane.end_tasks(order.lun, order.function);
                 self.orders.push((order, ending));
             }
         }
         let before = self.orders.len();
-        let lane = &self.lane;
         self.orders.retain_mut(|(_, ending)| {
             ending.retain(|exchange| lane.is_ending(*exchange));
             !ending.is_empty()
         });
         let has_ended = self.orders.len() < before;
-        let has_answers = has_news && self.end_answered(now);
-        if has_news || has_ended || has_answers {
-            self.act(now, &[]);
+        if has_news {
+            self.end_answered(now, lane);
         }
         has_news || has_ended
     }

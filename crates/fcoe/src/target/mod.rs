@@ -8,7 +8,8 @@
 //!
 //! The device server is shared, because an initiator's right to write holds for all interfaces. It
 //! is asked once for each command; for reads and writes it grants an initiator what a thread can
-//! tell by itself, until something changes.
+//! tell by itself, until something changes. What an initiator has in the caches of disks is shared
+//! as well (`Stakes`), and changed with each write, without a lock.
 
 mod announcer;
 mod grants;
@@ -18,6 +19,7 @@ mod peers;
 mod report;
 mod role;
 mod slot;
+mod stakes;
 mod thread;
 mod units;
 
@@ -25,4 +27,4 @@ pub use announcer::VlanAnnouncer;
 pub use report::FcoeTargetReport;
 pub use role::TargetRole;
 pub use thread::{FcoeTarget, FcoeTargetOptions};
-pub use units::{TargetUnit, Units};
+pub use units::{Generation, TargetUnit, Units};

@@ -20,11 +20,12 @@ use tyche_scsi::{
 use tyche_time::Instant;
 
 use super::grants::Grants;
-use super::management::Managing;
+use super::management::{self, Management};
 use super::memory::Memory;
-use super::peers::{Order, Peer};
-use super::slot::{List, Slot, Work};
-use super::units::Units;
+use super::slot::{AtStake, List, Slot, Work};
+use super::stakes::Stakes;
+use super::units::{TargetUnit, Units};
+use crate::losses::{Flushed, Since};
 use crate::role::Role;
 
 /// The most commands at a time, those that are remembered included.
@@ -37,25 +38,26 @@ const CONFIRMED_AFTER: Duration = Duration::from_millis(100);
 
 /// See the module.
 pub struct TargetRole<R = Sound> {
-    pub(super) lane: target::Lane<R>,
-    pub(super) units: Arc<Units>,
+    lane: target::Lane<R>,
+    units: Arc<Units>,
     /// By logical unit, in the order of `units`.
     disks: Vec<Disk>,
-    /// By disk, its losses that initiators were told of.
+    /// By disk, its losses that its generation accounts for, as this thread knows.
     losses: Vec<u64>,
     memory: Memory,
     /// The name and number of the port.
     port: TargetPort,
     /// The port's own address, once it has one.
     own: Option<(PortId, Mac)>,
-    /// The initiators that are logged in.
-    nexuses: Vec<(Wwn, NexusId)>,
+    nexuses: Vec<Nexus>,
     grants: Grants,
     /// By exchange.
     slots: Box<[Slot]>,
     /// Unit attentions that are to be confirmed, with the exchange whose response told of each, and
     /// when.
     told: Vec<(u16, Told, Instant)>,
+    /// The same of flushes that have failed because writes were lost.
+    lost: Vec<(u16, Lost)>,
     done: Vec<Completion>,
     drained: VecDeque<Wwn>,
     frame: Outgoing,
@@ -63,12 +65,22 @@ pub struct TargetRole<R = Sound> {
     answer: Box<[u8; ANSWER_LEN_MAX]>,
     /// Commands executed.
     commands: u64,
-    /// Task management functions that wait for the other interfaces.
-    pub(super) managing: Vec<Managing>,
-    /// The orders of others, with the commands that are still to end. Dropped after the
-    /// disks.
-    pub(super) orders: Vec<(Order, Vec<u16>)>,
-    pub(super) peer: Peer,
+    /// Dropped after the disks: others wait for what is with them.
+    management: Management,
+}
+
+/// An initiator that is logged in.
+struct Nexus {
+    wwpn: Wwn,
+    id: NexusId,
+    stakes: Arc<Stakes>,
+}
+
+/// A flush that has failed because writes were lost: the index of its disk, and what it covers.
+struct Lost {
+    stakes: Arc<Stakes>,
+    disk: usize,
+    since: Since,
 }
 
 impl TargetRole {
@@ -99,8 +111,9 @@ impl<R: Rules> TargetRole<R> {
             losses: units.all().iter().map(|it| it.exported.store().losses()).collect(),
             slots: (0..lane.capacity()).map(|_| Slot::default()).collect(),
             told: Vec::new(),
+            lost: Vec::new(),
             lane,
-            peer: units.join(),
+            management: Management::new(Arc::clone(&units)),
             units,
             memory: Memory::new(arena),
             port,
@@ -112,19 +125,17 @@ impl<R: Rules> TargetRole<R> {
             frame: Outgoing::new(),
             answer: Box::new([0; ANSWER_LEN_MAX]),
             commands: 0,
-            managing: Vec::new(),
-            orders: Vec::new(),
         }
     }
 
     /// Sets what has the thread call [`work`](Self::work) when another interface wants something.
     pub fn wake_with(&self, wake: Box<dyn Fn() + Send + Sync>) {
-        self.peer.wake_with(wake);
+        self.management.wake_with(wake);
     }
 
     /// The initiators that are logged in.
     pub fn initiators(&self) -> impl Iterator<Item = Wwn> {
-        self.nexuses.iter().map(|(wwpn, _)| *wwpn)
+        self.nexuses.iter().map(|nexus| nexus.wwpn)
     }
 
     /// Counters of what was ignored, since the start.
@@ -151,7 +162,9 @@ impl<R: Rules> TargetRole<R> {
         let worked = !self.done.is_empty();
         let mut done = std::mem::take(&mut self.done);
         if done.iter().any(|completion| completion.result.is_err()) {
-            self.tell_losses();
+            for disk in 0..self.disks.len() {
+                self.notice(disk);
+            }
         }
         for Completion { token, result, buffer } in done.drain(..) {
             let exchange = token as u16;
@@ -160,31 +173,40 @@ impl<R: Rules> TargetRole<R> {
         }
         self.done = done;
         self.act(now, &[]);
-        self.attend_peers(now) || worked
+        let has_managed = self.management.attend(now, &mut self.lane);
+        if has_managed {
+            self.act(now, &[]);
+        }
+        has_managed || worked
     }
 
-    /// Tells initiators of disks that have lost writes, before the failure that shows it is
-    /// answered.
-    fn tell_losses(&mut self) {
-        for (unit, known) in self.units.all().iter().zip(&mut self.losses) {
-            let losses = unit.exported.store().losses();
-            if std::mem::replace(known, losses) != losses {
-                self.units.server().writes_lost(unit.number);
-            }
+    /// Looks whether a disk has lost writes that were done. Then it has a new generation before
+    /// anything else is begun or answered. Returns the number of its losses.
+    fn notice(&mut self, disk: usize) -> u64 {
+        let losses = self.disks[disk].store().losses();
+        if std::mem::replace(&mut self.losses[disk], losses) != losses {
+            self.units.renew(disk);
         }
+        losses
+    }
+
+    /// The index of the disk of a logical unit, which exists.
+    fn disk_of(&self, number: u8) -> usize {
+        let index = self.units.all().iter().position(|it| it.number == number);
+        index.expect("the device server knows of no others")
     }
 
     fn slot(&mut self, exchange: u16) -> &mut Slot {
         &mut self.slots[usize::from(exchange)]
     }
 
-    pub(super) fn nexus(&self, initiator: Wwn) -> Option<NexusId> {
-        self.nexuses.iter().find(|(wwpn, _)| *wwpn == initiator).map(|(_, nexus)| *nexus)
+    fn nexus(&self, initiator: Wwn) -> Option<&Nexus> {
+        self.nexuses.iter().find(|nexus| nexus.wwpn == initiator)
     }
 
     /// Does all that the exchanges ask for. `payload`: that of the frame that this comes of, if
     /// any.
-    pub(super) fn act(&mut self, now: Instant, payload: &[u8]) {
+    fn act(&mut self, now: Instant, payload: &[u8]) {
         while let Some(action) = self.lane.poll_action() {
             match action {
                 Action::Command(command) => self.begin(now, &command),
@@ -195,9 +217,11 @@ impl<R: Rules> TargetRole<R> {
                 Action::Release { exchange } => self.release(exchange),
                 Action::Confirmed { exchange } => self.confirm(exchange),
                 Action::Manage { exchange, initiator, lun, function } => {
-                    self.manage(now, exchange, (initiator, lun), function);
+                    let by = self.nexus(initiator).map(|nexus| nexus.id);
+                    let task = management::Task { exchange, by, lun, function };
+                    self.management.manage(now, &mut self.lane, task);
                 }
-                Action::Unmanage { exchange } => self.unmanage(exchange),
+                Action::Unmanage { exchange } => self.management.give_up(exchange),
                 Action::Drained(wwpn) => {
                     self.forget(wwpn);
                     self.drained.push_back(wwpn);
@@ -211,9 +235,11 @@ impl<R: Rules> TargetRole<R> {
         let &Command { exchange, initiator, lun, cdb, .. } = command;
         // A former command in this exchange can't be confirmed any more.
         self.told.retain(|told| told.0 != exchange);
-        let Some(nexus) = self.nexus(initiator) else {
+        self.lost.retain(|lost| lost.0 != exchange);
+        let Some(Nexus { id: nexus, stakes, .. }) = self.nexus(initiator) else {
             return self.complete(now, exchange, &Reply { status: Status::Busy, ..Reply::GOOD });
         };
+        let (nexus, stakes) = (*nexus, Arc::clone(stakes));
         let step = self.step(now, (nexus, Lun(lun)), &cdb);
         let (direction, len) = step.data();
         if !self.claim(initiator, exchange, step.memory_len()) {
@@ -221,6 +247,7 @@ impl<R: Rules> TargetRole<R> {
             return self.complete(now, exchange, &full);
         }
         let slot = &mut self.slots[usize::from(exchange)];
+        slot.stakes = Some(stakes);
         slot.work = match step {
             Step::Answer(reply) => {
                 slot.place_answer(&self.answer[..reply.len]);
@@ -263,10 +290,19 @@ impl<R: Rules> TargetRole<R> {
 
     /// The first step of a command.
     fn step(&mut self, now: Instant, at: (NexusId, Lun), cdb: &[u8]) -> Step {
-        if let Some(task) = self.grants.begin(self.units.changes(), at, cdb) {
+        let (nexus, lun) = at;
+        let changes = self.units.changes();
+        let granted = self.grants.begin(changes, at, cdb);
+        // An initiator knows of a loss before it writes on.
+        if granted.is_none_or(|task| task.operation.modifies()) {
+            let number = lun.number();
+            let is_it = |it: &TargetUnit| Some(u16::from(it.number)) == number;
+            let disk = self.units.all().iter().position(is_it);
+            disk.map(|disk| self.notice(disk));
+        }
+        if let Some(task) = granted.filter(|_| self.units.changes() == changes) {
             return Step::Perform(task);
         }
-        let (nexus, lun) = at;
         let mut server = self.units.server();
         let mut step = server.begin(nexus, lun, cdb, &mut *self.answer);
         if let Step::Answer(Reply { status: Status::CheckCondition, told: Some(told), .. }) = step
@@ -319,8 +355,8 @@ impl<R: Rules> TargetRole<R> {
     /// Submits an operation to its store, or ends an invalid one at once.
     fn submit(&mut self, now: Instant, exchange: u16, task: &Task) {
         let &Task { unit, operation, offset, len } = task;
-        let index = self.units.all().iter().position(|it| it.number == unit);
-        let disk = &mut self.disks[index.expect("the device server knows of no others")];
+        let index = self.disk_of(unit);
+        let disk = &mut self.disks[index];
         if !disk.is_open()
             && let Err(error) = disk.register(self.memory.arena())
         {
@@ -330,6 +366,7 @@ impl<R: Rules> TargetRole<R> {
         let slot = &mut self.slots[usize::from(exchange)];
         let buffer = if operation.has_data() { slot.take() } else { None };
         let request = Request { operation, offset, len, buffer };
+        slot.stake(index, disk.store());
         if let Err(errno) = disk.check(&request) {
             slot.put(request.buffer);
             return self.finish(now, exchange, Err(errno));
@@ -343,13 +380,15 @@ impl<R: Rules> TargetRole<R> {
 
     /// Takes the end of an operation, and ends the command with its last one.
     fn finish(&mut self, now: Instant, exchange: u16, result: Result<(), Errno>) {
-        let slot = self.slot(exchange);
-        let Work::Task(Task { operation, len, .. }) = slot.work else {
+        let Work::Task(Task { operation, len, unit, .. }) = self.slot(exchange).work else {
             unreachable!("an operation has a task")
         };
-        if let Err(errno) = result {
-            let failure = Failure::from_errno(errno.0);
-            slot.failure.get_or_insert_with(|| Reply::of(operation, Err(failure)));
+        let result =
+            result.map_err(|errno| Reply::of(operation, Err(Failure::from_errno(errno.0))));
+        let result = self.settle(exchange, unit, result);
+        let slot = self.slot(exchange);
+        if let Err(reply) = result {
+            slot.failure.get_or_insert(reply);
         }
         slot.running -= 1;
         if slot.running > 0 {
@@ -365,23 +404,63 @@ impl<R: Rules> TargetRole<R> {
         self.complete(now, exchange, &reply);
     }
 
+    /// Takes what an operation has done to what is at stake. A flush fails if writes are lost that
+    /// it covers, whatever the disk says, and not otherwise if it covers none.
+    fn settle(&mut self, exchange: u16, unit: u8, result: Result<(), Reply>) -> Result<(), Reply> {
+        let disk = self.disk_of(unit);
+        let slot = &self.slots[usize::from(exchange)];
+        let kind = slot.stake_of(self.disks[disk].store());
+        let (Some(kind), Some(stakes)) = (kind, slot.stakes.clone()) else { return result };
+        let since = slot.since;
+        let losses = self.notice(disk);
+        if kind == AtStake::Write {
+            if result.is_ok() {
+                stakes.written(disk, losses, since);
+            }
+            return result;
+        }
+        let rules = self.lane.rules();
+        let mut flushed = stakes.flushed(disk, losses, (&since, result.is_ok()));
+        if flushed == Flushed::Lost && result.is_ok() && !rules.keeps(Rule::CompareLosses) {
+            flushed = Flushed::Durable;
+        }
+        match flushed {
+            Flushed::Durable if !rules.keeps(Rule::SpareOthers) => result,
+            Flushed::Durable => Ok(()),
+            Flushed::Failed => result,
+            Flushed::Lost => {
+                let generation = self.units.server().unit(unit).and_then(|it| it.generation);
+                if !self.lane.is_ending(exchange) {
+                    stakes.tell(disk, &since);
+                    self.lost.push((exchange, Lost { stakes, disk, since }));
+                }
+                Err(Reply::lost(generation))
+            }
+        }
+    }
+
     fn complete(&mut self, now: Instant, exchange: u16, reply: &Reply) {
         let sense = reply.sense.map(|sense| sense.emit());
+        let is_lost = self.lost.iter().any(|lost| lost.0 == exchange);
         let completion = target::Completion {
             status: reply.status as u8,
-            sense: sense.as_ref().map_or(&[], |sense| sense.as_slice()),
+            sense: sense.as_deref().unwrap_or_default(),
             len: reply.len as u32,
-            confirm: reply.told.is_some(),
+            confirm: reply.told.is_some() || is_lost,
         };
         self.told.extend(reply.told.map(|told| (exchange, told, now)));
         self.lane.complete(now, exchange, &completion);
     }
 
-    /// The initiator has got the response to a command that told of an attention.
+    /// The initiator has got the response to a command that told of an attention, or of a loss.
     fn confirm(&mut self, exchange: u16) {
         if let Some(index) = self.told.iter().position(|told| told.0 == exchange) {
             let (_, told, _) = self.told.swap_remove(index);
             self.units.server().confirm(&told);
+        }
+        if let Some(index) = self.lost.iter().position(|lost| lost.0 == exchange) {
+            let (_, Lost { stakes, disk, since }) = self.lost.swap_remove(index);
+            stakes.confirm(disk, &since);
         }
     }
 
@@ -391,7 +470,7 @@ impl<R: Rules> TargetRole<R> {
         let wwpn = login.wwpn;
         if self.nexus(wwpn).is_none() {
             match self.units.login(wwpn, self.port) {
-                Ok(nexus) => self.nexuses.push((wwpn, nexus)),
+                Ok((id, stakes)) => self.nexuses.push(Nexus { wwpn, id, stakes }),
                 Err(_) => {
                     tracing::warn!(%wwpn, "no room for another initiator");
                     return;
@@ -399,11 +478,12 @@ impl<R: Rules> TargetRole<R> {
             }
             tracing::info!(%wwpn, "initiator logged in");
         }
-        if let Some(nexus) = self.nexus(wwpn)
-            && login.confirms
-            && self.lane.rules().keeps(Rule::AwaitConfirmation)
-        {
-            self.units.server().expect_confirmation(nexus);
+        let confirms = login.confirms && self.lane.rules().keeps(Rule::AwaitConfirmation);
+        if let Some(Nexus { id, stakes, .. }) = self.nexus(wwpn) {
+            stakes.expect_confirmation(confirms);
+            if confirms {
+                self.units.server().expect_confirmation(*id);
+            }
         }
         self.lane.logged_in(own, login);
     }
@@ -411,9 +491,9 @@ impl<R: Rules> TargetRole<R> {
     /// Forgets an initiator of which nothing is at work any more.
     fn forget(&mut self, wwpn: Wwn) {
         self.memory.forget(wwpn);
-        if let Some(index) = self.nexuses.iter().position(|it| it.0 == wwpn) {
-            let (_, nexus) = self.nexuses.swap_remove(index);
-            self.units.server().logout(nexus);
+        if let Some(index) = self.nexuses.iter().position(|it| it.wwpn == wwpn) {
+            let nexus = self.nexuses.swap_remove(index);
+            self.units.server().logout(nexus.id);
             tracing::info!(%wwpn, "initiator logged out");
         }
     }

@@ -1,11 +1,15 @@
 //! The memory and the state of a command.
 
-use tyche_block::Extent;
+use std::sync::Arc;
+
+use tyche_block::{Extent, Operation};
 use tyche_fc::Part;
 use tyche_scsi::{NexusId, Reply, Task};
-use tyche_store::Loan;
+use tyche_store::{Loan, Store};
 
 use super::memory::Claim;
+use super::stakes::Stakes;
+use crate::losses::Since;
 
 /// See the module.
 #[derive(Default)]
@@ -26,6 +30,11 @@ pub(super) struct Slot {
     pub(super) running: u32,
     /// The first failure of an operation.
     pub(super) failure: Option<Reply>,
+    /// The stakes of its initiator.
+    pub(super) stakes: Option<Arc<Stakes>>,
+    /// What was at stake when its operations were begun.
+    pub(super) since: Since,
+    is_staked: bool,
 }
 
 /// The work of a command at the store.
@@ -40,6 +49,15 @@ pub(super) enum Work {
     List(List),
 }
 
+/// What an operation is to the writes in the cache of its disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum AtStake {
+    /// It is one of them.
+    Write,
+    /// It makes them durable: the flush of an initiator, which is told if it fails.
+    Flush,
+}
+
 /// A command with a parameter list.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct List {
@@ -49,6 +67,31 @@ pub(super) struct List {
 }
 
 impl Slot {
+    /// What its present operation is to the cache of its disk.
+    pub(super) fn stake_of(&self, store: &dyn Store) -> Option<AtStake> {
+        let Work::Task(Task { operation, .. }) = self.work else { return None };
+        match operation {
+            // Not that of a read of what is on stable storage.
+            Operation::Flush => self.then.is_none().then_some(AtStake::Flush),
+            Operation::Write { fua: true } | Operation::WriteZeroes { fua: true, .. } => None,
+            _ if operation.modifies() => store.geometry().write_cache.then_some(AtStake::Write),
+            _ => None,
+        }
+    }
+
+    /// Notes what is at stake when its operation is begun at a disk; of several, the first.
+    pub(super) fn stake(&mut self, disk: usize, store: &dyn Store) {
+        let Some(stakes) = &self.stakes else { return };
+        match self.stake_of(store) {
+            Some(AtStake::Write) if !self.is_staked => {
+                self.since = stakes.begin_write(disk, store.losses());
+                self.is_staked = true;
+            }
+            Some(AtStake::Flush) => self.since = stakes.begin_flush(disk, store.losses()),
+            _ => {}
+        }
+    }
+
     /// Copies data to their place.
     pub(super) fn place(&mut self, offset: u32, data: &[u8]) {
         let extent = self.extent.as_mut().expect("claimed before data are asked for");

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::peers::{Peer, Peers};
+use super::stakes::{AllStakes, Stakes};
 use tyche_engine::Exported;
 use tyche_fc::wire::Wwn;
 use tyche_scsi::vpd::TargetPort;
@@ -25,7 +26,14 @@ pub struct TargetUnit {
     pub shared: bool,
     /// The initiators that may know of it at first; empty: all.
     pub initiators: Vec<Wwn>,
+    /// Its generation. Without it initiators can't tell a target that was started again from one
+    /// that has lost its cache.
+    pub generation: Option<Generation>,
 }
+
+/// Returns the generation of an export, within which completed writes survive: one that accounts
+/// for all losses of its store until now, and is on stable storage. May wait for a disk.
+pub type Generation = Box<dyn Fn() -> Uuid + Send + Sync>;
 
 /// See the module.
 pub struct Units {
@@ -38,6 +46,16 @@ pub struct Units {
     /// The initiators that may know of each unit now; empty: all. Locked before the server.
     initiators: Mutex<Vec<Vec<Wwn>>>,
     peers: Arc<Peers>,
+    stakes: AllStakes,
+}
+
+impl TargetUnit {
+    /// The logical unit, as it is now.
+    fn unit(&self, uuid: Uuid) -> Unit {
+        let geometry = self.exported.store().geometry();
+        let generation = self.generation.as_ref().map(|generation| generation());
+        Unit { geometry, uuid, shared: self.shared, generation }
+    }
 }
 
 impl Units {
@@ -45,18 +63,15 @@ impl Units {
     pub fn new(units: Vec<TargetUnit>) -> Self {
         assert!(units.len() <= UNITS_MAX, "{} logical units", units.len());
         let mut server = Server::new(NEXUSES_MAX);
-        for TargetUnit { number, exported, uuid, shared, .. } in &units {
-            let geometry = exported.store().geometry();
-            // Without its disk it is no unit yet.
-            if geometry.size > 0 {
-                server.add(*number, Unit { geometry, uuid: *uuid, shared: *shared });
-            }
+        // Without its disk it is no unit yet.
+        for it in units.iter().filter(|it| it.exported.store().geometry().size > 0) {
+            server.add(it.number, it.unit(it.uuid));
         }
         let changes = AtomicU64::new(server.changes());
         let initiators = units.iter().map(|unit| unit.initiators.clone()).collect();
         let (server, initiators) = (Mutex::new(server), Mutex::new(initiators));
-        let (ports, peers) = (Mutex::default(), Arc::default());
-        Self { server, changes, units, ports, initiators, peers }
+        let (ports, peers, stakes) = Default::default();
+        Self { server, changes, units, ports, initiators, peers, stakes }
     }
 
     /// A port that shows them, with its number: the next, if it has none yet.
@@ -77,9 +92,18 @@ impl Units {
     /// Adds an export whose disk was missing, by its index: initiators are told that there is
     /// another logical unit.
     pub fn arrived(&self, index: usize, uuid: Uuid) {
-        let TargetUnit { number, exported, shared, .. } = &self.units[index];
-        let geometry = exported.store().geometry();
-        self.server().add(*number, Unit { geometry, uuid, shared: *shared });
+        let unit = self.units[index].unit(uuid);
+        self.server().add(self.units[index].number, unit);
+    }
+
+    /// The store of an export has lost writes that were done. Initiators are told the generation
+    /// that accounts for it before they go on.
+    pub(super) fn renew(&self, index: usize) {
+        let TargetUnit { number, generation, .. } = &self.units[index];
+        // Not under the lock: it may wait for a disk.
+        if let Some(generation) = generation.as_ref().map(|generation| generation()) {
+            self.server().renew(*number, generation);
+        }
     }
 
     /// Takes the present size of an export, by its index: initiators are told of another.
@@ -120,12 +144,21 @@ impl Units {
     }
 
     /// Lets an initiator in by a port, to whom the logical units are visible that it may know of.
+    /// Also returns what it has at stake.
     ///
     /// # Errors
     /// If there is no room for another.
-    pub(super) fn login(&self, initiator: Wwn, port: TargetPort) -> Result<NexusId, NoRoom> {
+    pub(super) fn login(
+        &self,
+        initiator: Wwn,
+        port: TargetPort,
+    ) -> Result<(NexusId, Arc<Stakes>), NoRoom> {
+        // It asks for the generations next. Others may have renewed them.
+        (0..self.units.len()).for_each(|index| self.renew(index));
         let initiators = self.initiators.lock().unwrap_or_else(PoisonError::into_inner);
-        self.server().login(initiator.0, port, self.visible_of(&initiators, initiator))
+        let visible = self.visible_of(&initiators, initiator);
+        let nexus = self.server().login(initiator.0, port, visible)?;
+        Ok((nexus, self.stakes.of(initiator, self.units.len())))
     }
 
     fn visible_of(&self, initiators: &[Vec<Wwn>], initiator: Wwn) -> LunSet {

@@ -2,8 +2,11 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot set its stage has failed")]
 
+mod losses;
+mod resets;
 mod rig;
 mod server;
+mod target;
 
 use tyche_block::{Errno, Geometry, Operation};
 use tyche_engine::Notice;

@@ -60,6 +60,7 @@ impl Rig {
             uuid: Uuid::from_u128(1),
             shared: false,
             initiators: Vec::new(),
+            generation: None,
         };
         let units = Arc::new(Units::new(vec![unit]));
         let mut options = target_options(far, &units);

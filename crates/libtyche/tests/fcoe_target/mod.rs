@@ -27,6 +27,7 @@ pub fn fcoe_target(
         uuid: Uuid::from_u128(1),
         shared: false,
         initiators: Vec::new(),
+        generation: None,
     };
     let interface = namespace.on_thread(|| Interface::open(link, false)).unwrap();
     let mac = interface.mac();

@@ -1,7 +1,8 @@
 //! The properties of one logical unit, asked for one after the other.
 //!
 //! ```text
-//! INQUIRY → VPD 00 → of 83, 80, B0, B1, B2 those that 00 names → TEST UNIT READY
+//! INQUIRY → VPD 00 → of 83, 80, B0, B1, B2, and C0 of ours, those that 00 names
+//!         → TEST UNIT READY
 //!         → READ CAPACITY(16), else (10) → MODE SENSE(10), else (6), of the caching page
 //!         → REPORT SUPPORTED OPERATION CODES, of WRITE SAME(16)
 //! ```
@@ -25,7 +26,8 @@ use crate::mode::{CACHING, Mode};
 use crate::opcodes::Support;
 use crate::operation::Failure;
 use crate::vpd::{
-    self, Characteristics, Designators, Identity, Limits, Pages, Provisioning, Serial,
+    self, Characteristics, Designators, Generation, Identity, Limits, Pages, Provisioning, Serial,
+    T10_VENDOR,
 };
 
 /// Retries at once of a question. An initiator that logs in gets one attention for each thing that
@@ -140,8 +142,14 @@ enum Question {
 }
 
 /// The pages that are of use, in the order in which they are asked for.
-const PAGES: [u8; 5] =
-    [vpd::IDENTIFICATION, vpd::SERIAL, vpd::LIMITS, vpd::CHARACTERISTICS, vpd::PROVISIONING];
+const PAGES: [u8; 6] = [
+    vpd::IDENTIFICATION,
+    vpd::SERIAL,
+    vpd::LIMITS,
+    vpd::CHARACTERISTICS,
+    vpd::PROVISIONING,
+    vpd::GENERATION,
+];
 
 /// The search for the properties of one logical unit.
 #[derive(Clone, Debug)]
@@ -311,7 +319,9 @@ impl Discovery {
     /// The question for the next page that the target has, or for what comes after the pages.
     fn page_after(&self, page: Option<u8>) -> Question {
         let asked = PAGES.iter().position(|it| Some(*it) == page).map_or(0, |at| at + 1);
-        let next = PAGES[asked..].iter().find(|page| self.pages.has(**page));
+        let is_ours = self.disk.vendor.as_str() == T10_VENDOR;
+        let is_known = |page: u8| page != vpd::GENERATION || is_ours;
+        let next = PAGES[asked..].iter().find(|it| self.pages.has(**it) && is_known(**it));
         next.map_or(Question::Ready, |page| Question::Page(*page))
     }
 
@@ -332,6 +342,9 @@ impl Discovery {
             }
             vpd::PROVISIONING => {
                 self.provisioning = Provisioning::parse(data).unwrap_or_default();
+            }
+            vpd::GENERATION => {
+                self.disk.generation = Generation::parse(data).ok().map(|page| page.0);
             }
             _ => {}
         }

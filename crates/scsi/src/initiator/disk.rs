@@ -1,6 +1,7 @@
 //! A logical unit that has been found, and the commands that its operations are.
 
 use tyche_geometry::{Geometry, Operation};
+use uuid::Uuid;
 
 use super::{Data, Request};
 use crate::cdb::{Command, Form, Range};
@@ -21,6 +22,8 @@ pub struct Disk {
     pub geometry: Geometry,
     /// Its name, if it has one.
     pub identity: Option<Identity>,
+    /// Its generation, if it is a disk of ours: completed writes survive within one.
+    pub generation: Option<Uuid>,
     /// Its vendor.
     pub vendor: Label<8>,
     /// Its product.
@@ -73,6 +76,7 @@ impl Disk {
         Self {
             geometry,
             identity: None,
+            generation: None,
             vendor: Label::EMPTY,
             product: Label::EMPTY,
             revision: Label::EMPTY,
@@ -86,6 +90,12 @@ impl Disk {
             no_data: false,
             unmap_zeroes: false,
         }
+    }
+
+    /// Whether what the command of an operation has done may be in a volatile cache.
+    pub fn is_volatile(&self, operation: Operation) -> bool {
+        let is_durable = self.fua && operation == Operation::Write { fua: true };
+        self.geometry.write_cache && operation.modifies() && !is_durable
     }
 
     /// The first command of an operation on a range, in bytes; a flush has zero for both.

@@ -21,6 +21,7 @@ use alloc::boxed::Box;
 use core::iter;
 
 use tyche_geometry::Operation;
+use uuid::Uuid;
 
 pub use grant::Grant;
 pub use nexus::{NexusId, NoRoom};
@@ -83,6 +84,13 @@ impl Reply {
     /// The end of a command that was an operation of the disk.
     pub fn of(operation: Operation, result: Result<(), Failure>) -> Self {
         result.map_or_else(|failure| Self::check(failure.sense(operation)), |()| Self::GOOD)
+    }
+
+    /// The end of a flush whose disk has lost writes that it was to make durable; `generation`:
+    /// that of the disk since then. Linux sends a command again at once after a medium error, as
+    /// after a unit attention, and would take the next flush's success for this one's.
+    pub fn lost(generation: Option<Uuid>) -> Self {
+        Self::check(Sense { generation, ..Sense::new(SenseKey::HardwareError, Code::WRITE_ERROR) })
     }
 
     /// A CHECK CONDITION with these sense data.
@@ -155,14 +163,20 @@ impl Server {
         }
     }
 
-    /// The store of a logical unit has lost writes that were done. Initiators are told that it was
-    /// powered on, for that is how they learn that a cache is lost.
-    pub fn writes_lost(&mut self, number: u8) {
-        self.changes += 1;
-        self.nexuses.tell(number, Pending::PowerOn, None);
+    /// Sets the generation of a logical unit. If it is another, initiators are told, so that they
+    /// ask for it before they go on.
+    pub fn renew(&mut self, number: u8, generation: Uuid) {
+        let slot = self.slots[usize::from(number)].as_mut();
+        let known = slot.and_then(|slot| slot.unit.generation.as_mut());
+        if let Some(known) = known.filter(|known| **known != generation) {
+            *known = generation;
+            self.changes += 1;
+            self.nexuses.tell(number, Pending::InquiryChanged, None);
+        }
     }
 
-    /// An initiator has reset a logical unit. The others are told; a reservation is over.
+    /// An initiator has reset a logical unit. The others are told; a reservation is over. No data
+    /// are lost by that.
     pub fn reset(&mut self, number: u8, by: NexusId) {
         self.changes += 1;
         if let Some(slot) = &mut self.slots[usize::from(number)] {
@@ -172,7 +186,8 @@ impl Server {
     }
 
     /// Lets an initiator in at a port, known by its WWPN, to whom these logical units are visible.
-    /// One that is logged in already has lost its nexus, and all rights.
+    /// One that is logged in there already has lost its nexus, and all rights. At another port it
+    /// has another nexus.
     ///
     /// # Errors
     /// If there is no room for another.

@@ -7,7 +7,7 @@ use crate::attention::{Attentions, Pending};
 use crate::lun::{LunSet, UNITS_MAX};
 use crate::vpd::TargetPort;
 
-/// An initiator that is logged in, by its place in the table.
+/// An initiator that is logged in at a port, by its place in the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct NexusId(u16);
 
@@ -69,7 +69,8 @@ impl Nexuses {
         (initiator, port): (u64, TargetPort),
         visible: LunSet,
     ) -> Result<NexusId, NoRoom> {
-        let known = self.table.iter().position(|nexus| nexus.initiator == initiator);
+        let is_it = |nexus: &Nexus| nexus.initiator == initiator && nexus.port.name == port.name;
+        let known = self.table.iter().position(is_it);
         if let Some(known) = known {
             let nexus = &mut self.table[known];
             (nexus.left, nexus.visible, nexus.confirms) = (None, visible, false);

@@ -13,7 +13,8 @@ use crate::mode::Mode;
 use crate::refusal::Refusal;
 use crate::unmap::UnmapLimits;
 use crate::vpd::{
-    self, Characteristics, Identity, Limits, Pages, Provisioning, Serial, T10_VENDOR, TargetPort,
+    self, Characteristics, Generation, Identity, Limits, Pages, Provisioning, Serial, T10_VENDOR,
+    TargetPort,
 };
 
 /// A disk that a target exports.
@@ -25,6 +26,8 @@ pub struct Unit {
     pub uuid: Uuid,
     /// Several initiators may write to it.
     pub shared: bool,
+    /// The generation that initiators are told, if they are: completed writes survive within one.
+    pub generation: Option<Uuid>,
 }
 
 /// The product of our disks.
@@ -111,7 +114,9 @@ impl Unit {
                     vpd::CHARACTERISTICS,
                     vpd::PROVISIONING,
                 ];
-                pages.into_iter().fold(Pages::default(), Pages::with).emit(out)
+                let generation = self.generation.map(|_| vpd::GENERATION);
+                let pages = pages.into_iter().chain(generation);
+                pages.fold(Pages::default(), Pages::with).emit(out)
             }
             vpd::SERIAL => {
                 let mut text = [0; 32];
@@ -129,6 +134,7 @@ impl Unit {
                     Provisioning { unmap, write_same: unmap, reads_zeroes: false, thin: unmap };
                 page.emit(out)
             }
+            vpd::GENERATION => Generation(self.generation.ok_or(Refusal::CdbField(2))?).emit(out),
             _ => return Err(Refusal::CdbField(2)),
         })
     }

@@ -4,6 +4,7 @@
 //! the third and fourth. An answer may be shorter than its page, cut at the allocation length.
 
 mod characteristics;
+mod generation;
 mod identification;
 mod limits;
 mod provisioning;
@@ -11,6 +12,7 @@ mod serial;
 mod supported;
 
 pub use characteristics::Characteristics;
+pub use generation::Generation;
 pub use identification::{Association, CodeSet, Designator, DesignatorKind, Identity};
 pub use identification::{Designators, T10_VENDOR, TargetPort};
 pub use limits::Limits;
@@ -33,6 +35,8 @@ pub const LIMITS: u8 = 0xb0;
 pub const CHARACTERISTICS: u8 = 0xb1;
 /// Logical block provisioning.
 pub const PROVISIONING: u8 = 0xb2;
+/// The generation of our disks. Other makes have other pages of this number.
+pub const GENERATION: u8 = 0xc0;
 
 /// Bytes before the content of a page.
 const HEAD_LEN: usize = 4;

@@ -85,7 +85,9 @@ impl World {
                 let geometry =
                     Geometry { read_only, write_cache, discard, ..Geometry::new(size, block_size) };
                 let uuid = Uuid::from_u128(u128::from(number));
-                self.server.add(number, Unit { geometry, uuid, shared: flag(4) });
+                let generation = flag(5).then_some(uuid);
+                let unit = Unit { geometry, uuid, shared: flag(4), generation };
+                self.server.add(number, unit);
                 self.writers[usize::from(number)] = None;
             }
             3 => {
@@ -97,7 +99,7 @@ impl World {
                 let (number, size) = (bytes.u8()?, bytes.u16()?);
                 self.server.resize(number, u64::from(size) * 4096);
             }
-            5 => self.server.writes_lost(bytes.u8()?),
+            5 => self.server.renew(bytes.u8()?, Uuid::from_u128(bytes.u8()?.into())),
             6 => {
                 let (number, initiator) = (bytes.u8()?, bytes.u8()? % INITIATORS);
                 if let Some((nexus, _)) = self.nexuses[usize::from(initiator)] {

@@ -186,7 +186,7 @@ pub(crate) fn all() -> Vec<Vec<u8>> {
 
 /// The answers of the device server for a disk of 1 MiB with blocks of 512 bytes, a cache and
 /// discard, on disks that turn; by CDB.
-pub(crate) const ANSWERS: [(&str, &str); 20] = [
+pub(crate) const ANSWERS: [(&str, &str); 21] = [
     (
         "12 00 00 00 ff 00",
         "00 00 06 12 3d 00 00 02 54 59 43 48 45 20 20 20
@@ -195,7 +195,7 @@ pub(crate) const ANSWERS: [(&str, &str); 20] = [
          00 a0 0a 40 04 60 04 c0",
     ),
     ("12 00 00 00 05 00", "00 00 06 12 3d"),
-    ("12 01 00 00 ff 00", "00 00 00 06 00 80 83 b0 b1 b2"),
+    ("12 01 00 00 ff 00", "00 00 00 07 00 80 83 b0 b1 b2 c0"),
     (
         "12 01 80 00 ff 00",
         "00 80 00 20 30 30 31 31 32 32 33 33 34 34 35 35 36 36 37 37
@@ -217,6 +217,7 @@ pub(crate) const ANSWERS: [(&str, &str); 20] = [
     ),
     ("12 01 b1 00 08 00", "00 b1 00 3c 1c 20 00 00"),
     ("12 01 b2 00 ff 00", "00 b2 00 04 00 c0 02 00"),
+    ("12 01 c0 00 ff 00", "00 c0 00 10 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 01"),
     ("25 00 00 00 00 00 00 00 00 00", "00 00 07 ff 00 00 02 00"),
     (
         "9e 10 00 00 00 00 00 00 00 00 00 00 00 20 00 00",

@@ -15,6 +15,9 @@ use tyche_scsi::{
 /// The UUID of disks in the tests.
 pub(crate) const UUID: Uuid = Uuid::from_u128(0x0011_2233_4455_6677_8899_aabb_ccdd_eeff);
 
+/// The generation of disks in the tests.
+pub(crate) const GENERATION: Uuid = Uuid::from_u128(1);
+
 /// The port that initiators are logged in with.
 pub(crate) const PORT: TargetPort = TargetPort { name: 0x2000_0200_5e10_0001, number: 2 };
 
@@ -23,7 +26,7 @@ pub(crate) const GEOMETRY: Geometry =
     Geometry { write_cache: true, discard: true, ..Geometry::new(1 << 20, 512) };
 
 pub(crate) fn unit(geometry: Geometry) -> Unit {
-    Unit { geometry, uuid: UUID, shared: false }
+    Unit { geometry, uuid: UUID, shared: false, generation: Some(GENERATION) }
 }
 
 /// A server, and the answer to its last command.

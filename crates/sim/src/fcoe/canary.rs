@@ -11,6 +11,12 @@
 //! | sequences | data have any SEQ_ID, and an OX_ID gets the same RX_ID again |
 //! | former | an answer with the RX_ID of an earlier exchange is taken |
 //! | attention | the loss of a cache is forgotten if it was told in a response that was lost |
+//! | generations | a target that was started again counts as one that has lost its cache |
+//! | flush-early | a flush succeeds if its disk says so, whatever it has told others |
+//! | flush-other | a flush fails because others' writes are lost |
+//! | flush-twice | a loss counts each time that it is told |
+//! | resets | a reset is answered while a write of another interface is at work |
+//! | confirmation | a loss is told once, though the response may be lost |
 //! | addresses | a port is logged in with, though another may have its N_Port_ID |
 //! | losses | the loss of a cache counts only if the first lane has heard of it |
 //! | crc | damaged frames are taken |
@@ -18,7 +24,6 @@
 //! | shares | an initiator that sends no data is asked for as much as the ring holds |
 //!
 //! `Quarantine` has none any more: RX_IDs, each in turn, tell late frames apart already.
-//! `EndAllTasks` has none yet: a target here has one interface.
 
 use tyche_fc::Rule;
 
@@ -37,9 +42,15 @@ const CANARIES: &Canaries<Rule, FcoePlan> = &[
     ("rx-ids", Mistake::RuleIn(Rule::RenewRxIds, |plan| plan.repeat_data(Rule::CheckSequences))),
     ("sequences", Mistake::RuleIn(Rule::CheckSequences, |plan| plan.repeat_data(Rule::RenewRxIds))),
     ("former", Mistake::Rule(Rule::RefuseFormerRxIds)),
-    ("attention", Mistake::Rule(Rule::NoteLosses)),
+    ("attention", Mistake::RuleIn(Rule::NoteLosses, |plan| plan.generations = false)),
+    ("generations", Mistake::RuleIn(Rule::CompareGenerations, |plan| plan.generations = true)),
+    ("flush-early", Mistake::RuleIn(Rule::CompareLosses, FcoePlan::fail_flushes)),
+    ("flush-other", Mistake::RuleIn(Rule::SpareOthers, FcoePlan::fail_flushes)),
+    ("flush-twice", Mistake::Rule(Rule::TellOnce)),
+    ("resets", Mistake::RuleIn(Rule::EndAllTasks, FcoePlan::reset_beside_writes)),
+    ("confirmation", Mistake::RuleIn(Rule::AwaitConfirmation, FcoePlan::lose_responses)),
     ("addresses", Mistake::Rule(Rule::AwaitFormer)),
-    ("losses", Mistake::Rule(Rule::ShareLosses)),
+    ("losses", Mistake::RuleIn(Rule::ShareLosses, |plan| plan.generations = false)),
     ("crc", Mistake::World(|plan| plan.air.is_sealed = true)),
     ("flush", Mistake::World(|plan| plan.disks.iter_mut().for_each(|it| it.0.flush_lies = true))),
     ("shares", Mistake::RuleIn(Rule::ShareRing, |plan| plan.be_hostile(Hostility::Silent))),

@@ -16,6 +16,7 @@
 //!   target    ├ a target, its logical units and their disks
 //!   initiator ├ an initiator and its workload
 //!   forwarder ├ the forwarder of a fabric, if there is one
+//!   ledger    ├ who is to be told of lost writes
 //!   air       ├ the network: fates of frames
 //!   stranger  └ garbage, and forged frames
 //! rules       a value for each rule that is broken on purpose
@@ -42,6 +43,7 @@ mod air;
 mod canary;
 mod forwarder;
 mod initiator;
+mod ledger;
 mod plan;
 mod rules;
 mod station;

@@ -49,12 +49,16 @@ pub(super) struct FcoePlan {
     pub(super) collide: bool,
     /// The targets have unit attentions confirmed. Linux' does not.
     pub(super) confirms: bool,
+    /// The targets tell generations. Others than ours do not.
+    pub(super) generations: bool,
     /// A rule that is not kept, whatever else is: another protects the data alone.
     pub(super) without: Option<Rule>,
     /// The targets begin on segments of their own; see [`Segments`].
     pub(super) segments: Option<Segments>,
     /// All ports are in a fabric.
     pub(super) fabric: Option<FabricPlan>,
+    /// The first target has a second interface, which every other initiator uses.
+    pub(super) twin: bool,
     /// The initiator [`HOSTILE`] is, and there are no other faults.
     pub(super) hostility: Option<Hostility>,
 }
@@ -188,16 +192,20 @@ impl FcoePlan {
             operations,
             collide: random.chance(0.3),
             confirms: true,
+            generations: true,
             without: None,
             segments: None,
             fabric: None,
             hostility: None,
+            twin: false,
         }
         .split(random)
         .divide(random)
         .forgo_confirmation(random)
         .join_fabric(random)
         .offend(random)
+        .forgo_generations(random)
+        .add_interface(random)
     }
 
     /// A tenth of the worlds has a hostile initiator.
@@ -212,7 +220,7 @@ impl FcoePlan {
     /// Makes the first initiator hostile, beside others of the same target, and ends all other
     /// faults, so that nothing else takes long.
     pub(super) fn be_hostile(&mut self, hostility: Hostility) {
-        (self.hostility, self.segments) = (Some(hostility), None);
+        (self.hostility, self.segments, self.twin) = (Some(hostility), None, false);
         (self.incidents, self.stranger) = (Duration::ZERO, Duration::ZERO);
         self.e_d_tov = Duration::from_secs(2);
         self.air = AirPlan { latency: self.air.latency, is_sealed: self.air.is_sealed, ..CLEAN };
@@ -229,6 +237,25 @@ impl FcoePlan {
         let hostile = &mut self.initiators[HOSTILE];
         (hostile.depth, hostile.lanes, hostile.think) = (HOSTILE_DEPTH, 1, Duration::ZERO);
         hostile.mix = Mix { read: 1, write: 20, len_max: 64 << 10, ..hostile.mix };
+    }
+
+    /// Several initiators have flushes that fail, beside few other faults.
+    pub(super) fn fail_flushes(&mut self) {
+        (self.incidents, self.stranger, self.air) = (Duration::ZERO, Duration::ZERO, CLEAN);
+        for (disk, shared) in &mut self.disks {
+            (disk.write_cache, disk.sync_errors, disk.errors, *shared) = (true, 0.2, 0.0, true);
+        }
+        let first = self.initiators[0].clone();
+        self.initiators.push(first);
+        for initiator in &mut self.initiators {
+            initiator.mix.flush = initiator.mix.flush.max(5);
+        }
+    }
+
+    /// The same, where responses are lost.
+    pub(super) fn lose_responses(&mut self) {
+        self.fail_flushes();
+        (self.air.loss, self.confirms) = (0.05, true);
     }
 
     /// Without a rule, and with data of writes that are repeated late: few other faults hide them.
@@ -271,6 +298,29 @@ impl FcoePlan {
         if !self.confirms && (is_rough || has_lanes) {
             self.disks.iter_mut().for_each(|(disk, _)| disk.sync_errors = 0.0);
         }
+        self
+    }
+
+    /// A third of the worlds without segments has a target with two interfaces.
+    fn add_interface(mut self, random: &mut Random) -> Self {
+        self.twin = self.segments.is_none() && self.hostility.is_none() && random.chance(0.3);
+        self
+    }
+
+    /// Targets with two interfaces, whose disks keep writes for long, and many resets.
+    pub(super) fn reset_beside_writes(&mut self) {
+        (self.twin, self.segments, self.hostility) = (true, None, None);
+        self.stranger = Duration::from_millis(5);
+        for (disk, shared) in &mut self.disks {
+            (disk.hiccups, *shared) = (0.2, true);
+        }
+        let first = self.initiators[0].clone();
+        self.initiators.push(first);
+    }
+
+    /// Without generations, a target that is started again is one that has lost its cache.
+    fn forgo_generations(mut self, random: &mut Random) -> Self {
+        self.generations = random.chance(0.7);
         self
     }
 

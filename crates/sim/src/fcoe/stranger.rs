@@ -16,6 +16,8 @@ const HEARD: usize = 16;
 const BEYOND: u32 = 1 << 20;
 /// The place of the task management functions in FCP_CMND.
 const MANAGEMENT_AT: usize = 10;
+/// OX_ID of its task management.
+pub(super) const RESET_OX_ID: Xid = Xid(0x0ff2);
 /// The place of TYPE, and its value for FCP.
 const TYPE_AT: usize = 36;
 const TYPE_FCP: u8 = 0x08;
@@ -102,7 +104,7 @@ impl Stranger {
             3 if header.kind == Kind::FcpData => header.parameter += BEYOND,
             // Another initiator's task management.
             4 if header.kind == Kind::FcpCmnd => {
-                (header.ox_id, header.rx_id) = (Xid(0x0ff2), Xid::NONE);
+                (header.ox_id, header.rx_id) = (RESET_OX_ID, Xid::NONE);
                 frame.payload = &RESET;
             }
             _ => return None,

@@ -1,7 +1,7 @@
 //! A target, and the disks of its logical units.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tyche_block::{Arena, Completion, Errno, Extent};
@@ -9,10 +9,12 @@ use tyche_engine::{Exported, operation};
 use tyche_fcoe::fc::target::LaneConfig;
 use tyche_fcoe::fc::wire::Wwn;
 use tyche_fcoe::scsi::Uuid;
-use tyche_fcoe::{NPort, PortConfig, TargetRole, TargetUnit, Units};
+use tyche_fcoe::{Generation, NPort, PortConfig, TargetRole, TargetUnit, Units};
 use tyche_proto::{Instant, Operation};
+use tyche_store::Store;
 use tyche_wire::{Mac, Opcode};
 
+use super::ledger::Ledger;
 use super::plan::{FcoePlan, SIZE_MAX};
 use super::rules::Broken;
 use super::station::Station;
@@ -30,6 +32,9 @@ const PAGES: usize = 256;
 pub(super) struct LogicalUnit {
     pub(super) disk: Disk,
     pub(super) history: History,
+    pub(super) ledger: Ledger,
+    /// The generation, as it is on stable storage.
+    generation: Arc<Mutex<Kept>>,
     pub(super) shared: bool,
     /// The initiator of each stamp.
     pub(super) writers: BTreeMap<u64, usize>,
@@ -39,6 +44,12 @@ pub(super) struct LogicalUnit {
     uuid: Uuid,
     pub(super) is_calm: bool,
     random: Random,
+}
+
+/// A generation, and the losses of the store that it accounts for.
+struct Kept {
+    number: u128,
+    losses: u64,
 }
 
 /// A request at a disk.
@@ -56,6 +67,7 @@ pub(super) struct Job {
 
 /// A run of a target's process.
 pub(super) struct Running {
+    /// Its interface.
     pub(super) station: Station<NPort<TargetRole<Broken>>>,
     units: Arc<Units>,
     buses: Vec<Bus>,
@@ -69,6 +81,7 @@ pub(super) struct Target {
     interface: (Mac, usize),
     lane: LaneConfig,
     rules: Broken,
+    has_generations: bool,
     /// Its logical units among all.
     pub(super) units: std::ops::Range<usize>,
     pub(super) running: Option<Running>,
@@ -90,6 +103,8 @@ impl LogicalUnit {
         let mut this = Self {
             disk,
             history,
+            ledger: Ledger::default(),
+            generation: Arc::new(Mutex::new(Kept { number: uuid << 64, losses: 0 })),
             shared,
             writers: BTreeMap::new(),
             last_writer: None,
@@ -146,6 +161,30 @@ impl LogicalUnit {
         }
     }
 
+    fn kept(&self) -> MutexGuard<'_, Kept> {
+        self.generation.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The disk has lost its cache, and the target will notice.
+    pub(super) fn lose_cache(&mut self) {
+        self.disk.lose_cache();
+        self.ledger.lose();
+        self.kept().number += 1;
+    }
+
+    /// What returns the generation to a target with that store.
+    fn generation(&self, store: &Arc<dyn Store>) -> Generation {
+        let (kept, store) = (Arc::clone(&self.generation), Arc::clone(store));
+        Box::new(move || {
+            let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
+            let losses = store.losses();
+            if kept.losses != losses {
+                *kept = Kept { number: kept.number + 1, losses };
+            }
+            Uuid::from_u128(kept.number)
+        })
+    }
+
     pub(super) fn forget_writer(&mut self) {
         self.last_writer = None;
     }
@@ -161,28 +200,41 @@ impl Target {
     ) -> Self {
         let FcoePlan { exchanges, burst_len, frames_max, .. } = *plan;
         let lane = LaneConfig { exchanges, seed: 0, burst_len, frames_max };
-        Self { config, interface, lane, rules, units, running: None, random }
+        let has_generations = plan.generations;
+        Self { config, interface, lane, rules, has_generations, units, running: None, random }
     }
 
     pub(super) fn wwpn(&self) -> Wwn {
         self.config.wwpn
     }
 
+    /// Begins another run of its process, whose other interface is that one.
+    pub(super) fn join(&mut self, other: &Self) {
+        let units = other.running.as_ref().map(|running| Arc::clone(&running.units));
+        self.run(units.expect("it has begun before"), Vec::new());
+    }
+
     /// Begins another run of its process.
     pub(super) fn start(&mut self, all: &mut [LogicalUnit]) {
-        let mut buses = Vec::new();
+        let (mut buses, has_generations) = (Vec::new(), self.has_generations);
         let exports = all[self.units.clone()].iter_mut().map(|unit| {
             let (store, bus) = store(unit.disk.geometry(), unit.disk.losses());
             buses.push(bus);
+            let generation = has_generations.then(|| unit.generation(&store));
             TargetUnit {
                 number: unit.number,
                 exported: Arc::new(Exported::new(format!("disk-{}", unit.number), store)),
                 uuid: unit.uuid,
                 shared: unit.shared,
                 initiators: Vec::new(),
+                generation,
             }
         });
         let units = Arc::new(Units::new(exports.collect()));
+        self.run(units, buses);
+    }
+
+    fn run(&mut self, units: Arc<Units>, buses: Vec<Bus>) {
         let arena = Arena::untouched(PAGES);
         let place = (Arc::clone(&units), units.port(self.config.wwpn));
         let lane = LaneConfig { seed: self.random.next(), ..self.lane };
@@ -205,12 +257,22 @@ impl Target {
         }
     }
 
+    /// Writes that the process has at a disk, by number.
+    pub(super) fn writes_at(&self, unit: usize) -> BTreeSet<u64> {
+        let jobs = self.running.iter().flat_map(|running| &running.jobs);
+        let writes = jobs.filter(|(_, job)| job.unit == unit && job.operation.opcode.modifies());
+        writes.map(|(number, _)| *number).collect()
+    }
+
     /// The size of a disk has changed.
     pub(super) fn resized(&mut self, unit: usize, size: u64) {
         let Some(running) = &mut self.running else { return };
         let index = unit - self.units.start;
-        running.buses[index].resize(size);
-        running.units.resized(index);
+        // The other interface of a target has none, and the same logical units.
+        if let Some(bus) = running.buses.get(index) {
+            bus.resize(size);
+            running.units.resized(index);
+        }
     }
 
     /// Begins the requests that the process has submitted; returns the times of their steps.
@@ -273,8 +335,12 @@ impl Target {
         let index = job.unit;
         let bus = &running.buses[index - self.units.start];
         let Operation { opcode, offset, len, .. } = job.operation;
+        let losses = unit.disk.losses();
         let (queue, completion) = job.finish(unit, faulty);
         let result = completion.result;
+        if unit.disk.losses() != losses {
+            unit.ledger.lose();
+        }
         bus.set_losses(unit.disk.losses());
         bus.complete(queue, completion);
         Err(Some(format!("disk {index} ends {opcode:?} {offset}+{len}: {result:?}")))

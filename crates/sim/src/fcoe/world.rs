@@ -2,6 +2,7 @@
 
 mod hostility;
 mod incidents;
+mod resets;
 mod stations;
 
 use std::io::Write;
@@ -26,11 +27,12 @@ use super::rules::Broken;
 use super::stranger::Stranger;
 use super::target::{LogicalUnit, Target};
 use crate::options::Options;
-use crate::plan::Profile;
+use crate::plan::{DiskPlan, Profile};
 use crate::random::Random;
 use crate::report::{Report, Violation, text_of};
 use crate::schedule::Schedule;
 use crate::trace::{Happening, Trace};
+use resets::Reset;
 use stations::Place;
 
 /// Time after which faults stop, even if operations are left.
@@ -38,6 +40,8 @@ const FAULTS_MAX: Duration = Duration::from_secs(120);
 /// Time limit for the operations that are left when faults have stopped: a neighbour is missed
 /// after 20 s, a command is given up after 30 s, and a disk hangs for up to 45 s.
 const CALM_MAX: Duration = Duration::from_secs(300);
+/// The time after which an operation that can't be executed fails.
+const IN_VAIN: Duration = Duration::from_secs(30);
 /// Bytes of each read when a disk is read back.
 const READ_BACK_LEN: u64 = 32 << 10;
 /// Events at the same time after which it counts as standing still.
@@ -82,6 +86,8 @@ pub(super) struct World {
     /// Ends of the logins of each initiator at targets.
     logouts: Vec<u64>,
     jobs: u64,
+    /// Resets that have come to a target, and have not been answered.
+    resets: Vec<Reset>,
     sessions: u64,
     is_calm: bool,
     report: Report,
@@ -159,10 +165,16 @@ impl World {
             targets.push(Target::new(&plan, place, first..units.len(), rules, random.fork()));
         }
         let mut initiators = Vec::new();
+        if plan.twin {
+            let (config, mac) = port(&plan, targets.len(), true, shuffle);
+            let (place, first): (_, &Target) = ((config, (mac, plan.mtu)), &targets[0]);
+            let units = first.units.clone();
+            targets.push(Target::new(&plan, place, units, rules, random.fork()));
+        }
         for (index, initiator) in plan.initiators.iter().enumerate() {
             let (config, mac) = port(&plan, targets.len() + index, false, shuffle);
-            let at = targets.iter().position(|it: &Target| it.units.contains(&initiator.disk));
-            let target: &Target = &targets[at.expect("a target has the disk")];
+            let mut ways = targets.iter().filter(|it| it.units.contains(&initiator.disk)).cycle();
+            let target: &Target = ways.nth(index % 2).expect("a target has the disk");
             let lun = (initiator.disk - target.units.start) as u8;
             let (place, to) = ((config, (mac, plan.mtu)), (target.wwpn(), lun));
             initiators.push(Initiator::new(initiator.clone(), place, to, rules, random.fork()));
@@ -187,6 +199,7 @@ impl World {
             units,
             random,
             jobs: 0,
+            resets: Vec::new(),
             sessions: 0,
             is_calm: false,
             report: Report::default(),
@@ -339,6 +352,7 @@ impl World {
                 let is_answer = port == FCOE && frame[F_CTL_AT] & EX_CTX != 0;
                 let is_of_former = since
                     .is_some_and(|(from, epochs)| [self.epochs[from], self.epochs[to]] != epochs);
+                self.note_reset(to, port, &frame);
                 // The limit of FC: a command, and an answer to one, are of the login in which they
                 // arrive.
                 if (is_command || is_answer) && is_of_former || !self.arrive(to, port, &frame) {
@@ -402,6 +416,8 @@ impl World {
             self.be_unlucky(index, &event);
             self.trace(format!("target {index}: {event:?}"));
         }
+        // The first interface has the disks.
+        let index = self.first_of(index);
         let target = &mut self.targets[index];
         let begun = target.begin(now, &mut self.units, &self.logouts, &mut self.jobs)?;
         for (at, number, what) in begun {
@@ -450,7 +466,18 @@ impl World {
             let at = initiator.think(self.now);
             self.schedule.plan(at, Event::Go { initiator: index });
             self.trace.note(self.now, Happening::Answer { host: index, op, result });
-            unit.history.complete(session, OpId(op), result, &data, &unit.disk)?;
+            let done = unit.history.complete(session, OpId(op), result, &data, &unit.disk)?;
+            let is_right = unit.ledger.complete(session, op, result.is_ok());
+            // A flush may fail for another reason, and a power on may mean a loss.
+            let DiskPlan { errors, write_cache, .. } = *unit.disk.plan();
+            let is_certain = self.plan.generations && errors == 0.0 && took < IN_VAIN;
+            if !is_right && write_cache && is_certain {
+                return Err(format!(
+                    "{:?} {op} of initiator {index} has failed, and what it covers \
+                     was not lost, or was told of before",
+                    done.opcode
+                ));
+            }
         }
         Ok(())
     }
@@ -473,6 +500,7 @@ impl World {
         }
         let (what, range) = ((opcode, flags), (offset, len));
         unit.history.submit(initiator.session, OpId(op), what, range, stamp)?;
+        unit.ledger.submit(initiator.session, op, &operation);
         if !initiator.submit(self.now, op, operation, stamp) {
             return Err(format!("initiator {index} takes no operation"));
         }
@@ -498,13 +526,14 @@ impl World {
     }
 
     /// Sends a frame of a station.
-    fn send(&mut self, from: usize, port: usize, frame: &[u8]) {
-        let Some(to) = frame.first_chunk::<6>().copied() else { return };
+    fn send(&mut self, from: usize, port: usize, frame: &[u8]) -> Result<(), String> {
+        let Some(to) = frame.first_chunk::<6>().copied() else { return Ok(()) };
         if self.withholds(from, port, frame) {
-            return;
+            return Ok(());
         }
         if port == FCOE {
             self.stranger.hear(frame);
+            self.check_reset(from, frame)?;
         }
         let mut fates = String::new();
         for station in (0..self.epochs.len()).filter(|it| *it != from) {
@@ -525,24 +554,22 @@ impl World {
         if port == FCOE {
             self.trace(format!("station {from}: {}{fates}", summary(frame)));
         }
-    }
-
-    fn forge(&mut self) {
-        let Some((port, frame)) = self.stranger.forge() else { return };
-        let Some(to) = frame.first_chunk::<6>().copied() else { return };
-        let Some(station) = (0..self.epochs.len()).find(|it| self.takes(*it, port, to)) else {
-            return;
-        };
-        self.report.forged += 1;
-        self.trace(format!("stranger: {}", summary(&frame)));
-        let event = Event::Frame { to: station, port, frame, since: None };
-        self.schedule.plan(self.now + self.plan.air.latency, event);
+        Ok(())
     }
 
     fn start(&mut self, station: usize) {
         self.epochs[station] += 1;
         match self.place(station) {
-            Place::Target(index) => self.targets[index].start(&mut self.units),
+            // With its first interface.
+            Place::Target(index) if index != self.first_of(index) => return,
+            Place::Target(index) => {
+                self.targets[index].start(&mut self.units);
+                if let Some(twin) = self.twin_of(index) {
+                    let [first, .., second] = &mut self.targets[index..=twin] else { return };
+                    second.join(first);
+                    self.epochs[twin] += 1;
+                }
+            }
             Place::Initiator(index) => {
                 self.sessions += 1;
                 self.initiators[index].start(self.sessions);

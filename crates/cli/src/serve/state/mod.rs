@@ -46,6 +46,8 @@ const REFUSAL_MAX: usize = 120;
 pub(super) struct State {
     dir: PathBuf,
     notes: PathBuf,
+    /// Whether hosts of FCoE are the only ones.
+    is_fcoe: bool,
     /// By index; `None` for exports that end with the process.
     exports: Vec<Option<Kept>>,
 }
@@ -99,11 +101,11 @@ pub(super) fn nobody() -> Writer {
 }
 
 impl State {
-    /// The state of the target with that name.
-    pub(super) fn open(target: &str) -> Self {
+    /// The state of the target with that name; `is_fcoe`: whether hosts of FCoE are its only ones.
+    pub(super) fn open(target: &str, is_fcoe: bool) -> Self {
         let name = file_name(target);
         let dir = identity::state_dir().join("targets").join(&name);
-        Self { dir, notes: runtime::state(&name), exports: Vec::new() }
+        Self { dir, notes: runtime::state(&name), is_fcoe, exports: Vec::new() }
     }
 
     /// The target's UUID, made once. If it can't be kept, it is derived from the machine's
@@ -194,7 +196,7 @@ impl State {
             return Err(Error::new(Code::Config, message));
         }
         let note = self.notes.join(file_name(disk.name));
-        let kept = Kept::load(self.record_of(disk.name), note, disk)?;
+        let kept = Kept::load(self.record_of(disk.name), note, (disk, self.is_fcoe))?;
         let Record { uuid, generation, writer, .. } = kept.record;
         Ok((kept, Known { uuid, generation, writer: Some(writer) }))
     }
@@ -269,7 +271,7 @@ fn locked(state: &Mutex<State>) -> MutexGuard<'_, State> {
 
 impl Kept {
     /// Loads the record of a disk and brings it up to date.
-    fn load(path: PathBuf, note: PathBuf, disk: &Disk<'_>) -> Result<Self> {
+    fn load(path: PathBuf, note: PathBuf, (disk, is_fcoe): (&Disk<'_>, bool)) -> Result<Self> {
         let about = format!("export {}", disk.name);
         let (read, unreadable) = match Record::read(&path) {
             Ok(read) => (read, None),
@@ -284,16 +286,17 @@ impl Kept {
             is_own
         });
         let own = own.filter(|(record, _)| disk.uuid.is_none_or(|uuid| uuid == record.uuid));
-        let mut kept = Self { record: fresh(disk), path, note, unreadable };
+        let mut kept = Self { record: Record { is_fcoe, ..fresh(disk) }, path, note, unreadable };
         let mut changed = own.is_none();
         if let Some((record, place)) = own {
             disk.check(&record)?;
-            let doubt = kept.doubt((&record, place), disk, machine::vm_generation());
+            let doubt = kept.doubt((&record, place), (disk, is_fcoe), machine::vm_generation());
             // Writes from the time with a cache may be in it until the kernel ends.
             let cached = disk.cached || (record.cached && record.boot == machine::boot());
-            kept.record = Record { cached, ..record.clone() };
+            kept.record = Record { cached, is_fcoe, ..record.clone() };
             kept.record.disk = disk.identity.map(str::to_owned);
-            changed = kept.record.disk != record.disk || record.cached != cached;
+            changed = kept.record.disk != record.disk
+                || (record.cached, record.is_fcoe) != (cached, is_fcoe);
             if let Some((why, loss)) = doubt {
                 tracing::warn!("{about}: {why}: hosts are told that writes may be lost");
                 kept.record = Record {
@@ -317,7 +320,7 @@ impl Kept {
     fn doubt(
         &self,
         (record, place): (&Record, Place),
-        disk: &Disk<'_>,
+        (disk, is_fcoe): (&Disk<'_>, bool),
         vm: Option<Uuid>,
     ) -> Option<(&'static str, Loss)> {
         if disk.is_another(record) {
@@ -328,6 +331,10 @@ impl Kept {
             Some(("its record is a copy, of unknown age", Loss::Content))
         } else if self.noted().is_some_and(|last| !last.contains(&record.version)) {
             Some(("its record is not the last version", Loss::Content))
+        } else if is_fcoe && !record.is_fcoe {
+            // The sessions that were there may be away, and must not write what they had cached:
+            // nobody will know when hosts of FCoE have written since.
+            Some(("it was served over other links than FCoE", Loss::Content))
         } else if (record.cached || disk.cached) && record.boot != machine::boot() {
             Some(("the machine was rebooted", Loss::Cache))
         } else {
@@ -433,6 +440,7 @@ fn fresh(disk: &Disk<'_>) -> Record {
         writer: nobody(),
         version: Uuid::new_v4(),
         place: None,
+        is_fcoe: false,
     }
 }
 

@@ -35,6 +35,9 @@ pub(super) struct Record {
     pub(super) version: Uuid,
     /// The place of the file that it was written to.
     pub(super) place: Option<Place>,
+    /// Whether it is served to hosts of FCoE only. Missing in the record of an earlier release.
+    #[serde(default, rename = "fcoe")]
+    pub(super) is_fcoe: bool,
 }
 
 /// The serialized form of a [`Writer`].
@@ -198,6 +201,7 @@ mod tests {
             writer: Writer { session: uuid, device: uuid, host },
             version: uuid,
             place: None,
+            is_fcoe: false,
         };
         let keyed = Identity::Keyed { name: Name::new("alpha").unwrap(), machine: uuid };
         for host in [None, Some(keyed), Some(Identity::Claimed(uuid))] {

@@ -1,5 +1,6 @@
 //! A target's state over restarts, and the ways in which it can be out of date.
 
+use std::cell::Cell;
 use std::fs;
 use std::path::PathBuf;
 
@@ -8,7 +9,10 @@ use serde_json::{Value, json};
 use super::*;
 
 /// A state directory, and a runtime directory, which a reboot would empty.
-struct Home(tempfile::TempDir);
+struct Home {
+    dir: tempfile::TempDir,
+    is_fcoe: Cell<bool>,
+}
 
 const DISK: Disk<'_> = Disk {
     name: "vm1",
@@ -22,7 +26,8 @@ const THROUGH: Disk<'_> = Disk { cached: false, ..DISK };
 
 impl Home {
     fn new() -> Self {
-        Self(tempfile::tempdir_in("/var/tmp").unwrap())
+        let dir = tempfile::tempdir_in("/var/tmp").unwrap();
+        Self { dir, is_fcoe: Cell::new(false) }
     }
 
     /// Starts a target.
@@ -31,18 +36,18 @@ impl Home {
     }
 
     fn try_start(&self, disk: &Disk<'_>) -> Result<(State, Known)> {
-        let (dir, notes) = (self.0.path().join("state"), self.0.path().join("run"));
-        let mut state = State { dir, notes, exports: Vec::new() };
+        let (dir, notes) = (self.dir.path().join("state"), self.dir.path().join("run"));
+        let mut state = State { dir, notes, is_fcoe: self.is_fcoe.get(), exports: Vec::new() };
         let known = state.add(disk)?;
         Ok((state, known))
     }
 
     fn record(&self) -> PathBuf {
-        self.0.path().join("state/exports/vm1.json")
+        self.dir.path().join("state/exports/vm1.json")
     }
 
     fn reboot(&self) {
-        fs::remove_dir_all(self.0.path().join("run")).unwrap();
+        fs::remove_dir_all(self.dir.path().join("run")).unwrap();
         self.edit("/boot", json!(Uuid::new_v4()));
     }
 
@@ -56,7 +61,7 @@ impl Home {
 
     /// Makes writing fail, also for root.
     fn obstruct(&self) {
-        fs::create_dir(self.0.path().join("state/exports/vm1.json.new")).unwrap();
+        fs::create_dir(self.dir.path().join("state/exports/vm1.json.new")).unwrap();
     }
 }
 
@@ -85,7 +90,7 @@ fn a_target_keeps_its_uuid_and_a_clone_gets_another() {
         println!("SKIPPED: this machine has no machine-id");
         return;
     }
-    let path = home.0.path().join("state/target.json");
+    let path = home.dir.path().join("state/target.json");
     let text = fs::read_to_string(&path).unwrap();
     let mut value: Value = serde_json::from_str(&text).unwrap();
     value["machine"] = json!(Uuid::new_v4());
@@ -137,7 +142,7 @@ fn a_loss_outlives_the_process_even_if_it_can_t_be_written() {
 fn a_record_from_the_past_is_not_believed() {
     for way in ["a copy", "the very file"] {
         let home = Home::new();
-        let saved = home.0.path().join("saved");
+        let saved = home.dir.path().join("saved");
         let (mut state, before) = home.start(&DISK);
         let stale = nobody();
         state.remember(0, stale).unwrap();
@@ -164,7 +169,7 @@ fn a_virtual_machine_that_was_put_back_is_noticed() {
     let (record, place) = Record::read(&home.record()).unwrap().unwrap();
     let (one, other) = (Some(Uuid::new_v4()), Some(Uuid::new_v4()));
     let record = Record { vm: one, ..record };
-    let doubt = |vm| kept.doubt((&record, place), &THROUGH, vm);
+    let doubt = |vm| kept.doubt((&record, place), (&THROUGH, false), vm);
     assert_eq!(doubt(one), None);
     assert_eq!(doubt(None), None, "nobody can know");
     let (why, loss) = doubt(other).unwrap();
@@ -230,7 +235,7 @@ fn state_that_can_t_be_kept_refuses_writers_with_the_remedy() {
     assert!(refusal.len() <= REFUSAL_MAX, "{refusal}");
     assert!(!refusal.contains("who writes"), "the reason says so: {refusal}");
     assert_eq!(home.start(&DISK).1.writer, before.writer);
-    fs::remove_dir(home.0.path().join("state/exports/vm1.json.new")).unwrap();
+    fs::remove_dir(home.dir.path().join("state/exports/vm1.json.new")).unwrap();
     state.remember(0, nobody()).unwrap();
 
     fs::write(home.record(), "{").unwrap();
@@ -245,7 +250,8 @@ fn state_that_can_t_be_kept_refuses_writers_with_the_remedy() {
 fn refusals_fit_whatever_the_directory_is_called() {
     let home = Home::new();
     let path = PathBuf::from("/a".repeat(100));
-    let kept = Kept { record: fresh(&DISK), note: home.0.path().join("n"), path, unreadable: None };
+    let kept =
+        Kept { record: fresh(&DISK), note: home.dir.path().join("n"), path, unreadable: None };
     use ErrorKind::{Other, QuotaExceeded, ReadOnlyFilesystem, StorageFull};
     for kind in [StorageFull, QuotaExceeded, ReadOnlyFilesystem, ErrorKind::InvalidData, Other] {
         let refusal = kept.refusal(&io::Error::new(kind, "é".repeat(100)));
@@ -266,4 +272,23 @@ fn what_is_gone_with_the_process_is_another_each_time() {
     assert_eq!(state.add_passing(uuid, false).generation, null, "nothing can be lost");
     assert_ne!(state.renew(1, Loss::Content), memory.generation);
     state.remember(1, nobody()).unwrap();
+}
+
+#[test]
+fn sessions_that_were_away_while_fcoe_wrote_are_told_and_hosts_of_fcoe_are_not_at_each_start() {
+    let home = Home::new();
+    let before = home.start(&DISK).1;
+    home.is_fcoe.set(true);
+    let first = home.start(&DISK).1;
+    assert_eq!(Loss::between(before.generation, first.generation), Some(Loss::Content));
+    assert_ne!(first.writer, before.writer);
+    let second = home.start(&DISK).1;
+    assert_eq!(second.generation, first.generation, "started again");
+    home.is_fcoe.set(false);
+    assert_eq!(home.start(&DISK).1.generation, first.generation);
+    home.is_fcoe.set(true);
+    let again = home.start(&DISK).1;
+    assert_eq!(Loss::between(first.generation, again.generation), Some(Loss::Content));
+    home.reboot();
+    assert_eq!(Loss::between(again.generation, home.start(&DISK).1.generation), Some(Loss::Cache));
 }

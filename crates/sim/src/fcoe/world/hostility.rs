@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tyche_fcoe::FCOE;
 
-use super::{Event, R_CTL, World};
+use super::{Event, R_CTL, World, summary};
 use crate::fcoe::plan::{HOSTILE, Hostility};
 
 /// The longest that an operation of another initiator takes. It is less than E_D_TOV, for which a
@@ -19,6 +19,19 @@ const SEQ_CNT_AT: usize = 42;
 const FREEZE_MS_MAX: u64 = 5000;
 
 impl World {
+    /// Has the stranger send a frame.
+    pub(super) fn forge(&mut self) {
+        let Some((port, frame)) = self.stranger.forge() else { return };
+        let Some(to) = frame.first_chunk::<6>().copied() else { return };
+        let Some(station) = (0..self.epochs.len()).find(|it| self.takes(*it, port, to)) else {
+            return;
+        };
+        self.report.forged += 1;
+        self.trace(format!("stranger: {}", summary(&frame)));
+        let event = Event::Frame { to: station, port, frame, since: None };
+        self.schedule.plan(self.now + self.plan.air.latency, event);
+    }
+
     /// The station that is hostile, if one is.
     fn hostile(&self) -> Option<(usize, Hostility)> {
         let hostility = self.plan.hostility.filter(|_| !self.is_calm)?;
@@ -90,7 +103,9 @@ impl World {
         self.report.host_crashes += 1;
         self.report.vanished += initiator.pending.len() as u64;
         initiator.pending.clear();
-        self.units[initiator.plan.disk].history.vanish(initiator.session);
+        let unit = &mut self.units[initiator.plan.disk];
+        unit.history.vanish(initiator.session);
+        unit.ledger.vanish(initiator.session);
         let station = self.targets.len() + index;
         self.epochs[station] += 1;
         true

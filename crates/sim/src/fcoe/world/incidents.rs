@@ -122,8 +122,17 @@ impl World {
 
     fn kill_target(&mut self, time: Duration) {
         let index = self.random.below(self.targets.len() as u64) as usize;
+        let index = self.first_of(index);
         if self.targets[index].running.is_none() {
             return;
+        }
+        let twin = self.twin_of(index);
+        for station in twin.into_iter().chain([index]) {
+            self.resets.retain(|it| !it.is_at(station));
+            self.epochs[station] += 1;
+        }
+        if let Some(twin) = twin {
+            self.targets[twin].die(&mut self.units);
         }
         let with_cache = self.random.chance(0.6);
         self.trace(format!("target {index} dies for {time:?}, cache lost: {with_cache}"));
@@ -133,11 +142,10 @@ impl World {
         for unit in &mut self.units[self.targets[index].units.clone()] {
             unit.forget_writer();
             if with_cache {
-                unit.disk.lose_cache();
+                unit.lose_cache();
             }
             unit.history.lose_target(with_cache);
         }
-        self.epochs[index] += 1;
         self.schedule.plan(self.now + time, Event::Start { station: index });
     }
 

@@ -58,6 +58,9 @@ impl World {
     /// Has a station do what there is to do.
     pub(super) fn settle(&mut self, station: usize) -> Result<(), String> {
         let frames = match self.place(station) {
+            Place::Target(index) if self.twin_of(self.first_of(index)).is_some() => {
+                return self.settle_twins(self.first_of(index));
+            }
             Place::Target(index) => self.settle_target(index)?,
             Place::Initiator(index) => self.settle_initiator(index)?,
             Place::Forwarder => {
@@ -65,7 +68,7 @@ impl World {
             }
         };
         for (port, frame) in frames {
-            self.send(station, port, &frame);
+            self.send(station, port, &frame)?;
         }
         Ok(())
     }

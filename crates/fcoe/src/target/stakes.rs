@@ -1,0 +1,116 @@
+//! What initiators have at stake: writes that are done, and in the cache of a disk.
+//!
+//! A store counts its losses. Each initiator that had writes in the cache then has a flush fail,
+//! once, and nobody else has: see [`Losses`]. That is known of an initiator by its name, on whichever
+//! interface it is logged in, and when it has logged out.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use tyche_fc::wire::Wwn;
+
+use crate::losses::{Flushed, Losses, Since};
+
+/// The most initiators that are remembered.
+const ALL_MAX: usize = 1024;
+/// How often an initiator is told of a loss whose confirmation does not come.
+const TELLINGS_MAX: u16 = 256;
+
+/// The stakes of one initiator.
+pub(super) struct Stakes {
+    /// By logical unit, in the order of the target's.
+    units: Box<[OnceLock<Stake>]>,
+    /// Whether it confirms that it was told of a loss.
+    confirms: AtomicBool,
+}
+
+/// The stake of an initiator in one logical unit, from its first write on.
+struct Stake {
+    losses: Losses,
+    /// Failed flushes since the last one that was confirmed.
+    tellings: AtomicU16,
+}
+
+/// The stakes of all initiators.
+#[derive(Default)]
+pub(super) struct AllStakes(Mutex<BTreeMap<Wwn, Arc<Stakes>>>);
+
+impl AllStakes {
+    /// Those of an initiator that logs in. Of those that are away, as many are remembered as there
+    /// are places for initiators.
+    pub(super) fn of(&self, wwpn: Wwn, units: usize) -> Arc<Stakes> {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if all.len() >= ALL_MAX && !all.contains_key(&wwpn) {
+            all.retain(|_, stakes| Arc::strong_count(stakes) > 1);
+        }
+        Arc::clone(all.entry(wwpn).or_insert_with(|| Arc::new(Stakes::new(units))))
+    }
+}
+
+impl Stakes {
+    fn new(units: usize) -> Self {
+        let units = (0..units).map(|_| OnceLock::new()).collect();
+        Self { units, confirms: AtomicBool::new(false) }
+    }
+
+    /// Sets whether the initiator confirms that it was told of a loss.
+    pub(super) fn expect_confirmation(&self, confirms: bool) {
+        self.confirms.store(confirms, Ordering::Relaxed);
+    }
+
+    /// A write is begun, when its store has that many losses.
+    pub(super) fn begin_write(&self, unit: usize, losses: u64) -> Since {
+        let stake = self.units[unit]
+            .get_or_init(|| Stake { losses: Losses::of_initiator(), tellings: AtomicU16::new(0) });
+        stake.losses.notice(losses);
+        stake.losses.begin_write()
+    }
+
+    /// It is done.
+    pub(super) fn written(&self, unit: usize, losses: u64, since: Since) {
+        if let Some(Stake { losses: stake, .. }) = self.units[unit].get() {
+            stake.notice(losses);
+            stake.written(0, since);
+        }
+    }
+
+    /// A flush is begun.
+    pub(super) fn begin_flush(&self, unit: usize, losses: u64) -> Since {
+        self.units[unit].get().map_or_else(Since::default, |Stake { losses: stake, .. }| {
+            stake.notice(losses);
+            stake.begin_flush()
+        })
+    }
+
+    /// A flush has ended. Without a write there is nothing that it could have failed to do.
+    pub(super) fn flushed(
+        &self,
+        unit: usize,
+        losses: u64,
+        (since, is_done): (&Since, bool),
+    ) -> Flushed {
+        self.units[unit].get().map_or(Flushed::Durable, |Stake { losses: stake, .. }| {
+            stake.notice(losses);
+            stake.flushed(since, is_done)
+        })
+    }
+
+    /// The initiator is told that a flush has failed. If it confirms that, it is told again until
+    /// it has.
+    pub(super) fn tell(&self, unit: usize, since: &Since) {
+        let count = |stake: &Stake| stake.tellings.fetch_add(1, Ordering::Relaxed) + 1;
+        let tellings = self.units[unit].get().map_or(0, count);
+        if !self.confirms.load(Ordering::Relaxed) || tellings >= TELLINGS_MAX {
+            self.confirm(unit, since);
+        }
+    }
+
+    /// The initiator knows that a flush has failed.
+    pub(super) fn confirm(&self, unit: usize, since: &Since) {
+        if let Some(Stake { losses, tellings }) = self.units[unit].get() {
+            losses.tell(since);
+            tellings.store(0, Ordering::Relaxed);
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! Who is told that a disk has lost its cache, and how often.
+
+use std::sync::Arc;
+
+use tyche_block::{Errno, OperationKind};
+use tyche_fcoe::scsi::cdb::{Command, Form, Range};
+use tyche_fcoe::scsi::{Code, Status, Uuid};
+use tyche_fcoe::{Generation, Units};
+use tyche_store::Store;
+use tyche_store::fault::{FaultStore, Faults, Rule};
+use tyche_store::memory::MemoryStore;
+
+use crate::target::{HOST, OTHER, SIZE, Target, units};
+
+const WRITE: Command =
+    Command::Write { range: Range { form: Form::Ten, lba: 0, blocks: 1 }, fua: false };
+const FLUSH: Command = Command::SynchronizeCache {
+    range: Range { form: Form::Ten, lba: 0, blocks: 0 },
+    immediate: false,
+};
+const DATA: [u8; 512] = [7; 512];
+
+/// A disk with a cache, whose generation is the number of its losses.
+fn disk() -> (Arc<Units>, Faults) {
+    let store = FaultStore::with_volatile_cache(MemoryStore::new(SIZE, 512).unwrap()).unwrap();
+    let faults = store.faults();
+    let store: Arc<dyn Store> = Arc::new(store);
+    let counted = Arc::clone(&store);
+    let generation: Generation = Box::new(move || Uuid::from_u128(counted.losses().into()));
+    (units(store, Some(generation)), faults)
+}
+
+fn fail_flush(faults: &Faults) {
+    faults.add(Rule::fail(Errno::IO).on(OperationKind::Flush).times(1));
+}
+
+fn write(target: &mut Target) {
+    assert_eq!(target.run(WRITE, &DATA).status, Status::Good);
+}
+
+fn flush(target: &mut Target) -> bool {
+    let end = target.run(FLUSH, &[]);
+    if end.confirm {
+        target.confirm(&end);
+    }
+    end.status == Status::Good
+}
+
+#[test]
+fn each_initiator_with_writes_in_the_cache_has_one_flush_fail_and_no_other_has() {
+    let (units, faults) = disk();
+    let mut target = Target::of(&units, 1);
+    target.welcome(OTHER);
+    target.welcome(HOST);
+    write(&mut target);
+    target.is_at(OTHER);
+    fail_flush(&faults);
+    assert!(flush(&mut target), "nothing of it is in the cache");
+    assert_eq!(target.attend(), [Code::INQUIRY_CHANGED], "it learns the generation");
+    target.is_at(HOST);
+    assert_eq!(target.attend(), [Code::INQUIRY_CHANGED]);
+    // Until it has confirmed that: a response may be lost.
+    for confirms in [false, true] {
+        let end = target.run(FLUSH, &[]);
+        assert_eq!((end.status, end.code), (Status::CheckCondition, Some(Code::WRITE_ERROR)));
+        assert_eq!((end.generation, end.confirm), (Some(Uuid::from_u128(1)), true));
+        if confirms {
+            target.confirm(&end);
+        }
+    }
+    assert!(flush(&mut target), "it was told");
+    write(&mut target);
+    assert!(flush(&mut target), "and goes on");
+}
+
+#[test]
+fn a_flush_tells_whichever_interface_has_noticed_the_loss() {
+    let (units, faults) = disk();
+    let [mut first, mut second] = [1, 2].map(|number| Target::of(&units, number));
+    first.welcome(HOST);
+    second.welcome(OTHER);
+    write(&mut first);
+    write(&mut second);
+    fail_flush(&faults);
+    assert!(!flush(&mut second));
+    assert_eq!(first.attend(), [Code::INQUIRY_CHANGED]);
+    assert!(!flush(&mut first) && flush(&mut first));
+    second.attend();
+    assert!(flush(&mut second));
+}
+
+#[test]
+fn an_initiator_that_logs_in_anew_is_told_what_it_was_not() {
+    let (units, faults) = disk();
+    let [mut first, mut second] = [1, 2].map(|number| Target::of(&units, number));
+    first.welcome(HOST);
+    write(&mut first);
+    faults.crash().unwrap();
+    // At another interface, or after it was away: it is the same.
+    second.welcome(HOST);
+    assert!(!flush(&mut second) && flush(&mut second));
+}
+
+#[test]
+fn what_is_written_after_a_loss_is_not_lost_with_it() {
+    let (units, faults) = disk();
+    let mut target = Target::of(&units, 1);
+    target.welcome(HOST);
+    write(&mut target);
+    assert!(flush(&mut target));
+    faults.crash().unwrap();
+    let end = target.run(WRITE, &DATA);
+    assert_eq!(end.code, Some(Code::INQUIRY_CHANGED), "it learns the generation before it writes");
+    target.confirm(&end);
+    write(&mut target);
+    assert!(flush(&mut target));
+}
