@@ -37,6 +37,9 @@ pub(crate) struct Losses {
     /// Writes up to this one may be lost, as the next flush will show, and how often that was so.
     doubtful: AtomicU64,
     doubts: AtomicU64,
+    /// Writes up to this one were done before the last login: if the target was started again in
+    /// between, it does not know of them.
+    former: AtomicU64,
     /// Losses that were noticed, and those of them whose writes are marked.
     noticed: AtomicU64,
     marked: AtomicU64,
@@ -83,6 +86,7 @@ impl Losses {
             told: AtomicU64::new(0),
             doubtful: AtomicU64::new(0),
             doubts: AtomicU64::new(0),
+            former: AtomicU64::new(0),
             noticed: AtomicU64::new(0),
             marked: AtomicU64::new(0),
         }
@@ -152,9 +156,17 @@ impl Losses {
         self.settled.load(Ordering::Acquire) < self.writes()
     }
 
+    /// There was a login, and no loss until then.
+    pub(crate) fn log_in(&self) {
+        self.former.fetch_max(self.writes(), Ordering::AcqRel);
+    }
+
     /// There was a loss at the target, which knows whether it is one of the writes until now, and
-    /// tells the next flush.
+    /// tells the next flush; except of those from before the last login, which count as lost.
     pub(crate) fn doubt(&self) {
+        if self.former.load(Ordering::Acquire) > self.settled.load(Ordering::Acquire) {
+            self.lose();
+        }
         self.doubts.fetch_add(1, Ordering::AcqRel);
         fence(Ordering::SeqCst);
         self.doubtful.fetch_max(self.writes(), Ordering::AcqRel);

@@ -332,6 +332,7 @@ impl<R: Rules> InitiatorRole<R> {
                 true if losses.is_dirty() => losses.doubt(),
                 // What it accounts for was lost before the session.
                 true => generations.count(generation),
+                false if self.is_fresh => losses.log_in(),
                 false => {}
             }
             return;

@@ -80,6 +80,21 @@ fn writes_are_in_doubt_until_a_flush_has_covered_those_that_were_on_their_way() 
     assert!(flush(&losses) && !losses.is_doubtful());
 }
 
+#[test]
+fn what_was_written_before_a_login_is_lost_if_there_is_doubt_after_it() {
+    let losses = Losses::new(1);
+    write(&losses, 0);
+    losses.log_in();
+    let covers = losses.begin_flush();
+    losses.doubt();
+    assert!(!end(&losses, &covers), "the target may not know of the write");
+    losses.doubt();
+    assert!(flush(&losses), "it was told");
+    write(&losses, 0);
+    losses.doubt();
+    assert!(flush(&losses), "the target knows of that one");
+}
+
 #[cfg(feature = "target")]
 #[test]
 fn a_target_tells_until_that_is_confirmed_and_keeps_what_is_in_the_cache() {
