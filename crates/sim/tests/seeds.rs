@@ -127,19 +127,8 @@ fn a_seed_is_the_same_run_every_time() {
     assert_ne!(hash(1), hash(2));
 }
 
-/// Canaries that take hundreds of seeds, or more: `tyche-lab sim --canary NAME` hunts them.
-const RARE: &[&str] = &[
-    "queues",
-    "sync-error",
-    "generation",
-    "redo",
-    "former-boot",
-    "fence-after-reset",
-    "fence-after-lost-cache",
-];
-
 fn catch_every_canary(profile: Profile) {
-    for name in canaries(profile).into_iter().filter(|name| !RARE.contains(name)) {
+    for name in canaries(profile) {
         let caught = hunt(name, profile, 0, 1000);
         let caught = caught.unwrap_or_else(|| panic!("{name} went unnoticed"));
         println!("{name}: seed {}: {}", caught.seed, caught.violation.what);

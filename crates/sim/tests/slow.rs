@@ -63,8 +63,9 @@ fn requests_of_a_mebibyte_end_on_the_slowest_links() {
     }
 }
 
-/// Worlds that random starts have found: in one, reads began anew from zero each time that a channel
-/// was lost, and never ended; in the other a read waited for a second though a link was whole.
+/// Worlds that random starts have found: in one, reads began anew from zero each time that a
+/// channel was lost, and never ended; in the other a read waited for a second though a link was
+/// whole.
 #[test]
 fn worlds_that_were_found_by_random_starts_end() {
     for seed in [1_035_705_785, 2_218_688_158] {

@@ -1,8 +1,8 @@
 //! Generations of a disk of ours: what a session knows of its losses.
 //!
 //! A target tells of a loss by flushes that fail, with the generation that accounts for it. What it
-//! does not come to tell, because it is started again, shows by the generation, which a session asks
-//! for after each login. Both may tell of the same loss.
+//! does not come to tell, because it is started again, shows by the generation, which a session
+//! asks for after each login. Both may tell of the same loss.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

@@ -1,8 +1,8 @@
 //! What initiators have at stake: writes that are done, and in the cache of a disk.
 //!
 //! A store counts its losses. Each initiator that had writes in the cache then has a flush fail,
-//! once, and nobody else has: see [`Losses`]. That is known of an initiator by its name, on whichever
-//! interface it is logged in, and when it has logged out.
+//! once, and nobody else has: see [`Losses`]. That is known of an initiator by its name, on
+//! whichever interface it is logged in, and when it has logged out.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
