@@ -229,8 +229,8 @@ impl Target {
         self.exports.all()
     }
 
-    /// What returns the present generation of an export, which accounts for all losses of its store
-    /// until then: for hosts of other protocols. It may wait for a disk, and does not keep the
+    /// A function for the present generation of an export, which accounts for all losses of its
+    /// store until then: for hosts of other protocols. It may wait for a disk, and does not keep the
     /// target running.
     ///
     /// # Panics

@@ -146,7 +146,7 @@ impl Seat {
         self.association.lanes()
     }
 
-    /// What is known of the disk's losses by its generation.
+    /// The losses of the disk that are known by its generation.
     pub(super) fn generations(&self) -> &Generations {
         &self.association.generations
     }

@@ -23,7 +23,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// The interval at which one more command is tried with a target that had no room for more.
 const GROW_EVERY: Duration = Duration::from_secs(1);
 
-/// What a flush that has failed tells of lost writes.
+/// The loss that a failed flush tells of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Told {
     /// Nothing: it has failed for another reason.

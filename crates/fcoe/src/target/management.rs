@@ -18,7 +18,7 @@ use super::units::Units;
 pub(super) struct Management {
     /// Functions that wait for the other interfaces.
     waiting: Vec<Waiting>,
-    /// What others have asked for, with the commands that are still to end.
+    /// Orders of other interfaces, with the commands that are still to end.
     orders: Vec<(Order, Vec<u16>)>,
     peer: Peer,
     units: Arc<Units>,

@@ -32,7 +32,7 @@ pub(super) struct Slot {
     pub(super) failure: Option<Reply>,
     /// The stakes of its initiator.
     pub(super) stakes: Option<Arc<Stakes>>,
-    /// What was at stake when its operations were begun.
+    /// The stakes when its operations were begun.
     pub(super) since: Since,
     is_staked: bool,
 }
@@ -49,7 +49,7 @@ pub(super) enum Work {
     List(List),
 }
 
-/// What an operation is to the writes in the cache of its disk.
+/// An operation that writes to the cache of its disk, or makes that durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum AtStake {
     /// It is one of them.
@@ -67,7 +67,7 @@ pub(super) struct List {
 }
 
 impl Slot {
-    /// What its present operation is to the cache of its disk.
+    /// The effect of its present operation on the cache of its disk, if it has one.
     pub(super) fn stake_of(&self, store: &dyn Store) -> Option<AtStake> {
         let Work::Task(Task { operation, .. }) = self.work else { return None };
         match operation {

@@ -1,4 +1,4 @@
-//! What initiators have at stake: writes that are done, and in the cache of a disk.
+//! The stakes of initiators: writes that are done, and in the cache of a disk.
 //!
 //! A store counts its losses. Each initiator that had writes in the cache then has a flush fail,
 //! once, and nobody else has: see [`Losses`]. That is known of an initiator by its name, on

@@ -1,4 +1,4 @@
-//! Who is told that a disk has lost its cache, and how often.
+//! Losses of a cache: the initiators that are told, and how often.
 
 use std::sync::Arc;
 

@@ -92,7 +92,7 @@ impl Disk {
         }
     }
 
-    /// Whether what the command of an operation has done may be in a volatile cache.
+    /// Whether data that an operation has written may be in a volatile cache.
     pub fn is_volatile(&self, operation: Operation) -> bool {
         let is_durable = self.fua && operation == Operation::Write { fua: true };
         self.geometry.write_cache && operation.modifies() && !is_durable

@@ -1,4 +1,4 @@
-//! Who has data at stake, and whether the right ones are told of a loss, once.
+//! The stakes of initiators, and a check that the right ones are told of a loss, once.
 //!
 //! The history of a disk's contents shows flushes that succeed though what they cover is lost. Here
 //! is the opposite: a flush that fails must cover a write that was at stake when its disk lost

@@ -172,7 +172,7 @@ impl LogicalUnit {
         self.kept().number += 1;
     }
 
-    /// What returns the generation to a target with that store.
+    /// A function for the generation, for a target with that store.
     fn generation(&self, store: &Arc<dyn Store>) -> Generation {
         let (kept, store) = (Arc::clone(&self.generation), Arc::clone(store));
         Box::new(move || {

@@ -1,5 +1,5 @@
-//! Who has data at stake: the volatile modifications of each session that have ended, and that no
-//! flush has covered or told of.
+//! The stakes of sessions: volatile modifications that have ended, and that no flush has covered or
+//! told of.
 
 use std::collections::BTreeMap;
 
