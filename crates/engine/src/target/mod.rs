@@ -230,8 +230,8 @@ impl Target {
     }
 
     /// A function for the present generation of an export, which accounts for all losses of its
-    /// store until then: for hosts of other protocols. It may wait for a disk, and does not keep the
-    /// target running.
+    /// store until then: for hosts of other protocols. It may wait for a disk, and does not keep
+    /// the target running.
     ///
     /// # Panics
     /// If there is no such export.
