@@ -409,8 +409,8 @@ impl<R: Rules> TargetRole<R> {
     fn settle(&mut self, exchange: u16, unit: u8, result: Result<(), Reply>) -> Result<(), Reply> {
         let disk = self.disk_of(unit);
         let slot = &self.slots[usize::from(exchange)];
-        let kind = slot.stake_of(self.disks[disk].store());
-        let (Some(kind), Some(stakes)) = (kind, slot.stakes.clone()) else { return result };
+        let Some(kind) = slot.stake_of(self.disks[disk].store()) else { return result };
+        let Some(stakes) = slot.stakes.clone() else { return result };
         let since = slot.since;
         let losses = self.notice(disk);
         if kind == AtStake::Write {
