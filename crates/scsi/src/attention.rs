@@ -1,6 +1,8 @@
 //! Unit attentions: what has happened to a logical unit, told to each initiator once, in place of
 //! the answer to a command (SAM-5, 5.14).
 
+use uuid::Uuid;
+
 use crate::sense::{Code, Sense, SenseKey};
 
 /// A unit attention.
@@ -14,8 +16,8 @@ pub enum Attention {
     NexusLoss,
     /// 2A/09: the size has changed.
     CapacityChanged,
-    /// 3F/03: pages of INQUIRY have changed.
-    InquiryChanged,
+    /// 3F/03: pages of INQUIRY have changed. A disk of ours has this generation now.
+    InquiryChanged(Option<Uuid>),
     /// 3F/0E: the target has other logical units.
     LunsChanged,
     /// A deferred error: a write that had ended well is lost.
@@ -32,7 +34,7 @@ impl Attention {
                 Code(0x29, 0x00 | 0x01 | 0x04) => Self::PowerOn,
                 Code(0x29, _) => Self::NexusLoss,
                 Code::CAPACITY_CHANGED => Self::CapacityChanged,
-                Code::INQUIRY_CHANGED => Self::InquiryChanged,
+                Code::INQUIRY_CHANGED => Self::InquiryChanged(sense.generation),
                 Code::LUNS_CHANGED => Self::LunsChanged,
                 code => Self::Other(code),
             }),
@@ -220,7 +222,7 @@ mod tests {
         for qualifier in [2, 3, 5, 6, 7] {
             assert_eq!(attention(Code(0x29, qualifier)), Some(Attention::NexusLoss));
         }
-        assert_eq!(attention(Code::INQUIRY_CHANGED), Some(Attention::InquiryChanged));
+        assert_eq!(attention(Code::INQUIRY_CHANGED), Some(Attention::InquiryChanged(None)));
         assert_eq!(attention(Code(0x3f, 0x05)), Some(Attention::Other(Code(0x3f, 0x05))));
         let error = Sense::new(SenseKey::MediumError, Code::WRITE_ERROR);
         assert_eq!(Attention::of(&error), None);

@@ -14,7 +14,7 @@
 //! ```
 //!
 //! Behind the fixed format a target may have bytes of its own. Ours names the generation of a disk
-//! that has lost writes there.
+//! that has lost writes there, where a flush fails for that or an initiator is told of another.
 
 use core::fmt;
 use core::ops::Deref;
@@ -137,8 +137,8 @@ pub struct Sense {
     /// The failure is that of an earlier command, which had ended well: data of a cache are lost.
     /// The command that is answered with it was not executed.
     pub deferred: bool,
-    /// The generation of a disk that has lost writes: the one that accounts for it. Other makes
-    /// than ours have something else in its place.
+    /// The generation of a disk that has lost writes, since then. Other makes than ours have
+    /// something else in its place.
     pub generation: Option<Uuid>,
 }
 

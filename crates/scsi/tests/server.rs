@@ -427,9 +427,11 @@ fn attentions_are_told_to_each_initiator_once() {
     assert_eq!(code(target.begin(one, Lun::ZERO, &[0xff; 16])), Code::INQUIRY_CHANGED);
     assert_eq!(code(target.begin(one, Lun::ZERO, &[0xff; 16])), Code::INVALID_OPCODE);
     // REQUEST SENSE takes it as data.
-    let sense = Command::RequestSense { descriptors: false, allocation: 18 };
+    let sense = Command::RequestSense { descriptors: false, allocation: 34 };
     target.command(other, sense);
+    let generation = Some(Uuid::from_u128(2));
     let told = Sense::new(SenseKey::UnitAttention, Code::INQUIRY_CHANGED);
+    let told = Sense { generation, ..told };
     assert_eq!(Sense::parse(&target.answer), Ok(told));
     target.command(other, sense);
     assert_eq!(Sense::parse(&target.answer), Ok(Sense::new(SenseKey::NoSense, Code::NONE)));

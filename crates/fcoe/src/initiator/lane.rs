@@ -14,7 +14,7 @@ use tyche_fc::{Outgoing, Rule, Rules};
 use tyche_link::Mac as LinkMac;
 use tyche_scsi::initiator::{self as scsi, Disk};
 use tyche_scsi::vpd::T10_VENDOR;
-use tyche_scsi::{Attention, Lun};
+use tyche_scsi::{Attention, Lun, Uuid};
 use tyche_time::{Instant, earliest};
 
 use super::association::{Seat, State, Told};
@@ -235,9 +235,23 @@ impl<R: Rules> InitiatorLane<R> {
         if attention.may_lose_writes() && !tells {
             self.lose();
         }
+        if let Attention::InquiryChanged(Some(generation)) = attention {
+            self.hear_of_generation(generation);
+        }
         let is_changed =
-            matches!(attention, Attention::CapacityChanged | Attention::InquiryChanged);
+            matches!(attention, Attention::CapacityChanged | Attention::InquiryChanged(_));
         self.told.is_changed |= is_changed;
+    }
+
+    /// A target that lives has lost writes, and tells by the next flush whether they are ours. That
+    /// holds also if the login ends before the disk is asked again. Between a login and the answers
+    /// to its questions the loss may be one of before the login.
+    fn hear_of_generation(&self, generation: Uuid) {
+        let generations = self.seat.generations();
+        let counts = self.is_ready && self.lane.rules().keeps(Rule::CompareGenerations);
+        if counts && generations.are_there() && generations.asked(Some(generation)) {
+            self.seat.losses().doubt();
+        }
     }
 
     /// Writes that were done may be lost.

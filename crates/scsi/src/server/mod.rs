@@ -277,7 +277,7 @@ impl Server {
         let Some((number, slot)) = find(&mut self.slots, nexus, lun) else {
             return absent(command, out).map(Step::Answer);
         };
-        attend(nexus, (id, number), cdb)?;
+        attend(nexus, (id, number), &slot.unit, cdb)?;
         if slot.reserved.is_some_and(|holder| holder != id) && !passes_reservation(cdb) {
             return Err(Reply::CONFLICT);
         }
@@ -287,7 +287,7 @@ impl Server {
                 if descriptors {
                     return Err(Refusal::CdbField(1).into());
                 }
-                let (sense, told) = tell(nexus, (id, number))
+                let (sense, told) = tell(nexus, (id, number), &slot.unit)
                     .unwrap_or((Sense::new(SenseKey::NoSense, Code::NONE), None));
                 let answer = emit_sense(sense, allotted(out, allocation.into()));
                 Ok(Step::Answer(Reply { told, ..answer }))
@@ -368,26 +368,39 @@ fn find<'a>(
 }
 
 /// Tells an initiator of the most urgent attention, in place of the command's answer.
-fn attend(nexus: &mut Nexus, place: (NexusId, u8), cdb: &[u8]) -> Result<(), Reply> {
+fn attend(
+    nexus: &mut Nexus,
+    place: (NexusId, u8),
+    unit: &Unit,
+    cdb: &[u8],
+) -> Result<(), Reply> {
     let is_exempt = matches!(
         cdb.first(),
         Some(&(opcode::INQUIRY | opcode::REPORT_LUNS | opcode::REQUEST_SENSE))
     );
-    match if is_exempt { None } else { tell(nexus, place) } {
+    match if is_exempt { None } else { tell(nexus, place, unit) } {
         Some((sense, told)) => Err(Reply { told, ..Reply::check(sense) }),
         None => Ok(()),
     }
 }
 
 /// The most urgent attention of an initiator at a logical unit.
-fn tell(nexus: &mut Nexus, (id, unit): (NexusId, u8)) -> Option<(Sense, Option<Told>)> {
-    let attentions: &mut Attentions = &mut nexus.attentions[usize::from(unit)];
-    if nexus.confirms {
+fn tell(
+    nexus: &mut Nexus,
+    (id, number): (NexusId, u8),
+    unit: &Unit,
+) -> Option<(Sense, Option<Told>)> {
+    let attentions: &mut Attentions = &mut nexus.attentions[usize::from(number)];
+    let (mut sense, told) = if nexus.confirms {
         let (sense, telling) = attentions.tell()?;
-        Some((sense, Some(Told { nexus: id, unit, telling })))
+        (sense, Some(Told { nexus: id, unit: number, telling }))
     } else {
-        Some((attentions.take()?, None))
+        (attentions.take()?, None)
+    };
+    if sense.code == Code::INQUIRY_CHANGED {
+        sense.generation = unit.generation;
     }
+    Some((sense, told))
 }
 
 /// Whether a command is executed though another initiator has reserved the logical unit.
