@@ -7,7 +7,6 @@
 use std::fs;
 
 use sd_notify::NotifyState;
-use uuid::Uuid;
 
 use crate::error::Result;
 use crate::sessions::is_running;
@@ -18,14 +17,14 @@ const SUPERVISOR: &str = "NOTIFY_SOCKET";
 
 /// Tells the supervisor that the daemon which has the export already is the unit's. False if there
 /// is none in the control group of this process.
-pub(super) fn give_back(export: &str, host: Uuid) -> Result<bool> {
+pub(super) fn give_back(export: &str) -> Result<bool> {
     if std::env::var_os(SUPERVISOR).is_none() {
         return Ok(false);
     }
     let group = |process: &str| fs::read_to_string(format!("/proc/{process}/cgroup")).ok();
     let own = group("self");
     for (dir, state) in State::all()? {
-        let is_it = state.export == export && state.host == host && is_running(&dir);
+        let is_it = state.export == export && is_running(&dir);
         if !is_it || own.is_none() || group(&state.pid.to_string()) != own {
             continue;
         }

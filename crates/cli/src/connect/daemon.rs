@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::ErrorKind;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -67,7 +67,7 @@ enum Order {
 pub(super) fn run(args: &ConnectArgs, detached: bool) -> Result<()> {
     panics::end_the_process();
     let started = Session::start(args, detached);
-    let session = match started {
+    let mut session = match started {
         Ok(session) => session,
         Err(error) if detached => {
             let _ = announce(&line(&error.report()));
@@ -86,7 +86,7 @@ pub(super) fn run(args: &ConnectArgs, detached: bool) -> Result<()> {
             let _ = raise(SIGTERM);
         }
         release_stdio()?;
-        leave_directory();
+        session.directory = leave::leave_directory();
     } else {
         let device = session.state.device.display().to_string();
         let text = in_format(args.output, || announcement, || format!("{device}\n"));
@@ -99,16 +99,6 @@ pub(super) fn run(args: &ConnectArgs, detached: bool) -> Result<()> {
         let _ = sd_notify::notify(false, &states);
     }
     session.run()
-}
-
-/// Leaves the directory of the caller, whose file system is to be unmounted when he likes. It stays
-/// if paths of ours are relative to it.
-fn leave_directory() {
-    let is_fixed = |name| std::env::var_os(name).is_none_or(|path| Path::new(&path).is_absolute());
-    if runtime::VARIABLES.into_iter().all(is_fixed) {
-        // Fails if the root is not there; the directory is then a matter of taste.
-        let _ = std::env::set_current_dir("/");
-    }
 }
 
 /// Releases the standard streams: the parent must not wait for our output to end.
@@ -145,6 +135,10 @@ struct Session {
     /// Its links that are missing so far.
     missing: Arc<MissingLinks>,
     args: SessionArgs,
+    /// All arguments, as they were given or as tychetab has them.
+    given: ConnectArgs,
+    /// The directory in which it was started, if it has left that.
+    directory: Option<PathBuf>,
     /// Whether another `tyche connect` has started it.
     detached: bool,
     dir: RuntimeDir,
@@ -189,7 +183,7 @@ impl Session {
         let Checks { only, predecessor, kind, compromise } = Checks::find(args, host_id)?;
         let known = predecessor.as_ref().map(|predecessor| predecessor.known);
         let resumes = known.map(|known| known.0);
-        let args = &args.settled(resumes.map(|export| export.target))?;
+        let (given, args) = (args.clone(), &args.settled(resumes.map(|export| export.target))?);
         let id = Uuid::new_v4();
         let dir = RuntimeDir::take(runtime::sessions().join(id.to_string()), "this session")?;
         let (log, no_log) = if detached { open_log(export, id) } else { (None, None) };
@@ -256,6 +250,8 @@ impl Session {
             why: Arc::default(),
             missing,
             args: args.session.clone(),
+            given,
+            directory: None,
             detached,
             dir,
             _only: only,
@@ -378,17 +374,15 @@ impl Session {
                     let _ = answer.send(Ok(()));
                     return Ok(());
                 }
-                Input::Order(Order::Leave { again }, answer) => {
-                    match leave::may_leave(&self.state, again) {
-                        Ok(program) => {
-                            let _ = answer.send(Ok(()));
-                            return self.leave(program);
-                        }
-                        Err(error) => {
-                            let _ = answer.send(Err(error));
-                        }
+                Input::Order(Order::Leave { again }, answer) => match self.may_leave(again) {
+                    Ok(program) => {
+                        let _ = answer.send(Ok(()));
+                        return self.leave(program);
                     }
-                }
+                    Err(error) => {
+                        let _ = answer.send(Err(error));
+                    }
+                },
             }
         }
         self.farewell();
@@ -416,6 +410,10 @@ impl Session {
             None => std::process::exit(0),
             Some(program) => leave::go_on_as(program, self.detached),
         }
+    }
+
+    fn may_leave(&self, again: bool) -> Result<Option<PathBuf>> {
+        leave::may_leave(&self.state, &self.given, self.directory.as_deref(), again)
     }
 
     fn handle_notice(&mut self, notice: &Notice) {

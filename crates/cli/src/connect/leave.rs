@@ -1,20 +1,40 @@
 //! A device that is left to the next daemon, which may be this process again, as another program.
 
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::installed;
+use super::{ConnectArgs, installed};
 use crate::error::{Code, Context, Error, Result};
+use crate::runtime;
 use crate::state::State;
 
-/// Checks that the device of a session can be left to the next daemon. Returns the program that is
-/// to be that, if this process is to go on `again` as such.
+/// Leaves the directory of the caller, whose file system is to be unmounted when he likes; returns
+/// it. It stays if paths of ours are relative to it.
+pub(super) fn leave_directory() -> Option<PathBuf> {
+    let is_fixed = |name| std::env::var_os(name).is_none_or(|path| Path::new(&path).is_absolute());
+    let left = std::env::current_dir().ok();
+    if runtime::VARIABLES.into_iter().all(is_fixed) {
+        // Fails if the root is not there; the directory is then a matter of taste.
+        let _ = std::env::set_current_dir("/");
+    }
+    left
+}
+
+/// Checks that the device of a session can be left to the next daemon, which will have the same
+/// arguments, read in the same directory. Returns the program that is to be that, if this process
+/// is to go on `again` as such; it is in that directory then.
 ///
 /// # Errors
-/// `Device` if the device ends with its daemon; `NotFound` if there is no program.
-pub(super) fn may_leave(state: &State, again: bool) -> Result<Option<PathBuf>> {
-    let State { device, kind, lasting, .. } = state;
+/// `Device` if the device ends with its daemon; `NotFound` if there is no program; or what the next
+/// daemon would fail with.
+pub(super) fn may_leave(
+    state: &State,
+    args: &ConnectArgs,
+    directory: Option<&Path>,
+    again: bool,
+) -> Result<Option<PathBuf>> {
+    let State { device, kind, lasting, known, .. } = state;
     if lasting.is_none() {
         let message = format!(
             "{} ends with its daemon, as each device of kind {}: disconnect it when it is not in \
@@ -23,6 +43,14 @@ pub(super) fn may_leave(state: &State, again: bool) -> Result<Option<PathBuf>> {
             kind.name()
         );
         return Err(Error::new(Code::Device, message));
+    }
+    // It may be gone, which matters to relative paths only.
+    let _ = directory.map(std::env::set_current_dir);
+    let target = known.as_ref().map(|known| known.0.target);
+    if let Err(error) = args.check_anew(target) {
+        leave_directory();
+        let message = format!("the device keeps its daemon: the next would fail: {error}");
+        return Err(Error { message, ..error });
     }
     if !again {
         return Ok(None);

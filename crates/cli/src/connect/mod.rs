@@ -157,7 +157,14 @@ impl ConnectArgs {
         let listed = Entry::of(&Tab::read(path)?.line(&self.session.export)?)?.connect;
         let Self { foreground, retry, daemon, reloaded, output, .. } = *self;
         let session = SessionArgs { approved_key: self.session.approved_key, ..listed.session };
-        Ok(Self { session, foreground, retry, daemon, reloaded, output, ..listed })
+        let tab = self.tab.clone();
+        Ok(Self { session, tab, foreground, retry, daemon, reloaded, output, ..listed })
+    }
+
+    /// Checks that a daemon which is started with these arguments now would get to connecting, to
+    /// this target: the line in tychetab and the keys may have changed since they were read.
+    fn check_anew(&self, target: Option<Uuid>) -> Result<()> {
+        self.resolved()?.settled(target)?.session.keys().map(drop)
     }
 
     /// Time limit for connecting.
@@ -193,14 +200,15 @@ fn installed() -> Option<PathBuf> {
 }
 
 pub(crate) fn run(args: &ConnectArgs) -> Result<()> {
+    // Before the line in tychetab is read: the daemon that is there does without.
+    if args.foreground && adopt::give_back(&args.session.export)? {
+        return Ok(());
+    }
     let mut args = args.resolved()?;
     if !args.daemon {
         args.session.ask_for_key()?;
     }
     let args = &args;
-    if args.foreground && adopt::give_back(&args.session.export, args.session.host()?)? {
-        return Ok(());
-    }
     // The device that waits for a reloaded daemon has no other.
     if let Some(pause) = args.retry.or_else(|| args.reloaded.then_some(RELOAD_RETRY)) {
         return retry::run(args, Duration::from_secs_f64(pause));

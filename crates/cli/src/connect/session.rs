@@ -214,7 +214,7 @@ impl SessionArgs {
     }
 
     /// The keys of the session, if it shall have any.
-    fn keys(&self) -> Result<Option<HostKeys>> {
+    pub(super) fn keys(&self) -> Result<Option<HostKeys>> {
         let Some(target) = self.trust.key() else { return Ok(None) };
         let file = self.key.as_deref().unwrap_or(Path::new(KEY_FILE));
         let secret = read_key(file)?;

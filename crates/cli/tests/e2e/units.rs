@@ -208,3 +208,50 @@ fn a_detached_daemon_is_reloaded_even_if_its_target_is_away() {
     wait_until("the device is there", || session.device.exists());
     run(&mut rig.tyche(Side::Host, &["disconnect", DISK]));
 }
+
+#[test]
+fn a_daemon_keeps_its_device_if_the_next_would_fail() {
+    let rig = rig!(1500);
+    let _target = rig.serve_file(SIZE);
+    let unit = Unit::new(&rig, "vhost-user");
+    let (mut daemon, socket) = unit.start();
+    let _front_end = UnixStream::connect(&socket).unwrap();
+    let before = unit.session();
+    let tab = rig.path("tychetab");
+    let line = fs::read_to_string(&tab).unwrap();
+    for (broken, code) in [("", 3), (&*line.replace(" as=", " no-such-option,as="), 8)] {
+        fs::write(&tab, broken).unwrap();
+        let refused = finish(&mut unit.line("ExecReload"), PATIENCE);
+        expect(&refused, &["reload"], code, &["keeps its daemon"]);
+        let refused = unit.stop("restart", daemon.id());
+        assert!(!refused.success() && refused.stderr.contains("keeps its daemon"));
+        // What systemd starts after a stop that has failed.
+        assert!(finish(&mut unit.line("ExecStart"), PATIENCE).success());
+        unit.await_message(&format!("MAINPID={}", daemon.id()));
+        assert_eq!(unit.session()["session"], before["session"]);
+    }
+    fs::write(&tab, line).unwrap();
+    let done = unit.stop("restart", daemon.id());
+    assert!(done.success(), "{}", done.stderr);
+    assert!(daemon.end().success());
+    let (_daemon, _) = unit.start();
+    run(&mut rig.tyche(Side::Host, &["disconnect", DISK, "--force"]));
+}
+
+#[test]
+fn a_daemon_that_has_left_its_directory_is_reloaded_with_paths_relative_to_that() {
+    let rig = rig!(1500);
+    let _target = rig.serve_file(SIZE);
+    let _unit = Unit::new(&rig, "vhost-user");
+    let mut connect = rig.tyche(Side::Host, &["connect-all", "--tab=tychetab"]);
+    run(connect.current_dir(rig.path("tychetab").parent().unwrap()));
+    let session = || rig.ask(&["list"])["sessions"][0].clone();
+    let before = session();
+    for _ in 0..2 {
+        rig.ask(&["reload", DISK]);
+    }
+    let after = session();
+    assert_ne!(after["session"], before["session"]);
+    assert_eq!((&after["state"], &after["pid"]), (&"live".into(), &before["pid"]));
+    run(&mut rig.tyche(Side::Host, &["disconnect", DISK]));
+}

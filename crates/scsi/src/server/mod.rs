@@ -368,12 +368,7 @@ fn find<'a>(
 }
 
 /// Tells an initiator of the most urgent attention, in place of the command's answer.
-fn attend(
-    nexus: &mut Nexus,
-    place: (NexusId, u8),
-    unit: &Unit,
-    cdb: &[u8],
-) -> Result<(), Reply> {
+fn attend(nexus: &mut Nexus, place: (NexusId, u8), unit: &Unit, cdb: &[u8]) -> Result<(), Reply> {
     let is_exempt = matches!(
         cdb.first(),
         Some(&(opcode::INQUIRY | opcode::REPORT_LUNS | opcode::REQUEST_SENSE))
