@@ -59,7 +59,7 @@ pub use protocol::{Composed, Fault, Frames, Protocol, Received, Sink};
 pub use stages::{Stage, StageTimes};
 #[cfg(feature = "target")]
 pub use target::{
-    Arrival, ChannelEvent, Departure, ExportReport, Exporter, Exports, RememberWriter,
+    Arrival, ChannelEvent, Departure, ExportReport, Exporter, Exports, Remains, RememberWriter,
     RenewGeneration, SessionReport, Site, Target, TargetExport, TargetLinkReport, TargetOptions,
     TargetReport,
 };

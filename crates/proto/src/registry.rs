@@ -278,11 +278,13 @@ impl Registry {
     /// with the disk, of any session that may be the host's. That is each one that has proved to be
     /// the host or says so, and each one that would not be let in now, whoever it is: what is being
     /// closed because a host is denied may be that host without its key, or under the name or the
-    /// key that it had before.
+    /// key that it had before. While the export is offline nobody knows: a former process of the
+    /// target may have its disk, and requests of the host there.
     pub fn has_left<R: Rules>(&self, export: usize, host: HostId) -> bool {
-        let mut sessions = self.exports[export].sessions.iter();
+        let Export { sessions, offline, .. } = &self.exports[export];
         let is_left = |it: &SessionInfo| it.host.may_be(host) || !self.lets_in(export, it);
-        !R::keeps(Rule::DrainBeforeEvicted) || !sessions.any(is_left)
+        let is_unknown = offline.is_some() || sessions.iter().any(is_left);
+        !R::keeps(Rule::DrainBeforeEvicted) || !is_unknown
     }
 
     /// Whether a session on an export would be let in now.

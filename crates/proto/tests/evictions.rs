@@ -34,6 +34,19 @@ fn a_denied_host_has_left_when_its_requests_are_over() {
     assert!(has_left(&pair, alpha) && pair.session.is_over());
 }
 
+/// Nobody knows what a former process of the target has given to a disk that is missing.
+#[test]
+fn whether_a_host_has_left_is_not_known_while_the_disk_is_missing() {
+    let mut pair = asking(session());
+    let alpha = HostId::Name(name("alpha"));
+    assert!(pair.registry.has_left::<Sound>(0, alpha));
+    pair.registry.take_offline(0, "locked");
+    assert!(!pair.registry.has_left::<Sound>(0, alpha));
+    let config = pair.registry.export(0).clone();
+    pair.registry.bring_online(0, config, None);
+    assert!(pair.registry.has_left::<Sound>(0, alpha));
+}
+
 /// The requests that the target gives to the disk.
 pub(crate) fn executed(pair: &mut Pair) -> Vec<(ChannelId, Tag)> {
     let executed = std::iter::from_fn(|| pair.listener.poll_event()).filter_map(|it| match it {

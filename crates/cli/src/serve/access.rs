@@ -118,6 +118,13 @@ impl Configured {
         known.copied().map(HostId::Name).or_else(uuid)
     }
 
+    /// The host of a decision. A denied one stays denied if it is not configured any more: it has
+    /// no key then, and where none is needed, it could come as anybody.
+    fn decided(&self, text: &str, decision: Decision) -> Option<HostId> {
+        let former = || Name::new(text).filter(|_| decision == Decision::Denied);
+        self.host(text).or_else(|| former().map(HostId::Name))
+    }
+
     /// Whether the configuration lets a host have an export.
     fn lists(&self, export: &str, host: HostId) -> bool {
         self.allowed.get(export).is_some_and(|allowed| match host {
@@ -175,8 +182,7 @@ impl Rights {
     fn allowed_at(&self, export: &str) -> Allowed {
         let mut allowed = self.configured.allowed.get(export).cloned().unwrap_or_default();
         for (host, decision) in self.decisions.of(export) {
-            // One that is not configured any more has no key, so it is not let in at all.
-            let Some(host) = self.configured.host(host) else { continue };
+            let Some(host) = self.configured.decided(host, decision) else { continue };
             match (decision, host) {
                 (Decision::Denied, host) => allowed.denied.extend([host]),
                 (Decision::Allowed, HostId::Name(name)) => {
@@ -331,5 +337,20 @@ fn log_ended(ended: &[SessionInfo]) {
     for session in ended {
         tracing::warn!(host = %session.host_name, session = %session.session,
             "the host may not connect any more: its session ends");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_denied_host_that_is_not_configured_any_more_stays_denied() {
+        let access = Access { required: false, hosts: BTreeMap::default() };
+        let configured = Configured { access, allowed: BTreeMap::default() };
+        let alpha = Name::new("alpha").unwrap();
+        let decided = |decision| configured.decided("alpha", decision);
+        assert_eq!(decided(Decision::Denied), Some(HostId::Name(alpha)));
+        assert_eq!(decided(Decision::Allowed), None, "it has no key");
     }
 }

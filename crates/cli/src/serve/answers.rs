@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tyche_engine::Remains;
 use tyche_proto::HostId;
 use tyche_store::ResizeError;
 
@@ -139,12 +140,17 @@ fn await_departure(
     let departure = served.target.departure(changed.export, host);
     // The target may be stopped meanwhile.
     drop(served);
-    if departure.wait(limit) {
-        return Ok(());
-    }
+    let (what, which) = match departure.wait(limit) {
+        Ok(()) => return Ok(()),
+        Err(Remains::Requests) => ("has not finished requests of that host".to_owned(), "they"),
+        Err(Remains::Unknown(why)) => (
+            format!("is missing ({why}) and has not come"),
+            "what a former process of the target gave to it for that host",
+        ),
+    };
     let message = format!(
-        "{host} is kept out of `{export}`, but its disk has not finished requests of that host \
-         within {} s: they may still be executed; run the command again to wait for them",
+        "{host} is kept out of `{export}`, but its disk {what} within {} s: {which} may still be \
+         executed; run the command again to wait for that",
         limit.as_secs_f64()
     );
     Err(Error::new(Code::Device, message))

@@ -70,11 +70,17 @@ impl Exported {
 
     /// Logs that the store takes no requests, if due.
     pub(super) fn jammed(&self, error: &io::Error) {
+        self.complain("cannot hand requests to the disk", error);
+    }
+
+    /// Logs that there is no queue to the store, if due.
+    pub(super) fn closed(&self, error: &io::Error) {
+        self.complain("cannot open a queue to the disk", error);
+    }
+
+    fn complain(&self, what: &str, error: &io::Error) {
         if self.failures().limit.admit(Instant::now()).is_some() {
-            let name = &self.name;
-            tracing::error!(
-                "export {name}: cannot hand requests to the disk, trying again: {error}"
-            );
+            tracing::error!("export {}: {what}, trying again: {error}", self.name);
         }
     }
 

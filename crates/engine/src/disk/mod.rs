@@ -56,15 +56,10 @@ impl Disk {
         in_flight == 0 && self.waiting.is_empty()
     }
 
-    /// Whether it has a queue at its store: memory was registered.
-    pub fn is_open(&self) -> bool {
-        self.queue.is_some()
-    }
-
     /// Registers the memory of future requests.
     ///
     /// # Errors
-    /// The system's error when no queue can be opened. Requests fail then.
+    /// The system's error when no queue can be opened. The next [check](Self::check) tries again.
     pub fn register(&mut self, arena: &Arena) -> io::Result<()> {
         let queue = match self.queue.take() {
             Some(queue) => queue,
@@ -81,13 +76,18 @@ impl Disk {
         }
     }
 
-    /// Checks that the disk can execute a request. Past the end is invalid on the wire, whatever
-    /// the operation: `NOSPC` is for local writers on Linux, and here means a full medium.
+    /// Checks that the disk can execute a request with this memory. Past the end is invalid on the
+    /// wire, whatever the operation: `NOSPC` is for local writers on Linux, and here means a full
+    /// medium.
     ///
     /// # Errors
-    /// The request's own.
-    pub fn check(&self, request: &Request) -> Result<(), Errno> {
-        if self.queue.is_none() {
+    /// The request's own; or there is no queue to the store.
+    pub fn check(&mut self, request: &Request, memory: &Arena) -> Result<(), Errno> {
+        if self.queue.is_none()
+            && let Err(error) = self.register(memory)
+        {
+            // Hosts get errors instead of silence.
+            self.exported.closed(&error);
             self.exported.failed(request.operation.into(), Errno::IO);
             return Err(Errno::IO);
         }
@@ -180,6 +180,10 @@ fn unlabelled(token: u64) -> (u64, OperationKind) {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use tyche_block::Geometry;
+    use tyche_store::ResizeError;
     use tyche_store::null::NullStore;
 
     use super::*;
@@ -188,14 +192,48 @@ mod tests {
     fn past_the_end_is_invalid_whatever_the_operation() {
         let store = Arc::new(NullStore::new(4096, 512).unwrap());
         let mut disk = Disk::new(Arc::new(Exported::new("a".to_owned(), store)));
-        disk.register(&Arena::new(1)).unwrap();
+        let memory = Arena::new(1);
         let zeroes = Operation::WriteZeroes { fua: false, may_unmap: true };
         let write = Operation::Write { fua: false };
         for operation in [Operation::Read, write, zeroes, Operation::Discard] {
             for offset in [3584, 4096, u64::MAX - 511] {
                 let request = Request { operation, offset, len: 1024, buffer: None };
-                assert_eq!(disk.check(&request), Err(Errno::INVAL), "{operation:?} at {offset}");
+                assert_eq!(
+                    disk.check(&request, &memory),
+                    Err(Errno::INVAL),
+                    "{operation:?} at {offset}"
+                );
             }
         }
+    }
+
+    /// A disk that has no queue at first.
+    struct Late(NullStore, AtomicBool);
+
+    impl Store for Late {
+        fn geometry(&self) -> Geometry {
+            self.0.geometry()
+        }
+
+        fn queue(&self, depth: usize) -> io::Result<Box<dyn Queue>> {
+            match self.1.swap(true, Ordering::Relaxed) {
+                true => self.0.queue(depth),
+                false => Err(io::ErrorKind::OutOfMemory.into()),
+            }
+        }
+
+        fn resize(&self, size: Option<u64>) -> Result<u64, ResizeError> {
+            self.0.resize(size)
+        }
+    }
+
+    #[test]
+    fn a_queue_that_could_not_be_opened_is_opened_with_the_next_request() {
+        let store = Late(NullStore::new(4096, 512).unwrap(), AtomicBool::new(false));
+        let mut disk = Disk::new(Arc::new(Exported::new("a".to_owned(), Arc::new(store))));
+        let memory = Arena::new(1);
+        let request = Request { operation: Operation::Flush, offset: 0, len: 0, buffer: None };
+        assert_eq!(disk.check(&request, &memory), Err(Errno::IO));
+        assert_eq!(disk.check(&request, &memory), Ok(()));
     }
 }

@@ -179,10 +179,8 @@ impl<R: Rules> Exporter<R> {
     }
 
     fn open(&mut self, id: ChannelId, channel: Channel) {
-        if let Err(error) = self.disks[channel.export].register(&channel.arena) {
-            // Requests of this channel fail: the host gets I/O errors instead of timeouts.
-            tracing::error!(%error, "cannot open a queue to the store");
-        }
+        // If there is no queue, the first request says so.
+        let _ = self.disks[channel.export].register(&channel.arena);
         self.events.push(ChannelEvent::Opened { channel: id, export: channel.export });
         self.channels.open(id, channel);
         self.timed = self.channels.are_timed();
@@ -233,7 +231,7 @@ impl<R: Rules> Exporter<R> {
             buffer: channel.take(command.tag.slot).filter(|_| command.opcode.has_data()),
         };
         let disk = &mut self.disks[channel.export];
-        let checked = disk.check(&request);
+        let checked = disk.check(&request, &channel.arena);
         let token = token(id, command.tag);
         let result = match checked {
             Ok(()) => match disk.lend(&request) {

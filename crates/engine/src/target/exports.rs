@@ -175,6 +175,7 @@ impl Exports {
         let config = ExportConfig { uuid, boot: generation, geometry, ..before };
         registry.bring_online(export, config, last_writer);
         known[export] = losses;
+        self.closed.notify_all();
     }
 
     /// The registry of sessions, locked.
@@ -305,13 +306,31 @@ impl Departure {
     }
 
     /// Waits until nothing of the host is left: none of its channels is open, and none of its
-    /// requests is with the disk. Returns whether that was so within `limit`.
-    pub fn wait(&self, limit: Duration) -> bool {
+    /// requests is with the disk.
+    ///
+    /// # Errors
+    /// What was left after `limit`.
+    pub fn wait(&self, limit: Duration) -> Result<(), Remains> {
         let Self { exports, export, host } = self;
         let is_there = |it: &mut Admissions| !it.registry.has_left::<Sound>(*export, *host);
         let waited = exports.closed.wait_timeout_while(exports.lock(), limit, is_there);
-        !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
+        let (admissions, waited) = waited.unwrap_or_else(PoisonError::into_inner);
+        if !waited.timed_out() {
+            return Ok(());
+        }
+        let why = admissions.registry.why_offline(*export);
+        Err(why.map_or(Remains::Requests, |why| Remains::Unknown(why.to_owned())))
     }
+}
+
+/// The remains of a host that was kept out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Remains {
+    /// Requests with the disk.
+    Requests,
+    /// The export is offline, for this reason: what a former process of the target has given to
+    /// its disk is not known.
+    Unknown(String),
 }
 
 /// See [`Exports::registry`].

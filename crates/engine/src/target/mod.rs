@@ -31,7 +31,7 @@ use tyche_proto::{
 use tyche_store::{ResizeError, Store};
 
 pub use exporter::{ChannelEvent, Exporter, Site};
-pub use exports::{Departure, Exports};
+pub use exports::{Departure, Exports, Remains};
 pub use report::{ExportReport, SessionReport, TargetLinkReport, TargetReport};
 use thread::LinkThread;
 

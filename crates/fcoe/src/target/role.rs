@@ -357,17 +357,11 @@ impl<R: Rules> TargetRole<R> {
         let &Task { unit, operation, offset, len } = task;
         let index = self.disk_of(unit);
         let disk = &mut self.disks[index];
-        if !disk.is_open()
-            && let Err(error) = disk.register(self.memory.arena())
-        {
-            // Commands fail: initiators get errors instead of silence.
-            tracing::error!(%error, "cannot open a queue to the store");
-        }
         let slot = &mut self.slots[usize::from(exchange)];
         let buffer = if operation.has_data() { slot.take() } else { None };
         let request = Request { operation, offset, len, buffer };
         slot.stake(index, disk.store());
-        if let Err(errno) = disk.check(&request) {
+        if let Err(errno) = disk.check(&request, self.memory.arena()) {
             slot.put(request.buffer);
             return self.finish(now, exchange, Err(errno));
         }

@@ -6,32 +6,30 @@ use rustix::fs::{AtFlags, SeekFrom, StatxFlags, seek, statx};
 
 use crate::BackingError;
 
-/// Compares a file or device with the exported `size`. If the kernel gives no answer, it counts as
-/// healthy: requests will fail if it is not.
-pub(super) fn check(file: BorrowedFd<'_>, is_device: bool, size: u64) -> Result<(), BackingError> {
-    let found = if is_device { device(file) } else { regular(file) };
-    match found? {
-        Some(now) if now < size => Err(BackingError::Shrunk { now, size }),
-        _ => Ok(()),
-    }
+/// The present state of a file or device. If the kernel gives no answer, it counts as healthy:
+/// requests will fail if it is not.
+#[derive(Default)]
+pub(super) struct Found {
+    pub(super) size: Option<u64>,
+    /// It is removed or deleted.
+    pub(super) gone: Option<BackingError>,
 }
 
-/// The size of a device. The kernel reports a removed device that is still open as empty.
-fn device(device: BorrowedFd<'_>) -> Result<Option<u64>, BackingError> {
+/// A device. The kernel reports a removed one that is still open as empty.
+pub(super) fn device(device: BorrowedFd<'_>) -> Found {
     match seek(device, SeekFrom::End(0)) {
-        Ok(0) => Err(BackingError::Removed),
-        found => Ok(found.ok()),
+        Ok(0) => Found { size: None, gone: Some(BackingError::Removed) },
+        found => Found { size: found.ok(), gone: None },
     }
 }
 
-/// The size of a file, from the kernel's cache: a file server that hangs is not waited for.
-fn regular(file: BorrowedFd<'_>) -> Result<Option<u64>, BackingError> {
+/// A file, from the kernel's cache: a file server that hangs is not waited for. One that is deleted
+/// has a size nevertheless.
+pub(super) fn regular(file: BorrowedFd<'_>) -> Found {
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
     let Ok(found) = statx(file, "", flags, StatxFlags::SIZE | StatxFlags::NLINK) else {
-        return Ok(None);
+        return Found::default();
     };
-    if found.stx_nlink == 0 {
-        return Err(BackingError::Deleted);
-    }
-    Ok(Some(found.stx_size))
+    let gone = (found.stx_nlink == 0).then_some(BackingError::Deleted);
+    Found { size: Some(found.stx_size), gone }
 }

@@ -15,6 +15,7 @@ use rustix::fs::{
 use rustix::io::{Errno, pread};
 use tyche_block::{Arena, Extent, Geometry, PAGE};
 
+use super::backing::Found;
 use super::job::{Abilities, ZEROES};
 use super::syncs::Syncs;
 use super::{Direct, FileOptions, OpenError, backing, identity, lock, others};
@@ -96,15 +97,19 @@ impl Opened {
     pub(super) fn check_backing(&self) -> Result<(), BackingError> {
         // Loaded first: the file is always as long as the disk was then.
         let size = self.size.load(Ordering::Acquire);
-        let mut found = backing::check(self.file.as_fd(), self.is_device, size);
-        if let Err(BackingError::Shrunk { now, .. }) = &mut found
-            && !self.is_device
-        {
-            *now = self.cut.fetch_min(*now, Ordering::Relaxed).min(*now);
+        let look = if self.is_device { backing::device } else { backing::regular };
+        let Found { size: found, gone } = look(self.file.as_fd());
+        let mut now = found.unwrap_or(u64::MAX);
+        if !self.is_device {
+            // Also of a deleted file: a write would lengthen that as well.
+            let cut = if now < size { now } else { u64::MAX };
+            now = self.cut.fetch_min(cut, Ordering::Relaxed).min(cut);
         }
-        let cut = self.cut.load(Ordering::Relaxed);
-        found?;
-        if cut < size { Err(BackingError::Shrunk { now: cut, size }) } else { Ok(()) }
+        match gone {
+            Some(gone) => Err(gone),
+            None if now < size => Err(BackingError::Shrunk { now, size }),
+            None => Ok(()),
+        }
     }
 
     /// Notes whether the file has become shorter than the disk. A device can't be lengthened by a

@@ -165,6 +165,23 @@ fn what_was_cut_off_a_file_stays_lost() {
     }
 }
 
+/// A deleted file still has its data, and its end.
+#[test]
+fn what_was_cut_off_a_deleted_file_stays_lost() {
+    let file = temporary(MIB as u64);
+    let store = open(&file);
+    let mut driver = Driver::new(&store, 4);
+    // The name is deleted by that.
+    let file = file.into_file();
+    file.set_len(MIB as u64 / 2).unwrap();
+    let write = Operation::Write { fua: false };
+    assert_eq!(driver.run(write, MIB as u64 - 4096, 4096).result, Err(Errno::IO));
+    assert_eq!(file.metadata().unwrap().len(), MIB as u64 / 2);
+    assert_eq!(driver.run(Operation::Read, MIB as u64 / 2, 4096).result, Err(Errno::IO));
+    driver.run(write, 0, 4096).result.unwrap();
+    assert_eq!(store.check_backing(), Err(BackingError::Deleted));
+}
+
 /// The size may come back before anything is written, or asked for: a read that ends early tells.
 #[test]
 fn a_cut_that_a_read_has_met_is_remembered() {
