@@ -221,12 +221,11 @@ impl Fcoe {
     }
 
     /// Takes another configuration of who may know of the exports, by their names. Those that it
-    /// lacks stay as they were.
+    /// lacks stay as they were. A port that is missing so far serves them like that when it comes.
     pub(super) fn reconfigure(&self, exports: &[Export], config: &Config) {
-        if self.ports().is_empty() {
-            return;
-        }
-        let wanted = exports.iter().enumerate().filter_map(|(index, export)| {
+        // Without ports in the configuration there are no units.
+        let served = exports.iter().zip(self.units.all()).enumerate();
+        let wanted = served.filter_map(|(index, (export, _))| {
             let now = config.export.iter().find(|it| it.name == export.name)?;
             Some((index, now.initiators.wwpns()))
         });

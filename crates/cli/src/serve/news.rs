@@ -58,9 +58,9 @@ fn pending(served: &Config, now: &Config) -> Vec<String> {
 
 /// The properties of an export that are read at the start only.
 fn properties(export: &Export) -> impl PartialEq {
-    let Export { path, uuid, read_only, write_back, block_size, shared, initiators, .. } = export;
+    let Export { path, uuid, read_only, write_back, block_size, shared, .. } = export;
     let flags = [*read_only, *write_back, *shared];
-    (path.clone(), *uuid, flags, *block_size, initiators.clone())
+    (path.clone(), *uuid, flags, *block_size)
 }
 
 fn differ<T: Debug>(one: &T, other: &T) -> bool {
@@ -69,6 +69,7 @@ fn differ<T: Debug>(one: &T, other: &T) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use super::super::config::Initiators;
     use super::*;
 
     #[test]
@@ -82,6 +83,8 @@ mod tests {
         };
         let mut now = served.clone();
         assert_eq!(pending(&served, &now), [""; 0]);
+        now.export[0].initiators = Initiators::Any;
+        assert_eq!(pending(&served, &now), [""; 0], "who may connect is taken at once");
         now.export = vec![export("a=mem:1M"), export("b=mem:2M"), export("d=mem:1M")];
         now.link = link(&["eth1", "eth2"]);
         now.limits.channels = 7;

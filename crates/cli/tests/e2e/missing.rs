@@ -4,6 +4,7 @@
 use std::fs::{self, File};
 use std::io::Read;
 
+use rustix::process::Signal;
 use serde_json::Value;
 use tyche_testkit::process::finish;
 
@@ -185,6 +186,35 @@ fn ports_of_fcoe_and_their_disks_come_later_too() {
     await_content(&rig, Side::Target);
     assert!(target.log().contains(&format!("{} is there: it is served", TARGETS[1])));
     wait_until("both logical units are shown", || luns() == 2);
+}
+
+#[test]
+fn a_port_that_was_missing_shows_exports_to_whom_they_are_shown_now() {
+    let rig = rig!(2500);
+    let config = rig.path("target.toml");
+    let (before, now) = ("21:00:00:00:00:00:00:01", "21:00:00:00:00:00:00:02");
+    let configure = |initiator: &str| {
+        let links = format!(
+            "link = [\"{}\"]\n[[fcoe]]\nlink = \"{}\"\n",
+            rig.cable.link(Side::Target),
+            TARGETS[1]
+        );
+        let export = "[[export]]\nname = \"disk\"\npath = \"mem:8M\"\nread_only = true\n";
+        let text = format!("{links}{export}initiators = [\"{initiator}\"]\n");
+        fs::write(&config, text).unwrap();
+    };
+    configure(before);
+    let target = rig.serve_on(&[], &["--config", config.to_str().unwrap()]);
+    configure(now);
+    target.process.signal(Signal::HUP);
+    wait_until("it is read", || target.log().contains("nothing else has changed"));
+    rig.cable.add(&[(TARGETS[1], HOSTS[1])], 2500);
+    let luns = |wwpn: &str| {
+        let found = rig.ask(&["discover", "--fcoe", "--link", HOSTS[1], "--wwpn", wwpn]);
+        found["ports"][0]["luns"].as_array().map(Vec::len)
+    };
+    wait_until("the other sees it", || luns(now) == Some(1));
+    assert_eq!(luns(before), Some(0));
 }
 
 #[test]
