@@ -57,6 +57,9 @@ pub(crate) struct Since {
     losses: u64,
     /// Of a write: how often there was doubt.
     doubts: u64,
+    /// Of a flush at a target: how often its disk was distrusted.
+    #[cfg(feature = "target")]
+    pub(crate) distrusts: u64,
     /// Writes that a flush covers.
     writes: u64,
     /// Whether some of these were in the cache.
@@ -205,6 +208,12 @@ impl Losses {
             self.mark();
             self.marked.fetch_max(losses, Ordering::AcqRel);
         }
+    }
+
+    /// Writes that nobody here knows of may be lost. They count as one that is.
+    pub(crate) fn lose_unknown(&self) {
+        self.lines[0].0.fetch_add(1, Ordering::Release);
+        self.mark();
     }
 
     /// The initiator knows that the flush has failed. What is not lost of its writes is still in

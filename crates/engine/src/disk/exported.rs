@@ -1,6 +1,7 @@
 //! An exported disk, shared by the loops of all links: its store and its failures.
 
 use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -18,6 +19,7 @@ pub struct Exported {
     name: String,
     pub(crate) store: Arc<dyn Store>,
     failures: Mutex<Failures>,
+    distrusts: AtomicU64,
 }
 
 #[derive(Default)]
@@ -40,12 +42,29 @@ pub struct Health {
 impl Exported {
     /// A disk of that name.
     pub fn new(name: String, store: Arc<dyn Store>) -> Self {
-        Self { name, store, failures: Mutex::default() }
+        Self { name, store, failures: Mutex::default(), distrusts: AtomicU64::new(0) }
     }
 
     /// Its store.
     pub fn store(&self) -> &Arc<dyn Store> {
         &self.store
+    }
+
+    /// How often completed writes may have been lost: by its store, or with all that this machine
+    /// knows of them.
+    pub fn losses(&self) -> u64 {
+        self.store.losses() + self.distrusts()
+    }
+
+    /// Number of calls of [`distrust`](Self::distrust).
+    pub fn distrusts(&self) -> u64 {
+        self.distrusts.load(Ordering::Acquire)
+    }
+
+    /// Declares that any write may be lost, also one that nobody here knows of: the machine has
+    /// gone back to an earlier state.
+    pub fn distrust(&self) {
+        self.distrusts.fetch_add(1, Ordering::AcqRel);
     }
 
     fn failures(&self) -> MutexGuard<'_, Failures> {

@@ -45,6 +45,11 @@ impl Disk {
         Self { exported, queue: None, waiting, answered, busy: false, progress_at, hangs: false }
     }
 
+    /// The disk that it is.
+    pub fn exported(&self) -> &Exported {
+        &self.exported
+    }
+
     /// Its store.
     pub fn store(&self) -> &dyn Store {
         &*self.exported.store

@@ -3,7 +3,7 @@
 
 use std::io;
 use std::ops::Deref;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -25,8 +25,6 @@ pub struct Exports {
     closed: Condvar,
     /// By index.
     exports: Box<[Arc<Exported>]>,
-    /// Number of calls of [`distrust`](Self::distrust).
-    distrusts: AtomicU64,
 }
 
 /// Admission of sessions: used in handshakes only.
@@ -146,11 +144,11 @@ impl Exports {
             Arc::new(Exported::new(export.name.to_string(), export.store))
         });
         let exports: Box<[_]> = exports.collect();
-        let losses = exports.iter().map(|export| export.store.losses()).collect();
+        let losses = exports.iter().map(|export| export.losses()).collect();
         let admissions =
             Admissions { registry, remember_writer, renew_generation, losses, callers };
         let (admissions, closed) = (Mutex::new(admissions), Condvar::new());
-        Ok(Self { admissions, closed, exports, distrusts: AtomicU64::new(0) })
+        Ok(Self { admissions, closed, exports })
     }
 
     /// Makes room for one more thread; returns its index.
@@ -238,7 +236,7 @@ impl Exports {
 
     /// How often completed writes of an export may have been lost.
     pub(super) fn losses(&self, export: usize) -> u64 {
-        self.exports[export].store.losses() + self.distrusts.load(Ordering::Acquire)
+        self.exports[export].losses()
     }
 
     /// The generation of an export that accounts for this many losses. It is on stable storage.
@@ -249,9 +247,9 @@ impl Exports {
     /// See [`Target::distrust`](super::Target::distrust).
     pub(super) fn distrust(&self, nobody: Writer) {
         let mut admissions = self.lock();
-        // Under the lock: whoever counts this one finds the generation renewed.
-        self.distrusts.fetch_add(1, Ordering::AcqRel);
         for export in 0..self.exports.len() {
+            // Under the lock: whoever counts this one finds the generation renewed.
+            self.exports[export].distrust();
             admissions.forget_writer(export, nobody);
             admissions.renew_after(export, self.losses(export), Loss::Content);
         }

@@ -23,7 +23,7 @@ use super::grants::Grants;
 use super::management::{self, Management};
 use super::memory::Memory;
 use super::slot::{AtStake, List, Slot, Work};
-use super::stakes::Stakes;
+use super::stakes::{Known, Stakes};
 use super::units::{TargetUnit, Units};
 use crate::losses::{Flushed, Since};
 use crate::role::Role;
@@ -108,7 +108,7 @@ impl<R: Rules> TargetRole<R> {
         let disks = units.all().iter().map(|unit| Disk::new(Arc::clone(&unit.exported)));
         Self {
             disks: disks.collect(),
-            losses: units.all().iter().map(|it| it.exported.store().losses()).collect(),
+            losses: units.all().iter().map(|it| it.exported.losses()).collect(),
             slots: (0..lane.capacity()).map(|_| Slot::default()).collect(),
             told: Vec::new(),
             lost: Vec::new(),
@@ -181,13 +181,12 @@ impl<R: Rules> TargetRole<R> {
     }
 
     /// Looks whether a disk has lost writes that were done. Then it has a new generation before
-    /// anything else is begun or answered. Returns the number of its losses.
-    fn notice(&mut self, disk: usize) -> u64 {
-        let losses = self.disks[disk].store().losses();
+    /// anything else is begun or answered.
+    fn notice(&mut self, disk: usize) {
+        let losses = self.disks[disk].exported().losses();
         if std::mem::replace(&mut self.losses[disk], losses) != losses {
             self.units.renew(disk);
         }
-        losses
     }
 
     /// The index of the disk of a logical unit, which exists.
@@ -298,7 +297,9 @@ impl<R: Rules> TargetRole<R> {
             let number = lun.number();
             let is_it = |it: &TargetUnit| Some(u16::from(it.number)) == number;
             let disk = self.units.all().iter().position(is_it);
-            disk.map(|disk| self.notice(disk));
+            if let Some(disk) = disk {
+                self.notice(disk);
+            }
         }
         if let Some(task) = granted.filter(|_| self.units.changes() == changes) {
             return Step::Perform(task);
@@ -360,7 +361,7 @@ impl<R: Rules> TargetRole<R> {
         let slot = &mut self.slots[usize::from(exchange)];
         let buffer = if operation.has_data() { slot.take() } else { None };
         let request = Request { operation, offset, len, buffer };
-        slot.stake(index, disk.store());
+        slot.stake(index, disk.exported());
         if let Err(errno) = disk.check(&request, self.memory.arena()) {
             slot.put(request.buffer);
             return self.finish(now, exchange, Err(errno));
@@ -406,15 +407,16 @@ impl<R: Rules> TargetRole<R> {
         let Some(kind) = slot.stake_of(self.disks[disk].store()) else { return result };
         let Some(stakes) = slot.stakes.clone() else { return result };
         let since = slot.since;
-        let losses = self.notice(disk);
+        let known = Known::of(self.disks[disk].exported());
+        self.notice(disk);
         if kind == AtStake::Write {
             if result.is_ok() {
-                stakes.written(disk, losses, since);
+                stakes.written(disk, known, since);
             }
             return result;
         }
         let rules = self.lane.rules();
-        let mut flushed = stakes.flushed(disk, losses, (&since, result.is_ok()));
+        let mut flushed = stakes.flushed(disk, known, (&since, result.is_ok()));
         if flushed == Flushed::Lost && result.is_ok() && !rules.keeps(Rule::CompareLosses) {
             flushed = Flushed::Durable;
         }

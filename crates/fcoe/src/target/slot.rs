@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use tyche_block::{Extent, Operation};
+use tyche_engine::Exported;
 use tyche_fc::Part;
 use tyche_scsi::{NexusId, Reply, Task};
 use tyche_store::{Loan, Store};
 
 use super::memory::Claim;
-use super::stakes::Stakes;
+use super::stakes::{Known, Stakes};
 use crate::losses::Since;
 
 /// See the module.
@@ -80,14 +81,14 @@ impl Slot {
     }
 
     /// Notes what is at stake when its operation is begun at a disk; of several, the first.
-    pub(super) fn stake(&mut self, disk: usize, store: &dyn Store) {
+    pub(super) fn stake(&mut self, disk: usize, exported: &Exported) {
         let Some(stakes) = &self.stakes else { return };
-        match self.stake_of(store) {
+        match self.stake_of(&**exported.store()) {
             Some(AtStake::Write) if !self.is_staked => {
-                self.since = stakes.begin_write(disk, store.losses());
+                self.since = stakes.begin_write(disk, Known::of(exported));
                 self.is_staked = true;
             }
-            Some(AtStake::Flush) => self.since = stakes.begin_flush(disk, store.losses()),
+            Some(AtStake::Flush) => self.since = stakes.begin_flush(disk, Known::of(exported)),
             _ => {}
         }
     }

@@ -3,11 +3,15 @@
 //! A store counts its losses. Each initiator that had writes in the cache then has a flush fail,
 //! once, and nobody else has: see [`Losses`]. That is known of an initiator by its name, on
 //! whichever interface it is logged in, and when it has logged out.
+//!
+//! A machine that has gone back to an earlier state knows nothing of what was written since, nor of
+//! initiators that have logged in since. So each has writes at stake then, whenever it comes.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
+use tyche_engine::Exported;
 use tyche_fc::wire::Wwn;
 
 use crate::losses::{Flushed, Losses, Since};
@@ -25,11 +29,38 @@ pub(super) struct Stakes {
     confirms: AtomicBool,
 }
 
-/// The stake of an initiator in one logical unit, from its first write on.
+/// The stake of an initiator in one logical unit, from its first write or flush on.
 struct Stake {
     losses: Losses,
+    /// How often its disk was distrusted: each time writes count that are not known.
+    distrusts: AtomicU64,
     /// Failed flushes since the last one that was confirmed.
     tellings: AtomicU16,
+}
+
+/// What is known of the losses of a disk.
+#[derive(Clone, Copy)]
+pub(super) struct Known {
+    /// How often it may have lost writes.
+    losses: u64,
+    /// How often because of a [distrust](Exported::distrust).
+    distrusts: u64,
+}
+
+impl Known {
+    /// All until now. To be called when a write or a flush is begun, and when it has ended.
+    pub(super) fn of(disk: &Exported) -> Self {
+        // In this order: what is distrusted is lost.
+        let distrusts = disk.distrusts();
+        Self { losses: disk.losses(), distrusts }
+    }
+}
+
+impl Stake {
+    fn new() -> Self {
+        let (losses, tellings) = (Losses::of_initiator(), AtomicU16::new(0));
+        Self { losses, distrusts: AtomicU64::new(0), tellings }
+    }
 }
 
 /// The stakes of all initiators.
@@ -59,41 +90,44 @@ impl Stakes {
         self.confirms.store(confirms, Ordering::Relaxed);
     }
 
-    /// A write is begun, when its store has that many losses.
-    pub(super) fn begin_write(&self, unit: usize, losses: u64) -> Since {
-        let stake = self.units[unit]
-            .get_or_init(|| Stake { losses: Losses::of_initiator(), tellings: AtomicU16::new(0) });
-        stake.losses.notice(losses);
-        stake.losses.begin_write()
+    /// A write is begun.
+    pub(super) fn begin_write(&self, unit: usize, known: Known) -> Since {
+        self.stake(unit, known).losses.begin_write()
     }
 
     /// It is done.
-    pub(super) fn written(&self, unit: usize, losses: u64, since: Since) {
-        if let Some(Stake { losses: stake, .. }) = self.units[unit].get() {
-            stake.notice(losses);
-            stake.written(0, since);
-        }
+    pub(super) fn written(&self, unit: usize, known: Known, since: Since) {
+        self.stake(unit, known).losses.written(0, since);
     }
 
     /// A flush is begun.
-    pub(super) fn begin_flush(&self, unit: usize, losses: u64) -> Since {
-        self.units[unit].get().map_or_else(Since::default, |Stake { losses: stake, .. }| {
-            stake.notice(losses);
-            stake.begin_flush()
-        })
+    pub(super) fn begin_flush(&self, unit: usize, known: Known) -> Since {
+        let mut since = self.stake(unit, known).losses.begin_flush();
+        since.distrusts = known.distrusts;
+        since
     }
 
     /// A flush has ended. Without a write there is nothing that it could have failed to do.
     pub(super) fn flushed(
         &self,
         unit: usize,
-        losses: u64,
+        known: Known,
         (since, is_done): (&Since, bool),
     ) -> Flushed {
-        self.units[unit].get().map_or(Flushed::Durable, |Stake { losses: stake, .. }| {
-            stake.notice(losses);
-            stake.flushed(since, is_done)
-        })
+        let flushed = self.stake(unit, known).losses.flushed(since, is_done);
+        if known.distrusts == since.distrusts { flushed } else { Flushed::Lost }
+    }
+
+    /// The stake in a unit, with all losses of its disk until now.
+    fn stake(&self, unit: usize, known: Known) -> &Stake {
+        let stake = self.units[unit].get_or_init(Stake::new);
+        if stake.distrusts.load(Ordering::Acquire) < known.distrusts {
+            // Twice, if another thread does the same: then it is told twice.
+            stake.losses.lose_unknown();
+            stake.distrusts.fetch_max(known.distrusts, Ordering::AcqRel);
+        }
+        stake.losses.notice(known.losses);
+        stake
     }
 
     /// The initiator is told that a flush has failed. If it confirms that, it is told again until
@@ -108,7 +142,7 @@ impl Stakes {
 
     /// The initiator knows that a flush has failed.
     pub(super) fn confirm(&self, unit: usize, since: &Since) {
-        if let Some(Stake { losses, tellings }) = self.units[unit].get() {
+        if let Some(Stake { losses, tellings, .. }) = self.units[unit].get() {
             losses.tell(since);
             tellings.store(0, Ordering::Relaxed);
         }

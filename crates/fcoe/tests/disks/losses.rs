@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use tyche_block::{Errno, OperationKind};
+use tyche_fcoe::fc::wire::{PortId, Wwn};
 use tyche_fcoe::scsi::cdb::{Command, Form, Range};
 use tyche_fcoe::scsi::{Code, Status, Uuid};
 use tyche_fcoe::{Generation, Units};
-use tyche_store::Store;
 use tyche_store::fault::{FaultStore, Faults, Rule};
 use tyche_store::memory::MemoryStore;
 
-use crate::target::{HOST, OTHER, SIZE, Target, units};
+use crate::target::{HOST, Host, OTHER, SIZE, Target, exported, units};
 
 const WRITE: Command =
     Command::Write { range: Range { form: Form::Ten, lba: 0, blocks: 1 }, fua: false };
@@ -19,15 +19,17 @@ const FLUSH: Command = Command::SynchronizeCache {
     immediate: false,
 };
 const DATA: [u8; 512] = [7; 512];
+/// An initiator that logs in for the first time after the machine was restored.
+const LATE: Host = (PortId::new(0x0a03), Wwn(0x2000_0000_0000_0a03));
 
 /// A disk with a cache, whose generation is the number of its losses.
 fn disk() -> (Arc<Units>, Faults) {
     let store = FaultStore::with_volatile_cache(MemoryStore::new(SIZE, 512).unwrap()).unwrap();
     let faults = store.faults();
-    let store: Arc<dyn Store> = Arc::new(store);
-    let counted = Arc::clone(&store);
+    let exported = exported(store);
+    let counted = Arc::clone(&exported);
     let generation: Generation = Box::new(move || Uuid::from_u128(counted.losses().into()));
-    (units(store, Some(generation)), faults)
+    (units(exported, Some(generation)), faults)
 }
 
 fn fail_flush(faults: &Faults) {
@@ -114,4 +116,30 @@ fn what_is_written_after_a_loss_is_not_lost_with_it() {
     target.confirm(&end);
     write(&mut target);
     assert!(flush(&mut target));
+}
+
+#[test]
+fn whoever_flushes_after_a_restore_of_the_machine_is_told() {
+    let (units, _) = disk();
+    let mut both = [1, 2].map(|number| Target::of(&units, number));
+    // One has written, one has not as the target knows, and one comes later.
+    both[0].welcome(HOST);
+    write(&mut both[0]);
+    both[1].welcome(OTHER);
+    assert!(flush(&mut both[1]), "nothing is at stake");
+    units.all()[0].exported.distrust();
+    let end = both[0].run(WRITE, &DATA);
+    assert_eq!((end.code, end.generation), (Some(Code::INQUIRY_CHANGED), Some(Uuid::from_u128(1))));
+    both[0].confirm(&end);
+    assert_eq!(both[1].attend(), [Code::INQUIRY_CHANGED]);
+    both[1].welcome(LATE);
+    for (at, host) in [(0, HOST), (1, OTHER), (1, LATE)] {
+        let target = &mut both[at];
+        target.is_at(host);
+        let end = target.run(FLUSH, &[]);
+        assert_eq!(end.code, Some(Code::WRITE_ERROR), "{host:?}");
+        assert_eq!(end.generation, Some(Uuid::from_u128(1)));
+        target.confirm(&end);
+        assert!(flush(target), "it is told once: {host:?}");
+    }
 }

@@ -12,7 +12,7 @@ use tyche_fcoe::scsi::cdb::{Command, Form, Range};
 use tyche_store::memory::MemoryStore;
 use tyche_store::{Queue, ResizeError, Store};
 
-use crate::target::{HOST, OTHER, SIZE, Target, units};
+use crate::target::{HOST, OTHER, SIZE, Target, exported, units};
 
 const RANGE: Range = Range { form: Form::Ten, lba: 0, blocks: 1 };
 const WRITE: Command = Command::Write { range: RANGE, fua: false };
@@ -83,7 +83,7 @@ impl Queue for HeldQueue {
 fn interfaces() -> ([Target; 2], Arc<AtomicBool>) {
     let is_held = Arc::<AtomicBool>::default();
     let store = HeldStore(MemoryStore::new(SIZE, 512).unwrap(), Arc::clone(&is_held));
-    let units = units(Arc::new(store), None);
+    let units = units(exported(store), None);
     let mut both = [1, 2].map(|number| Target::of(&units, number));
     both[0].welcome(HOST);
     both[1].welcome(OTHER);

@@ -10,7 +10,7 @@ use tyche_fcoe::fc::wire::{ETHERNET_LEN, Mac, Wwn};
 use tyche_fcoe::scsi::{Lun, Uuid};
 use tyche_fcoe::{
     FcoeHost, FcoeHostOptions, FcoeTarget, FcoeTargetOptions, Interface, MTU_FULL, Obstacle,
-    PortOptions, TargetUnit, Units,
+    PortOptions, TargetUnit, Units, VisibleTo,
 };
 use tyche_link::memory::MemoryLink;
 use tyche_link::{Link, memory};
@@ -59,7 +59,7 @@ impl Rig {
             exported: Arc::new(Exported::new("disk".to_owned(), store)),
             uuid: Uuid::from_u128(1),
             shared: false,
-            initiators: Vec::new(),
+            initiators: VisibleTo::default(),
             generation: None,
         };
         let units = Arc::new(Units::new(vec![unit]));

@@ -68,11 +68,16 @@ impl<'d> Sink<'d> for Bytes<'_> {
     }
 }
 
+/// A disk of that store.
+pub(crate) fn exported(store: impl Store + 'static) -> Arc<Exported> {
+    Arc::new(Exported::new("disk".to_owned(), Arc::new(store)))
+}
+
 /// A target of one disk, with its generation.
-pub(crate) fn units(store: Arc<dyn Store>, generation: Option<Generation>) -> Arc<Units> {
+pub(crate) fn units(exported: Arc<Exported>, generation: Option<Generation>) -> Arc<Units> {
     let unit = TargetUnit {
         number: 0,
-        exported: Arc::new(Exported::new("disk".to_owned(), store)),
+        exported,
         uuid: Uuid::from_u128(1),
         shared: true,
         initiators: Vec::new(),
@@ -84,7 +89,7 @@ pub(crate) fn units(store: Arc<dyn Store>, generation: Option<Generation>) -> Ar
 impl Target {
     /// A target of one interface, and its initiator.
     pub(crate) fn new(store: FaultStore) -> Self {
-        let mut target = Self::of(&units(Arc::new(store), None), 1);
+        let mut target = Self::of(&units(exported(store), None), 1);
         target.login(HOST);
         target
     }
