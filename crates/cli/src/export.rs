@@ -64,14 +64,16 @@ struct Resize {
 ///
 /// It takes back `deny` and `evict`. If the configuration does not let the host in, this does,
 /// until `deny` or `revert`, or until the configuration says the same. A host with a key needs its
-/// [[host]] in the configuration all the same: the key is there.
+/// [[host]] in the configuration all the same: the key is there. Over FCoE a port is let in by its
+/// WWPN.
 #[derive(Args, Debug)]
 #[allow(rustdoc::broken_intra_doc_links, reason = "TOML in the text of --help")]
 struct Access {
     #[command(flatten)]
     at: At,
 
-    /// The host: the name of its [[host]], or the UUID of a host without a key.
+    /// The host: the name of its [[host]], or the UUID of a host without a key. Over FCoE a port:
+    /// its WWPN.
     host: String,
 }
 
@@ -81,6 +83,10 @@ struct Access {
 /// that are with the disk already are still finished: `evict` waits for them. This wins over the
 /// configuration, until `allow` or `revert`. From then on hosts without a key are refused at this
 /// export, too: the host could come without its key.
+///
+/// A port of FCoE, by its WWPN, finds no such LUN any more, and its commands are aborted. If a host
+/// is named and ports of FCoE may have the export as well, the exit code is 9: the host is kept out
+/// on all other links, but which ports are its own can't be told. Name them, too.
 #[derive(Args, Debug)]
 struct Deny {
     #[command(flatten)]
@@ -93,6 +99,10 @@ struct Deny {
 /// on all links of the target. From then on it neither reads nor writes, so that another node of a
 /// cluster may take over. If that takes longer than --timeout, the exit code is 9: the host is kept
 /// out, but what is with the disk may still be written. `tyche export allow` lets it in again.
+///
+/// A port of FCoE is evicted by its WWPN; a host that may come over FCoE as well, by its name and by
+/// the WWPN of each of its ports. As long as any port of FCoE may have the export, the exit code for
+/// the name is 9: nobody can tell which of them are that host's.
 #[derive(Args, Debug)]
 struct Evict {
     #[command(flatten)]

@@ -151,8 +151,9 @@ fn target_table(targets: &[TargetReport]) -> String {
                 true => format!("{} (writes)", it.host_name),
                 false => it.host_name.clone(),
             });
-            // Over FCoE all that are logged in may use it.
+            // Over FCoE all that are logged in may use it, but for those that were denied.
             let ports = target.fcoe.iter().flat_map(|port| &port.initiators);
+            let ports = ports.filter(|port| !export.denied.contains(port));
             let hosts = hosts.chain(ports.cloned());
             table.row([
                 target.name.clone(),

@@ -40,9 +40,9 @@ pub use rejects::Rejects;
 pub use role::Role;
 pub use survey::{SurveyOptions, Surveyed, SurveyedTarget, SurveyedUnit, Targets, survey};
 #[cfg(feature = "target")]
-pub use target::{FcoeTarget, FcoeTargetOptions, FcoeTargetReport, VlanAnnouncer};
+pub use target::{Departure, Generation, TargetRole, TargetUnit, Units, VisibleTo};
 #[cfg(feature = "target")]
-pub use target::{Generation, TargetRole, TargetUnit, Units};
+pub use target::{FcoeTarget, FcoeTargetOptions, FcoeTargetReport, VlanAnnouncer};
 pub use tyche_fc as fc;
 pub use tyche_fc::network::PortConfig;
 pub use tyche_scsi as scsi;

@@ -22,7 +22,9 @@ use std::time::Duration;
 use tyche::{Completion, Extent, FcoeOptions, Mode, Operation, Options, Request, Volume};
 use tyche_engine::{Exported, Target, TargetExport, TargetOptions};
 use tyche_fcoe::fc::wire::Wwn;
-use tyche_fcoe::{FcoeTarget, FcoeTargetOptions, Interface, PortOptions, TargetUnit, Units};
+use tyche_fcoe::{
+    FcoeTarget, FcoeTargetOptions, Interface, PortOptions, TargetUnit, Units, VisibleTo,
+};
 use tyche_link::Link;
 use tyche_link::packet::{PacketLink, PacketOptions};
 use tyche_numa::Placement;
@@ -233,7 +235,7 @@ fn fcoe_target(spins: bool) -> FcoeTarget {
         exported: Arc::new(Exported::new("disk".to_owned(), store())),
         uuid: Uuid::from_u128(7),
         shared: false,
-        initiators: Vec::new(),
+        initiators: VisibleTo::default(),
         generation: None,
     };
     FcoeTarget::start(FcoeTargetOptions {

@@ -324,7 +324,8 @@ pub struct AccessChanged {
     pub target: String,
     /// Name of the export.
     pub export: String,
-    /// The host: its name at the target, or the UUID of one without a key. Null: all.
+    /// The host: its name at the target, or the UUID of one without a key. Over FCoE a WWPN. Null:
+    /// all.
     pub host: Option<String>,
     /// Sessions that this has ended.
     pub sessions_ended: u64,

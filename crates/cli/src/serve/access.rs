@@ -4,19 +4,40 @@
 //! is taken back, or until the configuration lets the host in that it lets in.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
-use tyche_engine::Target;
+use tyche_fcoe::fc::wire::Wwn;
+use tyche_fcoe::{Departure, VisibleTo};
 use tyche_proto::crypto::{PublicKey, SecretKey};
 use tyche_proto::wire::Name;
 use tyche_proto::{Access, Allowed, HostId, SessionInfo};
+use tyche_session::fcoe::parse_wwpn;
 use uuid::Uuid;
 
-use super::checked_name;
 use super::config::{Auth, Config, Export};
-use super::fcoe;
 use super::state::{Decision, Decisions};
 use crate::error::{Code, Error, Result};
 use crate::secret::read_key;
+
+use super::{Served, checked_name, fcoe};
+
+/// Who may have an export, or not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Who {
+    /// A host.
+    Host(HostId),
+    /// A port, over FCoE.
+    Initiator(Wwn),
+}
+
+impl fmt::Display for Who {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Host(host) => host.fmt(f),
+            Self::Initiator(wwpn) => wwpn.fmt(f),
+        }
+    }
+}
 
 /// The secret key of a target, if it has one.
 ///
@@ -49,6 +70,10 @@ pub(super) struct Configured {
     access: Access,
     /// The hosts that may have each export, by its name.
     allowed: BTreeMap<String, Allowed>,
+    /// The same for ports over FCoE; empty: all.
+    initiators: BTreeMap<String, Vec<Wwn>>,
+    /// Whether there are such ports.
+    has_fcoe: bool,
 }
 
 impl Configured {
@@ -107,30 +132,40 @@ impl Configured {
         if required && hosts.is_empty() && config.fcoe.is_empty() {
             tracing::warn!("no host may connect: there is no --host, and no [[host]]");
         }
-        Ok(Self { access: Access { required, hosts }, allowed })
+        let initiators = |export: &Export| (export.name.clone(), export.initiators.wwpns());
+        let initiators = config.export.iter().map(initiators).collect();
+        let has_fcoe = !config.fcoe.is_empty();
+        Ok(Self { access: Access { required, hosts }, allowed, initiators, has_fcoe })
     }
 
-    /// The host that a text stands for: the name of a host with a key, or else a UUID. `None` if it
-    /// is neither.
-    fn host(&self, text: &str) -> Option<HostId> {
+    /// The one that a text stands for: the name of a host with a key, or else a UUID or a WWPN.
+    /// `None` if it is none of these.
+    fn who(&self, text: &str) -> Option<Who> {
         let known = self.access.hosts.values().find(|name| name.as_str() == text);
-        let uuid = || Uuid::parse_str(text).ok().map(HostId::Uuid);
-        known.copied().map(HostId::Name).or_else(uuid)
+        let host = known.copied().map(HostId::Name);
+        let host = host.or_else(|| Uuid::parse_str(text).ok().map(HostId::Uuid));
+        host.map(Who::Host).or_else(|| parse_wwpn(text).ok().map(Who::Initiator))
     }
 
-    /// The host of a decision. A denied one stays denied if it is not configured any more: it has
-    /// no key then, and where none is needed, it could come as anybody.
-    fn decided(&self, text: &str, decision: Decision) -> Option<HostId> {
+    /// The one that a decision is about. A denied host stays denied if it is not configured any
+    /// more: it has no key then, and where none is needed, it could come as anybody.
+    fn decided(&self, text: &str, decision: Decision) -> Option<Who> {
         let former = || Name::new(text).filter(|_| decision == Decision::Denied);
-        self.host(text).or_else(|| former().map(HostId::Name))
+        self.who(text).or_else(|| former().map(|name| Who::Host(HostId::Name(name))))
     }
 
-    /// Whether the configuration lets a host have an export.
-    fn lists(&self, export: &str, host: HostId) -> bool {
-        self.allowed.get(export).is_some_and(|allowed| match host {
-            HostId::Name(name) => allowed.names.as_ref().is_none_or(|it| it.contains(&name)),
-            HostId::Uuid(uuid) => allowed.uuids.as_ref().is_none_or(|it| it.contains(&uuid)),
-        })
+    /// Whether the configuration lets one have an export.
+    fn lists(&self, export: &str, who: Who) -> bool {
+        match who {
+            Who::Initiator(wwpn) => {
+                let initiators = self.initiators.get(export);
+                initiators.is_some_and(|it| it.is_empty() || it.contains(&wwpn))
+            }
+            Who::Host(host) => self.allowed.get(export).is_some_and(|allowed| match host {
+                HostId::Name(name) => allowed.names.as_ref().is_none_or(|it| it.contains(&name)),
+                HostId::Uuid(uuid) => allowed.uuids.as_ref().is_none_or(|it| it.contains(&uuid)),
+            }),
+        }
     }
 }
 
@@ -138,15 +173,17 @@ impl Configured {
 pub(super) struct Changed {
     /// Index of the export.
     pub(super) export: usize,
-    /// The host, unless the change is about all.
-    pub(super) host: Option<HostId>,
+    /// The one that it is about, unless it is about all.
+    pub(super) who: Option<Who>,
     /// The sessions that end.
     pub(super) ended: Vec<SessionInfo>,
+    /// The departure of ports that may not have the export any more.
+    pub(super) left: Departure,
     /// Why the change is not kept, if it is not. It holds until the target ends.
     pub(super) not_kept: Option<Error>,
 }
 
-/// The access rights of the hosts of a target. See the module.
+/// The access rights at a target. See the module.
 pub(super) struct Rights {
     /// The target's name.
     target: String,
@@ -179,10 +216,30 @@ impl Rights {
         self.exports.iter().map(|export| self.allowed_at(export)).collect()
     }
 
+    /// The ports that may have each export, by index.
+    pub(super) fn visible(&self) -> Vec<VisibleTo> {
+        self.exports.iter().map(|export| self.visible_at(export)).collect()
+    }
+
+    fn visible_at(&self, export: &str) -> VisibleTo {
+        let only = self.configured.initiators.get(export).cloned().unwrap_or_default();
+        let mut visible = VisibleTo { only, except: Vec::new() };
+        for (text, decision) in self.decisions.of(export) {
+            let Some(Who::Initiator(wwpn)) = self.configured.who(text) else { continue };
+            match decision {
+                Decision::Denied => visible.except.push(wwpn),
+                // It is one of all.
+                Decision::Allowed if visible.only.is_empty() => {}
+                Decision::Allowed => visible.only.push(wwpn),
+            }
+        }
+        visible
+    }
+
     fn allowed_at(&self, export: &str) -> Allowed {
         let mut allowed = self.configured.allowed.get(export).cloned().unwrap_or_default();
         for (host, decision) in self.decisions.of(export) {
-            let Some(host) = self.configured.decided(host, decision) else { continue };
+            let Some(Who::Host(host)) = self.configured.decided(host, decision) else { continue };
             match (decision, host) {
                 (Decision::Denied, host) => allowed.denied.extend([host]),
                 (Decision::Allowed, HostId::Name(name)) => {
@@ -203,14 +260,19 @@ impl Rights {
     }
 
     /// Takes another configuration. Its exports that the target does not serve mean nothing, and
-    /// one that it lacks stays as it was. Sessions of hosts that may not connect any more end.
-    pub(super) fn reconfigure(&mut self, configured: Configured, target: &Target) {
-        let before = std::mem::replace(&mut self.configured, configured).allowed;
-        for (export, allowed) in before {
+    /// one that it lacks stays as it was. Sessions of hosts that may not connect any more end, and
+    /// commands of ports that may not have an export any more.
+    pub(super) fn reconfigure(&mut self, configured: Configured, served: &Served) {
+        let before = std::mem::replace(&mut self.configured, configured);
+        for (export, allowed) in before.allowed {
             self.configured.allowed.entry(export).or_insert(allowed);
         }
+        for (export, initiators) in before.initiators {
+            self.configured.initiators.entry(export).or_insert(initiators);
+        }
         self.forget_granted();
-        log_ended(&target.set_access(self.access(), self.allowed()));
+        log_ended(&served.target.set_access(self.access(), self.allowed()));
+        served.fcoe.show(self.visible().into_iter().enumerate());
     }
 
     /// Forgets who was let in by command, and is by the configuration now: from now on the
@@ -218,7 +280,7 @@ impl Rights {
     fn forget_granted(&mut self) {
         let Self { configured, decisions, .. } = self;
         let is_granted = |export: &str, host: &str| {
-            configured.host(host).is_some_and(|host| configured.lists(export, host))
+            configured.who(host).is_some_and(|who| configured.lists(export, who))
         };
         if let Err(error) = decisions.retain(|export, host, decision| {
             decision == Decision::Denied || !is_granted(export, host)
@@ -227,32 +289,32 @@ impl Rights {
         }
     }
 
-    /// Lets a host have an export.
+    /// Lets a host or a port have an export.
     ///
     /// # Errors
-    /// `NotFound` if there is no such export or host; `Usage` if the host could not connect all the
-    /// same; `Other` if the decision can't be kept. Nothing has changed then.
-    pub(super) fn allow(&mut self, target: &Target, export: &str, host: &str) -> Result<Changed> {
-        let (index, host) = self.resolve(export, host)?;
-        let is_granted = self.configured.lists(export, host);
+    /// `NotFound` if there is no such export or host; `Usage` if it could not connect all the same;
+    /// `Other` if the decision can't be kept. Nothing has changed then.
+    pub(super) fn allow(&mut self, served: &Served, export: &str, who: &str) -> Result<Changed> {
+        let (index, who) = self.resolve(export, who)?;
+        let is_granted = self.configured.lists(export, who);
         let decision = (!is_granted).then_some(Decision::Allowed);
         let before = self.decisions.clone();
-        if let Err(error) = self.decisions.set(export, &host.to_string(), decision) {
+        if let Err(error) = self.decisions.set(export, &who.to_string(), decision) {
             self.decisions = before;
             return Err(error);
         }
-        Ok(self.apply(target, index, Some(host)))
+        Ok(self.apply(served, index, Some(who)))
     }
 
-    /// Keeps a host from an export: its sessions end. If that can't be kept over a restart, it is
-    /// done all the same.
+    /// Keeps a host or a port from an export: its sessions end, or its commands. If that can't be
+    /// kept over a restart, it is done all the same.
     ///
     /// # Errors
-    /// `NotFound` if there is no such export or host; `Usage` if hosts of that kind are not let in.
-    pub(super) fn deny(&mut self, target: &Target, export: &str, host: &str) -> Result<Changed> {
-        let (index, host) = self.resolve(export, host)?;
-        let kept = self.decisions.set(export, &host.to_string(), Some(Decision::Denied));
-        let changed = self.apply(target, index, Some(host));
+    /// `NotFound` if there is no such export or host; `Usage` if those of that kind are not let in.
+    pub(super) fn deny(&mut self, served: &Served, export: &str, who: &str) -> Result<Changed> {
+        let (index, who) = self.resolve(export, who)?;
+        let kept = self.decisions.set(export, &who.to_string(), Some(Decision::Denied));
+        let changed = self.apply(served, index, Some(who));
         Ok(Changed { not_kept: kept.err(), ..changed })
     }
 
@@ -264,7 +326,7 @@ impl Rights {
     /// changed then.
     pub(super) fn revert(
         &mut self,
-        target: &Target,
+        served: &Served,
         export: &str,
         host: Option<&str>,
     ) -> Result<Changed> {
@@ -286,13 +348,15 @@ impl Rights {
             self.decisions = before;
             return Err(error);
         }
-        Ok(self.apply(target, index, None))
+        Ok(self.apply(served, index, None))
     }
 
-    fn apply(&self, target: &Target, export: usize, host: Option<HostId>) -> Changed {
-        let ended = target.set_allowed(export, self.allowed_at(&self.exports[export]));
+    fn apply(&self, served: &Served, export: usize, who: Option<Who>) -> Changed {
+        let name = &self.exports[export];
+        let ended = served.target.set_allowed(export, self.allowed_at(name));
         log_ended(&ended);
-        Changed { export, host, ended, not_kept: None }
+        let left = served.fcoe.show([(export, self.visible_at(name))]);
+        Changed { export, who, ended, left, not_kept: None }
     }
 
     fn index(&self, export: &str) -> Result<usize> {
@@ -302,14 +366,22 @@ impl Rights {
         })
     }
 
-    /// The export and the host of a command.
-    fn resolve(&self, export: &str, text: &str) -> Result<(usize, HostId)> {
+    /// The export of a command, and whom it is about.
+    fn resolve(&self, export: &str, text: &str) -> Result<(usize, Who)> {
         let index = self.index(export)?;
         let Access { required, hosts } = &self.configured.access;
-        let host = self.configured.host(text);
+        let host = match self.configured.who(text) {
+            Some(Who::Host(host)) => Some(host),
+            Some(who) if self.configured.has_fcoe => return Ok((index, who)),
+            Some(who) => {
+                let what = format!("{who} is a port of FCoE, and target `{}`", self.target);
+                return Err(Error::new(Code::Usage, format!("{what} is not served over FCoE")));
+            }
+            None => None,
+        };
         let for_keys = *required || self.allowed_at(export).names.is_some();
         if let Some(host) = host.filter(|host| !for_keys || matches!(host, HostId::Name(_))) {
-            return Ok((index, host));
+            return Ok((index, Who::Host(host)));
         }
         let names: BTreeSet<_> = hosts.values().map(Name::as_str).collect();
         let names = names.into_iter().collect::<Vec<_>>().join(", ");
@@ -347,10 +419,11 @@ mod tests {
     #[test]
     fn a_denied_host_that_is_not_configured_any_more_stays_denied() {
         let access = Access { required: false, hosts: BTreeMap::default() };
-        let configured = Configured { access, allowed: BTreeMap::default() };
+        let (allowed, initiators) = Default::default();
+        let configured = Configured { access, allowed, initiators, has_fcoe: false };
         let alpha = Name::new("alpha").unwrap();
         let decided = |decision| configured.decided("alpha", decision);
-        assert_eq!(decided(Decision::Denied), Some(HostId::Name(alpha)));
+        assert_eq!(decided(Decision::Denied), Some(Who::Host(HostId::Name(alpha))));
         assert_eq!(decided(Decision::Allowed), None, "it has no key");
     }
 }

@@ -1,14 +1,13 @@
 //! Answers of a running target at its control socket.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tyche_engine::Remains;
-use tyche_proto::HostId;
 use tyche_store::ResizeError;
 
 use super::Served;
-use super::access::Changed;
+use super::access::{Changed, Who};
 use super::config::Export;
 use super::links::{Missing, What};
 use super::state::Decision;
@@ -93,7 +92,7 @@ impl Answers {
         Ok(ExportResized { target: self.name.clone(), export: name.to_owned(), size })
     }
 
-    /// Changes which hosts may have an export. An eviction waits for the requests of the host.
+    /// Changes who may have an export. An eviction waits for the requests of whom it is about.
     fn change_access(
         &self,
         served: Arc<Served>,
@@ -103,23 +102,28 @@ impl Answers {
     ) -> Result<AccessChanged> {
         let named =
             || host.ok_or_else(|| Error::new(Code::Usage, "the request has to name a host"));
-        let target = &served.target;
         let changed = match change {
-            AccessChange::Allow => served.rights().allow(target, export, named()?),
+            AccessChange::Allow => served.rights().allow(&served, export, named()?),
             AccessChange::Deny | AccessChange::Evict { .. } => {
-                served.rights().deny(target, export, named()?)
+                served.rights().deny(&served, export, named()?)
             }
-            AccessChange::Revert => served.rights().revert(target, export, host),
+            AccessChange::Revert => served.rights().revert(&served, export, host),
         }?;
-        let of_host = changed.host.map(|host| host.to_string()).or_else(|| host.map(str::to_owned));
+        let of_host = changed.who.map(|who| who.to_string()).or_else(|| host.map(str::to_owned));
         let name = of_host.as_deref().unwrap_or("all hosts");
         tracing::info!("export {export}: `{}` of {name}", change.name());
-        if let (AccessChange::Evict { limit_ms }, Some(host)) = (change, changed.host) {
-            await_departure(served, &changed, (export, host), Duration::from_millis(limit_ms))?;
+        let is_out = matches!(change, AccessChange::Deny | AccessChange::Evict { .. });
+        let is_host = matches!(changed.who, Some(Who::Host(_)));
+        let has_other_way = is_out && is_host && served.fcoe.shows(changed.export);
+        if let (AccessChange::Evict { limit_ms }, Some(who)) = (change, changed.who) {
+            await_departure(served, &changed, (export, who), Duration::from_millis(limit_ms))?;
         }
         if let Some(error) = changed.not_kept {
             let what = format!("{name} is kept out, but not after a restart of the target");
             return Err(Error::new(error.code, format!("{what}: {error}")));
+        }
+        if has_other_way {
+            return Err(Error::new(Code::Device, other_way(export, name, change)));
         }
         Ok(AccessChanged {
             target: self.name.clone(),
@@ -130,26 +134,44 @@ impl Answers {
     }
 }
 
-/// Waits until nothing of a host is left at an export.
+/// A host that is kept out of an export may still have it over FCoE.
+fn other_way(export: &str, host: &str, change: AccessChange) -> String {
+    format!(
+        "{host} is kept out of `{export}` on all other links, but ports of FCoE may have it, too, \
+         and nobody can tell which of them are that host's: run `tyche export {} {export} WWPN` \
+         for each of those; `tyche list` shows the WWPNs that are logged in",
+        change.name()
+    )
+}
+
+/// Waits until nothing of a host or a port is left at an export.
 fn await_departure(
     served: Arc<Served>,
     changed: &Changed,
-    (export, host): (&str, HostId),
+    (export, who): (&str, Who),
     limit: Duration,
 ) -> Result<()> {
+    let until = Instant::now() + limit;
+    let host = match who {
+        Who::Host(host) => Some(host),
+        Who::Initiator(_) => None,
+    };
     let departure = served.target.departure(changed.export, host);
     // The target may be stopped meanwhile.
     drop(served);
-    let (what, which) = match departure.wait(limit) {
+    let has_left = host.is_some() || changed.left.wait(limit);
+    let left = until.saturating_duration_since(Instant::now());
+    let remains = if has_left { departure.wait(left) } else { Err(Remains::Requests) };
+    let (what, which) = match remains {
         Ok(()) => return Ok(()),
-        Err(Remains::Requests) => ("has not finished requests of that host".to_owned(), "they"),
+        Err(Remains::Requests) => (format!("has not finished requests of {who}"), "they"),
         Err(Remains::Unknown(why)) => (
             format!("is missing ({why}) and has not come"),
             "what a former process of the target gave to it for that host",
         ),
     };
     let message = format!(
-        "{host} is kept out of `{export}`, but its disk {what} within {} s: {which} may still be \
+        "{who} is kept out of `{export}`, but its disk {what} within {} s: {which} may still be \
          executed; run the command again to wait for that",
         limit.as_secs_f64()
     );

@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tyche_engine::{Target, TargetExport};
 use tyche_fcoe::{
-    FcoeTarget, FcoeTargetOptions, FcoeTargetReport, PortOptions, TargetUnit, Units, VlanAnnouncer,
+    Departure, FcoeTarget, FcoeTargetOptions, FcoeTargetReport, PortOptions, TargetUnit, Units,
+    VisibleTo, VlanAnnouncer,
 };
 use tyche_session::fcoe::{Numbers, PortName};
 use uuid::Uuid;
@@ -113,21 +114,23 @@ impl Fcoe {
         config.link.is_empty() && !config.fcoe.is_empty()
     }
 
-    /// Starts the ports; also returns those that are missing. `units`: for each export its UUID and
-    /// its LUN; `n_port_ids`: the directory for those.
+    /// Starts the ports; also returns those that are missing. For each export: its UUID, its LUN,
+    /// and who may have it; `n_port_ids`: the directory for those.
     pub(super) fn start(
         link: &LinkArgs,
         config: &Config,
         target: &Target,
-        (units, n_port_ids): (&[(Uuid, u8)], PathBuf),
+        (units, visible): (&[(Uuid, u8)], Vec<VisibleTo>),
+        n_port_ids: PathBuf,
     ) -> Result<(Self, Vec<Missing>)> {
-        let exports = config.export.iter().zip(units).zip(target.exported()).enumerate();
-        let units = exports.map(|(index, ((export, &(uuid, number)), exported))| TargetUnit {
-            number,
+        let numbered = config.export.iter().zip(units);
+        let all = numbered.zip(visible).zip(target.exported()).enumerate();
+        let units = all.map(|(index, (((export, numbers), initiators), exported))| TargetUnit {
+            number: numbers.1,
             exported: Arc::clone(exported),
-            uuid,
+            uuid: numbers.0,
             shared: export.shared,
-            initiators: export.initiators.wwpns(),
+            initiators,
             generation: Some(Box::new(target.generation(index))),
         });
         let units = Arc::new(Units::new(units.collect()));
@@ -220,16 +223,18 @@ impl Fcoe {
         }
     }
 
-    /// Takes another configuration of who may know of the exports, by their names. Those that it
-    /// lacks stay as they were. A port that is missing so far serves them like that when it comes.
-    pub(super) fn reconfigure(&self, exports: &[Export], config: &Config) {
+    /// Changes which ports may have exports, by their indices. One of ours that is missing so far
+    /// serves them like that when it comes.
+    pub(super) fn show(&self, wanted: impl IntoIterator<Item = (usize, VisibleTo)>) -> Departure {
         // Without ports in the configuration there are no units.
-        let served = exports.iter().zip(self.units.all()).enumerate();
-        let wanted = served.filter_map(|(index, (export, _))| {
-            let now = config.export.iter().find(|it| it.name == export.name)?;
-            Some((index, now.initiators.wwpns()))
-        });
-        self.units.set_initiators(wanted);
+        let units = self.units.all().len();
+        self.units.set_initiators(wanted.into_iter().filter(|(index, _)| *index < units))
+    }
+
+    /// Whether there may be a port that has an export, by its index.
+    pub(super) fn shows(&self, export: usize) -> bool {
+        let unit = self.units.all().get(export);
+        unit.is_some_and(|unit| self.units.visible_to(unit.number).is_any())
     }
 
     /// Reports the state of the interfaces.

@@ -249,7 +249,8 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
         renew_generation,
     };
     let target = Target::start(options)?;
-    let (fcoe, missing_ports) = Fcoe::start(&args.link, &config, &target, (&units, n_port_ids))?;
+    let units = (&units[..], rights.visible());
+    let (fcoe, missing_ports) = Fcoe::start(&args.link, &config, &target, units, n_port_ids)?;
     missing.extend(missing_ports);
     let mut interfaces = [served_on.clone(), fcoe.described()].concat();
     if interfaces.is_empty() {
@@ -414,8 +415,7 @@ fn await_stop(signals: &mut Signals, served: &Served, args: &ServeArgs, config: 
         let news = read.and_then(|now| Ok((Configured::of(&now, served.own_key)?, now)));
         match news {
             Ok((configured, now)) => {
-                served.rights().reconfigure(configured, &served.target);
-                served.fcoe.reconfigure(&config.export, &now);
+                served.rights().reconfigure(configured, served);
                 tracing::info!("who may connect was read again");
                 if !news::log_pending(config, &now) {
                     tracing::info!("nothing else has changed that takes a restart");

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::files::Files;
@@ -412,6 +413,47 @@ fn discovery_shows_the_disks_that_this_machine_may_see() {
     // Nobody stays logged in.
     let stats = rig.ask(&["stats", "one"]);
     assert_eq!(stats["targets"][0]["fcoe"][0]["initiators"], Value::Array(Vec::new()), "{stats}");
+}
+
+#[test]
+fn a_port_that_is_evicted_has_no_disk_until_it_is_allowed() {
+    let rig = rig!(MTU);
+    let link = rig.cable.link(Side::Target);
+    let config = rig.path("target.toml");
+    let links = format!("link = [\"{link}\"]\n[[fcoe]]\nlink = \"{link}\"\n");
+    let export =
+        |name: &str| format!("[[export]]\nname = \"{name}\"\npath = \"mem:16M\"\nshared = true\n");
+    fs::write(&config, links + &export("a") + &export("b")).unwrap();
+    let target = rig.serve_on(&[], &["--config", config.to_str().unwrap()]);
+    let port = await_target(&rig);
+    let [ours, other] = ["21:00:00:00:00:00:00:01", "21:00:00:00:00:00:00:02"];
+    let soon = [SOON[0], SOON[1], "--wwpn"];
+    let [first, second] = [(ours, ":0"), (other, ":1")].map(|(wwpn, lun)| {
+        connect(&rig, &format!("{port}{lun}"), "fuse", &[&soon[..], &[wwpn]].concat())
+    });
+    let write = |device: &Path| write(&rig, device, 1, "conv=notrunc,fsync");
+    assert!(write(&first) && write(&second));
+    let export = |args: &[&str]| run(&mut rig.tyche(Side::Target, &[&["export"], args].concat()));
+    let said = export(&["evict", "a", ours]);
+    assert!(said.contains(&format!("{ours} may not have a; nothing of it is left")), "{said}");
+    assert!(!write(&first) && write(&second), "it is about one port at one export");
+    assert_eq!(rig.stats().1["exports"][0]["denied"], Value::from(vec![ours]));
+    export(&["allow", "a", ours]);
+    wait_until("it has the disk again", || write(&first));
+    // A host may be any of the ports.
+    let host = "7a26e711-2233-4455-a677-8899aabbccdd";
+    for change in ["deny", "evict"] {
+        let again = format!("`tyche export {change} b WWPN`");
+        let args = ["export", change, "b", host];
+        refused(&rig, Side::Target, &args, 9, &["ports of FCoE may have it", &again]);
+    }
+    assert!(write(&second));
+    // SIGHUP does not change what a command has decided.
+    export(&["deny", "b", other]);
+    target.process.signal(Signal::HUP);
+    wait_until("it is read", || target.log().contains("who may connect was read again"));
+    assert!(!write(&second));
+    rig.disconnect_all();
 }
 
 #[test]

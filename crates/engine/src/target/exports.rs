@@ -294,11 +294,11 @@ impl Exports {
 pub struct Departure {
     exports: Arc<Exports>,
     export: usize,
-    host: HostId,
+    host: Option<HostId>,
 }
 
 impl Departure {
-    pub(super) fn new(exports: Arc<Exports>, export: usize, host: HostId) -> Self {
+    pub(super) fn new(exports: Arc<Exports>, export: usize, host: Option<HostId>) -> Self {
         assert!(export < exports.all().len(), "there is no export {export}");
         Self { exports, export, host }
     }
@@ -310,7 +310,10 @@ impl Departure {
     /// What was left after `limit`.
     pub fn wait(&self, limit: Duration) -> Result<(), Remains> {
         let Self { exports, export, host } = self;
-        let is_there = |it: &mut Admissions| !it.registry.has_left::<Sound>(*export, *host);
+        let is_there = |it: &mut Admissions| match host {
+            Some(host) => !it.registry.has_left::<Sound>(*export, *host),
+            None => it.registry.why_offline(*export).is_some(),
+        };
         let waited = exports.closed.wait_timeout_while(exports.lock(), limit, is_there);
         let (admissions, waited) = waited.unwrap_or_else(PoisonError::into_inner);
         if !waited.timed_out() {

@@ -264,11 +264,12 @@ impl Target {
         self.exports.set_allowed(export, allowed)
     }
 
-    /// The departure of a host from an export that it may not have any more.
+    /// The departure of a host from an export that it may not have any more; `None`: of one of
+    /// another protocol, for what a former process of the target may have left of it.
     ///
     /// # Panics
     /// If there is no such export.
-    pub fn departure(&self, export: usize, host: HostId) -> Departure {
+    pub fn departure(&self, export: usize, host: Option<HostId>) -> Departure {
         Departure::new(Arc::clone(&self.exports), export, host)
     }
 

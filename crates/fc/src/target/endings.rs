@@ -119,7 +119,7 @@ impl<R: Rules> Lane<R> {
         manager.state = State::Managing(function, Managing::Draining);
         let (place, lun) = (manager.nexus, manager.lun);
         self.exchanges.set_timer(xid, Some(now + MANAGEMENT_MAX));
-        self.stop_tasks(Some(place), lun, function);
+        self.stop_tasks(Some(place), |it| is_about(function, (Some(place), lun), it));
         self.settle();
     }
 
@@ -146,9 +146,20 @@ impl<R: Rules> Lane<R> {
     /// that the user is at work with. The function is not done before each of them has
     /// [ended](Self::is_ending).
     pub fn end_tasks(&mut self, lun: [u8; 8], function: Function) -> Vec<u16> {
-        self.stop_tasks(None, lun, function);
-        let about = |it: &Exchange| is_about(function, (None, lun), it) && it.is_with_user();
-        let ending = self.exchanges.iter().filter(|(_, it)| about(it));
+        self.end_all(|it| is_about(function, (None, lun), it))
+    }
+
+    /// The same for all commands of some initiators, by their names, at a logical unit. Those of
+    /// former logins are among them.
+    pub fn end_tasks_of(&mut self, lun: [u8; 8], is_theirs: impl Fn(Wwn) -> bool) -> Vec<u16> {
+        let places: Vec<_> = self.nexuses.places(is_theirs).collect();
+        let function = Function::LuReset;
+        self.end_all(|it| places.contains(&it.nexus) && is_about(function, (None, lun), it))
+    }
+
+    fn end_all(&mut self, is_about: impl Fn(&Exchange) -> bool) -> Vec<u16> {
+        self.stop_tasks(None, &is_about);
+        let ending = self.exchanges.iter().filter(|(_, it)| is_about(it) && it.is_with_user());
         ending.map(|(xid, _)| self.exchanges.index_of(xid)).collect()
     }
 
@@ -158,12 +169,13 @@ impl<R: Rules> Lane<R> {
         exchange.is_some_and(|it| it.ending.is_some() && it.is_with_user())
     }
 
-    /// Ends commands, or has them end when the user is done with them.
-    fn stop_tasks(&mut self, place: Option<u16>, lun: [u8; 8], function: Function) {
+    /// Ends commands, or has them end when the user is done with them. `place`: the initiator that
+    /// knows.
+    fn stop_tasks(&mut self, place: Option<u16>, is_about: impl Fn(&Exchange) -> bool) {
         for index in 0..self.exchanges.capacity() as u16 {
             let xid = self.exchanges.at(index);
             let Some(task) = self.exchanges.get_mut(xid) else { continue };
-            if !is_about(function, (place, lun), task) {
+            if !is_about(task) {
                 continue;
             }
             let is_own = Some(task.nexus) == place;

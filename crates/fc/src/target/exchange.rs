@@ -72,7 +72,7 @@ pub(super) enum Managing {
 pub(super) enum Ending {
     /// Its initiator knows: it has logged out, or wanted a function that ends it.
     Silent,
-    /// Another initiator wanted a function that ends it.
+    /// Another initiator wanted a function that ends it, or the target's user does.
     TaskAborted,
     /// BA_ACC to the ABTS of that sequence.
     Abort { seq_id: u8 },

@@ -182,6 +182,12 @@ impl Nexuses {
         self.position(|it| it.wwpn == wwpn)
     }
 
+    /// The places of some initiators, of those that drain as well.
+    pub(super) fn places(&self, is_it: impl Fn(Wwn) -> bool) -> impl Iterator<Item = u16> {
+        let places = (0..).zip(&self.places);
+        places.filter(move |(_, it)| it.as_ref().is_some_and(|it| is_it(it.wwpn))).map(|(at, _)| at)
+    }
+
     /// The initiator that a frame comes from.
     pub(super) fn of_frame(&self, frame: &Frame<'_>) -> Option<u16> {
         self.position(|it| it.is_from(frame))

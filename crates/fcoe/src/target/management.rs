@@ -8,20 +8,22 @@ use std::sync::Arc;
 use tyche_fc::target::{Function, Lane};
 use tyche_fc::wire::fcp::ResponseCode;
 use tyche_fc::{Rule, Rules};
+use tyche_scsi::vpd::TargetPort;
 use tyche_scsi::{Lun, NexusId};
 use tyche_time::Instant;
 
-use super::peers::{Answers, Order, Peer};
+use super::peers::{Answers, Order, Peer, Tasks};
 use super::units::Units;
 
 /// The task management of one interface.
 pub(super) struct Management {
     /// Functions that wait for the other interfaces.
     waiting: Vec<Waiting>,
-    /// Orders of other interfaces, with the commands that are still to end.
+    /// Orders of other threads, with the commands that are still to end.
     orders: Vec<(Order, Vec<u16>)>,
     peer: Peer,
     units: Arc<Units>,
+    port: TargetPort,
 }
 
 /// A task management function.
@@ -42,8 +44,8 @@ struct Waiting {
 }
 
 impl Management {
-    pub(super) fn new(units: Arc<Units>) -> Self {
-        Self { waiting: Vec::new(), orders: Vec::new(), peer: units.join(), units }
+    pub(super) fn new(units: Arc<Units>, port: TargetPort) -> Self {
+        Self { waiting: Vec::new(), orders: Vec::new(), peer: units.join(), units, port }
     }
 
     /// Sets what has the thread call [`attend`](Self::attend).
@@ -98,22 +100,34 @@ impl Management {
         tracing::warn!(others, "a reset has failed: commands that it ends are still with the disk");
     }
 
-    /// Does what other interfaces have asked for, and goes on with what waits for them. False if
-    /// there was nothing to do.
+    /// Does what other threads have asked for, and goes on with what waits for other interfaces.
+    /// False if there was nothing to do.
     pub(super) fn attend<R: Rules>(&mut self, now: Instant, lane: &mut Lane<R>) -> bool {
         let has_news = self.peer.take_news();
         if has_news {
             for order in self.peer.take_orders() {
-                let ending = lane.end_tasks(order.lun, order.function);
+                let ending = match order.tasks {
+                    Tasks::Function(lun, function) => lane.end_tasks(lun, function),
+                    Tasks::Hidden(number) => {
+                        let visible = self.units.visible_to(number);
+                        let lun = Lun::peripheral(number).0;
+                        lane.end_tasks_of(lun, |wwpn| !visible.has(wwpn))
+                    }
+                };
                 self.orders.push((order, ending));
             }
         }
-        let before = self.orders.len();
-        self.orders.retain_mut(|(_, ending)| {
+        let ended = self.orders.extract_if(.., |(_, ending)| {
             ending.retain(|exchange| lane.is_ending(*exchange));
-            !ending.is_empty()
+            ending.is_empty()
         });
-        let has_ended = self.orders.len() < before;
+        let mut has_ended = false;
+        for (order, _) in ended {
+            has_ended = true;
+            if let Tasks::Hidden(number) = order.tasks {
+                self.units.server().withdraw(number, self.port);
+            }
+        }
         if has_news {
             self.end_answered(now, lane);
         }

@@ -24,7 +24,8 @@ mod thread;
 mod units;
 
 pub use announcer::VlanAnnouncer;
+pub use peers::Departure;
 pub use report::FcoeTargetReport;
 pub use role::TargetRole;
 pub use thread::{FcoeTarget, FcoeTargetOptions};
-pub use units::{Generation, TargetUnit, Units};
+pub use units::{Generation, TargetUnit, Units, VisibleTo};

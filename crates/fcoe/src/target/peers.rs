@@ -1,12 +1,12 @@
-//! Requests between the threads of a target's interfaces: to end commands.
+//! Requests to the threads of a target's interfaces: to end commands.
 //!
 //! The commands of a logical unit are in the lanes of all interfaces, and so a task management
-//! function
-//! that one is asked for concerns the others. Each thread has a mailbox. An [`Order`] tells by its
-//! end that its commands have ended, also if its thread ends.
+//! function that one is asked for concerns the others. So does a change of who may know of a unit,
+//! which concerns all. Each thread has a mailbox. An [`Order`] tells by its end that its commands
+//! have ended, also if its thread ends.
 //!
 //! ```text
-//! asked ── Order, one for each other thread ──► mailbox ─► ends commands, waits for the disk
+//! asked ── Order, one for each (other) thread ─► mailbox ─► ends commands, waits for the disk
 //!   ▲                                                            │
 //!   └──────────── the last order is dropped: Answers ────────────┘
 //! ```
@@ -14,7 +14,9 @@
 //! A thread looks at one flag in each turn of its loop; nothing here is touched for a command.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
 
 use tyche_fc::target::Function;
 
@@ -27,12 +29,20 @@ pub(super) struct Peers(Mutex<Vec<Arc<Mailbox>>>);
 
 /// Commands that a thread is to end.
 pub(super) struct Order {
-    pub(super) lun: [u8; 8],
-    pub(super) function: Function,
+    pub(super) tasks: Tasks,
     answers: Arc<Answers>,
 }
 
-/// The orders of a function that have not ended.
+/// The commands of an order.
+#[derive(Clone, Copy)]
+pub(super) enum Tasks {
+    /// Those that a function is about.
+    Function([u8; 8], Function),
+    /// Those at a logical unit of initiators that may not know of it any more.
+    Hidden(u8),
+}
+
+/// The orders for the same commands that have not ended.
 pub(super) struct Answers {
     left: AtomicUsize,
     asked: Arc<Mailbox>,
@@ -79,6 +89,56 @@ impl Answers {
     }
 }
 
+/// The end of all that initiators have at logical units of which they may not know any more.
+pub struct Departure {
+    answers: Vec<Arc<Answers>>,
+    woken: Receiver<()>,
+}
+
+impl Departure {
+    /// Waits until none of their commands is with a disk, or will be: on all interfaces. Returns
+    /// whether that was so within `limit`.
+    pub fn wait(&self, limit: Duration) -> bool {
+        let until = Instant::now() + limit;
+        while self.answers.iter().any(|answers| answers.left() > 0) {
+            let left = until.saturating_duration_since(Instant::now());
+            // Woken once more for each that has ended.
+            if left.is_zero() || self.woken.recv_timeout(left).is_err() {
+                return false;
+            }
+        }
+        true
+    }
+}
+
+impl Peers {
+    /// Has all threads end commands.
+    pub(super) fn order_all(&self, tasks: impl Iterator<Item = Tasks>) -> Departure {
+        let (sender, woken) = channel();
+        let asked = Arc::<Mailbox>::default();
+        let wake = move || {
+            // Who does not wait does not need to know.
+            let _ = sender.send(());
+        };
+        asked.wake.get_or_init(|| Box::new(wake));
+        Departure { answers: tasks.map(|tasks| self.order(&asked, tasks)).collect(), woken }
+    }
+
+    /// Has all threads but the one that asks end commands.
+    fn order(&self, asked: &Arc<Mailbox>, tasks: Tasks) -> Arc<Answers> {
+        let others = lock(&self.0);
+        let others = others.iter().filter(|it| !Arc::ptr_eq(it, asked));
+        let others: Vec<_> = others.map(Arc::clone).collect();
+        let (left, asked) = (AtomicUsize::new(others.len()), Arc::clone(asked));
+        let answers = Arc::new(Answers { left, asked });
+        for other in others {
+            lock(&other.orders).push(Order { tasks, answers: Arc::clone(&answers) });
+            other.ring();
+        }
+        answers
+    }
+}
+
 impl Peer {
     /// Joins the threads of a target.
     pub(super) fn join(peers: Arc<Peers>) -> Self {
@@ -95,17 +155,7 @@ impl Peer {
 
     /// Has all others end the commands that a function is about.
     pub(super) fn order(&self, lun: [u8; 8], function: Function) -> Arc<Answers> {
-        let others = lock(&self.peers.0);
-        let others = others.iter().filter(|it| !Arc::ptr_eq(it, &self.own));
-        let others: Vec<_> = others.map(Arc::clone).collect();
-        let (left, asked) = (AtomicUsize::new(others.len()), Arc::clone(&self.own));
-        let answers = Arc::new(Answers { left, asked });
-        for other in others {
-            let order = Order { lun, function, answers: Arc::clone(&answers) };
-            lock(&other.orders).push(order);
-            other.ring();
-        }
-        answers
+        self.peers.order(&self.own, Tasks::Function(lun, function))
     }
 
     /// Whether there may be something new: orders, or ends of such.
@@ -138,7 +188,7 @@ mod tests {
     fn a_function_waits_for_each_other_thread_and_none_that_has_ended() {
         let peers = Arc::<Peers>::default();
         let [asked, slow, gone] = [0; 3].map(|_| Peer::join(Arc::clone(&peers)));
-        let (sender, woken) = std::sync::mpsc::channel();
+        let (sender, woken) = channel();
         let sender = Mutex::new(sender);
         asked.wake_with(Box::new(move || lock(&sender).send(()).unwrap()));
         let answers = asked.order(LUN, Function::LuReset);
@@ -153,6 +203,20 @@ mod tests {
         assert_eq!((answers.left(), asked.take_news(), woken.try_iter().count()), (0, true, 1));
         drop(slow);
         assert_eq!(asked.order(LUN, Function::LuReset).left(), 0, "alone");
+    }
+
+    #[test]
+    fn who_has_left_is_known_when_all_threads_have_answered_or_ended() {
+        let peers = Arc::<Peers>::default();
+        let [one, other] = [0; 2].map(|_| Peer::join(Arc::clone(&peers)));
+        let departure = peers.order_all([Tasks::Hidden(0), Tasks::Hidden(1)].into_iter());
+        assert!(!departure.wait(Duration::ZERO));
+        let orders = one.take_orders();
+        assert_eq!(orders.len(), 2);
+        drop(other);
+        let waiting = std::thread::spawn(move || departure.wait(Duration::from_secs(60)));
+        drop(orders);
+        assert!(waiting.join().unwrap());
     }
 
     #[test]

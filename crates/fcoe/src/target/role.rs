@@ -113,7 +113,7 @@ impl<R: Rules> TargetRole<R> {
             told: Vec::new(),
             lost: Vec::new(),
             lane,
-            management: Management::new(Arc::clone(&units)),
+            management: Management::new(Arc::clone(&units), port),
             units,
             memory: Memory::new(arena),
             port,

@@ -4,7 +4,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::peers::{Peer, Peers};
+use super::peers::{Departure, Peer, Peers, Tasks};
 use super::stakes::{AllStakes, Stakes};
 use tyche_engine::Exported;
 use tyche_fc::wire::Wwn;
@@ -24,11 +24,33 @@ pub struct TargetUnit {
     pub uuid: Uuid,
     /// Several initiators may write to it.
     pub shared: bool,
-    /// The initiators that may know of it at first; empty: all.
-    pub initiators: Vec<Wwn>,
+    /// The initiators that may know of it at first.
+    pub initiators: VisibleTo,
     /// Its generation. Without it initiators can't tell a target that was started again from one
     /// that has lost its cache.
     pub generation: Option<Generation>,
+}
+
+/// The initiators that may know of a logical unit, by their WWPNs. By default all.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct VisibleTo {
+    /// These; empty: all.
+    pub only: Vec<Wwn>,
+    /// But none of these.
+    pub except: Vec<Wwn>,
+}
+
+impl VisibleTo {
+    /// Whether it is one of them.
+    pub fn has(&self, initiator: Wwn) -> bool {
+        let is_named = self.only.is_empty() || self.only.contains(&initiator);
+        is_named && !self.except.contains(&initiator)
+    }
+
+    /// Whether there may be one.
+    pub fn is_any(&self) -> bool {
+        self.only.is_empty() || self.only.iter().any(|it| self.has(*it))
+    }
 }
 
 /// Returns the generation of an export, within which completed writes survive: one that accounts
@@ -43,8 +65,8 @@ pub struct Units {
     units: Vec<TargetUnit>,
     /// The ports that show them, in the order of their numbers.
     ports: Mutex<Vec<Wwn>>,
-    /// The initiators that may know of each unit now; empty: all. Locked before the server.
-    initiators: Mutex<Vec<Vec<Wwn>>>,
+    /// The initiators that may know of each unit now. Locked before the server.
+    initiators: Mutex<Vec<VisibleTo>>,
     peers: Arc<Peers>,
     stakes: AllStakes,
 }
@@ -117,14 +139,34 @@ impl Units {
     }
 
     /// Changes which initiators may know of units, by their indices. Commands of those that may not
-    /// any more find no such unit from now on; those that were accepted end as they would.
-    pub fn set_initiators(&self, wanted: impl IntoIterator<Item = (usize, Vec<Wwn>)>) {
-        let mut initiators = self.initiators.lock().unwrap_or_else(PoisonError::into_inner);
+    /// any more find no such unit from now on; those that were accepted are ended, as by a reset.
+    pub fn set_initiators(
+        &self,
+        wanted: impl IntoIterator<Item = (usize, VisibleTo)>,
+    ) -> Departure {
+        let mut initiators = self.initiators();
         let before = initiators.clone();
-        wanted.into_iter().for_each(|(unit, wwpns)| initiators[unit] = wwpns);
+        let mut units = Vec::new();
+        for (unit, now) in wanted {
+            initiators[unit] = now;
+            units.push(self.units[unit].number);
+        }
         if *initiators != before {
             self.server().show(|initiator| self.visible_of(&initiators, Wwn(initiator)));
         }
+        drop(initiators);
+        // Also of those that could not know of it before: their commands may not have ended yet.
+        self.peers.order_all(units.into_iter().map(Tasks::Hidden))
+    }
+
+    /// The initiators that may know of a unit now, by its number.
+    pub fn visible_to(&self, number: u8) -> VisibleTo {
+        let index = self.units.iter().position(|it| it.number == number);
+        index.map(|index| self.initiators()[index].clone()).unwrap_or_default()
+    }
+
+    fn initiators(&self) -> MutexGuard<'_, Vec<VisibleTo>> {
+        self.initiators.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The device server.
@@ -155,15 +197,14 @@ impl Units {
     ) -> Result<(NexusId, Arc<Stakes>), NoRoom> {
         // It asks for the generations next. Others may have renewed them.
         (0..self.units.len()).for_each(|index| self.renew(index));
-        let initiators = self.initiators.lock().unwrap_or_else(PoisonError::into_inner);
+        let initiators = self.initiators();
         let visible = self.visible_of(&initiators, initiator);
         let nexus = self.server().login(initiator.0, port, visible)?;
         Ok((nexus, self.stakes.of(initiator, self.units.len())))
     }
 
-    fn visible_of(&self, initiators: &[Vec<Wwn>], initiator: Wwn) -> LunSet {
-        let is_visible = |wwpns: &[Wwn]| wwpns.is_empty() || wwpns.contains(&initiator);
-        let visible = self.units.iter().zip(initiators).filter(|(_, wwpns)| is_visible(wwpns));
+    fn visible_of(&self, initiators: &[VisibleTo], initiator: Wwn) -> LunSet {
+        let visible = self.units.iter().zip(initiators).filter(|(_, it)| it.has(initiator));
         visible.fold(LunSet::NONE, |set, (unit, _)| set.with(unit.number))
     }
 }

@@ -1,18 +1,20 @@
-//! Resets that are asked for at one interface, and writes of another.
+//! Resets that are asked for at one interface, and writes of another; initiators that are shut out.
 
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use tyche_block::{Arena, Completion, Geometry, Request};
 use tyche_fcoe::fc::wire::fcp::TaskManagement;
-use tyche_fcoe::scsi::Status;
 use tyche_fcoe::scsi::cdb::{Command, Form, Range};
+use tyche_fcoe::scsi::{Code, Status};
+use tyche_fcoe::{Departure, Units, VisibleTo};
 use tyche_store::memory::MemoryStore;
 use tyche_store::{Queue, ResizeError, Store};
 
-use crate::target::{HOST, OTHER, SIZE, Target, exported, units};
+use crate::target::{HOST, Host, OTHER, SIZE, Target, exported, units_of};
 
 const RANGE: Range = Range { form: Form::Ten, lba: 0, blocks: 1 };
 const WRITE: Command = Command::Write { range: RANGE, fua: false };
@@ -81,13 +83,19 @@ impl Queue for HeldQueue {
 
 /// Two interfaces, each with an initiator, and whether the disk is held.
 fn interfaces() -> ([Target; 2], Arc<AtomicBool>) {
+    let (both, is_held, _) = interfaces_of(true);
+    (both, is_held)
+}
+
+/// The same, and the units. `shared`: whether both may write.
+fn interfaces_of(shared: bool) -> ([Target; 2], Arc<AtomicBool>, Arc<Units>) {
     let is_held = Arc::<AtomicBool>::default();
     let store = HeldStore(MemoryStore::new(SIZE, 512).unwrap(), Arc::clone(&is_held));
-    let units = units(exported(store), None);
+    let units = units_of(exported(store), None, shared);
     let mut both = [1, 2].map(|number| Target::of(&units, number));
     both[0].welcome(HOST);
     both[1].welcome(OTHER);
-    (both, is_held)
+    (both, is_held, units)
 }
 
 fn read(target: &mut Target) -> u8 {
@@ -130,4 +138,74 @@ fn a_write_that_a_reset_of_the_other_interface_has_ended_is_not_executed_after()
         while one.role.work(one.now) | other.role.work(other.now) {}
         assert_eq!(read(&mut other), 0, "{function:?}: its data are late");
     }
+}
+
+/// Shuts an initiator out.
+fn evict(units: &Units, host: Host) -> Departure {
+    units.set_initiators([(0, VisibleTo { except: vec![host.1], ..VisibleTo::default() })])
+}
+
+fn work([one, other]: &mut [Target; 2]) {
+    while one.role.work(one.now) | other.role.work(other.now) {}
+}
+
+#[test]
+fn an_initiator_that_is_shut_out_has_left_when_its_write_is_over_and_then_another_may_write() {
+    let (mut both, is_held, units) = interfaces_of(false);
+    is_held.store(true, Ordering::Relaxed);
+    both[0].send(WRITE, 512);
+    assert!(both[0].ends(&[7; 512]).is_empty(), "it is with the disk");
+    let departure = evict(&units, HOST);
+    work(&mut both);
+    assert!(!departure.wait(Duration::ZERO), "its write may still change the disk");
+    both[1].attend();
+    let refused = both[1].run(WRITE, &[]);
+    assert_eq!(refused.status, Status::ReservationConflict, "not before that is over");
+    is_held.store(false, Ordering::Relaxed);
+    work(&mut both);
+    assert!(departure.wait(Duration::ZERO));
+    assert_eq!(both[0].ends(&[])[0].status, Status::TaskAborted);
+    for command in [WRITE, READ, Command::TestUnitReady] {
+        let end = both[0].run(command, &[]);
+        assert_eq!(end.code, Some(Code::LOGICAL_UNIT_NOT_SUPPORTED), "{command:?}");
+    }
+    assert_eq!(both[1].run(WRITE, &[9; 512]).status, Status::Good);
+    // At another interface, and anew, it is the same.
+    both[1].login(HOST);
+    let end = both[1].run(READ, &[]);
+    assert_eq!(end.code, Some(Code::LOGICAL_UNIT_NOT_SUPPORTED));
+    let back = units.set_initiators([(0, VisibleTo::default())]);
+    work(&mut both);
+    assert!(back.wait(Duration::ZERO));
+    assert_eq!(read(&mut both[0]), 9);
+}
+
+#[test]
+fn a_write_that_waits_for_its_data_is_not_executed_once_its_initiator_is_shut_out() {
+    let (mut both, _, units) = interfaces_of(true);
+    both[0].send(WRITE, 512);
+    assert!(both[0].ends(&[]).is_empty());
+    let write = both[0].asked.pop().unwrap();
+    let departure = evict(&units, HOST);
+    work(&mut both);
+    assert!(departure.wait(Duration::ZERO));
+    assert_eq!(both[0].ends(&[])[0].status, Status::TaskAborted);
+    both[0].deliver(write, &[7; 512]);
+    work(&mut both);
+    assert_eq!(read(&mut both[1]), 0, "its data are late");
+}
+
+#[test]
+fn a_command_of_a_former_login_is_waited_for_as_well() {
+    let (mut both, is_held, units) = interfaces_of(true);
+    is_held.store(true, Ordering::Relaxed);
+    both[0].send(WRITE, 512);
+    assert!(both[0].ends(&[7; 512]).is_empty());
+    both[0].logout();
+    let departure = evict(&units, HOST);
+    work(&mut both);
+    assert!(!departure.wait(Duration::ZERO));
+    is_held.store(false, Ordering::Relaxed);
+    work(&mut both);
+    assert!(departure.wait(Duration::ZERO));
 }

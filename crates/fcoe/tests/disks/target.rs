@@ -15,7 +15,7 @@ use tyche_fcoe::fc::wire::{
 };
 use tyche_fcoe::scsi::cdb::Command;
 use tyche_fcoe::scsi::{Code, Sense, Status, Uuid};
-use tyche_fcoe::{Generation, Role, TargetRole, TargetUnit, Units};
+use tyche_fcoe::{Generation, Role, TargetRole, TargetUnit, Units, VisibleTo};
 use tyche_proto::Instant;
 use tyche_store::Store;
 use tyche_store::fault::FaultStore;
@@ -73,14 +73,23 @@ pub(crate) fn exported(store: impl Store + 'static) -> Arc<Exported> {
     Arc::new(Exported::new("disk".to_owned(), Arc::new(store)))
 }
 
-/// A target of one disk, with its generation.
+/// A target of one disk, with its generation, to which several initiators may write.
 pub(crate) fn units(exported: Arc<Exported>, generation: Option<Generation>) -> Arc<Units> {
+    units_of(exported, generation, true)
+}
+
+/// The same. `shared`: whether several may write.
+pub(crate) fn units_of(
+    exported: Arc<Exported>,
+    generation: Option<Generation>,
+    shared: bool,
+) -> Arc<Units> {
     let unit = TargetUnit {
         number: 0,
         exported,
         uuid: Uuid::from_u128(1),
-        shared: true,
-        initiators: Vec::new(),
+        shared,
+        initiators: VisibleTo::default(),
         generation,
     };
     Arc::new(Units::new(vec![unit]))
@@ -119,6 +128,12 @@ impl Target {
             r_a_tov: Duration::from_secs(10),
         };
         self.role.handle_login(self.now, Event::LoggedIn(login));
+    }
+
+    /// The login of the initiator ends.
+    pub(crate) fn logout(&mut self) {
+        let cause = tyche_fcoe::fc::port::Cause::Logout;
+        self.role.handle_login(self.now, Event::LoggedOut(self.host.1, cause));
     }
 
     /// The same, and takes all attentions.

@@ -8,7 +8,9 @@ use std::time::Duration;
 use tyche_engine::Exported;
 use tyche_fcoe::fc::wire::Wwn;
 use tyche_fcoe::scsi::Uuid;
-use tyche_fcoe::{FcoeTarget, FcoeTargetOptions, Interface, PortOptions, TargetUnit, Units};
+use tyche_fcoe::{
+    FcoeTarget, FcoeTargetOptions, Interface, PortOptions, TargetUnit, Units, VisibleTo,
+};
 use tyche_store::Store;
 use tyche_testkit::net::Namespace;
 
@@ -26,7 +28,7 @@ pub fn fcoe_target(
         exported: Arc::new(Exported::new("disk".to_owned(), Arc::clone(store))),
         uuid: Uuid::from_u128(1),
         shared: false,
-        initiators: Vec::new(),
+        initiators: VisibleTo::default(),
         generation: None,
     };
     let interface = namespace.on_thread(|| Interface::open(link, false)).unwrap();

@@ -9,7 +9,7 @@ use tyche_engine::{Exported, operation};
 use tyche_fcoe::fc::target::LaneConfig;
 use tyche_fcoe::fc::wire::Wwn;
 use tyche_fcoe::scsi::Uuid;
-use tyche_fcoe::{Generation, NPort, PortConfig, TargetRole, TargetUnit, Units};
+use tyche_fcoe::{Generation, NPort, PortConfig, TargetRole, TargetUnit, Units, VisibleTo};
 use tyche_proto::{Instant, Operation};
 use tyche_store::Store;
 use tyche_wire::{Mac, Opcode};
@@ -226,7 +226,7 @@ impl Target {
                 exported: Arc::new(Exported::new(format!("disk-{}", unit.number), store)),
                 uuid: unit.uuid,
                 shared: unit.shared,
-                initiators: Vec::new(),
+                initiators: VisibleTo::default(),
                 generation,
             }
         });
