@@ -12,6 +12,8 @@
 //! An arena may be [spread](Arena::spread) over NUMA nodes: each node holds an equal part of the
 //! pages. An extent comes from the calling thread's node while that has free pages.
 
+use std::alloc::{Layout, handle_alloc_error};
+use std::io;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 use std::time::Duration;
@@ -69,6 +71,12 @@ fn parts_of_cpus(nodes: &[Node], placement: &Placement) -> Box<[usize]> {
     of_cpu.into()
 }
 
+/// Aborts, as every allocation does that does not return an error, for want of so many pages.
+fn abort(pages: usize) -> ! {
+    let layout = Layout::from_size_align(pages * PAGE, PAGE);
+    handle_alloc_error(layout.expect("arenas fit an address space"))
+}
+
 impl Arena {
     /// Allocates `pages` zeroed pages. The calling thread touches all of them, so by default they
     /// are on its NUMA node. Aborts, as every allocation does, if there is no memory.
@@ -76,30 +84,44 @@ impl Arena {
     /// # Panics
     /// If `pages` is zero or exceeds a `u32`.
     pub fn new(pages: usize) -> Self {
-        Self::whole(Self::map(pages), Box::default())
+        Self::try_new(pages).unwrap_or_else(|_| abort(pages))
+    }
+
+    /// As [`new`](Self::new), for memory that somebody else has asked for.
+    ///
+    /// # Errors
+    /// The system's error if there is no memory.
+    ///
+    /// # Panics
+    /// As [`new`](Self::new).
+    pub fn try_new(pages: usize) -> io::Result<Self> {
+        Ok(Self::whole(Self::map(pages)?, Box::default()))
     }
 
     /// As [`new`](Self::new), but each page is allocated at its first use. Meant for arenas of
     /// which only a part is used.
     ///
+    /// # Errors
+    /// As [`try_new`](Self::try_new).
+    ///
     /// # Panics
     /// As [`new`](Self::new).
-    pub fn untouched(pages: usize) -> Self {
+    pub fn untouched(pages: usize) -> io::Result<Self> {
         let parts = Parts { pages, nodes: Box::default(), of_cpu: Box::default() };
-        Self::of(Self::map(pages), parts, 1)
+        Ok(Self::of(Self::map(pages)?, parts, 1))
     }
 
-    /// As [`new`](Self::new), placed on one NUMA node.
+    /// As [`try_new`](Self::try_new), placed on one NUMA node.
     ///
     /// # Errors
-    /// If the kernel refuses to place memory there.
+    /// If there is no memory, or the kernel refuses to place it there.
     ///
     /// # Panics
     /// As [`new`](Self::new).
-    pub fn on(pages: usize, node: Node) -> Result<Self, tyche_numa::Error> {
-        let mapping = Self::map(pages);
+    pub fn on(pages: usize, node: Node) -> io::Result<Self> {
+        let mapping = Self::map(pages)?;
         let (start, len) = mapping.part(0, pages * PAGE);
-        tyche_numa::bind(start, len, node)?;
+        tyche_numa::bind(start, len, node).map_err(io::Error::other)?;
         Ok(Self::whole(mapping, [node].into()))
     }
 
@@ -116,7 +138,8 @@ impl Arena {
         if nodes.is_empty() {
             return Ok(Self::new(pages));
         }
-        let mapping = Self::map(pages * nodes.len());
+        let pages_in_all = pages * nodes.len();
+        let mapping = Self::map(pages_in_all).unwrap_or_else(|_| abort(pages_in_all));
         for (part, node) in nodes.iter().enumerate() {
             let (start, len) = mapping.part(part * pages * PAGE, pages * PAGE);
             tyche_numa::bind(start, len, *node)?;
@@ -125,7 +148,7 @@ impl Arena {
         Ok(Self::with_parts(mapping, Parts { pages, nodes, of_cpu }, count))
     }
 
-    fn map(pages: usize) -> Mapping {
+    fn map(pages: usize) -> io::Result<Mapping> {
         assert!(pages > 0 && u32::try_from(pages).is_ok(), "an arena of {pages} pages");
         Mapping::new(pages * PAGE)
     }
@@ -318,7 +341,7 @@ mod tests {
     fn of_two_nodes() -> Arena {
         let nodes = [Node(0), Node(3)].into();
         let parts = Parts { pages: 8, nodes, of_cpu: Box::default() };
-        Arena::with_parts(Arena::map(16), parts, 2)
+        Arena::with_parts(Arena::map(16).unwrap(), parts, 2)
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Memory mapped directly from the kernel, and unmapped when dropped: it does not pass through an
 //! allocator's free list.
 
-use std::alloc::{Layout, handle_alloc_error};
+use std::io;
 use std::ptr::{self, NonNull};
 
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
@@ -20,16 +20,15 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Maps `len` bytes. Aborts, as every allocation does, if there is no memory.
-    pub(crate) fn new(len: usize) -> Self {
+    /// Maps `len` bytes.
+    ///
+    /// # Errors
+    /// The error of `mmap` if there is no memory.
+    pub(crate) fn new(len: usize) -> io::Result<Self> {
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a new mapping, at an address of the kernel's choice.
-        let base = unsafe { mmap_anonymous(ptr::null_mut(), len, protection, MapFlags::PRIVATE) };
-        let Ok(base) = base else {
-            let layout = Layout::from_size_align(len, 1).expect("arenas fit an address space");
-            handle_alloc_error(layout)
-        };
-        Self { base: NonNull::new(base.cast()).expect("the kernel maps nothing at 0"), len }
+        let base = unsafe { mmap_anonymous(ptr::null_mut(), len, protection, MapFlags::PRIVATE) }?;
+        Ok(Self { base: NonNull::new(base.cast()).expect("the kernel maps nothing at 0"), len })
     }
 
     /// Length in bytes.

@@ -3,9 +3,11 @@
 //! A place is verified before anything starts. If it is refused later, because the cpuset has
 //! changed, the work continues on other nodes, and the log reports it.
 
+use std::io;
+
 use tyche_block::Arena;
 use tyche_link::Link;
-use tyche_numa::{Cpus, Error, Home, Near, Node, Placement, allowed_cpus, pin};
+use tyche_numa::{Cpus, Home, Near, Node, Placement, allowed_cpus, pin};
 
 /// NUMA nodes of a link and its parts. Empty fields are unknown to the kernel.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -54,9 +56,16 @@ pub(crate) fn near(home: &Home) -> Option<Near> {
 }
 
 /// Memory for the data of a channel.
-pub(crate) fn channel_arena(home: &Home, pages: usize) -> Arena {
-    let placed = home.node().map_or_else(|| Ok(Arena::new(pages)), |node| Arena::on(pages, node));
-    or_anywhere(placed, pages)
+///
+/// # Errors
+/// The system's error if there is none.
+pub(crate) fn channel_arena(home: &Home, pages: usize) -> io::Result<Arena> {
+    let Some(node) = home.node() else { return Arena::try_new(pages) };
+    Arena::on(pages, node).or_else(|error| {
+        let arena = Arena::try_new(pages)?;
+        tracing::warn!("memory is anywhere: {error}");
+        Ok(arena)
+    })
 }
 
 /// Memory for the requests of a session whose thread is at `home`. A session of one queue has it
@@ -69,13 +78,9 @@ pub(crate) fn request_arena(
 ) -> Arena {
     let nodes = placement.buffer_nodes().len();
     if nodes == 0 || queues > 1 && home.node().is_some() {
-        return channel_arena(home, pages);
+        return channel_arena(home, pages).unwrap_or_else(|_| Arena::new(pages));
     }
-    or_anywhere(Arena::spread(pages.div_ceil(nodes), placement), pages)
-}
-
-fn or_anywhere(arena: Result<Arena, Error>, pages: usize) -> Arena {
-    arena.unwrap_or_else(|error| {
+    Arena::spread(pages.div_ceil(nodes), placement).unwrap_or_else(|error| {
         tracing::warn!("memory is anywhere: {error}");
         Arena::new(pages)
     })

@@ -124,8 +124,9 @@ pub trait Link: Send {
 
     /// Makes room for the longest frames that the interface takes now, if they have become longer
     /// since the link was opened, and returns their length in bytes. `None` if the link can't do
-    /// that. Frames that wait in the kernel meanwhile may be lost. No batch may have frames of the
-    /// link.
+    /// that. Its user calls this every second, for whatever else the link has to look after from
+    /// time to time. Frames that wait in the kernel meanwhile may be lost. No batch may have frames
+    /// of the link.
     fn grow(&mut self) -> Option<usize> {
         None
     }

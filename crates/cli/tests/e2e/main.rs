@@ -42,6 +42,7 @@ mod queues;
 mod refusals;
 mod resize;
 mod rig;
+mod scarce;
 mod stages;
 mod state;
 mod strangers;

@@ -120,8 +120,13 @@ impl Channels {
         self.0[index] = Some(channel);
     }
 
-    pub(super) fn close(&mut self, id: ChannelId) -> Channel {
-        self.0[usize::from(id.0)].take().expect("closed once")
+    /// The channel, unless it is closed or was turned away.
+    pub(super) fn get_mut(&mut self, id: ChannelId) -> Option<&mut Channel> {
+        self.0.get_mut(usize::from(id.0)).and_then(Option::as_mut)
+    }
+
+    pub(super) fn close(&mut self, id: ChannelId) -> Option<Channel> {
+        self.0.get_mut(usize::from(id.0)).and_then(Option::take)
     }
 
     /// The NUMA nodes that the memory of the open channels is on.

@@ -1,14 +1,16 @@
 //! The exports on one link: joins its listener and the stores, without the loop that drives it.
 
+use std::io;
 use std::mem;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
+use std::time::Duration;
 
-use tyche_block::{Arena, Completion, Request};
+use tyche_block::{Arena, Completion, PAGE, Request};
 use tyche_proto::wire::{self, ChannelId, Event, Mac, Opcode, Tag};
 use tyche_proto::{
-    Action, Instant, Listener, ListenerEvent, Opened, Outgoing, Part, Refusal, Registry, Rule,
-    Rules, Sound, Visit,
+    Action, Instant, Listener, ListenerEvent, Opened, Outgoing, Pace, Part, Refusal, Registry,
+    Rule, Rules, Sound, Visit,
 };
 
 use super::channels::{Channel, Channels};
@@ -23,6 +25,8 @@ use crate::protocol::{Fault, Frames, Protocol, Received};
 use crate::restore::Restores;
 use crate::tyche::{Composer, head};
 
+/// The least time between two messages about channels that were turned away.
+const COMPLAINT_INTERVAL: Duration = Duration::from_secs(10);
 /// Sessions that have come or gone, and wait for the owner.
 const VISITS_MAX: usize = 256;
 
@@ -33,7 +37,7 @@ pub struct Site<R: Rules = Sound> {
     /// The link's state of the protocol.
     pub listener: Listener<R>,
     /// Allocates the memory of a channel, that many pages.
-    pub memory: Box<dyn FnMut(usize) -> Arena + Send>,
+    pub memory: Box<dyn FnMut(usize) -> io::Result<Arena> + Send>,
     /// EtherType of the frames.
     pub ethertype: u16,
     /// The time.
@@ -70,13 +74,15 @@ pub struct Exporter<R: Rules = Sound> {
     /// By export.
     known: Vec<Known>,
     channels: Channels,
-    memory: Box<dyn FnMut(usize) -> Arena + Send>,
+    memory: Box<dyn FnMut(usize) -> io::Result<Arena> + Send>,
     composer: Composer,
     /// The payload of a sealed frame, in the clear.
     opened: Opened,
     clock: Clock,
     /// Restores of this machine that its channels outlived.
     restores: Restores,
+    /// Messages about channels that were turned away.
+    complaints: Pace,
     done: Vec<Completion>,
     /// Requests answered.
     requests: u64,
@@ -105,6 +111,7 @@ impl<R: Rules> Exporter<R> {
             opened: Opened::default(),
             clock,
             restores: Restores::until_now(),
+            complaints: Pace::new(COMPLAINT_INTERVAL, 1),
             done: Vec::with_capacity(DEPTH),
             requests: 0,
             timed: false,
@@ -168,9 +175,13 @@ impl<R: Rules> Exporter<R> {
         while let Some(event) = self.listener.poll_event() {
             match event {
                 ListenerEvent::Opened { channel, export, boot, damq_pages, queue_size, stages } => {
-                    let arena = (self.memory)(damq_pages as usize);
-                    let opened = Channel::new((export, boot), arena, queue_size, stages);
-                    self.open(channel, opened);
+                    match (self.memory)(damq_pages as usize) {
+                        Ok(arena) => {
+                            let opened = Channel::new((export, boot), arena, queue_size, stages);
+                            self.open(channel, opened);
+                        }
+                        Err(error) => self.turn_away(channel, damq_pages, &error),
+                    }
                 }
                 ListenerEvent::Action { channel, action } => self.act(channel, action, frame),
                 ListenerEvent::Closed { channel } => self.close(channel),
@@ -186,8 +197,19 @@ impl<R: Rules> Exporter<R> {
         self.timed = self.channels.are_timed();
     }
 
+    /// Ends a channel for which there is no memory, and whose requests are none of the stores'. Its
+    /// host is told, and tries again.
+    fn turn_away(&mut self, id: ChannelId, damq_pages: u32, error: &io::Error) {
+        let now = self.clock.now();
+        self.listener.turn_away(now, id);
+        if self.complaints.takes(now) {
+            let kib = u64::from(damq_pages) * PAGE as u64 >> 10;
+            tracing::error!(%error, "no memory for a channel ({kib} KiB): its host is turned away");
+        }
+    }
+
     fn close(&mut self, id: ChannelId) {
-        let channel = self.channels.close(id);
+        let Some(channel) = self.channels.close(id) else { return };
         let export = channel.export;
         self.disks[export].unregister(&channel.into_arena());
         self.timed = self.channels.are_timed();
@@ -195,7 +217,13 @@ impl<R: Rules> Exporter<R> {
     }
 
     fn act(&mut self, id: ChannelId, action: Action, frame: Option<(Instant, &Received<'_>)>) {
-        let channel = &mut self.channels[id];
+        let Some(channel) = self.channels.get_mut(id) else {
+            // It was turned away.
+            if let Action::Execute { command } = action {
+                self.listener.close_without(id, command.tag);
+            }
+            return;
+        };
         match action {
             Action::Release { slot } => channel.release(slot),
             Action::Claim { slot, page, len } => channel.claim(slot, page, len),

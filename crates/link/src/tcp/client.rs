@@ -127,7 +127,7 @@ impl TcpClient {
         self.state = match socket::connected(&socket) {
             Ok(()) => {
                 self.readiness.add(&socket, KEY)?;
-                State::Up(Box::new(Connection::new(socket, SERVER)))
+                State::Up(Box::new(Connection::new(socket, SERVER)?))
             }
             Err(error) => State::Down(error),
         };

@@ -57,17 +57,19 @@ impl From<Malformed> for Broken {
 }
 
 impl Connection {
-    pub(super) fn new(socket: OwnedFd, mac: Mac) -> Self {
-        Self {
+    /// # Errors
+    /// If there is no memory for it.
+    pub(super) fn new(socket: OwnedFd, mac: Mac) -> io::Result<Self> {
+        Ok(Self {
             socket,
             mac,
-            input: Input::new(),
+            input: Input::new()?,
             output: Output::default(),
             readable: true,
             watches_output: false,
             opened: Instant::now(),
             served: None,
-        }
+        })
     }
 
     pub(super) fn mac(&self) -> Mac {
@@ -167,7 +169,13 @@ impl Connection {
             taken += self.gather(&mut frames)?;
         }
         // The frames after the first that does not fit are not taken either: frames stay in order.
-        Ok(taken + frames.take_while(|frame| self.output.push(frame, 0)).count())
+        for frame in frames {
+            if !self.output.push(&frame, 0)? {
+                break;
+            }
+            taken += 1;
+        }
+        Ok(taken)
     }
 
     /// Sends frames in place; buffers the rest of those that it took.
@@ -190,7 +198,7 @@ impl Connection {
         if count == 0 {
             // More vectors than one call takes, and nothing else waits: there is room.
             let frame = frames.next().expect("only called with a frame");
-            assert!(self.output.push(&frame, 0), "an empty buffer holds any frame");
+            assert!(self.output.push(&frame, 0)?, "an empty buffer holds any frame");
             self.flush()?;
             return Ok(1);
         }
@@ -207,7 +215,8 @@ impl Connection {
             let gone = sent.min(PREFIX + frame.len());
             sent -= gone;
             if gone < PREFIX + frame.len() {
-                assert!(self.output.push(frame, gone), "one call's frames fit an empty buffer");
+                let is_taken = self.output.push(frame, gone)?;
+                assert!(is_taken, "one call's frames fit an empty buffer");
             }
         }
         Ok(count)

@@ -2,6 +2,10 @@
 //!
 //! Independent of sockets: the caller fills [`room`](Input::room) and reports the number of bytes.
 
+use std::io;
+
+use tyche_block::{Arena, Extent, PAGE};
+
 use super::{INPUT_BYTES, PREFIX, is_possible};
 
 /// The stream holds an impossible length; the start of the next frame is unknown.
@@ -10,16 +14,19 @@ pub(super) struct Malformed;
 
 /// See the module.
 pub(super) struct Input {
-    bytes: Box<[u8]>,
+    bytes: Extent,
     /// Bytes from `start` to `end` are not yet taken out.
     start: usize,
     end: usize,
 }
 
 impl Input {
-    pub(super) fn new() -> Self {
-        // Zeroed memory stays unbacked until something is received into it.
-        Self { bytes: vec![0; INPUT_BYTES].into_boxed_slice(), start: 0, end: 0 }
+    /// # Errors
+    /// If there is no memory for it.
+    pub(super) fn new() -> io::Result<Self> {
+        // It stays unbacked until something is received into it.
+        let bytes = Arena::untouched(INPUT_BYTES.div_ceil(PAGE))?.alloc(INPUT_BYTES);
+        Ok(Self { bytes: bytes.expect("the arena is this long"), start: 0, end: 0 })
     }
 
     /// The room for the next bytes; never empty once [`pop`](Self::pop) has no frame left.
@@ -92,7 +99,7 @@ mod tests {
     fn frames_are_whole_however_the_stream_is_cut() {
         let (bytes, frames) = stream(&[HEAD, 65, 1514, HEAD, FRAME_LEN_MAX, 300, FRAME_LEN_MAX]);
         for step in [1, 3, 67, 68, 69, 1000, 65536, INPUT_BYTES] {
-            let (mut input, mut got, mut rest) = (Input::new(), Vec::new(), &bytes[..]);
+            let (mut input, mut got, mut rest) = (Input::new().unwrap(), Vec::new(), &bytes[..]);
             while !rest.is_empty() {
                 assert!(!input.is_ready());
                 let fed = feed(&mut input, &rest[..step.min(rest.len())]);
@@ -108,7 +115,7 @@ mod tests {
     #[test]
     fn impossible_lengths_are_malformed_as_soon_as_they_are_known() {
         for len in [0, 1, HEAD - 1, FRAME_LEN_MAX + 1, 1 << 24, u32::MAX as usize] {
-            let mut input = Input::new();
+            let mut input = Input::new().unwrap();
             feed(&mut input, &(len as u32).to_le_bytes()[..3]);
             assert_eq!((input.is_ready(), input.pop()), (false, Ok(None)));
             feed(&mut input, &(len as u32).to_le_bytes()[3..]);

@@ -108,6 +108,8 @@ pub struct TcpStats {
     pub malformed: u64,
     /// Connections refused at the limit.
     pub refused: u64,
+    /// Attempts to accept connections that failed: the process has no descriptor or no memory left.
+    pub unaccepted: u64,
     /// Connections without a channel that were displaced by a new one.
     pub displaced: u64,
     /// Frames without room in their connection, or without a destination.
@@ -117,10 +119,11 @@ pub struct TcpStats {
 impl TcpStats {
     /// The counters by name.
     fn counters(self) -> Vec<(&'static str, u64)> {
-        let Self { malformed, refused, displaced, lost } = self;
+        let Self { malformed, refused, unaccepted, displaced, lost } = self;
         vec![
             ("tcp_malformed", malformed),
             ("tcp_refused", refused),
+            ("tcp_unaccepted", unaccepted),
             ("tcp_displaced", displaced),
             ("tcp_lost", lost),
         ]

@@ -1,6 +1,7 @@
 //! The output buffer of a connection whose peer reads too slowly.
 
 use std::collections::VecDeque;
+use std::io;
 
 use super::{OUTPUT_BYTES, PREFIX};
 use crate::TxFrame;
@@ -18,12 +19,15 @@ impl Output {
     }
 
     /// Adds a frame without its first `sent` bytes, length included; false if there is no room.
-    pub(super) fn push(&mut self, frame: &TxFrame<'_>, sent: usize) -> bool {
+    ///
+    /// # Errors
+    /// If there is no memory: the connection is not of use any more.
+    pub(super) fn push(&mut self, frame: &TxFrame<'_>, sent: usize) -> io::Result<bool> {
         let rest = PREFIX + frame.len() - sent;
         if rest > OUTPUT_BYTES - self.bytes.len() {
-            return false;
+            return Ok(false);
         }
-        self.bytes.reserve_exact(OUTPUT_BYTES - self.bytes.len());
+        self.bytes.try_reserve_exact(OUTPUT_BYTES - self.bytes.len())?;
         let prefix = prefix(frame);
         let mut skip = sent;
         for part in [prefix.as_slice()].into_iter().chain(frame.parts()) {
@@ -31,7 +35,7 @@ impl Output {
             self.bytes.extend(&part[skipped..]);
             skip -= skipped;
         }
-        true
+        Ok(true)
     }
 
     /// The waiting bytes, in order.
@@ -64,7 +68,7 @@ mod tests {
         let whole = [&[99, 0, 0, 0][..], &[1; HEAD], &[2; 10], &[3; 20], &[4; 5]].concat();
         for sent in 0..=whole.len() {
             let mut output = Output::default();
-            assert!(output.push(&frame, sent));
+            assert!(output.push(&frame, sent).unwrap());
             output.bytes.make_contiguous();
             assert_eq!(output.slices().0, &whole[sent..]);
         }
@@ -80,11 +84,11 @@ mod tests {
         let len = PREFIX + frame.len();
         let mut output = Output::default();
         for _ in 0..OUTPUT_BYTES / len {
-            assert!(output.push(&frame, 0));
+            assert!(output.push(&frame, 0).unwrap());
         }
-        assert!(!output.push(&frame, 0));
+        assert!(!output.push(&frame, 0).unwrap());
         assert!(output.bytes.capacity() <= OUTPUT_BYTES + OUTPUT_BYTES / 8);
         output.sent(len);
-        assert!(output.push(&frame, 0));
+        assert!(output.push(&frame, 0).unwrap());
     }
 }

@@ -39,6 +39,12 @@ impl Readiness {
         Ok(epoll::add(&self.epoll, socket, EventData::new_u64(key), EventFlags::IN)?)
     }
 
+    /// Sets whether the socket is watched for input.
+    pub(super) fn set_input(&self, socket: impl AsFd, key: u64, wanted: bool) -> io::Result<()> {
+        let flags = if wanted { EventFlags::IN } else { EventFlags::empty() };
+        Ok(epoll::modify(&self.epoll, socket, EventData::new_u64(key), flags)?)
+    }
+
     /// Sets whether the socket is watched for room for output.
     pub(super) fn set_output(&self, socket: impl AsFd, key: u64, wanted: bool) -> io::Result<()> {
         let flags = if wanted { EventFlags::IN | EventFlags::OUT } else { EventFlags::IN };

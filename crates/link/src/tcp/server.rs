@@ -40,6 +40,8 @@ pub struct TcpServer {
     name: String,
     address: SocketAddr,
     listener: OwnedFd,
+    /// Whether the listening socket is not watched, because a connection could not be accepted.
+    pauses: bool,
     /// Connections; a gap is reused.
     slots: Box<[Option<Box<Connection>>]>,
     /// The slot that receives first, round robin.
@@ -77,6 +79,7 @@ impl TcpServer {
                         name: format!("tcp:{address}"),
                         address,
                         listener,
+                        pauses: false,
                         slots: (0..places).map(|_| None).collect(),
                         turn: 0,
                         serial: 0,
@@ -129,23 +132,40 @@ impl TcpServer {
         Ok(accepts)
     }
 
-    fn accept(&mut self) -> io::Result<()> {
+    /// Accepts new connections. If the process has no descriptor or no memory left for one, those
+    /// that there are go on, and the others wait until the next [`grow`](Link::grow).
+    fn accept(&mut self) {
         for _ in 0..ACCEPTS_MAX {
-            let Some((socket, peer)) = socket::accept(&self.listener)? else { break };
-            let origin = peer.map_or(0, |peer| self.origins.of(peer)) & ORIGIN;
-            let Some(slot) = self.place(origin) else {
-                // The refusal: closing it.
-                self.stats.refused += 1;
-                continue;
-            };
-            self.readiness.add(&socket, slot as u64)?;
-            self.serial = self.serial.wrapping_add(1);
-            let [_, a, b, c] = self.serial.to_be_bytes();
-            let [high, low] = origin.to_be_bytes();
-            let mac = [CONNECTION | high << 3, slot as u8, low, a, b, c];
-            self.slots[slot] = Some(Box::new(Connection::new(socket, mac)));
+            match self.accept_one() {
+                Ok(true) => {}
+                Ok(false) => break,
+                Err(_) => {
+                    self.stats.unaccepted += 1;
+                    let ignored = self.readiness.set_input(&self.listener, LISTENER, false);
+                    self.pauses = ignored.is_ok();
+                    break;
+                }
+            }
         }
-        Ok(())
+    }
+
+    /// Accepts a new connection; false if there is none.
+    fn accept_one(&mut self) -> io::Result<bool> {
+        let Some((socket, peer)) = socket::accept(&self.listener)? else { return Ok(false) };
+        let origin = peer.map_or(0, |peer| self.origins.of(peer)) & ORIGIN;
+        let Some(slot) = self.place(origin) else {
+            // The refusal: closing it.
+            self.stats.refused += 1;
+            return Ok(true);
+        };
+        self.serial = self.serial.wrapping_add(1);
+        let [_, a, b, c] = self.serial.to_be_bytes();
+        let [high, low] = origin.to_be_bytes();
+        let mac = [CONNECTION | high << 3, slot as u8, low, a, b, c];
+        let connection = Box::new(Connection::new(socket, mac)?);
+        self.readiness.add(&*connection, slot as u64)?;
+        self.slots[slot] = Some(connection);
+        Ok(true)
     }
 
     /// A slot for another connection of a peer. Those that carry a channel keep theirs. Of the
@@ -214,13 +234,23 @@ impl Link for TcpServer {
         FRAME_LEN_MAX
     }
 
+    /// Its frames do not grow. Tries again to accept connections.
+    fn grow(&mut self) -> Option<usize> {
+        if self.pauses {
+            self.pauses = self.readiness.set_input(&self.listener, LISTENER, true).is_err();
+        }
+        None
+    }
+
     fn receive_capacity(&self, frame_len: usize) -> usize {
         capacity(frame_len)
     }
 
     fn receive(&mut self, batch: &mut RxBatch) -> io::Result<usize> {
         batch.clear();
-        let accepted = if self.look()? { self.accept() } else { Ok(()) };
+        if self.look()? {
+            self.accept();
+        }
         let (first, places) = (self.turn, self.slots.len());
         for offset in 0..places {
             if batch.len() == batch.capacity() {
@@ -235,11 +265,7 @@ impl Link for TcpServer {
         }
         let waiting = self.slots.iter().flatten().any(|it| it.has_backlog());
         self.readiness.set_backlog(waiting)?;
-        match accepted {
-            // It stays ready, so that the next call returns the error.
-            Err(error) if batch.is_empty() => Err(error),
-            _ => Ok(batch.len()),
-        }
+        Ok(batch.len())
     }
 
     /// Sends the frames. One without room in its connection is lost there, as on a switch's port.

@@ -410,6 +410,12 @@ impl<R: Rules> Listener<R> {
         self.channels.close(channel);
     }
 
+    /// Closes a channel for which there is no memory, and sends a farewell to its host, which
+    /// connects again after a pause.
+    pub fn turn_away(&mut self, now: Instant, channel: ChannelId) {
+        self.channels.end(now, |open| open.id() == channel);
+    }
+
     /// Closes all channels and sends farewells to their hosts, when the target ends.
     pub fn shut_down(&mut self, now: Instant) {
         self.channels.end(now, |_| true);

@@ -235,7 +235,7 @@ impl Target {
     }
 
     fn run(&mut self, units: Arc<Units>, buses: Vec<Bus>) {
-        let arena = Arena::untouched(PAGES);
+        let arena = Arena::untouched(PAGES).expect("memory for the simulator");
         let place = (Arc::clone(&units), units.port(self.config.wwpn));
         let lane = LaneConfig { seed: self.random.next(), ..self.lane };
         let role = TargetRole::with_rules(place, arena, lane, self.rules);
