@@ -206,13 +206,22 @@ fn find(export: &str, target: Option<&str>) -> Result<(PathBuf, u64)> {
         let size = report.exports.iter().find(|it| it.export == export)?.size;
         Some((dir, report.name, size))
     };
-    let mut found: Vec<_> = targets()?.into_iter().filter(named).filter_map(size).collect();
+    let found: Vec<_> = targets()?.into_iter().filter(named).collect();
+    let problem = |(_, report): &(PathBuf, TargetReport)| {
+        report.problem.as_ref().map(|problem| format!("target {}: {problem}", report.name))
+    };
+    let silent = found.iter().find_map(problem);
+    let mut found: Vec<_> = found.into_iter().filter_map(size).collect();
     if found.len() > 1 {
         let names: Vec<_> = found.iter().map(|(_, name, _)| name.as_str()).collect();
         let message = format!("`{export}` is exported by {}: give --target", names.join(", "));
         return Err(Error::new(Code::Usage, message));
     }
     let (dir, _, size) = found.pop().ok_or_else(|| {
+        if let Some(silent) = silent {
+            // It may be the one that exports it.
+            return Error::new(Code::Unreachable, silent);
+        }
         let by =
             target.map_or_else(|| "no target".to_owned(), |name| format!("no target `{name}`"));
         let message = format!("{by} on this machine exports `{export}`; see `tyche list`");

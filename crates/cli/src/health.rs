@@ -74,8 +74,10 @@ pub(crate) fn of_session(session: &SessionReport) -> Vec<String> {
     waits(session).map(|waits| format!("{about}: {waits}")).into_iter().chain(failed).collect()
 }
 
-/// Problems of a target's disks, and hosts whose access commands have changed, for `tyche list`.
+/// Problems of a target and its disks, and hosts whose access commands have changed, for
+/// `tyche list`.
 pub(crate) fn of_target(target: &TargetReport) -> Vec<String> {
+    let silent = target.problem.iter().map(|problem| format!("target {}: {problem}", target.name));
     let notes = target.exports.iter().flat_map(|export| {
         let about = format!("export {} of {}", export.export, target.name);
         let problem = export.problem.as_ref().map(|problem| format!("{about}: {problem}"));
@@ -89,11 +91,11 @@ pub(crate) fn of_target(target: &TargetReport) -> Vec<String> {
     let faulty = links.chain(ports).filter_map(|(link, problem)| {
         Some(format!("link {link} of {}: {}", target.name, problem.as_ref()?))
     });
-    notes.chain(faulty).collect()
+    silent.chain(notes).chain(faulty).collect()
 }
 
 /// The kind of the worst problem of these sessions and targets: of a disk or a session, of a target
-/// that does not answer, of a link; `None` if all is well.
+/// or a daemon that does not answer, of a link; `None` if all is well.
 pub(crate) fn check(sessions: &[&SessionReport], targets: &[TargetReport]) -> Option<Code> {
     // An interface that leads elsewhere is none.
     let unheard = Problem::NoOffer.to_string();
@@ -102,7 +104,7 @@ pub(crate) fn check(sessions: &[&SessionReport], targets: &[TargetReport]) -> Op
         match &session.state {
             SessionState::Live(_) if session.links().iter().any(is_faulty) => Some(Code::Link),
             SessionState::Live(_) => None,
-            SessionState::Lost(_) => Some(Code::Unreachable),
+            SessionState::Lost(_) | SessionState::Silent { .. } => Some(Code::Unreachable),
             _ => Some(Code::Device),
         }
     };
@@ -111,6 +113,9 @@ pub(crate) fn check(sessions: &[&SessionReport], targets: &[TargetReport]) -> Op
         let mut links = links.chain(target.fcoe.iter().map(|port| &port.problem));
         if target.exports.iter().any(|export| export.problem.is_some()) {
             return Some(Code::Device);
+        }
+        if target.problem.is_some() {
+            return Some(Code::Unreachable);
         }
         links.any(Option::is_some).then_some(Code::Link)
     };

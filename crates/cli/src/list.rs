@@ -15,7 +15,7 @@ use crate::sessions::{Session, targets};
 #[derive(Args, Debug)]
 pub(crate) struct ListArgs {
     /// Exit with a code that says whether something is missing or faulty: 9 for a disk or a
-    /// session, 6 for a session whose target does not answer, 5 for a link; 0 if all is well.
+    /// session, 6 for a target or a daemon that does not answer, 5 for a link; 0 if all is well.
     #[arg(long)]
     check: bool,
 
@@ -146,6 +146,9 @@ pub(crate) fn remark(session: &Session) -> Option<String> {
 fn target_table(targets: &[TargetReport]) -> String {
     let mut table = Table::new(["TARGET", "EXPORT", "SIZE", "HOSTS"]);
     for target in targets {
+        if target.problem.is_some() {
+            table.row([target.name.clone(), "(silent)".into(), String::new(), String::new()]);
+        }
         for export in &target.exports {
             let hosts = export.sessions.iter().map(|it| match it.writer {
                 true => format!("{} (writes)", it.host_name),

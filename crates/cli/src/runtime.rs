@@ -14,8 +14,9 @@
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::process;
 use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, flock};
@@ -118,6 +119,7 @@ impl RuntimeDir {
         for _ in 0..LOOKS {
             create(&path)?;
             if let Some(lock) = lock(&path)? {
+                sign(&lock);
                 return Ok(Self { path, is_left: false, lock });
             }
         }
@@ -139,6 +141,7 @@ impl RuntimeDir {
         create(&self.path)?;
         let taken = || Error::new(Code::Other, "another process has taken its place");
         self.lock = lock(&self.path)?.ok_or_else(taken)?;
+        sign(&self.lock);
         Ok(true)
     }
 
@@ -168,6 +171,18 @@ pub(crate) fn lock(dir: &Path) -> Result<Option<File>> {
     };
     // The previous owner may have removed it, and the whole directory.
     Ok(lock.filter(|lock| is_at(lock, &path)))
+}
+
+/// Writes this process's number into its lock, for those whom it does not answer.
+fn sign(lock: &File) {
+    // Only people need it.
+    let _ =
+        lock.set_len(0).and_then(|()| lock.write_all_at(process::id().to_string().as_bytes(), 0));
+}
+
+/// The process that has taken the directory; none if it has not said so.
+pub(crate) fn owner(dir: &Path) -> Option<u32> {
+    fs::read_to_string(dir.join(LOCK)).ok()?.parse().ok()
 }
 
 /// Whether an open file is still the one at that path.

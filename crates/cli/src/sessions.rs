@@ -12,7 +12,6 @@ use crate::attach::Lasting;
 use crate::control::{Done, REPORT_TIMEOUT, Request, ask, is_timeout};
 use crate::error::{Code, Context, Error, Result};
 use crate::leftovers;
-use crate::output;
 use crate::report::{SessionReport, SessionState, TargetReport};
 use crate::runtime::{self, CONTROL};
 use crate::state::State;
@@ -165,21 +164,37 @@ pub(crate) fn is_running(dir: &Path) -> bool {
     runtime::is_locked(dir)
 }
 
-/// Reports of the targets on this machine, with their directories.
+/// Reports of the targets on this machine, with their directories; also of those that live and do
+/// not answer.
 pub(crate) fn targets() -> Result<Vec<(PathBuf, TargetReport)>> {
     let dir = runtime::targets();
     let dirs = runtime::below(&dir).context(Code::Permission, dir.display())?;
     Ok(each(dirs, |dir| {
-        let asked = ask(&dir.join(CONTROL), &Request::Report, REPORT_TIMEOUT);
-        if asked.as_ref().is_err_and(is_timeout) {
-            let name = dir.file_name().unwrap_or_default().display();
-            let limit = REPORT_TIMEOUT.as_secs_f64();
-            output::remark(format_args!(
-                "tyche: target {name} does not answer within {limit} s: it is stopped or stuck"
-            ));
-        }
-        Some((dir, asked.ok()?.ok()?))
+        let report = match ask(&dir.join(CONTROL), &Request::Report, REPORT_TIMEOUT) {
+            Ok(Ok(report)) => report,
+            // It has ended; or it is starting or ending.
+            Err(error) if is_nobody(error.kind()) || !is_running(&dir) => return None,
+            Ok(Err(refusal)) => silent_target(&dir, refusal.message),
+            Err(error) if is_timeout(&error) => {
+                let limit = REPORT_TIMEOUT.as_secs_f64();
+                let wake = runtime::owner(&dir).map(|pid| format!(": `kill -CONT {pid}` wakes it"));
+                let wake = wake.unwrap_or_default();
+                silent_target(
+                    &dir,
+                    format!("does not answer within {limit} s: it is stuck, or stopped{wake}"),
+                )
+            }
+            Err(error) => silent_target(&dir, error.to_string()),
+        };
+        Some((dir, report))
     }))
+}
+
+/// The report on the target with that directory, which lives and does not answer.
+fn silent_target(dir: &Path, problem: String) -> TargetReport {
+    let name = dir.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let pid = runtime::owner(dir).unwrap_or(0);
+    TargetReport { name, pid, problem: Some(problem), ..Default::default() }
 }
 
 /// Refuses to connect an export that this host has connected already: the second session would take

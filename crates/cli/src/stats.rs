@@ -112,6 +112,12 @@ fn session_summary(report: &SessionReport) -> String {
 
 /// The main counters of a target, one line for each topic.
 fn target_summary(report: &TargetReport) -> String {
+    if let Some(problem) = &report.problem {
+        return block(
+            format!("{} silent\n", report.name),
+            vec![("problem".into(), problem.clone())],
+        );
+    }
     let links = &report.links;
     let requests: u64 = links.iter().map(|link| link.requests).sum();
     let mut lines: Vec<_> = report.exports.iter().map(export_line).collect();
@@ -306,6 +312,9 @@ fn all_of_session(report: &SessionReport) -> String {
 
 /// All counters of a target, one a line.
 fn all_of_target(report: &TargetReport) -> String {
+    if report.problem.is_some() {
+        return target_summary(report);
+    }
     let mut text = format!("{}\n", report.name);
     for export in &report.exports {
         let name = format!("export {}", export.export);

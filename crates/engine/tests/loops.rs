@@ -4,11 +4,11 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use crate::rig::{Client, Data, PATIENCE, SIZE, Shared, exercise, target};
+use crate::rig::{Client, Data, PATIENCE, SIZE, Shared, exercise, options_of_target, target};
 use tyche_block::{Errno, Operation, OperationKind};
-use tyche_engine::{ErrorCounts, Notice};
+use tyche_engine::{ErrorCounts, Notice, Target};
 use tyche_link::fault::{FaultLink, FaultPlan, Side};
 use tyche_link::memory::MemoryLink;
 use tyche_link::{HEAD, Interface, Link, RxBatch, TxBatch, TxFrame, TxVectors, memory};
@@ -309,4 +309,26 @@ fn a_target_stops_though_its_host_is_silent() {
         let _ = sender.send(());
     });
     stopped.recv_timeout(PATIENCE).expect("the target stops");
+}
+
+#[test]
+fn links_whose_threads_are_stuck_are_reported_as_such_within_one_limit() {
+    let pairs = [(); 2].map(|()| memory::pair(1514).unwrap());
+    let (links, _others): (Vec<_>, Vec<_>) =
+        pairs.into_iter().map(|(ours, other)| (Arc::new(Mutex::new(ours)), other)).unzip();
+    let [first, second] = [0, 1].map(|index| Shared::new(&links[index]));
+    let mut options = options_of_target(first, Arc::new(MemoryStore::new(SIZE, 512).unwrap()));
+    options.links.push(second);
+    let target = Target::start(options).unwrap();
+    assert_eq!(target.report().links[0].problem, None);
+    // They wait for their links from now on.
+    let stuck: Vec<_> = links.iter().map(|link| link.lock().unwrap()).collect();
+    let _rung = target.report();
+    let began = Instant::now();
+    let report = target.report();
+    // Who asks a target waits for two seconds.
+    assert!(began.elapsed() < Duration::from_millis(1_900), "{:?}", began.elapsed());
+    let problem = report.links[0].problem.as_deref();
+    assert_eq!((problem, report.links[0].by_thread.len()), (Some("its thread does not answer"), 2));
+    drop(stuck);
 }

@@ -13,14 +13,17 @@ use super::link::{
     own_frames, ratio, read_own, rejects,
 };
 
-/// A target that runs on this machine. Counters begin at its start.
+/// A target that runs on this machine. Counters begin at its start. Of one that does not answer
+/// only the name, the process and the problem are known.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct TargetReport {
     /// Its name.
     pub name: String,
-    /// Its process.
+    /// Its process; 0 if it is not known.
     pub pid: u32,
+    /// Why it does not answer, in words; null if it does.
+    pub problem: Option<String>,
     /// The exports.
     pub exports: Vec<ExportReport>,
     /// The links, one for each interface.
@@ -42,6 +45,7 @@ impl TargetReport {
         Self {
             name: name.to_owned(),
             pid: std::process::id(),
+            problem: None,
             exports: exports.collect(),
             links: report.links.iter().map(TargetLink::from).collect(),
             fcoe: Vec::new(),

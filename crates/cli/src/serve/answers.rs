@@ -15,6 +15,9 @@ use crate::control::{AccessChange, Answer, Request};
 use crate::error::{Code, Error, Result};
 use crate::report::{AccessChanged, ExportResized, TargetLink, TargetPort, TargetReport};
 
+/// Time limit for the ports of FCoE to report, which is that of links.
+const PORTS_ANSWER: Duration = Duration::from_secs(1);
+
 /// See the module.
 #[derive(Clone)]
 pub(super) struct Answers {
@@ -51,8 +54,11 @@ impl Answers {
     }
 
     fn report(&self, served: &Served) -> TargetReport {
+        // All threads at the same time: who asks waits for two seconds.
+        let deadline = Instant::now() + PORTS_ANSWER;
+        let ports = served.fcoe.ask();
         let mut report = TargetReport::new(&self.name, &served.target.report());
-        report.fcoe = served.fcoe.report().iter().map(TargetPort::from).collect();
+        report.fcoe = ports(deadline);
         for Missing { what, why } in served.missing() {
             let (interface, problem) = (what.name().to_owned(), Some(why));
             match what {

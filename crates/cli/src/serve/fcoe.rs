@@ -2,11 +2,12 @@
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use tyche_engine::{Target, TargetExport};
 use tyche_fcoe::{
-    Departure, FcoeTarget, FcoeTargetOptions, FcoeTargetReport, PortOptions, TargetUnit, Units,
-    VisibleTo, VlanAnnouncer,
+    Departure, FcoeTarget, FcoeTargetOptions, PortOptions, TargetUnit, Units, VisibleTo,
+    VlanAnnouncer,
 };
 use tyche_session::fcoe::{Numbers, PortName};
 use uuid::Uuid;
@@ -18,6 +19,7 @@ use super::vlan;
 use crate::error::{Code, CodedResult, Error, Result};
 use crate::fcoe::AddressRecord;
 use crate::links::LinkArgs;
+use crate::report::TargetPort;
 
 /// The running ports of a target. Dropping it logs all initiators out.
 pub(super) struct Fcoe {
@@ -237,9 +239,25 @@ impl Fcoe {
         unit.is_some_and(|unit| self.units.visible_to(unit.number).is_any())
     }
 
-    /// Reports the state of the interfaces.
-    pub(super) fn report(&self) -> Vec<FcoeTargetReport> {
-        self.ports().iter().filter_map(|port| port.target.report()).collect()
+    /// Asks for the state of the interfaces. The function that is returned waits for the answers,
+    /// no longer than until then.
+    pub(super) fn ask(&self) -> impl FnOnce(Instant) -> Vec<TargetPort> + use<> {
+        let ask = |it: &Port| (it.interface.clone(), it.name.wwpn, it.target.ask());
+        let asked: Vec<_> = self.ports().iter().map(ask).collect();
+        move |deadline| {
+            let reports = asked.into_iter().map(|(interface, wwpn, answer)| {
+                match answer.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+                    Ok(report) => (&report).into(),
+                    Err(_) => TargetPort {
+                        interface,
+                        wwpn: wwpn.to_string(),
+                        problem: Some("its thread does not answer".to_owned()),
+                        ..Default::default()
+                    },
+                }
+            });
+            reports.collect()
+        }
     }
 
     /// The LUNs of the exports, by index.

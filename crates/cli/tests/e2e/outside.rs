@@ -132,10 +132,37 @@ fn a_daemon_that_does_not_answer_is_named_and_killed_by_force() {
     refused(&rig, Side::Host, &["link", "del", DISK, rig.cable.link(Side::Host)], 6, &says);
     let list = run(&mut rig.tyche(Side::Host, &["list"]));
     assert!(says.iter().all(|part| list.contains(part)), "{list}");
+    let checked = finish(&mut rig.tyche(Side::Host, &["list", "--check"]), PATIENCE);
+    assert_eq!(checked.status.code(), Some(6), "{}", checked.stdout);
     run(&mut rig.tyche(Side::Host, &["disconnect", DISK, "--force"]));
     // The machine may be busy; without a bound each took ten minutes.
     assert!(began.elapsed() < Duration::from_secs(120), "{:?}", began.elapsed());
     wait_until("nothing is left", || !Path::new(&format!("/proc/{pid}")).exists());
+}
+
+#[test]
+fn a_target_that_does_not_answer_is_shown_as_such() {
+    let rig = rig!(1500);
+    let target = rig.serve_file(8 * MIB);
+    let host = "00000000-0000-4000-8000-000000000001";
+    let orders: [&[&str]; 2] = [&["export", "allow", DISK, host], &["export", "resize", DISK]];
+    target.process.signal(Signal::STOP);
+    let says = ["target e2e: does not answer", &format!("kill -CONT {}", target.pid())];
+    for args in orders {
+        refused(&rig, Side::Target, args, 6, &says);
+    }
+    let args = ["list", "--check"];
+    let listed = finish(&mut rig.tyche(Side::Target, &args), PATIENCE);
+    assert_eq!(listed.status.code(), Some(6), "{}", listed.stdout);
+    assert!(says.iter().all(|part| listed.stdout.contains(part)), "{}", listed.stdout);
+    let report = &rig.ask_at(Side::Target, &["list"])["targets"][0];
+    assert_eq!((&report["name"], &report["pid"]), (&"e2e".into(), &target.pid().into()));
+    assert!(report["problem"].as_str().is_some_and(|it| it.contains("is stuck")), "{report}");
+    let stats = run(&mut rig.tyche(Side::Target, &["stats", "e2e"]));
+    assert!(stats.starts_with("e2e silent"), "{stats}");
+    target.process.signal(Signal::CONT);
+    run(&mut rig.tyche(Side::Target, &args));
+    run(&mut rig.tyche(Side::Target, orders[0]));
 }
 
 #[test]

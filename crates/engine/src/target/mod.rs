@@ -19,7 +19,7 @@ mod thread;
 
 use std::io;
 use std::sync::{Arc, PoisonError, RwLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tyche_link::{Except, Link, Share};
 use tyche_numa::Placement;
@@ -39,6 +39,9 @@ use crate::disk::Exported;
 use crate::placed;
 use crate::random::secrets;
 use crate::restore;
+
+/// Time limit for the threads to report.
+const ANSWER: Duration = Duration::from_secs(1);
 
 /// A disk to export.
 pub struct TargetExport {
@@ -209,17 +212,25 @@ impl Target {
         self.threads.read().unwrap_or_else(PoisonError::into_inner).iter().for_each(each);
     }
 
-    /// Reports the state of the target. The threads of a link make one report. Threads that do not
-    /// answer within a second are left out.
+    /// Reports the state of the target. The threads of a link make one report. That of a thread
+    /// that does not answer says so: they are asked at the same time, and have a second.
     pub fn report(&self) -> TargetReport {
+        let mut asked = Vec::new();
+        self.for_each_thread(|thread| asked.push((thread.link.clone(), thread.ask())));
+        let deadline = Instant::now() + ANSWER;
+        let answers = asked.into_iter().map(|(link, answer)| {
+            let left = deadline.saturating_duration_since(Instant::now());
+            answer.recv_timeout(left).map_err(|_| TargetLinkReport::silent(link))
+        });
+        // Those that have answered know more of their link.
+        let (heard, silent): (Vec<_>, Vec<_>) = answers.partition(Result::is_ok);
         let mut links: Vec<TargetLinkReport> = Vec::new();
-        self.for_each_thread(|thread| {
-            let Some(report) = thread.report() else { return };
+        for report in heard.into_iter().chain(silent).map(|it| it.unwrap_or_else(|it| it)) {
             match links.iter_mut().find(|link| link.link == report.link) {
                 Some(link) => link.add(report),
                 None => links.push(report),
             }
-        });
+        }
         let health = self.exports.health();
         TargetReport::new(&self.exports.registry(), health, links)
     }

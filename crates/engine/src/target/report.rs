@@ -65,6 +65,23 @@ pub struct TargetLinkReport {
 }
 
 impl TargetLinkReport {
+    /// The report on a thread that does not answer.
+    pub(super) fn silent(link: String) -> Self {
+        Self {
+            link,
+            mac: Mac([0; 6]),
+            problem: Some("its thread does not answer".to_owned()),
+            requests: 0,
+            by_thread: vec![0],
+            port: PortStats::default(),
+            link_counters: Vec::new(),
+            channel: ChannelStats::default(),
+            rejects: Vec::new(),
+            channels: Vec::new(),
+            nodes: LinkNodes::default(),
+        }
+    }
+
     /// Adds the report of another thread of the same link.
     pub(super) fn add(&mut self, other: Self) {
         self.problem = self.problem.take().or(other.problem);

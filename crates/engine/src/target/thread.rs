@@ -62,6 +62,8 @@ pub(super) struct Options {
 
 /// The running thread.
 pub(super) struct LinkThread {
+    /// Name of its link.
+    pub(super) link: String,
     commands: Sender<Command>,
     caller: Arc<Caller>,
     thread: JoinHandle<()>,
@@ -75,6 +77,7 @@ impl LinkThread {
     pub(super) fn start(options: Options, target: Uuid) -> io::Result<Self> {
         let (sender, commands) = channel();
         let caller = Arc::clone(&options.caller);
+        let link = options.link.name().to_owned();
         let name = format!("tyche-link{}", options.index);
         let thread = std::thread::Builder::new().name(name).spawn(move || {
             // First, so that the loop's own memory is near, too.
@@ -86,7 +89,7 @@ impl LinkThread {
             let tenant = LinkLoop { exporter, commands, stopping: false, visits, unsaid: 0 };
             EventLoop::new(tenant, ports, spin).run();
         })?;
-        Ok(Self { commands: sender, caller, thread })
+        Ok(Self { link, commands: sender, caller, thread })
     }
 
     fn send(&self, command: Command) {
@@ -95,11 +98,11 @@ impl LinkThread {
         self.caller.doorbell.ring();
     }
 
-    /// Reports the state of the link; `None` if the thread does not answer within a second.
-    pub(super) fn report(&self) -> Option<TargetLinkReport> {
+    /// Asks for the state of the link, which comes in the receiver that is returned.
+    pub(super) fn ask(&self) -> Receiver<TargetLinkReport> {
         let (sender, receiver) = sync_channel(1);
         self.send(Command::Report(sender));
-        receiver.recv_timeout(Duration::from_secs(1)).ok()
+        receiver
     }
 
     /// Notifies the hosts of an event of an export.

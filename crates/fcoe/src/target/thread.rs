@@ -25,8 +25,6 @@ use crate::options::PortOptions;
 const ARENA_PAGES: usize = (64 << 20) / tyche_block::PAGE;
 /// The functions of its port.
 const FUNCTIONS: Functions = Functions { initiator: false, target: true };
-/// Time limit for a thread to answer.
-const ANSWER: Duration = Duration::from_secs(1);
 
 /// Options to serve an interface with.
 pub struct FcoeTargetOptions {
@@ -54,17 +52,18 @@ impl FcoeTarget {
     /// Starts the thread.
     ///
     /// # Errors
-    /// The system's error when a thread or an eventfd cannot be created.
+    /// The system's error when a thread or an eventfd cannot be created, or there is no memory.
     pub fn start(options: FcoeTargetOptions) -> io::Result<Self> {
         let (sender, commands) = channel();
         let doorbell = Arc::new(Doorbell::new()?);
         let rung = Arc::clone(&doorbell);
+        let arena = Arena::try_new(ARENA_PAGES)?;
         let name = format!("fcoe-{}", options.port.interface.name());
         // Ports have numbers in the order in which they are started.
         options.units.port(options.port.wwpn);
         let thread = std::thread::Builder::new().name(name).spawn(move || {
             let spin = Spin::new(options.spin);
-            let (tenant, ports) = TargetLoop::new(options, commands, rung);
+            let (tenant, ports) = TargetLoop::new((options, arena), commands, rung);
             EventLoop::new(tenant, ports, spin).run();
         })?;
         Ok(Self { commands: sender, doorbell, thread: Some(thread) })
@@ -76,11 +75,11 @@ impl FcoeTarget {
         self.doorbell.ring();
     }
 
-    /// Reports the state of the interface; `None` if the thread does not answer within a second.
-    pub fn report(&self) -> Option<FcoeTargetReport> {
+    /// Asks for the state of the interface, which comes in the receiver that is returned.
+    pub fn ask(&self) -> Receiver<FcoeTargetReport> {
         let (sender, receiver) = sync_channel(1);
         self.send(Command::Report(sender));
-        receiver.recv_timeout(ANSWER).ok()
+        receiver
     }
 
     /// Has it log out. It ends when the disks have finished what initiators have asked for.
@@ -111,7 +110,7 @@ struct TargetLoop {
 
 impl TargetLoop {
     fn new(
-        options: FcoeTargetOptions,
+        (options, arena): (FcoeTargetOptions, Arena),
         commands: Receiver<Command>,
         doorbell: Arc<Doorbell>,
     ) -> (Self, Ports) {
@@ -119,7 +118,7 @@ impl TargetLoop {
         let frames_max = receive_capacity(&*options.port.interface.fcoe) / 2;
         let wwpn = options.port.wwpn;
         let place = (Arc::clone(&options.units), options.units.port(wwpn));
-        let role = TargetRole::new(place, Arena::new(ARENA_PAGES), frames_max);
+        let role = TargetRole::new(place, arena, frames_max);
         let bell = Arc::clone(&doorbell);
         role.wake_with(Box::new(move || bell.ring()));
         let (port, ports) = options.port.open(FUNCTIONS, role);
