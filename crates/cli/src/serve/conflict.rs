@@ -3,9 +3,15 @@
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
+use std::sync::mpsc::sync_channel;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use super::config::{Export, Place, Source};
 use crate::error::{Code, Error, Result};
+
+/// Time limit for a file system to say which file a path names.
+const ANSWER: Duration = Duration::from_secs(2);
 
 /// Refuses exports with the same name or UUID, and several of one file or device where one of them
 /// writes: the lock would refuse the second, but could only report that this process holds it.
@@ -13,13 +19,15 @@ use crate::error::{Code, Error, Result};
 /// # Errors
 /// `Usage` or `Config`, with the places that define both.
 pub(super) fn refuse(exports: &[Export]) -> Result<()> {
+    let identities = identities(exports);
     for (index, second) in exports.iter().enumerate() {
-        for first in &exports[..index] {
+        for (first, identity) in exports[..index].iter().zip(&identities) {
+            let is_same_file = identity.is_some() && *identity == identities[index];
             let what = if first.name == second.name {
                 format!("have the same name, `{}`: rename one", first.name)
             } else if let Some(uuid) = first.uuid.filter(|_| first.uuid == second.uuid) {
                 format!("have the same UUID, {uuid}: give one another")
-            } else if !(first.read_only && second.read_only) && is_same_file(first, second) {
+            } else if !(first.read_only && second.read_only) && is_same_file {
                 "export the same disk: remove one, or make both read-only".to_owned()
             } else {
                 continue;
@@ -34,16 +42,28 @@ pub(super) fn refuse(exports: &[Export]) -> Result<()> {
     Ok(())
 }
 
-fn is_same_file(first: &Export, second: &Export) -> bool {
-    let identity = |export: &Export| match export.source() {
-        Ok(Source::File(path)) => identity(&path),
-        _ => None,
-    };
-    identity(first).is_some_and(|first| identity(second) == Some(first))
+/// Identity of a file or device, independent of its path: whether it is a device; device number, or
+/// file system and inode.
+type Identity = (bool, u64, u64);
+
+/// The identities of the exports' files, of those that answer in time. The others' disks may hang,
+/// which must not keep anybody else from being served; their locks are left.
+fn identities(exports: &[Export]) -> Vec<Option<Identity>> {
+    let asked = exports.iter().map(|export| {
+        let (sender, answer) = sync_channel(1);
+        if let Ok(Source::File(path)) = export.source() {
+            // Without a thread there is no answer.
+            let _ = thread::Builder::new().spawn(move || sender.send(identity(&path)));
+        }
+        answer
+    });
+    let asked: Vec<_> = asked.collect();
+    let deadline = Instant::now() + ANSWER;
+    let left = || deadline.saturating_duration_since(Instant::now());
+    asked.iter().map(|answer| answer.recv_timeout(left()).ok().flatten()).collect()
 }
 
-/// Identity of a file or device, independent of its path: device number, or file system and inode.
-fn identity(path: &Path) -> Option<(bool, u64, u64)> {
+fn identity(path: &Path) -> Option<Identity> {
     let found = fs::metadata(path).ok()?;
     Some(match found.file_type().is_block_device() {
         true => (true, found.rdev(), 0),

@@ -1,7 +1,9 @@
 //! The disks of the exports, and those that are missing at the start: an export without its disk is
-//! offline, which costs the others nothing, and comes online with it.
+//! offline, which costs the others nothing, and comes online with it. A disk that does not answer
+//! is one of them: each is opened in a thread of its own.
 
 use std::io::{self, ErrorKind};
+use std::sync::mpsc::{Receiver, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -25,6 +27,12 @@ const POPULATE_QUIET: Duration = Duration::from_secs(1);
 /// The pause between two looks for disks that are missing. Shorter: a wrong disk in the place of
 /// one is locked more often.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
+/// The time that a missing disk has to be opened before the others are looked at. Its result is
+/// taken at the next look otherwise; until then a wrong disk stays locked.
+const PROMPT: Duration = Duration::from_millis(200);
+/// The time that disks have to be opened at the start. Longer: one that hangs keeps the others from
+/// being served. Shorter: those that spin up are missing at first.
+const OPEN_LIMIT: Duration = Duration::from_secs(10);
 
 /// The exports, and the disks that are missing.
 pub(super) struct Disks {
@@ -40,7 +48,15 @@ pub(super) struct MissingDisk {
     /// Whether the administrator has accepted that it is another disk than before.
     accepted: bool,
     store: Arc<LateStore>,
+    /// The attempt to open it that has no result yet.
+    opening: Option<Opening>,
 }
+
+/// The attempt to open the file or device of an export, in a thread of its own.
+struct Opening(Receiver<Result<Opened>>);
+
+/// An open file or device, and the identity that it reports.
+type Opened = (FileStore, Option<String>);
 
 impl Disks {
     /// Opens the disks.
@@ -55,17 +71,29 @@ impl Disks {
     ) -> Result<Self> {
         let (mut exports, mut missing) = (Vec::new(), Vec::new());
         let mut errors = Vec::new();
+        let openings = configured.iter().map(|export| {
+            // What is wrong with it otherwise is said in its turn.
+            let is_file = matches!(export.source(), Ok(Source::File(_)));
+            is_file.then(|| Opening::begin(export, FileOptions::default().lock_wait))
+        });
+        let mut openings: Vec<_> = openings.collect();
+        let deadline = Instant::now() + OPEN_LIMIT;
         for (index, export) in configured.iter().enumerate() {
             let name = export_name(&export.name)?;
             let accepted = accepted.contains(&export.name);
-            let (store, known, offline) = match open(export, accepted, state)? {
+            let opening = &mut openings[index];
+            let opened =
+                opening.is_some().then(|| Opening::await_result(opening, export, deadline));
+            let (store, known, offline) = match open(export, accepted, state, opened)? {
                 Ok((store, known)) => (store, known, None),
                 Err(error) => {
                     let why = error.message.clone();
                     let known = state.add_missing(&export.name, export.uuid);
                     let late = Arc::new(LateStore::new(why.clone()));
                     let store = Arc::clone(&late);
-                    missing.push(MissingDisk { index, export: export.clone(), accepted, store });
+                    let opening = openings[index].take();
+                    let export = export.clone();
+                    missing.push(MissingDisk { index, export, accepted, store, opening });
                     errors.push(error);
                     (late as Arc<dyn Store>, known, Some(why))
                 }
@@ -92,16 +120,16 @@ impl Disks {
     }
 }
 
-/// Opens the disk of an export. The inner error is that of a disk which is missing, or another one
-/// than before.
+/// Takes the disk of an export, which is opened already if it is a file. The inner error is that of
+/// a disk which is missing, or another one than before.
 fn open(
     export: &Export,
     accepted: bool,
     state: &mut State,
+    opened: Option<Result<Opened>>,
 ) -> Result<Result<(Arc<dyn Store>, Known)>> {
     let source = export.source().map_err(|message| Error::new(export.place.code(), message))?;
-    if let Source::File(_) = source {
-        let opened = open_file(export, FileOptions::default().lock_wait);
+    if let Some(opened) = opened {
         return Ok(opened.and_then(|(store, identity)| {
             let known = state.add(&disk(export, &store, identity.as_deref(), accepted))?;
             Ok((Arc::new(store) as Arc<dyn Store>, known))
@@ -129,8 +157,8 @@ fn disk<'a>(
     }
 }
 
-/// Looks for missing disks until all are there, in a thread of its own: a file system may take its
-/// time to answer.
+/// Looks for missing disks until all are there, in a thread of its own, which waits for none of
+/// them for long.
 pub(super) fn await_missing(
     mut missing: Vec<MissingDisk>,
     served: &Arc<Served>,
@@ -143,8 +171,12 @@ pub(super) fn await_missing(
     let look = move || {
         while !missing.is_empty() && served.strong_count() > 0 {
             thread::sleep(LOOK_EVERY);
-            missing.retain(|disk| {
-                let arrival = disk.look(&state);
+            for MissingDisk { export, opening, .. } in &mut missing {
+                opening.get_or_insert_with(|| Opening::begin(export, Duration::ZERO));
+            }
+            let deadline = Instant::now() + PROMPT;
+            missing.retain_mut(|disk| {
+                let arrival = disk.look(&state, deadline);
                 let (Some(arrival), Some(served)) = (arrival, served.upgrade()) else {
                     return true;
                 };
@@ -159,10 +191,10 @@ pub(super) fn await_missing(
 }
 
 impl MissingDisk {
-    /// Opens the disk, if it is there now.
-    fn look(&self, state: &Mutex<State>) -> Option<Arrival> {
-        let Self { index, export, accepted, store: late } = self;
-        let opened = open_file(export, Duration::ZERO);
+    /// Takes the disk, if it is there now.
+    fn look(&mut self, state: &Mutex<State>, deadline: Instant) -> Option<Arrival> {
+        let Self { index, export, accepted, store: late, opening } = self;
+        let opened = Opening::await_result(opening, export, deadline);
         let opened = opened.and_then(|(store, identity)| {
             let disk = disk(export, &store, identity.as_deref(), *accepted);
             // Not held while a disk is opened: the registry waits for it.
@@ -181,8 +213,35 @@ impl MissingDisk {
     }
 }
 
-/// Opens the file or device of an export; also returns the identity that it reports.
-fn open_file(export: &Export, lock_wait: Duration) -> Result<(FileStore, Option<String>)> {
+impl Opening {
+    fn begin(export: &Export, lock_wait: Duration) -> Self {
+        let (sender, result) = sync_channel(1);
+        let (export, told) = (export.clone(), sender.clone());
+        let open = move || {
+            // Nobody waits for it if the target has ended.
+            let _ = told.send(open_file(&export, lock_wait));
+        };
+        if let Err(error) = thread::Builder::new().name("tyche-open".into()).spawn(open) {
+            let _ = sender.send(Err(error.into()));
+        }
+        Self(result)
+    }
+
+    /// The result of the attempt, which is over then; an error if there is none by the deadline.
+    fn await_result(this: &mut Option<Self>, export: &Export, deadline: Instant) -> Result<Opened> {
+        let left = deadline.saturating_duration_since(Instant::now());
+        match this.as_ref().map(|it| it.0.recv_timeout(left)) {
+            Some(Ok(opened)) => {
+                *this = None;
+                opened
+            }
+            _ => Err(Error::new(Code::Device, format!("{} does not answer", export.path))),
+        }
+    }
+}
+
+/// Opens the file or device of an export.
+fn open_file(export: &Export, lock_wait: Duration) -> Result<Opened> {
     let options = FileOptions {
         read_only: export.read_only,
         write_back: export.write_back,

@@ -120,3 +120,24 @@ fn a_disk_that_hangs_is_waited_for_no_longer_than_told() {
     drop(hung);
     wait_until("it is over", || outer.log().contains("export disk: its disk answers again"));
 }
+
+#[test]
+fn a_disk_that_hangs_at_the_start_keeps_no_other_from_being_served() {
+    let rig = rig!();
+    let (_, inner, outer) = serve_nested(&rig, SIZE);
+    outer.kill();
+    let list: Value =
+        serde_json::from_str(&run(&mut rig.tyche(Side::Host, &["list", "-o", "json"]))).unwrap();
+    let device = list["sessions"][0]["device"].as_str().unwrap();
+    let hung = HungDisk::hang(&inner);
+    let exports = ["--export", &format!("late={device}"), "--export", "disk=mem:8M"];
+    // Waits until it serves.
+    let outer = rig.serve_as("outer", &["--link", "t2"], &exports);
+    assert!(outer.log().contains(&format!("{device} does not answer")), "{}", outer.log());
+    let session = connect(&rig);
+    write(&session.device).join().unwrap().0.unwrap();
+    session.disconnect();
+    drop(hung);
+    wait_until("its disk is there", || outer.log().contains("late: its disk is there: online"));
+    rig.connect_disk(Side::Host, "late", &["--link", "h2", "--as", "fuse"]).disconnect();
+}
