@@ -326,16 +326,19 @@ impl SessionArgs {
         self.absent(&self.discover(LOOK_AROUND)?.listings(), is_last)
     }
 
-    /// The error for an export that is in no target's list. A list that was not heard to its end
-    /// says nothing about what is not in it.
+    /// The error for an export that is in no target's list, or whose target was not heard though
+    /// others were. A list that was not heard to its end says nothing about what is not in it.
     fn absent(&self, listings: &[Listing], is_last: bool) -> Result<Option<Error>> {
         let (target, export) = self.wanted()?;
         let is_named =
             |it: &&Listing| target.names(&OfferedBy { target: it.target, name: it.name });
         let has_it = |it: &Listing| it.exports.iter().any(|it| export.names(it));
         let mut named = listings.iter().filter(is_named).peekable();
-        let may_come = listings.is_empty() || named.peek().is_none() && !is_last;
-        if may_come || named.any(|it| has_it(it) || it.missing() > 0) {
+        if named.peek().is_none() {
+            let is_unheard = is_last && !listings.is_empty();
+            return Ok(is_unheard.then(|| self.unheard(listings)));
+        }
+        if named.any(|it| has_it(it) || it.missing() > 0) {
             return Ok(None);
         }
         let offered = listings.iter().flat_map(|listing| {
@@ -361,6 +364,25 @@ impl SessionArgs {
             format!("no export `{}`; there are: {}{more}", self.export, offered.join(", "))
         };
         Ok(Some(Error::new(Code::NotFound, message)))
+    }
+
+    /// The error for a target that is named, and not among those that were heard.
+    fn unheard(&self, listings: &[Listing]) -> Error {
+        let mut heard: Vec<_> = listings.iter().map(|it| it.name.to_string()).collect();
+        heard.sort();
+        heard.dedup();
+        let more = match heard.len().saturating_sub(NAMES_MAX) {
+            0 => String::new(),
+            more => format!(", and {more} more (`tyche discover`)"),
+        };
+        heard.truncate(NAMES_MAX);
+        let target = self.export.split_once('/').map_or(&*self.export, |(target, _)| target);
+        let message = format!(
+            "target `{target}` is not heard on {}; heard are: {}{more}",
+            self.links_in_words(),
+            heard.join(", ")
+        );
+        Error::new(Code::Unreachable, message)
     }
 
     /// Whether the target was found, and nobody has proved that he owns its key.
@@ -532,7 +554,10 @@ mod tests {
         let Line { session } = Line::parse_from(["connect", "three/disk"]);
         let heard = [listing("one", &["disk"], 1)];
         assert!(session.absent(&heard, false).unwrap().is_none());
-        assert!(session.absent(&heard, true).unwrap().is_some());
+        let error = session.absent(&heard, true).unwrap().unwrap();
+        assert_eq!(error.code, Code::Unreachable);
+        assert!(error.message.contains("target `three` is not heard on "), "{error}");
+        assert!(error.message.ends_with("heard are: one"), "{error}");
         let names: Vec<_> = (0..50).map(|number| format!("d{number:02}")).collect();
         let names: Vec<_> = names.iter().map(String::as_str).collect();
         let said = absent("tape", &[listing("one", &names, 50)]).unwrap();
