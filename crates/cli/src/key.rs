@@ -9,7 +9,7 @@ use tyche_session::{KEY_FILE, KeyFileError, KnownTargets, make_key};
 
 use crate::connect::public_key;
 use crate::error::{Code, CodedResult, Error, Result};
-use crate::output::{Format, Table, print, show};
+use crate::output::{Format, Table, print, remark, show};
 use crate::report::{KnownTargetReport, Output};
 use crate::secret::read_key;
 
@@ -115,6 +115,7 @@ pub(crate) fn run(command: &KeyCommand) -> Result<()> {
 }
 
 fn list(known: &KnownTargets, output: Format) -> Result<()> {
+    known.mistakes().for_each(|mistake| remark(format_args!("tyche: {mistake}")));
     show(
         output,
         || Output::KnownTargets {

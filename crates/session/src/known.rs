@@ -7,7 +7,8 @@
 //!
 //! The name is what users call the target, to the end of the line. The UUID is the one that the
 //! owner of the key has said, so the target is known by either. A session with a target of the list
-//! is sealed, or none at all.
+//! is sealed, or none at all. A line that makes no sense is an error only for a target that may be
+//! meant by it, which must not be taken for one that is not known.
 
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, ErrorKind, Read, Write};
@@ -29,6 +30,7 @@ const FILE: &str = "/etc/tyche/known-targets";
 const VARIABLE: &str = "TYCHE_KNOWN_TARGETS";
 /// A longer file is refused: 1 MiB, about 9,000 targets.
 const LEN_MAX: u64 = 1 << 20;
+const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
 
 /// A target whose key is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,8 +49,37 @@ pub struct KnownTarget {
 #[derive(Clone, Debug)]
 pub struct KnownTargets {
     path: PathBuf,
-    text: String,
+    text: Vec<u8>,
     targets: Vec<KnownTarget>,
+    mistakes: Vec<Mistake>,
+}
+
+/// A line that makes no sense.
+#[derive(Clone, Debug)]
+struct Mistake {
+    line: usize,
+    why: String,
+    /// The UUID and the name in it, as far as they can be told.
+    about: Option<(Uuid, Option<Name>)>,
+}
+
+impl Mistake {
+    /// Whether it is about that target, for certain.
+    fn names(&self, uuid: Option<Uuid>, name: Option<Name>) -> bool {
+        let about =
+            |it: &(Uuid, Option<Name>)| uuid == Some(it.0) || name.is_some() && name == it.1;
+        self.about.as_ref().is_some_and(about)
+    }
+
+    /// Whether it may be about that target.
+    fn may_name(&self, wanted: &TargetId) -> bool {
+        match (wanted, self.about) {
+            (TargetId::Any, _) => false,
+            (_, None) => true,
+            (TargetId::Uuid(uuid), Some((other, _))) => *uuid == other,
+            (TargetId::Name(name), Some((_, other))) => other.is_none_or(|other| *name == other),
+        }
+    }
 }
 
 /// Why the list cannot be used or changed.
@@ -114,7 +145,7 @@ impl KnownTargets {
     /// Reads the list of this machine; without the file it is empty.
     ///
     /// # Errors
-    /// `Io`, `Open` or `Line`.
+    /// `Io` or `Open`.
     pub fn read() -> Result<Self, KnownTargetsError> {
         Self::of(set(VARIABLE).map_or_else(|| FILE.into(), PathBuf::from))
     }
@@ -123,33 +154,51 @@ impl KnownTargets {
     fn of(path: PathBuf) -> Result<Self, KnownTargetsError> {
         let mut file = match File::open(&path) {
             Err(error) if error.kind() == ErrorKind::NotFound => {
-                return Ok(Self { path, text: String::new(), targets: Vec::new() });
+                return Ok(Self::parse(path, Vec::new()));
             }
             Err(error) => return Err(KnownTargetsError::Io { path, error }),
             Ok(file) => file,
         };
         match read(&mut file) {
-            Ok(Some(text)) => Self::parse(path, text),
+            Ok(Some(text)) => Ok(Self::parse(path, text)),
             Ok(None) => Err(KnownTargetsError::Open(path)),
             Err(error) => Err(KnownTargetsError::Io { path, error }),
         }
     }
 
-    fn parse(path: PathBuf, text: String) -> Result<Self, KnownTargetsError> {
-        let mut targets = Vec::<KnownTarget>::new();
-        for (line, fields) in (1..).zip(text.lines()) {
-            if fields.trim().is_empty() || fields.starts_with('#') {
+    fn parse(path: PathBuf, text: Vec<u8>) -> Self {
+        let (mut targets, mut mistakes) = (Vec::<KnownTarget>::new(), Vec::new());
+        // Some editors begin a file with the mark.
+        let lines = text.strip_prefix(BYTE_ORDER_MARK).unwrap_or(&text).split(|it| *it == b'\n');
+        for (line, fields) in (1..).zip(lines) {
+            let fields = String::from_utf8_lossy(fields);
+            let fields = fields.strip_suffix('\r').unwrap_or(&fields);
+            if fields.trim().is_empty() || fields.trim_start().starts_with('#') {
                 continue;
             }
-            let wrong = |why| KnownTargetsError::Line { path: path.clone(), line, why };
-            let target = KnownTarget::parse(line, fields).map_err(wrong)?;
-            if let Some(other) = targets.iter().find(|it| it.name == target.name) {
-                let why = format!("`{}` is in line {} already", target.name, other.line);
-                return Err(wrong(why));
+            let listed = |target: &KnownTarget| targets.iter().find(|it| it.name == target.name);
+            let parsed =
+                KnownTarget::parse(line, fields).and_then(|target| match listed(&target) {
+                    Some(KnownTarget { name, line, .. }) => {
+                        Err(format!("`{name}` is in line {line} already"))
+                    }
+                    None => Ok(target),
+                });
+            match parsed {
+                Ok(target) => targets.push(target),
+                Err(why) => mistakes.push(Mistake { line, why, about: about(fields) }),
             }
-            targets.push(target);
         }
-        Ok(Self { path, text, targets })
+        Self { path, text, targets, mistakes }
+    }
+
+    /// The lines that make no sense.
+    pub fn mistakes(&self) -> impl Iterator<Item = KnownTargetsError> {
+        self.mistakes.iter().map(|it| self.wrong(it.line, it.why.clone()))
+    }
+
+    fn wrong(&self, line: usize, why: String) -> KnownTargetsError {
+        KnownTargetsError::Line { path: self.path.clone(), line, why }
     }
 
     /// The file.
@@ -165,13 +214,22 @@ impl KnownTargets {
     /// The target that is wanted, if it is known; `None` also for any target.
     ///
     /// # Errors
-    /// `Twins`: it has the UUID of another one that is known.
+    /// `Twins`: it has the UUID of another one that is known. `Line`: it may be meant by a line
+    /// that makes no sense.
     pub fn find(&self, wanted: &TargetId) -> Result<Option<&KnownTarget>, KnownTargetsError> {
         let found = self.targets.iter().find(|it| match wanted {
             TargetId::Any => false,
             TargetId::Name(name) => it.name == *name,
             TargetId::Uuid(uuid) => it.uuid == *uuid,
         });
+        let mut mistakes = self.mistakes.iter();
+        let mistake = match found {
+            Some(it) => mistakes.find(|wrong| wrong.names(Some(it.uuid), Some(it.name))),
+            None => mistakes.find(|wrong| wrong.may_name(wanted)),
+        };
+        if let Some(Mistake { line, why, .. }) = mistake {
+            return Err(self.wrong(*line, why.clone()));
+        }
         found.map_or(Ok(()), |it| self.check_alone(it.name, it.uuid, it.line))?;
         Ok(found)
     }
@@ -192,7 +250,8 @@ impl KnownTargets {
     /// # Errors
     /// `Unnamed`: any target is wanted, and some are known; or as [`find`](Self::find).
     pub fn look_up(&self, wanted: &TargetId) -> Result<Option<&KnownTarget>, KnownTargetsError> {
-        if *wanted == TargetId::Any && !self.targets.is_empty() {
+        let is_empty = self.targets.is_empty() && self.mistakes.is_empty();
+        if *wanted == TargetId::Any && !is_empty {
             return Err(KnownTargetsError::Unnamed(self.path.clone()));
         }
         self.find(wanted)
@@ -201,8 +260,8 @@ impl KnownTargets {
     /// Adds a target that has proved that it owns the key, unless its name is known.
     ///
     /// # Errors
-    /// As [`read`](Self::read); `Line` if the name has another key or UUID now; `Twins` if another
-    /// name has the UUID.
+    /// As [`read`](Self::read); `Line` if the name has another key or UUID now, or is in a line
+    /// that makes no sense; `Twins` if another name has the UUID.
     pub fn remember(
         &mut self,
         key: PublicKey,
@@ -210,15 +269,19 @@ impl KnownTargets {
         name: Name,
     ) -> Result<(), KnownTargetsError> {
         self.change(|now| {
-            now.check_alone(name, uuid, now.text.lines().count() + 1)?;
+            let is_ended = now.text.last().is_none_or(|it| *it == b'\n');
+            let lines = now.text.iter().filter(|it| **it == b'\n').count() + usize::from(!is_ended);
+            now.check_alone(name, uuid, lines + 1)?;
             if let Some(other) = now.targets.iter().find(|it| it.name == name) {
-                let why = format!("`{name}` has a key and a UUID already");
-                let wrong =
-                    KnownTargetsError::Line { path: now.path.clone(), line: other.line, why };
+                let wrong = now.wrong(other.line, format!("`{name}` has a key and a UUID already"));
                 return if (other.key, other.uuid) == (key, uuid) { Ok(None) } else { Err(wrong) };
             }
-            let end = if now.text.is_empty() || now.text.ends_with('\n') { "" } else { "\n" };
-            Ok(Some(format!("{}{end}{key} {uuid} {name}\n", now.text)))
+            if let Some(it) = now.mistakes.iter().find(|it| it.names(Some(uuid), Some(name))) {
+                return Err(now.wrong(it.line, it.why.clone()));
+            }
+            let end = if is_ended { "" } else { "\n" };
+            let line = format!("{end}{key} {uuid} {name}\n");
+            Ok(Some([&now.text[..], line.as_bytes()].concat()))
         })
     }
 
@@ -238,9 +301,9 @@ impl KnownTargets {
                 let (path, target) = (now.path.clone(), target.to_owned());
                 return Err(KnownTargetsError::Unknown { path, target });
             }
-            let lines = (1..).zip(now.text.split_inclusive('\n'));
+            let lines = (1..).zip(now.text.split_inclusive(|it| *it == b'\n'));
             let kept = lines.filter(|(line, _)| !gone.iter().any(|it| it.line == *line));
-            Ok(Some(kept.map(|(_, text)| text).collect()))
+            Ok(Some(kept.flat_map(|(_, text)| text).copied().collect()))
         })?;
         Ok(gone)
     }
@@ -248,7 +311,7 @@ impl KnownTargets {
     /// Has `edit` make a new text of the list as it is now, while nobody else changes it.
     fn change(
         &mut self,
-        edit: impl FnOnce(&Self) -> Result<Option<String>, KnownTargetsError>,
+        edit: impl FnOnce(&Self) -> Result<Option<Vec<u8>>, KnownTargetsError>,
     ) -> Result<(), KnownTargetsError> {
         let io = |error| KnownTargetsError::Io { path: self.path.clone(), error };
         let dir = self.path.parent().filter(|dir| !dir.as_os_str().is_empty());
@@ -275,14 +338,26 @@ impl KnownTarget {
         let (key, uuid, name) = (next()?, next()?, next()?);
         let key = key.parse().map_err(|error| format!("{error}"))?;
         let uuid = Uuid::parse_str(uuid).map_err(|error| error.to_string())?;
-        let name = Name::new(name).filter(|name| !name.is_empty());
-        let name = name.ok_or("a name has 1 to 63 bytes without control characters")?;
+        let name = name_of(name).ok_or("a name has 1 to 63 bytes without control characters")?;
         Ok(Self { key, uuid, name, line })
     }
 }
 
+/// The name of a target; `None` if bytes of it are lost, or if it is none.
+fn name_of(text: &str) -> Option<Name> {
+    let is_whole = !text.contains(char::REPLACEMENT_CHARACTER);
+    Name::new(text).filter(|name| is_whole && !name.is_empty())
+}
+
+/// The target that a line without sense is about, if its UUID is where it has to be. The name is
+/// then what comes after it.
+fn about(fields: &str) -> Option<(Uuid, Option<Name>)> {
+    let mut fields = fields.splitn(3, ' ').skip(1);
+    Some((Uuid::parse_str(fields.next()?).ok()?, fields.next().and_then(name_of)))
+}
+
 /// The text of the file; `None` if others may write to it.
-fn read(file: &mut File) -> io::Result<Option<String>> {
+fn read(file: &mut File) -> io::Result<Option<Vec<u8>>> {
     let metadata = file.metadata()?;
     let ours = [0, rustix::process::geteuid().as_raw()].contains(&metadata.uid());
     if !ours || metadata.mode() & 0o022 != 0 {
@@ -291,20 +366,20 @@ fn read(file: &mut File) -> io::Result<Option<String>> {
     if metadata.len() > LEN_MAX {
         return Err(io::Error::new(ErrorKind::FileTooLarge, "more than 1 MiB"));
     }
-    let mut text = String::new();
-    file.take(LEN_MAX).read_to_string(&mut text)?;
+    let mut text = Vec::new();
+    file.take(LEN_MAX).read_to_end(&mut text)?;
     Ok(Some(text))
 }
 
 /// Replaces the file: all of it, or nothing. Everybody may read it.
-fn write(path: &Path, text: &str) -> io::Result<()> {
+fn write(path: &Path, text: &[u8]) -> io::Result<()> {
     let mut aside = path.as_os_str().to_owned();
     aside.push(".new");
     let aside = PathBuf::from(aside);
     let mut options = OpenOptions::new();
     options.write(true).create(true).truncate(true).mode(0o600);
     let mut file = options.open(&aside)?;
-    file.write_all(text.as_bytes())?;
+    file.write_all(text)?;
     file.set_permissions(Permissions::from_mode(0o644))?;
     file.sync_all()?;
     fs::rename(&aside, path)
@@ -400,6 +475,7 @@ mod tests {
         known.forget("store1").unwrap();
         let text = fs::read_to_string(&path).unwrap();
         assert!(text.starts_with("# by hand\n\ntyche_") && text.ends_with(" store2\n"), "{text}");
+        let wanted = by_name("store1");
         for (wrong, said) in [
             ("store1", "its UUID and its name"),
             (&line[1..], "43 letters"),
@@ -410,9 +486,57 @@ mod tests {
             (&format!("{line}\n{line}"), "line 2: `store1` is in line 1 already"),
         ] {
             fs::write(&path, wrong).unwrap();
-            let error = KnownTargets::of(path.clone()).unwrap_err().to_string();
+            let known = KnownTargets::of(path.clone()).unwrap();
+            let error = known.find(&wanted).unwrap_err().to_string();
             assert!(error.contains(said), "{wrong}: {error}");
+            let named: Vec<_> = known.mistakes().map(|it| it.to_string()).collect();
+            assert_eq!(named, [error]);
+            assert!(known.look_up(&TargetId::Any).is_err());
         }
+    }
+
+    #[test]
+    fn a_line_without_sense_is_an_error_for_those_who_may_be_meant_by_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("known-targets");
+        let [one, two, three] = [1, 2, 3].map(Uuid::from_u128);
+        let good = format!("\u{feff}  # by hand\r\n{} {one} store1\r\n", key(1));
+        let read = |bad: &[u8]| {
+            fs::write(&path, [good.as_bytes(), bad, b"\n"].concat()).unwrap();
+            KnownTargets::of(path.clone()).unwrap()
+        };
+        let is_found =
+            |known: &KnownTargets| known.find(&by_name("store1")).unwrap().unwrap().line == 2;
+        // Its key has suffered: it is that of store2, and of nobody else.
+        let known = read(format!("tyche_x {two} store2").as_bytes());
+        assert!(is_found(&known));
+        assert!(
+            known.find(&by_name("store2")).is_err() && known.find(&TargetId::Uuid(two)).is_err()
+        );
+        assert_eq!(known.find(&by_name("store3")).unwrap(), None);
+        assert_eq!(known.find(&TargetId::Uuid(three)).unwrap(), None);
+        // A byte of its name is lost: anybody of another UUID who is not listed may be meant.
+        let known = read(&[format!("{} {two} store", key(2)).as_bytes(), &[0xff]].concat());
+        assert!(is_found(&known));
+        assert!(
+            known.find(&by_name("store2")).is_err() && known.find(&TargetId::Uuid(two)).is_err()
+        );
+        assert_eq!(known.find(&TargetId::Uuid(three)).unwrap(), None);
+        // Nothing can be told.
+        let mut known = read(b"\xff\xfe?");
+        assert!(is_found(&known));
+        for unknown in [by_name("store2"), TargetId::Uuid(two)] {
+            assert!(known.find(&unknown).unwrap_err().to_string().contains("line 3"));
+        }
+        // It stays when others come and go.
+        known.remember(key(3), three, name("store3")).unwrap();
+        known.forget("store1").unwrap();
+        let text = fs::read(&path).unwrap();
+        assert!(text.windows(4).any(|it| it == b"\xff\xfe?\n"), "{text:?}");
+        assert!(known.find(&by_name("store3")).unwrap().is_some());
+        // One that is listed, once more.
+        let known = read(format!("{} {one} store1", key(2)).as_bytes());
+        assert!(known.find(&by_name("store1")).is_err());
     }
 
     #[test]
