@@ -106,17 +106,15 @@ impl LinkArgs {
         placement: &Placement,
     ) -> Result<Opened> {
         let mut opened = self.options(placement).open_available(named, end).coded()?;
-        let is_missing = |name: &String| opened.missing.iter().any(|(it, _)| it == name);
-        let named: Vec<_> = named.iter().filter(|name| !is_missing(name)).cloned().collect();
-        self.wrap(&named, &mut opened)?;
+        self.wrap(named, &mut opened)?;
         Ok(opened)
     }
 
-    /// Opens the named links of a host, if any, and those to found addresses that open; returns
-    /// them, and the others, with their errors.
+    /// Opens the [available](Self::open_available) of the named links of a host, if any are named,
+    /// and those to found addresses that open; returns them, and the latter's errors.
     ///
     /// # Errors
-    /// If one of the named links can't be opened.
+    /// If one of the named links can't be opened now nor later, or none of them opens.
     pub(crate) fn open_found(
         &self,
         named: &[String],
@@ -126,7 +124,7 @@ impl LinkArgs {
         let options = self.options(&placement);
         let mut opened = Opened::default();
         if !named.is_empty() {
-            opened = options.open_all(named, End::Host).coded()?;
+            opened = options.open_available(named, End::Host).coded()?;
         }
         let errors = options.open_some(found, End::Host, &mut opened);
         self.wrap(named, &mut opened)?;
@@ -140,7 +138,9 @@ impl LinkArgs {
     /// Has the laboratory wrap the links, the first of which were opened by the names `named`.
     fn wrap(&self, named: &[String], opened: &mut Opened) -> Result<()> {
         let Some(wrapper) = &self.wrapper else { return Ok(()) };
-        let names = named.iter().map(Some).chain(std::iter::repeat(None));
+        let is_missing = |name: &&String| opened.missing.iter().any(|(it, _)| it == *name);
+        let present: Vec<_> = named.iter().filter(|name| !is_missing(name)).collect();
+        let names = present.into_iter().map(Some).chain(std::iter::repeat(None));
         let links = std::mem::take(&mut opened.links).into_iter().zip(names);
         let links = links.map(|(link, name)| (name.map_or(link.name(), |it| it).to_owned(), link));
         opened.links = wrapper.links(links.collect(), self.spin())?;

@@ -229,7 +229,8 @@ impl Place for LogFile {
             if runtime::is_at(&self.file, &self.path) {
                 fs::rename(&self.path, self.path.with_extension("log.1"))?;
             }
-            *self = Self::open(std::mem::take(&mut self.path))?;
+            // If that fails, the next line tries again.
+            *self = Self::open(self.path.clone())?;
         }
         self.file.write_all(line)
     }
@@ -345,6 +346,21 @@ mod tests {
         // The other session has noticed, and replaced nothing too early.
         assert!(fs::read(&path).unwrap().ends_with(b"of another session\n"));
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 2);
+    }
+
+    #[test]
+    fn a_file_that_could_not_be_replaced_is_replaced_later() {
+        let dir = tempfile::tempdir().unwrap();
+        let [here, away] = ["here", "away"].map(|name| dir.path().join(name));
+        fs::create_dir(&here).unwrap();
+        let mut log = LogFile::open(here.join("vm1.log")).unwrap();
+        let full = vec![b'x'; FILE_MAX as usize];
+        log.write(Level::INFO, &full).unwrap();
+        fs::rename(&here, &away).unwrap();
+        log.write(Level::INFO, b"lost\n").unwrap_err();
+        fs::rename(&away, &here).unwrap();
+        log.write(Level::INFO, b"kept\n").unwrap();
+        assert_eq!(fs::read(here.join("vm1.log")).unwrap(), b"kept\n");
     }
 
     #[test]

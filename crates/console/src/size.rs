@@ -1,6 +1,8 @@
 //! Sizes on the command line and in configuration files.
 
 use bytesize::ByteSize;
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer};
 
 /// Parses a number of bytes, or a size such as 1G. Units are binary, as in `truncate` and
 /// `qemu-img`: 1G is 1 GiB.
@@ -17,6 +19,23 @@ pub fn parse(text: &str) -> Result<u64, String> {
         None => text.parse(),
     };
     size.map(|size| size.as_u64())
+}
+
+/// Reads a size in a file, which is written as on the command line, or as a number of bytes.
+///
+/// # Errors
+/// If it is none.
+pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged, expecting = "write a size such as \"32M\", or a number of bytes")]
+    enum Written {
+        Bytes(u64),
+        Text(String),
+    }
+    match Written::deserialize(from)? {
+        Written::Bytes(bytes) => Ok(bytes),
+        Written::Text(text) => parse(&text).map_err(D::Error::custom),
+    }
 }
 
 #[cfg(test)]

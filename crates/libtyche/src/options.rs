@@ -145,11 +145,11 @@ impl Options {
         }
     }
 
-    /// Opens the links of a queue.
+    /// Opens the links of a queue: those that open, of several.
     pub(crate) fn open_links(&self, queue: usize) -> Result<Vec<HostLink>, OpenError> {
         let placement = &Placement::default();
         let options = LinkOptions { ethertype: self.ethertype, qdisc: self.qdisc, placement };
-        let Opened { links, warnings, .. } = options.open_all(&self.links, End::Host)?;
+        let Opened { links, warnings, .. } = options.open_available(&self.links, End::Host)?;
         if queue == 0 {
             log_warnings(&warnings);
         }

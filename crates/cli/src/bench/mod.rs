@@ -245,7 +245,7 @@ fn may_write(args: &BenchArgs, session: &SessionArgs) -> Result<()> {
     if args.jobs == 1 {
         return Ok(());
     }
-    let opened = session.link.open_all(&session.links, End::Host, &Placement::default())?;
+    let opened = session.link.open_available(&session.links, End::Host, &Placement::default())?;
     let links = opened.links;
     let (_, wanted) = session.wanted()?;
     let name = match wanted {

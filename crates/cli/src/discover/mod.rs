@@ -98,7 +98,7 @@ fn ask(args: &DiscoverArgs) -> Result<(Discovery, Asked)> {
         search = Some(tyche_engine::search((host, key), time)?);
     }
     let (opened, unopened) = match &search {
-        None => (args.link.open_all(&named, End::Host, &Placement::default())?, Vec::new()),
+        None => (args.link.open_available(&named, End::Host, &Placement::default())?, Vec::new()),
         Some(search) => args.link.open_found(&named, &names(search))?,
     };
     let links = opened.logged();

@@ -267,7 +267,7 @@ fn queue_size<'de, D: Deserializer<'de>>(from: D) -> Result<u16, D::Error> {
 }
 
 fn data_queue<'de, D: Deserializer<'de>>(from: D) -> Result<ByteSize, D::Error> {
-    within(ByteSize::deserialize(from)?, ByteSize::mib(1)..=ByteSize::gib(4))
+    within(ByteSize(size::deserialize(from)?), ByteSize::mib(1)..=ByteSize::gib(4))
 }
 
 /// Checks a range: a value outside is an error, never adjusted silently.
@@ -499,6 +499,12 @@ mod tests {
             assert!(error.message.ends_with(&wanted), "{error}");
         }
         assert_eq!(read("[limits]\nchannels = 1\n").unwrap().limits.channels, 1);
+        let wrong = read("[limits]\ndata_queue = true\n").unwrap_err();
+        assert!(wrong.message.contains("write a size such as \"32M\""), "{wrong}");
+        for written in ["\"32M\"", "\"32MiB\"", "\"32MB\"", "33554432"] {
+            let read = read(&format!("[limits]\ndata_queue = {written}\n")).unwrap();
+            assert_eq!(read.limits.data_queue, ByteSize::mib(32), "{written}");
+        }
     }
 
     #[test]

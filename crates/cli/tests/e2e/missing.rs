@@ -142,6 +142,23 @@ fn links_that_are_down_or_not_there_are_taken_up_when_they_come_at_both_ends() {
 }
 
 #[test]
+fn discover_and_bench_ask_on_the_links_that_there_are() {
+    let rig = rig!(1500);
+    let config = rig.path("target.toml");
+    fs::write(&config, "[[export]]\nname = \"disk\"\npath = \"mem:8M\"\nshared = true\n").unwrap();
+    let _target = rig.serve(&["--config", config.to_str().unwrap()]);
+    let links = ["--link", HOSTS[1], "--link", rig.cable.link(Side::Host)];
+    let writes = ["--rw", "randwrite", "--yes", "--jobs", "2", "--runtime", "0.2"];
+    for args in [&["discover"][..], &[&["bench", DISK], &writes[..]].concat()] {
+        let args = [args, &links].concat();
+        let done = finish(&mut rig.tyche(Side::Host, &args), PATIENCE);
+        assert!(done.success() && done.stderr.contains(HOSTS[1]), "{args:?}: {}", done.stderr);
+    }
+    let gone = ["discover", "--link", HOSTS[1], "--link", HOSTS[2]];
+    refused(&rig, Side::Host, &gone, 3, &[HOSTS[1]]);
+}
+
+#[test]
 fn a_missing_link_of_a_session_can_be_given_up() {
     let rig = rig!(1500);
     let _target = rig.serve(&["--export", "disk=mem:8M"]);
