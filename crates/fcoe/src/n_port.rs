@@ -182,6 +182,8 @@ impl<R: Role> NPort<R> {
                 self.logins.drained(now, wwpn);
             } else if let Some(wwpn) = self.role.poll_restart() {
                 self.logins.restart(now, wwpn);
+            } else if self.role.poll_reclaim() {
+                self.reclaim(now);
             } else {
                 break;
             }
@@ -196,6 +198,21 @@ impl<R: Role> NPort<R> {
             };
             outboxes[port].push(&buffer[..len]);
         }
+    }
+
+    /// Has the network show again how long frames may be.
+    fn reclaim(&mut self, now: Instant) {
+        if self.is_down {
+            return;
+        }
+        let interface = self.network.interface();
+        tracing::warn!(
+            mtu = interface.mtu,
+            "data have been lost for long, so the port begins anew, which shows how long frames may \
+             be: see that all bridges and switches on the way have this MTU"
+        );
+        self.network.handle_link(now, None);
+        self.network.handle_link(now, Some(interface));
     }
 
     fn note(&mut self, notice: Notice) {

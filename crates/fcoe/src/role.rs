@@ -41,6 +41,12 @@ pub trait Role {
         None
     }
 
+    /// Whether the port is to begin anew, as if its link had gone down for a moment, once: nobody
+    /// knows any more whether frames as long as those of the logins come through.
+    fn poll_reclaim(&mut self) -> bool {
+        false
+    }
+
     /// The frames to send now.
     fn frames(&mut self) -> impl Frames<'_>;
 }

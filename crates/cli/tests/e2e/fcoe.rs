@@ -456,6 +456,46 @@ fn a_port_that_is_evicted_has_no_disk_until_it_is_allowed() {
     rig.disconnect_all();
 }
 
+/// The way has two more interfaces, of a bridge at the host, whose MTU neither end knows.
+#[test]
+fn a_read_waits_for_a_way_that_takes_its_data() {
+    let rig = rig!(MTU);
+    let (cable, [inner, outer]) = (rig.cable.link(Side::Host), ["tye-in", "tye-out"]);
+    let ip = |args: &[&str]| rig.cable.ip(Side::Host, args);
+    let mtu = MTU.to_string();
+    ip(&["link", "add", "name", "tye-br", "type", "bridge"]);
+    ip(&["link", "add", "name", inner, "type", "veth", "peer", "name", outer]);
+    for link in [inner, outer] {
+        ip(&["link", "set", link, "mtu", &mtu]);
+    }
+    for link in [inner, cable] {
+        ip(&["link", "set", link, "master", "tye-br"]);
+    }
+    for link in ["tye-br", inner, outer, cable] {
+        ip(&["link", "set", link, "up"]);
+    }
+    let args = [&SOON[..], &["--export", "disk=mem:16M"]].concat();
+    let _target = serve(&rig, &args);
+    let discover = ["discover", "--fcoe", "--link", outer];
+    let mut port = Value::Null;
+    wait_until("the target is found", || {
+        port = rig.ask(&discover)["ports"][0]["wwpn"].clone();
+        port.is_string()
+    });
+    let port = port.as_str().unwrap();
+    let args = ["--fcoe", "--link", outer, "--as", "fuse", SOON[0], SOON[1]];
+    let device = rig.connect_disk(Side::Host, port, &args).device;
+    assert!(write(&rig, &device, 7, "conv=notrunc,fsync"));
+    ip(&["link", "set", inner, "mtu", "1500"]);
+    let reading = std::thread::spawn(move || first_byte(&device));
+    wait_until("the port begins anew", || rig.logs().contains("data have been lost for long"));
+    wait_until("the target is lost", || rig.ask(&["list"])["sessions"][0]["state"] != "live");
+    ip(&["link", "set", inner, "mtu", &mtu]);
+    assert_eq!(reading.join().unwrap(), 7);
+    assert_eq!(rig.stats().0["requests"]["errors"], 0);
+    rig.disconnect_all();
+}
+
 #[test]
 fn a_target_that_is_started_anew_has_its_former_n_port_id() {
     let rig = rig!(MTU);

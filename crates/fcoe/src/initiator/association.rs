@@ -51,6 +51,8 @@ pub(super) struct State {
 pub(super) struct Told {
     /// It can't go on with this login, by the number of those before it.
     pub(super) restart: Option<u64>,
+    /// What is sent with this login is lost, by the same number.
+    pub(super) is_lossy: Option<u64>,
     /// The disk says that it has another size, or another generation.
     pub(super) is_changed: bool,
     /// Writes that were done may be lost: the next flush fails.
@@ -194,6 +196,7 @@ impl Seat {
         self.with_told(|shared| {
             let all = &mut shared.told;
             all.restart = all.restart.max(told.restart);
+            all.is_lossy = all.is_lossy.max(told.is_lossy);
             all.is_changed |= told.is_changed;
             all.is_cache_lost |= told.is_cache_lost;
         });

@@ -7,7 +7,7 @@ use tyche_fc::initiator::{Answer, Command, Data, Failure, Refused};
 use tyche_fc::wire::fcp::Residual;
 use tyche_fc::{Rule, Rules};
 use tyche_scsi::initiator::{self as scsi, Next, Translation, Verdict, classify};
-use tyche_scsi::{Failure as DiskFailure, Sense};
+use tyche_scsi::{Code, Failure as DiskFailure, Sense};
 use tyche_time::Instant;
 
 use super::commands::{Owner, Place};
@@ -18,7 +18,8 @@ use crate::losses::Flushed;
 const RETRIES_MAX: u8 = 5;
 /// The pause before a command is sent again if the target has no room for it, or is not ready.
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
-/// The time after which a request that the target does not take has failed.
+/// The time after which a request that the target does not take has failed. If it is the way that
+/// takes nothing, another login is tried after that time.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// The interval at which one more command is tried with a target that had no room for more.
 const GROW_EVERY: Duration = Duration::from_secs(1);
@@ -32,6 +33,27 @@ enum Told {
     Loss,
     /// A loss that counts already.
     Again,
+}
+
+/// What has kept a command from being executed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Hindrance {
+    /// The target says so.
+    Target,
+    /// Frames were lost, or not answered.
+    Way,
+}
+
+impl Hindrance {
+    fn of(end: &Result<Answer, Failure>) -> Self {
+        let code = |answer: &Answer| Sense::parse(&answer.sense).ok().map(|sense| sense.code);
+        match end {
+            // Our data were lost.
+            Ok(answer) if code(answer) == Some(Code::DATA_PHASE_ERROR) => Self::Way,
+            Ok(_) => Self::Target,
+            Err(_) => Self::Way,
+        }
+    }
 }
 
 /// The next step of a request.
@@ -142,12 +164,12 @@ impl<R: Rules> InitiatorLane<R> {
         };
         match verdict {
             Verdict::Done => self.go_on(number, operation),
-            Verdict::RetryNow => self.retry(now, number, None),
+            Verdict::RetryNow => self.retry(now, number, Hindrance::of(end), None),
             Verdict::RetryLater { full } => {
                 if full {
                     self.shrink(now);
                 }
-                self.retry(now, number, Some(now + RETRY_PAUSE));
+                self.retry(now, number, Hindrance::Target, Some(now + RETRY_PAUSE));
             }
             Verdict::Attention(attention) => {
                 self.hear(attention);
@@ -175,7 +197,7 @@ impl<R: Rules> InitiatorLane<R> {
         let operation = self.requests.get_mut(number);
         let was_flush = operation.left() == 0;
         operation.done += operation.covers;
-        operation.retries = 0;
+        (operation.retries, operation.vain_since) = (0, None);
         let (losses, since) = (self.seat.losses(), operation.since);
         if was_flush {
             operation.flush = false;
@@ -228,7 +250,9 @@ impl<R: Rules> InitiatorLane<R> {
             Flushed::Durable if self.lane.rules().keeps(Rule::SpareOthers) => {
                 self.go_on(number, kind);
             }
-            Flushed::Failed if told == Told::Again => self.retry(now, number, None),
+            Flushed::Failed if told == Told::Again => {
+                self.retry(now, number, Hindrance::Target, None);
+            }
             _ => {
                 losses.settle(&since);
                 self.requests.end(number, Err(Errno(failure.errno())));
@@ -236,14 +260,22 @@ impl<R: Rules> InitiatorLane<R> {
         }
     }
 
-    /// Sends the command of a request again, now or then, unless that has been in vain for long.
-    fn retry(&mut self, now: Instant, number: u16, at: Option<Instant>) {
+    /// Sends the command of a request again, now or then. If that has been in vain for long, the
+    /// request has failed, or another login is tried, as long as requests wait for a lost target.
+    fn retry(&mut self, now: Instant, number: u16, why: Hindrance, at: Option<Instant>) {
+        let limit = self.config.ctrl_loss_tmo;
         let operation = self.requests.get_mut(number);
         operation.retries = operation.retries.saturating_add(1);
-        let is_late = now.since(operation.begun) > PATIENCE;
-        if is_late && operation.retries > RETRIES_MAX {
-            return self.requests.end(number, Err(Errno::IO));
+        let vain_since = *operation.vain_since.get_or_insert(now);
+        if operation.retries > RETRIES_MAX && now.since(vain_since) > PATIENCE {
+            let is_given_up = limit.is_some_and(|limit| now.since(operation.begun) > limit);
+            if why == Hindrance::Target || is_given_up {
+                return self.requests.end(number, Err(Errno::IO));
+            }
+            (operation.retries, operation.vain_since) = (0, None);
+            self.told.is_lossy = Some(self.logouts());
         }
+        let operation = self.requests.get(number);
         match at {
             Some(at) => self.requests.resume_at(at, number),
             None if operation.retries > RETRIES_MAX => {

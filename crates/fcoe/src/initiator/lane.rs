@@ -123,6 +123,11 @@ impl<R: Rules> InitiatorLane<R> {
         self.is_ready
     }
 
+    /// Logins that had ended in the state that it has taken.
+    pub(super) fn logouts(&self) -> u64 {
+        self.logouts
+    }
+
     /// Whether all requests fail.
     pub(super) fn is_over(&self) -> bool {
         self.is_over

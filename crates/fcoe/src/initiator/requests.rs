@@ -19,6 +19,8 @@ pub(super) struct Operation {
     pub(super) covers: u32,
     /// Commands that were sent in vain, in a row.
     pub(super) retries: u8,
+    /// When the first of these had ended.
+    pub(super) vain_since: Option<Instant>,
     /// Whether a flush is to follow the last command.
     pub(super) flush: bool,
     /// The losses of caches when its command was sent.
@@ -27,8 +29,8 @@ pub(super) struct Operation {
 
 impl Operation {
     fn new(now: Instant, job: Job) -> Self {
-        let (done, covers, retries, since) = Default::default();
-        Self { job, begun: now, done, covers, retries, flush: false, since }
+        let (done, covers, retries, vain_since, since) = Default::default();
+        Self { job, begun: now, done, covers, retries, vain_since, flush: false, since }
     }
 
     /// Bytes that are not done yet.

@@ -83,6 +83,8 @@ pub struct InitiatorRole<R = Sound> {
     /// Ports whose login has ended, with the state that all lanes must have taken in.
     drains: VecDeque<(u64, Wwn)>,
     restarts: VecDeque<Wwn>,
+    /// Whether the port is to begin anew.
+    reclaims: bool,
 }
 
 impl InitiatorRole {
@@ -106,6 +108,7 @@ impl<R: Rules> InitiatorRole<R> {
             events: VecDeque::new(),
             drains: VecDeque::new(),
             restarts: VecDeque::new(),
+            reclaims: false,
         }
     }
 
@@ -201,7 +204,7 @@ impl<R: Rules> InitiatorRole<R> {
 
     /// Takes what a lane has heard.
     fn hear(&mut self, now: Instant, told: Told) {
-        let Told { restart, is_changed, is_cache_lost } = told;
+        let Told { restart, is_lossy, is_changed, is_cache_lost } = told;
         if is_cache_lost {
             self.events.push_back(Event::CacheLost);
         }
@@ -220,6 +223,7 @@ impl<R: Rules> InitiatorRole<R> {
         if restart == Some(self.state.logouts) {
             self.restarts.push_back(self.config().target);
         }
+        self.reclaims |= is_lossy == Some(self.state.logouts) && self.is_logged_in();
     }
 
     /// Submits the question of the phase, if it is time.
@@ -447,6 +451,10 @@ impl<R: Rules> Role for InitiatorRole<R> {
 
     fn poll_restart(&mut self) -> Option<Wwn> {
         self.restarts.pop_front()
+    }
+
+    fn poll_reclaim(&mut self) -> bool {
+        std::mem::take(&mut self.reclaims)
     }
 
     fn frames(&mut self) -> impl Frames<'_> {
