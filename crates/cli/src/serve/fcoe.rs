@@ -100,7 +100,7 @@ pub(super) fn refuse_ways_around(config: &Config, has_key: bool) -> Result<()> {
 pub(super) fn number(
     config: &Config,
     exports: &[TargetExport],
-    state: &State,
+    state: &mut State,
 ) -> Result<Vec<(Uuid, u8)>> {
     if config.fcoe.is_empty() {
         return Ok(Vec::new());

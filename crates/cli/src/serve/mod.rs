@@ -225,7 +225,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
             export.store = wrapper.store(Arc::clone(&export.store), spin);
         }
     }
-    let units = fcoe::number(&config, &exports, &state)?;
+    let units = fcoe::number(&config, &exports, &mut state)?;
     let n_port_ids = state.n_port_ids();
     let described = describe(&exports, &units);
     let opener = Opener::new(args, &config, args.placement.placement()?);

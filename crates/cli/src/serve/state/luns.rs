@@ -22,14 +22,7 @@ type Kept = BTreeMap<Uuid, u8>;
 /// # Errors
 /// `Config` if there are more exports than numbers, or the record can't be read.
 pub(super) fn assign(path: &Path, exports: &[(Uuid, bool)]) -> Result<Vec<u8>> {
-    let wrong = |what: String| Error::new(Code::Config, format!("{}: {what}", path.display()));
-    let mut kept: Kept = match fs::read_to_string(path) {
-        Err(error) if error.kind() == ErrorKind::NotFound => Kept::new(),
-        Err(error) => return Err(wrong(error.to_string())),
-        Ok(text) => serde_json::from_str(&text).map_err(|error| {
-            wrong(format!("{error}; remove it to have the exports numbered anew"))
-        })?,
-    };
+    let mut kept = read(path)?;
     let before = kept.len();
     let mut taken = kept.clone();
     let mut numbers = Vec::new();
@@ -37,7 +30,7 @@ pub(super) fn assign(path: &Path, exports: &[(Uuid, bool)]) -> Result<Vec<u8>> {
         let number = match taken.get(uuid) {
             Some(number) => *number,
             None => free(&taken).ok_or_else(|| {
-                wrong("all 256 LUNs are taken; remove it to have the exports numbered anew".into())
+                wrong(path, "all 256 LUNs are taken; remove it to have the exports numbered anew")
             })?,
         };
         taken.insert(*uuid, number);
@@ -46,12 +39,42 @@ pub(super) fn assign(path: &Path, exports: &[(Uuid, bool)]) -> Result<Vec<u8>> {
         }
         numbers.push(number);
     }
-    if kept.len() > before
-        && let Err(error) = replace(path, |_| Ok(serde_json::to_string(&kept)?))
-    {
-        tracing::warn!("{}: {error}; exports may have other LUNs next time", path.display());
+    if kept.len() > before {
+        store(path, &kept);
     }
     Ok(numbers)
+}
+
+/// Keeps the number of an export that was not known to outlive the process when it was numbered.
+pub(super) fn keep(path: &Path, uuid: Uuid, number: u8) {
+    match read(path) {
+        Ok(mut kept) => {
+            if *kept.entry(uuid).or_insert(number) == number {
+                store(path, &kept);
+            }
+        }
+        Err(error) => tracing::warn!("{error}"),
+    }
+}
+
+fn read(path: &Path) -> Result<Kept> {
+    match fs::read_to_string(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(Kept::new()),
+        Err(error) => Err(wrong(path, &error.to_string())),
+        Ok(text) => serde_json::from_str(&text).map_err(|error| {
+            wrong(path, &format!("{error}; remove it to have the exports numbered anew"))
+        }),
+    }
+}
+
+fn store(path: &Path, kept: &Kept) {
+    if let Err(error) = replace(path, |_| Ok(serde_json::to_string(kept)?)) {
+        tracing::warn!("{}: {error}; exports may have other LUNs next time", path.display());
+    }
+}
+
+fn wrong(path: &Path, what: &str) -> Error {
+    Error::new(Code::Config, format!("{}: {what}", path.display()))
 }
 
 /// The lowest number that nobody has.

@@ -50,6 +50,8 @@ pub(super) struct State {
     is_fcoe: bool,
     /// By index; `None` for exports that end with the process.
     exports: Vec<Option<Kept>>,
+    /// The numbers of the exports as logical units, if they have any.
+    luns: Vec<u8>,
 }
 
 /// Properties of an export's disk.
@@ -76,6 +78,9 @@ pub(super) struct Known {
     /// The last session admitted to write, if that matters.
     pub(super) writer: Option<Writer>,
 }
+
+/// The file of the numbers of exports as logical units.
+const LUNS: &str = "luns.json";
 
 /// A record and its files.
 struct Kept {
@@ -105,7 +110,7 @@ impl State {
     pub(super) fn open(target: &str, is_fcoe: bool) -> Self {
         let name = file_name(target);
         let dir = identity::state_dir().join("targets").join(&name);
-        Self { dir, notes: runtime::state(&name), is_fcoe, exports: Vec::new() }
+        Self { dir, notes: runtime::state(&name), is_fcoe, exports: Vec::new(), luns: Vec::new() }
     }
 
     /// The target's UUID, made once. If it can't be kept, it is derived from the machine's
@@ -165,6 +170,9 @@ impl State {
     pub(super) fn arrive(&mut self, index: usize, disk: &Disk<'_>) -> Result<Known> {
         let (kept, known) = self.load(disk)?;
         self.exports[index] = Some(kept);
+        if let Some(lun) = self.luns.get(index) {
+            luns::keep(&self.dir.join(LUNS), known.uuid, *lun);
+        }
         Ok(known)
     }
 
@@ -205,10 +213,11 @@ impl State {
     ///
     /// # Errors
     /// `Config` if there are too many.
-    pub(super) fn luns(&self, uuids: &[Uuid]) -> Result<Vec<u8>> {
+    pub(super) fn luns(&mut self, uuids: &[Uuid]) -> Result<Vec<u8>> {
         let lasts = self.exports.iter().map(Option::is_some);
         let exports: Vec<_> = uuids.iter().copied().zip(lasts).collect();
-        luns::assign(&self.dir.join("luns.json"), &exports)
+        self.luns = luns::assign(&self.dir.join(LUNS), &exports)?;
+        Ok(self.luns.clone())
     }
 
     /// The decisions of commands about hosts.

@@ -37,7 +37,8 @@ impl Home {
 
     fn try_start(&self, disk: &Disk<'_>) -> Result<(State, Known)> {
         let (dir, notes) = (self.dir.path().join("state"), self.dir.path().join("run"));
-        let mut state = State { dir, notes, is_fcoe: self.is_fcoe.get(), exports: Vec::new() };
+        let (is_fcoe, exports, luns) = (self.is_fcoe.get(), Vec::new(), Vec::new());
+        let mut state = State { dir, notes, is_fcoe, exports, luns };
         let known = state.add(disk)?;
         Ok((state, known))
     }
@@ -291,4 +292,20 @@ fn sessions_that_were_away_while_fcoe_wrote_are_told_and_hosts_of_fcoe_are_not_a
     assert_eq!(Loss::between(first.generation, again.generation), Some(Loss::Content));
     home.reboot();
     assert_eq!(Loss::between(again.generation, home.start(&DISK).1.generation), Some(Loss::Cache));
+}
+
+#[test]
+fn an_export_whose_disk_comes_later_keeps_the_lun_that_it_had_till_then() {
+    const LATE: Disk<'_> = Disk { name: "vm2", identity: Some("wwid: two"), ..DISK };
+    let home = Home::new();
+    let (mut state, first) = home.start(&DISK);
+    let missing = state.add_missing("vm2", None);
+    assert_eq!(state.luns(&[first.uuid, missing.uuid]).unwrap(), [0, 1]);
+    let late = state.arrive(1, &LATE).unwrap();
+    drop(state);
+    // Another export is before it now.
+    let (mut state, first) = home.start(&DISK);
+    let third = state.add(&Disk { name: "vm3", identity: Some("wwid: three"), ..DISK }).unwrap();
+    assert_eq!(state.add(&LATE).unwrap().uuid, late.uuid);
+    assert_eq!(state.luns(&[first.uuid, third.uuid, late.uuid]).unwrap(), [0, 2, 1]);
 }
