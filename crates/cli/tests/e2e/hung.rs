@@ -133,7 +133,7 @@ fn a_disk_that_hangs_at_the_start_keeps_no_other_from_being_served() {
     let exports = ["--export", &format!("late={device}"), "--export", "disk=mem:8M"];
     // Waits until it serves.
     let outer = rig.serve_as("outer", &["--link", "t2"], &exports);
-    assert!(outer.log().contains(&format!("{device} does not answer")), "{}", outer.log());
+    wait_until("it is said", || outer.log().contains(&format!("{device} does not answer")));
     let session = connect(&rig);
     write(&session.device).join().unwrap().0.unwrap();
     session.disconnect();

@@ -121,7 +121,7 @@ fn links_that_are_down_or_not_there_are_taken_up_when_they_come_at_both_ends() {
     for part in
         [format!("interface {} is down", TARGETS[1]), format!("no interface {}", TARGETS[2])]
     {
-        assert!(target.log().contains(&part), "{part}: {}", target.log());
+        wait_until(&part, || target.log().contains(&part));
         assert_check(&rig, Side::Target, 5, &[&part]);
     }
     let named = HOSTS[..3].iter().flat_map(|link| ["--link", link]).collect::<Vec<_>>();

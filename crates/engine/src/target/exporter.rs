@@ -203,7 +203,7 @@ impl<R: Rules> Exporter<R> {
         let now = self.clock.now();
         self.listener.turn_away(now, id);
         if self.complaints.takes(now) {
-            let kib = u64::from(damq_pages) * PAGE as u64 >> 10;
+            let kib = u64::from(damq_pages) * (PAGE as u64 / 1024);
             tracing::error!(%error, "no memory for a channel ({kib} KiB): its host is turned away");
         }
     }
