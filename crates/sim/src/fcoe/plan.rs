@@ -318,6 +318,27 @@ impl FcoePlan {
         self.initiators.push(first);
     }
 
+    /// Two targets with the same N_Port_ID, on segments that are joined soon.
+    pub(super) fn collide_after_a_move(&mut self) {
+        (self.collide, self.twin, self.fabric, self.hostility) = (true, false, None, None);
+        self.targets = vec![1, 1];
+        self.disks.resize(2, self.disks[0].clone());
+        let (moved, joined) = (Duration::from_secs(2), Duration::from_secs(4));
+        self.segments = Some(Segments { moved, joined });
+    }
+
+    /// Initiators with several lanes, at targets that are often started again and lose their caches.
+    pub(super) fn restart_beside_lanes(&mut self) {
+        (self.generations, self.hostility) = (false, None);
+        (self.incidents, self.stranger) = (Duration::from_secs(1), Duration::ZERO);
+        self.air = AirPlan { latency: self.air.latency, ..CLEAN };
+        self.disks.iter_mut().for_each(|(disk, _)| disk.write_cache = true);
+        for initiator in &mut self.initiators {
+            initiator.lanes = 2;
+            initiator.mix.flush = initiator.mix.flush.max(5);
+        }
+    }
+
     /// Without generations, a target that is started again is one that has lost its cache.
     fn forgo_generations(mut self, random: &mut Random) -> Self {
         self.generations = random.chance(0.7);
