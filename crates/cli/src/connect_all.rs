@@ -3,13 +3,14 @@
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
 use clap::Args;
 
 use crate::connect::{self, Entry};
-use crate::error::{Code, Context, Error, Result};
+use crate::error::{Error, Result};
 use crate::output::{Format, remark, show};
 use crate::report::{ConnectReport, Output, TabOutcome};
 use crate::sessions;
@@ -30,6 +31,10 @@ pub(crate) struct ConnectAllArgs {
     #[arg(short, long, default_value_t)]
     pub(crate) output: Format,
 }
+
+/// How many are connected at the same time. Each takes its `--timeout` if the target does not answer,
+/// and all want a processor, without which they don't connect within that.
+const AT_ONCE: usize = 16;
 
 /// The result for one line.
 struct Outcome {
@@ -60,30 +65,34 @@ fn is_wanted(line: &Line) -> bool {
     Entry::of(line).map_or(true, |entry| entry.auto)
 }
 
-/// Connects all at the same time: each that does not answer takes its `--timeout`.
+/// Connects them in the order of the lines, some at the same time.
 fn connect(lines: Vec<Line>, tab: &Path) -> Vec<Outcome> {
-    let connect_one = |line: Line| {
-        let timeout = Entry::of(&line).map(|entry| entry.connect.timeout());
-        let result = timeout.and_then(|timeout| daemon(&line.export, tab, timeout));
-        Outcome { export: line.export, result }
+    let waiting = Mutex::new(lines.into_iter().enumerate());
+    let outcomes = Mutex::new(Vec::new());
+    let work = || {
+        let next = || waiting.lock().unwrap_or_else(PoisonError::into_inner).next();
+        while let Some((index, line)) = next() {
+            let outcome = connect_one(line, tab);
+            outcomes.lock().unwrap_or_else(PoisonError::into_inner).push((index, outcome));
+        }
     };
     thread::scope(|scope| {
-        let start = |line: Line| {
-            let export = line.export.clone();
-            let thread = thread::Builder::new().spawn_scoped(scope, move || connect_one(line));
-            (export, thread.context(Code::Other, "a thread to connect it"))
-        };
-        let started: Vec<_> = lines.into_iter().map(start).collect();
-        let ended = started.into_iter().map(|(export, thread)| {
-            let thread = match thread {
-                Ok(thread) => thread,
-                Err(error) => return Outcome { export, result: Err(error) },
-            };
-            let died = || Error::new(Code::Other, "connecting it panicked: see above");
-            thread.join().unwrap_or_else(|_| Outcome { export, result: Err(died()) })
-        });
-        ended.collect()
-    })
+        // This thread is one of them, and fewer are enough.
+        let helpers = 1..AT_ONCE.min(waiting.lock().map_or(0, |lines| lines.len()));
+        for _ in helpers {
+            let _ = thread::Builder::new().spawn_scoped(scope, &work);
+        }
+        work();
+    });
+    let mut outcomes = outcomes.into_inner().unwrap_or_else(PoisonError::into_inner);
+    outcomes.sort_by_key(|it| it.0);
+    outcomes.into_iter().map(|it| it.1).collect()
+}
+
+fn connect_one(line: Line, tab: &Path) -> Outcome {
+    let timeout = Entry::of(&line).map(|entry| entry.connect.timeout());
+    let result = timeout.and_then(|timeout| daemon(&line.export, tab, timeout));
+    Outcome { export: line.export, result }
 }
 
 /// Starts the daemon of one export, which reads its line by itself.

@@ -13,6 +13,7 @@ use std::process::Command;
 
 use crate::packages::{self, Need};
 use crate::{Result, build, root as repository, target_dir};
+pub(crate) use root::bootstrap;
 use stage::Stage;
 
 /// The package's version, which is that of the whole workspace.
@@ -59,7 +60,6 @@ pub(crate) fn is_usage(args: &[OsString]) -> bool {
 /// Builds the package, and with `--test` installs and removes it in a clean Debian; false if that
 /// fails.
 pub(crate) fn run(args: &[OsString]) -> Result<bool> {
-    packages::install(BUILD)?;
     if !build(&["tyche"])? {
         return Ok(false);
     }
@@ -69,7 +69,8 @@ pub(crate) fn run(args: &[OsString]) -> Result<bool> {
 }
 
 /// Builds the package of a program below `dir`.
-fn package(program: &Path, dir: &Path) -> Result<PathBuf> {
+pub(crate) fn package(program: &Path, dir: &Path) -> Result<PathBuf> {
+    packages::install(BUILD)?;
     let stage = Stage::new(&dir.join("stage"))?;
     for (source, target, mode) in FILES {
         let source = repository().join(source);

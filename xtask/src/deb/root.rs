@@ -94,7 +94,6 @@ const CHECKS: [(&str, &str, &str); 10] = [
 
 /// Installs, checks, removes and purges; false if a check failed.
 pub(super) fn test(package: &Path) -> Result<bool> {
-    packages::install(NEEDS)?;
     let root = Root::fresh(&target_dir().join("deb"))?;
     let before = root.files()?;
     fs::copy(package, root.path.join(PACKAGE.trim_start_matches('/')))
@@ -154,7 +153,7 @@ impl Root {
     fn fresh(dir: &Path) -> Result<Self> {
         let (pristine, path) = (dir.join(SUITE), dir.join("root"));
         if !pristine.exists() {
-            bootstrap(&pristine)?;
+            bootstrap(&pristine, INCLUDE)?;
         }
         run_tool(Command::new("rm").args(["-rf", "--one-file-system"]).arg(&path))?;
         run_tool(Command::new("cp").arg("-a").arg(&pristine).arg(&path))?;
@@ -223,14 +222,15 @@ impl Root {
     }
 }
 
-/// Makes a Debian, from the mirror of this machine's apt.
-fn bootstrap(path: &Path) -> Result<()> {
+/// Makes a Debian with these packages besides the least, from the mirror of this machine's apt.
+pub(crate) fn bootstrap(path: &Path, include: &str) -> Result<()> {
+    packages::install(NEEDS)?;
     println!("deb: making a {SUITE} with debootstrap, once");
     // Made under another name first: a directory with the final name is complete.
     let aside = path.with_extension("part");
     run_tool(Command::new("rm").args(["-rf", "--one-file-system"]).arg(&aside))?;
     let mut debootstrap = Command::new("debootstrap");
-    debootstrap.args(["--variant=minbase", &format!("--include={INCLUDE}"), SUITE]).arg(&aside);
+    debootstrap.args(["--variant=minbase", &format!("--include={include}"), SUITE]).arg(&aside);
     debootstrap.arg(mirror());
     if let Some(proxy) = proxy() {
         debootstrap.env("http_proxy", proxy);

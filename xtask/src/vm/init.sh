@@ -19,6 +19,21 @@ mount -t devpts devpts /dev/pts
 mount -t tmpfs shm /dev/shm
 mount -t tmpfs run /run
 mount -t tmpfs tmp /tmp
+# A Debian with an init of its own.
+if grep -q debian /proc/cmdline; then
+    modprobe -a virtio_blk crc32c_generic ext4
+    until [ -b /dev/vda ]; do /busybox sleep 0.1; done
+    /busybox mkdir /debian
+    /busybox mount -t ext4 /dev/vda /debian
+    /busybox cp /busybox /agent /debian/
+    for dir in share lib/modules dev; do
+        /busybox mkdir -p /debian/$dir
+        /busybox mount --move /$dir /debian/$dir
+    done
+    /busybox mkdir /debian/host
+    /busybox mount --move /usr /debian/host
+    exec /busybox switch_root /debian /usr/lib/systemd/systemd
+fi
 ln -s /proc/self/mounts /etc/mtab
 ip link set lo up
 exec /busybox init

@@ -8,8 +8,8 @@ use std::ffi::OsString;
 use std::process::Command;
 use std::time::Instant;
 
-use super::image;
 use super::kernel::Series;
+use super::{debian, image};
 use crate::suite::{Skip, follow};
 use crate::{Result, cargo, packages};
 
@@ -26,6 +26,9 @@ pub(crate) fn run(filter: Option<&OsString>) -> Result<bool> {
     }
     // Without this kernel, its tests are left out.
     image::make_if_known(Series::V7)?;
+    if filter.is_none_or(|filter| filter.to_string_lossy().contains("systemd")) {
+        debian::make()?;
+    }
     let began = Instant::now();
     let mut tests = cargo();
     tests.args(["test", "--workspace", "--test", "vm"]).env("TYCHE_VM", super::dir()?);

@@ -5,9 +5,11 @@
 //!
 //! There are two kinds. A [script] contains all that it needs in its archive, runs, and
 //! ends: the tests of placement use it. The [list] boots [guests](image) with the programs of
-//! this machine. Tests on this machine control them, while they cut links and kill targets outside.
+//! this machine, or with a [Debian](debian) of their own. Tests on this machine control them, while
+//! they cut links and kill targets outside.
 
 mod archive;
+mod debian;
 mod image;
 mod kernel;
 mod list;

@@ -18,6 +18,7 @@ mod nics;
 mod peers;
 mod recovery;
 mod rig;
+mod systemd;
 mod vhost_user;
 
 /// Instantiates the list of tests for attachments: a module for each.

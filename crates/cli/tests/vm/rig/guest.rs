@@ -38,6 +38,9 @@ pub(crate) struct Shape {
     pub(crate) interfaces: u8,
     /// The kind of the first one.
     pub(crate) card: Card,
+    /// Whether its programs are those of a Debian with systemd, instead of this machine's, which it
+    /// has at `/host`.
+    pub(crate) debian: bool,
 }
 
 /// A kind of network card: what the emulator and the kernel call it.
@@ -66,7 +69,8 @@ pub(crate) const VIRTIO: Card = Card {
 
 impl From<Kernel> for Shape {
     fn from(kernel: Kernel) -> Self {
-        Self { kernel, processors: 2, memory_mib: 1024, interfaces: 1, card: VIRTIO }
+        let (interfaces, card) = (1, VIRTIO);
+        Self { kernel, processors: 2, memory_mib: 1024, interfaces, card, debian: false }
     }
 }
 
@@ -349,7 +353,13 @@ fn arguments(qemu: &mut Command, dir: &Path, number: u8, shape: &Shape) {
     qemu.arg("-kernel").arg(image.join("vmlinux")).arg("-initrd").arg(image.join("initrd"));
     let kernel = "oops=panic tsc=unstable clocksource=hpet nowatchdog \
                   rcupdate.rcu_cpu_stall_suppress=1 net.ifnames=0";
-    qemu.args(["-append", &format!("{KERNEL} {kernel}")]);
+    let init = if shape.debian { " debian" } else { "" };
+    qemu.args(["-append", &format!("{KERNEL} {kernel}{init}")]);
+    if shape.debian {
+        let file = image.with_file_name("debian.img");
+        let drive = format!("if=none,id=root,format=raw,snapshot=on,file={}", file.display());
+        qemu.args(["-drive", &drive, "-device", "virtio-blk-pci,drive=root"]);
+    }
     for (index, number) in (number..number + shape.interfaces).enumerate() {
         let (net, cable, mac) = (number, cable(number), mac(number));
         let tap = format!("tap,id=net{net},ifname={cable},script=no,downscript=no,vhost=off");
