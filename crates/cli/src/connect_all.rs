@@ -32,8 +32,8 @@ pub(crate) struct ConnectAllArgs {
     pub(crate) output: Format,
 }
 
-/// How many are connected at the same time. Each takes its `--timeout` if the target does not answer,
-/// and all want a processor, without which they don't connect within that.
+/// How many are connected at the same time. Each takes its `--timeout` if the target does not
+/// answer, and all want a processor, without which they don't connect within that.
 const AT_ONCE: usize = 16;
 
 /// The result for one line.
@@ -80,7 +80,7 @@ fn connect(lines: Vec<Line>, tab: &Path) -> Vec<Outcome> {
         // This thread is one of them, and fewer are enough.
         let helpers = 1..AT_ONCE.min(waiting.lock().map_or(0, |lines| lines.len()));
         for _ in helpers {
-            let _ = thread::Builder::new().spawn_scoped(scope, &work);
+            let _ = thread::Builder::new().spawn_scoped(scope, work);
         }
         work();
     });

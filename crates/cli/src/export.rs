@@ -100,9 +100,9 @@ struct Deny {
 /// cluster may take over. If that takes longer than --timeout, the exit code is 9: the host is kept
 /// out, but what is with the disk may still be written. `tyche export allow` lets it in again.
 ///
-/// A port of FCoE is evicted by its WWPN; a host that may come over FCoE as well, by its name and by
-/// the WWPN of each of its ports. As long as any port of FCoE may have the export, the exit code for
-/// the name is 9: nobody can tell which of them are that host's.
+/// A port of FCoE is evicted by its WWPN; a host that may come over FCoE as well, by its name and
+/// by the WWPN of each of its ports. As long as any port of FCoE may have the export, the exit code
+/// for the name is 9: nobody can tell which of them are that host's.
 #[derive(Args, Debug)]
 struct Evict {
     #[command(flatten)]

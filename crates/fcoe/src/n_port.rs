@@ -208,8 +208,8 @@ impl<R: Role> NPort<R> {
         let interface = self.network.interface();
         tracing::warn!(
             mtu = interface.mtu,
-            "data have been lost for long, so the port begins anew, which shows how long frames may \
-             be: see that all bridges and switches on the way have this MTU"
+            "data have been lost for long, so the port begins anew, which shows how long frames \
+             may be: see that all bridges and switches on the way have this MTU"
         );
         self.network.handle_link(now, None);
         self.network.handle_link(now, Some(interface));

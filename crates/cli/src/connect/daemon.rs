@@ -67,7 +67,7 @@ enum Order {
 pub(super) fn run(args: &ConnectArgs, detached: bool) -> Result<()> {
     panics::end_the_process();
     let started = Session::start(args, detached);
-    let mut session = match started {
+    let session = match started {
         Ok(session) => session,
         Err(error) if detached => {
             let _ = announce(&line(&error.report()));
@@ -86,7 +86,7 @@ pub(super) fn run(args: &ConnectArgs, detached: bool) -> Result<()> {
             let _ = raise(SIGTERM);
         }
         release_stdio()?;
-        session.directory = leave::leave_directory();
+        leave::leave_directory();
     } else {
         let device = session.state.device.display().to_string();
         let text = in_format(args.output, || announcement, || format!("{device}\n"));
@@ -137,8 +137,6 @@ struct Session {
     args: SessionArgs,
     /// All arguments, as they were given or as tychetab has them.
     given: ConnectArgs,
-    /// The directory in which it was started, if it has left that.
-    directory: Option<PathBuf>,
     /// Whether another `tyche connect` has started it.
     detached: bool,
     dir: RuntimeDir,
@@ -251,14 +249,12 @@ impl Session {
             missing,
             args: args.session.clone(),
             given,
-            directory: None,
             detached,
             dir,
             _only: only,
         };
-        let took_over = session.took_over;
         match session.appear(predecessor, known.0.uuid, sender) {
-            Err(error) if took_over => {
+            Err(error) if session.took_over => {
                 // Programs use the device: it waits for another daemon.
                 session.attachment.leave();
                 std::mem::forget(session);
@@ -413,7 +409,7 @@ impl Session {
     }
 
     fn may_leave(&self, again: bool) -> Result<Option<PathBuf>> {
-        leave::may_leave(&self.state, &self.given, self.directory.as_deref(), again)
+        leave::may_leave(&self.state, &self.given, again)
     }
 
     fn handle_notice(&mut self, notice: &Notice) {

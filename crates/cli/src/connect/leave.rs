@@ -3,22 +3,26 @@
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::OnceLock;
 
 use super::{ConnectArgs, installed};
 use crate::error::{Code, Context, Error, Result};
 use crate::runtime;
 use crate::state::State;
 
-/// Leaves the directory of the caller, whose file system is to be unmounted when he likes; returns
-/// it. It stays if paths of ours are relative to it.
-pub(super) fn leave_directory() -> Option<PathBuf> {
+/// The directory in which this process was started, if it has left that.
+static STARTED_IN: OnceLock<PathBuf> = OnceLock::new();
+
+/// Leaves the directory of the caller, whose file system is to be unmounted when he likes. It stays
+/// if paths of ours are relative to it.
+pub(super) fn leave_directory() {
     let is_fixed = |name| std::env::var_os(name).is_none_or(|path| Path::new(&path).is_absolute());
-    let left = std::env::current_dir().ok();
     if runtime::VARIABLES.into_iter().all(is_fixed) {
+        // Without one that has a name there is none to return to.
+        let _ = std::env::current_dir().map(|dir| STARTED_IN.set(dir));
         // Fails if the root is not there; the directory is then a matter of taste.
         let _ = std::env::set_current_dir("/");
     }
-    left
 }
 
 /// Checks that the device of a session can be left to the next daemon, which will have the same
@@ -28,12 +32,7 @@ pub(super) fn leave_directory() -> Option<PathBuf> {
 /// # Errors
 /// `Device` if the device ends with its daemon; `NotFound` if there is no program; or what the next
 /// daemon would fail with.
-pub(super) fn may_leave(
-    state: &State,
-    args: &ConnectArgs,
-    directory: Option<&Path>,
-    again: bool,
-) -> Result<Option<PathBuf>> {
+pub(super) fn may_leave(state: &State, args: &ConnectArgs, again: bool) -> Result<Option<PathBuf>> {
     let State { device, kind, lasting, known, .. } = state;
     if lasting.is_none() {
         let message = format!(
@@ -45,7 +44,7 @@ pub(super) fn may_leave(
         return Err(Error::new(Code::Device, message));
     }
     // It may be gone, which matters to relative paths only.
-    let _ = directory.map(std::env::set_current_dir);
+    let _ = STARTED_IN.get().map(std::env::set_current_dir);
     let target = known.as_ref().map(|known| known.0.target);
     if let Err(error) = args.check_anew(target) {
         leave_directory();

@@ -197,10 +197,8 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
     let (name, checked) = own_name(args, &config)?;
     // Before signals are caught: a file may be a pipe that never ends.
     let key = access::secret(&config)?;
-    let dir = RuntimeDir::take(
-        runtime::targets().join(&name),
-        &format!("a target named {name} (give another --name)"),
-    )?;
+    let whose = format!("a target named {name} (give another --name)");
+    let dir = RuntimeDir::take(runtime::targets().join(&name), &whose)?;
     let mut state = State::open(&name, Fcoe::is_alone(&config));
     let target = TargetConfig {
         uuid: state.target(&name)?,

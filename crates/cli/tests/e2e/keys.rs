@@ -196,7 +196,7 @@ fn keys_change_while_disks_are_connected() {
         let problem = listed["problem"].as_str().unwrap_or_default();
         problem.contains("does not let this host in")
     });
-    assert!(target.log().contains("may not connect any more"), "{}", target.log());
+    target.await_log("may not connect any more");
     session.disconnect_by_force();
     let link = rig.cable.link(Side::Host);
     let again = ["connect", DISK, "--link", link, "--key", &file, "--target-key", &keys.target];

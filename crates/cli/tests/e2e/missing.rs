@@ -43,7 +43,7 @@ fn a_missing_disk_is_offline_and_comes_online_while_the_others_are_served() {
     let late = format!("late={}", path.display());
     let exports = ["--export", "disk=mem:8M", "--export", &late];
     let target = rig.serve(&exports);
-    assert!(target.log().contains("export late is offline until its disk is there"));
+    target.await_log("export late is offline until its disk is there");
     rig.connect(&[]).disconnect();
     let list = run(&mut rig.tyche(Side::Target, &["list"]));
     assert!(list.contains("export late of e2e: offline until its disk is there"), "{list}");
@@ -173,7 +173,7 @@ fn a_missing_link_of_a_session_can_be_given_up() {
 fn a_target_without_names_takes_interfaces_that_come_up_later() {
     let rig = rig!();
     let target = rig.serve_on(&[], &["--export", "disk=mem:8M", "--threads", "2"]);
-    assert!(target.log().contains("no Ethernet interface is up"), "{}", target.log());
+    target.await_log("no Ethernet interface is up");
     lay_cables(&rig, 1, 1500);
     wait_until("it is served", || link(&rig, Side::Target, TARGETS[0])["mac"].is_string());
     let session = rig.connect_over(Side::Host, &["--link", HOSTS[0], "--as", "loop"]);
@@ -201,7 +201,7 @@ fn ports_of_fcoe_and_their_disks_come_later_too() {
     File::create_new(&path).unwrap().set_len(4 * MIB).unwrap();
     rig.cable.ip(Side::Target, &["link", "set", TARGETS[1], "up"]);
     await_content(&rig, Side::Target);
-    assert!(target.log().contains(&format!("{} is there: it is served", TARGETS[1])));
+    target.await_log(&format!("{} is there: it is served", TARGETS[1]));
     wait_until("both logical units are shown", || luns() == 2);
 }
 

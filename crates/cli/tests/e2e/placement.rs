@@ -20,7 +20,7 @@ fn with_one_node_affinity_does_nothing_and_says_so() {
     }
     let rig = rig!(1500);
     let target = rig.serve(&["--export", &format!("{DISK}=mem:8M"), "--affinity", "kmem-nic"]);
-    assert!(target.log().contains(NOTICE), "{}", target.log());
+    target.await_log(NOTICE);
     let link = rig.cable.link(Side::Host);
     let args = ["connect", DISK, "--link", link, "--as", "fuse", "--affinity", "full-mem"];
     let done = finish(&mut rig.tyche(Side::Host, &args), PATIENCE);

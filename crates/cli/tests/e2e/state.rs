@@ -72,7 +72,7 @@ fn who_wrote_last_is_known_though_the_state_was_put_back() {
     fs::rename(&saved, &records).unwrap();
 
     let target = rig.serve_again();
-    assert!(target.log().contains("is a copy"), "{}", target.log());
+    target.await_log("is a copy");
     stale.signal(Signal::CONT);
     wait_until("the stale session is refused", || {
         let list = rig.ask(&["list"]);
@@ -163,7 +163,7 @@ fn state_that_can_t_be_written_is_in_nobody_s_way_who_reads() {
         let target = rig.serve_file(SIZE);
         readers_get_in(&rig);
         println!("{way}: {}", target.log());
-        assert!(target.log().contains("no host may write"), "{}", target.log());
+        target.await_log("no host may write");
     }
 }
 

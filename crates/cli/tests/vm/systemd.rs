@@ -126,8 +126,8 @@ fn mute() {
         // systemd waits for a reader of the pipe, which then goes.
         guest.run(&format!(
             "(timeout 20 head -c 1 /run/pipe >/run/heard &)\n\
-             mkdir -p /run/systemd/system/{UNIT}.service.d\n\
-             printf '[Service]\\nStandardError={to}\\n' >/run/systemd/system/{UNIT}.service.d/to.conf\n\
+             dir=/run/systemd/system/{UNIT}.service.d; mkdir -p $dir\n\
+             printf '[Service]\\nStandardError={to}\\n' >$dir/to.conf\n\
              systemctl daemon-reload; systemctl restart {UNIT}"
         ));
         lose();

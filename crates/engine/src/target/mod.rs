@@ -220,12 +220,13 @@ impl Target {
         let deadline = Instant::now() + ANSWER;
         let answers = asked.into_iter().map(|(link, answer)| {
             let left = deadline.saturating_duration_since(Instant::now());
-            answer.recv_timeout(left).map_err(|_| TargetLinkReport::silent(link))
+            answer.recv_timeout(left).map_err(|_| link)
         });
         // Those that have answered know more of their link.
         let (heard, silent): (Vec<_>, Vec<_>) = answers.partition(Result::is_ok);
         let mut links: Vec<TargetLinkReport> = Vec::new();
-        for report in heard.into_iter().chain(silent).map(|it| it.unwrap_or_else(|it| it)) {
+        for answer in heard.into_iter().chain(silent) {
+            let report = answer.unwrap_or_else(TargetLinkReport::silent);
             match links.iter_mut().find(|link| link.link == report.link) {
                 Some(link) => link.add(report),
                 None => links.push(report),

@@ -8,11 +8,12 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
 use std::time::{Duration, Instant};
 
 use rustix::fs::OFlags;
+use rustix::process::Pid;
 use serde::Serialize;
 
 use super::command::{Doing, Failure};
 use super::session::Host;
-use super::stage::Stage;
+use super::stage::{Stage, daemons};
 use super::target::Target;
 use super::traffic::Traffic;
 
@@ -234,12 +235,12 @@ pub(super) fn device_error(device: &Path) -> Result<String, Failure> {
     }
 }
 
-/// Waits until no thread of ours, and no kernel thread of the device, is in uninterruptible sleep
-/// (state D).
+/// Waits until no thread of the stage's daemons, and none that is named after the device, is in
+/// uninterruptible sleep (state D).
 pub(super) fn await_nobody_stuck(stage: &Stage, device: &Path) -> Result<(), Failure> {
     let deadline = Instant::now() + WAITING_LIMIT;
     loop {
-        let stuck = stuck(device).doing("read /proc")?;
+        let stuck = stuck(&daemons(&stage.runtime_dir()), device).doing("read /proc")?;
         if stuck.is_empty() {
             return Ok(());
         }
@@ -251,20 +252,21 @@ pub(super) fn await_nobody_stuck(stage: &Stage, device: &Path) -> Result<(), Fai
     }
 }
 
-/// Threads in state D that belong to us: of our program, or named after the device.
-fn stuck(device: &Path) -> std::io::Result<Vec<String>> {
+/// Threads in state D: those of the daemons, and those with the name of the device.
+fn stuck(daemons: &[Pid], device: &Path) -> std::io::Result<Vec<String>> {
     let device = device.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let mut stuck = Vec::new();
     for process in std::fs::read_dir("/proc")?.flatten() {
+        let number = process.file_name();
+        let is_daemon = daemons.iter().any(|it| *number == *it.as_raw_pid().to_string());
         let tasks = std::fs::read_dir(process.path().join("task"));
         for task in tasks.into_iter().flatten().flatten() {
             // Fails for a thread that has ended: it is not stuck.
             let Ok(stat) = std::fs::read_to_string(task.path().join("stat")) else { continue };
             let Some((name, rest)) = stat.rsplit_once(')') else { continue };
             let name = name.split_once('(').map_or("", |(_, name)| name);
-            let ours = ["tyche", "mount", "umount", "mkfs", "fsck", "exe"];
-            let ours = ours.iter().any(|it| name.starts_with(it)) || name.contains(&device);
-            if ours && rest.trim_start().starts_with('D') {
+            let is_ours = is_daemon || name.contains(&device);
+            if is_ours && rest.trim_start().starts_with('D') {
                 stuck.push(format!("{} ({name})", task.file_name().to_string_lossy()));
             }
         }

@@ -327,7 +327,7 @@ impl FcoePlan {
         self.segments = Some(Segments { moved, joined });
     }
 
-    /// Initiators with several lanes, at targets that are often started again and lose their caches.
+    /// Initiators with several lanes, at targets that often start again and lose their caches.
     pub(super) fn restart_beside_lanes(&mut self) {
         (self.generations, self.hostility) = (false, None);
         (self.incidents, self.stranger) = (Duration::from_secs(1), Duration::ZERO);

@@ -343,6 +343,11 @@ impl Target {
         fs::read_to_string(&self.log).unwrap_or_default()
     }
 
+    /// Waits until the log contains this: a thread of its own writes it.
+    pub(crate) fn await_log(&self, part: &str) {
+        wait_until(part, || self.log().contains(part));
+    }
+
     /// Kills the target as a power failure would.
     pub(crate) fn kill(self) {
         drop(self);

@@ -9,8 +9,9 @@ use super::{Event, R_CTL, World, summary};
 use crate::fcoe::plan::{HOSTILE, Hostility};
 
 /// The longest that an operation of another initiator takes. It is less than E_D_TOV, for which a
-/// target waits for data. Without a fault on the way and at the disks nothing takes that long: where
-/// its share allows one small burst at a time, all that an initiator writes at once takes a second.
+/// target waits for data. Without a fault on the way and at the disks nothing takes that long:
+/// where its share allows one small burst at a time, what an initiator writes at once takes a
+/// second.
 const PROMPT: Duration = Duration::from_millis(1800);
 /// The value of R_CTL for FCP_DATA.
 const R_CTL_DATA: u8 = 0x01;
