@@ -38,7 +38,7 @@ const FILES: [(&str, &str, u32); 11] = [
     ("packaging/needrestart/tyche.conf", "etc/needrestart/conf.d", 0o644),
     ("packaging/tychetab", "etc/tyche", 0o644),
     ("packaging/target.toml", "usr/share/doc/tyche/examples", 0o644),
-    ("docs/operating.md", "usr/share/doc/tyche", 0o644),
+    ("docs/guide.md", "usr/share/doc/tyche", 0o644),
     ("docs/schema.json", "usr/share/doc/tyche", 0o644),
 ];
 
