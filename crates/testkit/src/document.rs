@@ -45,10 +45,18 @@ pub fn hexadecimal<N: LowerHex>(digits: usize, all: &[(N, &str)]) -> Vec<(String
     all.iter().map(|(code, name)| (format!("{code:#0width$x}"), name.to_string())).collect()
 }
 
-/// Checks that links within the document lead to a heading.
-pub fn check_links(document: &str) {
+/// The relative links of the document: path and heading, either of which may be empty.
+pub fn links(document: &str) -> impl Iterator<Item = (&str, &str)> {
+    let targets = text(document).flat_map(|line| line.split("](").skip(1));
+    let targets = targets.filter_map(|rest| rest.split_once(')')).map(|(target, _)| target);
+    let targets = targets.filter(|target| !target.contains("://"));
+    targets.map(|target| target.split_once('#').unwrap_or((target, "")))
+}
+
+/// Whether a link to that heading leads somewhere.
+pub fn has_anchor(document: &str, anchor: &str) -> bool {
     let mut anchors: Vec<String> = Vec::new();
-    for heading in document.lines().filter(|line| line.starts_with('#')) {
+    for heading in text(document).filter(|line| line.starts_with('#')) {
         let text = heading.trim_start_matches('#').trim().to_lowercase();
         let keep = |c: &char| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_');
         let anchor = text.chars().filter(keep).collect::<String>().replace(' ', "-");
@@ -58,10 +66,24 @@ pub fn check_links(document: &str) {
             anchors.push(format!("{anchor}-{repeats}"));
         }
     }
-    let links = document.split("](#").skip(1).map(|rest| rest.split(')').next().unwrap());
-    for link in links {
-        assert!(anchors.iter().any(|anchor| anchor == link), "no heading for #{link}");
+    anchors.iter().any(|it| it == anchor)
+}
+
+/// Checks that links within the document lead to a heading.
+pub fn check_links(document: &str) {
+    for (_, anchor) in links(document).filter(|(path, _)| path.is_empty()) {
+        assert!(has_anchor(document, anchor), "no heading for #{anchor}");
     }
+}
+
+/// The lines that are not in a block of code.
+fn text(document: &str) -> impl Iterator<Item = &str> {
+    let mut is_code = false;
+    document.lines().filter(move |line| {
+        let is_fence = line.trim_start().starts_with("```");
+        is_code ^= is_fence;
+        !is_code && !is_fence
+    })
 }
 
 #[cfg(test)]
@@ -77,6 +99,13 @@ mod tests {
         assert_eq!(codes, hexadecimal(2, &[(1u8, "One"), (2, "Two")]));
         assert_eq!(table(DOCUMENT, "## More"), [["3", "Three"]]);
         check_links(DOCUMENT);
+    }
+
+    #[test]
+    fn links_are_found_outside_of_code() {
+        let document = "[a](b.md#c), [d](#e) and [f](https://g/h)\n```\n[i](j)\n# k\n```\n# E\n";
+        assert_eq!(links(document).collect::<Vec<_>>(), [("b.md", "c"), ("", "e")]);
+        assert!(has_anchor(document, "e") && !has_anchor(document, "k"));
     }
 
     #[test]

@@ -27,8 +27,9 @@ const BUILD: &[Need] = &[
     ("strip", "binutils"),
 ];
 
-/// Files of the repository, and where they are installed.
-const FILES: [(&str, &str, u32); 11] = [
+/// Files of the repository, and where they are installed. Documents keep their places relative to
+/// each other, so that their links lead to the same files.
+const FILES: [(&str, &str, u32); 20] = [
     ("packaging/systemd/tyche-target.service", "usr/lib/systemd/system", 0o644),
     ("packaging/systemd/tyche@.service", "usr/lib/systemd/system", 0o644),
     ("packaging/systemd/tyche-disconnect.service", "usr/lib/systemd/system", 0o644),
@@ -38,8 +39,17 @@ const FILES: [(&str, &str, u32); 11] = [
     ("packaging/needrestart/tyche.conf", "etc/needrestart/conf.d", 0o644),
     ("packaging/tychetab", "etc/tyche", 0o644),
     ("packaging/target.toml", "usr/share/doc/tyche/examples", 0o644),
-    ("docs/guide.md", "usr/share/doc/tyche", 0o644),
-    ("docs/schema.json", "usr/share/doc/tyche", 0o644),
+    ("CHANGELOG.md", "usr/share/doc/tyche", 0o644),
+    ("PROTOCOL.md", "usr/share/doc/tyche", 0o644),
+    ("FC.md", "usr/share/doc/tyche", 0o644),
+    ("docs/guide.md", "usr/share/doc/tyche/docs", 0o644),
+    ("docs/reference.md", "usr/share/doc/tyche/docs", 0o644),
+    ("docs/troubleshooting.md", "usr/share/doc/tyche/docs", 0o644),
+    ("docs/schema.json", "usr/share/doc/tyche/docs", 0o644),
+    ("docs/golden-frames.md", "usr/share/doc/tyche/docs", 0o644),
+    ("docs/golden-frames-fc.md", "usr/share/doc/tyche/docs", 0o644),
+    ("docs/measurements/congestion.md", "usr/share/doc/tyche/docs/measurements", 0o644),
+    ("docs/measurements/network-cards.md", "usr/share/doc/tyche/docs/measurements", 0o644),
 ];
 
 /// The program's names of shells, and where each shell looks for completions.
@@ -120,8 +130,6 @@ fn documentation(stage: &Stage) -> Result<()> {
         maintainer(),
         commit("%cD")?
     );
-    let history = Path::new("usr/share/doc/tyche/CHANGELOG.md");
-    stage.copy(&repository().join("CHANGELOG.md"), history, 0o644)?;
     let history = stage.path("usr/share/doc/tyche/changelog");
     stage.write(Path::new("usr/share/doc/tyche/changelog"), &changelog, 0o644)?;
     stage.compress(&history)
@@ -214,7 +222,64 @@ fn run_tool(command: &mut Command) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Component;
+
+    use tyche_testkit::document::{has_anchor, links};
+
     use super::*;
+
+    /// The path without `..`.
+    fn plain(path: &Path) -> PathBuf {
+        let mut plain = PathBuf::new();
+        for part in path.components() {
+            match part {
+                Component::ParentDir => assert!(plain.pop(), "{}", path.display()),
+                part => plain.push(part),
+            }
+        }
+        plain
+    }
+
+    /// The places that a document links to, relative to the repository, and the headings there.
+    fn linked(document: &str, text: &str) -> Vec<(PathBuf, String)> {
+        let dir = Path::new(document).parent().unwrap();
+        let place = |path: &str| match path {
+            "" => PathBuf::from(document),
+            path => plain(&dir.join(path)),
+        };
+        links(text).map(|(path, anchor)| (place(path), anchor.to_owned())).collect()
+    }
+
+    #[test]
+    fn links_of_documents_lead_to_files_and_headings() {
+        let tracked = output(Command::new("git").current_dir(repository()).arg("ls-files"));
+        let tracked = tracked.unwrap();
+        for document in tracked.lines().filter(|file| file.ends_with(".md")) {
+            let text = read(&repository().join(document)).unwrap();
+            for (path, anchor) in linked(document, &text) {
+                let there = repository().join(&path);
+                assert!(there.exists(), "{document}: no {}", path.display());
+                let is_found = anchor.is_empty() || has_anchor(&read(&there).unwrap(), &anchor);
+                assert!(is_found, "{document}: no heading for {}#{anchor}", path.display());
+            }
+        }
+    }
+
+    #[test]
+    fn documents_of_the_package_link_to_files_of_the_package() {
+        let installed = |source: &Path| {
+            let file = FILES.iter().find(|(file, ..)| Path::new(file) == source)?;
+            Some(Path::new(file.1).join(source.file_name()?))
+        };
+        for (document, dir, _) in FILES.iter().filter(|(file, ..)| file.ends_with(".md")) {
+            let text = read(&repository().join(document)).unwrap();
+            for (path, _) in links(&text).filter(|(path, _)| !path.is_empty()) {
+                let source = plain(&Path::new(document).parent().unwrap().join(path));
+                let there = plain(&Path::new(dir).join(path));
+                assert_eq!(installed(&source), Some(there), "{document}: {path}");
+            }
+        }
+    }
 
     #[test]
     fn everything_that_is_installed_is_in_the_repository() {

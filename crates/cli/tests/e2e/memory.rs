@@ -11,7 +11,7 @@ const SESSIONS: usize = 100;
 const QUEUE_SIZE: u16 = 128;
 /// Data queue of each session, in bytes.
 const DATA_QUEUE: usize = 1 << 20;
-/// The most that each session may use besides, in bytes, as stated in docs/guide.md.
+/// The most that each session may use besides, in bytes, as stated in docs/reference.md.
 const FIXED_MAX: usize = 256 << 10;
 /// Length and number of requests: their data use every page of the data queue more than once.
 const READ_LEN: u32 = 64 << 10;

@@ -20,7 +20,7 @@ use crate::rig::{DISK, PATIENCE, Rig, Side, Stranger, Target, forged, rig};
 
 /// Environment variable with the seconds that the flood lasts.
 pub(super) const SECONDS: &str = "TYCHE_FLOOD_SECONDS";
-/// The most that the target may grow, in bytes, as stated in docs/guide.md.
+/// The most that the target may grow, in bytes, as stated in docs/reference.md.
 const GROWTH_MAX: usize = 64 << 20;
 /// Requests in flight of the session beside the flood.
 const DEPTH: u64 = 32;

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! runs each for a minute on a quiet machine, with 20 new hosts, and demands what PROTOCOL.md and
-//! docs/guide.md promise. Without the variable the floods are short, and hosts only have to get
+//! docs/reference.md promise. Without the variable the floods are short, and hosts only have to get
 //! in.
 
 use std::io::Write;

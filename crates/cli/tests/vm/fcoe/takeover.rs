@@ -23,7 +23,7 @@ pub(super) fn daemon_killed(kernel: Kernel) {
     let said = guest.run("tyche discover --fcoe --link eth0 -o json");
     let found: Value = serde_json::from_str(&said).unwrap_or_else(|e| panic!("{e}: {said}"));
     let disk = found["ports"][0]["luns"][0]["disk"].as_str().unwrap_or_else(|| panic!("{said}"));
-    // With several queues, nbd holds back what was in flight (docs/guide.md).
+    // With several queues, nbd holds back what was in flight (docs/reference.md).
     let queues = if attachment == Attachment::Nbd { 1 } else { 2 };
     let args = format!("--fcoe --link eth0 --e-d-tov 0.1 --queues {queues}");
     kill_under_load(Session::connect_over(&guest, attachment, disk, &args));
