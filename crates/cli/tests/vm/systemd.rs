@@ -122,17 +122,20 @@ fn mute() {
         "mkdir /run/full; mount -t tmpfs -o size=4k full /run/full\n\
          head -c 4096 /dev/zero >/run/full/log; mkfifo /run/pipe",
     );
-    for to in ["append:/run/full/log", "file:/run/pipe"] {
-        // systemd waits for a reader of the pipe, which then goes.
+    // The reader of the pipe goes when the daemon has said something, and not before: it holds the
+    // other end as well until then.
+    let reader = "(timeout 100 sh -c 'exec 9<>/run/pipe; head -c 1 <&9 >/run/heard' &)\n";
+    for (to, reader) in [("append:/run/full/log", ""), ("file:/run/pipe", reader)] {
         guest.run(&format!(
-            "(timeout 20 head -c 1 /run/pipe >/run/heard &)\n\
-             dir=/run/systemd/system/{UNIT}.service.d; mkdir -p $dir\n\
+            "{reader}dir=/run/systemd/system/{UNIT}.service.d; mkdir -p $dir\n\
              printf '[Service]\\nStandardError={to}\\n' >$dir/to.conf\n\
              systemctl daemon-reload; systemctl restart {UNIT}"
         ));
         lose();
     }
     end(&guest, load);
+    // What stops the unit would wait for a reader.
+    guest.run(&format!("rm -r /run/systemd/system/{UNIT}.service.d; systemctl daemon-reload"));
     guest.run(&format!("systemctl stop {UNIT}"));
 }
 
