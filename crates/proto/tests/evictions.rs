@@ -34,7 +34,7 @@ fn a_denied_host_has_left_when_its_requests_are_over() {
     assert!(has_left(&pair, alpha) && pair.session.is_over());
 }
 
-/// Nobody knows what a former process of the target has given to a disk that is missing.
+/// A disk that is missing may have requests of a former process of the target.
 #[test]
 fn whether_a_host_has_left_is_not_known_while_the_disk_is_missing() {
     let mut pair = asking(session());

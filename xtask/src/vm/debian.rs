@@ -27,11 +27,14 @@ pub(super) fn make() -> Result<()> {
     let image = vm.join("debian.img");
     if !image.exists() {
         let root = vm.join("debian");
-        if !root.exists() {
-            println!("vm: making a Debian with debootstrap, once");
-            deb::bootstrap(&root, INCLUDE)?;
-            prepare(&root).map_err(|error| format!("{}: {error}", root.display()))?;
+        let explain = |error| format!("{}: {error}", root.display());
+        // One without an image may not be prepared.
+        if root.exists() {
+            fs::remove_dir_all(&root).map_err(explain)?;
         }
+        println!("vm: making a Debian with debootstrap, once");
+        deb::bootstrap(&root, INCLUDE)?;
+        prepare(&root).map_err(explain)?;
         let aside = image.with_extension("part");
         let mut make = Command::new("mkfs.ext4");
         make.args(["-q", "-F", "-d"]).arg(&root).arg(&aside).arg(SIZE);

@@ -43,6 +43,8 @@ pub(super) fn may_leave(state: &State, args: &ConnectArgs, again: bool) -> Resul
         );
         return Err(Error::new(Code::Device, message));
     }
+    let gone = || Error::new(Code::NotFound, "the program is not where it was started from");
+    let program = if again { Some(installed().ok_or_else(gone)?) } else { None };
     // It may be gone, which matters to relative paths only.
     let _ = STARTED_IN.get().map(std::env::set_current_dir);
     let target = known.as_ref().map(|known| known.0.target);
@@ -51,11 +53,7 @@ pub(super) fn may_leave(state: &State, args: &ConnectArgs, again: bool) -> Resul
         let message = format!("the device keeps its daemon: the next would fail: {error}");
         return Err(Error { message, ..error });
     }
-    if !again {
-        return Ok(None);
-    }
-    let gone = || Error::new(Code::NotFound, "the program is not where it was started from");
-    installed().map(Some).ok_or_else(gone)
+    Ok(program)
 }
 
 /// Goes on as that program, with the same arguments, in the same process.

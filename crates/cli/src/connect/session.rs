@@ -348,39 +348,24 @@ impl SessionArgs {
             };
             listing.exports.iter().map(name)
         });
-        let mut offered: Vec<_> = offered.collect();
-        offered.sort();
-        offered.dedup();
-        let others = listings.iter().map(Listing::missing).sum::<usize>();
-        let others = others + offered.len().saturating_sub(NAMES_MAX);
-        offered.truncate(NAMES_MAX);
-        let more = match others {
-            0 => String::new(),
-            others => format!(", and {others} more (`tyche discover`)"),
-        };
+        let offered: Vec<_> = offered.collect();
+        let others = listings.iter().map(Listing::missing).sum();
         let message = if offered.is_empty() {
             format!("no export `{}`: the target offers nothing to this host", self.export)
         } else {
-            format!("no export `{}`; there are: {}{more}", self.export, offered.join(", "))
+            format!("no export `{}`; there are: {}", self.export, first_names(offered, others))
         };
         Ok(Some(Error::new(Code::NotFound, message)))
     }
 
     /// The error for a target that is named, and not among those that were heard.
     fn unheard(&self, listings: &[Listing]) -> Error {
-        let mut heard: Vec<_> = listings.iter().map(|it| it.name.to_string()).collect();
-        heard.sort();
-        heard.dedup();
-        let more = match heard.len().saturating_sub(NAMES_MAX) {
-            0 => String::new(),
-            more => format!(", and {more} more (`tyche discover`)"),
-        };
-        heard.truncate(NAMES_MAX);
+        let heard = listings.iter().map(|it| it.name.to_string()).collect();
         let target = self.export.split_once('/').map_or(&*self.export, |(target, _)| target);
         let message = format!(
-            "target `{target}` is not heard on {}; heard are: {}{more}",
+            "target `{target}` is not heard on {}; heard are: {}",
             self.links_in_words(),
-            heard.join(", ")
+            first_names(heard, 0)
         );
         Error::new(Code::Unreachable, message)
     }
@@ -488,6 +473,19 @@ impl SessionArgs {
             _ => Code::Unreachable,
         };
         Error::new(code, failure.to_string())
+    }
+}
+
+/// The first of these names in words, and how many more there are: the rest, and the `others`,
+/// whose names are not known.
+fn first_names(mut names: Vec<String>, others: usize) -> String {
+    names.sort();
+    names.dedup();
+    let more = others + names.len().saturating_sub(NAMES_MAX);
+    names.truncate(NAMES_MAX);
+    match more {
+        0 => names.join(", "),
+        _ => format!("{}, and {more} more (`tyche discover`)", names.join(", ")),
     }
 }
 

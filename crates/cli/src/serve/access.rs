@@ -21,7 +21,7 @@ use crate::secret::read_key;
 
 use super::{Served, checked_name, fcoe};
 
-/// Who may have an export, or not.
+/// A host or a port that is let in to an export, or kept out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Who {
     /// A host.

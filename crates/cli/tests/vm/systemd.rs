@@ -98,7 +98,7 @@ fn upgrade() {
     guest.run(&format!("systemctl stop {UNIT}; [ ! -b {device} ]"));
 }
 
-/// Nothing that is logged can be written: the journal is stopped, then the standard error is a full
+/// The log can't be written: the journal is stopped, then the standard error is a full
 /// disk, then a pipe that nobody reads any more.
 #[test]
 #[ignore = "needs a virtual machine: cargo xtask vm"]

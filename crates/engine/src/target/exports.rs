@@ -307,7 +307,7 @@ impl Departure {
     /// requests is with the disk.
     ///
     /// # Errors
-    /// What was left after `limit`.
+    /// The remains of the host after `limit`.
     pub fn wait(&self, limit: Duration) -> Result<(), Remains> {
         let Self { exports, export, host } = self;
         let is_there = |it: &mut Admissions| match host {

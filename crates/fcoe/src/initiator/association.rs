@@ -51,7 +51,7 @@ pub(super) struct State {
 pub(super) struct Told {
     /// It can't go on with this login, by the number of those before it.
     pub(super) restart: Option<u64>,
-    /// What is sent with this login is lost, by the same number.
+    /// The login with which frames are lost, by the same number.
     pub(super) is_lossy: Option<u64>,
     /// The disk says that it has another size, or another generation.
     pub(super) is_changed: bool,

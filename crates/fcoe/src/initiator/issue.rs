@@ -35,7 +35,7 @@ enum Told {
     Again,
 }
 
-/// What has kept a command from being executed.
+/// The reason why a command was not executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Hindrance {
     /// The target says so.

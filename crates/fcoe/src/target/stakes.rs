@@ -38,7 +38,7 @@ struct Stake {
     tellings: AtomicU16,
 }
 
-/// What is known of the losses of a disk.
+/// The known losses of a disk.
 #[derive(Clone, Copy)]
 pub(super) struct Known {
     /// How often it may have lost writes.
