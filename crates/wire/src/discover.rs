@@ -21,7 +21,7 @@ use core::fmt;
 
 use uuid::Uuid;
 
-use crate::body::{Reader, Writer};
+use crate::body::{Reader, Writer, check_padding};
 use crate::greeting::{self, Versions};
 use crate::{HEAD_LEN, Name, Offer, Reject};
 
@@ -91,9 +91,7 @@ impl Discover {
         if padding.len() > Self::PADDING_MAX {
             return Err(Reject::Length);
         }
-        if padding.iter().any(|&byte| byte != 0) {
-            return Err(Reject::Reserved);
-        }
+        check_padding(padding)?;
         let padding = padding.len() as u16;
         Ok(Self { nonce, versions, first, host, target, uuid, name, padding })
     }

@@ -14,7 +14,7 @@ use core::fmt;
 
 use uuid::Uuid;
 
-use crate::body::{Reader, Writer};
+use crate::body::{Reader, Writer, check_padding};
 use crate::{FRAME_LEN_MAX, Flags, HEAD_LEN, Reject, Ticket};
 
 /// A probe or, with [`Flags::REPLY`](crate::Flags::REPLY), its answer.
@@ -48,9 +48,7 @@ impl Hello {
         if HEAD_LEN + body.len() != this.frame_len as usize {
             return Err(Reject::Length);
         }
-        if fields.rest().iter().any(|&byte| byte != 0) {
-            return Err(Reject::Reserved);
-        }
+        check_padding(fields.rest())?;
         Ok(this)
     }
 

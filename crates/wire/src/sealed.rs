@@ -27,7 +27,7 @@ use core::fmt;
 
 use uuid::Uuid;
 
-use crate::body::{Reader, Writer};
+use crate::body::{Reader, Writer, check_padding};
 use crate::{Accept, Connect, Kind, Name, Reject, Rejection, ResetToken, Ticket};
 
 /// The cipher of a channel's frames.
@@ -231,9 +231,7 @@ impl Verdict {
         if zeroes.len() != Self::BODY_LEN - Accept::LEN {
             return Err(Reject::Length);
         }
-        if zeroes.iter().any(|&byte| byte != 0) {
-            return Err(Reject::Reserved);
-        }
+        check_padding(zeroes)?;
         Ok(Self::Accepted { suite, token, accept: Accept::parse(accept)? })
     }
 }
