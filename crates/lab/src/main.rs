@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 mod bench;
+mod bottleneck;
 mod demo;
 mod fault;
 mod fcf;
@@ -45,6 +46,7 @@ enum Command {
     Demo(demo::DemoArgs),
     Floor(floor::FloorArgs),
     Fcf(fcf::FcfArgs),
+    Bottleneck(bottleneck::BottleneckArgs),
     Serve(Wrapped<ServeArgs>),
     Connect(Wrapped<ConnectArgs>),
     Discover(Wrapped<DiscoverArgs>),
@@ -58,6 +60,7 @@ impl Command {
             Self::Demo(args) => demo::run(args),
             Self::Floor(args) => floor::run(args),
             Self::Fcf(args) => fcf::run(args),
+            Self::Bottleneck(args) => bottleneck::run(args),
             Self::Serve(wrapped) => wrapped.run(),
             Self::Connect(wrapped) => wrapped.run(),
             Self::Discover(wrapped) => wrapped.run(),
@@ -70,7 +73,7 @@ impl Command {
             Self::Sim(args) => args.output,
             Self::Demo(args) => args.output,
             Self::Floor(args) => args.output(),
-            Self::Fcf(_) => Format::Text,
+            Self::Fcf(_) | Self::Bottleneck(_) => Format::Text,
             Self::Serve(wrapped) => wrapped.output(),
             Self::Connect(wrapped) => wrapped.output(),
             Self::Discover(wrapped) => wrapped.output(),

@@ -16,7 +16,7 @@ use tyche_wake::{Inbox, MakePoller, Polled, Poller};
 use super::load::{Tally, parts};
 use super::requests::Requests;
 use super::shape::Shape;
-use super::{Measurement, WARM_UP};
+use super::{Measurement, Period};
 use crate::error::{Code, Error, Result};
 
 /// Time beyond that of the measurement after which it is given up.
@@ -49,7 +49,7 @@ pub trait DiskSession {
 pub(super) fn measure(
     session: &dyn DiskSession,
     shape: Shape,
-    time: Duration,
+    period: Period,
     frames: impl Fn() -> u64 + Send + 'static,
     observe: Observe,
 ) -> Result<Measurement> {
@@ -68,14 +68,14 @@ pub(super) fn measure(
             requests,
             in_flight: 0,
             phase: Phase::Begin(idle),
-            time,
+            period,
             process: process.take(),
             tally: None,
             results: sender.clone(),
         };
         session.adopt(queue, Box::new(move || Some(Box::new(load) as Box<dyn Poller>)));
     }
-    let end = Instant::now() + WARM_UP + time + SILENCE_MAX;
+    let end = Instant::now() + period.ramp + period.time + SILENCE_MAX;
     let tallies = (0..count).map(|_| wait(session, &results, end)).collect::<Result<_>>()?;
     Ok(Measurement { shape, tallies })
 }
@@ -137,7 +137,7 @@ struct DiskLoad {
     requests: Requests,
     in_flight: u16,
     phase: Phase,
-    time: Duration,
+    period: Period,
     /// In the load of the first queue: the frames of the interface, which are those of all queues,
     /// as the CPU time is that of the process; and the observer.
     process: Option<(Count, Observe)>,
@@ -167,7 +167,7 @@ impl DiskLoad {
                 self.requests.latencies_ns = Histogram::new();
                 self.phase = Phase::Measuring(self.begun(now));
             }
-            Phase::Measuring(begun) if now >= begun.at + self.time => {
+            Phase::Measuring(begun) if now >= begun.at + self.period.time => {
                 let end = self.begun(now);
                 self.tally = Some(Tally {
                     latencies_ns: self.requests.latencies_ns.clone(),
@@ -195,7 +195,7 @@ impl Poller for DiskLoad {
     fn poll(&mut self) -> io::Result<Polled> {
         if let Phase::Begin(idle) = &mut self.phase {
             let idle = std::mem::take(idle);
-            self.phase = Phase::WarmUp(Instant::now() + WARM_UP);
+            self.phase = Phase::WarmUp(Instant::now() + self.period.ramp);
             idle.into_iter().for_each(|(token, buffer)| self.submit(token, buffer));
             return Ok(Polled::Worked);
         }

@@ -45,8 +45,7 @@ pub fn measure<S: DiskSession>(
     let interface = options.port.interface.name().to_owned();
     let session = connect(args, options)?;
     check_geometry(args, session.disk().geometry())?;
-    let time = Duration::from_secs_f64(args.runtime);
-    disk::measure(&session, args.shape(), time, move || frames(&interface), observe)
+    disk::measure(&session, args.shape(), args.period(), move || frames(&interface), observe)
 }
 
 /// Frames that an interface has received and sent; 0 if it is gone.

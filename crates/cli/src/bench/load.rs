@@ -8,6 +8,7 @@ use tyche_block::{Completion, Extent};
 use tyche_engine::{Histogram, InlineHost, Notice};
 use tyche_proto::NodeCounts;
 
+use super::Period;
 use super::requests::Requests;
 use super::shape::Shape;
 use crate::connect::SessionArgs;
@@ -85,17 +86,16 @@ impl<'a> Load<'a> {
     pub(super) fn measure(
         &mut self,
         host: &mut InlineHost,
-        warm_up: Duration,
-        time: Duration,
+        period: Period,
         look: impl FnMut(&mut InlineHost),
     ) -> Result<Tally> {
         for (token, buffer) in std::mem::take(&mut self.idle) {
             self.submit(host, token, buffer)?;
         }
-        self.keep_going(host, warm_up, |_| {})?;
+        self.keep_going(host, period.ramp, |_| {})?;
         self.requests.latencies_ns = Histogram::new();
         let (before, cpu) = (host.report(), cpu_time());
-        let elapsed = self.keep_going(host, time, look)?;
+        let elapsed = self.keep_going(host, period.time, look)?;
         let (after, cpu) = (host.report(), cpu_time() - cpu);
         let tally = Tally {
             latencies_ns: self.requests.latencies_ns.clone(),

@@ -36,8 +36,6 @@ use crate::seconds::positive;
 use crate::sessions::refuse_twice;
 use crate::size;
 
-/// Warm-up before the measurement.
-const WARM_UP: Duration = Duration::from_millis(300);
 /// How long to wait for offers that tell whether the export is shared.
 const LOOK: Duration = Duration::from_millis(500);
 
@@ -80,6 +78,11 @@ pub struct BenchArgs {
     /// How long to measure.
     #[arg(long, value_name = "SECONDS", default_value_t = 5.0, value_parser = positive)]
     runtime: f64,
+
+    /// How long the load lasts before it is measured: a fast path over long distances takes seconds
+    /// until it is used fully, and so do several users of one until each has its share.
+    #[arg(long, value_name = "SECONDS", default_value_t = 0.3, value_parser = positive)]
+    ramp_time: f64,
 
     /// Reads in 100 requests of `randrw`.
     #[arg(long, value_name = "PERCENT", default_value_t = 70,
@@ -134,6 +137,11 @@ impl BenchArgs {
         Shape::new(self.rw, self.bs, self.iodepth, self.rwmix)
     }
 
+    fn period(&self) -> Period {
+        let [ramp, time] = [self.ramp_time, self.runtime].map(Duration::from_secs_f64);
+        Period { ramp, time }
+    }
+
     /// The session, for requests of that kind and number.
     fn session(&self) -> SessionArgs {
         SessionArgs {
@@ -144,11 +152,20 @@ impl BenchArgs {
     }
 }
 
+/// How long a load lasts.
+#[derive(Clone, Copy)]
+struct Period {
+    /// Before anything counts.
+    ramp: Duration,
+    /// Measured.
+    time: Duration,
+}
+
 /// Jobs that are connected to an export.
 pub struct Bench {
     jobs: Jobs,
     shape: Shape,
-    time: Duration,
+    period: Period,
 }
 
 impl Bench {
@@ -176,7 +193,7 @@ impl Bench {
         let mut jobs = Jobs::start(&session, options)?;
         let geometries = jobs.each(jobs.count(), |host, _, _| Ok(host.geometry()), None)?;
         geometries.into_iter().try_for_each(|geometry| check_geometry(args, geometry))?;
-        Ok(Self { jobs, shape, time: Duration::from_secs_f64(args.runtime) })
+        Ok(Self { jobs, shape, period: args.period() })
     }
 
     /// The load of each job.
@@ -186,7 +203,7 @@ impl Bench {
 
     /// How long to measure.
     pub fn time(&self) -> Duration {
-        self.time
+        self.period.time
     }
 
     /// Number of threads: one for each queue of each job.
@@ -211,14 +228,14 @@ impl Bench {
         &mut self,
         look: impl Fn(&mut InlineHost, &mut T) + Clone + Send + 'static,
     ) -> Result<(Measurement, Vec<T>)> {
-        let (shape, time, count) = (self.shape, self.time, self.jobs.count());
+        let (shape, period, count) = (self.shape, self.period, self.jobs.count());
         let load = move |host: &mut InlineHost, shared: &Shared, index| {
             let (mut load, mut seen) =
                 (Load::new(host, shape, (index, count as u64), shared)?, T::default());
-            let tally = load.measure(host, WARM_UP, time, |host| look(host, &mut seen))?;
+            let tally = load.measure(host, period, |host| look(host, &mut seen))?;
             Ok((tally, seen))
         };
-        let mut progress = Progress::new(shape.len, WARM_UP + time);
+        let mut progress = Progress::new(shape.len, period.ramp + period.time);
         let results = self.jobs.each(count, load, Some(&mut progress))?;
         let (tallies, seen) = results.into_iter().unzip();
         Ok((Measurement { shape, tallies }, seen))
