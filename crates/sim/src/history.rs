@@ -280,7 +280,7 @@ impl History {
                 self.forgive(session, now);
                 return Ok(());
             }
-            let told = self.stakes.tell(session, flush.began, flush.stake)?;
+            let told = self.stakes.tell((session, now), flush.began, flush.stake)?;
             self.forgive(session, told);
             return Ok(());
         }

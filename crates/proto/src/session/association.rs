@@ -12,6 +12,7 @@
 //! ```text
 //! line of queue 0:   written  epoch, count        flushed by it   of 0, of 1, ..
 //! line of queue 1:   written  epoch, count        flushed by it   of 0, of 1, ..
+//! line of a former session, if this one takes its device over: what that has left
 //! ```
 //!
 //! `written` counts the volatile modifications that the queue has completed. Its *epoch* is the
@@ -85,6 +86,7 @@ struct Known {
 /// State that the queues of a session share. See the module.
 #[derive(Debug)]
 pub struct Association {
+    /// Of the queues, and behind them of the former session.
     lines: Box<[Line]>,
     known: Mutex<Known>,
     /// Whether `known.lost` is set, so that a flush takes no lock. Changes with it, under the lock.
@@ -117,13 +119,13 @@ impl Association {
 
     pub(crate) fn with(queues: usize, former: Option<ExportState>, inherits: bool) -> Arc<Self> {
         assert!((1..=QUEUES_MAX).contains(&queues), "a session of {queues} queues");
-        let zeroes = || (0..queues).map(|_| AtomicU64::new(0)).collect();
+        let zeroes = || (0..=queues).map(|_| AtomicU64::new(0)).collect();
         let line = |_| Line { written: AtomicU64::new(0), flushed: zeroes() };
         let boots = former.iter().map(|export| export.boot).collect();
-        let lines: Box<[Line]> = (0..queues).map(line).collect();
+        let lines: Box<[Line]> = (0..=queues).map(line).collect();
         if former.is_some() {
             let left = Written::new(1, u64::from(inherits));
-            lines[0].written.store(left.0, Ordering::Relaxed);
+            lines[queues].written.store(left.0, Ordering::Relaxed);
         }
         Arc::new(Self {
             lines,
@@ -140,27 +142,42 @@ impl Association {
     /// # Panics
     /// If the session does not have that queue.
     pub fn seat(self: &Arc<Self>, queue: usize) -> Seat {
-        assert!(queue < self.lines.len(), "no queue {queue}");
+        assert!(queue < self.queues(), "no queue {queue}");
         Seat { association: Arc::clone(self), queue }
     }
 
     /// Number of queues.
     pub fn queues(&self) -> usize {
+        self.lines.len() - 1
+    }
+
+    /// Number of those whose writes a flush covers: the queues and the former session.
+    pub(super) fn writers(&self) -> usize {
         self.lines.len()
+    }
+
+    /// The number of the former session among them.
+    fn former(&self) -> usize {
+        self.queues()
     }
 
     fn known(&self) -> MutexGuard<'_, Known> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How many modifications of a queue are covered by flushes or reported as lost.
-    fn covered(&self, queue: usize) -> u64 {
-        let covered = self.lines.iter().map(|line| line.flushed[queue].load(Ordering::Acquire));
+    /// How many modifications of a writer are covered by flushes or reported as lost.
+    fn covered(&self, writer: usize) -> u64 {
+        let covered = self.lines.iter().map(|line| line.flushed[writer].load(Ordering::Acquire));
         covered.max().unwrap_or(0)
     }
 
-    fn written(&self, queue: usize) -> Written {
-        Written(self.lines[queue].written.load(Ordering::Acquire))
+    fn written(&self, writer: usize) -> Written {
+        Written(self.lines[writer].written.load(Ordering::Acquire))
+    }
+
+    /// Whether the target's cache may hold modifications of a writer.
+    fn is_dirty(&self, writer: usize) -> bool {
+        self.written(writer).count() > self.covered(writer)
     }
 }
 
@@ -270,19 +287,37 @@ impl Seat {
         self.line().written.store(before + 1, Ordering::Release);
     }
 
-    /// Whether the target's cache may hold modifications of this queue.
-    pub(crate) fn is_dirty(&self) -> bool {
-        self.association.written(self.queue).count() > self.association.covered(self.queue)
+    /// Those whose loss this queue tells of: itself, and the former session, which has no other.
+    fn own(&self) -> [usize; 2] {
+        [self.queue, self.association.former()]
     }
 
-    /// Notes in `covers`, by queue, what a flush that begins now has to cover. `all`: of all
+    /// Whether the target's cache may hold modifications of this queue, or of the former session.
+    pub(crate) fn is_dirty(&self) -> bool {
+        self.own().into_iter().any(|writer| self.association.is_dirty(writer))
+    }
+
+    /// Notes in `covers`, by writer, what a flush that begins now has to cover. `all`: of all
     /// queues, not only of this one.
     pub(crate) fn cover(&self, covers: &mut [Written], all: bool) {
-        for (queue, cover) in covers.iter_mut().enumerate() {
-            let written = self.association.written(queue);
-            let counts = all || queue == self.queue;
-            let is_dirty = counts && written.count() > self.association.covered(queue);
+        for (writer, cover) in covers.iter_mut().enumerate() {
+            let counts = all || self.own().contains(&writer);
+            let written = self.association.written(writer);
+            let is_dirty = counts && self.association.is_dirty(writer);
             *cover = if is_dirty { written } else { Written::NOTHING };
+        }
+    }
+
+    /// A flush that had to cover `covers` has failed at the target. It may be one of the former
+    /// session, issued again, and older than writes that the former session has completed: they
+    /// stay at stake, once more.
+    pub(crate) fn keep_former(&self, covers: &[Written]) {
+        const AGAIN: u64 = 2;
+        let former = self.association.former();
+        let cover = covers[former];
+        if cover != Written::NOTHING && cover.count() < AGAIN {
+            let again = Written::new(cover.epoch(), AGAIN);
+            self.association.lines[former].written.store(again.0, Ordering::Release);
         }
     }
 
@@ -304,7 +339,7 @@ impl Seat {
     }
 
     /// The target has lost its cache of the generation `boot`, with the modifications of this queue
-    /// in it. If `is_told`, the next flush fails. Returns whether there were any.
+    /// and of the former session in it. If `is_told`, the next flush fails. Returns whether there were any.
     pub(crate) fn lose_cache(&self, boot: Uuid, is_told: bool) -> bool {
         if !self.is_dirty() {
             return false;
@@ -315,8 +350,10 @@ impl Seat {
             known.lost.get_or_insert(boot);
             self.association.is_lost.store(true, Ordering::SeqCst);
         }
-        let count = self.association.written(self.queue).count();
-        self.line().flushed[self.queue].store(count, Ordering::Release);
+        for writer in self.own() {
+            let count = self.association.written(writer).count();
+            self.line().flushed[writer].store(count, Ordering::Release);
+        }
         true
     }
 
@@ -335,11 +372,14 @@ impl Seat {
     }
 
     /// The export as the next session of the device has to know it. Its generation is the one of an
-    /// unreported loss, or else the oldest that a queue is still in.
+    /// unreported loss, or else the oldest that a queue is still in, or the former session's writes
+    /// are.
     pub(crate) fn heritage(&self) -> Option<ExportState> {
         let known = self.association.known();
         let export = known.export?;
-        let epochs = (0..self.association.queues()).map(|it| self.association.written(it).epoch());
+        let (queues, former) = (0..self.association.queues(), self.association.former());
+        let former = Some(former).filter(|&it| self.association.is_dirty(it));
+        let epochs = queues.chain(former).map(|it| self.association.written(it).epoch());
         let epochs = epochs.filter(|&epoch| epoch != 0);
         let oldest = epochs.map(|epoch| known.age(epoch)).min();
         let oldest = oldest.and_then(|age| known.boots.get(age).copied());
@@ -352,14 +392,14 @@ impl Seat {
 mod models;
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use tyche_wire::Geometry;
 
     use super::*;
 
     const SIZE: u64 = 4096;
 
-    pub(super) fn export(boot: u128) -> ExportState {
+    pub(crate) fn export(boot: u128) -> ExportState {
         ExportState {
             target: Uuid::nil(),
             uuid: Uuid::nil(),
@@ -384,7 +424,7 @@ mod tests {
     }
 
     pub(super) fn begin(seat: &Seat) -> Vec<Written> {
-        let mut covers = vec![Written::NOTHING; seat.association().queues()];
+        let mut covers = vec![Written::NOTHING; seat.association().writers()];
         seat.cover(&mut covers, true);
         covers
     }

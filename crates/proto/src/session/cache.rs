@@ -13,20 +13,20 @@ use crate::rules::{Rule, Rules};
 #[derive(Debug)]
 pub(crate) struct Cache {
     seat: Seat,
-    /// For each operation and queue: what the operation has to cover, if it is a flush.
+    /// For each operation and writer: what the operation has to cover, if it is a flush.
     covers: Box<[Written]>,
 }
 
 impl Cache {
     /// `operations`: operations in progress at most.
     pub(crate) fn new(seat: Seat, operations: u32) -> Self {
-        let len = operations as usize * seat.association().queues();
+        let len = operations as usize * seat.association().writers();
         Self { seat, covers: vec![Written::NOTHING; len].into() }
     }
 
     fn covers(&mut self, op: u32) -> (&Seat, &mut [Written]) {
-        let queues = self.seat.association().queues();
-        (&self.seat, &mut self.covers[op as usize * queues..][..queues])
+        let writers = self.seat.association().writers();
+        (&self.seat, &mut self.covers[op as usize * writers..][..writers])
     }
 
     /// An operation begins. `all`: a flush covers all queues, not only this one.
@@ -74,6 +74,9 @@ impl Cache {
         }
         let (seat, covers) = self.covers(op);
         let covers_nothing = covers.iter().all(|cover| *cover == Written::NOTHING);
+        if status != Status::Success {
+            seat.keep_former(covers);
+        }
         let (is_safe, is_lost) = (seat.flushed(covers), seat.take_loss());
         match status {
             _ if is_lost || !is_safe => Status::Io,
@@ -111,6 +114,18 @@ mod tests {
         cache.finish::<Sound>(0, &WRITE, Status::Success);
         assert!(cache.lose(Uuid::from_u128(1), true));
         assert!(!cache.lose(Uuid::from_u128(2), true), "nothing was written since");
+        assert_eq!(flush(&mut cache), Status::Io);
+        assert_eq!(flush(&mut cache), Status::Success);
+    }
+
+    #[test]
+    fn a_failed_flush_may_be_older_than_what_a_former_session_has_completed() {
+        let former = super::super::association::tests::export(1);
+        let mut cache = Cache::new(Association::new(1, Some(former)).seat(0), 2);
+        cache.seat.connect(former);
+        cache.begin(1, &FLUSH, true);
+        assert_eq!(cache.finish::<Sound>(1, &FLUSH, Status::Io), Status::Io);
+        assert!(cache.lose(former.boot, true), "writes may have ended since that began");
         assert_eq!(flush(&mut cache), Status::Io);
         assert_eq!(flush(&mut cache), Status::Success);
     }

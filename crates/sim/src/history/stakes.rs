@@ -9,7 +9,17 @@ use super::Step;
 struct Stake {
     began: Step,
     ended: Step,
-    queue: usize,
+    queue: Queue,
+}
+
+/// Whose it is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Queue {
+    Own(usize),
+    /// Of the former session, which is any queue's to learn of.
+    Former,
+    /// The same, after a flush has failed that may be older than it.
+    FormerAgain,
 }
 
 /// See the module.
@@ -27,7 +37,11 @@ pub(super) struct Stakes {
 impl Stakes {
     /// A modification of a session's queue has ended.
     pub(super) fn add(&mut self, session: u64, queue: usize, began: Step, ended: Step) {
-        self.sessions.entry(session).or_default().push(Stake { began, ended, queue });
+        self.sessions.entry(session).or_default().push(Stake {
+            began,
+            ended,
+            queue: Queue::Own(queue),
+        });
     }
 
     /// A loss is noticed.
@@ -48,8 +62,9 @@ impl Stakes {
     /// A session takes the place of another: it must assume that there was something at stake.
     pub(super) fn succeed(&mut self, former: u64, session: u64, now: Step) {
         let left = self.sessions.remove(&former).unwrap_or_default();
-        self.sessions.entry(session).or_default().extend(left);
-        self.add(session, 0, 0, now);
+        let stakes = self.sessions.entry(session).or_default();
+        stakes.extend(left);
+        stakes.push(Stake { began: 0, ended: now, queue: Queue::Former });
     }
 
     /// A session is over.
@@ -65,14 +80,15 @@ impl Stakes {
     }
 
     /// Takes the failure of a flush of a session, which tells of what it covers, and of what its
-    /// session had learned of. `stake`: the [oldest](Self::oldest) when the flush began. Returns
+    /// session had learned of. If it covers what a former session has left, that stays once more:
+    /// the flush may be the former session's, too. `now`: after all of that. `stake`: the [oldest](Self::oldest) when the flush began. Returns
     /// before when modifications have ended that the session is told of, at most.
     ///
     /// # Errors
     /// If there is nothing to tell.
     pub(super) fn tell(
         &mut self,
-        session: u64,
+        (session, now): (u64, Step),
         began: Step,
         stake: Option<Step>,
     ) -> Result<Step, String> {
@@ -88,11 +104,20 @@ impl Stakes {
                 ));
             }
         }
-        let learned = |queue| self.learned.get(&(session, queue)).copied().unwrap_or_default();
+        let all = self.learned.range((session, 0)..=(session, usize::MAX)).map(|(_, at)| *at);
+        let any = all.max().unwrap_or_default();
+        let learned = |queue| match queue {
+            Queue::Own(queue) => self.learned.get(&(session, queue)).copied().unwrap_or_default(),
+            Queue::Former | Queue::FormerAgain => any,
+        };
         if let Some(open) = self.sessions.get_mut(&session) {
+            for stake in open.iter_mut().filter(|stake| stake.queue == Queue::Former) {
+                if learned(Queue::Former) < stake.ended {
+                    (stake.queue, stake.ended) = (Queue::FormerAgain, now);
+                }
+            }
             open.retain(|stake| stake.ended >= began.max(learned(stake.queue)));
         }
-        let all = self.learned.range((session, 0)..=(session, usize::MAX)).map(|(_, at)| *at);
-        Ok(all.fold(began, Step::max))
+        Ok(began.max(any))
     }
 }
