@@ -210,9 +210,14 @@ impl Losses {
         }
     }
 
-    /// Writes that nobody here knows of may be lost. They count as one that is.
-    pub(crate) fn lose_unknown(&self) {
+    /// There may be writes that nobody here knows of. They count as one.
+    pub(crate) fn write_unknown(&self) {
         self.lines[0].0.fetch_add(1, Ordering::Release);
+    }
+
+    /// The same, and they may be lost.
+    pub(crate) fn lose_unknown(&self) {
+        self.write_unknown();
         self.mark();
     }
 

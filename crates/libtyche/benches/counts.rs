@@ -236,6 +236,7 @@ fn fcoe_target(spins: bool) -> FcoeTarget {
         uuid: Uuid::from_u128(7),
         shared: false,
         initiators: VisibleTo::default(),
+        continues: false,
         generation: None,
     };
     FcoeTarget::start(FcoeTargetOptions {

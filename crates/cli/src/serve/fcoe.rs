@@ -93,7 +93,15 @@ pub(super) fn refuse_ways_around(config: &Config, has_key: bool) -> Result<()> {
     }
 }
 
-/// The UUID and the LUN of each export, if they are to have LUNs.
+/// An export as a logical unit.
+pub(super) struct Numbered {
+    pub(super) uuid: Uuid,
+    pub(super) lun: u8,
+    /// See [`TargetUnit::continues`].
+    continues: bool,
+}
+
+/// The exports as logical units, if they are to be that.
 ///
 /// # Errors
 /// `Config` if there are more exports than LUNs.
@@ -101,13 +109,18 @@ pub(super) fn number(
     config: &Config,
     exports: &[TargetExport],
     state: &mut State,
-) -> Result<Vec<(Uuid, u8)>> {
+) -> Result<Vec<Numbered>> {
     if config.fcoe.is_empty() {
         return Ok(Vec::new());
     }
     let uuids: Vec<_> = exports.iter().map(|export| export.uuid).collect();
     let luns = state.luns(&uuids)?;
-    Ok(uuids.into_iter().zip(luns).collect())
+    let numbered = exports.iter().zip(luns).enumerate().map(|(index, (export, lun))| Numbered {
+        uuid: export.uuid,
+        lun,
+        continues: state.continues(index).unwrap_or(export.offline.is_some()),
+    });
+    Ok(numbered.collect())
 }
 
 impl Fcoe {
@@ -122,15 +135,16 @@ impl Fcoe {
         link: &LinkArgs,
         config: &Config,
         target: &Target,
-        (units, visible): (&[(Uuid, u8)], Vec<VisibleTo>),
+        (units, visible): (&[Numbered], Vec<VisibleTo>),
         n_port_ids: PathBuf,
     ) -> Result<(Self, Vec<Missing>)> {
         let numbered = config.export.iter().zip(units);
         let all = numbered.zip(visible).zip(target.exported()).enumerate();
-        let units = all.map(|(index, (((export, numbers), initiators), exported))| TargetUnit {
-            number: numbers.1,
+        let units = all.map(|(index, (((export, unit), initiators), exported))| TargetUnit {
+            number: unit.lun,
             exported: Arc::clone(exported),
-            uuid: numbers.0,
+            uuid: unit.uuid,
+            continues: unit.continues,
             shared: export.shared,
             initiators,
             generation: Some(Box::new(target.generation(index))),

@@ -24,7 +24,6 @@ use tyche_proto::crypto::{PublicKey, SecretKey};
 use tyche_proto::wire::Name;
 use tyche_session::fcoe::parse_mode;
 use tyche_store::ResizeError;
-use uuid::Uuid;
 
 use crate::complete;
 use crate::control::{self, Answer};
@@ -39,7 +38,7 @@ use access::{Configured, Rights};
 use answers::Answers;
 use config::{Auth, Config, Export, FcoePort, Host, Initiators};
 use disks::Disks;
-use fcoe::Fcoe;
+use fcoe::{Fcoe, Numbered};
 use links::{Links, Missing, Opener};
 use state::State;
 use vlan::Vlan;
@@ -309,14 +308,14 @@ fn answer_at(
 }
 
 /// The exports, each with its size and its LUN, if it has one.
-fn describe(exports: &[TargetExport], units: &[(Uuid, u8)]) -> Vec<String> {
+fn describe(exports: &[TargetExport], units: &[Numbered]) -> Vec<String> {
     let described = exports.iter().enumerate().map(|(index, export)| {
         let (name, size) = (&export.name, bytes(export.store.geometry().size));
         if export.offline.is_some() {
             return format!("{name} (offline)");
         }
         match units.get(index) {
-            Some((_, lun)) => format!("{name} ({size}, LUN {lun})"),
+            Some(unit) => format!("{name} ({size}, LUN {})", unit.lun),
             None => format!("{name} ({size})"),
         }
     });

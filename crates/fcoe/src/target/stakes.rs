@@ -4,6 +4,11 @@
 //! once, and nobody else has: see [`Losses`]. That is known of an initiator by its name, on
 //! whichever interface it is logged in, and when it has logged out.
 //!
+//! A target that was started again knows nothing of the writes of its former life, which may be in
+//! the cache still. So each initiator has one at stake in a disk whose generation continues, until
+//! its first flush: if that is done, all is well; if it fails, it is told. An initiator that has
+//! written nothing knows that.
+//!
 //! A machine that has gone back to an earlier state knows nothing of what was written since, nor of
 //! initiators that have logged in since. So each has writes at stake then, whenever it comes.
 
@@ -23,8 +28,8 @@ const TELLINGS_MAX: u16 = 256;
 
 /// The stakes of one initiator.
 pub(super) struct Stakes {
-    /// By logical unit, in the order of the target's.
-    units: Box<[OnceLock<Stake>]>,
+    /// By logical unit, in the order of the target's, also whether it continues.
+    units: Box<[(OnceLock<Stake>, bool)]>,
     /// Whether it confirms that it was told of a loss.
     confirms: AtomicBool,
 }
@@ -57,8 +62,13 @@ impl Known {
 }
 
 impl Stake {
-    fn new() -> Self {
+    fn new(known: Known, continues: bool) -> Self {
         let (losses, tellings) = (Losses::of_initiator(), AtomicU16::new(0));
+        // Losses until now are told by the generation.
+        losses.notice(known.losses);
+        if continues {
+            losses.write_unknown();
+        }
         Self { losses, distrusts: AtomicU64::new(0), tellings }
     }
 }
@@ -70,7 +80,8 @@ pub(super) struct AllStakes(Mutex<BTreeMap<Wwn, Arc<Stakes>>>);
 impl AllStakes {
     /// Those of an initiator that logs in. Of those that are away, as many are remembered as there
     /// are places for initiators.
-    pub(super) fn of(&self, wwpn: Wwn, units: usize) -> Arc<Stakes> {
+    /// `units`: by logical unit, whether it continues.
+    pub(super) fn of(&self, wwpn: Wwn, units: impl Iterator<Item = bool>) -> Arc<Stakes> {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if all.len() >= ALL_MAX && !all.contains_key(&wwpn) {
             all.retain(|_, stakes| Arc::strong_count(stakes) > 1);
@@ -80,8 +91,8 @@ impl AllStakes {
 }
 
 impl Stakes {
-    fn new(units: usize) -> Self {
-        let units = (0..units).map(|_| OnceLock::new()).collect();
+    fn new(units: impl Iterator<Item = bool>) -> Self {
+        let units = units.map(|continues| (OnceLock::new(), continues)).collect();
         Self { units, confirms: AtomicBool::new(false) }
     }
 
@@ -120,7 +131,8 @@ impl Stakes {
 
     /// The stake in a unit, with all losses of its disk until now.
     fn stake(&self, unit: usize, known: Known) -> &Stake {
-        let stake = self.units[unit].get_or_init(Stake::new);
+        let (stake, continues) = &self.units[unit];
+        let stake = stake.get_or_init(|| Stake::new(known, *continues));
         if stake.distrusts.load(Ordering::Acquire) < known.distrusts {
             // Twice, if another thread does the same: then it is told twice.
             stake.losses.lose_unknown();
@@ -134,7 +146,7 @@ impl Stakes {
     /// it has.
     pub(super) fn tell(&self, unit: usize, since: &Since) {
         let count = |stake: &Stake| stake.tellings.fetch_add(1, Ordering::Relaxed) + 1;
-        let tellings = self.units[unit].get().map_or(0, count);
+        let tellings = self.units[unit].0.get().map_or(0, count);
         if !self.confirms.load(Ordering::Relaxed) || tellings >= TELLINGS_MAX {
             self.confirm(unit, since);
         }
@@ -142,7 +154,7 @@ impl Stakes {
 
     /// The initiator knows that a flush has failed.
     pub(super) fn confirm(&self, unit: usize, since: &Since) {
-        if let Some(Stake { losses, tellings, .. }) = self.units[unit].get() {
+        if let Some(Stake { losses, tellings, .. }) = self.units[unit].0.get() {
             losses.tell(since);
             tellings.store(0, Ordering::Relaxed);
         }

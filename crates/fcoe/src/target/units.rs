@@ -26,6 +26,9 @@ pub struct TargetUnit {
     pub shared: bool,
     /// The initiators that may know of it at first.
     pub initiators: VisibleTo,
+    /// Whether its generation is that of a former life of the target, so that initiators may have
+    /// writes in the cache of the disk that are not known here.
+    pub continues: bool,
     /// Its generation. Without it initiators can't tell a target that was started again from one
     /// that has lost its cache.
     pub generation: Option<Generation>,
@@ -200,7 +203,7 @@ impl Units {
         let initiators = self.initiators();
         let visible = self.visible_of(&initiators, initiator);
         let nexus = self.server().login(initiator.0, port, visible)?;
-        Ok((nexus, self.stakes.of(initiator, self.units.len())))
+        Ok((nexus, self.stakes.of(initiator, self.units.iter().map(|unit| unit.continues))))
     }
 
     fn visible_of(&self, initiators: &[VisibleTo], initiator: Wwn) -> LunSet {

@@ -6,11 +6,11 @@ use tyche_block::{Errno, OperationKind};
 use tyche_fcoe::fc::wire::{PortId, Wwn};
 use tyche_fcoe::scsi::cdb::{Command, Form, Range};
 use tyche_fcoe::scsi::{Code, Status, Uuid};
-use tyche_fcoe::{Generation, Units};
+use tyche_fcoe::{Generation, TargetUnit, Units};
 use tyche_store::fault::{FaultStore, Faults, Rule};
 use tyche_store::memory::MemoryStore;
 
-use crate::target::{HOST, Host, OTHER, SIZE, Target, exported, units};
+use crate::target::{HOST, Host, OTHER, SIZE, Target, exported, unit};
 
 const WRITE: Command =
     Command::Write { range: Range { form: Form::Ten, lba: 0, blocks: 1 }, fua: false };
@@ -24,12 +24,17 @@ const LATE: Host = (PortId::new(0x0a03), Wwn(0x2000_0000_0000_0a03));
 
 /// A disk with a cache, whose generation is the number of its losses.
 fn disk() -> (Arc<Units>, Faults) {
+    let (unit, faults) = shared_unit();
+    (Arc::new(Units::new(vec![unit])), faults)
+}
+
+fn shared_unit() -> (TargetUnit, Faults) {
     let store = FaultStore::with_volatile_cache(MemoryStore::new(SIZE, 512).unwrap()).unwrap();
     let faults = store.faults();
     let exported = exported(store);
     let counted = Arc::clone(&exported);
     let generation: Generation = Box::new(move || Uuid::from_u128(counted.losses().into()));
-    (units(exported, Some(generation)), faults)
+    (TargetUnit { shared: true, ..unit(exported, Some(generation)) }, faults)
 }
 
 fn fail_flush(faults: &Faults) {
@@ -73,6 +78,30 @@ fn each_initiator_with_writes_in_the_cache_has_one_flush_fail_and_no_other_has()
     assert!(flush(&mut target), "it was told");
     write(&mut target);
     assert!(flush(&mut target), "and goes on");
+}
+
+#[test]
+fn what_a_former_life_of_the_target_has_left_in_the_cache_is_at_stake() {
+    let (unit, faults) = shared_unit();
+    let units = Arc::new(Units::new(vec![TargetUnit { continues: true, ..unit }]));
+    let mut target = Target::of(&units, 1);
+    target.welcome(OTHER);
+    target.welcome(HOST);
+    assert!(flush(&mut target), "it is durable now");
+    fail_flush(&faults);
+    assert!(flush(&mut target));
+    target.attend();
+    target.is_at(OTHER);
+    target.attend();
+    assert!(flush(&mut target), "the generation has told it");
+    let (unit, faults) = shared_unit();
+    let units = Arc::new(Units::new(vec![TargetUnit { continues: true, ..unit }]));
+    let mut target = Target::of(&units, 1);
+    target.welcome(HOST);
+    fail_flush(&faults);
+    assert!(!flush(&mut target), "nobody knows what it has left");
+    target.attend();
+    assert!(flush(&mut target));
 }
 
 #[test]

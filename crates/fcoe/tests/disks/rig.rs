@@ -60,6 +60,7 @@ impl Rig {
             uuid: Uuid::from_u128(1),
             shared: false,
             initiators: VisibleTo::default(),
+            continues: false,
             generation: None,
         };
         let units = Arc::new(Units::new(vec![unit]));

@@ -84,15 +84,20 @@ pub(crate) fn units_of(
     generation: Option<Generation>,
     shared: bool,
 ) -> Arc<Units> {
-    let unit = TargetUnit {
+    Arc::new(Units::new(vec![TargetUnit { shared, ..unit(exported, generation) }]))
+}
+
+/// A logical unit that one initiator may write to.
+pub(crate) fn unit(exported: Arc<Exported>, generation: Option<Generation>) -> TargetUnit {
+    TargetUnit {
         number: 0,
         exported,
         uuid: Uuid::from_u128(1),
-        shared,
+        shared: false,
         initiators: VisibleTo::default(),
+        continues: false,
         generation,
-    };
-    Arc::new(Units::new(vec![unit]))
+    }
 }
 
 impl Target {

@@ -29,6 +29,7 @@ pub fn fcoe_target(
         uuid: Uuid::from_u128(1),
         shared: false,
         initiators: VisibleTo::default(),
+        continues: false,
         generation: None,
     };
     let interface = namespace.on_thread(|| Interface::open(link, false)).unwrap();

@@ -227,6 +227,7 @@ impl Target {
                 uuid: unit.uuid,
                 shared: unit.shared,
                 initiators: VisibleTo::default(),
+                continues: true,
                 generation,
             }
         });

@@ -90,6 +90,8 @@ struct Kept {
     note: PathBuf,
     /// Why the record can't be read, so that it must not be overwritten.
     unreadable: Option<(ErrorKind, String)>,
+    /// Whether the generation is that of a former life of the target.
+    continues: bool,
 }
 
 /// The record of the target itself.
@@ -209,6 +211,12 @@ impl State {
         Ok((kept, Known { uuid, generation, writer: Some(writer) }))
     }
 
+    /// Whether the generation of an export is that of a former life of the target, with writes of
+    /// which nothing is known here; `None` unless it is permanent and its disk is there.
+    pub(super) fn continues(&self, index: usize) -> Option<bool> {
+        self.exports[index].as_ref().map(|kept| kept.continues)
+    }
+
     /// The numbers of the exports as logical units (LUNs), by index. `uuids` are theirs.
     ///
     /// # Errors
@@ -295,7 +303,7 @@ impl Kept {
             is_own
         });
         let own = own.filter(|(record, _)| disk.uuid.is_none_or(|uuid| uuid == record.uuid));
-        let mut kept = Self { record: Record { is_fcoe, ..fresh(disk) }, path, note, unreadable };
+        let mut kept = Self { record: Record { is_fcoe, ..fresh(disk) }, path, note, unreadable, continues: false };
         let mut changed = own.is_none();
         if let Some((record, place)) = own {
             disk.check(&record)?;
@@ -304,6 +312,7 @@ impl Kept {
             let cached = disk.cached || (record.cached && record.boot == machine::boot());
             kept.record = Record { cached, is_fcoe, ..record.clone() };
             kept.record.disk = disk.identity.map(str::to_owned);
+            kept.continues = doubt.is_none();
             changed = kept.record.disk != record.disk
                 || (record.cached, record.is_fcoe) != (cached, is_fcoe);
             if let Some((why, loss)) = doubt {

@@ -251,8 +251,8 @@ fn state_that_can_t_be_kept_refuses_writers_with_the_remedy() {
 fn refusals_fit_whatever_the_directory_is_called() {
     let home = Home::new();
     let path = PathBuf::from("/a".repeat(100));
-    let kept =
-        Kept { record: fresh(&DISK), note: home.dir.path().join("n"), path, unreadable: None };
+    let (record, note) = (fresh(&DISK), home.dir.path().join("n"));
+    let kept = Kept { record, note, path, unreadable: None, continues: false };
     use ErrorKind::{Other, QuotaExceeded, ReadOnlyFilesystem, StorageFull};
     for kind in [StorageFull, QuotaExceeded, ReadOnlyFilesystem, ErrorKind::InvalidData, Other] {
         let refusal = kept.refusal(&io::Error::new(kind, "é".repeat(100)));
