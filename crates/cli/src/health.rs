@@ -2,8 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use tyche_proto::Problem;
-
 use crate::error::Code;
 use crate::report::{
     Counters, ExportReport, Figures, SessionLink, SessionReport, SessionState, TargetReport,
@@ -97,10 +95,10 @@ pub(crate) fn of_target(target: &TargetReport) -> Vec<String> {
 /// The kind of the worst problem of these sessions and targets: of a disk or a session, of a target
 /// or a daemon that does not answer, of a link; `None` if all is well.
 pub(crate) fn check(sessions: &[&SessionReport], targets: &[TargetReport]) -> Option<Code> {
-    // An interface that leads elsewhere is none.
-    let unheard = Problem::NoOffer.to_string();
     let of_session = |session: &&SessionReport| {
-        let is_faulty = |link: &SessionLink| link.problem.as_ref().is_some_and(|it| *it != unheard);
+        // An interface that leads elsewhere is none.
+        let may_lead_elsewhere = |link: &SessionLink| link.unnamed && link.channels.is_empty();
+        let is_faulty = |link: &SessionLink| link.problem.is_some() && !may_lead_elsewhere(link);
         match &session.state {
             SessionState::Live(_) if session.links().iter().any(is_faulty) => Some(Code::Link),
             SessionState::Live(_) => None,

@@ -122,6 +122,8 @@ pub(crate) struct Channel<R> {
     window: u16,
     congestion: Congestion,
     pacer: Pacer,
+    /// Whether what is in flight fills the window.
+    is_full: bool,
     rtt: Rtt,
     /// Bytes that may leave at once, as of the last ack that said something new.
     burst: u32,
@@ -174,6 +176,7 @@ impl<R: Rules> Channel<R> {
             window: config.tx_rings[0].max(config.tx_rings[1]),
             congestion: Congestion::new(positions, config.frame_len as u64),
             pacer: Pacer::new(now),
+            is_full: false,
             rtt: Rtt::new(),
             burst: 2 * config.frame_len as u32,
             unasked: 0,

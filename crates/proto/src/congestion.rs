@@ -101,6 +101,15 @@ impl Congestion {
         self.window
     }
 
+    /// Whether so many bytes in flight keep the next frame back. A window that was full is until
+    /// there is room for a whole frame; then a second one leaves with it. So frames leave in pairs,
+    /// as those of TCP do, whose receivers acknowledge every other one: single ones would find the
+    /// place in a full queue that a pair does not.
+    pub(crate) fn is_full(&self, in_flight: u64, was_full: bool) -> bool {
+        let room = self.window.saturating_sub(in_flight);
+        in_flight > 0 && room < if was_full { self.segment } else { 1 }
+    }
+
     /// Bytes of the longest frame.
     pub(crate) fn segment(&self) -> u64 {
         self.segment
@@ -137,7 +146,9 @@ impl Congestion {
             }
             return;
         }
-        if self.window >= self.max {
+        // What was sent before the last loss says nothing about the window since (RFC 9002, section
+        // 7.3.2).
+        if self.window >= self.max || progress.newest < self.answered {
             return;
         }
         if used * 4 < self.window * 3 {

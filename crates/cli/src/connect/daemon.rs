@@ -283,7 +283,7 @@ impl Session {
     /// The result that `tyche connect` prints; its warnings are in the log, too.
     fn announcement(&self) -> Output {
         let control = self.host.control();
-        let session = describe(&self.state, &self.why, &control, &self.missing);
+        let session = describe(&self.state, &self.why, &self.args, &control, &self.missing);
         let narrow = super::narrow_links(session.links());
         log_warnings(&narrow);
         let warnings = [self.warnings.as_slice(), &narrow].concat();
@@ -306,7 +306,7 @@ impl Session {
         };
         let respond = Arc::new(move |request, asker: &Asker<'_>| match request {
             Request::Report => {
-                Answer::Session(Box::new(describe(&state, &why, &control, &missing)))
+                Answer::Session(Box::new(describe(&state, &why, &args, &control, &missing)))
             }
             Request::Disconnect { force } => {
                 let order = Order::Disconnect { force };
@@ -464,7 +464,7 @@ impl Session {
         if force {
             self.host.control().abort();
         }
-        let report = describe(&self.state, &self.why, &self.host.control(), &self.missing);
+        let report = describe(&self.state, &self.why, &self.args, &self.host.control(), &self.missing);
         if matches!(report.state, SessionState::Failed(_)) {
             self.attachment.give_up_cache();
         }

@@ -298,6 +298,9 @@ pub struct SessionLink {
     pub congestion_window: u32,
     /// The fault of the link, or of the last attempt to connect; null if there is none.
     pub problem: Option<String>,
+    /// Whether the session has it because it was up, not because it was named. It may lead
+    /// elsewhere.
+    pub unnamed: bool,
     /// The channels on it.
     pub channels: Vec<ChannelReport>,
     /// NUMA nodes of its parts.
@@ -321,6 +324,7 @@ impl From<&tyche_engine::LinkReport> for SessionLink {
             rtt_us: link.rtt.as_micros() as u64,
             congestion_window: link.congestion_window,
             problem: link.problem.clone(),
+            unnamed: false,
             channels: link.channels.iter().map(ChannelReport::from).collect(),
             numa: (&link.nodes).into(),
             port: (&link.port).into(),

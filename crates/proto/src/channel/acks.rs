@@ -66,8 +66,9 @@ impl<R: Rules> Channel<R> {
             rtt,
         });
         let segment = self.congestion.segment();
-        self.pacer.set(self.congestion.window(), rtt, self.congestion.is_starting());
-        self.burst = self.pacer.train(segment);
+        let window = (self.congestion.window(), segment);
+        self.pacer.set(window, rtt, self.congestion.is_starting());
+        self.burst = self.pacer.train();
         self.expiries = 0;
         self.arm_retransmit(now);
     }
@@ -78,7 +79,8 @@ impl<R: Rules> Channel<R> {
         if in_flight == 0 {
             self.note_rest(now);
         }
-        in_flight < self.congestion.window() && self.pacer.allows(now)
+        self.is_full = self.congestion.is_full(in_flight, self.is_full);
+        !self.is_full && self.pacer.allows(now)
     }
 
     /// Lets what is known of the path grow old, if nothing was sent for a while.

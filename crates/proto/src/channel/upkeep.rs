@@ -59,6 +59,8 @@ impl<R: Rules> Channel<R> {
         }
         if self.retransmit_at.is_some_and(|at| at <= now) {
             self.expiries += 1;
+            // A probe needs no room for a whole frame.
+            self.is_full = false;
             self.stats.timeouts += 1;
             if self.expiries == 1 {
                 // The frames may be late, or their ack may be lost. The newest of each ring is sent

@@ -11,7 +11,7 @@ const C: u64 = 1014;
 const C_BITS: u32 = 41;
 /// Longest time from the plateau that counts, in ticks: half a minute.
 const TICKS_MAX: u64 = 1 << 15;
-/// Bits of the fraction of the pace at which time passes for a part of a flow.
+/// Bits of the fraction of the pace of a part of a flow.
 const PACE_BITS: u32 = 10;
 
 /// A window after a loss: β = 0.7 of that before.
@@ -28,28 +28,29 @@ pub(super) struct Cubic {
     distance: u64,
     /// The begin of the epoch, and the last time that the window grew in it.
     epoch: Option<(Instant, Instant)>,
-    /// The window that Reno would have, from the begin of the epoch on, and the window before the
-    /// loss, beyond which it grows faster.
+    /// The window that Reno would have, from the begin of the epoch on.
     reno: u64,
-    before: u64,
-    parts: u64,
+    /// How much slower Reno grows, and the pace of time, for a part of a flow.
+    slowness: u64,
     pace: u64,
 }
 
 impl Default for Cubic {
     fn default() -> Self {
-        let (plateau, distance, reno, before) = (0, 0, 0, 0);
-        Self { plateau, distance, epoch: None, reno, before, parts: 1, pace: 1 << PACE_BITS }
+        let (plateau, distance, reno) = (0, 0, 0);
+        Self { plateau, distance, epoch: None, reno, slowness: 1 << PACE_BITS, pace: 1 << PACE_BITS }
     }
 }
 
 impl Cubic {
-    /// For one of `parts` of a flow. A share of 1/n of the bandwidth at the same rate of losses
-    /// takes a constant C/n⁴, so time passes n^(4/3) times slower, and Reno's growth by 1/n².
+    /// For one of `parts` of a flow, whose share is 1/n. If losses hit each at its own time, in
+    /// proportion to what it sends, that takes a constant C/n⁴ and Reno's growth by 1/n²; if they
+    /// hit all at once, C/n and 1/n. Most queues are between: C/n^2.5, so time passes n^(5/6) times
+    /// slower, and 1/n^1.5.
     pub(super) fn share(&mut self, parts: u64) {
-        self.parts = parts;
-        self.pace = (1 << (2 * PACE_BITS)) / cube_root(parts.pow(4) << (3 * PACE_BITS)).max(1);
-        self.pace = self.pace.max(1);
+        self.slowness = (parts.pow(3) << (2 * PACE_BITS)).isqrt();
+        let slower = cube_root((parts.pow(5) << (2 * PACE_BITS)).isqrt() << (2 * PACE_BITS));
+        self.pace = (1 << (2 * PACE_BITS)) / slower;
         self.epoch = None;
     }
 
@@ -57,7 +58,6 @@ impl Cubic {
     pub(super) fn lost(&mut self, before: u64, after: u64, segment: u64) {
         // Fast convergence: whoever loses below the last plateau leaves room to others.
         self.plateau = if before < self.plateau { before * 17 / 20 } else { before };
-        self.before = before;
         self.begin(after, segment);
         self.epoch = None;
     }
@@ -108,10 +108,10 @@ impl Cubic {
         };
         let target = target.clamp(window, window + window / 2);
         let grown = window + (target - window) * acked / window;
-        // Reno's growth with β = 0.7: α = 9/17 segments in a round trip, one beyond the loss.
-        let (alpha, of) = if self.reno < self.before { (9, 17) } else { (1, 1) };
-        let growth = segment * acked / (self.reno.max(1) * self.parts * self.parts);
-        self.reno += growth * alpha / of;
+        // Reno's growth with β = 0.7: α = 9/17 segments in a round trip; not one beyond the loss,
+        // for Linux's does not do that either.
+        let growth = ((segment * acked) << PACE_BITS) / (self.reno.max(1) * self.slowness);
+        self.reno += growth * 9 / 17;
         grown.max(self.reno)
     }
 }
@@ -152,7 +152,7 @@ mod tests {
         assert!((4.20..4.23).contains(&seconds), "{seconds}");
         let mut part = Cubic::default();
         part.share(2);
-        // A part's K is 2^(4/3) = 2.52 times as long, for the same window.
-        assert_eq!(part.pace, 406);
+        // A part's K is 2^(5/6) = 1.78 times as long, for the same window.
+        assert_eq!(part.pace, 574);
     }
 }

@@ -11,13 +11,17 @@ use crate::time::Instant;
 /// and more timers. Higher: a burst holds up others for longer, and finds shorter queues full.
 const BURST_NS: u64 = 1 << BURST_BITS;
 const BURST_BITS: u32 = 20;
+/// Frames of a burst at least (as TCP sizes its segments: Linux, `tcp_min_tso_segs`).
+const BURST_FRAMES: u64 = 2;
 /// Round trips below this many bursts are not paced.
 const BURSTS_MIN: u64 = 2;
 
 /// See the module.
 #[derive(Clone, Debug)]
 pub(crate) struct Pacer {
-    /// Bytes of a burst: what the path carries in [`BURST_NS`].
+    /// Bytes that the path carries in [`BURST_NS`].
+    rate: u64,
+    /// Bytes of a burst.
     burst: u64,
     /// Whether the round trip is long enough.
     is_on: bool,
@@ -31,14 +35,15 @@ pub(crate) struct Pacer {
 
 impl Pacer {
     pub(crate) fn new(now: Instant) -> Self {
-        Self { burst: 0, is_on: false, budget: 0, filled_at: now, waits_until: None }
+        Self { rate: 0, burst: 0, is_on: false, budget: 0, filled_at: now, waits_until: None }
     }
 
     /// Sets the rate: `window` bytes in each `rtt`. `starting`: the window doubles in each.
-    pub(crate) fn set(&mut self, window: u64, rtt: Duration, starting: bool) {
+    pub(crate) fn set(&mut self, (window, segment): (u64, u64), rtt: Duration, starting: bool) {
         let rtt_ns = (rtt.as_nanos() as u64).max(1);
         let window = if starting { window * 2 } else { window * 5 / 4 };
-        self.burst = (window << BURST_BITS) / rtt_ns;
+        self.rate = (window << BURST_BITS) / rtt_ns;
+        self.burst = self.rate.max(BURST_FRAMES * segment);
         self.is_on = rtt_ns >= BURSTS_MIN * BURST_NS;
         self.budget = self.budget.min(self.limit());
         if !self.is_on {
@@ -46,11 +51,9 @@ impl Pacer {
         }
     }
 
-    /// Bytes that may leave at once, as one train: those that the path carries in a millisecond,
-    /// two frames at least (as TCP sizes its segments: Linux, `tcp_tso_autosize`).
-    pub(crate) fn train(&self, segment: u64) -> u32 {
-        // The window may be growing.
-        u32::try_from(self.burst.max(2 * segment)).unwrap_or(u32::MAX)
+    /// Bytes that may leave at once, as one train: a burst.
+    pub(crate) fn train(&self) -> u32 {
+        u32::try_from(self.burst).unwrap_or(u32::MAX)
     }
 
     /// The most that the budget holds: the loop may come late by a burst.
@@ -73,9 +76,9 @@ impl Pacer {
         if self.budget > 0 {
             return true;
         }
-        // With the rate in bytes per `BURST_NS`, until there is a burst again.
+        // Until there is a burst again.
         let lacks = self.burst as i64 - self.budget;
-        let wait_ns = (lacks as u64) * BURST_NS / self.burst.max(1);
+        let wait_ns = (lacks as u64) * BURST_NS / self.rate.max(1);
         self.waits_until = Some(now.plus_ns(wait_ns));
         false
     }
@@ -85,7 +88,7 @@ impl Pacer {
             return;
         }
         let elapsed_ns = now.ns_since(self.filled_at);
-        let filled = elapsed_ns.saturating_mul(self.burst) >> BURST_BITS;
+        let filled = elapsed_ns.saturating_mul(self.rate) >> BURST_BITS;
         self.budget = (self.budget + filled as i64).min(self.limit());
         self.filled_at = now;
     }

@@ -18,6 +18,8 @@ use crate::time::Instant;
 const SEGMENT: u64 = 1514;
 const TABLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/congestion/shares.txt");
 const SECOND: u64 = 1_000_000_000;
+/// Of the reference's receiver.
+const DELAYED_ACK: u64 = 40_000_000;
 
 /// The path that all flows share.
 #[derive(Clone, Copy)]
@@ -48,7 +50,7 @@ impl Reference {
     }
 
     fn acked(&mut self, now: u64, rtt: u64, used: f64) {
-        if used + 1.0 < self.window {
+        if used + 2.0 < self.window {
             return;
         }
         if self.window < self.threshold {
@@ -93,6 +95,10 @@ struct Flow {
     acked: u64,
     delivered: u64,
     wakes_at: u64,
+    is_full: bool,
+    /// The ack of a packet of the reference's that its receiver delays (RFC 9293, section 3.8.6.3),
+    /// and until when.
+    delayed: Option<((u64, u64, bool), u64)>,
 }
 
 impl Flow {
@@ -108,15 +114,35 @@ impl Flow {
     }
 
     fn of(control: Control) -> Self {
-        Self { control, in_flight: 0, next: 1, acked: 0, delivered: 0, wakes_at: 0 }
+        Self { control, in_flight: 0, next: 1, acked: 0, delivered: 0, wakes_at: 0, delayed: None, is_full: false }
     }
 
     fn may_send(&mut self, now: u64) -> bool {
         match &mut self.control {
             Control::Ours(state) => {
-                self.in_flight < state.0.window() && state.1.allows(Instant(now))
+                self.is_full = state.0.is_full(self.in_flight, self.is_full);
+                !self.is_full && state.1.allows(Instant(now))
             }
             Control::Reference(it) => ((self.in_flight / SEGMENT) as f64) < it.window.floor(),
+        }
+    }
+
+    /// Acks at once, or every other packet.
+    fn receive(&mut self, now: u64, (packet, sent_at, marked): (u64, u64, bool)) -> Option<u64> {
+        let may_wait = matches!(self.control, Control::Reference(_)) && self.delayed.is_none();
+        if may_wait {
+            let until = now + DELAYED_ACK;
+            self.delayed = Some(((packet, sent_at, marked), until));
+            return Some(until);
+        }
+        self.end_delay(now);
+        self.handle_ack(now, packet, sent_at, marked);
+        None
+    }
+
+    fn end_delay(&mut self, now: u64) {
+        if let Some(((packet, sent_at, marked), _)) = self.delayed.take() {
+            self.handle_ack(now, packet, sent_at, marked);
         }
     }
 
@@ -141,7 +167,7 @@ impl Flow {
                 if marked {
                     congestion.lost::<Sound>(PacketNumber(packet), PacketNumber(self.next));
                 }
-                pacer.set(congestion.window(), rtt.smoothed(), congestion.is_starting());
+                pacer.set((congestion.window(), SEGMENT), rtt.smoothed(), congestion.is_starting());
             }
             Control::Reference(it) => {
                 it.acked(now, now - sent_at, (before / SEGMENT) as f64);
@@ -186,9 +212,21 @@ fn run(path: Path, flows: &mut [Flow], seconds: u64) -> Vec<f64> {
         }
         let flow = &mut flows[index];
         match event {
-            Event::Wake => {}
-            Event::Ack { packet, sent_at, marked } => flow.handle_ack(now, packet, sent_at, marked),
-            Event::Loss { packet } => flow.handle_loss(packet),
+            Event::Wake => {
+                if flow.delayed.is_some_and(|(_, until)| until <= now) {
+                    flow.end_delay(now);
+                }
+            }
+            Event::Ack { packet, sent_at, marked } => {
+                if let Some(until) = flow.receive(now, (packet, sent_at, marked)) {
+                    number += 1;
+                    events.push(Reverse((until, number, index, Event::Wake)));
+                }
+            }
+            Event::Loss { packet } => {
+                flow.end_delay(now);
+                flow.handle_loss(packet);
+            }
         }
         if now < seconds * SECOND / 3 {
             at_third[index] = flow.delivered;
@@ -280,9 +318,8 @@ fn the_channels_of_a_session_take_one_share_together() {
         flows.push(Flow::reference());
         let rates = run(path, &mut flows, 90);
         let share = rates[..parts].iter().sum::<f64>() / rates[parts];
-        // A loss hits one of them, so that the others go on: with short queues they take more, with
-        // long ones less than one flow would.
-        assert!((0.25..4.0).contains(&share), "{parts} channels: {share:.2}, {rates:?}");
+        // With long queues losses hit several at once, and they take less than one flow would.
+        assert!((0.3..2.0).contains(&share), "{parts} channels: {share:.2}, {rates:?}");
     }
 }
 
