@@ -102,8 +102,8 @@ lay() { # NUMBER RATE RTT QUEUE KIND
             net.ipv4.tcp_wmem="4096 131072 67108864"
     done
     inside $T python3 "$TMP/tcp.py" send 5201 >/dev/null 2>&1 & started+=($!)
-    inside $T env TYCHE_RUNTIME_DIR="$TMP/run$1" "$TYCHE" serve --export vol1=mem:256M \
-        --export vol2=mem:256M --link udp:0.0.0.0:8650 --link e0 >"$TMP/serve$1" 2>&1 &
+    inside $T env TYCHE_RUNTIME_DIR="$TMP/run$1" "$TYCHE" serve --export vol1=mem:32M \
+        --export vol2=mem:32M --link udp:0.0.0.0:8650 --link e0 >"$TMP/serve$1" 2>&1 &
     started+=($!)
     for _ in $(seq 50); do
         at $H "$TYCHE" discover --link udp:10.93.1.2:8650 >/dev/null 2>&1 && return

@@ -464,7 +464,8 @@ impl Session {
         if force {
             self.host.control().abort();
         }
-        let report = describe(&self.state, &self.why, &self.args, &self.host.control(), &self.missing);
+        let report =
+            describe(&self.state, &self.why, &self.args, &self.host.control(), &self.missing);
         if matches!(report.state, SessionState::Failed(_)) {
             self.attachment.give_up_cache();
         }

@@ -171,9 +171,9 @@ fn a_missing_link_of_a_session_can_be_given_up() {
 
 #[test]
 fn an_interface_that_leads_elsewhere_is_missing_only_if_it_was_named() {
-    let rig = rig!(1500);
+    let rig = rig!();
     lay_cables(&rig, 2, 1500);
-    let _target = rig.serve(&["--export", "disk=mem:8M"]);
+    let _target = rig.serve_on(&["--link", TARGETS[0]], &["--export", "disk=mem:8M"]);
     let session = rig.connect_over(Side::Host, &["--as", "loop"]);
     assert_check(&rig, Side::Host, 0, &[]);
     assert_eq!(link(&rig, Side::Host, HOSTS[1])["problem"], "no target is heard on it");

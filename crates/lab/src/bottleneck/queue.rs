@@ -227,7 +227,8 @@ mod tests {
         {
             let begun = Instant::now();
             let mut queue = queue(kind, &vec![packet(1, can_mark); 100], begun);
-            let taken = (1..=100).filter_map(|at| queue.take(begun + Duration::from_millis(at * 10)));
+            let taken =
+                (1..=100).filter_map(|at| queue.take(begun + Duration::from_millis(at * 10)));
             let taken: Vec<_> = taken.collect();
             let marked = taken.iter().filter(|frame| frame[15] == 3);
             let are_sound = marked.clone().all(|it| checksum(&it[14..34]) == 0);

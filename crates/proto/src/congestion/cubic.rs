@@ -38,7 +38,14 @@ pub(super) struct Cubic {
 impl Default for Cubic {
     fn default() -> Self {
         let (plateau, distance, reno) = (0, 0, 0);
-        Self { plateau, distance, epoch: None, reno, slowness: 1 << PACE_BITS, pace: 1 << PACE_BITS }
+        Self {
+            plateau,
+            distance,
+            epoch: None,
+            reno,
+            slowness: 1 << PACE_BITS,
+            pace: 1 << PACE_BITS,
+        }
     }
 }
 

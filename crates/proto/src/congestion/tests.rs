@@ -114,7 +114,16 @@ impl Flow {
     }
 
     fn of(control: Control) -> Self {
-        Self { control, in_flight: 0, next: 1, acked: 0, delivered: 0, wakes_at: 0, delayed: None, is_full: false }
+        Self {
+            control,
+            in_flight: 0,
+            next: 1,
+            acked: 0,
+            delivered: 0,
+            wakes_at: 0,
+            delayed: None,
+            is_full: false,
+        }
     }
 
     fn may_send(&mut self, now: u64) -> bool {

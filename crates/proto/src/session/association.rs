@@ -339,7 +339,8 @@ impl Seat {
     }
 
     /// The target has lost its cache of the generation `boot`, with the modifications of this queue
-    /// and of the former session in it. If `is_told`, the next flush fails. Returns whether there were any.
+    /// and of the former session in it. If `is_told`, the next flush fails. Returns whether there
+    /// were any.
     pub(crate) fn lose_cache(&self, boot: Uuid, is_told: bool) -> bool {
         if !self.is_dirty() {
             return false;

@@ -81,8 +81,9 @@ impl Stakes {
 
     /// Takes the failure of a flush of a session, which tells of what it covers, and of what its
     /// session had learned of. If it covers what a former session has left, that stays once more:
-    /// the flush may be the former session's, too. `now`: after all of that. `stake`: the [oldest](Self::oldest) when the flush began. Returns
-    /// before when modifications have ended that the session is told of, at most.
+    /// the flush may be the former session's, too. `now`: after all of that; `stake`: the
+    /// [oldest](Self::oldest) when the flush began. Returns before when modifications have ended
+    /// that the session is told of, at most.
     ///
     /// # Errors
     /// If there is nothing to tell.

@@ -303,7 +303,13 @@ impl Kept {
             is_own
         });
         let own = own.filter(|(record, _)| disk.uuid.is_none_or(|uuid| uuid == record.uuid));
-        let mut kept = Self { record: Record { is_fcoe, ..fresh(disk) }, path, note, unreadable, continues: false };
+        let mut kept = Self {
+            record: Record { is_fcoe, ..fresh(disk) },
+            path,
+            note,
+            unreadable,
+            continues: false,
+        };
         let mut changed = own.is_none();
         if let Some((record, place)) = own {
             disk.check(&record)?;
