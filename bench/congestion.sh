@@ -193,6 +193,11 @@ mkdir -p "$(dirname "$OUT")"
         "streams with CUBIC, *two sessions* the faster by the slower. The last columns are the mean" \
         "time of single reads of 4 KiB of another host beside a bulk session, and beside a stream."
     echo
+    echo "A cell is one run of each, and shares of flows with CUBIC differ from run to run by a half." \
+        "fq_codel can't mark frames of Ethernet, and takes all of a pair of addresses for one flow. A" \
+        "session has as many frames in flight as the receive buffer of its link holds: what a path and" \
+        "its queue hold beyond that is left to others."
+    echo
     echo "| link | Mbit/s | round trip | queue | kind | alone | TCP alone |$(for n in $STREAMS; do
         echo -n " beside $n |"; done) two sessions | 4 KiB beside Tyche, µs | beside TCP, µs |"
     echo "|---|---|---|---|---|---|---|$(for _ in $STREAMS; do echo -n "---|"; done)---|---|---|"
