@@ -122,7 +122,7 @@ pub(crate) struct Channel<R> {
     window: u16,
     congestion: Congestion,
     pacer: Pacer,
-    /// Whether what is in flight fills the window.
+    /// The window is full: see [`Congestion::is_full`].
     is_full: bool,
     rtt: Rtt,
     /// Bytes that may leave at once, as of the last ack that said something new.

@@ -57,8 +57,8 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Checks that padding is zero, in whole blocks: a hello has up to 9,000 bytes of it, and anybody
-/// may send one.
+/// Checks that padding is zero, in whole blocks: a hello has up to 65,485 bytes of it, and
+/// anybody may send one.
 pub(crate) fn check_padding(padding: &[u8]) -> Result<(), Reject> {
     let is_zero = |block: &[u8]| block.iter().fold(0, |all, byte| all | byte) == 0;
     if padding.chunks(256).all(is_zero) { Ok(()) } else { Err(Reject::Reserved) }

@@ -5,18 +5,19 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tyche_block::{Completion, Disk, Errno, Operation, Request, Sink};
-use tyche_engine::{Exported, Notice};
+use tyche_engine::Notice;
 use tyche_fcoe::fc::wire::{ETHERNET_LEN, Mac, Wwn};
 use tyche_fcoe::scsi::{Lun, Uuid};
 use tyche_fcoe::{
     FcoeHost, FcoeHostOptions, FcoeTarget, FcoeTargetOptions, Interface, MTU_FULL, Obstacle,
-    PortOptions, TargetUnit, Units, VisibleTo,
+    PortOptions, Units,
 };
 use tyche_link::memory::MemoryLink;
 use tyche_link::{Link, memory};
-use tyche_store::Store;
 use tyche_store::memory::MemoryStore;
 use tyche_testkit::wait::{PATIENCE, wait_until};
+
+use crate::target::{exported, units_of};
 
 /// Bytes of the disk.
 pub(crate) const SIZE: u64 = 8 << 20;
@@ -53,17 +54,8 @@ impl Rig {
     ) -> Self {
         let ([fip, far_fip], [fcoe, far_fcoe]) = (ends(), ends());
         let (near, far) = (interface(fip, fcoe), interface(far_fip, far_fcoe));
-        let store: Arc<dyn Store> = Arc::new(MemoryStore::new(SIZE, 512).unwrap());
-        let unit = TargetUnit {
-            number: 0,
-            exported: Arc::new(Exported::new("disk".to_owned(), store)),
-            uuid: Uuid::from_u128(1),
-            shared: false,
-            initiators: VisibleTo::default(),
-            continues: false,
-            generation: None,
-        };
-        let units = Arc::new(Units::new(vec![unit]));
+        let store = MemoryStore::new(SIZE, 512).unwrap();
+        let units = units_of(exported(store), None, false);
         let mut options = target_options(far, &units);
         let wwpn = options.port.wwpn;
         target(&mut options);

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 /// The wait that is put up with for longer than an interval.
 const TARGET: Duration = Duration::from_millis(5);
-/// What a round trip takes at most, usually.
+/// The longest usual round trip.
 const INTERVAL: Duration = Duration::from_millis(100);
 
 /// State of one queue.

@@ -49,11 +49,11 @@ pub(crate) struct BottleneckArgs {
     #[arg(long, value_name = "MILLISECONDS", default_value_t = 0)]
     round_trip: u32,
 
-    /// What the queue has room for, in time at the rate.
+    /// The size of the queue, in time at the rate.
     #[arg(long, value_name = "MILLISECONDS", default_value_t = 100)]
     queue: u32,
 
-    /// What the queue does when more comes than leaves.
+    /// The discipline of the queue.
     #[arg(long, default_value = "drop-tail")]
     kind: Kind,
 }

@@ -11,7 +11,7 @@ use super::codel::Codel;
 const FLOWS: usize = 1024;
 /// Bytes that a flow may send in its turn: a long frame.
 const QUANTUM: i64 = 1514;
-/// What the queue has room for at least, however slow the path is.
+/// The least size of the queue in bytes, however slow the path is.
 const ROOM_MIN: u64 = 4 * QUANTUM as u64;
 
 /// A frame in the queue.
@@ -140,7 +140,8 @@ fn ip(frame: &[u8]) -> Option<(u8, usize)> {
     }
 }
 
-/// What the frames of a flow have in common: addresses, protocol and ports, or an Ethernet header.
+/// A hash of addresses, protocol and ports, or of the Ethernet header: the same for all frames of a
+/// flow.
 fn flow(frame: &[u8]) -> u64 {
     let mut hasher = DefaultHasher::new();
     let Some((version, len)) = ip(frame) else {
