@@ -160,7 +160,7 @@ impl Initiator {
 
     /// The time that a thread does not run.
     fn nap(&mut self) -> Duration {
-        let longest = self.naps.pick(&[1, 1, 10, 300]);
+        let longest = self.naps.pick(&[1, 1, 10, u64::MAX]).min(self.plan.nap_ms_max);
         Duration::from_micros(self.naps.between(1, 1000 * longest))
     }
 

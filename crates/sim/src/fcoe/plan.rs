@@ -63,6 +63,9 @@ pub(super) struct FcoePlan {
     pub(super) hostility: Option<Hostility>,
 }
 
+/// The longest time that one of several lanes does not run, where that is a fault of the world.
+const NAP_MS_MAX: u64 = 300;
+
 /// The acts of a hostile initiator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Hostility {
@@ -106,6 +109,8 @@ pub(super) struct InitiatorPlan {
     pub(super) further_xids: u16,
     /// Lanes.
     pub(super) lanes: u16,
+    /// The longest time that one of several lanes does not run, in milliseconds.
+    pub(super) nap_ms_max: u64,
 }
 
 /// The network.
@@ -233,6 +238,7 @@ impl FcoePlan {
         for initiator in &mut self.initiators {
             // So long that the others are at work when it is.
             initiator.think = initiator.think.max(Duration::from_millis(20));
+            initiator.nap_ms_max = 1;
         }
         let hostile = &mut self.initiators[HOSTILE];
         (hostile.depth, hostile.lanes, hostile.think) = (HOSTILE_DEPTH, 1, Duration::ZERO);
@@ -395,6 +401,7 @@ impl InitiatorPlan {
             frames: random.pick(&[8, 64, 512]),
             further_xids: random.pick(&[20, 40]),
             lanes: 1,
+            nap_ms_max: NAP_MS_MAX,
         }
     }
 }
