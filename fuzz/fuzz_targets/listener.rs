@@ -13,8 +13,8 @@
 mod hostile;
 
 use libfuzzer_sys::fuzz_target;
-use tyche_proto::Sound;
+use tyche_proto::AllRules;
 
 fuzz_target!(|input: &[u8]| {
-    hostile::check::<Sound>(hostile::Victim::Target, input);
+    hostile::check::<AllRules>(hostile::Victim::Target, input);
 });

@@ -82,7 +82,7 @@ impl Kind {
 }
 
 /// The requested attachment of a disk.
-pub(crate) struct Wish<'a> {
+pub(crate) struct AttachOptions<'a> {
     /// Not `Auto`.
     pub(crate) kind: Kind,
     /// The export's name.
@@ -103,10 +103,10 @@ pub(crate) struct Wish<'a> {
     pub(crate) answer_within: Option<Duration>,
 }
 
-impl Wish<'_> {
+impl AttachOptions<'_> {
     /// A ublk device; below a growable device if it must grow and ublk itself can't.
     fn ublk(&self, disk: Arc<dyn Disk>, remote: &Remote) -> Result<Box<dyn Attachment>> {
-        let &Wish { queues, depth, export, identity, .. } = self;
+        let &AttachOptions { queues, depth, export, identity, .. } = self;
         let options =
             UblkOptions { queues: queues.get(), depth, mark: mark(identity), partitions: true };
         let adopt = |queue, make| remote.control().adopt(queue, make);
@@ -144,28 +144,28 @@ fn backend(identity: Uuid) -> String {
 }
 
 /// Attaches the disk of a session.
-pub(crate) fn attach(wish: &Wish<'_>, remote: &Remote) -> Result<Box<dyn Attachment>> {
-    let &Wish { kind, export, identity, dir, .. } = wish;
+pub(crate) fn attach(options: &AttachOptions<'_>, remote: &Remote) -> Result<Box<dyn Attachment>> {
+    let &AttachOptions { kind, export, identity, dir, .. } = options;
     let disk = remote.disk();
     Ok(match kind {
         Kind::Auto => unreachable!("it was resolved to another kind"),
-        Kind::Ublk => wish.ublk(disk, remote)?,
-        Kind::Nbd => Box::new(NbdDevice::start(disk, &wish.nbd_options()).coded()?),
+        Kind::Ublk => options.ublk(disk, remote)?,
+        Kind::Nbd => Box::new(NbdDevice::start(disk, &options.nbd_options()).coded()?),
         Kind::Loop => Box::new(LoopAttachment::start(disk, &file_name(export, identity)).coded()?),
         Kind::Fuse => Box::new(FuseMount::start(&dir.join("fuse"), disk).coded()?),
         Kind::NbdSocket => {
-            let socket = wish.socket.map_or_else(|| dir.join("nbd.sock"), Path::to_owned);
+            let socket = options.socket.map_or_else(|| dir.join("nbd.sock"), Path::to_owned);
             Box::new(NbdServer::start(&socket, export, &disk).coded()?)
         }
         Kind::VhostUser => {
-            let socket = wish.socket.map_or_else(|| default_socket(export), Path::to_owned);
+            let socket = options.socket.map_or_else(|| default_socket(export), Path::to_owned);
             // Absolute: once the daemon is dead, other commands look for the socket from any
             // directory.
             let socket = std::path::absolute(socket)?;
-            if let Some(parent) = socket.parent().filter(|_| wish.socket.is_none()) {
+            if let Some(parent) = socket.parent().filter(|_| options.socket.is_none()) {
                 runtime::create(parent)?;
             }
-            wish.vhost_user(disk, &socket)?
+            options.vhost_user(disk, &socket)?
         }
     })
 }
@@ -214,8 +214,8 @@ pub(crate) struct Lasting {
 
 impl Lasting {
     /// Records `device`, if its kind outlives the daemon.
-    pub(crate) fn new(wish: &Wish<'_>, device: PathBuf) -> Option<Self> {
-        let &Wish { kind, identity, .. } = wish;
+    pub(crate) fn new(options: &AttachOptions<'_>, device: PathBuf) -> Option<Self> {
+        let &AttachOptions { kind, identity, .. } = options;
         let lasts = matches!(kind, Kind::Ublk | Kind::Nbd | Kind::VhostUser);
         lasts.then_some(Self { kind, device, identity })
     }
@@ -262,10 +262,10 @@ impl Lasting {
         })
     }
 
-    /// Serves the device from now on, with the options of `wish`.
+    /// Serves the device from now on, with these options.
     pub(crate) fn take_over(
         &self,
-        wish: &Wish<'_>,
+        options: &AttachOptions<'_>,
         remote: &Remote,
     ) -> Result<Box<dyn Attachment>> {
         let disk = remote.disk();
@@ -281,9 +281,9 @@ impl Lasting {
                 })
             }
             (Kind::Nbd, Some(number)) => {
-                Ok(Box::new(NbdDevice::recover(number, disk, &wish.nbd_options()).coded()?))
+                Ok(Box::new(NbdDevice::recover(number, disk, &options.nbd_options()).coded()?))
             }
-            (Kind::VhostUser, _) => wish.vhost_user(disk, &self.device),
+            (Kind::VhostUser, _) => options.vhost_user(disk, &self.device),
             _ => Err(self.is_none()),
         }
     }

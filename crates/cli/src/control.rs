@@ -107,7 +107,7 @@ impl AccessChange {
 /// The answer of a daemon.
 #[derive(Serialize)]
 #[serde(untagged)]
-pub(crate) enum Answer {
+pub(crate) enum ControlAnswer {
     /// To [`Request::Report`], by a session.
     Session(Box<SessionReport>),
     /// To [`Request::Report`], by a target.
@@ -122,14 +122,14 @@ pub(crate) enum Answer {
     Refused(ErrorReport),
 }
 
-impl Answer {
+impl ControlAnswer {
     /// The answer to a request that has failed.
     pub(crate) fn refused(code: Code, message: &str) -> Self {
         Self::Refused(Error::new(code, message).report())
     }
 }
 
-impl From<Result<Self>> for Answer {
+impl From<Result<Self>> for ControlAnswer {
     fn from(result: Result<Self>) -> Self {
         result.unwrap_or_else(|error| Self::Refused(error.report()))
     }
@@ -247,7 +247,7 @@ impl Asker<'_> {
 pub(crate) fn serve(
     socket: &Path,
     removed: impl Fn() + Send + 'static,
-    answer: impl Fn(Request, &Asker<'_>) -> Answer + Clone + Send + 'static,
+    answer: impl Fn(Request, &Asker<'_>) -> ControlAnswer + Clone + Send + 'static,
 ) -> io::Result<()> {
     let mut bound = bind(socket)?;
     let socket = socket.to_owned();
@@ -324,7 +324,7 @@ fn bind(socket: &Path) -> io::Result<Bound> {
 /// Answers a request in a thread of its own.
 fn answer_apart(
     stream: UnixStream,
-    answer: impl Fn(Request, &Asker<'_>) -> Answer + Send + 'static,
+    answer: impl Fn(Request, &Asker<'_>) -> ControlAnswer + Send + 'static,
 ) {
     let spawned = std::thread::Builder::new().name("control-answer".into()).spawn(move || {
         if let Err(error) = answer_one(&stream, answer) {
@@ -338,7 +338,7 @@ fn answer_apart(
 
 fn answer_one(
     stream: &UnixStream,
-    answer: impl Fn(Request, &Asker<'_>) -> Answer,
+    answer: impl Fn(Request, &Asker<'_>) -> ControlAnswer,
 ) -> io::Result<()> {
     stream.set_read_timeout(Some(REQUEST_TIMEOUT))?;
     stream.set_write_timeout(Some(REQUEST_TIMEOUT))?;
@@ -346,7 +346,7 @@ fn answer_one(
     BufReader::new(stream.take(REQUEST_MAX)).read_line(&mut line)?;
     let answer = match serde_json::from_str(&line) {
         Ok(request) => answer(request, &Asker(stream)),
-        Err(error) => Answer::refused(Code::Other, &format!("not a request: {error}")),
+        Err(error) => ControlAnswer::refused(Code::Other, &format!("not a request: {error}")),
     };
     let mut line = serde_json::to_vec(&answer)?;
     line.push(b'\n');
@@ -361,10 +361,10 @@ mod tests {
     fn an_answer_is_what_was_asked_for_or_an_error() {
         let resized = ExportResized { target: "store1".into(), export: "vm1".into(), size: 512 };
         let line = |answer| serde_json::to_string(&answer).unwrap();
-        let answer = line(Answer::Resized(resized));
+        let answer = line(ControlAnswer::Resized(resized));
         assert_eq!(parse_answer::<ExportResized>(&answer).unwrap().unwrap().size, 512);
-        assert!(parse_answer::<Done>(&line(Answer::Done {})).unwrap().is_ok());
-        let refused = line(Answer::refused(Code::Device, "it is in use"));
+        assert!(parse_answer::<Done>(&line(ControlAnswer::Done {})).unwrap().is_ok());
+        let refused = line(ControlAnswer::refused(Code::Device, "it is in use"));
         let error = parse_answer::<Done>(&refused).unwrap().err().unwrap();
         assert_eq!((error.code, error.message.as_str()), (Code::Device, "it is in use"));
         // Of other versions.

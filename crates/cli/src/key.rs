@@ -35,7 +35,7 @@ enum Action {
     Fingerprint(Fingerprint),
     /// List the targets whose keys this machine knows: those that you have said yes to after
     /// `tyche connect TARGET/EXPORT --target-key ask`.
-    Known(Known),
+    KnownArgs(KnownArgs),
     /// Forget the key of a target: it has another one now, or is no more.
     Forget(Forget),
 }
@@ -69,7 +69,7 @@ struct Fingerprint {
 }
 
 #[derive(Args, Debug)]
-struct Known {
+struct KnownArgs {
     /// How to print.
     #[arg(short, long, default_value_t)]
     output: Format,
@@ -85,7 +85,7 @@ impl KeyCommand {
     /// How to print.
     pub(crate) fn output(&self) -> Format {
         match &self.action {
-            Action::Known(Known { output }) => *output,
+            Action::KnownArgs(KnownArgs { output }) => *output,
             _ => Format::Text,
         }
     }
@@ -104,7 +104,7 @@ pub(crate) fn run(command: &KeyCommand) -> Result<()> {
             };
             print(&format!("{}\n", key.fingerprint()))
         }
-        Action::Known(Known { output }) => list(&KnownTargets::read().coded()?, *output),
+        Action::KnownArgs(KnownArgs { output }) => list(&KnownTargets::read().coded()?, *output),
         Action::Forget(Forget { target }) => {
             let mut known = KnownTargets::read().coded()?;
             let gone = known.forget(target).coded()?;

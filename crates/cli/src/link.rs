@@ -24,7 +24,7 @@ pub(crate) struct LinkCommand {
 #[derive(Subcommand, Debug)]
 enum Action {
     /// Use another interface, too. Channels open as soon as the target is heard on it.
-    Add(Place),
+    Add(LinkArgs),
     /// Stop using an interface. Its requests in flight move to the other links. The last link can't
     /// be removed.
     Del(Used),
@@ -42,7 +42,7 @@ struct Used {
 }
 
 #[derive(Args, Debug)]
-struct Place {
+struct LinkArgs {
     /// The export, the session's UUID (or how it begins), or the device.
     #[arg(add = complete::connected())]
     name: String,
@@ -54,7 +54,9 @@ struct Place {
 
 pub(crate) fn run(command: &LinkCommand) -> Result<()> {
     let (name, link, request) = match &command.action {
-        Action::Add(Place { name, link }) => (name, link, Request::AddLink { link: link.clone() }),
+        Action::Add(LinkArgs { name, link }) => {
+            (name, link, Request::AddLink { link: link.clone() })
+        }
         Action::Del(Used { name, link }) => {
             (name, link, Request::RemoveLink { link: link.clone() })
         }

@@ -69,7 +69,7 @@ enum Entry {
 
 impl Queue {
     /// Starts the thread that writes to the place.
-    fn start(place: impl Place + Send + 'static, has_clock: bool) -> io::Result<Self> {
+    fn start(place: impl LogSink + Send + 'static, has_clock: bool) -> io::Result<Self> {
         let (entries, queue) = sync_channel(LINES_MAX);
         let lost = Arc::new(AtomicU64::new(0));
         let count = Arc::clone(&lost);
@@ -169,7 +169,7 @@ fn of_ours(level: Level, text: &str, has_clock: bool) -> Vec<u8> {
 }
 
 /// The body of the writing thread.
-fn keep(mut place: impl Place, queue: &Receiver<Entry>, lost: &AtomicU64, has_clock: bool) {
+fn keep(mut place: impl LogSink, queue: &Receiver<Entry>, lost: &AtomicU64, has_clock: bool) {
     let mut unsaid = 0;
     loop {
         let entry = match queue.try_recv() {
@@ -197,13 +197,13 @@ fn keep(mut place: impl Place, queue: &Receiver<Entry>, lost: &AtomicU64, has_cl
 }
 
 /// A place for the log.
-trait Place {
+trait LogSink {
     fn write(&mut self, level: Level, line: &[u8]) -> io::Result<()>;
 }
 
 struct Stderr;
 
-impl Place for Stderr {
+impl LogSink for Stderr {
     fn write(&mut self, _level: Level, line: &[u8]) -> io::Result<()> {
         write_error(line)
     }
@@ -222,7 +222,7 @@ impl LogFile {
     }
 }
 
-impl Place for LogFile {
+impl LogSink for LogFile {
     fn write(&mut self, _level: Level, line: &[u8]) -> io::Result<()> {
         if self.file.metadata()?.len() + line.len() as u64 > FILE_MAX {
             // Another session of the export may have replaced it already.
@@ -255,7 +255,7 @@ impl Journal {
     }
 }
 
-impl Place for Journal {
+impl LogSink for Journal {
     fn write(&mut self, level: Level, line: &[u8]) -> io::Result<()> {
         let mut entry = self.fields.clone();
         field(&mut entry, "PRIORITY", priority(level));
@@ -390,7 +390,7 @@ mod tests {
         written: SyncSender<String>,
     }
 
-    impl Place for Stuck {
+    impl LogSink for Stuck {
         fn write(&mut self, _level: Level, line: &[u8]) -> io::Result<()> {
             if !self.permissions.recv().unwrap_or(true) {
                 return Err(io::ErrorKind::StorageFull.into());

@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tyche_attach::fuse::FuseMount;
 use tyche_block::Geometry;
-use tyche_proto::{ExportState, Former};
+use tyche_proto::{ExportState, ResumeState};
 use uuid::Uuid;
 
 use crate::attach::{Kind, Lasting};
@@ -36,7 +36,7 @@ pub(crate) struct State {
     /// The device, if it outlives the daemon; null otherwise.
     pub(crate) lasting: Option<Lasting>,
     /// The state of the export, for the next daemon; null if none is known.
-    pub(crate) known: Option<Known>,
+    pub(crate) known: Option<KnownExport>,
     /// The device's sequence number, which later ones of the same name do not have; null if the
     /// kernel has none.
     pub(crate) sequence: Option<u64>,
@@ -97,11 +97,11 @@ impl State {
 
 /// The state of an export that outlives the daemon.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize, JsonSchema)]
-pub(crate) struct Known(#[serde(with = "Kept")] pub(crate) ExportState);
+pub(crate) struct KnownExport(#[serde(with = "Kept")] pub(crate) ExportState);
 
-impl From<Former> for Known {
-    fn from(former: Former) -> Self {
-        Self(former.export)
+impl From<ResumeState> for KnownExport {
+    fn from(state: ResumeState) -> Self {
+        Self(state.export)
     }
 }
 
@@ -161,7 +161,7 @@ mod tests {
             device: "/dev/ublkb3".into(),
             pid: 7,
             lasting: None,
-            known: Some(Known(export)),
+            known: Some(KnownExport(export)),
             sequence: None,
             log: None,
             ended: false,

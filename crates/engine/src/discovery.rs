@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tyche_link::Link;
 use tyche_link::udp::segment::{self, Search};
-use tyche_numa::Home;
+use tyche_numa::NumaAffinity;
 use tyche_proto::crypto::PublicKey;
 use tyche_proto::wire::{
     Body, Control, Discover, ExportInfo, Frame, Greeting, HEAD_LEN, Kind, Mac, Name, Offer,
@@ -134,7 +134,7 @@ pub fn discover(
         discovery: Discovery { faults, ..Discovery::default() },
     };
     for (index, link) in links.into_iter().enumerate() {
-        ports.insert(index, open_port(link, Home::default()));
+        ports.insert(index, open_port(link, NumaAffinity::default()));
     }
     let end = asker.begun + timeout;
     loop {

@@ -17,12 +17,12 @@ use crate::ports::Ports;
 use crate::protocol::Protocol;
 
 /// What a loop serves.
-pub trait Tenant {
+pub trait Service {
     /// Its protocol.
     fn protocol(&mut self) -> &mut impl Protocol;
 
     /// Processes the commands of other threads; false if there were none.
-    fn obey(&mut self, now: Instant, ports: &mut Ports) -> bool {
+    fn handle_commands(&mut self, now: Instant, ports: &mut Ports) -> bool {
         let _ = (now, ports);
         false
     }
@@ -54,21 +54,21 @@ pub trait Tenant {
 
 /// See the module.
 pub struct EventLoop<T> {
-    tenant: T,
+    service: T,
     ports: Ports,
     spin: Spin,
 }
 
-impl<T: Tenant> EventLoop<T> {
+impl<T: Service> EventLoop<T> {
     /// A loop, not yet running.
-    pub fn new(tenant: T, ports: Ports, spin: Spin) -> Self {
-        Self { tenant, ports, spin }
+    pub fn new(service: T, ports: Ports, spin: Spin) -> Self {
+        Self { service, ports, spin }
     }
 
-    /// Runs in the calling thread until its tenant is over, and returns it.
+    /// Runs in the calling thread until its service is over, and returns it.
     pub fn run(mut self) -> T {
-        self.drive(None, |tenant, _| tenant.is_over());
-        self.tenant
+        self.drive(None, |service, _| service.is_over());
+        self.service
     }
 
     /// Runs rounds in the calling thread, one at least, until `ends` says so after one, or until
@@ -77,7 +77,7 @@ impl<T: Tenant> EventLoop<T> {
         self.drive(Some(deadline), ends);
     }
 
-    /// The last round is one after which it ends: what its tenant has to say then is sent.
+    /// The last round is one after which it ends: what its service has to say then is sent.
     fn drive(&mut self, until: Option<Instant>, mut ends: impl FnMut(&mut T, &Ports) -> bool) {
         loop {
             let now = now();
@@ -85,7 +85,7 @@ impl<T: Tenant> EventLoop<T> {
             if worked {
                 self.spin.worked();
             }
-            if ends(&mut self.tenant, &self.ports) || until.is_some_and(|at| now >= at) {
+            if ends(&mut self.service, &self.ports) || until.is_some_and(|at| now >= at) {
                 return;
             }
             if !worked && !self.spin.again(now.0) {
@@ -94,29 +94,29 @@ impl<T: Tenant> EventLoop<T> {
         }
     }
 
-    /// The tenant and the ports, for the thread that drives the loop round by round.
+    /// The service and the ports, for the thread that drives the loop round by round.
     pub fn parts(&mut self) -> (&mut T, &mut Ports) {
-        (&mut self.tenant, &mut self.ports)
+        (&mut self.service, &mut self.ports)
     }
 
     /// Runs one round; false if there was nothing to do.
     pub fn turn(&mut self, now: Instant) -> bool {
-        let Self { tenant, ports, .. } = self;
-        let mut worked = tenant.obey(now, ports);
-        worked |= ports.receive(now, tenant.protocol());
-        worked |= tenant.work(now);
-        worked |= ports.transmit(now, tenant.protocol());
+        let Self { service, ports, .. } = self;
+        let mut worked = service.handle_commands(now, ports);
+        worked |= ports.receive(now, service.protocol());
+        worked |= service.work(now);
+        worked |= ports.transmit(now, service.protocol());
         worked
     }
 
     /// Sleeps until there is work, a timer has expired, or `until` has passed.
     fn sleep(&mut self, until: Option<Instant>) {
         self.spin.sleeps();
-        if self.tenant.may_sleep() && !self.tenant.obey(now(), &mut self.ports) {
-            let timer = self.tenant.protocol().poll_timeout();
+        if self.service.may_sleep() && !self.service.handle_commands(now(), &mut self.ports) {
+            let timer = self.service.protocol().poll_timeout();
             let deadline = timer.into_iter().chain(until).min();
-            self.ports.wait(self.tenant.wait_fds(), deadline);
+            self.ports.wait(self.service.wait_fds(), deadline);
         }
-        self.tenant.awake();
+        self.service.awake();
     }
 }

@@ -44,11 +44,11 @@ pub use discovery::{Discovery, Foreign, Found, LinkFault, Listing, discover, sea
 #[cfg(feature = "target")]
 pub use disk::{Disk, Exported, Health};
 pub use errors::{ErrorClass, ErrorCounts};
-pub use eventloop::{EventLoop, Tenant};
+pub use eventloop::{EventLoop, Service};
 pub use histogram::Histogram;
 pub use host::{
-    ConnectError, Done, Driver, Favoured, Host, HostControl, HostLink, HostOptions, HostReport,
-    InlineHost, Job, Latency, LatencyFigures, LatencyReport, LinkError, LinkReport, Machine,
+    ConnectError, Done, Driver, Favoured, Host, HostControl, HostEnv, HostLink, HostOptions,
+    HostReport, InlineHost, Job, Latency, LatencyFigures, LatencyReport, LinkError, LinkReport,
     Notice, QueueReport, RequestCounts,
 };
 pub use intake::Intake;
@@ -59,8 +59,8 @@ pub use protocol::{Composed, Fault, Frames, Protocol, Received, Sink};
 pub use stages::{Stage, StageTimes};
 #[cfg(feature = "target")]
 pub use target::{
-    Arrival, ChannelEvent, Departure, ExportReport, Exporter, Exports, Remains, RememberWriter,
-    RenewGeneration, SessionReport, Site, Target, TargetExport, TargetLinkReport, TargetOptions,
-    TargetReport,
+    Arrival, ChannelEvent, Departure, ExportReport, Exporter, ExporterEnv, Exports, Remains,
+    RememberWriter, RenewGeneration, Target, TargetExport, TargetLinkReport, TargetOptions,
+    TargetReport, TargetSessionReport,
 };
 pub use volume::{Submission, Volume, VolumeQueue};

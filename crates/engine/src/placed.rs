@@ -7,7 +7,7 @@ use std::io;
 
 use tyche_block::Arena;
 use tyche_link::Link;
-use tyche_numa::{Cpus, Home, Near, Node, Placement, allowed_cpus, pin};
+use tyche_numa::{Cpus, Near, Node, NumaAffinity, Placement, allowed_cpus, pin};
 
 /// NUMA nodes of a link and its parts. Empty fields are unknown to the kernel.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -39,16 +39,16 @@ pub(crate) fn own_cpus() -> Cpus {
 }
 
 /// The placement of a link.
-pub(crate) fn home(placement: &Placement, link: &dyn Link) -> Home {
+pub(crate) fn home(placement: &Placement, link: &dyn Link) -> NumaAffinity {
     let home = placement.home(link.name());
     home.unwrap_or_else(|error| {
         tracing::warn!(link = link.name(), "is not placed: {error}");
-        Home::default()
+        NumaAffinity::default()
     })
 }
 
 /// Allocates the calling thread's memory at `home` while the result lives.
-pub(crate) fn near(home: &Home) -> Option<Near> {
+pub(crate) fn near(home: &NumaAffinity) -> Option<Near> {
     home.near().unwrap_or_else(|error| {
         tracing::warn!("memory is anywhere: {error}");
         None
@@ -59,7 +59,7 @@ pub(crate) fn near(home: &Home) -> Option<Near> {
 ///
 /// # Errors
 /// The system's error if there is none.
-pub(crate) fn channel_arena(home: &Home, pages: usize) -> io::Result<Arena> {
+pub(crate) fn channel_arena(home: &NumaAffinity, pages: usize) -> io::Result<Arena> {
     let Some(node) = home.node() else { return Arena::try_new(pages) };
     Arena::on(pages, node).or_else(|error| {
         let arena = Arena::try_new(pages)?;
@@ -72,7 +72,7 @@ pub(crate) fn channel_arena(home: &Home, pages: usize) -> io::Result<Arena> {
 /// spread over the nodes if the placement says so.
 pub(crate) fn request_arena(
     placement: &Placement,
-    home: &Home,
+    home: &NumaAffinity,
     queues: usize,
     pages: usize,
 ) -> Arena {
@@ -88,13 +88,13 @@ pub(crate) fn request_arena(
 
 /// The placement of a thread, which may move.
 #[derive(Debug, Default)]
-pub(crate) struct Residence {
+pub(crate) struct ThreadAffinity {
     node: Option<Node>,
     /// The CPUs it may run on when unbound.
     anywhere: Cpus,
 }
 
-impl Residence {
+impl ThreadAffinity {
     /// That of the calling thread, which is not bound yet.
     pub(crate) fn new() -> Self {
         Self { node: None, anywhere: own_cpus() }
@@ -106,7 +106,7 @@ impl Residence {
     }
 
     /// Binds the calling thread to a node, or frees it if `home` has none.
-    pub(crate) fn move_to(&mut self, home: &Home) {
+    pub(crate) fn move_to(&mut self, home: &NumaAffinity) {
         if home.node() == self.node {
             return;
         }

@@ -5,7 +5,7 @@ use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use tyche_link::{Link, Mac, RxBatch, RxFrame, TxBatch, TxVectors};
-use tyche_numa::{Home, Node};
+use tyche_numa::{Node, NumaAffinity};
 use tyche_proto::Instant;
 
 use crate::backlog::Backlog;
@@ -75,7 +75,7 @@ pub struct Batches {
 /// See the module.
 pub struct Port {
     link: Box<dyn Link>,
-    home: Home,
+    home: NumaAffinity,
     /// Bytes of a frame's head.
     head_len: usize,
     rx: RxBatch,
@@ -102,7 +102,7 @@ struct Trouble {
 
 impl Port {
     /// Allocates the port's memory near `home`.
-    pub fn new(link: Box<dyn Link>, home: Home, batches: Batches) -> Self {
+    pub fn new(link: Box<dyn Link>, home: NumaAffinity, batches: Batches) -> Self {
         let _near = placed::near(&home);
         let Batches { frames, head_len, pieces_max } = batches;
         let payload_max = link.frame_len_max() - head_len;
@@ -143,7 +143,7 @@ impl Port {
     }
 
     /// The placement of the link.
-    pub(crate) fn home(&self) -> &Home {
+    pub(crate) fn home(&self) -> &NumaAffinity {
         &self.home
     }
 

@@ -25,9 +25,9 @@ const RECEIVE_BUFFER: usize = 1 << 20;
 /// Restores that were noted in this process.
 static COUNT: AtomicU64 = AtomicU64::new(0);
 /// Calls of those that have to act, and whether the thread runs.
-static WATCH: Mutex<Watch> = Mutex::new(Watch { calls: Vec::new(), is_running: false });
+static WATCH: Mutex<Watchers> = Mutex::new(Watchers { calls: Vec::new(), is_running: false });
 
-struct Watch {
+struct Watchers {
     calls: Vec<Box<dyn FnMut() + Send>>,
     is_running: bool,
 }

@@ -16,7 +16,7 @@
 
 use std::time::Duration;
 
-use tyche_proto::{Exchange, Instant};
+use tyche_proto::{Instant, StageSample};
 
 /// A stage of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,7 +105,7 @@ impl StageTimes {
 #[derive(Clone, Copy, Debug)]
 struct Moments {
     called: Instant,
-    exchange: Exchange,
+    stage_sample: StageSample,
     /// The arrival of the frame that ended it: when it was read, and its time in the kernel.
     read: Instant,
     waited: Duration,
@@ -115,7 +115,7 @@ struct Moments {
 
 impl Moments {
     fn times(&self) -> StageTimes {
-        let Exchange { issued_at, sent_at, target } = self.exchange;
+        let StageSample { issued_at, sent_at, target } = self.stage_sample;
         let mut times = StageTimes::default();
         let mut now = self.called;
         // The loop does not read the clock at every step, so a step may seem to precede the last.
@@ -175,14 +175,14 @@ impl HostStages {
         (self.read, self.waited) = (at, waited);
     }
 
-    pub(crate) fn completed(&mut self, op: u32, exchange: Exchange, now: Instant) {
+    pub(crate) fn completed(&mut self, op: u32, stage_sample: StageSample, now: Instant) {
         // A full list was never taken, so further entries are dropped.
         if self.over.len() == self.called.len() {
             self.over.clear();
         }
         let (called, read, waited) = (self.called[op as usize], self.read, self.waited);
         let (completed, returned) = (now, now);
-        self.over.push(Moments { called, exchange, read, waited, completed, returned });
+        self.over.push(Moments { called, stage_sample, read, waited, completed, returned });
     }
 
     /// Stamps all finished operations as returned to the caller.
@@ -208,10 +208,10 @@ mod tests {
 
     fn moments() -> Moments {
         let target = Times { wake_ns: 1_000, receive_ns: 200, store_ns: 3_000, transmit_ns: 400 };
-        let exchange = Exchange { issued_at: Instant(100), sent_at: Instant(300), target };
+        let stage_sample = StageSample { issued_at: Instant(100), sent_at: Instant(300), target };
         Moments {
             called: Instant(50),
-            exchange,
+            stage_sample,
             read: Instant(10_301),
             waited: Duration::from_nanos(2_000),
             completed: Instant(10_801),
@@ -241,7 +241,7 @@ mod tests {
             Times { store_ns: 8_002, ..Times::ZERO },
         ] {
             let mut moments = moments();
-            moments.exchange.target = target;
+            moments.stage_sample.target = target;
             let times = moments.times();
             assert_eq!(times.total(), 11_000 - 50, "{times:?}");
             assert_eq!(times.nanoseconds(Stage::WireThere), 0);
@@ -263,7 +263,7 @@ mod tests {
             assert_eq!(moments.times().total(), 11_000 - late);
         }
         let mut moments = moments();
-        moments.exchange.sent_at = Instant(20);
+        moments.stage_sample.sent_at = Instant(20);
         moments.read = Instant(10);
         assert_eq!(moments.times().total(), 11_000 - 50);
     }
@@ -273,7 +273,7 @@ mod tests {
         let mut stages = HostStages::new(2);
         for now in 0..5 {
             stages.called(1, Instant(now));
-            stages.completed(1, Exchange::default(), Instant(now + 1));
+            stages.completed(1, StageSample::default(), Instant(now + 1));
         }
         assert!(stages.take().count() <= 2);
     }

@@ -2,7 +2,7 @@
 
 use tyche_link::ip::Transport;
 use tyche_link::{Link, Mac as LinkMac};
-use tyche_numa::Home;
+use tyche_numa::NumaAffinity;
 use tyche_proto::wire::{COOKIE_AT, Content, Control, ENTRIES_MAX, Encoder, HEAD_LEN, Mac};
 use tyche_proto::{Instant, Outgoing, Part, Problem, Written};
 
@@ -18,7 +18,7 @@ pub(crate) const UDP: u8 = 2;
 const RING_MAX: usize = 512;
 
 /// A port for frames of Tyche.
-pub(crate) fn open_port(link: Box<dyn Link>, home: Home) -> Port {
+pub(crate) fn open_port(link: Box<dyn Link>, home: NumaAffinity) -> Port {
     let frames = batch_frames(link.frame_len_max());
     Port::new(link, home, Batches { frames, head_len: HEAD_LEN, pieces_max: ENTRIES_MAX })
 }

@@ -13,7 +13,7 @@ use tyche_link::fault::{FaultLink, FaultPlan, Side};
 use tyche_link::memory::MemoryLink;
 use tyche_link::{HEAD, Interface, Link, RxBatch, TxBatch, TxFrame, TxVectors, memory};
 use tyche_proto::wire::Uuid;
-use tyche_proto::{Former, Problem};
+use tyche_proto::{Problem, ResumeState};
 use tyche_store::Store;
 use tyche_store::fault::{FaultStore, Rule};
 use tyche_store::memory::MemoryStore;
@@ -251,11 +251,11 @@ fn what_requests_take_is_known() {
 }
 
 /// A client in another process for the device of one that has died.
-fn successor(link: Box<dyn Link>, former: Former) -> Client {
+fn successor(link: Box<dyn Link>, left: ResumeState) -> Client {
     Client::start_with(link, PATIENCE, |options| {
         options.session.session = Uuid::from_u128(4);
-        options.session.device = former.device;
-        options.session.resumes = Some(former.export);
+        options.session.device = left.device;
+        options.session.resumes = Some(left.export);
     })
 }
 
@@ -268,7 +268,7 @@ fn another_program_takes_a_device_over_and_learns_of_a_lost_cache() {
     let (cable, socket) = (Arc::new(Mutex::new(a)), Arc::new(Mutex::new(b)));
     let first = target(Shared::new(&cable), Arc::clone(&store));
     let client = Client::start(Shared::new(&socket), PATIENCE);
-    let former = client.await_former();
+    let left = client.await_resume_state();
     let client = client.connected();
     client.write(0, &[1; 4096]).unwrap();
     client.flush().unwrap();
@@ -276,7 +276,7 @@ fn another_program_takes_a_device_over_and_learns_of_a_lost_cache() {
     drop(client);
 
     // The target lives, and so does its cache; the predecessor is not in the way.
-    let client = successor(Shared::new(&socket), former);
+    let client = successor(Shared::new(&socket), left);
     assert_eq!(client.read(0, 4096).unwrap(), [2; 4096], "it waits until it is let in");
     client.await_notice(|notice| matches!(notice, Notice::Connected(_)));
     assert_eq!(first.report().sessions.len(), 1);
@@ -285,12 +285,12 @@ fn another_program_takes_a_device_over_and_learns_of_a_lost_cache() {
     drop(first);
     faults.crash().unwrap();
     let _second = target(Shared::new(&cable), store);
-    let client = successor(Shared::new(&socket), former);
+    let client = successor(Shared::new(&socket), left);
     client.await_notice(|notice| *notice == Notice::CacheLost);
     assert_eq!(client.flush(), Err(Errno::IO));
-    let told = client.await_former();
-    assert_ne!(told.export.boot, former.export.boot, "it was told, so the new run is the one");
-    assert_eq!((told.device, told.export.uuid), (former.device, former.export.uuid));
+    let told = client.await_resume_state();
+    assert_ne!(told.export.boot, left.export.boot, "it was told, so the new run is the one");
+    assert_eq!((told.device, told.export.uuid), (left.device, left.export.uuid));
     assert_eq!(client.flush(), Ok(()));
     assert_eq!(client.read(0, 4096).unwrap(), [1; 4096]);
 }

@@ -185,9 +185,9 @@ fn an_idle_queue_leaves_the_others_alone_and_a_busy_one_does_not() {
     let mut links = plain(&ours).into_iter().map(|link| options(link, Some(PATIENCE)));
     let mut first = InlineHost::with_queues(links.next().unwrap(), QUEUES);
     first.connect(PATIENCE).unwrap();
-    let association = Arc::clone(first.association());
+    let shared = Arc::clone(first.shared());
     let mut further = links.zip(1..).map(|(options, queue)| {
-        let mut host = InlineHost::join(options, association.seat(queue));
+        let mut host = InlineHost::join(options, shared.handle(queue));
         host.connect(PATIENCE).unwrap();
         host
     });

@@ -5,10 +5,10 @@ use std::thread;
 use std::time::Duration;
 
 use tyche_block::Arena;
-use tyche_engine::{BATCH, Batches, EventLoop, Port, Ports, Tenant};
+use tyche_engine::{BATCH, Batches, EventLoop, Port, Ports, Service};
 use tyche_link::fault::{FaultLink, FaultPlan, Side};
 use tyche_link::{Link, memory};
-use tyche_numa::Home;
+use tyche_numa::NumaAffinity;
 use tyche_proto::Instant;
 use tyche_store::Store;
 use tyche_store::memory::MemoryStore;
@@ -17,11 +17,11 @@ use tyche_wake::Spin;
 use crate::sectors::{Client, HEAD, SECTOR, SECTORS, Server, WRITE};
 
 /// Runs a loop over one link, to its end.
-fn run<T: Tenant>(tenant: T, link: impl Link + 'static) -> T {
+fn run<T: Service>(service: T, link: impl Link + 'static) -> T {
     let mut ports = Ports::new();
     let batches = Batches { frames: BATCH, head_len: HEAD, pieces_max: 1 };
-    ports.insert(0, Port::new(Box::new(link), Home::default(), batches));
-    EventLoop::new(tenant, ports, Spin::new(Duration::ZERO)).run()
+    ports.insert(0, Port::new(Box::new(link), NumaAffinity::default(), batches));
+    EventLoop::new(service, ports, Spin::new(Duration::ZERO)).run()
 }
 
 #[test]

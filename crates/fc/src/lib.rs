@@ -34,5 +34,5 @@ pub mod target;
 pub mod vn2vn;
 
 pub use outgoing::{Outgoing, PAYLOAD_MAX, Part};
-pub use rules::{Rule, Rules, Sound};
+pub use rules::{AllRules, Rule, Rules};
 pub use tyche_fc_wire as wire;

@@ -2,7 +2,7 @@
 //!
 //! A checker that catches nothing is a defect. So the simulator also runs machines that break one
 //! rule, and must notice each. The rules are a type parameter of the machines. That of the product
-//! is [`Sound`], which has no bytes and keeps them all: nothing of this is left in a program, and
+//! is [`AllRules`], which has no bytes and keeps them all: nothing of this is left in a program, and
 //! nothing at run time can turn a rule off. The simulator has a type whose *values* differ, so that
 //! one more copy of the machines is enough for all rules.
 
@@ -60,9 +60,9 @@ pub trait Rules: Copy + Send + 'static {
 
 /// All rules are kept.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Sound;
+pub struct AllRules;
 
-impl Rules for Sound {
+impl Rules for AllRules {
     #[inline]
     fn keeps(self, _: Rule) -> bool {
         true

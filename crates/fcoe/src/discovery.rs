@@ -15,7 +15,7 @@ use tyche_fc::wire::fip::{
 };
 use tyche_fc::wire::{ETHERNET_LEN, Ethernet, FRAME_LEN_MAX, Mac, Reject, Wwn};
 use tyche_link::Link;
-use tyche_numa::Home;
+use tyche_numa::NumaAffinity;
 use tyche_time::Instant;
 
 use crate::n_port::join;
@@ -67,34 +67,34 @@ pub struct Discovery {
 pub fn discover(links: Vec<(Box<dyn Link>, u16)>, timeout: Duration) -> Discovery {
     let clock = Clock::Monotonic;
     let mut ports = Ports::new();
-    let mut ears = Ears { ears: Vec::new(), rejects: Rejects::default() };
+    let mut discovery = DiscoveryPorts { ports: Vec::new(), rejects: Rejects::default() };
     for (index, (link, number)) in links.into_iter().enumerate() {
         let batches = Batches { frames: BATCH, head_len: ETHERNET_LEN, pieces_max: 1 };
-        let mut port = Port::new(link, Home::default(), batches);
-        ears.ears.push(Ear::new(clock.now(), &mut port, number));
+        let mut port = Port::new(link, NumaAffinity::default(), batches);
+        discovery.ports.push(DiscoveryPort::new(clock.now(), &mut port, number));
         ports.insert(index, port);
     }
     let end = clock.now() + CLAIM_MAX + timeout;
     loop {
         let time = clock.now();
         if time >= end {
-            return ears.found(&ports);
+            return discovery.found(&ports);
         }
-        ports.receive(time, &mut ears);
-        ports.transmit(time, &mut ears);
-        let next = ears.poll_timeout().map_or(end, |at| at.min(end));
+        ports.receive(time, &mut discovery);
+        ports.transmit(time, &mut discovery);
+        let next = discovery.poll_timeout().map_or(end, |at| at.min(end));
         ports.wait([], Some(next));
     }
 }
 
 /// The protocol of the loop.
-struct Ears {
-    ears: Vec<Ear>,
+struct DiscoveryPorts {
+    ports: Vec<DiscoveryPort>,
     rejects: Rejects,
 }
 
 /// One link.
-struct Ear {
+struct DiscoveryPort {
     link: String,
     vn2vn: Vn2vn,
     outbox: Outbox,
@@ -102,7 +102,7 @@ struct Ear {
     has_fabric: bool,
 }
 
-impl Ear {
+impl DiscoveryPort {
     fn new(now: Instant, port: &mut Port, number: u16) -> Self {
         let (mac, mtu) = (Mac(port.link().mac()), port.link().frame_len_max() - ETHERNET_LEN);
         let wwnn = Wwn::of_node(mac);
@@ -119,14 +119,14 @@ impl Ear {
         }
         let link = port.link().name().to_owned();
         let outbox = Outbox::default();
-        let mut ear = Self { link, vn2vn, outbox, vlans: BTreeSet::new(), has_fabric: false };
+        let mut this = Self { link, vn2vn, outbox, vlans: BTreeSet::new(), has_fabric: false };
         let size = u16::try_from(mtu).unwrap_or(u16::MAX);
         let solicitation = Solicitation { mac, name: wwnn, size, fc_map: None };
         let vlan_request = VlanRequest { mac, name: Some(wwnn) };
-        ear.ask(mac, ALL_FCF_MACS, Message::Solicitation(solicitation));
-        ear.ask(mac, ALL_FCF_MACS, Message::VlanRequest(vlan_request));
-        ear.ask(mac, ALL_VN2VN_ENODE_MACS, Message::VlanRequest(vlan_request));
-        ear
+        this.ask(mac, ALL_FCF_MACS, Message::Solicitation(solicitation));
+        this.ask(mac, ALL_FCF_MACS, Message::VlanRequest(vlan_request));
+        this.ask(mac, ALL_VN2VN_ENODE_MACS, Message::VlanRequest(vlan_request));
+        this
     }
 
     fn ask(&mut self, source: Mac, destination: Mac, message: Message<'_>) {
@@ -165,10 +165,10 @@ impl Ear {
     }
 }
 
-impl Ears {
+impl DiscoveryPorts {
     fn found(self, ports: &Ports) -> Discovery {
         let mut found = Discovery { rejects: self.rejects, ..Discovery::default() };
-        for Ear { link, vn2vn, vlans, has_fabric, .. } in self.ears {
+        for DiscoveryPort { link, vn2vn, vlans, has_fabric, .. } in self.ports {
             let neighbours = vn2vn.claimed();
             found.neighbours.extend(
                 neighbours.map(|&neighbour| FoundNeighbour { link: link.clone(), neighbour }),
@@ -191,12 +191,12 @@ impl Ears {
     fn take(&mut self, now: Instant, port: usize, frame: &Received<'_>) -> Result<(), Reject> {
         let mut buffer = [0; FRAME_LEN_MAX];
         let frame = fip::Frame::parse(join(frame, &mut buffer)?)?;
-        self.ears[port].handle(now, &frame);
+        self.ports[port].handle(now, &frame);
         Ok(())
     }
 }
 
-impl Protocol for Ears {
+impl Protocol for DiscoveryPorts {
     fn handle_frame(&mut self, now: Instant, port: usize, frame: &Received<'_>) {
         if let Err(reject) = self.take(now, port, frame) {
             self.rejects.count(reject);
@@ -204,18 +204,18 @@ impl Protocol for Ears {
     }
 
     fn handle_timeout(&mut self, now: Instant) {
-        for ear in self.ears.iter_mut().filter(|ear| !ear.vn2vn.has_claimed()) {
-            ear.vn2vn.handle_timeout(now);
-            ear.drain();
+        for port in self.ports.iter_mut().filter(|port| !port.vn2vn.has_claimed()) {
+            port.vn2vn.handle_timeout(now);
+            port.drain();
         }
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
-        let asking = self.ears.iter().filter(|ear| !ear.vn2vn.has_claimed());
-        asking.filter_map(|ear| ear.vn2vn.poll_timeout()).min()
+        let asking = self.ports.iter().filter(|port| !port.vn2vn.has_claimed());
+        asking.filter_map(|port| port.vn2vn.poll_timeout()).min()
     }
 
     fn frames(&mut self, port: usize) -> impl Frames<'_> {
-        &mut self.ears[port].outbox
+        &mut self.ports[port].outbox
     }
 }

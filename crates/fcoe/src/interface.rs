@@ -5,7 +5,7 @@ use tyche_fc::wire::fip::{FCOE_LEN_MAX, payload_within};
 use tyche_fc::wire::{ETHERNET_LEN, ETHERTYPE_FCOE, ETHERTYPE_FIP, HEAD_LEN, Mac};
 use tyche_link::Link;
 use tyche_link::packet::{OpenError, PacketLink, PacketOptions};
-use tyche_numa::Home;
+use tyche_numa::NumaAffinity;
 
 /// The port of the FCoE Initialization Protocol.
 pub const FIP: usize = 0;
@@ -76,7 +76,7 @@ impl Interface {
     }
 
     /// The ports of a loop that serves the interface.
-    pub fn into_ports(self, home: &Home) -> Ports {
+    pub fn into_ports(self, home: &NumaAffinity) -> Ports {
         let mut ports = Ports::new();
         let batches = Batches { frames: BATCH, head_len: ETHERNET_LEN, pieces_max: 1 };
         ports.insert(FIP, Port::new(self.fip, home.clone(), batches));
@@ -97,7 +97,7 @@ fn open(
 }
 
 /// Adds the port of a link for FCoE.
-pub(crate) fn insert_fcoe(ports: &mut Ports, link: Box<dyn Link>, home: &Home) {
+pub(crate) fn insert_fcoe(ports: &mut Ports, link: Box<dyn Link>, home: &NumaAffinity) {
     let batches = Batches { frames: BATCH, head_len: HEAD_LEN, pieces_max: 2 };
     ports.insert(FCOE, Port::new(link, home.clone(), batches));
 }

@@ -29,8 +29,8 @@ mod sync;
 mod target;
 
 pub use discovery::{Discovery, FoundNeighbour, FoundVlan, discover};
-pub use initiator::{Association, FurtherLane, Seat};
 pub use initiator::{Ended, Event, FcoeControl, FcoeHost, FcoeHostOptions, FcoeInlineHost};
+pub use initiator::{FurtherLane, LaneHandle, SessionShared};
 pub use initiator::{INITIATOR, InitiatorConfig, InitiatorRole, Obstacle};
 pub use interface::{FCOE, FIP, Interface, MTU_FULL};
 pub use lanes::{LANES_MAX, share};

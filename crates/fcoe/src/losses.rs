@@ -166,7 +166,7 @@ impl Losses {
 
     /// There was a loss at the target, which knows whether it is one of the writes until now, and
     /// tells the next flush; except of those from before the last login, which count as lost.
-    pub(crate) fn doubt(&self) {
+    pub(crate) fn suspect_loss(&self) {
         if self.former.load(Ordering::Acquire) > self.settled.load(Ordering::Acquire) {
             self.lose();
         }

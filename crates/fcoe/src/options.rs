@@ -6,7 +6,7 @@ use tyche_engine::Ports;
 use tyche_fc::neighbour::Functions;
 use tyche_fc::network::{Mode, PortConfig};
 use tyche_fc::wire::{PortId, Wwn};
-use tyche_numa::Home;
+use tyche_numa::NumaAffinity;
 
 use crate::interface::Interface;
 use crate::n_port::{NPort, RememberAddress};
@@ -48,6 +48,6 @@ impl PortOptions {
     pub(crate) fn open<R: Role>(self, functions: Functions, role: R) -> (NPort<R>, Ports) {
         let mut port = NPort::new(self.config(functions), role);
         port.remember = self.remember;
-        (port, self.interface.into_ports(&Home::default()))
+        (port, self.interface.into_ports(&NumaAffinity::default()))
     }
 }

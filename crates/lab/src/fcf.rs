@@ -10,12 +10,12 @@ use clap::Args;
 use signal_hook::consts::SIGHUP;
 use tyche_console::error::{Code, Context, Error, Result};
 use tyche_console::output::announce;
-use tyche_engine::{Composed, EventLoop, Frames, Ports, Protocol, Received, Sink, Tenant};
+use tyche_engine::{Composed, EventLoop, Frames, Ports, Protocol, Received, Service, Sink};
 use tyche_fcf::{Fcf, FcfConfig, MEMBERSHIPS};
 use tyche_fcoe::fc::wire::{ETHERNET_LEN, ETHERTYPE_FIP};
 use tyche_fcoe::{FCOE, FIP, Interface};
 use tyche_link::Mac as LinkMac;
-use tyche_numa::Home;
+use tyche_numa::NumaAffinity;
 use tyche_time::Instant;
 use tyche_wake::Spin;
 
@@ -65,7 +65,7 @@ pub(crate) fn run(args: &FcfArgs) -> Result<()> {
     (config.priority, config.domain) = (args.priority, args.domain.unwrap_or(changing));
     config.period = Duration::from_secs_f64(args.period);
     config.e_d_tov = Duration::from_secs_f64(args.e_d_tov);
-    let mut ports = interface.into_ports(&Home::default());
+    let mut ports = interface.into_ports(&NumaAffinity::default());
     join(&mut ports).map_err(|error| link(&error))?;
     let is_cleared = Arc::new(AtomicBool::new(false));
     signal_hook::flag::register(SIGHUP, Arc::clone(&is_cleared)).map_err(|error| link(&error))?;
@@ -132,7 +132,7 @@ impl Protocol for Forwarder {
     }
 }
 
-impl Tenant for Forwarder {
+impl Service for Forwarder {
     fn protocol(&mut self) -> &mut impl Protocol {
         self
     }

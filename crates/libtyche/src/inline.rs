@@ -12,7 +12,7 @@ use crossbeam_utils::atomic::AtomicCell;
 use tyche_block::{Arena, Completion, Geometry, Request};
 use tyche_engine::{HostOptions, HostReport, InlineHost, Notice};
 use tyche_fcoe::FcoeInlineHost;
-use tyche_proto::{Association, Seat};
+use tyche_proto::{QueueHandle, SessionShared};
 
 use crate::REQUESTS_MAX;
 use crate::driven::Driven;
@@ -31,7 +31,7 @@ pub(crate) struct Inline {
     geometry: AtomicCell<Geometry>,
     arena: Arena,
     /// The state that the queues of the session share; `None` if it has one queue for good.
-    association: Option<Arc<Association>>,
+    shared: Option<Arc<SessionShared>>,
 }
 
 struct State {
@@ -55,16 +55,16 @@ impl Inline {
     /// Connects a further queue of a session.
     pub(crate) fn join(
         options: HostOptions,
-        seat: Seat,
+        handle: QueueHandle,
         timeout: Duration,
     ) -> Result<Self, OpenError> {
-        Self::tyche(InlineHost::join(options, seat), timeout)
+        Self::tyche(InlineHost::join(options, handle), timeout)
     }
 
     fn tyche(mut host: InlineHost, timeout: Duration) -> Result<Self, OpenError> {
         let geometry = host.connect(timeout)?;
-        let (arena, association) = (host.arena().clone(), Arc::clone(host.association()));
-        Ok(Self::new(Driven::Tyche(Box::new(host)), geometry, arena, Some(association)))
+        let (arena, shared) = (host.arena().clone(), Arc::clone(host.shared()));
+        Ok(Self::new(Driven::Tyche(Box::new(host)), geometry, arena, Some(shared)))
     }
 
     /// Connects a session over FCoE.
@@ -80,18 +80,18 @@ impl Inline {
         host: Driven,
         geometry: Geometry,
         arena: Arena,
-        association: Option<Arc<Association>>,
+        shared: Option<Arc<SessionShared>>,
     ) -> Self {
         let ready = VecDeque::with_capacity(REQUESTS_MAX);
         let found = Vec::with_capacity(REQUESTS_MAX);
         let state = Exclusive::new(State { host, ready, found });
         let geometry = AtomicCell::new(geometry);
-        Self { state, in_flight: AtomicUsize::new(0), geometry, arena, association }
+        Self { state, in_flight: AtomicUsize::new(0), geometry, arena, shared }
     }
 
-    /// The seat of another queue of the session, if it can have several.
-    pub(crate) fn seat(&self, queue: usize) -> Option<Seat> {
-        Some(self.association.as_ref()?.seat(queue))
+    /// The handle of another queue of the session, if it can have several.
+    pub(crate) fn handle(&self, queue: usize) -> Option<QueueHandle> {
+        Some(self.shared.as_ref()?.handle(queue))
     }
 
     fn state(&self) -> Result<Taken<'_, State>, Why> {
@@ -151,7 +151,7 @@ impl Inline {
         while let Some(notice) = host.poll_notice() {
             match notice {
                 Notice::Connected(_) | Notice::Resized(_) => self.geometry.store(host.geometry()),
-                Notice::Former(_) => {}
+                Notice::ResumeState(_) => {}
                 notice => tracing::info!(?notice, "session"),
             }
         }

@@ -194,7 +194,7 @@ impl Life {
             },
             Notice::Closed => Stage::Closed,
             // No device outlives the process, so there will be no successor.
-            Notice::Former(_) => return,
+            Notice::ResumeState(_) => return,
             notice => {
                 tracing::info!(?notice, "session");
                 return;

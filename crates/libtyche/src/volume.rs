@@ -183,10 +183,10 @@ impl Volume {
             Session::Inline(inline) => {
                 let only_one = "a session over FCoE has one queue in inline mode";
                 let session = session.as_ref().expect(only_one);
-                let seat = inline.seat(number).expect(only_one);
+                let handle = inline.handle(number).expect(only_one);
                 let links = links.map_or_else(|| options.open_links(number), Ok)?;
                 let host = options.of_host(session, vec![links])?;
-                let joined = Inline::join(host, seat, options.timeout)?;
+                let joined = Inline::join(host, handle, options.timeout)?;
                 Ok(Session::Inline(Box::new(joined)))
             }
             Session::Queue(queue) => Ok(Session::Queue(queue.join(number)?)),

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::harness::{BROADCAST, Cable, NAMES, frame, receive_all, send_all, wait};
 use tyche_link::fault::{FaultLink, FaultPlan, Side};
-use tyche_link::ip::{OpenError, Place};
+use tyche_link::ip::{ListenAddress, OpenError};
 use tyche_link::udp::segment::{self, Search};
 use tyche_link::udp::{FRAME_LEN_MAX, UdpClient, UdpOptions, UdpServer, datagram};
 use tyche_link::{HEAD, Link, Mac, RxBatch, TxVectors};
@@ -28,7 +28,7 @@ fn listen(address: &str) -> UdpServer {
 }
 
 fn connect(address: SocketAddr) -> UdpClient {
-    let place = Place::parse(&format!("udp:{address}"), 1).unwrap().unwrap();
+    let place = ListenAddress::parse(&format!("udp:{address}"), 1).unwrap().unwrap();
     UdpClient::connect(&place, &[address], &UdpOptions::default()).unwrap()
 }
 
@@ -291,7 +291,7 @@ fn of_two_interfaces_with_one_address_each_hears_its_own_questions() {
         cable.ip(0, &["link", "set", link, "up"]);
         cable.ip(0, &["address", "add", address, "dev", link, "nodad"]);
     }
-    let resolve = |place| Place::parse(place, 0).unwrap().unwrap().resolve().unwrap();
+    let resolve = |place| ListenAddress::parse(place, 0).unwrap().unwrap().resolve().unwrap();
     let question = frame(BROADCAST, [7; 6], 200, 1);
     let datagram = [&datagram::header(question.len())[..], &question[14..]].concat();
     let mut beacon = cable.inside(0, || {
@@ -403,7 +403,7 @@ fn a_host_whose_address_changes_comes_from_the_new_one() {
 fn a_target_that_moves_is_found_by_its_name() {
     let mut server = listen(LOOPBACK);
     let port = server.address().port();
-    let place = Place::parse(&format!("udp:localhost:{port}"), 1).unwrap().unwrap();
+    let place = ListenAddress::parse(&format!("udp:localhost:{port}"), 1).unwrap().unwrap();
     let former = SocketAddr::new("127.9.9.9".parse().unwrap(), port);
     let mut client = UdpClient::connect(&place, &[former], &UdpOptions::default()).unwrap();
     let mut one = batch(1);
@@ -417,7 +417,7 @@ fn a_target_that_moves_is_found_by_its_name() {
 fn a_wrapper_waits_for_the_socket_that_is_open() {
     let mut server = listen(LOOPBACK);
     let port = server.address().port();
-    let place = Place::parse(&format!("udp:localhost:{port}"), 1).unwrap().unwrap();
+    let place = ListenAddress::parse(&format!("udp:localhost:{port}"), 1).unwrap().unwrap();
     let former = SocketAddr::new("127.9.9.8".parse().unwrap(), port);
     let client = UdpClient::connect(&place, &[former], &UdpOptions::default()).unwrap();
     let plan = FaultPlan::new();

@@ -18,7 +18,7 @@
 //! Memory is *preferred* on a node, never demanded: if a node has none left, memory of another is
 //! slower, but better than none. [`nodes_of`] shows the result.
 //!
-//! On a machine with one node nothing is done: every [`Home`] is without a node.
+//! On a machine with one node nothing is done: every [`NumaAffinity`] is without a node.
 
 mod error;
 mod interface;
@@ -32,6 +32,6 @@ mod topology;
 pub use error::Error;
 pub use memory::{Near, bind, nodes_of};
 pub use node::{Cpus, Node};
-pub use placement::{Affinity, Home, Placement};
+pub use placement::{Affinity, NumaAffinity, Placement};
 pub use thread::{allowed_cpus, pin};
 pub use topology::Topology;

@@ -29,7 +29,7 @@ pub struct Placement {
 
 /// The home of a link.
 #[derive(Clone, Debug, Default)]
-pub struct Home {
+pub struct NumaAffinity {
     /// Its interface's node, if known, whether or not anything is placed.
     pub nic: Option<Node>,
     /// The node to place on, and its CPUs that the process may use.
@@ -88,9 +88,9 @@ impl Placement {
     ///
     /// # Errors
     /// If the process may use neither CPUs nor memory of the interface's node.
-    pub fn home(&self, interface: &str) -> Result<Home, Error> {
+    pub fn home(&self, interface: &str) -> Result<NumaAffinity, Error> {
         let nic = self.topology.node_of_interface(interface);
-        let mut home = Home { nic, place: None };
+        let mut home = NumaAffinity { nic, place: None };
         if let (true, Some(node)) = (self.is_active(), nic) {
             let cpus = self.topology.cpus(node).expect("interfaces are on nodes that there are");
             let usable = cpus.intersection(&self.allowed);
@@ -114,7 +114,7 @@ impl Placement {
     }
 }
 
-impl Home {
+impl NumaAffinity {
     /// The node to place on.
     pub fn node(&self) -> Option<Node> {
         self.place.as_ref().map(|(node, _)| *node)

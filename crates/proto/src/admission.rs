@@ -216,7 +216,7 @@ impl Registry {
             // A build without the rule records the writer later, if at all.
             let writer = request.writer();
             (export.last_writer, export.writer_since) = (Some(writer), issued);
-            export.unkept = Some((writer, issued));
+            export.writer_to_persist = Some((writer, issued));
         }
         let known = export.sessions.iter_mut().find(|known| request.is_of_session(known));
         if let Some(session) = known {
@@ -427,12 +427,12 @@ impl Export {
         if self.last_writer == Some(writer) {
             return Ok(());
         }
-        if let Some((failed, detail)) = self.not_kept.take()
+        if let Some((failed, detail)) = self.not_persisted.take()
             && failed == writer
         {
             return Err(Admission::Refused(Reason::NoState, Box::new(detail)));
         }
-        self.unkept = Some((writer, request.issued));
+        self.writer_to_persist = Some((writer, request.issued));
         Err(Admission::Keep)
     }
 }

@@ -21,7 +21,7 @@ use crate::outgoing::Outgoing;
 use crate::received::Received;
 use crate::ring::Arrival;
 use crate::rules::{Rule, Rules};
-use crate::stages::{Exchange, Exchanges};
+use crate::stages::{StageSample, StageSamples};
 use crate::time::Instant;
 use crate::turns::Turns;
 
@@ -58,7 +58,7 @@ pub(crate) enum Arrived {
     /// of the operation.
     Data { op: u32, offset: u32, len: u32, source: u32 },
     /// A piece has ended; with its stage times, on channels that have them.
-    Done(Piece, Status, Option<Exchange>),
+    Done(Piece, Status, Option<StageSample>),
     /// Something happened to the export.
     Event(Event),
     /// A reply to an echo.
@@ -97,7 +97,7 @@ pub(crate) struct Initiator<R> {
     /// Position of the newest event.
     event_at: Option<Position>,
     /// Stage times, on channels that have them.
-    exchanges: Option<Exchanges>,
+    stage_samples: Option<StageSamples>,
 }
 
 impl<R: Rules> Initiator<R> {
@@ -116,7 +116,7 @@ impl<R: Rules> Initiator<R> {
             noted: None,
         };
         Self {
-            exchanges: config.stages.then(|| Exchanges::new(queue_size)),
+            stage_samples: config.stages.then(|| StageSamples::new(queue_size)),
             channel: Channel::new(config, now),
             load: Load::new(now),
             slots: (0..queue_size).map(slot).collect(),
@@ -194,8 +194,8 @@ impl<R: Rules> Initiator<R> {
         } else {
             self.commands.push_back(slot);
         }
-        if let Some(exchanges) = &mut self.exchanges {
-            exchanges.issued(slot, now);
+        if let Some(stage_samples) = &mut self.stage_samples {
+            stage_samples.issued(slot, now);
         }
         let slot = &mut self.slots[usize::from(slot)];
         slot.generation = slot.generation.wrapping_add(1);
@@ -300,7 +300,7 @@ impl<R: Rules> Initiator<R> {
     }
 
     fn check_completion(&mut self, completion: &Completion) -> Result<(), Reject> {
-        let (frame, is_timed) = (self.frame, self.exchanges.is_some());
+        let (frame, is_timed) = (self.frame, self.stage_samples.is_some());
         let (slot, piece) = self.slot_of(completion.tag)?;
         if slot.succeeded || slot.noted.is_some_and(|(number, _)| number == frame) {
             return Err(Reject::Mismatch);
@@ -396,8 +396,8 @@ impl<R: Rules> Initiator<R> {
         let lacks_data = status == Status::Success && slot.moved < piece.len;
         let is_early = piece.opcode == Opcode::Read && lacks_data;
         slot.succeeded |= is_early;
-        if let Some(exchanges) = &mut self.exchanges {
-            exchanges.answered(tag.slot, times);
+        if let Some(stage_samples) = &mut self.stage_samples {
+            stage_samples.answered(tag.slot, times);
         }
         if !is_early {
             self.finish(now, tag.slot, status, arrived);
@@ -422,8 +422,8 @@ impl<R: Rules> Initiator<R> {
         if piece.opcode == Opcode::Write && status != Status::Success {
             self.writes.remove(index);
         }
-        let exchange = self.exchanges.as_ref().map(|exchanges| exchanges.of(index));
-        arrived(Arrived::Done(piece, status, exchange));
+        let stage_sample = self.stage_samples.as_ref().map(|stage_samples| stage_samples.of(index));
+        arrived(Arrived::Done(piece, status, stage_sample));
     }
 
     /// Composes the next frame; false if there is none to send now.
@@ -485,8 +485,8 @@ impl<R: Rules> Initiator<R> {
 
     /// Notes that a frame of a request was composed: the last one counts.
     fn sent(&mut self, slot: u16, now: Instant) {
-        if let Some(exchanges) = &mut self.exchanges {
-            exchanges.sent(slot, now);
+        if let Some(stage_samples) = &mut self.stage_samples {
+            stage_samples.sent(slot, now);
         }
     }
 

@@ -64,13 +64,13 @@ pub use outgoing::{Outgoing, Part, SealedFrame, Written};
 pub use protection::{HostKeys, Opened};
 pub use question::{connect_proof, nonce as nonce_of_question};
 pub use registry::{ChannelRef, ExportConfig, Registry, SessionInfo, TargetConfig, Writer};
-pub use rules::{Rule, Rules, Sound};
+pub use rules::{AllRules, Rule, Rules};
 pub use session::{
-    Association, ChannelChoice, ExportId, ExportState, Failure, Favourite, Former, NodeCounts,
-    OfferedBy, PathReport, PortConfig, Problem, QUEUES_MAX, Seat, Session, SessionConfig,
-    SessionEvent, SubmitError, TargetId, Waiting, parse_export,
+    ChannelChoice, ExportId, ExportState, Failure, Favourite, NodeCounts, OfferedBy, PathReport,
+    PortConfig, Problem, QUEUES_MAX, QueueHandle, ResumeState, Session, SessionConfig,
+    SessionEvent, SessionShared, SubmitError, TargetId, Waiting, parse_export,
 };
-pub use stages::Exchange;
+pub use stages::StageSample;
 pub use stats::{ChannelStats, RejectCounts};
 pub use target::Action;
 pub use tyche_crypto as crypto;

@@ -180,9 +180,9 @@ pub(crate) struct Export {
     /// When the ticket of the last writer's first channel in this run was issued.
     pub(crate) writer_since: Instant,
     /// A session that is to be recorded as the last writer, with the time of its ticket.
-    pub(crate) unkept: Option<(Writer, Instant)>,
+    pub(crate) writer_to_persist: Option<(Writer, Instant)>,
     /// A session that could not be recorded, and why.
-    pub(crate) not_kept: Option<(Writer, Text<128>)>,
+    pub(crate) not_persisted: Option<(Writer, Text<128>)>,
     closed: VecDeque<Closed>,
     /// Why its disk is missing, if it is: no session is admitted.
     pub(crate) offline: Option<Text<128>>,
@@ -218,8 +218,8 @@ impl Registry {
             sessions: Vec::new(),
             last_writer: None,
             writer_since: Instant(0),
-            unkept: None,
-            not_kept: None,
+            writer_to_persist: None,
+            not_persisted: None,
             closed: VecDeque::new(),
             offline: None,
             allowed: Allowed::default(),
@@ -280,7 +280,7 @@ impl Registry {
     /// closed because a host is denied may be that host without its key, or under the name or the
     /// key that it had before. While the export is offline nobody knows: a former process of the
     /// target may have its disk, and requests of the host there.
-    pub fn has_left<R: Rules>(&self, export: usize, host: HostId) -> bool {
+    pub fn is_drained<R: Rules>(&self, export: usize, host: HostId) -> bool {
         let Export { sessions, offline, .. } = &self.exports[export];
         let is_left = |it: &SessionInfo| it.host.may_be(host) || !self.lets_in(export, it);
         let is_unknown = offline.is_some() || sessions.iter().any(is_left);
@@ -343,21 +343,23 @@ impl Registry {
     }
 
     /// The writer that is to be recorded on stable storage next, with the index of its export. It
-    /// is admitted only after [`kept`](Self::kept) reports success.
-    pub fn unkept(&mut self) -> Option<(usize, Writer)> {
+    /// is admitted only after [`writer_persisted`](Self::writer_persisted) reports success.
+    pub fn writer_to_persist(&mut self) -> Option<(usize, Writer)> {
         let mut exports = self.exports.iter().enumerate();
-        exports.find_map(|(index, export)| Some((index, export.unkept?.0)))
+        exports.find_map(|(index, export)| Some((index, export.writer_to_persist?.0)))
     }
 
     /// Reports whether a writer was recorded. If not, it is refused with that reason.
-    pub fn kept(&mut self, index: usize, writer: Writer, result: Result<(), &str>) {
+    pub fn writer_persisted(&mut self, index: usize, writer: Writer, result: Result<(), &str>) {
         let export = &mut self.exports[index];
-        let Some((_, issued)) = export.unkept.take_if(|(unkept, _)| *unkept == writer) else {
+        let Some((_, issued)) =
+            export.writer_to_persist.take_if(|(writer_to_persist, _)| *writer_to_persist == writer)
+        else {
             return;
         };
         match result {
             Ok(()) => (export.last_writer, export.writer_since) = (Some(writer), issued),
-            Err(reason) => export.not_kept = Some((writer, Text::truncated(reason))),
+            Err(reason) => export.not_persisted = Some((writer, Text::truncated(reason))),
         }
     }
 
@@ -422,7 +424,7 @@ impl Registry {
     /// Notes that a channel is stalled: its frames to the host are not acknowledged. Returns
     /// whether to give it up, because another channel of the session is fine. The other channels
     /// are asked for a sign of life.
-    pub(crate) fn doubt(&mut self, now: Instant, channel: ChannelRef) -> bool {
+    pub(crate) fn report_stall(&mut self, now: Instant, channel: ChannelRef) -> bool {
         let Some(session) = self.session_of(channel) else { return false };
         let (mut others, mut is_other_fine) = (Vec::new(), false);
         for member in &mut session.channels {

@@ -439,7 +439,7 @@ mod tests {
     use tyche_wire::Event;
 
     use super::*;
-    use crate::Sound;
+    use crate::AllRules;
 
     const ENTRY: Entry = Entry::Event(Event::Removed);
 
@@ -452,13 +452,13 @@ mod tests {
             ring.arrive(base.plus(n));
             assert_eq!(ring.check(base.plus(n)), Ok(Arrival::Duplicate));
         }
-        assert_eq!(ring.ack::<Sound>(), base.plus(3));
+        assert_eq!(ring.ack::<AllRules>(), base.plus(3));
         assert!(ring.has_gap());
         assert_eq!(ring.bitmap().as_slice(), [0b100]);
         assert_eq!(ring.check(base.plus(3 + 16)), Err(Reject::Window));
         ring.arrive(base.plus(3));
         ring.arrive(base.plus(4));
-        assert_eq!((ring.ack::<Sound>(), ring.has_gap()), (base.plus(6), false));
+        assert_eq!((ring.ack::<AllRules>(), ring.has_gap()), (base.plus(6), false));
         assert!(ring.bitmap().is_empty());
     }
 

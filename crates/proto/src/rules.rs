@@ -120,9 +120,9 @@ pub trait Rules: Copy + Send + 'static {
 
 /// All rules on: the only build that is ever used on data.
 #[derive(Clone, Copy, Debug)]
-pub struct Sound;
+pub struct AllRules;
 
-impl Rules for Sound {}
+impl Rules for AllRules {}
 
 /// Accepts every payload unchecked, in a build without [`Rule::CheckPayload`].
 pub(crate) struct Unchecked;

@@ -9,7 +9,7 @@ use crate::time::Instant;
 /// Stage times of an operation on its channel. If it was cut into pieces, those of the piece that
 /// ended last.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Exchange {
+pub struct StageSample {
     /// When it took a slot of the `remq`.
     pub issued_at: Instant,
     /// When the last of its frames was composed for the first time.
@@ -19,11 +19,11 @@ pub struct Exchange {
 }
 
 /// Stage times of a channel's slots, at the host.
-pub(crate) struct Exchanges(Box<[Exchange]>);
+pub(crate) struct StageSamples(Box<[StageSample]>);
 
-impl Exchanges {
+impl StageSamples {
     pub(crate) fn new(slots: u16) -> Self {
-        Self(vec![Exchange::default(); slots.into()].into())
+        Self(vec![StageSample::default(); slots.into()].into())
     }
 
     pub(crate) fn issued(&mut self, slot: u16, now: Instant) {
@@ -38,35 +38,35 @@ impl Exchanges {
         self.0[usize::from(slot)].target = target;
     }
 
-    pub(crate) fn of(&self, slot: u16) -> Exchange {
+    pub(crate) fn of(&self, slot: u16) -> StageSample {
         self.0[usize::from(slot)]
     }
 }
 
 /// Stage times of a channel's slots, at the target: of requests that the disk has completed and
 /// whose completions wait to be sent.
-pub(crate) struct Answers(Box<[Option<Answer>]>);
+pub(crate) struct KeptTimesBySlot(Box<[Option<KeptTimes>]>);
 
 #[derive(Clone, Copy)]
-struct Answer {
+struct KeptTimes {
     /// When the completion was taken from the disk.
     at: Instant,
     /// Stage times up to that moment.
     times: Times,
 }
 
-impl Answers {
+impl KeptTimesBySlot {
     pub(crate) fn new(slots: u16) -> Self {
         Self(vec![None; slots.into()].into())
     }
 
     pub(crate) fn put(&mut self, slot: u16, at: Instant, times: Times) {
-        self.0[usize::from(slot)] = Some(Answer { at, times });
+        self.0[usize::from(slot)] = Some(KeptTimes { at, times });
     }
 
     /// Takes the stage times for the completion that is composed now.
     pub(crate) fn take(&mut self, slot: u16, now: Instant) -> Times {
-        let Some(Answer { at, times }) = self.0[usize::from(slot)].take() else {
+        let Some(KeptTimes { at, times }) = self.0[usize::from(slot)].take() else {
             return Times::ZERO;
         };
         let waited = u32::try_from(now.since(at).as_nanos()).unwrap_or(u32::MAX);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tyche_proto::wire::{ChannelId, Reason, Status, Tag, Uuid};
-use tyche_proto::{Access, Action, Allowed, HostId, ListenerEvent, Sound};
+use tyche_proto::{Access, Action, AllRules, Allowed, HostId, ListenerEvent};
 
 use crate::keys::{access, asking, connected, keyed, refusals, talk, target_key, write};
 use crate::pair::{Pair, name, session};
@@ -13,8 +13,8 @@ use crate::pair::{Pair, name, session};
 fn a_denied_host_has_left_when_its_requests_are_over() {
     let mut pair = connected();
     let (alpha, beta) = (HostId::Name(name("alpha")), HostId::Name(name("beta")));
-    let has_left = |pair: &Pair, host| pair.registry.has_left::<Sound>(0, host);
-    assert!(!has_left(&pair, alpha) && has_left(&pair, beta));
+    let is_drained = |pair: &Pair, host| pair.registry.is_drained::<AllRules>(0, host);
+    assert!(!is_drained(&pair, alpha) && is_drained(&pair, beta));
     let frame = write(&mut pair);
     pair.target_takes(&frame);
     let [(channel, tag)] = executed(&mut pair)[..] else { panic!("one request is executed") };
@@ -22,16 +22,16 @@ fn a_denied_host_has_left_when_its_requests_are_over() {
     let denied = Allowed { denied: [alpha].into(), ..Allowed::default() };
     assert_eq!(pair.registry.set_allowed(0, denied).len(), 1);
     pair.listener.serve_requests(pair.now, &mut pair.registry);
-    assert!(!has_left(&pair, alpha), "a request is with the disk");
+    assert!(!is_drained(&pair, alpha), "a request is with the disk");
     pair.target_takes(&later);
     assert_eq!(pair.listener.poll_event(), None, "nothing more is executed");
     pair.listener.complete(channel, tag, Status::Success);
     pair.serve();
-    assert!(has_left(&pair, alpha));
+    assert!(is_drained(&pair, alpha));
     // It tries again, in vain.
     talk(&mut pair, Duration::from_secs(8));
     assert_eq!(refusals(&mut pair), [Reason::Denied]);
-    assert!(has_left(&pair, alpha) && pair.session.is_over());
+    assert!(is_drained(&pair, alpha) && pair.session.is_over());
 }
 
 /// A disk that is missing may have requests of a former process of the target.
@@ -39,12 +39,12 @@ fn a_denied_host_has_left_when_its_requests_are_over() {
 fn whether_a_host_has_left_is_not_known_while_the_disk_is_missing() {
     let mut pair = asking(session());
     let alpha = HostId::Name(name("alpha"));
-    assert!(pair.registry.has_left::<Sound>(0, alpha));
+    assert!(pair.registry.is_drained::<AllRules>(0, alpha));
     pair.registry.take_offline(0, "locked");
-    assert!(!pair.registry.has_left::<Sound>(0, alpha));
+    assert!(!pair.registry.is_drained::<AllRules>(0, alpha));
     let config = pair.registry.export(0).clone();
     pair.registry.bring_online(0, config, None);
-    assert!(pair.registry.has_left::<Sound>(0, alpha));
+    assert!(pair.registry.is_drained::<AllRules>(0, alpha));
 }
 
 /// The requests that the target gives to the disk.
@@ -66,7 +66,7 @@ fn a_denied_host_has_left_when_those_without_a_key_have_that_are_closed_with_it(
     let mut pair = asking(session());
     pair.registry.set_access(is_optional, Vec::new());
     pair.connect();
-    assert!(pair.registry.has_left::<Sound>(0, alpha), "it is let in, as another");
+    assert!(pair.registry.is_drained::<AllRules>(0, alpha), "it is let in, as another");
     let frame = write(&mut pair);
     pair.target_takes(&frame);
     let requests = executed(&mut pair);
@@ -74,12 +74,12 @@ fn a_denied_host_has_left_when_those_without_a_key_have_that_are_closed_with_it(
     assert_eq!(pair.registry.set_allowed(0, denied).len(), 1);
     pair.serve();
     pair.listener.serve_requests(pair.now, &mut pair.registry);
-    assert!(!pair.registry.has_left::<Sound>(0, alpha), "a request is with the disk");
+    assert!(!pair.registry.is_drained::<AllRules>(0, alpha), "a request is with the disk");
     for (channel, tag) in requests {
         pair.listener.complete(channel, tag, Status::Success);
     }
     pair.listener.serve_requests(pair.now, &mut pair.registry);
-    assert!(pair.registry.has_left::<Sound>(0, alpha));
+    assert!(pair.registry.is_drained::<AllRules>(0, alpha));
 }
 
 /// A host whose key was taken away, or has another name now, is being closed as well.
@@ -93,12 +93,12 @@ fn a_denied_host_has_left_when_sessions_of_its_former_keys_and_names_have() {
         assert_eq!(pair.registry.set_access(now, Vec::new()).len(), 1);
         pair.listener.serve_requests(pair.now, &mut pair.registry);
         let hosts = ["alpha", "beta"].map(|text| HostId::Name(name(text)));
-        assert!(hosts.iter().all(|&host| !pair.registry.has_left::<Sound>(0, host)));
+        assert!(hosts.iter().all(|&host| !pair.registry.is_drained::<AllRules>(0, host)));
         for (channel, tag) in requests {
             pair.listener.complete(channel, tag, Status::Success);
         }
         pair.listener.serve_requests(pair.now, &mut pair.registry);
-        assert!(hosts.iter().all(|&host| pair.registry.has_left::<Sound>(0, host)));
+        assert!(hosts.iter().all(|&host| pair.registry.is_drained::<AllRules>(0, host)));
     }
 }
 
@@ -107,11 +107,11 @@ fn a_denied_host_has_left_when_sessions_of_its_former_keys_and_names_have() {
 fn a_denied_uuid_keeps_out_a_host_with_a_key_that_says_it() {
     let mut pair = connected();
     let host = HostId::Uuid(Uuid::from_u128(1));
-    assert!(!pair.registry.has_left::<Sound>(0, host));
+    assert!(!pair.registry.is_drained::<AllRules>(0, host));
     let denied = Allowed { denied: [host].into(), ..Allowed::default() };
     assert_eq!(pair.registry.set_allowed(0, denied).len(), 1);
     pair.listener.serve_requests(pair.now, &mut pair.registry);
-    assert!(pair.registry.has_left::<Sound>(0, host));
+    assert!(pair.registry.is_drained::<AllRules>(0, host));
 }
 
 #[test]
@@ -136,5 +136,5 @@ fn a_host_without_a_key_is_denied_by_its_uuid() {
     pair.listener.serve_requests(pair.now, &mut pair.registry);
     talk(&mut pair, Duration::from_secs(8));
     assert_eq!(refusals(&mut pair), [Reason::Denied], "it still sees the export");
-    assert!(pair.registry.has_left::<Sound>(0, host));
+    assert!(pair.registry.is_drained::<AllRules>(0, host));
 }

@@ -8,7 +8,7 @@ use std::panic::catch_unwind;
 use crate::hostile;
 use crate::hostile::Victim;
 use tyche_proto::wire::Reject;
-use tyche_proto::{Rule, Rules, Sound};
+use tyche_proto::{AllRules, Rule, Rules};
 use tyche_testkit::corpus::corpus;
 
 /// The inputs of the fuzzer for a victim, each as it is, and between ends with keys.
@@ -23,7 +23,7 @@ fn replay(victim: Victim) -> (BTreeSet<&'static str>, BTreeSet<String>, hostile:
     let (mut rejects, mut failures) = (BTreeSet::new(), BTreeSet::new());
     let mut sum = hostile::Report::default();
     for input in inputs(victim) {
-        let report = hostile::check::<Sound>(victim, &input);
+        let report = hostile::check::<AllRules>(victim, &input);
         rejects.extend(report.rejects);
         failures.extend(report.failure);
         sum.executions += report.executions;

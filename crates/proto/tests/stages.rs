@@ -9,7 +9,7 @@ use tyche_proto::wire::{
     Times,
 };
 use tyche_proto::{
-    Action, Exchange, Instant, ListenerEvent, OpId, Operation, SessionConfig, SessionEvent,
+    Action, Instant, ListenerEvent, OpId, Operation, SessionConfig, SessionEvent, StageSample,
 };
 
 fn timed() -> SessionConfig {
@@ -99,7 +99,7 @@ fn a_write_in_three_frames() {
     pair.pass(3000);
     pair.host_takes(&frame);
     assert_eq!(pair.completed(), Some((op, Status::Success)));
-    assert_eq!(pair.session.exchange(op), Some(Exchange { issued_at, sent_at, target }));
+    assert_eq!(pair.session.stage_sample(op), Some(StageSample { issued_at, sent_at, target }));
     assert_eq!((pair.listener.rejects().total(), pair.session.rejects().total()), (0, 0));
 }
 
@@ -126,7 +126,7 @@ fn a_read_in_three_frames() {
         pair.host_takes(&frame);
     }
     assert_eq!(pair.completed(), Some((op, Status::Success)));
-    assert_eq!(pair.session.exchange(op), Some(Exchange { issued_at, sent_at, target }));
+    assert_eq!(pair.session.stage_sample(op), Some(StageSample { issued_at, sent_at, target }));
     assert_eq!((pair.listener.rejects().total(), pair.session.rejects().total()), (0, 0));
 }
 
@@ -163,8 +163,8 @@ fn waiting_for_a_slot_comes_before_the_exchange() {
     assert_eq!(pair.completed(), Some((second, Status::Success)));
     let sent_at = freed_at + Duration::from_nanos(30);
     // Nothing was noted of it at the target, and nothing of the first is left.
-    let expected = Exchange { issued_at: freed_at, sent_at, target: Times::ZERO };
-    assert_eq!(pair.session.exchange(second), Some(expected));
+    let expected = StageSample { issued_at: freed_at, sent_at, target: Times::ZERO };
+    assert_eq!(pair.session.stage_sample(second), Some(expected));
 }
 
 #[test]
@@ -188,7 +188,7 @@ fn what_is_sent_again_says_what_it_said_first() {
     assert_eq!(times, [first]);
     pair.host_takes(&frame);
     assert_eq!(pair.completed(), Some((op, Status::Success)));
-    assert_eq!(pair.session.exchange(op).unwrap().target, first);
+    assert_eq!(pair.session.stage_sample(op).unwrap().target, first);
 }
 
 #[test]
@@ -200,7 +200,7 @@ fn a_host_that_does_not_ask_is_told_nothing() {
     assert_eq!(times_of(pair.out.content.entries()), [Times::ZERO]);
     pair.host_takes(&frame);
     assert_eq!(pair.completed(), Some((op, Status::Success)));
-    assert_eq!(pair.session.exchange(op), None);
+    assert_eq!(pair.session.stage_sample(op), None);
 }
 
 #[test]
@@ -243,7 +243,7 @@ fn times_of_no_request_are_rejected_and_absurd_ones_kept_apart() {
     assert_eq!(pair.completed(), None, "the frame has no effect at all");
     pair.send_with(|entries| entries.truncate(entries.len() - 4));
     assert_eq!(pair.completed(), Some((op, Status::Success)));
-    assert_eq!(pair.session.exchange(op).unwrap().target, absurd);
+    assert_eq!(pair.session.stage_sample(op).unwrap().target, absurd);
 }
 
 #[test]

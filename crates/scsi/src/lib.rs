@@ -63,7 +63,7 @@ pub use report_luns::{LunList, emit_luns};
 pub use sense::{Code, Field, Sense, SenseBytes, SenseFault, SenseKey};
 pub use server::{
     ANSWER_LEN_MAX, Grant, NexusId, NoRoom, Reply, Server, Step, TRANSFER_LEN_MAX, Task, Tasks,
-    Told, UNMAP_DESCRIPTORS_MAX, UNMAP_LEN_MAX, Unit, WRITE_ZEROES_LEN_MAX,
+    ToldAttention, UNMAP_DESCRIPTORS_MAX, UNMAP_LEN_MAX, Unit, WRITE_ZEROES_LEN_MAX,
 };
 pub use status::Status;
 pub use tyche_geometry::Operation;

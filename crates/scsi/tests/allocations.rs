@@ -31,7 +31,7 @@ fn nothing_is_allocated_for_a_command() {
     while let Some(request) = discovery.request() {
         let step = target.begin(nexus, Lun::ZERO, request.cdb.padded());
         let (status, sense, data) = (0, &[][..], &target.answer[..]);
-        let answer = tyche_scsi::initiator::Answer { status, sense, data };
+        let answer = tyche_scsi::initiator::CommandAnswer { status, sense, data };
         assert!(matches!(discovery.handle(answer), Progress::Next | Progress::Done), "{step:?}");
     }
     let disk = *discovery.disk().unwrap();

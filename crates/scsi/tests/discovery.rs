@@ -6,7 +6,7 @@ use crate::target::{GENERATION, UUID, unit};
 use tyche_geometry::Geometry;
 use tyche_scsi::cdb::Form;
 use tyche_scsi::initiator::{
-    Answer, Data, Discovery, DiscoveryError, Disk, Progress, Request, Scan, Translation,
+    CommandAnswer, Data, Discovery, DiscoveryError, Disk, Progress, Request, Scan, Translation,
 };
 use tyche_scsi::vpd::{Identity, TargetPort};
 use tyche_scsi::{
@@ -33,7 +33,7 @@ fn search(discovery: &mut Discovery, mut serve: impl FnMut(Request) -> Served) -
     for _ in 0..200 {
         let request = discovery.request().unwrap();
         let (status, sense, data) = serve(request);
-        match discovery.handle(Answer { status, sense: &sense, data: &data }) {
+        match discovery.handle(CommandAnswer { status, sense: &sense, data: &data }) {
             Progress::Next | Progress::Later => {}
             end => {
                 assert_eq!(discovery.request(), None);
@@ -67,7 +67,7 @@ fn a_disk_is_found_as_it_is_exported() {
 
             let mut scan = Scan::default();
             let (status, sense, data) = serve(&mut server, nexus, Lun::ZERO, scan.request());
-            let end = scan.handle(Answer { status, sense: &sense, data: &data });
+            let end = scan.handle(CommandAnswer { status, sense: &sense, data: &data });
             assert_eq!((end, scan.luns()), (Progress::Done, &[Lun::peripheral(5)][..]));
 
             let mut discovery = Discovery::default();
@@ -275,7 +275,7 @@ fn damaged_answers_do_no_harm() {
 fn lists_of_luns_are_bounded() {
     let answer = |data: &[u8]| {
         let mut scan = Scan::default();
-        let end = scan.handle(Answer { status: 0, sense: &[], data });
+        let end = scan.handle(CommandAnswer { status: 0, sense: &[], data });
         (end, scan.luns().to_vec(), scan.left_out())
     };
     let mut many = hex("00 01 00 00 00 00 00 00");
@@ -287,8 +287,9 @@ fn lists_of_luns_are_bounded() {
     assert_eq!(end, Progress::Failed(DiscoveryError::Malformed(Malformed::Short)));
     // A target without the command has LUN 0; one with an attention is asked again.
     let mut scan = Scan::default();
-    let mut handle =
-        |(status, sense, data): Served| scan.handle(Answer { status, sense: &sense, data: &data });
+    let mut handle = |(status, sense, data): Served| {
+        scan.handle(CommandAnswer { status, sense: &sense, data: &data })
+    };
     let attention = check(SenseKey::UnitAttention, Code::POWER_ON_OR_RESET);
     assert_eq!(handle(attention), Progress::Next);
     let unknown = check(SenseKey::IllegalRequest, Code::INVALID_OPCODE);
@@ -303,7 +304,7 @@ fn a_later_list_of_luns_takes_the_place_of_the_first() {
     let one = hex("00 00 00 08 00 00 00 00 00 03 00 00 00 00 00 00");
     let mut scan = Scan::default();
     for (data, luns) in [(two, vec![1, 2]), (one, vec![3])] {
-        let answer = Answer { status: 0, sense: &[], data: &data };
+        let answer = CommandAnswer { status: 0, sense: &[], data: &data };
         assert_eq!(scan.handle(answer), Progress::Done);
         let luns: Vec<_> = luns.into_iter().map(Lun::peripheral).collect();
         assert_eq!((scan.luns(), scan.left_out()), (&luns[..], 0));

@@ -4,7 +4,7 @@ use std::io;
 
 use thiserror::Error;
 use tyche_link::Link;
-use tyche_link::ip::{self, Misspelt, Place, Transport};
+use tyche_link::ip::{self, InvalidAddress, ListenAddress, Transport};
 use tyche_link::packet::{
     self, PacketLink, PacketOptions, interfaces, relations, usable_interfaces,
 };
@@ -37,10 +37,10 @@ pub enum LinkError {
     /// The target can't be reached over IP, or the address can't be listened at.
     #[error(transparent)]
     Ip(#[from] ip::OpenError),
-    /// The name is neither that of an interface nor of a [`Place`].
+    /// The name is neither that of an interface nor of a [`ListenAddress`].
     #[error(transparent)]
-    Name(#[from] Misspelt),
-    /// The host of a [`Place`] has no address.
+    Name(#[from] InvalidAddress),
+    /// The host of a [`ListenAddress`] has no address.
     #[error("find the address of {0}: {1}")]
     Address(String, io::Error),
     /// The kernel refuses to place the link's memory.
@@ -188,7 +188,7 @@ impl LinkOptions<'_> {
         }
         let _near = home.near()?;
         // A target may use port 0: the kernel chooses a port, and the target reports it.
-        if let Some(place) = Place::parse(name, u16::from(end == End::Host))? {
+        if let Some(place) = ListenAddress::parse(name, u16::from(end == End::Host))? {
             return open_ip(&place, end, opened);
         }
         let mut options = PacketOptions::new(name);
@@ -213,7 +213,7 @@ fn check_names(named: &[String]) -> Result<(), LinkError> {
     Ok(())
 }
 
-fn open_ip(place: &Place, end: End, opened: &mut Opened) -> Result<(), LinkError> {
+fn open_ip(place: &ListenAddress, end: End, opened: &mut Opened) -> Result<(), LinkError> {
     let found = place.resolve();
     let addresses = found.map_err(|error| LinkError::Address(place.host().to_owned(), error))?;
     let (tcp, udp) = (TcpOptions::default(), UdpOptions::default());
@@ -267,7 +267,7 @@ fn twins(links: &[Box<dyn Link>]) -> Vec<String> {
         let mut same = links[..index].iter().filter(|it| it.mac() == link.mac());
         let first = same.find(|it| vlan(it.name()) == vlan(link.name())).map(|it| it.name());
         // Links over IP have no addresses of Ethernet: all have the same.
-        let Some(first) = first.filter(|name| !Place::is_named_by(name)) else { continue };
+        let Some(first) = first.filter(|name| !ListenAddress::is_named_by(name)) else { continue };
         let (second, mac) = (link.name(), Mac(link.mac()));
         warnings.push(format!(
             "interfaces {first} and {second} have the same address {mac}: on one switch only one \

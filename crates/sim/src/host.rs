@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use tyche_proto::{
-    ExportId, Former, Instant, OpId, Operation, PathReport, PortConfig, Rules, SessionConfig,
+    ExportId, Instant, OpId, Operation, PathReport, PortConfig, ResumeState, Rules, SessionConfig,
     TargetId,
 };
 use tyche_wire::{CommandFlags, Name, Opcode, Uuid};
@@ -48,16 +48,16 @@ pub(crate) struct Running<R: Rules> {
 /// State that a host keeps on a disk of its own for the next program that serves its device.
 #[derive(Clone, Copy)]
 pub(crate) struct Kept {
-    newest: Former,
+    newest: ResumeState,
     since: Instant,
     /// The state before that.
-    older: Former,
+    older: ResumeState,
 }
 
 /// A device that a dead program has left, with its unanswered operations.
 pub(crate) struct Left {
     pub(crate) session: u64,
-    pub(crate) former: Former,
+    pub(crate) former: ResumeState,
     pub(crate) pending: Vec<(OpId, Pending)>,
 }
 
@@ -136,7 +136,7 @@ impl<R: Rules> Host<R> {
         &mut self,
         now: Instant,
         number: u64,
-        former: Option<Former>,
+        former: Option<ResumeState>,
         network: &Network,
         is_keyed: bool,
     ) {
@@ -183,16 +183,16 @@ impl<R: Rules> Host<R> {
         });
     }
 
-    /// Keeps the session's [`Former`] for the next program.
+    /// Keeps the session's [`ResumeState`] for the next program.
     pub(crate) fn keep(&mut self, now: Instant) {
-        let newest = self.running.as_ref().and_then(|running| running.session.former());
+        let newest = self.running.as_ref().and_then(|running| running.session.resume_state());
         let Some(newest) = newest else { return };
         let older = self.kept.map_or(newest, |kept| kept.newest);
         self.kept = Some(Kept { newest, since: now, older });
     }
 
     /// The kept state as the next program finds it: the newest may not be on the disk yet.
-    pub(crate) fn find_kept(&mut self, now: Instant) -> Option<Former> {
+    pub(crate) fn find_kept(&mut self, now: Instant) -> Option<ResumeState> {
         let Kept { newest, since, older } = self.kept?;
         let is_late = now.since(since) < KEEPING_MAX && self.random.chance(0.5);
         Some(if is_late { older } else { newest })

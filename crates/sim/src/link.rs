@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tyche_engine::{Batches, Port};
 use tyche_link::udp::{TRAIN_MAX, train};
 use tyche_link::{Interface, Link, RxBatch, TxBatch};
-use tyche_numa::Home;
+use tyche_numa::NumaAffinity;
 use tyche_wire::{ENTRIES_MAX, HEAD_LEN, Mac};
 
 /// Batches of a few frames, because a run has many ports, and the memory of a batch is allocated as
@@ -89,7 +89,7 @@ pub(crate) fn port_with_heads(
 
 fn open(link: SimulatedLink, batches: Batches) -> (Port, Wire) {
     let wire = Wire(Arc::clone(&link.lanes));
-    (Port::new(Box::new(link), Home::default(), batches), wire)
+    (Port::new(Box::new(link), NumaAffinity::default(), batches), wire)
 }
 
 /// Divides frames, each with the most bytes that may leave at once with it, into trains.

@@ -21,7 +21,7 @@ use crate::random::Random;
 
 use ports::Ports;
 pub use ports::Station;
-pub(crate) use ports::{Place, Port};
+pub(crate) use ports::{LinkRef, Port};
 
 /// Frames that a link keeps at most, to deliver them again much later.
 const LATE_MAX: usize = 128;
@@ -143,11 +143,11 @@ impl Network {
     /// # Panics
     /// If there is no such link.
     pub(crate) fn port(&self, station: Station, link: usize) -> Port {
-        self.ports.find(Place { station, link }).expect("links are plugged in")
+        self.ports.find(LinkRef { station, link }).expect("links are plugged in")
     }
 
     /// The link that is plugged in to a port.
-    pub(crate) fn place(&self, port: Port) -> Place {
+    pub(crate) fn place(&self, port: Port) -> LinkRef {
         self.ports.get(port).place
     }
 

@@ -9,11 +9,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use tyche_engine::{Clock, Done, Driver, Job, LinkError, Machine, Notice, Port, Ports, Protocol};
+use tyche_engine::{Clock, Done, Driver, HostEnv, Job, LinkError, Notice, Port, Ports, Protocol};
 use tyche_numa::Placement;
 use tyche_proto::{
-    Association, ChannelStats, Exchange, ExportState, Former, Instant, OpId, Operation, PathReport,
-    PortConfig, Rules, Session, SessionConfig,
+    ChannelStats, ExportState, Instant, OpId, Operation, PathReport, PortConfig, ResumeState,
+    Rules, Session, SessionConfig, SessionShared, StageSample,
 };
 use tyche_wire::{Cookie, ETHERTYPE, Header, Mac, Tag};
 
@@ -41,7 +41,7 @@ pub(crate) struct LocalLink {
 
 /// See the module.
 pub(crate) struct Queues<R: Rules> {
-    association: Arc<Association>,
+    shared: Arc<SessionShared>,
     config: SessionConfig,
     /// The queues that have begun: the others wait until the first is connected.
     queues: Vec<Queue<R>>,
@@ -77,17 +77,17 @@ struct Queue<R: Rules> {
 }
 
 /// The end of an operation.
-pub(crate) struct Answer {
+pub(crate) struct Answered {
     pub(crate) done: Done,
     /// Whether the session had taken it. Otherwise the driver has refused it by itself.
     pub(crate) was_taken: bool,
-    /// The times of its exchange, if they were measured.
-    pub(crate) exchange: Option<Exchange>,
+    /// The times of its stages, if they were measured.
+    pub(crate) stage_sample: Option<StageSample>,
 }
 
 /// What a queue has to tell.
-pub(crate) enum Told {
-    Done(OpId, Answer),
+pub(crate) enum QueueEvent {
+    Done(OpId, Answered),
     Notice(Notice),
 }
 
@@ -142,9 +142,9 @@ impl<R: Rules> Queues<R> {
         random: Random,
         now: Instant,
     ) -> Self {
-        let association = Session::<R>::association(&config, queues);
+        let shared = Session::<R>::shared(&config, queues);
         let mut this = Self {
-            association,
+            shared,
             config,
             queues: Vec::new(),
             still_until: vec![Instant(0); queues],
@@ -168,15 +168,15 @@ impl<R: Rules> Queues<R> {
 
     fn begin(&mut self, now: Instant) {
         let mut random = self.random.fork();
-        let seat = self.association.seat(self.queues.len());
+        let handle = self.shared.handle(self.queues.len());
         let (links, wires): (Vec<_>, Vec<_>) = self.links.iter().map(open).unzip();
-        let machine = Machine {
+        let machine = HostEnv {
             placement: Placement::default(),
             ethertype: ETHERTYPE,
             clock: Clock::Simulated(Arc::clone(&self.clock)),
             secrets: Box::new(move || random.next()),
         };
-        let (driver, ports) = Driver::with_ports(self.config.clone(), seat, links, machine);
+        let (driver, ports) = Driver::with_ports(self.config.clone(), handle, links, machine);
         let links = self.links.iter().map(|local| local.link).zip(wires.into_iter().enumerate());
         let (carriers, carried) = Default::default();
         let links = links.collect();
@@ -193,7 +193,7 @@ impl<R: Rules> Queues<R> {
     }
 
     fn begin_others(&mut self, now: Instant) {
-        while self.queues.len() < self.association.queues() {
+        while self.queues.len() < self.shared.queues() {
             self.begin(now);
         }
     }
@@ -255,11 +255,11 @@ impl<R: Rules> Queues<R> {
     }
 
     /// The next thing that a queue has to tell, with its number.
-    pub(crate) fn poll(&mut self, now: Instant) -> Option<(usize, Told)> {
+    pub(crate) fn poll(&mut self, now: Instant) -> Option<(usize, QueueEvent)> {
         self.set_clock(now);
         let mut queues = self.queues.iter_mut().enumerate();
         let (number, told) = queues.find_map(|(number, queue)| Some((number, queue.poll()?)))?;
-        if matches!(told, Told::Notice(Notice::Connected(_))) {
+        if matches!(told, QueueEvent::Notice(Notice::Connected(_))) {
             self.begin_others(now);
         }
         Some((number, told))
@@ -363,8 +363,8 @@ impl<R: Rules> Queues<R> {
         self.queues[queue].session().export()
     }
 
-    pub(crate) fn former(&self) -> Option<Former> {
-        self.queues[0].session().former()
+    pub(crate) fn resume_state(&self) -> Option<ResumeState> {
+        self.queues[0].session().resume_state()
     }
 
     pub(crate) fn operations(&self) -> usize {
@@ -444,17 +444,17 @@ impl<R: Rules> Queue<R> {
         }
     }
 
-    fn poll(&mut self) -> Option<Told> {
+    fn poll(&mut self) -> Option<QueueEvent> {
         if self.driver.done.is_empty() {
-            return self.driver.notices.pop_front().map(Told::Notice);
+            return self.driver.notices.pop_front().map(QueueEvent::Notice);
         }
         let done = self.driver.done.remove(0);
         let op = OpId(done.completion.token as u32);
         let carrier = self.carriers.remove(&op);
-        let exchange = carrier.and_then(|carrier| {
+        let stage_sample = carrier.and_then(|carrier| {
             self.carried.remove(&carrier);
-            self.session().exchange(carrier)
+            self.session().stage_sample(carrier)
         });
-        Some(Told::Done(op, Answer { done, was_taken: carrier.is_some(), exchange }))
+        Some(QueueEvent::Done(op, Answered { done, was_taken: carrier.is_some(), stage_sample }))
     }
 }

@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use tyche_proto::crypto::EPOCH_BITS;
-use tyche_proto::{Operation, Rules, Sound};
+use tyche_proto::{AllRules, Operation, Rules};
 use tyche_wire::{CommandFlags, Opcode};
 
 use crate::fcoe;
@@ -41,7 +41,7 @@ pub fn run(seed: u64, options: Options) -> Result<Report, Box<Violation>> {
     if plan.wraps {
         run_plan::<SoonWraps>(plan, options.verbose)
     } else {
-        run_plan::<Sound>(plan, options.verbose)
+        run_plan::<AllRules>(plan, options.verbose)
     }
 }
 

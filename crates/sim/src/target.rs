@@ -8,7 +8,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tyche_block::{Arena, Extent};
-use tyche_engine::{ChannelEvent, Clock, Exporter, Exports, Ports, Protocol, Site, TargetExport};
+use tyche_engine::{
+    ChannelEvent, Clock, Exporter, ExporterEnv, Exports, Ports, Protocol, TargetExport,
+};
 use tyche_proto::{
     Access, Allowed, ChannelRef, ChannelStats, HostId, Instant, Listener, ListenerConfig, Loss,
     Operation, Registry, Rules, TargetConfig, Writer,
@@ -229,7 +231,7 @@ impl<R: Rules> Process<R> {
             if plan.silent {
                 listener.be_silent();
             }
-            let site = Site {
+            let site = ExporterEnv {
                 index,
                 listener,
                 memory: Box::new(move |pages| {

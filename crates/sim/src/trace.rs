@@ -9,7 +9,7 @@ use tyche_block::Errno;
 use tyche_proto::{Instant, Operation};
 use tyche_wire::{Header, Opcode, Tag};
 
-use crate::network::{Fate, Place, Port};
+use crate::network::{Fate, LinkRef, Port};
 use crate::random::mix;
 
 /// Number of events that a violation shows.
@@ -18,7 +18,7 @@ const RECENT: usize = 60;
 /// An event of the trace.
 #[derive(Clone, Debug)]
 pub(crate) enum Happening {
-    Frame { port: Port, from: Place, len: usize, fate: Fate, header: Header },
+    Frame { port: Port, from: LinkRef, len: usize, fate: Fate, header: Header },
     Submit { host: usize, op: u32, opcode: Opcode, offset: u64, len: u32, stamp: u64 },
     Answer { host: usize, op: u32, result: Result<(), Errno> },
     Host { host: usize, event: String },

@@ -29,7 +29,7 @@ use std::time::Duration;
 
 use tyche_block::Errno;
 use tyche_engine::Notice;
-use tyche_proto::{ChannelStats, Instant, Outgoing, RejectCounts, Rules, Sound};
+use tyche_proto::{AllRules, ChannelStats, Instant, Outgoing, RejectCounts, Rules};
 use tyche_wire::{ENTRY_LEN, Entry, HEAD_LEN, Header, Kind};
 
 use crate::host::Host;
@@ -82,7 +82,7 @@ enum Event {
 }
 
 /// See the module.
-pub struct World<R: Rules = Sound> {
+pub struct World<R: Rules = AllRules> {
     plan: Plan,
     now: Instant,
     schedule: Schedule<Event>,

@@ -3,13 +3,13 @@
 use tyche_block::Errno;
 use tyche_engine::Notice;
 use tyche_proto::wire::{CommandFlags, Opcode};
-use tyche_proto::{Operation, Sound};
+use tyche_proto::{AllRules, Operation};
 use tyche_sim::{Plan, World};
 
 use crate::drive::{MIB, SECOND, connected, has, operation, perform, submit_many};
 
 /// A host that has written what no flush has covered.
-fn with_unflushed() -> World<Sound> {
+fn with_unflushed() -> World<AllRules> {
     let mut plan = Plan::clean(1);
     plan.disk.write_cache = true;
     let mut world = connected(plan);
@@ -17,7 +17,7 @@ fn with_unflushed() -> World<Sound> {
     world
 }
 
-fn flush(world: &mut World<Sound>) -> Result<(), Errno> {
+fn flush(world: &mut World<AllRules>) -> Result<(), Errno> {
     perform(world, operation(Opcode::Flush, 0, 0))
 }
 

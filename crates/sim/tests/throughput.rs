@@ -6,7 +6,7 @@
 use std::fmt::Write;
 use std::time::Duration;
 
-use tyche_proto::Sound;
+use tyche_proto::AllRules;
 use tyche_sim::{HostPlan, Mix, Plan, World};
 
 const OPERATIONS: u32 = 500;
@@ -23,7 +23,7 @@ fn measure(loss: f64, ring: u16, mtu: usize) -> (f64, u64) {
     let (mix, rings) = (Mix { len_max: LEN, ..quiet.mix }, [ring; 2]);
     let links = plan.hosts[0].links.clone();
     plan.hosts[0] = HostPlan { links, mix, rings, depth: 32, busy: true, whole: true, ..quiet };
-    let mut world = World::<Sound>::new(plan, None);
+    let mut world = World::<AllRules>::new(plan, None);
     world.run_until(Duration::from_secs(1), |world| world.is_connected(0)).unwrap();
     world.set_loss(0, loss);
     let begin = world.elapsed();

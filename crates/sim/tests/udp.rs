@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tyche_engine::Notice;
 use tyche_proto::wire::Opcode;
-use tyche_proto::{Problem, Rule, Rules, Sound};
+use tyche_proto::{AllRules, Problem, Rule, Rules};
 use tyche_sim::{Plan, TrainFaults, UdpPlan, World};
 
 use crate::drive::{MIB, SECOND, connected, has, operation, perform, submit_many};
@@ -151,7 +151,7 @@ fn rates<R: Rules>() -> [f64; 3] {
 
 #[test]
 fn marks_shrink_the_window_once_a_flight_and_for_a_while() {
-    let [before, after, later] = rates::<Sound>();
+    let [before, after, later] = rates::<AllRules>();
     assert!(after < before * 0.9, "marks slow a channel down");
     assert!(later > before * 0.6, "and the rate comes back");
     let [_, stuck, _] = rates::<ShrinksEachTime>();
@@ -160,7 +160,7 @@ fn marks_shrink_the_window_once_a_flight_and_for_a_while() {
 
 #[test]
 fn marks_on_all_frames_leave_a_minimum_and_cost_no_channel() {
-    let mut world = busy::<Sound>();
+    let mut world = busy::<AllRules>();
     world.set_marks(0, 1.0);
     let always = [rate(&mut world, SECOND / 5), rate(&mut world, SECOND)];
     println!("MB/s with marks on all frames: {always:.0?}");

@@ -43,7 +43,7 @@ struct State {
 
 /// The places that a test holds, of [`Places`]; dropping releases them.
 #[derive(Debug)]
-pub struct Place<'a> {
+pub struct HeldPlace<'a> {
     places: &'a Places,
     taken: usize,
 }
@@ -56,16 +56,16 @@ impl Places {
     }
 
     /// Waits for one of the places.
-    pub fn one(&self) -> Place<'_> {
+    pub fn one(&self) -> HeldPlace<'_> {
         self.take(1)
     }
 
     /// Waits for all of the places: the test runs alone.
-    pub fn all(&self) -> Place<'_> {
+    pub fn all(&self) -> HeldPlace<'_> {
         self.take(self.count)
     }
 
-    fn take(&self, wanted: usize) -> Place<'_> {
+    fn take(&self, wanted: usize) -> HeldPlace<'_> {
         let mut state = self.state();
         let turn = state.arrived;
         state.arrived += 1;
@@ -77,7 +77,7 @@ impl Places {
         state.machine.get_or_insert_with(|| on_machine(self.name));
         drop(state);
         self.changed.notify_all();
-        Place { places: self, taken: wanted }
+        HeldPlace { places: self, taken: wanted }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -85,7 +85,7 @@ impl Places {
     }
 }
 
-impl Drop for Place<'_> {
+impl Drop for HeldPlace<'_> {
     fn drop(&mut self) {
         let mut state = self.places.state();
         state.taken -= self.taken;

@@ -16,7 +16,7 @@ use fuser::{
 };
 use tyche_block::{Disk, Geometry, Operation, Request, Sink};
 
-use super::inflight::{Answer, InFlight, Zeroing, pieces};
+use super::inflight::{FuseAnswer, InFlight, Zeroing, pieces};
 use super::locks::RangeLock;
 use crate::slots::{self, CLOSED_CHECK};
 
@@ -98,12 +98,12 @@ impl DiskFile {
     }
 
     /// Submits a request without data.
-    fn submit(&self, request: Request, answer: Answer) {
+    fn submit(&self, request: Request, answer: FuseAnswer) {
         self.submit_to(self.queue(), request, answer);
     }
 
     /// Submits a request to the queue that its buffer is from.
-    fn submit_to(&self, queue: &dyn Disk, request: Request, answer: Answer) {
+    fn submit_to(&self, queue: &dyn Disk, request: Request, answer: FuseAnswer) {
         self.in_flight.submit(queue, &self.sink, request, answer);
     }
 
@@ -138,7 +138,7 @@ impl DiskFile {
         let queue = self.queue();
         let request = self.request(queue, Operation::Read, &self.blocks_of(offset, 1))?;
         let (sender, answer) = mpsc::sync_channel(1);
-        self.submit_to(queue, request, Answer::Block(sender));
+        self.submit_to(queue, request, FuseAnswer::Block(sender));
         loop {
             match answer.recv_timeout(CLOSED_CHECK) {
                 Ok(block) => return block,
@@ -194,7 +194,7 @@ impl DiskFile {
         };
         let zeroing = Zeroing::new(count, reply, lock);
         for request in pieces(operation, offset, len, PIECE) {
-            self.submit(request, Answer::Piece(Arc::clone(&zeroing)));
+            self.submit(request, FuseAnswer::Piece(Arc::clone(&zeroing)));
         }
     }
 }
@@ -316,7 +316,7 @@ impl Filesystem for DiskFile {
             Err(errno) => return reply.error(errno),
         };
         let skipped = usize::try_from(offset - blocks.start).expect("less than a block");
-        self.submit_to(queue, request, Answer::Read(reply, skipped..skipped + len as usize));
+        self.submit_to(queue, request, FuseAnswer::Read(reply, skipped..skipped + len as usize));
     }
 
     fn write(
@@ -347,7 +347,7 @@ impl Filesystem for DiskFile {
         });
         match request {
             Ok((request, lock)) => {
-                self.submit_to(queue, request, Answer::Write { reply, len, _lock: lock });
+                self.submit_to(queue, request, FuseAnswer::Write { reply, len, _lock: lock });
             }
             Err(errno) => reply.error(errno),
         }
@@ -355,7 +355,7 @@ impl Filesystem for DiskFile {
 
     fn fsync(&self, _: &fuser::Request, _: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
         let request = Request { operation: Operation::Flush, offset: 0, len: 0, buffer: None };
-        self.submit(request, Answer::Empty(reply));
+        self.submit(request, FuseAnswer::Empty(reply));
     }
 
     /// A loop device turns discards into punched holes, and zeroing too unless the blocks are to

@@ -16,7 +16,7 @@ const IN_FLIGHT_MAX: usize = 256;
 
 /// The answer to who waits: a program, or the thread that needs a block.
 #[derive(Debug)]
-pub(super) enum Answer {
+pub(super) enum FuseAnswer {
     /// Has these bytes of the buffer.
     Read(ReplyData, Range<usize>),
     /// Has the number of bytes written.
@@ -29,7 +29,7 @@ pub(super) enum Answer {
     Block(mpsc::SyncSender<Result<Vec<u8>, FuseErrno>>),
 }
 
-impl Answer {
+impl FuseAnswer {
     fn send(self, result: Result<(), Errno>, data: &[u8]) {
         match (self, result.map_err(to_fuse)) {
             (Self::Read(reply, part), Ok(())) => reply.data(&data[part]),
@@ -100,7 +100,7 @@ impl Zeroing {
 /// Requests in flight of one file system.
 #[derive(Debug)]
 pub(super) struct InFlight {
-    slots: Slots<Answer>,
+    slots: Slots<FuseAnswer>,
     /// Open handles of the file.
     open: AtomicUsize,
     /// Raised when the mount ends.
@@ -136,7 +136,7 @@ impl InFlight {
         disk: &dyn Disk,
         sink: &Arc<dyn Sink>,
         request: Request,
-        answer: Answer,
+        answer: FuseAnswer,
     ) {
         if let Err(errno) = request.check(&disk.geometry()) {
             return answer.send(Err(errno), &[]);

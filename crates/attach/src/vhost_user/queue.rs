@@ -52,7 +52,7 @@ struct Pending {
 }
 
 /// The completion of a request, on its way to the guest.
-struct Answer {
+struct Completed {
     pending: Pending,
     completion: Completion,
 }
@@ -65,7 +65,7 @@ pub(super) struct Queue {
     ring: Mutex<Option<Ring>>,
     slots: Slots<Pending>,
     /// Long answers, for the second thread.
-    done: Mutex<VecDeque<Answer>>,
+    done: Mutex<VecDeque<Completed>>,
     done_changed: Condvar,
     closed: Closed,
     counters: Arc<Counters>,
@@ -110,7 +110,7 @@ impl Queue {
         }
     }
 
-    fn done(&self) -> MutexGuard<'_, VecDeque<Answer>> {
+    fn done(&self) -> MutexGuard<'_, VecDeque<Completed>> {
         self.done.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -210,7 +210,7 @@ impl Queue {
     }
 
     /// Answers the guest after the disk has completed its request.
-    fn finish(&self, answer: Answer) {
+    fn finish(&self, answer: Completed) {
         let Completion { token, result, buffer } = answer.completion;
         let Pending { taken, writable, data_len } = answer.pending;
         if !self.closed.is_raised() {
@@ -277,7 +277,7 @@ impl Sink for Queue {
     fn complete(&self, completion: Completion) {
         let pending = self.slots.take(completion.token);
         let long = pending.data_len > INLINE_MAX && completion.result.is_ok();
-        let answer = Answer { pending, completion };
+        let answer = Completed { pending, completion };
         if !long {
             return self.finish(answer);
         }

@@ -17,7 +17,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use tyche_engine::{ConnectError, HostOptions, HostReport, InlineHost, Notice};
-use tyche_proto::{Problem, Seat};
+use tyche_proto::{Problem, QueueHandle};
 
 use super::load::{Shared, check_notices};
 use super::progress::{Progress, TICK};
@@ -60,9 +60,9 @@ impl Jobs {
         let mut jobs = Vec::new();
         for (job, options) in options.into_iter().enumerate() {
             let queues = options.queues();
-            let (connected, mut seats): (Vec<_>, Vec<_>) = (1..queues).map(|_| channel()).unzip();
-            let first = Place::First { queues, connected };
-            let places = std::iter::once(first).chain(seats.drain(..).map(Place::Further));
+            let (connected, mut handles): (Vec<_>, Vec<_>) = (1..queues).map(|_| channel()).unzip();
+            let first = QueueRole::First { queues, connected };
+            let places = std::iter::once(first).chain(handles.drain(..).map(QueueRole::Further));
             for (queue, (place, options)) in places.zip(options.split()).enumerate() {
                 let (tasks, receiver) = channel();
                 let worker =
@@ -147,12 +147,12 @@ impl Drop for Jobs {
 }
 
 /// The role of a thread in its job.
-enum Place {
-    /// Drives the first of `queues` queues, and sends the other threads their seats once it is
+enum QueueRole {
+    /// Drives the first of `queues` queues, and sends the other threads their handles once it is
     /// connected.
-    First { queues: usize, connected: Vec<Sender<Seat>> },
-    /// Drives a further queue; receives its seat when the first queue is connected.
-    Further(Receiver<Seat>),
+    First { queues: usize, connected: Vec<Sender<QueueHandle>> },
+    /// Drives a further queue; receives its handle when the first queue is connected.
+    Further(Receiver<QueueHandle>),
 }
 
 /// The state of a job's thread.
@@ -163,32 +163,32 @@ struct Worker {
 }
 
 impl Worker {
-    fn run(self, place: Place, options: HostOptions) {
+    fn run(self, place: QueueRole, options: HostOptions) {
         if let Err(error) = self.work(place, options) {
             // The receiver is gone once another job has failed.
             let _ = self.failed.send(error);
         }
     }
 
-    fn work(&self, place: Place, options: HostOptions) -> Result<()> {
+    fn work(&self, place: QueueRole, options: HostOptions) -> Result<()> {
         let connect = |host: &mut InlineHost| {
             let connected = host.connect(self.session.timeout());
             connected.map_err(|it| refused(&self.session, it, &host.report()))
         };
         let mut host = match place {
-            Place::First { queues, connected } => {
+            QueueRole::First { queues, connected } => {
                 let mut host = InlineHost::with_queues(options, queues);
                 connect(&mut host)?;
                 for (queue, connected) in (1..).zip(connected) {
                     // Fails if that thread has ended; it has reported its error.
-                    let _ = connected.send(host.association().seat(queue));
+                    let _ = connected.send(host.shared().handle(queue));
                 }
                 host
             }
-            Place::Further(seat) => {
+            QueueRole::Further(handle) => {
                 // The thread of the first queue has failed and reported its error.
-                let Ok(seat) = seat.recv() else { return Ok(()) };
-                let mut host = InlineHost::join(options, seat);
+                let Ok(handle) = handle.recv() else { return Ok(()) };
+                let mut host = InlineHost::join(options, handle);
                 connect(&mut host)?;
                 host
             }

@@ -17,22 +17,22 @@ use tyche_proto::Problem;
 use tyche_session::{Control, Remote, log_warnings};
 use uuid::Uuid;
 
+use super::last_error::{LastError, describe};
 use super::late::MissingLinks;
 use super::leash::{self, Leash};
 use super::predecessor::Predecessor;
 use super::refusal::{Absence, in_words};
 use super::signals::{SIGNALS, SignalHandler, Stage, interrupted};
 use super::start::{Identity, start};
-use super::why::{Why, describe};
 use super::{ConnectArgs, SessionArgs, device, fcoe, leave, memory, orders};
 use crate::attach::{self, Kind};
-use crate::control::{self, Answer, Asker, Request};
+use crate::control::{self, Asker, ControlAnswer, Request};
 use crate::device_name::DeviceName;
 use crate::error::{Code, CodedResult, Context, Error, Result};
 use crate::output::{announce, in_format, line};
 use crate::report::{ConnectReport, Output, SessionState};
 use crate::runtime::{self, CONTROL, RuntimeDir};
-use crate::state::{Known, State};
+use crate::state::{KnownExport, State};
 use crate::{block_device, leftovers, panics, sessions};
 
 /// Interval at which a daemon that waits for its connection checks the reason.
@@ -131,7 +131,7 @@ struct Session {
     /// Warnings about the links, for the user.
     warnings: Vec<String>,
     /// History of the session, for status reports.
-    why: Arc<Mutex<Why>>,
+    last_error: Arc<Mutex<LastError>>,
     /// Its links that are missing so far.
     missing: Arc<MissingLinks>,
     args: SessionArgs,
@@ -204,8 +204,8 @@ impl Session {
         let known = known.map_err(|error| missing.added_to(error))?;
         tracing::info!(export, session = %id, "connected");
         warnings.extend(args.session.remember(known.0.target));
-        let wish = device::wish(args, kind, identity, dir.path(), host.control().queues());
-        let made = device::make(&wish, &host, predecessor.as_ref());
+        let options = device::options(args, kind, identity, dir.path(), host.control().queues());
+        let made = device::make(&options, &host, predecessor.as_ref());
         // Logged only now: `--retry` gets here once, but connects many times.
         log_warnings(compromise.as_slice());
         warnings.extend(compromise);
@@ -245,7 +245,7 @@ impl Session {
             outgrown: predecessor.is_some(),
             closed: false,
             warnings,
-            why: Arc::default(),
+            last_error: Arc::default(),
             missing,
             args: args.session.clone(),
             given,
@@ -283,7 +283,7 @@ impl Session {
     /// The result that `tyche connect` prints; its warnings are in the log, too.
     fn announcement(&self) -> Output {
         let control = self.host.control();
-        let session = describe(&self.state, &self.why, &self.args, &control, &self.missing);
+        let session = describe(&self.state, &self.last_error, &self.args, &control, &self.missing);
         let narrow = super::narrow_links(session.links());
         log_warnings(&narrow);
         let warnings = [self.warnings.as_slice(), &narrow].concat();
@@ -292,7 +292,8 @@ impl Session {
 
     /// Starts to listen to the control socket.
     fn listen(&self, sender: Sender<Input>) -> Result<()> {
-        let (state, why, control) = (self.state.clone(), self.why.clone(), self.host.control());
+        let (state, last_error, control) =
+            (self.state.clone(), self.last_error.clone(), self.host.control());
         let missing = Arc::clone(&self.missing);
         missing.take_up(control.clone(), self.args.clone())?;
         let restore = sender.clone();
@@ -305,9 +306,13 @@ impl Session {
             to_loop.lock().is_ok_and(|sender| sender.send(order).is_ok())
         };
         let respond = Arc::new(move |request, asker: &Asker<'_>| match request {
-            Request::Report => {
-                Answer::Session(Box::new(describe(&state, &why, &args, &control, &missing)))
-            }
+            Request::Report => ControlAnswer::Session(Box::new(describe(
+                &state,
+                &last_error,
+                &args,
+                &control,
+                &missing,
+            ))),
             Request::Disconnect { force } => {
                 let order = Order::Disconnect { force };
                 let of = (&control, state.device.as_path());
@@ -320,7 +325,7 @@ impl Session {
             Request::AddLink { link } => missing.add(&control, &args, &link),
             Request::RemoveLink { link } => missing.remove(&control, &link),
             Request::Resize { .. } | Request::Access { .. } => {
-                Answer::refused(Code::Usage, "this is a session, not a target")
+                ControlAnswer::refused(Code::Usage, "this is a session, not a target")
             }
         });
         let socket = self.dir.path().join(CONTROL);
@@ -413,7 +418,7 @@ impl Session {
     }
 
     fn handle_notice(&mut self, notice: &Notice) {
-        self.why.lock().unwrap_or_else(PoisonError::into_inner).note(notice, &self.args);
+        self.last_error.lock().unwrap_or_else(PoisonError::into_inner).note(notice, &self.args);
         match notice {
             Notice::Connected(_) => tracing::info!("the target is back"),
             Notice::Lost(problem) => tracing::warn!("target lost: {problem}; requests wait"),
@@ -438,8 +443,8 @@ impl Session {
                 );
             }
             Notice::Failed(failure) => tracing::error!("{failure}; all requests fail from now on"),
-            Notice::Former(former) => {
-                self.state.known = Some((*former).into());
+            Notice::ResumeState(state) => {
+                self.state.known = Some((*state).into());
                 if let Err(error) = self.state.save(self.dir.path()) {
                     // The saved state is older, which is safe: at worst another flush fails.
                     tracing::warn!(%error, "record not saved: the next daemon uses an older one");
@@ -464,8 +469,13 @@ impl Session {
         if force {
             self.host.control().abort();
         }
-        let report =
-            describe(&self.state, &self.why, &self.args, &self.host.control(), &self.missing);
+        let report = describe(
+            &self.state,
+            &self.last_error,
+            &self.args,
+            &self.host.control(),
+            &self.missing,
+        );
         if matches!(report.state, SessionState::Failed(_)) {
             self.attachment.give_up_cache();
         }
@@ -533,14 +543,14 @@ fn await_connection(
     host: &Remote,
     inputs: &Receiver<Input>,
     args: &SessionArgs,
-    mut known: Option<Known>,
-) -> Result<Known> {
+    mut known: Option<KnownExport>,
+) -> Result<KnownExport> {
     let deadline = Instant::now() + args.timeout();
     let (mut refusal, mut looked, mut compared) = (None, Absence::default(), false);
     loop {
         let wait = deadline.saturating_duration_since(Instant::now()).min(LOOK_AFTER);
         match inputs.recv_timeout(wait) {
-            Ok(Input::Notice(Notice::Former(former))) => known = Some(former.into()),
+            Ok(Input::Notice(Notice::ResumeState(state))) => known = Some(state.into()),
             Ok(Input::Notice(Notice::Connected(_))) => {
                 return Ok(known.expect("it is known before the session is live"));
             }

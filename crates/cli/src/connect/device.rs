@@ -9,18 +9,18 @@ use uuid::Uuid;
 
 use super::ConnectArgs;
 use super::predecessor::Predecessor;
-use crate::attach::{self, Kind, Lasting, Wish};
+use crate::attach::{self, AttachOptions, Kind, Lasting};
 use crate::error::Result;
 
 /// The attachment that the arguments ask for, with as many queues as the session has.
-pub(super) fn wish<'a>(
+pub(super) fn options<'a>(
     args: &'a ConnectArgs,
     kind: Kind,
     identity: Uuid,
     dir: &'a Path,
     queues: usize,
-) -> Wish<'a> {
-    Wish {
+) -> AttachOptions<'a> {
+    AttachOptions {
         kind,
         export: &args.session.export,
         dir,
@@ -35,16 +35,16 @@ pub(super) fn wish<'a>(
 
 /// Creates the device or takes over the predecessor's; also returns what to record of it.
 pub(super) fn make(
-    wish: &Wish<'_>,
+    options: &AttachOptions<'_>,
     host: &Remote,
     predecessor: Option<&Predecessor>,
 ) -> Result<(Box<dyn Attachment>, Option<Lasting>)> {
     let Some(predecessor) = predecessor else {
-        let attachment = attach::attach(wish, host)?;
+        let attachment = attach::attach(options, host)?;
         let device = attachment.device_path().to_owned();
-        return Ok((attachment, Lasting::new(wish, device)));
+        return Ok((attachment, Lasting::new(options, device)));
     };
-    let attachment = predecessor.lasting.take_over(wish, host)?;
+    let attachment = predecessor.lasting.take_over(options, host)?;
     tracing::info!(device = %predecessor.lasting.device.display(), "taken over");
     Ok((attachment, Some(predecessor.lasting.clone())))
 }

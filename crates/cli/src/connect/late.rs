@@ -10,7 +10,7 @@ use tyche_link::packet::Changes;
 use tyche_session::Control;
 
 use super::{MissingLink, SessionArgs, orders};
-use crate::control::Answer;
+use crate::control::ControlAnswer;
 use crate::error::Error;
 use crate::report::SessionLink;
 
@@ -50,7 +50,7 @@ impl MissingLinks {
     }
 
     /// Adds a link to the session by order of a user, missing or not.
-    pub(super) fn add(&self, control: &Control, args: &SessionArgs, name: &str) -> Answer {
+    pub(super) fn add(&self, control: &Control, args: &SessionArgs, name: &str) -> ControlAnswer {
         let added = orders::add_link(control, args, name);
         if added.is_ok() {
             self.forget(name);
@@ -59,10 +59,10 @@ impl MissingLinks {
     }
 
     /// Takes a link out of the session by order of a user, missing or not.
-    pub(super) fn remove(&self, control: &Control, name: &str) -> Answer {
+    pub(super) fn remove(&self, control: &Control, name: &str) -> ControlAnswer {
         if self.forget(name) {
             tracing::info!(link = name, "link, which was missing, removed");
-            return Answer::Done {};
+            return ControlAnswer::Done {};
         }
         orders::to_answer(orders::remove_link(control, name))
     }

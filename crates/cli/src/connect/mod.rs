@@ -9,6 +9,7 @@ mod device;
 mod entry;
 pub(crate) mod fcoe;
 mod first_contact;
+mod last_error;
 mod late;
 mod leash;
 mod leave;
@@ -21,7 +22,6 @@ mod session;
 mod signals;
 mod start;
 mod trust;
-mod why;
 
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader};

@@ -9,7 +9,7 @@ use tyche_engine::LinkError;
 use tyche_session::{Control, log_warnings};
 
 use super::SessionArgs;
-use crate::control::{Answer, Asker};
+use crate::control::{Asker, ControlAnswer};
 use crate::error::{Code, Error, Result};
 use crate::{attach, block_device};
 
@@ -26,7 +26,7 @@ pub(super) fn disconnect(
     force: bool,
     asker: &Asker<'_>,
     hand_over: &dyn Fn(SyncSender<Result<()>>) -> bool,
-) -> Answer {
+) -> ControlAnswer {
     if force {
         // Immediately: this also ends an orderly disconnect that waits for a lost target.
         control.abort();
@@ -55,20 +55,20 @@ fn await_unused(device: &Path, asker: &Asker<'_>) -> Result<()> {
 }
 
 /// Answers an order that the daemon's loop executes.
-pub(super) fn pass_on(hand_over: &dyn Fn(SyncSender<Result<()>>) -> bool) -> Answer {
+pub(super) fn pass_on(hand_over: &dyn Fn(SyncSender<Result<()>>) -> bool) -> ControlAnswer {
     let (answer, answered) = sync_channel(1);
     if !hand_over(answer) {
-        return Answer::Done {};
+        return ControlAnswer::Done {};
     }
     match answered.recv() {
         Ok(result) => to_answer(result),
-        Err(_) => Answer::Done {},
+        Err(_) => ControlAnswer::Done {},
     }
 }
 
 /// The answer to an order: an empty object, or the error.
-pub(super) fn to_answer(result: Result<()>) -> Answer {
-    result.map(|()| Answer::Done {}).into()
+pub(super) fn to_answer(result: Result<()>) -> ControlAnswer {
+    result.map(|()| ControlAnswer::Done {}).into()
 }
 
 /// Begins to use another interface, or another place over IP, with the session's own options.

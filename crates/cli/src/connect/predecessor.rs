@@ -9,7 +9,7 @@ use uuid::Uuid;
 use crate::attach::{Kind, Lasting};
 use crate::error::{Code, Error, Result};
 use crate::runtime;
-use crate::state::{Known, State};
+use crate::state::{KnownExport, State};
 
 /// See the module. Holds the lock: nobody else takes the device over meanwhile.
 pub(super) struct Predecessor {
@@ -18,7 +18,7 @@ pub(super) struct Predecessor {
     /// The predecessor's device.
     pub(super) lasting: Lasting,
     /// The state of the export as the predecessor knew it.
-    pub(super) known: Known,
+    pub(super) known: KnownExport,
 }
 
 impl Predecessor {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use tyche_engine::{Discovery, HostLink, HostOptions, HostReport, Listing};
 use tyche_link::Link;
-use tyche_link::ip::Place;
+use tyche_link::ip::ListenAddress;
 use tyche_numa::Placement;
 use tyche_proto::crypto::PublicKey;
 use tyche_proto::wire::{ExportInfo, Mac, Name, Offer};
@@ -417,7 +417,7 @@ impl SessionArgs {
             None => "it does not answer in time".into(),
         };
         let remedy = match self.links.first() {
-            Some(link) if Place::is_named_by(link) => {
+            Some(link) if ListenAddress::is_named_by(link) => {
                 format!("check that `tyche serve` listens at {link}, and firewalls on the way")
             }
             _ => format!(
@@ -435,7 +435,7 @@ impl SessionArgs {
             Trust::Clear => String::new(),
             Trust::Given(_) => "of --target-key".to_owned(),
             Trust::Approved(..) => "that you have confirmed".to_owned(),
-            Trust::Known { file, target } => {
+            Trust::KnownExport { file, target } => {
                 format!("in line {} of {}", target.line, file.display())
             }
         }
@@ -444,7 +444,9 @@ impl SessionArgs {
     /// The remedy where a key is wanted, and the target says that it has none.
     fn remedy_without_key(&self) -> String {
         let without = match &self.trust {
-            Trust::Known { target, .. } => format!("run `tyche key forget '{}'`", target.name),
+            Trust::KnownExport { target, .. } => {
+                format!("run `tyche key forget '{}'`", target.name)
+            }
             _ => "leave out --target-key".to_owned(),
         };
         format!(

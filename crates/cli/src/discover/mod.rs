@@ -9,7 +9,7 @@ use clap::Args;
 use tyche_engine::{Discovery, Foreign, Found, LinkFault};
 use tyche_fcoe::fc::network::Mode;
 use tyche_fcoe::fc::wire::Wwn;
-use tyche_link::ip::{DEFAULT_PORT, Place};
+use tyche_link::ip::{DEFAULT_PORT, ListenAddress};
 use tyche_link::udp::segment::{SEARCH_PORT, Search};
 use tyche_numa::Placement;
 use tyche_proto::crypto::PublicKey;
@@ -219,7 +219,7 @@ fn nothing(discovery: &Discovery, asked: &Asked, ethertype: u16) -> Error {
         ));
     }
     let (named, silent): (Vec<_>, Vec<_>) =
-        silent.into_iter().partition(|link| Place::is_named_by(link));
+        silent.into_iter().partition(|link| ListenAddress::is_named_by(link));
     if !silent.is_empty() {
         parts.push(format!(
             "no target answers on {}: check cables and VLAN, and that `tyche serve` runs on the \

@@ -131,8 +131,8 @@ pub struct ExportSession {
     pub writer: bool,
 }
 
-impl From<&tyche_engine::SessionReport> for ExportSession {
-    fn from(report: &tyche_engine::SessionReport) -> Self {
+impl From<&tyche_engine::TargetSessionReport> for ExportSession {
+    fn from(report: &tyche_engine::TargetSessionReport) -> Self {
         Self {
             session: report.session,
             host: report.host,

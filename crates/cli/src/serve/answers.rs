@@ -11,7 +11,7 @@ use super::access::{Changed, Who};
 use super::config::Export;
 use super::links::{Missing, What};
 use super::state::Decision;
-use crate::control::{AccessChange, Answer, Request};
+use crate::control::{AccessChange, ControlAnswer, Request};
 use crate::error::{Code, Error, Result};
 use crate::report::{AccessChanged, ExportResized, TargetLink, TargetPort, TargetReport};
 
@@ -33,22 +33,22 @@ impl Answers {
         Self { name: name.to_owned(), exports }
     }
 
-    pub(super) fn to(&self, served: Arc<Served>, request: &Request) -> Answer {
+    pub(super) fn to(&self, served: Arc<Served>, request: &Request) -> ControlAnswer {
         match request {
-            Request::Report => Answer::Target(self.report(&served)),
+            Request::Report => ControlAnswer::Target(self.report(&served)),
             Request::Resize { export, size } => {
-                self.resize(&served, export, *size).map(Answer::Resized).into()
+                self.resize(&served, export, *size).map(ControlAnswer::Resized).into()
             }
             Request::Access { export, host, change } => {
                 let host = host.as_deref();
-                self.change_access(served, export, host, *change).map(Answer::Access).into()
+                self.change_access(served, export, host, *change).map(ControlAnswer::Access).into()
             }
             Request::Disconnect { .. }
             | Request::Reload
             | Request::Leave
             | Request::AddLink { .. }
             | Request::RemoveLink { .. } => {
-                Answer::refused(Code::Usage, "this is a target, not a session")
+                ControlAnswer::refused(Code::Usage, "this is a target, not a session")
             }
         }
     }
@@ -165,9 +165,9 @@ fn await_departure(
     let departure = served.target.departure(changed.export, host);
     // The target may be stopped meanwhile.
     drop(served);
-    let has_left = host.is_some() || changed.left.wait(limit);
+    let is_drained = host.is_some() || changed.left.wait(limit);
     let left = until.saturating_duration_since(Instant::now());
-    let remains = if has_left { departure.wait(left) } else { Err(Remains::Requests) };
+    let remains = if is_drained { departure.wait(left) } else { Err(Remains::Requests) };
     let (what, which) = match remains {
         Ok(()) => return Ok(()),
         Err(Remains::Requests) => (format!("has not finished requests of {who}"), "they"),

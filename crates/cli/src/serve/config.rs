@@ -284,7 +284,7 @@ where
 
 /// The place that defines an export.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum DefinedAt {
     #[default]
     CommandLine,
     File {
@@ -293,7 +293,7 @@ pub(crate) enum Place {
     },
 }
 
-impl Place {
+impl DefinedAt {
     /// The exit code for a mistake there.
     pub(crate) fn code(&self) -> Code {
         match self {
@@ -336,7 +336,7 @@ pub(crate) struct Export {
     pub(crate) initiators: Initiators,
     /// The place that defines this export.
     #[serde(skip)]
-    pub(crate) place: Place,
+    pub(crate) place: DefinedAt,
 }
 
 impl Config {
@@ -364,7 +364,7 @@ impl Config {
         let is_hidden = udp_discovery == Some(false);
         let placed = |export: Spanned<Export>| {
             let line = text[..export.span().start].matches('\n').count() + 1;
-            Export { place: Place::File { path: path.to_owned(), line }, ..export.into_inner() }
+            Export { place: DefinedAt::File { path: path.to_owned(), line }, ..export.into_inner() }
         };
         let export = export.into_iter().map(placed).collect();
         let config = Self { name, link, threads, is_hidden, limits, ..Self::default() };
@@ -419,7 +419,7 @@ impl Export {
             hosts: Vec::new(),
             allow: None,
             initiators: Initiators::Unsaid,
-            place: Place::CommandLine,
+            place: DefinedAt::CommandLine,
         };
         export.source()?;
         Ok(export)
@@ -429,8 +429,8 @@ impl Export {
     pub(crate) fn described(&self) -> String {
         let Self { name, path, .. } = self;
         match &self.place {
-            Place::CommandLine => format!("`--export {name}={path}`"),
-            Place::File { path: file, line } => {
+            DefinedAt::CommandLine => format!("`--export {name}={path}`"),
+            DefinedAt::File { path: file, line } => {
                 format!("line {line} of {} (`{name}`, {path})", file.display())
             }
         }
@@ -592,8 +592,8 @@ mod tests {
         let table = "[[export]]\nname = \"b\"\npath = \"/dev/b\"\n";
         let config = read(&format!("name = \"a\"\n\n{table}\n{table}")).unwrap();
         let line = |export: &Export| match export.place {
-            Place::File { line, .. } => line,
-            Place::CommandLine => 0,
+            DefinedAt::File { line, .. } => line,
+            DefinedAt::CommandLine => 0,
         };
         assert_eq!(config.export.iter().map(line).collect::<Vec<_>>(), [3, 7]);
     }

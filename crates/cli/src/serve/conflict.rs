@@ -7,7 +7,7 @@ use std::sync::mpsc::sync_channel;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::config::{Export, Place, Source};
+use super::config::{DefinedAt, Export, Source};
 use crate::error::{Code, Error, Result};
 
 /// Time limit for a file system to say which file a path names.
@@ -33,7 +33,7 @@ pub(super) fn refuse(exports: &[Export]) -> Result<()> {
                 continue;
             };
             let both = [first, second];
-            let in_file = both.iter().any(|export| export.place != Place::CommandLine);
+            let in_file = both.iter().any(|export| export.place != DefinedAt::CommandLine);
             let code = if in_file { Code::Config } else { Code::Usage };
             let message = format!("{} and {} {what}", first.described(), second.described());
             return Err(Error::new(code, message));
@@ -87,7 +87,7 @@ mod tests {
     fn a_uuid_belongs_to_one_export() {
         let uuid = Uuid::from_u128(1);
         let export = |line, uuid| {
-            let place = Place::File { path: "target.toml".into(), line };
+            let place = DefinedAt::File { path: "target.toml".into(), line };
             Export { uuid, place, ..Export::parse(&format!("a{line}=mem:1M")).unwrap() }
         };
         let error = refuse(&[export(1, Some(uuid)), export(5, Some(uuid))]).unwrap_err();

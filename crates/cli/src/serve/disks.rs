@@ -17,7 +17,7 @@ use tyche_store::memory::MemoryStore;
 use tyche_store::null::NullStore;
 
 use super::config::{Export, Source};
-use super::state::{Disk, Known, State};
+use super::state::{Disk, ExportRecord, State};
 use super::{Served, export_name};
 use crate::error::{Code, CodedResult, Context, Error, Result};
 use crate::output::bytes;
@@ -127,7 +127,7 @@ fn open(
     accepted: bool,
     state: &mut State,
     opened: Option<Result<Opened>>,
-) -> Result<Result<(Arc<dyn Store>, Known)>> {
+) -> Result<Result<(Arc<dyn Store>, ExportRecord)>> {
     let source = export.source().map_err(|message| Error::new(export.place.code(), message))?;
     if let Some(opened) = opened {
         return Ok(opened.and_then(|(store, identity)| {
@@ -199,7 +199,7 @@ impl MissingDisk {
             let disk = disk(export, &store, identity.as_deref(), *accepted);
             // Not held while a disk is opened: the registry waits for it.
             let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
-            let Known { uuid, generation, writer } = state.arrive(*index, &disk)?;
+            let ExportRecord { uuid, generation, writer } = state.arrive(*index, &disk)?;
             late.arrive(Arc::new(store));
             Ok(Arrival { uuid, generation, last_writer: writer })
         });

@@ -12,7 +12,7 @@ use tyche_fcoe::{
 use tyche_session::fcoe::{Numbers, PortName};
 use uuid::Uuid;
 
-use super::config::{Config, Export, FcoePort, Initiators, Place};
+use super::config::{Config, DefinedAt, Export, FcoePort, Initiators};
 use super::links::{Missing, What, may_pass};
 use super::state::State;
 use super::vlan;
@@ -80,8 +80,10 @@ pub(super) fn refuse_ways_around(config: &Config, has_key: bool) -> Result<()> {
         None => Ok(()),
         Some(export) => {
             let remedy = match export.place {
-                Place::File { .. } => "`initiators = [\"WWPN\"]`, or write `initiators = \"any\"`",
-                Place::CommandLine => "--fcoe-initiator WWPN, or say --fcoe-initiator any",
+                DefinedAt::File { .. } => {
+                    "`initiators = [\"WWPN\"]`, or write `initiators = \"any\"`"
+                }
+                DefinedAt::CommandLine => "--fcoe-initiator WWPN, or say --fcoe-initiator any",
             };
             let message = format!(
                 "{} would be for every port on the network of FCoE, which has no keys: name those \

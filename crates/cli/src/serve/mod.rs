@@ -26,7 +26,7 @@ use tyche_session::fcoe::parse_mode;
 use tyche_store::ResizeError;
 
 use crate::complete;
-use crate::control::{self, Answer};
+use crate::control::{self, ControlAnswer};
 use crate::error::{Code, Context, Error, Result};
 use crate::fcoe::e_d_tov;
 use crate::links::LinkArgs;
@@ -302,7 +302,7 @@ fn answer_at(
     };
     control::serve(socket, removed, move |request, _| match answering.upgrade() {
         Some(served) => answers.to(served, &request),
-        None => Answer::refused(Code::Other, "the target is stopping"),
+        None => ControlAnswer::refused(Code::Other, "the target is stopping"),
     })
     .context(Code::Other, "control socket")
 }

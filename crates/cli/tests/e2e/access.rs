@@ -21,7 +21,7 @@ const SIZE: u64 = 64 << 20;
 const BLOCK: usize = 4096;
 
 /// A target with a key, and hosts that it knows.
-struct Known {
+struct Configured {
     /// The public key of the target.
     target: String,
     /// The file of each host's key, and its public part, by name.
@@ -33,7 +33,7 @@ fn make_key(rig: &Rig, name: &str) -> (String, String) {
     (rig.path(name).display().to_string(), make(rig, name))
 }
 
-impl Known {
+impl Configured {
     fn new(rig: &Rig, names: &[&'static str]) -> Self {
         let (_, target) = make_key(rig, "target");
         let host = |&name| {
@@ -90,7 +90,7 @@ fn await_refused(rig: &Rig) {
 #[test]
 fn a_host_is_denied_and_allowed_while_the_target_runs_and_after_restarts() {
     let rig = rig!(1500);
-    let known = Known::new(&rig, &["alpha", "beta"]);
+    let known = Configured::new(&rig, &["alpha", "beta"]);
     rig.file("disk.img", SIZE);
     let config = known.configure(&rig, "");
     let target = rig.serve(&["--config", &config]);
@@ -136,7 +136,7 @@ fn restart(rig: &Rig, target: Target, config: &str) -> Target {
 #[test]
 fn the_configuration_and_decisions_count_together() {
     let rig = rig!(1500);
-    let known = Known::new(&rig, &["alpha", "beta"]);
+    let known = Configured::new(&rig, &["alpha", "beta"]);
     rig.file("disk.img", SIZE);
     let config = known.configure(&rig, "allow = [\"alpha\"]");
     let target = rig.serve(&["--config", &config]);
@@ -194,7 +194,7 @@ fn write_until_it_fails(device: &Path, number: u64) -> JoinHandle<u64> {
 #[test]
 fn nothing_of_an_evicted_host_reaches_the_disk_any_more() {
     let rig = rig!(9000);
-    let known = Known::new(&rig, &["alpha", "beta"]);
+    let known = Configured::new(&rig, &["alpha", "beta"]);
     let image = rig.file("disk.img", SIZE);
     let config = known.configure(&rig, "");
     let _target = rig.serve(&["--threads", "2", "--config", &config]);
@@ -273,7 +273,7 @@ fn is_blank(file: &Path) -> bool {
 #[test]
 fn mistakes_are_told_in_one_line() {
     let rig = rig!();
-    let known = Known::new(&rig, &["alpha", "beta"]);
+    let known = Configured::new(&rig, &["alpha", "beta"]);
     rig.file("disk.img", SIZE);
     let config = known.configure(&rig, "");
     let links = ["--link", "tcp:127.0.0.1:0"];
@@ -323,7 +323,7 @@ fn mistakes_are_told_in_one_line() {
 #[test]
 fn refused_hosts_are_in_the_log_of_the_target() {
     let rig = addressed(rig!(1500));
-    let known = Known::new(&rig, &["alpha", "beta"]);
+    let known = Configured::new(&rig, &["alpha", "beta"]);
     rig.file("disk.img", SIZE);
     let config = known.configure(&rig, "allow = [\"beta\"]");
     let links = ["--link", rig.cable.link(Side::Target), "--link", LINK];
@@ -355,7 +355,7 @@ fn refused_hosts_are_in_the_log_of_the_target() {
 #[test]
 fn a_silent_target_is_there_for_those_who_know_its_key() {
     let rig = rig!(1500);
-    let known = Known::new(&rig, &["alpha"]);
+    let known = Configured::new(&rig, &["alpha"]);
     rig.file("disk.img", SIZE);
     let config = known.configure(&rig, "");
     let target = rig.serve(&["--config", &config, "--silent"]);

@@ -10,7 +10,7 @@ use std::cell::Cell;
 use std::path::Path;
 
 use tyche_conformance::{Outcome, Role, Suite};
-use tyche_proto::{Rule, Rules, Sound};
+use tyche_proto::{AllRules, Rule, Rules};
 use tyche_testkit::random::Random;
 
 use machine::{Machine, Simulated};
@@ -33,13 +33,13 @@ fn failures<M: Machine>(role: Role, machine: impl Fn() -> M) -> Vec<String> {
 
 #[test]
 fn the_target_does_what_the_vectors_ask() {
-    let failed = failures(Role::Target, target::Target::<Sound>::new);
+    let failed = failures(Role::Target, target::Target::<AllRules>::new);
     assert!(failed.is_empty(), "{} failed:\n{}", failed.len(), failed.join("\n"));
 }
 
 #[test]
 fn the_host_does_what_the_vectors_ask() {
-    let failed = failures(Role::Host, host::Host::<Sound>::new);
+    let failed = failures(Role::Host, host::Host::<AllRules>::new);
     assert!(failed.is_empty(), "{} failed:\n{}", failed.len(), failed.join("\n"));
 }
 

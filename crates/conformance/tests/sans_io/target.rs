@@ -82,8 +82,8 @@ impl<R: Rules> Target<R> {
         }
         while self.listener.has_requests() || self.registry.called_links().next().is_some() {
             self.listener.serve_requests(now, &mut self.registry);
-            while let Some((export, writer)) = self.registry.unkept() {
-                self.registry.kept(export, writer, Ok(()));
+            while let Some((export, writer)) = self.registry.writer_to_persist() {
+                self.registry.writer_persisted(export, writer, Ok(()));
             }
             while let Some(event) = self.listener.poll_event() {
                 self.handle(event);

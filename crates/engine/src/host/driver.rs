@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use tyche_block::Operation as BlockOperation;
 use tyche_block::{Arena, Completion, Errno, Extent, Geometry, Request, Sink};
-use tyche_numa::{Home, Placement};
+use tyche_numa::{NumaAffinity, Placement};
 use tyche_proto::wire::{Echo, Mac, Status};
 use tyche_proto::{
-    Instant, OpId, Opened, Outgoing, Part, PathReport, PortConfig, Problem, Rules, Seat, Session,
-    SessionConfig, SessionEvent, Sound, SubmitError,
+    AllRules, Instant, OpId, Opened, Outgoing, Part, PathReport, PortConfig, Problem, QueueHandle,
+    Rules, Session, SessionConfig, SessionEvent, SubmitError,
 };
 
 use super::latency::Latency;
@@ -21,7 +21,7 @@ use super::{
 };
 use crate::clock::Clock;
 use crate::conversion::{operation, result};
-use crate::placed::{self, LinkNodes, Residence, SessionNodes};
+use crate::placed::{self, LinkNodes, SessionNodes, ThreadAffinity};
 use crate::port::Port;
 use crate::ports::Ports;
 use crate::protocol::{Fault, Frames, Protocol, Received};
@@ -74,7 +74,7 @@ impl Job {
 }
 
 /// What a driver gets of its machine.
-pub struct Machine {
+pub struct HostEnv {
     /// The placement of links and threads.
     pub placement: Placement,
     /// EtherType of the frames.
@@ -88,7 +88,7 @@ pub struct Machine {
 /// See the module. The owner calls [`submit`](Self::submit), has its [`Ports`] receive and transmit
 /// in turn, and takes `done` and `notices` after each: the answers first, because a notice may say
 /// that none will follow.
-pub struct Driver<R: Rules = Sound> {
+pub struct Driver<R: Rules = AllRules> {
     session: Session<R>,
     placement: Placement,
     clock: Clock,
@@ -97,7 +97,7 @@ pub struct Driver<R: Rules = Sound> {
     /// Number of this queue, and of all.
     queue: (usize, usize),
     /// The placement of the thread that drives it.
-    residence: Residence,
+    thread_affinity: ThreadAffinity,
     /// The job of each operation in progress.
     operations: Box<[Option<Job>]>,
     /// The start of each operation in progress.
@@ -125,14 +125,14 @@ pub struct Driver<R: Rules = Sound> {
 impl Driver {
     /// The driver and the ports of its links. The calling thread drives it from now on, and moves
     /// near them.
-    pub(super) fn new(options: HostOptions, seat: Seat) -> (Self, Ports) {
+    pub(super) fn new(options: HostOptions, handle: QueueHandle) -> (Self, Ports) {
         let HostOptions { session, links, placement, ethertype, .. } = options;
         if session.keys.is_some() {
             restore::watch_for_keys();
         }
         let links: Vec<_> = links.into_iter().map(|link| open(&placement, link)).collect();
-        let machine = Machine { placement, ethertype, clock: Clock::Monotonic, secrets: secrets() };
-        Self::with_ports(session, seat, links, machine)
+        let machine = HostEnv { placement, ethertype, clock: Clock::Monotonic, secrets: secrets() };
+        Self::with_ports(session, handle, links, machine)
     }
 }
 
@@ -141,11 +141,11 @@ impl<R: Rules> Driver<R> {
     /// drives it from now on, and moves near them.
     pub fn with_ports(
         session: SessionConfig,
-        seat: Seat,
+        handle: QueueHandle,
         links: impl IntoIterator<Item = (Port, PortConfig)>,
-        machine: Machine,
+        machine: HostEnv,
     ) -> (Self, Ports) {
-        let Machine { placement, ethertype, clock, secrets } = machine;
+        let HostEnv { placement, ethertype, clock, secrets } = machine;
         let mut ports = Ports::with_clock(clock.clone());
         let (mut configs, mut names) = (Vec::new(), Vec::new());
         for (index, (port, config)) in links.into_iter().enumerate() {
@@ -154,16 +154,16 @@ impl<R: Rules> Driver<R> {
             ports.insert(index, port);
         }
         let operations_max = session.operations_max as usize;
-        let queue = (seat.queue(), seat.association().queues());
+        let queue = (handle.queue(), handle.shared().queues());
         let now = clock.now();
         let mut driver = Self {
             stages: session.stages.then(|| HostStages::new(operations_max)),
-            session: Session::with_seat(session, seat, &configs, secrets, now),
+            session: Session::with_handle(session, handle, &configs, secrets, now),
             placement,
             clock,
             links: names,
             queue,
-            residence: Residence::new(),
+            thread_affinity: ThreadAffinity::new(),
             operations: (0..operations_max).map(|_| None).collect(),
             begun: vec![now; operations_max].into(),
             now,
@@ -248,8 +248,8 @@ impl<R: Rules> Driver<R> {
     /// Moves the calling thread near the links.
     fn move_in(&mut self, ports: &Ports) {
         let (queue, queues) = self.queue;
-        let home = Home::of_queue(ports.iter().map(|(_, port)| port.home()), queue, queues);
-        self.residence.move_to(&home);
+        let home = NumaAffinity::of_queue(ports.iter().map(|(_, port)| port.home()), queue, queues);
+        self.thread_affinity.move_to(&home);
     }
 
     /// Takes a request, or gives it back if the limit of requests in progress is reached. Returns
@@ -333,9 +333,9 @@ impl<R: Rules> Driver<R> {
                     let job = job.expect("an operation completes once");
                     self.count(&job.request, status, self.begun[op as usize]);
                     if let Some(stages) = &mut self.stages
-                        && let Some(exchange) = self.session.exchange(OpId(op))
+                        && let Some(stage_sample) = self.session.stage_sample(OpId(op))
                     {
-                        stages.completed(op, exchange, self.clock.now());
+                        stages.completed(op, stage_sample, self.clock.now());
                     }
                     self.done.push(job.done(result(status)));
                     continue;
@@ -359,8 +359,8 @@ impl<R: Rules> Driver<R> {
                 SessionEvent::Resized(size) => Notice::Resized(size),
                 SessionEvent::Failed(failure) => Notice::Failed(failure),
                 SessionEvent::CacheLost => Notice::CacheLost,
-                SessionEvent::FormerChanged => {
-                    Notice::Former(self.session.former().expect("known once connected"))
+                SessionEvent::ResumeStateChanged => {
+                    Notice::ResumeState(self.session.resume_state().expect("known once connected"))
                 }
                 SessionEvent::Closed => Notice::Closed,
             };
@@ -402,7 +402,7 @@ impl<R: Rules> Driver<R> {
             reads: LatencyReport::default(),
             writes: LatencyReport::default(),
             nodes: SessionNodes {
-                threads: vec![self.residence.node()],
+                threads: vec![self.thread_affinity.node()],
                 cpus: placed::own_cpus(),
                 buffers: arena.memory_nodes(),
             },

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tyche_block::{Arena, Completion, Geometry, Request};
 use tyche_proto::wire::Echo;
-use tyche_proto::{Association, Instant, Problem, Seat, Session};
+use tyche_proto::{Instant, Problem, QueueHandle, Session, SessionShared};
 use tyche_wake::Spin;
 
 use super::driver::{Driver, Job};
@@ -22,7 +22,7 @@ pub struct InlineHost {
     driver: Driver,
     ports: Ports,
     /// Its place among the queues.
-    seat: Seat,
+    handle: QueueHandle,
     arena: Arena,
     spin: Spin,
 }
@@ -42,8 +42,8 @@ impl InlineHost {
     /// # Panics
     /// Without a link, or unless there are 1 to [`QUEUES_MAX`](tyche_proto::QUEUES_MAX) queues.
     pub fn with_queues(options: HostOptions, queues: usize) -> Self {
-        let association = <Session>::association(&options.session, queues);
-        Self::join(options, association.seat(0))
+        let shared = <Session>::shared(&options.session, queues);
+        Self::join(options, shared.handle(0))
     }
 
     /// A further queue of a session, to be driven by another thread: not yet connected, as after
@@ -51,12 +51,12 @@ impl InlineHost {
     ///
     /// # Panics
     /// Without a link.
-    pub fn join(options: HostOptions, seat: Seat) -> Self {
+    pub fn join(options: HostOptions, handle: QueueHandle) -> Self {
         assert!(!options.links.is_empty(), "a session needs a link");
-        let arena = options.arena(seat.queue(), seat.association().queues());
+        let arena = options.arena(handle.queue(), handle.shared().queues());
         let spin = Spin::new(options.spin);
-        let (driver, ports) = Driver::new(options, seat.clone());
-        Self { driver, ports, seat, arena, spin }
+        let (driver, ports) = Driver::new(options, handle.clone());
+        Self { driver, ports, handle, arena, spin }
     }
 
     /// Waits until the session is connected.
@@ -99,9 +99,9 @@ impl InlineHost {
         self.driver.geometry().expect("the session is connected")
     }
 
-    /// The state that the session's queues share, with a seat for each.
-    pub fn association(&self) -> &Arc<Association> {
-        self.seat.association()
+    /// The state that the session's queues share, with a handle for each.
+    pub fn shared(&self) -> &Arc<SessionShared> {
+        self.handle.shared()
     }
 
     /// The memory for the buffers of requests.

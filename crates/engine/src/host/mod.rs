@@ -18,11 +18,11 @@ use std::time::Duration;
 
 use tyche_block::Arena;
 use tyche_link::Link;
-use tyche_numa::{Home, Placement};
+use tyche_numa::{NumaAffinity, Placement};
 use tyche_proto::wire::{Mac, Rejection, Versions};
-use tyche_proto::{ExportState, Failure, Former, Problem, SessionConfig};
+use tyche_proto::{ExportState, Failure, Problem, ResumeState, SessionConfig};
 
-pub use driver::{Done, Driver, Job, Machine};
+pub use driver::{Done, Driver, HostEnv, Job};
 pub use inline::{ConnectError, InlineHost};
 pub use latency::{Latency, LatencyFigures, LatencyReport};
 pub use report::{Favoured, HostReport, LinkReport, QueueReport, RequestCounts};
@@ -90,7 +90,7 @@ impl HostOptions {
     /// Memory for the requests of a queue, which is near its thread.
     fn arena(&self, queue: usize, queues: usize) -> Arena {
         let homes = self.links.iter().map(|it| placed::home(&self.placement, &*it.link));
-        let home = Home::of_queue(&homes.collect::<Vec<_>>(), queue, queues);
+        let home = NumaAffinity::of_queue(&homes.collect::<Vec<_>>(), queue, queues);
         placed::request_arena(&self.placement, &home, queues, self.arena_pages)
     }
 }
@@ -116,7 +116,7 @@ pub enum Notice {
     CacheLost,
     /// The state for the next session of the device has changed. Comes before the first
     /// [`Notice::Connected`]; later, after the answers that must be given before it is stored.
-    Former(Former),
+    ResumeState(ResumeState),
     /// All requests fail from now on.
     Failed(Failure),
     /// The session has ended.

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use tyche_block::{Disk, Errno};
-use tyche_proto::{Instant, Seat};
+use tyche_proto::{Instant, QueueHandle};
 use tyche_wake::{MakePoller, Spin};
 
 use super::driver::{Done, Driver, Job};
@@ -16,7 +16,7 @@ use super::report::QueueReport;
 use super::workqueue::WorkQueue;
 use super::{HostLink, HostOptions, LinkError, Notice};
 use crate::clock::now;
-use crate::eventloop::{EventLoop, Tenant};
+use crate::eventloop::{EventLoop, Service};
 use crate::intake::Intake;
 use crate::ports::Ports;
 use crate::protocol::Protocol;
@@ -63,7 +63,7 @@ impl QueueControl {
 pub(super) struct Starter {
     /// The options of this queue.
     pub(super) options: HostOptions,
-    pub(super) seat: Seat,
+    pub(super) handle: QueueHandle,
     pub(super) volume: Arc<VolumeQueue>,
     pub(super) commands: Receiver<Command>,
     pub(super) notices: Arc<Notices>,
@@ -78,9 +78,9 @@ impl Starter {
     /// # Errors
     /// The system's error when a thread or an eventfd cannot be created.
     pub(super) fn start(self, others: Vec<Self>) -> io::Result<()> {
-        let Self { options, seat, volume, commands, notices, queues, threads } = self;
+        let Self { options, handle, volume, commands, notices, queues, threads } = self;
         let work_queue = options.hand_over.then(|| WorkQueue::start(options.spin)).transpose()?;
-        let queue = seat.queue();
+        let queue = handle.queue();
         let name = match queue {
             0 => "tyche-session".to_owned(),
             _ => format!("tyche-queue{queue}"),
@@ -92,11 +92,11 @@ impl Starter {
                 tracing::debug!(%error, "session without protection from memory reclaim");
             }
             let spin = Spin::new(options.spin);
-            let (driver, ports) = Driver::new(options, seat);
+            let (driver, ports) = Driver::new(options, handle);
             if let Some(geometry) = driver.geometry() {
                 volume.set_geometry(geometry);
             }
-            let tenant = Queue {
+            let service = Queue {
                 driver,
                 intake: Intake::new(volume),
                 commands,
@@ -107,14 +107,14 @@ impl Starter {
                 work_queue,
                 closed: false,
             };
-            EventLoop::new(tenant, ports, spin).run().end();
+            EventLoop::new(service, ports, spin).run().end();
         })?;
         threads.lock().unwrap_or_else(PoisonError::into_inner).push(thread);
         Ok(())
     }
 }
 
-/// The tenant of a queue's loop.
+/// The service of a queue's loop.
 struct Queue {
     driver: Driver,
     intake: Intake<Job>,
@@ -177,12 +177,12 @@ impl Queue {
     }
 }
 
-impl Tenant for Queue {
+impl Service for Queue {
     fn protocol(&mut self) -> &mut impl Protocol {
         &mut self.driver
     }
 
-    fn obey(&mut self, now: Instant, ports: &mut Ports) -> bool {
+    fn handle_commands(&mut self, now: Instant, ports: &mut Ports) -> bool {
         let mut worked = false;
         while let Ok(command) = self.commands.try_recv() {
             worked = true;

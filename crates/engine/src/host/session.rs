@@ -40,7 +40,7 @@ impl Host {
         notify: impl FnMut(Notice) + Send + 'static,
     ) -> io::Result<Self> {
         let queues = options.queues();
-        let association = <Session>::association(&options.session, queues);
+        let shared = <Session>::shared(&options.session, queues);
         let options = options.split();
         let arenas = options.iter().enumerate().map(|(queue, options)| {
             assert!(!options.links.is_empty(), "a session needs a link");
@@ -59,7 +59,7 @@ impl Host {
         let starters = options.into_iter().zip(receivers).enumerate();
         let mut starters = starters.map(|(queue, (options, commands))| Starter {
             options,
-            seat: association.seat(queue),
+            handle: shared.handle(queue),
             volume: Arc::clone(&volume.loops()[queue]),
             commands,
             notices: Arc::clone(&notices),

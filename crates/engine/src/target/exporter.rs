@@ -9,13 +9,13 @@ use std::time::Duration;
 use tyche_block::{Arena, Completion, PAGE, Request};
 use tyche_proto::wire::{self, ChannelId, Event, Mac, Opcode, Tag};
 use tyche_proto::{
-    Action, Instant, Listener, ListenerEvent, Opened, Outgoing, Pace, Part, Refusal, Registry,
-    Rule, Rules, Sound, Visit,
+    Action, AllRules, Instant, Listener, ListenerEvent, Opened, Outgoing, Pace, Part, Refusal,
+    Registry, Rule, Rules, Visit,
 };
 
 use super::channels::{Channel, Channels};
 use super::conversion::{block_operation, status};
-use super::exports::{Caller, Exports, Known};
+use super::exports::{Exports, GenerationCache, LoopWaker};
 use super::report::TargetLinkReport;
 use crate::clock::Clock;
 use crate::disk::{DEPTH, Disk};
@@ -31,7 +31,7 @@ const COMPLAINT_INTERVAL: Duration = Duration::from_secs(10);
 const VISITS_MAX: usize = 256;
 
 /// What an exporter gets of its link and its machine.
-pub struct Site<R: Rules = Sound> {
+pub struct ExporterEnv<R: Rules = AllRules> {
     /// Index of the exporter among those of all links: that of its listener.
     pub index: usize,
     /// The link's state of the protocol.
@@ -63,16 +63,16 @@ pub enum ChannelEvent {
 
 /// See the module. The owner has the link's [`Ports`] receive, calls [`work`](Self::work), has them
 /// transmit, and takes `events`.
-pub struct Exporter<R: Rules = Sound> {
+pub struct Exporter<R: Rules = AllRules> {
     listener: Listener<R>,
     exports: Arc<Exports>,
     index: usize,
     /// The means of other threads to call its loop.
-    caller: Arc<Caller>,
+    caller: Arc<LoopWaker>,
     /// By export.
     disks: Vec<Disk>,
     /// By export.
-    known: Vec<Known>,
+    known: Vec<GenerationCache>,
     channels: Channels,
     memory: Box<dyn FnMut(usize) -> io::Result<Arena> + Send>,
     composer: Composer,
@@ -96,13 +96,13 @@ pub struct Exporter<R: Rules = Sound> {
 
 impl<R: Rules> Exporter<R> {
     /// The exporter of a link, without channels.
-    pub fn new(exports: Arc<Exports>, site: Site<R>) -> Self {
-        let Site { index, listener, memory, ethertype, clock } = site;
+    pub fn new(exports: Arc<Exports>, site: ExporterEnv<R>) -> Self {
+        let ExporterEnv { index, listener, memory, ethertype, clock } = site;
         Self {
             listener,
             index,
             disks: exports.all().iter().map(|export| Disk::new(Arc::clone(export))).collect(),
-            known: exports.all().iter().map(|_| Known::default()).collect(),
+            known: exports.all().iter().map(|_| GenerationCache::default()).collect(),
             caller: exports.caller(index),
             exports,
             channels: Channels::default(),
@@ -160,7 +160,7 @@ impl<R: Rules> Exporter<R> {
     }
 
     /// The means of other threads to call its loop.
-    pub(super) fn caller(&self) -> &Caller {
+    pub(super) fn caller(&self) -> &LoopWaker {
         &self.caller
     }
 

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use tyche_proto::wire::{Event, Uuid};
 use tyche_proto::{
-    Access, Allowed, ExportConfig, HostId, Loss, Registry, SessionInfo, Sound, TargetConfig, Visit,
-    Writer,
+    Access, AllRules, Allowed, ExportConfig, HostId, Loss, Registry, SessionInfo, TargetConfig,
+    Visit, Writer,
 };
 use tyche_store::ResizeError;
 use tyche_wake::Doorbell;
@@ -35,15 +35,19 @@ struct Admissions {
     /// The losses that the registry's generations account for, by export.
     losses: Vec<u64>,
     /// By thread.
-    callers: Vec<Arc<Caller>>,
+    callers: Vec<Arc<LoopWaker>>,
 }
 
 impl Admissions {
     /// Stores the pending writers. Their Connects are answered when they are served again.
     fn keep_writers(&mut self) {
-        while let Some((export, writer)) = self.registry.unkept() {
+        while let Some((export, writer)) = self.registry.writer_to_persist() {
             let result = (self.remember_writer)(export, writer);
-            self.registry.kept(export, writer, result.as_ref().map(drop).map_err(String::as_str));
+            self.registry.writer_persisted(
+                export,
+                writer,
+                result.as_ref().map(drop).map_err(String::as_str),
+            );
         }
     }
 
@@ -81,12 +85,12 @@ impl Admissions {
 
 /// The latest generation of an export that a loop knows, and its count of losses.
 #[derive(Default)]
-pub(super) struct Known {
+pub(super) struct GenerationCache {
     generation: Uuid,
     losses: Option<u64>,
 }
 
-impl Known {
+impl GenerationCache {
     /// The current generation. If the store has lost more than this loop knows of, it is a new one,
     /// already on stable storage.
     pub(super) fn generation(&mut self, export: usize, exports: &Exports) -> Uuid {
@@ -101,7 +105,7 @@ impl Known {
 
 /// The part of a link's loop that other threads use, in cache lines of its own.
 #[repr(align(128))]
-pub(super) struct Caller {
+pub(super) struct LoopWaker {
     pub(super) doorbell: Doorbell,
     /// Whether the registry names channels of this loop to close, or to ask for a sign of life.
     /// Changes only under the registry's lock, so that a loop without such channels need not take
@@ -109,7 +113,7 @@ pub(super) struct Caller {
     called: AtomicBool,
 }
 
-impl Caller {
+impl LoopWaker {
     fn new() -> io::Result<Self> {
         Ok(Self { doorbell: Doorbell::new()?, called: AtomicBool::new(false) })
     }
@@ -131,7 +135,7 @@ impl Exports {
         (remember_writer, renew_generation): (RememberWriter, RenewGeneration),
         threads: usize,
     ) -> io::Result<Self> {
-        let callers = (0..threads).map(|_| Ok(Arc::new(Caller::new()?)));
+        let callers = (0..threads).map(|_| Ok(Arc::new(LoopWaker::new()?)));
         let callers = callers.collect::<io::Result<_>>()?;
         let mut registry = Registry::new(target);
         let exports = exports.into_iter().map(|export| {
@@ -155,8 +159,8 @@ impl Exports {
     ///
     /// # Errors
     /// The system's error when an eventfd cannot be created.
-    pub(super) fn add_thread(&self) -> io::Result<(usize, Arc<Caller>)> {
-        let caller = Arc::new(Caller::new()?);
+    pub(super) fn add_thread(&self) -> io::Result<(usize, Arc<LoopWaker>)> {
+        let caller = Arc::new(LoopWaker::new()?);
         let callers = &mut self.lock().callers;
         callers.push(Arc::clone(&caller));
         Ok((callers.len() - 1, caller))
@@ -260,7 +264,7 @@ impl Exports {
     }
 
     /// The caller of a thread.
-    pub(super) fn caller(&self, thread: usize) -> Arc<Caller> {
+    pub(super) fn caller(&self, thread: usize) -> Arc<LoopWaker> {
         Arc::clone(&self.lock().callers[thread])
     }
 
@@ -311,7 +315,7 @@ impl Departure {
     pub fn wait(&self, limit: Duration) -> Result<(), Remains> {
         let Self { exports, export, host } = self;
         let is_there = |it: &mut Admissions| match host {
-            Some(host) => !it.registry.has_left::<Sound>(*export, *host),
+            Some(host) => !it.registry.is_drained::<AllRules>(*export, *host),
             None => it.registry.why_offline(*export).is_some(),
         };
         let waited = exports.closed.wait_timeout_while(exports.lock(), limit, is_there);

@@ -30,9 +30,9 @@ use tyche_proto::{
 };
 use tyche_store::{ResizeError, Store};
 
-pub use exporter::{ChannelEvent, Exporter, Site};
+pub use exporter::{ChannelEvent, Exporter, ExporterEnv};
 pub use exports::{Departure, Exports, Remains};
-pub use report::{ExportReport, SessionReport, TargetLinkReport, TargetReport};
+pub use report::{ExportReport, TargetLinkReport, TargetReport, TargetSessionReport};
 use thread::LinkThread;
 
 use crate::disk::Exported;

@@ -22,7 +22,7 @@ pub struct ExportReport {
 
 /// A channel of the target, for people.
 #[derive(Clone, Debug)]
-pub struct SessionReport {
+pub struct TargetSessionReport {
     /// Name of the export.
     pub export: String,
     /// The session.
@@ -103,7 +103,7 @@ pub struct TargetReport {
     /// The exports.
     pub exports: Vec<ExportReport>,
     /// The connected sessions.
-    pub sessions: Vec<SessionReport>,
+    pub sessions: Vec<TargetSessionReport>,
     /// The links.
     pub links: Vec<TargetLinkReport>,
 }
@@ -115,7 +115,7 @@ impl TargetReport {
         links: Vec<TargetLinkReport>,
     ) -> Self {
         let sessions = registry.exports().enumerate().flat_map(|(index, export)| {
-            registry.sessions(index).iter().map(|session| SessionReport {
+            registry.sessions(index).iter().map(|session| TargetSessionReport {
                 export: export.name.to_string(),
                 session: session.session,
                 host: session.host.uuid(),

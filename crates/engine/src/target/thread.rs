@@ -9,18 +9,18 @@ use std::time::Duration;
 
 use tyche_link::ip::Transport;
 use tyche_link::{Link, tcp, udp};
-use tyche_numa::Home;
+use tyche_numa::NumaAffinity;
 use tyche_proto::crypto::SecretKey;
 use tyche_proto::wire::{Event, Mac, Uuid};
 use tyche_proto::{Instant, LinkPart, Listener, ListenerConfig, Pace, Refusal, Visit};
 use tyche_wake::Spin;
 
-use super::exporter::{ChannelEvent, Exporter, Site};
-use super::exports::{Caller, Exports};
+use super::exporter::{ChannelEvent, Exporter, ExporterEnv};
+use super::exports::{Exports, LoopWaker};
 use super::report::TargetLinkReport;
 use crate::clock::Clock;
-use crate::eventloop::{EventLoop, Tenant};
-use crate::placed::{self, Residence};
+use crate::eventloop::{EventLoop, Service};
+use crate::placed::{self, ThreadAffinity};
 use crate::ports::Ports;
 use crate::protocol::Protocol;
 use crate::random::secrets;
@@ -45,12 +45,12 @@ pub(super) struct Options {
     /// Index of the thread among those of all links.
     pub(super) index: usize,
     /// The means of other threads to call its loop.
-    pub(super) caller: Arc<Caller>,
+    pub(super) caller: Arc<LoopWaker>,
     pub(super) link: Box<dyn Link>,
     /// The part of the link that is this thread's.
     pub(super) part: LinkPart,
     pub(super) ethertype: u16,
-    pub(super) home: Home,
+    pub(super) home: NumaAffinity,
     pub(super) exports: Arc<Exports>,
     /// The longest spin before sleeping.
     pub(super) spin: Duration,
@@ -65,7 +65,7 @@ pub(super) struct LinkThread {
     /// Name of its link.
     pub(super) link: String,
     commands: Sender<Command>,
-    caller: Arc<Caller>,
+    caller: Arc<LoopWaker>,
     thread: JoinHandle<()>,
 }
 
@@ -81,13 +81,13 @@ impl LinkThread {
         let name = format!("tyche-link{}", options.index);
         let thread = std::thread::Builder::new().name(name).spawn(move || {
             // First, so that the loop's own memory is near, too.
-            Residence::new().move_to(&options.home);
+            ThreadAffinity::new().move_to(&options.home);
             let _near = placed::near(&options.home);
             let spin = Spin::new(options.spin);
             let (exporter, ports) = open(options, target);
             let visits = Pace::new(VISIT_INTERVAL, VISIT_BURST);
-            let tenant = LinkLoop { exporter, commands, stopping: false, visits, unsaid: 0 };
-            EventLoop::new(tenant, ports, spin).run();
+            let service = LinkLoop { exporter, commands, stopping: false, visits, unsaid: 0 };
+            EventLoop::new(service, ports, spin).run();
         })?;
         Ok(Self { link, commands: sender, caller, thread })
     }
@@ -139,7 +139,7 @@ fn open(options: Options, target: Uuid) -> (Exporter, Ports) {
     }
     let mut ports = Ports::new();
     ports.insert(PORT, open_port(link, home.clone()));
-    let site = Site {
+    let site = ExporterEnv {
         index,
         listener,
         memory: Box::new(move |pages| placed::channel_arena(&home, pages)),
@@ -199,7 +199,7 @@ fn address(link: &dyn Link, peer: Mac) -> String {
     address.map_or_else(|| peer.to_string(), |address| address.to_string())
 }
 
-/// The tenant of a link's loop.
+/// The service of a link's loop.
 struct LinkLoop {
     exporter: Exporter,
     commands: Receiver<Command>,
@@ -239,12 +239,12 @@ impl LinkLoop {
     }
 }
 
-impl Tenant for LinkLoop {
+impl Service for LinkLoop {
     fn protocol(&mut self) -> &mut impl Protocol {
         &mut self.exporter
     }
 
-    fn obey(&mut self, now: Instant, ports: &mut Ports) -> bool {
+    fn handle_commands(&mut self, now: Instant, ports: &mut Ports) -> bool {
         self.log(now, ports);
         let mut worked = false;
         while let Ok(command) = self.commands.try_recv() {

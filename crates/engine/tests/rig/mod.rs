@@ -18,7 +18,7 @@ use tyche_link::Link;
 use tyche_link::memory::MemoryLink;
 use tyche_numa::Placement;
 use tyche_proto::wire::{ETHERTYPE, Uuid};
-use tyche_proto::{ExportId, Former, SessionConfig};
+use tyche_proto::{ExportId, ResumeState, SessionConfig};
 use tyche_testkit::random::Random;
 pub use tyche_testkit::wait::PATIENCE;
 
@@ -94,11 +94,11 @@ impl Client {
     }
 
     /// Waits for the state that a successor needs.
-    pub fn await_former(&self) -> Former {
+    pub fn await_resume_state(&self) -> ResumeState {
         let mut found = None;
         self.await_notice(|notice| match notice {
-            Notice::Former(former) => {
-                found = Some(*former);
+            Notice::ResumeState(state) => {
+                found = Some(*state);
                 true
             }
             _ => false,

@@ -9,7 +9,7 @@ use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use tyche_block::{Arena, Completion, Extent, Operation, Request};
-use tyche_engine::{Composed, Frames, Protocol, Received, Sink, Tenant};
+use tyche_engine::{Composed, Frames, Protocol, Received, Service, Sink};
 use tyche_link::Mac;
 use tyche_proto::Instant;
 use tyche_store::Queue;
@@ -91,7 +91,7 @@ impl Protocol for Server {
     }
 }
 
-impl Tenant for Server {
+impl Service for Server {
     fn protocol(&mut self) -> &mut impl Protocol {
         self
     }
@@ -156,7 +156,7 @@ impl Protocol for Client {
     }
 }
 
-impl Tenant for Client {
+impl Service for Client {
     fn protocol(&mut self) -> &mut impl Protocol {
         self
     }

@@ -70,7 +70,7 @@ const FIRST: [Question; 6] = [
 ];
 
 /// The answer to a question.
-enum Answer<'a> {
+enum FabricAnswer<'a> {
     Link(els::Reply),
     Name(ct::Reply<'a>),
 }
@@ -84,7 +84,7 @@ struct Own {
 
 /// A port that is there.
 #[derive(Clone, Copy)]
-struct Known {
+struct KnownPort {
     neighbour: Neighbour,
     /// Whether it may have changed since it was asked about.
     is_doubtful: bool,
@@ -94,7 +94,7 @@ struct Known {
 pub(super) struct Directory {
     config: EnodeConfig,
     own: Option<Own>,
-    known: Vec<Known>,
+    known: Vec<KnownPort>,
     /// When to ask who is there, and whether because of a change.
     list_at: Option<Instant>,
     is_told: bool,
@@ -281,8 +281,10 @@ impl Directory {
     fn handle_answer(&mut self, now: Instant, kind: Kind, bytes: &[u8], ignored: &mut Ignored) {
         let Some(question) = self.questions.front().copied() else { return };
         let answer = match (kind, question.code(), question.command()) {
-            (Kind::ElsReply, Some(code), _) => els::Reply::parse(code, bytes).map(Answer::Link),
-            (Kind::CtReply, _, Some(it)) => ct::Reply::parse(it, bytes).map(Answer::Name),
+            (Kind::ElsReply, Some(code), _) => {
+                els::Reply::parse(code, bytes).map(FabricAnswer::Link)
+            }
+            (Kind::CtReply, _, Some(it)) => ct::Reply::parse(it, bytes).map(FabricAnswer::Name),
             _ => {
                 ignored.unexpected += 1;
                 return;
@@ -296,7 +298,8 @@ impl Directory {
         self.ox_id = None;
         let is_refused = matches!(
             answer,
-            Answer::Link(els::Reply::Refused(_)) | Answer::Name(ct::Reply::Refused { .. })
+            FabricAnswer::Link(els::Reply::Refused(_))
+                | FabricAnswer::Name(ct::Reply::Refused { .. })
         );
         match question {
             Question::Plogi | Question::Subscribe if is_refused => {
@@ -308,13 +311,15 @@ impl Directory {
             // Not every name server keeps everything.
             Question::RegisterNode | Question::RegisterTypes | Question::RegisterFunctions => {}
             Question::List => match answer {
-                Answer::Name(ct::Reply::Ports(ports)) => self.handle_list(ports),
+                FabricAnswer::Name(ct::Reply::Ports(ports)) => self.handle_list(ports),
                 // There are none.
                 _ => self.handle_list(&[]),
             },
             Question::Functions(id, wwpn) => {
                 let functions = match answer {
-                    Answer::Name(ct::Reply::Functions(it)) => Functions::from_bits(it.of_fcp()),
+                    FabricAnswer::Name(ct::Reply::Functions(it)) => {
+                        Functions::from_bits(it.of_fcp())
+                    }
                     _ => Functions::default(),
                 };
                 let is_new = !self.neighbours().any(|it| (it.id, it.wwpn) == (id, wwpn));
@@ -327,7 +332,7 @@ impl Directory {
             }
             Question::Name(id) => {
                 let wwpn = match answer {
-                    Answer::Name(ct::Reply::Name(wwpn)) => Some(wwpn),
+                    FabricAnswer::Name(ct::Reply::Name(wwpn)) => Some(wwpn),
                     _ => None,
                 };
                 self.remove_if(|it| it.id == id && Some(it.wwpn) != wwpn);
@@ -360,7 +365,7 @@ impl Directory {
 
     /// Takes the functions that the name server has of a port; none if it does not know them.
     fn found(&mut self, named: (PortId, Wwn), functions: Functions, ignored: &mut Ignored) {
-        let is_it = |it: &&mut Known| (it.neighbour.id, it.neighbour.wwpn) == named;
+        let is_it = |it: &&mut KnownPort| (it.neighbour.id, it.neighbour.wwpn) == named;
         let is_unknown = functions == Functions::default();
         if let Some(known) = self.known.iter_mut().find(is_it) {
             let now = if is_unknown { known.neighbour.functions } else { functions };
@@ -389,7 +394,7 @@ impl Directory {
         let fcoe_len_max = interface.fcoe_len_max();
         let enode = address.of_other(id);
         let neighbour = Neighbour { wwpn, wwnn, id, enode, fcoe_len_max, functions };
-        self.known.push(Known { neighbour, is_doubtful: false });
+        self.known.push(KnownPort { neighbour, is_doubtful: false });
         self.events.push_back(Event::Appeared(neighbour));
     }
 

@@ -90,7 +90,7 @@ pub struct Completion {
     /// The command, as [`submit`](super::Lane::submit) has called it.
     pub exchange: u16,
     /// Its end.
-    pub end: Result<Answer, Failure>,
+    pub end: Result<CommandAnswer, Failure>,
     /// Whether a response may have been lost that had a unit attention of a new login: as if it
     /// had told that the cache of the logical unit is lost.
     pub attention_lost: bool,
@@ -98,7 +98,7 @@ pub struct Completion {
 
 /// The answer of a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Answer {
+pub struct CommandAnswer {
     /// The SCSI status (SAM-5): 0 good.
     pub status: u8,
     /// The status qualifier, such as the delay before a retry.

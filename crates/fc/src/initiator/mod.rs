@@ -48,12 +48,12 @@ use std::time::Duration;
 use tyche_fc_wire::Xid;
 use tyche_time::Instant;
 
-pub use command::{Answer, Command, Completion, Data, Event, Failure, SENSE_LEN_MAX, Sense};
+pub use command::{Command, CommandAnswer, Completion, Data, Event, Failure, SENSE_LEN_MAX, Sense};
 pub use command::{Nexus, Placement, Refused, Taken, Unit};
 pub use counters::{Ignored, Repairs};
 
 use crate::exchange::Xids;
-use crate::{Rule, Rules, Sound};
+use crate::{AllRules, Rule, Rules};
 use budget::Budget;
 use exchanges::Exchanges;
 use nexus::{LogicalUnit, Target};
@@ -94,7 +94,7 @@ pub struct LaneConfig {
 }
 
 /// See the module.
-pub struct Lane<R = Sound> {
+pub struct Lane<R = AllRules> {
     rules: R,
     config: LaneConfig,
     targets: Vec<Target>,
@@ -119,7 +119,7 @@ impl Lane {
     /// # Panics
     /// If there are not enough XIDs for the commands, and some more.
     pub fn new(config: LaneConfig) -> Self {
-        Self::with_rules(config, Sound)
+        Self::with_rules(config, AllRules)
     }
 }
 
@@ -252,7 +252,7 @@ impl<R: Rules> Lane<R> {
     }
 
     /// Reports the end of a command, whose exchange may go on.
-    fn complete(&mut self, xid: Xid, end: Result<Answer, Failure>) {
+    fn complete(&mut self, xid: Xid, end: Result<CommandAnswer, Failure>) {
         let Some(exchange) = self.exchanges.name(xid) else { return };
         let Some(task) = self.exchanges.task_mut(xid).filter(|it| !it.is_completed) else { return };
         task.is_completed = true;

@@ -5,7 +5,7 @@ use tyche_fc_wire::{FCtl, Frame, Header, Kind, Xid};
 use tyche_time::Instant;
 
 use super::Lane;
-use super::command::{Answer, Data, Failure, Placement, Taken};
+use super::command::{CommandAnswer, Data, Failure, Placement, Taken};
 use super::exchanges::Exchange;
 use super::task::{Burst, Phase, Task};
 use crate::exchange::Found;
@@ -213,7 +213,7 @@ impl<R: Rules> Lane<R> {
             ignored.malformed += 1;
             return;
         };
-        let (answer, confirm) = (Answer::new(&response), response.confirm);
+        let (answer, confirm) = (CommandAnswer::new(&response), response.confirm);
         let refused = response.code.filter(|it| *it != ResponseCode::Complete.to_wire());
         if let Some(code) = refused {
             task.has_progressed(header);
@@ -235,7 +235,7 @@ impl<R: Rules> Lane<R> {
     }
 
     /// A command has its answer, and all data that belong to it.
-    fn finish(&mut self, now: Instant, xid: Xid, answer: Answer, confirm: bool) {
+    fn finish(&mut self, now: Instant, xid: Xid, answer: CommandAnswer, confirm: bool) {
         let data = self.exchanges.task(xid).map_or(Data::None, |it| it.data);
         match self.budget(data) {
             Some(budget) if tells_of_lost_data(&answer) => budget.lost(now),
@@ -247,7 +247,13 @@ impl<R: Rules> Lane<R> {
 
     /// Completes a command whose response has come, and ends its exchange unless an ABTS is still
     /// to be answered.
-    fn close(&mut self, now: Instant, xid: Xid, confirm: bool, end: Result<Answer, Failure>) {
+    fn close(
+        &mut self,
+        now: Instant,
+        xid: Xid,
+        confirm: bool,
+        end: Result<CommandAnswer, Failure>,
+    ) {
         self.complete(xid, end);
         let Some(task) = self.exchanges.task_mut(xid) else { return };
         if task.is_aborting() {
@@ -305,7 +311,7 @@ impl Task {
 
     /// Whether it has its answer, and no data of it can be on the way any more.
     fn is_whole(&self) -> bool {
-        let is_whole = |answer: &Answer| match self.data {
+        let is_whole = |answer: &CommandAnswer| match self.data {
             // A target that fails a write may not have had all that was sent.
             Data::Out(_) if answer.status != GOOD && self.moved() > 0 => false,
             _ => self.has_all(answer),
@@ -314,7 +320,7 @@ impl Task {
     }
 
     /// Whether all data have been moved that there are.
-    fn has_all(&self, answer: &Answer) -> bool {
+    fn has_all(&self, answer: &CommandAnswer) -> bool {
         let missing = match answer.residual {
             Residual::Under(len) => len,
             Residual::None | Residual::Over(_) => 0,
@@ -324,7 +330,7 @@ impl Task {
 }
 
 /// Whether a target has missed data of a write: aborted command, data phase error (SPC-4).
-fn tells_of_lost_data(answer: &Answer) -> bool {
+fn tells_of_lost_data(answer: &CommandAnswer) -> bool {
     let sense: &[u8] = &answer.sense;
     let key = sense.get(2).map(|it| it & 0x0f);
     (key, sense.get(12..14)) == (Some(0x0b), Some(&[0x4b, 0x00][..]))

@@ -4,7 +4,7 @@ use tyche_fc_wire::Xid;
 use tyche_fc_wire::fcp::{CDB_LEN, Response};
 use tyche_time::Instant;
 
-use super::command::{Answer, Command, Data, Sense};
+use super::command::{Command, CommandAnswer, Data, Sense};
 use crate::received::Received;
 
 /// A command.
@@ -35,7 +35,7 @@ pub(super) struct Task {
     /// Questions in a row that were not answered.
     pub(super) silence: u8,
     /// The response, and whether it is to be confirmed.
-    pub(super) answer: Option<(Answer, bool)>,
+    pub(super) answer: Option<(CommandAnswer, bool)>,
 }
 
 /// The state of a command's exchange.
@@ -126,7 +126,7 @@ impl Task {
     }
 }
 
-impl Answer {
+impl CommandAnswer {
     pub(super) fn new(response: &Response<'_>) -> Self {
         Self {
             status: response.status,

@@ -25,7 +25,7 @@
 //! [`poll_event`](Logins::poll_event) and [`poll_transmit`](Logins::poll_transmit) until `None`.
 //! [`poll_timeout`](Logins::poll_timeout) says how long to wait for the next input.
 
-mod former;
+mod gone;
 mod offer;
 mod outputs;
 mod peer;
@@ -50,8 +50,8 @@ pub(crate) use peer::in_unit;
 use crate::exchange::Xids;
 use crate::neighbour::{self, Address, Functions, Interface, NEIGHBOURS_MAX, Neighbour};
 use crate::numbers::Numbers;
-use crate::{Rule, Rules, Sound};
-use former::Formers;
+use crate::{AllRules, Rule, Rules};
+use gone::GoneNeighbours;
 use outputs::Outputs;
 use peer::{Peer, Stage, Withheld};
 use way::Way;
@@ -92,13 +92,13 @@ struct Own {
 }
 
 /// See the module.
-pub struct Logins<R = Sound> {
+pub struct Logins<R = AllRules> {
     rules: R,
     config: LoginsConfig,
     /// `None` while the port has no address.
     own: Option<Own>,
     peers: Vec<Peer>,
-    formers: Formers,
+    gone: GoneNeighbours,
     /// Neighbours whose N_Port_ID another port may still hold.
     held: VecDeque<Neighbour>,
     /// When to look at them again.
@@ -119,7 +119,7 @@ impl Logins {
     /// # Panics
     /// If there are fewer exchanges than neighbours.
     pub fn new(config: LoginsConfig) -> Self {
-        Self::with_rules(config, Sound)
+        Self::with_rules(config, AllRules)
     }
 }
 
@@ -135,7 +135,7 @@ impl<R: Rules> Logins<R> {
             rules,
             own: None,
             peers: Vec::with_capacity(PEERS_MAX),
-            formers: Formers::new(),
+            gone: GoneNeighbours::new(),
             held: VecDeque::with_capacity(NEIGHBOURS_MAX),
             held_at: None,
             is_over: false,
@@ -172,7 +172,7 @@ impl<R: Rules> Logins<R> {
             neighbour::Event::Released(_) => self.own = None,
             neighbour::Event::Appeared(_) if self.is_over => {}
             neighbour::Event::Appeared(neighbour) => self.appear(now, neighbour),
-            neighbour::Event::Doubtful(neighbour) => self.doubt(now, neighbour),
+            neighbour::Event::Doubtful(neighbour) => self.verify_login(now, neighbour),
             neighbour::Event::Gone(neighbour) => self.vanish(now, neighbour),
         }
     }
@@ -184,7 +184,7 @@ impl<R: Rules> Logins<R> {
 
     /// Asks a neighbour whether it is still what it was when it logged in, or for a login if there
     /// was no reason for one.
-    fn doubt(&mut self, now: Instant, neighbour: Neighbour) {
+    fn verify_login(&mut self, now: Instant, neighbour: Neighbour) {
         let Some(index) = self.find(neighbour.wwpn) else { return };
         let peer = &mut self.peers[index];
         peer.neighbour = neighbour;
@@ -199,7 +199,7 @@ impl<R: Rules> Logins<R> {
         self.held.retain(|it| it.wwpn != neighbour.wwpn);
         let Some(index) = self.find(neighbour.wwpn) else { return };
         if !self.is_in_fabric() {
-            self.formers.note(now, neighbour);
+            self.gone.note(now, neighbour);
         }
         let peer = &mut self.peers[index];
         (peer.is_gone, peer.withheld) = (true, None);
@@ -209,7 +209,7 @@ impl<R: Rules> Logins<R> {
     /// A neighbour has shown itself: that is where it has its logins now. It is a peer as soon as
     /// its N_Port_ID is its own.
     fn appear(&mut self, now: Instant, neighbour: Neighbour) {
-        self.formers.forget(neighbour.wwpn);
+        self.gone.forget(neighbour.wwpn);
         self.admit(now, neighbour);
         self.admit_held(now);
     }
@@ -233,7 +233,7 @@ impl<R: Rules> Logins<R> {
 
     /// Whether another port may still hold a neighbour's N_Port_ID; if so, it is asked to log out.
     fn is_held(&mut self, now: Instant, neighbour: &Neighbour) -> bool {
-        let Some(former) = self.formers.holder(now, neighbour.id, neighbour.wwpn) else {
+        let Some(former) = self.gone.holder(now, neighbour.id, neighbour.wwpn) else {
             return false;
         };
         let (holder, until) = (former.neighbour, former.until);
@@ -241,7 +241,7 @@ impl<R: Rules> Logins<R> {
         if again <= now {
             again = now + self.config.e_d_tov;
             let logo = self.send_logo(&holder).map(|exchange| (exchange, again));
-            let former = self.formers.holder(now, neighbour.id, neighbour.wwpn);
+            let former = self.gone.holder(now, neighbour.id, neighbour.wwpn);
             former.expect("it was found").logo = logo;
         }
         let at = again.min(until);

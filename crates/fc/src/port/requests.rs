@@ -33,9 +33,9 @@ impl<R: Rules> Logins<R> {
             self.outputs.ignored.not_ours += 1;
         } else if is_request {
             self.handle_fip_request(now, frame.ethernet.source, service);
-        } else if let Some(wwpn) = self.formers.asked(frame.ethernet.source, header.ox_id) {
+        } else if let Some(wwpn) = self.gone.asked(frame.ethernet.source, header.ox_id) {
             // It accepts, or refuses since it has no login with us.
-            self.formers.forget(wwpn);
+            self.gone.forget(wwpn);
             self.admit_held(now);
         } else if let Some(index) = self.find_id(header.s_id) {
             self.handle_reply(now, index, &header, service.payload);

@@ -54,7 +54,7 @@ pub(crate) use rx_ids::is_later;
 pub use share::Share;
 
 use crate::port::Login;
-use crate::{Rules, Sound};
+use crate::{AllRules, Rules};
 use exchange::State;
 use nexus::Nexuses;
 use outputs::Outputs;
@@ -88,7 +88,7 @@ pub struct Completion<'a> {
 }
 
 /// See the module.
-pub struct Lane<R = Sound> {
+pub struct Lane<R = AllRules> {
     rules: R,
     burst_len: u32,
     nexuses: Nexuses,
@@ -110,7 +110,7 @@ impl Lane {
     /// # Panics
     /// If there are fewer than five exchanges or more than 2¹⁴, or no bytes or frames to ask for.
     pub fn new(config: LaneConfig) -> Self {
-        Self::with_rules(config, Sound)
+        Self::with_rules(config, AllRules)
     }
 }
 

@@ -149,7 +149,7 @@ pub struct Ignored {
 }
 
 /// A short frame to be sent that is about no exchange in the table.
-pub(super) struct Answer {
+pub(super) struct ShortFrame {
     ethernet: Ethernet,
     header: Header,
     payload: ArrayVec<u8, ANSWER_LEN_MAX>,
@@ -158,7 +158,7 @@ pub(super) struct Answer {
 /// The outputs of the last input that the caller has not taken yet.
 pub(super) struct Outputs {
     pub(super) actions: VecDeque<Action>,
-    answers: VecDeque<Answer>,
+    answers: VecDeque<ShortFrame>,
     pub(super) ignored: Ignored,
 }
 
@@ -186,7 +186,7 @@ impl Outputs {
             return;
         }
         let payload = payload.try_into().expect("answers are short");
-        self.answers.push_back(Answer { ethernet, header, payload });
+        self.answers.push_back(ShortFrame { ethernet, header, payload });
     }
 
     /// Forgets the answers to a port.
@@ -196,7 +196,7 @@ impl Outputs {
 
     /// Composes the next answer; false if there is none.
     pub(super) fn compose(&mut self, out: &mut Outgoing) -> bool {
-        let Some(Answer { ethernet, header, payload }) = self.answers.pop_front() else {
+        let Some(ShortFrame { ethernet, header, payload }) = self.answers.pop_front() else {
             return false;
         };
         out.set(ethernet, &header, &payload);

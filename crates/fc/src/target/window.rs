@@ -63,37 +63,37 @@ impl Window {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Sound;
+    use crate::AllRules;
 
     #[test]
     fn losses_halve_it_and_whole_bursts_let_it_grow_to_what_it_was() {
         let (mut ring, mut window) = (Share::new(100), Window::new(8));
         window.take(&mut ring, 5);
-        assert_eq!((window.room(Sound, &ring, 4), window.room(Sound, &ring, 3)), (0, 3));
+        assert_eq!((window.room(AllRules, &ring, 4), window.room(AllRules, &ring, 3)), (0, 3));
         window.take(&mut ring, 3);
         window.shrink();
         window.give(&mut ring, 3);
-        assert_eq!(window.room(Sound, &ring, 1), 0, "more is on the way than may be");
+        assert_eq!(window.room(AllRules, &ring, 1), 0, "more is on the way than may be");
         window.give(&mut ring, 5);
-        assert_eq!(window.room(Sound, &ring, 6), 4, "a part, with nothing on the way");
+        assert_eq!(window.room(AllRules, &ring, 6), 4, "a part, with nothing on the way");
         (0..9).for_each(|_| window.grow());
-        assert_eq!(window.room(Sound, &ring, 9), 8);
+        assert_eq!(window.room(AllRules, &ring, 9), 8);
         window.close();
-        assert_eq!(window.room(Sound, &ring, 9), 1);
+        assert_eq!(window.room(AllRules, &ring, 9), 1);
         (0..9).for_each(|_| window.grow());
         (0..9).for_each(|_| window.shrink());
-        assert_eq!(window.room(Sound, &ring, 9), 1);
+        assert_eq!(window.room(AllRules, &ring, 9), 1);
     }
 
     #[test]
     fn one_initiator_leaves_room_for_others() {
         let mut ring = Share::new(9);
         let (mut one, mut other) = (Window::new(9), Window::new(9));
-        assert_eq!(one.room(Sound, &ring, 9), 4);
+        assert_eq!(one.room(AllRules, &ring, 9), 4);
         one.take(&mut ring, 4);
-        assert_eq!((one.room(Sound, &ring, 1), other.room(Sound, &ring, 9)), (0, 2));
+        assert_eq!((one.room(AllRules, &ring, 1), other.room(AllRules, &ring, 9)), (0, 2));
         other.take(&mut ring, 2);
         one.give(&mut ring, 4);
-        assert_eq!(one.room(Sound, &ring, 9), 3);
+        assert_eq!(one.room(AllRules, &ring, 9), 3);
     }
 }

@@ -7,7 +7,7 @@ use crate::neighbour::{Event, NEIGHBOURS_MAX, Neighbour};
 
 /// A neighbour, and how alive it is.
 #[derive(Clone, Copy, Debug)]
-struct Known {
+struct KnownNeighbour {
     neighbour: Neighbour,
     /// The time of the last claim or beacon.
     heard: Instant,
@@ -19,7 +19,7 @@ struct Known {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Noted {
     /// The neighbour is known like that now.
-    Known,
+    KnownNeighbour,
     /// Another port has that N_Port_ID, and keeps it.
     Conflict,
     /// There is no room for more.
@@ -28,7 +28,7 @@ pub(super) enum Noted {
 
 /// See the module. Memory is taken once.
 pub(super) struct Neighbours {
-    known: Vec<Known>,
+    known: Vec<KnownNeighbour>,
     /// No neighbour is silent for too long before.
     silent_at: Option<Instant>,
 }
@@ -68,7 +68,7 @@ impl Neighbours {
     ) -> Noted {
         if let Some(known) = self.known.iter_mut().find(|it| it.neighbour == claimed) {
             known.heard = now;
-            return Noted::Known;
+            return Noted::KnownNeighbour;
         }
         let rivals = self.known.iter().filter(|it| it.neighbour.id == claimed.id && it.is_present);
         if rivals.map(|it| it.neighbour.wwpn).any(|wwpn| wwpn > claimed.wwpn) {
@@ -81,9 +81,9 @@ impl Neighbours {
         if self.is_full() {
             return Noted::Full;
         }
-        self.known.push(Known { neighbour: claimed, heard: now, is_present: false });
+        self.known.push(KnownNeighbour { neighbour: claimed, heard: now, is_present: false });
         self.silent_at = earliest(self.silent_at, Some(now + super::SILENCE_MAX));
-        Noted::Known
+        Noted::KnownNeighbour
     }
 
     /// Takes a beacon; false if its sender has not claimed that N_Port_ID.
@@ -145,7 +145,11 @@ impl Neighbours {
         self.silent_at = None;
     }
 
-    fn remove_if(&mut self, which: impl Fn(&Known) -> bool, report: &mut impl FnMut(Event)) {
+    fn remove_if(
+        &mut self,
+        which: impl Fn(&KnownNeighbour) -> bool,
+        report: &mut impl FnMut(Event),
+    ) {
         self.known.retain(|it| {
             let goes = which(it);
             if goes && it.is_present {

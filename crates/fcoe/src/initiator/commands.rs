@@ -23,7 +23,7 @@ pub(super) enum Owner {
 
 /// The place of a command's data.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) enum Place {
+pub(super) enum DataPlace {
     /// It has none.
     #[default]
     None,
@@ -39,7 +39,7 @@ pub(super) enum Place {
 
 /// See the module. A command has a number, which the lane gives.
 pub(super) struct Commands {
-    commands: Box<[(Owner, Place)]>,
+    commands: Box<[(Owner, DataPlace)]>,
     /// The answer to a question.
     answer: Box<[u8; ANSWER_LEN]>,
 }
@@ -51,7 +51,7 @@ impl Commands {
     }
 
     /// Notes a command.
-    pub(super) fn set(&mut self, number: u16, owner: Owner, place: Place) {
+    pub(super) fn set(&mut self, number: u16, owner: Owner, place: DataPlace) {
         self.commands[usize::from(number)] = (owner, place);
     }
 
@@ -69,8 +69,8 @@ impl Commands {
     pub(super) fn place(&mut self, requests: &mut Requests, at: (u16, u32), data: &[u8]) {
         let (number, offset) = (usize::from(at.0), at.1 as usize);
         let room = match self.commands[number] {
-            (Owner::Question, Place::Answer) => self.answer.get_mut(offset..),
-            (Owner::Request(request), Place::Buffer(start)) => {
+            (Owner::Question, DataPlace::Answer) => self.answer.get_mut(offset..),
+            (Owner::Request(request), DataPlace::Buffer(start)) => {
                 let buffer = requests.get_mut(request).job.request.buffer.as_mut();
                 buffer.and_then(|buffer| buffer.get_mut(start as usize + offset..))
             }
@@ -84,11 +84,11 @@ impl Commands {
     /// The data of a frame.
     pub(super) fn part<'d>(&'d self, requests: &'d Requests, part: &Part) -> &'d [u8] {
         let (start, source) = match &self.commands[usize::from(part.exchange)] {
-            (Owner::Request(request), Place::Buffer(start)) => {
+            (Owner::Request(request), DataPlace::Buffer(start)) => {
                 (*start, requests.get(*request).job.request.buffer.as_deref())
             }
-            (_, Place::List(list)) => (0, Some(list.as_slice())),
-            (_, Place::Zeroes) => (0, Some(ZEROES.as_slice())),
+            (_, DataPlace::List(list)) => (0, Some(list.as_slice())),
+            (_, DataPlace::Zeroes) => (0, Some(ZEROES.as_slice())),
             _ => (0, None),
         };
         let source = source.expect("a write has data");

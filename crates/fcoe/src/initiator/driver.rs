@@ -5,23 +5,23 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use tyche_block::Geometry;
-use tyche_engine::{Clock, Done, Job, Notice, Ports, Protocol, QueueReport, Tenant, identity};
+use tyche_engine::{Clock, Done, Job, Notice, Ports, Protocol, QueueReport, Service, identity};
 use tyche_fc::port::{self, Cause};
 use tyche_fc::wire::Wwn;
 use tyche_fc::wire::els::Code;
 use tyche_proto::wire::Uuid;
-use tyche_proto::{ExportState, Failure, Former, Problem};
+use tyche_proto::{ExportState, Failure, Problem, ResumeState};
 use tyche_scsi::Lun;
 use tyche_scsi::initiator::Disk;
 use tyche_scsi::vpd::Identity;
 use tyche_time::Instant;
 
 use super::INITIATOR;
-use super::association::Association;
 use super::obstacle::Obstacle;
 use super::options::FcoeHostOptions;
 use super::report::{Counted, report};
 use super::role::{Event, InitiatorRole};
+use super::shared::SessionShared;
 use crate::n_port::{self, NPort};
 
 /// See the module. The owner takes `done` and `notices` after each round: the answers first,
@@ -49,12 +49,12 @@ pub(super) struct Driver {
 
 impl Driver {
     /// The driver, and the ports of its interface.
-    pub(super) fn new(options: FcoeHostOptions, association: &Arc<Association>) -> (Self, Ports) {
+    pub(super) fn new(options: FcoeHostOptions, shared: &Arc<SessionShared>) -> (Self, Ports) {
         let config = options.config(&*options.port.interface.fcoe);
-        let role = InitiatorRole::new(config, association.seat(0));
+        let role = InitiatorRole::new(config, shared.handle(0));
         if options.resumes.is_some_and(|it| it.geometry.write_cache) {
             // Of the former session, which may not have been flushed.
-            association.inherit();
+            shared.inherit();
         }
         let (port, ports) = options.port.open(INITIATOR, role);
         let driver = Self {
@@ -184,7 +184,7 @@ impl Driver {
             return;
         }
         if self.export.replace(export) != Some(export) {
-            self.tell(Notice::Former(Former { device: self.device, export }));
+            self.tell(Notice::ResumeState(ResumeState { device: self.device, export }));
         }
         self.tell(Notice::Connected(export));
     }
@@ -206,12 +206,12 @@ fn state(target: Wwn, lun: Lun, disk: &Disk) -> ExportState {
     }
 }
 
-impl Tenant for Driver {
+impl Service for Driver {
     fn protocol(&mut self) -> &mut impl Protocol {
         &mut self.port
     }
 
-    fn obey(&mut self, now: Instant, ports: &mut Ports) -> bool {
+    fn handle_commands(&mut self, now: Instant, ports: &mut Ports) -> bool {
         self.is_down = ports.iter().any(|(_, port)| port.is_down());
         let mut worked = self.port.attend(now, ports);
         if self.port.role.listen(now) {

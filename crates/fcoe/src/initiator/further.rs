@@ -1,21 +1,21 @@
 //! A further lane of a session: commands, without a port.
 
-use tyche_engine::{Clock, Done, Frames, Job, Ports, Protocol, QueueReport, Received, Tenant};
+use tyche_engine::{Clock, Done, Frames, Job, Ports, Protocol, QueueReport, Received, Service};
 use tyche_fc::neighbour::Membership;
 use tyche_fc::wire::{Mac, Reject};
-use tyche_fc::{Rules, Sound};
+use tyche_fc::{AllRules, Rules};
 use tyche_time::Instant;
 
-use super::association::{Seat, Told};
 use super::lane::{InitiatorConfig, InitiatorLane};
 use super::report::{Counted, report};
 use super::requests::Ended;
+use super::shared::{LaneHandle, LaneReport};
 use crate::n_port;
 use crate::rejects::Rejects;
 
 /// A further lane as the protocol of a loop, whose only port is [`FCOE`](crate::FCOE), with a link
 /// for the [share](crate::share) of the lane.
-pub struct FurtherLane<R = Sound> {
+pub struct FurtherLane<R = AllRules> {
     lane: InitiatorLane<R>,
     /// The number of the state that it has taken in.
     version: u64,
@@ -29,16 +29,16 @@ pub struct FurtherLane<R = Sound> {
 
 impl FurtherLane {
     /// A lane that is not logged in.
-    fn new(config: InitiatorConfig, seat: Seat) -> Self {
-        Self::with_rules(config, seat, Sound)
+    fn new(config: InitiatorConfig, handle: LaneHandle) -> Self {
+        Self::with_rules(config, handle, AllRules)
     }
 }
 
 impl<R: Rules> FurtherLane<R> {
     /// A lane that is not logged in, with other rules than those of the product.
-    pub fn with_rules(config: InitiatorConfig, seat: Seat, rules: R) -> Self {
+    pub fn with_rules(config: InitiatorConfig, handle: LaneHandle, rules: R) -> Self {
         Self {
-            lane: InitiatorLane::new(config, seat, rules),
+            lane: InitiatorLane::new(config, handle, rules),
             version: 0,
             is_confirmed: true,
             own: None,
@@ -61,14 +61,14 @@ impl<R: Rules> FurtherLane<R> {
         // Frames of a login that has ended may wait for room in the interface.
         if !self.is_confirmed && !ports.holds_frames() {
             self.is_confirmed = true;
-            self.lane.seat.confirm(self.version);
+            self.lane.handle.confirm(self.version);
             worked = true;
         }
         worked
     }
 
     fn take_state(&mut self, now: Instant) -> bool {
-        let Some((version, state)) = self.lane.seat.state(self.version) else { return false };
+        let Some((version, state)) = self.lane.handle.state(self.version) else { return false };
         (self.version, self.is_confirmed) = (version, false);
         (self.own, self.is_stopped) = (state.own.map(|(_, mac)| mac), state.is_stopped);
         self.lane.take(now, &state);
@@ -93,8 +93,8 @@ impl<R: Rules> FurtherLane<R> {
 
     fn tell(&mut self) {
         let told = std::mem::take(&mut self.lane.told);
-        if told != Told::default() {
-            self.lane.seat.tell(told);
+        if told != LaneReport::default() {
+            self.lane.handle.tell(told);
         }
     }
 
@@ -137,9 +137,9 @@ pub(super) struct LaneDriver {
 }
 
 impl LaneDriver {
-    pub(super) fn new(config: InitiatorConfig, seat: Seat) -> Self {
+    pub(super) fn new(config: InitiatorConfig, handle: LaneHandle) -> Self {
         let counted = Counted::new(Clock::Monotonic.now());
-        Self { protocol: FurtherLane::new(config, seat), counted, done: Vec::new() }
+        Self { protocol: FurtherLane::new(config, handle), counted, done: Vec::new() }
     }
 
     /// Takes a request, or gives it back if there is no room.
@@ -154,12 +154,12 @@ impl LaneDriver {
     }
 }
 
-impl Tenant for LaneDriver {
+impl Service for LaneDriver {
     fn protocol(&mut self) -> &mut impl Protocol {
         &mut self.protocol
     }
 
-    fn obey(&mut self, now: Instant, ports: &mut Ports) -> bool {
+    fn handle_commands(&mut self, now: Instant, ports: &mut Ports) -> bool {
         self.protocol.attend(now, ports)
     }
 
@@ -181,8 +181,8 @@ mod tests {
     use tyche_fc::wire::Wwn;
     use tyche_scsi::Lun;
 
-    use super::super::association::Association;
     use super::super::role::InitiatorRole;
+    use super::super::shared::SessionShared;
     use super::*;
     use crate::lanes::COMMANDS;
     use crate::role::Role;
@@ -206,9 +206,9 @@ mod tests {
     #[test]
     fn a_login_has_ended_when_all_lanes_have_noticed() {
         let (sender, woken) = channel();
-        let association = Association::new(3, move |lane| sender.send(lane).unwrap());
-        let mut first = InitiatorRole::new(config(), association.seat(0));
-        let mut lanes = [1, 2].map(|lane| FurtherLane::new(config(), association.seat(lane)));
+        let shared = SessionShared::new(3, move |lane| sender.send(lane).unwrap());
+        let mut first = InitiatorRole::new(config(), shared.handle(0));
+        let mut lanes = [1, 2].map(|lane| FurtherLane::new(config(), shared.handle(lane)));
         let (now, mut ports) = (Instant(1), Ports::new());
         first.handle_login(now, Event::LoggedOut(OTHER, Cause::Gone));
         assert_eq!(first.poll_drained(), Some(OTHER), "the lanes know nothing of that one");
@@ -227,11 +227,11 @@ mod tests {
 
     #[test]
     fn a_session_ends_as_one() {
-        let association = Association::new(2, |_| {});
-        let mut lane = LaneDriver::new(config(), association.seat(1));
+        let shared = SessionShared::new(2, |_| {});
+        let mut lane = LaneDriver::new(config(), shared.handle(1));
         let (now, mut ports) = (Instant(1), Ports::new());
-        assert!(!lane.obey(now, &mut ports) && !lane.is_over());
-        association.end();
-        assert!(lane.obey(now, &mut ports) && lane.is_over());
+        assert!(!lane.handle_commands(now, &mut ports) && !lane.is_over());
+        shared.end();
+        assert!(lane.handle_commands(now, &mut ports) && lane.is_over());
     }
 }

@@ -13,10 +13,10 @@ const COUNTED_MAX: usize = 64;
 
 /// See the module.
 #[derive(Debug, Default)]
-pub(super) struct Generations(Mutex<Known>);
+pub(super) struct Generations(Mutex<KnownGenerations>);
 
 #[derive(Debug, Default)]
-struct Known {
+struct KnownGenerations {
     /// The present one.
     now: Option<Uuid>,
     /// Those whose losses count already.
@@ -24,7 +24,7 @@ struct Known {
 }
 
 impl Generations {
-    fn known(&self) -> MutexGuard<'_, Known> {
+    fn known(&self) -> MutexGuard<'_, KnownGenerations> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -61,7 +61,7 @@ impl Generations {
     }
 }
 
-impl Known {
+impl KnownGenerations {
     fn has(&self, generation: Uuid) -> bool {
         self.counted.contains(&generation)
     }

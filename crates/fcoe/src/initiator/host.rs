@@ -1,4 +1,4 @@
-//! The threads of a session with a disk, their handle, and the tenant of their loops.
+//! The threads of a session with a disk, their handle, and the service of their loops.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -9,19 +9,19 @@ use std::time::{Duration, Instant as SystemInstant};
 
 use tyche_block::{Arena, Errno, Geometry};
 use tyche_engine::{
-    Done, EventLoop, HostReport, Intake, Job, Notice, Ports, Protocol, QueueReport, Tenant, Volume,
-    VolumeQueue,
+    Done, EventLoop, HostReport, Intake, Job, Notice, Ports, Protocol, QueueReport, Service,
+    Volume, VolumeQueue,
 };
 use tyche_link::Link;
-use tyche_numa::Home;
+use tyche_numa::NumaAffinity;
 use tyche_time::Instant;
 use tyche_wake::{MakePoller, Spin};
 
-use super::association::Association;
 use super::driver::Driver;
 use super::further::LaneDriver;
 use super::obstacle::Obstacle;
 use super::options::FcoeHostOptions;
+use super::shared::SessionShared;
 use crate::interface::insert_fcoe;
 use crate::lanes::{LANES_MAX, share};
 
@@ -62,16 +62,16 @@ impl FcoeHost {
         let arenas = (0..lanes).map(|_| Arena::new(options.arena_pages));
         let volume = Arc::new(Volume::new(arenas)?);
         let woken = Arc::clone(&volume);
-        let association = Association::new(lanes, move |lane| woken.loops()[lane].doorbell.ring());
+        let shared = SessionShared::new(lanes, move |lane| woken.loops()[lane].doorbell.ring());
         let (commands, mut receivers): (Vec<_>, Vec<_>) = (0..lanes).map(|_| channel()).unzip();
         let first = receivers.remove(0);
-        let mut others = Others { association: Arc::clone(&association), threads: Vec::new() };
+        let mut others = Others { shared: Arc::clone(&shared), threads: Vec::new() };
         let spin = options.spin;
         for (lane, (mut link, commands)) in (1..).zip(further.into_iter().zip(receivers)) {
             divide(&mut *link, lane, lanes)?;
-            let driver = LaneDriver::new(options.config(&*link), association.seat(lane));
+            let driver = LaneDriver::new(options.config(&*link), shared.handle(lane));
             let mut ports = Ports::new();
-            insert_fcoe(&mut ports, link, &Home::default());
+            insert_fcoe(&mut ports, link, &NumaAffinity::default());
             let notify = Box::new(|_| unreachable!("notices are those of the first lane"));
             let volume = Arc::clone(&volume.loops()[lane]);
             let starter = Starter { driver, ports, volume, commands, notify, spin };
@@ -80,7 +80,7 @@ impl FcoeHost {
         if lanes > 1 {
             divide(&mut *options.port.interface.fcoe, 0, lanes)?;
         }
-        let (driver, ports) = Driver::new(options, &association);
+        let (driver, ports) = Driver::new(options, &shared);
         let (notify, queue) = (Box::new(notify), Arc::clone(&volume.loops()[0]));
         let starter = Starter { driver, ports, volume: queue, commands: first, notify, spin };
         let thread = starter.start("fcoe-session".to_owned(), |mut notify| {
@@ -127,13 +127,13 @@ fn divide(link: &mut dyn Link, lane: usize, lanes: usize) -> io::Result<()> {
 
 /// The threads of further lanes. Dropping it ends them: the session ends as one.
 struct Others {
-    association: Arc<Association>,
+    shared: Arc<SessionShared>,
     threads: Vec<JoinHandle<()>>,
 }
 
 impl Drop for Others {
     fn drop(&mut self) {
-        self.association.end();
+        self.shared.end();
         for thread in self.threads.drain(..) {
             if thread.join().is_err() {
                 tracing::error!("the thread of a queue panicked");
@@ -165,8 +165,8 @@ impl<D: Drives> Starter<D> {
             if let Err(error) = tyche_block::avoid_reclaim_io() {
                 tracing::debug!(%error, "session without protection from memory reclaim");
             }
-            let tenant = HostLoop { driver, intake: Intake::new(volume), commands, notify };
-            end(EventLoop::new(tenant, ports, Spin::new(spin)).run().end());
+            let service = HostLoop { driver, intake: Intake::new(volume), commands, notify };
+            end(EventLoop::new(service, ports, Spin::new(spin)).run().end());
         })
     }
 }
@@ -237,7 +237,7 @@ impl FcoeControl {
 }
 
 /// A lane as its thread drives it.
-trait Drives: Tenant + Send + 'static {
+trait Drives: Service + Send + 'static {
     /// Takes a request, or gives it back if there is no room.
     fn submit(&mut self, now: Instant, job: Job) -> Result<(), Job>;
 
@@ -298,7 +298,7 @@ impl Drives for LaneDriver {
 /// Told of the notices of a session.
 type Notify = Box<dyn FnMut(Notice) + Send>;
 
-/// The tenant of a thread's loop.
+/// The service of a thread's loop.
 struct HostLoop<D> {
     driver: D,
     intake: Intake<Job>,
@@ -327,13 +327,13 @@ impl<D: Drives> HostLoop<D> {
     }
 }
 
-impl<D: Drives> Tenant for HostLoop<D> {
+impl<D: Drives> Service for HostLoop<D> {
     fn protocol(&mut self) -> &mut impl Protocol {
         self.driver.protocol()
     }
 
-    fn obey(&mut self, now: Instant, ports: &mut Ports) -> bool {
-        let mut worked = self.driver.obey(now, ports);
+    fn handle_commands(&mut self, now: Instant, ports: &mut Ports) -> bool {
+        let mut worked = self.driver.handle_commands(now, ports);
         while let Ok(command) = self.commands.try_recv() {
             worked = true;
             match command {

@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use tyche_block::{Arena, Completion, Geometry, Request};
-use tyche_engine::{Clock, EventLoop, HostReport, Job, Notice, Tenant};
+use tyche_engine::{Clock, EventLoop, HostReport, Job, Notice, Service};
 use tyche_time::Instant;
 use tyche_wake::Spin;
 
-use super::association::Association;
 use super::driver::Driver;
 use super::obstacle::Obstacle;
 use super::options::FcoeHostOptions;
+use super::shared::SessionShared;
 
 /// A session with a disk, without a thread: it makes progress only in [`poll`](Self::poll) and
 /// [`wait`](Self::wait). Call one of them a few times a second at least: beacons are late
@@ -24,8 +24,8 @@ impl FcoeInlineHost {
     /// A session that is not yet connected: call [`connect`](Self::connect) next.
     pub fn new(options: FcoeHostOptions) -> Self {
         let (arena, spin) = (Arena::new(options.arena_pages), Spin::new(options.spin));
-        let association = Association::new(1, |_| {});
-        let (driver, ports) = Driver::new(options, &association);
+        let shared = SessionShared::new(1, |_| {});
+        let (driver, ports) = Driver::new(options, &shared);
         Self { inner: EventLoop::new(driver, ports, spin), arena }
     }
 

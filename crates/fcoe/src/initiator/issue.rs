@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use tyche_block::{Errno, Operation as BlockOperation};
-use tyche_fc::initiator::{Answer, Command, Data, Failure, Refused};
+use tyche_fc::initiator::{Command, CommandAnswer, Data, Failure, Refused};
 use tyche_fc::wire::fcp::Residual;
 use tyche_fc::{Rule, Rules};
 use tyche_scsi::initiator::{self as scsi, Next, Translation, Verdict, classify};
 use tyche_scsi::{Code, Failure as DiskFailure, Sense};
 use tyche_time::Instant;
 
-use super::commands::{Owner, Place};
+use super::commands::{DataPlace, Owner};
 use super::lane::InitiatorLane;
 use crate::losses::Flushed;
 
@@ -26,7 +26,7 @@ const GROW_EVERY: Duration = Duration::from_secs(1);
 
 /// The loss that a failed flush tells of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Told {
+enum LossReport {
     /// Nothing: it has failed for another reason.
     Nothing,
     /// Writes of this session are lost.
@@ -45,8 +45,9 @@ enum Hindrance {
 }
 
 impl Hindrance {
-    fn of(end: &Result<Answer, Failure>) -> Self {
-        let code = |answer: &Answer| Sense::parse(&answer.sense).ok().map(|sense| sense.code);
+    fn of(end: &Result<CommandAnswer, Failure>) -> Self {
+        let code =
+            |answer: &CommandAnswer| Sense::parse(&answer.sense).ok().map(|sense| sense.code);
         match end {
             // Our data were lost.
             Ok(answer) if code(answer) == Some(Code::DATA_PHASE_ERROR) => Self::Way,
@@ -102,7 +103,7 @@ impl<R: Rules> InitiatorLane<R> {
         };
         let is_flush = left == 0;
         if is_flush {
-            let losses = self.seat.losses();
+            let losses = self.handle.losses();
             let since = losses.begin_flush();
             if since.is_lost {
                 losses.settle(&since);
@@ -121,14 +122,14 @@ impl<R: Rules> InitiatorLane<R> {
         let Some(unit) = self.own_unit() else { return false };
         let operation = self.requests.get_mut(number);
         let (place, data) = match next.request.data {
-            scsi::Data::None => (Place::None, Data::None),
-            scsi::Data::In(len) => (Place::Buffer(operation.done), Data::In(len)),
-            scsi::Data::Out(len) => (Place::Buffer(operation.done), Data::Out(len)),
-            scsi::Data::Unmap(list) => (Place::List(list), Data::Out(list.len() as u32)),
-            scsi::Data::Zeroes(len) => (Place::Zeroes, Data::Out(len)),
+            scsi::Data::None => (DataPlace::None, Data::None),
+            scsi::Data::In(len) => (DataPlace::Buffer(operation.done), Data::In(len)),
+            scsi::Data::Out(len) => (DataPlace::Buffer(operation.done), Data::Out(len)),
+            scsi::Data::Unmap(list) => (DataPlace::List(list), Data::Out(list.len() as u32)),
+            scsi::Data::Zeroes(len) => (DataPlace::Zeroes, Data::Out(len)),
         };
         let is_flush = operation.left() == 0;
-        let losses = self.seat.losses();
+        let losses = self.handle.losses();
         let since = if is_flush { losses.begin_flush() } else { losses.begin_write() };
         let modifies = operation.job.request.operation.modifies();
         let cdb = *next.request.cdb.padded();
@@ -146,7 +147,12 @@ impl<R: Rules> InitiatorLane<R> {
     }
 
     /// Takes the end of a request's command.
-    pub(super) fn handle_end(&mut self, now: Instant, number: u16, end: &Result<Answer, Failure>) {
+    pub(super) fn handle_end(
+        &mut self,
+        now: Instant,
+        number: u16,
+        end: &Result<CommandAnswer, Failure>,
+    ) {
         if self.is_over() {
             return self.requests.end(number, Err(Errno::IO));
         }
@@ -198,7 +204,7 @@ impl<R: Rules> InitiatorLane<R> {
         let was_flush = operation.left() == 0;
         operation.done += operation.covers;
         (operation.retries, operation.vain_since) = (0, None);
-        let (losses, since) = (self.seat.losses(), operation.since);
+        let (losses, since) = (self.handle.losses(), operation.since);
         if was_flush {
             operation.flush = false;
             // A loss may have been told to another command while the flush was on its way.
@@ -207,7 +213,7 @@ impl<R: Rules> InitiatorLane<R> {
                 return self.requests.end(number, Err(Errno::IO));
             }
         } else if is_volatile {
-            losses.written(self.seat.lane(), since);
+            losses.written(self.handle.lane(), since);
         }
         let operation = self.requests.get(number);
         if operation.left() == 0 && !operation.flush {
@@ -223,34 +229,34 @@ impl<R: Rules> InitiatorLane<R> {
         &mut self,
         now: Instant,
         number: u16,
-        (end, failure): (&Result<Answer, Failure>, DiskFailure),
+        (end, failure): (&Result<CommandAnswer, Failure>, DiskFailure),
     ) {
         let sense = end.as_ref().ok().and_then(|answer| Sense::parse(&answer.sense).ok());
-        let generations = self.seat.generations();
+        let generations = self.handle.generations();
         // Of a generation that was asked for, all that was in doubt may have been reported since.
         let is_settled =
-            |generation| generations.is_now(generation) && !self.seat.losses().is_doubtful();
+            |generation| generations.is_now(generation) && !self.handle.losses().is_doubtful();
         let told = match sense.and_then(|sense| sense.generation) {
             // It may tell only one flush, whoever else has writes in its cache.
-            _ if !generations.are_there() => Told::Loss,
-            None => Told::Nothing,
+            _ if !generations.are_there() => LossReport::Loss,
+            None => LossReport::Nothing,
             Some(generation) if !is_settled(generation) && generations.lost(generation) => {
-                Told::Loss
+                LossReport::Loss
             }
-            Some(_) if self.lane.rules().keeps(Rule::TellOnce) => Told::Again,
-            Some(_) => Told::Loss,
+            Some(_) if self.lane.rules().keeps(Rule::TellOnce) => LossReport::Again,
+            Some(_) => LossReport::Loss,
         };
-        if told == Told::Loss {
+        if told == LossReport::Loss {
             self.lose();
         }
         let operation = self.requests.get_mut(number);
         let (since, kind) = (operation.since, operation.job.request.operation);
-        let losses = self.seat.losses();
+        let losses = self.handle.losses();
         match losses.flushed(&since, false) {
             Flushed::Durable if self.lane.rules().keeps(Rule::SpareOthers) => {
                 self.go_on(number, kind);
             }
-            Flushed::Failed if told == Told::Again => {
+            Flushed::Failed if told == LossReport::Again => {
                 self.retry(now, number, Hindrance::Target, None);
             }
             _ => {

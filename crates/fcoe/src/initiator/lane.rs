@@ -5,8 +5,8 @@ use std::time::Duration;
 use tyche_block::Errno;
 use tyche_engine::{Composed, Frames, Job, Sink};
 use tyche_fc::initiator::{
-    Answer, Completion, Event as CommandEvent, Failure, Ignored, Lane, LaneConfig, Nexus, Refused,
-    Repairs, Taken, Unit, WRITE_FRAMES,
+    CommandAnswer, Completion, Event as CommandEvent, Failure, Ignored, Lane, LaneConfig, Nexus,
+    Refused, Repairs, Taken, Unit, WRITE_FRAMES,
 };
 use tyche_fc::port::Login;
 use tyche_fc::wire::{Frame, Wwn};
@@ -17,10 +17,10 @@ use tyche_scsi::vpd::T10_VENDOR;
 use tyche_scsi::{Attention, Lun, Uuid};
 use tyche_time::{Instant, earliest};
 
-use super::association::{Seat, State, Told};
-use super::commands::{Commands, Owner, Place};
+use super::commands::{Commands, DataPlace, Owner};
 use super::question;
 use super::requests::Requests;
+use super::shared::{LaneHandle, LaneReport, State};
 use crate::lanes;
 
 /// The time after which a command is aborted (ULP_TOV).
@@ -56,7 +56,7 @@ pub struct InitiatorConfig {
 /// See the module.
 pub(super) struct InitiatorLane<R> {
     pub(super) config: InitiatorConfig,
-    pub(super) seat: Seat,
+    pub(super) handle: LaneHandle,
     pub(super) lane: Lane<R>,
     /// The login with the target, and the target by that, if it is one.
     pub(super) login: Option<Login>,
@@ -73,28 +73,28 @@ pub(super) struct InitiatorLane<R> {
     pub(super) room: usize,
     pub(super) grow_at: Option<Instant>,
     /// The end of a question, to be taken.
-    pub(super) answer: Option<Result<Answer, Failure>>,
+    pub(super) answer: Option<Result<CommandAnswer, Failure>>,
     /// News for the session, to be taken.
-    pub(super) told: Told,
+    pub(super) told: LaneReport,
     frame: Outgoing,
 }
 
 impl<R: Rules> InitiatorLane<R> {
     /// A lane that is not logged in.
-    pub(super) fn new(config: InitiatorConfig, seat: Seat, rules: R) -> Self {
+    pub(super) fn new(config: InitiatorConfig, handle: LaneHandle, rules: R) -> Self {
         let lane_config = LaneConfig {
-            xids: lanes::xids(config.xids, seat.lane(), seat.lanes()),
+            xids: lanes::xids(config.xids, handle.lane(), handle.lanes()),
             seed: config.seed,
             depth: config.depth,
             targets: TARGETS,
             units: UNITS,
             read_frames: config.frames,
             // They all come to one queue of the target.
-            write_frames: WRITE_FRAMES / seat.lanes() as u32,
+            write_frames: WRITE_FRAMES / handle.lanes() as u32,
             command_timeout: COMMAND_TIMEOUT,
         };
         Self {
-            seat,
+            handle,
             lane: Lane::with_rules(lane_config, rules),
             login: None,
             nexus: None,
@@ -107,7 +107,7 @@ impl<R: Rules> InitiatorLane<R> {
             room: config.depth,
             grow_at: None,
             answer: None,
-            told: Told::default(),
+            told: LaneReport::default(),
             frame: Outgoing::new(),
             config,
         }
@@ -189,7 +189,7 @@ impl<R: Rules> InitiatorLane<R> {
     /// If there is no room for it now, or no login.
     pub(super) fn ask(&mut self, lun: Lun, request: &scsi::Request) -> Result<(), Refused> {
         let unit = self.unit(lun).ok_or(Refused::LoggedOut)?;
-        let place = if request.data.is_empty() { Place::None } else { Place::Answer };
+        let place = if request.data.is_empty() { DataPlace::None } else { DataPlace::Answer };
         let number = self.lane.submit(&question::command(unit, request))?;
         self.commands.set(number, Owner::Question, place);
         Ok(())
@@ -236,7 +236,7 @@ impl<R: Rules> InitiatorLane<R> {
     /// Takes an attention of the disk. One of ours that was started again shows by its generation
     /// whether it has lost its cache, unless it had not come to tell of an earlier loss.
     pub(super) fn hear(&mut self, attention: Attention) {
-        let tells = self.seat.generations().are_there() && !self.seat.losses().is_doubtful();
+        let tells = self.handle.generations().are_there() && !self.handle.losses().is_doubtful();
         if attention.may_lose_writes() && !tells {
             self.lose();
         }
@@ -252,17 +252,17 @@ impl<R: Rules> InitiatorLane<R> {
     /// holds also if the login ends before the disk is asked again. Between a login and the answers
     /// to its questions the loss may be one of before the login.
     fn hear_of_generation(&self, generation: Uuid) {
-        let generations = self.seat.generations();
+        let generations = self.handle.generations();
         let counts = self.is_ready && self.lane.rules().keeps(Rule::CompareGenerations);
         if counts && generations.are_there() && generations.asked(Some(generation)) {
-            self.seat.losses().doubt();
+            self.handle.losses().suspect_loss();
         }
     }
 
     /// Writes that were done may be lost.
     pub(super) fn lose(&mut self) {
-        let counts = self.seat.lane() == 0 || self.lane.rules().keeps(Rule::ShareLosses);
-        if counts && self.seat.losses().lose() {
+        let counts = self.handle.lane() == 0 || self.lane.rules().keeps(Rule::ShareLosses);
+        if counts && self.handle.losses().lose() {
             self.told.is_cache_lost = true;
         }
     }

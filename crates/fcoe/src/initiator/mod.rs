@@ -4,12 +4,11 @@
 //!
 //! ```text
 //! queue    attachment -> Volume -> [ Driver: InitiatorRole <-> NPort <-> interface ]
-//!                      \                        |  association
+//!                      \                        |  shared
 //!                       queue 1 -> [ LaneDriver: FurtherLane <-> FCoE of the interface ] ..
 //! inline   caller ---------------> [ Driver: InitiatorRole <-> NPort <-> interface ]
 //! ```
 
-mod association;
 mod commands;
 mod driver;
 mod further;
@@ -24,8 +23,8 @@ pub(crate) mod question;
 mod report;
 mod requests;
 mod role;
+mod shared;
 
-pub use association::{Association, Seat};
 pub use further::FurtherLane;
 pub use host::{FcoeControl, FcoeHost};
 pub use inline::FcoeInlineHost;
@@ -34,6 +33,7 @@ pub use obstacle::Obstacle;
 pub use options::FcoeHostOptions;
 pub use requests::Ended;
 pub use role::{Event, InitiatorRole};
+pub use shared::{LaneHandle, SessionShared};
 
 use tyche_fc::neighbour::Functions;
 

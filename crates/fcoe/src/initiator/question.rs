@@ -1,6 +1,6 @@
 //! Questions of SCSI's discovery as commands of the lane, and the data of their answers.
 
-use tyche_fc::initiator::{Answer, Command, Data, Unit};
+use tyche_fc::initiator::{Command, CommandAnswer, Data, Unit};
 use tyche_fc::wire::fcp::Residual;
 use tyche_scsi::cdb::opcode;
 use tyche_scsi::initiator as scsi;
@@ -21,7 +21,7 @@ pub(crate) fn command(unit: Unit, request: &scsi::Request) -> Command {
 }
 
 /// The bytes of data that have arrived, of those that the question has asked for.
-pub(crate) fn answered(request: &scsi::Request, answer: &Answer) -> u32 {
+pub(crate) fn answered(request: &scsi::Request, answer: &CommandAnswer) -> u32 {
     let missing = if let Residual::Under(missing) = answer.residual { missing } else { 0 };
     request.data.len().saturating_sub(missing)
 }

@@ -9,26 +9,26 @@
 //! ```
 //!
 //! Requests wait until the disk is ready. After each login the disk is asked for its properties
-//! again: it must be the same. Further lanes take the [state](super::association) from here. A
+//! again: it must be the same. Further lanes take the [state](super::shared) from here. A
 //! login has ended when the last of them has noticed.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use tyche_engine::{Frames, Job};
-use tyche_fc::initiator::{Answer, Failure, Ignored, Refused, Repairs};
+use tyche_fc::initiator::{CommandAnswer, Failure, Ignored, Refused, Repairs};
 use tyche_fc::wire::{Frame, Mac, PortId, Wwn};
-use tyche_fc::{Rule, Rules, Sound, port};
+use tyche_fc::{AllRules, Rule, Rules, port};
 use tyche_scsi::Lun;
 use tyche_scsi::initiator::{
     self as scsi, Discovery, DiscoveryError, Disk, Progress, Scan, Verdict, classify,
 };
 use tyche_time::{Instant, earliest};
 
-use super::association::{Seat, State, Told};
 use super::lane::{InitiatorConfig, InitiatorLane};
 use super::question;
 use super::requests::Ended;
+use super::shared::{LaneHandle, LaneReport, State};
 use crate::role::Role;
 
 /// The pause before a question that is to be asked later.
@@ -66,7 +66,7 @@ enum Phase {
 }
 
 /// See the module.
-pub struct InitiatorRole<R = Sound> {
+pub struct InitiatorRole<R = AllRules> {
     pub(super) lane: InitiatorLane<R>,
     /// The state of the session, as all lanes have to know it.
     state: State,
@@ -89,16 +89,16 @@ pub struct InitiatorRole<R = Sound> {
 
 impl InitiatorRole {
     /// An initiator that is not logged in: the first lane.
-    pub(super) fn new(config: InitiatorConfig, seat: Seat) -> Self {
-        Self::with_rules(config, seat, Sound)
+    pub(super) fn new(config: InitiatorConfig, handle: LaneHandle) -> Self {
+        Self::with_rules(config, handle, AllRules)
     }
 }
 
 impl<R: Rules> InitiatorRole<R> {
     /// An initiator that is not logged in, with other rules than those of the product.
-    pub fn with_rules(config: InitiatorConfig, seat: Seat, rules: R) -> Self {
+    pub fn with_rules(config: InitiatorConfig, handle: LaneHandle, rules: R) -> Self {
         Self {
-            lane: InitiatorLane::new(config, seat, rules),
+            lane: InitiatorLane::new(config, handle, rules),
             state: State::default(),
             phase: Phase::Away,
             is_asking: false,
@@ -163,7 +163,7 @@ impl<R: Rules> InitiatorRole<R> {
     /// Takes what further lanes have told; false if there was nothing. The owner
     /// [settles](crate::NPort::settle) the port then.
     pub fn listen(&mut self, now: Instant) -> bool {
-        let told = self.lane.seat.take_told();
+        let told = self.lane.handle.take_told();
         if let Some(told) = told {
             self.hear(now, told);
             self.ask(now);
@@ -186,7 +186,7 @@ impl<R: Rules> InitiatorRole<R> {
 
     /// Has all lanes take the state; returns its number.
     fn publish(&mut self, now: Instant) -> u64 {
-        let version = self.lane.seat.publish(&self.state);
+        let version = self.lane.handle.publish(&self.state);
         self.lane.take(now, &self.state);
         version
     }
@@ -203,15 +203,15 @@ impl<R: Rules> InitiatorRole<R> {
     }
 
     /// Takes what a lane has heard.
-    fn hear(&mut self, now: Instant, told: Told) {
-        let Told { restart, is_lossy, is_changed, is_cache_lost } = told;
+    fn hear(&mut self, now: Instant, told: LaneReport) {
+        let LaneReport { restart, is_lossy, is_changed, is_cache_lost } = told;
         if is_cache_lost {
             self.events.push_back(Event::CacheLost);
         }
         let is_asked = match self.phase {
             Phase::Ready => true,
             // Of others than ours, what may change is asked for after the attention.
-            Phase::Asking(_) => self.lane.seat.generations().are_there(),
+            Phase::Asking(_) => self.lane.handle.generations().are_there(),
             _ => false,
         };
         if is_changed && is_asked {
@@ -246,7 +246,7 @@ impl<R: Rules> InitiatorRole<R> {
     }
 
     /// Takes the answer to a question.
-    fn handle_answer(&mut self, now: Instant, end: &Result<Answer, Failure>) {
+    fn handle_answer(&mut self, now: Instant, end: &Result<CommandAnswer, Failure>) {
         let Ok(answer) = end else {
             // It was lost, or the login has ended: it is asked again.
             return;
@@ -263,7 +263,7 @@ impl<R: Rules> InitiatorRole<R> {
         };
         let Some(asked) = asked else { return };
         let data = self.lane.commands.answer(question::answered(&asked, answer));
-        let answer = scsi::Answer { status: answer.status, sense: &answer.sense, data };
+        let answer = scsi::CommandAnswer { status: answer.status, sense: &answer.sense, data };
         let progress = match &mut self.phase {
             Phase::Listing(scan) => scan.handle(answer),
             Phase::Asking(discovery) => discovery.handle(answer),
@@ -328,12 +328,12 @@ impl<R: Rules> InitiatorRole<R> {
     fn compare_generations(&mut self, disk: &Disk) {
         let compares = self.lane.lane.rules().keeps(Rule::CompareGenerations);
         let generation = disk.generation.filter(|_| compares);
-        let (generations, losses) = (self.lane.seat.generations(), self.lane.seat.losses());
+        let (generations, losses) = (self.lane.handle.generations(), self.lane.handle.losses());
         let is_first = !generations.are_there();
         if !generations.asked(generation) {
             match is_first {
                 // What a former session has left in the cache.
-                true if losses.is_dirty() => losses.doubt(),
+                true if losses.is_dirty() => losses.suspect_loss(),
                 // What it accounts for was lost before the session.
                 true => generations.count(generation),
                 false if self.is_fresh => losses.log_in(),
@@ -342,7 +342,7 @@ impl<R: Rules> InitiatorRole<R> {
             return;
         }
         if !self.is_fresh {
-            return losses.doubt();
+            return losses.suspect_loss();
         }
         generations.count(generation);
         self.lane.lose();
@@ -405,7 +405,7 @@ impl<R: Rules> Role for InitiatorRole<R> {
 
     fn handle_address(&mut self, address: (PortId, Mac)) {
         self.state.own = Some(address);
-        self.lane.seat.publish(&self.state);
+        self.lane.handle.publish(&self.state);
     }
 
     fn handle_login(&mut self, now: Instant, event: port::Event) {
@@ -443,7 +443,7 @@ impl<R: Rules> Role for InitiatorRole<R> {
 
     fn poll_drained(&mut self) -> Option<Wwn> {
         let (version, _) = self.drains.front()?;
-        if !self.lane.seat.is_everywhere(*version) {
+        if !self.lane.handle.is_everywhere(*version) {
             return None;
         }
         self.drains.pop_front().map(|it| it.1)

@@ -69,10 +69,10 @@ fn a_flush_tells_of_what_it_covers_only() {
 #[test]
 fn writes_are_in_doubt_until_a_flush_has_covered_those_that_were_on_their_way() {
     let losses = Losses::new(1);
-    losses.doubt();
+    losses.suspect_loss();
     assert!(!losses.is_doubtful(), "nothing is done");
     let since = losses.begin_write();
-    losses.doubt();
+    losses.suspect_loss();
     write(&losses, 0);
     assert!(!losses.is_doubtful(), "that one was written after it");
     losses.written(0, since);
@@ -86,12 +86,12 @@ fn what_was_written_before_a_login_is_lost_if_there_is_doubt_after_it() {
     write(&losses, 0);
     losses.log_in();
     let covers = losses.begin_flush();
-    losses.doubt();
+    losses.suspect_loss();
     assert!(!end(&losses, &covers), "the target may not know of the write");
-    losses.doubt();
+    losses.suspect_loss();
     assert!(flush(&losses), "it was told");
     write(&losses, 0);
-    losses.doubt();
+    losses.suspect_loss();
     assert!(flush(&losses), "the target knows of that one");
 }
 

@@ -8,7 +8,7 @@ mod role;
 
 use std::time::Duration;
 
-use tyche_engine::{Clock, EventLoop, Ports, Protocol, Tenant};
+use tyche_engine::{Clock, EventLoop, Ports, Protocol, Service};
 use tyche_fc::neighbour::{self, Neighbour};
 use tyche_fc::network::Mode;
 use tyche_fc::port;
@@ -95,10 +95,10 @@ pub fn survey(options: SurveyOptions) -> Surveyed {
     let (port, ports) = options.open(INITIATOR, role);
     let mut events = EventLoop::new(SurveyLoop { port }, ports, Spin::new(Duration::ZERO));
     let start = Clock::Monotonic.now();
-    events.run_until(start + timeout / 2, |tenant, _| tenant.is_over());
+    events.run_until(start + timeout / 2, |service, _| service.is_over());
     let (SurveyLoop { port }, _) = events.parts();
     if port.address().is_some() || mode == Mode::Vn2vn {
-        events.run_until(start + timeout, |tenant, _| tenant.is_over());
+        events.run_until(start + timeout, |service, _| service.is_over());
     }
     let (SurveyLoop { port }, ports) = events.parts();
     let trouble = ports.iter().find_map(|(_, port)| port.trouble());
@@ -111,17 +111,17 @@ pub fn survey(options: SurveyOptions) -> Surveyed {
     Surveyed { targets, neighbours, obstacle }
 }
 
-/// The tenant of the loop.
+/// The service of the loop.
 struct SurveyLoop {
     port: NPort<SurveyRole>,
 }
 
-impl Tenant for SurveyLoop {
+impl Service for SurveyLoop {
     fn protocol(&mut self) -> &mut impl Protocol {
         &mut self.port
     }
 
-    fn obey(&mut self, now: Instant, ports: &mut Ports) -> bool {
+    fn handle_commands(&mut self, now: Instant, ports: &mut Ports) -> bool {
         self.port.attend(now, ports)
     }
 

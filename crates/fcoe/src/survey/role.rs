@@ -6,11 +6,11 @@ use std::time::Duration;
 use tyche_engine::{Composed, Frames, Sink};
 use tyche_fc::exchange::Xids;
 use tyche_fc::initiator::{
-    Answer, Event as LaneEvent, Lane, LaneConfig, Nexus, Refused, Taken, WRITE_FRAMES,
+    CommandAnswer, Event as LaneEvent, Lane, LaneConfig, Nexus, Refused, Taken, WRITE_FRAMES,
 };
 use tyche_fc::wire::els::Code;
 use tyche_fc::wire::{Frame, Mac, PortId, Wwn};
-use tyche_fc::{Outgoing, Sound, port};
+use tyche_fc::{AllRules, Outgoing, port};
 use tyche_link::Mac as LinkMac;
 use tyche_scsi::initiator::{self as scsi, Discovery, DiscoveryError, Disk, Progress, Scan};
 use tyche_scsi::{Lun, UNITS_MAX};
@@ -90,11 +90,11 @@ impl Subject {
     }
 
     /// Takes the answer to it.
-    fn handle_answer(&mut self, now: Instant, answer: &Answer) {
+    fn handle_answer(&mut self, now: Instant, answer: &CommandAnswer) {
         let Some((_, request)) = self.question() else { return };
         let arrived = question::answered(&request, answer) as usize;
         let data = &self.answer[..arrived.min(ANSWER_LEN)];
-        let answer = scsi::Answer { status: answer.status, sense: &answer.sense, data };
+        let answer = scsi::CommandAnswer { status: answer.status, sense: &answer.sense, data };
         let progress = match &mut self.phase {
             Phase::Listing(scan) => scan.handle(answer),
             Phase::Asking(discovery) => discovery.handle(answer),
@@ -256,9 +256,9 @@ impl SurveyRole {
 }
 
 impl Role for SurveyRole {
-    type Rules = Sound;
+    type Rules = AllRules;
 
-    fn rules(&self) -> Sound {
+    fn rules(&self) -> AllRules {
         self.lane.rules()
     }
 

@@ -11,13 +11,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use tyche_engine::{Batches, EventLoop, Frames, Port, Ports, Protocol, Received, Tenant};
+use tyche_engine::{Batches, EventLoop, Frames, Port, Ports, Protocol, Received, Service};
 use tyche_fc::wire::fip::{
     self, ALL_VN2VN_ENODE_MACS, Flags, Message, VLANS_MAX, VlanNotification,
 };
 use tyche_fc::wire::{ETHERNET_LEN, Ethernet, FRAME_LEN_MAX, Mac};
 use tyche_link::Link;
-use tyche_numa::Home;
+use tyche_numa::NumaAffinity;
 use tyche_time::Instant;
 use tyche_wake::{Doorbell, Spin};
 
@@ -55,7 +55,7 @@ impl VlanAnnouncer {
             doorbell: Arc::clone(&doorbell),
         };
         let batches = Batches { frames: BATCH, head_len: ETHERNET_LEN, pieces_max: 1 };
-        let mut port = Port::new(link, Home::default(), batches);
+        let mut port = Port::new(link, NumaAffinity::default(), batches);
         port.join(ALL_VN2VN_ENODE_MACS.0)?;
         let thread = std::thread::Builder::new().name(name).spawn(move || {
             let mut ports = Ports::new();
@@ -97,7 +97,7 @@ fn answer(vlans: &VlanNotification, frame: &fip::Frame<'_>) -> Option<fip::Frame
     Some(fip::Frame::new(ethernet, Flags::EMPTY, message))
 }
 
-/// The protocol of the loop, and its tenant.
+/// The protocol of the loop, and its service.
 struct Announcing {
     vlans: VlanNotification,
     outbox: Outbox,
@@ -129,7 +129,7 @@ impl Protocol for Announcing {
     }
 }
 
-impl Tenant for Announcing {
+impl Service for Announcing {
     fn protocol(&mut self) -> &mut impl Protocol {
         self
     }

@@ -11,11 +11,11 @@ use tyche_engine::{Composed, Disk, Frames, Sink};
 use tyche_fc::port;
 use tyche_fc::target::{self, Action, Command, Data, Ignored, LaneConfig};
 use tyche_fc::wire::{Frame, Mac, PortId, Wwn};
-use tyche_fc::{Outgoing, Rule, Rules, Sound};
+use tyche_fc::{AllRules, Outgoing, Rule, Rules};
 use tyche_link::Mac as LinkMac;
 use tyche_scsi::vpd::TargetPort;
 use tyche_scsi::{
-    ANSWER_LEN_MAX, Direction, Failure, Lun, NexusId, Reply, Status, Step, Task, Told,
+    ANSWER_LEN_MAX, Direction, Failure, Lun, NexusId, Reply, Status, Step, Task, ToldAttention,
 };
 use tyche_time::Instant;
 
@@ -23,7 +23,7 @@ use super::grants::Grants;
 use super::management::{self, Management};
 use super::memory::Memory;
 use super::slot::{AtStake, List, Slot, Work};
-use super::stakes::{Known, Stakes};
+use super::stakes::{KnownLosses, Stakes};
 use super::units::{TargetUnit, Units};
 use crate::losses::{Flushed, Since};
 use crate::role::Role;
@@ -37,7 +37,7 @@ const BURST_LEN: u32 = 64 << 10;
 const CONFIRMED_AFTER: Duration = Duration::from_millis(100);
 
 /// See the module.
-pub struct TargetRole<R = Sound> {
+pub struct TargetRole<R = AllRules> {
     lane: target::Lane<R>,
     units: Arc<Units>,
     /// By logical unit, in the order of `units`.
@@ -55,7 +55,7 @@ pub struct TargetRole<R = Sound> {
     slots: Box<[Slot]>,
     /// Unit attentions that are to be confirmed, with the exchange whose response told of each, and
     /// when.
-    told: Vec<(u16, Told, Instant)>,
+    told: Vec<(u16, ToldAttention, Instant)>,
     /// The same of flushes that have failed because writes were lost.
     lost: Vec<(u16, Lost)>,
     done: Vec<Completion>,
@@ -92,7 +92,7 @@ impl TargetRole {
     ) -> Self {
         let seed = getrandom::u64().expect("the kernel's random numbers are always there");
         let config = LaneConfig { exchanges: EXCHANGES, seed, burst_len: BURST_LEN, frames_max };
-        Self::with_rules((units, port), arena, config, Sound)
+        Self::with_rules((units, port), arena, config, AllRules)
     }
 }
 
@@ -407,7 +407,7 @@ impl<R: Rules> TargetRole<R> {
         let Some(kind) = slot.stake_of(self.disks[disk].store()) else { return result };
         let Some(stakes) = slot.stakes.clone() else { return result };
         let since = slot.since;
-        let known = Known::of(self.disks[disk].exported());
+        let known = KnownLosses::of(self.disks[disk].exported());
         self.notice(disk);
         if kind == AtStake::Write {
             if result.is_ok() {

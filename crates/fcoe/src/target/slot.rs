@@ -9,7 +9,7 @@ use tyche_scsi::{NexusId, Reply, Task};
 use tyche_store::{Loan, Store};
 
 use super::memory::Claim;
-use super::stakes::{Known, Stakes};
+use super::stakes::{KnownLosses, Stakes};
 use crate::losses::Since;
 
 /// See the module.
@@ -85,10 +85,12 @@ impl Slot {
         let Some(stakes) = &self.stakes else { return };
         match self.stake_of(&**exported.store()) {
             Some(AtStake::Write) if !self.is_staked => {
-                self.since = stakes.begin_write(disk, Known::of(exported));
+                self.since = stakes.begin_write(disk, KnownLosses::of(exported));
                 self.is_staked = true;
             }
-            Some(AtStake::Flush) => self.since = stakes.begin_flush(disk, Known::of(exported)),
+            Some(AtStake::Flush) => {
+                self.since = stakes.begin_flush(disk, KnownLosses::of(exported))
+            }
             _ => {}
         }
     }

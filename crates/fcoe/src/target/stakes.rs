@@ -45,14 +45,14 @@ struct Stake {
 
 /// The known losses of a disk.
 #[derive(Clone, Copy)]
-pub(super) struct Known {
+pub(super) struct KnownLosses {
     /// How often it may have lost writes.
     losses: u64,
     /// How often because of a [distrust](Exported::distrust).
     distrusts: u64,
 }
 
-impl Known {
+impl KnownLosses {
     /// All until now. To be called when a write or a flush is begun, and when it has ended.
     pub(super) fn of(disk: &Exported) -> Self {
         // In this order: what is distrusted is lost.
@@ -62,7 +62,7 @@ impl Known {
 }
 
 impl Stake {
-    fn new(known: Known, continues: bool) -> Self {
+    fn new(known: KnownLosses, continues: bool) -> Self {
         let (losses, tellings) = (Losses::of_initiator(), AtomicU16::new(0));
         // Losses until now are told by the generation.
         losses.notice(known.losses);
@@ -102,17 +102,17 @@ impl Stakes {
     }
 
     /// A write is begun.
-    pub(super) fn begin_write(&self, unit: usize, known: Known) -> Since {
+    pub(super) fn begin_write(&self, unit: usize, known: KnownLosses) -> Since {
         self.stake(unit, known).losses.begin_write()
     }
 
     /// It is done.
-    pub(super) fn written(&self, unit: usize, known: Known, since: Since) {
+    pub(super) fn written(&self, unit: usize, known: KnownLosses, since: Since) {
         self.stake(unit, known).losses.written(0, since);
     }
 
     /// A flush is begun.
-    pub(super) fn begin_flush(&self, unit: usize, known: Known) -> Since {
+    pub(super) fn begin_flush(&self, unit: usize, known: KnownLosses) -> Since {
         let mut since = self.stake(unit, known).losses.begin_flush();
         since.distrusts = known.distrusts;
         since
@@ -122,7 +122,7 @@ impl Stakes {
     pub(super) fn flushed(
         &self,
         unit: usize,
-        known: Known,
+        known: KnownLosses,
         (since, is_done): (&Since, bool),
     ) -> Flushed {
         let flushed = self.stake(unit, known).losses.flushed(since, is_done);
@@ -130,7 +130,7 @@ impl Stakes {
     }
 
     /// The stake in a unit, with all losses of its disk until now.
-    fn stake(&self, unit: usize, known: Known) -> &Stake {
+    fn stake(&self, unit: usize, known: KnownLosses) -> &Stake {
         let (stake, continues) = &self.units[unit];
         let stake = stake.get_or_init(|| Stake::new(known, *continues));
         if stake.distrusts.load(Ordering::Acquire) < known.distrusts {

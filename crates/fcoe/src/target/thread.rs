@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use tyche_block::Arena;
-use tyche_engine::{EventLoop, PortStats, Ports, Protocol, Tenant};
+use tyche_engine::{EventLoop, PortStats, Ports, Protocol, Service};
 use tyche_fc::neighbour::Functions;
 use tyche_fc::wire::Wwn;
 use tyche_time::Instant;
@@ -63,8 +63,8 @@ impl FcoeTarget {
         options.units.port(options.port.wwpn);
         let thread = std::thread::Builder::new().name(name).spawn(move || {
             let spin = Spin::new(options.spin);
-            let (tenant, ports) = TargetLoop::new((options, arena), commands, rung);
-            EventLoop::new(tenant, ports, spin).run();
+            let (service, ports) = TargetLoop::new((options, arena), commands, rung);
+            EventLoop::new(service, ports, spin).run();
         })?;
         Ok(Self { commands: sender, doorbell, thread: Some(thread) })
     }
@@ -99,7 +99,7 @@ impl Drop for FcoeTarget {
     }
 }
 
-/// The tenant of the thread's loop.
+/// The service of the thread's loop.
 struct TargetLoop {
     port: NPort<TargetRole>,
     wwpn: Wwn,
@@ -146,12 +146,12 @@ impl TargetLoop {
     }
 }
 
-impl Tenant for TargetLoop {
+impl Service for TargetLoop {
     fn protocol(&mut self) -> &mut impl Protocol {
         &mut self.port
     }
 
-    fn obey(&mut self, now: Instant, ports: &mut Ports) -> bool {
+    fn handle_commands(&mut self, now: Instant, ports: &mut Ports) -> bool {
         let mut worked = self.port.attend(now, ports);
         while let Ok(command) = self.commands.try_recv() {
             worked = true;

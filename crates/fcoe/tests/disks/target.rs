@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tyche_block::Arena;
 use tyche_engine::{Exported, Frames, Sink};
-use tyche_fcoe::fc::Sound;
+use tyche_fcoe::fc::AllRules;
 use tyche_fcoe::fc::neighbour::Functions;
 use tyche_fcoe::fc::port::{Event, Login};
 use tyche_fcoe::fc::target::LaneConfig;
@@ -45,7 +45,7 @@ pub(crate) struct End {
 
 /// An interface of a target, and the initiator whose frames come next.
 pub(crate) struct Target {
-    pub(crate) role: TargetRole<Sound>,
+    pub(crate) role: TargetRole<AllRules>,
     pub(crate) now: Instant,
     host: Host,
     ox_id: u16,
@@ -113,7 +113,7 @@ impl Target {
         let port = units.port(Wwn(0x2000_0000_0000_0b00 + number));
         let lane = LaneConfig { exchanges: 256, seed: 1, burst_len: 64 << 10, frames_max: 256 };
         let place = (Arc::clone(units), port);
-        let mut role = TargetRole::with_rules(place, Arena::new(256), lane, Sound);
+        let mut role = TargetRole::with_rules(place, Arena::new(256), lane, AllRules);
         role.handle_address((OURS, mac(OURS)));
         Self { role, now: Instant(1), host: HOST, ox_id: 0, asked: Vec::new() }
     }

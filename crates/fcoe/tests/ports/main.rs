@@ -10,12 +10,12 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use tyche_engine::{EventLoop, Ports, Protocol, Tenant};
+use tyche_engine::{EventLoop, Ports, Protocol, Service};
 use tyche_fcoe::fc::neighbour::{Event, Functions};
 use tyche_fcoe::fc::wire::{ETHERNET_LEN, Wwn};
 use tyche_fcoe::{Interface, MTU_FULL, NPort, Notice, PortConfig, discover};
 use tyche_link::memory;
-use tyche_numa::Home;
+use tyche_numa::NumaAffinity;
 use tyche_testkit::wait::PATIENCE;
 use tyche_time::Instant;
 use tyche_wake::Spin;
@@ -29,12 +29,12 @@ struct Alone {
     over: Arc<AtomicBool>,
 }
 
-impl Tenant for Alone {
+impl Service for Alone {
     fn protocol(&mut self) -> &mut impl Protocol {
         &mut self.port
     }
 
-    fn obey(&mut self, now: Instant, ports: &mut Ports) -> bool {
+    fn handle_commands(&mut self, now: Instant, ports: &mut Ports) -> bool {
         self.port.attend(now, ports)
     }
 
@@ -72,7 +72,7 @@ impl Running {
         let over = Arc::new(AtomicBool::new(false));
         let port = NPort::new(config, Nobody::default());
         let alone = Alone { port, notices, over: Arc::clone(&over) };
-        let ports = interface.into_ports(&Home::default());
+        let ports = interface.into_ports(&NumaAffinity::default());
         let thread = thread::spawn(move || {
             EventLoop::new(alone, ports, Spin::new(Duration::ZERO)).run();
         });

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use tyche_engine::{Composed, Frames, Sink};
 use tyche_fcoe::Role;
 use tyche_fcoe::fc::wire::{Frame, Mac, PortId, Wwn};
-use tyche_fcoe::fc::{Sound, port};
+use tyche_fcoe::fc::{AllRules, port};
 use tyche_link::Mac as LinkMac;
 use tyche_time::Instant;
 
@@ -14,10 +14,10 @@ use tyche_time::Instant;
 pub(crate) struct Nobody(VecDeque<Wwn>);
 
 impl Role for Nobody {
-    type Rules = Sound;
+    type Rules = AllRules;
 
-    fn rules(&self) -> Sound {
-        Sound
+    fn rules(&self) -> AllRules {
+        AllRules
     }
 
     fn handle_address(&mut self, _: (PortId, Mac)) {}

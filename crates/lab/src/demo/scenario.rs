@@ -13,7 +13,7 @@ use super::filesystem::{Mode, create_mount_point, unmount_now};
 use super::net::Cables;
 use super::outage::{Kills, Loss, Outages, Witness, await_nobody_stuck, device_error};
 use super::report::{Pace, Report};
-use super::session::{Devices, Host, Wish};
+use super::session::{ConnectOptions, Devices, Host};
 use super::stage::Stage;
 use super::target::{EXPORT, Target};
 use super::traffic::Traffic;
@@ -83,8 +83,8 @@ impl Act<'_> {
     /// good on the way, as the user asked for.
     fn write(&self, report: &mut Report) -> Result<Option<Copied>, Failure> {
         let Self { stage, args, host, .. } = *self;
-        let wish = Wish { read_only: false, ctrl_loss_tmo: args.ctrl_loss_tmo };
-        let device = stage.step("connect --as loop", || host.connect(wish))?;
+        let options = ConnectOptions { read_only: false, ctrl_loss_tmo: args.ctrl_loss_tmo };
+        let device = stage.step("connect --as loop", || host.connect(options))?;
         stage.progress.say(&format!("             {}", device.display()));
         stage.step(&format!("mkfs.{}", args.fs.name()), || args.fs.make(stage, &device))?;
         stage.step("mount", || args.fs.mount(stage, &device, Mode::ReadWrite))?;
@@ -178,8 +178,8 @@ impl Act<'_> {
     /// Connects again, compares all files, and checks the file system.
     fn verify(&self, report: &mut Report, copied: &Copied) -> Result<(), Failure> {
         let Self { stage, args, host, tree, .. } = *self;
-        let wish = Wish { read_only: true, ctrl_loss_tmo: args.ctrl_loss_tmo };
-        let device = stage.step("connect again, read-only", || host.connect(wish))?;
+        let options = ConnectOptions { read_only: true, ctrl_loss_tmo: args.ctrl_loss_tmo };
+        let device = stage.step("connect again, read-only", || host.connect(options))?;
         stage.step("mount read-only", || args.fs.mount(stage, &device, Mode::ReadOnly))?;
         let began = Instant::now();
         stage.step("compare every SHA-256", || {

@@ -28,7 +28,7 @@ const POLL: Duration = Duration::from_millis(20);
 
 /// Options of `tyche connect`.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Wish {
+pub(super) struct ConnectOptions {
     pub(super) read_only: bool,
     /// Seconds; -1 is for ever.
     pub(super) ctrl_loss_tmo: Option<i64>,
@@ -120,13 +120,13 @@ impl<'a> Host<'a> {
     }
 
     /// Connects the export as a loop device; returns its path.
-    pub(super) fn connect(&self, wish: Wish) -> Result<PathBuf, Failure> {
+    pub(super) fn connect(&self, options: ConnectOptions) -> Result<PathBuf, Failure> {
         let mut command = at_host(self.stage, self.cables, &self.program);
         command.args(["connect", EXPORT, "--as", "loop", "-o", "json"]);
-        if wish.read_only {
+        if options.read_only {
             command.arg("--read-only");
         }
-        if let Some(seconds) = wish.ctrl_loss_tmo {
+        if let Some(seconds) = options.ctrl_loss_tmo {
             command.arg(format!("--ctrl-loss-tmo={seconds}"));
         }
         let text = run(&mut command, CONNECT_LIMIT, &self.stage.stop)?;

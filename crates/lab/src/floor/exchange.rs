@@ -141,7 +141,7 @@ impl Round {
 
 /// A round in flight.
 #[derive(Clone, Copy, Debug)]
-struct Place {
+struct RoundInFlight {
     /// Its sequence number, with the index of its place in the lowest bits.
     sequence: u64,
     round: Round,
@@ -161,7 +161,7 @@ struct Exchange<'a> {
     writes: Round,
     reads_of_100: u64,
     random: Random,
-    places: Vec<Place>,
+    places: Vec<RoundInFlight>,
     number: u64,
 }
 
@@ -189,7 +189,7 @@ pub(super) fn measure(
         Probe::Stream => FRAMES_MAX / ROUND_FRAMES_MAX,
     };
     let begun = Instant::now();
-    let nothing = Place { sequence: u64::MAX, round: reads, missing: 0, begun };
+    let nothing = RoundInFlight { sequence: u64::MAX, round: reads, missing: 0, begun };
     let mut exchange = Exchange {
         host,
         reads,
@@ -249,7 +249,7 @@ impl Exchange<'_> {
         while self.places.iter().any(|place| place.missing > 0) && start.elapsed() < LOST_AFTER {
             self.host.wait_echoes(answers, LOST_AFTER);
             for echo in answers.drain(..) {
-                let same = |place: &&mut Place| place.sequence == echo.sequence;
+                let same = |place: &&mut RoundInFlight| place.sequence == echo.sequence;
                 if let Some(place) = self.places.iter_mut().find(same) {
                     place.missing = place.missing.saturating_sub(1);
                 }
@@ -262,7 +262,7 @@ impl Exchange<'_> {
         let round = if is_read { self.reads } else { self.writes };
         self.number += 1;
         let sequence = self.number << PLACE_BITS | index as u64;
-        self.places[index] = Place { sequence, round, missing: round.replies, begun: now };
+        self.places[index] = RoundInFlight { sequence, round, missing: round.replies, begun: now };
         let asking =
             Echo { sequence, replies: round.replies as u16, reply_len: round.reply_len as u32 };
         let silent = Echo { replies: 0, ..asking };

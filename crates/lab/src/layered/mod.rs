@@ -41,9 +41,9 @@ use tyche_block::{Arena, Disk, Geometry, Request, Sink};
 use tyche_cli::bench::{BenchArgs, DiskSession};
 use tyche_console::error::{Code, Error, Result};
 use tyche_engine::EventLoop;
-use tyche_fcoe::scsi::initiator::{Answer, Discovery, Disk as ScsiDisk, Progress};
+use tyche_fcoe::scsi::initiator::{CommandAnswer, Discovery, Disk as ScsiDisk, Progress};
 use tyche_fcoe::{FcoeHostOptions, INITIATOR, Interface, NPort};
-use tyche_numa::Home;
+use tyche_numa::NumaAffinity;
 use tyche_wake::{MakePoller, Polled, Poller, Spin};
 
 use belt::Belt;
@@ -160,8 +160,13 @@ impl LayeredSession {
         this.spawn("layered-receive", move |shared| {
             let role = Forwarding::new(Arc::clone(&shared), target);
             let port = NPort::new(config, role);
-            let tenant = ReceiveLoop { port, shared, is_leaving: false };
-            EventLoop::new(tenant, interface.into_ports(&Home::default()), Spin::new(spin)).run();
+            let service = ReceiveLoop { port, shared, is_leaving: false };
+            EventLoop::new(
+                service,
+                interface.into_ports(&NumaAffinity::default()),
+                Spin::new(spin),
+            )
+            .run();
         })?;
         this.spawn("layered-fcp", move |shared| run_fcp(&shared, Spin::new(spin)))?;
         this.spawn("layered-complete", move |shared| {
@@ -218,7 +223,7 @@ impl LayeredDisk {
             let answered = answered.map_err(|_| unreachable("a question is not answered"))?;
             let data = answered.buffer.as_deref().unwrap_or_default();
             let data = &data[..data.len().min(answered.moved as usize)];
-            let answer = Answer { status: answered.status, sense: &answered.sense, data };
+            let answer = CommandAnswer { status: answered.status, sense: &answered.sense, data };
             match discovery.handle(answer) {
                 Progress::Failed(error) => return Err(unreachable(error)),
                 Progress::Later => std::thread::sleep(PAUSE),

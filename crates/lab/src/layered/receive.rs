@@ -5,8 +5,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use tyche_engine::{Composed, Frames, Ports, Protocol, Sink, Tenant};
-use tyche_fcoe::fc::Sound;
+use tyche_engine::{Composed, Frames, Ports, Protocol, Service, Sink};
+use tyche_fcoe::fc::AllRules;
 use tyche_fcoe::fc::port::{Event, Login};
 use tyche_fcoe::fc::wire::{Ethernet, Frame, Header, Mac, PortId, Wwn};
 use tyche_fcoe::{NPort, Role};
@@ -59,10 +59,10 @@ impl Forwarding {
 }
 
 impl Role for Forwarding {
-    type Rules = Sound;
+    type Rules = AllRules;
 
-    fn rules(&self) -> Sound {
-        Sound
+    fn rules(&self) -> AllRules {
+        AllRules
     }
 
     fn handle_address(&mut self, address: (PortId, Mac)) {
@@ -112,7 +112,7 @@ impl<'d> Frames<'d> for Nothing {
     }
 }
 
-/// The tenant of the thread's loop.
+/// The service of the thread's loop.
 pub(super) struct ReceiveLoop {
     pub(super) port: NPort<Forwarding>,
     pub(super) shared: Arc<Shared>,
@@ -120,12 +120,12 @@ pub(super) struct ReceiveLoop {
     pub(super) is_leaving: bool,
 }
 
-impl Tenant for ReceiveLoop {
+impl Service for ReceiveLoop {
     fn protocol(&mut self) -> &mut impl Protocol {
         &mut self.port
     }
 
-    fn obey(&mut self, now: Instant, ports: &mut Ports) -> bool {
+    fn handle_commands(&mut self, now: Instant, ports: &mut Ports) -> bool {
         if self.shared.is_over() && !self.is_leaving {
             self.port.log_out(now);
             self.is_leaving = true;

@@ -59,14 +59,14 @@ pub(crate) struct Content {
 }
 
 /// Memory that blocks are read from or written to, at random.
-pub(crate) struct Place {
+pub(crate) struct BlockMemory {
     bytes: Vec<u8>,
     start: usize,
     block: usize,
     random: u64,
 }
 
-impl Place {
+impl BlockMemory {
     pub(crate) fn new(block: usize) -> Self {
         let bytes = vec![1; (64 << 20) + PAGE];
         let start = bytes.as_ptr().align_offset(PAGE);
@@ -129,7 +129,7 @@ impl Sender {
     /// Sends so many frames of that content.
     pub(crate) fn send(
         &mut self,
-        place: &mut Place,
+        place: &mut BlockMemory,
         mut frames: usize,
         content: Content,
     ) -> Result<()> {
@@ -144,7 +144,7 @@ impl Sender {
         Ok(())
     }
 
-    fn call(&mut self, place: &mut Place, frames: usize, content: Content) -> Result<()> {
+    fn call(&mut self, place: &mut BlockMemory, frames: usize, content: Content) -> Result<()> {
         let Content { blocks, entries } = content;
         let len = HEAD + blocks * place.block + entries * ENTRY;
         // `hdr_len`: the bytes of the frame to put into the first buffer.
@@ -177,7 +177,7 @@ impl Sender {
         Ok(())
     }
 
-    fn fill(&mut self, place: &mut Place, frames: usize, content: Content) -> Result<()> {
+    fn fill(&mut self, place: &mut BlockMemory, frames: usize, content: Content) -> Result<()> {
         let Content { blocks, entries } = content;
         let ring = self.ring.as_mut().expect("a ring to fill");
         for _ in 0..frames {
@@ -260,11 +260,11 @@ impl Receiver {
     }
 
     /// Receives waiting frames, of `blocks` blocks. Returns the number of their entries.
-    pub(crate) fn receive(&mut self, place: &mut Place, blocks: usize) -> Result<usize> {
+    pub(crate) fn receive(&mut self, place: &mut BlockMemory, blocks: usize) -> Result<usize> {
         if self.ring.is_some() { Ok(self.drain(place)) } else { self.call(place, blocks) }
     }
 
-    fn drain(&mut self, place: &mut Place) -> usize {
+    fn drain(&mut self, place: &mut BlockMemory) -> usize {
         let ring = self.ring.as_mut().expect("a ring to drain");
         let mut entries = 0;
         for _ in 0..BATCH {
@@ -280,7 +280,7 @@ impl Receiver {
         entries
     }
 
-    fn call(&mut self, place: &mut Place, blocks: usize) -> Result<usize> {
+    fn call(&mut self, place: &mut BlockMemory, blocks: usize) -> Result<usize> {
         let Self { placed, heads, buffers, vectors, messages, .. } = self;
         let start = buffers.as_ptr().align_offset(PAGE);
         let stride = (buffers.len() - PAGE) / BATCH;
@@ -328,7 +328,7 @@ impl Receiver {
 }
 
 /// Checks a frame's blocks and copies each to its destination.
-fn store(head: &[u8], payload: &[u8], place: &mut Place) {
+fn store(head: &[u8], payload: &[u8], place: &mut BlockMemory) {
     let mut crc = Digest::new(CrcAlgorithm::Crc32Iscsi);
     for from in payload.chunks_exact(place.block).take(usize::from(head[20])) {
         crc.update(from);

@@ -26,7 +26,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use io::{Content, ENTRY, HEAD, In, Out, Place, Wire};
+use io::{BlockMemory, Content, ENTRY, HEAD, In, Out, Wire};
 use rustix::thread::{CpuSet, sched_setaffinity};
 
 /// The number of rounds, and the length of each turn.
@@ -121,7 +121,7 @@ fn ask(
 ) -> Result<Vec<Vec<Turn>>, Box<dyn Error>> {
     pin(0)?;
     let mut ends = open(interface, frame_max)?;
-    let mut place = Place::new(block);
+    let mut place = BlockMemory::new(block);
     while !shared.ready.load(Ordering::Acquire) {
         thread::yield_now();
     }
@@ -176,7 +176,7 @@ fn serve(
 ) -> Result<(), Box<dyn Error>> {
     pin(1)?;
     let mut ends = open(interface, frame_max)?;
-    let mut place = Place::new(block);
+    let mut place = BlockMemory::new(block);
     shared.ready.store(true, Ordering::Release);
     while !shared.stop.load(Ordering::Acquire) {
         let (sender, receiver) = &mut ends[shared.way.load(Ordering::Acquire)];

@@ -65,7 +65,7 @@ pub struct RxBatch {
     order: Vec<u16>,
     count: usize,
     /// By slot.
-    places: Vec<Place>,
+    places: Vec<FramePlace>,
     /// By slot: the frame's time in the kernel, if known.
     waited: Vec<Option<Duration>>,
     /// By slot: whether the network marked the frame as congested.
@@ -75,7 +75,7 @@ pub struct RxBatch {
 
 /// The place of a frame.
 #[derive(Clone, Copy)]
-enum Place {
+enum FramePlace {
     /// In the slot's own memory, with this payload length.
     Own(usize),
     /// At this address in the lender's memory, a head and a payload of this length.
@@ -125,7 +125,7 @@ impl RxBatch {
             payload_max,
             order: (0..frames).map(|slot| slot as u16).collect(),
             count: 0,
-            places: vec![Place::Own(0); frames],
+            places: vec![FramePlace::Own(0); frames],
             waited: vec![None; frames],
             congested: vec![false; frames],
             loan: None,
@@ -174,10 +174,10 @@ impl RxBatch {
     fn at(&self, index: usize) -> RxFrame<'_> {
         let slot = usize::from(self.order[index]);
         match self.places[slot] {
-            Place::Own(len) => {
+            FramePlace::Own(len) => {
                 self.own.as_ref().expect("copied frames have memory").frame(slot, len)
             }
-            Place::Lent(start, len) => {
+            FramePlace::Lent(start, len) => {
                 // SAFETY: the loan ends with `&mut self`, and so after `&self`.
                 let frame = unsafe { lent(start, self.head_len + len) };
                 let (head, payload) = frame.split_at(self.head_len);
@@ -234,7 +234,7 @@ impl RxBatch {
         let slot = usize::from(slot);
         let new = || Own::new(self.order.len(), self.head_len, self.payload_max);
         let len = self.own.get_or_insert_with(new).copy(slot, parts)?;
-        self.keep_new(slot, Place::Own(len), None);
+        self.keep_new(slot, FramePlace::Own(len), None);
         Ok(())
     }
 
@@ -259,7 +259,7 @@ impl RxBatch {
         if len > self.payload_max {
             return Err(Refused::Long);
         }
-        self.keep_new(usize::from(slot), Place::Lent(start, len), waited);
+        self.keep_new(usize::from(slot), FramePlace::Lent(start, len), waited);
         Ok(())
     }
 
@@ -278,11 +278,11 @@ impl RxBatch {
         let own = self.own.get_or_insert_with(new);
         for &slot in &self.order[..self.count] {
             let slot = usize::from(slot);
-            if let Place::Lent(start, len) = self.places[slot] {
+            if let FramePlace::Lent(start, len) = self.places[slot] {
                 // SAFETY: the loan is given back below.
                 let frame = unsafe { lent(start, self.head_len + len) };
                 let copied = own.copy(slot, [frame]);
-                self.places[slot] = Place::Own(copied.expect("a lent frame fits its slot"));
+                self.places[slot] = FramePlace::Own(copied.expect("a lent frame fits its slot"));
             }
         }
         lender.give_back(positions);
@@ -299,7 +299,7 @@ impl RxBatch {
         }
     }
 
-    fn keep_new(&mut self, slot: usize, place: Place, waited: Option<Duration>) {
+    fn keep_new(&mut self, slot: usize, place: FramePlace, waited: Option<Duration>) {
         self.places[slot] = place;
         self.waited[slot] = waited;
         self.congested[slot] = false;
@@ -319,7 +319,7 @@ impl std::fmt::Debug for RxBatch {
     }
 }
 
-/// The frame of a [`Place::Lent`].
+/// The frame of a [`FramePlace::Lent`].
 ///
 /// # Safety
 /// There is a loan of the frame, which outlives the result: that long, by the promise of

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 mod addresses;
 mod error;
+mod listen_address;
 mod origin;
-mod place;
 
 pub(crate) use addresses::{LocalAddress, addresses};
 /// A peer that no frame of a channel was sent to for so long has none: each side of a channel sends
@@ -14,5 +14,5 @@ pub(crate) use addresses::{LocalAddress, addresses};
 pub(crate) const UNSERVED_AFTER: Duration = Duration::from_secs(30);
 
 pub use error::OpenError;
+pub use listen_address::{DEFAULT_PORT, InvalidAddress, ListenAddress, Transport};
 pub(crate) use origin::Origins;
-pub use place::{DEFAULT_PORT, Misspelt, Place, Transport};

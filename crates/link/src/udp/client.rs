@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use super::incoming::Incoming;
 use super::outgoing::{Outgoing, Routes};
 use super::{FRAME_LEN_MAX, OWN, PEER, UdpOptions, capacity, counters, socket};
-use crate::ip::{OpenError, Place, Transport};
+use crate::ip::{ListenAddress, OpenError, Transport};
 use crate::{HEAD, Interface, Link, RxBatch, TxBatch};
 
 /// The greatest age of what is known of the route: a query costs a system call.
@@ -31,7 +31,7 @@ const UNHEARD_MAX: Duration = Duration::from_secs(1);
 /// new socket.
 pub struct UdpClient {
     name: String,
-    place: Place,
+    place: ListenAddress,
     addresses: Vec<SocketAddr>,
     /// Index of the address in use.
     turn: usize,
@@ -62,7 +62,7 @@ impl UdpClient {
     /// # Errors
     /// The reason why the last of them fails, with a remedy.
     pub fn connect(
-        place: &Place,
+        place: &ListenAddress,
         addresses: &[SocketAddr],
         options: &UdpOptions,
     ) -> Result<Self, OpenError> {

@@ -236,7 +236,7 @@ impl Host {
                     }
                     SessionEvent::Joined(..)
                     | SessionEvent::Connected
-                    | SessionEvent::FormerChanged => {}
+                    | SessionEvent::ResumeStateChanged => {}
                     other => unreachable!("nothing goes wrong here: {other:?}"),
                 }
             }
@@ -292,8 +292,8 @@ impl Target {
             }
             while self.listener.has_requests() {
                 self.listener.serve_requests(now, &mut self.registry);
-                while let Some((export, writer)) = self.registry.unkept() {
-                    self.registry.kept(export, writer, Ok(()));
+                while let Some((export, writer)) = self.registry.writer_to_persist() {
+                    self.registry.writer_persisted(export, writer, Ok(()));
                 }
             }
         }

@@ -5,7 +5,7 @@ use super::*;
 use crate::access::Access;
 use crate::batching::BatchPolicy;
 use crate::registry::{ExportConfig, TargetConfig};
-use crate::rules::Sound;
+use crate::rules::AllRules;
 
 const MACHINE: Uuid = Uuid::from_u128(0xaa);
 const CLAIMER: Uuid = Uuid::from_u128(0xbb);
@@ -73,15 +73,15 @@ fn ask(
     let names = (Name::EMPTY, Name::EMPTY);
     let (connect, (target_name, export_name)) = (&connect, names);
     let request = Request { connect, issued, host: proven, target_name, export_name };
-    let mut admission = registry.admit::<Sound>(issued, request);
-    if let (Admission::Keep, Some((export, writer))) = (&admission, registry.unkept()) {
-        registry.kept(export, writer, Ok(()));
-        admission = registry.admit::<Sound>(issued, request);
+    let mut admission = registry.admit::<AllRules>(issued, request);
+    if let (Admission::Keep, Some((export, writer))) = (&admission, registry.writer_to_persist()) {
+        registry.writer_persisted(export, writer, Ok(()));
+        admission = registry.admit::<AllRules>(issued, request);
     }
     match admission {
         Admission::Granted(grant) => {
             let reference = ChannelRef { link: 0, channel };
-            registry.opened::<Sound>(request, grant, reference, (Mac::BROADCAST, cookie));
+            registry.opened::<AllRules>(request, grant, reference, (Mac::BROADCAST, cookie));
             Ok(())
         }
         Admission::Refused(reason, _) => Err(Some(reason)),

@@ -1,7 +1,7 @@
 use tyche_wire::{EntryList, Event};
 
 use super::*;
-use crate::rules::Sound;
+use crate::rules::AllRules;
 
 /// A channel of standard frames that stays alive for a minute.
 pub(crate) fn config() -> ChannelConfig {
@@ -26,8 +26,8 @@ const DATA: usize = 1514 - HEAD_LEN - ENTRY_LEN;
 const FLIGHT: u32 = 10;
 
 /// A channel with a full window in flight, and how many frames that is.
-fn full_flight() -> (Channel<Sound>, u32) {
-    let mut channel = Channel::<Sound>::new(config(), Instant(0));
+fn full_flight() -> (Channel<AllRules>, u32) {
+    let mut channel = Channel::<AllRules>::new(config(), Instant(0));
     let (entry, mut frames) = ([Entry::Event(Event::Removed)], 0);
     while channel.may_send(Instant(0), Ring::Command) {
         channel.send(Instant(0), Ring::Command, &entry, DATA);
@@ -40,7 +40,7 @@ fn full_flight() -> (Channel<Sound>, u32) {
 #[test]
 fn entries_are_counted_once_and_the_tuned_size_with_them() {
     let batch = BatchPolicy::Adaptive;
-    let mut channel = Channel::<Sound>::new(ChannelConfig { batch, ..config() }, Instant(0));
+    let mut channel = Channel::<AllRules>::new(ChannelConfig { batch, ..config() }, Instant(0));
     let size = u64::from(channel.batching.size());
     for entries in [1, 3] {
         let entries = vec![Entry::Event(Event::Removed); entries];
@@ -55,14 +55,14 @@ fn entries_are_counted_once_and_the_tuned_size_with_them() {
 }
 
 /// Lets the next timer expire, and returns what is sent again.
-fn expire(channel: &mut Channel<Sound>, now: &mut Instant) -> Vec<Header> {
+fn expire(channel: &mut Channel<AllRules>, now: &mut Instant) -> Vec<Header> {
     *now = channel.poll_timeout().max(*now);
     channel.handle_timeout(*now).unwrap();
     std::iter::from_fn(|| channel.resend(*now, &mut EntryList::new(), |_| true)).collect()
 }
 
 /// Has the channel take a frame without a body.
-fn take(channel: &mut Channel<Sound>, now: Instant, header: &Header) {
+fn take(channel: &mut Channel<AllRules>, now: Instant, header: &Header) {
     let arrival = channel.check(header, &Body::Empty).unwrap();
     channel.receive(now, header, &Body::Empty, arrival);
 }
@@ -106,7 +106,7 @@ fn a_flight_that_is_lost_whole_is_sent_again_whole() {
 
 #[test]
 fn packet_numbers_that_are_too_old_are_rejected_just_beyond_the_edge() {
-    let mut channel = Channel::<Sound>::new(config(), Instant(0));
+    let mut channel = Channel::<AllRules>::new(config(), Instant(0));
     let keepalive = |packet| Header { packet, ..Header::new(Kind::Keepalive) };
     let newest = 5 + PACKET_AGE_MAX;
     take(&mut channel, Instant(1), &keepalive(PacketNumber(newest)));
@@ -123,7 +123,7 @@ fn packet_numbers_that_are_too_old_are_rejected_just_beyond_the_edge() {
 fn data_are_checksummed_as_agreed_or_rejected() {
     for checksum in [false, true] {
         let config = ChannelConfig { checksum, ..config() };
-        let channel = Channel::<Sound>::new(config, Instant(0));
+        let channel = Channel::<AllRules>::new(config, Instant(0));
         for flags in [Flags::NONE, Flags::CHECKSUMMED] {
             let header = Header { flags, packet: PacketNumber(1), ..Header::new(Kind::Data) };
             let is_agreed = checksum == (flags == Flags::CHECKSUMMED);
@@ -135,7 +135,7 @@ fn data_are_checksummed_as_agreed_or_rejected() {
 
 #[test]
 fn frames_longer_than_what_was_agreed_are_rejected() {
-    let channel = Channel::<Sound>::new(config(), Instant(0));
+    let channel = Channel::<AllRules>::new(config(), Instant(0));
     let flags = if config().checksum { Flags::CHECKSUMMED } else { Flags::NONE };
     let header = Header { packet: PacketNumber(1), flags, ..Header::new(Kind::Data) };
     let long = Header { data_len: 1514 - 64 - 23, entries: 1, ..header };
@@ -146,7 +146,7 @@ fn frames_longer_than_what_was_agreed_are_rejected() {
 
 #[test]
 fn a_peer_that_was_never_heard_is_asked_again_and_again() {
-    let mut channel = Channel::<Sound>::new(config(), Instant(0));
+    let mut channel = Channel::<AllRules>::new(config(), Instant(0));
     channel.ask_for_life(Instant(0));
     let mut out = Outgoing::new();
     for round in 0..5 {

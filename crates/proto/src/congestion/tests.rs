@@ -11,7 +11,7 @@ use std::time::Duration;
 use tyche_wire::PacketNumber;
 
 use super::{Congestion, Pacer, Progress};
-use crate::Sound;
+use crate::AllRules;
 use crate::rtt::Rtt;
 use crate::time::Instant;
 
@@ -174,7 +174,7 @@ impl Flow {
                     rtt: rtt.smoothed(),
                 });
                 if marked {
-                    congestion.lost::<Sound>(PacketNumber(packet), PacketNumber(self.next));
+                    congestion.lost::<AllRules>(PacketNumber(packet), PacketNumber(self.next));
                 }
                 pacer.set((congestion.window(), SEGMENT), rtt.smoothed(), congestion.is_starting());
             }
@@ -191,7 +191,7 @@ impl Flow {
         self.in_flight -= SEGMENT;
         match &mut self.control {
             Control::Ours(state) => {
-                state.0.lost::<Sound>(PacketNumber(packet), PacketNumber(self.next));
+                state.0.lost::<AllRules>(PacketNumber(packet), PacketNumber(self.next));
             }
             Control::Reference(it) => it.lost(packet, self.next),
         }
@@ -368,13 +368,13 @@ fn a_flow_that_has_rested_begins_anew_and_one_that_is_not_used_does_not_grow() {
 fn one_flight_of_losses_shrinks_the_window_once_and_never_below_two_segments() {
     let mut congestion = Congestion::new(1024, SEGMENT);
     let before = congestion.window();
-    congestion.lost::<Sound>(PacketNumber(5), PacketNumber(100));
+    congestion.lost::<AllRules>(PacketNumber(5), PacketNumber(100));
     let once = congestion.window();
     assert_eq!(once, before * 7 / 10);
-    congestion.lost::<Sound>(PacketNumber(99), PacketNumber(120));
+    congestion.lost::<AllRules>(PacketNumber(99), PacketNumber(120));
     assert_eq!(congestion.window(), once);
     for packet in (100..10_000).step_by(30) {
-        congestion.lost::<Sound>(PacketNumber(packet), PacketNumber(packet + 30));
+        congestion.lost::<AllRules>(PacketNumber(packet), PacketNumber(packet + 30));
     }
     assert_eq!(congestion.window(), 2 * SEGMENT);
 }

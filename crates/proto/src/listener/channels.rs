@@ -268,18 +268,18 @@ mod tests {
     use crate::admission::Grant;
     use crate::channel::ChannelConfig;
     use crate::channel::tests::config;
-    use crate::rules::Sound;
+    use crate::rules::AllRules;
 
     const NOW: Instant = Instant(1_000_000_000);
 
     /// Adds a half-open channel of another address.
-    fn add(channels: &mut Channels<Sound>, now: Instant) -> ChannelId {
+    fn add(channels: &mut Channels<AllRules>, now: Instant) -> ChannelId {
         let index = channels.vacancy().0 as u8;
         add_from(channels, Mac([2, 0, 0, 0, 1, index]), now)
     }
 
     /// Adds a half-open channel.
-    fn add_from(channels: &mut Channels<Sound>, origin: Mac, now: Instant) -> ChannelId {
+    fn add_from(channels: &mut Channels<AllRules>, origin: Mac, now: Instant) -> ChannelId {
         let channel = channels.vacancy();
         let config = ChannelConfig { own: (channel, Cookie(1)), ..config() };
         let accept = Accept {
@@ -304,13 +304,13 @@ mod tests {
     }
 
     /// Adds a channel whose first frame has come.
-    fn add_heard(channels: &mut Channels<Sound>) -> ChannelId {
+    fn add_heard(channels: &mut Channels<AllRules>) -> ChannelId {
         let channel = add(channels, NOW);
         hear(channels, channel);
         channel
     }
 
-    fn hear(channels: &mut Channels<Sound>, channel: ChannelId) {
+    fn hear(channels: &mut Channels<AllRules>, channel: ChannelId) {
         let keepalive = Header { channel, window: 256, ..Header::new(Kind::Keepalive) };
         let header = Header { packet: PacketNumber(1), ..keepalive };
         let open = channels.get_mut(channel).expect("it is there");
@@ -318,19 +318,19 @@ mod tests {
         assert!(taken.is_ok());
     }
 
-    fn is_open(channels: &Channels<Sound>, channel: ChannelId) -> bool {
+    fn is_open(channels: &Channels<AllRules>, channel: ChannelId) -> bool {
         channels.open().any(|open| open.id() == channel)
     }
 
     /// Removes what can be removed.
-    fn reap(channels: &mut Channels<Sound>) -> Vec<ChannelId> {
+    fn reap(channels: &mut Channels<AllRules>) -> Vec<ChannelId> {
         let mut removed = Vec::new();
         channels.reap(|open| removed.push(open.id()));
         removed
     }
 
     /// Channel and kind of the next frame.
-    fn sent(channels: &mut Channels<Sound>) -> Option<(Option<ChannelId>, Kind)> {
+    fn sent(channels: &mut Channels<AllRules>) -> Option<(Option<ChannelId>, Kind)> {
         let mut out = Outgoing::new();
         let is_sent = channels.poll_transmit(NOW, &mut out);
         is_sent.then_some((out.channel, out.header.kind))

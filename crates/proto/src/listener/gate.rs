@@ -254,7 +254,7 @@ mod tests {
     use tyche_wire::{ConnectFlags, Cookie, Name, Uuid};
 
     use super::*;
-    use crate::rules::Sound;
+    use crate::rules::AllRules;
 
     const HOST: Mac = Mac([2, 0, 0, 0, 0, 1]);
     const NOW: Instant = Instant(1_000_000_000);
@@ -294,12 +294,12 @@ mod tests {
         let mut gate = Gate::new(7);
         let ticket = gate.ticket(NOW, HOST);
         let none = connect(Ticket::NONE);
-        assert_eq!(gate.connect::<Sound>(NOW, HOST, none), Err(Reject::Ticket));
+        assert_eq!(gate.connect::<AllRules>(NOW, HOST, none), Err(Reject::Ticket));
         let other = Mac([2, 0, 0, 0, 0, 2]);
-        assert_eq!(gate.connect::<Sound>(NOW, other, connect(ticket)), Err(Reject::Ticket));
+        assert_eq!(gate.connect::<AllRules>(NOW, other, connect(ticket)), Err(Reject::Ticket));
         assert_eq!(gate.waiting(), 0);
         let later = NOW + Duration::from_millis(3);
-        assert_eq!(gate.connect::<Sound>(later, HOST, connect(ticket)), Ok(()));
+        assert_eq!(gate.connect::<AllRules>(later, HOST, connect(ticket)), Ok(()));
         let question = gate.poll_question();
         let Some(Question::Connect(asker, _)) = question else { panic!("it is a connect") };
         assert_eq!((asker.mac, asker.issued), (HOST, NOW));
@@ -310,16 +310,16 @@ mod tests {
         let mut gate = Gate::new(7);
         let ticket = gate.ticket(NOW, HOST);
         for _ in 0..10 * BURST {
-            let forged = gate.connect::<Sound>(NOW, HOST, connect(Ticket::NONE));
+            let forged = gate.connect::<AllRules>(NOW, HOST, connect(Ticket::NONE));
             assert_eq!(forged, Err(Reject::Ticket));
         }
         for _ in 0..BURST {
-            assert_eq!(gate.connect::<Sound>(NOW, HOST, connect(ticket)), Ok(()));
+            assert_eq!(gate.connect::<AllRules>(NOW, HOST, connect(ticket)), Ok(()));
             assert!(gate.poll_question().is_some());
         }
-        assert_eq!(gate.connect::<Sound>(NOW, HOST, connect(ticket)), Err(Reject::Busy));
+        assert_eq!(gate.connect::<AllRules>(NOW, HOST, connect(ticket)), Err(Reject::Busy));
         let later = NOW + CONNECT_INTERVAL * ADDRESS_PART;
-        assert_eq!(gate.connect::<Sound>(later, HOST, connect(ticket)), Ok(()));
+        assert_eq!(gate.connect::<AllRules>(later, HOST, connect(ticket)), Ok(()));
     }
 
     #[test]
@@ -360,7 +360,7 @@ mod tests {
         assert!(flood < 100_000 && host == 1000, "{flood} {host}");
         let [flood, host] = beside_a_flood(|gate, now, src| {
             let ticket = gate.ticket(now, src);
-            gate.connect::<Sound>(now, src, connect(ticket)).is_ok()
+            gate.connect::<AllRules>(now, src, connect(ticket)).is_ok()
         });
         assert!((6_000..6_400).contains(&flood) && host == 1000, "{flood} {host}");
     }
@@ -388,7 +388,7 @@ mod tests {
                 if src == HOST && !now.0.is_multiple_of(100_000_000) {
                     return true;
                 }
-                gate.connect_sealed::<Sound>(now, src, (Cookie(0), connect), Some(&key)).is_ok()
+                gate.connect_sealed::<AllRules>(now, src, (Cookie(0), connect), Some(&key)).is_ok()
             });
             let most = if knows { 10_000 / 16 + BURST as usize } else { 0 };
             assert!(flood <= most && host == 1000, "{flood} {host}");
@@ -401,7 +401,7 @@ mod tests {
         let key = key.public();
         let connect = sealed(&gate, NOW, HOST, Some(&key));
         let mut ask = |cookie, connect: SealedConnect| {
-            gate.connect_sealed::<Sound>(NOW, HOST, (Cookie(cookie), connect), Some(&key))
+            gate.connect_sealed::<AllRules>(NOW, HOST, (Cookie(cookie), connect), Some(&key))
         };
         assert_eq!(ask(1, connect.clone()), Err(Reject::Forged));
         let changed = SealedConnect { attempt: 1, ..connect.clone() };

@@ -57,7 +57,7 @@ impl<R: Rules> Listener<R> {
                 Question::Fence(channel, fence) => self.fence(channel, &fence, registry),
             }
         }
-        self.obey(now, registry);
+        self.handle_requests(now, registry);
         self.reap(registry);
     }
 
@@ -73,7 +73,7 @@ impl<R: Rules> Listener<R> {
 
     /// Closes the channels of this link that the registry names, and asks others for a sign of
     /// life.
-    fn obey(&mut self, now: Instant, registry: &mut Registry) {
+    fn handle_requests(&mut self, now: Instant, registry: &mut Registry) {
         for channel in registry.take_closing(self.config.link) {
             self.close(channel);
         }
@@ -206,7 +206,7 @@ impl<R: Rules> Listener<R> {
         };
         let mut admission = registry.admit::<R>(now, request);
         if matches!(admission, Admission::Wait) {
-            self.obey(now, registry);
+            self.handle_requests(now, registry);
             self.reap(registry);
             admission = registry.admit::<R>(now, request);
         }

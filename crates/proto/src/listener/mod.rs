@@ -44,7 +44,7 @@ use crate::body::{open_body, parse_body};
 use crate::outgoing::Outgoing;
 use crate::protection::Opened;
 use crate::question;
-use crate::rules::{Rule, Rules, Sound};
+use crate::rules::{AllRules, Rule, Rules};
 use crate::stats::{ChannelStats, RejectCounts};
 use crate::target::Action;
 use crate::time::Instant;
@@ -120,7 +120,7 @@ pub struct ChannelReport {
 }
 
 /// See the module.
-pub struct Listener<R = Sound> {
+pub struct Listener<R = AllRules> {
     config: ListenerConfig,
     /// UUID of the target.
     identity: Uuid,

@@ -42,7 +42,7 @@ impl<R: Rules> Listener<R> {
         for open in self.channels.iter_mut().filter(|open| open.is_doubted) {
             open.is_doubted = false;
             let channel = ChannelRef { link, channel: open.id() };
-            open.closing |= registry.doubt(now, channel);
+            open.closing |= registry.report_stall(now, channel);
         }
     }
 }

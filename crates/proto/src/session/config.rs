@@ -6,7 +6,7 @@ use std::time::Duration;
 use tyche_wire::{Name, PAGE_LEN, Uuid};
 
 use super::event::ExportState;
-use super::quest::{ExportId, TargetId};
+use super::target_search::{ExportId, TargetId};
 use crate::batching::BatchPolicy;
 use crate::protection::HostKeys;
 
@@ -23,7 +23,7 @@ pub struct SessionConfig {
     /// device.
     pub device: Uuid,
     /// What the former session of the device knew of the export, if there was one: see
-    /// [`Former`](super::Former). The owner submits again all requests that the former session has
+    /// [`ResumeState`](super::Former). The owner submits again all requests that the former session has
     /// not answered.
     pub resumes: Option<ExportState>,
     /// The export.
@@ -42,7 +42,7 @@ pub struct SessionConfig {
     pub read_only: bool,
     /// Whether checksums cover the data.
     pub checksum: bool,
-    /// Whether to keep stage times: [`Session::exchange`](super::Session::exchange).
+    /// Whether to keep stage times: [`Session::stage_sample`](super::Session::stage_sample).
     pub stages: bool,
     /// Silence after which a channel is dead; at least 100 ms.
     pub keep_alive: Duration,

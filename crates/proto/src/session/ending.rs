@@ -10,7 +10,7 @@ use super::operations::Operations;
 use crate::initiator::Piece;
 use crate::operation::OpId;
 use crate::rules::Rules;
-use crate::stages::Exchange;
+use crate::stages::StageSample;
 use crate::time::Instant;
 
 /// The parts of a session that the end of a piece changes.
@@ -27,9 +27,11 @@ impl Endings<'_> {
         &mut self,
         piece: &Piece,
         status: Status,
-        exchange: Option<Exchange>,
+        stage_sample: Option<StageSample>,
     ) {
-        if let Some((operation, status)) = self.operations.end(self.now, piece, status, exchange) {
+        if let Some((operation, status)) =
+            self.operations.end(self.now, piece, status, stage_sample)
+        {
             let status = self.cache.finish::<R>(piece.op, &operation, status);
             self.events.push_back(SessionEvent::Completed { op: OpId(piece.op), status });
         }

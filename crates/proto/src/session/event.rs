@@ -24,12 +24,12 @@ pub struct ExportState {
 /// [`SessionConfig::resumes`](super::SessionConfig::resumes).
 ///
 /// It changes with the generation or the size of the export, and when a loss has been reported;
-/// each time there is a [`SessionEvent::FormerChanged`]. The owner keeps the first one before the
+/// each time there is a [`SessionEvent::ResumeStateChanged`]. The owner keeps the first one before the
 /// device takes its first request, and a later one only after it has given the answers that came
 /// before that event: one of them may be the only report of a lost cache. An older one is safe: at
 /// worst another flush fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Former {
+pub struct ResumeState {
     /// The device.
     pub device: Uuid,
     /// The state of the export. If a loss has not been reported yet, `boot` is the generation
@@ -121,8 +121,8 @@ pub enum SessionEvent {
     Failed(Failure),
     /// The target has lost writes that it had completed: the next flush fails.
     CacheLost,
-    /// [`Session::former`](super::Session::former) has changed.
-    FormerChanged,
+    /// [`Session::resume_state`](super::Session::resume_state) has changed.
+    ResumeStateChanged,
     /// The queue has ended as requested.
     Closed,
 }

@@ -8,7 +8,7 @@ use tyche_wire::{Accept, Greeting, Mac, Offer, Reason, Reject, Rejection, Tag, U
 
 use super::detector;
 use super::path::Path;
-use super::quest::Heard;
+use super::target_search::Heard;
 use super::{ExportState, Failure, PortConfig, Problem, Session, SessionEvent, State};
 use crate::generation::Loss;
 use crate::initiator::Piece;
@@ -72,7 +72,7 @@ impl<R: Rules> Session<R> {
             return Err(Reject::Unexpected);
         }
         let lot = self.paths.draw();
-        match self.quest.hear(offer, self.config.read_only, lot) {
+        match self.search.hear(offer, self.config.read_only, lot) {
             Heard::Nothing => return Err(Reject::Unexpected),
             Heard::Wanted { shows_key } => {
                 self.paths.hear(self.now, port, (src, offer.target), shows_key);
@@ -97,12 +97,12 @@ impl<R: Rules> Session<R> {
     /// Begins attempts on all pairs of links and addresses that lack channels and whose pause is
     /// over.
     pub(super) fn pair(&mut self) {
-        let aim = match self.quest.choose() {
-            Ok(Some(aim)) => aim,
+        let resolved = match self.search.choose() {
+            Ok(Some(resolved)) => resolved,
             Ok(None) => return,
             Err(both) => return self.fail(Failure::Ambiguous(*both)),
         };
-        let is_heard = self.paths.pair(self.now, aim, &self.config);
+        let is_heard = self.paths.pair(self.now, resolved, &self.config);
         self.paths.widen();
         if !is_heard {
             // Perhaps it was somebody else who has offered it.
@@ -112,8 +112,8 @@ impl<R: Rules> Session<R> {
 
     /// Opens a channel with longer frames for a path that is live and carries them.
     pub(super) fn replace(&mut self, path: usize) {
-        if let Ok(Some(aim)) = self.quest.choose() {
-            self.paths.replace(self.now, path, aim);
+        if let Ok(Some(resolved)) = self.search.choose() {
+            self.paths.replace(self.now, path, resolved);
         }
     }
 
@@ -129,7 +129,7 @@ impl<R: Rules> Session<R> {
                 }
             }
         }
-        let size_before = self.seat.size();
+        let size_before = self.handle.size();
         let state = ExportState {
             target: accept.target,
             uuid: accept.export,
@@ -152,14 +152,14 @@ impl<R: Rules> Session<R> {
             }
         }
         self.export = Some(state);
-        self.seat.connect(state);
-        self.quest.settle(disk.read_only);
-        self.note_former();
+        self.handle.connect(state);
+        self.search.settle(disk.read_only);
+        self.note_resume_state();
         let joined = &self.paths.all()[path];
         self.events.push_back(SessionEvent::Joined(joined.port, joined.peer));
         if self.state != State::Live {
             self.state = State::Live;
-            self.watch.revived(self.now);
+            self.progress_timeout.revived(self.now);
             self.events.push_back(SessionEvent::Connected);
         }
         if let Some(shorter) = self.paths.take_replaced(path) {
@@ -263,8 +263,8 @@ impl<R: Rules> Session<R> {
 
     /// Looks for another target, if no channel could be opened to the one that was found.
     fn reconsider(&mut self) {
-        if !self.quest.is_settled() && !self.paths.all().iter().any(Path::is_busy) {
-            self.quest.reconsider();
+        if !self.search.is_settled() && !self.paths.all().iter().any(Path::is_busy) {
+            self.search.reconsider();
             self.paths.forget();
         }
     }

@@ -46,7 +46,7 @@ impl<R: Rules> Session<R> {
         let begun = self.operations.begin(now, operation, node);
         let index = begun.ok_or(SubmitError::Full)?;
         self.cache.begin(index, &operation, R::keeps(Rule::CoverAllQueues));
-        self.watch.submitted(now);
+        self.progress_timeout.submitted(now);
         self.issue();
         Ok(OpId(index))
     }

@@ -22,8 +22,6 @@
 //! then drain the outputs: [`Session::poll_event`] until `None`, then [`Session::poll_transmit`]
 //! for each local link until false.
 
-mod appeal;
-mod association;
 mod cache;
 mod choice;
 mod config;
@@ -41,12 +39,14 @@ mod paths;
 mod port;
 mod probes;
 mod problem;
-mod quest;
+mod progress_timeout;
 mod repeat;
 mod report;
 mod sample;
+mod sealed_handshake;
+mod shared;
+mod target_search;
 mod trial;
-mod watch;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -58,34 +58,34 @@ use tyche_wire::{
     Greeting, HEAD_LEN, Header, Kind, Mac, Reject, Status, Tag,
 };
 
-pub use association::{Association, QUEUES_MAX, Seat};
 use cache::Cache;
 use choice::Chooser;
 pub use choice::NodeCounts;
 pub use config::{ChannelChoice, SessionConfig};
 use detector::FailureDetector;
 use ending::Endings;
-pub use event::{ExportState, Failure, Former, SessionEvent};
+pub use event::{ExportState, Failure, ResumeState, SessionEvent};
 use fencing::Fences;
 pub use issue::SubmitError;
 use operations::Operations;
-use path::{Path, PathEvent, Wishes};
+use path::{ConnectParams, Path, PathEvent};
 use paths::{PATHS_MAX, Paths};
 pub use port::PortConfig;
 pub use problem::Problem;
-use quest::Quest;
-pub use quest::{ExportId, OfferedBy, TargetId, parse_export};
+use progress_timeout::ProgressTimeout;
 pub use report::{PathReport, Waiting};
+pub use shared::{QUEUES_MAX, QueueHandle, SessionShared};
+use target_search::TargetSearch;
+pub use target_search::{ExportId, OfferedBy, TargetId, parse_export};
 pub use trial::Favourite;
-use watch::Watch;
 
 use crate::body::open_body;
 use crate::initiator::{Arrived, Initiator};
 use crate::operation::OpId;
 use crate::outgoing::Outgoing;
 use crate::protection::Opened;
-use crate::rules::{Rule, Rules, Sound};
-use crate::stages::Exchange;
+use crate::rules::{AllRules, Rule, Rules};
+use crate::stages::StageSample;
 use crate::stats::RejectCounts;
 use crate::time::{Instant, earliest};
 
@@ -111,21 +111,21 @@ enum State {
 }
 
 /// See the module.
-pub struct Session<R = Sound> {
+pub struct Session<R = AllRules> {
     config: SessionConfig,
     state: State,
     paths: Paths<R>,
     detector: FailureDetector,
     chooser: Chooser,
-    quest: Quest,
-    watch: Watch,
+    search: TargetSearch,
+    progress_timeout: ProgressTimeout,
     operations: Operations,
     fences: Fences,
-    seat: Seat,
+    handle: QueueHandle,
     cache: Cache,
     export: Option<ExportState>,
     /// The last state that the owner was told of.
-    former: Option<Former>,
+    resume_state: Option<ResumeState>,
     events: VecDeque<SessionEvent>,
     rejects: RejectCounts,
     now: Instant,
@@ -144,17 +144,17 @@ impl<R: Rules> Session<R> {
         random: Box<dyn FnMut() -> u64 + Send>,
         now: Instant,
     ) -> Self {
-        let association = Self::association(&config, 1);
-        Self::with_seat(config, association.seat(0), ports, random, now)
+        let shared = Self::shared(&config, 1);
+        Self::with_handle(config, shared.handle(0), ports, random, now)
     }
 
     /// The state that the queues of a session with this configuration share, for
-    /// [`with_seat`](Self::with_seat).
+    /// [`with_handle`](Self::with_handle).
     ///
     /// # Panics
     /// Unless there are 1 to [`QUEUES_MAX`] queues.
-    pub fn association(config: &SessionConfig, queues: usize) -> Arc<Association> {
-        Association::with(queues, config.resumes, R::keeps(Rule::RememberFormerBoot))
+    pub fn shared(config: &SessionConfig, queues: usize) -> Arc<SessionShared> {
+        SessionShared::with(queues, config.resumes, R::keeps(Rule::RememberFormerBoot))
     }
 
     /// A queue of a session, as [`new`](Self::new). All queues have the same configuration. The
@@ -163,37 +163,41 @@ impl<R: Rules> Session<R> {
     ///
     /// # Panics
     /// If it shall have no channels.
-    pub fn with_seat(
+    pub fn with_handle(
         config: SessionConfig,
-        seat: Seat,
+        handle: QueueHandle,
         ports: &[PortConfig],
         random: Box<dyn FnMut() -> u64 + Send>,
         now: Instant,
     ) -> Self {
         assert!(config.channels > 0, "a session without channels");
-        let export = seat.export();
-        let former = export.map(|export| Former { device: config.device, export });
+        let export = handle.export();
+        let resume_state = export.map(|export| ResumeState { device: config.device, export });
         let key = config.keys.as_ref().map(|keys| keys.target);
         let known = export.map(|known| (known.target, known.uuid, known.geometry.read_only));
         Self {
-            state: if former.is_some() { State::Lost(now) } else { State::New },
+            state: if resume_state.is_some() { State::Lost(now) } else { State::New },
             paths: Paths::new(
                 now,
-                (config.session, seat.queue(), seat.queues()),
+                (config.session, handle.queue(), handle.queues()),
                 ports,
                 random,
                 key,
             ),
             detector: FailureDetector::default(),
             chooser: Chooser::new(config.choice),
-            quest: Quest::new((config.target, config.export), config.keys.as_deref(), known),
-            watch: Watch::new(config.ctrl_loss_tmo, now),
+            search: TargetSearch::new(
+                (config.target, config.export),
+                config.keys.as_deref(),
+                known,
+            ),
+            progress_timeout: ProgressTimeout::new(config.ctrl_loss_tmo, now),
             operations: Operations::new(config.operations_max, config.stages),
             fences: Fences::default(),
-            cache: Cache::new(seat.clone(), config.operations_max),
-            seat,
+            cache: Cache::new(handle.clone(), config.operations_max),
+            handle,
             export,
-            former,
+            resume_state,
             events: VecDeque::new(),
             rejects: RejectCounts::default(),
             config,
@@ -209,21 +213,21 @@ impl<R: Rules> Session<R> {
     /// The export, once connected; from the beginning if the session takes over a device.
     pub fn export(&self) -> Option<ExportState> {
         let export = self.export?;
-        let geometry = Geometry { size: self.seat.size(), ..export.geometry };
+        let geometry = Geometry { size: self.handle.size(), ..export.geometry };
         Some(ExportState { geometry, ..export })
     }
 
     /// The state to keep for the next session of the device.
-    pub fn former(&self) -> Option<Former> {
-        self.seat.heritage().map(|export| Former { device: self.config.device, export })
+    pub fn resume_state(&self) -> Option<ResumeState> {
+        self.handle.resumable().map(|export| ResumeState { device: self.config.device, export })
     }
 
-    /// Reports a change of [`former`](Self::former).
-    fn note_former(&mut self) {
-        let former = self.former();
-        if former != self.former {
-            self.former = former;
-            self.events.push_back(SessionEvent::FormerChanged);
+    /// Reports a change of [`resume_state`](Self::resume_state).
+    fn note_resume_state(&mut self) {
+        let resume_state = self.resume_state();
+        if resume_state != self.resume_state {
+            self.resume_state = resume_state;
+            self.events.push_back(SessionEvent::ResumeStateChanged);
         }
     }
 
@@ -257,8 +261,8 @@ impl<R: Rules> Session<R> {
 
     /// Stage times of a completed operation, if configured and supported by the target. Valid until
     /// the next [`submit`](Self::submit).
-    pub fn exchange(&self, OpId(op): OpId) -> Option<Exchange> {
-        self.operations.exchange(op)
+    pub fn stage_sample(&self, OpId(op): OpId) -> Option<StageSample> {
+        self.operations.stage_sample(op)
     }
 
     /// Sends an echo request of `frame_len` bytes on any live channel; each reply is a
@@ -347,9 +351,9 @@ impl<R: Rules> Session<R> {
         {
             return Err(Reject::Unexpected);
         }
-        let wishes = Wishes { session: &self.config, resume: self.seat.is_connected() };
+        let params = ConnectParams { session: &self.config, resume: self.handle.is_connected() };
         let answer = (header, control);
-        match self.paths.handle_control(self.now, (port, src), answer, wishes)? {
+        match self.paths.handle_control(self.now, (port, src), answer, params)? {
             Some((path, PathEvent::Accepted(accept))) => self.accepted(path, &accept),
             Some((path, PathEvent::Rejected(rejection))) => self.rejected(path, rejection),
             Some((path, PathEvent::Wider)) => self.replace(path),
@@ -375,7 +379,7 @@ impl<R: Rules> Session<R> {
         let (initiator, guard) = self.paths.live_on(port, path).ok_or(Reject::Channel)?;
         initiator.channel.check_origin(src, header)?;
         let (payload, body) = open_body::<R>(guard, (header, head), payload, opened)?;
-        let had_loss = self.seat.is_lost();
+        let had_loss = self.handle.is_lost();
         let mut endings = Endings {
             now: self.now,
             operations: &mut self.operations,
@@ -388,7 +392,9 @@ impl<R: Rules> Session<R> {
                 let data = SessionEvent::Data { op: OpId(op), offset, len, source };
                 endings.events.push_back(data);
             }
-            Arrived::Done(piece, status, exchange) => endings.end::<R>(&piece, status, exchange),
+            Arrived::Done(piece, status, stage_sample) => {
+                endings.end::<R>(&piece, status, stage_sample)
+            }
             Arrived::Event(Event::Resized(size)) => resized = Some(size),
             Arrived::Event(Event::Removed) => removed = true,
             Arrived::Echo(echo) => endings.events.push_back(SessionEvent::Echoed(echo)),
@@ -407,12 +413,12 @@ impl<R: Rules> Session<R> {
             }
         }
         if let Some(size) = resized
-            && self.seat.resize(size)
+            && self.handle.resize(size)
         {
             self.events.push_back(SessionEvent::Resized(size));
         }
-        if resized.is_some() || (had_loss && !self.seat.is_lost()) {
-            self.note_former();
+        if resized.is_some() || (had_loss && !self.handle.is_lost()) {
+            self.note_resume_state();
         }
         if removed {
             self.fail(Failure::ExportRemoved);
@@ -458,7 +464,7 @@ impl<R: Rules> Session<R> {
             return;
         }
         self.state = State::Failed;
-        self.seat.end(Some(failure));
+        self.handle.end(Some(failure));
         self.fail_operations();
         self.events.push_back(SessionEvent::Failed(failure));
     }
@@ -501,7 +507,7 @@ impl<R: Rules> Session<R> {
     fn end(&mut self, leaves: bool) {
         self.state = State::Closed;
         if !leaves {
-            self.seat.end(None);
+            self.handle.end(None);
         }
         self.fail_operations();
         self.events.push_back(SessionEvent::Closed);
@@ -521,7 +527,7 @@ impl<R: Rules> Session<R> {
         if self.is_over() {
             return;
         }
-        if let Some(failure) = self.seat.failure() {
+        if let Some(failure) = self.handle.failure() {
             return self.fail(failure);
         }
         if let State::Closing { round, next, leaves } = self.state {
@@ -534,8 +540,9 @@ impl<R: Rules> Session<R> {
             return;
         }
         for path in 0..self.paths.all().len() {
-            let wishes = Wishes { session: &self.config, resume: self.seat.is_connected() };
-            if let Some(problem) = self.paths.handle_timeout(now, path, wishes) {
+            let params =
+                ConnectParams { session: &self.config, resume: self.handle.is_connected() };
+            if let Some(problem) = self.paths.handle_timeout(now, path, params) {
                 self.lose(path, problem);
             }
         }
@@ -546,7 +553,7 @@ impl<R: Rules> Session<R> {
         }
         if self.time_left(now) == Some(Duration::ZERO) {
             self.fail(Failure::TargetLost);
-        } else if self.is_live() && self.watch.is_over(now, self.operations.oldest()) {
+        } else if self.is_live() && self.progress_timeout.is_over(now, self.operations.oldest()) {
             self.fail(Failure::NoProgress);
         }
         self.issue();
@@ -564,7 +571,7 @@ impl<R: Rules> Session<R> {
             State::Live => {
                 let suspicion = self.detector.poll_timeout(detector::live(self.paths.all()));
                 let timers = earliest(self.fences.poll_timeout(), suspicion);
-                earliest(timers, self.watch.poll_timeout())
+                earliest(timers, self.progress_timeout.poll_timeout())
             }
             _ => None,
         };
@@ -587,6 +594,6 @@ impl<R: Rules> Session<R> {
         if self.poll_fence(now, port, out) {
             return true;
         }
-        self.paths.poll_transmit(now, port, (self.config.host, &self.quest), out)
+        self.paths.poll_transmit(now, port, (self.config.host, &self.search), out)
     }
 }

@@ -7,7 +7,7 @@ use tyche_wire::{REQUEST_LEN_MAX, Status};
 
 use crate::initiator::Piece;
 use crate::operation::Operation;
-use crate::stages::Exchange;
+use crate::stages::StageSample;
 use crate::time::Instant;
 
 /// Bytes of a write up to which it is not divided when its channel was lost. Lower: more requests
@@ -18,7 +18,7 @@ const HALVED_MIN: u32 = 64 << 10;
 pub(super) struct Operations {
     table: Box<[Option<Op>]>,
     /// By operation, if configured: the stage times of its piece that ended last.
-    exchanges: Option<Box<[Option<Exchange>]>>,
+    stage_samples: Option<Box<[Option<StageSample>]>>,
     /// Last in, first out: what was used last is still in the cache.
     free: Vec<u32>,
     /// Operations with pieces to be issued (round robin).
@@ -83,11 +83,11 @@ impl Op {
 }
 
 impl Operations {
-    /// A table of `len` operations. `exchanges`: whether stage times are kept.
-    pub(super) fn new(len: u32, exchanges: bool) -> Self {
+    /// A table of `len` operations. `stage_samples`: whether stage times are kept.
+    pub(super) fn new(len: u32, stage_samples: bool) -> Self {
         Self {
             table: vec![None; len as usize].into(),
-            exchanges: exchanges.then(|| vec![None; len as usize].into()),
+            stage_samples: stage_samples.then(|| vec![None; len as usize].into()),
             free: (0..len).rev().collect(),
             pending: VecDeque::with_capacity(len as usize),
             reissued: VecDeque::new(),
@@ -114,8 +114,8 @@ impl Operations {
             redo: false,
         });
         self.pending.push_back(index);
-        if let Some(exchanges) = &mut self.exchanges {
-            exchanges[index as usize] = None;
+        if let Some(stage_samples) = &mut self.stage_samples {
+            stage_samples[index as usize] = None;
         }
         Some(index)
     }
@@ -188,10 +188,10 @@ impl Operations {
         now: Instant,
         piece: &Piece,
         status: Status,
-        exchange: Option<Exchange>,
+        stage_sample: Option<StageSample>,
     ) -> Option<(Operation, Status)> {
-        if let Some(exchanges) = &mut self.exchanges {
-            exchanges[piece.op as usize] = exchange;
+        if let Some(stage_samples) = &mut self.stage_samples {
+            stage_samples[piece.op as usize] = stage_sample;
         }
         let op = self.op_mut(piece.op);
         op.since = now;
@@ -233,8 +233,8 @@ impl Operations {
     }
 
     /// The stage times of the piece of an operation that ended last, if kept and known.
-    pub(super) fn exchange(&self, index: u32) -> Option<Exchange> {
-        self.exchanges.as_ref()?[index as usize]
+    pub(super) fn stage_sample(&self, index: u32) -> Option<StageSample> {
+        self.stage_samples.as_ref()?[index as usize]
     }
 
     /// The NUMA node of a piece's memory, if that matters.

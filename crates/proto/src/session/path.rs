@@ -15,13 +15,13 @@ use tyche_wire::{
     SealedAnswer, Ticket, Uuid,
 };
 
-use super::appeal::{Answer, Appeal, Sealing};
 use super::config::SessionConfig;
 use super::port::PortConfig;
 use super::probes::{Lengths, PROBE_ROUNDS, Widening, lengths, probe};
 use super::problem::Problem;
-use super::quest::Aim;
 use super::repeat::Repeat;
+use super::sealed_handshake::{ConnectAnswer, SealedHandshake, Sealing};
+use super::target_search::ResolvedExport;
 use crate::channel::{ChannelConfig, Dead};
 use crate::initiator::Initiator;
 use crate::outgoing::Outgoing;
@@ -57,7 +57,7 @@ enum State<R> {
         nonce: u64,
         connect: Box<Connect>,
         /// The connect as it is sent, by a session with keys.
-        sealed: Option<Box<Appeal>>,
+        sealed: Option<Box<SealedHandshake>>,
         /// Why it has failed, if no answer comes.
         problem: Problem,
         repeat: Repeat,
@@ -79,7 +79,7 @@ enum State<R> {
 
 /// The parameters that a session requests for a channel.
 #[derive(Clone, Copy)]
-pub(super) struct Wishes<'a> {
+pub(super) struct ConnectParams<'a> {
     pub(super) session: &'a SessionConfig,
     /// Whether the session was connected before.
     pub(super) resume: bool,
@@ -117,7 +117,7 @@ pub(super) struct Path<R> {
     frame_len: usize,
     damq_pages: u32,
     /// Target and export of the attempt.
-    aim: Option<Aim>,
+    resolved: Option<ResolvedExport>,
     /// Flaps in a row: see [`FLAP`].
     flaps: u32,
     pub(super) was_live: bool,
@@ -144,7 +144,7 @@ impl<R: Rules> Path<R> {
             problem: None,
             frame_len: 0,
             damq_pages: 0,
-            aim: None,
+            resolved: None,
             flaps: 0,
             was_live: false,
             farewells: 0,
@@ -268,10 +268,10 @@ impl<R: Rules> Path<R> {
         &mut self,
         now: Instant,
         nonce: u64,
-        (link, aim): (PortConfig, Aim),
+        (link, resolved): (PortConfig, ResolvedExport),
         damq_pages: u32,
     ) {
-        (self.config, self.aim, self.damq_pages) = (link, Some(aim), damq_pages);
+        (self.config, self.resolved, self.damq_pages) = (link, Some(resolved), damq_pages);
         let (ticket, sizes) = (Ticket::NONE, lengths(self.config.frame_len_max));
         let (next, repeat) = (sizes.len(), Repeat::new(now));
         self.state = State::Probing { nonce, sizes, next, best: 0, ticket, repeat };
@@ -295,7 +295,7 @@ impl<R: Rules> Path<R> {
     /// Whether a Reset from `src` comes from this path's target, and names its channel.
     pub(super) fn is_reset_by(&self, src: Mac, reset: &Reset) -> bool {
         let State::Live { guard, token, .. } = &self.state else { return false };
-        let target = self.aim.map(|aim| aim.target);
+        let target = self.resolved.map(|resolved| resolved.target);
         self.identity() == Some((reset.cookie, reset.channel))
             && (src, Some(reset.target)) == (self.peer, target)
             && (guard.is_none() || *token == reset.token)
@@ -317,7 +317,7 @@ impl<R: Rules> Path<R> {
             Control::SealedAnswer(answer) => (attempt == Some(answer.attempt), answer.target),
             _ => return false,
         };
-        answers && src == self.peer && Some(from) == self.aim.map(|aim| aim.target)
+        answers && src == self.peer && Some(from) == self.resolved.map(|resolved| resolved.target)
     }
 
     /// Takes an answer to a Hello or Connect of this path: see [`has_asked`](Self::has_asked).
@@ -326,7 +326,7 @@ impl<R: Rules> Path<R> {
         now: Instant,
         header: &Header,
         control: Control,
-        session: Wishes<'_>,
+        session: ConnectParams<'_>,
         random: &mut dyn FnMut() -> u64,
     ) -> Result<Option<PathEvent>, Reject> {
         let clear = session.session.keys.is_none() || !R::keeps(Rule::RefuseClear);
@@ -360,12 +360,14 @@ impl<R: Rules> Path<R> {
         session: &SessionConfig,
     ) -> Result<PathEvent, Reject> {
         let answer = match &mut self.state {
-            State::Connecting { sealed: Some(appeal), .. } => appeal.open(answer)?,
+            State::Connecting { sealed: Some(handshake), .. } => handshake.open(answer)?,
             _ => return Err(Reject::Unexpected),
         };
         match answer {
-            Answer::Rejected(it) => Ok(PathEvent::Rejected(it)),
-            Answer::Accepted(it, sealing) => self.handle_accept(now, &it, Some(sealing), session),
+            ConnectAnswer::Rejected(it) => Ok(PathEvent::Rejected(it)),
+            ConnectAnswer::Accepted(it, sealing) => {
+                self.handle_accept(now, &it, Some(sealing), session)
+            }
         }
     }
 
@@ -374,7 +376,7 @@ impl<R: Rules> Path<R> {
         now: Instant,
         header: &Header,
         hello: &Hello,
-        session: Wishes<'_>,
+        session: ConnectParams<'_>,
         random: &mut dyn FnMut() -> u64,
     ) -> Result<Option<PathEvent>, Reject> {
         let len = hello.frame_len as usize;
@@ -399,27 +401,33 @@ impl<R: Rules> Path<R> {
     }
 
     /// Settles the frame length, and begins to connect.
-    fn connect(&mut self, now: Instant, wishes: Wishes<'_>, random: &mut dyn FnMut() -> u64) {
-        let (State::Probing { nonce, best, ticket, .. }, Some(aim)) = (&self.state, self.aim)
+    fn connect(
+        &mut self,
+        now: Instant,
+        params: ConnectParams<'_>,
+        random: &mut dyn FnMut() -> u64,
+    ) {
+        let (State::Probing { nonce, best, ticket, .. }, Some(resolved)) =
+            (&self.state, self.resolved)
         else {
             unreachable!("connect follows the probe")
         };
         let (nonce, best, ticket) = (*nonce, *best, *ticket);
-        let Wishes { session, resume } = wishes;
+        let ConnectParams { session, resume } = params;
         self.frame_len = best;
         let mut flags = ConnectFlags::NONE;
-        flags.set(ConnectFlags::READ_ONLY, session.read_only || aim.read_only);
+        flags.set(ConnectFlags::READ_ONLY, session.read_only || resolved.read_only);
         flags.set(ConnectFlags::CHECKSUM, session.checksum);
         flags.set(ConnectFlags::RESUME, resume);
         flags.set(ConnectFlags::STAGES, session.stages);
         let connect = Connect {
             attempt: random(),
             ticket,
-            target: aim.target,
+            target: resolved.target,
             host: session.host,
             session: session.session,
             device: session.device,
-            export: aim.export,
+            export: resolved.export,
             host_name: session.host_name,
             // Links filter frames by the mark: see Cookie::first_bytes.
             cookie: Cookie((random() >> 32).max(1) << 32 | u64::from(self.mark)),
@@ -431,7 +439,7 @@ impl<R: Rules> Path<R> {
             flags,
             keep_alive_ms: session.keep_alive.as_millis() as u32,
         };
-        let sealed = Appeal::of(session, &connect, random);
+        let sealed = SealedHandshake::of(session, &connect, random);
         let (connect, problem, repeat) = (Box::new(connect), Problem::NoAccept, Repeat::new(now));
         self.state = State::Connecting { nonce, connect, sealed, problem, repeat };
     }
@@ -516,23 +524,23 @@ impl<R: Rules> Path<R> {
                 }
                 let len = sizes[*next];
                 *next += 1;
-                probe(self.aim, *nonce, len)
+                probe(self.resolved, *nonce, len)
             }
             State::Connecting { connect, sealed, repeat, .. } => {
                 if !repeat.due(now) {
                     return false;
                 }
                 match sealed {
-                    Some(appeal) => {
-                        out.set_control(self.peer, Control::SealedConnect(appeal.frame()));
-                        out.header.cookie = appeal.cookie();
+                    Some(handshake) => {
+                        out.set_control(self.peer, Control::SealedConnect(handshake.frame()));
+                        out.header.cookie = handshake.cookie();
                         return true;
                     }
                     None => Control::Connect((**connect).clone()),
                 }
             }
             State::Live { widening, .. } => {
-                match widening.as_mut().and_then(|it| it.next(self.aim)) {
+                match widening.as_mut().and_then(|it| it.next(self.resolved)) {
                     Some(probe) => probe,
                     None => return false,
                 }
@@ -547,7 +555,7 @@ impl<R: Rules> Path<R> {
     pub(super) fn handle_timeout(
         &mut self,
         now: Instant,
-        session: Wishes<'_>,
+        session: ConnectParams<'_>,
         random: &mut dyn FnMut() -> u64,
     ) -> Option<Problem> {
         match &mut self.state {

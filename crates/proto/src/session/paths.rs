@@ -15,10 +15,10 @@ use tyche_wire::{ChannelId, Control, Cookie, Header, Kind, Mac, Reject, Reset, U
 
 use super::config::SessionConfig;
 use super::pairing::{self, Pair};
-use super::path::{LostChannel, Path, PathEvent, Wishes};
+use super::path::{ConnectParams, LostChannel, Path, PathEvent};
 use super::port::{Port, PortConfig};
 use super::problem::Problem;
-use super::quest::{Aim, Quest};
+use super::target_search::{ResolvedExport, TargetSearch};
 use crate::initiator::Initiator;
 use crate::outgoing::Outgoing;
 use crate::protection::Guard;
@@ -150,11 +150,16 @@ impl<R: Rules> Paths<R> {
         self.ports.iter_mut().flatten().for_each(Port::forget);
     }
 
-    /// Begins attempts to connect to `aim` on all pairs of links and addresses that lack channels
+    /// Begins attempts to connect to `resolved` on all pairs of links and addresses that lack channels
     /// and whose pause is over. Returns whether its target was heard at any.
-    pub(super) fn pair(&mut self, now: Instant, aim: Aim, config: &SessionConfig) -> bool {
+    pub(super) fn pair(
+        &mut self,
+        now: Instant,
+        resolved: ResolvedExport,
+        config: &SessionConfig,
+    ) -> bool {
         let hears = |port: &Option<Port>| {
-            port.as_ref().map_or_else(ArrayVec::new, |port| port.heard(aim.target))
+            port.as_ref().map_or_else(ArrayVec::new, |port| port.heard(resolved.target))
         };
         let heard: Vec<_> = self.ports.iter().map(hears).collect();
         let is_heard = |path: &&Path<R>| heard[path.port].contains(&path.peer);
@@ -189,7 +194,7 @@ impl<R: Rules> Paths<R> {
                 Some(until) if until > now => port.ask_at(until),
                 _ => {
                     let nonce = question::nonce(self.key.as_ref(), Kind::Hello, (self.random)());
-                    path.begin(now, nonce, (port.config, aim), damq_pages);
+                    path.begin(now, nonce, (port.config, resolved), damq_pages);
                 }
             }
         }
@@ -261,7 +266,7 @@ impl<R: Rules> Paths<R> {
 
     /// Begins an attempt that replaces the channel of a path with one for longer frames, unless
     /// another replacement is in progress. The old channel stays until the new one is live.
-    pub(super) fn replace(&mut self, now: Instant, path: usize, aim: Aim) {
+    pub(super) fn replace(&mut self, now: Instant, path: usize, resolved: ResolvedExport) {
         if self.paths.iter().any(|path| path.replaces.is_some()) {
             return;
         }
@@ -273,7 +278,7 @@ impl<R: Rules> Paths<R> {
         let Some(port) = &self.ports[pair.0] else { return };
         let nonce = question::nonce(self.key.as_ref(), Kind::Hello, (self.random)());
         self.paths[new].replaces = Some(path);
-        self.paths[new].begin(now, nonce, (port.config, aim), damq_pages);
+        self.paths[new].begin(now, nonce, (port.config, resolved), damq_pages);
     }
 
     /// Takes the path that a path, which is live now, was to replace: the one of the two that has
@@ -375,12 +380,12 @@ impl<R: Rules> Paths<R> {
         now: Instant,
         (port, src): (usize, Mac),
         (header, control): (&Header, Control),
-        wishes: Wishes<'_>,
+        params: ConnectParams<'_>,
     ) -> Result<Option<(usize, PathEvent)>, Reject> {
         let asked = |path: &Path<R>| path.port == port && path.has_asked(src, &control);
         let index = self.paths.iter().position(asked).ok_or(Reject::Unexpected)?;
         let path = &mut self.paths[index];
-        let event = path.handle_control(now, header, control, wishes, &mut self.random)?;
+        let event = path.handle_control(now, header, control, params, &mut self.random)?;
         if matches!(event, Some(PathEvent::Accepted(_))) {
             self.share_ports();
         }
@@ -393,9 +398,9 @@ impl<R: Rules> Paths<R> {
         &mut self,
         now: Instant,
         path: usize,
-        wishes: Wishes<'_>,
+        params: ConnectParams<'_>,
     ) -> Option<Problem> {
-        self.paths[path].handle_timeout(now, wishes, &mut self.random)
+        self.paths[path].handle_timeout(now, params, &mut self.random)
     }
 
     /// Runs the timers of the ports that have expired; true if a round of questions has ended, so
@@ -428,7 +433,7 @@ impl<R: Rules> Paths<R> {
         &mut self,
         now: Instant,
         port: usize,
-        who: (Uuid, &Quest),
+        who: (Uuid, &TargetSearch),
         out: &mut Outgoing,
     ) -> bool {
         let Some(link) = &mut self.ports[port] else { return false };

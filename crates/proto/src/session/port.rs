@@ -10,9 +10,9 @@ use std::time::Duration;
 use arrayvec::ArrayVec;
 use tyche_wire::{Control, Mac, Uuid, Versions};
 
-use super::quest::Quest;
 use super::repeat::Repeat;
 use super::sample::Sample;
+use super::target_search::TargetSearch;
 use crate::outgoing::Outgoing;
 use crate::time::Instant;
 
@@ -194,7 +194,7 @@ impl Port {
     pub(super) fn poll_transmit(
         &mut self,
         now: Instant,
-        (host, quest): (Uuid, &Quest),
+        (host, search): (Uuid, &TargetSearch),
         out: &mut Outgoing,
     ) -> bool {
         let Round::Asking { nonce, repeat, .. } = &mut self.round else { return false };
@@ -202,15 +202,15 @@ impl Port {
             return false;
         }
         let nonce = *nonce;
-        self.ask(nonce, (host, quest), out);
+        self.ask(nonce, (host, search), out);
         true
     }
 
     /// Composes a Discover. Not inlined: each request asks whether one is due, and none is.
     #[cold]
-    fn ask(&self, nonce: u64, (host, quest): (Uuid, &Quest), out: &mut Outgoing) {
+    fn ask(&self, nonce: u64, (host, search): (Uuid, &TargetSearch), out: &mut Outgoing) {
         let to = self.config.target.unwrap_or(Mac::BROADCAST);
-        let mut discover = quest.discover(nonce, host);
+        let mut discover = search.discover(nonce, host);
         if self.config.routed {
             // Names and UUIDs of exports are unique at a target.
             discover = discover.with_room_for(1);

@@ -3,7 +3,7 @@
 use arrayvec::ArrayVec;
 use tyche_wire::{Control, FRAME_LEN_MIN, Hello, Ticket};
 
-use super::quest::Aim;
+use super::target_search::ResolvedExport;
 
 /// Rounds of probes before a frame length below the link's is settled. With 1 % loss in each
 /// direction, a length that works is missed in one of 10⁵ cases.
@@ -36,13 +36,13 @@ impl Widening {
     }
 
     /// The next probe; `None` if all were sent.
-    pub(super) fn next(&mut self, aim: Option<Aim>) -> Option<Control> {
-        Some(probe(aim, self.nonce, self.sizes.pop()?))
+    pub(super) fn next(&mut self, resolved: Option<ResolvedExport>) -> Option<Control> {
+        Some(probe(resolved, self.nonce, self.sizes.pop()?))
     }
 }
 
 /// A probe of a frame length.
-pub(super) fn probe(aim: Option<Aim>, nonce: u64, len: usize) -> Control {
-    let target = aim.map(|aim| aim.target).unwrap_or_default();
+pub(super) fn probe(resolved: Option<ResolvedExport>, nonce: u64, len: usize) -> Control {
+    let target = resolved.map(|resolved| resolved.target).unwrap_or_default();
     Control::Hello(Hello { nonce, target, ticket: Ticket::NONE, frame_len: len as u32 })
 }

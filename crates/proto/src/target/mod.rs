@@ -20,7 +20,7 @@ use crate::outgoing::Outgoing;
 use crate::received::Received;
 use crate::ring::Arrival;
 use crate::rules::{Rule, Rules};
-use crate::stages::Answers;
+use crate::stages::KeptTimesBySlot;
 use crate::time::Instant;
 use crate::turns::Turns;
 use check::Noted;
@@ -122,7 +122,7 @@ pub(crate) struct TargetChannel<R> {
     removed: bool,
     executing: usize,
     /// Stage times, on channels that have them.
-    answers: Option<Answers>,
+    answers: Option<KeptTimesBySlot>,
     /// A Disconnect, or the answer to one, to be sent before the channel is removed.
     pub(crate) farewell: Option<Header>,
 }
@@ -146,7 +146,7 @@ impl<R: Rules> TargetChannel<R> {
         };
         let slots = usize::from(queue_size);
         Self {
-            answers: config.stages.then(|| Answers::new(queue_size)),
+            answers: config.stages.then(|| KeptTimesBySlot::new(queue_size)),
             channel: Channel::new(config, now),
             slots: (0..queue_size).map(slot).collect(),
             owners: Owners::new(damq_pages),

@@ -60,9 +60,9 @@ impl Door {
     fn serve(&mut self) {
         while self.listener.has_requests() || self.registry.called_links().next().is_some() {
             self.listener.serve_requests(self.now, &mut self.registry);
-            while let Some((export, writer)) = self.registry.unkept() {
+            while let Some((export, writer)) = self.registry.writer_to_persist() {
                 let result = self.not_kept.as_deref().map_or(Ok(()), Err);
-                self.registry.kept(export, writer, result);
+                self.registry.writer_persisted(export, writer, result);
             }
         }
         while let Some(event) = self.listener.poll_event() {

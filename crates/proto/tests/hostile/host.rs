@@ -7,8 +7,8 @@ use std::time::Duration;
 use tyche_proto::crypto::SecretKey;
 use tyche_proto::wire::{Mac, Name, Opcode, Reason, Status, Uuid};
 use tyche_proto::{
-    BatchPolicy, ExportId, Failure, HostKeys, Instant, OpId, Opened, Operation, Outgoing,
-    PortConfig, Problem, Rules, Session, SessionConfig, SessionEvent, Sound,
+    AllRules, BatchPolicy, ExportId, Failure, HostKeys, Instant, OpId, Opened, Operation, Outgoing,
+    PortConfig, Problem, Rules, Session, SessionConfig, SessionEvent,
 };
 
 use super::content;
@@ -44,7 +44,7 @@ struct Pending {
 }
 
 /// See the module.
-pub(crate) struct Host<R = Sound> {
+pub(crate) struct Host<R = AllRules> {
     pub(crate) session: Session<R>,
     habits: Habits,
     pending: BTreeMap<OpId, Pending>,

@@ -9,8 +9,8 @@ use tyche_proto::wire::{
     Status, Tag, Uuid,
 };
 use tyche_proto::{
-    Access, Action, BatchPolicy, ChannelRef, ExportConfig, Instant, Listener, ListenerConfig,
-    ListenerEvent, Opened, Outgoing, Registry, Rules, SessionInfo, Sound, TargetConfig,
+    Access, Action, AllRules, BatchPolicy, ChannelRef, ExportConfig, Instant, Listener,
+    ListenerConfig, ListenerEvent, Opened, Outgoing, Registry, Rules, SessionInfo, TargetConfig,
 };
 
 use super::content;
@@ -57,7 +57,7 @@ pub(crate) struct Job {
 }
 
 /// See the module.
-pub(crate) struct Target<R = Sound> {
+pub(crate) struct Target<R = AllRules> {
     pub(crate) listeners: Vec<Listener<R>>,
     pub(crate) registry: Registry,
     channels: BTreeMap<(usize, ChannelId), Channel>,
@@ -162,9 +162,9 @@ impl<R: Rules> Target<R> {
             }
             for link in links {
                 self.listeners[link].serve_requests(now, &mut self.registry);
-                while let Some((export, writer)) = self.registry.unkept() {
+                while let Some((export, writer)) = self.registry.writer_to_persist() {
                     let result = if self.keeps { Ok(()) } else { Err("no room: make some") };
-                    self.registry.kept(export, writer, result);
+                    self.registry.writer_persisted(export, writer, result);
                 }
                 self.take_events(link, &[], ledger);
             }

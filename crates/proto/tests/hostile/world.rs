@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use tyche_proto::wire::{Event, Flags, Frame, Header, Kind, Mac, Status};
-use tyche_proto::{Failure, Instant, Rules, Sound};
+use tyche_proto::{AllRules, Failure, Instant, Rules};
 use tyche_testkit::allocations;
 
 use super::adversary::{Adversary, attempt_of, header_of};
@@ -51,7 +51,7 @@ pub(crate) fn random(mut state: u64) -> Box<dyn FnMut() -> u64 + Send> {
 }
 
 /// See the module.
-pub(crate) struct World<R = Sound> {
+pub(crate) struct World<R = AllRules> {
     pub(crate) now: Instant,
     pub(crate) host: Host<R>,
     pub(crate) target: Target<R>,

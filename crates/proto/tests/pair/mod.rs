@@ -136,8 +136,8 @@ impl Pair {
     pub fn serve(&mut self) {
         while self.listener.has_requests() {
             self.listener.serve_requests(self.now, &mut self.registry);
-            while let Some((export, writer)) = self.registry.unkept() {
-                self.registry.kept(export, writer, Ok(()));
+            while let Some((export, writer)) = self.registry.writer_to_persist() {
+                self.registry.writer_persisted(export, writer, Ok(()));
             }
         }
     }

@@ -17,7 +17,7 @@ use tyche_geometry::Geometry;
 
 use super::disk::Disk;
 use super::verdict::{Verdict, classify};
-use super::{Answer, Data, Request};
+use super::{CommandAnswer, Data, Request};
 use crate::capacity::{CAPACITY_10_LEN, CAPACITY_16_LEN, Capacity};
 use crate::cdb::{Command, Form, ModeSense, OpcodeQuery, PageControl, opcode};
 use crate::inquiry::Inquiry;
@@ -99,7 +99,7 @@ pub(super) struct Attempts {
 
 impl Attempts {
     /// The data of a good answer; else what to do.
-    pub(super) fn take<'a>(&mut self, answer: &Answer<'a>) -> Result<&'a [u8], Progress> {
+    pub(super) fn take<'a>(&mut self, answer: &CommandAnswer<'a>) -> Result<&'a [u8], Progress> {
         match classify(answer.status, answer.sense, None) {
             Verdict::Done => {
                 self.retries = 0;
@@ -209,7 +209,7 @@ impl Discovery {
     }
 
     /// Takes the answer to the last [`Discovery::request`].
-    pub fn handle(&mut self, answer: Answer<'_>) -> Progress {
+    pub fn handle(&mut self, answer: CommandAnswer<'_>) -> Progress {
         let Some(question) = self.question else { return Progress::Done };
         let next = match self.attempts.take(&answer) {
             Ok(data) => self.learn(question, data),

@@ -66,7 +66,7 @@ impl Data {
 
 /// A target's answer to a command.
 #[derive(Clone, Copy, Debug)]
-pub struct Answer<'a> {
+pub struct CommandAnswer<'a> {
     /// The status byte.
     pub status: u8,
     /// Sense data, if there are any.

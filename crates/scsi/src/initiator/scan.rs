@@ -4,7 +4,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use super::discovery::{Attempts, DiscoveryError, Progress, question};
-use super::{Answer, Request};
+use super::{CommandAnswer, Request};
 use crate::cdb::{Command, LunSelect};
 use crate::lun::{Lun, UNITS_MAX};
 use crate::operation::Failure;
@@ -29,7 +29,7 @@ impl Scan {
     }
 
     /// Takes the answer to it, or a later one: a target may tell that its LUNs have changed.
-    pub fn handle(&mut self, answer: Answer<'_>) -> Progress {
+    pub fn handle(&mut self, answer: CommandAnswer<'_>) -> Progress {
         let data = match self.attempts.take(&answer) {
             Ok(data) => data,
             // A target of the time before lists has LUN 0.

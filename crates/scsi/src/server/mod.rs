@@ -64,12 +64,12 @@ pub struct Reply {
     /// Bytes of the answer: of data for the initiator.
     pub len: usize,
     /// The unit attention of which it tells, if the initiator is to [confirm](Server::confirm) it.
-    pub told: Option<Told>,
+    pub told: Option<ToldAttention>,
 }
 
 /// A unit attention of which an initiator was told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Told {
+pub struct ToldAttention {
     nexus: NexusId,
     unit: u8,
     telling: Telling,
@@ -221,14 +221,14 @@ impl Server {
 
     /// An initiator does not get the answer that told of an attention: it is answered otherwise, to
     /// be told later.
-    pub fn untell(&mut self, told: &Told) {
+    pub fn untell(&mut self, told: &ToldAttention) {
         if let Some(nexus) = self.nexuses.get_mut(told.nexus) {
             nexus.attentions[usize::from(told.unit)].untell(told.telling);
         }
     }
 
     /// An initiator has got the answer that told of an attention.
-    pub fn confirm(&mut self, told: &Told) {
+    pub fn confirm(&mut self, told: &ToldAttention) {
         if let Some(nexus) = self.nexuses.get_mut(told.nexus) {
             nexus.attentions[usize::from(told.unit)].confirm(told.telling);
         }
@@ -384,11 +384,11 @@ fn tell(
     nexus: &mut Nexus,
     (id, number): (NexusId, u8),
     unit: &Unit,
-) -> Option<(Sense, Option<Told>)> {
+) -> Option<(Sense, Option<ToldAttention>)> {
     let attentions: &mut Attentions = &mut nexus.attentions[usize::from(number)];
     let (mut sense, told) = if nexus.confirms {
         let (sense, telling) = attentions.tell()?;
-        (sense, Some(Told { nexus: id, unit: number, telling }))
+        (sense, Some(ToldAttention { nexus: id, unit: number, telling }))
     } else {
         (attentions.take()?, None)
     };

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use tyche_fcoe::Interface;
 use tyche_link::Link;
-use tyche_link::ip::Place;
+use tyche_link::ip::ListenAddress;
 
 /// The default E_D_TOV.
 pub const E_D_TOV: Duration = Duration::from_secs(2);
@@ -45,7 +45,7 @@ pub fn open_fip(name: &str, qdisc: bool) -> Result<Box<dyn Link>, FcoeError> {
 
 /// Refuses the name of an address: FCoE needs an interface.
 fn check_interface(name: &str) -> Result<(), FcoeError> {
-    if Place::is_named_by(name) {
+    if ListenAddress::is_named_by(name) {
         return Err(FcoeError::NoInterface(name.to_owned()));
     }
     Ok(())

@@ -9,7 +9,7 @@ use tyche_engine::Job;
 use tyche_fcoe::fc::wire::Wwn;
 use tyche_fcoe::scsi::Lun;
 use tyche_fcoe::{
-    Association, FCOE, FurtherLane, InitiatorConfig, InitiatorRole, NPort, Notice, PortConfig,
+    FCOE, FurtherLane, InitiatorConfig, InitiatorRole, NPort, Notice, PortConfig, SessionShared,
     share,
 };
 use tyche_proto::{Instant, Operation};
@@ -112,15 +112,15 @@ impl Initiator {
     pub(super) fn start(&mut self, session: u64) {
         (self.session, self.next_op) = (session, 0);
         let (lanes, woken) = (usize::from(self.plan.lanes), Arc::clone(&self.woken));
-        let association = Association::new(lanes, move |lane| {
+        let shared = SessionShared::new(lanes, move |lane| {
             woken.lock().unwrap_or_else(PoisonError::into_inner).insert(lane);
         });
         let role = InitiatorConfig { seed: self.random.next(), ..self.role };
         let (rules, seed) = (self.rules, self.random.next());
-        let first = InitiatorRole::with_rules(role, association.seat(0), rules);
+        let first = InitiatorRole::with_rules(role, shared.handle(0), rules);
         self.station = Some(Station::new(self.interface, self.config, first, seed));
         let further = (1..lanes).map(|lane| {
-            let lane = FurtherLane::with_rules(role, association.seat(lane), rules);
+            let lane = FurtherLane::with_rules(role, shared.handle(lane), rules);
             Station::further(self.interface, lane)
         });
         self.further = further.collect();

@@ -33,7 +33,7 @@ use crate::report::{Report, Violation, text_of};
 use crate::schedule::Schedule;
 use crate::trace::{Happening, Trace};
 use resets::Reset;
-use stations::Place;
+use stations::StationRef;
 
 /// Time after which faults stop, even if operations are left.
 const FAULTS_MAX: Duration = Duration::from_secs(120);
@@ -561,8 +561,8 @@ impl World {
         self.epochs[station] += 1;
         match self.place(station) {
             // With its first interface.
-            Place::Target(index) if index != self.first_of(index) => return,
-            Place::Target(index) => {
+            StationRef::Target(index) if index != self.first_of(index) => return,
+            StationRef::Target(index) => {
                 self.targets[index].start(&mut self.units);
                 if let Some(twin) = self.twin_of(index) {
                     let [first, .., second] = &mut self.targets[index..=twin] else { return };
@@ -570,11 +570,11 @@ impl World {
                     self.epochs[twin] += 1;
                 }
             }
-            Place::Initiator(index) => {
+            StationRef::Initiator(index) => {
                 self.sessions += 1;
                 self.initiators[index].start(self.sessions);
             }
-            Place::Forwarder => self.forwarder.iter_mut().for_each(Forwarder::start),
+            StationRef::Forwarder => self.forwarder.iter_mut().for_each(Forwarder::start),
         }
         self.trace(format!("station {station} starts"));
     }

@@ -28,13 +28,13 @@ pub enum Station {
 
 /// A link, as the trace names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct LinkRef {
     pub(crate) station: Station,
     /// Index among the links of the station.
     pub(crate) link: usize,
 }
 
-impl std::fmt::Display for Place {
+impl std::fmt::Display for LinkRef {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.station {
             Station::Target => write!(f, "target link {}", self.link),
@@ -48,7 +48,7 @@ impl std::fmt::Display for Place {
 
 /// The interface of a link, and the port of the segment that it is plugged in to.
 pub(super) struct Interface {
-    pub(super) place: Place,
+    pub(super) place: LinkRef,
     /// Its address on the segment.
     pub(super) mac: Mac,
     /// Its address as its link knows it: another one after routers have changed that outside.
@@ -78,7 +78,7 @@ pub(super) struct Interface {
 }
 
 impl Interface {
-    fn new(place: Place, plan: LinkPlan) -> Self {
+    fn new(place: LinkRef, plan: LinkPlan) -> Self {
         Self {
             place,
             mac: address(place, 0),
@@ -117,7 +117,7 @@ impl Interface {
 }
 
 /// The address of a link; another `life` of its station has others.
-fn address(place: Place, life: u8) -> Mac {
+fn address(place: LinkRef, life: u8) -> Mac {
     let station = match place.station {
         Station::Target => 0,
         Station::Host(host) => host as u8 + 1,
@@ -151,7 +151,7 @@ impl Ports {
 
     pub(super) fn plug(&mut self, station: Station, links: &[LinkPlan]) {
         for (link, &plan) in links.iter().enumerate() {
-            self.list.push(Interface::new(Place { station, link }, plan));
+            self.list.push(Interface::new(LinkRef { station, link }, plan));
         }
     }
 
@@ -171,7 +171,7 @@ impl Ports {
         self.list.iter_mut()
     }
 
-    pub(super) fn find(&self, place: Place) -> Option<Port> {
+    pub(super) fn find(&self, place: LinkRef) -> Option<Port> {
         self.list.iter().position(|interface| interface.place == place)
     }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tyche_block::Completion;
 use tyche_engine::Notice;
-use tyche_proto::{Exchange, Failure, Instant, OpId, Operation, Rules, Writer};
+use tyche_proto::{Failure, Instant, OpId, Operation, Rules, StageSample, Writer};
 use tyche_wire::{Entry, Header, Mac, Opcode, Reason, Tag};
 
 use super::exports::Volume;
@@ -15,7 +15,7 @@ use super::{Event, World, entries};
 use crate::host::{Host, Pending, Running, uuid};
 use crate::network::{Delivery, Station};
 use crate::plan::HostPlan;
-use crate::queues::{Answer, Told};
+use crate::queues::{Answered, QueueEvent};
 use crate::trace::Happening;
 
 /// Delay of a session's alarm whose deadline has passed already.
@@ -101,9 +101,9 @@ impl<R: Rules> World<R> {
                 self.hosts[index].running.as_mut().and_then(|running| running.session.poll(now))
             {
                 match told {
-                    Told::Done(op, answer) => self.answered(index, op, &answer)?,
-                    Told::Notice(Notice::Former(_)) => self.hosts[index].keep(now),
-                    Told::Notice(notice) => self.notified((index, queue), notice)?,
+                    QueueEvent::Done(op, answer) => self.answered(index, op, &answer)?,
+                    QueueEvent::Notice(Notice::ResumeState(_)) => self.hosts[index].keep(now),
+                    QueueEvent::Notice(notice) => self.notified((index, queue), notice)?,
                 }
             }
             self.bury(index)?;
@@ -142,7 +142,7 @@ impl<R: Rules> World<R> {
         Ok(())
     }
 
-    fn answered(&mut self, index: usize, op: OpId, answer: &Answer) -> Result<(), String> {
+    fn answered(&mut self, index: usize, op: OpId, answer: &Answered) -> Result<(), String> {
         let now = self.now;
         let Completion { result, ref buffer, .. } = answer.done.completion;
         let host = &mut self.hosts[index];
@@ -165,7 +165,7 @@ impl<R: Rules> World<R> {
             self.check_not_executing(done.stamp)?;
         }
         if result.is_ok() {
-            check_exchange(answer.exchange, now)?;
+            check_stages(answer.stage_sample, now)?;
         }
         let age = pending.age(now);
         if !is_over {
@@ -413,8 +413,8 @@ fn check_age(
 }
 
 /// Checks that the target had a request for no longer than its host was waiting for it.
-fn check_exchange(exchange: Option<Exchange>, now: Instant) -> Result<(), String> {
-    let Some(Exchange { issued_at, sent_at, target }) = exchange else { return Ok(()) };
+fn check_stages(stage_sample: Option<StageSample>, now: Instant) -> Result<(), String> {
+    let Some(StageSample { issued_at, sent_at, target }) = stage_sample else { return Ok(()) };
     let at_target =
         Duration::from_nanos(u64::from(target.store_ns) + u64::from(target.transmit_ns));
     if issued_at <= sent_at && sent_at + at_target <= now {

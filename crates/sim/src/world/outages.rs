@@ -7,7 +7,7 @@ use tyche_wire::ETHERNET_LEN;
 
 use super::incidents::Incident;
 use super::{Event, World};
-use crate::network::{Place, Port, Station};
+use crate::network::{LinkRef, Port, Station};
 use crate::trace::Happening;
 
 /// The shortest MTU of a network of routers: that of IPv6.
@@ -128,7 +128,7 @@ impl<R: Rules> World<R> {
     pub(super) fn relink(&mut self) -> Result<(), String> {
         let steady = self.plan.incidents.steady;
         let Some(port) = self.network.draw_port(&mut self.random, steady) else { return Ok(()) };
-        let Place { station: Station::Host(host), link } = self.network.place(port) else {
+        let LinkRef { station: Station::Host(host), link } = self.network.place(port) else {
             return Ok(());
         };
         let pause = Duration::from_millis(self.random.pick(&[0, 20, 500, 2500]));

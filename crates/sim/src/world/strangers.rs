@@ -304,8 +304,8 @@ impl<R: Rules> World<R> {
                     listener.serve_requests(now, registry);
                 }
             }
-            while let Some((export, writer)) = registry.unkept() {
-                registry.kept(export, writer, Ok(()));
+            while let Some((export, writer)) = registry.writer_to_persist() {
+                registry.writer_persisted(export, writer, Ok(()));
             }
             let sends = (0..listeners.len())
                 .find(|&link| listeners[link].poll_transmit(now, &mut self.out));

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tyche_block::Errno;
 use tyche_engine::Notice;
 use tyche_proto::wire::{CommandFlags, Opcode};
-use tyche_proto::{Operation, Sound};
+use tyche_proto::{AllRules, Operation};
 use tyche_sim::{Plan, World};
 
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
@@ -16,7 +16,7 @@ pub(crate) fn operation(opcode: Opcode, offset: u64, len: u32) -> Operation {
 }
 
 /// A world whose hosts are all connected.
-pub(crate) fn connected(plan: Plan) -> World<Sound> {
+pub(crate) fn connected(plan: Plan) -> World<AllRules> {
     let hosts = plan.hosts.len();
     let mut world = World::new(plan, None);
     let all = |world: &World| (0..hosts).all(|host| world.is_connected(host));

@@ -66,7 +66,7 @@ struct Waits {
 
 /// An answer of the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Answer {
+enum KernelAnswer {
     Slot(u32, i32),
     Sync(i32),
     /// Another queue's sync has ended.
@@ -156,24 +156,24 @@ impl RingQueue {
     }
 
     /// Takes the next answer out of the ring.
-    fn pop(&mut self) -> Option<Answer> {
+    fn pop(&mut self) -> Option<KernelAnswer> {
         let entry = self.ring.completion().next()?;
         self.unanswered -= 1;
         if entry.user_data() == SYNC {
-            return Some(Answer::Sync(entry.result()));
+            return Some(KernelAnswer::Sync(entry.result()));
         }
         if entry.user_data() == WAKE {
-            return Some(Answer::Woken);
+            return Some(KernelAnswer::Woken);
         }
         let slot = u32::try_from(entry.user_data()).expect("user data is a slot's index");
-        Some(Answer::Slot(slot, entry.result()))
+        Some(KernelAnswer::Slot(slot, entry.result()))
     }
 
     /// Handles an answer of the kernel.
-    fn handle(&mut self, answer: Answer, out: &mut Vec<Completion>) {
+    fn handle(&mut self, answer: KernelAnswer, out: &mut Vec<Completion>) {
         match answer {
-            Answer::Slot(slot, answer) => out.extend(self.advance(slot, answer)),
-            Answer::Sync(answer) => {
+            KernelAnswer::Slot(slot, answer) => out.extend(self.advance(slot, answer)),
+            KernelAnswer::Sync(answer) => {
                 self.waits.runs = false;
                 if self.opened.syncs.end(answer) {
                     self.take_turn(Turn::Run);
@@ -181,7 +181,7 @@ impl RingQueue {
                     self.settle(out);
                 }
             }
-            Answer::Woken => {
+            KernelAnswer::Woken => {
                 self.waits.is_armed = false;
                 self.waits.waker.clear();
                 self.settle(out);
@@ -416,7 +416,7 @@ impl Drop for RingQueue {
         // Entries never kicked are dropped with the ring; a write among them must not happen now.
         while self.in_kernel() > 0 {
             if let Some(answer) = self.pop() {
-                if let Answer::Sync(answer) = answer {
+                if let KernelAnswer::Sync(answer) = answer {
                     // Other queues must learn of a loss that it was told of.
                     self.waits.runs = self.opened.syncs.end(answer);
                 }

@@ -35,7 +35,7 @@ use uuid::Uuid;
 
 use crate::error::{Code, Error, Result};
 use crate::runtime;
-use record::{Place, Record, file_name, replace};
+use record::{FileIdentity, Record, file_name, replace};
 
 pub(super) use decisions::{Decision, Decisions};
 
@@ -72,7 +72,7 @@ pub(super) struct Disk<'a> {
 
 /// UUID, generation and last writer of an export.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Known {
+pub(super) struct ExportRecord {
     pub(super) uuid: Uuid,
     pub(super) generation: Uuid,
     /// The last session admitted to write, if that matters.
@@ -146,30 +146,30 @@ impl State {
     /// Adds an export whose content ends with the process. With a cache it gets a new generation
     /// each time, even if its UUID stays the same; without one nothing in it can be lost, and the
     /// generation is nil.
-    pub(super) fn add_passing(&mut self, uuid: Option<Uuid>, cached: bool) -> Known {
+    pub(super) fn add_passing(&mut self, uuid: Option<Uuid>, cached: bool) -> ExportRecord {
         self.exports.push(None);
         let uuid = uuid.unwrap_or_else(Uuid::new_v4);
         let generation = if cached { Uuid::new_v4() } else { Uuid::nil() };
-        Known { uuid, generation, writer: None }
+        ExportRecord { uuid, generation, writer: None }
     }
 
     /// Adds a permanent export whose disk is missing, with the UUID that it had, until it
     /// [arrives](Self::arrive). No session may write it before.
-    pub(super) fn add_missing(&mut self, name: &str, uuid: Option<Uuid>) -> Known {
+    pub(super) fn add_missing(&mut self, name: &str, uuid: Option<Uuid>) -> ExportRecord {
         self.exports.push(None);
         let path = self.record_of(name);
         let record = Record::read(&path).ok().flatten().map(|(record, _)| record);
         let own = record.filter(|it| it.place.is_none_or(|it| it.machine == identity::keeper()));
         let recorded = || own.map(|record| record.uuid);
         let uuid = uuid.or_else(recorded).unwrap_or_else(Uuid::new_v4);
-        Known { uuid, generation: Uuid::nil(), writer: Some(nobody()) }
+        ExportRecord { uuid, generation: Uuid::nil(), writer: Some(nobody()) }
     }
 
     /// Notes that the disk of a permanent export, by its index, is there.
     ///
     /// # Errors
     /// As [`add`](Self::add).
-    pub(super) fn arrive(&mut self, index: usize, disk: &Disk<'_>) -> Result<Known> {
+    pub(super) fn arrive(&mut self, index: usize, disk: &Disk<'_>) -> Result<ExportRecord> {
         let (kept, known) = self.load(disk)?;
         self.exports[index] = Some(kept);
         if let Some(lun) = self.luns.get(index) {
@@ -182,7 +182,7 @@ impl State {
     ///
     /// # Errors
     /// `Config` if the disk is another one than before, or if it has no identity.
-    pub(super) fn add(&mut self, disk: &Disk<'_>) -> Result<Known> {
+    pub(super) fn add(&mut self, disk: &Disk<'_>) -> Result<ExportRecord> {
         let (kept, known) = self.load(disk)?;
         self.exports.push(Some(kept));
         Ok(known)
@@ -194,7 +194,7 @@ impl State {
     }
 
     /// Loads the record of a permanent export, and brings it up to date.
-    fn load(&self, disk: &Disk<'_>) -> Result<(Kept, Known)> {
+    fn load(&self, disk: &Disk<'_>) -> Result<(Kept, ExportRecord)> {
         if disk.identity.is_none() && disk.uuid.is_none() {
             let message = format!(
                 "export {}: {} has no identity of its own, so that another disk could take its \
@@ -208,7 +208,7 @@ impl State {
         let note = self.notes.join(file_name(disk.name));
         let kept = Kept::load(self.record_of(disk.name), note, (disk, self.is_fcoe))?;
         let Record { uuid, generation, writer, .. } = kept.record;
-        Ok((kept, Known { uuid, generation, writer: Some(writer) }))
+        Ok((kept, ExportRecord { uuid, generation, writer: Some(writer) }))
     }
 
     /// Whether the generation of an export is that of a former life of the target, with writes of
@@ -313,15 +313,16 @@ impl Kept {
         let mut changed = own.is_none();
         if let Some((record, place)) = own {
             disk.check(&record)?;
-            let doubt = kept.doubt((&record, place), (disk, is_fcoe), machine::vm_generation());
+            let suspected =
+                kept.suspected_loss((&record, place), (disk, is_fcoe), machine::vm_generation());
             // Writes from the time with a cache may be in it until the kernel ends.
             let cached = disk.cached || (record.cached && record.boot == machine::boot());
             kept.record = Record { cached, is_fcoe, ..record.clone() };
             kept.record.disk = disk.identity.map(str::to_owned);
-            kept.continues = doubt.is_none();
+            kept.continues = suspected.is_none();
             changed = kept.record.disk != record.disk
                 || (record.cached, record.is_fcoe) != (cached, is_fcoe);
-            if let Some((why, loss)) = doubt {
+            if let Some((why, loss)) = suspected {
                 tracing::warn!("{about}: {why}: hosts are told that writes may be lost");
                 kept.record = Record {
                     generation: loss.renew(record.generation, Uuid::new_v4()),
@@ -341,9 +342,9 @@ impl Kept {
 
     /// Why completed writes may be lost since the record was written, if so, and which of them:
     /// with `Loss::Content` any, and another session may have written since.
-    fn doubt(
+    fn suspected_loss(
         &self,
-        (record, place): (&Record, Place),
+        (record, place): (&Record, FileIdentity),
         (disk, is_fcoe): (&Disk<'_>, bool),
         vm: Option<Uuid>,
     ) -> Option<(&'static str, Loss)> {

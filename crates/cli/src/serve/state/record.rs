@@ -34,7 +34,7 @@ pub(super) struct Record {
     /// A new UUID for each time that the record is written.
     pub(super) version: Uuid,
     /// The place of the file that it was written to.
-    pub(super) place: Option<Place>,
+    pub(super) place: Option<FileIdentity>,
     /// Whether it is served to hosts of FCoE only. Missing in the record of an earlier release.
     #[serde(default, rename = "fcoe")]
     pub(super) is_fcoe: bool,
@@ -93,14 +93,14 @@ mod kept_host {
 
 /// Identity of one file on one machine: a copy of the file has another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Place {
+pub(super) struct FileIdentity {
     pub(super) machine: Option<Uuid>,
     inode: u64,
     /// Birth time in seconds and nanoseconds, if the file system knows it.
     born: Option<(i64, u32)>,
 }
 
-impl Place {
+impl FileIdentity {
     fn of(file: impl AsFd) -> io::Result<Self> {
         let fields = StatxFlags::INO | StatxFlags::BTIME;
         let status = statx(file, "", AtFlags::EMPTY_PATH, fields)?;
@@ -113,19 +113,19 @@ impl Place {
 
 impl Record {
     /// Reads the record in a file, and the place of that file; `None` if there is no file.
-    pub(super) fn read(path: &Path) -> io::Result<Option<(Self, Place)>> {
+    pub(super) fn read(path: &Path) -> io::Result<Option<(Self, FileIdentity)>> {
         let file = match File::open(path) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
             file => file?,
         };
         let record = serde_json::from_reader(&file).map_err(io::Error::from)?;
-        Ok(Some((record, Place::of(&file)?)))
+        Ok(Some((record, FileIdentity::of(&file)?)))
     }
 
     /// Writes the record to stable storage, with the place of its file in it.
     pub(super) fn write(&mut self, path: &Path) -> io::Result<()> {
         replace(path, |file| {
-            self.place = Some(Place::of(file)?);
+            self.place = Some(FileIdentity::of(file)?);
             Ok(serde_json::to_string(self)?)
         })
     }
@@ -229,10 +229,10 @@ mod tests {
     fn a_file_knows_that_it_was_copied_and_not_that_it_was_moved() {
         let dir = tempfile::tempdir_in("/var/tmp").unwrap();
         let (path, copy) = (dir.path().join("deep/below/a"), dir.path().join("copy"));
-        replace(&path, |file| Ok(serde_json::to_string(&Place::of(file)?)?)).unwrap();
-        let kept = |path: &Path| -> (Place, Place) {
+        replace(&path, |file| Ok(serde_json::to_string(&FileIdentity::of(file)?)?)).unwrap();
+        let kept = |path: &Path| -> (FileIdentity, FileIdentity) {
             let file = File::open(path).unwrap();
-            (serde_json::from_reader(&file).unwrap(), Place::of(&file).unwrap())
+            (serde_json::from_reader(&file).unwrap(), FileIdentity::of(&file).unwrap())
         };
         let (says, is) = kept(&path);
         assert_eq!(says, is);

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::*;
 
 /// A state directory, and a runtime directory, which a reboot would empty.
-struct Home {
+struct StateDir {
     dir: tempfile::TempDir,
     is_fcoe: Cell<bool>,
 }
@@ -24,18 +24,18 @@ const DISK: Disk<'_> = Disk {
 };
 const THROUGH: Disk<'_> = Disk { cached: false, ..DISK };
 
-impl Home {
+impl StateDir {
     fn new() -> Self {
         let dir = tempfile::tempdir_in("/var/tmp").unwrap();
         Self { dir, is_fcoe: Cell::new(false) }
     }
 
     /// Starts a target.
-    fn start(&self, disk: &Disk<'_>) -> (State, Known) {
+    fn start(&self, disk: &Disk<'_>) -> (State, ExportRecord) {
         self.try_start(disk).unwrap()
     }
 
-    fn try_start(&self, disk: &Disk<'_>) -> Result<(State, Known)> {
+    fn try_start(&self, disk: &Disk<'_>) -> Result<(State, ExportRecord)> {
         let (dir, notes) = (self.dir.path().join("state"), self.dir.path().join("run"));
         let (is_fcoe, exports, luns) = (self.is_fcoe.get(), Vec::new(), Vec::new());
         let mut state = State { dir, notes, is_fcoe, exports, luns };
@@ -69,7 +69,7 @@ impl Home {
 #[test]
 fn who_it_is_and_who_wrote_outlive_the_process() {
     for disk in [DISK, THROUGH] {
-        let home = Home::new();
+        let home = StateDir::new();
         let (mut state, first) = home.start(&disk);
         state.remember(0, nobody()).unwrap();
         let writer = nobody();
@@ -83,7 +83,7 @@ fn who_it_is_and_who_wrote_outlive_the_process() {
 
 #[test]
 fn a_target_keeps_its_uuid_and_a_clone_gets_another() {
-    let home = Home::new();
+    let home = StateDir::new();
     let (state, _) = home.start(&DISK);
     let uuid = state.target("store1").unwrap();
     assert_eq!(home.start(&DISK).0.target("store1").unwrap(), uuid);
@@ -101,7 +101,7 @@ fn a_target_keeps_its_uuid_and_a_clone_gets_another() {
 
 #[test]
 fn a_reboot_loses_a_cache_and_nothing_else() {
-    let home = Home::new();
+    let home = StateDir::new();
     let (mut state, before) = home.start(&DISK);
     let writer = nobody();
     state.remember(0, writer).unwrap();
@@ -111,13 +111,13 @@ fn a_reboot_loses_a_cache_and_nothing_else() {
     assert_eq!((after.uuid, after.writer), (before.uuid, Some(writer)));
     assert_eq!(home.start(&DISK).1.generation, after.generation, "once");
 
-    let home = Home::new();
+    let home = StateDir::new();
     let (_, before) = home.start(&THROUGH);
     home.reboot();
     assert_eq!(home.start(&THROUGH).1.generation, before.generation);
 
     // No cache any more; but the cached writes before the reboot are lost.
-    let home = Home::new();
+    let home = StateDir::new();
     let (_, before) = home.start(&DISK);
     assert_eq!(home.start(&THROUGH).1.generation, before.generation);
     home.reboot();
@@ -126,7 +126,7 @@ fn a_reboot_loses_a_cache_and_nothing_else() {
 
 #[test]
 fn a_loss_outlives_the_process_even_if_it_can_t_be_written() {
-    let home = Home::new();
+    let home = StateDir::new();
     let (mut state, before) = home.start(&DISK);
     let generation = state.renew(0, Loss::Cache);
     assert_eq!(Loss::between(before.generation, generation), Some(Loss::Cache));
@@ -142,7 +142,7 @@ fn a_loss_outlives_the_process_even_if_it_can_t_be_written() {
 #[test]
 fn a_record_from_the_past_is_not_believed() {
     for way in ["a copy", "the very file"] {
-        let home = Home::new();
+        let home = StateDir::new();
         let saved = home.dir.path().join("saved");
         let (mut state, before) = home.start(&DISK);
         let stale = nobody();
@@ -164,22 +164,22 @@ fn a_record_from_the_past_is_not_believed() {
 
 #[test]
 fn a_virtual_machine_that_was_put_back_is_noticed() {
-    let home = Home::new();
+    let home = StateDir::new();
     let (state, _) = home.start(&THROUGH);
     let kept = state.exports[0].as_ref().unwrap();
     let (record, place) = Record::read(&home.record()).unwrap().unwrap();
     let (one, other) = (Some(Uuid::new_v4()), Some(Uuid::new_v4()));
     let record = Record { vm: one, ..record };
-    let doubt = |vm| kept.doubt((&record, place), (&THROUGH, false), vm);
-    assert_eq!(doubt(one), None);
-    assert_eq!(doubt(None), None, "nobody can know");
-    let (why, loss) = doubt(other).unwrap();
+    let suspected = |vm| kept.suspected_loss((&record, place), (&THROUGH, false), vm);
+    assert_eq!(suspected(one), None);
+    assert_eq!(suspected(None), None, "nobody can know");
+    let (why, loss) = suspected(other).unwrap();
     assert_eq!(loss, Loss::Content, "{why}: another may have written since");
 }
 
 #[test]
 fn state_of_another_machine_is_not_ours() {
-    let home = Home::new();
+    let home = StateDir::new();
     let (_, before) = home.start(&DISK);
     home.edit("/place/machine", json!(Uuid::new_v4()));
     let (_, after) = home.start(&DISK);
@@ -189,7 +189,7 @@ fn state_of_another_machine_is_not_ours() {
 
 #[test]
 fn another_disk_is_a_question() {
-    let home = Home::new();
+    let home = StateDir::new();
     let (_, before) = home.start(&DISK);
     let other = Disk { identity: Some("wwid: two"), ..DISK };
     let error = home.try_start(&other).err().unwrap();
@@ -211,7 +211,7 @@ fn another_disk_is_a_question() {
 
 #[test]
 fn a_disk_that_says_nothing_needs_a_uuid() {
-    let home = Home::new();
+    let home = StateDir::new();
     let silent = Disk { identity: None, ..DISK };
     let error = home.try_start(&silent).err().unwrap();
     println!("{error}");
@@ -228,7 +228,7 @@ fn a_disk_that_says_nothing_needs_a_uuid() {
 
 #[test]
 fn state_that_can_t_be_kept_refuses_writers_with_the_remedy() {
-    let home = Home::new();
+    let home = StateDir::new();
     let (mut state, before) = home.start(&DISK);
     home.obstruct();
     let refusal = state.remember(0, nobody()).unwrap_err();
@@ -249,7 +249,7 @@ fn state_that_can_t_be_kept_refuses_writers_with_the_remedy() {
 
 #[test]
 fn refusals_fit_whatever_the_directory_is_called() {
-    let home = Home::new();
+    let home = StateDir::new();
     let path = PathBuf::from("/a".repeat(100));
     let (record, note) = (fresh(&DISK), home.dir.path().join("n"));
     let kept = Kept { record, note, path, unreadable: None, continues: false };
@@ -263,7 +263,7 @@ fn refusals_fit_whatever_the_directory_is_called() {
 
 #[test]
 fn what_is_gone_with_the_process_is_another_each_time() {
-    let home = Home::new();
+    let home = StateDir::new();
     let (mut state, _) = home.start(&DISK);
     let uuid = Some(Uuid::new_v4());
     let memory = state.add_passing(uuid, true);
@@ -277,7 +277,7 @@ fn what_is_gone_with_the_process_is_another_each_time() {
 
 #[test]
 fn sessions_that_were_away_while_fcoe_wrote_are_told_and_hosts_of_fcoe_are_not_at_each_start() {
-    let home = Home::new();
+    let home = StateDir::new();
     let before = home.start(&DISK).1;
     home.is_fcoe.set(true);
     let first = home.start(&DISK).1;
@@ -297,7 +297,7 @@ fn sessions_that_were_away_while_fcoe_wrote_are_told_and_hosts_of_fcoe_are_not_a
 #[test]
 fn an_export_whose_disk_comes_later_keeps_the_lun_that_it_had_till_then() {
     const LATE: Disk<'_> = Disk { name: "vm2", identity: Some("wwid: two"), ..DISK };
-    let home = Home::new();
+    let home = StateDir::new();
     let (mut state, first) = home.start(&DISK);
     let missing = state.add_missing("vm2", None);
     assert_eq!(state.luns(&[first.uuid, missing.uuid]).unwrap(), [0, 1]);

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use tyche_engine::{HostLink, HostOptions, InlineHost};
 use tyche_link::Link;
-use tyche_link::ip::Place;
+use tyche_link::ip::ListenAddress;
 use tyche_link::packet::{PacketLink, PacketOptions};
 use tyche_link::tcp::{TcpClient, TcpOptions};
 use tyche_link::udp::{UdpClient, UdpOptions};
@@ -60,7 +60,7 @@ impl Stage<'_> {
         let link: Box<dyn Link> = match link {
             "udp" => {
                 let name = format!("udp:[{}]:{PORT}", ADDRESSES[0]);
-                let place = Place::parse(&name, PORT).unwrap().unwrap();
+                let place = ListenAddress::parse(&name, PORT).unwrap().unwrap();
                 Box::new(
                     UdpClient::connect(&place, &[target_at()], &UdpOptions::default()).unwrap(),
                 )

@@ -21,7 +21,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde::Deserialize;
 use serde_json::Value;
 use tyche_cli::report::Output;
-use tyche_testkit::alone::{Place, Places};
+use tyche_testkit::alone::{HeldPlace, Places};
 
 use crate::files::Files;
 pub(crate) use crate::lab::LAB;
@@ -82,14 +82,14 @@ pub(crate) struct Rig {
     daemons: Daemons,
     pub(crate) cable: Cable,
     dir: tempfile::TempDir,
-    _place: Place<'static>,
+    _place: HeldPlace<'static>,
 }
 
 /// The processes and mounts that belong to a directory.
 struct Daemons(PathBuf);
 
 impl Rig {
-    pub(crate) fn new(place: Place<'static>, mtu: Option<u32>) -> Self {
+    pub(crate) fn new(place: HeldPlace<'static>, mtu: Option<u32>) -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let tag = format!("tyche-e2e-{}-{number}", std::process::id());

@@ -9,8 +9,8 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use tyche_engine::{Composed, EventLoop, Frames, Ports, Protocol, Sink, Tenant};
-use tyche_fcoe::fc::Sound;
+use tyche_engine::{Composed, EventLoop, Frames, Ports, Protocol, Service, Sink};
+use tyche_fcoe::fc::AllRules;
 use tyche_fcoe::fc::neighbour::{self, Functions};
 use tyche_fcoe::fc::port::{self, Login};
 use tyche_fcoe::fc::wire::fcp::{Command, Residual, Response};
@@ -19,7 +19,7 @@ use tyche_fcoe::fc::wire::{
 };
 use tyche_fcoe::{Interface, NPort, Notice, PortConfig, Role};
 use tyche_link::Mac as LinkMac;
-use tyche_numa::Home;
+use tyche_numa::NumaAffinity;
 use tyche_proto::Instant;
 use tyche_wake::Spin;
 
@@ -57,7 +57,7 @@ impl OurPort {
         is_running.set_nonblocking(true).unwrap();
         let port = NPort::new(config, NoDisks::default());
         let alone = Alone { port, notices, is_running, is_over: false };
-        let ports = interface.into_ports(&Home::default());
+        let ports = interface.into_ports(&NumaAffinity::default());
         let thread = thread::spawn(move || {
             EventLoop::new(alone, ports, Spin::new(Duration::ZERO)).run();
         });
@@ -123,7 +123,7 @@ impl OurPort {
     }
 }
 
-/// The tenant of the port's loop.
+/// The service of the port's loop.
 struct Alone {
     port: NPort<NoDisks>,
     notices: Sender<Notice>,
@@ -132,12 +132,12 @@ struct Alone {
     is_over: bool,
 }
 
-impl Tenant for Alone {
+impl Service for Alone {
     fn protocol(&mut self) -> &mut impl Protocol {
         &mut self.port
     }
 
-    fn obey(&mut self, now: Instant, ports: &mut Ports) -> bool {
+    fn handle_commands(&mut self, now: Instant, ports: &mut Ports) -> bool {
         self.port.attend(now, ports)
     }
 
@@ -173,10 +173,10 @@ struct NoDisks {
 }
 
 impl Role for NoDisks {
-    type Rules = Sound;
+    type Rules = AllRules;
 
-    fn rules(&self) -> Sound {
-        Sound
+    fn rules(&self) -> AllRules {
+        AllRules
     }
 
     fn handle_address(&mut self, _: (PortId, Mac)) {}

@@ -2,12 +2,13 @@ use tyche_wire::{Accept, Connect, ConnectFlags, Content, Flags, Geometry, Kind, 
 
 use super::*;
 use crate::batching::BatchPolicy;
-use crate::rules::Sound;
+use crate::rules::AllRules;
 use crate::session::{ExportId, TargetId};
 
 const NOW: Instant = Instant(1_000_000_000);
 const TARGET: Uuid = Uuid::from_u128(7);
-const AIM: Aim = Aim { target: TARGET, export: Uuid::from_u128(8), read_only: false };
+const AIM: ResolvedExport =
+    ResolvedExport { target: TARGET, export: Uuid::from_u128(8), read_only: false };
 
 fn mac(n: u8) -> Mac {
     Mac([2, 0, 0, 0, 0, n])
@@ -40,7 +41,7 @@ fn link() -> PortConfig {
 
 /// The third queue's paths over so many links, each of which hears the addresses of the target
 /// with these numbers.
-fn paired(heard: &[&[u8]]) -> Paths<Sound> {
+fn paired(heard: &[&[u8]]) -> Paths<AllRules> {
     let mut next = 0;
     let random = Box::new(move || {
         next += 1;
@@ -55,21 +56,21 @@ fn paired(heard: &[&[u8]]) -> Paths<Sound> {
     paths
 }
 
-fn hear(paths: &mut Paths<Sound>, port: usize, addresses: &[u8]) {
+fn hear(paths: &mut Paths<AllRules>, port: usize, addresses: &[u8]) {
     let link = paths.port_mut(port).expect("it is there");
     addresses.iter().for_each(|&n| link.hear(NOW, (mac(n), TARGET), false, 0));
 }
 
 /// Link and address of each path.
-fn ends(paths: &Paths<Sound>) -> Vec<(usize, Mac)> {
+fn ends(paths: &Paths<AllRules>) -> Vec<(usize, Mac)> {
     paths.all().iter().map(|path| (path.port, path.peer)).collect()
 }
 
 /// The next frame on a link that belongs to no channel.
-fn sent(paths: &mut Paths<Sound>, port: usize) -> Option<(Mac, Control)> {
-    let (mut out, quest) =
-        (Outgoing::new(), Quest::new((TargetId::Any, config().export), None, None));
-    while paths.poll_transmit(NOW, port, (config().host, &quest), &mut out) {
+fn sent(paths: &mut Paths<AllRules>, port: usize) -> Option<(Mac, Control)> {
+    let (mut out, search) =
+        (Outgoing::new(), TargetSearch::new((TargetId::Any, config().export), None, None));
+    while paths.poll_transmit(NOW, port, (config().host, &search), &mut out) {
         if let Content::Control(control) = out.content {
             return Some((out.destination, control));
         }
@@ -78,7 +79,7 @@ fn sent(paths: &mut Paths<Sound>, port: usize) -> Option<(Mac, Control)> {
 }
 
 /// The target answers all Hellos and Connects on a link; returns the Connects.
-fn answer(paths: &mut Paths<Sound>, port: usize) -> Vec<Connect> {
+fn answer(paths: &mut Paths<AllRules>, port: usize) -> Vec<Connect> {
     let (config, mut connects) = (config(), Vec::new());
     while let Some((peer, control)) = sent(paths, port) {
         let mut header = Header::new(control.kind());
@@ -95,8 +96,8 @@ fn answer(paths: &mut Paths<Sound>, port: usize) -> Vec<Connect> {
             }
             other => panic!("{other:?} was sent"),
         };
-        let wishes = Wishes { session: &config, resume: false };
-        let taken = paths.handle_control(NOW, (port, peer), (&header, answer), wishes);
+        let params = ConnectParams { session: &config, resume: false };
+        let taken = paths.handle_control(NOW, (port, peer), (&header, answer), params);
         assert!(taken.is_ok());
     }
     connects
@@ -121,7 +122,7 @@ fn accept(connect: &Connect) -> Accept {
     }
 }
 
-fn lose(paths: &mut Paths<Sound>, path: usize, problem: Problem) -> bool {
+fn lose(paths: &mut Paths<AllRules>, path: usize, problem: Problem) -> bool {
     paths.lose(NOW, path, problem, &config()).is_some()
 }
 
@@ -226,7 +227,7 @@ fn after_a_reset_there_is_no_pause() {
 }
 
 /// Link 0 takes frames of 9014 bytes from now on; returns the lengths of the probes that follow.
-fn widen(paths: &mut Paths<Sound>) -> Vec<u32> {
+fn widen(paths: &mut Paths<AllRules>) -> Vec<u32> {
     paths.port_mut(0).expect("it is there").config.frame_len_max = 9014;
     paths.widen();
     let probes = std::iter::from_fn(|| match sent(paths, 0)? {
@@ -237,7 +238,7 @@ fn widen(paths: &mut Paths<Sound>) -> Vec<u32> {
 }
 
 /// Two live channels, and an attempt to replace the second, with index 2.
-fn replacing() -> Paths<Sound> {
+fn replacing() -> Paths<AllRules> {
     let mut paths = paired(&[&[1]]);
     answer(&mut paths, 0);
     let longer = [1452, 1514, 4210, 8952, 9014];

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tyche_fcoe::fc::port;
 use tyche_proto::Instant;
 
-use super::stations::Place;
+use super::stations::StationRef;
 use super::{Event, World};
 use crate::fcoe::air::Cut;
 use crate::fcoe::plan::{MTUS, SIZE_MAX, Segments};
@@ -51,13 +51,15 @@ impl World {
     /// The interface of a station goes down for a moment, and often again.
     pub(super) fn flap(&mut self, station: usize, left: u32) -> Result<(), String> {
         match self.place(station) {
-            Place::Target(index) => {
+            StationRef::Target(index) => {
                 let Some(running) = &self.targets[index].running else { return Ok(()) };
                 running.station.lose_carrier();
             }
-            Place::Initiator(index) if self.initiators[index].station.is_none() => return Ok(()),
-            Place::Initiator(index) => self.initiators[index].lose_carrier(),
-            Place::Forwarder => {}
+            StationRef::Initiator(index) if self.initiators[index].station.is_none() => {
+                return Ok(());
+            }
+            StationRef::Initiator(index) => self.initiators[index].lose_carrier(),
+            StationRef::Forwarder => {}
         }
         if left > 0 && !self.is_calm {
             let at = self.now + Duration::from_millis(150);
@@ -164,9 +166,9 @@ impl World {
         self.report.narrowed += 1;
         self.trace(format!("station {station} has an MTU of {mtu} now"));
         match self.place(station) {
-            Place::Target(index) => self.targets[index].set_mtu(mtu),
-            Place::Initiator(index) => self.initiators[index].set_mtu(mtu),
-            Place::Forwarder => {}
+            StationRef::Target(index) => self.targets[index].set_mtu(mtu),
+            StationRef::Initiator(index) => self.initiators[index].set_mtu(mtu),
+            StationRef::Forwarder => {}
         }
     }
 

@@ -18,7 +18,7 @@ fn flush() -> Request {
 }
 
 /// Takes the kernel's next answer before the queue sees it.
-fn intercept(queue: &mut RingQueue) -> Answer {
+fn intercept(queue: &mut RingQueue) -> KernelAnswer {
     queue.kick().unwrap();
     assert!(wait_readable(queue.wait_fd().unwrap(), PATIENCE));
     queue.enter(0).unwrap();
@@ -26,7 +26,7 @@ fn intercept(queue: &mut RingQueue) -> Answer {
 }
 
 /// The results after an answer, by token.
-fn results(queue: &mut RingQueue, answer: Answer) -> Vec<(u64, Result<(), Errno>)> {
+fn results(queue: &mut RingQueue, answer: KernelAnswer) -> Vec<(u64, Result<(), Errno>)> {
     let mut done = Vec::new();
     queue.handle(answer, &mut done);
     done.into_iter().map(|completion| (completion.token, completion.result)).collect()
@@ -39,12 +39,12 @@ fn a_failed_sync_fails_all_that_were_submitted_before_its_end() {
     let mut queue = RingQueue::new(&opened, 4).unwrap();
     queue.submit(1, flush());
     queue.submit(2, flush());
-    assert_eq!(intercept(&mut queue), Answer::Sync(0));
-    let failed = Answer::Sync(-libc::EIO);
+    assert_eq!(intercept(&mut queue), KernelAnswer::Sync(0));
+    let failed = KernelAnswer::Sync(-libc::EIO);
     assert_eq!(results(&mut queue, failed), [(1, Err(Errno::IO))]);
     queue.submit(3, flush());
     let answer = intercept(&mut queue);
-    assert_eq!(answer, Answer::Sync(0));
+    assert_eq!(answer, KernelAnswer::Sync(0));
     assert_eq!(results(&mut queue, answer), [(2, Err(Errno::IO))]);
     let answer = intercept(&mut queue);
     assert_eq!(results(&mut queue, answer), [(3, Ok(()))], "all it covers is later");
@@ -71,10 +71,10 @@ fn a_failed_sync_fails_the_requests_of_all_queues_and_counts_once() {
     one.submit(1, flush());
     other.submit(2, flush());
     other.submit(3, flush());
-    assert_eq!(intercept(&mut one), Answer::Sync(0));
-    assert_eq!(results(&mut one, Answer::Sync(-libc::EIO)), [(1, Err(Errno::IO))]);
-    assert_eq!(intercept(&mut other), Answer::Woken);
-    assert_eq!(results(&mut other, Answer::Woken), [], "it runs one itself");
+    assert_eq!(intercept(&mut one), KernelAnswer::Sync(0));
+    assert_eq!(results(&mut one, KernelAnswer::Sync(-libc::EIO)), [(1, Err(Errno::IO))]);
+    assert_eq!(intercept(&mut other), KernelAnswer::Woken);
+    assert_eq!(results(&mut other, KernelAnswer::Woken), [], "it runs one itself");
     let answer = intercept(&mut other);
     let failed = Err(Errno::IO);
     assert_eq!(results(&mut other, answer), [(2, failed), (3, failed)]);
@@ -94,13 +94,13 @@ fn queues_that_wait_share_the_sync_of_one_of_them() {
     let answer = intercept(one);
     assert_eq!(results(one, answer), [(1, Ok(()))]);
     for queue in [&mut *other, &mut *third] {
-        assert_eq!(intercept(queue), Answer::Woken);
-        assert_eq!(results(queue, Answer::Woken), []);
+        assert_eq!(intercept(queue), KernelAnswer::Woken);
+        assert_eq!(results(queue, KernelAnswer::Woken), []);
     }
     let answer = intercept(other);
     assert_eq!(results(other, answer), [(2, Ok(()))]);
-    assert_eq!(intercept(third), Answer::Woken);
-    assert_eq!(results(third, Answer::Woken), [(3, Ok(()))], "that covered it, too");
+    assert_eq!(intercept(third), KernelAnswer::Woken);
+    assert_eq!(results(third, KernelAnswer::Woken), [(3, Ok(()))], "that covered it, too");
 }
 
 #[test]
@@ -119,8 +119,8 @@ fn a_queue_that_ends_keeps_no_other_waiting() {
         waits.kick().unwrap();
         drop(waits);
         drop(one);
-        assert_eq!(intercept(&mut other), Answer::Woken);
-        assert_eq!(results(&mut other, Answer::Woken), []);
+        assert_eq!(intercept(&mut other), KernelAnswer::Woken);
+        assert_eq!(results(&mut other, KernelAnswer::Woken), []);
         let answer = intercept(&mut other);
         assert_eq!(results(&mut other, answer), [(2, Ok(()))]);
     }
@@ -131,8 +131,8 @@ fn an_interrupted_sync_is_run_again() {
     let (_file, opened) = opened(4096);
     let mut queue = RingQueue::new(&opened, 1).unwrap();
     queue.submit(1, flush());
-    assert_eq!(intercept(&mut queue), Answer::Sync(0));
-    assert_eq!(results(&mut queue, Answer::Sync(-libc::EINTR)), []);
+    assert_eq!(intercept(&mut queue), KernelAnswer::Sync(0));
+    assert_eq!(results(&mut queue, KernelAnswer::Sync(-libc::EINTR)), []);
     let answer = intercept(&mut queue);
     assert_eq!(results(&mut queue, answer), [(1, Ok(()))]);
     assert_eq!(opened.syncs.failures(), 0);
@@ -149,12 +149,12 @@ fn a_failed_sync_is_a_loss_where_there_is_a_cache() {
         let buffer = Arena::new(1).alloc(PAGE);
         let operation = Operation::Write { fua: false };
         queue.submit(1, Request { operation, offset: 0, len: 4096, buffer });
-        let Answer::Slot(slot, 4096) = intercept(&mut queue) else { panic!("it succeeds") };
+        let KernelAnswer::Slot(slot, 4096) = intercept(&mut queue) else { panic!("it succeeds") };
         let failed = queue.advance(slot, -libc::EIO).unwrap();
         assert_eq!((failed.result, opened.losses()), (Err(Errno::IO), 0), "its own failure");
         queue.submit(2, flush());
-        assert_eq!(intercept(&mut queue), Answer::Sync(0));
-        let lost = results(&mut queue, Answer::Sync(-libc::EIO));
+        assert_eq!(intercept(&mut queue), KernelAnswer::Sync(0));
+        let lost = results(&mut queue, KernelAnswer::Sync(-libc::EIO));
         assert_eq!((lost, opened.losses()), (vec![(2, Err(Errno::IO))], write_back.into()));
     }
 }
@@ -167,10 +167,10 @@ fn a_short_answer_is_continued_by_reap_itself() {
     let buffer = Arena::new(4).alloc(4 * PAGE);
     let len = 4 * PAGE as u32;
     queue.submit(1, Request { operation: Operation::Read, offset: 0, len, buffer });
-    let Answer::Slot(slot, answer) = intercept(&mut queue) else { panic!("no sync") };
+    let KernelAnswer::Slot(slot, answer) = intercept(&mut queue) else { panic!("no sync") };
     assert_eq!(answer, 4 * PAGE as i32);
     assert!(queue.advance(slot, PAGE as i32).is_none(), "three pages are left");
-    assert_eq!(intercept(&mut queue), Answer::Slot(slot, 3 * PAGE as i32));
+    assert_eq!(intercept(&mut queue), KernelAnswer::Slot(slot, 3 * PAGE as i32));
     let done = queue.advance(slot, 3 * PAGE as i32).unwrap();
     assert_eq!(done.buffer.as_deref(), Some(&[0x5a; 4 * PAGE][..]));
 }
@@ -191,7 +191,7 @@ fn registered_memory_is_used_as_such_while_it_is_registered() {
     queue.submit(1, Request { operation, offset: 0, len: 4096, buffer: Some(extent) });
     assert_eq!(queue.slots.iter().flatten().next().unwrap().registered, Some(index));
     let answer = intercept(&mut queue);
-    assert!(matches!(answer, Answer::Slot(_, 4096)), "the kernel knows the memory");
+    assert!(matches!(answer, KernelAnswer::Slot(_, 4096)), "the kernel knows the memory");
     assert_eq!(results(&mut queue, answer).len(), 1);
     queue.unregister(&arena);
     assert_eq!(queue.buffers.find(&arena.claim(0, 1).unwrap()), None);

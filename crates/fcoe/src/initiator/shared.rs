@@ -48,7 +48,7 @@ pub(super) struct State {
 
 /// News of a lane for the first one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Told {
+pub(super) struct LaneReport {
     /// It can't go on with this login, by the number of those before it.
     pub(super) restart: Option<u64>,
     /// The login with which frames are lost, by the same number.
@@ -60,9 +60,9 @@ pub(super) struct Told {
 }
 
 /// See the module.
-pub struct Association {
+pub struct SessionShared {
     wake: Box<dyn Fn(usize) + Send + Sync>,
-    shared: Mutex<Shared>,
+    inner: Mutex<Inner>,
     /// The number of the state. Changes with it, under the lock.
     version: AtomicU64,
     /// Whether lanes have told something that the first has not taken yet. Changes under the lock.
@@ -71,21 +71,21 @@ pub struct Association {
     generations: Generations,
 }
 
-struct Shared {
+struct Inner {
     state: State,
     /// By lane: the number of the state that it has taken in.
     taken: Box<[u64]>,
-    told: Told,
+    told: LaneReport,
 }
 
 /// The place of a lane in its session.
 #[derive(Clone)]
-pub struct Seat {
-    association: Arc<Association>,
+pub struct LaneHandle {
+    shared: Arc<SessionShared>,
     lane: usize,
 }
 
-impl Association {
+impl SessionShared {
     /// For a session with that many lanes. `wake` wakes the thread of a lane, for which there is
     /// something new.
     ///
@@ -93,11 +93,14 @@ impl Association {
     /// Without a lane.
     pub fn new(lanes: usize, wake: impl Fn(usize) + Send + Sync + 'static) -> Arc<Self> {
         assert!(lanes > 0, "a session has a lane");
-        let shared =
-            Shared { state: State::default(), taken: vec![0; lanes].into(), told: Told::default() };
+        let inner = Inner {
+            state: State::default(),
+            taken: vec![0; lanes].into(),
+            told: LaneReport::default(),
+        };
         Arc::new(Self {
             wake: Box::new(wake),
-            shared: Mutex::new(shared),
+            inner: Mutex::new(inner),
             version: AtomicU64::new(0),
             is_told: AtomicBool::new(false),
             losses: Losses::new(lanes),
@@ -109,14 +112,14 @@ impl Association {
     ///
     /// # Panics
     /// If the session does not have that lane.
-    pub fn seat(self: &Arc<Self>, lane: usize) -> Seat {
+    pub fn handle(self: &Arc<Self>, lane: usize) -> LaneHandle {
         assert!(lane < self.lanes(), "no lane {lane}");
-        Seat { association: Arc::clone(self), lane }
+        LaneHandle { shared: Arc::clone(self), lane }
     }
 
     /// Number of lanes.
     pub fn lanes(&self) -> usize {
-        self.shared().taken.len()
+        self.lock().taken.len()
     }
 
     /// The session follows another, which may have left writes in the cache of the disk.
@@ -126,18 +129,18 @@ impl Association {
 
     /// Ends the session without its first lane, if that has ended already or never began.
     pub(super) fn end(self: &Arc<Self>) {
-        let State { logouts, .. } = self.shared().state;
+        let State { logouts, .. } = self.lock().state;
         let ended =
             State { logouts: logouts + 1, is_over: true, is_stopped: true, ..State::default() };
-        self.seat(0).publish(&ended);
+        self.handle(0).publish(&ended);
     }
 
-    fn shared(&self) -> MutexGuard<'_, Shared> {
-        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Seat {
+impl LaneHandle {
     /// Number of the lane.
     pub(super) fn lane(&self) -> usize {
         self.lane
@@ -145,56 +148,56 @@ impl Seat {
 
     /// Number of lanes.
     pub(super) fn lanes(&self) -> usize {
-        self.association.lanes()
+        self.shared.lanes()
     }
 
     /// The losses of the disk that are known by its generation.
     pub(super) fn generations(&self) -> &Generations {
-        &self.association.generations
+        &self.shared.generations
     }
 
     /// Writes that may be lost.
     pub(super) fn losses(&self) -> &Losses {
-        &self.association.losses
+        &self.shared.losses
     }
 
     /// Publishes the state, as the first lane; returns its number.
     pub(super) fn publish(&self, state: &State) -> u64 {
         let (lanes, version) = {
-            let mut shared = self.association.shared();
-            shared.state = *state;
-            let version = self.association.version.load(Ordering::Relaxed) + 1;
-            shared.taken[self.lane] = version;
-            self.association.version.store(version, Ordering::Release);
-            (shared.taken.len(), version)
+            let mut inner = self.shared.lock();
+            inner.state = *state;
+            let version = self.shared.version.load(Ordering::Relaxed) + 1;
+            inner.taken[self.lane] = version;
+            self.shared.version.store(version, Ordering::Release);
+            (inner.taken.len(), version)
         };
-        (1..lanes).for_each(|lane| (self.association.wake)(lane));
+        (1..lanes).for_each(|lane| (self.shared.wake)(lane));
         version
     }
 
     /// The state with its number, if that is not the one that is known.
     pub(super) fn state(&self, known: u64) -> Option<(u64, State)> {
-        if self.association.version.load(Ordering::Acquire) == known {
+        if self.shared.version.load(Ordering::Acquire) == known {
             return None;
         }
-        let shared = self.association.shared();
-        Some((self.association.version.load(Ordering::Relaxed), shared.state))
+        let inner = self.shared.lock();
+        Some((self.shared.version.load(Ordering::Relaxed), inner.state))
     }
 
     /// The lane has taken in the state with that number: nothing of an earlier one is at work.
     pub(super) fn confirm(&self, version: u64) {
-        self.with_told(|shared| shared.taken[self.lane] = version);
+        self.with_told(|inner| inner.taken[self.lane] = version);
     }
 
     /// Whether all lanes have taken in the state with that number.
     pub(super) fn is_everywhere(&self, version: u64) -> bool {
-        self.association.shared().taken.iter().all(|taken| *taken >= version)
+        self.shared.lock().taken.iter().all(|taken| *taken >= version)
     }
 
     /// Tells the first lane.
-    pub(super) fn tell(&self, told: Told) {
-        self.with_told(|shared| {
-            let all = &mut shared.told;
+    pub(super) fn tell(&self, told: LaneReport) {
+        self.with_told(|inner| {
+            let all = &mut inner.told;
             all.restart = all.restart.max(told.restart);
             all.is_lossy = all.is_lossy.max(told.is_lossy);
             all.is_changed |= told.is_changed;
@@ -202,22 +205,22 @@ impl Seat {
         });
     }
 
-    fn with_told(&self, change: impl FnOnce(&mut Shared)) {
+    fn with_told(&self, change: impl FnOnce(&mut Inner)) {
         {
-            let mut shared = self.association.shared();
-            change(&mut shared);
-            self.association.is_told.store(true, Ordering::Release);
+            let mut inner = self.shared.lock();
+            change(&mut inner);
+            self.shared.is_told.store(true, Ordering::Release);
         }
-        (self.association.wake)(0);
+        (self.shared.wake)(0);
     }
 
     /// Takes what lanes have told, as the first; `None` if there is nothing new of them.
-    pub(super) fn take_told(&self) -> Option<Told> {
-        if !self.association.is_told.load(Ordering::Acquire) {
+    pub(super) fn take_told(&self) -> Option<LaneReport> {
+        if !self.shared.is_told.load(Ordering::Acquire) {
             return None;
         }
-        let mut shared = self.association.shared();
-        self.association.is_told.store(false, Ordering::Relaxed);
-        Some(std::mem::take(&mut shared.told))
+        let mut inner = self.shared.lock();
+        self.shared.is_told.store(false, Ordering::Relaxed);
+        Some(std::mem::take(&mut inner.told))
     }
 }

@@ -89,7 +89,7 @@ const OFFERS_MAX: usize = 8;
 
 /// Target and export of a Connect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Aim {
+pub(super) struct ResolvedExport {
     pub(super) target: Uuid,
     pub(super) export: Uuid,
     /// Whether to connect read-only, because of the configuration or of the export.
@@ -97,11 +97,11 @@ pub(super) struct Aim {
 }
 
 /// See the module.
-pub(super) struct Quest {
+pub(super) struct TargetSearch {
     target: TargetId,
     export: ExportId,
     /// The target and export that were found. They no longer change once the session was connected.
-    aim: Option<Aim>,
+    resolved: Option<ResolvedExport>,
     is_settled: bool,
     /// The key of the target, if it has to prove who it is: those that offer the export are tried
     /// in turn then, those first that say they have the key.
@@ -111,7 +111,7 @@ pub(super) struct Quest {
     /// The number of the next, among those.
     turn: usize,
     /// Targets that offer the export, until one is taken.
-    offers: Sample<(OfferedBy, Aim), OFFERS_MAX>,
+    offers: Sample<(OfferedBy, ResolvedExport), OFFERS_MAX>,
 }
 
 /// The effect of an Offer.
@@ -125,7 +125,7 @@ pub(super) enum Heard {
     Changed,
 }
 
-impl Quest {
+impl TargetSearch {
     /// `known`: target, export and whether it is read-only, if they are settled already.
     /// `keys`: those of a session whose target proves who it is.
     pub(super) fn new(
@@ -133,12 +133,13 @@ impl Quest {
         keys: Option<&HostKeys>,
         known: Option<(Uuid, Uuid, bool)>,
     ) -> Self {
-        let aim = known.map(|(target, export, read_only)| Aim { target, export, read_only });
-        let is_settled = aim.is_some();
+        let resolved =
+            known.map(|(target, export, read_only)| ResolvedExport { target, export, read_only });
+        let is_settled = resolved.is_some();
         let (key, known_target) =
             (keys.map(|keys| keys.target), keys.and_then(|keys| keys.target_uuid));
         let offers = Sample::new();
-        Self { target, export, aim, is_settled, key, known_target, turn: 0, offers }
+        Self { target, export, resolved, is_settled, key, known_target, turn: 0, offers }
     }
 
     /// The Discover to send.
@@ -147,8 +148,8 @@ impl Quest {
             ExportId::Name(name) => (name, Uuid::nil()),
             ExportId::Uuid(uuid) => (Name::EMPTY, uuid),
         };
-        let target = match (self.aim, self.target) {
-            (Some(aim), _) if self.is_settled => aim.target,
+        let target = match (self.resolved, self.target) {
+            (Some(resolved), _) if self.is_settled => resolved.target,
             (_, TargetId::Uuid(target)) => target,
             _ => self.known_target.unwrap_or_default(),
         };
@@ -164,11 +165,11 @@ impl Quest {
         // A target that proves who it is grants what there is.
         let read_only = read_only || export.geometry.read_only && self.key.is_none();
         let shows_key = self.key.is_some_and(|key| offer.key == Some(*key.as_bytes()));
-        let aim = Aim { target: offer.target, export: export.uuid, read_only };
-        if let Some(known) = self.aim {
+        let resolved = ResolvedExport { target: offer.target, export: export.uuid, read_only };
+        if let Some(known) = self.resolved {
             return match () {
-                () if known.target != aim.target => Heard::Nothing,
-                () if known.export == aim.export => Heard::Wanted { shows_key },
+                () if known.target != resolved.target => Heard::Nothing,
+                () if known.export == resolved.export => Heard::Wanted { shows_key },
                 () if self.is_settled => Heard::Changed,
                 () => Heard::Nothing,
             };
@@ -178,7 +179,7 @@ impl Quest {
             return Heard::Nothing;
         }
         let is_known = self.offers.iter().any(|((other, _), _)| other.target == by.target);
-        if !is_known && !self.offers.take((by, aim), shows_key, random) {
+        if !is_known && !self.offers.take((by, resolved), shows_key, random) {
             return Heard::Nothing;
         }
         Heard::Wanted { shows_key }
@@ -188,22 +189,22 @@ impl Quest {
     ///
     /// # Errors
     /// Two of the targets, if several offer it and none has to prove who it is.
-    pub(super) fn choose(&mut self) -> Result<Option<Aim>, Box<[OfferedBy; 2]>> {
-        if self.aim.is_none() {
+    pub(super) fn choose(&mut self) -> Result<Option<ResolvedExport>, Box<[OfferedBy; 2]>> {
+        if self.resolved.is_none() {
             let shown = self.offers.iter().any(|&(_, shows_key)| shows_key);
             let offers = self.offers.iter().filter(|&&(_, shows_key)| shows_key == shown);
             let offers: ArrayVec<_, OFFERS_MAX> = offers.map(|&(offer, _)| offer).collect();
             match *offers {
                 [] => {}
-                [(_, aim)] => self.aim = Some(aim),
+                [(_, resolved)] => self.resolved = Some(resolved),
                 _ if self.key.is_some() => {
-                    self.aim = Some(offers[self.turn % offers.len()].1);
+                    self.resolved = Some(offers[self.turn % offers.len()].1);
                     self.turn += 1;
                 }
                 [(one, _), (other, _), ..] => return Err(Box::new([one, other])),
             }
         }
-        Ok(self.aim)
+        Ok(self.resolved)
     }
 
     /// Whether the session was ever connected: from then on target and export stay.
@@ -214,15 +215,15 @@ impl Quest {
     /// Notes that the session is connected.
     pub(super) fn settle(&mut self, read_only: bool) {
         self.is_settled = true;
-        if let Some(aim) = &mut self.aim {
-            aim.read_only |= read_only;
+        if let Some(resolved) = &mut self.resolved {
+            resolved.read_only |= read_only;
         }
     }
 
     /// Forgets the target that was found, to look for another, unless it is settled.
     pub(super) fn reconsider(&mut self) {
         if !self.is_settled {
-            self.aim = None;
+            self.resolved = None;
             self.offers.clear();
         }
     }
@@ -266,8 +267,8 @@ mod tests {
 
     const WANTED: Heard = Heard::Wanted { shows_key: false };
 
-    fn quest(target: TargetId) -> Quest {
-        Quest::new((target, ExportId::Name(name("disk"))), None, None)
+    fn search(target: TargetId) -> TargetSearch {
+        TargetSearch::new((target, ExportId::Name(name("disk"))), None, None)
     }
 
     fn key(number: u8) -> PublicKey {
@@ -279,8 +280,8 @@ mod tests {
         HostKeys { secret: SecretKey::from_random([1; 32]), target: key(1), target_uuid }
     }
 
-    fn keyed() -> Quest {
-        Quest::new((TargetId::Any, ExportId::Name(name("disk"))), Some(&keys(None)), None)
+    fn keyed() -> TargetSearch {
+        TargetSearch::new((TargetId::Any, ExportId::Name(name("disk"))), Some(&keys(None)), None)
     }
 
     #[test]
@@ -307,30 +308,38 @@ mod tests {
 
     #[test]
     fn the_only_one_that_offers_it_is_taken() {
-        let mut quest = quest(TargetId::Any);
-        assert_eq!(quest.choose(), Ok(None));
-        assert_eq!(quest.hear(&offer(1, &[("other", 9)]), false, 0), Heard::Nothing);
-        assert_eq!(quest.hear(&offer(2, &[("disk", 7)]), false, 0), WANTED);
-        let aim = Aim { target: uuid(2), export: uuid(7), read_only: false };
-        assert_eq!(quest.choose(), Ok(Some(aim)));
-        assert_eq!(quest.hear(&offer(3, &[("disk", 8)]), false, 0), Heard::Nothing, "too late");
-        quest.reconsider();
-        assert_eq!(quest.hear(&offer(3, &[("disk", 8)]), true, 0), WANTED);
-        assert!(quest.choose().is_ok_and(|aim| aim.is_some_and(|aim| aim.read_only)));
+        let mut search = search(TargetId::Any);
+        assert_eq!(search.choose(), Ok(None));
+        assert_eq!(search.hear(&offer(1, &[("other", 9)]), false, 0), Heard::Nothing);
+        assert_eq!(search.hear(&offer(2, &[("disk", 7)]), false, 0), WANTED);
+        let resolved = ResolvedExport { target: uuid(2), export: uuid(7), read_only: false };
+        assert_eq!(search.choose(), Ok(Some(resolved)));
+        assert_eq!(search.hear(&offer(3, &[("disk", 8)]), false, 0), Heard::Nothing, "too late");
+        search.reconsider();
+        assert_eq!(search.hear(&offer(3, &[("disk", 8)]), true, 0), WANTED);
+        assert!(
+            search
+                .choose()
+                .is_ok_and(|resolved| resolved.is_some_and(|resolved| resolved.read_only))
+        );
     }
 
     #[test]
     fn of_two_none_is_taken_unless_one_is_named() {
-        let mut any = quest(TargetId::Any);
+        let mut any = search(TargetId::Any);
         for target in [1, 2, 1] {
             any.hear(&offer(target, &[("disk", 7)]), false, 0);
         }
         assert!(any.choose().is_err_and(|both| both.map(|by| by.target) == [uuid(1), uuid(2)]));
         for target in [TargetId::Name(name("target-2")), TargetId::Uuid(uuid(2))] {
-            let mut named = quest(target);
+            let mut named = search(target);
             assert_eq!(named.hear(&offer(1, &[("disk", 7)]), false, 0), Heard::Nothing);
             assert_eq!(named.hear(&offer(2, &[("disk", 7)]), false, 0), WANTED);
-            assert!(named.choose().is_ok_and(|aim| aim.is_some_and(|it| it.target == uuid(2))));
+            assert!(
+                named
+                    .choose()
+                    .is_ok_and(|resolved| resolved.is_some_and(|it| it.target == uuid(2)))
+            );
         }
     }
 
@@ -340,24 +349,24 @@ mod tests {
         read_only.exports[0].geometry.read_only = true;
         for keys in [None, Some(&keys(None))] {
             let wanted = (TargetId::Any, ExportId::Name(name("disk")));
-            let mut quest = Quest::new(wanted, keys, None);
-            quest.hear(&read_only, false, 0);
-            let aim = quest.choose().expect("no user has to choose").expect("it was offered");
-            assert_eq!(aim.read_only, keys.is_none());
+            let mut search = TargetSearch::new(wanted, keys, None);
+            search.hear(&read_only, false, 0);
+            let resolved = search.choose().expect("no user has to choose").expect("it was offered");
+            assert_eq!(resolved.read_only, keys.is_none());
         }
     }
 
     #[test]
     fn of_several_that_must_prove_who_they_are_each_has_its_turn() {
-        let mut quest = keyed();
+        let mut search = keyed();
         let mut targets = Vec::new();
         for _ in 0..4 {
             for target in [1, 2] {
-                quest.hear(&offer(target, &[("disk", 7)]), false, 0);
+                search.hear(&offer(target, &[("disk", 7)]), false, 0);
             }
-            let aim = quest.choose().expect("no user has to choose").expect("it was offered");
-            targets.push(aim.target.as_u128());
-            quest.reconsider();
+            let resolved = search.choose().expect("no user has to choose").expect("it was offered");
+            targets.push(resolved.target.as_u128());
+            search.reconsider();
         }
         assert_eq!(targets, [1, 2, 1, 2]);
     }
@@ -365,20 +374,20 @@ mod tests {
     /// Forged offers, however many and early, do not push the one out that shows the key.
     #[test]
     fn the_target_that_shows_its_key_is_preferred() {
-        let mut quest = keyed();
+        let mut search = keyed();
         for target in 10..1000 {
             let other = (target % 2 == 0).then(|| *key(2).as_bytes());
             let forged = Offer { key: other, ..offer(target, &[("disk", 7)]) };
-            quest.hear(&forged, false, target as u64);
+            search.hear(&forged, false, target as u64);
         }
         let genuine = Offer { key: Some(*key(1).as_bytes()), ..offer(1, &[("disk", 7)]) };
-        assert_eq!(quest.hear(&genuine, false, 0), Heard::Wanted { shows_key: true });
+        assert_eq!(search.hear(&genuine, false, 0), Heard::Wanted { shows_key: true });
         for target in 10..1000 {
-            quest.hear(&offer(target, &[("disk", 7)]), false, target as u64);
+            search.hear(&offer(target, &[("disk", 7)]), false, target as u64);
         }
         for _ in 0..2 {
-            let aim = quest.choose().expect("no user has to choose").expect("it was offered");
-            assert_eq!(aim.target, uuid(1));
+            let resolved = search.choose().expect("no user has to choose").expect("it was offered");
+            assert_eq!(resolved.target, uuid(1));
         }
     }
 
@@ -387,25 +396,25 @@ mod tests {
     fn a_known_target_has_the_uuid_that_it_had() {
         for target in [TargetId::Name(name("target-1")), TargetId::Any] {
             let wanted = (target, ExportId::Name(name("disk")));
-            let mut quest = Quest::new(wanted, Some(&keys(Some(uuid(1)))), None);
-            assert_eq!(quest.discover(5, uuid(4)).target, uuid(1));
+            let mut search = TargetSearch::new(wanted, Some(&keys(Some(uuid(1)))), None);
+            assert_eq!(search.discover(5, uuid(4)).target, uuid(1));
             let other = Offer { name: name("target-1"), ..offer(2, &[("disk", 7)]) };
-            assert_eq!(quest.hear(&other, false, 0), Heard::Nothing);
-            assert_eq!(quest.choose(), Ok(None));
-            assert_eq!(quest.hear(&offer(1, &[("disk", 7)]), false, 0), WANTED);
+            assert_eq!(search.hear(&other, false, 0), Heard::Nothing);
+            assert_eq!(search.choose(), Ok(None));
+            assert_eq!(search.hear(&offer(1, &[("disk", 7)]), false, 0), WANTED);
         }
     }
 
     #[test]
     fn once_connected_target_and_disk_stay() {
-        let mut quest = quest(TargetId::Any);
-        quest.hear(&offer(1, &[("disk", 7)]), false, 0);
-        assert!(quest.choose().is_ok());
-        quest.settle(false);
-        quest.reconsider();
-        assert_eq!(quest.hear(&offer(2, &[("disk", 7)]), false, 0), Heard::Nothing);
-        assert_eq!(quest.hear(&offer(1, &[("disk", 8)]), false, 0), Heard::Changed);
-        assert_eq!(quest.hear(&offer(1, &[("disk", 7)]), false, 0), WANTED);
-        assert_eq!(quest.discover(5, uuid(4)).target, uuid(1));
+        let mut search = search(TargetId::Any);
+        search.hear(&offer(1, &[("disk", 7)]), false, 0);
+        assert!(search.choose().is_ok());
+        search.settle(false);
+        search.reconsider();
+        assert_eq!(search.hear(&offer(2, &[("disk", 7)]), false, 0), Heard::Nothing);
+        assert_eq!(search.hear(&offer(1, &[("disk", 8)]), false, 0), Heard::Changed);
+        assert_eq!(search.hear(&offer(1, &[("disk", 7)]), false, 0), WANTED);
+        assert_eq!(search.discover(5, uuid(4)).target, uuid(1));
     }
 }

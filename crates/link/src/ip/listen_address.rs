@@ -40,7 +40,7 @@ impl Transport {
 
 /// The place where a target listens: a name or address, and a port.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct ListenAddress {
     transport: Transport,
     host: String,
     port: u16,
@@ -48,13 +48,13 @@ pub struct Place {
 
 /// A name with the prefix that is not valid otherwise.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Misspelt {
+pub struct InvalidAddress {
     name: String,
     transport: Transport,
     what: &'static str,
 }
 
-impl Place {
+impl ListenAddress {
     /// Whether the name is that of a link without Ethernet.
     pub fn is_named_by(link: &str) -> bool {
         Transport::named_by(link).is_some()
@@ -66,9 +66,9 @@ impl Place {
     ///
     /// # Errors
     /// If it is misspelt.
-    pub fn parse(link: &str, port_min: u16) -> Result<Option<Self>, Misspelt> {
+    pub fn parse(link: &str, port_min: u16) -> Result<Option<Self>, InvalidAddress> {
         let Some((transport, place)) = Transport::split(link) else { return Ok(None) };
-        let misspelt = |what| Misspelt { name: link.to_owned(), transport, what };
+        let misspelt = |what| InvalidAddress { name: link.to_owned(), transport, what };
         let (host, port) = match place.strip_prefix('[') {
             Some(rest) => rest.split_once(']').ok_or_else(|| misspelt("a bracket is open"))?,
             None => place.split_at(place.find(':').unwrap_or(place.len())),
@@ -113,7 +113,7 @@ impl Place {
     }
 }
 
-impl fmt::Display for Misspelt {
+impl fmt::Display for InvalidAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { name, transport, what } = self;
         let prefix = transport.prefix();
@@ -125,7 +125,7 @@ impl fmt::Display for Misspelt {
     }
 }
 
-impl std::error::Error for Misspelt {}
+impl std::error::Error for InvalidAddress {}
 
 #[cfg(test)]
 mod tests {
@@ -133,21 +133,22 @@ mod tests {
 
     #[test]
     fn places_are_ipv4_ipv6_or_names() {
-        let one = |place: &str| Place::parse(place, 1).unwrap().unwrap().resolve().unwrap()[0];
+        let one =
+            |place: &str| ListenAddress::parse(place, 1).unwrap().unwrap().resolve().unwrap()[0];
         assert_eq!(one("tcp:127.0.0.1:8650").to_string(), "127.0.0.1:8650");
         assert_eq!(one("udp:[::1]:7").to_string(), "[::1]:7");
         assert_eq!(one("udp:[::1]").to_string(), "[::1]:8650");
         assert_eq!(one("udp:127.0.0.1").to_string(), "127.0.0.1:8650");
         assert_eq!(one("tcp:localhost:1").port(), 1);
-        assert_eq!(Place::parse("tcp:[::]:0", 0).unwrap().unwrap().port, 0);
-        let place = Place::parse("udp:a:1", 1).unwrap().unwrap();
+        assert_eq!(ListenAddress::parse("tcp:[::]:0", 0).unwrap().unwrap().port, 0);
+        let place = ListenAddress::parse("udp:a:1", 1).unwrap().unwrap();
         assert_eq!((place.transport(), place.host()), (Transport::Udp, "a"));
     }
 
     #[test]
     fn interfaces_are_no_places() {
-        assert_eq!(Place::parse("eth0", 1), Ok(None));
-        assert!(!Place::is_named_by("eth0") && Place::is_named_by("tcp:a:1"));
+        assert_eq!(ListenAddress::parse("eth0", 1), Ok(None));
+        assert!(!ListenAddress::is_named_by("eth0") && ListenAddress::is_named_by("tcp:a:1"));
     }
 
     #[test]
@@ -155,15 +156,15 @@ mod tests {
         let places =
             ["", ":1", "[]:1", "[::1", "[::1]8", "::1:8650", "a:b", "a:0", "a:65536", "a:", "a:-1"];
         for place in places {
-            let error = Place::parse(&format!("udp:{place}"), 1).unwrap_err().to_string();
+            let error = ListenAddress::parse(&format!("udp:{place}"), 1).unwrap_err().to_string();
             assert!(error.contains("udp:HOST:PORT"), "{error}");
             assert!(error.starts_with(&format!("`udp:{place}`: ")), "{error}");
         }
-        let error = Place::parse("udp:::1:8650", 1).unwrap_err().to_string();
+        let error = ListenAddress::parse("udp:::1:8650", 1).unwrap_err().to_string();
         assert!(error.contains("brackets"), "{error}");
         // A discovery finds targets, not an address to listen at.
         for (port_min, is_told) in [(1, true), (0, false)] {
-            let error = Place::parse("udp:", port_min).unwrap_err().to_string();
+            let error = ListenAddress::parse("udp:", port_min).unwrap_err().to_string();
             assert_eq!(error.contains("tyche discover"), is_told, "{error}");
         }
     }

@@ -16,7 +16,7 @@ const GRACE: Duration = Duration::from_secs(5);
 
 /// See the module.
 #[derive(Debug)]
-pub(super) struct Watch {
+pub(super) struct ProgressTimeout {
     limit: Option<Duration>,
     /// Since when the session is live.
     live_since: Instant,
@@ -24,7 +24,7 @@ pub(super) struct Watch {
     at: Option<Instant>,
 }
 
-impl Watch {
+impl ProgressTimeout {
     /// `ctrl_loss_tmo`: as configured; `None`: no limit.
     pub(super) fn new(ctrl_loss_tmo: Option<Duration>, now: Instant) -> Self {
         Self { limit: ctrl_loss_tmo.map(|tmo| tmo.max(WAIT_MIN)), live_since: now, at: None }
@@ -73,36 +73,36 @@ mod tests {
     #[test]
     fn an_operation_without_progress_ends_the_wait() {
         let start = Instant(1_000);
-        let mut watch = Watch::new(Some(LIMIT), start);
-        assert_eq!(watch.poll_timeout(), None);
-        watch.submitted(start);
+        let mut progress_timeout = ProgressTimeout::new(Some(LIMIT), start);
+        assert_eq!(progress_timeout.poll_timeout(), None);
+        progress_timeout.submitted(start);
         let end = start + LIMIT;
-        assert_eq!(watch.poll_timeout(), Some(end));
+        assert_eq!(progress_timeout.poll_timeout(), Some(end));
         let progress = start + Duration::from_secs(3);
-        assert!(!watch.is_over(end, Some(progress)));
-        assert_eq!(watch.poll_timeout(), Some(progress + LIMIT));
-        assert!(watch.is_over(progress + LIMIT, Some(progress)));
-        assert!(!watch.is_over(progress + LIMIT, None), "all have ended");
-        assert_eq!(watch.poll_timeout(), None);
+        assert!(!progress_timeout.is_over(end, Some(progress)));
+        assert_eq!(progress_timeout.poll_timeout(), Some(progress + LIMIT));
+        assert!(progress_timeout.is_over(progress + LIMIT, Some(progress)));
+        assert!(!progress_timeout.is_over(progress + LIMIT, None), "all have ended");
+        assert_eq!(progress_timeout.poll_timeout(), None);
     }
 
     #[test]
     fn a_revived_session_has_time_but_not_for_ever() {
         let start = Instant(1_000);
-        let mut watch = Watch::new(Some(LIMIT), start);
-        watch.submitted(start);
-        watch.revived(start + LIMIT);
-        assert!(!watch.is_over(start + LIMIT, Some(start)));
-        assert_eq!(watch.poll_timeout(), Some(start + LIMIT + GRACE));
-        watch.revived(start + LIMIT * 2);
-        assert!(watch.is_over(start + LIMIT * 2, Some(start)));
+        let mut progress_timeout = ProgressTimeout::new(Some(LIMIT), start);
+        progress_timeout.submitted(start);
+        progress_timeout.revived(start + LIMIT);
+        assert!(!progress_timeout.is_over(start + LIMIT, Some(start)));
+        assert_eq!(progress_timeout.poll_timeout(), Some(start + LIMIT + GRACE));
+        progress_timeout.revived(start + LIMIT * 2);
+        assert!(progress_timeout.is_over(start + LIMIT * 2, Some(start)));
     }
 
     #[test]
     fn without_a_limit_nothing_is_watched() {
-        let mut watch = Watch::new(None, Instant(0));
-        watch.submitted(Instant(0));
-        assert_eq!(watch.poll_timeout(), None);
-        assert!(!watch.is_over(Instant(u64::MAX), Some(Instant(0))));
+        let mut progress_timeout = ProgressTimeout::new(None, Instant(0));
+        progress_timeout.submitted(Instant(0));
+        assert_eq!(progress_timeout.poll_timeout(), None);
+        assert!(!progress_timeout.is_over(Instant(u64::MAX), Some(Instant(0))));
     }
 }

@@ -72,7 +72,7 @@ struct Line {
 
 /// The state that all queues share, which changes rarely.
 #[derive(Debug)]
-struct Known {
+struct Agreed {
     export: Option<ExportState>,
     /// The generations seen, oldest first, and the epoch of the oldest.
     boots: Vec<Uuid>,
@@ -85,10 +85,10 @@ struct Known {
 
 /// State that the queues of a session share. See the module.
 #[derive(Debug)]
-pub struct Association {
+pub struct SessionShared {
     /// Of the queues, and behind them of the former session.
     lines: Box<[Line]>,
-    known: Mutex<Known>,
+    known: Mutex<Agreed>,
     /// Whether `known.lost` is set, so that a flush takes no lock. Changes with it, under the lock.
     is_lost: AtomicBool,
     /// Bytes of the export. Changes with `known.export`, under the lock.
@@ -101,12 +101,12 @@ pub struct Association {
 
 /// A queue's place in its session.
 #[derive(Clone, Debug)]
-pub struct Seat {
-    association: Arc<Association>,
+pub struct QueueHandle {
+    shared: Arc<SessionShared>,
     queue: usize,
 }
 
-impl Association {
+impl SessionShared {
     /// The shared state of a session with `queues` queues. `former`: what the former session of the
     /// device knew of the export, if this session takes the device over. The former session is
     /// taken to have left writes in the target's cache.
@@ -129,7 +129,13 @@ impl Association {
         }
         Arc::new(Self {
             lines,
-            known: Mutex::new(Known { export: former, boots, first: 1, lost: None, failure: None }),
+            known: Mutex::new(Agreed {
+                export: former,
+                boots,
+                first: 1,
+                lost: None,
+                failure: None,
+            }),
             is_lost: AtomicBool::new(false),
             size: AtomicU64::new(former.map_or(0, |export| export.geometry.size)),
             is_connected: AtomicBool::new(false),
@@ -141,9 +147,9 @@ impl Association {
     ///
     /// # Panics
     /// If the session does not have that queue.
-    pub fn seat(self: &Arc<Self>, queue: usize) -> Seat {
+    pub fn handle(self: &Arc<Self>, queue: usize) -> QueueHandle {
         assert!(queue < self.queues(), "no queue {queue}");
-        Seat { association: Arc::clone(self), queue }
+        QueueHandle { shared: Arc::clone(self), queue }
     }
 
     /// Number of queues.
@@ -161,7 +167,7 @@ impl Association {
         self.queues()
     }
 
-    fn known(&self) -> MutexGuard<'_, Known> {
+    fn known(&self) -> MutexGuard<'_, Agreed> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -181,7 +187,7 @@ impl Association {
     }
 }
 
-impl Known {
+impl Agreed {
     /// The epoch of a generation, which is added if it is new.
     fn epoch(&mut self, boot: Uuid) -> u16 {
         let index = self.boots.iter().rposition(|&it| it == boot).unwrap_or_else(|| {
@@ -204,10 +210,10 @@ impl Known {
     }
 }
 
-impl Seat {
+impl QueueHandle {
     /// What all queues share.
-    pub fn association(&self) -> &Arc<Association> {
-        &self.association
+    pub fn shared(&self) -> &Arc<SessionShared> {
+        &self.shared
     }
 
     /// Number of the queue.
@@ -217,47 +223,47 @@ impl Seat {
 
     /// Queues of the session.
     pub(super) fn queues(&self) -> usize {
-        self.association.queues()
+        self.shared.queues()
     }
 
     fn line(&self) -> &Line {
-        &self.association.lines[self.queue]
+        &self.shared.lines[self.queue]
     }
 
     /// The export, once known, with its current size.
     pub(crate) fn export(&self) -> Option<ExportState> {
-        self.association.known().export
+        self.shared.known().export
     }
 
     /// Bytes of the export.
     pub(crate) fn size(&self) -> u64 {
-        self.association.size.load(Ordering::Acquire)
+        self.shared.size.load(Ordering::Acquire)
     }
 
     /// Sets the size of the export; returns whether it has changed.
     pub(crate) fn resize(&self, size: u64) -> bool {
-        let mut known = self.association.known();
+        let mut known = self.shared.known();
         if let Some(export) = &mut known.export {
             export.geometry.size = size;
         }
-        self.association.size.swap(size, Ordering::AcqRel) != size
+        self.shared.size.swap(size, Ordering::AcqRel) != size
     }
 
     /// Whether a queue of the session has been connected to its target.
     pub(crate) fn is_connected(&self) -> bool {
-        self.association.is_connected.load(Ordering::Acquire)
+        self.shared.is_connected.load(Ordering::Acquire)
     }
 
     /// The queue is connected: from now on its channels belong to the generation of `export`.
     pub(crate) fn connect(&self, export: ExportState) {
         let epoch = {
-            let mut known = self.association.known();
+            let mut known = self.shared.known();
             known.export = Some(export);
-            self.association.size.store(export.geometry.size, Ordering::Release);
+            self.shared.size.store(export.geometry.size, Ordering::Release);
             known.epoch(export.boot)
         };
-        self.association.is_connected.store(true, Ordering::Release);
-        let count = self.association.written(self.queue).count();
+        self.shared.is_connected.store(true, Ordering::Release);
+        let count = self.shared.written(self.queue).count();
         self.line().written.store(Written::new(epoch, count).0, Ordering::Release);
     }
 
@@ -265,36 +271,36 @@ impl Seat {
     /// any queue.
     pub(crate) fn end(&self, failure: Option<Failure>) {
         if let Some(failure) = failure {
-            self.association.known().failure.get_or_insert(failure);
+            self.shared.known().failure.get_or_insert(failure);
         }
-        self.association.is_over.store(true, Ordering::SeqCst);
+        self.shared.is_over.store(true, Ordering::SeqCst);
     }
 
     /// Whether the session has failed or ended.
     pub(crate) fn is_over(&self) -> bool {
-        self.association.is_over.load(Ordering::SeqCst)
+        self.shared.is_over.load(Ordering::SeqCst)
     }
 
     /// Why the session has failed, if it has.
     pub(crate) fn failure(&self) -> Option<Failure> {
         // Loaded first: the queues of a session that is not over share no lock.
-        if self.is_over() { self.association.known().failure } else { None }
+        if self.is_over() { self.shared.known().failure } else { None }
     }
 
     /// A volatile modification of this queue is completed.
     pub(crate) fn wrote(&self) {
-        let Written(before) = self.association.written(self.queue);
+        let Written(before) = self.shared.written(self.queue);
         self.line().written.store(before + 1, Ordering::Release);
     }
 
     /// Those whose loss this queue tells of: itself, and the former session, which has no other.
     fn own(&self) -> [usize; 2] {
-        [self.queue, self.association.former()]
+        [self.queue, self.shared.former()]
     }
 
     /// Whether the target's cache may hold modifications of this queue, or of the former session.
     pub(crate) fn is_dirty(&self) -> bool {
-        self.own().into_iter().any(|writer| self.association.is_dirty(writer))
+        self.own().into_iter().any(|writer| self.shared.is_dirty(writer))
     }
 
     /// Notes in `covers`, by writer, what a flush that begins now has to cover. `all`: of all
@@ -302,8 +308,8 @@ impl Seat {
     pub(crate) fn cover(&self, covers: &mut [Written], all: bool) {
         for (writer, cover) in covers.iter_mut().enumerate() {
             let counts = all || self.own().contains(&writer);
-            let written = self.association.written(writer);
-            let is_dirty = counts && self.association.is_dirty(writer);
+            let written = self.shared.written(writer);
+            let is_dirty = counts && self.shared.is_dirty(writer);
             *cover = if is_dirty { written } else { Written::NOTHING };
         }
     }
@@ -313,11 +319,11 @@ impl Seat {
     /// stay at stake, once more.
     pub(crate) fn keep_former(&self, covers: &[Written]) {
         const AGAIN: u64 = 2;
-        let former = self.association.former();
+        let former = self.shared.former();
         let cover = covers[former];
         if cover != Written::NOTHING && cover.count() < AGAIN {
             let again = Written::new(cover.epoch(), AGAIN);
-            self.association.lines[former].written.store(again.0, Ordering::Release);
+            self.shared.lines[former].written.store(again.0, Ordering::Release);
         }
     }
 
@@ -325,7 +331,7 @@ impl Seat {
     /// of that is on stable storage. If not, the caller must report the loss: it is not reported
     /// again.
     pub(crate) fn flushed(&self, covers: &[Written]) -> bool {
-        let mine = self.association.written(self.queue).epoch();
+        let mine = self.shared.written(self.queue).epoch();
         let mut is_safe = true;
         for (flushed, cover) in self.line().flushed.iter().zip(covers) {
             if *cover != Written::NOTHING {
@@ -347,12 +353,12 @@ impl Seat {
         }
         // Before the count below, so that no flush finds this queue clean and no loss.
         if is_told {
-            let mut known = self.association.known();
+            let mut known = self.shared.known();
             known.lost.get_or_insert(boot);
-            self.association.is_lost.store(true, Ordering::SeqCst);
+            self.shared.is_lost.store(true, Ordering::SeqCst);
         }
         for writer in self.own() {
-            let count = self.association.written(writer).count();
+            let count = self.shared.written(writer).count();
             self.line().flushed[writer].store(count, Ordering::Release);
         }
         true
@@ -360,14 +366,14 @@ impl Seat {
 
     /// Whether a flush still has to report a loss.
     pub(crate) fn is_lost(&self) -> bool {
-        self.association.is_lost.load(Ordering::SeqCst)
+        self.shared.is_lost.load(Ordering::SeqCst)
     }
 
     /// Takes the loss that a flush has to report, if there is one.
     pub(crate) fn take_loss(&self) -> bool {
         self.is_lost() && {
-            let mut known = self.association.known();
-            self.association.is_lost.store(false, Ordering::SeqCst);
+            let mut known = self.shared.known();
+            self.shared.is_lost.store(false, Ordering::SeqCst);
             known.lost.take().is_some()
         }
     }
@@ -375,12 +381,12 @@ impl Seat {
     /// The export as the next session of the device has to know it. Its generation is the one of an
     /// unreported loss, or else the oldest that a queue is still in, or the former session's writes
     /// are.
-    pub(crate) fn heritage(&self) -> Option<ExportState> {
-        let known = self.association.known();
+    pub(crate) fn resumable(&self) -> Option<ExportState> {
+        let known = self.shared.known();
         let export = known.export?;
-        let (queues, former) = (0..self.association.queues(), self.association.former());
-        let former = Some(former).filter(|&it| self.association.is_dirty(it));
-        let epochs = queues.chain(former).map(|it| self.association.written(it).epoch());
+        let (queues, former) = (0..self.shared.queues(), self.shared.former());
+        let former = Some(former).filter(|&it| self.shared.is_dirty(it));
+        let epochs = queues.chain(former).map(|it| self.shared.written(it).epoch());
         let epochs = epochs.filter(|&epoch| epoch != 0);
         let oldest = epochs.map(|epoch| known.age(epoch)).min();
         let oldest = oldest.and_then(|age| known.boots.get(age).copied());
@@ -410,33 +416,33 @@ pub(super) mod tests {
     }
 
     /// Queues that are connected in the generation 1.
-    pub(super) fn queues<const N: usize>() -> [Seat; N] {
-        let association = Association::new(N, None);
-        let seats = std::array::from_fn(|queue| association.seat(queue));
-        seats.iter().for_each(|seat: &Seat| seat.connect(export(1)));
-        seats
+    pub(super) fn queues<const N: usize>() -> [QueueHandle; N] {
+        let shared = SessionShared::new(N, None);
+        let handles = std::array::from_fn(|queue| shared.handle(queue));
+        handles.iter().for_each(|handle: &QueueHandle| handle.connect(export(1)));
+        handles
     }
 
     /// The generation changes for a queue: its writes are lost if it has any.
-    pub(super) fn renew(seat: &Seat, before: u128, now: u128) -> bool {
-        let lost = seat.lose_cache(Uuid::from_u128(before), true);
-        seat.connect(export(now));
+    pub(super) fn renew(handle: &QueueHandle, before: u128, now: u128) -> bool {
+        let lost = handle.lose_cache(Uuid::from_u128(before), true);
+        handle.connect(export(now));
         lost
     }
 
-    pub(super) fn begin(seat: &Seat) -> Vec<Written> {
-        let mut covers = vec![Written::NOTHING; seat.association().writers()];
-        seat.cover(&mut covers, true);
+    pub(super) fn begin(handle: &QueueHandle) -> Vec<Written> {
+        let mut covers = vec![Written::NOTHING; handle.shared().writers()];
+        handle.cover(&mut covers, true);
         covers
     }
 
     /// A flush begins, and ends at the target with success: whether the device says so, too.
-    pub(super) fn flush(seat: &Seat) -> bool {
-        end(seat, &begin(seat))
+    pub(super) fn flush(handle: &QueueHandle) -> bool {
+        end(handle, &begin(handle))
     }
 
-    pub(super) fn end(seat: &Seat, covers: &[Written]) -> bool {
-        let (is_safe, is_lost) = (seat.flushed(covers), seat.take_loss());
+    pub(super) fn end(handle: &QueueHandle, covers: &[Written]) -> bool {
+        let (is_safe, is_lost) = (handle.flushed(covers), handle.take_loss());
         is_safe && !is_lost
     }
 
@@ -491,8 +497,8 @@ pub(super) mod tests {
     #[test]
     fn what_a_former_session_has_left_is_unknown() {
         for inherits in [true, false] {
-            let association = Association::with(2, Some(export(1)), inherits);
-            let other = association.seat(1);
+            let shared = SessionShared::with(2, Some(export(1)), inherits);
+            let other = shared.handle(1);
             other.connect(export(2));
             assert_eq!(flush(&other), !inherits);
             assert!(flush(&other));
@@ -502,7 +508,7 @@ pub(super) mod tests {
     #[test]
     fn a_successor_begins_with_what_is_not_reported_or_not_known_everywhere() {
         let [one, other] = queues();
-        let boot = || one.heritage().expect("it is connected").boot.as_u128();
+        let boot = || one.resumable().expect("it is connected").boot.as_u128();
         one.wrote();
         renew(&one, 1, 2);
         assert_eq!(boot(), 1);

@@ -8,10 +8,10 @@ use super::*;
 
 /// Runs `main` here and `other` in a second thread, in all orders; then `check`.
 fn at_once(
-    [one, other]: [Seat; 2],
-    main: impl FnOnce(&Seat),
-    second: impl FnOnce(&Seat) + 'static,
-    check: impl FnOnce(&Seat, &Seat),
+    [one, other]: [QueueHandle; 2],
+    main: impl FnOnce(&QueueHandle),
+    second: impl FnOnce(&QueueHandle) + 'static,
+    check: impl FnOnce(&QueueHandle, &QueueHandle),
 ) {
     let thread = thread::spawn({
         let other = other.clone();
@@ -60,7 +60,7 @@ fn a_loss_while_another_is_reported_is_not_hidden() {
                 renew(other, 1, 2);
             },
             |one, _| {
-                let is_noted = one.association().known().lost.is_some();
+                let is_noted = one.shared().known().lost.is_some();
                 assert_eq!(one.is_lost(), is_noted, "the next flush looks for what is noted");
             },
         );
@@ -115,7 +115,7 @@ fn a_write_that_is_completed_during_a_flush_is_left_for_the_next() {
                     assert!(end(one, &covers.lock().unwrap()));
                 }
             },
-            Seat::wrote,
+            QueueHandle::wrote,
             |one, other| {
                 let covered = covers.lock().unwrap()[1].count();
                 assert!(covered >= 1, "completed before");

@@ -7,19 +7,19 @@ use tyche_wire::{
 };
 
 use super::config::SessionConfig;
-use super::quest::{ExportId, TargetId};
+use super::target_search::{ExportId, TargetId};
 use crate::protection::{self, Guard};
 use crate::question;
 
 /// See the module.
-pub(super) struct Appeal {
+pub(super) struct SealedHandshake {
     cookie: Cookie,
     frame: SealedConnect,
     handshake: Initiator,
 }
 
 /// The answer of a target.
-pub(super) enum Answer {
+pub(super) enum ConnectAnswer {
     /// The channel is open.
     Accepted(Accept, Sealing),
     /// It is refused.
@@ -36,8 +36,8 @@ pub(super) struct Sealing {
     pub(super) token: ResetToken,
 }
 
-impl Appeal {
-    /// The appeal of a session, for a connect; `None` if the session has no keys.
+impl SealedHandshake {
+    /// The handshake of a session, for a Connect; `None` if the session has no keys.
     pub(super) fn of(
         session: &SessionConfig,
         connect: &Connect,
@@ -84,15 +84,15 @@ impl Appeal {
     ///
     /// # Errors
     /// `Forged`; or what is wrong with the contents.
-    pub(super) fn open(&mut self, answer: &SealedAnswer) -> Result<Answer, Reject> {
+    pub(super) fn open(&mut self, answer: &SealedAnswer) -> Result<ConnectAnswer, Reject> {
         let finished = self.handshake.finish(&answer.message);
         let (verdict, secrets) = finished.map_err(|_| Reject::Forged)?;
         let (answered, answer) = match Verdict::parse(&verdict)? {
-            Verdict::Rejected(it) => ((it.attempt, it.target), Answer::Rejected(it)),
+            Verdict::Rejected(it) => ((it.attempt, it.target), ConnectAnswer::Rejected(it)),
             Verdict::Accepted { suite, token, accept } => {
                 let (sealer, guard) = protection::ends(suite, &secrets, true);
                 let sealing = Sealing { sealer, guard, token };
-                ((accept.attempt, accept.target), Answer::Accepted(accept, sealing))
+                ((accept.attempt, accept.target), ConnectAnswer::Accepted(accept, sealing))
             }
         };
         let asked = (self.frame.attempt, self.frame.target);

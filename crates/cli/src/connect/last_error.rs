@@ -15,7 +15,7 @@ use crate::state::State;
 
 /// Reasons that the session reported since it was last live.
 #[derive(Default)]
-pub(super) struct Why {
+pub(super) struct LastError {
     /// Why the target refused to resume the session.
     refusal: Option<String>,
     /// Why the last channel was lost.
@@ -24,7 +24,7 @@ pub(super) struct Why {
     failure: Option<String>,
 }
 
-impl Why {
+impl LastError {
     pub(super) fn note(&mut self, notice: &Notice, args: &SessionArgs) {
         match notice {
             Notice::Connected(_) => *self = Self::default(),
@@ -59,13 +59,13 @@ impl Why {
 /// The daemon's report about its session.
 pub(super) fn describe(
     record: &State,
-    why: &Mutex<Why>,
+    last_error: &Mutex<LastError>,
     args: &SessionArgs,
     control: &Control,
     missing: &MissingLinks,
 ) -> SessionReport {
     let mut state = control.report().map_or(SessionState::Ending, |report| {
-        let problem = why.lock().unwrap_or_else(PoisonError::into_inner).problem(&report);
+        let problem = last_error.lock().unwrap_or_else(PoisonError::into_inner).problem(&report);
         if record.has_device() {
             return SessionState::new(&report, problem);
         }

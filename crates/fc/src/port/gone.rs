@@ -18,7 +18,7 @@ use crate::vn2vn::FORGOTTEN_AFTER;
 
 /// A neighbour that has gone.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Former {
+pub(super) struct GoneNeighbour {
     pub(super) neighbour: Neighbour,
     /// When it has forgotten us, if it does not hear us.
     pub(super) until: Instant,
@@ -27,9 +27,9 @@ pub(super) struct Former {
 }
 
 /// Those that have gone lately, in that order. Memory is taken once.
-pub(super) struct Formers(VecDeque<Former>);
+pub(super) struct GoneNeighbours(VecDeque<GoneNeighbour>);
 
-impl Formers {
+impl GoneNeighbours {
     pub(super) fn new() -> Self {
         Self(VecDeque::with_capacity(PEERS_MAX))
     }
@@ -40,7 +40,7 @@ impl Formers {
         if self.0.len() == PEERS_MAX {
             self.0.pop_front();
         }
-        self.0.push_back(Former { neighbour, until: now + FORGOTTEN_AFTER, logo: None });
+        self.0.push_back(GoneNeighbour { neighbour, until: now + FORGOTTEN_AFTER, logo: None });
     }
 
     /// A port is known to have its logins elsewhere, or none.
@@ -49,14 +49,19 @@ impl Formers {
     }
 
     /// Another port that may still hold an N_Port_ID.
-    pub(super) fn holder(&mut self, now: Instant, id: PortId, wwpn: Wwn) -> Option<&mut Former> {
-        let is_other = |it: &Former| it.neighbour.id == id && it.neighbour.wwpn != wwpn;
+    pub(super) fn holder(
+        &mut self,
+        now: Instant,
+        id: PortId,
+        wwpn: Wwn,
+    ) -> Option<&mut GoneNeighbour> {
+        let is_other = |it: &GoneNeighbour| it.neighbour.id == id && it.neighbour.wwpn != wwpn;
         self.0.iter_mut().find(|it| is_other(it) && now < it.until)
     }
 
     /// The port on that interface that we have sent LOGO in that exchange.
     pub(super) fn asked(&self, enode: Mac, ox_id: Xid) -> Option<Wwn> {
-        let is_it = |it: &&Former| it.logo.is_some_and(|logo| logo.0 == ox_id);
+        let is_it = |it: &&GoneNeighbour| it.logo.is_some_and(|logo| logo.0 == ox_id);
         let found = self.0.iter().find(is_it).filter(|it| it.neighbour.enode == enode);
         found.map(|it| it.neighbour.wwpn)
     }
