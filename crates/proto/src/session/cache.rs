@@ -131,6 +131,18 @@ mod tests {
     }
 
     #[test]
+    fn a_loss_of_all_that_a_former_session_has_completed_is_told_once() {
+        let former = super::super::shared::tests::export(1);
+        let mut cache = Cache::new(SessionShared::new(1, Some(former)).handle(0), 2);
+        cache.begin(1, &FLUSH, true);
+        cache.handle.connect(super::super::shared::tests::export(2));
+        assert!(cache.lose(former.boot, true));
+        assert_eq!(cache.finish::<AllRules>(1, &FLUSH, Status::Io), Status::Io);
+        assert!(!cache.lose(former.boot, true), "that flush has told of all");
+        assert_eq!(flush(&mut cache), Status::Success);
+    }
+
+    #[test]
     fn a_failed_flush_tells_what_it_covers_and_nobody_else() {
         let mut cache = cache();
         let fail = |cache: &mut Cache| cache.finish::<AllRules>(1, &FLUSH, Status::Io);

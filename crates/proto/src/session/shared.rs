@@ -316,12 +316,13 @@ impl QueueHandle {
 
     /// A flush that had to cover `covers` has failed at the target. It may be one of the former
     /// session, issued again, and older than writes that the former session has completed: they
-    /// stay at stake, once more.
+    /// stay at stake, once more, unless a loss of all of them was noticed meanwhile.
     pub(crate) fn keep_former(&self, covers: &[Written]) {
         const AGAIN: u64 = 2;
         let former = self.shared.former();
         let cover = covers[former];
-        if cover != Written::NOTHING && cover.count() < AGAIN {
+        let is_first = cover != Written::NOTHING && cover.count() < AGAIN;
+        if is_first && self.shared.is_dirty(former) {
             let again = Written::new(cover.epoch(), AGAIN);
             self.shared.lines[former].written.store(again.0, Ordering::Release);
         }
