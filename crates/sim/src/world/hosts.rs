@@ -55,6 +55,10 @@ impl<R: Rules> World<R> {
         let Some(running) = &mut host.running else { return Ok(()) };
         let other = if reads_first { reads_all(frame) } else { None };
         let frame = other.as_ref().map_or(frame, |(other, _)| other);
+        if resets_living {
+            // Channels that have been silent for too long are not the frame's doing.
+            running.session.handle_timeout(now);
+        }
         let counts = other.is_some() || resets_living;
         let channels = if counts { running.live_channels() } else { 0 };
         let is_taken = running.session.handle_frame(now, link, frame);
