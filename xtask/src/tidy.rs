@@ -38,7 +38,7 @@ const WRITERS: [&str; 6] = [
     "crates/testkit/",
 ];
 /// Crates without unsafe code.
-const PURE: [&str; 16] = [
+const PURE: [&str; 18] = [
     "cli",
     "conformance",
     "console",
@@ -48,7 +48,9 @@ const PURE: [&str; 16] = [
     "fcf",
     "fcoe",
     "geometry",
+    "native",
     "proto",
+    "remote",
     "scsi",
     "session",
     "sim",

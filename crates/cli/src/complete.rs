@@ -36,7 +36,7 @@ pub(crate) fn exports() -> ArgValueCandidates {
         let listed = Tab::read(Path::new(tab::PATH)).map(Tab::into_lines).unwrap_or_default();
         let mut exports: Vec<_> = listed.iter().filter_map(|it| named(&it.export, "")).collect();
         let Ok(host) = identity::host() else { return exports };
-        let found = tyche_engine::discover(
+        let found = tyche_native::discover(
             open_usable(),
             ETHERTYPE,
             (host, None),

@@ -10,7 +10,7 @@
 use std::time::Duration;
 
 use tyche_link::TxBatch;
-use tyche_proto::Instant;
+use tyche_time::Instant;
 
 /// The interval between attempts. The ring of a driver holds frames for longer, so that it does not
 /// run empty meanwhile: 64 KB at 1 Gbit/s are 500 µs.

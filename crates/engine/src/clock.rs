@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use tyche_proto::Instant;
+use tyche_time::Instant;
 
 /// The current time of the system's monotonic clock.
-pub(crate) fn now() -> Instant {
+pub fn now() -> Instant {
     Instant(tyche_wake::now_ns())
 }
 

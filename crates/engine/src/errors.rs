@@ -3,7 +3,6 @@
 use std::time::{Duration, Instant};
 
 use tyche_block::{Errno, OperationKind};
-use tyche_proto::wire::Reject;
 
 /// The meaning of an error number for a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,13 +77,14 @@ pub struct ErrorCounts {
 }
 
 impl ErrorCounts {
-    pub(crate) fn add(&mut self, operation: OperationKind, errno: Errno) {
+    /// Counts a failed request.
+    pub fn add(&mut self, operation: OperationKind, errno: Errno) {
         self.counts[operation as usize][ErrorClass::from(errno) as usize] += 1;
         self.last = Some(Instant::now());
     }
 
     /// Adds other counters to these.
-    pub(crate) fn merge(&mut self, other: &Self) {
+    pub fn merge(&mut self, other: &Self) {
         let (mine, theirs) = (self.counts.iter_mut().flatten(), other.counts.iter().flatten());
         mine.zip(theirs).for_each(|(mine, theirs)| *mine += theirs);
         self.last = self.last.max(other.last);
@@ -111,12 +111,12 @@ impl ErrorCounts {
     }
 }
 
-/// Adds numbers of dropped frames, by reason.
-pub(crate) fn add_rejects(sum: &mut Vec<(Reject, u64)>, others: Vec<(Reject, u64)>) {
-    for (reject, count) in others {
-        match sum.iter_mut().find(|mine| mine.0 == reject) {
+/// Adds counters by key.
+pub fn add_counts<K: PartialEq>(sum: &mut Vec<(K, u64)>, others: Vec<(K, u64)>) {
+    for (key, count) in others {
+        match sum.iter_mut().find(|mine| mine.0 == key) {
             Some(mine) => mine.1 += count,
-            None => sum.push((reject, count)),
+            None => sum.push((key, count)),
         }
     }
 }

@@ -9,7 +9,7 @@
 
 use std::os::fd::BorrowedFd;
 
-use tyche_proto::Instant;
+use tyche_time::Instant;
 use tyche_wake::Spin;
 
 use crate::clock::now;

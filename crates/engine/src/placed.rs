@@ -34,12 +34,12 @@ pub struct SessionNodes {
 }
 
 /// The CPUs that the calling thread may run on, as far as the kernel tells.
-pub(crate) fn own_cpus() -> Cpus {
+pub fn own_cpus() -> Cpus {
     allowed_cpus().unwrap_or_default()
 }
 
 /// The placement of a link.
-pub(crate) fn home(placement: &Placement, link: &dyn Link) -> NumaAffinity {
+pub fn home(placement: &Placement, link: &dyn Link) -> NumaAffinity {
     let home = placement.home(link.name());
     home.unwrap_or_else(|error| {
         tracing::warn!(link = link.name(), "is not placed: {error}");
@@ -48,7 +48,7 @@ pub(crate) fn home(placement: &Placement, link: &dyn Link) -> NumaAffinity {
 }
 
 /// Allocates the calling thread's memory at `home` while the result lives.
-pub(crate) fn near(home: &NumaAffinity) -> Option<Near> {
+pub fn near(home: &NumaAffinity) -> Option<Near> {
     home.near().unwrap_or_else(|error| {
         tracing::warn!("memory is anywhere: {error}");
         None
@@ -59,7 +59,7 @@ pub(crate) fn near(home: &NumaAffinity) -> Option<Near> {
 ///
 /// # Errors
 /// The system's error if there is none.
-pub(crate) fn channel_arena(home: &NumaAffinity, pages: usize) -> io::Result<Arena> {
+pub fn channel_arena(home: &NumaAffinity, pages: usize) -> io::Result<Arena> {
     let Some(node) = home.node() else { return Arena::try_new(pages) };
     Arena::on(pages, node).or_else(|error| {
         let arena = Arena::try_new(pages)?;
@@ -70,7 +70,7 @@ pub(crate) fn channel_arena(home: &NumaAffinity, pages: usize) -> io::Result<Are
 
 /// Memory for the requests of a session whose thread is at `home`. A session of one queue has it
 /// spread over the nodes if the placement says so.
-pub(crate) fn request_arena(
+pub fn request_arena(
     placement: &Placement,
     home: &NumaAffinity,
     queues: usize,
@@ -88,7 +88,7 @@ pub(crate) fn request_arena(
 
 /// The placement of a thread, which may move.
 #[derive(Debug, Default)]
-pub(crate) struct ThreadAffinity {
+pub struct ThreadAffinity {
     node: Option<Node>,
     /// The CPUs it may run on when unbound.
     anywhere: Cpus,
@@ -96,17 +96,17 @@ pub(crate) struct ThreadAffinity {
 
 impl ThreadAffinity {
     /// That of the calling thread, which is not bound yet.
-    pub(crate) fn new() -> Self {
+    pub fn new() -> Self {
         Self { node: None, anywhere: own_cpus() }
     }
 
     /// The node that the thread is bound to.
-    pub(crate) fn node(&self) -> Option<Node> {
+    pub fn node(&self) -> Option<Node> {
         self.node
     }
 
     /// Binds the calling thread to a node, or frees it if `home` has none.
-    pub(crate) fn move_to(&mut self, home: &NumaAffinity) {
+    pub fn move_to(&mut self, home: &NumaAffinity) {
         if home.node() == self.node {
             return;
         }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tyche_link::{Link, Mac, RxBatch, RxFrame, TxBatch, TxVectors};
 use tyche_numa::{Node, NumaAffinity};
-use tyche_proto::Instant;
+use tyche_time::Instant;
 
 use crate::backlog::Backlog;
 use crate::placed;
@@ -57,7 +57,7 @@ impl std::ops::AddAssign for PortStats {
 }
 
 /// The frames in a batch, if each has up to `frame_len` bytes.
-pub(crate) fn batch_frames(frame_len: usize) -> usize {
+pub fn batch_frames(frame_len: usize) -> usize {
     (BATCH_BYTES / frame_len).clamp(BATCH, BATCH_MAX)
 }
 
@@ -143,12 +143,12 @@ impl Port {
     }
 
     /// The placement of the link.
-    pub(crate) fn home(&self) -> &NumaAffinity {
+    pub fn home(&self) -> &NumaAffinity {
         &self.home
     }
 
     /// The NUMA nodes of the memory in which frames are composed.
-    pub(crate) fn memory_nodes(&self) -> Vec<Node> {
+    pub fn memory_nodes(&self) -> Vec<Node> {
         self.vectors.memory_nodes()
     }
 
@@ -272,7 +272,7 @@ impl Port {
     }
 
     /// Turns the measurement of the frames' time in the kernel on or off.
-    pub(crate) fn stamp_arrivals(&mut self, on: bool) {
+    pub fn stamp_arrivals(&mut self, on: bool) {
         if !self.link.stamp_arrivals(on) {
             tracing::debug!(link = self.link.name(), "the link does not say when frames arrive");
         }

@@ -5,7 +5,7 @@
 
 use std::os::fd::BorrowedFd;
 
-use tyche_proto::Instant;
+use tyche_time::Instant;
 
 use crate::clock::Clock;
 use crate::port::Port;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tyche_link::Mac;
-use tyche_proto::Instant;
+use tyche_time::Instant;
 
 /// A fault of a port, as the protocol has to know it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

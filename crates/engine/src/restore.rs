@@ -34,17 +34,17 @@ struct Watchers {
 
 /// The restores that a loop has acted upon.
 #[derive(Debug)]
-pub(crate) struct Restores(u64);
+pub struct Restores(u64);
 
 impl Restores {
     /// Those until now.
-    pub(crate) fn until_now() -> Self {
+    pub fn until_now() -> Self {
         Self(COUNT.load(Ordering::Relaxed))
     }
 
     /// Whether another was noted since the last call. Loops ask in each round.
     #[inline]
-    pub(crate) fn is_another(&mut self) -> bool {
+    pub fn is_another(&mut self) -> bool {
         // It protects no other data, and the event comes at any time.
         let count = COUNT.load(Ordering::Relaxed);
         std::mem::replace(&mut self.0, count) != count
@@ -91,7 +91,7 @@ pub fn watch_with(call: impl FnMut() + Send + 'static) -> io::Result<()> {
 }
 
 /// Watches for restores for channels with keys, which work without as well.
-pub(crate) fn watch_for_keys() {
+pub fn watch_for_keys() {
     if let Err(error) = watch() {
         tracing::warn!(%error, "restored snapshots can't be detected: keys are not renewed");
     }

@@ -1,14 +1,6 @@
-//! The loop with real threads: hosts and targets over links in memory and of the kernel.
+//! The loop serves another protocol than ours.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot set its stage has failed")]
 
-mod loops;
-mod losses;
-mod pollers;
-mod queues;
-mod restore;
-mod rig;
 mod second_protocol;
 mod sectors;
-mod stages;
-mod tcp;

@@ -9,9 +9,9 @@ use tyche_engine::{BATCH, Batches, EventLoop, Port, Ports, Service};
 use tyche_link::fault::{FaultLink, FaultPlan, Side};
 use tyche_link::{Link, memory};
 use tyche_numa::NumaAffinity;
-use tyche_proto::Instant;
 use tyche_store::Store;
 use tyche_store::memory::MemoryStore;
+use tyche_time::Instant;
 use tyche_wake::Spin;
 
 use crate::sectors::{Client, HEAD, SECTOR, SECTORS, Server, WRITE};

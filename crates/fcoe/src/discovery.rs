@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use tyche_engine::{Batches, Clock, Frames, LinkFault, Port, Ports, Protocol, Received};
+use tyche_engine::{Batches, Clock, Frames, Port, Ports, Protocol, Received};
 use tyche_fc::neighbour::{Functions, Interface, Neighbour};
 use tyche_fc::vn2vn::{CLAIM_MAX, Vn2vn, Vn2vnConfig};
 use tyche_fc::wire::fip::{
@@ -16,6 +16,7 @@ use tyche_fc::wire::fip::{
 use tyche_fc::wire::{ETHERNET_LEN, Ethernet, FRAME_LEN_MAX, Mac, Reject, Wwn};
 use tyche_link::Link;
 use tyche_numa::NumaAffinity;
+use tyche_remote::LinkFault;
 use tyche_time::Instant;
 
 use crate::n_port::join;

@@ -20,13 +20,14 @@ use std::thread;
 use std::time::Duration;
 
 use tyche::{Completion, Extent, FcoeOptions, Mode, Operation, Options, Request, Volume};
-use tyche_engine::{Exported, Target, TargetExport, TargetOptions};
+use tyche_engine::Exported;
 use tyche_fcoe::fc::wire::Wwn;
 use tyche_fcoe::{
     FcoeTarget, FcoeTargetOptions, Interface, PortOptions, TargetUnit, Units, VisibleTo,
 };
 use tyche_link::Link;
 use tyche_link::packet::{PacketLink, PacketOptions};
+use tyche_native::{Target, TargetExport, TargetOptions};
 use tyche_numa::Placement;
 use tyche_proto::wire::{ETHERTYPE, Name, Uuid};
 use tyche_proto::{Access, Allowed, BatchPolicy, TargetConfig};

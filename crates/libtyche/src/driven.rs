@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use tyche_block::{Completion, Geometry, Request};
-use tyche_engine::{HostReport, InlineHost, Notice};
 use tyche_fcoe::FcoeInlineHost;
+use tyche_native::InlineHost;
+use tyche_remote::{HostReport, Notice};
 use tyche_session::fcoe::PortName;
 
 /// A session in inline mode.

@@ -4,11 +4,12 @@ use std::io;
 
 use thiserror::Error;
 use tyche_block::{Errno, Request};
-use tyche_engine::{ConnectError, Notice};
 use tyche_fcoe::Obstacle;
 use tyche_fcoe::fc::port::Failure;
 use tyche_link::{ip, packet};
+use tyche_native::ConnectError;
 use tyche_proto::wire::Reason;
+use tyche_remote::Notice;
 use tyche_session::LinkError;
 use tyche_session::fcoe::{FcoeError, Unreached};
 

@@ -10,9 +10,10 @@ use std::time::{Duration, Instant};
 
 use crossbeam_utils::atomic::AtomicCell;
 use tyche_block::{Arena, Completion, Geometry, Request};
-use tyche_engine::{HostOptions, HostReport, InlineHost, Notice};
 use tyche_fcoe::FcoeInlineHost;
+use tyche_native::{HostOptions, InlineHost};
 use tyche_proto::{QueueHandle, SessionShared};
+use tyche_remote::{HostReport, Notice};
 
 use crate::REQUESTS_MAX;
 use crate::driven::Driven;

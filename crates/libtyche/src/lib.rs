@@ -54,9 +54,9 @@ mod wanted;
 pub use error::{OpenError, Refused, Why};
 pub use options::{FcoeMode, FcoeOptions, Mode, Options};
 pub use tyche_block::{Arena, Completion, Errno, Extent, Geometry, Operation, Request};
-pub use tyche_engine::{HostLink, HostReport};
 pub use tyche_fcoe::Interface;
 pub use tyche_proto::BatchPolicy;
+pub use tyche_remote::{HostLink, HostReport};
 pub use tyche_session::LinkError;
 pub use volume::Volume;
 

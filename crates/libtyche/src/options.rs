@@ -4,12 +4,14 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use tyche_engine::{HostLink, HostOptions, identity};
+use tyche_engine::identity;
 use tyche_link::handover;
+use tyche_native::HostOptions;
 use tyche_numa::Placement;
 use tyche_proto::crypto::PublicKey;
 use tyche_proto::wire::{ETHERTYPE, Mac};
 use tyche_proto::{BatchPolicy, ChannelChoice, HostKeys, QUEUES_MAX, SessionConfig};
+use tyche_remote::HostLink;
 use tyche_session::fcoe::E_D_TOV;
 use tyche_session::{
     End, KEY_FILE, KnownTarget, KnownTargets, LinkOptions, Opened, SessionOptions, defaults,

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use crossbeam_queue::ArrayQueue;
 use rustix::event::{EventfdFlags, eventfd};
 use tyche_block::{Arena, Completion, Disk, Geometry, Request, Sink};
-use tyche_engine::{HostReport, Notice};
 use tyche_fcoe::Obstacle;
+use tyche_remote::{HostReport, Notice};
 use tyche_session::Remote;
 
 use crate::REQUESTS_MAX;

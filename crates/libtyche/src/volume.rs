@@ -6,10 +6,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tyche_block::{Arena, Completion, Geometry, Request};
-use tyche_engine::{Host, HostLink, HostReport};
 use tyche_fcoe::{FcoeHost, Interface};
 use tyche_link::Link;
+use tyche_native::Host;
 use tyche_proto::SessionConfig;
+use tyche_remote::{HostLink, HostReport};
 use tyche_session::Remote;
 
 use crate::error::{OpenError, Refused, Why};

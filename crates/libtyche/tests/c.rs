@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot set its stage has failed")]
 
 mod fcoe_target;
-#[path = "../../engine/tests/rig/target.rs"]
+#[path = "../../native/tests/rig/target.rs"]
 mod target;
 
 use std::path::{Path, PathBuf};

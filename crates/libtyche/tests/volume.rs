@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot set its stage has failed")]
 
-#[path = "../../engine/tests/rig/target.rs"]
+#[path = "../../native/tests/rig/target.rs"]
 mod target;
 
 use std::collections::BTreeMap;
@@ -14,10 +14,10 @@ use tyche::{
     Errno, HostLink, LinkError, Mode, OpenError, Operation, Options, REQUESTS_MAX, Request, Volume,
     Why,
 };
-use tyche_engine::Target;
 use tyche_link::fault::{FaultLink, FaultPlan, Side};
 use tyche_link::tcp::{TcpOptions, TcpServer};
 use tyche_link::{Link, memory};
+use tyche_native::Target;
 use tyche_proto::wire::{Reason, Uuid};
 use tyche_store::memory::MemoryStore;
 use tyche_testkit::wait::{PATIENCE, wait_readable, wait_until};

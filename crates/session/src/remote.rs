@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use tyche_block::Disk;
-use tyche_engine::{Host, HostControl, HostLink, HostReport, LinkError};
 use tyche_fcoe::{FcoeControl, FcoeHost, Obstacle};
+use tyche_native::{Host, HostControl};
+use tyche_remote::{HostLink, HostReport, LinkError};
 use tyche_wake::MakePoller;
 
 use crate::fcoe::PortName;

@@ -3,7 +3,7 @@
 //! Everything that could differ between two runs is simulated and follows from one `u64`, the seed:
 //! the clock, the network, the disk, crashes, and the workload. The protocol is not simulated: the
 //! state machines are the real ones, and so are the bytes of every frame. Hosts run the engine's
-//! [`Driver`](tyche_engine::Driver) and the target its [`Exporter`](tyche_engine::Exporter), to
+//! [`Driver`](tyche_native::Driver) and the target its [`Exporter`](tyche_native::Exporter), to
 //! which network and disks look like any other link and store.
 //!
 //! ```text

@@ -9,12 +9,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use tyche_engine::{Clock, Done, Driver, HostEnv, Job, LinkError, Notice, Port, Ports, Protocol};
+use tyche_engine::{Clock, Done, Job, Port, Ports, Protocol};
+use tyche_native::{Driver, HostEnv};
 use tyche_numa::Placement;
 use tyche_proto::{
     ChannelStats, ExportState, Instant, OpId, Operation, PathReport, PortConfig, ResumeState,
     Rules, Session, SessionConfig, SessionShared, StageSample,
 };
+use tyche_remote::{LinkError, Notice};
 use tyche_wire::{Cookie, ETHERTYPE, Header, Mac, Tag};
 
 use crate::link::{Carrier, Train, Wire, port};

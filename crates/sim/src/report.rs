@@ -4,8 +4,8 @@ use std::any::Any;
 use std::fmt;
 use std::time::Duration;
 
-use tyche_engine::Notice;
 use tyche_proto::Instant;
+use tyche_remote::Notice;
 
 use crate::plan::Profile;
 

@@ -8,9 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tyche_block::{Arena, Extent};
-use tyche_engine::{
-    ChannelEvent, Clock, Exporter, ExporterEnv, Exports, Ports, Protocol, TargetExport,
-};
+use tyche_engine::{Clock, Ports, Protocol};
+use tyche_native::{ChannelEvent, Exporter, ExporterEnv, Exports, TargetExport};
 use tyche_proto::{
     Access, Allowed, ChannelRef, ChannelStats, HostId, Instant, Listener, ListenerConfig, Loss,
     Operation, Registry, Rules, TargetConfig, Writer,
@@ -415,7 +414,7 @@ impl<R: Rules> Process<R> {
 }
 
 /// Keeps who writes.
-fn keeper_of_writers(records: &Arc<Mutex<Records>>) -> tyche_engine::RememberWriter {
+fn keeper_of_writers(records: &Arc<Mutex<Records>>) -> tyche_native::RememberWriter {
     let records = Arc::clone(records);
     Box::new(move |export, writer| {
         let mut records = records.lock().unwrap_or_else(PoisonError::into_inner);
@@ -431,7 +430,7 @@ fn keeper_of_writers(records: &Arc<Mutex<Records>>) -> tyche_engine::RememberWri
 fn keeper_of_generations(
     records: &Arc<Mutex<Records>>,
     mut exported: Vec<Exported>,
-) -> tyche_engine::RenewGeneration {
+) -> tyche_native::RenewGeneration {
     let records = Arc::clone(records);
     Box::new(move |export, loss| {
         let mut records = records.lock().unwrap_or_else(PoisonError::into_inner);

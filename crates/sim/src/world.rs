@@ -28,8 +28,8 @@ use std::io::Write;
 use std::time::Duration;
 
 use tyche_block::Errno;
-use tyche_engine::Notice;
 use tyche_proto::{AllRules, ChannelStats, Instant, Outgoing, RejectCounts, Rules};
+use tyche_remote::Notice;
 use tyche_wire::{ENTRY_LEN, Entry, HEAD_LEN, Header, Kind};
 
 use crate::host::Host;

@@ -1,9 +1,9 @@
 //! Directed scenarios of disks that fail.
 
 use tyche_block::Errno;
-use tyche_engine::Notice;
 use tyche_proto::wire::{CommandFlags, Opcode};
 use tyche_proto::{AllRules, Operation};
+use tyche_remote::Notice;
 use tyche_sim::{Plan, World};
 
 use crate::drive::{MIB, SECOND, connected, has, operation, perform, submit_many};

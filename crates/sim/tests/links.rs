@@ -3,9 +3,9 @@
 
 use std::time::Duration;
 
-use tyche_engine::Notice;
 use tyche_proto::Problem;
 use tyche_proto::wire::Opcode;
+use tyche_remote::Notice;
 use tyche_sim::{HostPlan, LinkPlan, Plan, SegmentPlan, Station, World};
 
 use crate::drive::{MIB, SECOND, connected, has, operation, perform, submit_many};

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use tyche_block::Errno;
-use tyche_engine::Notice;
 use tyche_proto::wire::{CommandFlags, Opcode, Reason};
 use tyche_proto::{Failure, Operation, Problem};
+use tyche_remote::Notice;
 use tyche_sim::{HostPlan, Plan, World};
 
 use crate::drive::{MIB, SECOND, connected, has, operation, perform, submit_many};

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use tyche_engine::Notice;
 use tyche_proto::wire::Opcode;
+use tyche_remote::Notice;
 use tyche_sim::{Options, Plan, Profile, World, run};
 
 use crate::drive::{MIB, SECOND, operation};

@@ -3,9 +3,9 @@
 
 use std::time::Duration;
 
-use tyche_engine::Notice;
 use tyche_proto::wire::Opcode;
 use tyche_proto::{AllRules, Problem, Rule, Rules};
+use tyche_remote::Notice;
 use tyche_sim::{Plan, TrainFaults, UdpPlan, World};
 
 use crate::drive::{MIB, SECOND, connected, has, operation, perform, submit_many};

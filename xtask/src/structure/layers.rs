@@ -11,13 +11,14 @@ use super::circles::crate_folders;
 use crate::{Result, cargo, root};
 
 /// The crates by layer, from top to bottom, by the names of their packages.
-const LAYERS: [&[&str]; 10] = [
+const LAYERS: [&[&str]; 11] = [
     // Nothing depends on the top layer: the testkit is for tests only.
     &["tyche-lab", "tyche-testkit"],
     &["tyche"],
     &["libtyche", "tyche-conformance", "tyche-console", "tyche-sim"],
     &["tyche-session"],
-    &["tyche-fcoe"],
+    &["tyche-fcoe", "tyche-native"],
+    &["tyche-remote"],
     &["tyche-engine"],
     &["tyche-attach", "tyche-fc", "tyche-fcf", "tyche-link", "tyche-proto", "tyche-store"],
     &["tyche-block", "tyche-fc-wire", "tyche-scsi", "tyche-wake", "tyche-wire"],
@@ -26,8 +27,12 @@ const LAYERS: [&[&str]; 10] = [
     &["comparison", "xtask"],
 ];
 
-/// Crates that the library for hosts must not depend on, directly or not.
-const NOT_IN_LIBRARY: [&str; 2] = ["tyche-attach", "tyche-store"];
+/// Crates, and those that they must not depend on, directly or not: the library for hosts has no
+/// disks, the loop knows no protocol.
+const APART: [(&str, &[&str]); 2] = [
+    ("libtyche", &["tyche-attach", "tyche-store"]),
+    ("tyche-engine", &["tyche-fc", "tyche-fc-wire", "tyche-proto", "tyche-scsi", "tyche-wire"]),
+];
 
 /// A crate, and those of ours that it depends on.
 struct Package {
@@ -44,19 +49,22 @@ pub(super) fn check() -> Result<Vec<String>> {
         packages.push(parse(&manifest.map_err(|error| format!("{file}: {error}"))?));
     }
     let mut findings = compare(&packages, &LAYERS);
-    let tree = tree(&mut cargo())?;
-    for name in NOT_IN_LIBRARY {
-        if tree.lines().any(|line| line.split(' ').next() == Some(name)) {
-            findings
-                .push(format!("libtyche: is not to depend on {name}; see cargo tree -p libtyche"));
+    for (package, others) in APART {
+        let tree = tree(&mut cargo(), package)?;
+        for name in others {
+            if tree.lines().any(|line| line.split(' ').next() == Some(name)) {
+                findings.push(format!(
+                    "{package}: is not to depend on {name}; see cargo tree -p {package}"
+                ));
+            }
         }
     }
     Ok(findings)
 }
 
-/// All that the library depends on, a package a line.
-fn tree(cargo: &mut Command) -> Result<String> {
-    cargo.args(["tree", "--package", "libtyche", "--edges", "normal", "--prefix", "none"]);
+/// All that a package depends on, one a line.
+fn tree(cargo: &mut Command, package: &str) -> Result<String> {
+    cargo.args(["tree", "--package", package, "--edges", "normal", "--prefix", "none"]);
     let tree = cargo.output().map_err(|error| format!("cargo tree: {error}"))?;
     if !tree.status.success() {
         return Err(format!("cargo tree: {}", String::from_utf8_lossy(&tree.stderr)));

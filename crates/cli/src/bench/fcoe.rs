@@ -6,8 +6,8 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use tyche_block::Disk;
-use tyche_engine::Notice;
 use tyche_fcoe::{FcoeHost, FcoeHostOptions, Obstacle};
+use tyche_remote::Notice;
 use tyche_session::log_warnings;
 use tyche_wake::MakePoller;
 use uuid::Uuid;

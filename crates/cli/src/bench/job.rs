@@ -16,8 +16,9 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use tyche_engine::{ConnectError, HostOptions, HostReport, InlineHost, Notice};
+use tyche_native::{ConnectError, HostOptions, InlineHost};
 use tyche_proto::{Problem, QueueHandle};
+use tyche_remote::{HostReport, Notice};
 
 use super::load::{Shared, check_notices};
 use super::progress::{Progress, TICK};

@@ -5,8 +5,10 @@ use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
 use tyche_block::{Completion, Extent};
-use tyche_engine::{Histogram, InlineHost, Notice};
+use tyche_engine::Histogram;
+use tyche_native::InlineHost;
 use tyche_proto::NodeCounts;
+use tyche_remote::Notice;
 
 use super::Period;
 use super::requests::Requests;

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use tyche_block::Geometry;
-use tyche_engine::{HostOptions, InlineHost, discover};
+use tyche_native::{HostOptions, InlineHost, discover};
 use tyche_numa::Placement;
 use tyche_proto::wire::Name;
 use tyche_proto::{ExportId, SessionConfig};

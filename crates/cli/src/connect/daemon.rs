@@ -11,9 +11,9 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::raise;
 use tyche_attach::{Attachment, Stopped};
-use tyche_engine::Notice;
 use tyche_fcoe::Obstacle;
 use tyche_proto::Problem;
+use tyche_remote::Notice;
 use tyche_session::{Control, Remote, log_warnings};
 use uuid::Uuid;
 

@@ -2,9 +2,9 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use tyche_engine::{HostReport, Notice};
 use tyche_proto::Failure;
 use tyche_proto::wire::{Reason, Rejection};
+use tyche_remote::{HostReport, Notice};
 use tyche_session::Control;
 
 use super::SessionArgs;

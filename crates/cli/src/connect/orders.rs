@@ -5,7 +5,7 @@ use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use tyche_engine::LinkError;
+use tyche_remote::LinkError;
 use tyche_session::{Control, log_warnings};
 
 use super::SessionArgs;

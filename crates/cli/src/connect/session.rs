@@ -5,13 +5,14 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use tyche_engine::{Discovery, HostLink, HostOptions, HostReport, Listing};
 use tyche_link::Link;
 use tyche_link::ip::ListenAddress;
+use tyche_native::{Discovery, HostOptions, Listing};
 use tyche_numa::Placement;
 use tyche_proto::crypto::PublicKey;
 use tyche_proto::wire::{ExportInfo, Mac, Name, Offer};
 use tyche_proto::{ChannelChoice, ExportId, Failure, HostKeys, OfferedBy, Problem, TargetId};
+use tyche_remote::{HostLink, HostReport};
 use tyche_session::{
     CHANNELS_MAX, End, KEEP_ALIVE, KEY_FILE, Opened, QUEUE_SIZE_MAX, SessionOptions, defaults,
 };
@@ -316,7 +317,7 @@ impl SessionArgs {
         let links = self.link.open_available(&self.links, End::Host, &placement)?.links;
         let (ethertype, key) = (self.link.ethertype, self.trust.key());
         let host = (self.host()?, key.as_ref());
-        Ok(tyche_engine::discover(links, ethertype, host, Name::EMPTY, time))
+        Ok(tyche_native::discover(links, ethertype, host, Name::EMPTY, time))
     }
 
     /// Looks for other exports when the wanted one is not offered. `None`: no target answers, or

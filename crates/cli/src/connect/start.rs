@@ -1,8 +1,9 @@
 //! The start of a daemon's session, of either protocol.
 
-use tyche_engine::{Host, Notice};
 use tyche_fcoe::FcoeHost;
+use tyche_native::Host;
 use tyche_proto::ExportState;
+use tyche_remote::Notice;
 use tyche_session::Remote;
 use uuid::Uuid;
 

@@ -6,14 +6,15 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use clap::Args;
-use tyche_engine::{Discovery, Foreign, Found, LinkFault};
 use tyche_fcoe::fc::network::Mode;
 use tyche_fcoe::fc::wire::Wwn;
 use tyche_link::ip::{DEFAULT_PORT, ListenAddress};
 use tyche_link::udp::segment::{SEARCH_PORT, Search};
+use tyche_native::{Discovery, Foreign, Found};
 use tyche_numa::Placement;
 use tyche_proto::crypto::PublicKey;
 use tyche_proto::wire::{ExportInfo, Name};
+use tyche_remote::LinkFault;
 use tyche_session::End;
 use tyche_session::fcoe::{parse_mode, parse_wwpn};
 use uuid::Uuid;
@@ -95,7 +96,7 @@ fn ask(args: &DiscoverArgs) -> Result<(Discovery, Asked)> {
     if named.iter().any(|link| link == UDP) {
         time /= 2;
         named.retain(|link| link != UDP);
-        search = Some(tyche_engine::search((host, key), time)?);
+        search = Some(tyche_native::search((host, key), time)?);
     }
     let (opened, unopened) = match &search {
         None => (args.link.open_available(&named, End::Host, &Placement::default())?, Vec::new()),
@@ -106,7 +107,7 @@ fn ask(args: &DiscoverArgs) -> Result<(Discovery, Asked)> {
     let mut discovery = Discovery::default();
     if !links.is_empty() {
         let ethertype = args.link.ethertype;
-        discovery = tyche_engine::discover(links, ethertype, (host, key), Name::EMPTY, time);
+        discovery = tyche_native::discover(links, ethertype, (host, key), Name::EMPTY, time);
     }
     let unopened = unopened.into_iter();
     let unopened = unopened.map(|(link, error)| LinkFault { link, message: error.to_string() });

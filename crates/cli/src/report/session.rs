@@ -6,8 +6,9 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tyche_block::Geometry;
-use tyche_engine::{Favoured, HostReport, LatencyFigures};
+use tyche_engine::LatencyFigures;
 use tyche_proto::{ExportState, PathReport};
+use tyche_remote::{Favoured, HostReport};
 use uuid::Uuid;
 
 use super::link::{
@@ -313,8 +314,8 @@ pub struct SessionLink {
     pub counters: Counters,
 }
 
-impl From<&tyche_engine::LinkReport> for SessionLink {
-    fn from(link: &tyche_engine::LinkReport) -> Self {
+impl From<&tyche_remote::LinkReport> for SessionLink {
+    fn from(link: &tyche_remote::LinkReport) -> Self {
         Self {
             interface: link.link.clone(),
             mac: link.mac.to_string(),

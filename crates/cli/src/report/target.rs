@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use tyche_engine::TargetLinkReport;
 use tyche_fcoe::FcoeTargetReport;
+use tyche_native::TargetLinkReport;
 use uuid::Uuid;
 
 use super::link::{
@@ -36,7 +36,7 @@ pub struct TargetReport {
 
 impl TargetReport {
     /// The report on the target of that name, which this process is.
-    pub(crate) fn new(name: &str, report: &tyche_engine::TargetReport) -> Self {
+    pub(crate) fn new(name: &str, report: &tyche_native::TargetReport) -> Self {
         let exports = report.exports.iter().map(|it| {
             let sessions = report.sessions.iter();
             let sessions = sessions.filter(|session| session.export == it.config.name.as_str());
@@ -91,8 +91,8 @@ pub struct ExportReport {
     pub sessions: Vec<ExportSession>,
 }
 
-impl From<&tyche_engine::ExportReport> for ExportReport {
-    fn from(report: &tyche_engine::ExportReport) -> Self {
+impl From<&tyche_native::ExportReport> for ExportReport {
+    fn from(report: &tyche_native::ExportReport) -> Self {
         let export = &report.config;
         Self {
             export: export.name.to_string(),
@@ -131,8 +131,8 @@ pub struct ExportSession {
     pub writer: bool,
 }
 
-impl From<&tyche_engine::TargetSessionReport> for ExportSession {
-    fn from(report: &tyche_engine::TargetSessionReport) -> Self {
+impl From<&tyche_native::TargetSessionReport> for ExportSession {
+    fn from(report: &tyche_native::TargetSessionReport) -> Self {
         Self {
             session: report.session,
             host: report.host,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tyche_engine::Remains;
+use tyche_native::Remains;
 use tyche_store::ResizeError;
 
 use super::Served;

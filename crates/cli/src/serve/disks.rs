@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use tyche_engine::{Arrival, TargetExport};
+use tyche_native::{Arrival, TargetExport};
 use tyche_proto::Allowed;
 use tyche_store::Store;
 use tyche_store::file::{FileOptions, FileStore};

@@ -4,11 +4,11 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use tyche_engine::{Target, TargetExport};
 use tyche_fcoe::{
     Departure, FcoeTarget, FcoeTargetOptions, PortOptions, TargetUnit, Units, VisibleTo,
     VlanAnnouncer,
 };
+use tyche_native::{Target, TargetExport};
 use tyche_session::fcoe::{Numbers, PortName};
 use uuid::Uuid;
 

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use tyche_engine::InlineHost;
+use tyche_native::InlineHost;
 
 use crate::refusals::refused;
 use crate::rig::{DISK, PATIENCE, Side, Target, await_done, rig, submit};

@@ -7,7 +7,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use tyche_engine::InlineHost;
+use tyche_native::InlineHost;
 use tyche_proto::ChannelChoice;
 use tyche_proto::wire::{Kind, Mac};
 

@@ -17,7 +17,8 @@ const LOG_INTERVAL: Duration = Duration::from_secs(10);
 /// See the module.
 pub struct Exported {
     name: String,
-    pub(crate) store: Arc<dyn Store>,
+    /// The store behind it.
+    pub store: Arc<dyn Store>,
     failures: Mutex<Failures>,
     distrusts: AtomicU64,
 }

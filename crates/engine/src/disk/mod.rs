@@ -9,13 +9,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tyche_block::{Arena, Completion, Errno, Operation, OperationKind, Request};
-use tyche_proto::Instant;
 use tyche_store::{Loan, Queue, Store};
+use tyche_time::Instant;
 
 pub use exported::{Exported, Health};
 
 /// The most requests of one loop at one store; more wait in the loop.
-pub(crate) const DEPTH: usize = 1024;
+pub const DEPTH: usize = 1024;
 /// Time without an answer after which a disk with requests is reported. Disks that spin up, or that
 /// try a bad sector again and again, take 5 to 8 s.
 const HANGS_AFTER: Duration = Duration::from_secs(10);

@@ -11,8 +11,8 @@ use std::time::Duration;
 use tyche_block::{Arena, Completion, Extent, Operation, Request};
 use tyche_engine::{Composed, Frames, Protocol, Received, Service, Sink};
 use tyche_link::Mac;
-use tyche_proto::Instant;
 use tyche_store::Queue;
+use tyche_time::Instant;
 
 /// Bytes of a frame before its data.
 pub const HEAD: usize = 24;

@@ -5,12 +5,13 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use tyche_block::Geometry;
-use tyche_engine::{Clock, Done, Job, Notice, Ports, Protocol, QueueReport, Service, identity};
+use tyche_engine::{Clock, Done, Job, Ports, Protocol, Service, identity};
 use tyche_fc::port::{self, Cause};
 use tyche_fc::wire::Wwn;
 use tyche_fc::wire::els::Code;
 use tyche_proto::wire::Uuid;
 use tyche_proto::{ExportState, Failure, Problem, ResumeState};
+use tyche_remote::{Notice, QueueReport};
 use tyche_scsi::Lun;
 use tyche_scsi::initiator::Disk;
 use tyche_scsi::vpd::Identity;

@@ -1,9 +1,10 @@
 //! A further lane of a session: commands, without a port.
 
-use tyche_engine::{Clock, Done, Frames, Job, Ports, Protocol, QueueReport, Received, Service};
+use tyche_engine::{Clock, Done, Frames, Job, Ports, Protocol, Received, Service};
 use tyche_fc::neighbour::Membership;
 use tyche_fc::wire::{Mac, Reject};
 use tyche_fc::{AllRules, Rules};
+use tyche_remote::QueueReport;
 use tyche_time::Instant;
 
 use super::lane::{InitiatorConfig, InitiatorLane};

@@ -8,12 +8,10 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant as SystemInstant};
 
 use tyche_block::{Arena, Errno, Geometry};
-use tyche_engine::{
-    Done, EventLoop, HostReport, Intake, Job, Notice, Ports, Protocol, QueueReport, Service,
-    Volume, VolumeQueue,
-};
+use tyche_engine::{Done, EventLoop, Intake, Job, Ports, Protocol, Service, Volume, VolumeQueue};
 use tyche_link::Link;
 use tyche_numa::NumaAffinity;
+use tyche_remote::{HostReport, Notice, QueueReport};
 use tyche_time::Instant;
 use tyche_wake::{MakePoller, Spin};
 

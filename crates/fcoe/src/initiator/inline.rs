@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use tyche_block::{Arena, Completion, Geometry, Request};
-use tyche_engine::{Clock, EventLoop, HostReport, Job, Notice, Service};
+use tyche_engine::{Clock, EventLoop, Job, Service};
+use tyche_remote::{HostReport, Notice};
 use tyche_time::Instant;
 use tyche_wake::Spin;
 

@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use tyche_block::Operation;
 use tyche_engine::{
-    Done, Favoured, HostReport, Latency, LatencyReport, LinkNodes, LinkReport, Port, PortStats,
-    Ports, QueueReport, RequestCounts, SessionNodes,
+    Done, Latency, LatencyReport, LinkNodes, Port, PortStats, Ports, RequestCounts, SessionNodes,
 };
 use tyche_fc::Rules;
 use tyche_fc::initiator::{Ignored, Repairs};
@@ -13,6 +12,7 @@ use tyche_fc::wire::fip::{FCOE_LEN_MAX, payload_within};
 use tyche_fc::wire::{ETHERNET_LEN, HEAD_LEN, TAIL_LEN};
 use tyche_proto::wire::Mac;
 use tyche_proto::{ChannelStats, NodeCounts, Waiting};
+use tyche_remote::{Favoured, HostReport, LinkReport, QueueReport};
 use tyche_time::Instant;
 
 use super::lane::InitiatorLane;

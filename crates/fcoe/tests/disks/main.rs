@@ -9,10 +9,10 @@ mod server;
 mod target;
 
 use tyche_block::{Errno, Geometry, Operation};
-use tyche_engine::Notice;
 use tyche_fcoe::Obstacle;
 use tyche_fcoe::scsi::{Lun, Uuid};
 use tyche_proto::{ExportState, Failure};
+use tyche_remote::Notice;
 use tyche_testkit::random::Random;
 
 use rig::{Rig, SIZE};

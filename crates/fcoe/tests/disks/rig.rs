@@ -5,7 +5,6 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tyche_block::{Completion, Disk, Errno, Operation, Request, Sink};
-use tyche_engine::Notice;
 use tyche_fcoe::fc::wire::{ETHERNET_LEN, Mac, Wwn};
 use tyche_fcoe::scsi::{Lun, Uuid};
 use tyche_fcoe::{
@@ -14,6 +13,7 @@ use tyche_fcoe::{
 };
 use tyche_link::memory::MemoryLink;
 use tyche_link::{Link, memory};
+use tyche_remote::Notice;
 use tyche_store::memory::MemoryStore;
 use tyche_testkit::wait::{PATIENCE, wait_until};
 

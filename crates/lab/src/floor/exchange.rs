@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use rustix::time::{ClockId, clock_gettime};
 use tyche_cli::bench::{Random, Shape, Shared, check_notices};
 use tyche_console::error::{Code, Error, Result};
-use tyche_engine::InlineHost;
+use tyche_native::InlineHost;
 use tyche_proto::wire::{ECHO_REPLIES_MAX, ENTRIES_MAX, ENTRY_LEN, Echo, HEAD_LEN, PAGE_LEN};
 
 /// The answer of the round trip: a page and its entries.

@@ -4,7 +4,8 @@ mod plot;
 
 use serde::{Serialize, Serializer};
 use tyche_console::output::Table;
-use tyche_engine::{Histogram, Stage, StageTimes};
+use tyche_engine::Histogram;
+use tyche_native::{Stage, StageTimes};
 
 pub(crate) use self::plot::svg;
 

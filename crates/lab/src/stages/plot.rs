@@ -3,7 +3,7 @@
 
 use std::fmt::Write;
 
-use tyche_engine::Stage;
+use tyche_native::Stage;
 
 use super::{Breakdown, Row};
 
@@ -81,7 +81,7 @@ fn escaped(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use tyche_engine::StageTimes;
+    use tyche_native::StageTimes;
 
     use super::*;
 

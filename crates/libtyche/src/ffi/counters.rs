@@ -2,8 +2,8 @@
 
 use std::ffi::{CStr, c_char, c_int};
 
-use tyche_engine::HostReport;
 use tyche_proto::ChannelStats;
+use tyche_remote::HostReport;
 
 use super::tyche_volume;
 

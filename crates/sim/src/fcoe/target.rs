@@ -5,11 +5,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tyche_block::{Arena, Completion, Errno, Extent};
-use tyche_engine::{Exported, operation};
+use tyche_engine::Exported;
 use tyche_fcoe::fc::target::LaneConfig;
 use tyche_fcoe::fc::wire::Wwn;
 use tyche_fcoe::scsi::Uuid;
 use tyche_fcoe::{Generation, NPort, PortConfig, TargetRole, TargetUnit, Units, VisibleTo};
+use tyche_native::operation;
 use tyche_proto::{Instant, Operation};
 use tyche_store::Store;
 use tyche_wire::{Mac, Opcode};

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use tyche_block::Completion;
-use tyche_engine::Notice;
 use tyche_proto::{Failure, Instant, OpId, Operation, Rules, StageSample, Writer};
+use tyche_remote::Notice;
 use tyche_wire::{Entry, Header, Mac, Opcode, Reason, Tag};
 
 use super::exports::Volume;

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use tyche_block::{Completion, Errno};
-use tyche_engine::operation;
+use tyche_native::operation;
 use tyche_proto::{Operation, Rules};
 use tyche_wire::{ChannelId, CommandFlags, Entry, Header, Kind, Opcode, SECTOR_LEN, Tag};
 

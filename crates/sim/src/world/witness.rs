@@ -17,8 +17,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use tyche_engine::Notice;
 use tyche_proto::{Failure, Instant, Rules, SessionInfo, Writer};
+use tyche_remote::Notice;
 use tyche_wire::{Body, Checksums, Control, Flags, HEAD_LEN, Header, Kind, Reason, Uuid};
 
 use super::World;

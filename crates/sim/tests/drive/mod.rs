@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use tyche_block::Errno;
-use tyche_engine::Notice;
 use tyche_proto::wire::{CommandFlags, Opcode};
 use tyche_proto::{AllRules, Operation};
+use tyche_remote::Notice;
 use tyche_sim::{Plan, World};
 
 pub(crate) const SECOND: Duration = Duration::from_secs(1);

@@ -132,7 +132,7 @@ fn vlan_in_words(vlan: &FoundVlan) -> String {
 
 #[cfg(test)]
 mod tests {
-    use tyche_engine::LinkFault;
+    use tyche_remote::LinkFault;
     use tyche_fcoe::fc::wire::Mac;
 
     use super::*;

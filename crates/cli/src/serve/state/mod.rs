@@ -29,7 +29,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde::{Deserialize, Serialize};
-use tyche_engine::{RememberWriter, RenewGeneration, identity};
+use tyche_engine::identity;
+use tyche_native::{RememberWriter, RenewGeneration};
 use tyche_proto::{Loss, Writer};
 use uuid::Uuid;
 

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use tyche_block::{Completion, Operation, Request};
-use tyche_engine::InlineHost;
+use tyche_native::InlineHost;
 use tyche_proto::SessionConfig;
 use tyche_proto::wire::{
     Body, ChannelId, Connect, ConnectFlags, Control, Cookie, Discover, Flags, Header, Hello, Mac,

@@ -16,12 +16,12 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use tyche_engine::{HostLink, HostOptions, InlineHost};
 use tyche_link::Link;
 use tyche_link::ip::ListenAddress;
 use tyche_link::packet::{PacketLink, PacketOptions};
 use tyche_link::tcp::{TcpClient, TcpOptions};
 use tyche_link::udp::{UdpClient, UdpOptions};
+use tyche_native::{HostOptions, InlineHost};
 use tyche_numa::Placement;
 use tyche_proto::crypto::PublicKey;
 use tyche_proto::wire::{
@@ -29,6 +29,7 @@ use tyche_proto::wire::{
     SealedConnect, Ticket, Uuid, Versions,
 };
 use tyche_proto::{ExportId, HostKeys, SessionConfig, connect_proof};
+use tyche_remote::HostLink;
 use tyche_testkit::random::Random;
 
 use super::handshakes::{Flood, SECONDS, measure, summary};

@@ -3,11 +3,12 @@
 use std::time::{Duration, Instant};
 
 use tyche_block::{Completion, Operation, Request};
-use tyche_engine::{HostLink, HostOptions, InlineHost};
 use tyche_link::packet::{PacketLink, PacketOptions};
+use tyche_native::{HostOptions, InlineHost};
 use tyche_numa::Placement;
 use tyche_proto::wire::{ETHERTYPE, Name};
 use tyche_proto::{ExportId, SessionConfig};
+use tyche_remote::HostLink;
 use uuid::Uuid;
 
 use super::{DISK, PATIENCE, Rig, Side};

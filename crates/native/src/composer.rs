@@ -1,0 +1,139 @@
+//! Tyche on a port: the sizes of its rings, and the composition of its frames.
+
+use tyche_engine::{Batches, Composed, Fault, Frames, Port, Received, Sink, batch_frames};
+use tyche_link::ip::Transport;
+use tyche_link::{Link, Mac as LinkMac};
+use tyche_numa::NumaAffinity;
+use tyche_proto::wire::{COOKIE_AT, Content, Control, ENTRIES_MAX, Encoder, HEAD_LEN, Mac};
+use tyche_proto::{Favourite, Instant, Outgoing, Part, Problem, Written};
+use tyche_remote::Favoured;
+
+/// Numbers of the transports, for `PortConfig::transport`.
+const ETHERNET: u8 = 0;
+const TCP: u8 = 1;
+const UDP: u8 = 2;
+
+/// The most entries of a receive ring.
+const RING_MAX: usize = 512;
+
+/// A port for frames of Tyche.
+pub(crate) fn open_port(link: Box<dyn Link>, home: NumaAffinity) -> Port {
+    let frames = batch_frames(link.frame_len_max());
+    Port::new(link, home, Batches { frames, head_len: HEAD_LEN, pieces_max: ENTRIES_MAX })
+}
+
+/// The head of a frame that has come by such a port.
+pub(crate) fn head<'a>(frame: &Received<'a>) -> &'a [u8; HEAD_LEN] {
+    frame.head.try_into().expect("the port's heads have this length")
+}
+
+/// Entries of the two receive rings such that the link holds a full window of the longest frames of
+/// both.
+pub(crate) fn rings(link: &dyn Link) -> [u16; 2] {
+    let frames = link.receive_capacity(link.frame_len_max()) / 2;
+    let positions = frames.clamp(16, RING_MAX);
+    let ring =
+        if positions.is_power_of_two() { positions } else { positions.next_power_of_two() / 2 };
+    [ring as u16; 2]
+}
+
+/// The transport's number.
+pub(crate) fn transport(link: &dyn Link) -> u8 {
+    match link.transport() {
+        None => ETHERNET,
+        Some(Transport::Tcp) => TCP,
+        Some(Transport::Udp) => UDP,
+    }
+}
+
+/// The links that a backlog takes, for a report.
+pub(crate) fn favoured(favourite: Favourite) -> Favoured {
+    match favourite {
+        Favourite::Untried => Favoured::Untried,
+        Favourite::All => Favoured::All,
+        Favourite::One(TCP) => Favoured::Tcp,
+        Favourite::One(UDP) => Favoured::Udp,
+        Favourite::One(_) => Favoured::Ethernet,
+    }
+}
+
+/// Whether source addresses on this link can be forged: UDP, which routers forward.
+pub(crate) fn is_routed(link: &dyn Link) -> bool {
+    link.transport() == Some(Transport::Udp)
+}
+
+/// The problem of a path whose link has that fault.
+pub(crate) fn problem(fault: Fault) -> Problem {
+    match fault {
+        Fault::Down => Problem::Down,
+        // Shorter frames still get through; the next handshake finds their length.
+        Fault::Narrowed(_) => Problem::Narrowed,
+    }
+}
+
+/// Composes frames, one at a time.
+pub(crate) struct Composer {
+    out: Outgoing,
+    encoder: Encoder,
+    ethertype: u16,
+}
+
+impl Composer {
+    pub(crate) fn new(ethertype: u16) -> Self {
+        Self { out: Outgoing::new(), encoder: Encoder::new(), ethertype }
+    }
+
+    /// The frames that `poll` composes; `data` finds the bytes of a part of a frame's data.
+    pub(crate) fn frames<'d, P, D>(&'d mut self, poll: P, data: D) -> Composing<'d, P, D>
+    where
+        P: FnMut(Instant, &mut Outgoing) -> bool,
+        D: Fn(&Outgoing, &Part) -> &'d [u8],
+    {
+        Composing { composer: self, poll, data }
+    }
+}
+
+/// Frames of [`Composer::frames`].
+pub(crate) struct Composing<'d, P, D> {
+    composer: &'d mut Composer,
+    poll: P,
+    data: D,
+}
+
+impl<'d, P, D> Frames<'d> for Composing<'d, P, D>
+where
+    P: FnMut(Instant, &mut Outgoing) -> bool,
+    D: Fn(&Outgoing, &Part) -> &'d [u8],
+{
+    fn compose(&mut self, now: Instant) -> Option<Composed> {
+        let out = &mut self.composer.out;
+        if !(self.poll)(now, out) {
+            return None;
+        }
+        Some(match &out.content {
+            Content::Control(Control::Hello(_)) => Composed { probes: true, ..Composed::default() },
+            // Frames that arrive on the channel carry it.
+            Content::Control(Control::Connect(connect)) => {
+                let narrows = Some((COOKIE_AT, connect.cookie.first_bytes()));
+                Composed { narrows, ..Composed::default() }
+            }
+            Content::Control(Control::SealedConnect(_)) => {
+                let narrows = Some((COOKIE_AT, out.header.cookie.first_bytes()));
+                Composed { narrows, ..Composed::default() }
+            }
+            _ => Composed { burst: out.burst, ..Composed::default() },
+        })
+    }
+
+    fn write(&mut self, source: LinkMac, sink: impl Sink<'d>) {
+        let Composer { out, encoder, ethertype } = &mut *self.composer;
+        let (out, data) = (&*out, &self.data);
+        let take = |frame: &Written<'_, 'd>| match frame {
+            Written::Clear(frame) => sink.gather(frame.front, frame.data, frame.entries),
+            Written::Sealed(frame) => {
+                sink.fill(frame.head(), frame.payload_len(), |room| frame.seal(room));
+            }
+        };
+        out.encode(encoder, (Mac(source), *ethertype), |part| data(out, part), take);
+    }
+}

@@ -1,0 +1,264 @@
+//! Inline mode: the thread that submits requests drives the session.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tyche_block::{Arena, Completion, Geometry, Request};
+use tyche_engine::{Job, Ports, Protocol, now};
+use tyche_proto::wire::Echo;
+use tyche_proto::{Instant, Problem, QueueHandle, Session, SessionShared};
+use tyche_remote::{HostReport, Notice};
+use tyche_wake::Spin;
+
+use super::HostOptions;
+use super::driver::Driver;
+use crate::stages::{HostStages, StageTimes};
+
+/// A session without a thread: it makes progress only in [`poll`](Self::poll) and
+/// [`wait`](Self::wait). Call one of them a few times a second at least, or the target takes the
+/// host for lost.
+pub struct InlineHost {
+    driver: Driver,
+    ports: Ports,
+    /// Its place among the queues.
+    handle: QueueHandle,
+    arena: Arena,
+    spin: Spin,
+}
+
+impl InlineHost {
+    /// A session that is not yet connected: call [`connect`](Self::connect) next.
+    ///
+    /// # Panics
+    /// Without a link.
+    pub fn new(options: HostOptions) -> Self {
+        Self::with_queues(options, 1)
+    }
+
+    /// The first of `queues` queues of a session; other threads [join](Self::join) when it is
+    /// connected.
+    ///
+    /// # Panics
+    /// Without a link, or unless there are 1 to [`QUEUES_MAX`](tyche_proto::QUEUES_MAX) queues.
+    pub fn with_queues(options: HostOptions, queues: usize) -> Self {
+        let shared = <Session>::shared(&options.session, queues);
+        Self::join(options, shared.handle(0))
+    }
+
+    /// A further queue of a session, to be driven by another thread: not yet connected, as after
+    /// [`new`](Self::new). The options are those of the first queue, with links of its own.
+    ///
+    /// # Panics
+    /// Without a link.
+    pub fn join(options: HostOptions, handle: QueueHandle) -> Self {
+        assert!(!options.links.is_empty(), "a session needs a link");
+        let arena = options.arena(handle.queue(), handle.shared().queues());
+        let spin = Spin::new(options.spin);
+        let (driver, ports) = Driver::new(options, handle.clone());
+        Self { driver, ports, handle, arena, spin }
+    }
+
+    /// Waits until the session is connected.
+    ///
+    /// # Errors
+    /// The notice of the reason why it never will be, or the error of the last attempt when
+    /// `timeout` has passed.
+    pub fn connect(&mut self, timeout: Duration) -> Result<Geometry, ConnectError> {
+        let deadline = now() + timeout;
+        let mut refusal = None;
+        loop {
+            let time = now();
+            self.receive(time);
+            self.transmit(time);
+            while let Some(notice) = self.driver.notices.pop_front() {
+                match notice {
+                    Notice::Connected(_) => {
+                        return Ok(self.driver.geometry().expect("known once connected"));
+                    }
+                    Notice::Rejected(..) => refusal = Some(notice),
+                    Notice::Failed(_) => {
+                        let refusal = Box::new(refusal.unwrap_or(notice));
+                        return Err(ConnectError::Refused(refusal));
+                    }
+                    _ => {}
+                }
+            }
+            if time >= deadline {
+                return Err(ConnectError::TimedOut(self.driver.problem()));
+            }
+            self.sleep(deadline);
+        }
+    }
+
+    /// The disk.
+    ///
+    /// # Panics
+    /// Before the session is connected.
+    pub fn geometry(&self) -> Geometry {
+        self.driver.geometry().expect("the session is connected")
+    }
+
+    /// The state that the session's queues share, with a handle for each.
+    pub fn shared(&self) -> &Arc<SessionShared> {
+        self.handle.shared()
+    }
+
+    /// The memory for the buffers of requests.
+    pub fn arena(&self) -> &Arena {
+        &self.arena
+    }
+
+    /// Takes a request; it is sent with the next [`poll`](Self::poll).
+    ///
+    /// # Errors
+    /// Gives the request back if the limit of requests in progress is reached.
+    pub fn submit(&mut self, request: Request, token: u64) -> Result<(), Request> {
+        let job = Job { request, token, sink: None };
+        self.driver.submit(now(), job).map(drop).map_err(|job| job.request)
+    }
+
+    /// Sends submitted requests, handles received frames, and appends finished requests to `done`.
+    /// Never waits. Returns whether there was anything to do.
+    pub fn poll(&mut self, done: &mut Vec<Completion>) -> bool {
+        self.poll_at(now(), done)
+    }
+
+    fn poll_at(&mut self, time: Instant, done: &mut Vec<Completion>) -> bool {
+        if let Some(stages) = &mut self.driver.stages {
+            stages.forget();
+        }
+        let sent = self.transmit(time);
+        let received = self.receive(time);
+        if let Some(stages) = &mut self.driver.stages {
+            stages.returned(now());
+        }
+        done.extend(self.driver.done.drain(..).map(|done| done.completion));
+        // Late answers have no recipient.
+        self.driver.echoed.clear();
+        sent | received
+    }
+
+    /// As [`poll`](Self::poll), until a request has finished or `timeout` has passed; spins, then
+    /// sleeps.
+    pub fn wait(&mut self, done: &mut Vec<Completion>, timeout: Duration) {
+        let before = done.len();
+        self.wait_until(timeout, |this, time| {
+            let worked = this.poll_at(time, done);
+            (worked, done.len() > before)
+        });
+    }
+
+    /// The stage times of the requests that the last [`poll`](Self::poll) or [`wait`](Self::wait)
+    /// returned; empty unless the session asked for [stages](tyche_proto::SessionConfig::stages)
+    /// and its target measures them. Failed requests may be missing.
+    pub fn stage_times(&mut self) -> impl Iterator<Item = StageTimes> {
+        self.driver.stages.iter_mut().flat_map(HostStages::take)
+    }
+
+    /// Sends an echo request of `frame_len` bytes, to measure the links and both loops without
+    /// requests. It is sent with the next [`wait_echoes`](Self::wait_echoes). False if no channel
+    /// is live, the frames exceed its frame length, or too many wait to be sent.
+    ///
+    /// # Panics
+    /// If the echo fits no frame.
+    pub fn echo(&mut self, echo: Echo, frame_len: usize) -> bool {
+        self.driver.echo(echo, frame_len)
+    }
+
+    /// As [`wait`](Self::wait), for replies to echoes, one for each received frame. No requests may
+    /// be in progress.
+    ///
+    /// # Panics
+    /// If a request has ended meanwhile.
+    pub fn wait_echoes(&mut self, answers: &mut Vec<Echo>, timeout: Duration) {
+        let before = answers.len();
+        self.wait_until(timeout, |this, time| {
+            let worked = this.transmit(time) | this.receive(time);
+            assert!(this.driver.done.is_empty(), "a request in the middle of echoes");
+            answers.append(&mut this.driver.echoed);
+            (worked, answers.len() > before)
+        });
+    }
+
+    /// Calls `turn` until it reports the end or `timeout` has passed; spins, then sleeps, when it
+    /// reports that there was nothing to do.
+    fn wait_until(
+        &mut self,
+        timeout: Duration,
+        mut turn: impl FnMut(&mut Self, Instant) -> (bool, bool),
+    ) {
+        let deadline = now() + timeout;
+        loop {
+            let time = now();
+            let (worked, over) = turn(self, time);
+            if worked {
+                self.spin.worked();
+            }
+            if over || time >= deadline {
+                return;
+            }
+            if !worked && !self.spin.again(time.0) {
+                self.spin.sleeps();
+                self.sleep(deadline);
+            }
+        }
+    }
+
+    fn receive(&mut self, time: Instant) -> bool {
+        self.ports.receive(time, &mut self.driver)
+    }
+
+    fn transmit(&mut self, time: Instant) -> bool {
+        self.ports.transmit(time, &mut self.driver)
+    }
+
+    /// Waits for frames and timers, until `deadline` at most.
+    fn sleep(&self, deadline: Instant) {
+        let next = self.driver.poll_timeout().map_or(deadline, |at| at.min(deadline));
+        self.ports.wait([], Some(next));
+    }
+
+    /// Returns the next notice.
+    pub fn poll_notice(&mut self) -> Option<Notice> {
+        self.driver.notices.pop_front()
+    }
+
+    /// Reports the state of the session.
+    pub fn report(&mut self) -> HostReport {
+        self.driver.report(now(), &mut self.ports, &self.arena).single()
+    }
+
+    /// Ends this queue: tells the target, and waits up to `timeout` for its answer. Other queues of
+    /// the session go on, unless requests are in progress on this one: these fail, and the session
+    /// with them.
+    pub fn disconnect(mut self, timeout: Duration) {
+        let deadline = now() + timeout;
+        self.driver.leave(now());
+        loop {
+            let time = now();
+            self.transmit(time);
+            self.receive(time);
+            if self.driver.notices.contains(&Notice::Closed) || time >= deadline {
+                return;
+            }
+            self.sleep(deadline);
+        }
+    }
+}
+
+impl Drop for InlineHost {
+    /// Ends the session for all of its queues, without a farewell: requests of this queue may still
+    /// be executed.
+    fn drop(&mut self) {
+        self.driver.abort(now());
+    }
+}
+
+/// Reasons why a session could not connect.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ConnectError {
+    /// The target refused, or another reason makes further attempts pointless.
+    Refused(Box<Notice>),
+    /// The time is over; with the problem of the last attempt.
+    TimedOut(Option<Problem>),
+}

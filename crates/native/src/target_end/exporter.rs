@@ -1,0 +1,412 @@
+//! The exports on one link: joins its listener and the stores, without the loop that drives it.
+
+use std::io;
+use std::mem;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tyche_block::{Arena, Completion, PAGE, Request};
+use tyche_engine::{
+    Clock, DEPTH, Disk, Fault, Frames, Ports, Protocol, Received,
+    placed::{self, LinkNodes},
+    restore::Restores,
+};
+use tyche_proto::wire::{self, ChannelId, Event, Mac, Opcode, Tag};
+use tyche_proto::{
+    Action, AllRules, Instant, Listener, ListenerEvent, Opened, Outgoing, Pace, Part, Refusal,
+    Registry, Rule, Rules, Visit,
+};
+
+use super::channels::{Channel, Channels};
+use super::conversion::{block_operation, status};
+use super::exports::{Exports, GenerationCache, LoopWaker};
+use super::report::TargetLinkReport;
+use crate::composer::{Composer, head};
+
+/// The least time between two messages about channels that were turned away.
+const COMPLAINT_INTERVAL: Duration = Duration::from_secs(10);
+/// Sessions that have come or gone, and wait for the owner.
+const VISITS_MAX: usize = 256;
+
+/// What an exporter gets of its link and its machine.
+pub struct ExporterEnv<R: Rules = AllRules> {
+    /// Index of the exporter among those of all links: that of its listener.
+    pub index: usize,
+    /// The link's state of the protocol.
+    pub listener: Listener<R>,
+    /// Allocates the memory of a channel, that many pages.
+    pub memory: Box<dyn FnMut(usize) -> io::Result<Arena> + Send>,
+    /// EtherType of the frames.
+    pub ethertype: u16,
+    /// The time.
+    pub clock: Clock,
+}
+
+/// A change of the open channels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ChannelEvent {
+    /// A host uses the channel, for the export with this index.
+    Opened {
+        /// The channel.
+        channel: ChannelId,
+        /// The export.
+        export: usize,
+    },
+    /// The channel is gone, and with it its memory. No request of it is at a store.
+    Closed {
+        /// The channel.
+        channel: ChannelId,
+    },
+}
+
+/// See the module. The owner has the link's [`Ports`] receive, calls [`work`](Self::work), has them
+/// transmit, and takes `events`.
+pub struct Exporter<R: Rules = AllRules> {
+    listener: Listener<R>,
+    exports: Arc<Exports>,
+    index: usize,
+    /// The means of other threads to call its loop.
+    caller: Arc<LoopWaker>,
+    /// By export.
+    disks: Vec<Disk>,
+    /// By export.
+    known: Vec<GenerationCache>,
+    channels: Channels,
+    memory: Box<dyn FnMut(usize) -> io::Result<Arena> + Send>,
+    composer: Composer,
+    /// The payload of a sealed frame, in the clear.
+    opened: Opened,
+    clock: Clock,
+    /// Restores of this machine that its channels outlived.
+    restores: Restores,
+    /// Messages about channels that were turned away.
+    complaints: Pace,
+    done: Vec<Completion>,
+    /// Requests answered.
+    requests: u64,
+    /// Whether any channel has stages.
+    timed: bool,
+    /// Changes of the open channels, for the owner.
+    pub events: Vec<ChannelEvent>,
+    /// Sessions that have come or gone, for the owner.
+    pub visits: Vec<Visit>,
+}
+
+impl<R: Rules> Exporter<R> {
+    /// The exporter of a link, without channels.
+    pub fn new(exports: Arc<Exports>, site: ExporterEnv<R>) -> Self {
+        let ExporterEnv { index, listener, memory, ethertype, clock } = site;
+        Self {
+            listener,
+            index,
+            disks: exports.all().iter().map(|export| Disk::new(Arc::clone(export))).collect(),
+            known: exports.all().iter().map(|_| GenerationCache::default()).collect(),
+            caller: exports.caller(index),
+            exports,
+            channels: Channels::default(),
+            memory,
+            composer: Composer::new(ethertype),
+            opened: Opened::default(),
+            clock,
+            restores: Restores::until_now(),
+            complaints: Pace::new(COMPLAINT_INTERVAL, 1),
+            done: Vec::with_capacity(DEPTH),
+            requests: 0,
+            timed: false,
+            events: Vec::new(),
+            visits: Vec::new(),
+        }
+    }
+
+    /// The link's state of the protocol.
+    pub fn listener(&self) -> &Listener<R> {
+        &self.listener
+    }
+
+    /// The channel and the tag of a request at a store.
+    pub fn request(token: u64) -> (ChannelId, Tag) {
+        (ChannelId((token >> 32) as u16), Tag::from_bits(token as u32))
+    }
+
+    /// Advances the requests at the stores, and serves all work that needs the registry; false if
+    /// there was none.
+    pub fn work(&mut self, now: Instant) -> bool {
+        if self.restores.is_another() {
+            self.listener.renew_keys();
+        }
+        self.execute(now) | self.serve_requests(now)
+    }
+
+    /// The next host that was refused, for the log.
+    pub(super) fn poll_refusal(&mut self) -> Option<Refusal> {
+        self.listener.poll_refusal()
+    }
+
+    /// Notifies the hosts of an event of an export.
+    pub fn notify(&mut self, export: usize, event: Event) {
+        self.listener.notify(export, event);
+    }
+
+    /// Closes all channels.
+    pub(super) fn shut_down(&mut self, now: Instant) {
+        self.listener.shut_down(now);
+    }
+
+    /// Whether no channel is open.
+    pub(super) fn is_idle(&self) -> bool {
+        self.channels.is_empty()
+    }
+
+    /// The means of other threads to call its loop.
+    pub(super) fn caller(&self) -> &LoopWaker {
+        &self.caller
+    }
+
+    /// The descriptors of the stores to wait for.
+    pub(super) fn wait_fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.disks.iter().filter_map(Disk::wait_fd)
+    }
+
+    /// Handles all events. `frame`: the received frame that they came of, if any, and when it was
+    /// read.
+    fn settle(&mut self, frame: Option<(Instant, &Received<'_>)>) {
+        while let Some(event) = self.listener.poll_event() {
+            match event {
+                ListenerEvent::Opened { channel, export, boot, damq_pages, queue_size, stages } => {
+                    match (self.memory)(damq_pages as usize) {
+                        Ok(arena) => {
+                            let opened = Channel::new((export, boot), arena, queue_size, stages);
+                            self.open(channel, opened);
+                        }
+                        Err(error) => self.turn_away(channel, damq_pages, &error),
+                    }
+                }
+                ListenerEvent::Action { channel, action } => self.act(channel, action, frame),
+                ListenerEvent::Closed { channel } => self.close(channel),
+            }
+        }
+    }
+
+    fn open(&mut self, id: ChannelId, channel: Channel) {
+        // If there is no queue, the first request says so.
+        let _ = self.disks[channel.export].register(&channel.arena);
+        self.events.push(ChannelEvent::Opened { channel: id, export: channel.export });
+        self.channels.open(id, channel);
+        self.timed = self.channels.are_timed();
+    }
+
+    /// Ends a channel for which there is no memory, and whose requests are none of the stores'. Its
+    /// host is told, and tries again.
+    fn turn_away(&mut self, id: ChannelId, damq_pages: u32, error: &io::Error) {
+        let now = self.clock.now();
+        self.listener.turn_away(now, id);
+        if self.complaints.takes(now) {
+            let kib = u64::from(damq_pages) * (PAGE as u64 / 1024);
+            tracing::error!(%error, "no memory for a channel ({kib} KiB): its host is turned away");
+        }
+    }
+
+    fn close(&mut self, id: ChannelId) {
+        let Some(channel) = self.channels.close(id) else { return };
+        let export = channel.export;
+        self.disks[export].unregister(&channel.into_arena());
+        self.timed = self.channels.are_timed();
+        self.events.push(ChannelEvent::Closed { channel: id });
+    }
+
+    fn act(&mut self, id: ChannelId, action: Action, frame: Option<(Instant, &Received<'_>)>) {
+        let Some(channel) = self.channels.get_mut(id) else {
+            // It was turned away.
+            if let Action::Execute { command } = action {
+                self.listener.close_without(id, command.tag);
+            }
+            return;
+        };
+        match action {
+            Action::Release { slot } => channel.release(slot),
+            Action::Claim { slot, page, len } => channel.claim(slot, page, len),
+            Action::Place { slot, offset, len, source } => {
+                let (_, frame) = frame.expect("data come with a frame");
+                channel.place(slot, offset, &frame.payload[source as usize..][..len as usize]);
+            }
+            Action::Execute { command } => {
+                if let Some(stages) = &mut channel.stages
+                    && let Some((read, frame)) = frame
+                {
+                    stages.begun(command.tag.slot, self.clock.now(), read, frame.waited);
+                }
+                self.start(id, &command);
+            }
+        }
+    }
+
+    /// Submits a request to its store, or answers an invalid one at once.
+    fn start(&mut self, id: ChannelId, command: &wire::Command) {
+        if command.opcode != Opcode::Read && self.is_outdated(id) {
+            // A write would count for the generation of the channel, and a flush promise that what
+            // that generation has lost is durable.
+            self.listener.close_without(id, command.tag);
+            return self.channels[id].release(command.tag.slot);
+        }
+        let channel = &mut self.channels[id];
+        channel.begin(command.tag.slot, command.opcode == Opcode::Flush);
+        let request = Request {
+            operation: block_operation(command),
+            offset: command.offset,
+            len: command.len,
+            buffer: channel.take(command.tag.slot).filter(|_| command.opcode.has_data()),
+        };
+        let disk = &mut self.disks[channel.export];
+        let checked = disk.check(&request, &channel.arena);
+        let token = token(id, command.tag);
+        let result = match checked {
+            Ok(()) => match disk.lend(&request) {
+                Some(loan) => {
+                    channel.lend(command.tag.slot, loan);
+                    Ok(())
+                }
+                None => return disk.submit(token, request),
+            },
+            Err(errno) => Err(errno),
+        };
+        self.done.push(Completion { token, result, buffer: request.buffer });
+    }
+
+    /// Whether the export of a channel has lost writes since it was opened. Then the channel is to
+    /// be closed: its host opens another, learns of the loss by the Accept, and sends again what
+    /// was not answered.
+    fn is_outdated(&mut self, id: ChannelId) -> bool {
+        let Channel { export, generation, .. } = self.channels[id];
+        R::keeps(Rule::OneGeneration)
+            && self.known[export].generation(export, &self.exports) != generation
+    }
+
+    /// Advances the requests at the stores, and answers finished ones.
+    fn execute(&mut self, now: Instant) -> bool {
+        for (export, disk) in self.disks.iter_mut().enumerate() {
+            let before = self.done.len();
+            disk.work(&mut self.done);
+            disk.watch(now);
+            if self.done[before..].iter().any(|completion| completion.result.is_err()) {
+                // A loss is on stable storage before the failure is reported: otherwise it would be
+                // forgotten if the target died now and the host flushed again.
+                self.known[export].generation(export, &self.exports);
+            }
+        }
+        let worked = !self.done.is_empty();
+        self.requests += self.done.len() as u64;
+        let now = if self.timed { self.clock.now() } else { Instant(0) };
+        let mut done = mem::take(&mut self.done);
+        for Completion { token, result, buffer } in done.drain(..) {
+            let (id, tag) = Self::request(token);
+            let is_flush = self.channels[id].is_flush(tag.slot);
+            if is_flush && result.is_ok() && R::keeps(Rule::DoubtFlush) && self.is_outdated(id) {
+                // What was lost while it was with the disk may be what it was to make durable.
+                self.listener.close(id);
+            }
+            let channel = &mut self.channels[id];
+            if let Some(stages) = &channel.stages {
+                self.listener.note_times(now, id, tag, stages.ended(tag.slot, now));
+            }
+            let keeps_pages = self.listener.complete(id, tag, status(result));
+            match buffer {
+                Some(buffer) if keeps_pages => channel.put(tag.slot, buffer),
+                _ => channel.release(tag.slot),
+            }
+        }
+        self.done = done;
+        worked
+    }
+
+    /// Serves all work that needs the registry; false if there was none.
+    fn serve_requests(&mut self, now: Instant) -> bool {
+        let called = self.caller.is_called();
+        let worked = called || self.listener.has_requests();
+        if worked {
+            let listener = &mut self.listener;
+            let visits = &mut self.visits;
+            let serve = |registry: &mut Registry| listener.serve_requests(now, registry);
+            self.exports.admit(self.index, serve, |visit| {
+                // An owner without a log does not take them.
+                if visits.len() < VISITS_MAX {
+                    visits.push(visit);
+                }
+            });
+            self.settle(None);
+        }
+        worked
+    }
+
+    /// Reports the state of the link.
+    pub(super) fn report(&self, ports: &mut Ports) -> TargetLinkReport {
+        let (_, port) = ports.iter_mut().next().expect("a link's loop has one port");
+        TargetLinkReport {
+            link: port.link().name().to_owned(),
+            mac: Mac(port.link().mac()),
+            problem: port.trouble().map(str::to_owned),
+            requests: self.requests,
+            by_thread: vec![self.requests],
+            port: port.stats(),
+            link_counters: port.link().counters(),
+            channel: self.listener.stats(),
+            rejects: self.listener.rejects().iter().collect(),
+            channels: self.listener.channels().collect(),
+            nodes: LinkNodes {
+                nic: port.home().nic,
+                ring: port.link().memory_nodes(),
+                channels: self.channels.memory_nodes(),
+                cpus: placed::own_cpus(),
+            },
+        }
+    }
+}
+
+impl<R: Rules> Protocol for Exporter<R> {
+    fn handle_frame(&mut self, now: Instant, _: usize, frame: &Received<'_>) {
+        let mut opened = mem::take(&mut self.opened);
+        let parts = (head(frame), frame.payload);
+        let payload = match frame.is_congested {
+            false => self.listener.handle_frame(now, parts, &mut opened),
+            true => self.listener.handle_marked_frame(now, parts, &mut opened),
+        };
+        self.settle(Some((now, &Received { payload, ..*frame })));
+        self.opened = opened;
+    }
+
+    fn handle_fault(&mut self, now: Instant, _: usize, fault: Fault) {
+        if let Fault::Narrowed(frame_len_max) = fault {
+            self.listener.narrow(now, frame_len_max);
+        }
+    }
+
+    fn handle_frame_len_max(&mut self, _: usize, frame_len_max: usize) {
+        self.listener.set_frame_len_max(frame_len_max);
+    }
+
+    fn handle_timeout(&mut self, now: Instant) {
+        self.listener.handle_timeout(now);
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        let disks = self.disks.iter().filter_map(Disk::watch_at);
+        disks.chain(self.listener.poll_timeout()).min()
+    }
+
+    fn frames(&mut self, _: usize) -> impl Frames<'_> {
+        let Self { listener, channels, composer, .. } = self;
+        let data = |out: &Outgoing, part: &Part| {
+            channels[out.channel.expect("data belong to a channel")].data(part)
+        };
+        composer.frames(|now, out| listener.poll_transmit(now, out), data)
+    }
+
+    fn is_timed(&self) -> bool {
+        self.timed
+    }
+}
+
+/// The token of a channel's request at its store.
+fn token(channel: ChannelId, tag: Tag) -> u64 {
+    u64::from(channel.0) << 32 | u64::from(tag.to_bits())
+}

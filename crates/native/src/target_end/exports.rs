@@ -1,0 +1,401 @@
+//! The exports of a target, shared by its threads: stores, admission, and the doorbells between the
+//! threads.
+
+use std::io;
+use std::ops::Deref;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tyche_engine::{Exported, Health};
+use tyche_proto::wire::{Event, Uuid};
+use tyche_proto::{
+    Access, AllRules, Allowed, ExportConfig, HostId, Loss, Registry, SessionInfo, TargetConfig,
+    Visit, Writer,
+};
+use tyche_store::ResizeError;
+use tyche_wake::Doorbell;
+
+use super::{Arrival, RememberWriter, RenewGeneration, TargetExport};
+
+/// See the module.
+pub struct Exports {
+    admissions: Mutex<Admissions>,
+    /// Notified when channels may have been closed.
+    closed: Condvar,
+    /// By index.
+    exports: Box<[Arc<Exported>]>,
+}
+
+/// Admission of sessions: used in handshakes only.
+struct Admissions {
+    registry: Registry,
+    remember_writer: RememberWriter,
+    renew_generation: RenewGeneration,
+    /// The losses that the registry's generations account for, by export.
+    losses: Vec<u64>,
+    /// By thread.
+    callers: Vec<Arc<LoopWaker>>,
+}
+
+impl Admissions {
+    /// Stores the pending writers. Their Connects are answered when they are served again.
+    fn keep_writers(&mut self) {
+        while let Some((export, writer)) = self.registry.writer_to_persist() {
+            let result = (self.remember_writer)(export, writer);
+            self.registry.writer_persisted(
+                export,
+                writer,
+                result.as_ref().map(drop).map_err(String::as_str),
+            );
+        }
+    }
+
+    /// Wakes the links that have to close channels, or to ask them for a sign of life.
+    fn call(&self) {
+        for link in self.registry.called_links() {
+            self.callers[link].called.store(true, Ordering::Relaxed);
+            self.callers[link].doorbell.ring();
+        }
+    }
+
+    /// Records that the last writer of an export is unknown.
+    fn forget_writer(&mut self, export: usize, nobody: Writer) {
+        self.registry.restore_last_writer(export, Some(nobody));
+        if let Err(error) = (self.remember_writer)(export, nobody) {
+            tracing::error!(%error, "cannot record that the last writer is unknown");
+        }
+    }
+
+    /// Gives an export a new generation if it has lost more than the present one accounts for. A
+    /// caller that has counted fewer losses than another gets the newest one.
+    fn renew(&mut self, export: usize, losses: u64) -> Uuid {
+        let has_cache = self.registry.export(export).geometry.write_cache;
+        self.renew_after(export, losses, if has_cache { Loss::Cache } else { Loss::Content })
+    }
+
+    fn renew_after(&mut self, export: usize, losses: u64, loss: Loss) -> Uuid {
+        if self.losses[export] < losses {
+            self.losses[export] = losses;
+            self.registry.renew(export, (self.renew_generation)(export, loss));
+        }
+        self.registry.export(export).boot
+    }
+}
+
+/// The latest generation of an export that a loop knows, and its count of losses.
+#[derive(Default)]
+pub(super) struct GenerationCache {
+    generation: Uuid,
+    losses: Option<u64>,
+}
+
+impl GenerationCache {
+    /// The current generation. If the store has lost more than this loop knows of, it is a new one,
+    /// already on stable storage.
+    pub(super) fn generation(&mut self, export: usize, exports: &Exports) -> Uuid {
+        let losses = exports.losses(export);
+        if self.losses != Some(losses) {
+            self.generation = exports.generation(export, losses);
+            self.losses = Some(losses);
+        }
+        self.generation
+    }
+}
+
+/// The part of a link's loop that other threads use, in cache lines of its own.
+#[repr(align(128))]
+pub(super) struct LoopWaker {
+    pub(super) doorbell: Doorbell,
+    /// Whether the registry names channels of this loop to close, or to ask for a sign of life.
+    /// Changes only under the registry's lock, so that a loop without such channels need not take
+    /// it.
+    called: AtomicBool,
+}
+
+impl LoopWaker {
+    fn new() -> io::Result<Self> {
+        Ok(Self { doorbell: Doorbell::new()?, called: AtomicBool::new(false) })
+    }
+
+    /// The registry's lock protects the data behind the flag, so the flag needs no ordering.
+    pub(super) fn is_called(&self) -> bool {
+        self.called.load(Ordering::Relaxed)
+    }
+}
+
+impl Exports {
+    /// The exports of a target with that many threads, and what keeps its records.
+    ///
+    /// # Errors
+    /// The system's error when an eventfd cannot be created.
+    pub fn new(
+        target: TargetConfig,
+        exports: Vec<TargetExport>,
+        (remember_writer, renew_generation): (RememberWriter, RenewGeneration),
+        threads: usize,
+    ) -> io::Result<Self> {
+        let callers = (0..threads).map(|_| Ok(Arc::new(LoopWaker::new()?)));
+        let callers = callers.collect::<io::Result<_>>()?;
+        let mut registry = Registry::new(target);
+        let exports = exports.into_iter().map(|export| {
+            let index = registry.add_export(export.config());
+            registry.restore_last_writer(index, export.last_writer);
+            registry.set_allowed(index, export.allowed);
+            if let Some(why) = &export.offline {
+                registry.take_offline(index, why);
+            }
+            Arc::new(Exported::new(export.name.to_string(), export.store))
+        });
+        let exports: Box<[_]> = exports.collect();
+        let losses = exports.iter().map(|export| export.losses()).collect();
+        let admissions =
+            Admissions { registry, remember_writer, renew_generation, losses, callers };
+        let (admissions, closed) = (Mutex::new(admissions), Condvar::new());
+        Ok(Self { admissions, closed, exports })
+    }
+
+    /// Makes room for one more thread; returns its index.
+    ///
+    /// # Errors
+    /// The system's error when an eventfd cannot be created.
+    pub(super) fn add_thread(&self) -> io::Result<(usize, Arc<LoopWaker>)> {
+        let caller = Arc::new(LoopWaker::new()?);
+        let callers = &mut self.lock().callers;
+        callers.push(Arc::clone(&caller));
+        Ok((callers.len() - 1, caller))
+    }
+
+    /// See [`Target::bring_online`](super::Target::bring_online).
+    pub(super) fn bring_online(&self, export: usize, arrival: Arrival) {
+        let mut admissions = self.lock();
+        let losses = self.losses(export);
+        let Admissions { registry, losses: known, .. } = &mut *admissions;
+        let Arrival { uuid, generation, last_writer } = arrival;
+        let geometry = self.exports[export].store.geometry();
+        let before = registry.export(export).clone();
+        let config = ExportConfig { uuid, boot: generation, geometry, ..before };
+        registry.bring_online(export, config, last_writer);
+        known[export] = losses;
+        self.closed.notify_all();
+    }
+
+    /// The registry of sessions, locked.
+    pub fn registry(&self) -> impl Deref<Target = Registry> {
+        Locked(self.lock())
+    }
+
+    /// As [`Registry::set_access`].
+    pub fn set_access(&self, access: Access, allowed: Vec<Allowed>) -> Vec<SessionInfo> {
+        let mut admissions = self.lock();
+        let closed = admissions.registry.set_access(access, allowed);
+        admissions.call();
+        closed
+    }
+
+    /// As [`Registry::set_allowed`].
+    pub fn set_allowed(&self, export: usize, allowed: Allowed) -> Vec<SessionInfo> {
+        let mut admissions = self.lock();
+        let closed = admissions.registry.set_allowed(export, allowed);
+        admissions.call();
+        closed
+    }
+
+    /// By index.
+    pub(super) fn all(&self) -> &[Arc<Exported>] {
+        &self.exports
+    }
+
+    /// The health of each, by index.
+    pub(super) fn health(&self) -> Vec<Health> {
+        self.exports.iter().map(|export| export.health()).collect()
+    }
+
+    /// Enlarges an export to `size` bytes, or to the present size of its file or device. Returns
+    /// the size in bytes. May wait for a disk. `notify` tells the hosts of all threads if it is
+    /// another than before.
+    ///
+    /// # Errors
+    /// The error of its store.
+    ///
+    /// # Panics
+    /// If there is no such export.
+    pub fn resize(
+        &self,
+        export: usize,
+        size: Option<u64>,
+        notify: impl FnOnce(Event),
+    ) -> Result<u64, ResizeError> {
+        let store = &self.exports[export].store;
+        store.resize(size)?;
+        let registry = &mut self.lock().registry;
+        // Read with the lock held: of two concurrent resizes, hosts are told the larger size last.
+        let size = store.geometry().size;
+        if registry.export(export).geometry.size != size {
+            registry.resize(export, size);
+            notify(Event::Resized(size));
+        }
+        Ok(size)
+    }
+
+    /// How often completed writes of an export may have been lost.
+    pub(super) fn losses(&self, export: usize) -> u64 {
+        self.exports[export].losses()
+    }
+
+    /// The generation of an export that accounts for this many losses. It is on stable storage.
+    pub(super) fn generation(&self, export: usize, losses: u64) -> Uuid {
+        self.lock().renew(export, losses)
+    }
+
+    /// See [`Target::distrust`](super::Target::distrust).
+    pub(super) fn distrust(&self, nobody: Writer) {
+        let mut admissions = self.lock();
+        for export in 0..self.exports.len() {
+            // Under the lock: whoever counts this one finds the generation renewed.
+            self.exports[export].distrust();
+            admissions.forget_writer(export, nobody);
+            admissions.renew_after(export, self.losses(export), Loss::Content);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Admissions> {
+        self.admissions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The caller of a thread.
+    pub(super) fn caller(&self, thread: usize) -> Arc<LoopWaker> {
+        Arc::clone(&self.lock().callers[thread])
+    }
+
+    /// Lets a link's loop `serve` with the registry: channels to close, and hosts that ask for
+    /// admission. Stores the writers, and calls the links that have to act for others. No session
+    /// is admitted with a generation that does not account for a loss. `visited` gets the sessions
+    /// that have come or gone.
+    pub(super) fn admit(
+        &self,
+        link: usize,
+        serve: impl FnOnce(&mut Registry),
+        mut visited: impl FnMut(Visit),
+    ) {
+        let mut admissions = self.lock();
+        for export in 0..self.exports.len() {
+            admissions.renew(export, self.losses(export));
+        }
+        admissions.callers[link].called.store(false, Ordering::Relaxed);
+        serve(&mut admissions.registry);
+        admissions.keep_writers();
+        while let Some(visit) = admissions.registry.poll_visit() {
+            visited(visit);
+        }
+        self.closed.notify_all();
+        // Possibly this link: the registry returns a few channels at a time.
+        admissions.call();
+    }
+}
+
+/// The departure of a host from an export. It keeps neither the target nor its links running.
+pub struct Departure {
+    exports: Arc<Exports>,
+    export: usize,
+    host: Option<HostId>,
+}
+
+impl Departure {
+    pub(super) fn new(exports: Arc<Exports>, export: usize, host: Option<HostId>) -> Self {
+        assert!(export < exports.all().len(), "there is no export {export}");
+        Self { exports, export, host }
+    }
+
+    /// Waits until nothing of the host is left: none of its channels is open, and none of its
+    /// requests is with the disk.
+    ///
+    /// # Errors
+    /// The remains of the host after `limit`.
+    pub fn wait(&self, limit: Duration) -> Result<(), Remains> {
+        let Self { exports, export, host } = self;
+        let is_there = |it: &mut Admissions| match host {
+            Some(host) => !it.registry.is_drained::<AllRules>(*export, *host),
+            None => it.registry.why_offline(*export).is_some(),
+        };
+        let waited = exports.closed.wait_timeout_while(exports.lock(), limit, is_there);
+        let (admissions, waited) = waited.unwrap_or_else(PoisonError::into_inner);
+        if !waited.timed_out() {
+            return Ok(());
+        }
+        let why = admissions.registry.why_offline(*export);
+        Err(why.map_or(Remains::Requests, |why| Remains::Unknown(why.to_owned())))
+    }
+}
+
+/// The remains of a host that was kept out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Remains {
+    /// Requests with the disk.
+    Requests,
+    /// The export is offline, for this reason: what a former process of the target has given to
+    /// its disk is not known.
+    Unknown(String),
+}
+
+/// See [`Exports::registry`].
+struct Locked<'a>(MutexGuard<'a, Admissions>);
+
+impl Deref for Locked<'_> {
+    type Target = Registry;
+
+    fn deref(&self) -> &Registry {
+        &self.0.registry
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tyche_proto::BatchPolicy;
+    use tyche_proto::wire::{Geometry, Name};
+
+    use super::*;
+
+    fn admissions() -> Admissions {
+        let name = Name::new("a").expect("a name");
+        let mut registry = Registry::new(TargetConfig {
+            uuid: Uuid::nil(),
+            name,
+            queue_size_max: 1,
+            damq_pages_max: 256,
+            channels_max: 1,
+            batch: BatchPolicy::default(),
+        });
+        registry.add_export(ExportConfig {
+            name,
+            uuid: Uuid::nil(),
+            boot: Uuid::nil(),
+            geometry: Geometry { write_cache: true, ..Geometry::new(512, 512) },
+            shared: false,
+        });
+        let mut generations = 0;
+        Admissions {
+            registry,
+            remember_writer: Box::new(|_, _| Ok(())),
+            renew_generation: Box::new(move |_, loss| {
+                assert_eq!(loss, Loss::Cache);
+                generations += 1;
+                Uuid::from_u128(generations)
+            }),
+            losses: vec![0],
+            callers: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_loss_has_one_generation_in_whatever_order_threads_learn_of_it() {
+        let mut admissions = admissions();
+        let mut renew = |losses| admissions.renew(0, losses).as_u128();
+        assert_eq!(renew(0), 0);
+        assert_eq!(renew(2), 1);
+        assert_eq!(renew(1), 1, "late, and known");
+        assert_eq!(renew(2), 1);
+        assert_eq!(renew(3), 2);
+        assert_eq!(admissions.registry.export(0).boot, Uuid::from_u128(2));
+    }
+}

@@ -1,0 +1,350 @@
+//! The target's side: disks that hosts on several links share, and one or more threads for each
+//! link, which join the link, the protocol and the stores.
+//!
+//! ```text
+//!              handshakes: Exports, behind a lock
+//!             /                                 \
+//! [ link <-> Exporter <-> Disk, Disk, .. ]   [ link <-> Exporter <-> Disk, Disk, .. ]
+//! ```
+//!
+//! Requests take no lock: each thread has memory and store queues of its own.
+
+mod channels;
+mod conversion;
+mod exporter;
+mod exports;
+mod report;
+mod stages;
+mod thread;
+
+use std::io;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::{Duration, Instant};
+
+use tyche_engine::{Exported, placed, restore};
+use tyche_link::{Except, Link, Share};
+use tyche_numa::Placement;
+use tyche_proto::crypto::SecretKey;
+use tyche_proto::wire::{CONNECT_COOKIE_AT, COOKIE_AT, KIND_AT, Kind, Name, Uuid};
+use tyche_proto::{
+    Access, Allowed, ExportConfig, HostId, LinkPart, Loss, SessionInfo, TargetConfig, Writer,
+};
+use tyche_store::{ResizeError, Store};
+
+pub use exporter::{ChannelEvent, Exporter, ExporterEnv};
+pub use exports::{Departure, Exports, Remains};
+pub use report::{ExportReport, TargetLinkReport, TargetReport, TargetSessionReport};
+use thread::LinkThread;
+
+use crate::random::secrets;
+
+/// Time limit for the threads to report.
+const ANSWER: Duration = Duration::from_secs(1);
+
+/// A disk to export.
+pub struct TargetExport {
+    /// Its name, unique at the target.
+    pub name: Name,
+    /// Its identity, stable as long as it is the same disk.
+    pub uuid: Uuid,
+    /// Its generation: completed writes survive within one.
+    pub generation: Uuid,
+    /// The store of its blocks.
+    pub store: Arc<dyn Store>,
+    /// Whether several hosts may write at once.
+    pub shared: bool,
+    /// The last writer admitted before this process.
+    pub last_writer: Option<Writer>,
+    /// The hosts that may have it.
+    pub allowed: Allowed,
+    /// Why its disk is missing, if it is: hosts are refused with that until
+    /// [`Target::bring_online`].
+    pub offline: Option<String>,
+}
+
+impl TargetExport {
+    fn config(&self) -> ExportConfig {
+        ExportConfig {
+            name: self.name,
+            uuid: self.uuid,
+            boot: self.generation,
+            geometry: self.store.geometry(),
+            shared: self.shared,
+        }
+    }
+}
+
+/// The properties of an export's disk, known once it is there.
+#[derive(Clone, Copy, Debug)]
+pub struct Arrival {
+    /// As [`TargetExport::uuid`].
+    pub uuid: Uuid,
+    /// As [`TargetExport::generation`].
+    pub generation: Uuid,
+    /// As [`TargetExport::last_writer`].
+    pub last_writer: Option<Writer>,
+}
+
+/// Stores the last writer admitted to an export (by index), over restarts. Called before its
+/// session is admitted, and may wait for a disk. If it fails, the session is refused with that
+/// text, which names a remedy, in 120 bytes at most.
+pub type RememberWriter = Box<dyn FnMut(usize, Writer) -> Result<(), String> + Send>;
+
+/// Gives an export (by index) a new generation after a loss and stores it durably. Called before
+/// any host learns that writes may be lost, and may wait for a disk.
+pub type RenewGeneration = Box<dyn FnMut(usize, Loss) -> Uuid + Send>;
+
+/// Options to run a target with.
+pub struct TargetOptions {
+    /// Its identity and its limits.
+    pub target: TargetConfig,
+    /// The disks.
+    pub exports: Vec<TargetExport>,
+    /// The target's key, if it has one: hosts with keys may connect then.
+    pub key: Option<SecretKey>,
+    /// Whether those who do not know the key get no answer.
+    pub silent: bool,
+    /// The hosts that may connect.
+    pub access: Access,
+    /// The links to serve, each by one thread, or more with `further_threads`.
+    pub links: Vec<Box<dyn Link>>,
+    /// For each further thread: the same links, opened once more. The threads of a link divide its
+    /// channels, so the link must be able to [select](Link::select) frames.
+    pub further_threads: Vec<Vec<Box<dyn Link>>>,
+    /// Further ends of the links, of the same names, for questions of hosts that do not know an
+    /// address: each is served by one thread, and has no channels.
+    pub beacons: Vec<Box<dyn Link>>,
+    /// Placement of the links' threads and memory.
+    pub placement: Placement,
+    /// EtherType of the frames.
+    pub ethertype: u16,
+    /// The longest spin before sleeping; zero: no spin.
+    pub spin: Duration,
+    /// Stores the last writer.
+    pub remember_writer: RememberWriter,
+    /// Makes a new generation when completed writes may be lost.
+    pub renew_generation: RenewGeneration,
+}
+
+/// The running target. Dropping it stops it: channels are closed once the disk has finished their
+/// requests.
+pub struct Target {
+    exports: Arc<Exports>,
+    threads: RwLock<Vec<LinkThread>>,
+    /// The state that all threads of links share.
+    common: Common,
+}
+
+/// The state that the threads of links share.
+struct Common {
+    /// UUID of the target.
+    identity: Uuid,
+    key: Option<SecretKey>,
+    silent: bool,
+    placement: Placement,
+    ethertype: u16,
+    spin: Duration,
+}
+
+impl Target {
+    /// Starts the threads of each link.
+    ///
+    /// # Errors
+    /// The system's error when a thread or an eventfd cannot be created; `Unsupported` if a link
+    /// can't have several threads.
+    ///
+    /// # Panics
+    /// If it is to be silent and has no key.
+    pub fn start(options: TargetOptions) -> io::Result<Self> {
+        let TargetOptions { target, exports, placement, ethertype, spin, .. } = options;
+        let (key, silent) = (options.key, options.silent);
+        if key.is_some() {
+            restore::watch_for_keys();
+        }
+        let records = (options.remember_writer, options.renew_generation);
+        let common = Common { identity: target.uuid, key, silent, placement, ethertype, spin };
+        let exports = Arc::new(Exports::new(target, exports, records, 0)?);
+        exports.set_access(options.access, Vec::new());
+        let this = Self { exports, threads: RwLock::default(), common };
+        this.add_links(options.links, options.further_threads, options.beacons)?;
+        Ok(this)
+    }
+
+    /// Serves further links, as those of [`TargetOptions`].
+    ///
+    /// # Errors
+    /// As [`Target::start`].
+    pub fn add_links(
+        &self,
+        links: Vec<Box<dyn Link>>,
+        further_threads: Vec<Vec<Box<dyn Link>>>,
+        beacons: Vec<Box<dyn Link>>,
+    ) -> io::Result<()> {
+        let mut links = split(links, further_threads)?;
+        links.extend(split(beacons, Vec::new())?);
+        let mut threads = self.threads.write().unwrap_or_else(PoisonError::into_inner);
+        for (link, part) in links {
+            let Common { identity, ref key, silent, ref placement, ethertype, spin } = self.common;
+            let home = placed::home(placement, &*link);
+            let (index, caller) = self.exports.add_thread()?;
+            let (exports, key) = (Arc::clone(&self.exports), key.clone());
+            let options = thread::Options {
+                index,
+                caller,
+                link,
+                part,
+                ethertype,
+                home,
+                exports,
+                spin,
+                key,
+                silent,
+            };
+            threads.push(LinkThread::start(options, identity)?);
+        }
+        Ok(())
+    }
+
+    /// Calls `each` with every thread.
+    fn for_each_thread(&self, each: impl FnMut(&LinkThread)) {
+        self.threads.read().unwrap_or_else(PoisonError::into_inner).iter().for_each(each);
+    }
+
+    /// Reports the state of the target. The threads of a link make one report. That of a thread
+    /// that does not answer says so: they are asked at the same time, and have a second.
+    pub fn report(&self) -> TargetReport {
+        let mut asked = Vec::new();
+        self.for_each_thread(|thread| asked.push((thread.link.clone(), thread.ask())));
+        let deadline = Instant::now() + ANSWER;
+        let answers = asked.into_iter().map(|(link, answer)| {
+            let left = deadline.saturating_duration_since(Instant::now());
+            answer.recv_timeout(left).map_err(|_| link)
+        });
+        // Those that have answered know more of their link.
+        let (heard, silent): (Vec<_>, Vec<_>) = answers.partition(Result::is_ok);
+        let mut links: Vec<TargetLinkReport> = Vec::new();
+        for answer in heard.into_iter().chain(silent) {
+            let report = answer.unwrap_or_else(TargetLinkReport::silent);
+            match links.iter_mut().find(|link| link.link == report.link) {
+                Some(link) => link.add(report),
+                None => links.push(report),
+            }
+        }
+        let health = self.exports.health();
+        TargetReport::new(&self.exports.registry(), health, links)
+    }
+
+    /// The exports, by index.
+    pub fn exported(&self) -> &[Arc<Exported>] {
+        self.exports.all()
+    }
+
+    /// A function for the present generation of an export, which accounts for all losses of its
+    /// store until then: for hosts of other protocols. It may wait for a disk, and does not keep
+    /// the target running.
+    ///
+    /// # Panics
+    /// If there is no such export.
+    pub fn generation(&self, export: usize) -> impl Fn() -> Uuid + Send + Sync + use<> {
+        assert!(export < self.exports.all().len(), "there is no export {export}");
+        let exports = Arc::clone(&self.exports);
+        move || exports.generation(export, exports.losses(export))
+    }
+
+    /// Declares that all exports may have lost writes and their last writers are unknown: the
+    /// machine has gone back to an earlier state. Flushes fail until hosts connect anew, and no
+    /// session that was away is admitted again for writing; `nobody` is stored as the last writer.
+    pub fn distrust(&self, nobody: Writer) {
+        self.exports.distrust(nobody);
+    }
+
+    /// Changes who may connect, and which hosts may have each export, by index, all at once.
+    /// Returns the sessions that end, because they would not be let in now.
+    pub fn set_access(&self, access: Access, allowed: Vec<Allowed>) -> Vec<SessionInfo> {
+        self.exports.set_access(access, allowed)
+    }
+
+    /// Changes which hosts may have an export: see
+    /// [`Registry::set_allowed`](tyche_proto::Registry::set_allowed). Returns the sessions
+    /// that end.
+    ///
+    /// # Panics
+    /// If there is no such export.
+    pub fn set_allowed(&self, export: usize, allowed: Allowed) -> Vec<SessionInfo> {
+        self.exports.set_allowed(export, allowed)
+    }
+
+    /// The departure of a host from an export that it may not have any more; `None`: of one of
+    /// another protocol, for what a former process of the target may have left of it.
+    ///
+    /// # Panics
+    /// If there is no such export.
+    pub fn departure(&self, export: usize, host: Option<HostId>) -> Departure {
+        Departure::new(Arc::clone(&self.exports), export, host)
+    }
+
+    /// Enlarges an export to `size` bytes, or to the present size of its file or device, and tells
+    /// the hosts. Returns the size in bytes. May wait for a disk.
+    ///
+    /// # Errors
+    /// The error of its store.
+    ///
+    /// # Panics
+    /// If there is no such export.
+    pub fn resize(&self, export: usize, size: Option<u64>) -> Result<u64, ResizeError> {
+        self.exports.resize(export, size, |event| {
+            self.for_each_thread(|thread| thread.notify(export, event));
+        })
+    }
+
+    /// Brings an export that is offline online: its disk has arrived at its store. Its name, its
+    /// store and who may have it stay.
+    ///
+    /// # Panics
+    /// If it is not offline.
+    pub fn bring_online(&self, export: usize, arrival: Arrival) {
+        self.exports.bring_online(export, arrival);
+    }
+}
+
+/// The links with their parts, by thread.
+fn split(
+    links: Vec<Box<dyn Link>>,
+    further: Vec<Vec<Box<dyn Link>>>,
+) -> io::Result<Vec<(Box<dyn Link>, LinkPart)>> {
+    let of = u8::try_from(1 + further.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
+    let mut random = secrets();
+    let parts: Vec<Vec<_>> =
+        links.iter().map(|_| LinkPart::all(of, &mut *random).collect()).collect();
+    let mut all = Vec::new();
+    for (thread, links) in std::iter::once(links).chain(further).enumerate() {
+        for (mut link, parts) in links.into_iter().zip(&parts) {
+            let part = parts[thread];
+            let share = Share {
+                index: part.index(),
+                of,
+                at: COOKIE_AT,
+                except: Some(Except {
+                    at: KIND_AT,
+                    mask: u8::MAX,
+                    value: Kind::Connect as u8,
+                    by: Some(CONNECT_COOKIE_AT),
+                }),
+            };
+            if of > 1 && !link.select(share) {
+                let message = format!("link {} can't have several threads", link.name());
+                return Err(io::Error::new(io::ErrorKind::Unsupported, message));
+            }
+            all.push((link, part));
+        }
+    }
+    Ok(all)
+}
+
+impl Drop for Target {
+    fn drop(&mut self) {
+        self.for_each_thread(LinkThread::stop);
+        let threads = self.threads.get_mut().unwrap_or_else(PoisonError::into_inner);
+        threads.drain(..).for_each(LinkThread::join);
+    }
+}

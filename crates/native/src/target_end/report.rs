@@ -1,0 +1,129 @@
+//! Reports on a target, for people.
+
+use tyche_engine::{ErrorCounts, Health, PortStats, add_counts, placed::LinkNodes};
+use tyche_proto::crypto::PublicKey;
+use tyche_proto::wire::{Mac, Reject, Uuid};
+use tyche_proto::{ChannelReport, ChannelStats, ExportConfig, Registry};
+
+/// An export, for people.
+#[derive(Clone, Debug)]
+pub struct ExportReport {
+    /// Its configuration.
+    pub config: ExportConfig,
+    /// Requests that its disk has failed.
+    pub errors: ErrorCounts,
+    /// The fault of its file or device, if any.
+    pub problem: Option<String>,
+}
+
+/// A channel of the target, for people.
+#[derive(Clone, Debug)]
+pub struct TargetSessionReport {
+    /// Name of the export.
+    pub export: String,
+    /// The session.
+    pub session: Uuid,
+    /// Its host.
+    pub host: Uuid,
+    /// The host's name.
+    pub host_name: String,
+    /// The key with which the host has proved its name.
+    pub key: Option<PublicKey>,
+    /// Whether it may write.
+    pub writer: bool,
+}
+
+/// A link of the target, for people.
+#[derive(Clone, Debug)]
+pub struct TargetLinkReport {
+    /// Its name.
+    pub link: String,
+    /// Its address.
+    pub mac: Mac,
+    /// Its fault, if any.
+    pub problem: Option<String>,
+    /// Requests answered.
+    pub requests: u64,
+    /// The same by thread.
+    pub by_thread: Vec<u64>,
+    /// Frames and bytes.
+    pub port: PortStats,
+    /// Error counters of the link, by name.
+    pub link_counters: Vec<(&'static str, u64)>,
+    /// Counters of the protocol.
+    pub channel: ChannelStats,
+    /// Dropped frames by reason.
+    pub rejects: Vec<(Reject, u64)>,
+    /// The open channels.
+    pub channels: Vec<ChannelReport>,
+    /// NUMA nodes of its parts.
+    pub nodes: LinkNodes,
+}
+
+impl TargetLinkReport {
+    /// The report on a thread that does not answer.
+    pub(super) fn silent(link: String) -> Self {
+        Self {
+            link,
+            mac: Mac([0; 6]),
+            problem: Some("its thread does not answer".to_owned()),
+            requests: 0,
+            by_thread: vec![0],
+            port: PortStats::default(),
+            link_counters: Vec::new(),
+            channel: ChannelStats::default(),
+            rejects: Vec::new(),
+            channels: Vec::new(),
+            nodes: LinkNodes::default(),
+        }
+    }
+
+    /// Adds the report of another thread of the same link.
+    pub(super) fn add(&mut self, other: Self) {
+        self.problem = self.problem.take().or(other.problem);
+        self.requests += other.requests;
+        self.by_thread.extend(other.by_thread);
+        self.port += other.port;
+        for (mine, theirs) in self.link_counters.iter_mut().zip(other.link_counters) {
+            mine.1 += theirs.1;
+        }
+        self.channel += other.channel;
+        add_counts(&mut self.rejects, other.rejects);
+        self.channels.extend(other.channels);
+    }
+}
+
+/// A report on a target.
+#[derive(Clone, Debug)]
+pub struct TargetReport {
+    /// The exports.
+    pub exports: Vec<ExportReport>,
+    /// The connected sessions.
+    pub sessions: Vec<TargetSessionReport>,
+    /// The links.
+    pub links: Vec<TargetLinkReport>,
+}
+
+impl TargetReport {
+    pub(super) fn new(
+        registry: &Registry,
+        health: Vec<Health>,
+        links: Vec<TargetLinkReport>,
+    ) -> Self {
+        let sessions = registry.exports().enumerate().flat_map(|(index, export)| {
+            registry.sessions(index).iter().map(|session| TargetSessionReport {
+                export: export.name.to_string(),
+                session: session.session,
+                host: session.host.uuid(),
+                host_name: session.host_name.to_string(),
+                key: session.key,
+                writer: session.writer,
+            })
+        });
+        let sessions = sessions.collect();
+        let exports = registry.exports().zip(health).map(|(config, Health { errors, problem })| {
+            ExportReport { config: config.clone(), errors, problem }
+        });
+        Self { exports: exports.collect(), sessions, links }
+    }
+}

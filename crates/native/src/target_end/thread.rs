@@ -1,0 +1,286 @@
+//! A thread of a link.
+
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use tyche_engine::{
+    Clock, EventLoop, Ports, Protocol, Service,
+    placed::{self, ThreadAffinity},
+};
+use tyche_link::ip::Transport;
+use tyche_link::{Link, tcp, udp};
+use tyche_numa::NumaAffinity;
+use tyche_proto::crypto::SecretKey;
+use tyche_proto::wire::{Event, Mac, Uuid};
+use tyche_proto::{Instant, LinkPart, Listener, ListenerConfig, Pace, Refusal, Visit};
+use tyche_wake::Spin;
+
+use super::exporter::{ChannelEvent, Exporter, ExporterEnv};
+use super::exports::{Exports, LoopWaker};
+use super::report::TargetLinkReport;
+use crate::composer::{is_routed, open_port, rings};
+use crate::random::secrets;
+
+enum Command {
+    Report(SyncSender<TargetLinkReport>),
+    Notify(usize, Event),
+    Stop,
+}
+
+/// The least time between two sessions in the log, on average, and those that may come at once.
+/// Lower: a host that comes and goes again and again fills the log.
+const VISIT_INTERVAL: Duration = Duration::from_secs(1);
+const VISIT_BURST: u32 = 64;
+
+/// The only port of a link's thread.
+const PORT: usize = 0;
+
+/// The parts and the placement of a link's thread.
+pub(super) struct Options {
+    /// Index of the thread among those of all links.
+    pub(super) index: usize,
+    /// The means of other threads to call its loop.
+    pub(super) caller: Arc<LoopWaker>,
+    pub(super) link: Box<dyn Link>,
+    /// The part of the link that is this thread's.
+    pub(super) part: LinkPart,
+    pub(super) ethertype: u16,
+    pub(super) home: NumaAffinity,
+    pub(super) exports: Arc<Exports>,
+    /// The longest spin before sleeping.
+    pub(super) spin: Duration,
+    /// The target's key, if it has one.
+    pub(super) key: Option<SecretKey>,
+    /// Whether those who do not know the key get no answer.
+    pub(super) silent: bool,
+}
+
+/// The running thread.
+pub(super) struct LinkThread {
+    /// Name of its link.
+    pub(super) link: String,
+    commands: Sender<Command>,
+    caller: Arc<LoopWaker>,
+    thread: JoinHandle<()>,
+}
+
+impl LinkThread {
+    /// Starts the thread.
+    ///
+    /// # Errors
+    /// The system's error when the thread cannot be created.
+    pub(super) fn start(options: Options, target: Uuid) -> io::Result<Self> {
+        let (sender, commands) = channel();
+        let caller = Arc::clone(&options.caller);
+        let link = options.link.name().to_owned();
+        let name = format!("tyche-link{}", options.index);
+        let thread = std::thread::Builder::new().name(name).spawn(move || {
+            // First, so that the loop's own memory is near, too.
+            ThreadAffinity::new().move_to(&options.home);
+            let _near = placed::near(&options.home);
+            let spin = Spin::new(options.spin);
+            let (exporter, ports) = open(options, target);
+            let visits = Pace::new(VISIT_INTERVAL, VISIT_BURST);
+            let service = LinkLoop { exporter, commands, stopping: false, visits, unsaid: 0 };
+            EventLoop::new(service, ports, spin).run();
+        })?;
+        Ok(Self { link, commands: sender, caller, thread })
+    }
+
+    fn send(&self, command: Command) {
+        // A thread that has ended needs no commands.
+        let _ = self.commands.send(command);
+        self.caller.doorbell.ring();
+    }
+
+    /// Asks for the state of the link, which comes in the receiver that is returned.
+    pub(super) fn ask(&self) -> Receiver<TargetLinkReport> {
+        let (sender, receiver) = sync_channel(1);
+        self.send(Command::Report(sender));
+        receiver
+    }
+
+    /// Notifies the hosts of an event of an export.
+    pub(super) fn notify(&self, export: usize, event: Event) {
+        self.send(Command::Notify(export, event));
+    }
+
+    /// Closes all channels; the thread ends when the disk has finished their requests.
+    pub(super) fn stop(&self) {
+        self.send(Command::Stop);
+    }
+
+    /// Waits for the end.
+    pub(super) fn join(self) {
+        if self.thread.join().is_err() {
+            tracing::error!("a link's thread panicked");
+        }
+    }
+}
+
+/// The exporter of a link's thread, and its port.
+fn open(options: Options, target: Uuid) -> (Exporter, Ports) {
+    let Options { index, link, part, ethertype, home, exports, key, silent, .. } = options;
+    let (frame_len_max, rings, routed) = (link.frame_len_max(), rings(&*link), is_routed(&*link));
+    let config = ListenerConfig { link: index, frame_len_max, rings, routed };
+    let origin = origin(&*link);
+    let mut listener = Listener::of_part(config, target, part, secrets());
+    listener.set_origin(origin);
+    if let Some(key) = key {
+        listener.set_key(key);
+    }
+    if silent {
+        listener.be_silent();
+    }
+    let mut ports = Ports::new();
+    ports.insert(PORT, open_port(link, home.clone()));
+    let site = ExporterEnv {
+        index,
+        listener,
+        memory: Box::new(move |pages| placed::channel_arena(&home, pages)),
+        ethertype,
+        clock: Clock::Monotonic,
+    };
+    (Exporter::new(exports, site), ports)
+}
+
+/// Logs that a host was refused.
+fn log_refusal(link: &dyn Link, refusal: &Refusal) {
+    let Refusal { host_name, host, key, export, export_name, reason, detail, left_out, .. } =
+        refusal;
+    let from = address(link, refusal.from);
+    let export = if export_name.is_empty() { export.to_string() } else { export_name.to_string() };
+    let host = match key {
+        Some(_) if refusal.is_known => host_name.to_string(),
+        Some(key) => format!("that says it is {host_name} with the key {}", key.fingerprint()),
+        None => format!("that says it is {host_name} ({host}) without a key"),
+    };
+    let link = link.name();
+    let detail = if detail.is_empty() { String::new() } else { format!(" ({detail})") };
+    tracing::warn!(link, from, left_out, "refused {export} to host {host}: {reason}{detail}");
+}
+
+/// Logs that a session has come, or gone.
+fn log_visit(link: &dyn Link, now: Instant, visit: &Visit) {
+    let Visit { export, session, host, host_name, key, writer, left_out, .. } = visit;
+    let (from, link) = (address(link, visit.from), link.name());
+    let host = match key {
+        Some(_) => host_name.to_string(),
+        None => format!("{host_name} ({host})"),
+    };
+    if visit.is_over {
+        let stayed = now.since(visit.since).as_secs();
+        let what = format!("host {host} has left {export} after {stayed} s");
+        tracing::info!(link, from, left_out, %session, "{what}");
+    } else {
+        let how = if *writer { "for writing" } else { "for reading" };
+        tracing::info!(link, from, left_out, %session, "host {host} has connected {export} {how}");
+    }
+}
+
+/// The part of a source address on this link that its owner cannot choose.
+fn origin(link: &dyn Link) -> fn(Mac) -> Mac {
+    match link.transport() {
+        None => |mac| mac,
+        Some(Transport::Tcp) => |mac| Mac(tcp::origin(mac.0)),
+        Some(Transport::Udp) => |mac| Mac(udp::origin(mac.0)),
+    }
+}
+
+/// The address of a peer, for people.
+fn address(link: &dyn Link, peer: Mac) -> String {
+    let over_udp = link.transport() == Some(Transport::Udp);
+    let address = if over_udp { udp::ipv4_peer(peer.0) } else { None };
+    address.map_or_else(|| peer.to_string(), |address| address.to_string())
+}
+
+/// The service of a link's loop.
+struct LinkLoop {
+    exporter: Exporter,
+    commands: Receiver<Command>,
+    stopping: bool,
+    /// The lines about sessions in the log.
+    visits: Pace,
+    /// Those left out.
+    unsaid: u64,
+}
+
+impl LinkLoop {
+    /// Logs which channels were opened and closed, and who was refused.
+    fn log(&mut self, now: Instant, ports: &Ports) {
+        while let Some(refusal) = self.exporter.poll_refusal() {
+            let link = ports.iter().next().map(|(_, port)| port.link());
+            link.into_iter().for_each(|link| log_refusal(link, &refusal));
+        }
+        for mut visit in self.exporter.visits.drain(..) {
+            let Some((_, port)) = ports.iter().next().filter(|_| self.visits.takes(now)) else {
+                self.unsaid += 1;
+                continue;
+            };
+            visit.left_out += std::mem::take(&mut self.unsaid);
+            log_visit(port.link(), now, &visit);
+        }
+        for event in self.exporter.events.drain(..) {
+            let link = ports.iter().next().map(|(_, port)| port.link().name());
+            match event {
+                ChannelEvent::Opened { channel, export } => {
+                    tracing::debug!(link, channel = channel.0, export, "channel opened");
+                }
+                ChannelEvent::Closed { channel } => {
+                    tracing::debug!(link, channel = channel.0, "channel closed");
+                }
+            }
+        }
+    }
+}
+
+impl Service for LinkLoop {
+    fn protocol(&mut self) -> &mut impl Protocol {
+        &mut self.exporter
+    }
+
+    fn handle_commands(&mut self, now: Instant, ports: &mut Ports) -> bool {
+        self.log(now, ports);
+        let mut worked = false;
+        while let Ok(command) = self.commands.try_recv() {
+            worked = true;
+            match command {
+                Command::Report(to) => {
+                    let _ = to.send(self.exporter.report(ports));
+                }
+                Command::Notify(export, event) => self.exporter.notify(export, event),
+                Command::Stop => {
+                    self.stopping = true;
+                    self.exporter.shut_down(now);
+                }
+            }
+        }
+        worked
+    }
+
+    fn work(&mut self, now: Instant) -> bool {
+        self.exporter.work(now)
+    }
+
+    fn is_over(&self) -> bool {
+        self.stopping && self.exporter.is_idle()
+    }
+
+    fn may_sleep(&mut self) -> bool {
+        let caller = self.exporter.caller();
+        caller.doorbell.announce();
+        !caller.is_called()
+    }
+
+    fn awake(&mut self) {
+        self.exporter.caller().doorbell.awake();
+    }
+
+    fn wait_fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.exporter.wait_fds().chain([self.exporter.caller().doorbell.wait_fd()])
+    }
+}

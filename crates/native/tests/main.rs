@@ -1,0 +1,12 @@
+//! The loop with real threads: hosts and targets over links in memory and of the kernel.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot set its stage has failed")]
+
+mod loops;
+mod losses;
+mod pollers;
+mod queues;
+mod restore;
+mod rig;
+mod stages;
+mod tcp;
