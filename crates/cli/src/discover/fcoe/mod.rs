@@ -132,8 +132,8 @@ fn vlan_in_words(vlan: &FoundVlan) -> String {
 
 #[cfg(test)]
 mod tests {
-    use tyche_remote::LinkFault;
     use tyche_fcoe::fc::wire::Mac;
+    use tyche_remote::LinkFault;
 
     use super::*;
 
