@@ -9,7 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use tyche_crypto::PublicKey;
 use tyche_wire::{Name, Reason, Uuid};
 
-/// See the module.
+/// The access list of a target: its hosts by their public keys, and whether a host needs a key.
+/// What a host may do with an export is in [`Allowed`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Access {
     /// Whether hosts without a key are refused.

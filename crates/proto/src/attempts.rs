@@ -41,7 +41,8 @@ struct Attempt {
     verdict: Verdict,
 }
 
-/// See the module.
+/// The table of attempts to connect of one link, with the verdict on each. It is bounded in total
+/// and for each address. When it is full, the attempt with the oldest ticket is forgotten.
 #[derive(Default)]
 pub(crate) struct Attempts {
     /// By address and number of the attempt.

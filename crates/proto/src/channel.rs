@@ -109,7 +109,9 @@ pub(crate) enum Dead {
     Stall,
 }
 
-/// See the module.
+/// The transport of one channel: rings, timers, congestion window and counters. The initiator and
+/// the target's end each own one, hand it the entries that they send, and check those that it
+/// receives.
 pub(crate) struct Channel<R> {
     config: ChannelConfig,
     tx: [TxRing; 2],

@@ -60,7 +60,8 @@ pub(crate) struct Progress {
     pub(crate) rtt: Duration,
 }
 
-/// See the module.
+/// The congestion window of one channel, in bytes. Acks make it grow up to the capacity of the
+/// rings, losses and congestion marks shrink it.
 #[derive(Clone, Debug)]
 pub(crate) struct Congestion {
     window: u64,

@@ -21,7 +21,8 @@ struct Waiting {
     filling: usize,
 }
 
-/// See the module. Memory is taken with the first echo: most channels never see one.
+/// The echo frames of one channel that wait to be sent, [`ECHOES_MAX`] at most. Memory is taken
+/// with the first echo: most channels never see one.
 #[derive(Default)]
 pub(crate) struct Echoes {
     waiting: VecDeque<Waiting>,

@@ -78,7 +78,8 @@ struct Slot {
     noted: Option<(u32, Status)>,
 }
 
-/// See the module.
+/// The host's end of one channel: its slots, its `damq` pages and the transport. It takes a request
+/// only if both have room, and reports data and completions as [`Arrived`].
 pub(crate) struct Initiator<R> {
     pub(crate) channel: Channel<R>,
     pub(crate) load: Load,

@@ -14,7 +14,8 @@ pub(crate) const BACKLOG: u64 = 64 << 10;
 /// The rate assumed of a channel that was not measured yet, in bytes per second.
 pub(crate) const RATE_UNKNOWN: u64 = 1 << 30;
 
-/// See the module.
+/// The load estimator of one channel: bytes in flight, with a constant for the headers of each
+/// request, and the measured rate. Without a backlog, a measurement only raises that rate.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Load {
     /// Cost of all requests in flight.

@@ -1,5 +1,5 @@
-//! Questions that show that whoever asks knows the target's public key. A silent target answers no
-//! others. PROTOCOL.md, "Silent targets".
+//! Questions with a proof that their sender knows the target's public key. A silent target answers
+//! these only. PROTOCOL.md, "Silent targets".
 //!
 //! The proof is in the nonce of a Discover or Hello, which is random otherwise, so that targets
 //! that are not silent need not know of it.
@@ -10,12 +10,13 @@
 use tyche_crypto::{PublicKey, digest};
 use tyche_wire::{Cookie, Kind, SealedConnect};
 
-/// Bytes of a nonce that are random; the others are the proof. With fewer, answers to former
-/// questions are taken for those to later ones more often. With more, a proof is guessed sooner: at
-/// 20,000 guesses a second, one of 6 bytes in 400 years.
+/// The number of random bytes in a nonce; the other bytes are the proof. With fewer random bytes, a
+/// late answer is more often taken for the answer to a newer question. With more, the proof is
+/// shorter and guessed sooner: at 20,000 guesses a second, one of 6 bytes in 400 years.
 const SALT_LEN: usize = 2;
 
-/// The nonce of a question of that kind: with a proof, if the key of the target is known.
+/// Returns the nonce for a Discover or Hello (`kind`). If `target` is given, the nonce has a proof
+/// that the sender knows this key; otherwise it is `random`.
 pub fn nonce(target: Option<&PublicKey>, kind: Kind, random: u64) -> u64 {
     let Some(target) = target else { return random };
     let mut nonce = random.to_le_bytes();
@@ -25,12 +26,13 @@ pub fn nonce(target: Option<&PublicKey>, kind: Kind, random: u64) -> u64 {
     u64::from_le_bytes(nonce)
 }
 
-/// Whether whoever asks with this nonce knows the key, or has heard somebody who does.
+/// Whether the nonce `asked` has a valid proof for the key of `target`. The sender of the question
+/// knows this key, or repeats a nonce that it has overheard.
 pub(crate) fn is_proof(target: &PublicKey, kind: Kind, asked: u64) -> bool {
     nonce(Some(target), kind, asked) == asked
 }
 
-/// The proof of a sealed Connect in a frame with that cookie.
+/// Returns the proof for a sealed Connect in a frame with this cookie.
 pub fn connect_proof(
     target: &PublicKey,
     cookie: Cookie,

@@ -8,7 +8,8 @@ use std::ops::Range;
 
 use tyche_wire::{PAGE_LEN, PART_UNIT};
 
-/// See the module.
+/// A bitmap of the pages of a `damq`, a bit for each 64 bytes: set once these bytes have arrived.
+/// Data that would set a bit twice are refused as a whole.
 pub(crate) struct Received(Box<[u64]>);
 
 /// Pages in a row that have arrived between two that have not, for a request to go on without them.

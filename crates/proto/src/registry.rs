@@ -190,7 +190,8 @@ pub(crate) struct Export {
     pub(crate) takeovers: Takeovers,
 }
 
-/// See the module.
+/// The state that all links of a target share: its exports, their sessions, and who may connect.
+/// Listeners need it for handshakes, fences and the end of channels, but not for requests.
 pub struct Registry {
     pub(crate) config: TargetConfig,
     pub(crate) exports: Vec<Export>,

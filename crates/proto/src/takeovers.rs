@@ -21,7 +21,8 @@ struct Takeover {
     issued: Instant,
 }
 
-/// See the module.
+/// The takeovers of one export's devices: the newest one of each device, and a bounded number of
+/// devices. The registry asks it before it admits a session.
 #[derive(Default)]
 pub(crate) struct Takeovers(VecDeque<Takeover>);
 

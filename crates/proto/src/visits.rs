@@ -36,7 +36,8 @@ pub struct Visit {
     pub left_out: u64,
 }
 
-/// See the module.
+/// The queue of visits that the target's log has not taken yet. When it is full, new visits are
+/// only counted, and the next one that is queued reports their number.
 #[derive(Debug, Default)]
 pub(crate) struct Visits {
     waiting: VecDeque<Visit>,

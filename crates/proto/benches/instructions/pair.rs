@@ -107,7 +107,8 @@ pub(crate) struct Target {
     lane: Lane,
 }
 
-/// See the module.
+/// A connected host and target whose work the benchmark counts. Composing, sealing and taking
+/// frames are separate steps, so that each can be measured alone.
 pub(crate) struct Pair {
     pub(crate) now: Instant,
     pub(crate) host: Host,

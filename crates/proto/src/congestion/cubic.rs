@@ -19,7 +19,8 @@ pub(super) fn less(window: u64) -> u64 {
     window * 7 / 10
 }
 
-/// See the module.
+/// The CUBIC state of one channel in congestion avoidance: the plateau, the epoch, and the window
+/// that Reno would have as a lower bound.
 #[derive(Clone, Debug)]
 pub(super) struct Cubic {
     /// The window before the last loss, which is the plateau of the growth.

@@ -16,7 +16,8 @@ const DIVISOR: u64 = 4;
 /// Rounds of conservative slow start.
 const ROUNDS: u32 = 5;
 
-/// See the module.
+/// The slow-start monitor of one channel: compares round-trip times of this round and the last one,
+/// and says how much the window may grow and when slow start ends.
 #[derive(Clone, Debug)]
 pub(super) struct HyStart {
     /// The round ends with the ack of this frame.

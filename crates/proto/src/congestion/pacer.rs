@@ -16,7 +16,8 @@ const BURST_FRAMES: u64 = 2;
 /// Round trips below this many bursts are not paced.
 const BURSTS_MIN: u64 = 2;
 
-/// See the module.
+/// The pacer of one channel: a budget of bytes that fills at the paced rate. A frame may leave
+/// while the budget is positive, so it may be exceeded by one frame.
 #[derive(Clone, Debug)]
 pub(crate) struct Pacer {
     /// Bytes that the path carries in [`BURST_NS`].

@@ -21,7 +21,8 @@ const OUTBOX_MAX: usize = 256;
 /// cause a flood of answers.
 const RESET_INTERVAL: Duration = Duration::from_millis(5);
 
-/// See the module.
+/// The outbox of a listener for control frames outside of channels: bounded in length, and a frame
+/// that finds no room is dropped. It limits the rate of Resets, and repeats answers to farewells.
 pub(super) struct Answers {
     /// UUID of the target.
     target: Uuid,

@@ -17,7 +17,8 @@ const HALF_OPEN_MAX: usize = 64;
 /// Half-open channels of one address, of either kind. If there are more, its own oldest is closed.
 const HALF_OPEN_PER_ADDRESS_MAX: usize = 32;
 
-/// See the module.
+/// The channel table of one link: half-open, open and closing channels by their index. It bounds
+/// the half-open ones, and divides receive window and sending turns among the rest.
 pub(super) struct Channels<R> {
     /// By index; a removed channel leaves a gap that is used again.
     slots: Vec<Option<Open<R>>>,

@@ -16,7 +16,7 @@ struct Farewell {
     answer: Header,
 }
 
-/// See the module.
+/// The last answers to farewells, a bounded number: the oldest one gives way to a new one.
 #[derive(Default)]
 pub(super) struct Farewells(VecDeque<Farewell>);
 

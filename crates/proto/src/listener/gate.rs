@@ -104,7 +104,8 @@ pub(super) struct Proof {
     pub(super) handshake: Box<Responder>,
 }
 
-/// See the module.
+/// The admission filter of one link for frames outside of channels: rate limits, tickets, and the
+/// queue of questions for the registry. All that it keeps of unknown hosts is bounded.
 pub(super) struct Gate {
     /// By [`Class`].
     discovers: [Pace; 2],

@@ -119,7 +119,8 @@ pub struct ChannelReport {
     pub stats: ChannelStats,
 }
 
-/// See the module.
+/// The target's protocol state machine for one link, without I/O. It owns the link's channels, and
+/// leaves to its user the disk, the pages and the [`Registry`](crate::Registry) of all links.
 pub struct Listener<R = AllRules> {
     config: ListenerConfig,
     /// UUID of the target.

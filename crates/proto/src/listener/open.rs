@@ -44,7 +44,8 @@ impl Keys {
     }
 }
 
-/// See the module.
+/// A channel in the listener's table, from its Accept until its last request has left the disk. It
+/// takes memory for slots and rings with its first valid frame only.
 pub(super) struct Open<R> {
     /// The session that it belongs to.
     pub(super) session: Uuid,

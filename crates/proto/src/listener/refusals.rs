@@ -40,7 +40,8 @@ pub struct Refusal {
     pub left_out: u64,
 }
 
-/// See the module.
+/// The queue of refusals that the target's log has not taken yet. Refusals beyond its rate or room
+/// are only counted, and the next one that is queued reports their number.
 pub(super) struct Refusals {
     pace: Pace,
     waiting: ArrayVec<Refusal, { REPORT_BURST as usize }>,

@@ -17,7 +17,8 @@ use crate::time::Instant;
 /// More: memory, 16 bytes each.
 const CELLS: usize = 4096;
 
-/// See the module.
+/// The rate limiter for single addresses, in 64 KiB of memory however many addresses there are. In
+/// exchange, an address may now and then be refused because others share both of its cells.
 pub(super) struct Shares {
     key: u128,
     /// When the intervals of the frames that were taken end.

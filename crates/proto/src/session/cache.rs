@@ -9,7 +9,8 @@ use super::shared::{QueueHandle, Written};
 use crate::operation::Operation;
 use crate::rules::{Rule, Rules};
 
-/// See the module.
+/// The write-cache bookkeeping of one queue: for each flush in progress, the volatile writes that
+/// it has to cover. A flush succeeds only if the target has lost none of them.
 #[derive(Debug)]
 pub(crate) struct Cache {
     handle: QueueHandle,

@@ -46,7 +46,8 @@ impl NodeCounts {
     }
 }
 
-/// See the module.
+/// The path scheduler of one queue. By default it estimates which channel finishes a request first;
+/// [`ChannelChoice`] may say round robin instead, or the channels of the memory's NUMA node.
 #[derive(Debug)]
 pub(super) struct Chooser {
     choice: ChannelChoice,

@@ -101,7 +101,8 @@ impl Liveness {
     }
 }
 
-/// See the module.
+/// The failure detector of one queue. It keeps only the time of its next examination: what it
+/// judges by are the channels' own timers, which the session passes to it as [`Liveness`].
 #[derive(Debug, Default)]
 pub(super) struct FailureDetector {
     /// When the channels are examined again, if one is suspected.

@@ -30,7 +30,8 @@ struct Lost {
     outdated: bool,
 }
 
-/// See the module.
+/// The lost channels of one queue whose end the target has not confirmed, with the modifications
+/// that wait for it. Each has a fence, which is repeated until it is answered.
 #[derive(Debug, Default)]
 pub(super) struct Fences(Vec<Lost>);
 

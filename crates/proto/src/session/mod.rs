@@ -110,7 +110,8 @@ enum State {
     Closed,
 }
 
-/// See the module.
+/// The host's protocol state machine for one queue of a session, without I/O. It owns the queue's
+/// channels and operations; its user has the buffers, the links and the clock.
 pub struct Session<R = AllRules> {
     config: SessionConfig,
     state: State,

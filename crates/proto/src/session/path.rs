@@ -100,7 +100,8 @@ pub(super) struct LostChannel<R> {
     pub(super) initiator: Box<Initiator<R>>,
 }
 
-/// See the module.
+/// The state machine of one path and of the channel on it. It probes the frame length, connects,
+/// and owns the [`Initiator`] while the channel is live; [`Paths`](super::paths::Paths) drives it.
 pub(super) struct Path<R> {
     /// Our index of the path's channels.
     id: ChannelId,

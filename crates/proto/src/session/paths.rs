@@ -33,7 +33,8 @@ const DAMQ_PAGES_MIN: u32 = 2048;
 /// Channels of a queue at most.
 pub(super) const PATHS_MAX: usize = 64;
 
-/// See the module.
+/// The path manager of one queue. It owns the queue's ports and paths, and with them its channels;
+/// it opens a lost channel again, but leaves the requests of that to the session.
 pub(super) struct Paths<R> {
     /// Local links by index; a removed one leaves a gap that is used again.
     ports: Vec<Option<Port>>,

@@ -60,7 +60,8 @@ enum Round {
     },
 }
 
-/// See the module.
+/// The discovery state of one local link: the round of Discovers, and the addresses of the target
+/// that have answered. Paths are made of these addresses.
 pub(super) struct Port {
     pub(super) config: PortConfig,
     round: Round,

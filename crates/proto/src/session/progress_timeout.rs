@@ -14,7 +14,8 @@ const WAIT_MIN: Duration = Duration::from_secs(10);
 /// The least time that operations get after the session has become live again.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// See the module.
+/// The timer that limits how long an operation of a live session may make no progress. It looks at
+/// the operations only when the oldest of them could have exceeded the limit.
 #[derive(Debug)]
 pub(super) struct ProgressTimeout {
     limit: Option<Duration>,

@@ -7,7 +7,8 @@
 
 use arrayvec::ArrayVec;
 
-/// See the module.
+/// A bounded sample of the answers to one question: `N` at most. The first half of the room goes to
+/// those that come first, the second half by lot, and preferred answers displace the others.
 pub(super) struct Sample<T, const N: usize> {
     /// The answers, and whether each is a preferred one.
     kept: ArrayVec<(T, bool), N>,

@@ -11,7 +11,8 @@ use super::target_search::{ExportId, TargetId};
 use crate::protection::{self, Guard};
 use crate::question;
 
-/// See the module.
+/// The host's handshake with keys for one attempt: the sealed Connect, which is repeated as it is,
+/// and the state that opens its answer.
 pub(super) struct SealedHandshake {
     cookie: Cookie,
     frame: SealedConnect,

@@ -83,7 +83,8 @@ struct Agreed {
     failure: Option<Failure>,
 }
 
-/// State that the queues of a session share. See the module.
+/// The state that the queues of a session share: the export, the end of the session, and the writes
+/// in the target's cache. Requests read and write atomics only; the lock is for rare events.
 #[derive(Debug)]
 pub struct SessionShared {
     /// Of the queues, and behind them of the former session.

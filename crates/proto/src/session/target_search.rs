@@ -96,19 +96,21 @@ pub(super) struct ResolvedExport {
     pub(super) read_only: bool,
 }
 
-/// See the module.
+/// The target and export that one session looks for, and the Offers that match. It chooses which of
+/// them to connect to, and keeps to that target and export once the session was connected.
 pub(super) struct TargetSearch {
     target: TargetId,
     export: ExportId,
     /// The target and export that were found. They no longer change once the session was connected.
     resolved: Option<ResolvedExport>,
     is_settled: bool,
-    /// The key of the target, if it has to prove who it is: those that offer the export are tried
-    /// in turn then, those first that say they have the key.
+    /// The public key that the target has to prove it owns, if the session has keys. Several
+    /// targets may offer the export then: they are tried one after the other, and if the Offers of
+    /// some have this key, only those.
     key: Option<PublicKey>,
-    /// The UUID of the target that has proved that before.
+    /// The UUID of the target that has proved before that it owns the key.
     known_target: Option<Uuid>,
-    /// The number of the next, among those.
+    /// The number of targets that were tried one after the other. It selects the next one.
     turn: usize,
     /// Targets that offer the export, until one is taken.
     offers: Sample<(OfferedBy, ResolvedExport), OFFERS_MAX>,

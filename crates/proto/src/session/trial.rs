@@ -51,7 +51,8 @@ pub enum Favourite {
     One(u8),
 }
 
-/// See the module.
+/// The transport trials of one queue: the running trial, or its result and how long that holds. The
+/// path scheduler asks it for the favourite before each choice.
 #[derive(Debug)]
 pub(super) struct Trials {
     favourite: Candidate,

@@ -101,7 +101,8 @@ impl Slot {
     }
 }
 
-/// See the module.
+/// The target's end of one channel: its slots, the owners of its pages, and the transport. It holds
+/// no data: it returns [`Action`]s, and its user moves the data and executes the requests.
 pub(crate) struct TargetChannel<R> {
     pub(crate) channel: Channel<R>,
     slots: Box<[Slot]>,

@@ -20,7 +20,8 @@ pub const READER: ConnectFlags = ConnectFlags::READ_ONLY;
 pub const RESUME: ConnectFlags = ConnectFlags::RESUME;
 pub const IDENTITY: Uuid = Uuid::from_u128(3);
 
-/// See the module.
+/// A listener with its registry and a simulated clock. Methods send it single frames in the name of
+/// any host, and return its answers.
 pub struct Door {
     pub listener: Listener,
     pub registry: Registry,

@@ -42,7 +42,9 @@ pub(crate) struct Way {
     pub(crate) generations: [u16; SLOTS],
 }
 
-/// See the module.
+/// The knowledge of the adversary: frames that it has heard, and the channels, tickets and attempts
+/// that they show. It also tells which of its own frames are forgeries that the victim cannot
+/// detect.
 pub(crate) struct Adversary {
     /// The last frames, with their links.
     heard: VecDeque<(usize, Vec<u8>)>,

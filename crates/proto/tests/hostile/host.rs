@@ -43,7 +43,8 @@ struct Pending {
     memory: Vec<u8>,
 }
 
-/// See the module.
+/// The host under attack: a real session, its operations in progress, and counts of their ends. It
+/// reports each submission and completion to the [`Ledger`].
 pub(crate) struct Host<R = AllRules> {
     pub(crate) session: Session<R>,
     habits: Habits,

@@ -8,7 +8,9 @@ use tyche_proto::wire::{Command, Opcode, Status};
 
 use super::content::{self, PLOT};
 
-/// See the module.
+/// The test's record of what the good host has submitted and what the disk has executed. It checks
+/// both against each other until the adversary has spoken in the name of the good host or its
+/// target.
 pub(crate) struct Ledger {
     /// By the plot of the disk that each has for itself.
     operations: Vec<Operation>,

@@ -56,7 +56,8 @@ pub(crate) struct Job {
     command: Command,
 }
 
-/// See the module.
+/// The target under attack: a real listener for each link, its registry, and a model of the memory
+/// and the disk, which checks every action and event.
 pub(crate) struct Target<R = AllRules> {
     pub(crate) listeners: Vec<Listener<R>>,
     pub(crate) registry: Registry,

@@ -50,7 +50,8 @@ pub(crate) fn random(mut state: u64) -> Box<dyn FnMut() -> u64 + Send> {
     })
 }
 
-/// See the module.
+/// The whole test network: both ends, the adversary, the frames in flight and the clock. It checks
+/// how many frames each frame of the adversary may cause.
 pub(crate) struct World<R = AllRules> {
     pub(crate) now: Instant,
     pub(crate) host: Host<R>,

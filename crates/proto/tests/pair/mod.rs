@@ -17,7 +17,8 @@ pub const FRAME_LEN: usize = 1514;
 pub const HOST: Mac = Mac([2, 0, 0, 0, 0, 1]);
 pub const TARGET: Mac = Mac([2, 0, 0, 0, 0, 2]);
 
-/// See the module.
+/// A session and the listener that it is connected to, with a simulated clock. A test moves each
+/// frame itself, or lets [`step`](Self::step) do it.
 pub struct Pair {
     pub session: Session,
     pub listener: Listener,
