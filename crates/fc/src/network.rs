@@ -49,7 +49,8 @@ impl PortConfig {
     }
 }
 
-/// See the module.
+/// The state machine by which a port gets its address and finds its neighbours: [`Vn2vn`] or
+/// [`Enode`] behind one interface, so that the users of a port do not tell them apart.
 #[expect(clippy::large_enum_variant, reason = "a port has one of them")]
 #[derive(Debug)]
 pub enum Network {

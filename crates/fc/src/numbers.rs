@@ -4,7 +4,8 @@ use tyche_fc_wire::Xid;
 
 use crate::exchange::Xids;
 
-/// Numbers of a range, in turn: each is that of the longest ago.
+/// A range of exchange IDs for link services, used in rotation: an XID is used again only after all
+/// others have been.
 pub(crate) struct Numbers {
     xids: Xids,
     /// The index of the next.
@@ -12,12 +13,12 @@ pub(crate) struct Numbers {
 }
 
 impl Numbers {
-    /// All of them; `first`, modulo their number, is the index of the first.
+    /// Rotates through all of `xids`. `first`, modulo their number, is the index of the first one.
     pub(crate) fn new(xids: Xids, first: u64) -> Self {
         Self { xids, next: (first % u64::from(xids.count())) as u16 }
     }
 
-    /// Whether it is one of them.
+    /// Whether `xid` is one of the range.
     pub(crate) fn has(&self, xid: Xid) -> bool {
         self.xids.find(xid).is_some()
     }

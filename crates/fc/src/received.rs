@@ -12,7 +12,8 @@ use arrayvec::ArrayVec;
 /// The most ranges of a transfer that are apart from each other.
 pub(crate) const RANGES_MAX: usize = 16;
 
-/// See the module.
+/// The set of bytes of one transfer that have come, as up to [`RANGES_MAX`] ranges. It counts each
+/// byte once, also if frames overlap.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Received {
     /// Not empty, in order, with holes between them.

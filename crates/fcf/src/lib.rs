@@ -93,7 +93,8 @@ pub struct Counts {
     pub logins: u64,
 }
 
-/// See the module.
+/// The forwarder: its fabric with all logins, and the frames that wait to be sent. It has no I/O
+/// and no clock, so tests, the simulator and the laboratory drive it alike.
 pub struct Fcf {
     config: FcfConfig,
     nodes: Nodes,

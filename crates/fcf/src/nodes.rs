@@ -36,7 +36,8 @@ impl Node {
     }
 }
 
-/// See the module.
+/// The table of ports that are logged in, and the N_Port_IDs of all that ever were. It grows with
+/// each new name: nobody is kept out.
 pub(crate) struct Nodes {
     domain: u8,
     all: Vec<Node>,

@@ -214,7 +214,8 @@ impl Disk {
     }
 }
 
-/// See the module.
+/// An initiator lane and a target lane that are logged in with each other, whose work the benchmark
+/// counts. Each end's part of a command is a step of its own, to be measured alone.
 pub(crate) struct Pair {
     pub(crate) now: Instant,
     pub(crate) host: Host,

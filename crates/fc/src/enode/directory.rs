@@ -90,7 +90,8 @@ struct KnownPort {
     is_doubtful: bool,
 }
 
-/// See the module.
+/// The client of the fabric's services for one port: it registers the port and keeps the list of
+/// other ports. It asks one question at a time, and reports ports that have come or gone as events.
 pub(super) struct Directory {
     config: EnodeConfig,
     own: Option<Own>,

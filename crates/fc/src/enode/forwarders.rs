@@ -76,7 +76,8 @@ impl Forwarder {
     }
 }
 
-/// See the module.
+/// The list of forwarders that are heard, a bounded number, with what each has proved and how many
+/// logins there have failed.
 #[derive(Default)]
 pub(super) struct Forwarders(Vec<Forwarder>);
 

@@ -105,7 +105,8 @@ struct VirtualLink {
     port_alive: Option<Instant>,
 }
 
-/// See the module.
+/// The state machine of one port in a fabric, without I/O: it logs in with a forwarder, keeps the
+/// login alive, and tracks the other ports of the fabric. Its user has the link and the clock.
 pub struct Enode {
     config: EnodeConfig,
     interface: Interface,

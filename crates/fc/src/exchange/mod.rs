@@ -26,7 +26,8 @@ pub use xids::Xids;
 
 use timers::Timers;
 
-/// See the module. `T` is what the owner keeps of an open exchange.
+/// A table of exchanges with a fixed number of XIDs, each free, open or quarantined. `T` is the
+/// state that the owner keeps of an open exchange.
 pub struct Table<T> {
     xids: Xids,
     slots: Box<[Slot<T>]>,

@@ -17,7 +17,8 @@ const PACE: Duration = Duration::from_millis(10);
 /// Frames that are added each time: 64 KiB in frames of 2 KiB.
 const GROWTH: u32 = 32;
 
-/// See the module.
+/// The congestion window of a lane for one direction of data, in frames, with the commands that
+/// wait for room in it. A command holds its frames until it ends.
 pub(super) struct Budget {
     max: u32,
     /// Frames at a time, as things are.

@@ -15,7 +15,8 @@ pub(super) enum Exchange {
     Service(Service),
 }
 
-/// See the module.
+/// The exchanges of one lane: the table of XIDs, and the commands in slots of their own. The slot
+/// that was used last is the next to be used, so that it is in the cache.
 pub(super) struct Exchanges {
     table: Table<Exchange>,
     /// By index of an XID: the target of the last command with it whose RX_ID was known, and that.

@@ -93,7 +93,8 @@ pub struct LaneConfig {
     pub command_timeout: Duration,
 }
 
-/// See the module.
+/// The state machine of one lane of an FCP initiator, without memory of data or I/O. It sends a
+/// command once, and completes it only when the target is not at work with it any more.
 pub struct Lane<R = AllRules> {
     rules: R,
     config: LaneConfig,

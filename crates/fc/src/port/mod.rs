@@ -91,7 +91,8 @@ struct Own {
     payload_max: u16,
 }
 
-/// See the module.
+/// The state machine of all logins of one port, without I/O. It tells its user when a login begins
+/// and ends, and makes no new one with a neighbour before the user has drained the former one.
 pub struct Logins<R = AllRules> {
     rules: R,
     config: LoginsConfig,

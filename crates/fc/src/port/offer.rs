@@ -10,7 +10,8 @@ const SEQUENCES: u16 = 255;
 /// Kinds of information units with relative offsets: all.
 const RELATIVE_OFFSETS: u16 = 0x1f;
 
-/// See the module.
+/// The service parameters of a port: names, payload size and time-outs. It makes the payloads of
+/// PLOGI and FLOGI of them.
 #[derive(Clone, Copy)]
 pub(crate) struct Offer {
     pub(crate) wwpn: Wwn,

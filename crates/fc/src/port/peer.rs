@@ -83,7 +83,8 @@ pub(super) enum Ending {
     Prlo,
 }
 
-/// See the module.
+/// A neighbour that [`Logins`](super::Logins) logs in with: the stage of the login, the request in
+/// progress, and a request of the other end that is withheld until the former login is drained.
 pub(super) struct Peer {
     pub(super) neighbour: Neighbour,
     pub(super) stage: Stage,

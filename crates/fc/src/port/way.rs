@@ -1,9 +1,9 @@
-//! The way of a link service: its answer goes back by the same.
+//! How link services are carried.
 
 use tyche_fc_wire::Mac;
 use tyche_fc_wire::fip::Service;
 
-/// See the module.
+/// The encapsulation of a link service: FIP or FCoE. A request and its answer have the same one.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Way {
     /// By FIP, to the node with that address: services that make or end a virtual link.

@@ -104,7 +104,8 @@ pub(super) struct Outcome {
     pub(super) confirm: bool,
 }
 
-/// See the module.
+/// The state of one exchange at a target: numbers, progress of the data, outcome, and who is at
+/// work with it. It lives in a slot of [`Exchanges`](super::table::Exchanges).
 #[derive(Debug)]
 pub(super) struct Exchange {
     pub(super) state: State,

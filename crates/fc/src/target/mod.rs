@@ -87,7 +87,9 @@ pub struct Completion<'a> {
     pub confirm: bool,
 }
 
-/// See the module.
+/// The state machine of one lane of an FCP target, without memory of data, store or I/O. It tells
+/// its user what to do by [`Action`]s, and waits for the user before it says that a command is
+/// over.
 pub struct Lane<R = AllRules> {
     rules: R,
     burst_len: u32,

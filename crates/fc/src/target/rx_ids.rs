@@ -2,9 +2,8 @@
 //!
 //! A frame that the network repeats finds a later exchange only if that has the same OX_ID and the
 //! same RX_ID. Initiators use an OX_ID again at once, if they like. So each OX_ID of a port gets
-//! the
-//! RX_IDs in turn: all of them before one of them again. Those of exchanges that are not forgotten
-//! are passed over.
+//! the RX_IDs in turn: all of them before one of them again. Those of exchanges that are not
+//! forgotten are passed over.
 //!
 //! The turn of an OX_ID outlives logins: a port that comes back goes on where it was.
 
@@ -16,7 +15,8 @@ pub const RX_IDS: u16 = 65_521;
 /// No exchange has the number.
 const FREE: u16 = u16::MAX;
 
-/// See the module.
+/// The allocator of RX_IDs, and the map from an RX_ID to the slot of its exchange. It takes 256
+/// KiB, for any number of initiators.
 pub(super) struct RxIds {
     /// By RX_ID: the slot of its exchange, or [`FREE`].
     slots: Box<[u16]>,

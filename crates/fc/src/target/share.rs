@@ -7,7 +7,8 @@
 //! each. So there is always as much free as each of them holds, nothing has to be taken back when
 //! another initiator comes, and one that returns nothing costs the others its share, not all.
 
-/// See the module.
+/// A pool of equal units that initiators share by a dynamic threshold. It counts all units that are
+/// taken; its user counts those of each initiator, and passes that number to [`room`](Self::room).
 #[derive(Clone, Copy, Debug)]
 pub struct Share {
     total: u32,

@@ -27,7 +27,8 @@ pub(super) const INITIATORS: usize = 512;
 /// The most slots: far fewer than RX_IDs.
 const SLOTS_MAX: u16 = 1 << 14;
 
-/// See the module.
+/// The exchange table of a lane: slots, RX_IDs, timers, and the number of exchanges that each
+/// initiator holds. It is allocated at the start, with a few slots for task management only.
 pub(super) struct Exchanges {
     slots: Xids,
     table: Table<Exchange>,

@@ -8,7 +8,8 @@
 use super::share::Share;
 use crate::{Rule, Rules};
 
-/// See the module.
+/// The window of one initiator: the frames of data that it was asked for and that have not come.
+/// Its size adapts to losses of this initiator only.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Window {
     max: u32,

@@ -99,7 +99,8 @@ enum Stage {
     Up,
 }
 
-/// See the module.
+/// The VN2VN state machine of one port, without I/O: it obtains an N_Port_ID and tracks neighbours.
+/// Its user has the link and the clock, and lets [`Logins`](crate::port::Logins) handle the events.
 pub struct Vn2vn {
     config: Vn2vnConfig,
     random: Random,

@@ -26,7 +26,8 @@ pub(super) enum Noted {
     Full,
 }
 
-/// See the module. Memory is taken once.
+/// The table of other ports that have claimed an N_Port_ID, with the time of their last sign of
+/// life. It holds [`NEIGHBOURS_MAX`] at most, in memory that is taken once.
 pub(super) struct Neighbours {
     known: Vec<KnownNeighbour>,
     /// No neighbour is silent for too long before.

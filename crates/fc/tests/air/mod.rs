@@ -10,7 +10,8 @@ pub(crate) fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 
-/// See the module.
+/// The medium between simulated ports: frames on the way, each with the time of its arrival. It
+/// knows neither ports nor contents; a test carries a frame to each of its receivers.
 pub(crate) struct Air {
     pub(crate) random: Random,
     /// Percent of the frames that are lost and repeated.

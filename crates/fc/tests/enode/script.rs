@@ -68,7 +68,8 @@ impl Sent {
     }
 }
 
-/// See the module.
+/// An [`Enode`] under test, with a virtual clock and the frames that it has sent. A test plays the
+/// forwarder and the fabric's services.
 pub(crate) struct Script {
     pub(crate) node: Enode,
     pub(crate) now: Instant,

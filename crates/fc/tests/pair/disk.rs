@@ -66,7 +66,8 @@ pub(crate) fn version(block: usize, bytes: &[u8]) -> u64 {
     word >> 8
 }
 
-/// See the module.
+/// The user of a target lane: executes orders after a random delay, and answers reads with the
+/// blocks as they are then.
 pub(crate) struct Disk {
     pub(crate) lane: Lane,
     pub(crate) random: Random,

@@ -11,7 +11,8 @@ use crate::disk::{BLOCK, BLOCKS, Operation, Order, content, version};
 /// Orders at a time.
 const DEPTH: usize = 8;
 
-/// See the module.
+/// The user of an initiator lane: draws orders from a seed, submits those that have failed again,
+/// and asserts that a read returns the last version that was written.
 pub(crate) struct Host {
     pub(crate) lane: Lane,
     pub(crate) unit: Unit,

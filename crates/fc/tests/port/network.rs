@@ -37,7 +37,8 @@ pub(crate) struct Node {
     pub(crate) sent: Vec<String>,
 }
 
-/// See the module.
+/// A network of [`Node`]s, and of forwarders if there are some, with a virtual clock. It runs from
+/// one event to the next: a frame that arrives, or a timer that expires.
 pub(crate) struct Network {
     pub(crate) now: Instant,
     pub(crate) air: Air,

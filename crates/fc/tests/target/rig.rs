@@ -56,7 +56,8 @@ pub(crate) fn login(host: Host, payload_max: usize) -> Login {
     }
 }
 
-/// See the module.
+/// A target lane under test, with a user that has memory and no store. Methods play the initiators;
+/// the lane's actions and frames are returned as text, to be compared in tests.
 pub(crate) struct Rig {
     pub(crate) lane: Lane,
     pub(crate) now: Instant,

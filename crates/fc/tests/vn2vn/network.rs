@@ -26,7 +26,8 @@ pub(crate) struct Station {
     pub(crate) plugged: bool,
 }
 
-/// See the module.
+/// A network of [`Station`]s with a virtual clock. It runs from one event to the next: a frame that
+/// arrives, or a timer that expires.
 pub(crate) struct Network {
     pub(crate) now: Instant,
     pub(crate) stations: Vec<Station>,
