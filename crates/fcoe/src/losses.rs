@@ -23,7 +23,8 @@
 
 use crate::sync::{AtomicU64, Ordering, fence};
 
-/// See the module. Writes are counted that may be in a volatile cache.
+/// The record of writes that may be in a volatile cache, shared by several threads. It has counters
+/// only, so a write costs its thread no lock.
 #[derive(Debug)]
 pub(crate) struct Losses {
     lines: Box<[Line]>,

@@ -36,7 +36,8 @@ pub enum Notice {
     Login(port::Event),
 }
 
-/// See the module.
+/// A port of Fibre Channel on one interface, as a [`Protocol`] of the engine's loop. It owns
+/// address, neighbours and logins, checks frames, and leaves the commands to its [`Role`].
 pub struct NPort<R: Role> {
     network: Network,
     logins: Logins<R::Rules>,

@@ -12,7 +12,8 @@ use crate::interface::Interface;
 use crate::n_port::{NPort, RememberAddress};
 use crate::role::Role;
 
-/// See the module.
+/// The options by which a port of Fibre Channel is opened on an interface, for initiators and
+/// targets.
 pub struct PortOptions {
     /// The interface.
     pub interface: Interface,

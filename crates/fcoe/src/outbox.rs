@@ -1,4 +1,4 @@
-//! Whole frames that wait to be sent: those of FIP and link services, which are few.
+//! The frames of a port that carry no data of commands: FIP and link services.
 
 use std::collections::VecDeque;
 
@@ -10,7 +10,8 @@ use tyche_time::Instant;
 /// The padding of frames.
 static ZEROES: [u8; FRAME_LEN_MAX] = [0; FRAME_LEN_MAX];
 
-/// See the module.
+/// A queue of frames that were written as a whole, without data of commands. It has no bound of its
+/// own: frames of FIP and link services are few.
 #[derive(Default)]
 pub(crate) struct Outbox {
     waiting: VecDeque<Whole>,

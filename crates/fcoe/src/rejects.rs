@@ -2,7 +2,7 @@
 
 use tyche_fc::wire::Reject;
 
-/// See the module.
+/// The number of dropped frames for each reason to reject one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rejects([u64; Reject::ALL.len()]);
 

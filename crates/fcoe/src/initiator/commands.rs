@@ -37,7 +37,9 @@ pub(super) enum DataPlace {
     Zeroes,
 }
 
-/// See the module. A command has a number, which the lane gives.
+/// The table of commands in progress, by the number that the lane gives them: the request that each
+/// is for, and where its data lie. There is room for one answer, because questions come one at a
+/// time.
 pub(super) struct Commands {
     commands: Box<[(Owner, DataPlace)]>,
     /// The answer to a question.

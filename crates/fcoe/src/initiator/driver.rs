@@ -25,8 +25,9 @@ use super::role::{Event, InitiatorRole};
 use super::shared::SessionShared;
 use crate::n_port::{self, NPort};
 
-/// See the module. The owner takes `done` and `notices` after each round: the answers first,
-/// because a notice may say that none will follow.
+/// The service of the first lane: the port with its role, and what explains the state of the
+/// session. After each round its owner takes `done` first and then `notices`, because a notice may
+/// say that no more answers follow.
 pub(super) struct Driver {
     port: NPort<InitiatorRole>,
     device: Uuid,

@@ -11,7 +11,8 @@ use tyche_scsi::Uuid;
 /// The most generations that are remembered: more than answers are on their way.
 const COUNTED_MAX: usize = 64;
 
-/// See the module.
+/// The generations of one disk that a session has seen, for all its lanes: the present one, and
+/// those whose loss was counted already. It makes each loss count once.
 #[derive(Debug, Default)]
 pub(super) struct Generations(Mutex<KnownGenerations>);
 

@@ -53,7 +53,8 @@ pub struct InitiatorConfig {
     pub seed: u64,
 }
 
-/// See the module.
+/// The requests and commands of one thread of a session. It divides requests into commands, sends
+/// them again after failures, and follows the login and the state that the first lane publishes.
 pub(super) struct InitiatorLane<R> {
     pub(super) config: InitiatorConfig,
     pub(super) handle: LaneHandle,

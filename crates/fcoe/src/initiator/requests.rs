@@ -49,7 +49,8 @@ pub struct Ended {
     pub result: Result<(), Errno>,
 }
 
-/// See the module. Each request has a number.
+/// The requests that one lane has accepted, by number, each until its range is done. A request is
+/// ready, or waits for its command or for a pause; their number is fixed.
 pub(super) struct Requests {
     operations: Box<[Option<Operation>]>,
     free: Vec<u16>,

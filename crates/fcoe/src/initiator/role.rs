@@ -65,7 +65,8 @@ enum Phase {
     Over,
 }
 
-/// See the module.
+/// The initiator's part of one port: the first lane of a session, and the phase of the logical
+/// unit. It decides on the state of the session, and publishes it to the other lanes.
 pub struct InitiatorRole<R = AllRules> {
     pub(super) lane: InitiatorLane<R>,
     /// The state of the session, as all lanes have to know it.

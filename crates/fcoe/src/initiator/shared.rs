@@ -1,21 +1,22 @@
 //! The state that the lanes of a session share.
 //!
-//! The first lane has the port: it logs in, asks what the disk is, and decides what becomes of the
-//! session. The others have commands only.
+//! The first lane has the port: it logs in, asks for the properties of the disk, and decides when
+//! the session is ready, is over or ends. The other lanes have commands only.
 //!
 //! ```text
 //!              state: address, login, disk, end
 //! first lane ──────────────────────────────────► further lanes
 //!            ◄──────────────────────────────────
-//!              taken in; what they have heard
+//!              number of the state taken; reports
 //! ```
 //!
-//! The first lane publishes the state as a whole. So a lane that sleeps through changes misses
-//! nothing, and there is no queue that could be full. Between frames each lane looks at the number
-//! of the state, which is not written otherwise: no request takes the lock.
+//! The first lane always publishes the whole state. So a lane that sleeps through several changes
+//! misses nothing, and there is no queue that could be full. The state has a number, which is an
+//! atomic that is written only when the state changes. Each lane compares it between frames, so no
+//! request takes the lock.
 //!
-//! A loss must be known before a command of another lane ends: so it is not told, but
-//! [shared](Losses).
+//! Lost writes are not part of the state: a lane has to know of a loss before a command of another
+//! lane ends, and the state would come too late. So all lanes share the counters of [`Losses`].
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -59,7 +60,8 @@ pub(super) struct LaneReport {
     pub(super) is_cache_lost: bool,
 }
 
-/// See the module.
+/// The state that the lanes of a session share. The first lane writes it and the others confirm
+/// that they have taken it; requests read atomics only.
 pub struct SessionShared {
     wake: Box<dyn Fn(usize) + Send + Sync>,
     inner: Mutex<Inner>,

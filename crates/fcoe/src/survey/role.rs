@@ -141,7 +141,8 @@ impl Subject {
     }
 }
 
-/// See the module.
+/// The initiator's part of a survey: a lane, and for each target the question that is next. Each
+/// target is asked one question at a time, but all targets at once.
 pub(super) struct SurveyRole {
     lane: Lane,
     own: Option<(PortId, Mac)>,

@@ -5,7 +5,8 @@ use tyche_scsi::{Grant, Lun, NexusId, Task};
 /// The most grants that are kept.
 const GRANTS_MAX: usize = 64;
 
-/// See the module. All of them are of the same state of the device server.
+/// A cache of the device server's grants, for one thread. All entries are of one state of the
+/// server; once the server has changed, none of them is used any more.
 #[derive(Default)]
 pub(super) struct Grants {
     /// The number of the server's changes until that state.

@@ -4,7 +4,8 @@ use tyche_block::{Arena, Extent, PAGE};
 use tyche_fc::target::Share;
 use tyche_fc::wire::Wwn;
 
-/// See the module.
+/// The memory of one target port for data: an arena, and the pages that each initiator holds. A
+/// command gets memory only within the share of its initiator; otherwise it is refused.
 pub(super) struct Memory {
     arena: Arena,
     /// Its pages.

@@ -48,7 +48,8 @@ pub(super) struct Answers {
     asked: Arc<Mailbox>,
 }
 
-/// See the module.
+/// The inbox of one thread for orders. Other threads put orders in and wake it; the thread looks at
+/// `has_news` in each turn of its loop, and takes the lock only if it is set.
 #[derive(Default)]
 struct Mailbox {
     has_news: AtomicBool,

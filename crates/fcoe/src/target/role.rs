@@ -36,7 +36,8 @@ const BURST_LEN: u32 = 64 << 10;
 /// Its other commands are put off meanwhile.
 const CONFIRMED_AFTER: Duration = Duration::from_millis(100);
 
-/// See the module.
+/// A target's part of one port: the exchanges of its lane, the memory of their data and its queues
+/// at the stores. [`Units`] with the device server are shared with the target's other ports.
 pub struct TargetRole<R = AllRules> {
     lane: target::Lane<R>,
     units: Arc<Units>,

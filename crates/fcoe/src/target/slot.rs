@@ -12,7 +12,8 @@ use super::memory::Claim;
 use super::stakes::{KnownLosses, Stakes};
 use crate::losses::Since;
 
-/// See the module.
+/// The state of one command at a target: the memory of its data, its operations at the store, and
+/// what it has at stake in the disk's cache. There is one for each exchange of the lane.
 #[derive(Default)]
 pub(super) struct Slot {
     /// Its memory, unless the store has it.

@@ -60,7 +60,8 @@ impl VisibleTo {
 /// for all losses of its store until now, and is on stable storage. May wait for a disk.
 pub type Generation = Box<dyn Fn() -> Uuid + Send + Sync>;
 
-/// See the module.
+/// The logical units of a target, with the device server behind a lock. The threads of all
+/// interfaces share it; reads and writes with a valid grant only read the number of changes.
 pub struct Units {
     server: Mutex<Server>,
     /// Changes of the device server. It is written under the lock, and only if there was one.

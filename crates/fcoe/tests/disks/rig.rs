@@ -26,7 +26,8 @@ pub(crate) const LONG: Duration = Duration::from_secs(60);
 /// Short, so that recovery does not take long.
 const E_D_TOV: Duration = Duration::from_millis(100);
 
-/// See the module.
+/// A target and a host with threads of their own, joined by links in memory. It submits requests to
+/// the host, and waits for their answers and for notices.
 pub(crate) struct Rig {
     host: FcoeHost,
     _target: FcoeTarget,

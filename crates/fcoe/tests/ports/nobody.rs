@@ -9,7 +9,8 @@ use tyche_fcoe::fc::{AllRules, port};
 use tyche_link::Mac as LinkMac;
 use tyche_time::Instant;
 
-/// See the module.
+/// A [`Role`] that sends no commands and ignores those that come. It confirms at once that nothing
+/// of an ended login is at work.
 #[derive(Default)]
 pub(crate) struct Nobody(VecDeque<Wwn>);
 
