@@ -16,7 +16,9 @@ const WORD: usize = 64;
 /// Order of all accesses: who waits for pages and who returns some must not miss each other.
 const ORDER: Ordering = Ordering::SeqCst;
 
-/// See the module.
+/// The allocator of an arena's pages: a bitmap of the pages that are lent, in parts that no run of
+/// pages crosses. All threads use it at once; a run within one word of the bitmap usually needs no
+/// lock.
 pub(crate) struct Lent {
     words: Box<[AtomicU64]>,
     /// Pages in each part; no run is in two parts.

@@ -6,7 +6,8 @@ use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-/// See the module.
+/// A value that at most one thread uses at a time. [`take`](Self::take) never waits: it fails while
+/// another thread has the value.
 pub(crate) struct Exclusive<T> {
     is_taken: AtomicBool,
     value: UnsafeCell<T>,

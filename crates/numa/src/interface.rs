@@ -12,7 +12,8 @@ use crate::Node;
 /// The most layers of interfaces: a bridge of VLANs of bonds, and one to spare.
 const LAYERS_MAX: usize = 4;
 
-/// See the module; `sys` is the path of sysfs.
+/// Returns the node of the network interface `name`, if the kernel knows it; `sys` is the path of
+/// sysfs.
 pub(crate) fn node(sys: &Path, name: &str) -> Option<Node> {
     let is_name = !name.is_empty() && name != "." && name != ".." && !name.contains('/');
     if is_name { at_layer(&sys.canonicalize().ok()?, name, LAYERS_MAX) } else { None }

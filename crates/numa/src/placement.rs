@@ -16,7 +16,8 @@ pub enum Affinity {
     FullMem,
 }
 
-/// See the module. By default nothing is placed, and the machine is unknown.
+/// The placement of a process's threads and memory: the wanted [`Affinity`] applied to the topology
+/// of this machine. By default nothing is placed, and the machine is unknown.
 #[derive(Clone, Debug, Default)]
 pub struct Placement {
     affinity: Affinity,

@@ -45,7 +45,8 @@ pub struct KnownTarget {
     pub line: usize,
 }
 
-/// See the module.
+/// The list of known targets, as it was read from its file. A change locks the file, reads it again
+/// and replaces it as a whole.
 #[derive(Clone, Debug)]
 pub struct KnownTargets {
     path: PathBuf,

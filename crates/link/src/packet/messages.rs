@@ -15,7 +15,8 @@ const LINEAR_AT: std::ops::Range<usize> = 2..4;
 /// finding a larger buffer does, up to here (docs/measurements/packet-rings.md).
 const LINEAR_MAX: usize = 16 << 10;
 
-/// See the module. The memory is kept from batch to batch.
+/// The `mmsghdr` array of a packet socket, with vectors and headers. Its memory is kept from batch
+/// to batch; its pointers are good only as long as the batch that they were made for.
 #[derive(Default)]
 pub(super) struct Messages {
     headers: Vec<[u8; VIRTIO]>,

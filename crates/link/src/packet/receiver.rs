@@ -18,7 +18,8 @@ use crate::{Receiver, Refused, RxBatch};
 /// system call. When spinning, that is a fraction of a millisecond.
 const LOOK_EVERY: u32 = 1024;
 
-/// See the module. There is one per socket.
+/// The receive side of a packet link: the socket's ring, and the position of the next frame in it.
+/// Batches borrow frames from the ring, which can't be replaced before they are returned.
 pub(super) struct PacketReceiver {
     endpoint: Arc<Endpoint>,
     /// `None` if the kernel had no memory for it after it was given up.

@@ -18,7 +18,9 @@ const GATHER_VECTORS: usize = 256;
 /// Bytes of an Ethernet address; the source comes after the destination.
 const ADDRESS: usize = 6;
 
-/// See the module.
+/// One TCP connection of a link: its socket, with the receive and output buffers, and the Ethernet
+/// address that stands for the peer. Frames are sent from where they lie; only what the socket does
+/// not take is buffered.
 pub(super) struct Connection {
     socket: OwnedFd,
     /// The source address given to the peer's frames.

@@ -12,7 +12,8 @@ use super::{INPUT_BYTES, PREFIX, is_possible};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Malformed;
 
-/// See the module.
+/// The receive buffer of one connection. It has room for several of the longest frames, and its
+/// pages take no memory before bytes are received into them.
 pub(super) struct Input {
     bytes: Extent,
     /// Bytes from `start` to `end` are not yet taken out.

@@ -6,7 +6,8 @@ use std::io;
 use super::{OUTPUT_BYTES, PREFIX};
 use crate::TxFrame;
 
-/// See the module.
+/// The bytes that a connection has accepted and its socket has not: [`OUTPUT_BYTES`] at most, in
+/// memory that is taken once the peer reads too slowly. A frame that finds no room is not accepted.
 #[derive(Default)]
 pub(super) struct Output {
     /// Allocated when output waits for the first time.

@@ -39,7 +39,8 @@ pub(super) struct Malformed {
     pub(super) long: u64,
 }
 
-/// See the module.
+/// The receive side of a UDP link. It owns the memory of the received trains; batches borrow their
+/// frames from it, and nothing is received before the last batch has returned them.
 pub(super) struct Incoming {
     /// A descriptor that is always readable.
     readable: OwnedFd,

@@ -54,7 +54,8 @@ pub(super) struct Counters {
     pub(super) lost: u64,
 }
 
-/// See the module. The memory is kept from batch to batch.
+/// The send side of a UDP link: it sorts the frames of a batch by destination, joins them to
+/// trains, and sends these. Its memory is kept from batch to batch.
 pub(super) struct Outgoing {
     /// The frames by destination, in their order for each.
     order: Vec<Item>,

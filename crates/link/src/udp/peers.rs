@@ -18,7 +18,8 @@ use crate::{Mac, TxBatch, is_of_channel};
 
 type Table<T> = HashMap<Mac, T, BuildHasherDefault<Ready>>;
 
-/// See the module.
+/// The address table of a UDP target: from the Ethernet address that stands for a peer to the
+/// peer's socket address. Peers of IPv4 need no entry; those of IPv6 are bounded in number.
 pub(super) struct Peers {
     origins: Origins,
     /// The peers with channels, and when the last frame of one was sent to them.
