@@ -54,7 +54,8 @@ struct Sent {
     bytes: Vec<u8>,
 }
 
-/// See the module.
+/// The player's end of the wire in one vector: its channels, bound values, and what has come and
+/// was not examined yet. It sends and receives through the [`Subject`].
 pub(crate) struct Exchange<'a> {
     pub(crate) table: &'a Table,
     pub(crate) subject: &'a mut dyn Subject,

@@ -22,7 +22,8 @@ const BATCH: usize = 64;
 /// Time limit for sending a frame, and for the agent's answer about its counters.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// See the module.
+/// A [`Subject`] behind a network interface, in real time. It owns the packet socket, and for a
+/// host the agent's process.
 pub struct Live {
     link: PacketLink,
     batch: RxBatch,

@@ -16,7 +16,8 @@ const REPEAT: Duration = Duration::from_millis(100);
 /// Time limit for the answer to a Disconnect.
 const FAREWELL: Duration = Duration::from_millis(500);
 
-/// See the module.
+/// One run of a vector: executes its steps in order, and fails with the first that the subject does
+/// not meet.
 pub(crate) struct Run<'a> {
     exchange: Exchange<'a>,
     role: Role,

@@ -20,7 +20,8 @@ pub enum Outcome {
     Failed(String),
 }
 
-/// See the module.
+/// The conformance suite for one role, as it was read from its files. It runs one vector at a time
+/// against a [`Subject`].
 pub struct Suite {
     table: Table,
     role: Role,

@@ -15,7 +15,8 @@ pub(crate) type Fields = BTreeMap<String, Vec<u8>>;
 /// The values of placeholders.
 pub(crate) type Bindings = BTreeMap<String, Vec<u8>>;
 
-/// See the module.
+/// The layouts of frames and the names of values, as `frames.json` has them. A run encodes what it
+/// sends by them, and decodes what comes.
 pub(crate) struct Table {
     names: BTreeMap<String, BTreeMap<String, u64>>,
     layouts: BTreeMap<String, Vec<Field>>,

@@ -58,7 +58,8 @@ impl SidesReport {
     }
 }
 
-/// See the module.
+/// The measurement of `--sides`: a wrapper of the link notes the time of the last frame in each
+/// direction, and an observer of requests adds up both sides' times.
 pub(crate) struct Sides {
     stamps: Arc<Stamps>,
     sums: Results<Sums>,

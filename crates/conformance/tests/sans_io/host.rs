@@ -13,7 +13,8 @@ use tyche_testkit::random::Random;
 
 use crate::machine::{FRAME_LEN, Machine, START, SUBJECT};
 
-/// See the module.
+/// The host as a [`Machine`]: a session on one link, and an agent that submits the operations of
+/// orders and reports their ends.
 pub(crate) struct Host<R> {
     session: Session<R>,
     /// Name, memory, and whether it is a read, by operation.

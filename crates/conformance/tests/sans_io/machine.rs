@@ -37,7 +37,8 @@ pub(crate) trait Machine {
     fn rejects(&self) -> &RejectCounts;
 }
 
-/// See the module.
+/// A [`Subject`] that is a state machine in the same process. Waiting moves the virtual clock from
+/// one timer to the next, so a test takes no time.
 pub(crate) struct Simulated<M> {
     machine: M,
     now: Instant,

@@ -12,7 +12,8 @@ use tyche_testkit::random::Random;
 use crate::machine::{FRAME_LEN, Machine, SUBJECT};
 
 const SIZE: usize = 1 << 20;
-/// See the module.
+/// The target as a [`Machine`]: a listener on one link, its registry, and disks in memory that
+/// execute each request at once.
 pub(crate) struct Target<R> {
     listener: Listener<R>,
     registry: Registry,

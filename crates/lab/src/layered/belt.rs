@@ -10,7 +10,8 @@ use tyche_wake::{Doorbell, Spin, now_ns, sleep};
 /// The longest sleep, after which a thread looks whether it is to end.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// See the module.
+/// An unbounded queue with a doorbell, from any thread to the one that takes. Each item costs the
+/// lock once, and a wake-up if that thread sleeps.
 pub(super) struct Belt<T> {
     items: Mutex<VecDeque<T>>,
     bell: Doorbell,

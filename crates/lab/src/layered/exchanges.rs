@@ -14,7 +14,8 @@ struct Table<P> {
     next: u16,
 }
 
-/// See the module.
+/// The table of exchanges that all threads share, by XID. Each has its packet, of which a thread at
+/// work with it holds a reference as well.
 pub(super) struct Exchanges<P>(Mutex<Table<P>>);
 
 impl<P> Exchanges<P> {

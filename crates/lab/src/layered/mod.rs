@@ -89,7 +89,8 @@ struct LayeredDisk {
     arena: Arena,
 }
 
-/// See the module. Dropping it ends its threads.
+/// A session with the layered initiator, which a benchmark uses like any other. It owns the threads
+/// of the layers, and dropping it ends them.
 pub(crate) struct LayeredSession {
     disk: Arc<LayeredDisk>,
     pollers: Sender<MakePoller>,

@@ -12,7 +12,7 @@ const PATIENCE_S: i64 = 3;
 /// A timer that runs: when it ends, and whose it is.
 pub(super) type Timer = (i64, u16);
 
-/// See the module.
+/// The set of running timers that all threads share, by the second in which they end.
 #[derive(Default)]
 pub(super) struct Timers(Mutex<BTreeSet<Timer>>);
 

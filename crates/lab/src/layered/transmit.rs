@@ -17,8 +17,8 @@ struct Queue {
     vectors: TxVectors,
 }
 
-/// See the module. Frames wait until the thread that has queued them is done with its batch, as
-/// they are sent without the layers.
+/// The transmit queue of an interface, with its link, behind one lock. A thread queues its frames,
+/// and flushes once it is done with its batch, as frames are sent without the layers.
 #[derive(Clone)]
 pub(super) struct Transmit(Arc<Mutex<Queue>>);
 
