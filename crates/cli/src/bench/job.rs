@@ -43,7 +43,8 @@ struct Job {
     thread: Option<JoinHandle<()>>,
 }
 
-/// See the module. Dropping it ends the sessions.
+/// The sessions of a benchmark, each with its threads, connected and ready for tasks. Dropping it
+/// ends the sessions.
 pub(super) struct Jobs {
     jobs: Vec<Job>,
     /// Why jobs have ended.

@@ -52,7 +52,8 @@ pub(super) struct Tally {
     pub(super) nodes: NodeCounts,
 }
 
-/// See the module.
+/// The load of one job on its session: requests in flight up to the depth, and the memory of the
+/// others. The thread of the session drives it.
 pub(super) struct Load<'a> {
     shape: Shape,
     requests: Requests,

@@ -7,7 +7,8 @@ use crate::output::{has_terminal, write_error};
 /// Interval between two updates.
 pub(super) const TICK: Duration = Duration::from_millis(500);
 
-/// See the module. Shows nothing without a terminal.
+/// The progress line of one measurement, which goes away when this is dropped. It shows nothing
+/// without a terminal.
 pub(super) struct Progress {
     terminal: bool,
     request_len: u32,

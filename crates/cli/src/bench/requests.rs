@@ -8,7 +8,8 @@ use tyche_engine::Histogram;
 use super::shape::{Pattern, Random, Shape};
 use crate::error::{Code, Error, Result};
 
-/// See the module. Each request has a token, less than the depth.
+/// The request generator of one job: draws requests, and records their latencies. A request in
+/// flight has a token, less than the depth.
 pub(super) struct Requests {
     shape: Shape,
     blocks: u64,

@@ -1,8 +1,9 @@
-//! First contact with a target, as ssh has it: the user is shown the fingerprint of the key that
-//! the target says, and decides. And what is said when a known target says another key.
+//! First contact with a target, as with ssh: the user is shown the fingerprint of the key in the
+//! target's Offer, and approves the key or not. Also the errors for a known target whose Offer has
+//! another key or UUID.
 //!
-//! Offers are hints, which anybody can send. So all that they can do is to show the user a wrong
-//! fingerprint, or to have a connect refused; the session is sealed with the key that was approved.
+//! Offers are hints, which anybody can send. A forged one can only show the user a wrong
+//! fingerprint, or have a connect refused: the session is sealed with the key that was approved.
 
 use std::io::{self, BufRead, IsTerminal};
 use std::path::Path;
@@ -21,10 +22,10 @@ use crate::error::{Code, CodedResult, Error, Result};
 use crate::output::{has_terminal, remark, write_error};
 use crate::tab::{self, Tab};
 
-/// How long to listen for Offers before a key is shown, or said to have changed: a target that
-/// answers is heard, and so is somebody who answers in its place.
+/// The time for which Offers are collected, before a key is shown to the user or reported as
+/// changed. It is long enough to hear the target, and also others that answer in its place.
 const LISTEN: Duration = Duration::from_millis(500);
-/// Answers that are no answer, until the user is taken to have said no.
+/// The number of invalid answers of the user that count as "no".
 const ANSWERS_MAX: usize = 3;
 
 impl SessionArgs {

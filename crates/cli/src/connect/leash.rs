@@ -14,7 +14,8 @@ use signal_hook::low_level::raise;
 
 use crate::error::{Code, Context, Result};
 
-/// See the module.
+/// A watch on the `tyche connect` that has started this daemon. It ends the daemon by SIGTERM when
+/// the command ends, until [`let_go`](Self::let_go) is called.
 pub(super) struct Leash {
     is_loose: Arc<AtomicBool>,
 }

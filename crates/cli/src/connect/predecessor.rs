@@ -11,7 +11,9 @@ use crate::error::{Code, Error, Result};
 use crate::runtime;
 use crate::state::{KnownExport, State};
 
-/// See the module. Holds the lock: nobody else takes the device over meanwhile.
+/// The record of a daemon that has died and whose device is still there, with the device and the
+/// known state of the export. It holds the lock of the record, so nobody else takes the device
+/// over.
 pub(super) struct Predecessor {
     dir: PathBuf,
     _lock: File,

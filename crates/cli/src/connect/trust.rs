@@ -20,7 +20,8 @@ pub(crate) enum TargetKey {
     Ask,
 }
 
-/// See the module.
+/// The origin of the key that a target has to prove, which decides whether frames are sealed and
+/// whether the target becomes a known one.
 #[derive(Clone, Debug, Default)]
 pub(crate) enum Trust {
     /// No key: frames are in the clear.

@@ -183,7 +183,8 @@ pub(super) struct Changed {
     pub(super) not_kept: Option<Error>,
 }
 
-/// The access rights at a target. See the module.
+/// The access rights at a target: configuration and decisions together. It changes the rights of
+/// running exports, and ends the sessions and commands that they no longer cover.
 pub(super) struct Rights {
     /// The target's name.
     target: String,

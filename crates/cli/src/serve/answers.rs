@@ -18,7 +18,8 @@ use crate::report::{AccessChanged, ExportResized, TargetLink, TargetPort, Target
 /// Time limit for the ports of FCoE to report, which is that of links.
 const PORTS_ANSWER: Duration = Duration::from_secs(1);
 
-/// See the module.
+/// The handler of requests at a target's control socket: reports, resizes exports, and changes who
+/// may have them.
 #[derive(Clone)]
 pub(super) struct Answers {
     /// The target's name.

@@ -23,7 +23,8 @@ const BLOCKS: u64 = 32;
 /// Minimum size of the device.
 pub(crate) const LOAD_SIZE: u64 = WORKERS * BLOCKS * BLOCK as u64;
 
-/// See the module. The device is the file of `--as fuse`, which has no cache in front of it.
+/// Threads that read and write a device, and check each block that they read. The device is the
+/// file of `--as fuse`, which has no cache in front of it.
 pub(crate) struct Load {
     shared: Arc<Shared>,
     workers: Vec<JoinHandle<()>>,

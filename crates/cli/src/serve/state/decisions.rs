@@ -20,7 +20,8 @@ pub(crate) enum Decision {
     Denied,
 }
 
-/// See the module.
+/// The decisions of commands about hosts, by export, and the file that has them. Each change is
+/// written to stable storage, and counts until the target ends even if that fails.
 #[derive(Clone, Debug)]
 pub(crate) struct Decisions {
     path: PathBuf,
