@@ -23,7 +23,9 @@ use crate::content::{Content, SECTOR, examine, fill};
 use crate::plan::DiskPlan;
 use crate::random::Random;
 
-/// See the module.
+/// The simulated disk of one export: the image that reads see, and the image that a loss of the
+/// cache would leave. It has no clock: its caller says when a request takes effect, and how much of
+/// it.
 pub(crate) struct Disk {
     plan: DiskPlan,
     /// Bytes that requests may reach, at most the plan's.

@@ -65,7 +65,8 @@ impl Submitted {
     }
 }
 
-/// See the module.
+/// The checker of one disk's content. It is told of each submission, answer, crash and loss, and
+/// returns an error for a read, or an end of a flush, that no correct target could give.
 pub(crate) struct History {
     sectors: Vec<Vec<Value>>,
     step: Step,

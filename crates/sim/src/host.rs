@@ -61,7 +61,8 @@ pub(crate) struct Left {
     pub(crate) pending: Vec<(OpId, Pending)>,
 }
 
-/// See the module.
+/// One host of the simulation: the session that it runs, the state that it keeps for the next, and
+/// the random workload. It outlives its programs: they crash, and take the device over.
 pub(crate) struct Host<R: Rules> {
     index: usize,
     pub(crate) plan: HostPlan,

@@ -106,7 +106,8 @@ struct Segment {
     frame_len_passed: usize,
 }
 
-/// See the module.
+/// The simulated network: segments, the ports of all links, and the faults. It computes the fate of
+/// each frame when that is sent; its caller delivers the frames at the times that it plans.
 pub(crate) struct Network {
     segments: Vec<Segment>,
     ports: Ports,
@@ -396,9 +397,8 @@ impl Network {
         hit.map_or(Fate::Sent, |&(_, fate)| fate)
     }
 
-    /// Flips one to three bits anywhere behind the Ethernet header.
-    /// Flips bits of a frame, behind the Ethernet header; of a datagram, also those of the length
-    /// at the end of that.
+    /// Flips one to three bits of a frame behind the Ethernet header. In a datagram they may also
+    /// be bits of the frame's length, which is at the end of that header.
     fn corrupt(&mut self, frame: &mut [u8], is_datagram: bool) {
         self.counts.corrupted += 1;
         let first = if is_datagram { ETHERNET_LEN - 2 } else { ETHERNET_LEN };

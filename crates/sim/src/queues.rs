@@ -41,7 +41,8 @@ pub(crate) struct LocalLink {
     pub(crate) config: PortConfig,
 }
 
-/// See the module.
+/// The queues of one session, driven without threads over wires in memory. It gives each frame to
+/// its queue, and collects what the queues tell and send.
 pub(crate) struct Queues<R: Rules> {
     shared: Arc<SessionShared>,
     config: SessionConfig,

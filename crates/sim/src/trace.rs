@@ -78,7 +78,8 @@ impl fmt::Display for Happening {
     }
 }
 
-/// See the module.
+/// The record of a run's events. Its hash tells two runs of a seed apart, and a violation shows the
+/// last events as text.
 pub(crate) struct Trace {
     hash: u64,
     recent: VecDeque<(Instant, Happening)>,

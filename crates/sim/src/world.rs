@@ -81,7 +81,8 @@ enum Event {
     Other(Other),
 }
 
-/// See the module.
+/// One run of the simulator: all participants, the network, the disks and the schedule of events.
+/// All that happens follows from the [`Plan`], seed included.
 pub struct World<R: Rules = AllRules> {
     plan: Plan,
     now: Instant,

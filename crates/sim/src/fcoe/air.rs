@@ -58,7 +58,8 @@ pub(super) struct AirCounts {
     pub(super) strays: u64,
 }
 
-/// See the module.
+/// The simulated network of FCoE: its planned faults, cuts, and what holds frames back. For each
+/// frame it returns the copies that arrive, and when.
 pub(super) struct Air {
     pub(super) plan: AirPlan,
     /// R_A_TOV: strays arrive before.

@@ -5,7 +5,7 @@ use tyche_fcoe::fc::wire::{ETHERTYPE_FIP, Mac};
 use tyche_fcoe::{FCOE, FIP};
 use tyche_proto::Instant;
 
-/// See the module.
+/// The forwarder of a fabric as a station: a running [`Fcf`], or none while it is dead.
 pub(super) struct Forwarder {
     config: FcfConfig,
     running: Option<Fcf>,

@@ -35,7 +35,8 @@ pub(super) struct Ended {
     pub(super) data: Vec<u8>,
 }
 
-/// See the module.
+/// One initiator: its lanes while its process lives, the operations in progress, and the random
+/// workload. Each lane has its turn by itself, so that one may lag behind the others.
 pub(super) struct Initiator {
     pub(super) plan: InitiatorPlan,
     pub(super) config: PortConfig,

@@ -10,7 +10,9 @@ use std::collections::BTreeMap;
 use tyche_proto::Operation;
 use tyche_wire::{CommandFlags, Opcode};
 
-/// See the module. Of one disk.
+/// The checker of failed flushes at one disk, for all initiators. It keeps the operations in
+/// progress and the writes at stake of each session, with the order of their begins, ends and
+/// losses.
 #[derive(Default)]
 pub(super) struct Ledger {
     /// By session and operation, those in progress and writes that are at stake.

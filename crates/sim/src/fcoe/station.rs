@@ -14,7 +14,8 @@ use super::plan::MTU_MAX;
 use super::rules::Broken;
 use crate::link::{Wire, port_with_heads};
 
-/// See the module.
+/// One loop of the product without its thread: the protocol `P`, its ports, and wires in memory
+/// that carry its frames to and from the simulated network.
 pub(super) struct Station<P> {
     pub(super) port: P,
     ports: Ports,

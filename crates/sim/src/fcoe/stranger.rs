@@ -24,7 +24,8 @@ const TYPE_FCP: u8 = 0x08;
 /// The place of the EtherType.
 const ETHERTYPE_AT: usize = 12;
 
-/// See the module.
+/// A station that belongs to nobody: it keeps frames of FCP that it has heard, and sends garbage
+/// and altered copies of these.
 pub(super) struct Stranger {
     /// Frames of FCP.
     heard: Vec<Vec<u8>>,

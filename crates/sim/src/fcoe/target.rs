@@ -76,7 +76,8 @@ pub(super) struct Running {
     jobs: BTreeMap<u64, Job>,
 }
 
-/// See the module.
+/// One interface of a target: its configuration, and the process that serves the logical units
+/// while it lives. The disks are apart from it, because they outlive the process.
 pub(super) struct Target {
     pub(super) config: PortConfig,
     interface: (Mac, usize),

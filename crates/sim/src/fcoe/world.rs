@@ -65,8 +65,8 @@ enum Event {
     Move { joined: Instant },
 }
 
-/// See the module. A station is a target, or behind those an initiator, or behind those the
-/// forwarder.
+/// One run of the simulator over FCoE: all stations, the network, the disks and the schedule of
+/// events. Stations are numbered: first the targets, then the initiators, then the forwarder.
 pub(super) struct World {
     seed: u64,
     plan: FcoePlan,

@@ -22,7 +22,8 @@ enum Queue {
     FormerAgain,
 }
 
-/// See the module.
+/// The volatile modifications of each session that a loss of the cache would concern. A flush of
+/// the session may fail only if one of them began before the last loss was noticed.
 #[derive(Default)]
 pub(super) struct Stakes {
     /// By session.

@@ -14,7 +14,9 @@ use std::fmt;
 use super::{NEVER, Step};
 use crate::content::Content;
 
-/// See the module.
+/// A value that a sector has, may have, or has had, with bounds for the time at which it was in
+/// effect. The checker keeps those of a sector that still matter, and compares them with each
+/// other.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Value {
     pub(super) content: Content,

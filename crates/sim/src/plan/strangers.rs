@@ -25,7 +25,7 @@ use std::time::Duration;
 
 use crate::random::Random;
 
-/// See the module.
+/// The plan of strangers, copies and old frames in a run. By default there are none.
 #[derive(Clone, Debug, Default)]
 pub struct Strangers {
     /// A target that does not belong to the session.

@@ -119,7 +119,7 @@ enum Layout {
     Mixed,
 }
 
-/// See the module.
+/// A drawn topology: the segments, and for the target and each host the links on them.
 pub(super) struct Topology {
     pub(super) segments: Vec<SegmentPlan>,
     /// The links of the target, then those of each host.

@@ -29,7 +29,8 @@ const UDP: u64 = 0x0075_6470;
 /// Bytes of the headers of UDP, and of IPv4 or IPv6.
 const HEADERS: [usize; 2] = [28, 48];
 
-/// See the module.
+/// The plan of a segment over UDP: how trains are formed and carried, and the probabilities of
+/// their faults. It is drawn from the seed, or [`clean`](Self::clean).
 #[derive(Clone, Copy, Debug)]
 pub struct UdpPlan {
     /// Bytes of the headers of IP and UDP.

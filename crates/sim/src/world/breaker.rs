@@ -57,7 +57,8 @@ enum Phase {
     Open(Box<Line>),
 }
 
-/// See the module.
+/// The host that breaks the protocol: its phase and present channel, and the requests that the disk
+/// must not execute.
 pub(super) struct Breaker {
     plan: BreakerPlan,
     random: Random,

@@ -24,7 +24,8 @@ struct Eviction {
     is_over: bool,
 }
 
-/// See the module.
+/// The evictions of hosts that are in progress or over, and the hosts that were ever evicted: only
+/// these may be refused for that.
 #[derive(Default)]
 pub(super) struct Evictions {
     /// By the index of the host.

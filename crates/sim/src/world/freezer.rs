@@ -27,7 +27,8 @@ struct Frozen {
     backlog: usize,
 }
 
-/// See the module.
+/// The list of frozen parts, each with the end of its freeze. It bounds the frames that wait for a
+/// part, as the receive queue of an interface does.
 #[derive(Default)]
 pub(super) struct Freezer(Vec<Frozen>);
 

@@ -16,7 +16,8 @@ struct Sent {
     is_taken: bool,
 }
 
-/// See the module.
+/// The checker of sealed frames: a digest of each that was sent, by the cookie of its direction and
+/// its packet number, and whether it was taken.
 #[derive(Default)]
 pub(super) struct Seals {
     /// The cookies of channels whose frames are sealed: each direction has a cookie and a key.

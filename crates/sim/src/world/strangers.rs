@@ -52,7 +52,8 @@ pub(super) enum Other {
     Request,
 }
 
-/// See the module.
+/// The participants beside the hosts and the target: a stranger with its guest, and the recorder
+/// whose frames are copied and forged. It also has the checkers of sessions and of sealed frames.
 pub(super) struct Others<R> {
     pub(super) random: Random,
     pub(super) recorder: Recorder,

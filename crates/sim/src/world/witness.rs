@@ -39,7 +39,8 @@ struct Life {
     ended: Option<Instant>,
 }
 
-/// See the module.
+/// The checker of sessions, of congestion marks, and of answers outside of channels. It records
+/// what both ends send and take, and compares admissions, refusals and failures with that.
 #[derive(Default)]
 pub(super) struct Witness {
     lives: BTreeMap<Uuid, Life>,

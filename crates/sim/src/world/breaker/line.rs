@@ -38,7 +38,9 @@ pub(super) struct Act {
     pub(super) is_forbidden: bool,
 }
 
-/// See the module.
+/// One channel of the breaker, with the state that it needs to break a rule on purpose: positions,
+/// numbers and generations. [`draw`](Self::draw) composes one valid or invalid frame after the
+/// other.
 pub(super) struct Line {
     peer: Mac,
     own: Cookie,
