@@ -3,7 +3,7 @@
 //! ```text
 //! PREFIX/include/tyche.h
 //! PREFIX/lib/libtyche.a
-//! PREFIX/lib/libtyche.so -> libtyche.so.0 -> libtyche.so.VERSION
+//! PREFIX/lib/libtyche.so -> libtyche.so.1 -> libtyche.so.VERSION
 //! PREFIX/lib/pkgconfig/tyche.pc
 //! ```
 
@@ -17,7 +17,7 @@ use crate::{Result, cargo, root, succeeds, target_dir};
 /// The library's version, which is that of the whole workspace.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// The ABI number of the library, as in its build script.
-const ABI: &str = "0";
+const ABI: &str = "1";
 /// Linker flags of the static library.
 pub(crate) const SYSTEM: [&str; 6] = ["-lgcc_s", "-lutil", "-lrt", "-lpthread", "-lm", "-ldl"];
 

@@ -38,7 +38,8 @@ const WRITERS: [&str; 6] = [
     "crates/testkit/",
 ];
 /// Crates without unsafe code.
-const PURE: [&str; 18] = [
+const PURE: [&str; 19] = [
+    "baseline",
     "cli",
     "conformance",
     "console",

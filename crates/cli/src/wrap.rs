@@ -1,16 +1,17 @@
-//! Wrappers around links and stores, for measurements and tests. `tyche` has none; a laboratory
+//! Wrappers around links, stores and disks, for measurements and tests. `tyche` has none; a laboratory
 //! gives its own to the commands that use links.
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tyche_block::Disk;
 use tyche_link::Link;
 use tyche_store::Store;
 
 use crate::error::Result;
 
-/// Wraps links and stores before the engine gets them. Threads of a wrapper may spin for up to
+/// Wraps links and stores before the engine gets them, and disks before a device does. Threads of a wrapper may spin for up to
 /// `spin` before they sleep.
 pub trait Wrapper: fmt::Debug + Send + Sync {
     /// Wraps links, each with the name that it was opened by.
@@ -26,6 +27,9 @@ pub trait Wrapper: fmt::Debug + Send + Sync {
     /// Wraps the store of an export.
     fn store(&self, store: Arc<dyn Store>, spin: Duration) -> Arc<dyn Store>;
 
-    /// Whether a thread of its own answers a host's requests.
-    fn hands_over_answers(&self) -> bool;
+    /// Wraps the disk of a session.
+    ///
+    /// # Errors
+    /// The system refuses something.
+    fn disk(&self, disk: Arc<dyn Disk>, spin: Duration) -> Result<Arc<dyn Disk>>;
 }

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
+use tyche_baseline::{HandOverDisk, HandOverStore, hand_over};
+use tyche_block::Disk;
 use tyche_console::error::{Code, Error, Result};
-use tyche_link::{Link, handover};
+use tyche_link::Link;
 use tyche_store::Store;
-use tyche_store::handover::HandOverStore;
 
 #[derive(Args, Clone, Debug)]
 pub(crate) struct HandOverArgs {
@@ -38,9 +39,10 @@ impl HandOverArgs {
         self.parts.contains(&part)
     }
 
-    /// Whether a thread of its own answers requests.
-    pub(crate) fn completes(&self) -> bool {
-        self.has(HandOver::Complete)
+    /// The disk of a session, with a thread of its own that answers requests if configured.
+    pub(crate) fn disk(&self, disk: Arc<dyn Disk>, spin: Duration) -> Result<Arc<dyn Disk>> {
+        let completes = self.has(HandOver::Complete);
+        Ok(if completes { Arc::new(HandOverDisk::start(disk, spin)?) } else { disk })
     }
 
     /// The links, with receiver threads as configured. Threads spin for up to `spin` before they
@@ -59,7 +61,7 @@ impl HandOverArgs {
         };
         let mut wrapped = Vec::<Box<dyn Link>>::new();
         for group in groups {
-            for link in handover::hand_over(group, spin).map_err(explain)? {
+            for link in hand_over(group, spin).map_err(explain)? {
                 wrapped.push(Box::new(link));
             }
         }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
+use tyche_block::Disk;
 use tyche_cli::{LinkCommand, Wrapper};
 use tyche_console::error::Result;
 use tyche_console::output::Format;
@@ -61,7 +62,7 @@ impl Wrapper for WrapperArgs {
         self.hand_over.store(store, spin)
     }
 
-    fn hands_over_answers(&self) -> bool {
-        self.hand_over.completes()
+    fn disk(&self, disk: Arc<dyn Disk>, spin: Duration) -> Result<Arc<dyn Disk>> {
+        self.hand_over.disk(disk, spin)
     }
 }

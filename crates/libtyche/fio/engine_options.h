@@ -17,7 +17,6 @@ struct tyche_fio_options {
 	unsigned int mode;
 	unsigned int queue_size;
 	unsigned int spin_us;
-	unsigned int hand_over;
 	unsigned int batch;
 	unsigned int checksum;
 	char *target_key;
@@ -165,15 +164,6 @@ static struct fio_option options[] = {
 		.type = FIO_OPT_INT,
 		.off1 = offsetof(struct tyche_fio_options, spin_us),
 		.help = "Longest time to spin before sleeping, in microseconds",
-		.def = "0",
-		ENGINE_OPTION,
-	},
-	{
-		.name = "hand_over",
-		.lname = "Hand work over between threads",
-		.type = FIO_OPT_BOOL,
-		.off1 = offsetof(struct tyche_fio_options, hand_over),
-		.help = "Receive and complete in threads of their own: slower, to measure by how much",
 		.def = "0",
 		ENGINE_OPTION,
 	},

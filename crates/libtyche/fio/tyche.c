@@ -119,8 +119,6 @@ static int open_volume(struct thread_data *td, unsigned int queues, tyche_volume
 	if (!ret)
 		ret = tyche_options_set_spin_us(o, eo->spin_us);
 	if (!ret)
-		ret = tyche_options_set_hand_over(o, eo->hand_over);
-	if (!ret)
 		ret = tyche_options_set_batch(o, eo->batch);
 	if (!ret)
 		ret = tyche_options_set_checksum(o, eo->checksum);

@@ -360,13 +360,6 @@ int tyche_options_set_memory(struct tyche_options *options,
 int tyche_options_set_spin_us(struct tyche_options *options, uint32_t microseconds);
 
 /**
- * Whether to hand work over between threads, as the first Tyche did: one receives, and with
- * TYCHE_QUEUE another completes. Slower, to measure the cost; off by default.
- */
-int tyche_options_set_hand_over(struct tyche_options *options,
-                                bool hand_over);
-
-/**
  * The batching of requests in frames: TYCHE_BATCH_ADAPTIVE (the default), TYCHE_BATCH_NATURAL or
  * TYCHE_BATCH_NONE.
  */

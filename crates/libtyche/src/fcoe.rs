@@ -88,13 +88,12 @@ impl Options {
 
     /// The first option that only Tyche's own protocol has and that is not at its default.
     fn option_of_tyche(&self) -> Option<&'static str> {
-        let Self { channels, target, ethertype, hand_over, .. } = self;
+        let Self { channels, target, ethertype, .. } = self;
         let defaults = Self::new("");
         let changed = [
             ("channels", *channels != defaults.channels),
             ("target", *target != defaults.target),
             ("ethertype", *ethertype != defaults.ethertype),
-            ("hand_over", *hand_over != defaults.hand_over),
             ("batch", self.batch != defaults.batch),
             ("checksum", self.checksum != defaults.checksum),
             ("keep_alive", self.keep_alive != defaults.keep_alive),

@@ -1,11 +1,9 @@
 //! The options of a volume.
 
-use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use tyche_engine::identity;
-use tyche_link::handover;
 use tyche_native::HostOptions;
 use tyche_numa::Placement;
 use tyche_proto::crypto::PublicKey;
@@ -90,10 +88,6 @@ pub struct Options {
     pub memory: usize,
     /// The longest spin for more work before sleeping; zero, the default: never.
     pub spin: Duration,
-    /// Whether to hand work over between threads, as the first Tyche did: one receives, and in
-    /// queue mode another completes. Slower, to measure the cost; off by default. Each thread spins
-    /// up to `spin`.
-    pub hand_over: bool,
     /// The batching of requests in frames.
     pub batch: BatchPolicy,
     /// Whether checksums cover data; they do by default. Headers and commands are always covered.
@@ -134,7 +128,6 @@ impl Options {
             queue_size: defaults::QUEUE_SIZE,
             memory: defaults::MEMORY,
             spin: Duration::ZERO,
-            hand_over: false,
             batch: BatchPolicy::default(),
             checksum: true,
             read_only: false,
@@ -170,10 +163,8 @@ impl Options {
     pub(crate) fn of_host(
         &self,
         session: &SessionConfig,
-        queues: Vec<Vec<HostLink>>,
+        mut queues: Vec<Vec<HostLink>>,
     ) -> Result<HostOptions, OpenError> {
-        let handed = |links| if self.hand_over { self.hand_over(links) } else { Ok(links) };
-        let mut queues = queues.into_iter().map(handed).collect::<Result<Vec<_>, _>>()?;
         Ok(HostOptions {
             session: session.clone(),
             links: queues.remove(0),
@@ -182,7 +173,6 @@ impl Options {
             ethertype: self.ethertype,
             arena_pages: self.pages()?,
             spin: self.spin,
-            hand_over: self.hand_over,
         })
     }
 
@@ -192,21 +182,6 @@ impl Options {
             return Ok(self.memory.div_ceil(tyche_block::PAGE));
         }
         Err(OpenError::Option("memory is 1 byte to 64 GiB".to_owned()))
-    }
-
-    /// The links, each with a receive thread of its own.
-    fn hand_over(&self, links: Vec<HostLink>) -> Result<Vec<HostLink>, OpenError> {
-        let mut handed = Vec::with_capacity(links.len());
-        for HostLink { link, target } in links {
-            let wrapped = handover::hand_over(vec![link], self.spin);
-            let wrapped = wrapped.map_err(|error| match error.kind() {
-                io::ErrorKind::Unsupported => OpenError::Option(error.to_string()),
-                _ => OpenError::System(error),
-            })?;
-            let link = |link| HostLink { link: Box::new(link), target };
-            handed.extend(wrapped.into_iter().map(link));
-        }
-        Ok(handed)
     }
 
     /// The key that the target has to prove, if any, and its UUID if it is known: a known target is

@@ -11,7 +11,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use tyche_block::{Arena, Completion, Disk, Geometry, Request, Sink};
 use tyche_fcoe::Obstacle;
 use tyche_remote::{HostReport, Notice};
-use tyche_session::Remote;
+use tyche_session::{Remote, RemoteHost};
 
 use crate::REQUESTS_MAX;
 use crate::error::{OpenError, Why};
@@ -134,11 +134,11 @@ impl Queue {
 /// because it `is_late`.
 fn refuse_obstacle(options: &Options, remote: &Remote, is_late: bool) -> Result<(), OpenError> {
     let obstacle = remote.obstacle();
-    match remote {
-        Remote::Fcoe { .. } if is_late || obstacle.as_ref().is_some_and(Obstacle::is_final) => {
+    match &remote.host {
+        RemoteHost::Fcoe { .. } if is_late || obstacle.as_ref().is_some_and(Obstacle::is_final) => {
             Err(options.unreached(obstacle.unwrap_or(Obstacle::Asking)))
         }
-        Remote::Tyche(host) if is_late => {
+        RemoteHost::Tyche(host) if is_late => {
             let report = host.control().report();
             let problem = report.and_then(|it| it.problem).map(|it| it.to_string());
             Err(OpenError::TimedOut(problem.unwrap_or_default()))

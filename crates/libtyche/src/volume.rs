@@ -128,7 +128,7 @@ impl Options {
             Mode::Inline => Session::Inline(Box::new(Inline::connect_fcoe(prepared, self)?)),
             Mode::Queue => Session::Queue(Queue::connect(self, |notify| {
                 let Prepared { host, name } = prepared;
-                Ok(Remote::Fcoe { host: FcoeHost::start(host, notify)?, name })
+                Ok(Remote::fcoe(FcoeHost::start(host, notify)?, name))
             })?),
         };
         Ok(Volume::new(session, self.clone(), None, Vec::new()))
@@ -153,7 +153,7 @@ impl Volume {
                 assert_eq!(links.len(), queues, "links for each queue");
                 let host = options.of_host(&session, std::mem::take(&mut links))?;
                 Session::Queue(Queue::connect(&options, |notify| {
-                    Ok(Remote::Tyche(Host::start(host, notify)?))
+                    Ok(Remote::tyche(Host::start(host, notify)?))
                 })?)
             }
         };

@@ -78,14 +78,13 @@ fn drain(volume: &Volume) -> BTreeMap<u64, (Result<(), Errno>, Option<u8>)> {
 
 #[test]
 fn what_is_written_is_read_in_all_modes_despite_losses() {
-    let modes = [Mode::Inline, Mode::Queue].map(|mode| [(mode, false), (mode, true)]);
-    for (mode, hand_over) in modes.into_iter().flatten() {
+    for mode in [Mode::Inline, Mode::Queue] {
         let (ours, theirs) = memory::pair(1514).unwrap();
         let plan = FaultPlan::new();
         plan.set_drop_ppm(20_000);
         let theirs = FaultLink::new(theirs, 42, Side::Both, plan).unwrap();
         let _target = target(Box::new(theirs), disk());
-        let options = Options { hand_over, ..options(mode) };
+        let options = options(mode);
         let link = HostLink { link: Box::new(ours), target: None };
         let volume = options.open_on(vec![vec![link]]).unwrap();
         assert_eq!((volume.geometry().size, volume.geometry().block_size), (SIZE, 512));
@@ -281,12 +280,6 @@ fn why_a_volume_does_not_open_is_said() {
             hasty.open_on(vec![vec![HostLink { link: Box::new(silent), target: None }]]).err();
         assert!(matches!(error, Some(OpenError::TimedOut(_))), "{mode:?}: {error:?}");
     }
-    let (ours, _theirs) = memory::pair(9014).unwrap();
-    let ours = FaultLink::new(ours, 1, Side::Both, FaultPlan::new()).unwrap();
-    let whole = HostLink { link: Box::new(ours), target: None };
-    let error =
-        Options { hand_over: true, ..options(Mode::Inline) }.open_on(vec![vec![whole]]).err();
-    assert!(matches!(error, Some(OpenError::Option(_))), "no half of it receives: {error:?}");
     let nameless = Options::new("").open_on(Vec::new()).err();
     assert!(matches!(nameless, Some(OpenError::Option(_))));
 }

@@ -12,16 +12,12 @@
 //! | [`tcp`] | the same frames in TCP streams |
 //! | [`memory`] | two ends in one process |
 //! | [`fault`] | a wrapper that loses, repeats, reorders, corrupts and delays |
-//! | [`pcap`] | a wrapper that records to a file that Wireshark reads |
-//! | [`handover`] | a wrapper that receives in a thread of its own, for comparison |
 
 mod batch;
 pub mod fault;
-pub mod handover;
 pub mod ip;
 pub mod memory;
 pub mod packet;
-pub mod pcap;
 mod sys;
 pub mod tcp;
 pub mod udp;

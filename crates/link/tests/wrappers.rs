@@ -1,13 +1,11 @@
-//! Faults and recordings around a link in memory.
+//! Faults around a link in memory.
 
-use std::io::{self, ErrorKind, Write};
-use std::sync::{Arc, Mutex};
+use std::io::ErrorKind;
 use std::time::{Duration, Instant};
 
 use crate::harness::{contents, frame, receive_all, send_all, wait};
 use tyche_link::fault::{FaultLink, FaultPlan, Side};
 use tyche_link::memory::{self, MemoryLink};
-use tyche_link::pcap::PcapLink;
 use tyche_link::{HEAD, Link, RxBatch, TxVectors};
 use tyche_testkit::wait::PATIENCE;
 
@@ -204,136 +202,4 @@ fn errors_of_the_inner_link_come_through() {
     let mut batch = vectors.batch();
     batch.push(&[0; HEAD], [], &[]);
     assert_eq!(a.send(&batch).unwrap_err().kind(), ErrorKind::NetworkDown);
-}
-
-/// A file in memory, readable by others, that can be made to run full.
-#[derive(Clone, Default)]
-struct Disk(Arc<Mutex<(Vec<u8>, Option<usize>)>>);
-
-impl Disk {
-    fn bytes(&self) -> Vec<u8> {
-        self.0.lock().unwrap().0.clone()
-    }
-}
-
-impl Write for Disk {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let mut disk = self.0.lock().unwrap();
-        if disk.1.is_some_and(|room| disk.0.len() + bytes.len() > room) {
-            return Err(ErrorKind::StorageFull.into());
-        }
-        disk.0.extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-/// A record as read: time, length on the wire, bytes.
-type Record = (Duration, usize, Vec<u8>);
-
-/// Reads a pcap file by the format's specification.
-fn parse(file: &[u8]) -> (u32, Vec<Record>) {
-    let word = |at: usize| u32::from_ne_bytes(file[at..at + 4].try_into().unwrap());
-    assert_eq!(word(0), 0xA1B2_3C4D, "nanosecond magic");
-    assert_eq!(file[4..6], 2u16.to_ne_bytes());
-    assert_eq!(file[6..8], 4u16.to_ne_bytes());
-    assert_eq!(file[8..16], [0; 8]);
-    assert_eq!(word(20), 1, "Ethernet");
-    let mut records = Vec::new();
-    let mut at = 24;
-    while at < file.len() {
-        let kept = word(at + 8) as usize;
-        assert!(word(at + 4) < 1_000_000_000);
-        let time = Duration::new(word(at).into(), word(at + 4));
-        let bytes = file[at + 16..at + 16 + kept].to_vec();
-        records.push((time, word(at + 12) as usize, bytes));
-        at += 16 + kept;
-    }
-    (word(16), records)
-}
-
-fn since_1970() -> Duration {
-    std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap()
-}
-
-#[test]
-fn a_recording_holds_what_went_both_ways() {
-    let (a, mut b) = memory::pair(1514).unwrap();
-    let disk = Disk::default();
-    let mut a = PcapLink::new(a, disk.clone(), 65535).unwrap();
-    let out = frames(40);
-    let before = since_1970();
-    send_all(&mut a, &out[..30]);
-    send_all(&mut b, &out[30..]);
-    receive_all(&mut a, &mut RxBatch::new(64, 1450), 10);
-    let after = since_1970();
-    a.flush().unwrap();
-    let (snap_len, records) = parse(&disk.bytes());
-    assert_eq!((snap_len, records.len()), (65535, 40));
-    assert!(records.is_sorted_by_key(|record| record.0));
-    for ((time, len, bytes), frame) in records.into_iter().zip(out) {
-        assert!((before..=after).contains(&time));
-        assert_eq!(len, frame.len());
-        assert!(bytes == frame);
-    }
-}
-
-#[test]
-fn a_recording_keeps_no_more_than_asked() {
-    let (a, _b) = memory::pair(1514).unwrap();
-    let disk = Disk::default();
-    let mut a = PcapLink::new(a, disk.clone(), 100).unwrap();
-    let out = frames(60);
-    send_all(&mut a, &out);
-    drop(a);
-    let (snap_len, records) = parse(&disk.bytes());
-    assert_eq!(snap_len, 100);
-    for ((_, len, bytes), frame) in records.into_iter().zip(out) {
-        assert_eq!(len, frame.len());
-        assert!(bytes == frame[..len.min(100)]);
-    }
-}
-
-#[test]
-fn only_frames_that_were_taken_are_recorded() {
-    let (a, _b) = memory::pair(100).unwrap();
-    let disk = Disk::default();
-    let mut a = PcapLink::new(a, disk.clone(), 100).unwrap();
-    let long = [0; 100];
-    let mut vectors = TxVectors::new(2, 1);
-    let mut batch = vectors.batch();
-    batch.push(&[1; HEAD], [], &[]);
-    batch.push(&[2; HEAD], [&long[..]], &[]);
-    assert_eq!(a.send(&batch).unwrap(), 1);
-    batch.skip(1);
-    assert!(a.send(&batch).is_err());
-    assert_eq!(parse(&disk.bytes()).1.len(), 1);
-}
-
-#[test]
-fn a_full_disk_ends_the_recording_and_not_the_traffic() {
-    let (a, mut b) = memory::pair(1514).unwrap();
-    let disk = Disk::default();
-    disk.0.lock().unwrap().1 = Some(1000);
-    let mut a = PcapLink::new(a, disk.clone(), 1514).unwrap();
-    assert!(a.failure().is_none());
-    let out = frames(100);
-    send_all(&mut a, &out);
-    assert_eq!(a.failure().unwrap().kind(), ErrorKind::StorageFull);
-    assert!(receive_all(&mut b, &mut RxBatch::new(64, 1450), 100) == out);
-}
-
-#[test]
-fn a_file_is_created_and_complete_after_the_link_is_gone() {
-    let path = std::env::temp_dir().join(format!("tyche-link-{}.pcap", std::process::id()));
-    let (a, _b) = memory::pair(1514).unwrap();
-    let mut a = PcapLink::create(a, &path, 1514).unwrap();
-    send_all(&mut a, &frames(10));
-    drop(a);
-    let (_, records) = parse(&std::fs::read(&path).unwrap());
-    std::fs::remove_file(&path).unwrap();
-    assert_eq!(records.len(), 10);
 }

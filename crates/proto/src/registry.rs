@@ -24,7 +24,7 @@ use crate::time::Instant;
 use crate::visits::{Visit, Visits};
 
 /// Closed channels of an export whose outcomes are kept for fences. Fewer: outcomes are forgotten
-/// sooner, and requests of a lost channel are executed twice.
+/// sooner, and requests of a lost channel may be executed twice.
 const CLOSED_MAX: usize = 256;
 /// How long a sign of life of a channel allows to give up a stalled channel of the same session.
 const LIFE_COUNTS: Duration = Duration::from_millis(200);

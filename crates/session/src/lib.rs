@@ -17,5 +17,5 @@ pub use options::{
     CHANNELS_MAX, InvalidOption, KEEP_ALIVE, OPERATIONS_MAX, QUEUE_SIZE_MAX, SessionOptions,
     defaults, host_name, wanted,
 };
-pub use remote::{Control, Remote};
+pub use remote::{Control, Remote, RemoteHost};
 pub use runtime::{RUNTIME_DIR_VARIABLE, runtime_dir, set};

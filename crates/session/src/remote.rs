@@ -11,7 +11,14 @@ use tyche_wake::MakePoller;
 use crate::fcoe::PortName;
 
 /// A running session. Dropping it aborts the session.
-pub enum Remote {
+pub struct Remote {
+    /// The session, by its protocol.
+    pub host: RemoteHost,
+    disk: Arc<dyn Disk>,
+}
+
+/// The threads of a session.
+pub enum RemoteHost {
     /// With a target of Tyche.
     Tyche(Host),
     /// With a target of Fibre Channel over Ethernet.
@@ -33,27 +40,47 @@ pub enum Control {
 }
 
 impl Remote {
+    /// A session with a target of Tyche.
+    pub fn tyche(host: Host) -> Self {
+        let disk: Arc<dyn Disk> = host.volume().clone();
+        Self { host: RemoteHost::Tyche(host), disk }
+    }
+
+    /// A session over FCoE, with the name of the port of this end.
+    pub fn fcoe(host: FcoeHost, name: PortName) -> Self {
+        let disk: Arc<dyn Disk> = host.volume().clone();
+        Self { host: RemoteHost::Fcoe { host, name }, disk }
+    }
+
+    /// The same session with a wrapper around its disk.
+    ///
+    /// # Errors
+    /// That of `wrap`.
+    pub fn try_with_disk<E>(
+        self,
+        wrap: impl FnOnce(Arc<dyn Disk>) -> Result<Arc<dyn Disk>, E>,
+    ) -> Result<Self, E> {
+        Ok(Self { disk: wrap(self.disk)?, ..self })
+    }
+
     /// The disk.
     pub fn disk(&self) -> Arc<dyn Disk> {
-        match self {
-            Self::Tyche(host) => host.volume().clone(),
-            Self::Fcoe { host, .. } => host.volume().clone(),
-        }
+        Arc::clone(&self.disk)
     }
 
     /// The obstacle on the way to a disk over FCoE; `None` if it can be used.
     pub fn obstacle(&self) -> Option<Obstacle> {
-        match self {
-            Self::Tyche(_) => None,
-            Self::Fcoe { host, .. } => host.control().obstacle(),
+        match &self.host {
+            RemoteHost::Tyche(_) => None,
+            RemoteHost::Fcoe { host, .. } => host.control().obstacle(),
         }
     }
 
     /// A handle for other threads.
     pub fn control(&self) -> Control {
-        match self {
-            Self::Tyche(host) => Control::Tyche(host.control()),
-            Self::Fcoe { host, .. } => Control::Fcoe(host.control()),
+        match &self.host {
+            RemoteHost::Tyche(host) => Control::Tyche(host.control()),
+            RemoteHost::Fcoe { host, .. } => Control::Fcoe(host.control()),
         }
     }
 }

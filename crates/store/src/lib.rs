@@ -12,12 +12,10 @@
 //! | [`mod@file`] | a regular file or a block device through io_uring |
 //! | [`late`] | a place for a disk that is missing at first |
 //! | [`fault`] | a wrapper that fails and delays requests on demand |
-//! | [`handover`] | a wrapper that executes requests in a thread of its own, for comparison |
 
 mod backing;
 pub mod fault;
 pub mod file;
-pub mod handover;
 mod inline;
 pub mod late;
 mod loan;

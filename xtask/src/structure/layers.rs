@@ -15,7 +15,7 @@ const LAYERS: [&[&str]; 11] = [
     // Nothing depends on the top layer: the testkit is for tests only.
     &["tyche-lab", "tyche-testkit"],
     &["tyche"],
-    &["libtyche", "tyche-conformance", "tyche-console", "tyche-sim"],
+    &["libtyche", "tyche-baseline", "tyche-conformance", "tyche-console", "tyche-sim"],
     &["tyche-session"],
     &["tyche-fcoe", "tyche-native"],
     &["tyche-remote"],

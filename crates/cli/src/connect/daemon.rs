@@ -14,7 +14,7 @@ use tyche_attach::{Attachment, Stopped};
 use tyche_fcoe::Obstacle;
 use tyche_proto::Problem;
 use tyche_remote::Notice;
-use tyche_session::{Control, Remote, log_warnings};
+use tyche_session::{Control, Remote, RemoteHost, log_warnings};
 use uuid::Uuid;
 
 use super::last_error::{LastError, describe};
@@ -565,7 +565,7 @@ fn await_connection(
             Err(RecvTimeoutError::Disconnected) => {
                 return Err(Error::new(Code::Other, "the session's thread died"));
             }
-            Err(RecvTimeoutError::Timeout) if matches!(host, Remote::Fcoe { .. }) => {
+            Err(RecvTimeoutError::Timeout) if matches!(host.host, RemoteHost::Fcoe { .. }) => {
                 let obstacle = host.obstacle();
                 let is_final = obstacle.as_ref().is_some_and(Obstacle::is_final);
                 if is_final || Instant::now() >= deadline {

@@ -109,7 +109,7 @@ impl SessionArgs {
     /// # Errors
     /// The links can't be opened.
     pub(crate) fn changed_target(&self) -> Result<Option<Error>> {
-        let Trust::KnownExport { file, target } = &self.trust else { return Ok(None) };
+        let Trust::KnownTarget { file, target } = &self.trust else { return Ok(None) };
         let mut offers = self.look_around(LISTEN)?;
         offers.retain(|offer| offer.name == target.name || offer.target == target.uuid);
         Ok(changed_key(file, target, &offers).or_else(|| changed_uuid(file, target, &offers)))

@@ -267,7 +267,6 @@ impl SessionArgs {
             ethertype: self.link.ethertype,
             arena_pages: arena_pages(queues),
             spin: self.link.spin(),
-            hand_over: self.link.wrapper.as_ref().is_some_and(|it| it.hands_over_answers()),
         };
         let missing = missing.into_iter();
         let missing = missing.map(|(name, error)| MissingLink { name, why: error.to_string() });
@@ -436,7 +435,7 @@ impl SessionArgs {
             Trust::Clear => String::new(),
             Trust::Given(_) => "of --target-key".to_owned(),
             Trust::Approved(..) => "that you have confirmed".to_owned(),
-            Trust::KnownExport { file, target } => {
+            Trust::KnownTarget { file, target } => {
                 format!("in line {} of {}", target.line, file.display())
             }
         }
@@ -445,7 +444,7 @@ impl SessionArgs {
     /// The remedy where a key is wanted, and the target says that it has none.
     fn remedy_without_key(&self) -> String {
         let without = match &self.trust {
-            Trust::KnownExport { target, .. } => {
+            Trust::KnownTarget { target, .. } => {
                 format!("run `tyche key forget '{}'`", target.name)
             }
             _ => "leave out --target-key".to_owned(),

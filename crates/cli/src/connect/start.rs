@@ -18,8 +18,21 @@ pub(crate) struct Identity {
     pub(crate) resumes: Option<ExportState>,
 }
 
-/// Starts a session; also returns warnings about its links, and those that are missing.
+/// Starts a session, with a laboratory's wrapper around its disk; also returns warnings about its
+/// links, and those that are missing.
 pub(super) fn start(
+    args: &ConnectArgs,
+    identity: &Identity,
+    notify: impl FnMut(Notice) + Send + 'static,
+) -> Result<(Remote, Vec<String>, Vec<MissingLink>)> {
+    let (mut remote, warnings, missing) = start_bare(args, identity, notify)?;
+    if let Some(wrapper) = &args.session.link.wrapper {
+        remote = remote.try_with_disk(|disk| wrapper.disk(disk, args.session.link.spin()))?;
+    }
+    Ok((remote, warnings, missing))
+}
+
+fn start_bare(
     args: &ConnectArgs,
     identity: &Identity,
     notify: impl FnMut(Notice) + Send + 'static,
@@ -27,10 +40,10 @@ pub(super) fn start(
     if args.fcoe.is_wanted() {
         let (options, name, warnings) = args.fcoe.options(&args.session, identity)?;
         let host = FcoeHost::start(options, notify)?;
-        return Ok((Remote::Fcoe { host, name }, warnings, Vec::new()));
+        return Ok((Remote::fcoe(host, name), warnings, Vec::new()));
     }
     let (mut options, warnings, missing) = args.session.options(identity.session)?;
     options.session.device = identity.device;
     options.session.resumes = identity.resumes;
-    Ok((Remote::Tyche(Host::start(options, notify)?), warnings, missing))
+    Ok((Remote::tyche(Host::start(options, notify)?), warnings, missing))
 }

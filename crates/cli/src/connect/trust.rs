@@ -30,7 +30,7 @@ pub(crate) enum Trust {
     /// The user has given the key.
     Given(PublicKey),
     /// The key is in the list of known targets.
-    KnownExport {
+    KnownTarget {
         /// The list.
         file: PathBuf,
         /// Its entry.
@@ -65,7 +65,7 @@ impl Trust {
             (None, None) => None,
         };
         if let Some(&target) = found {
-            return Ok(Self::KnownExport { file: known.path().to_owned(), target });
+            return Ok(Self::KnownTarget { file: known.path().to_owned(), target });
         }
         match (said, target, approved) {
             (None, ..) => Ok(Self::Clear),
@@ -80,14 +80,14 @@ impl Trust {
         match self {
             Self::Clear => None,
             Self::Given(key) | Self::Approved(_, key) => Some(*key),
-            Self::KnownExport { target, .. } => Some(target.key),
+            Self::KnownTarget { target, .. } => Some(target.key),
         }
     }
 
     /// The UUID that the target has to have: that of a known one. Another may have the same key.
     pub(super) fn target_uuid(&self) -> Option<Uuid> {
         match self {
-            Self::KnownExport { target, .. } => Some(target.uuid),
+            Self::KnownTarget { target, .. } => Some(target.uuid),
             Self::Clear | Self::Given(_) | Self::Approved(..) => None,
         }
     }

@@ -19,7 +19,7 @@ struct KnownNeighbour {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Noted {
     /// The neighbour is known like that now.
-    KnownNeighbour,
+    Known,
     /// Another port has that N_Port_ID, and keeps it.
     Conflict,
     /// There is no room for more.
@@ -69,7 +69,7 @@ impl Neighbours {
     ) -> Noted {
         if let Some(known) = self.known.iter_mut().find(|it| it.neighbour == claimed) {
             known.heard = now;
-            return Noted::KnownNeighbour;
+            return Noted::Known;
         }
         let rivals = self.known.iter().filter(|it| it.neighbour.id == claimed.id && it.is_present);
         if rivals.map(|it| it.neighbour.wwpn).any(|wwpn| wwpn > claimed.wwpn) {
@@ -84,7 +84,7 @@ impl Neighbours {
         }
         self.known.push(KnownNeighbour { neighbour: claimed, heard: now, is_present: false });
         self.silent_at = earliest(self.silent_at, Some(now + super::SILENCE_MAX));
-        Noted::KnownNeighbour
+        Noted::Known
     }
 
     /// Takes a beacon; false if its sender has not claimed that N_Port_ID.

@@ -93,12 +93,12 @@ impl Vn2vn {
         match noted {
             Noted::Conflict => self.outputs.ignored.conflict += 1,
             Noted::Full => self.outputs.ignored.no_room += 1,
-            Noted::KnownNeighbour => {}
+            Noted::Known => {}
         }
         if is_ours {
             self.collide(now);
         }
-        noted == Noted::KnownNeighbour
+        noted == Noted::Known
     }
 
     fn handle_beacon(&mut self, now: Instant, port: &Port) {

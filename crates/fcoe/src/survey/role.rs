@@ -1,4 +1,4 @@
-//! The role of a survey: questions to several targets, to each one after the other.
+//! The role of a survey: all targets are asked at the same time, each one question after the other.
 
 use std::collections::VecDeque;
 use std::time::Duration;

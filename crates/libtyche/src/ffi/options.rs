@@ -268,17 +268,6 @@ pub unsafe extern "C" fn tyche_options_set_spin_us(
     unsafe { set(options, Some(spin), |it, value| it.spin = value) }
 }
 
-/// Whether to hand work over between threads, as the first Tyche did: one receives, and with
-/// TYCHE_QUEUE another completes. Slower, to measure the cost; off by default.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn tyche_options_set_hand_over(
-    options: *mut tyche_options,
-    hand_over: bool,
-) -> c_int {
-    // SAFETY: as the header demands.
-    unsafe { set(options, Some(hand_over), |it, value| it.hand_over = value) }
-}
-
 /// The batching of requests in frames: TYCHE_BATCH_ADAPTIVE (the default), TYCHE_BATCH_NATURAL or
 /// TYCHE_BATCH_NONE.
 #[unsafe(no_mangle)]

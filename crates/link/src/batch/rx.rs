@@ -133,7 +133,7 @@ impl RxBatch {
     }
 
     /// An empty batch with room for the same.
-    pub(crate) fn alike(&self) -> Self {
+    pub fn alike(&self) -> Self {
         Self::with_head(self.head_len, self.capacity(), self.payload_max)
     }
 
@@ -270,7 +270,7 @@ impl RxBatch {
     }
 
     /// Copies lent frames and gives them back, so that the batch can be kept for any time.
-    pub(crate) fn settle(&mut self) {
+    pub fn settle(&mut self) {
         let Some(Loan { lender, positions }) = self.loan.take() else {
             return;
         };

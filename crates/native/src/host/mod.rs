@@ -10,7 +10,6 @@ mod inline;
 mod notices;
 mod queue;
 mod session;
-mod workqueue;
 
 use std::time::Duration;
 
@@ -43,9 +42,6 @@ pub struct HostOptions {
     pub arena_pages: usize,
     /// The longest spin before sleeping; zero: no spin.
     pub spin: Duration,
-    /// Whether a thread of its own delivers answers, as in the first Tyche: slower, for comparison.
-    /// For a [`Host`] only: an [`InlineHost`] has no recipients.
-    pub hand_over: bool,
 }
 
 impl HostOptions {
@@ -67,7 +63,6 @@ impl HostOptions {
             ethertype: self.ethertype,
             arena_pages: self.arena_pages,
             spin: self.spin,
-            hand_over: self.hand_over,
         };
         let further: Vec<_> = further.into_iter().map(own).collect();
         std::iter::once(self).chain(further).collect()

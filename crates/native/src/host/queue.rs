@@ -15,7 +15,6 @@ use tyche_wake::{MakePoller, Spin};
 use super::HostOptions;
 use super::driver::Driver;
 use super::notices::Notices;
-use super::workqueue::WorkQueue;
 
 /// The threads of a session's queues.
 pub(super) type Threads = Arc<Mutex<Vec<JoinHandle<()>>>>;
@@ -74,7 +73,6 @@ impl Starter {
     /// The system's error when a thread or an eventfd cannot be created.
     pub(super) fn start(self, others: Vec<Self>) -> io::Result<()> {
         let Self { options, handle, volume, commands, notices, queues, threads } = self;
-        let work_queue = options.hand_over.then(|| WorkQueue::start(options.spin)).transpose()?;
         let queue = handle.queue();
         let name = match queue {
             0 => "tyche-session".to_owned(),
@@ -99,7 +97,6 @@ impl Starter {
                 notices,
                 queues,
                 others,
-                work_queue,
                 closed: false,
             };
             EventLoop::new(service, ports, spin).run().end();
@@ -121,8 +118,6 @@ struct Queue {
     queues: Arc<[QueueControl]>,
     /// Queues that start when this one is connected.
     others: Vec<Starter>,
-    /// The work queue that delivers answers, if there is one.
-    work_queue: Option<WorkQueue>,
     closed: bool,
 }
 
@@ -134,11 +129,7 @@ impl Queue {
 
     /// Delivers answers and notices.
     fn settle(&mut self) {
-        let done = self.driver.done.drain(..);
-        match &self.work_queue {
-            None => done.for_each(Done::answer),
-            Some(work_queue) => work_queue.answer(done),
-        }
+        self.driver.done.drain(..).for_each(Done::answer);
         while let Some(notice) = self.driver.notices.pop_front() {
             match notice {
                 Notice::Connected(_) => self.start_others(),
@@ -154,8 +145,6 @@ impl Queue {
             }
             if notice == Notice::Closed {
                 self.closed = true;
-                // Answers come before the notice that none will follow.
-                self.work_queue = None;
             }
             self.notices.tell(self.queue, notice);
         }

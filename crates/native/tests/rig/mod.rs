@@ -47,12 +47,12 @@ pub fn options(link: Box<dyn Link>, ctrl_loss_tmo: Option<Duration>) -> HostOpti
         ethertype: ETHERTYPE,
         arena_pages: 4096,
         spin: Duration::from_micros(20),
-        hand_over: false,
     }
 }
 
 pub struct Client {
     pub host: Host,
+    pub disk: Arc<dyn Disk>,
     notices: Mutex<Receiver<Notice>>,
     sink: Arc<dyn Sink>,
     pub done: Receiver<Completion>,
@@ -85,7 +85,13 @@ impl Client {
         .unwrap();
         let (sender, done) = channel();
         let sink: Arc<dyn Sink> = Arc::new(Channel(Mutex::new(sender)));
-        Self { host, notices: Mutex::new(notices), sink, done }
+        let disk: Arc<dyn Disk> = host.volume().clone();
+        Self { host, disk, notices: Mutex::new(notices), sink, done }
+    }
+
+    /// Puts a wrapper around the disk.
+    pub fn with_disk(self, wrap: impl FnOnce(Arc<dyn Disk>) -> Arc<dyn Disk>) -> Self {
+        Self { disk: wrap(self.disk), ..self }
     }
 
     /// Waits for a notice; others before it are skipped.
@@ -113,17 +119,17 @@ impl Client {
     }
 
     pub fn submit(&self, operation: Operation, offset: u64, data: Data<'_>, token: u64) {
-        let volume = self.host.volume();
+        let disk = &self.disk;
         let (len, buffer) = match data {
             Data::None(len) => (len, None),
-            Data::In(len) => (len, volume.arena().alloc(len as usize)),
+            Data::In(len) => (len, disk.arena().alloc(len as usize)),
             Data::Out(bytes) => {
-                let mut buffer = volume.arena().alloc(bytes.len()).unwrap();
+                let mut buffer = disk.arena().alloc(bytes.len()).unwrap();
                 buffer.copy_from_slice(bytes);
                 (bytes.len() as u32, Some(buffer))
             }
         };
-        volume.submit(Request { operation, offset, len, buffer }, token, &self.sink);
+        disk.submit(Request { operation, offset, len, buffer }, token, &self.sink);
     }
 
     pub fn answer(&self) -> Completion {

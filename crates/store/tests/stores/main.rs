@@ -6,7 +6,6 @@ mod block_device;
 mod drive;
 mod faults;
 mod file;
-mod handover;
 mod locking;
 mod memory;
 mod model;

@@ -85,7 +85,6 @@ impl Stage<'_> {
             ethertype: ETHERTYPE,
             arena_pages: 1024,
             spin: Duration::ZERO,
-            hand_over: false,
         });
         host.connect(PATIENCE).unwrap();
         host

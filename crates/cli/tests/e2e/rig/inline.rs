@@ -50,7 +50,6 @@ impl Rig {
             ethertype: ETHERTYPE,
             arena_pages: ARENA_PAGES,
             spin: Duration::ZERO,
-            hand_over: false,
         });
         host.connect(PATIENCE).unwrap();
         host

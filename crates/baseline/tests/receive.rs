@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
+#[path = "../../link/tests/harness/mod.rs"]
 mod harness;
 
 use std::io::{self, ErrorKind};
@@ -11,8 +12,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use harness::{BROADCAST, Cable, NAMES, contents, frame, receive_all, send_all, wait};
+use tyche_baseline::{BATCHES, HandOverLink, hand_over};
 use tyche_link::fault::{FaultLink, FaultPlan, Side};
-use tyche_link::handover::{BATCHES, HandOverLink, hand_over};
 use tyche_link::memory::{self, MemoryLink};
 use tyche_link::tcp::{TcpOptions, TcpServer};
 use tyche_link::{HEAD, Link, Receiver, RxBatch};

@@ -1,21 +1,27 @@
 //! Stores whose requests are executed by a worker thread.
 
+#![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+#[allow(dead_code, reason = "the tests of stores use all of it")]
+#[path = "../../store/tests/stores/drive.rs"]
+mod drive;
+#[path = "../../store/tests/stores/model.rs"]
+mod model;
+
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use tyche_baseline::HandOverStore;
 use tyche_block::{Arena, Completion, Errno, Geometry, Operation, OperationKind, PAGE, Request};
 use tyche_store::fault::{FaultStore, Rule};
 use tyche_store::file::{FileOptions, FileStore};
-use tyche_store::handover::HandOverStore;
 use tyche_store::memory::MemoryStore;
 use tyche_store::{Queue, ResizeError, Store};
 use tyche_testkit::wait::PATIENCE;
 
-use crate::drive::{Driver, WRITE};
-use crate::file::temporary;
-use crate::model;
+use drive::{Driver, WRITE};
 
 const MIB: usize = 1 << 20;
 const SPIN: Duration = Duration::from_micros(50);
@@ -32,7 +38,8 @@ fn wrapped(inner: impl Store + 'static) -> HandOverStore {
 fn a_hand_over_store_is_a_disk() {
     for (seed, spin) in [(7, Duration::ZERO), (8, SPIN)] {
         model::run(&HandOverStore::new(Arc::new(memory()), spin), seed, false, 100);
-        let file = temporary(MIB as u64);
+        let file = tempfile::NamedTempFile::new().unwrap();
+        file.as_file().set_len(MIB as u64).unwrap();
         let file = FileStore::open(file.path(), &FileOptions::default()).unwrap();
         model::run(&HandOverStore::new(Arc::new(file), spin), seed, true, 20);
     }

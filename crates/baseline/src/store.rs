@@ -24,13 +24,13 @@ use std::time::Duration;
 use tyche_block::{Arena, Completion, Geometry, Request};
 use tyche_wake::{Inbox, Spin, now_ns, sleep};
 
-use crate::{BackingError, Queue, ResizeError, Store};
+use tyche_store::{BackingError, Queue, ResizeError, Store};
 
 /// The longest sleep of a worker: after it, requests that the inner queue could not submit are
 /// tried again.
 const SLEEP_MAX: Duration = Duration::from_millis(100);
 
-/// See the [module](self).
+/// A store whose queues have worker threads.
 pub struct HandOverStore {
     inner: Arc<dyn Store>,
     spin: Duration,

@@ -27,7 +27,7 @@ use std::time::{Duration, Instant};
 
 use tyche_wake::{Doorbell, Inbox, SOURCES_MAX, Spin, now_ns, sleep};
 
-use crate::{Link, Receiver, RxBatch, TxBatch};
+use tyche_link::{Link, Receiver, RxBatch, TxBatch};
 
 /// Batches in circulation between the thread and the user of a link, besides the user's own.
 pub const BATCHES: usize = 4;
@@ -77,7 +77,7 @@ impl HandOverLink {
     }
 }
 
-impl crate::Wrapper for HandOverLink {
+impl tyche_link::Wrapper for HandOverLink {
     type Inner = Box<dyn Link>;
 
     fn inner(&self) -> &Box<dyn Link> {

@@ -1,0 +1,17 @@
+//! Baselines of the papers, for the laboratory: the hand-overs between threads of the first Tyche.
+//!
+//! | wrapper | around |
+//! |---|---|
+//! | [`HandOverLink`] | a link whose frames another thread receives |
+//! | [`HandOverStore`] | a store that another thread drives |
+//! | [`HandOverDisk`] | a disk whose answers another thread delivers |
+
+#![forbid(unsafe_code)]
+
+mod complete;
+mod receive;
+mod store;
+
+pub use complete::HandOverDisk;
+pub use receive::{BATCHES, HandOverLink, hand_over};
+pub use store::HandOverStore;
