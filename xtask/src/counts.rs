@@ -56,7 +56,7 @@ pub(crate) fn run(bless: bool) -> Result<bool> {
     let before = parse(&before);
     let mut snapshot = String::from(
         "# Per 4 KiB request, by `cargo xtask counts --bless`. Atomics: read-modify-write\n\
-         # instructions, those of locks included. See CONTRIBUTING.md.\n",
+         # instructions, those of locks included. See crates/lab/README.md.\n",
     );
     let _ = writeln!(snapshot, "{}", row("# case", &COLUMNS.map(str::to_owned)));
     println!("{}", row("case", &COLUMNS.map(str::to_owned)));
