@@ -22,7 +22,7 @@ const SLEEP_MAX: Duration = Duration::from_secs(1);
 pub struct HandOverDisk {
     inner: Arc<dyn Disk>,
     work_queue: Arc<WorkQueue>,
-    queues: Vec<Arc<dyn Disk>>,
+    queues: Vec<Arc<Self>>,
 }
 
 impl HandOverDisk {
@@ -31,9 +31,13 @@ impl HandOverDisk {
     /// # Errors
     /// The system's error when a thread or an eventfd cannot be created.
     pub fn start(inner: Arc<dyn Disk>, spin: Duration) -> io::Result<Self> {
-        let wrap = |queue| Self::start(queue, spin).map(|queue| Arc::new(queue) as Arc<dyn Disk>);
-        let queues = inner.queues().into_iter().map(wrap).collect::<io::Result<_>>()?;
-        Ok(Self { inner, work_queue: Arc::new(WorkQueue::start(spin)?), queues })
+        let wrap = |queue| Self::start(queue, spin).map(Arc::new);
+        let queues = inner.queues().into_iter().map(wrap).collect::<io::Result<Vec<_>>>()?;
+        let work_queue = match queues.first() {
+            Some(queue) => Arc::clone(&queue.work_queue),
+            None => Arc::new(WorkQueue::start(spin)?),
+        };
+        Ok(Self { inner, work_queue, queues })
     }
 }
 
@@ -53,7 +57,7 @@ impl Disk for HandOverDisk {
     }
 
     fn queues(&self) -> Vec<Arc<dyn Disk>> {
-        self.queues.clone()
+        self.queues.iter().map(|queue| Arc::clone(queue) as Arc<dyn Disk>).collect()
     }
 }
 

@@ -11,7 +11,7 @@ use std::time::Duration;
 use arrayvec::ArrayVec;
 use tyche_wire::{
     Body, Command, CommandFlags, Completion, Data, ENTRIES_MAX, Echo, Entries, Entry, EntryList,
-    Event, Flags, Header, Kind, Opcode, Position, Reject, Ring, Status, Tag, Times,
+    Event, Flags, Header, Kind, Opcode, Position, Reject, Ring, Status, Tag, Times, ToHost,
 };
 
 use crate::channel::{Channel, ChannelConfig};
@@ -90,7 +90,7 @@ pub(crate) struct Initiator<R> {
     received: Received,
     /// Number of the frame that is being checked, from 1 on, and its entries.
     frame: u32,
-    entries: ArrayVec<Entry, ENTRIES_MAX>,
+    entries: ArrayVec<ToHost, ENTRIES_MAX>,
     /// Slots without data to be sent, whose command has to be sent.
     commands: VecDeque<u16>,
     /// Slots of writes with data to be sent. The command goes with the first part.
@@ -265,22 +265,25 @@ impl<R: Rules> Initiator<R> {
         }
         self.entries.clear();
         for entry in entries.iter() {
-            if let Err(reject) = self.check_entry(&entry) {
-                self.undo_check();
-                return Err(reject);
+            match self.check_entry(entry) {
+                Ok(entry) => self.entries.push(entry),
+                Err(reject) => {
+                    self.undo_check();
+                    return Err(reject);
+                }
             }
-            self.entries.push(entry);
         }
         Ok(())
     }
 
-    fn check_entry(&mut self, entry: &Entry) -> Result<(), Reject> {
-        match entry {
-            Entry::Command(_) => Err(Reject::Unexpected),
-            Entry::Event(_) => Ok(()),
-            Entry::Data(data) => self.check_data(data),
-            Entry::Completion(completion) => self.check_completion(completion),
+    fn check_entry(&mut self, entry: Entry) -> Result<ToHost, Reject> {
+        let entry = ToHost::try_from(entry)?;
+        match &entry {
+            ToHost::Event(_) => {}
+            ToHost::Data(data) => self.check_data(data)?,
+            ToHost::Completion(completion) => self.check_completion(completion)?,
         }
+        Ok(entry)
     }
 
     fn check_data(&mut self, data: &Data) -> Result<(), Reject> {
@@ -322,13 +325,13 @@ impl<R: Rules> Initiator<R> {
     fn undo_check(&mut self) {
         for entry in std::mem::take(&mut self.entries) {
             let slot = match &entry {
-                Entry::Data(Data { tag, .. }) | Entry::Completion(Completion { tag, .. }) => {
+                ToHost::Data(Data { tag, .. }) | ToHost::Completion(Completion { tag, .. }) => {
                     &mut self.slots[usize::from(tag.slot)]
                 }
-                Entry::Command(_) | Entry::Event(_) => continue,
+                ToHost::Event(_) => continue,
             };
             slot.noted = None;
-            if let Entry::Data(data) = entry {
+            if let ToHost::Data(data) = entry {
                 self.received.unmark(slot.damq_page, data.offset, data.len);
             }
         }
@@ -348,13 +351,12 @@ impl<R: Rules> Initiator<R> {
         let mut source = 0;
         for index in 0..self.entries.len() {
             match self.entries[index] {
-                Entry::Command(_) => unreachable!("checked before"),
-                Entry::Completion(completion) => self.take_completion(now, completion, arrived),
-                Entry::Data(data) => {
+                ToHost::Completion(completion) => self.take_completion(now, completion, arrived),
+                ToHost::Data(data) => {
                     self.take_data(now, &data, source, arrived);
                     source += data.len;
                 }
-                Entry::Event(event) => {
+                ToHost::Event(event) => {
                     // Frames may overtake each other: an older event is ignored.
                     let older = |at: Position| header.position.ahead_of(at) < 0;
                     if !self.event_at.is_some_and(older) {
@@ -435,7 +437,7 @@ impl<R: Rules> Initiator<R> {
                 let slot = &slots[usize::from(tag.slot)];
                 slot.piece.is_some() && slot.generation == tag.generation
             }
-            Entry::Completion(_) | Entry::Event(_) => unreachable!("hosts send requests"),
+            Entry::Completion(_) | Entry::Event(_) => false,
         };
         let entries = out.content.begin_entries();
         let header = match self.channel.resend(now, entries, wanted) {

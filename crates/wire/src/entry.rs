@@ -189,6 +189,53 @@ pub enum Entry {
     Event(Event),
 }
 
+/// An entry towards a target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ToTarget {
+    /// A request.
+    Command(Command),
+    /// Data of a write.
+    Data(Data),
+}
+
+/// An entry towards a host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ToHost {
+    /// The end of a request.
+    Completion(Completion),
+    /// Data of a read.
+    Data(Data),
+    /// An event of the export.
+    Event(Event),
+}
+
+impl TryFrom<Entry> for ToTarget {
+    type Error = Reject;
+
+    #[inline]
+    fn try_from(entry: Entry) -> Result<Self, Reject> {
+        match entry {
+            Entry::Command(command) => Ok(Self::Command(command)),
+            Entry::Data(data) => Ok(Self::Data(data)),
+            Entry::Completion(_) | Entry::Event(_) => Err(Reject::Unexpected),
+        }
+    }
+}
+
+impl TryFrom<Entry> for ToHost {
+    type Error = Reject;
+
+    #[inline]
+    fn try_from(entry: Entry) -> Result<Self, Reject> {
+        match entry {
+            Entry::Completion(completion) => Ok(Self::Completion(completion)),
+            Entry::Data(data) => Ok(Self::Data(data)),
+            Entry::Event(event) => Ok(Self::Event(event)),
+            Entry::Command(_) => Err(Reject::Unexpected),
+        }
+    }
+}
+
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 struct Layout {

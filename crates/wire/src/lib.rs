@@ -56,7 +56,9 @@ pub use connect::{CONNECT_COOKIE_AT, Connect, ConnectFlags, KEEP_ALIVE_MS_MAX};
 pub use discover::Discover;
 pub use echo::{ECHO_REPLIES_MAX, Echo};
 pub use encoder::{Content, Encoded, Encoder, EntryList};
-pub use entry::{Command, CommandFlags, Completion, Data, Entry, Event, Opcode, Status, Times};
+pub use entry::{
+    Command, CommandFlags, Completion, Data, Entry, Event, Opcode, Status, Times, ToHost, ToTarget,
+};
 pub use ethernet::{ETHERTYPE, Mac};
 pub use fence::{Fate, Fence, Fenced, OUTCOMES_MAX, Outcome, TAGS_MAX};
 pub use frame::{Body, Control, Entries, Frame, Pdu};

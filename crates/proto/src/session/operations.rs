@@ -291,7 +291,7 @@ mod tests {
         let seen = pieces.map(|piece| (piece.op, piece.base, piece.offset, piece.len));
         let rest = 4096 + u64::from(MIB);
         assert_eq!(seen, [(long, 0, 4096, MIB), (short, 0, 4096, 512), (long, MIB, rest, MIB)]);
-        assert!(operations.next(|_| unreachable!("nothing is left")).is_none());
+        assert!(operations.next(|_| panic!("nothing is left")).is_none());
         assert_eq!(operations.oldest(), Some(Instant(1)));
         assert_eq!(end(&mut operations, &pieces[0], Status::Success), None, "half is done");
         assert_eq!(operations.oldest(), Some(Instant(2)), "that is progress");

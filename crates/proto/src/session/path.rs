@@ -401,7 +401,7 @@ impl<R: Rules> Path<R> {
         Ok(None)
     }
 
-    /// Settles the frame length, and begins to connect.
+    /// Settles the frame length, and begins to connect. Only a path that was probed does.
     fn connect(
         &mut self,
         now: Instant,
@@ -411,7 +411,7 @@ impl<R: Rules> Path<R> {
         let (State::Probing { nonce, best, ticket, .. }, Some(resolved)) =
             (&self.state, self.resolved)
         else {
-            unreachable!("connect follows the probe")
+            return;
         };
         let (nonce, best, ticket) = (*nonce, *best, *ticket);
         let ConnectParams { session, resume } = params;

@@ -4,7 +4,7 @@
 //! A check changes only notes. They hold what earlier entries of the same frame have begun, with
 //! the number of the frame, so that notes of former frames need not be erased.
 
-use tyche_wire::{Command, Data, Entry, Opcode, Reject, Tag};
+use tyche_wire::{Command, Data, Entry, Opcode, Reject, Tag, ToTarget};
 
 use super::{State, TargetChannel};
 use crate::rules::{Rule, Rules};
@@ -43,12 +43,13 @@ impl<R: Rules> TargetChannel<R> {
     ///
     /// # Errors
     /// Why the entry is rejected.
-    pub(super) fn check_entry(&mut self, entry: &Entry) -> Result<(), Reject> {
-        match entry {
-            Entry::Command(command) => self.check_command(command),
-            Entry::Data(data) => self.check_data(data),
-            Entry::Completion(_) | Entry::Event(_) => Err(Reject::Unexpected),
+    pub(super) fn check_entry(&mut self, entry: Entry) -> Result<ToTarget, Reject> {
+        let entry = ToTarget::try_from(entry)?;
+        match &entry {
+            ToTarget::Command(command) => self.check_command(command)?,
+            ToTarget::Data(data) => self.check_data(data)?,
         }
+        Ok(entry)
     }
 
     fn check_command(&mut self, command: &Command) -> Result<(), Reject> {
@@ -120,9 +121,9 @@ impl<R: Rules> TargetChannel<R> {
     }
 
     /// Removes the marks of checked entries.
-    pub(super) fn undo_check<'a>(&mut self, entries: impl Iterator<Item = &'a Entry>) {
+    pub(super) fn undo_check<'a>(&mut self, entries: impl Iterator<Item = &'a ToTarget>) {
         for entry in entries {
-            if let Entry::Data(data) = entry {
+            if let ToTarget::Data(data) = entry {
                 self.received.unmark(data.damq_page, data.offset, data.len);
             }
         }

@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 use arrayvec::ArrayVec;
 use tyche_wire::{
     Body, Command, Completion, Data, ENTRIES_MAX, Entries, Entry, EntryList, Event, Fate, Flags,
-    Header, Kind, Opcode, Reject, Ring, Status, Tag, Times,
+    Header, Kind, Opcode, Reject, Ring, Status, Tag, Times, ToTarget,
 };
 
 use crate::channel::{Channel, ChannelConfig};
@@ -112,7 +112,7 @@ pub(crate) struct TargetChannel<R> {
     /// Number of the frame that is being checked, from 1 on.
     frame: u32,
     /// Entries of that frame.
-    entries: ArrayVec<Entry, ENTRIES_MAX>,
+    entries: ArrayVec<ToTarget, ENTRIES_MAX>,
     /// The host may write.
     writer: bool,
     /// Reads whose data are being sent.
@@ -224,8 +224,8 @@ impl<R: Rules> TargetChannel<R> {
         self.entries.clear();
         let mut result = Ok(());
         for entry in entries.iter() {
-            match self.check_entry(&entry) {
-                Ok(()) => self.entries.push(entry),
+            match self.check_entry(entry) {
+                Ok(entry) => self.entries.push(entry),
                 Err(reject) if R::keeps(Rule::TakeFramesWhole) => {
                     let checked = std::mem::take(&mut self.entries);
                     self.undo_check(checked.iter());
@@ -242,12 +242,11 @@ impl<R: Rules> TargetChannel<R> {
         let mut source = 0;
         for index in 0..self.entries.len() {
             match self.entries[index] {
-                Entry::Command(command) => self.take_command(command, act),
-                Entry::Data(data) => {
+                ToTarget::Command(command) => self.take_command(command, act),
+                ToTarget::Data(data) => {
                     self.take_data(&data, source, act);
                     source += data.len;
                 }
-                Entry::Completion(_) | Entry::Event(_) => unreachable!("checked before"),
             }
         }
     }
@@ -423,7 +422,7 @@ impl<R: Rules> TargetChannel<R> {
             Entry::Data(Data { tag, .. }) => current(*tag) && slots[usize::from(tag.slot)].held > 0,
             Entry::Completion(Completion { tag, .. }) => current(*tag),
             Entry::Event(_) => true,
-            Entry::Command(_) => unreachable!("targets send answers"),
+            Entry::Command(_) => false,
         };
         let entries = out.content.begin_entries();
         let header = match self.channel.resend(now, entries, wanted) {
