@@ -10,7 +10,7 @@
 //! | [`port`] | logs in to neighbours, and out | FC-LS-2, FC-BB-6 |
 //! | [`exchange`] | numbers, quarantines and timers of the exchanges of a lane | FC-FS-3 |
 //! | [`initiator`] | commands and their data; recovery of what is lost | FCP-4 |
-//! | [`target`] | has commands of initiators executed | FCP-4 |
+//! | [`target_end`] | has commands of initiators executed | FCP-4 |
 //!
 //! Each takes one input at a time and is then drained of its outputs. Memory is bounded. A frame
 //! that is wrong, or not for us, is a named counter, never an error and never a panic; our own
@@ -30,7 +30,7 @@ pub mod port;
 mod random;
 mod received;
 mod rules;
-pub mod target;
+pub mod target_end;
 pub mod vn2vn;
 
 pub use outgoing::{Outgoing, PAYLOAD_MAX, Part};

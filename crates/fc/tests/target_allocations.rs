@@ -7,7 +7,7 @@
 mod rig;
 
 use tyche_fc::Outgoing;
-use tyche_fc::target::{Action, Completion, Data, Ignored, Lane};
+use tyche_fc::target_end::{Action, Completion, Data, Ignored, Lane};
 use tyche_fc::wire::fcp::COMMAND_LEN;
 use tyche_fc::wire::{Ethernet, FCtl, Frame, Header, Kind, Xid};
 use tyche_testkit::allocations::{Counting, during};

@@ -26,7 +26,7 @@ mod role;
 mod survey;
 mod sync;
 #[cfg(feature = "target")]
-mod target;
+mod target_end;
 
 pub use discovery::{Discovery, FoundNeighbour, FoundVlan, discover};
 pub use initiator::{Ended, Event, FcoeControl, FcoeHost, FcoeHostOptions, FcoeInlineHost};
@@ -40,9 +40,9 @@ pub use rejects::Rejects;
 pub use role::Role;
 pub use survey::{SurveyOptions, Surveyed, SurveyedTarget, SurveyedUnit, Targets, survey};
 #[cfg(feature = "target")]
-pub use target::{Departure, Generation, TargetRole, TargetUnit, Units, VisibleTo};
+pub use target_end::{Departure, Generation, TargetRole, TargetUnit, Units, VisibleTo};
 #[cfg(feature = "target")]
-pub use target::{FcoeTarget, FcoeTargetOptions, FcoeTargetReport, VlanAnnouncer};
+pub use target_end::{FcoeTarget, FcoeTargetOptions, FcoeTargetReport, VlanAnnouncer};
 pub use tyche_fc as fc;
 pub use tyche_fc::network::PortConfig;
 pub use tyche_scsi as scsi;

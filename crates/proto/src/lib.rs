@@ -4,7 +4,7 @@
 //! | | host | target |
 //! |---|---|---|
 //! | who is there, who gets in | [`Session`] | [`Listener`], [`Registry`] |
-//! | requests and their data | `initiator` | `target` |
+//! | requests and their data | `host::initiator` | `target_end::requests` |
 //! | rings, acks, nacks, windows, timers | `channel` | `channel` |
 //!
 //! Each takes one input at a time and is then drained of its outputs:
@@ -20,62 +20,38 @@
 
 #![forbid(unsafe_code)]
 
-mod access;
-mod admission;
-mod attempts;
-mod batching;
-mod body;
 mod channel;
-mod congestion;
-mod contest;
-mod damq;
-mod echo;
-mod generation;
-mod initiator;
-mod listener;
-mod load;
-mod operation;
-mod outgoing;
-mod protection;
+mod host;
 mod question;
-mod received;
-mod registry;
-mod ring;
-mod rtt;
 mod rules;
-mod session;
-mod stages;
-mod stats;
 mod sync;
-mod takeovers;
-mod target;
-mod ticket;
-mod turns;
-mod visits;
+mod target_end;
 
-pub use access::{Access, Allowed, HostId, Identity};
-pub use batching::BatchPolicy;
-pub use generation::Loss;
-pub use listener::{
-    ChannelReport, Listener, ListenerConfig, ListenerEvent, Part as LinkPart, Refusal,
-};
-pub use operation::{OpId, Operation};
-pub use outgoing::{Outgoing, Part, SealedFrame, Written};
-pub use protection::{HostKeys, Opened};
-pub use question::{connect_proof, nonce as nonce_of_question};
-pub use registry::{ChannelRef, ExportConfig, Registry, SessionInfo, TargetConfig, Writer};
-pub use rules::{AllRules, Rule, Rules};
-pub use session::{
+pub use channel::batching::BatchPolicy;
+pub use channel::outgoing::{Outgoing, Part, SealedFrame, Written};
+pub use channel::protection::{HostKeys, Opened};
+pub use channel::stages::StageSample;
+pub use channel::stats::{ChannelStats, RejectCounts};
+pub use host::operation::{OpId, Operation};
+pub use host::session::{
     ChannelChoice, ExportId, ExportState, Failure, Favourite, NodeCounts, OfferedBy, PathReport,
     PortConfig, Problem, QUEUES_MAX, QueueHandle, ResumeState, Session, SessionConfig,
     SessionEvent, SessionShared, SubmitError, TargetId, Waiting, parse_export,
 };
-pub use stages::StageSample;
-pub use stats::{ChannelStats, RejectCounts};
-pub use target::Action;
+pub use question::{connect_proof, nonce as nonce_of_question};
+pub use rules::{AllRules, Rule, Rules};
+pub use target_end::access::{Access, Allowed, HostId, Identity};
+pub use target_end::generation::Loss;
+pub use target_end::listener::{
+    ChannelReport, Listener, ListenerConfig, ListenerEvent, Part as LinkPart, Refusal,
+};
+pub use target_end::registry::{
+    ChannelRef, ExportConfig, Registry, SessionInfo, TargetConfig, Writer,
+};
+pub use target_end::requests::Action;
+pub use target_end::visits::Visit;
 pub use tyche_crypto as crypto;
 pub use tyche_time::{Instant, Pace};
 pub use tyche_wire as wire;
-pub use visits::Visit;
 
 use tyche_time as time;

@@ -8,7 +8,7 @@ use tyche_fc::exchange::Xids;
 use tyche_fc::initiator::{self, Command, Event, Taken, Unit};
 use tyche_fc::neighbour::Functions;
 use tyche_fc::port::Login;
-use tyche_fc::target::{self, Action};
+use tyche_fc::target_end::{self as target, Action};
 use tyche_fc::wire::fcp::CDB_LEN;
 use tyche_fc::wire::{FcMap, Frame, HEAD_LEN, Mac, PAYLOAD_LEN_MAX, PortId, Wwn};
 use tyche_time::Instant;

@@ -9,7 +9,7 @@ use super::command::{CommandAnswer, Data, Failure, Placement, Taken};
 use super::exchanges::Exchange;
 use super::task::{Burst, Phase, Task};
 use crate::exchange::Found;
-use crate::target::is_later;
+use crate::target_end::is_later;
 use crate::{Rule, Rules};
 
 /// The status of a command that has done what it should.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use tyche_fc::target::{Action, Completion, Data, Lane};
+use tyche_fc::target_end::{Action, Completion, Data, Lane};
 use tyche_fc::wire::Wwn;
 use tyche_testkit::random::Random;
 use tyche_time::Instant;

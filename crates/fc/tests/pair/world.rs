@@ -6,7 +6,7 @@ use tyche_fc::exchange::Xids;
 use tyche_fc::initiator::{self, Taken};
 use tyche_fc::neighbour::Functions;
 use tyche_fc::port::Login;
-use tyche_fc::target;
+use tyche_fc::target_end as target;
 use tyche_fc::wire::{FcMap, Frame, HEAD_LEN, Mac, PortId, Wwn};
 use tyche_fc::{Outgoing, Part};
 use tyche_time::Instant;

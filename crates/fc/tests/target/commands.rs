@@ -1,7 +1,7 @@
 //! Commands without lost frames: reads, answers, and those that the device server does not get.
 
 use tyche_fc::port::Login;
-use tyche_fc::target::{Completion, Data};
+use tyche_fc::target_end::{Completion, Data};
 use tyche_fc::wire::fcp::{self, ResponseCode, TaskManagement};
 use tyche_fc::wire::{Header, Kind, PortId, Wwn, Xid};
 

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use tyche_fc::target::SENSE_LEN_MAX;
+use tyche_fc::target_end::SENSE_LEN_MAX;
 use tyche_testkit::document::table;
 
 use crate::rig::{BURST_LEN, BURST_TIMES, E_D_TOV, HOLES, MANAGEMENT, R_A_TOV, RESERVED, TURN};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tyche_fc::target::{Data, Function};
+use tyche_fc::target_end::{Data, Function};
 use tyche_fc::wire::Wwn;
 use tyche_fc::wire::els::Request;
 use tyche_fc::wire::fcp::{self, ResponseCode, TaskManagement};

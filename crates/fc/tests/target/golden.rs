@@ -1,6 +1,6 @@
 //! The frames that the lane sends are, byte for byte, the golden ones.
 
-use tyche_fc::target::{Completion, Data};
+use tyche_fc::target_end::{Completion, Data};
 use tyche_fc::wire::fcp::ResponseCode;
 use tyche_fc::wire::{FRAME_LEN_MAX, Frame, HEAD_LEN};
 use tyche_testkit::golden::Golden;

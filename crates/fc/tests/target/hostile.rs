@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use tyche_fc::target::{Action, Command, Completion, Data, Lane, LaneConfig};
+use tyche_fc::target_end::{Action, Command, Completion, Data, Lane, LaneConfig};
 use tyche_fc::wire::els::{Exchange, Request, Srr};
 use tyche_fc::wire::fcp::{self, Response, ResponseCode, TaskManagement};
 use tyche_fc::wire::{Ethernet, FCtl, Frame, HEAD_LEN, Header, Kind, Wwn, Xid};

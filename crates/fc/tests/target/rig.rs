@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tyche_fc::neighbour::Functions;
 use tyche_fc::port::Login;
-use tyche_fc::target::{Action, Command, Completion, Data, Function, Lane, LaneConfig, RX_IDS};
+use tyche_fc::target_end::{Action, Command, Completion, Data, Function, Lane, LaneConfig, RX_IDS};
 use tyche_fc::wire::bls::{BaAcc, BaRjt};
 use tyche_fc::wire::els::{Code, Exchange, Reply, Request};
 use tyche_fc::wire::fcp::{self, COMMAND_LEN, Residual, Response, ResponseCode, TransferReady};

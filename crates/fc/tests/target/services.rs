@@ -1,6 +1,6 @@
 //! REC and SRR. RRQ is with ABTS.
 
-use tyche_fc::target::Data;
+use tyche_fc::target_end::Data;
 use tyche_fc::wire::els::{Exchange, Request, Srr};
 use tyche_fc::wire::{PortId, Xid};
 

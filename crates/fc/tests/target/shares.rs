@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tyche_fc::target::{Data, LaneConfig};
+use tyche_fc::target_end::{Data, LaneConfig};
 use tyche_fc::wire::fcp::{self, TaskManagement};
 
 use crate::rig::{

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tyche_fc::target::{Data, LaneConfig};
+use tyche_fc::target_end::{Data, LaneConfig};
 use tyche_fc::wire::{FCtl, Header, Kind, Xid};
 
 use crate::rig::{E_D_TOV, HOLES, HOST, OTHER, OURS, R_A_TOV, Rig, config, pattern, rig};

@@ -8,7 +8,7 @@ use tyche_engine::{Exported, Frames, Sink};
 use tyche_fcoe::fc::AllRules;
 use tyche_fcoe::fc::neighbour::Functions;
 use tyche_fcoe::fc::port::{Event, Login};
-use tyche_fcoe::fc::target::LaneConfig;
+use tyche_fcoe::fc::target_end::LaneConfig;
 use tyche_fcoe::fc::wire::fcp::{self, COMMAND_LEN, Response, TaskManagement};
 use tyche_fcoe::fc::wire::{
     Ethernet, FCtl, FcMap, Frame, HEAD_LEN, Header, Kind, Mac, PortId, Wwn, Xid,

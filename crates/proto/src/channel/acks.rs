@@ -4,8 +4,8 @@
 use tyche_wire::{Control, Header, Pdu, Reject};
 
 use super::{Channel, REST_NS_MIN};
-use crate::congestion::Progress;
-use crate::ring::Acked;
+use crate::channel::congestion::Progress;
+use crate::channel::ring::Acked;
 use crate::rules::Rules;
 use crate::time::Instant;
 

@@ -5,8 +5,8 @@ use std::time::Duration;
 use tyche_wire::{Ack, Content, Control, Flags, Header, Kind};
 
 use super::{Channel, Dead, EXPIRIES_STALLED, NACK_INTERVAL, STALL_NS_MIN, UNHEARD_INTERVAL};
-use crate::outgoing::Outgoing;
-use crate::ring::TxRing;
+use crate::channel::outgoing::Outgoing;
+use crate::channel::ring::TxRing;
 use crate::rules::Rules;
 use crate::time::Instant;
 

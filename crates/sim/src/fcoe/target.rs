@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tyche_block::{Arena, Completion, Errno, Extent};
 use tyche_engine::Exported;
-use tyche_fcoe::fc::target::LaneConfig;
+use tyche_fcoe::fc::target_end::LaneConfig;
 use tyche_fcoe::fc::wire::Wwn;
 use tyche_fcoe::scsi::Uuid;
 use tyche_fcoe::{Generation, NPort, PortConfig, TargetRole, TargetUnit, Units, VisibleTo};

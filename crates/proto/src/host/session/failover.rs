@@ -1,0 +1,297 @@
+//! Fail-over and reconnect: what a session does when channels open and are lost.
+//!
+//! The requests in flight of a lost channel are reissued on others: reads at once, modifications
+//! after the target has confirmed the fence. A lost channel is opened again for as long as the
+//! session lives.
+
+use tyche_wire::{Accept, Greeting, Mac, Offer, Reason, Reject, Rejection, Tag, Uuid};
+
+use super::detector;
+use super::path::Path;
+use super::target_search::Heard;
+use super::{ExportState, Failure, PortConfig, Problem, Session, SessionEvent, State};
+use crate::host::initiator::Piece;
+use crate::rules::{Rule, Rules};
+use crate::target_end::generation::Loss;
+use crate::time::Instant;
+
+impl<R: Rules> Session<R> {
+    /// Adds a local link; returns its index.
+    pub fn add_port(&mut self, now: Instant, config: PortConfig) -> usize {
+        self.now = now;
+        self.paths.add_port(now, config)
+    }
+
+    /// Sets the longest frame of a local link, in bytes, which has grown: later attempts use it,
+    /// and a channel with shorter frames is replaced when longer ones get through.
+    ///
+    /// # Panics
+    /// If there is no such link.
+    pub fn set_frame_len_max(&mut self, port: usize, frame_len_max: usize) {
+        let port = self.paths.port_mut(port).expect("a link that exists");
+        port.config.frame_len_max = frame_len_max;
+    }
+
+    /// Removes a local link. The requests in flight of its channels take others, or wait for one.
+    ///
+    /// # Panics
+    /// If there is no such link.
+    pub fn remove_port(&mut self, now: Instant, port: usize) {
+        self.lose_port(now, port, Problem::Removed);
+        self.paths.remove_port(port);
+    }
+
+    /// Gives up the channels of a local link that is known not to carry frames any more, or only
+    /// shorter ones. If it is down and no other link has a live channel, nothing is given up: the
+    /// link may return before the target has noticed.
+    pub fn lose_port(&mut self, now: Instant, port: usize, problem: Problem) {
+        self.now = now;
+        let is_other = |path: &Path<R>| path.port != port && path.live().is_some();
+        if problem == Problem::Down && !self.paths.all().iter().any(is_other) {
+            return;
+        }
+        for path in 0..self.paths.all().len() {
+            let it = &self.paths.all()[path];
+            // An attempt in progress finds out the frame length by its probes.
+            let suffers = it.live().is_some() || (it.is_busy() && problem != Problem::Narrowed);
+            if it.port == port && suffers {
+                self.lose(path, problem);
+            }
+        }
+        self.issue();
+    }
+
+    pub(super) fn handle_offer(
+        &mut self,
+        port: usize,
+        src: Mac,
+        offer: &Offer,
+    ) -> Result<(), Reject> {
+        let link = self.paths.port_mut(port).ok_or(Reject::Unexpected)?;
+        if !link.has_asked(src, offer.nonce) {
+            return Err(Reject::Unexpected);
+        }
+        let lot = self.paths.draw();
+        match self.search.hear(offer, self.config.read_only, lot) {
+            Heard::Nothing => return Err(Reject::Unexpected),
+            Heard::Wanted { shows_key } => {
+                self.paths.hear(self.now, port, (src, offer.target), shows_key);
+            }
+            // Anybody may send an Offer. With keys, the target says whether the name is right.
+            Heard::Changed if self.config.keys.is_some() => return Err(Reject::Unexpected),
+            Heard::Changed => self.fail(Failure::ExportChanged),
+        }
+        Ok(())
+    }
+
+    /// Takes a frame of another version of the protocol.
+    pub(super) fn handle_greeting(&mut self, port: usize, src: Mac, greeting: &Greeting) {
+        let link = self.paths.port_mut(port);
+        let Some(link) = link.filter(|link| link.has_asked(src, greeting.nonce)) else { return };
+        if link.note_version(src, greeting.versions) {
+            let event = SessionEvent::OtherVersion(port, src, greeting.versions);
+            self.events.push_back(event);
+        }
+    }
+
+    /// Begins attempts on all pairs of links and addresses that lack channels and whose pause is
+    /// over.
+    pub(super) fn pair(&mut self) {
+        let resolved = match self.search.choose() {
+            Ok(Some(resolved)) => resolved,
+            Ok(None) => return,
+            Err(both) => return self.fail(Failure::Ambiguous(*both)),
+        };
+        let is_heard = self.paths.pair(self.now, resolved, &self.config);
+        self.paths.widen();
+        if !is_heard {
+            // Perhaps it was somebody else who has offered it.
+            self.reconsider();
+        }
+    }
+
+    /// Opens a channel with longer frames for a path that is live and carries them.
+    pub(super) fn replace(&mut self, path: usize) {
+        if let Ok(Some(resolved)) = self.search.choose() {
+            self.paths.replace(self.now, path, resolved);
+        }
+    }
+
+    pub(super) fn accepted(&mut self, path: usize, accept: &Accept) {
+        // Channels of another generation are lost: their completions would count for the new one,
+        // whose cache does not hold the writes. The answers to attempts in progress may be from
+        // before the loss, and would be taken for another.
+        if self.export.is_some_and(|before| before.boot != accept.boot) {
+            for other in 0..self.paths.all().len() {
+                let it = &self.paths.all()[other];
+                if it.is_busy() && it.boot() != Some(accept.boot) {
+                    self.lose(other, Problem::Outdated);
+                }
+            }
+        }
+        let size_before = self.handle.size();
+        let state = ExportState {
+            target: accept.target,
+            uuid: accept.export,
+            geometry: accept.geometry,
+            boot: accept.boot,
+        };
+        let disk = state.geometry;
+        if let Some(before) = self.export {
+            if before.uuid != state.uuid || before.geometry.block_size != disk.block_size {
+                return self.fail(Failure::ExportChanged);
+            }
+            match Loss::between(before.boot, state.boot) {
+                Some(Loss::Cache) if before.geometry.write_cache => self.lose_cache(before.boot),
+                // No flush could report the loss.
+                Some(_) if !before.geometry.read_only => return self.fail(Failure::WritesLost),
+                _ => {}
+            }
+            if size_before != disk.size {
+                self.events.push_back(SessionEvent::Resized(disk.size));
+            }
+        }
+        self.export = Some(state);
+        self.handle.connect(state);
+        self.search.settle(disk.read_only);
+        self.note_resume_state();
+        let joined = &self.paths.all()[path];
+        self.events.push_back(SessionEvent::Joined(joined.port, joined.peer));
+        if self.state != State::Live {
+            self.state = State::Live;
+            self.progress_timeout.revived(self.now);
+            self.events.push_back(SessionEvent::Connected);
+        }
+        if let Some(shorter) = self.paths.take_replaced(path) {
+            self.lose(shorter, Problem::Replaced);
+            // It is the turn of the next path that carries longer frames.
+            self.paths.widen();
+        }
+    }
+
+    /// The target may have lost its cache of the generation `boot`, with the writes that no flush
+    /// has covered.
+    fn lose_cache(&mut self, boot: Uuid) {
+        if R::keeps(Rule::RedoLost) {
+            self.operations.lose_cache();
+            self.fences.lose_cache();
+        }
+        if self.cache.lose(boot, R::keeps(Rule::LostCacheFailsFlush))
+            && R::keeps(Rule::LostCacheFailsFlush)
+        {
+            self.events.push_back(SessionEvent::CacheLost);
+        }
+    }
+
+    pub(super) fn rejected(&mut self, path: usize, rejection: Rejection) {
+        let reason = rejection.reason;
+        if self.paths.all()[path].replaces.is_some() {
+            // The channel that it was to replace goes on.
+            return self.lose(path, Problem::NoAccept);
+        }
+        self.events.push_back(SessionEvent::Rejected(Box::new(rejection)));
+        let other = self.paths.others(path).any(Path::is_busy);
+        // Of a session with keys, anybody's Offer may have led there.
+        let is_other = matches!(reason, Reason::UnknownExport | Reason::OtherTarget);
+        let is_misled = self.config.keys.is_some() && is_other;
+        let may_pass = match reason {
+            _ if is_misled => true,
+            Reason::UnknownExport | Reason::Held | Reason::NoState | Reason::Offline => {
+                self.state != State::New
+            }
+            Reason::NoResources => self.state != State::New || other,
+            _ => false,
+        };
+        if may_pass {
+            self.lose(path, Problem::NoAccept);
+        } else {
+            self.fail(Failure::Rejected(reason));
+        }
+    }
+
+    /// Gives up a channel or an attempt. Its requests in flight are reissued, modifications after a
+    /// fence.
+    pub(super) fn lose(&mut self, path: usize, problem: Problem) {
+        let link = &self.paths.all()[path];
+        let (port, peer) = (link.port, link.peer);
+        let Some(lost) = self.paths.lose(self.now, path, problem, &self.config) else {
+            return self.reconsider();
+        };
+        // Whatever the reason of the loss, requests may still be on their way to the target.
+        let is_fenced = match problem {
+            Problem::Reset => R::keeps(Rule::FenceAfterReset),
+            Problem::Outdated => R::keeps(Rule::FenceAfterLostCache),
+            _ => true,
+        };
+        let fenced = |(_, piece): &(Tag, Piece)| {
+            R::keeps(Rule::FenceBeforeReissue) && is_fenced && piece.opcode.modifies()
+        };
+        let (pieces, free) = lost.initiator.pieces().partition::<Vec<_>, _>(fenced);
+        for (tag, piece) in free {
+            self.operations.reissue(piece.op, lost.initiator.rest(tag, piece));
+        }
+        if !pieces.is_empty() {
+            self.fences.add(self.now, lost.identity, pieces);
+        }
+        self.events.push_back(SessionEvent::Parted(port, peer, problem));
+        if self.paths.is_live() {
+            return;
+        }
+        match self.state {
+            State::Closing { leaves, .. } => self.end(leaves),
+            _ => {
+                self.state = State::Lost(self.now);
+                self.events.push_back(SessionEvent::Lost(problem));
+            }
+        }
+    }
+
+    /// Gives up all channels and attempts that have keys, and opens others: the memory of this
+    /// machine was put back to an earlier state, so the packet numbers that are next for these keys
+    /// may have been used. No farewell is sent, for it would be sealed.
+    pub fn renew_keys(&mut self, now: Instant) {
+        self.now = now;
+        if self.config.keys.is_none() || self.is_over() {
+            return;
+        }
+        for path in 0..self.paths.all().len() {
+            if self.paths.all()[path].is_busy() {
+                self.lose(path, Problem::Restored);
+            }
+        }
+    }
+
+    /// Looks for another target, if no channel could be opened to the one that was found.
+    fn reconsider(&mut self) {
+        if !self.search.is_settled() && !self.paths.all().iter().any(Path::is_busy) {
+            self.search.reconsider();
+            self.paths.forget();
+        }
+    }
+
+    /// Gives up the channels that the failure detector names. If it suspects any, all others are
+    /// asked for a sign of life.
+    pub(super) fn detect_failures(&mut self) {
+        let given_up = self.detector.examine(self.now, &detector::live(self.paths.all()));
+        let Some(given_up) = given_up else { return };
+        for (path, problem) in given_up {
+            self.lose(path, problem);
+        }
+        for initiator in self.paths.all_live_mut() {
+            initiator.channel.ask_for_life(self.now);
+        }
+    }
+
+    /// Gives up a channel that the target has reset, and those that a stall has made useless with
+    /// it.
+    pub(super) fn lose_reset(&mut self, path: usize) {
+        let waits = |(_, piece): (Tag, Piece)| self.now.since(self.operations.since(&piece));
+        let pieces = self.paths.all()[path].live().map(|initiator| initiator.pieces());
+        let waited = pieces.and_then(|pieces| pieces.map(waits).max()).unwrap_or_default();
+        let live = detector::live(self.paths.all());
+        for other in detector::stalled_with(self.now, path, waited, live) {
+            self.lose(other, Problem::Stall);
+        }
+        self.lose(path, Problem::Reset);
+    }
+}

@@ -1,0 +1,77 @@
+//! Cuts operations into pieces and hands these to channels.
+
+use tyche_wire::REQUEST_LEN_MAX;
+
+use super::path::Path;
+use super::{Session, State};
+use crate::host::operation::{OpId, Operation};
+use crate::rules::{Rule, Rules};
+use crate::time::Instant;
+
+/// Smallest piece, in bytes, that an operation is cut into to use idle channels.
+const SHARE_MIN: u32 = 64 << 10;
+
+/// Why an operation was not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SubmitError {
+    /// `operations_max` operations are in progress: submit again after a completion.
+    Full,
+    /// The session has failed, or is closing or closed.
+    Over,
+}
+
+impl<R: Rules> Session<R> {
+    /// Begins an operation.
+    ///
+    /// # Errors
+    /// See [`SubmitError`].
+    pub fn submit(&mut self, now: Instant, operation: Operation) -> Result<OpId, SubmitError> {
+        self.submit_near(now, operation, None)
+    }
+
+    /// Begins an operation whose memory is on the NUMA node `node`.
+    ///
+    /// # Errors
+    /// See [`SubmitError`].
+    pub fn submit_near(
+        &mut self,
+        now: Instant,
+        operation: Operation,
+        node: Option<u16>,
+    ) -> Result<OpId, SubmitError> {
+        self.now = now;
+        if !matches!(self.state, State::New | State::Live | State::Lost(_)) {
+            return Err(SubmitError::Over);
+        }
+        let begun = self.operations.begin(now, operation, node);
+        let index = begun.ok_or(SubmitError::Full)?;
+        self.cache.begin(index, &operation, R::keeps(Rule::CoverAllQueues));
+        self.progress_timeout.submitted(now);
+        self.issue();
+        Ok(OpId(index))
+    }
+
+    /// Hands pieces to channels until there are no pieces, or no channel has room.
+    pub(super) fn issue(&mut self) {
+        while let Some(piece) = self.operations.next(|rest| share(self.paths.all(), rest)) {
+            let node = self.operations.node(&piece);
+            let paths = self.paths.all();
+            let chosen = self.chooser.choose(self.now, paths, piece.data_len(), node);
+            let Some(path) = chosen else { return };
+            let initiator = self.paths.live_mut(path).expect("only live channels are chosen");
+            assert!(initiator.submit(self.now, piece), "only channels with room are chosen");
+            self.operations.issued(&piece);
+        }
+    }
+}
+
+/// Bytes that the next piece takes of an operation with `rest` bytes left: an equal part for each
+/// idle channel, the longest request at most.
+fn share<R: Rules>(paths: &[Path<R>], rest: u32) -> u32 {
+    if rest <= SHARE_MIN {
+        return REQUEST_LEN_MAX;
+    }
+    let live = paths.iter().filter_map(Path::live);
+    let idle = live.filter(|initiator| initiator.outstanding() == 0).count() as u32;
+    rest.div_ceil(idle.max(1)).next_multiple_of(SHARE_MIN).min(REQUEST_LEN_MAX)
+}
