@@ -3,46 +3,9 @@
 
 #![forbid(unsafe_code)]
 
-mod attach;
-pub mod bench;
-mod block_device;
-mod complete;
-mod connect;
-mod connect_all;
-mod control;
-mod device_name;
-mod disconnect;
-mod discover;
-mod error;
-mod export;
-mod fcoe;
-mod health;
-mod identity;
-mod key;
-mod leftovers;
-mod limits;
-mod link;
-mod link_command;
-mod links;
-mod list;
-mod log;
-mod manual;
-mod panics;
-mod placement;
-mod rates;
-mod reload;
-pub mod report;
-mod runtime;
-mod seconds;
-mod secret;
-mod serve;
-mod sessions;
-mod state;
-mod stats;
-mod tab;
-mod unit;
-mod units;
-mod wrap;
+mod commands;
+mod daemons;
+mod shared;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -52,16 +15,18 @@ use tracing::level_filters::LevelFilter;
 use tracing_subscriber::EnvFilter;
 use tyche_console::{output, size};
 
-pub use crate::connect::ConnectArgs;
-pub use crate::discover::DiscoverArgs;
-pub use crate::link_command::LinkCommand;
-pub use crate::serve::ServeArgs;
-pub use crate::wrap::Wrapper;
+pub use crate::commands::bench;
+pub use crate::commands::discover::DiscoverArgs;
+pub use crate::commands::link_command::LinkCommand;
+pub use crate::daemons::connect::ConnectArgs;
+pub use crate::daemons::serve::ServeArgs;
+pub use crate::shared::report;
+pub use crate::shared::wrap::Wrapper;
 pub use tyche_attach::serve_claims;
 
-use crate::bench::BenchArgs;
-use crate::error::{Code, Context, Error, Result};
+use crate::commands::bench::BenchArgs;
 use crate::output::{Format, finish};
+use crate::shared::error::{Code, Context, Error, Result};
 
 /// Remote disks over plain Ethernet.
 ///
@@ -100,44 +65,44 @@ Environment:
 enum Command {
     Serve(ServeArgs),
     Connect(ConnectArgs),
-    ConnectAll(connect_all::ConnectAllArgs),
-    Disconnect(disconnect::DisconnectArgs),
-    Reload(reload::ReloadArgs),
+    ConnectAll(commands::connect_all::ConnectAllArgs),
+    Disconnect(commands::disconnect::DisconnectArgs),
+    Reload(commands::reload::ReloadArgs),
     Discover(DiscoverArgs),
-    Link(link::LinkCommand),
-    Export(export::ExportCommand),
-    Key(key::KeyCommand),
-    List(list::ListArgs),
-    Stats(stats::StatsArgs),
+    Link(commands::link::LinkCommand),
+    Export(commands::export::ExportCommand),
+    Key(commands::key::KeyCommand),
+    List(commands::list::ListArgs),
+    Stats(commands::stats::StatsArgs),
     Bench(BenchArgs),
-    Completions(manual::CompletionsArgs),
+    Completions(commands::manual::CompletionsArgs),
     #[command(hide = true)]
-    Man(manual::ManArgs),
+    Man(commands::manual::ManArgs),
     #[command(hide = true)]
-    GenerateUnits(units::GenerateUnitsArgs),
+    GenerateUnits(commands::units::GenerateUnitsArgs),
     #[command(hide = true)]
-    UnitStop(unit::UnitStopArgs),
+    UnitStop(commands::unit::UnitStopArgs),
 }
 
 impl Command {
     fn run(&self) -> Result<()> {
         match self {
-            Self::Serve(args) => serve::run(args),
-            Self::Connect(args) => connect::run(args),
-            Self::ConnectAll(args) => connect_all::run(args),
-            Self::Disconnect(args) => disconnect::run(args),
-            Self::Reload(args) => reload::run(args),
-            Self::Discover(args) => discover::run(args),
-            Self::Link(args) => link::run(args),
-            Self::Export(args) => export::run(args),
-            Self::Key(args) => key::run(args),
-            Self::List(args) => list::run(args),
-            Self::Stats(args) => stats::stats(args),
+            Self::Serve(args) => daemons::serve::run(args),
+            Self::Connect(args) => daemons::connect::run(args),
+            Self::ConnectAll(args) => commands::connect_all::run(args),
+            Self::Disconnect(args) => commands::disconnect::run(args),
+            Self::Reload(args) => commands::reload::run(args),
+            Self::Discover(args) => commands::discover::run(args),
+            Self::Link(args) => commands::link::run(args),
+            Self::Export(args) => commands::export::run(args),
+            Self::Key(args) => commands::key::run(args),
+            Self::List(args) => commands::list::run(args),
+            Self::Stats(args) => commands::stats::stats(args),
             Self::Bench(args) => bench::run(args),
-            Self::Completions(args) => manual::completions(args),
-            Self::Man(args) => manual::write(args, Cli::command()),
-            Self::GenerateUnits(args) => units::generate(args),
-            Self::UnitStop(args) => unit::stop(args),
+            Self::Completions(args) => commands::manual::completions(args),
+            Self::Man(args) => commands::manual::write(args, Cli::command()),
+            Self::GenerateUnits(args) => commands::units::generate(args),
+            Self::UnitStop(args) => commands::unit::stop(args),
         }
     }
 
@@ -163,7 +128,7 @@ impl Command {
 /// The program `tyche`.
 pub fn main() -> ExitCode {
     serve_claims();
-    complete::answer_shell(Cli::command);
+    shared::complete::answer_shell(Cli::command);
     let Cli { command } = Cli::try_parse().unwrap_or_else(|error| refuse(&error));
     let runs_long = matches!(command, Command::Serve(_) | Command::Connect(_));
     let level = if runs_long { LevelFilter::INFO } else { LevelFilter::WARN };
@@ -209,14 +174,14 @@ pub fn run(
     output: Format,
     command: impl FnOnce() -> Result<()>,
 ) -> ExitCode {
-    let started = log::start().context(Code::Other, "a thread for the log");
-    let started = started.and_then(|()| limits::apply().context(Code::Other, "limits"));
+    let started = shared::log::start().context(Code::Other, "a thread for the log");
+    let started = started.and_then(|()| shared::limits::apply().context(Code::Other, "limits"));
     let filter = EnvFilter::try_from_default_env();
     let filter = filter.unwrap_or_else(|_| EnvFilter::new(level.to_string()));
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_target(false);
-    log.with_ansi(false).with_timer(log::Clock).with_writer(log::Log).init();
+    log.with_ansi(false).with_timer(shared::log::Clock).with_writer(shared::log::Log).init();
     let result = started.and_then(|()| command());
-    log::flush();
+    shared::log::flush();
     finish(program, &result, output)
 }
 

@@ -1,0 +1,170 @@
+//! `tyche list`: the sessions and targets of this machine, and the state of each.
+
+use clap::Args;
+
+use crate::output::{Format, Table, bytes, show};
+use crate::shared::error::{Error, Result};
+use crate::shared::health;
+use crate::shared::links::mtu;
+use crate::shared::report::{
+    MachineReport, Output, SessionLink, SessionReport, SessionState, TargetReport,
+};
+use crate::shared::sessions::{Session, targets};
+
+/// List the connected exports of this machine, and the targets that run here.
+#[derive(Args, Debug)]
+pub(crate) struct ListArgs {
+    /// Exit with a code that says whether something is missing or faulty: 9 for a disk or a
+    /// session, 6 for a target or a daemon that does not answer, 5 for a link; 0 if all is well.
+    #[arg(long)]
+    check: bool,
+
+    /// How to print.
+    #[arg(short, long, default_value_t)]
+    pub(crate) output: Format,
+}
+
+pub(crate) fn run(args: &ListArgs) -> Result<()> {
+    let mut sessions = Session::all()?;
+    sessions.sort_by(|a, b| order(a).cmp(&order(b)));
+    let targets: Vec<_> = targets()?.into_iter().map(|(_, report)| report).collect();
+    show(
+        args.output,
+        || {
+            let sessions = sessions.iter().map(|it| it.report.clone()).collect();
+            Output::List(MachineReport { sessions, targets: targets.clone() })
+        },
+        || {
+            let mut text = String::new();
+            if !sessions.is_empty() || targets.is_empty() {
+                text += &session_table(&sessions);
+                text.extend(sessions.iter().filter_map(remark));
+            }
+            if !targets.is_empty() {
+                text += &target_table(&targets);
+            }
+            let of_sessions = sessions.iter().flat_map(|it| health::of_session(&it.report));
+            let notes = of_sessions.chain(targets.iter().flat_map(health::of_target));
+            notes.fold(text, |text, note| text + &note + "\n")
+        },
+    )?;
+    let reports: Vec<_> = sessions.iter().map(|it| &it.report).collect();
+    match health::check(&reports, &targets).filter(|_| args.check) {
+        // The list has said what is wrong.
+        Some(code) => Err(Error::new(code, "")),
+        None => Ok(()),
+    }
+}
+
+/// Sessions are listed by their exports' names.
+fn order(session: &Session) -> (&str, &std::path::Path) {
+    let record = &session.report.record;
+    (&record.export, &record.device)
+}
+
+fn session_table(sessions: &[Session]) -> String {
+    let mut table = Table::new(["EXPORT", "DEVICE", "SIZE", "STATE", "LINKS", "SESSION"]);
+    for session in sessions {
+        let report = &session.report;
+        let links = report.links().iter().map(|link| {
+            let name = &link.interface;
+            match (&link.problem, narrowed(link)) {
+                (Some(problem), _) => format!("{name} ({problem})"),
+                (None, Some(narrowed)) => format!("{name} ({narrowed})"),
+                (None, None) => format!("{name} ({} B frames)", link.frame_len),
+            }
+        });
+        table.row([
+            report.record.export.clone(),
+            report.device(),
+            size(report),
+            state(report),
+            links.collect::<Vec<_>>().join(", "),
+            report.record.session.to_string(),
+        ]);
+    }
+    table.to_string()
+}
+
+/// The size of the export, and that of its device if it has another: it has not grown yet.
+fn size(report: &SessionReport) -> String {
+    let Some(figures) = report.figures() else { return bytes(0) };
+    let size = figures.disk.as_ref().map_or(0, |disk| disk.size);
+    match figures.device_size.filter(|&device| device != size) {
+        Some(device) => format!("{} (device {})", bytes(size), bytes(device)),
+        None => bytes(size),
+    }
+}
+
+/// The remark about a link whose path takes only shorter frames than its interface.
+fn narrowed(link: &SessionLink) -> Option<String> {
+    let &SessionLink { frame_len: found, frame_len_max: own, .. } = link;
+    (found < own).then(|| format!("{found} B frames, though its MTU is {}", mtu(own)))
+}
+
+/// The state for people, with the remaining time of a session whose target is lost.
+pub(crate) fn state(report: &SessionReport) -> String {
+    match &report.state {
+        SessionState::Live(_) => "live".to_owned(),
+        SessionState::Lost(figures) => match (figures.lost_for_s, figures.time_left_s) {
+            (Some(lost), Some(left)) => {
+                format!("lost for {lost:.0} s, requests fail in {left:.0} s")
+            }
+            (Some(lost), None) => format!("lost for {lost:.0} s, requests wait"),
+            (None, _) => "lost".to_owned(),
+        },
+        SessionState::Failed(_) => "failed".to_owned(),
+        SessionState::Gone(_) => "gone".to_owned(),
+        SessionState::Ending => "ending".to_owned(),
+        SessionState::Silent { .. } => "silent".to_owned(),
+        SessionState::Dead { waits: true, .. } => {
+            "its daemon died: requests wait for another `tyche connect`".to_owned()
+        }
+        SessionState::Dead { .. } if report.record.ended => "disconnected, still in use".to_owned(),
+        SessionState::Dead { .. } => "its daemon died".to_owned(),
+        SessionState::Unknown => "unknown".to_owned(),
+    }
+}
+
+/// A line below the table: the problem of a session, and the remedy.
+pub(crate) fn remark(session: &Session) -> Option<String> {
+    let report = &session.report;
+    let (name, device) = (&report.record.export, report.device());
+    if let SessionState::Dead { clear, .. } = &report.state {
+        let log = report.record.log.as_ref().map(|log| format!("; its log: {log}"));
+        let commands: Vec<_> = clear.iter().map(|command| format!("`{command}`")).collect();
+        let clear = match &commands[..] {
+            [] => "until the last program closes it".to_owned(),
+            commands => format!("to clear it: {}", commands.join(", ")),
+        };
+        return Some(format!("{name} ({device}): {clear}{}\n", log.unwrap_or_default()));
+    }
+    let problem = report.problem()?;
+    Some(format!("{name} ({device}): {problem}\n"))
+}
+
+fn target_table(targets: &[TargetReport]) -> String {
+    let mut table = Table::new(["TARGET", "EXPORT", "SIZE", "HOSTS"]);
+    for target in targets {
+        if target.problem.is_some() {
+            table.row([target.name.clone(), "(silent)".into(), String::new(), String::new()]);
+        }
+        for export in &target.exports {
+            let hosts = export.sessions.iter().map(|it| match it.writer {
+                true => format!("{} (writes)", it.host_name),
+                false => it.host_name.clone(),
+            });
+            // Over FCoE all that are logged in may use it, but for those that were denied.
+            let ports = target.fcoe.iter().flat_map(|port| &port.initiators);
+            let ports = ports.filter(|port| !export.denied.contains(port));
+            let hosts = hosts.chain(ports.cloned());
+            table.row([
+                target.name.clone(),
+                export.export.clone(),
+                bytes(export.size),
+                hosts.collect::<Vec<_>>().join(", "),
+            ]);
+        }
+    }
+    table.to_string()
+}

@@ -1,0 +1,599 @@
+//! The daemon of a session: connects, attaches the device, then handles notices and orders.
+
+use std::fs::File;
+use std::io::ErrorKind;
+use std::path::PathBuf;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use signal_hook::low_level::raise;
+use tyche_attach::{Attachment, Stopped};
+use tyche_fcoe::Obstacle;
+use tyche_proto::Problem;
+use tyche_remote::Notice;
+use tyche_session::{Control, Remote, RemoteHost, log_warnings};
+use uuid::Uuid;
+
+use super::last_error::{LastError, describe};
+use super::late::MissingLinks;
+use super::leash::{self, Leash};
+use super::predecessor::Predecessor;
+use super::refusal::{Absence, in_words};
+use super::signals::{SIGNALS, SignalHandler, Stage, interrupted};
+use super::start::{Identity, start};
+use super::{ConnectArgs, SessionArgs, device, fcoe, leave, memory, orders};
+use crate::output::{announce, in_format, line};
+use crate::shared::attach::{self, Kind};
+use crate::shared::control::{self, Asker, ControlAnswer, Request};
+use crate::shared::device_name::DeviceName;
+use crate::shared::error::{Code, CodedResult, Context, Error, Result};
+use crate::shared::report::{ConnectReport, Output, SessionState};
+use crate::shared::runtime::{self, CONTROL, RuntimeDir};
+use crate::shared::state::{KnownExport, State};
+use crate::{shared::block_device, shared::leftovers, shared::panics, shared::sessions};
+
+/// Interval at which a daemon that waits for its connection checks the reason.
+const LOOK_AFTER: Duration = Duration::from_millis(500);
+/// Pause before a device that could not grow tries again.
+const GROW_RETRY: Duration = Duration::from_secs(5);
+/// Time limit for the target to confirm the end of the session.
+const FAREWELL: Duration = Duration::from_secs(1);
+
+/// An event that the daemon waits for.
+enum Input {
+    Notice(Notice),
+    /// Disconnect, by the number of the signal that asks for it.
+    Signal(i32),
+    /// Make the run-time directory anew if others have removed it.
+    Restore,
+    /// An order, to be answered with its result.
+    Order(Order, SyncSender<Result<()>>),
+}
+
+/// An order that ends the session.
+#[derive(Clone, Copy)]
+enum Order {
+    /// Remove the device.
+    Disconnect { force: bool },
+    /// Leave the device to the next daemon, and be that if `again`.
+    Leave { again: bool },
+}
+
+/// Runs the session. With `detached` the caller is another `tyche connect`, which waits for one
+/// line of JSON.
+pub(super) fn run(args: &ConnectArgs, detached: bool) -> Result<()> {
+    panics::end_the_process();
+    let started = Session::start(args, detached);
+    let session = match started {
+        Ok(session) => session,
+        Err(error) if detached => {
+            let _ = announce(&line(&error.report()));
+            return Err(Error { message: String::new(), ..error });
+        }
+        Err(error) => return Err(error),
+    };
+    let announcement = session.announcement();
+    if let Some(leash) = &session.leash {
+        leash.let_go();
+        let told = announce(&line(&announcement));
+        let is_unknown = told.is_err_and(|it| it.kind() == ErrorKind::BrokenPipe);
+        // Programs know the device of a predecessor.
+        if is_unknown && !session.took_over {
+            tracing::warn!("`tyche connect` ended before it was told of the device");
+            let _ = raise(SIGTERM);
+        }
+        release_stdio()?;
+        leave::leave_directory();
+    } else {
+        let device = session.state.device.display().to_string();
+        let text = in_format(args.output, || announcement, || format!("{device}\n"));
+        if let Err(error) = announce(&text) {
+            tracing::warn!("connected as {device}, which can't be printed: {error}");
+        }
+        // Fails only if the supervisor that asked for it is gone.
+        let status = format!("connected as {device}");
+        let states = [sd_notify::NotifyState::Ready, sd_notify::NotifyState::Status(&status)];
+        let _ = sd_notify::notify(false, &states);
+    }
+    session.run()
+}
+
+/// Releases the standard streams: the parent must not wait for our output to end.
+fn release_stdio() -> Result<()> {
+    let null = File::options().read(true).write(true).open("/dev/null")?;
+    rustix::stdio::dup2_stdin(&null).map_err(std::io::Error::from)?;
+    rustix::stdio::dup2_stdout(&null).map_err(std::io::Error::from)?;
+    rustix::stdio::dup2_stderr(&null).map_err(std::io::Error::from)?;
+    Ok(())
+}
+
+struct Session {
+    state: State,
+    /// Dropped before the host, whose thread may serve it.
+    attachment: Box<dyn Attachment>,
+    host: Remote,
+    /// Keeps the device known to udev.
+    name: Option<DeviceName>,
+    inputs: Receiver<Input>,
+    /// Turns signals into inputs.
+    _signals: SignalHandler,
+    /// The tie to the `tyche connect` that waits for a report, if one does.
+    leash: Option<Leash>,
+    /// Whether the device was that of a predecessor.
+    took_over: bool,
+    /// Whether the device is, or may be, smaller than the export.
+    outgrown: bool,
+    /// Whether the session has ended: there is no target to say farewell to.
+    closed: bool,
+    /// Warnings about the links, for the user.
+    warnings: Vec<String>,
+    /// History of the session, for status reports.
+    last_error: Arc<Mutex<LastError>>,
+    /// Its links that are missing so far.
+    missing: Arc<MissingLinks>,
+    args: SessionArgs,
+    /// All arguments, as they were given or as tychetab has them.
+    given: ConnectArgs,
+    /// Whether another `tyche connect` has started it.
+    detached: bool,
+    dir: RuntimeDir,
+    /// Lock of the export, which excludes other daemons of this host.
+    _only: File,
+}
+
+/// The result of the checks before anything is connected.
+struct Checks {
+    only: File,
+    /// The predecessor, if there is one: a dead daemon whose device waits.
+    predecessor: Option<Predecessor>,
+    /// The kind of attachment, and in `compromise` why it is not the best.
+    kind: Kind,
+    compromise: Option<String>,
+}
+
+impl Checks {
+    fn find(args: &ConnectArgs, host: Uuid) -> Result<Self> {
+        let export = &args.session.export;
+        sessions::refuse_twice(export, host)?;
+        let only = runtime::lock_export(export, host)?;
+        let predecessor = Predecessor::find(export, host)?;
+        leftovers::clear_predecessors(export, host)?;
+        leftovers::forget_gone()?;
+        let (kind, compromise) = match &predecessor {
+            Some(predecessor) => {
+                let limit = predecessor.lasting.why_not_growable().filter(|_| args.growable);
+                (predecessor.check_kind(args.kind, export)?, limit)
+            }
+            None => args.kind.resolve(),
+        };
+        Ok(Self { only, predecessor, kind, compromise })
+    }
+}
+
+impl Session {
+    fn start(args: &ConnectArgs, detached: bool) -> Result<Self> {
+        let signals = Signals::new(SIGNALS)?;
+        let leash = if detached { leash::detach(args.reloaded)? } else { None };
+        let (export, host_id) = (&args.session.export, args.session.host()?);
+        let Checks { only, predecessor, kind, compromise } = Checks::find(args, host_id)?;
+        let known = predecessor.as_ref().map(|predecessor| predecessor.known);
+        let resumes = known.map(|known| known.0);
+        let (given, args) = (args.clone(), &args.settled(resumes.map(|export| export.target))?);
+        let id = Uuid::new_v4();
+        let dir = RuntimeDir::take(runtime::sessions().join(id.to_string()), "this session")?;
+        let (log, no_log) = if detached { open_log(export, id) } else { (None, None) };
+        memory::stay_in_memory(kind);
+        // A device keeps its identity over all its daemons.
+        let identity = predecessor.as_ref().map_or(id, |predecessor| predecessor.lasting.identity);
+        let (sender, inputs) = channel();
+        let (notices, caught) = (sender.clone(), sender.clone());
+        let identities = Identity { session: id, device: identity, resumes };
+        let (host, mut warnings, missing) = start(args, &identities, move |notice| {
+            // A daemon that no longer listens is ending.
+            let _ = notices.send(Input::Notice(notice));
+        })?;
+        warnings.extend(no_log);
+        log_warnings(&warnings);
+        let is_new = predecessor.is_none() && kind.is_of_this_kernel();
+        let signals = catch(signals, host.control(), is_new, caught)?;
+        let missing = MissingLinks::new(missing);
+        let known = await_connection(&host, &inputs, &args.session, known);
+        let known = known.map_err(|error| missing.added_to(error))?;
+        tracing::info!(export, session = %id, "connected");
+        warnings.extend(args.session.remember(known.0.target));
+        let options = device::options(args, kind, identity, dir.path(), host.control().queues());
+        let made = device::make(&options, &host, predecessor.as_ref());
+        // Logged only now: `--retry` gets here once, but connects many times.
+        log_warnings(compromise.as_slice());
+        warnings.extend(compromise);
+        let (attachment, lasting) = match made {
+            Err(error) if predecessor.is_some() => {
+                // Dropping the host would wait for its thread, which may serve the device.
+                std::mem::forget(host);
+                return Err(error);
+            }
+            // If a signal has come, the error is the interruption, not the failure that it has
+            // caused.
+            made => signals.made().and(made)?,
+        };
+        let device = attachment.device_path().to_owned();
+        let state = State {
+            session: id,
+            export: export.clone(),
+            host: host_id,
+            kind,
+            sequence: block_device::sequence(&device),
+            device,
+            pid: std::process::id(),
+            lasting,
+            known: Some(known),
+            log,
+            ended: false,
+        };
+        let mut session = Self {
+            state,
+            attachment,
+            host,
+            name: None,
+            inputs,
+            _signals: signals,
+            leash,
+            took_over: predecessor.is_some(),
+            outgrown: predecessor.is_some(),
+            closed: false,
+            warnings,
+            last_error: Arc::default(),
+            missing,
+            args: args.session.clone(),
+            given,
+            detached,
+            dir,
+            _only: only,
+        };
+        match session.appear(predecessor, known.0.uuid, sender) {
+            Err(error) if session.took_over => {
+                // Programs use the device: it waits for another daemon.
+                session.attachment.leave();
+                std::mem::forget(session);
+                Err(error)
+            }
+            appeared => appeared.map(|()| session),
+        }
+    }
+
+    /// Makes the session known to the next daemon, to udev, and to other commands.
+    fn appear(
+        &mut self,
+        predecessor: Option<Predecessor>,
+        export: Uuid,
+        sender: Sender<Input>,
+    ) -> Result<()> {
+        self.state.save(self.dir.path())?;
+        if let Some(predecessor) = predecessor {
+            predecessor.succeeded();
+        }
+        let State { device, export: name, session, .. } = &self.state;
+        self.name = DeviceName::tell(device, name, export, *session)?;
+        self.listen(sender)
+    }
+
+    /// The result that `tyche connect` prints; its warnings are in the log, too.
+    fn announcement(&self) -> Output {
+        let control = self.host.control();
+        let session = describe(&self.state, &self.last_error, &self.args, &control, &self.missing);
+        let narrow = super::narrow_links(session.links());
+        log_warnings(&narrow);
+        let warnings = [self.warnings.as_slice(), &narrow].concat();
+        Output::Connect(Box::new(ConnectReport { session, warnings }))
+    }
+
+    /// Starts to listen to the control socket.
+    fn listen(&self, sender: Sender<Input>) -> Result<()> {
+        let (state, last_error, control) =
+            (self.state.clone(), self.last_error.clone(), self.host.control());
+        let missing = Arc::clone(&self.missing);
+        missing.take_up(control.clone(), self.args.clone())?;
+        let restore = sender.clone();
+        // Fails only if the loop has ended.
+        let removed = move || drop(restore.send(Input::Restore));
+        let to_loop = Mutex::new(sender);
+        let args = self.args.clone();
+        let hand_over = move |order, answer| {
+            let order = Input::Order(order, answer);
+            to_loop.lock().is_ok_and(|sender| sender.send(order).is_ok())
+        };
+        let respond = Arc::new(move |request, asker: &Asker<'_>| match request {
+            Request::Report => ControlAnswer::Session(Box::new(describe(
+                &state,
+                &last_error,
+                &args,
+                &control,
+                &missing,
+            ))),
+            Request::Disconnect { force } => {
+                let order = Order::Disconnect { force };
+                let of = (&control, state.device.as_path());
+                orders::disconnect(of, force, asker, &|answer| hand_over(order, answer))
+            }
+            Request::Reload | Request::Leave => {
+                let order = Order::Leave { again: matches!(request, Request::Reload) };
+                orders::pass_on(&|answer| hand_over(order, answer))
+            }
+            Request::AddLink { link } => missing.add(&control, &args, &link),
+            Request::RemoveLink { link } => missing.remove(&control, &link),
+            Request::Resize { .. } | Request::Access { .. } => {
+                ControlAnswer::refused(Code::Usage, "this is a session, not a target")
+            }
+        });
+        let socket = self.dir.path().join(CONTROL);
+        control::serve(&socket, removed, move |request, asker| respond(request, asker))
+            .context(Code::Other, "control socket")
+    }
+
+    /// Handles notices and orders until the session is over.
+    fn run(mut self) -> Result<()> {
+        let mut interrupted = false;
+        if self.outgrown {
+            self.grow();
+        }
+        loop {
+            let wait = if self.outgrown { GROW_RETRY } else { Duration::MAX };
+            let input = match self.inputs.recv_timeout(wait) {
+                Ok(input) => input,
+                Err(RecvTimeoutError::Disconnected) => break,
+                Err(RecvTimeoutError::Timeout) => {
+                    self.grow();
+                    continue;
+                }
+            };
+            match input {
+                Input::Notice(notice) => self.handle_notice(&notice),
+                Input::Restore => self.restore(),
+                // Only a second SIGINT forces the end: it comes from a person. A supervisor that
+                // stops a service repeats its signal, and would take a disk from under a mounted
+                // file system.
+                Input::Signal(signal) => match self.stop(interrupted && signal == SIGINT) {
+                    Ok(()) => break,
+                    Err(error) if signal == SIGINT => {
+                        tracing::warn!("{error}; a second Ctrl-C disconnects all the same");
+                        interrupted = true;
+                    }
+                    Err(error) => tracing::warn!("{error}"),
+                },
+                Input::Order(Order::Disconnect { force }, answer) => {
+                    let stopped = self.stop(force);
+                    if stopped.is_err() {
+                        // The asker may have timed out.
+                        let _ = answer.send(stopped);
+                        continue;
+                    }
+                    self.farewell();
+                    drop(self);
+                    let _ = answer.send(Ok(()));
+                    return Ok(());
+                }
+                Input::Order(Order::Leave { again }, answer) => match self.may_leave(again) {
+                    Ok(program) => {
+                        let _ = answer.send(Ok(()));
+                        return self.leave(program);
+                    }
+                    Err(error) => {
+                        let _ = answer.send(Err(error));
+                    }
+                },
+            }
+        }
+        self.farewell();
+        Ok(())
+    }
+
+    /// Makes the directory and the record anew that others have removed.
+    fn restore(&mut self) {
+        let restored = self.dir.restore();
+        let saved = restored.and_then(|_| self.state.save(self.dir.path()));
+        if let Err(error) = saved {
+            tracing::debug!(%error, "run-time directory");
+        }
+    }
+
+    /// Leaves the device to the next daemon, without a farewell: until that comes, the target keeps
+    /// the export for this host. With a program this process goes on as that.
+    fn leave(mut self, again: Option<PathBuf>) -> Result<()> {
+        tracing::info!("the device is left to the next daemon");
+        self.state.save(self.dir.path())?;
+        self.attachment.leave();
+        crate::shared::log::flush();
+        match again {
+            // As if killed: nothing is dropped, which could wait for the device.
+            None => std::process::exit(0),
+            Some(program) => leave::go_on_as(program, self.detached),
+        }
+    }
+
+    fn may_leave(&self, again: bool) -> Result<Option<PathBuf>> {
+        leave::may_leave(&self.state, &self.given, again)
+    }
+
+    fn handle_notice(&mut self, notice: &Notice) {
+        self.last_error.lock().unwrap_or_else(PoisonError::into_inner).note(notice, &self.args);
+        match notice {
+            Notice::Connected(_) => tracing::info!("the target is back"),
+            Notice::Lost(problem) => tracing::warn!("target lost: {problem}; requests wait"),
+            Notice::Joined(link, peer) => tracing::info!(link, %peer, "channel is live"),
+            Notice::Parted(link, peer, problem) => {
+                tracing::warn!(link, %peer, "channel lost: {problem}");
+            }
+            Notice::Rejected(rejection) => {
+                tracing::warn!("the target refuses: {}", in_words(rejection));
+            }
+            Notice::OtherVersion(link, peer, versions) => {
+                tracing::warn!(link, %peer, "a target speaks {versions} of the protocol only");
+            }
+            Notice::Resized(size) => {
+                tracing::info!(size, "the size of the export has changed");
+                self.grow();
+            }
+            Notice::CacheLost => {
+                tracing::error!(
+                    "the target lost writes that were not flushed; \
+                    the next flush fails"
+                );
+            }
+            Notice::Failed(failure) => tracing::error!("{failure}; all requests fail from now on"),
+            Notice::ResumeState(state) => {
+                self.state.known = Some((*state).into());
+                if let Err(error) = self.state.save(self.dir.path()) {
+                    // The saved state is older, which is safe: at worst another flush fails.
+                    tracing::warn!(%error, "record not saved: the next daemon uses an older one");
+                }
+            }
+            Notice::Closed => self.closed = true,
+        }
+    }
+
+    /// Grows the device to the size of the export.
+    fn grow(&mut self) {
+        let resized = self.attachment.resized();
+        let lasts = [ErrorKind::Unsupported, ErrorKind::InvalidData];
+        self.outgrown = resized.as_ref().is_err_and(|it| !lasts.contains(&it.kind()));
+        if let Err(error) = resized {
+            tracing::warn!(%error, "the device keeps its size");
+        }
+    }
+
+    /// Removes the device; with `force` all requests end first.
+    fn stop(&mut self, force: bool) -> Result<()> {
+        if force {
+            self.host.control().abort();
+        }
+        let report = describe(
+            &self.state,
+            &self.last_error,
+            &self.args,
+            &self.host.control(),
+            &self.missing,
+        );
+        if matches!(report.state, SessionState::Failed(_)) {
+            self.attachment.give_up_cache();
+        }
+        match self.attachment.stop(force).coded()? {
+            Stopped::InUse if !force => Err(attach::in_use(&self.state.device)),
+            Stopped::Gone => {
+                self.name = None;
+                Ok(())
+            }
+            Stopped::InUse => {
+                self.name = None;
+                self.leave_device()
+            }
+        }
+    }
+
+    /// Keeps the device in `tyche list` while other programs use it.
+    fn leave_device(&mut self) -> Result<()> {
+        let State { device, .. } = &self.state;
+        tracing::warn!(device = %device.display(), "still in use: all I/O to it fails");
+        self.dir.leave();
+        self.state.ended = true;
+        self.state.save(self.dir.path())
+    }
+
+    /// Tells the target that the session ends, and waits for its confirmation.
+    fn farewell(&self) {
+        if self.closed {
+            return;
+        }
+        self.host.control().disconnect();
+        let deadline = Instant::now() + FAREWELL;
+        while let Some(left) = deadline.checked_duration_since(Instant::now()) {
+            match self.inputs.recv_timeout(left) {
+                Ok(Input::Notice(Notice::Closed)) | Err(_) => return,
+                Ok(_) => {}
+            }
+        }
+    }
+}
+
+/// Hands signals over to the session from now on.
+fn catch(
+    signals: Signals,
+    control: Control,
+    is_new: bool,
+    caught: Sender<Input>,
+) -> Result<SignalHandler> {
+    let stage = if is_new { Stage::Making } else { Stage::Made };
+    let hand_over = move |signal| caught.send(Input::Signal(signal)).is_ok();
+    SignalHandler::start(signals, control, stage, hand_over)
+}
+
+/// Opens the session's log. Returns its place, or else a warning: the session works without a log.
+fn open_log(export: &str, session: Uuid) -> (Option<String>, Option<String>) {
+    match crate::shared::log::open(export, session) {
+        Ok(log) => (Some(log), None),
+        Err(error) => (None, Some(format!("this session has no log: {error}"))),
+    }
+}
+
+/// Waits until the session is live. Returns the state of the export: the one that was `known`,
+/// unless the target sends another.
+fn await_connection(
+    host: &Remote,
+    inputs: &Receiver<Input>,
+    args: &SessionArgs,
+    mut known: Option<KnownExport>,
+) -> Result<KnownExport> {
+    let deadline = Instant::now() + args.timeout();
+    let (mut refusal, mut looked, mut compared) = (None, Absence::default(), false);
+    loop {
+        let wait = deadline.saturating_duration_since(Instant::now()).min(LOOK_AFTER);
+        match inputs.recv_timeout(wait) {
+            Ok(Input::Notice(Notice::ResumeState(state))) => known = Some(state.into()),
+            Ok(Input::Notice(Notice::Connected(_))) => {
+                return Ok(known.expect("it is known before the session is live"));
+            }
+            Ok(Input::Notice(Notice::Rejected(rejection))) => {
+                refusal = Some(args.refused(&rejection));
+            }
+            Ok(Input::Notice(Notice::Failed(failure))) => {
+                return Err(refusal.unwrap_or_else(|| SessionArgs::failed(failure)));
+            }
+            Ok(Input::Signal(_)) => return Err(interrupted()),
+            Ok(_) => {}
+            Err(RecvTimeoutError::Disconnected) => {
+                return Err(Error::new(Code::Other, "the session's thread died"));
+            }
+            Err(RecvTimeoutError::Timeout) if matches!(host.host, RemoteHost::Fcoe { .. }) => {
+                let obstacle = host.obstacle();
+                let is_final = obstacle.as_ref().is_some_and(Obstacle::is_final);
+                if is_final || Instant::now() >= deadline {
+                    return Err(fcoe::unreached(args, obstacle));
+                }
+            }
+            Err(RecvTimeoutError::Timeout) => {
+                let report = host.control().report();
+                let problem = report.as_ref().and_then(|report| report.problem);
+                let is_last = Instant::now() >= deadline;
+                let unoffered = match problem {
+                    None => is_last,
+                    problem => problem == Some(Problem::NoOffer),
+                };
+                if unoffered && let Some(error) = looked.look(args, is_last)? {
+                    return Err(error);
+                }
+                // A known target that has another UUID now is none that offers the export.
+                let is_unproven = problem.is_some_and(SessionArgs::is_unproven);
+                if (unoffered && is_last || is_unproven && !std::mem::replace(&mut compared, true))
+                    && let Some(error) = args.changed_target()?
+                {
+                    return Err(error);
+                }
+                if is_last {
+                    return Err(args.unreachable(report.as_ref()));
+                }
+            }
+        }
+    }
+}

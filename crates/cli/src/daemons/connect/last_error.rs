@@ -1,0 +1,95 @@
+//! The reasons why a session is not live, in words for people.
+
+use std::sync::{Mutex, PoisonError};
+
+use tyche_proto::Failure;
+use tyche_proto::wire::{Reason, Rejection};
+use tyche_remote::{HostReport, Notice};
+use tyche_session::Control;
+
+use super::SessionArgs;
+use super::late::MissingLinks;
+use crate::shared::block_device;
+use crate::shared::report::{Figures, SessionReport, SessionState};
+use crate::shared::state::State;
+
+/// Reasons that the session reported since it was last live.
+#[derive(Default)]
+pub(super) struct LastError {
+    /// Why the target refused to resume the session.
+    refusal: Option<String>,
+    /// Why the last channel was lost.
+    loss: Option<String>,
+    /// Why the session has failed for good.
+    failure: Option<String>,
+}
+
+impl LastError {
+    pub(super) fn note(&mut self, notice: &Notice, args: &SessionArgs) {
+        match notice {
+            Notice::Connected(_) => *self = Self::default(),
+            Notice::Lost(problem) => self.loss = Some(problem.to_string()),
+            Notice::Rejected(rejection) => self.refusal = Some(refusal(rejection, args)),
+            Notice::Failed(failure) => self.failure = Some(self.explain(*failure)),
+            _ => {}
+        }
+    }
+
+    /// The failure, with its cause.
+    fn explain(&self, failure: Failure) -> String {
+        match (failure, &self.refusal, &self.loss) {
+            (Failure::Rejected(_), Some(refusal), _) => refusal.clone(),
+            (Failure::TargetLost, Some(cause), _) | (Failure::TargetLost, None, Some(cause)) => {
+                format!("{failure}: {cause}")
+            }
+            _ => failure.to_string(),
+        }
+    }
+
+    /// The current problem, if any.
+    pub(super) fn problem(&self, report: &HostReport) -> Option<String> {
+        if self.failure.is_some() || report.live {
+            return self.failure.clone();
+        }
+        let attempt = || report.problem.map(|problem| problem.to_string());
+        self.refusal.clone().or_else(attempt).or_else(|| self.loss.clone())
+    }
+}
+
+/// The daemon's report about its session.
+pub(super) fn describe(
+    record: &State,
+    last_error: &Mutex<LastError>,
+    args: &SessionArgs,
+    control: &Control,
+    missing: &MissingLinks,
+) -> SessionReport {
+    let mut state = control.report().map_or(SessionState::Ending, |report| {
+        let problem = last_error.lock().unwrap_or_else(PoisonError::into_inner).problem(&report);
+        if record.has_device() {
+            return SessionState::new(&report, problem);
+        }
+        let problem = format!("{} is not there any more", record.device.display());
+        SessionState::Gone(Box::new(Figures { problem: Some(problem), ..(&report).into() }))
+    });
+    if let Some(figures) = state.figures_mut() {
+        figures.links.iter_mut().for_each(|link| link.unnamed = args.links.is_empty());
+        figures.links.extend(missing.reports());
+        figures.device_size = block_device::size(&record.device);
+    }
+    SessionReport { record: record.clone(), state }
+}
+
+/// Explains why the target does not resume a session that it had admitted before.
+fn refusal(rejection: &Rejection, args: &SessionArgs) -> String {
+    let (export, detail) = (&args.export, &rejection.detail);
+    match rejection.reason {
+        Reason::SessionLost => format!(
+            "another host has written to export `{export}` since, or the target does not know who \
+             has, so what is not written yet may be stale: give it up with \
+             `tyche disconnect {export} --force`, then connect again"
+        ),
+        Reason::Held => format!("export `{export}` is held by host {detail}"),
+        _ => args.refused(rejection).message,
+    }
+}

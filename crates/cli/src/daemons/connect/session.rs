@@ -1,0 +1,567 @@
+//! The options of every command that connects to an export, how the engine gets them, and the error
+//! messages when the connection fails.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use tyche_link::Link;
+use tyche_link::ip::ListenAddress;
+use tyche_native::{Discovery, HostOptions, Listing};
+use tyche_numa::Placement;
+use tyche_proto::crypto::PublicKey;
+use tyche_proto::wire::{ExportInfo, Mac, Name, Offer};
+use tyche_proto::{ChannelChoice, ExportId, Failure, HostKeys, OfferedBy, Problem, TargetId};
+use tyche_remote::{HostLink, HostReport};
+use tyche_session::{
+    CHANNELS_MAX, End, KEEP_ALIVE, KEY_FILE, Opened, QUEUE_SIZE_MAX, SessionOptions, defaults,
+};
+use uuid::Uuid;
+
+use super::MissingLink;
+use super::trust::{TargetKey, Trust, public_key, target_key};
+use crate::shared::complete;
+use crate::shared::error::{Code, CodedResult, Error, Result};
+use crate::shared::identity;
+use crate::shared::links::{LinkArgs, mtus};
+use crate::shared::placement::PlacementArgs;
+use crate::shared::seconds::positive;
+use crate::shared::secret::read_key;
+
+/// Memory for the data of requests.
+const ARENA_PAGES: usize = defaults::MEMORY / 4096;
+/// Minimum of that memory for each queue.
+const ARENA_PAGES_MIN: usize = (16 << 20) / 4096;
+/// How long to listen for other exports when the wanted one is not offered.
+const LOOK_AROUND: Duration = Duration::from_millis(500);
+/// Names in the error for an export that there is not.
+const NAMES_MAX: usize = 10;
+
+#[derive(Args, Clone, Debug)]
+pub(crate) struct SessionArgs {
+    /// The export: its name, as `tyche discover` lists it, or its UUID. Where several targets offer
+    /// one of that name: TARGET/EXPORT, with the target's name or UUID.
+    #[arg(add = complete::exports())]
+    pub(crate) export: String,
+
+    /// Interface that reaches the target, or udp:HOST:PORT or tcp:HOST:PORT where it listens; may
+    /// be repeated: all are used as one. By default every interface that is up, except members of a
+    /// bridge or bond.
+    #[arg(long = "link", value_name = "INTERFACE", add = complete::interfaces())]
+    pub(crate) links: Vec<String>,
+
+    /// The target's Ethernet address; by default it is asked for by broadcast.
+    #[arg(long, value_name = "MAC", value_parser = mac)]
+    pub(crate) target: Option<Mac>,
+
+    /// Never write. Another host may write at the same time; what it writes may go unseen.
+    #[arg(long)]
+    pub(crate) read_only: bool,
+
+    /// Requests in flight at once, 1 to 1024.
+    #[arg(long, value_name = "NUMBER", default_value_t = defaults::QUEUE_SIZE,
+        value_parser = clap::value_parser!(u16).range(1..=i64::from(QUEUE_SIZE_MAX)))]
+    pub(crate) queue_size: u16,
+
+    /// Silence after which the target is taken for lost.
+    #[arg(long, value_name = "SECONDS", default_value_t = defaults::KEEP_ALIVE.as_secs_f64(),
+        value_parser = keep_alive)]
+    pub(crate) keep_alive_tmo: f64,
+
+    /// Pause between two attempts to reach a lost target.
+    #[arg(long, value_name = "SECONDS",
+        default_value_t = defaults::RECONNECT_DELAY.as_secs_f64(), value_parser = positive)]
+    pub(crate) reconnect_delay: f64,
+
+    /// How long requests wait for a lost target before they fail with EIO; -1: for ever.
+    #[arg(long, value_name = "SECONDS", allow_negative_numbers = true,
+        default_value_t = defaults::CTRL_LOSS_TMO.as_secs() as i64, value_parser = ctrl_loss_tmo)]
+    pub(crate) ctrl_loss_tmo: i64,
+
+    /// Channels for each pair of a local interface and one of the target's, 1 to 16.
+    #[arg(long, value_name = "NUMBER", default_value_t = defaults::CHANNELS,
+        value_parser = clap::value_parser!(u8).range(1..=i64::from(CHANNELS_MAX)))]
+    pub(crate) channels: u8,
+
+    /// Queues of the session, 1 to 64, over FCoE to 16; by default 1, or with --affinity one for
+    /// each NUMA node that the links are on. Each has a thread, channels or exchanges, memory, and
+    /// a socket on each link of its own, so that requests of different queues share nothing. A
+    /// block device gets as many queues where its kind can have several.
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub(crate) queues: Option<u16>,
+
+    /// Which channel a request takes.
+    #[arg(long, value_enum, value_name = "POLICY", default_value_t)]
+    pub(crate) io_policy: IoPolicy,
+
+    /// How long to try before giving up on connecting at all.
+    #[arg(long, value_name = "SECONDS", default_value_t = defaults::TIMEOUT.as_secs_f64(),
+        value_parser = positive)]
+    pub(crate) timeout: f64,
+
+    /// The target's key, as `tyche key show` prints it there. Then every frame is encrypted and
+    /// authenticated, the target has to prove that it owns that key, and this host has to with its
+    /// own: --key. `ask` stands for the key that this machine knows for the target's name; on first
+    /// contact `connect` shows its fingerprint on the terminal, and keeps the key if you say yes. A
+    /// target whose key is known (tyche key known) is never connected without.
+    #[arg(long, value_name = "KEY|ask", value_parser = target_key)]
+    pub(crate) target_key: Option<TargetKey>,
+
+    /// File of this host's secret key, which `tyche key generate` makes; by default /etc/tyche/key.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) key: Option<PathBuf>,
+
+    /// The key that the user has approved for `--target-key ask`.
+    #[arg(long, hide = true, value_name = "KEY", value_parser = public_key)]
+    pub(crate) approved_key: Option<PublicKey>,
+
+    /// The key that the target has to prove.
+    #[arg(skip)]
+    pub(crate) trust: Trust,
+
+    /// Do not cover data with checksums (headers and commands always are).
+    #[arg(long)]
+    pub(crate) no_checksum: bool,
+
+    /// UUID of the host to connect as, instead of this machine's.
+    #[arg(long, value_name = "UUID", value_parser = identity::parse_host)]
+    pub(crate) host_id: Option<Uuid>,
+
+    /// Name of this host that the target shows to others.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) host_name: Option<String>,
+
+    #[command(flatten)]
+    pub(crate) link: LinkArgs,
+
+    #[command(flatten)]
+    pub(crate) placement: PlacementArgs,
+}
+
+/// How requests are spread over the channels.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum IoPolicy {
+    /// Each channel in turn, whatever its speed: a baseline for measurements.
+    RoundRobin,
+    /// The channel expected to finish first, by its load in flight and its measured rate. Slow and
+    /// lossy links get as much as they can carry.
+    #[default]
+    LeastOutstanding,
+}
+
+impl From<IoPolicy> for ChannelChoice {
+    fn from(policy: IoPolicy) -> Self {
+        match policy {
+            IoPolicy::RoundRobin => Self::RoundRobin,
+            IoPolicy::LeastOutstanding => Self::LeastOutstanding,
+        }
+    }
+}
+
+fn mac(text: &str) -> Result<Mac, String> {
+    Mac::parse(text).ok_or_else(|| "an address looks like 02:00:5e:10:00:01".into())
+}
+
+fn keep_alive(text: &str) -> Result<f64, String> {
+    let number = text.parse().ok().filter(|&seconds| {
+        Duration::try_from_secs_f64(seconds).is_ok_and(|it| KEEP_ALIVE.contains(&it))
+    });
+    number.ok_or_else(|| "0.1 to 60 seconds".into())
+}
+
+/// Seconds, or -1: for ever.
+fn ctrl_loss_tmo(text: &str) -> Result<i64, String> {
+    match text.parse() {
+        Ok(seconds) if (-1..=1_000_000_000).contains(&seconds) => Ok(seconds),
+        _ => Err("0 to 1000000000 seconds, or -1: for ever".into()),
+    }
+}
+
+/// Pages of memory of each queue for the data of requests.
+pub(super) fn arena_pages(queues: usize) -> usize {
+    (ARENA_PAGES / queues).max(ARENA_PAGES_MIN)
+}
+
+impl SessionArgs {
+    /// Time limit for connecting.
+    pub(crate) fn timeout(&self) -> Duration {
+        Duration::from_secs_f64(self.timeout)
+    }
+
+    /// Time limit for a request; `None`: no limit.
+    pub(crate) fn answer_within(&self) -> Option<Duration> {
+        u64::try_from(self.ctrl_loss_tmo).ok().map(Duration::from_secs)
+    }
+
+    /// The export and its target, checked.
+    pub(crate) fn wanted(&self) -> Result<(TargetId, ExportId)> {
+        tyche_session::wanted(&self.export).coded()
+    }
+
+    /// The arguments, with the key that the target has to prove. `before`: UUID of the target that
+    /// the device is connected to already.
+    ///
+    /// # Errors
+    /// See [`Trust::find`]; or a key of this host has no use.
+    pub(crate) fn settled(&self, before: Option<Uuid>) -> Result<Self> {
+        let (target, _) = self.wanted()?;
+        let wanted = (target, self.export.as_str());
+        let trust = Trust::find(wanted, self.target_key, self.approved_key, before)?;
+        if self.key.is_some() && trust.key().is_none() {
+            let message = "--key is for a target with a key: give that with --target-key";
+            return Err(Error::new(Code::Usage, message));
+        }
+        Ok(Self { trust, ..self.clone() })
+    }
+
+    /// The keys of the session, if it shall have any.
+    pub(super) fn keys(&self) -> Result<Option<HostKeys>> {
+        let Some(target) = self.trust.key() else { return Ok(None) };
+        let file = self.key.as_deref().unwrap_or(Path::new(KEY_FILE));
+        let secret = read_key(file)?;
+        Ok(Some(HostKeys { secret, target, target_uuid: self.trust.target_uuid() }))
+    }
+
+    /// UUID of the host that asks.
+    pub(crate) fn host(&self) -> Result<Uuid> {
+        self.host_id.map_or_else(identity::host, Ok)
+    }
+
+    /// The engine's options for a session with the identity `session`, with links already open;
+    /// also returns warnings about the links, and those that are missing.
+    pub(crate) fn options(
+        &self,
+        session: Uuid,
+    ) -> Result<(HostOptions, Vec<String>, Vec<MissingLink>)> {
+        let host_name = self.host_name.clone().unwrap_or_else(tyche_session::host_name);
+        let placement = self.placement.placement()?;
+        let opened = self.link.open_available(&self.links, End::Host, &placement)?;
+        let Opened { links, warnings, missing, .. } = opened;
+        let links: Vec<_> = self.of_host(links).collect();
+        let is_missing = |name: &String| missing.iter().any(|(it, _)| it == name);
+        let names: Vec<_> = self.links.iter().filter(|it| !is_missing(it)).cloned().collect();
+        let nodes = placement.nodes(links.iter().map(|it| it.link.name())).len();
+        let queues = self.queues.map_or(nodes.max(1), usize::from);
+        let further = (1..queues).map(|_| Ok(self.open_links(&names, &placement)?.0));
+        let further_queues = further.collect::<Result<_>>()?;
+        let wanted = SessionOptions {
+            export: &self.export,
+            host: self.host()?,
+            host_name: &host_name,
+            queue_size: self.queue_size,
+            channels: self.channels,
+            choice: self.choice(&placement, queues > 1 && nodes > 1)?,
+            read_only: self.read_only,
+            checksum: !self.no_checksum,
+            keep_alive: Duration::from_secs_f64(self.keep_alive_tmo),
+            reconnect_delay: Duration::from_secs_f64(self.reconnect_delay),
+            ctrl_loss_tmo: self.answer_within(),
+            batch: self.link.batch(),
+            keys: self.keys()?,
+        };
+        let options = HostOptions {
+            session: wanted.config(session).coded()?,
+            links,
+            further_queues,
+            placement,
+            ethertype: self.link.ethertype,
+            arena_pages: arena_pages(queues),
+            spin: self.link.spin(),
+        };
+        let missing = missing.into_iter();
+        let missing = missing.map(|(name, error)| MissingLink { name, why: error.to_string() });
+        Ok((options, warnings, missing.collect()))
+    }
+
+    /// Policy by which a request gets its channel. `Node`, a channel on the node of the request's
+    /// buffer, if the buffers are spread over nodes, or if each queue has a node of its own
+    /// (`apart`).
+    fn choice(&self, placement: &Placement, apart: bool) -> Result<ChannelChoice> {
+        if placement.buffer_nodes().is_empty() {
+            let by_node = apart && self.io_policy == IoPolicy::LeastOutstanding;
+            return Ok(if by_node { ChannelChoice::Node } else { self.io_policy.into() });
+        }
+        if self.io_policy == IoPolicy::RoundRobin {
+            let message = "--affinity full-mem chooses channels by node: leave out --io-policy";
+            return Err(Error::new(Code::Usage, message));
+        }
+        Ok(ChannelChoice::Node)
+    }
+
+    /// Opens the named links, or one on each usable interface if none is named; also returns
+    /// warnings.
+    pub(crate) fn open_links(
+        &self,
+        names: &[String],
+        placement: &Placement,
+    ) -> Result<(Vec<HostLink>, Vec<String>)> {
+        let Opened { links, warnings, .. } = self.link.open_all(names, End::Host, placement)?;
+        Ok((self.of_host(links).collect(), warnings))
+    }
+
+    fn of_host(&self, links: Vec<Box<dyn Link>>) -> impl Iterator<Item = HostLink> {
+        links.into_iter().map(|link| HostLink { link, target: self.target })
+    }
+
+    /// The answers of all targets within that time.
+    ///
+    /// # Errors
+    /// The links can't be opened.
+    pub(super) fn look_around(&self, time: Duration) -> Result<Vec<Offer>> {
+        Ok(self.discover(time)?.found.into_iter().map(|it| it.offer).collect())
+    }
+
+    fn discover(&self, time: Duration) -> Result<Discovery> {
+        let placement = Placement::default();
+        let links = self.link.open_available(&self.links, End::Host, &placement)?.links;
+        let (ethertype, key) = (self.link.ethertype, self.trust.key());
+        let host = (self.host()?, key.as_ref());
+        Ok(tyche_native::discover(links, ethertype, host, Name::EMPTY, time))
+    }
+
+    /// Looks for other exports when the wanted one is not offered. `None`: no target answers, or
+    /// not with its whole list, or the export is offered by now, as by way of a link that has just
+    /// come up. A target that is named may still be heard, unless this `is_last`.
+    pub(crate) fn unknown_export(&self, is_last: bool) -> Result<Option<Error>> {
+        self.absent(&self.discover(LOOK_AROUND)?.listings(), is_last)
+    }
+
+    /// The error for an export that is in no target's list, or whose target was not heard though
+    /// others were. A list that was not heard to its end says nothing about what is not in it.
+    fn absent(&self, listings: &[Listing], is_last: bool) -> Result<Option<Error>> {
+        let (target, export) = self.wanted()?;
+        let is_named =
+            |it: &&Listing| target.names(&OfferedBy { target: it.target, name: it.name });
+        let has_it = |it: &Listing| it.exports.iter().any(|it| export.names(it));
+        let mut named = listings.iter().filter(is_named).peekable();
+        if named.peek().is_none() {
+            let is_unheard = is_last && !listings.is_empty();
+            return Ok(is_unheard.then(|| self.unheard(listings)));
+        }
+        if named.any(|it| has_it(it) || it.missing() > 0) {
+            return Ok(None);
+        }
+        let offered = listings.iter().flat_map(|listing| {
+            let name = move |export: &ExportInfo| match target {
+                TargetId::Any => export.name.to_string(),
+                _ => format!("{}/{}", listing.name, export.name),
+            };
+            listing.exports.iter().map(name)
+        });
+        let offered: Vec<_> = offered.collect();
+        let others = listings.iter().map(Listing::missing).sum();
+        let message = if offered.is_empty() {
+            format!("no export `{}`: the target offers nothing to this host", self.export)
+        } else {
+            format!("no export `{}`; there are: {}", self.export, first_names(offered, others))
+        };
+        Ok(Some(Error::new(Code::NotFound, message)))
+    }
+
+    /// The error for a target that is named, and not among those that were heard.
+    fn unheard(&self, listings: &[Listing]) -> Error {
+        let heard = listings.iter().map(|it| it.name.to_string()).collect();
+        let target = self.export.split_once('/').map_or(&*self.export, |(target, _)| target);
+        let message = format!(
+            "target `{target}` is not heard on {}; heard are: {}",
+            self.links_in_words(),
+            first_names(heard, 0)
+        );
+        Error::new(Code::Unreachable, message)
+    }
+
+    /// Whether the target was found, and nobody has proved that he owns its key.
+    pub(super) fn is_unproven(problem: Problem) -> bool {
+        matches!(problem, Problem::NoAccept | Problem::NoKey | Problem::Unsealed)
+    }
+
+    /// The error for a target that does not answer in time, by the report on the session.
+    pub(crate) fn unreachable(&self, report: Option<&HostReport>) -> Error {
+        let links = || report.iter().flat_map(|report| &report.links);
+        let is_unheard = || links().all(|link| link.channels.is_empty());
+        let problem = report
+            .and_then(|report| report.problem.or_else(|| is_unheard().then_some(Problem::NoOffer)));
+        let faults: Vec<_> = links().filter_map(|link| link.fault.as_deref()).collect();
+        let is_faulty = matches!(problem, Some(Problem::NoOffer | Problem::Down) | None);
+        let why = match problem {
+            // The faults of links name their remedies.
+            _ if is_faulty && !faults.is_empty() && faults.len() == links().count() => {
+                return self.not_connected(&faults.join("; "));
+            }
+            Some(Problem::NoOffer) if !faults.is_empty() => {
+                let others = links().filter(|link| link.fault.is_none());
+                let others: Vec<_> = others.map(|link| link.link.as_str()).collect();
+                format!("{}; no target is heard on {}", faults.join("; "), others.join(", "))
+            }
+            Some(Problem::NoOffer) => format!("no target is heard on {}", self.links_in_words()),
+            // Frames may be too long for a device on the path.
+            Some(problem @ (Problem::NoHello | Problem::Stall | Problem::Narrowed)) => {
+                format!("{problem}; {}", mtus(&self.links))
+            }
+            Some(problem @ Problem::NoKey) if !self.place_of_key().is_empty() => {
+                let remedy = self.remedy_without_key();
+                let what = format!("{problem}, or somebody passes for it: {remedy}");
+                return self.not_connected(&what);
+            }
+            Some(problem @ Problem::NoAccept) if !self.place_of_key().is_empty() => {
+                let place = self.place_of_key();
+                format!(
+                    "{problem}: check with `tyche key show` there that its key is the one {place}"
+                )
+            }
+            Some(problem @ Problem::Unsealed) => {
+                let remedy = "find out who answers Discovers for it (tcpdump)";
+                return self.not_connected(&format!("{problem}: {remedy}"));
+            }
+            Some(problem) => problem.to_string(),
+            None => "it does not answer in time".into(),
+        };
+        let remedy = match self.links.first() {
+            Some(link) if ListenAddress::is_named_by(link) => {
+                format!("check that `tyche serve` listens at {link}, and firewalls on the way")
+            }
+            _ => format!(
+                "check cables and VLAN, and that `tyche serve` runs on the same Ethernet with \
+                 EtherType {:#06x}",
+                self.link.ethertype
+            ),
+        };
+        self.not_connected(&format!("{why}; {remedy}"))
+    }
+
+    /// The place that the target's key is from, in words; empty if it has none.
+    fn place_of_key(&self) -> String {
+        match &self.trust {
+            Trust::Clear => String::new(),
+            Trust::Given(_) => "of --target-key".to_owned(),
+            Trust::Approved(..) => "that you have confirmed".to_owned(),
+            Trust::KnownTarget { file, target } => {
+                format!("in line {} of {}", target.line, file.display())
+            }
+        }
+    }
+
+    /// The remedy where a key is wanted, and the target says that it has none.
+    fn remedy_without_key(&self) -> String {
+        let without = match &self.trust {
+            Trust::KnownTarget { target, .. } => {
+                format!("run `tyche key forget '{}'`", target.name)
+            }
+            _ => "leave out --target-key".to_owned(),
+        };
+        format!(
+            "the key {} is wanted. Run `tyche serve` with --key there; only if its administrator \
+             wants no key, {without}",
+            self.place_of_key()
+        )
+    }
+
+    fn not_connected(&self, why: &str) -> Error {
+        let message = format!("cannot connect `{}` within {} s: {why}", self.export, self.timeout);
+        Error::new(Code::Unreachable, message)
+    }
+
+    fn links_in_words(&self) -> String {
+        match self.links.as_slice() {
+            [] => "any interface that is up".into(),
+            links => links.join(", "),
+        }
+    }
+
+    /// The error for a session that ended before it was live.
+    pub(crate) fn failed(failure: Failure) -> Error {
+        let code = match failure {
+            Failure::Ambiguous(_) => Code::Usage,
+            _ => Code::Unreachable,
+        };
+        Error::new(code, failure.to_string())
+    }
+}
+
+/// The first of these names in words, and how many more there are: the rest, and the `others`,
+/// whose names are not known.
+fn first_names(mut names: Vec<String>, others: usize) -> String {
+    names.sort();
+    names.dedup();
+    let more = others + names.len().saturating_sub(NAMES_MAX);
+    names.truncate(NAMES_MAX);
+    match more {
+        0 => names.join(", "),
+        _ => format!("{}, and {more} more (`tyche discover`)", names.join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+    use tyche_block::Geometry;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        session: SessionArgs,
+    }
+
+    #[test]
+    fn without_a_report_it_is_not_known_whether_a_target_is_heard() {
+        let Line { session } = Line::parse_from(["connect", "disk"]);
+        let error = session.unreachable(None).to_string();
+        assert!(error.contains("does not answer in time") && !error.contains("heard"), "{error}");
+    }
+
+    fn listing(target: &str, exports: &[&str], total: usize) -> Listing {
+        let export = |name: &&str| ExportInfo {
+            uuid: Uuid::from_u128(7),
+            name: Name::new(name).unwrap(),
+            geometry: Geometry::new(1 << 20, 512),
+            shared: false,
+            held: false,
+        };
+        Listing {
+            target: Uuid::from_u128(1),
+            name: Name::new(target).unwrap(),
+            exports: exports.iter().map(export).collect(),
+            total,
+        }
+    }
+
+    #[test]
+    fn an_export_is_absent_only_from_lists_that_were_heard_to_their_end() {
+        let absent = |export: &str, listings: &[Listing]| {
+            let Line { session } = Line::parse_from(["connect", export]);
+            session.absent(listings, true).unwrap().map(|error| error.to_string())
+        };
+        let listings = [listing("one", &["disk"], 1), listing("two", &["other"], 1)];
+        for present in ["disk", "one/disk", "two/other"] {
+            assert_eq!(absent(present, &listings), None, "{present}");
+        }
+        assert_eq!(absent("disk", &[]), None, "nobody answers");
+        let said = absent("tape", &listings).unwrap();
+        assert!(said.contains("no export `tape`; there are: disk, other"), "{said}");
+        let said = absent("two/disk", &listings).unwrap();
+        assert!(said.contains("there are: one/disk, two/other"), "{said}");
+
+        // Pages are missing, of the one or of the other.
+        let listings = [listing("one", &["disk"], 3), listing("two", &["other"], 1)];
+        assert_eq!(absent("tape", &listings), None);
+        assert_eq!(absent("one/tape", &listings), None);
+        let said = absent("two/tape", &listings).unwrap();
+        assert!(said.contains("one/disk, two/other, and 2 more"), "{said}");
+
+        // The target that is named was not heard, and there is time left.
+        let Line { session } = Line::parse_from(["connect", "three/disk"]);
+        let heard = [listing("one", &["disk"], 1)];
+        assert!(session.absent(&heard, false).unwrap().is_none());
+        let error = session.absent(&heard, true).unwrap().unwrap();
+        assert_eq!(error.code, Code::Unreachable);
+        assert!(error.message.contains("target `three` is not heard on "), "{error}");
+        assert!(error.message.ends_with("heard are: one"), "{error}");
+        let names: Vec<_> = (0..50).map(|number| format!("d{number:02}")).collect();
+        let names: Vec<_> = names.iter().map(String::as_str).collect();
+        let said = absent("tape", &[listing("one", &names, 50)]).unwrap();
+        assert!(said.contains("d00, ") && said.contains("d09, and 40 more"), "{said}");
+        assert!(!said.contains("d10"), "{said}");
+    }
+}

@@ -1,0 +1,430 @@
+//! Access to exports: the hosts of the configuration, and the decisions of commands since.
+//!
+//! A decision is about one host at one export, and wins over the configuration. It is kept until it
+//! is taken back, or until the configuration lets the host in that it lets in.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use tyche_fcoe::fc::wire::Wwn;
+use tyche_fcoe::{Departure, VisibleTo};
+use tyche_proto::crypto::{PublicKey, SecretKey};
+use tyche_proto::wire::Name;
+use tyche_proto::{Access, Allowed, HostId, SessionInfo};
+use tyche_session::fcoe::parse_wwpn;
+use uuid::Uuid;
+
+use super::config::{Auth, Config, Export};
+use super::state::{Decision, Decisions};
+use crate::shared::error::{Code, Error, Result};
+use crate::shared::secret::read_key;
+
+use super::{Served, checked_name, fcoe};
+
+/// A host or a port that is let in to an export, or kept out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Who {
+    /// A host.
+    Host(HostId),
+    /// A port, over FCoE.
+    Initiator(Wwn),
+}
+
+impl fmt::Display for Who {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Host(host) => host.fmt(f),
+            Self::Initiator(wwpn) => wwpn.fmt(f),
+        }
+    }
+}
+
+/// The secret key of a target, if it has one.
+///
+/// # Errors
+/// It can't be read.
+pub(super) fn secret(config: &Config) -> Result<Option<SecretKey>> {
+    config.key.as_deref().map(read_key).transpose()
+}
+
+/// Checks that a target can be silent.
+///
+/// # Errors
+/// `Config` if it has no key, or is to answer others.
+fn check_silence(config: &Config, has_key: bool) -> Result<()> {
+    let remedy = if !has_key {
+        "only those are answered who know its key: make one with `tyche key generate`, and name \
+         its file with --key or `key`"
+    } else if config.auth == Some(Auth::Optional) {
+        "hosts without a key would get no answer: leave out `auth = \"optional\"`"
+    } else if !config.fcoe.is_empty() {
+        "ports of FCoE answer everybody: serve them by a target of their own"
+    } else {
+        return Ok(());
+    };
+    Err(Error::new(Code::Config, format!("`silent`: {remedy}")))
+}
+
+/// The hosts that may connect, as configured.
+pub(super) struct Configured {
+    access: Access,
+    /// The hosts that may have each export, by its name.
+    allowed: BTreeMap<String, Allowed>,
+    /// The same for ports over FCoE; empty: all.
+    initiators: BTreeMap<String, Vec<Wwn>>,
+    /// Whether there are such ports.
+    has_fcoe: bool,
+}
+
+impl Configured {
+    /// The hosts of a configuration. `own`: the key of the target, if it has one.
+    ///
+    /// # Errors
+    /// They contradict each other, or need a key that the target does not have.
+    pub(super) fn of(config: &Config, own: Option<PublicKey>) -> Result<Self> {
+        let has_key = own.is_some();
+        let wrong = |message: String| Err(Error::new(Code::Config, message));
+        if !has_key {
+            let asks = !config.host.is_empty() || config.auth == Some(Auth::Required);
+            let asks = asks || config.export.iter().any(|export| export.allow.is_some());
+            if asks {
+                return wrong(
+                    "hosts are to prove who they are, but this target has no key: make one with \
+                     `tyche key generate`, and name its file with --key or `key`"
+                        .into(),
+                );
+            }
+        }
+        if config.is_silent {
+            check_silence(config, has_key)?;
+        }
+        fcoe::refuse_ways_around(config, has_key)?;
+        let mut hosts = BTreeMap::<PublicKey, Name>::new();
+        for host in &config.host {
+            let name = checked_name(&host.name)?;
+            for key in &host.key {
+                if own == Some(*key) {
+                    return wrong(format!(
+                        "host {name} has the key of this target: give the one that `tyche key \
+                         show` prints at the host"
+                    ));
+                }
+                if let Some(other) = hosts.insert(*key, name).filter(|other| *other != name) {
+                    return wrong(format!("hosts {other} and {name} have the same key {key}"));
+                }
+            }
+        }
+        let of_export = |export: &Export| {
+            let known = |name: &String| {
+                let known = hosts.values().find(|known| known.as_str() == name);
+                known.copied().ok_or_else(|| {
+                    let what = format!("there is no [[host]] `{name}`");
+                    Error::new(Code::Config, format!("export `{}`: `allow`: {what}", export.name))
+                })
+            };
+            let names = export.allow.as_ref();
+            let names = names.map(|names| names.iter().map(known).collect()).transpose()?;
+            let uuids = (!export.hosts.is_empty()).then(|| export.hosts.iter().copied().collect());
+            Ok((export.name.clone(), Allowed { names, uuids, denied: BTreeSet::new() }))
+        };
+        let allowed = config.export.iter().map(of_export).collect::<Result<_>>()?;
+        let required = has_key && config.auth != Some(Auth::Optional);
+        if required && hosts.is_empty() && config.fcoe.is_empty() {
+            tracing::warn!("no host may connect: there is no --host, and no [[host]]");
+        }
+        let initiators = |export: &Export| (export.name.clone(), export.initiators.wwpns());
+        let initiators = config.export.iter().map(initiators).collect();
+        let has_fcoe = !config.fcoe.is_empty();
+        Ok(Self { access: Access { required, hosts }, allowed, initiators, has_fcoe })
+    }
+
+    /// The one that a text stands for: the name of a host with a key, or else a UUID or a WWPN.
+    /// `None` if it is none of these.
+    fn who(&self, text: &str) -> Option<Who> {
+        let known = self.access.hosts.values().find(|name| name.as_str() == text);
+        let host = known.copied().map(HostId::Name);
+        let host = host.or_else(|| Uuid::parse_str(text).ok().map(HostId::Uuid));
+        host.map(Who::Host).or_else(|| parse_wwpn(text).ok().map(Who::Initiator))
+    }
+
+    /// The one that a decision is about. A denied host stays denied if it is not configured any
+    /// more: it has no key then, and where none is needed, it could come as anybody.
+    fn decided(&self, text: &str, decision: Decision) -> Option<Who> {
+        let former = || Name::new(text).filter(|_| decision == Decision::Denied);
+        self.who(text).or_else(|| former().map(|name| Who::Host(HostId::Name(name))))
+    }
+
+    /// Whether the configuration lets one have an export.
+    fn lists(&self, export: &str, who: Who) -> bool {
+        match who {
+            Who::Initiator(wwpn) => {
+                let initiators = self.initiators.get(export);
+                initiators.is_some_and(|it| it.is_empty() || it.contains(&wwpn))
+            }
+            Who::Host(host) => self.allowed.get(export).is_some_and(|allowed| match host {
+                HostId::Name(name) => allowed.names.as_ref().is_none_or(|it| it.contains(&name)),
+                HostId::Uuid(uuid) => allowed.uuids.as_ref().is_none_or(|it| it.contains(&uuid)),
+            }),
+        }
+    }
+}
+
+/// The effect of a command.
+pub(super) struct Changed {
+    /// Index of the export.
+    pub(super) export: usize,
+    /// The one that it is about, unless it is about all.
+    pub(super) who: Option<Who>,
+    /// The sessions that end.
+    pub(super) ended: Vec<SessionInfo>,
+    /// The departure of ports that may not have the export any more.
+    pub(super) left: Departure,
+    /// Why the change is not kept, if it is not. It holds until the target ends.
+    pub(super) not_kept: Option<Error>,
+}
+
+/// The access rights at a target: configuration and decisions together. It changes the rights of
+/// running exports, and ends the sessions and commands that they no longer cover.
+pub(super) struct Rights {
+    /// The target's name.
+    target: String,
+    configured: Configured,
+    decisions: Decisions,
+    /// The names of the exports, by index.
+    exports: Vec<String>,
+}
+
+impl Rights {
+    pub(super) fn new(
+        target: &str,
+        configured: Configured,
+        decisions: Decisions,
+        exports: &[Export],
+    ) -> Self {
+        let exports = exports.iter().map(|export| export.name.clone()).collect();
+        let mut rights = Self { target: target.to_owned(), configured, decisions, exports };
+        rights.forget_granted();
+        rights
+    }
+
+    /// The hosts that the target lets in.
+    pub(super) fn access(&self) -> Access {
+        self.configured.access.clone()
+    }
+
+    /// The hosts that may have each export, by index.
+    pub(super) fn allowed(&self) -> Vec<Allowed> {
+        self.exports.iter().map(|export| self.allowed_at(export)).collect()
+    }
+
+    /// The ports that may have each export, by index.
+    pub(super) fn visible(&self) -> Vec<VisibleTo> {
+        self.exports.iter().map(|export| self.visible_at(export)).collect()
+    }
+
+    fn visible_at(&self, export: &str) -> VisibleTo {
+        let only = self.configured.initiators.get(export).cloned().unwrap_or_default();
+        let mut visible = VisibleTo { only, except: Vec::new() };
+        for (text, decision) in self.decisions.of(export) {
+            let Some(Who::Initiator(wwpn)) = self.configured.who(text) else { continue };
+            match decision {
+                Decision::Denied => visible.except.push(wwpn),
+                // It is one of all.
+                Decision::Allowed if visible.only.is_empty() => {}
+                Decision::Allowed => visible.only.push(wwpn),
+            }
+        }
+        visible
+    }
+
+    fn allowed_at(&self, export: &str) -> Allowed {
+        let mut allowed = self.configured.allowed.get(export).cloned().unwrap_or_default();
+        for (host, decision) in self.decisions.of(export) {
+            let Some(Who::Host(host)) = self.configured.decided(host, decision) else { continue };
+            match (decision, host) {
+                (Decision::Denied, host) => allowed.denied.extend([host]),
+                (Decision::Allowed, HostId::Name(name)) => {
+                    allowed.names.iter_mut().for_each(|names| names.extend([name]));
+                }
+                (Decision::Allowed, HostId::Uuid(uuid)) => {
+                    allowed.uuids.iter_mut().for_each(|uuids| uuids.extend([uuid]));
+                }
+            }
+        }
+        allowed
+    }
+
+    /// The hosts of an export with that decision.
+    pub(super) fn decided(&self, export: &str, decision: Decision) -> Vec<String> {
+        let hosts = self.decisions.of(export).filter(|(_, it)| *it == decision);
+        hosts.map(|(host, _)| host.to_owned()).collect()
+    }
+
+    /// Takes another configuration. Its exports that the target does not serve mean nothing, and
+    /// one that it lacks stays as it was. Sessions of hosts that may not connect any more end, and
+    /// commands of ports that may not have an export any more.
+    pub(super) fn reconfigure(&mut self, configured: Configured, served: &Served) {
+        let before = std::mem::replace(&mut self.configured, configured);
+        for (export, allowed) in before.allowed {
+            self.configured.allowed.entry(export).or_insert(allowed);
+        }
+        for (export, initiators) in before.initiators {
+            self.configured.initiators.entry(export).or_insert(initiators);
+        }
+        self.forget_granted();
+        log_ended(&served.target.set_access(self.access(), self.allowed()));
+        served.fcoe.show(self.visible().into_iter().enumerate());
+    }
+
+    /// Forgets who was let in by command, and is by the configuration now: from now on the
+    /// configuration counts.
+    fn forget_granted(&mut self) {
+        let Self { configured, decisions, .. } = self;
+        let is_granted = |export: &str, host: &str| {
+            configured.who(host).is_some_and(|who| configured.lists(export, who))
+        };
+        if let Err(error) = decisions.retain(|export, host, decision| {
+            decision == Decision::Denied || !is_granted(export, host)
+        }) {
+            tracing::warn!("{error}");
+        }
+    }
+
+    /// Lets a host or a port have an export.
+    ///
+    /// # Errors
+    /// `NotFound` if there is no such export or host; `Usage` if it could not connect all the same;
+    /// `Other` if the decision can't be kept. Nothing has changed then.
+    pub(super) fn allow(&mut self, served: &Served, export: &str, who: &str) -> Result<Changed> {
+        let (index, who) = self.resolve(export, who)?;
+        let is_granted = self.configured.lists(export, who);
+        let decision = (!is_granted).then_some(Decision::Allowed);
+        let before = self.decisions.clone();
+        if let Err(error) = self.decisions.set(export, &who.to_string(), decision) {
+            self.decisions = before;
+            return Err(error);
+        }
+        Ok(self.apply(served, index, Some(who)))
+    }
+
+    /// Keeps a host or a port from an export: its sessions end, or its commands. If that can't be
+    /// kept over a restart, it is done all the same.
+    ///
+    /// # Errors
+    /// `NotFound` if there is no such export or host; `Usage` if those of that kind are not let in.
+    pub(super) fn deny(&mut self, served: &Served, export: &str, who: &str) -> Result<Changed> {
+        let (index, who) = self.resolve(export, who)?;
+        let kept = self.decisions.set(export, &who.to_string(), Some(Decision::Denied));
+        let changed = self.apply(served, index, Some(who));
+        Ok(Changed { not_kept: kept.err(), ..changed })
+    }
+
+    /// Takes back the decisions about a host at an export, or about all: the configuration counts
+    /// again.
+    ///
+    /// # Errors
+    /// `NotFound` if there is no such export or host; `Other` if that can't be kept. Nothing has
+    /// changed then.
+    pub(super) fn revert(
+        &mut self,
+        served: &Served,
+        export: &str,
+        host: Option<&str>,
+    ) -> Result<Changed> {
+        let is_decided = |host: &str| self.decisions.of(export).any(|(about, _)| about == host);
+        let (index, host) = match host {
+            // Its [[host]] may be gone.
+            Some(host) if is_decided(host) => (self.index(export)?, Some(host.to_owned())),
+            Some(host) => {
+                let (index, host) = self.resolve(export, host)?;
+                (index, Some(host.to_string()))
+            }
+            None => (self.index(export)?, None),
+        };
+        let before = self.decisions.clone();
+        let is_other = |of: &str, about: &str, _| {
+            of != export || host.as_ref().is_some_and(|host| host != about)
+        };
+        if let Err(error) = self.decisions.retain(is_other) {
+            self.decisions = before;
+            return Err(error);
+        }
+        Ok(self.apply(served, index, None))
+    }
+
+    fn apply(&self, served: &Served, export: usize, who: Option<Who>) -> Changed {
+        let name = &self.exports[export];
+        let ended = served.target.set_allowed(export, self.allowed_at(name));
+        log_ended(&ended);
+        let left = served.fcoe.show([(export, self.visible_at(name))]);
+        Changed { export, who, ended, left, not_kept: None }
+    }
+
+    fn index(&self, export: &str) -> Result<usize> {
+        self.exports.iter().position(|it| it == export).ok_or_else(|| {
+            let message = format!("target `{}` has no export `{export}`", self.target);
+            Error::new(Code::NotFound, message)
+        })
+    }
+
+    /// The export of a command, and whom it is about.
+    fn resolve(&self, export: &str, text: &str) -> Result<(usize, Who)> {
+        let index = self.index(export)?;
+        let Access { required, hosts } = &self.configured.access;
+        let host = match self.configured.who(text) {
+            Some(Who::Host(host)) => Some(host),
+            Some(who) if self.configured.has_fcoe => return Ok((index, who)),
+            Some(who) => {
+                let what = format!("{who} is a port of FCoE, and target `{}`", self.target);
+                return Err(Error::new(Code::Usage, format!("{what} is not served over FCoE")));
+            }
+            None => None,
+        };
+        let for_keys = *required || self.allowed_at(export).names.is_some();
+        if let Some(host) = host.filter(|host| !for_keys || matches!(host, HostId::Name(_))) {
+            return Ok((index, Who::Host(host)));
+        }
+        let names: BTreeSet<_> = hosts.values().map(Name::as_str).collect();
+        let names = names.into_iter().collect::<Vec<_>>().join(", ");
+        let (code, message) = match host {
+            Some(_) => {
+                let what = "is for hosts with a key: give the name of a [[host]]";
+                (Code::Usage, format!("`{export}` {what}, of: {names}"))
+            }
+            None if for_keys => {
+                let what = format!("target `{}` has no [[host]] `{text}`", self.target);
+                (Code::NotFound, format!("{what}; it has: {names}"))
+            }
+            None => {
+                let what = format!("target `{}` has no [[host]] `{text}`", self.target);
+                let remedy = "a host without a key is named by its UUID, as `tyche list -o json` \
+                              shows it at the target";
+                (Code::NotFound, format!("{what}; {remedy}"))
+            }
+        };
+        Err(Error::new(code, message))
+    }
+}
+
+fn log_ended(ended: &[SessionInfo]) {
+    for session in ended {
+        tracing::warn!(host = %session.host_name, session = %session.session,
+            "the host may not connect any more: its session ends");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_denied_host_that_is_not_configured_any_more_stays_denied() {
+        let access = Access { required: false, hosts: BTreeMap::default() };
+        let (allowed, initiators) = Default::default();
+        let configured = Configured { access, allowed, initiators, has_fcoe: false };
+        let alpha = Name::new("alpha").unwrap();
+        let decided = |decision| configured.decided("alpha", decision);
+        assert_eq!(decided(Decision::Denied), Some(Who::Host(HostId::Name(alpha))));
+        assert_eq!(decided(Decision::Allowed), None, "it has no key");
+    }
+}

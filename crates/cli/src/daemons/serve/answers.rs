@@ -1,0 +1,186 @@
+//! Answers of a running target at its control socket.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tyche_native::Remains;
+use tyche_store::ResizeError;
+
+use super::Served;
+use super::access::{Changed, Who};
+use super::config::Export;
+use super::links::{Missing, What};
+use super::state::Decision;
+use crate::shared::control::{AccessChange, ControlAnswer, Request};
+use crate::shared::error::{Code, Error, Result};
+use crate::shared::report::{AccessChanged, ExportResized, TargetLink, TargetPort, TargetReport};
+
+/// Time limit for the ports of FCoE to report, which is that of links.
+const PORTS_ANSWER: Duration = Duration::from_secs(1);
+
+/// The handler of requests at a target's control socket: reports, resizes exports, and changes who
+/// may have them.
+#[derive(Clone)]
+pub(super) struct Answers {
+    /// The target's name.
+    name: String,
+    /// The names of its exports, by index.
+    exports: Vec<String>,
+}
+
+impl Answers {
+    pub(super) fn new(name: &str, exports: &[Export]) -> Self {
+        let exports = exports.iter().map(|export| export.name.clone()).collect();
+        Self { name: name.to_owned(), exports }
+    }
+
+    pub(super) fn to(&self, served: Arc<Served>, request: &Request) -> ControlAnswer {
+        match request {
+            Request::Report => ControlAnswer::Target(self.report(&served)),
+            Request::Resize { export, size } => {
+                self.resize(&served, export, *size).map(ControlAnswer::Resized).into()
+            }
+            Request::Access { export, host, change } => {
+                let host = host.as_deref();
+                self.change_access(served, export, host, *change).map(ControlAnswer::Access).into()
+            }
+            Request::Disconnect { .. }
+            | Request::Reload
+            | Request::Leave
+            | Request::AddLink { .. }
+            | Request::RemoveLink { .. } => {
+                ControlAnswer::refused(Code::Usage, "this is a target, not a session")
+            }
+        }
+    }
+
+    fn report(&self, served: &Served) -> TargetReport {
+        // All threads at the same time: who asks waits for two seconds.
+        let deadline = Instant::now() + PORTS_ANSWER;
+        let ports = served.fcoe.ask();
+        let mut report = TargetReport::new(&self.name, &served.target.report());
+        report.fcoe = ports(deadline);
+        for Missing { what, why } in served.missing() {
+            let (interface, problem) = (what.name().to_owned(), Some(why));
+            match what {
+                What::Link(_) => {
+                    report.links.push(TargetLink { interface, problem, ..Default::default() });
+                }
+                What::Port(_) | What::Vlans(..) => {
+                    report.fcoe.push(TargetPort { interface, problem, ..Default::default() });
+                }
+            }
+        }
+        for (export, lun) in report.exports.iter_mut().zip(served.fcoe.luns()) {
+            export.lun = Some(lun);
+        }
+        let rights = served.rights();
+        for export in &mut report.exports {
+            export.allowed = rights.decided(&export.export, Decision::Allowed);
+            export.denied = rights.decided(&export.export, Decision::Denied);
+        }
+        report
+    }
+
+    fn resize(&self, served: &Served, name: &str, size: Option<u64>) -> Result<ExportResized> {
+        let index = self.exports.iter().position(|export| export == name);
+        let index = index.ok_or_else(|| {
+            let message = format!("target `{}` has no export `{name}`", self.name);
+            Error::new(Code::NotFound, message)
+        })?;
+        let size = served.resize(index, size).map_err(|error| {
+            let code = match error {
+                ResizeError::Shrinks { .. } | ResizeError::Indivisible { .. } => Code::Usage,
+                _ => Code::Device,
+            };
+            Error::new(code, format!("export `{name}`: {error}"))
+        })?;
+        tracing::info!(size, "export {name} is resized");
+        Ok(ExportResized { target: self.name.clone(), export: name.to_owned(), size })
+    }
+
+    /// Changes who may have an export. An eviction waits for the requests of whom it is about.
+    fn change_access(
+        &self,
+        served: Arc<Served>,
+        export: &str,
+        host: Option<&str>,
+        change: AccessChange,
+    ) -> Result<AccessChanged> {
+        let named =
+            || host.ok_or_else(|| Error::new(Code::Usage, "the request has to name a host"));
+        let changed = match change {
+            AccessChange::Allow => served.rights().allow(&served, export, named()?),
+            AccessChange::Deny | AccessChange::Evict { .. } => {
+                served.rights().deny(&served, export, named()?)
+            }
+            AccessChange::Revert => served.rights().revert(&served, export, host),
+        }?;
+        let of_host = changed.who.map(|who| who.to_string()).or_else(|| host.map(str::to_owned));
+        let name = of_host.as_deref().unwrap_or("all hosts");
+        tracing::info!("export {export}: `{}` of {name}", change.name());
+        let is_out = matches!(change, AccessChange::Deny | AccessChange::Evict { .. });
+        let is_host = matches!(changed.who, Some(Who::Host(_)));
+        let has_other_way = is_out && is_host && served.fcoe.shows(changed.export);
+        if let (AccessChange::Evict { limit_ms }, Some(who)) = (change, changed.who) {
+            await_departure(served, &changed, (export, who), Duration::from_millis(limit_ms))?;
+        }
+        if let Some(error) = changed.not_kept {
+            let what = format!("{name} is kept out, but not after a restart of the target");
+            return Err(Error::new(error.code, format!("{what}: {error}")));
+        }
+        if has_other_way {
+            return Err(Error::new(Code::Device, other_way(export, name, change)));
+        }
+        Ok(AccessChanged {
+            target: self.name.clone(),
+            export: export.to_owned(),
+            host: of_host,
+            sessions_ended: changed.ended.len() as u64,
+        })
+    }
+}
+
+/// A host that is kept out of an export may still have it over FCoE.
+fn other_way(export: &str, host: &str, change: AccessChange) -> String {
+    format!(
+        "{host} is kept out of `{export}` on all other links, but ports of FCoE may have it, too, \
+         and nobody can tell which of them are that host's: run `tyche export {} {export} WWPN` \
+         for each of those; `tyche list` shows the WWPNs that are logged in",
+        change.name()
+    )
+}
+
+/// Waits until nothing of a host or a port is left at an export.
+fn await_departure(
+    served: Arc<Served>,
+    changed: &Changed,
+    (export, who): (&str, Who),
+    limit: Duration,
+) -> Result<()> {
+    let until = Instant::now() + limit;
+    let host = match who {
+        Who::Host(host) => Some(host),
+        Who::Initiator(_) => None,
+    };
+    let departure = served.target.departure(changed.export, host);
+    // The target may be stopped meanwhile.
+    drop(served);
+    let is_drained = host.is_some() || changed.left.wait(limit);
+    let left = until.saturating_duration_since(Instant::now());
+    let remains = if is_drained { departure.wait(left) } else { Err(Remains::Requests) };
+    let (what, which) = match remains {
+        Ok(()) => return Ok(()),
+        Err(Remains::Requests) => (format!("has not finished requests of {who}"), "they"),
+        Err(Remains::Unknown(why)) => (
+            format!("is missing ({why}) and has not come"),
+            "what a former process of the target gave to it for that host",
+        ),
+    };
+    let message = format!(
+        "{who} is kept out of `{export}`, but its disk {what} within {} s: {which} may still be \
+         executed; run the command again to wait for that",
+        limit.as_secs_f64()
+    );
+    Err(Error::new(Code::Device, message))
+}

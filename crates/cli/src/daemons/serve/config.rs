@@ -1,0 +1,600 @@
+//! The configuration of a target: from the command line for one disk, from a TOML file for many.
+
+use std::fmt::Display;
+use std::num::NonZeroU8;
+use std::ops::RangeInclusive;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use bytesize::ByteSize;
+use serde::de::{Deserialize, Deserializer};
+use toml::Spanned;
+use tyche_fcoe::fc::network::Mode;
+use tyche_fcoe::fc::wire::Wwn;
+use tyche_proto::crypto::PublicKey;
+use tyche_proto::wire::Geometry;
+use tyche_session::fcoe::{parse_mode, parse_wwpn};
+use uuid::Uuid;
+
+use super::vlan::Vlan;
+use crate::daemons::connect::public_key;
+use crate::shared::error::{Code, Error, Result};
+use crate::size;
+
+/// The configuration.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Config {
+    /// Name of the target; the machine's host name by default.
+    pub(crate) name: Option<String>,
+    /// Interfaces to serve on, or places to listen at; by default all interfaces that are up.
+    pub(crate) link: Vec<String>,
+    /// Threads for each interface.
+    pub(crate) threads: Option<NonZeroU8>,
+    /// Do not answer hosts that look for targets over UDP without an address.
+    pub(crate) is_hidden: bool,
+    /// Limits of connections.
+    pub(crate) limits: Limits,
+    /// Interfaces to serve on by FCoE.
+    pub(crate) fcoe: Vec<FcoePort>,
+    /// VLANs for FCoE that are announced.
+    pub(crate) fcoe_vlan: Vec<Vlan>,
+    /// File of the target's secret key.
+    pub(crate) key: Option<PathBuf>,
+    /// Whether hosts without a key are let in though the target has one.
+    pub(crate) auth: Option<Auth>,
+    /// Do not answer those who do not know the target's key.
+    pub(crate) is_silent: bool,
+    /// The hosts that may connect, by their keys.
+    pub(crate) host: Vec<Host>,
+    /// The disks.
+    pub(crate) export: Vec<Export>,
+}
+
+/// Whether hosts have to prove who they are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Auth {
+    /// Hosts without a key are refused.
+    Required,
+    /// They may connect, but for exports that are for certain hosts.
+    Optional,
+}
+
+/// A host with keys.
+#[derive(Clone, Debug, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Host {
+    /// Its name at this target.
+    pub(crate) name: String,
+    /// Its public keys: one, or several while they are exchanged.
+    #[serde(deserialize_with = "keys")]
+    pub(crate) key: Vec<PublicKey>,
+}
+
+impl Host {
+    /// Parses `NAME=KEY` from the command line.
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+        let (name, key) = text.split_once('=').ok_or("write NAME=KEY")?;
+        Ok(Self { name: name.to_owned(), key: vec![public_key(key)?] })
+    }
+}
+
+/// One key, or several.
+fn keys<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<PublicKey>, D::Error> {
+    #[derive(serde::Deserialize)]
+    #[serde(untagged)]
+    enum OneOrMany {
+        One(String),
+        Many(Vec<String>),
+    }
+    let texts = match OneOrMany::deserialize(from)? {
+        OneOrMany::One(text) => vec![text],
+        OneOrMany::Many(texts) => texts,
+    };
+    let parsed = texts.iter().map(|text| public_key(text).map_err(serde::de::Error::custom));
+    parsed.collect()
+}
+
+/// A [`Config`] as it is in a file.
+#[derive(Default, serde::Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Written {
+    name: Option<String>,
+    link: Vec<String>,
+    threads: Option<NonZeroU8>,
+    udp_discovery: Option<bool>,
+    limits: Limits,
+    fcoe: Vec<FcoePort>,
+    fcoe_vlan: Vec<Vlan>,
+    key: Option<PathBuf>,
+    auth: Option<Auth>,
+    silent: bool,
+    host: Vec<Host>,
+    export: Vec<Spanned<Export>>,
+}
+
+/// An interface to serve on by FCoE.
+#[derive(Clone, Debug, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct FcoePort {
+    /// Its name.
+    pub(crate) link: String,
+    /// The kind of its network.
+    #[serde(default, deserialize_with = "mode")]
+    pub(crate) mode: Mode,
+    /// Name of its port; by default it follows from the interface's address.
+    #[serde(default, deserialize_with = "wwpn")]
+    pub(crate) wwpn: Option<Wwn>,
+    /// E_D_TOV in seconds, 0.05 to 60.
+    #[serde(default = "default_e_d_tov", deserialize_with = "e_d_tov")]
+    pub(crate) e_d_tov: f64,
+}
+
+impl FcoePort {
+    /// The interface of that name on a network of that kind, with that E_D_TOV in seconds.
+    pub(crate) fn new(link: String, mode: Mode, e_d_tov: f64) -> Self {
+        Self { link, mode, wwpn: None, e_d_tov }
+    }
+
+    /// E_D_TOV, in whole milliseconds.
+    pub(crate) fn e_d_tov(&self) -> Duration {
+        Duration::from_millis((self.e_d_tov * 1000.0) as u64)
+    }
+}
+
+fn block_size<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u32>, D::Error> {
+    let bytes = u32::deserialize(from)?;
+    let is_valid = Geometry::is_block_size(bytes);
+    is_valid.then_some(Some(bytes)).ok_or_else(|| serde::de::Error::custom("write 512 or 4096"))
+}
+
+fn path<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
+    let path = String::deserialize(from)?;
+    if path.is_empty() {
+        let message = "write a file, a block device, mem:SIZE, sparse:SIZE or null:SIZE";
+        return Err(serde::de::Error::custom(message));
+    }
+    Ok(path)
+}
+
+fn default_e_d_tov() -> f64 {
+    2.0
+}
+
+fn e_d_tov<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
+    within(f64::deserialize(from)?, 0.05..=60.0)
+}
+
+fn mode<'de, D: Deserializer<'de>>(from: D) -> Result<Mode, D::Error> {
+    parse_mode(&String::deserialize(from)?).map_err(serde::de::Error::custom)
+}
+
+fn parsed_wwpn<E: serde::de::Error>(text: &str) -> Result<Wwn, E> {
+    parse_wwpn(text).map_err(E::custom)
+}
+
+fn wwpn<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Wwn>, D::Error> {
+    parsed_wwpn(&String::deserialize(from)?).map(Some)
+}
+
+/// The ports that may know of an export over FCoE.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Initiators {
+    /// Nothing is said: all, where no host has to show who it is.
+    #[default]
+    Unsaid,
+    /// All, in so many words.
+    Any,
+    /// Those with these WWPNs.
+    Ports(Vec<Wwn>),
+}
+
+/// The word for all ports.
+const ANY: &str = "any";
+
+impl Initiators {
+    /// The WWPNs; empty: all.
+    pub(crate) fn wwpns(&self) -> Vec<Wwn> {
+        match self {
+            Self::Unsaid | Self::Any => Vec::new(),
+            Self::Ports(wwpns) => wwpns.clone(),
+        }
+    }
+
+    /// Adds a port of the command line: a WWPN, or `any`.
+    pub(crate) fn add(&mut self, said: &Self) {
+        match (&mut *self, said) {
+            (Self::Ports(wwpns), Self::Ports(more)) => wwpns.extend(more),
+            (Self::Any, _) | (_, Self::Unsaid) => {}
+            (Self::Unsaid | Self::Ports(_), said) => *self = said.clone(),
+        }
+    }
+
+    /// Parses a WWPN, or `any`.
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+        match text {
+            ANY => Ok(Self::Any),
+            text => Ok(Self::Ports(vec![parse_wwpn(text)?])),
+        }
+    }
+}
+
+fn initiators<'de, D: Deserializer<'de>>(from: D) -> Result<Initiators, D::Error> {
+    #[derive(serde::Deserialize)]
+    #[serde(untagged)]
+    enum WordOrList {
+        Word(String),
+        List(Vec<String>),
+    }
+    match WordOrList::deserialize(from)? {
+        WordOrList::Word(word) if word == ANY => Ok(Initiators::Any),
+        WordOrList::Word(_) => Err(serde::de::Error::custom("write a list of WWPNs, or \"any\"")),
+        WordOrList::List(texts) if texts.is_empty() => Ok(Initiators::Unsaid),
+        WordOrList::List(texts) => {
+            let wwpns = texts.iter().map(|text| parsed_wwpn(text)).collect::<Result<_, _>>()?;
+            Ok(Initiators::Ports(wwpns))
+        }
+    }
+}
+
+/// Limits of connections to the target's memory.
+#[derive(Clone, Copy, Debug, serde::Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Limits {
+    /// Channels of all hosts together, 1 to 65535.
+    #[serde(deserialize_with = "channels")]
+    pub(crate) channels: usize,
+    /// Requests in flight on each, 1 to 1024.
+    #[serde(deserialize_with = "queue_size")]
+    pub(crate) queue_size: u16,
+    /// Memory for the data of each, 1 MiB to 4 GiB.
+    #[serde(deserialize_with = "data_queue")]
+    pub(crate) data_queue: ByteSize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { channels: 128, queue_size: 256, data_queue: ByteSize::mib(32) }
+    }
+}
+
+fn channels<'de, D: Deserializer<'de>>(from: D) -> Result<usize, D::Error> {
+    within(usize::deserialize(from)?, 1..=65535)
+}
+
+fn queue_size<'de, D: Deserializer<'de>>(from: D) -> Result<u16, D::Error> {
+    within(u16::deserialize(from)?, 1..=1024)
+}
+
+fn data_queue<'de, D: Deserializer<'de>>(from: D) -> Result<ByteSize, D::Error> {
+    within(ByteSize(size::deserialize(from)?), ByteSize::mib(1)..=ByteSize::gib(4))
+}
+
+/// Checks a range: a value outside is an error, never adjusted silently.
+fn within<T, E>(value: T, range: RangeInclusive<T>) -> Result<T, E>
+where
+    T: PartialOrd + Display,
+    E: serde::de::Error,
+{
+    if range.contains(&value) {
+        return Ok(value);
+    }
+    Err(E::custom(format!("write {} to {}", range.start(), range.end())))
+}
+
+/// The place that defines an export.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) enum DefinedAt {
+    #[default]
+    CommandLine,
+    File {
+        path: PathBuf,
+        line: usize,
+    },
+}
+
+impl DefinedAt {
+    /// The exit code for a mistake there.
+    pub(crate) fn code(&self) -> Code {
+        match self {
+            Self::CommandLine => Code::Usage,
+            Self::File { .. } => Code::Config,
+        }
+    }
+}
+
+/// One disk.
+#[derive(Clone, Debug, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Export {
+    /// The name that hosts use.
+    pub(crate) name: String,
+    /// A file, a block device, `mem:SIZE`, `sparse:SIZE` or `null:SIZE`.
+    #[serde(deserialize_with = "path")]
+    pub(crate) path: String,
+    /// The export's UUID; by default one is made when it is first served, and kept.
+    pub(crate) uuid: Option<Uuid>,
+    /// Refuse writes.
+    #[serde(default)]
+    pub(crate) read_only: bool,
+    /// Completed writes may be volatile until the host flushes.
+    #[serde(default)]
+    pub(crate) write_back: bool,
+    /// 512 or 4096.
+    #[serde(default, deserialize_with = "block_size")]
+    pub(crate) block_size: Option<u32>,
+    /// Several hosts may write at once: only for cluster file systems.
+    #[serde(default)]
+    pub(crate) shared: bool,
+    /// UUIDs of the hosts that may connect; empty: all.
+    #[serde(default)]
+    pub(crate) hosts: Vec<Uuid>,
+    /// Names of the hosts with a key that may connect; by default all.
+    pub(crate) allow: Option<Vec<String>>,
+    /// The ports that may know of it over FCoE.
+    #[serde(default, deserialize_with = "initiators")]
+    pub(crate) initiators: Initiators,
+    /// The place that defines this export.
+    #[serde(skip)]
+    pub(crate) place: DefinedAt,
+}
+
+impl Config {
+    /// Reads a configuration file.
+    ///
+    /// # Errors
+    /// `Config`, naming the line and the key.
+    pub(crate) fn read(path: &Path) -> Result<Self> {
+        let wrong = |what: &str| Error::new(Code::Config, format!("{}: {what}", path.display()));
+        let text = std::fs::read_to_string(path).map_err(|error| wrong(&error.to_string()))?;
+        let written: Written = toml::from_str(&text).map_err(|error| {
+            let line = error.span().map_or(0, |span| text[..span.start].matches('\n').count() + 1);
+            let key = error
+                .span()
+                .and_then(|span| text[..span.start].rsplit('\n').next().map(|it| (it, span.start)))
+                .map(|(before, start)| {
+                    let rest = text[start..].lines().next().unwrap_or_default();
+                    format!("{before}{rest}")
+                })
+                .unwrap_or_default();
+            wrong(&format!("line {line}: `{}`: {}", key.trim(), error.message()))
+        })?;
+        let Written { name, link, threads, udp_discovery, limits, fcoe, export, .. } = written;
+        let Written { fcoe_vlan, key, auth, silent: is_silent, host, .. } = written;
+        let is_hidden = udp_discovery == Some(false);
+        let placed = |export: Spanned<Export>| {
+            let line = text[..export.span().start].matches('\n').count() + 1;
+            Export { place: DefinedAt::File { path: path.to_owned(), line }, ..export.into_inner() }
+        };
+        let export = export.into_iter().map(placed).collect();
+        let config = Self { name, link, threads, is_hidden, limits, ..Self::default() };
+        Ok(Self { fcoe, fcoe_vlan, key, auth, is_silent, host, export, ..config })
+    }
+
+    /// Checks that the names given with `--accept-changed-disk` are exports.
+    ///
+    /// # Errors
+    /// `Usage`, with the unknown name.
+    pub(crate) fn check_names(&self, accepted: &[String]) -> Result<()> {
+        let is_unknown = |name: &&String| self.export.iter().all(|export| export.name != **name);
+        match accepted.iter().find(is_unknown) {
+            None => Ok(()),
+            Some(name) => {
+                let message = format!("--accept-changed-disk {name}: there is no such export");
+                Err(Error::new(Code::Usage, message))
+            }
+        }
+    }
+}
+
+/// The largest disk in memory: the kernel counts bytes with a sign.
+const SIZE_MAX: u64 = i64::MAX as u64;
+
+/// The storage of an export's blocks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Source {
+    /// Memory, all of it allocated at the start.
+    Memory(u64),
+    /// Memory, allocated as it is written.
+    Sparse(u64),
+    Null(u64),
+    File(PathBuf),
+}
+
+impl Export {
+    /// Parses `NAME=PATH` from the command line.
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+        let (name, path) = text
+            .split_once('=')
+            .filter(|(name, path)| !name.is_empty() && !path.is_empty())
+            .ok_or("write NAME=PATH, NAME=mem:SIZE, NAME=sparse:SIZE or NAME=null:SIZE")?;
+        let export = Self {
+            name: name.to_owned(),
+            path: path.to_owned(),
+            uuid: None,
+            read_only: false,
+            write_back: false,
+            block_size: None,
+            shared: false,
+            hosts: Vec::new(),
+            allow: None,
+            initiators: Initiators::Unsaid,
+            place: DefinedAt::CommandLine,
+        };
+        export.source()?;
+        Ok(export)
+    }
+
+    /// The export's name and path, and the place that defines them.
+    pub(crate) fn described(&self) -> String {
+        let Self { name, path, .. } = self;
+        match &self.place {
+            DefinedAt::CommandLine => format!("`--export {name}={path}`"),
+            DefinedAt::File { path: file, line } => {
+                format!("line {line} of {} (`{name}`, {path})", file.display())
+            }
+        }
+    }
+
+    /// Parses `path`.
+    pub(crate) fn source(&self) -> Result<Source, String> {
+        let parse = |text: &str| match size::parse(text) {
+            Ok(size) if size > SIZE_MAX => {
+                Err(format!("`{}`: a disk has less than 8 EiB", self.path))
+            }
+            Ok(size) => Ok(size),
+            Err(error) => Err(format!("`{}`: {error}; write a size such as 1G", self.path)),
+        };
+        Ok(match self.path.split_once(':') {
+            Some(("mem", text)) => Source::Memory(parse(text)?),
+            Some(("sparse", text)) => Source::Sparse(parse(text)?),
+            Some(("null", text)) => Source::Null(parse(text)?),
+            _ => Source::File(PathBuf::from(&self.path)),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_binary() {
+        for (text, bytes) in [("1G", 1 << 30), ("2MiB", 2 << 20), ("4k", 4096), ("512", 512)] {
+            let export = Export::parse(&format!("a=mem:{text}")).unwrap();
+            assert_eq!(export.source(), Ok(Source::Memory(bytes)), "{text}");
+        }
+        let sparse = Export::parse("a=sparse:1T").unwrap();
+        assert_eq!(sparse.source(), Ok(Source::Sparse(1 << 40)));
+        assert!(Export::parse("a=mem:lots").is_err());
+        assert!(Export::parse("a=null:8E").unwrap_err().contains("less than 8 EiB"));
+        assert!(Export::parse("=mem:1G").is_err());
+        assert!(Export::parse("a").is_err());
+    }
+
+    fn read(text: &str) -> Result<Config> {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("target.toml");
+        std::fs::write(&path, text).unwrap();
+        Config::read(&path)
+    }
+
+    #[test]
+    fn a_wrong_file_is_named_with_line_and_key() {
+        let error = read("name = \"a\"\n\n[[export]]\nname = \"b\"\nread_only = 3\n").unwrap_err();
+        assert!(error.message.contains("line 5: `read_only = 3`"), "{error}");
+    }
+
+    #[test]
+    fn limits_that_make_no_sense_are_refused_with_line_and_range() {
+        for (key, range) in [
+            ("channels = 0", "write 1 to 65535"),
+            ("queue_size = 0", "write 1 to 1024"),
+            ("queue_size = 1025", "write 1 to 1024"),
+            ("data_queue = \"4kiB\"", "write 1.0 MiB to 4.0 GiB"),
+            ("data_queue = \"5GiB\"", "write 1.0 MiB to 4.0 GiB"),
+        ] {
+            let error = read(&format!("[limits]\n{key}\n")).unwrap_err();
+            let wanted = format!("target.toml: line 2: `{key}`: {range}");
+            assert!(error.message.ends_with(&wanted), "{error}");
+        }
+        assert_eq!(read("[limits]\nchannels = 1\n").unwrap().limits.channels, 1);
+        let wrong = read("[limits]\ndata_queue = true\n").unwrap_err();
+        assert!(wrong.message.contains("write a size such as \"32M\""), "{wrong}");
+        for written in ["\"32M\"", "\"32MiB\"", "\"32MB\"", "33554432"] {
+            let read = read(&format!("[limits]\ndata_queue = {written}\n")).unwrap();
+            assert_eq!(read.limits.data_queue, ByteSize::mib(32), "{written}");
+        }
+    }
+
+    #[test]
+    fn a_block_size_that_no_disk_has_is_refused_with_its_line() {
+        let export = "[[export]]\nname = \"a\"\npath = \"/dev/a\"\n";
+        let error = read(&format!("{export}block_size = 1024\n")).unwrap_err();
+        assert_eq!(error.code, Code::Config);
+        assert!(
+            error.message.ends_with("line 4: `block_size = 1024`: write 512 or 4096"),
+            "{error}"
+        );
+        assert_eq!(
+            read(&format!("{export}block_size = 4096\n")).unwrap().export[0].block_size,
+            Some(4096)
+        );
+    }
+
+    #[test]
+    fn an_export_has_a_path() {
+        let error = read("[[export]]\nname = \"a\"\npath = \"\"\n").unwrap_err();
+        assert!(error.message.contains("line 3: `path = \"\"`: write a file"), "{error}");
+    }
+
+    #[test]
+    fn a_target_is_found_over_udp_unless_it_declines() {
+        for (text, is_hidden) in
+            [("", false), ("udp_discovery = true", false), ("udp_discovery = false", true)]
+        {
+            assert_eq!(read(text).unwrap().is_hidden, is_hidden, "{text}");
+        }
+    }
+
+    #[test]
+    fn ports_of_fcoe_have_names_and_times_that_make_sense() {
+        let config = read("[[fcoe]]\nlink = \"eth1\"\ne_d_tov = 0.05\n").unwrap();
+        assert_eq!(config.fcoe[0].e_d_tov(), Duration::from_millis(50));
+        assert_eq!(config.fcoe[0].mode, Mode::Vn2vn);
+        let config = read("[[fcoe]]\nlink = \"eth1\"\nmode = \"fabric\"\n").unwrap();
+        assert_eq!(config.fcoe[0].mode, Mode::Fabric);
+        let line = "[[fcoe]]\nlink = \"eth1\"\n";
+        for (key, message) in [
+            ("mode = \"auto\"", "the mode is vn2vn or fabric"),
+            ("wwpn = \"20:00\"", "a WWPN is 16 hexadecimal digits"),
+            ("e_d_tov = 0.01", "write 0.05 to 60"),
+        ] {
+            let error = read(&format!("{line}{key}\n")).unwrap_err();
+            assert!(error.message.contains("line 3") && error.message.contains(message), "{error}");
+        }
+        let config = read("fcoe_vlan = [\"eth1:7\"]\n").unwrap();
+        assert_eq!(config.fcoe_vlan, [Vlan::parse("eth1:7").unwrap()]);
+        let error = read("fcoe_vlan = [\"eth1\"]\n").unwrap_err();
+        assert!(error.message.contains("line 1") && error.message.contains("INTERFACE:VLAN"));
+    }
+
+    #[test]
+    fn ports_that_may_see_an_export_are_listed_or_any() {
+        let of = |line: &str| {
+            let config = read(&format!("[[export]]\nname = \"a\"\npath = \"b\"\n{line}\n"));
+            config.map(|config| config.export[0].initiators.clone())
+        };
+        let wwpn = Wwn(0x2100_0200_5e10_0002);
+        let listed = Initiators::Ports(vec![wwpn]);
+        for (line, expected) in [
+            ("", Initiators::Unsaid),
+            ("initiators = []", Initiators::Unsaid),
+            ("initiators = \"any\"", Initiators::Any),
+            ("initiators = [\"21:00:02:00:5e:10:00:02\"]", listed.clone()),
+        ] {
+            assert_eq!(of(line).unwrap(), expected, "{line}");
+        }
+        for line in ["initiators = \"all\"", "initiators = [\"any\"]", "initiators = 3"] {
+            assert!(of(line).unwrap_err().message.contains("line 4"), "{line}");
+        }
+        let mut said = Initiators::Unsaid;
+        said.add(&listed);
+        said.add(&Initiators::Ports(vec![Wwn(7)]));
+        assert_eq!(said.wwpns(), [wwpn, Wwn(7)]);
+        said.add(&Initiators::parse("any").unwrap());
+        said.add(&listed);
+        assert_eq!(said, Initiators::Any);
+    }
+
+    #[test]
+    fn exports_know_their_lines() {
+        let table = "[[export]]\nname = \"b\"\npath = \"/dev/b\"\n";
+        let config = read(&format!("name = \"a\"\n\n{table}\n{table}")).unwrap();
+        let line = |export: &Export| match export.place {
+            DefinedAt::File { line, .. } => line,
+            DefinedAt::CommandLine => 0,
+        };
+        assert_eq!(config.export.iter().map(line).collect::<Vec<_>>(), [3, 7]);
+    }
+}

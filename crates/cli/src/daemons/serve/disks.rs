@@ -1,0 +1,311 @@
+//! The disks of the exports, and those that are missing at the start: an export without its disk is
+//! offline, which costs the others nothing, and comes online with it. A disk that does not answer
+//! is one of them: each is opened in a thread of its own.
+
+use std::io::{self, ErrorKind};
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use tyche_native::{Arrival, TargetExport};
+use tyche_proto::Allowed;
+use tyche_store::Store;
+use tyche_store::file::{FileOptions, FileStore};
+use tyche_store::late::LateStore;
+use tyche_store::memory::MemoryStore;
+use tyche_store::null::NullStore;
+
+use super::config::{Export, Source};
+use super::state::{Disk, ExportRecord, State};
+use super::{Served, export_name};
+use crate::output::bytes;
+use crate::shared::error::{Code, CodedResult, Context, Error, Result};
+
+/// Time from which populating a store's memory is logged.
+const POPULATE_QUIET: Duration = Duration::from_secs(1);
+/// The pause between two looks for disks that are missing. Shorter: a wrong disk in the place of
+/// one is locked more often.
+const LOOK_EVERY: Duration = Duration::from_secs(2);
+/// The time that a missing disk has to be opened before the others are looked at. Its result is
+/// taken at the next look otherwise; until then a wrong disk stays locked.
+const PROMPT: Duration = Duration::from_millis(200);
+/// The time that disks have to be opened at the start. Longer: one that hangs keeps the others from
+/// being served. Shorter: those that spin up are missing at first.
+const OPEN_LIMIT: Duration = Duration::from_secs(10);
+
+/// The exports, and the disks that are missing.
+pub(super) struct Disks {
+    pub(super) exports: Vec<TargetExport>,
+    pub(super) missing: Vec<MissingDisk>,
+}
+
+/// A disk that is missing, or is another than it was.
+pub(super) struct MissingDisk {
+    /// Index of its export.
+    index: usize,
+    export: Export,
+    /// Whether the administrator has accepted that it is another disk than before.
+    accepted: bool,
+    store: Arc<LateStore>,
+    /// The attempt to open it that has no result yet.
+    opening: Option<Opening>,
+}
+
+/// The attempt to open the file or device of an export, in a thread of its own.
+struct Opening(Receiver<Result<Opened>>);
+
+/// An open file or device, and the identity that it reports.
+type Opened = (FileStore, Option<String>);
+
+impl Disks {
+    /// Opens the disks.
+    ///
+    /// # Errors
+    /// The configuration is wrong, a disk in memory has no room, or all disks are missing: then the
+    /// error of the first.
+    pub(super) fn open(
+        configured: &[Export],
+        accepted: &[String],
+        state: &mut State,
+    ) -> Result<Self> {
+        let (mut exports, mut missing) = (Vec::new(), Vec::new());
+        let mut errors = Vec::new();
+        let openings = configured.iter().map(|export| {
+            // What is wrong with it otherwise is said in its turn.
+            let is_file = matches!(export.source(), Ok(Source::File(_)));
+            is_file.then(|| Opening::begin(export, FileOptions::default().lock_wait))
+        });
+        let mut openings: Vec<_> = openings.collect();
+        let deadline = Instant::now() + OPEN_LIMIT;
+        for (index, export) in configured.iter().enumerate() {
+            let name = export_name(&export.name)?;
+            let accepted = accepted.contains(&export.name);
+            let opening = &mut openings[index];
+            let opened =
+                opening.is_some().then(|| Opening::await_result(opening, export, deadline));
+            let (store, known, offline) = match open(export, accepted, state, opened)? {
+                Ok((store, known)) => (store, known, None),
+                Err(error) => {
+                    let why = error.message.clone();
+                    let known = state.add_missing(&export.name, export.uuid);
+                    let late = Arc::new(LateStore::new(why.clone()));
+                    let store = Arc::clone(&late);
+                    let opening = openings[index].take();
+                    let export = export.clone();
+                    missing.push(MissingDisk { index, export, accepted, store, opening });
+                    errors.push(error);
+                    (late as Arc<dyn Store>, known, Some(why))
+                }
+            };
+            exports.push(TargetExport {
+                name,
+                uuid: known.uuid,
+                generation: known.generation,
+                store,
+                shared: export.shared,
+                last_writer: known.writer,
+                allowed: Allowed::default(),
+                offline,
+            });
+        }
+        if missing.len() == configured.len() {
+            return Err(errors.swap_remove(0));
+        }
+        for (disk, error) in missing.iter().zip(&errors) {
+            let name = &disk.export.name;
+            tracing::error!("export {name} is offline until its disk is there: {error}");
+        }
+        Ok(Self { exports, missing })
+    }
+}
+
+/// Takes the disk of an export, which is opened already if it is a file. The inner error is that of
+/// a disk which is missing, or another one than before.
+fn open(
+    export: &Export,
+    accepted: bool,
+    state: &mut State,
+    opened: Option<Result<Opened>>,
+) -> Result<Result<(Arc<dyn Store>, ExportRecord)>> {
+    let source = export.source().map_err(|message| Error::new(export.place.code(), message))?;
+    if let Some(opened) = opened {
+        return Ok(opened.and_then(|(store, identity)| {
+            let known = state.add(&disk(export, &store, identity.as_deref(), accepted))?;
+            Ok((Arc::new(store) as Arc<dyn Store>, known))
+        }));
+    }
+    let store = open_passing(export, &source)?;
+    let known = state.add_passing(export.uuid, store.geometry().write_cache);
+    Ok(Ok((store, known)))
+}
+
+/// The disk of an export, for the state.
+fn disk<'a>(
+    export: &'a Export,
+    store: &FileStore,
+    identity: Option<&'a str>,
+    accepted: bool,
+) -> Disk<'a> {
+    Disk {
+        name: &export.name,
+        path: &export.path,
+        identity,
+        uuid: export.uuid,
+        cached: store.geometry().write_cache,
+        accepted,
+    }
+}
+
+/// Looks for missing disks until all are there, in a thread of its own, which waits for none of
+/// them for long.
+pub(super) fn await_missing(
+    mut missing: Vec<MissingDisk>,
+    served: &Arc<Served>,
+    state: Arc<Mutex<State>>,
+) -> io::Result<()> {
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let served = Arc::downgrade(served);
+    let look = move || {
+        while !missing.is_empty() && served.strong_count() > 0 {
+            thread::sleep(LOOK_EVERY);
+            for MissingDisk { export, opening, .. } in &mut missing {
+                opening.get_or_insert_with(|| Opening::begin(export, Duration::ZERO));
+            }
+            let deadline = Instant::now() + PROMPT;
+            missing.retain_mut(|disk| {
+                let arrival = disk.look(&state, deadline);
+                let (Some(arrival), Some(served)) = (arrival, served.upgrade()) else {
+                    return true;
+                };
+                served.bring_online(disk.index, arrival);
+                tracing::info!("export {}: its disk is there: online", disk.export.name);
+                false
+            });
+        }
+    };
+    thread::Builder::new().name("tyche-disks".into()).spawn(look)?;
+    Ok(())
+}
+
+impl MissingDisk {
+    /// Takes the disk, if it is there now.
+    fn look(&mut self, state: &Mutex<State>, deadline: Instant) -> Option<Arrival> {
+        let Self { index, export, accepted, store: late, opening } = self;
+        let opened = Opening::await_result(opening, export, deadline);
+        let opened = opened.and_then(|(store, identity)| {
+            let disk = disk(export, &store, identity.as_deref(), *accepted);
+            // Not held while a disk is opened: the registry waits for it.
+            let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
+            let ExportRecord { uuid, generation, writer } = state.arrive(*index, &disk)?;
+            late.arrive(Arc::new(store));
+            Ok(Arrival { uuid, generation, last_writer: writer })
+        });
+        opened
+            .inspect_err(|error| {
+                if late.misses(&error.message) {
+                    tracing::error!("export {} stays offline: {error}", export.name);
+                }
+            })
+            .ok()
+    }
+}
+
+impl Opening {
+    fn begin(export: &Export, lock_wait: Duration) -> Self {
+        let (sender, result) = sync_channel(1);
+        let (export, told) = (export.clone(), sender.clone());
+        let open = move || {
+            // Nobody waits for it if the target has ended.
+            let _ = told.send(open_file(&export, lock_wait));
+        };
+        if let Err(error) = thread::Builder::new().name("tyche-open".into()).spawn(open) {
+            let _ = sender.send(Err(error.into()));
+        }
+        Self(result)
+    }
+
+    /// The result of the attempt, which is over then; an error if there is none by the deadline.
+    fn await_result(this: &mut Option<Self>, export: &Export, deadline: Instant) -> Result<Opened> {
+        let left = deadline.saturating_duration_since(Instant::now());
+        match this.as_ref().map(|it| it.0.recv_timeout(left)) {
+            Some(Ok(opened)) => {
+                *this = None;
+                opened
+            }
+            _ => Err(Error::new(Code::Device, format!("{} does not answer", export.path))),
+        }
+    }
+}
+
+/// Opens the file or device of an export.
+fn open_file(export: &Export, lock_wait: Duration) -> Result<Opened> {
+    let options = FileOptions {
+        read_only: export.read_only,
+        write_back: export.write_back,
+        block_size: export.block_size,
+        lock_wait,
+        ..FileOptions::default()
+    };
+    let store = FileStore::open(&export.path, &options).coded()?;
+    let (odd, block_size) = (store.odd_end(), store.geometry().block_size);
+    if odd > 0 {
+        let Export { name, path, .. } = export;
+        tracing::warn!(
+            "export {name}: the last {odd} bytes of {path} are no whole block of {block_size}: \
+             they are not exported"
+        );
+    }
+    let identity = store.identity().map(str::to_owned);
+    Ok((store, identity))
+}
+
+/// Opens a store whose content ends with the process.
+fn open_passing(export: &Export, source: &Source) -> Result<Arc<dyn Store>> {
+    let block_size = export.block_size.unwrap_or(512);
+    let about = format!("export {}", export.name);
+    Ok(match *source {
+        Source::Memory(size) | Source::Sparse(size) => {
+            let store = MemoryStore::new(size, block_size)
+                .map_err(|error| refused_memory(export, size, &error))?;
+            if *source == Source::Memory(size) {
+                populate(&store, &about)?;
+            }
+            Arc::new(if export.read_only { store.read_only() } else { store })
+        }
+        Source::Null(size) => {
+            let store = NullStore::new(size, block_size).context(export.place.code(), about)?;
+            Arc::new(if export.read_only { store.read_only() } else { store })
+        }
+        Source::File(_) => unreachable!("a file lasts"),
+    })
+}
+
+/// The error for a disk of `size` bytes in memory: the size is invalid or too large.
+fn refused_memory(export: &Export, size: u64, error: &io::Error) -> Error {
+    let about = format!("export {}", export.name);
+    if error.kind() == ErrorKind::InvalidInput {
+        return Error::new(export.place.code(), format!("{about}: {error}"));
+    }
+    let size = bytes(size);
+    Error::new(Code::Device, format!("{about}: {size} do not fit into memory: {error}; lower it"))
+}
+
+/// Populates a store's memory now, so that first writes are as fast as later ones.
+fn populate(store: &MemoryStore, about: &str) -> Result<()> {
+    let (began, size) = (Instant::now(), bytes(store.geometry().size));
+    store.populate().map_err(|error| {
+        let remedy = "lower it, or write sparse:SIZE to take memory only as it is written";
+        Error::new(
+            Code::Device,
+            format!("{about}: cannot take {size} of memory: {error}; {remedy}"),
+        )
+    })?;
+    let took = began.elapsed();
+    if took > POPULATE_QUIET {
+        tracing::info!("{about}: took {size} of memory in {:.1} s", took.as_secs_f64());
+    }
+    Ok(())
+}

@@ -1,0 +1,482 @@
+//! `tyche serve`: export disks.
+
+mod access;
+mod answers;
+mod config;
+mod conflict;
+mod disks;
+mod fcoe;
+mod links;
+mod news;
+mod state;
+mod vlan;
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use clap::Args;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use tyche_engine::restore;
+use tyche_fcoe::fc::network::Mode;
+use tyche_native::{Arrival, Target, TargetExport, TargetOptions};
+use tyche_proto::TargetConfig;
+use tyche_proto::crypto::{PublicKey, SecretKey};
+use tyche_proto::wire::Name;
+use tyche_session::fcoe::parse_mode;
+use tyche_store::ResizeError;
+
+use crate::output::{announce, bytes};
+use crate::shared::complete;
+use crate::shared::control::{self, ControlAnswer};
+use crate::shared::error::{Code, Context, Error, Result};
+use crate::shared::fcoe::e_d_tov;
+use crate::shared::links::LinkArgs;
+use crate::shared::panics;
+use crate::shared::placement::PlacementArgs;
+use crate::shared::runtime::{self, RuntimeDir};
+use access::{Configured, Rights};
+use answers::Answers;
+use config::{Auth, Config, Export, FcoePort, Host, Initiators};
+use disks::Disks;
+use fcoe::{Fcoe, Numbered};
+use links::{Links, Missing, Opener};
+use state::State;
+use vlan::Vlan;
+
+/// Export disks to hosts on this Ethernet. Runs until it is stopped.
+///
+/// The command line suffices for one disk; for more, or for access lists, write a TOML file:
+///
+///   name = "store1"            # default: the host's name
+///   link = ["eth0", "eth1"]    # or "udp:0.0.0.0"; default: all interfaces, when they come up
+///   threads = 2                # for each interface; default: 1
+///   fcoe_vlan = ["eth2:100"]   # hosts that ask on eth2 are told that its VLAN 100 has FCoE
+///   udp_discovery = true       # false: only hosts that know a udp: address find it there
+///   key = "/etc/tyche/key"     # of this target; then only these hosts may connect:
+///   silent = false             # true: no answer to those who do not know this target's key
+///   [[host]]
+///   name = "vmhost1"
+///   key = "tyche_..."          # or several: ["tyche_...", "tyche_..."]
+///   [[fcoe]]                   # Fibre Channel over Ethernet, for other makes as well
+///   link = "eth2"
+///   mode = "vn2vn"             # default; "fabric" if switches for FCoE are there
+///   [[export]]
+///   name = "vm1"
+///   path = "/srv/vm1.img"      # or a block device, mem:1G, sparse:1T, null:1T
+///   write_back = false         # true: faster, durable only when the host flushes
+///   read_only = false
+///   block_size = 4096          # or 512
+///   allow = ["vmhost1"]        # default: every [[host]]
+///   hosts = ["UUID"]           # without keys: who may connect; default: everybody
+///   initiators = ["WWPN"]      # the same for FCoE, or "any": one of them with a key
+///
+/// The identity and the last writer of each export are kept in /var/lib/tyche. An export whose file
+/// or device was replaced is refused, until --accept-changed-disk accepts the new one.
+///
+/// SIGHUP makes it check the sizes of its files again and tell the hosts, and read again which
+/// hosts may connect: sessions of those that may not any more are ended, and ports of FCoE do not
+/// see the export any more; `tyche export resize` makes one larger.
+#[derive(Args, Debug)]
+#[command(verbatim_doc_comment)]
+#[allow(
+    rustdoc::broken_intra_doc_links,
+    rustdoc::private_intra_doc_links,
+    reason = "TOML in the text of --help"
+)]
+pub struct ServeArgs {
+    /// A disk to export: NAME=PATH for a file or block device; NAME=mem:SIZE for memory, allocated
+    /// at the start, or NAME=sparse:SIZE for memory, allocated as it is written (both are lost when
+    /// the target stops); NAME=null:SIZE for a disk that stores nothing. May be repeated.
+    #[arg(long = "export", value_name = "NAME=PATH", value_parser = Export::parse)]
+    exports: Vec<Export>,
+
+    /// Read this TOML file; the command line adds to it.
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+
+    /// Interface to serve on, or udp:ADDRESS:PORT or tcp:ADDRESS:PORT to listen at; may be
+    /// repeated. By default all interfaces that are up, or come up later, except members of a
+    /// bridge or bond.
+    #[arg(long = "link", value_name = "INTERFACE", add = complete::interfaces())]
+    links: Vec<String>,
+
+    /// Interface to serve on by Fibre Channel over Ethernet: hosts see the exports as LUNs, in
+    /// their order. May be repeated. Without --link, no other host is served.
+    #[arg(long = "fcoe", value_name = "INTERFACE", add = complete::interfaces())]
+    fcoe: Vec<String>,
+
+    /// The network of the interfaces of --fcoe: vn2vn without a fabric, or fabric if switches for
+    /// FCoE (FCFs) are there. Hosts on it must have the same mode.
+    #[arg(long, value_name = "MODE", requires = "fcoe", default_value = "vn2vn",
+        value_parser = parse_mode)]
+    fcoe_mode: Mode,
+
+    /// E_D_TOV of the ports of --fcoe, 0.05 to 60: data that are lost are noticed after that long.
+    /// The larger one of both ends counts.
+    #[arg(long, value_name = "SECONDS", requires = "fcoe", default_value_t = 2.0,
+        value_parser = e_d_tov)]
+    e_d_tov: f64,
+
+    /// Tell hosts that ask on this interface that FCoE is spoken on that VLAN of it (FIP VLAN
+    /// discovery, as `tyche discover --fcoe` asks). May be repeated. The VLAN's own interface is
+    /// one of --fcoe.
+    #[arg(long = "fcoe-vlan", value_name = "INTERFACE:VLAN", requires = "fcoe",
+        value_parser = Vlan::parse)]
+    fcoe_vlans: Vec<Vlan>,
+
+    /// Port that may know of the exports of the command line over FCoE: its WWPN, or `any`. May be
+    /// repeated. By default all, unless this target has a key: then it must be said, because FCoE
+    /// has no keys.
+    #[arg(long = "fcoe-initiator", value_name = "WWPN", requires = "fcoe",
+        value_parser = Initiators::parse)]
+    fcoe_initiators: Vec<Initiators>,
+
+    /// File of this target's secret key, which `tyche key generate` makes. Then hosts with a key
+    /// may connect, and those without are refused.
+    #[arg(long, value_name = "FILE")]
+    key: Option<PathBuf>,
+
+    /// Host that may connect: a name of your choice, and its key as `tyche key show` prints it
+    /// there. May be repeated, also with the same name: for a host with several keys.
+    #[arg(long = "host", value_name = "NAME=KEY", value_parser = Host::parse)]
+    hosts: Vec<Host>,
+
+    /// Whether hosts have to prove who they are by a key. By default they have to if this target
+    /// has a key.
+    #[arg(long, value_name = "WHEN")]
+    auth: Option<Auth>,
+
+    /// Do not answer anybody who does not know this target's public key: it is not found by
+    /// `tyche discover` without that, and hosts without keys get no reason why.
+    #[arg(long)]
+    silent: bool,
+
+    /// Threads for each interface or UDP port, 1 to 64: they share the channels on it, each with a
+    /// socket of its own. More than one pays for hosts with several queues, and for many hosts.
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u8).range(1..=64))]
+    threads: Option<u8>,
+
+    /// Do not answer hosts that look for targets over UDP without an address, as
+    /// `tyche discover --link udp:` does. Hosts that know the address are answered at any rate.
+    #[arg(long)]
+    no_udp_discovery: bool,
+
+    /// Name of this target, for people. Two targets on one machine need two names.
+    #[arg(long)]
+    name: Option<String>,
+
+    /// Refuse writes to the exports of the command line.
+    #[arg(long)]
+    read_only: bool,
+
+    /// Let completed writes to the exports of the command line be volatile until the host
+    /// flushes. The default is write-through: complete means durable.
+    #[arg(long)]
+    write_back: bool,
+
+    /// Bytes in a block of the exports of the command line: 512 or 4096.
+    #[arg(long, value_name = "BYTES")]
+    block_size: Option<u32>,
+
+    /// Serve this export once although its file or device was replaced; hosts that were connected
+    /// to it lose their device. May be repeated.
+    #[arg(long = "accept-changed-disk", value_name = "NAME")]
+    accepted: Vec<String>,
+
+    #[command(flatten)]
+    pub(crate) link: LinkArgs,
+
+    #[command(flatten)]
+    placement: PlacementArgs,
+}
+
+pub(crate) fn run(args: &ServeArgs) -> Result<()> {
+    panics::end_the_process();
+    let config = configured(args)?;
+    let (name, checked) = own_name(args, &config)?;
+    // Before signals are caught: a file may be a pipe that never ends.
+    let key = access::secret(&config)?;
+    let whose = format!("a target named {name} (give another --name)");
+    let dir = RuntimeDir::take(runtime::targets().join(&name), &whose)?;
+    let mut state = State::open(&name, Fcoe::is_alone(&config));
+    let target = TargetConfig {
+        uuid: state.target(&name)?,
+        name: checked,
+        queue_size_max: config.limits.queue_size,
+        damq_pages_max: (config.limits.data_queue.as_u64() / 4096) as u32,
+        channels_max: config.limits.channels,
+        batch: args.link.batch(),
+    };
+    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
+    let spin = args.link.spin();
+    let own_key = key.as_ref().map(SecretKey::public);
+    let configured = Configured::of(&config, own_key)?;
+    let rights = Rights::new(&name, configured, state.decisions()?, &config.export);
+    let Disks { mut exports, missing: missing_disks } =
+        Disks::open(&config.export, &args.accepted, &mut state)?;
+    for (export, allowed) in exports.iter_mut().zip(rights.allowed()) {
+        export.allowed = allowed;
+    }
+    if let Some(wrapper) = &args.link.wrapper {
+        for export in &mut exports {
+            export.store = wrapper.store(Arc::clone(&export.store), spin);
+        }
+    }
+    let units = fcoe::number(&config, &exports, &mut state)?;
+    let n_port_ids = state.n_port_ids();
+    let described = describe(&exports, &units);
+    let opener = Opener::new(args, &config, args.placement.placement()?);
+    let Links { first, further, beacons, mut missing } = opener.open()?;
+    let served_on: Vec<_> = first.iter().map(|link| link.name().to_owned()).collect();
+    let state = Arc::new(Mutex::new(state));
+    let (remember_writer, renew_generation) = State::callbacks(&state);
+    let options = TargetOptions {
+        target,
+        exports,
+        key,
+        silent: config.is_silent,
+        access: rights.access(),
+        links: first,
+        further_threads: further,
+        beacons,
+        placement: opener.placement().clone(),
+        ethertype: args.link.ethertype,
+        spin,
+        remember_writer,
+        renew_generation,
+    };
+    let target = Target::start(options)?;
+    let units = (&units[..], rights.visible());
+    let (fcoe, missing_ports) = Fcoe::start(&args.link, &config, &target, units, n_port_ids)?;
+    missing.extend(missing_ports);
+    let mut interfaces = [served_on.clone(), fcoe.described()].concat();
+    if interfaces.is_empty() {
+        interfaces.push("no interface yet".to_owned());
+    }
+    let rights = Mutex::new(rights);
+    let served = Arc::new(Served { fcoe, target, rights, own_key, missing: Mutex::default() });
+    disks::await_missing(missing_disks, &served, state)?;
+    links::await_missing(opener, missing, served_on, &served)?;
+    watch_generation(&served);
+    let socket = dir.path().join(runtime::CONTROL);
+    let dir = Arc::new(Mutex::new(Some(dir)));
+    answer_at(&socket, &dir, &served, Answers::new(&name, &config.export))?;
+    let serving = format!("serving {} on {}", described.join(", "), interfaces.join(", "));
+    if let Err(error) = announce(&format!("tyche: {serving} as {name}\n")) {
+        tracing::warn!("{serving} as {name}, which can't be printed: {error}");
+    }
+    // Fails only if the supervisor that asked for it is gone.
+    let _ = sd_notify::notify(false, &[sd_notify::NotifyState::Ready]);
+    await_stop(&mut signals, &served, args, &config);
+    tracing::info!("stopping");
+    drop(served);
+    drop(dir.lock().unwrap_or_else(PoisonError::into_inner).take());
+    Ok(())
+}
+
+/// The target's name: the one that it was given, or the machine's.
+fn own_name(args: &ServeArgs, config: &Config) -> Result<(String, Name)> {
+    let is_configured = args.name.is_none() && config.name.is_some();
+    let code = if is_configured { Code::Config } else { Code::Usage };
+    let given = args.name.clone().or(config.name.clone());
+    let hint = if given.is_some() { "" } else { "; it is this machine's: give --name" };
+    let name = given.unwrap_or_else(tyche_session::host_name);
+    let checked = target_name(&name)
+        .map_err(|Error { message, .. }| Error { code, message: message + hint })?;
+    Ok((name, checked))
+}
+
+/// Answers requests at a control socket in `dir`, as long as the target runs.
+fn answer_at(
+    socket: &Path,
+    dir: &Arc<Mutex<Option<RuntimeDir>>>,
+    served: &Arc<Served>,
+    answers: Answers,
+) -> Result<()> {
+    let (answering, dir) = (Arc::downgrade(served), Arc::clone(dir));
+    let removed = move || {
+        let mut dir = dir.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(Err(error)) = dir.as_mut().map(RuntimeDir::restore) {
+            tracing::debug!(%error, "run-time directory");
+        }
+    };
+    control::serve(socket, removed, move |request, _| match answering.upgrade() {
+        Some(served) => answers.to(served, &request),
+        None => ControlAnswer::refused(Code::Other, "the target is stopping"),
+    })
+    .context(Code::Other, "control socket")
+}
+
+/// The exports, each with its size and its LUN, if it has one.
+fn describe(exports: &[TargetExport], units: &[Numbered]) -> Vec<String> {
+    let described = exports.iter().enumerate().map(|(index, export)| {
+        let (name, size) = (&export.name, bytes(export.store.geometry().size));
+        if export.offline.is_some() {
+            return format!("{name} (offline)");
+        }
+        match units.get(index) {
+            Some(unit) => format!("{name} ({size}, LUN {})", unit.lun),
+            None => format!("{name} ({size})"),
+        }
+    });
+    described.collect()
+}
+
+/// The configuration, of the file and of the command line.
+fn configured(args: &ServeArgs) -> Result<Config> {
+    let mut config = args.config.as_deref().map(Config::read).transpose()?.unwrap_or_default();
+    config.link.extend(args.links.iter().cloned());
+    let port = |link: &String| FcoePort::new(link.clone(), args.fcoe_mode, args.e_d_tov);
+    config.fcoe.extend(args.fcoe.iter().map(port));
+    config.fcoe_vlan.extend(args.fcoe_vlans.iter().cloned());
+    config.host.extend(args.hosts.iter().cloned());
+    config.key = args.key.clone().or(config.key);
+    config.auth = args.auth.or(config.auth);
+    config.is_silent |= args.silent;
+    let mut initiators = Initiators::Unsaid;
+    args.fcoe_initiators.iter().for_each(|said| initiators.add(said));
+    config.export.extend(args.exports.iter().map(|export| Export {
+        read_only: args.read_only,
+        write_back: args.write_back,
+        block_size: args.block_size,
+        initiators: initiators.clone(),
+        ..export.clone()
+    }));
+    if config.export.is_empty() {
+        return Err(match &args.config {
+            Some(file) => {
+                let message = format!("{}: there is no [[export]] in it", file.display());
+                Error::new(Code::Config, message)
+            }
+            None => {
+                let message = "nothing to export: give --export NAME=PATH or --config FILE";
+                Error::new(Code::Usage, message)
+            }
+        });
+    }
+    config.check_names(&args.accepted)?;
+    conflict::refuse(&config.export)?;
+    fcoe::refuse_two_writers(&config)?;
+    Ok(config)
+}
+
+/// The running target, and its ports of FCoE, which end first.
+struct Served {
+    fcoe: Fcoe,
+    target: Target,
+    rights: Mutex<Rights>,
+    /// Its key, if it has one.
+    own_key: Option<PublicKey>,
+    /// Its links and ports that are missing so far.
+    missing: Mutex<Vec<Missing>>,
+}
+
+impl Served {
+    /// As [`Target::resize`].
+    fn resize(&self, export: usize, size: Option<u64>) -> Result<u64, ResizeError> {
+        let size = self.target.resize(export, size)?;
+        self.fcoe.resized(export);
+        Ok(size)
+    }
+
+    /// Serves an export, by its index, whose disk has arrived.
+    fn bring_online(&self, export: usize, arrival: Arrival) {
+        self.target.bring_online(export, arrival);
+        self.fcoe.arrived(export, arrival.uuid);
+    }
+
+    /// The links and ports that are missing so far.
+    fn missing(&self) -> Vec<Missing> {
+        self.missing.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn set_missing(&self, missing: &[Missing]) {
+        let mut now = self.missing.lock().unwrap_or_else(PoisonError::into_inner);
+        *now = missing.to_vec();
+    }
+
+    /// The access rights of hosts, locked.
+    fn rights(&self) -> MutexGuard<'_, Rights> {
+        self.rights.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Waits for the signal to stop; on SIGHUP looks again at how large the disks are, and who may
+/// connect.
+fn await_stop(signals: &mut Signals, served: &Served, args: &ServeArgs, config: &Config) {
+    for signal in signals.forever() {
+        if signal != SIGHUP {
+            break;
+        }
+        let read = configured(args);
+        let news = read.and_then(|now| Ok((Configured::of(&now, served.own_key)?, now)));
+        match news {
+            Ok((configured, now)) => {
+                served.rights().reconfigure(configured, served);
+                tracing::info!("who may connect was read again");
+                if !news::log_pending(config, &now) {
+                    tracing::info!("nothing else has changed that takes a restart");
+                }
+            }
+            Err(error) => tracing::error!("who may connect stays as it was: {error}"),
+        }
+        for (index, export) in config.export.iter().enumerate() {
+            look_again(served, index, &export.name);
+        }
+    }
+}
+
+/// Looks again at how large the disk of an export is.
+fn look_again(served: &Served, index: usize, name: &str) {
+    let before = served.target.exported()[index].store().geometry().size;
+    match served.resize(index, None) {
+        Ok(size) if size != before => {
+            tracing::info!("export {name} has grown from {} to {}", bytes(before), bytes(size));
+        }
+        Ok(_) => {}
+        Err(error) => tracing::warn!("export {name}: {error}"),
+    }
+}
+
+/// Checks the name of an export: hosts write it behind that of a target, and a slash.
+fn export_name(name: &str) -> Result<Name> {
+    if name.starts_with('/') {
+        let message = format!("`{name}`: the name of an export does not begin with `/`");
+        return Err(Error::new(Code::Usage, message));
+    }
+    checked_name(name)
+}
+
+fn checked_name(name: &str) -> Result<Name> {
+    Name::new(name).filter(|name| !name.is_empty()).ok_or_else(|| {
+        let message =
+            format!("`{name}`: a name has 1 to 63 bytes, and no characters that are not shown");
+        Error::new(Code::Usage, message)
+    })
+}
+
+/// Checks a target's name: its directory has the same name, and is removed when the target ends.
+fn target_name(name: &str) -> Result<Name> {
+    if name.contains('/') || matches!(name, "." | "..") {
+        let message =
+            format!("`{name}`: a target's name is also that of a directory: no `/` in it");
+        return Err(Error::new(Code::Usage, message));
+    }
+    checked_name(name)
+}
+
+/// Watches for snapshots: the target distrusts its state when its virtual machine was restored to
+/// an earlier one.
+fn watch_generation(served: &Arc<Served>) {
+    let served = Arc::downgrade(served);
+    let watched = restore::watch_with(move || {
+        if let Some(served) = served.upgrade() {
+            tracing::warn!("hosts are told that this machine was restored");
+            served.target.distrust(state::nobody());
+        }
+    });
+    if let Err(error) = watched {
+        tracing::warn!(%error, "restored snapshots of this machine can't be detected");
+    }
+}

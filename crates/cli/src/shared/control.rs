@@ -1,0 +1,376 @@
+//! The protocol between commands and daemons: one line of JSON each way over a Unix socket.
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::{
+    AddressFamily, RecvFlags, SocketAddrUnix, SocketFlags, SocketType, connect, recv, socket_with,
+};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use crate::shared::error::{Code, Error, ErrorReport, Result};
+use crate::shared::report::{AccessChanged, ExportResized, SessionReport, TargetReport};
+
+/// The longest path of a Unix socket in bytes, as the kernel has it.
+const SOCKET_PATH_MAX: usize = 107;
+/// The longest request in bytes.
+const REQUEST_MAX: u64 = 4096;
+/// Time limit for the rest of a request that was begun.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(2);
+/// Time limit for a daemon's report: it needs milliseconds. A daemon that takes longer is stopped,
+/// or stuck.
+pub(crate) const REPORT_TIMEOUT: Duration = Duration::from_secs(2);
+/// Pause after a connection that could not be accepted.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// The interval at which a daemon without requests looks whether its socket is still there.
+const LOOK_EVERY: Timespec = Timespec { tv_sec: 2, tv_nsec: 0 };
+
+/// A request to a daemon.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "request", rename_all = "snake_case", deny_unknown_fields)]
+pub(crate) enum Request {
+    /// Report the state.
+    Report,
+    /// End the session.
+    Disconnect {
+        /// Even if the device is in use or the target lost.
+        force: bool,
+    },
+    /// Begin anew as the program that is installed now, and go on with the device.
+    Reload,
+    /// End, and leave the device in use to the next daemon.
+    Leave,
+    /// Use one more interface.
+    AddLink {
+        /// Its name.
+        link: String,
+    },
+    /// Stop using an interface.
+    RemoveLink {
+        /// Its name.
+        link: String,
+    },
+    /// Make an export larger, and tell its hosts.
+    Resize {
+        /// Its name.
+        export: String,
+        /// Bytes; `None`: the current size of its file or device.
+        size: Option<u64>,
+    },
+    /// Change which hosts may have an export.
+    Access {
+        /// The export.
+        export: String,
+        /// The host: its name at the target, or its UUID; `None`: all, if decisions are taken back.
+        host: Option<String>,
+        /// The change.
+        change: AccessChange,
+    },
+}
+
+/// A change of the hosts that may have an export.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub(crate) enum AccessChange {
+    /// The host may have it.
+    Allow,
+    /// It may not, and its sessions end.
+    Deny,
+    /// The same, answered when nothing of the host is with the disk any more.
+    Evict {
+        /// Time limit in milliseconds.
+        limit_ms: u64,
+    },
+    /// The configuration decides again.
+    Revert,
+}
+
+impl AccessChange {
+    /// The command that asks for it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Allow => "allow",
+            Self::Deny => "deny",
+            Self::Evict { .. } => "evict",
+            Self::Revert => "revert",
+        }
+    }
+}
+
+/// The answer of a daemon.
+#[derive(Serialize)]
+#[serde(untagged)]
+pub(crate) enum ControlAnswer {
+    /// To [`Request::Report`], by a session.
+    Session(Box<SessionReport>),
+    /// To [`Request::Report`], by a target.
+    Target(TargetReport),
+    /// To [`Request::Resize`].
+    Resized(ExportResized),
+    /// To [`Request::Access`].
+    Access(AccessChanged),
+    /// To the other requests, once they are done.
+    Done {},
+    /// The request failed.
+    Refused(ErrorReport),
+}
+
+impl ControlAnswer {
+    /// The answer to a request that has failed.
+    pub(crate) fn refused(code: Code, message: &str) -> Self {
+        Self::Refused(Error::new(code, message).report())
+    }
+}
+
+impl From<Result<Self>> for ControlAnswer {
+    fn from(result: Result<Self>) -> Self {
+        result.unwrap_or_else(|error| Self::Refused(error.report()))
+    }
+}
+
+/// The answer to a request that has no result.
+#[derive(Deserialize)]
+pub(crate) struct Done {}
+
+/// Asks the daemon that listens at `socket`. The inner result is that of the request.
+///
+/// # Errors
+/// `ConnectionRefused` or `NotFound` if there is none; `TimedOut` if it does not answer in time;
+/// `InvalidData` if the answer makes no sense.
+pub(crate) fn ask<T: DeserializeOwned>(
+    socket: &Path,
+    request: &Request,
+    timeout: Duration,
+) -> io::Result<Result<T>> {
+    begin(socket, request, timeout)?.answer(timeout)
+}
+
+/// As [`ask`], for requests that may take long: an answer is waited for only as long as the daemon
+/// still reports.
+///
+/// # Errors
+/// As [`ask`]; `TimedOut` also as soon as the daemon does not report in time.
+pub(crate) fn ask_patiently<T: DeserializeOwned>(
+    socket: &Path,
+    request: &Request,
+    timeout: Duration,
+) -> io::Result<Result<T>> {
+    let deadline = Instant::now() + timeout;
+    let mut asked = begin(socket, request, REPORT_TIMEOUT)?;
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        match asked.answer(left.min(REPORT_TIMEOUT).max(Duration::from_millis(1))) {
+            Err(error) if is_timeout(&error) && !left.is_zero() => {}
+            answered => return answered,
+        }
+        // It may have ended, after an answer that is read next.
+        match ask::<serde::de::IgnoredAny>(socket, &Request::Report, REPORT_TIMEOUT) {
+            Err(error) if is_timeout(&error) => return Err(error),
+            _ => {}
+        }
+    }
+}
+
+/// A request that was sent.
+struct Asked {
+    stream: BufReader<UnixStream>,
+    /// The part of the answer that was read.
+    line: String,
+}
+
+/// Connects to a daemon and sends it a request.
+fn begin(socket: &Path, request: &Request, timeout: Duration) -> io::Result<Asked> {
+    let kind = (SocketType::STREAM, SocketFlags::CLOEXEC);
+    let connection = socket_with(AddressFamily::UNIX, kind.0, kind.1, None)?;
+    // The limit for connecting as well: one waits while too many others do.
+    set_socket_timeout(&connection, Timeout::Send, Some(timeout))?;
+    connect(&connection, &SocketAddrUnix::new(socket)?)?;
+    let mut stream = UnixStream::from(connection);
+    let mut line = serde_json::to_vec(request)?;
+    line.push(b'\n');
+    stream.write_all(&line)?;
+    Ok(Asked { stream: BufReader::new(stream), line: String::new() })
+}
+
+impl Asked {
+    /// Waits for the answer. May be called again after a timeout.
+    fn answer<T: DeserializeOwned>(&mut self, timeout: Duration) -> io::Result<Result<T>> {
+        self.stream.get_ref().set_read_timeout(Some(timeout))?;
+        self.stream.read_line(&mut self.line).map_err(|error| match is_timeout(&error) {
+            true => {
+                let limit = timeout.as_secs_f64();
+                io::Error::new(io::ErrorKind::TimedOut, format!("no answer within {limit} s"))
+            }
+            false => error,
+        })?;
+        Ok(parse_answer(&self.line)?)
+    }
+}
+
+/// Whether a daemon did not answer in time.
+pub(crate) fn is_timeout(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
+}
+
+/// Parses a daemon's answer, which may be an error.
+pub(crate) fn parse_answer<T: DeserializeOwned>(line: &str) -> serde_json::Result<Result<T>> {
+    match serde_json::from_str::<ErrorReport>(line) {
+        Ok(refusal) => Ok(Err(refusal.into())),
+        Err(_) => serde_json::from_str(line).map(Ok),
+    }
+}
+
+/// The command that waits for the answer to a request.
+pub(crate) struct Asker<'a>(&'a UnixStream);
+
+impl Asker<'_> {
+    /// Whether it still waits. It sends nothing more, so what can be read is its end.
+    pub(crate) fn waits(&self) -> bool {
+        let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+        matches!(recv(self.0, &mut [0], flags), Err(Errno::AGAIN | Errno::INTR))
+    }
+}
+
+/// Answers requests at `socket` for ever, each in a thread of its own, so that a slow one does not
+/// delay others. A socket that others remove is made anew within some seconds: without one, no
+/// command reaches the daemon. `removed` is called before, for what was removed with it.
+///
+/// # Errors
+/// If the socket can't be made.
+pub(crate) fn serve(
+    socket: &Path,
+    removed: impl Fn() + Send + 'static,
+    answer: impl Fn(Request, &Asker<'_>) -> ControlAnswer + Clone + Send + 'static,
+) -> io::Result<()> {
+    let mut bound = bind(socket)?;
+    let socket = socket.to_owned();
+    std::thread::Builder::new().name("control".into()).spawn(move || {
+        loop {
+            match bound.accept() {
+                Ok(Some(stream)) => answer_apart(stream, answer.clone()),
+                Ok(None) if bound.is_at(&socket) => {}
+                Ok(None) => {
+                    removed();
+                    match bind(&socket) {
+                        Ok(anew) => {
+                            tracing::warn!("{} was removed: made anew", socket.display());
+                            bound = anew;
+                        }
+                        Err(error) => tracing::debug!(%error, "control socket"),
+                    }
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "a control request can't be accepted");
+                    std::thread::sleep(ACCEPT_PAUSE);
+                }
+            }
+        }
+    })?;
+    Ok(())
+}
+
+/// A control socket, and the file that it was bound to.
+struct Bound {
+    listener: UnixListener,
+    file: (u64, u64),
+}
+
+impl Bound {
+    /// The next connection; none if there is none for [`LOOK_EVERY`].
+    fn accept(&self) -> io::Result<Option<UnixStream>> {
+        match poll(&mut [PollFd::new(&self.listener, PollFlags::IN)], Some(&LOOK_EVERY)) {
+            Ok(0) | Err(Errno::INTR) => Ok(None),
+            Ok(_) => Ok(Some(self.listener.accept()?.0)),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn is_at(&self, socket: &Path) -> bool {
+        identity(socket).is_ok_and(|file| file == self.file)
+    }
+}
+
+/// The device and the inode of a file.
+fn identity(path: &Path) -> io::Result<(u64, u64)> {
+    std::fs::metadata(path).map(|it| (it.dev(), it.ino()))
+}
+
+/// Binds a control socket, in the place of a dead process's.
+fn bind(socket: &Path) -> io::Result<Bound> {
+    match std::fs::remove_file(socket) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let len = socket.as_os_str().len();
+    if len > SOCKET_PATH_MAX {
+        let message = format!(
+            "{}: {len} bytes are too long for a socket, {SOCKET_PATH_MAX} are possible: give \
+             TYCHE_RUNTIME_DIR, or a name, a shorter one",
+            socket.display()
+        );
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
+    }
+    let listener = UnixListener::bind(socket)?;
+    Ok(Bound { listener, file: identity(socket)? })
+}
+
+/// Answers a request in a thread of its own.
+fn answer_apart(
+    stream: UnixStream,
+    answer: impl Fn(Request, &Asker<'_>) -> ControlAnswer + Send + 'static,
+) {
+    let spawned = std::thread::Builder::new().name("control-answer".into()).spawn(move || {
+        if let Err(error) = answer_one(&stream, answer) {
+            tracing::debug!(%error, "control connection");
+        }
+    });
+    if let Err(error) = spawned {
+        tracing::warn!(%error, "no thread to answer a control request");
+    }
+}
+
+fn answer_one(
+    stream: &UnixStream,
+    answer: impl Fn(Request, &Asker<'_>) -> ControlAnswer,
+) -> io::Result<()> {
+    stream.set_read_timeout(Some(REQUEST_TIMEOUT))?;
+    stream.set_write_timeout(Some(REQUEST_TIMEOUT))?;
+    let mut line = String::new();
+    BufReader::new(stream.take(REQUEST_MAX)).read_line(&mut line)?;
+    let answer = match serde_json::from_str(&line) {
+        Ok(request) => answer(request, &Asker(stream)),
+        Err(error) => ControlAnswer::refused(Code::Other, &format!("not a request: {error}")),
+    };
+    let mut line = serde_json::to_vec(&answer)?;
+    line.push(b'\n');
+    { stream }.write_all(&line)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_is_what_was_asked_for_or_an_error() {
+        let resized = ExportResized { target: "store1".into(), export: "vm1".into(), size: 512 };
+        let line = |answer| serde_json::to_string(&answer).unwrap();
+        let answer = line(ControlAnswer::Resized(resized));
+        assert_eq!(parse_answer::<ExportResized>(&answer).unwrap().unwrap().size, 512);
+        assert!(parse_answer::<Done>(&line(ControlAnswer::Done {})).unwrap().is_ok());
+        let refused = line(ControlAnswer::refused(Code::Device, "it is in use"));
+        let error = parse_answer::<Done>(&refused).unwrap().err().unwrap();
+        assert_eq!((error.code, error.message.as_str()), (Code::Device, "it is in use"));
+        // Of other versions.
+        for unknown in [r#"{"error":"no"}"#, r#"{"error":"no","code":"tired","why":1}"#] {
+            let error = parse_answer::<Done>(unknown).unwrap().err().unwrap();
+            assert_eq!((error.code, error.message.as_str()), (Code::Other, "no"));
+        }
+    }
+}

@@ -1,0 +1,278 @@
+//! The sessions and targets of this machine: finds them, and sends orders to their daemons.
+
+use std::collections::BTreeSet;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
+
+use uuid::Uuid;
+
+use crate::shared::attach::Lasting;
+use crate::shared::control::{Done, REPORT_TIMEOUT, Request, ask, is_timeout};
+use crate::shared::error::{Code, Context, Error, Result};
+use crate::shared::leftovers;
+use crate::shared::report::{SessionReport, SessionState, TargetReport};
+use crate::shared::runtime::{self, CONTROL};
+use crate::shared::state::State;
+
+/// Time limit for an order other than to disconnect.
+const ORDER_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Time that a killed daemon may take to end: the kernel first ends what each queue of its device
+/// had in progress, and closes its control socket before it releases its lock.
+const DEATH: Duration = Duration::from_secs(5);
+
+/// A session of this machine.
+pub(crate) struct Session {
+    pub(crate) dir: PathBuf,
+    /// The daemon's report, or the state file if the daemon is dead.
+    pub(crate) report: SessionReport,
+    /// The device that a dead daemon has left for another daemon.
+    pub(crate) left: Option<Lasting>,
+}
+
+impl Session {
+    /// All sessions. The session of a dead daemon stays among them until it is disconnected, or its
+    /// export is connected again.
+    pub(crate) fn all() -> Result<Vec<Self>> {
+        let dir = runtime::sessions();
+        let dirs = runtime::below(&dir).context(Code::Permission, dir.display())?;
+        Ok(each(dirs, Self::find))
+    }
+
+    /// The session of that directory, if there is one.
+    pub(crate) fn find(dir: PathBuf) -> Option<Self> {
+        let silent = |problem: String| {
+            let state = SessionState::Silent { problem };
+            Some(SessionReport { record: State::load(&dir)?, state })
+        };
+        let living = match ask(&dir.join(CONTROL), &Request::Report, REPORT_TIMEOUT) {
+            Ok(Ok(report)) => Some(report),
+            Ok(Err(refusal)) => Some(silent(refusal.message)?),
+            Err(error) if is_nobody(error.kind()) => None,
+            Err(error) if is_timeout(&error) => {
+                let record = State::load(&dir)?;
+                Some(silent(unanswered(&record, REPORT_TIMEOUT))?)
+            }
+            Err(error) => Some(silent(error.to_string())?),
+        };
+        if let Some(report) = living {
+            return Some(Self { dir, report, left: None });
+        }
+        if State::load(&dir).is_some_and(|record| !record.ended) {
+            runtime::await_unlocked(&dir, DEATH);
+        }
+        // If the lock can't be taken, the daemon is starting or ending.
+        let _lock = leftovers::lock_dead(&dir)?;
+        let Some(record) = State::load(&dir) else {
+            if State::exists(&dir) {
+                // Of another version of this program. Its device stays listed.
+                let dir = dir.display();
+                tracing::warn!(%dir, "the record of a daemon can't be read");
+            } else {
+                // The daemon died during its start: nobody was told of its device.
+                leftovers::clear(&dir, None);
+            }
+            return None;
+        };
+        // A device whose state is unknown counts as left.
+        let left = record.lasting.clone().filter(|it| it.is_there().unwrap_or(true));
+        if record.ended && left.is_none() && !record.has_device() {
+            leftovers::clear(&dir, Some(&record));
+            return None;
+        }
+        let clear = leftovers::clearing(&record, left.is_some());
+        let state = SessionState::Dead { waits: left.is_some(), clear };
+        Some(Self { dir, report: SessionReport { record, state }, left })
+    }
+
+    /// The error of a command for a daemon that lives, and did not answer within that time.
+    pub(crate) fn unanswered(&self, limit: Duration) -> Error {
+        Error::new(Code::Unreachable, unanswered(&self.report.record, limit))
+    }
+
+    /// Has the daemon do what ends its process, or this session. If it ends before it answers, it
+    /// has done so.
+    pub(crate) fn pass_on(&self, request: &Request) -> Result<()> {
+        match ask::<Done>(&self.dir.join(CONTROL), request, ORDER_TIMEOUT) {
+            Ok(answer) => answer.map(|Done {}| ()),
+            Err(error) if is_timeout(&error) => Err(self.unanswered(ORDER_TIMEOUT)),
+            Err(_) => Ok(()),
+        }
+    }
+
+    /// Whether the daemon lives, and does not answer.
+    pub(crate) fn is_silent(&self) -> bool {
+        matches!(self.report.state, SessionState::Silent { .. })
+    }
+
+    pub(crate) fn is_dead(&self) -> bool {
+        matches!(self.report.state, SessionState::Dead { .. })
+    }
+
+    fn is_named(&self, name: &str) -> bool {
+        let State { session, export, device, .. } = &self.report.record;
+        export == name
+            || device.as_os_str() == name
+            || (name.len() >= 4 && session.to_string().starts_with(name))
+    }
+
+    /// Whether it was connected as TARGET/EXPORT, with that export.
+    fn has_export(&self, name: &str) -> bool {
+        self.report.record.export.split_once('/').is_some_and(|(_, export)| export == name)
+    }
+}
+
+/// The message about a daemon that lives, and did not answer within that time.
+fn unanswered(record: &State, limit: Duration) -> String {
+    format!(
+        "the daemon of {} (process {}) does not answer within {} s: it is stopped or stuck; \
+         `kill -CONT {1}` wakes a stopped one, `tyche disconnect --force {}` ends it in any case",
+        record.device.display(),
+        record.pid,
+        limit.as_secs_f64(),
+        record.export
+    )
+}
+
+/// Calls `find` for all directories at the same time: each may wait for a daemon. In their order.
+fn each<T: Send>(dirs: Vec<PathBuf>, find: fn(PathBuf) -> Option<T>) -> Vec<T> {
+    thread::scope(|scope| {
+        let asking = dirs.into_iter().map(|dir| {
+            let again = dir.clone();
+            let thread = thread::Builder::new().spawn_scoped(scope, move || find(dir));
+            thread.map_err(|_| again)
+        });
+        let asking: Vec<_> = asking.collect();
+        let found = asking.into_iter().filter_map(|asked| match asked {
+            Ok(thread) => thread.join().expect("it does not panic"),
+            // No thread to spare.
+            Err(dir) => find(dir),
+        });
+        found.collect()
+    })
+}
+
+fn is_nobody(kind: ErrorKind) -> bool {
+    use ErrorKind::{ConnectionRefused, ConnectionReset, NotFound};
+    matches!(kind, ConnectionRefused | ConnectionReset | NotFound)
+}
+
+/// Whether the process that owns the directory is alive: it holds the lock.
+pub(crate) fn is_running(dir: &Path) -> bool {
+    runtime::is_locked(dir)
+}
+
+/// Reports of the targets on this machine, with their directories; also of those that live and do
+/// not answer.
+pub(crate) fn targets() -> Result<Vec<(PathBuf, TargetReport)>> {
+    let dir = runtime::targets();
+    let dirs = runtime::below(&dir).context(Code::Permission, dir.display())?;
+    Ok(each(dirs, |dir| {
+        let report = match ask(&dir.join(CONTROL), &Request::Report, REPORT_TIMEOUT) {
+            Ok(Ok(report)) => report,
+            // It has ended; or it is starting or ending.
+            Err(error) if is_nobody(error.kind()) || !is_running(&dir) => return None,
+            Ok(Err(refusal)) => silent_target(&dir, refusal.message),
+            Err(error) if is_timeout(&error) => {
+                let limit = REPORT_TIMEOUT.as_secs_f64();
+                let wake = runtime::owner(&dir).map(|pid| format!(": `kill -CONT {pid}` wakes it"));
+                let wake = wake.unwrap_or_default();
+                silent_target(
+                    &dir,
+                    format!("does not answer within {limit} s: it is stuck, or stopped{wake}"),
+                )
+            }
+            Err(error) => silent_target(&dir, error.to_string()),
+        };
+        Some((dir, report))
+    }))
+}
+
+/// The report on the target with that directory, which lives and does not answer.
+fn silent_target(dir: &Path, problem: String) -> TargetReport {
+    let name = dir.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let pid = runtime::owner(dir).unwrap_or(0);
+    TargetReport { name, pid, problem: Some(problem), ..Default::default() }
+}
+
+/// Refuses to connect an export that this host has connected already: the second session would take
+/// the export away from the first.
+pub(crate) fn refuse_twice(export: &str, host: Uuid) -> Result<()> {
+    for (dir, state) in State::all()? {
+        if state.export != export || state.host != host || !is_running(&dir) {
+            continue;
+        }
+        let asked = ask::<SessionReport>(&dir.join(CONTROL), &Request::Report, REPORT_TIMEOUT);
+        let is_unheard = asked.as_ref().is_err_and(|error| is_nobody(error.kind()));
+        if is_unheard && runtime::await_unlocked(&dir, DEATH) {
+            // The daemon, which was running, has died.
+            continue;
+        }
+        let more = match asked {
+            Ok(Ok(SessionReport { state: SessionState::Failed(_), .. })) => {
+                format!("; that session has failed: run `tyche disconnect {export}` first")
+            }
+            Err(error) if is_timeout(&error) => format!("; {}", unanswered(&state, REPORT_TIMEOUT)),
+            _ => String::new(),
+        };
+        let device = state.device.display();
+        let message = format!("export `{export}` is connected already, as {device}{more}");
+        return Err(Error::new(Code::Exists, message));
+    }
+    Ok(())
+}
+
+/// The exports that daemons of this machine have connected.
+pub(crate) fn connected() -> Result<BTreeSet<String>> {
+    let running = State::all()?.into_iter().filter(|(dir, _)| is_running(dir));
+    Ok(running.map(|(_, state)| state.export).collect())
+}
+
+/// Reports of the sessions with that name, or of all.
+pub(crate) fn named_sessions(name: Option<&str>) -> Result<Vec<SessionReport>> {
+    let named = Session::all()?.into_iter().filter(|it| name.is_none_or(|name| it.is_named(name)));
+    Ok(named.map(|it| it.report).collect())
+}
+
+/// The sessions with that name, or else those with an export of that name, of whatever target: the
+/// one with a living daemon, or else all with dead ones.
+pub(crate) fn named(name: &str) -> Result<Vec<Session>> {
+    let all = Session::all()?.into_iter();
+    let (mut named, mut others): (Vec<_>, Vec<_>) = all.partition(|it| it.is_named(name));
+    if named.is_empty() {
+        others.retain(|it| it.has_export(name));
+        named = others;
+    }
+    let (dead, living): (Vec<_>, Vec<_>) = named.into_iter().partition(Session::is_dead);
+    match (living.len(), dead.len()) {
+        (0, 0) => Err(not_found(name)),
+        (0, _) => Ok(dead),
+        (1, _) => Ok(living),
+        _ => {
+            let ids = living.iter().map(|it| it.report.record.session.to_string());
+            let ids: Vec<_> = ids.collect();
+            let message = format!("`{name}` is several sessions: {}", ids.join(", "));
+            Err(Error::new(Code::Usage, message))
+        }
+    }
+}
+
+/// Sends an order to the session of that name, and waits until it is done. Returns the session.
+pub(crate) fn order(name: &str, request: &Request) -> Result<State> {
+    let session = named(name)?.pop().ok_or_else(|| not_found(name))?;
+    match ask::<Done>(&session.dir.join(CONTROL), request, ORDER_TIMEOUT) {
+        Ok(answer) => answer.map(|Done {}| session.report.record),
+        Err(error) if is_timeout(&error) => Err(session.unanswered(ORDER_TIMEOUT)),
+        Err(error) => {
+            let message = format!("the session of `{name}` does not answer: {error}");
+            Err(Error::new(Code::Other, message))
+        }
+    }
+}
+
+pub(crate) fn not_found(name: &str) -> Error {
+    let message = format!("nothing here is called `{name}`; `tyche list` shows what there is");
+    Error::new(Code::NotFound, message)
+}
