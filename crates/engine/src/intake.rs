@@ -65,7 +65,7 @@ impl<J: From<Submission>> Intake<J> {
         worked
     }
 
-    /// As [`Service::may_sleep`](crate::Tenant::may_sleep).
+    /// As [`Service::may_sleep`](crate::Service::may_sleep).
     pub fn may_sleep(&mut self) -> bool {
         self.volume.doorbell.announce();
         self.pollers.iter().for_each(|poller| poller.announce());
@@ -73,13 +73,13 @@ impl<J: From<Submission>> Intake<J> {
         !self.poll() && (self.held.is_some() || self.volume.is_empty())
     }
 
-    /// As [`Service::awake`](crate::Tenant::awake).
+    /// As [`Service::awake`](crate::Service::awake).
     pub fn awake(&mut self) {
         self.pollers.iter().for_each(|poller| poller.awake());
         self.volume.doorbell.awake();
     }
 
-    /// As [`Service::wait_fds`](crate::Tenant::wait_fds).
+    /// As [`Service::wait_fds`](crate::Service::wait_fds).
     pub fn wait_fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         let pollers = self.pollers.iter().map(|poller| poller.wait_fd());
         pollers.chain([self.volume.doorbell.wait_fd()])

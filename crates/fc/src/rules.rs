@@ -2,9 +2,9 @@
 //!
 //! A checker that catches nothing is a defect. So the simulator also runs machines that break one
 //! rule, and must notice each. The rules are a type parameter of the machines. That of the product
-//! is [`AllRules`], which has no bytes and keeps them all: nothing of this is left in a program, and
-//! nothing at run time can turn a rule off. The simulator has a type whose *values* differ, so that
-//! one more copy of the machines is enough for all rules.
+//! is [`AllRules`], which has no bytes and keeps them all: nothing of this is left in a program,
+//! and nothing at run time can turn a rule off. The simulator has a type whose *values* differ, so
+//! that one more copy of the machines is enough for all rules.
 
 /// A rule that keeps data safe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,8 +2,8 @@
 //!
 //! A checker that catches nothing is a defect. The simulator therefore also runs builds in which
 //! one rule is off, and must catch each of them. The rules are those of a type parameter: in the
-//! [sound](Sound) build all are on as constants, so it carries no trace of them, and nothing at run
-//! time can turn one off.
+//! [sound](AllRules) build all are on as constants, so it carries no trace of them, and nothing at
+//! run time can turn one off.
 
 use tyche_wire::{Header, Open, Reject};
 

@@ -8,8 +8,9 @@
 //!
 //! The fields are those of fstab and crypttab: separated by blanks, `-` for none, and special
 //! characters (a blank, a comma within a value) are written as a backslash and three octal digits.
-//! This module splits lines into fields; an [`Entry`](crate::daemons::connect::Entry) knows what the options
-//! mean. A mistake affects its own line only: a booting machine needs the other disks all the same.
+//! This module splits lines into fields; an [`Entry`](crate::daemons::connect::Entry) knows what
+//! the options mean. A mistake affects its own line only: a booting machine needs the other disks
+//! all the same.
 
 use std::path::{Path, PathBuf};
 

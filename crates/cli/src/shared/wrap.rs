@@ -1,5 +1,5 @@
-//! Wrappers around links, stores and disks, for measurements and tests. `tyche` has none; a laboratory
-//! gives its own to the commands that use links.
+//! Wrappers around links, stores and disks, for measurements and tests. `tyche` has none; a
+//! laboratory gives its own to the commands that use links.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,8 +11,8 @@ use tyche_store::Store;
 
 use crate::shared::error::Result;
 
-/// Wraps links and stores before the engine gets them, and disks before a device does. Threads of a wrapper may spin for up to
-/// `spin` before they sleep.
+/// Wraps links and stores before the engine gets them, and disks before a device does. Threads of a
+/// wrapper may spin for up to `spin` before they sleep.
 pub trait Wrapper: fmt::Debug + Send + Sync {
     /// Wraps links, each with the name that it was opened by.
     ///

@@ -81,7 +81,7 @@ impl Driver {
         self.port.role.submit(now, job)
     }
 
-    /// Ends the session and logs out: requests fail. It is [over](Tenant::is_over) when those with
+    /// Ends the session and logs out: requests fail. It is [over](Service::is_over) when those with
     /// a command in progress have ended.
     pub(super) fn stop(&mut self, now: Instant) {
         self.stopping = true;

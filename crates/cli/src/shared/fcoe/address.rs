@@ -1,8 +1,8 @@
 //! The N_Port_ID of a port of this machine, which it asks for again when it is started anew: others
 //! find it where it was, and a port that had to give way to another does not move twice.
 //!
-//! A record is a preference. If another port has that N_Port_ID now, ours takes one that is free, and
-//! that is recorded.
+//! A record is a preference. If another port has that N_Port_ID now, ours takes one that is free,
+//! and that is recorded.
 
 use std::fs;
 use std::io::ErrorKind;

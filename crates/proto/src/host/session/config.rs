@@ -23,8 +23,8 @@ pub struct SessionConfig {
     /// device.
     pub device: Uuid,
     /// What the former session of the device knew of the export, if there was one: see
-    /// [`ResumeState`](super::Former). The owner submits again all requests that the former session has
-    /// not answered.
+    /// [`ResumeState`](super::ResumeState). The owner submits again all requests that the former
+    /// session has not answered.
     pub resumes: Option<ExportState>,
     /// The export.
     pub export: ExportId,

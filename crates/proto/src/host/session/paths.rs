@@ -151,8 +151,8 @@ impl<R: Rules> Paths<R> {
         self.ports.iter_mut().flatten().for_each(Port::forget);
     }
 
-    /// Begins attempts to connect to `resolved` on all pairs of links and addresses that lack channels
-    /// and whose pause is over. Returns whether its target was heard at any.
+    /// Begins attempts to connect to `resolved` on all pairs of links and addresses that lack
+    /// channels and whose pause is over. Returns whether its target was heard at any.
     pub(super) fn pair(
         &mut self,
         now: Instant,
