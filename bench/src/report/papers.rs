@@ -42,7 +42,8 @@ pub(super) const CHAPTERS: [Chapter; 6] = [
                 each side does everything; the store has a thread of its own at the target (the \
                 work queue, CS-WQ); a thread of its own receives on each side (CS-Rec); and both, \
                 as in the first Tyche. Measured by `tyche-lab bench --stages` \
-                (crates/lab/README.md says what each stage is), which costs half a microsecond a request.",
+                (crates/lab/README.md says what each stage is), which costs half a microsecond \
+                a request.",
         plots: &[("stages.svg", stages), ("stages-no-spin.svg", stages_no_spin)],
     },
     Chapter {
