@@ -1,5 +1,5 @@
 //! Questions with a proof that their sender knows the target's public key. A silent target answers
-//! these only. PROTOCOL.md, "Silent targets".
+//! these only. docs/protocol-annexes.md, "Silent targets".
 //!
 //! The proof is in the nonce of a Discover or Hello, which is random otherwise, so that targets
 //! that are not silent need not know of it.
@@ -49,7 +49,7 @@ mod tests {
 
     use super::*;
 
-    const DOCUMENT: &str = include_str!("../../../PROTOCOL.md");
+    const DOCUMENT: &str = include_str!("../../../docs/protocol-annexes.md");
 
     #[test]
     fn a_proof_is_the_documented_one() {

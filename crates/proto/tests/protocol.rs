@@ -1,10 +1,16 @@
-//! PROTOCOL.md has the timers and bounds of this crate, and the sections that the code refers to.
+//! PROTOCOL.md and its annexes have the timers and bounds of this crate, the sections that the code
+//! refers to, and a handshake with keys.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-fn document() -> String {
-    fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../PROTOCOL.md")).unwrap()
+const CORE: &str = "PROTOCOL.md";
+const ANNEXES: &str = "docs/protocol-annexes.md";
+
+/// A document of the repository.
+fn document(path: &str) -> String {
+    let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    fs::read_to_string(repository.join(path)).unwrap()
 }
 
 /// All sources below a directory, one after the other.
@@ -48,9 +54,15 @@ fn value(source: &str, name: &str) -> String {
 
 #[test]
 fn the_table_of_timers_has_the_constants() {
-    let (document, source) = (document(), source());
-    let (_, section) = document.split_once("\n### Timers and bounds\n").unwrap();
-    let rows = section.lines().take_while(|line| !line.starts_with('#'));
+    let source = source();
+    let mut rows = Vec::new();
+    for (path, heading) in [(CORE, "\n### Timers and bounds\n"), (ANNEXES, "\n### More timers\n")] {
+        let document = document(path);
+        let (_, section) = document.split_once(heading).unwrap();
+        let lines = section.lines().take_while(|line| !line.starts_with('#'));
+        rows.extend(lines.map(str::to_owned));
+    }
+    let rows = rows.iter().map(String::as_str);
     let mut checked = 0;
     for row in rows.filter(|line| line.starts_with("| `") && !line.starts_with("| `keep_alive`")) {
         let cells: Vec<&str> = row.trim_matches('|').split('|').map(str::trim).collect();
@@ -65,12 +77,15 @@ fn the_table_of_timers_has_the_constants() {
 
 #[test]
 fn sections_that_the_code_names_are_there() {
-    let document = document();
     let source = source().replace("\n//! ", " ");
-    let named = source.split("PROTOCOL.md, \"").skip(1).map(|rest| rest.split('"').next().unwrap());
-    for section in named {
-        let heading =
-            document.lines().any(|line| line.trim_start_matches('#') == format!(" {section}"));
-        assert!(heading, "no section {section:?}");
+    for path in [CORE, ANNEXES] {
+        let document = document(path);
+        let before = format!("{path}, \"");
+        let named = source.split(&before).skip(1);
+        for section in named.map(|rest| rest.split('"').next().unwrap()) {
+            let heading =
+                document.lines().any(|line| line.trim_start_matches('#') == format!(" {section}"));
+            assert!(heading, "{path} has no section {section:?}");
+        }
     }
 }

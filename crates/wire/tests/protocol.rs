@@ -12,6 +12,11 @@ fn document() -> String {
     fs::read_to_string(frames::path("../../PROTOCOL.md")).expect("PROTOCOL.md is there")
 }
 
+fn annexes() -> String {
+    fs::read_to_string(frames::path("../../docs/protocol-annexes.md"))
+        .expect("the annexes are there")
+}
+
 fn golden_frames() -> String {
     let path = frames::path("../../docs/golden-frames.md");
     fs::read_to_string(path).expect("docs/golden-frames.md is there")
@@ -31,9 +36,22 @@ fn tables_have_the_codes() {
     assert_eq!(codes(&document, "### Statuses"), decimal(Status::ALL, |code| code as u32));
     assert_eq!(codes(&document, "### Reject"), decimal(Reason::ALL, |code| code as u32));
     let rejects = table(&document, "## Rejected frames");
-    let rejects: Vec<&str> =
+    let mut rejects: Vec<&str> =
         rejects.iter().map(|row| row[0]).filter(|name| *name != "reason").collect();
-    assert_eq!(rejects, Reject::ALL.iter().map(|reject| reject.name()).collect::<Vec<_>>());
+    let mut names: Vec<&str> = Reject::ALL.iter().map(|reject| reject.name()).collect();
+    // The table is in the order of the checks.
+    rejects.sort_unstable();
+    names.sort_unstable();
+    assert_eq!(rejects, names);
+}
+
+#[test]
+fn rejects_are_in_the_order_of_the_checks() {
+    let document = document();
+    let rows = table(&document, "## Rejected frames");
+    let steps = rows.iter().skip(1).map(|row| row[1].split(',').next().unwrap().parse::<u32>());
+    let steps: Vec<u32> = steps.collect::<Result<_, _>>().expect("each has a first step");
+    assert!(steps.is_sorted(), "{steps:?}");
 }
 
 #[test]
@@ -113,4 +131,5 @@ fn the_table_of_limits_has_the_constants() {
 #[test]
 fn links_lead_to_headings() {
     check_links(&document());
+    check_links(&annexes());
 }

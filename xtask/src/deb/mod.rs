@@ -29,7 +29,7 @@ const BUILD: &[Need] = &[
 
 /// Files of the repository, and where they are installed. Documents keep their places relative to
 /// each other, so that their links lead to the same files.
-const FILES: [(&str, &str, u32); 20] = [
+const FILES: [(&str, &str, u32); 21] = [
     ("packaging/systemd/tyche-target.service", "usr/lib/systemd/system", 0o644),
     ("packaging/systemd/tyche@.service", "usr/lib/systemd/system", 0o644),
     ("packaging/systemd/tyche-disconnect.service", "usr/lib/systemd/system", 0o644),
@@ -46,6 +46,7 @@ const FILES: [(&str, &str, u32); 20] = [
     ("docs/reference.md", "usr/share/doc/tyche/docs", 0o644),
     ("docs/troubleshooting.md", "usr/share/doc/tyche/docs", 0o644),
     ("docs/schema.json", "usr/share/doc/tyche/docs", 0o644),
+    ("docs/protocol-annexes.md", "usr/share/doc/tyche/docs", 0o644),
     ("docs/golden-frames.md", "usr/share/doc/tyche/docs", 0o644),
     ("docs/golden-frames-fc.md", "usr/share/doc/tyche/docs", 0o644),
     ("docs/measurements/congestion.md", "usr/share/doc/tyche/docs/measurements", 0o644),

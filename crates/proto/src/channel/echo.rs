@@ -1,5 +1,5 @@
 //! Echo frames of a channel that wait to be sent: requests of a host, replies of a target.
-//! PROTOCOL.md, "Echo frames".
+//! docs/protocol-annexes.md, "Echo frames".
 //!
 //! Echoes measure links and loops without requests. They are not reliable: an echo that finds no
 //! room is dropped, and lost frames are not sent again.

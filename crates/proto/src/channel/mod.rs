@@ -2,7 +2,7 @@
 //! nacks, retransmission, windows, keepalive and echoes. It carries entries without knowing their
 //! meaning. A frame is first [checked](Channel::check) and then [taken](Channel::receive); the
 //! owner checks its entries between the two. PROTOCOL.md, "Rings and positions" to "Keepalive and
-//! disconnect", and "Echo frames".
+//! disconnect"; docs/protocol-annexes.md, "Echo frames".
 
 mod acks;
 pub(crate) mod batching;

@@ -1,6 +1,6 @@
 //! Times at which a request passes from one stage to the next, kept by slot. They are kept only on
-//! channels whose host has asked for them (PROTOCOL.md, "Stage times"), and nothing else depends on
-//! them.
+//! channels whose host has asked for them (docs/protocol-annexes.md, "Stage times"), and nothing
+//! else depends on them.
 
 use tyche_wire::Times;
 

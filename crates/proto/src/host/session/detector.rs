@@ -3,8 +3,8 @@
 //! A channel fails in two ways. It is *silent*: requests are in flight, and nothing is heard. Or it
 //! is *stalled*: it may be heard, but a frame stays without an ack, because frames get lost in one
 //! direction, or long ones only. A channel is given up only while another one is fine. So the only
-//! channel is never given up here: that takes the keep-alive time. PROTOCOL.md, "Sessions, takeover
-//! and reconnect".
+//! channel is never given up here: that takes the keep-alive time. docs/protocol-annexes.md,
+//! "Channels that are given up early".
 
 use std::time::Duration;
 

@@ -19,7 +19,7 @@
 //! number of the generation that its channels were opened in. A flush notes all `written` as it
 //! begins. When it succeeds, they are on stable storage if their epoch is the flush's own.
 //! Otherwise the target's cache was lost in between, and the flush fails. PROTOCOL.md, "Lost
-//! writes".
+//! writes"; docs/protocol-annexes.md, "Queues".
 
 use std::sync::{Arc, PoisonError};
 

@@ -1,6 +1,6 @@
 //! Failure detector of a target: gives up a channel whose frames the host does not acknowledge any
 //! more, if another channel of the session lives. The host cannot notice: it may hear the target,
-//! and waits for answers. PROTOCOL.md, "Sessions, takeover and reconnect".
+//! and waits for answers. docs/protocol-annexes.md, "Channels that are given up early".
 
 use std::time::Duration;
 
