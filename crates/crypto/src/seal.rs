@@ -343,7 +343,7 @@ mod tests {
 
     #[test]
     fn frames_are_those_of_the_document() {
-        // PROTOCOL.md, "Keys"; computed by another implementation.
+        // docs/protocol-annexes.md, "Known answers"; computed by another implementation.
         let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
         for (suite, packet, sealed) in [
             (Suite::Aes128Gcm, 7, "a1da1075e730f60b9c9f97dde1de249df6bd4e8cd0"),

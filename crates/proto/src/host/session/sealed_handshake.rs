@@ -100,3 +100,77 @@ impl SealedHandshake {
         if answered == asked { Ok(answer) } else { Err(Reject::Mismatch) }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tyche_crypto::{Responder, SecretKey};
+    use tyche_testkit::golden::Golden;
+    use tyche_wire::{CipherSuite, Control, Frame, HEAD_LEN};
+
+    use super::*;
+
+    const DOCUMENT: &str = include_str!("../../../../docs/protocol-annexes.md");
+    const GOLDEN: Golden = Golden { root: concat!(env!("CARGO_MANIFEST_DIR"), "/../wire") };
+
+    /// A value of the first block of known answers: the rest of its line, and the lines below it
+    /// that begin with a space.
+    fn known(name: &str) -> String {
+        let (_, section) = DOCUMENT.split_once("\n### Known answers\n").expect("the section");
+        let (_, block) = section.split_once("```text\n").expect("a block");
+        let mut lines = block.lines().skip_while(|line| line.split(' ').next() != Some(name));
+        let first = lines.next().and_then(|line| line.strip_prefix(name)).expect(name);
+        let rest = lines.take_while(|line| line.starts_with(' '));
+        std::iter::once(first).chain(rest).map(str::trim).collect()
+    }
+
+    fn hex(bytes: &[u8]) -> String {
+        bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    /// The cookie and the body of a golden frame.
+    fn golden(name: &str) -> (Cookie, Control) {
+        let frame = GOLDEN.frame(name);
+        let (head, payload) = frame.split_first_chunk::<HEAD_LEN>().expect("a whole frame");
+        let Frame { header, body } = Frame::parse(head, payload).expect("a right frame");
+        let tyche_wire::Body::Control(pdu) = body else { panic!("{name} has a body") };
+        (header.cookie, pdu.decode())
+    }
+
+    #[test]
+    fn a_handshake_is_the_documented_one() {
+        let [host, target] = [1, 2].map(|byte| SecretKey::from_random([byte; 32]));
+        let public = target.public();
+        assert_eq!(
+            [host.public(), public].map(|key| key.to_string()),
+            [known("host"), known("target")]
+        );
+        let (cookie, Control::SealedConnect(mut frame)) = golden("sealed-connect") else {
+            panic!("it is a sealed connect");
+        };
+        let (_, Control::Connect(connect)) = golden("connect") else { panic!("it is a connect") };
+        let (_, Control::Accept(accept)) = golden("accept") else { panic!("it is an accept") };
+        let introduction = Introduction {
+            suite: CipherSuite::Aes128Gcm,
+            target_name: Name::EMPTY,
+            export_name: Name::new("scratch").expect("a name"),
+            connect,
+        };
+        let (prologue, bytes) = (protection::prologue(cookie, &frame), introduction.to_bytes());
+        let (mut initiator, message) =
+            Initiator::new((&host, &public), &protection::PSK, &prologue, [3; 32], &bytes);
+        assert_eq!(hex(&message), known("message"));
+        frame.message.copy_from_slice(&message);
+        assert_eq!(hex(&question::connect_proof(&public, cookie, &frame)), known("proof"));
+        let opened = Responder::new(&target, &protection::PSK, &prologue, [4; 32], &message);
+        let (responder, peer, payload) = opened.expect("it is for this target");
+        assert_eq!((peer, payload), (host.public(), bytes.to_vec()));
+        let (suite, token) = (CipherSuite::Aes128Gcm, ResetToken([5; 6]));
+        let verdict = Verdict::Accepted { suite, token, accept };
+        let (answer, _) = responder.finish(&verdict.to_bytes());
+        assert_eq!(hex(&answer), known("answer"));
+        let (payload, secrets) = initiator.finish(&answer).expect("it is the target's");
+        assert_eq!(Verdict::parse(&payload), Ok(verdict));
+        assert_eq!(hex(&*secrets.initiator), known("host_secret"));
+        assert_eq!(hex(&*secrets.responder), known("target_secret"));
+    }
+}
