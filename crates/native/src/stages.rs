@@ -1,5 +1,5 @@
 //! Stage times of requests: a breakdown like that of MSST 2015 ("End-to-end Overhead Analysis").
-//! PROTOCOL.md, "Stage times".
+//! docs/protocol-annexes.md, "Stage times".
 //!
 //! ```text
 //! host    called-submit->slot-transmit->frame           read-receive->completed-complete->returned

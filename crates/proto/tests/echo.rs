@@ -4,7 +4,7 @@ use crate::pair::{FRAME_LEN, HOST, Pair, TARGET, seal, session};
 use tyche_proto::wire::{Content, Cookie, ECHO_REPLIES_MAX, Echo, Flags, Header, Kind, Reject};
 use tyche_proto::{Opened, Outgoing, SessionEvent};
 
-/// Echoes that a channel keeps to be answered. PROTOCOL.md, "Echo frames".
+/// Echoes that a channel keeps to be answered. docs/protocol-annexes.md, "Echo frames".
 const KEPT_MAX: u64 = 128;
 
 impl Pair {

@@ -1,4 +1,4 @@
-//! Slow links: the slowest on which requests of 1 MiB end. PROTOCOL.md, "Slow links".
+//! Slow links: the slowest on which requests of 1 MiB end. docs/protocol-annexes.md, "Slow links".
 
 use std::time::Duration;
 

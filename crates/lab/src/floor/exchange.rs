@@ -1,8 +1,9 @@
 //! The floor under a result: bare frames over the same links, with the same loops and spinning.
 //!
-//! A *round* is a number of frames out and a number of frames back, as echoes (PROTOCOL.md, "Echo
-//! frames"): no requests, no rings, no repair, no checksums of data, no memory of requests and no
-//! store. Rounds are kept in flight as the bench keeps requests in flight:
+//! A *round* is a number of frames out and a number of frames back, as echoes
+//! (docs/protocol-annexes.md, "Echo frames"): no requests, no rings, no repair, no checksums of
+//! data, no memory of requests and no store. Rounds are kept in flight as the bench keeps requests
+//! in flight:
 //!
 //! | measured | out | back |
 //! |---|---|---|

@@ -1,8 +1,8 @@
 //! The same frames in a TCP stream, for networks that carry only TCP.
 //!
-//! A frame is sent as its length, 4 bytes little-endian, and its bytes (PROTOCOL.md, *Frames over
-//! TCP*). A [`TcpServer`] is a target's end and accepts connections, a [`TcpClient`] is a host's
-//! end and maintains one.
+//! A frame is sent as its length, 4 bytes little-endian, and its bytes (docs/protocol-annexes.md,
+//! "Frames over TCP"). A [`TcpServer`] is a target's end and accepts connections, a [`TcpClient`]
+//! is a host's end and maintains one.
 //!
 //! ```text
 //!  stream   [length 4][head 64][payload ...][length 4][head 64][payload ...]

@@ -4,7 +4,7 @@
 //! The forger reads all frames of its segments. It sends exact copies of them at any later time, on
 //! any of its segments, from the original address or its own, and frames that it has made up. Every
 //! one of them has to be harmless: at worst a session pauses. It does not forge the frames that
-//! PROTOCOL.md lists as not protected against ("What is promised without keys"):
+//! docs/protocol-annexes.md, "What is promised without keys", lists as not protected against:
 //!
 //! | not forged | would be |
 //! |---|---|
