@@ -35,7 +35,7 @@ enum Action {
     Fingerprint(Fingerprint),
     /// List the targets whose keys this machine knows: those that you have said yes to after
     /// `tyche connect TARGET/EXPORT --target-key ask`.
-    KnownArgs(KnownArgs),
+    Known(KnownArgs),
     /// Forget the key of a target: it has another one now, or is no more.
     Forget(Forget),
 }
@@ -85,7 +85,7 @@ impl KeyCommand {
     /// How to print.
     pub(crate) fn output(&self) -> Format {
         match &self.action {
-            Action::KnownArgs(KnownArgs { output }) => *output,
+            Action::Known(KnownArgs { output }) => *output,
             _ => Format::Text,
         }
     }
@@ -104,7 +104,7 @@ pub(crate) fn run(command: &KeyCommand) -> Result<()> {
             };
             print(&format!("{}\n", key.fingerprint()))
         }
-        Action::KnownArgs(KnownArgs { output }) => list(&KnownTargets::read().coded()?, *output),
+        Action::Known(KnownArgs { output }) => list(&KnownTargets::read().coded()?, *output),
         Action::Forget(Forget { target }) => {
             let mut known = KnownTargets::read().coded()?;
             let gone = known.forget(target).coded()?;

@@ -105,27 +105,37 @@ impl Stage<'_> {
         let (time, tries) = seconds.map_or((1, 3), |seconds: u64| (seconds, 20));
         let (time, over) = (Duration::from_secs(time), &AtomicBool::new(false));
         let namespace = self.rig.cable.end(Side::Host);
-        let quiet = time.min(Duration::from_secs(10));
+        let (quiet, found) = (time.min(Duration::from_secs(10)), &AtomicBool::new(false));
         let (shares, mut waits) = thread::scope(|scope| {
             namespace.on_thread(|| {
                 let mut host = self.connect(link);
+                let (alone, _) = measure(&mut host, self.target, quiet);
+                // A flood takes a core of this machine as well, which it would not elsewhere.
+                let spinner = scope.spawn(move || {
+                    while !found.load(Relaxed) {
+                        std::hint::spin_loop();
+                    }
+                });
                 let (before, _) = measure(&mut host, self.target, quiet);
+                found.store(true, Relaxed);
+                spinner.join().unwrap();
                 let flood = scope.spawn(move || namespace.on_thread(|| flood(over)));
                 let (beside, _) = measure(&mut host, self.target, time);
                 let waits = self.waits(link, tries);
                 over.store(true, Relaxed);
                 flood.join().unwrap();
                 host.disconnect(PATIENCE);
-                ([before, beside], waits)
+                ([alone, before, beside], waits)
             })
         });
         waits.sort_unstable();
         let late = waits.iter().filter(|&&wait| wait > WAIT_MAX).count();
-        let [before, beside] = shares;
+        let [alone, before, beside] = shares;
         println!(
             "{name}: {tries} new hosts, {late} of them later than {WAIT_MAX:?}; least, median, \
              90th percentile and greatest of their waits: {:?}; {beside:.0} reads a second beside \
-             it, {before:.0} without: {:.2}",
+             it, {before:.0} beside a thread that only takes a core, {alone:.0} alone: {:.2} of \
+             what the cores allow",
             summary(&waits),
             beside / before,
         );
