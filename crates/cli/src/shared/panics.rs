@@ -50,7 +50,8 @@ mod tests {
 
     #[test]
     fn a_panic_in_a_thread_ends_the_process() {
-        let name = "panics::tests::a_panic_in_a_thread_ends_the_process";
+        let (_, module) = module_path!().split_once("::").unwrap();
+        let name = &format!("{module}::a_panic_in_a_thread_ends_the_process");
         if env::var_os(VARIABLE).is_some() {
             log::start().unwrap();
             end_the_process();

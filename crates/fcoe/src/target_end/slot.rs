@@ -90,7 +90,7 @@ impl Slot {
                 self.is_staked = true;
             }
             Some(AtStake::Flush) => {
-                self.since = stakes.begin_flush(disk, KnownLosses::of(exported))
+                self.since = stakes.begin_flush(disk, KnownLosses::of(exported));
             }
             _ => {}
         }

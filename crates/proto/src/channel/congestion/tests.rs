@@ -16,7 +16,7 @@ use crate::channel::rtt::Rtt;
 use crate::time::Instant;
 
 const SEGMENT: u64 = 1514;
-const TABLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/congestion/shares.txt");
+const TABLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/channel/congestion/shares.txt");
 const SECOND: u64 = 1_000_000_000;
 /// Of the reference's receiver.
 const DELAYED_ACK: u64 = 40_000_000;

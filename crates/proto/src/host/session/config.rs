@@ -62,6 +62,14 @@ pub struct SessionConfig {
     pub keys: Option<Arc<HostKeys>>,
 }
 
+/// The parameters that a session requests for a channel.
+#[derive(Clone, Copy)]
+pub(super) struct ConnectParams<'a> {
+    pub(super) session: &'a SessionConfig,
+    /// Whether the session was connected before.
+    pub(super) resume: bool,
+}
+
 impl SessionConfig {
     /// A session that may write, the first one of its device, with the export of whichever target
     /// offers it. There are checksums and no stage times; one channel for each pair, with 128

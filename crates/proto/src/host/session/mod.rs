@@ -61,6 +61,7 @@ use tyche_wire::{
 use cache::Cache;
 use choice::Chooser;
 pub use choice::NodeCounts;
+use config::ConnectParams;
 pub use config::{ChannelChoice, SessionConfig};
 use detector::FailureDetector;
 use ending::Endings;
@@ -68,7 +69,7 @@ pub use event::{ExportState, Failure, ResumeState, SessionEvent};
 use fencing::Fences;
 pub use issue::SubmitError;
 use operations::Operations;
-use path::{ConnectParams, Path, PathEvent};
+use path::{Path, PathEvent};
 use paths::{PATHS_MAX, Paths};
 pub use port::PortConfig;
 pub use problem::Problem;
@@ -79,11 +80,10 @@ use target_search::TargetSearch;
 pub use target_search::{ExportId, OfferedBy, TargetId, parse_export};
 pub use trial::Favourite;
 
-use crate::channel::body::open_body;
-use crate::channel::outgoing::Outgoing;
-use crate::channel::protection::Opened;
-use crate::channel::stages::StageSample;
-use crate::channel::stats::RejectCounts;
+use crate::channel::{
+    body::open_body, outgoing::Outgoing, protection::Opened, stages::StageSample,
+    stats::RejectCounts,
+};
 use crate::host::initiator::{Arrived, Initiator};
 use crate::host::operation::OpId;
 use crate::rules::{AllRules, Rule, Rules};
@@ -394,7 +394,7 @@ impl<R: Rules> Session<R> {
                 endings.events.push_back(data);
             }
             Arrived::Done(piece, status, stage_sample) => {
-                endings.end::<R>(&piece, status, stage_sample)
+                endings.end::<R>(&piece, status, stage_sample);
             }
             Arrived::Event(Event::Resized(size)) => resized = Some(size),
             Arrived::Event(Event::Removed) => removed = true,

@@ -15,16 +15,14 @@ use tyche_wire::{
     SealedAnswer, Ticket, Uuid,
 };
 
-use super::config::SessionConfig;
+use super::config::{ConnectParams, SessionConfig};
 use super::port::PortConfig;
 use super::probes::{Lengths, PROBE_ROUNDS, Widening, lengths, probe};
 use super::problem::Problem;
 use super::repeat::Repeat;
 use super::sealed_handshake::{ConnectAnswer, SealedHandshake, Sealing};
 use super::target_search::ResolvedExport;
-use crate::channel::outgoing::Outgoing;
-use crate::channel::protection::Guard;
-use crate::channel::{ChannelConfig, Dead};
+use crate::channel::{ChannelConfig, Dead, outgoing::Outgoing, protection::Guard};
 use crate::host::initiator::Initiator;
 use crate::rules::{Rule, Rules};
 use crate::time::Instant;
@@ -75,14 +73,6 @@ enum State<R> {
     },
     /// Replaced for good by another path, until a third takes its place.
     Retired,
-}
-
-/// The parameters that a session requests for a channel.
-#[derive(Clone, Copy)]
-pub(super) struct ConnectParams<'a> {
-    pub(super) session: &'a SessionConfig,
-    /// Whether the session was connected before.
-    pub(super) resume: bool,
 }
 
 /// The effect of a frame on a path.

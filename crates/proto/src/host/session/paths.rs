@@ -13,9 +13,10 @@ use arrayvec::ArrayVec;
 use tyche_crypto::PublicKey;
 use tyche_wire::{ChannelId, Control, Cookie, Header, Kind, Mac, Reject, Reset, Uuid};
 
+use super::config::ConnectParams;
 use super::config::SessionConfig;
 use super::pairing::{self, Pair};
-use super::path::{ConnectParams, LostChannel, Path, PathEvent};
+use super::path::{LostChannel, Path, PathEvent};
 use super::port::{Port, PortConfig};
 use super::problem::Problem;
 use super::target_search::{ResolvedExport, TargetSearch};

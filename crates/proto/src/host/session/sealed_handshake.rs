@@ -109,7 +109,7 @@ mod tests {
 
     use super::*;
 
-    const DOCUMENT: &str = include_str!("../../../../docs/protocol-annexes.md");
+    const DOCUMENT: &str = include_str!("../../../../../docs/protocol-annexes.md");
     const GOLDEN: Golden = Golden { root: concat!(env!("CARGO_MANIFEST_DIR"), "/../wire") };
 
     /// A value of the first block of known answers: the rest of its line, and the lines below it
