@@ -20,7 +20,8 @@ const RETRY: Duration = Duration::from_micros(100);
 /// pauses it, or if it hangs. A virtual machine that does not run for a while makes few attempts.
 const ATTEMPTS_MAX: u32 = 1000;
 
-/// See the module.
+/// Copies of frames that the interface refused, in the order in which they go out. While there are
+/// any, a port composes no others: so their number is that of one batch at most.
 #[derive(Default)]
 pub(crate) struct Backlog {
     /// Copies of frames, the first `end` in use. Their memory is kept.

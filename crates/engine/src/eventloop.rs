@@ -1,7 +1,7 @@
 //! The loop of a thread: ports, a protocol, and the other side of its requests.
 //!
 //! ```text
-//! obey -> receive (frames, faults, timers) -> work -> transmit -> again, or spin, or sleep
+//! commands -> receive (frames, faults, timers) -> work -> transmit -> again, or spin, or sleep
 //! ```
 //!
 //! The other side is stores at a target, submissions at a host. The loop knows neither which of the
@@ -52,7 +52,8 @@ pub trait Service {
     }
 }
 
-/// See the module.
+/// The loop of one thread, with its service and its ports. It runs a round after the other, spins
+/// while that pays, and sleeps in one wait for all that may wake it.
 pub struct EventLoop<T> {
     service: T,
     ports: Ports,

@@ -8,7 +8,8 @@ use tyche_wake::{MakePoller, Polled, Poller};
 
 use crate::volume::{Submission, VolumeQueue};
 
-/// See the module. `J` is a request as the loop has it.
+/// The requests of a loop's thread: those of a volume's queue, taken while the loop has room, and
+/// the pollers that run in it. `J` is a request as the loop has it.
 pub struct Intake<J> {
     volume: Arc<VolumeQueue>,
     /// A request taken from the queue when the loop had no room.

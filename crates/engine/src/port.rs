@@ -72,7 +72,8 @@ pub struct Batches {
     pub pieces_max: usize,
 }
 
-/// See the module.
+/// One interface as a loop uses it: receives and sends batches of frames, keeps those that it had
+/// no room for, tries again while it is down, and counts.
 pub struct Port {
     link: Box<dyn Link>,
     home: NumaAffinity,

@@ -11,7 +11,8 @@ use crate::clock::Clock;
 use crate::port::Port;
 use crate::protocol::Protocol;
 
-/// See the module. A port that is removed leaves a gap, so that the others keep their indices.
+/// The ports of a loop, by index: they receive for a protocol and transmit what it composes. A port
+/// that is removed leaves a gap, so that the others keep their indices.
 #[derive(Default)]
 pub struct Ports {
     ports: Vec<Option<Port>>,

@@ -14,7 +14,8 @@ use crate::errors::ErrorCounts;
 /// in a second.
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
-/// See the module.
+/// A store under its name, with what all loops count of it: failed requests, and losses that it
+/// does not know of itself. A failure is logged at most every ten seconds.
 pub struct Exported {
     name: String,
     /// The store behind it.

@@ -22,7 +22,8 @@ const HANGS_AFTER: Duration = Duration::from_secs(10);
 /// Bits of a token. At the store the kind of operation is above them, for completions lack it.
 const TOKEN_BITS: u32 = 48;
 
-/// See the module. The queue of the store is opened when memory is first registered.
+/// The requests of one loop at one store, and the time since which the store answers none. The
+/// queue of the store is opened when memory is first registered.
 pub struct Disk {
     exported: Arc<Exported>,
     queue: Option<Box<dyn Queue>>,

@@ -37,7 +37,8 @@ pub struct HostEnv {
     pub secrets: Box<dyn FnMut() -> u64 + Send>,
 }
 
-/// See the module. The owner calls [`submit`](Self::submit), has its [`Ports`] receive and transmit
+/// The protocol of a queue of a session: its state machine, the requests in progress, and their
+/// counters. The owner calls [`submit`](Self::submit), has its [`Ports`] receive and transmit
 /// in turn, and takes `done` and `notices` after each: the answers first, because a notice may say
 /// that none will follow.
 pub struct Driver<R: Rules = AllRules> {

@@ -107,7 +107,8 @@ impl Channel {
     }
 }
 
-/// See the module. Indexing with a channel that is not open panics.
+/// The pages and requests of the open channels of a link, by index. Indexing with a channel that is
+/// not open panics.
 #[derive(Default)]
 pub(super) struct Channels(Vec<Option<Channel>>);
 

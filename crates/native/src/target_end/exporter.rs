@@ -60,7 +60,8 @@ pub enum ChannelEvent {
     },
 }
 
-/// See the module. The owner has the link's [`Ports`] receive, calls [`work`](Self::work), has them
+/// The protocol of a link at a target: its listener, the memory of its channels, and a queue to
+/// each store. The owner has the link's [`Ports`] receive, calls [`work`](Self::work), has them
 /// transmit, and takes `events`.
 pub struct Exporter<R: Rules = AllRules> {
     listener: Listener<R>,
