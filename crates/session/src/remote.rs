@@ -55,7 +55,7 @@ impl Remote {
     /// The same session with a wrapper around its disk.
     ///
     /// # Errors
-    /// That of `wrap`.
+    /// Those of `wrap`.
     pub fn try_with_disk<E>(
         self,
         wrap: impl FnOnce(Arc<dyn Disk>) -> Result<Arc<dyn Disk>, E>,

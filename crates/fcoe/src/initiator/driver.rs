@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use tyche_block::Geometry;
-use tyche_engine::{Clock, Done, Job, Ports, Protocol, Service, identity};
+use tyche_engine::{Done, Job, Ports, Protocol, Service, identity, now};
 use tyche_fc::port::{self, Cause};
 use tyche_fc::wire::Wwn;
 use tyche_fc::wire::els::Code;
@@ -64,7 +64,7 @@ impl Driver {
             device: options.device,
             resumes: options.resumes,
             export: None,
-            counted: Counted::new(Clock::Monotonic.now()),
+            counted: Counted::new(now()),
             problem: None,
             refusal: None,
             unit: None,

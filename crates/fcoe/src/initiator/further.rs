@@ -1,6 +1,6 @@
 //! A further lane of a session: commands, without a port.
 
-use tyche_engine::{Clock, Done, Frames, Job, Ports, Protocol, Received, Service};
+use tyche_engine::{Done, Frames, Job, Ports, Protocol, Received, Service, now};
 use tyche_fc::neighbour::Membership;
 use tyche_fc::wire::{Mac, Reject};
 use tyche_fc::{AllRules, Rules};
@@ -139,7 +139,7 @@ pub(super) struct LaneDriver {
 
 impl LaneDriver {
     pub(super) fn new(config: InitiatorConfig, handle: LaneHandle) -> Self {
-        let counted = Counted::new(Clock::Monotonic.now());
+        let counted = Counted::new(now());
         Self { protocol: FurtherLane::new(config, handle), counted, done: Vec::new() }
     }
 

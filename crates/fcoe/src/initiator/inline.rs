@@ -3,9 +3,8 @@
 use std::time::Duration;
 
 use tyche_block::{Arena, Completion, Geometry, Request};
-use tyche_engine::{Clock, EventLoop, Job, Service};
+use tyche_engine::{EventLoop, Job, Service, now};
 use tyche_remote::{HostReport, Notice};
-use tyche_time::Instant;
 use tyche_wake::Spin;
 
 use super::driver::Driver;
@@ -102,8 +101,4 @@ impl FcoeInlineHost {
         self.inner.parts().0.stop(now);
         self.inner.run_until(now + timeout, |driver, _| driver.is_over());
     }
-}
-
-fn now() -> Instant {
-    Clock::Monotonic.now()
 }

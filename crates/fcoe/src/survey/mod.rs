@@ -8,7 +8,7 @@ mod role;
 
 use std::time::Duration;
 
-use tyche_engine::{Clock, EventLoop, Ports, Protocol, Service};
+use tyche_engine::{EventLoop, Ports, Protocol, Service, now};
 use tyche_fc::neighbour::{self, Neighbour};
 use tyche_fc::network::Mode;
 use tyche_fc::port;
@@ -94,7 +94,7 @@ pub fn survey(options: SurveyOptions) -> Surveyed {
     let options = PortOptions { mode, ..PortOptions::new(interface, (wwpn, wwnn), E_D_TOV) };
     let (port, ports) = options.open(INITIATOR, role);
     let mut events = EventLoop::new(SurveyLoop { port }, ports, Spin::new(Duration::ZERO));
-    let start = Clock::Monotonic.now();
+    let start = now();
     events.run_until(start + timeout / 2, |service, _| service.is_over());
     let (SurveyLoop { port }, _) = events.parts();
     if port.address().is_some() || mode == Mode::Vn2vn {
@@ -105,7 +105,7 @@ pub fn survey(options: SurveyOptions) -> Surveyed {
     let obstacle = Obstacle::before_address(port, trouble);
     let targets = port.role.found(|target| Obstacle::before_login(port, trouble, target));
     let neighbours = port.neighbours().copied().collect();
-    let now = Clock::Monotonic.now();
+    let now = now();
     port.log_out(now);
     events.turn(now);
     Surveyed { targets, neighbours, obstacle }

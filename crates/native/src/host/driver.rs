@@ -25,7 +25,7 @@ use crate::conversion::{operation, result};
 use crate::random::secrets;
 use crate::stages::HostStages;
 
-/// What a driver gets of its machine.
+/// The machine's part of a driver: placement, time and random numbers.
 pub struct HostEnv {
     /// The placement of links and threads.
     pub placement: Placement,

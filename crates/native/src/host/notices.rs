@@ -16,7 +16,7 @@ enum Queue {
     Closed,
 }
 
-/// What is known of each queue, and the function that is told of changes of the session as a whole.
+/// The state of each queue, and the function that is told of changes of the session as a whole.
 pub(super) struct Notices(Mutex<State>);
 
 struct State {

@@ -18,8 +18,8 @@ use tyche_wake::Doorbell;
 
 use super::{Arrival, RememberWriter, RenewGeneration, TargetExport};
 
-/// What the threads of a target share: the registry of sessions behind a lock, which requests do
-/// not take, the stores, and the means to wake each loop.
+/// The state that the threads of a target share: the registry of sessions behind a lock, which
+/// requests do not take, the stores, and the means to wake each loop.
 pub struct Exports {
     admissions: Mutex<Admissions>,
     /// Notified when channels may have been closed.

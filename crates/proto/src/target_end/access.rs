@@ -10,7 +10,7 @@ use tyche_crypto::PublicKey;
 use tyche_wire::{Name, Reason, Uuid};
 
 /// The access list of a target: its hosts by their public keys, and whether a host needs a key.
-/// What a host may do with an export is in [`Allowed`].
+/// The rights of a host at an export are in [`Allowed`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Access {
     /// Whether hosts without a key are refused.
