@@ -33,6 +33,13 @@ fn nothing_bad_happens_and_everything_bad_was_tried() {
     assert!(total(|report| report.links_cleared) > SEEDS / 20);
 }
 
+/// The answer with the generation was taken, another host's flush failed, and only then the disk
+/// was ready: the first loss of the session was one of before it.
+#[test]
+fn a_loss_while_a_disk_is_asked_about_is_none_of_the_session() {
+    run_one(3_239_697_182);
+}
+
 #[test]
 fn a_seed_is_the_same_run_every_time() {
     (0..5).for_each(|seed| assert_eq!(run_one(seed), run_one(seed), "seed {seed}"));

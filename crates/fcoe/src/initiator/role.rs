@@ -209,10 +209,10 @@ impl<R: Rules> InitiatorRole<R> {
         if is_cache_lost {
             self.events.push_back(Event::CacheLost);
         }
-        let is_asked = match self.phase {
+        let is_asked = match &self.phase {
             Phase::Ready => true,
-            // Of others than ours, what may change is asked for after the attention.
-            Phase::Asking(_) => self.lane.handle.generations().are_there(),
+            // All else that may change is asked for last.
+            Phase::Asking(discovery) => discovery.generation().is_some(),
             _ => false,
         };
         if is_changed && is_asked {

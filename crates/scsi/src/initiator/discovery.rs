@@ -14,6 +14,7 @@
 use core::fmt;
 
 use tyche_geometry::Geometry;
+use uuid::Uuid;
 
 use super::disk::Disk;
 use super::verdict::{Verdict, classify};
@@ -231,6 +232,11 @@ impl Discovery {
                 Progress::Failed(error)
             }
         }
+    }
+
+    /// The generation of a disk of ours, as soon as it has said so.
+    pub fn generation(&self) -> Option<Uuid> {
+        self.disk.generation
     }
 
     /// The disk, when all is known.
