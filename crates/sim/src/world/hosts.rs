@@ -400,7 +400,12 @@ fn check_lost<R: Rules>(running: &Running<R>, last: Option<Writer>) -> Result<()
     Ok(())
 }
 
-/// Checks that an operation took no longer than its outages allow; `outages`: their number so far.
+/// The rate in bytes per second that an operation has at least beside others: that of a path of
+/// 10 ms that loses frames, with a window of two.
+const RATE_MIN: u32 = 128 << 10;
+
+/// Checks that an operation took no longer than its outages and its data allow; `outages`: their
+/// number so far.
 fn check_age(
     pending: &Pending,
     now: Instant,
@@ -409,10 +414,11 @@ fn check_age(
 ) -> Result<(), String> {
     let met = (outages - pending.outages).max(1) as u32;
     let age = pending.age(now);
-    if stall_max.is_none_or(|limit| age <= limit * met) {
+    let Operation { opcode, offset, len, .. } = pending.operation;
+    let moved = Duration::from_secs(1) * len / RATE_MIN;
+    if stall_max.is_none_or(|limit| age <= limit * met + moved) {
         return Ok(());
     }
-    let Operation { opcode, offset, len, .. } = pending.operation;
     Err(format!("{opcode:?} {offset}+{len} took {age:?} for {met} outages though a link was whole"))
 }
 
