@@ -15,7 +15,7 @@ use tyche_block::{Errno, Operation, OperationKind};
 use tyche_link::fault::{FaultLink, FaultPlan, Side};
 use tyche_link::{Link, memory};
 use tyche_native::Target;
-use tyche_remote::Notice;
+use tyche_remote::{Control, Notice};
 use tyche_store::Store;
 use tyche_store::fault::{FaultStore, Rule};
 use tyche_store::memory::MemoryStore;

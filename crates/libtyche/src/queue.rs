@@ -9,13 +9,10 @@ use std::time::{Duration, Instant};
 use crossbeam_queue::ArrayQueue;
 use rustix::event::{EventfdFlags, eventfd};
 use tyche_block::{Arena, Completion, Disk, Geometry, Request, Sink};
-use tyche_fcoe::Obstacle;
-use tyche_remote::{HostReport, Notice};
-use tyche_session::{Remote, RemoteHost};
+use tyche_remote::{HostReport, Notice, Remote};
 
 use crate::REQUESTS_MAX;
 use crate::error::{OpenError, Why};
-use crate::options::Options;
 use crate::wanted::Wanted;
 
 /// Interval at which to look for an obstacle that does not go away.
@@ -41,22 +38,23 @@ struct Running {
 
 impl Queue {
     /// Connects the session that `start` starts, which tells its notices to the function that it
-    /// gets.
-    pub(crate) fn connect(
-        options: &Options,
-        start: impl FnOnce(Box<dyn FnMut(Notice) + Send>) -> io::Result<Remote>,
+    /// gets. `start` also returns what looks why the session is not connected yet, the last time
+    /// when its time is over: it fails with the reason if there is no use in waiting longer.
+    pub(crate) fn connect<C: FnMut(bool) -> Result<(), OpenError>>(
+        timeout: Duration,
+        start: impl FnOnce(Box<dyn FnMut(Notice) + Send>) -> io::Result<(Remote, C)>,
     ) -> Result<Self, OpenError> {
-        let deadline = Instant::now() + options.timeout;
+        let deadline = Instant::now() + timeout;
         let life = Arc::new(Life::default());
         let told = Arc::clone(&life);
-        let remote = start(Box::new(move |notice| told.tell(notice)));
-        let remote = remote.map_err(OpenError::System)?;
+        let started = start(Box::new(move |notice| told.tell(notice)));
+        let (remote, mut check) = started.map_err(OpenError::System)?;
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
             if life.wait(left.min(LOOK_EVERY), |stage| !stage.is_connecting()) {
                 break;
             }
-            refuse_obstacle(options, &remote, Instant::now() >= deadline)?;
+            check(Instant::now() >= deadline)?;
         }
         match &*life.stage() {
             Stage::Over(notice) => return Err(OpenError::from_notice(notice.clone())),
@@ -127,23 +125,6 @@ impl Queue {
             // If it is not closed by then, dropping the host aborts it.
             running.life.wait(timeout, |stage| *stage == Stage::Closed);
         }
-    }
-}
-
-/// Fails if a session that is not connected will not be: by an obstacle that does not go away, or
-/// because it `is_late`.
-fn refuse_obstacle(options: &Options, remote: &Remote, is_late: bool) -> Result<(), OpenError> {
-    let obstacle = remote.obstacle();
-    match &remote.host {
-        RemoteHost::Fcoe { .. } if is_late || obstacle.as_ref().is_some_and(Obstacle::is_final) => {
-            Err(options.unreached(obstacle.unwrap_or(Obstacle::Asking)))
-        }
-        RemoteHost::Tyche(host) if is_late => {
-            let report = host.control().report();
-            let problem = report.and_then(|it| it.problem).map(|it| it.to_string());
-            Err(OpenError::TimedOut(problem.unwrap_or_default()))
-        }
-        _ => Ok(()),
     }
 }
 

@@ -6,12 +6,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tyche_block::{Arena, Completion, Geometry, Request};
-use tyche_fcoe::{FcoeHost, Interface};
+use tyche_fcoe::{FcoeHost, Interface, Obstacle};
 use tyche_link::Link;
 use tyche_native::Host;
 use tyche_proto::SessionConfig;
 use tyche_remote::{HostLink, HostReport};
-use tyche_session::Remote;
 
 use crate::error::{OpenError, Refused, Why};
 use crate::fcoe::Prepared;
@@ -126,9 +125,18 @@ impl Options {
         let prepared = self.prepare(&fcoe, (interface, further_queues))?;
         let session = match self.mode {
             Mode::Inline => Session::Inline(Box::new(Inline::connect_fcoe(prepared, self)?)),
-            Mode::Queue => Session::Queue(Queue::connect(self, |notify| {
+            Mode::Queue => Session::Queue(Queue::connect(self.timeout, |notify| {
                 let Prepared { host, name } = prepared;
-                Ok(Remote::fcoe(FcoeHost::start(host, notify)?, name))
+                let host = FcoeHost::start(host, notify)?;
+                let control = host.control();
+                let check = move |is_last| match control.obstacle() {
+                    Some(obstacle) if is_last || obstacle.is_final() => {
+                        Err(self.unreached(obstacle))
+                    }
+                    None if is_last => Err(self.unreached(Obstacle::Asking)),
+                    _ => Ok(()),
+                };
+                Ok((host.into_remote(name), check))
             })?),
         };
         Ok(Volume::new(session, self.clone(), None, Vec::new()))
@@ -152,8 +160,18 @@ impl Volume {
             Mode::Queue => {
                 assert_eq!(links.len(), queues, "links for each queue");
                 let host = options.of_host(&session, std::mem::take(&mut links))?;
-                Session::Queue(Queue::connect(&options, |notify| {
-                    Ok(Remote::tyche(Host::start(host, notify)?))
+                Session::Queue(Queue::connect(timeout, |notify| {
+                    let remote = Host::start(host, notify)?.into_remote();
+                    let control = Arc::clone(remote.control());
+                    let check = move |is_last: bool| {
+                        if !is_last {
+                            return Ok(());
+                        }
+                        let problem = control.report().and_then(|it| it.problem);
+                        let problem = problem.map(|it| it.to_string());
+                        Err(OpenError::TimedOut(problem.unwrap_or_default()))
+                    };
+                    Ok((remote, check))
                 })?)
             }
         };

@@ -15,7 +15,7 @@ use tyche_link::{HEAD, Interface, Link, RxBatch, TxBatch, TxFrame, TxVectors, me
 use tyche_native::Target;
 use tyche_proto::wire::Uuid;
 use tyche_proto::{Problem, ResumeState};
-use tyche_remote::Notice;
+use tyche_remote::{Control, Notice};
 use tyche_store::Store;
 use tyche_store::fault::{FaultStore, Rule};
 use tyche_store::memory::MemoryStore;

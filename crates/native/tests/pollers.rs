@@ -10,7 +10,7 @@ use crate::rig::{Client, PATIENCE, SIZE, target};
 use tyche_block::{Completion, Disk, Errno, Operation, Request, Sink};
 use tyche_link::memory;
 use tyche_native::Target;
-use tyche_remote::Notice;
+use tyche_remote::{Control, Notice};
 use tyche_store::memory::MemoryStore;
 use tyche_wake::{Inbox, Polled, Poller};
 

@@ -10,7 +10,7 @@ use tyche_link::Link;
 use tyche_link::fault::{FaultLink, FaultPlan, Side};
 use tyche_link::memory::{self, MemoryLink};
 use tyche_native::{InlineHost, Target};
-use tyche_remote::{HostLink, Notice};
+use tyche_remote::{Control, HostLink, Notice};
 use tyche_store::Store;
 use tyche_store::fault::FaultStore;
 use tyche_store::memory::MemoryStore;

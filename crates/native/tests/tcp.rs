@@ -7,7 +7,7 @@ use crate::rig::{Client, Data, PATIENCE, SIZE, exercise, target};
 use tyche_block::Operation;
 use tyche_link::fault::{FaultLink, FaultPlan, Side};
 use tyche_link::tcp::{FRAME_LEN_MAX, TcpClient, TcpOptions, TcpServer};
-use tyche_remote::Notice;
+use tyche_remote::{Control, Notice};
 use tyche_store::Store;
 use tyche_store::memory::MemoryStore;
 

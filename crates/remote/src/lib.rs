@@ -1,12 +1,14 @@
-//! A session with a remote disk, as program and library see it, of whichever protocol: its notices
-//! and its reports.
+//! A session with a remote disk, as program and library see it, of whichever protocol: its disk,
+//! its control, its notices and its reports.
 
 #![forbid(unsafe_code)]
 
 mod link;
 mod notice;
 mod report;
+mod session;
 
 pub use link::{HostLink, LinkError, LinkFault};
 pub use notice::Notice;
 pub use report::{Favoured, HostReport, LinkReport, QueueReport};
+pub use session::{Control, LinkControl, Remote};

@@ -7,7 +7,6 @@ mod keys;
 mod known;
 mod links;
 mod options;
-mod remote;
 mod runtime;
 
 pub use keys::{KEY_FILE, KeyFileError, make_key, read_key};
@@ -17,5 +16,4 @@ pub use options::{
     CHANNELS_MAX, InvalidOption, KEEP_ALIVE, OPERATIONS_MAX, QUEUE_SIZE_MAX, SessionOptions,
     defaults, host_name, wanted,
 };
-pub use remote::{Control, Remote, RemoteHost};
 pub use runtime::{RUNTIME_DIR_VARIABLE, runtime_dir, set};

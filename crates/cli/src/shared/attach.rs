@@ -15,7 +15,7 @@ use tyche_attach::ublk::{Orphan, UblkDevice, UblkOptions};
 use tyche_attach::vhost_user::VhostUserBlk;
 use tyche_attach::{Attachment, LoopAttachment, Stopped};
 use tyche_block::Disk;
-use tyche_session::Remote;
+use tyche_remote::Remote;
 use uuid::Uuid;
 
 use crate::shared::error::{Code, CodedResult, Error, Result};
@@ -146,7 +146,7 @@ fn backend(identity: Uuid) -> String {
 /// Attaches the disk of a session.
 pub(crate) fn attach(options: &AttachOptions<'_>, remote: &Remote) -> Result<Box<dyn Attachment>> {
     let &AttachOptions { kind, export, identity, dir, .. } = options;
-    let disk = remote.disk();
+    let disk = Arc::clone(remote.disk());
     Ok(match kind {
         Kind::Auto => unreachable!("it was resolved to another kind"),
         Kind::Ublk => options.ublk(disk, remote)?,
@@ -268,7 +268,7 @@ impl Lasting {
         options: &AttachOptions<'_>,
         remote: &Remote,
     ) -> Result<Box<dyn Attachment>> {
-        let disk = remote.disk();
+        let disk = Arc::clone(remote.disk());
         match (self.kind, self.number()) {
             (Kind::Ublk, _) => {
                 let adopt = |queue, make| remote.control().adopt(queue, make);

@@ -1,5 +1,6 @@
 //! The threads of a session with a disk, their handle, and the service of their loops.
 
+use std::any::Any;
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -11,7 +12,7 @@ use tyche_block::{Arena, Errno, Geometry};
 use tyche_engine::{Done, EventLoop, Intake, Job, Ports, Protocol, Service, Volume, VolumeQueue};
 use tyche_link::Link;
 use tyche_numa::NumaAffinity;
-use tyche_remote::{HostReport, Notice, QueueReport};
+use tyche_remote::{Control, HostReport, LinkControl, Notice, QueueReport, Remote};
 use tyche_time::Instant;
 use tyche_wake::{MakePoller, Spin};
 
@@ -101,11 +102,17 @@ impl FcoeHost {
     pub fn control(&self) -> FcoeControl {
         self.control.clone()
     }
+
+    /// The session, for those who do not know its protocol. `name`: that of its port, which is held
+    /// as long.
+    pub fn into_remote(self, name: impl Any + Send + Sync) -> Remote {
+        Remote::new(Arc::<Volume>::clone(&self.volume), self.control(), (self, name))
+    }
 }
 
 impl Drop for FcoeHost {
     fn drop(&mut self) {
-        self.control.stop();
+        self.control.abort();
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
         {
@@ -198,28 +205,31 @@ pub struct FcoeControl {
 }
 
 impl FcoeControl {
-    /// Number of queues.
-    pub fn queues(&self) -> usize {
+    /// The obstacle on the way to the disk; `None` if it can be used.
+    pub fn obstacle(&self) -> Option<Obstacle> {
+        self.queues[0].ask(Command::Obstacle).recv_timeout(ANSWER).ok().flatten()
+    }
+}
+
+impl Control for FcoeControl {
+    fn queues(&self) -> usize {
         self.queues.len()
     }
 
-    /// Ends the session and logs out: all requests in progress fail.
-    /// [`Notice::Closed`] follows.
-    pub fn stop(&self) {
+    /// Logs out: all requests in progress fail.
+    fn disconnect(&self) {
+        self.abort();
+    }
+
+    fn abort(&self) {
         self.queues[0].send(Command::Stop);
     }
 
-    /// Adds a poller to the thread of a queue. It is polled until it ends, even after the end of
-    /// the session.
-    ///
-    /// # Panics
-    /// If there is no such queue.
-    pub fn adopt(&self, queue: usize, make: MakePoller) {
+    fn adopt(&self, queue: usize, make: MakePoller) {
         self.queues[queue].send(Command::Adopt(make));
     }
 
-    /// Reports the state of the session; `None` if it has ended or does not answer within a second.
-    pub fn report(&self) -> Option<HostReport> {
+    fn report(&self) -> Option<HostReport> {
         let reports: Vec<_> = self.queues.iter().map(|queue| queue.ask(Command::Report)).collect();
         let deadline = SystemInstant::now() + ANSWER;
         let reports = reports.iter().filter_map(|report| {
@@ -228,9 +238,8 @@ impl FcoeControl {
         QueueReport::all(reports)
     }
 
-    /// The obstacle on the way to the disk; `None` if it can be used.
-    pub fn obstacle(&self) -> Option<Obstacle> {
-        self.queues[0].ask(Command::Obstacle).recv_timeout(ANSWER).ok().flatten()
+    fn links(&self) -> Option<&dyn LinkControl> {
+        None
     }
 }
 

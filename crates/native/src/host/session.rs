@@ -8,7 +8,9 @@ use std::time::{Duration, Instant};
 
 use tyche_engine::Volume;
 use tyche_proto::Session;
-use tyche_remote::{HostLink, HostReport, LinkError, Notice, QueueReport};
+use tyche_remote::{
+    Control, HostLink, HostReport, LinkControl, LinkError, Notice, QueueReport, Remote,
+};
 use tyche_wake::MakePoller;
 
 use super::HostOptions;
@@ -82,6 +84,11 @@ impl Host {
     pub fn control(&self) -> HostControl {
         self.control.clone()
     }
+
+    /// The session, for those who do not know its protocol.
+    pub fn into_remote(self) -> Remote {
+        Remote::new(Arc::<Volume>::clone(&self.volume), self.control(), self)
+    }
 }
 
 impl Drop for Host {
@@ -109,51 +116,6 @@ pub struct HostControl {
 }
 
 impl HostControl {
-    /// Number of queues.
-    pub fn queues(&self) -> usize {
-        self.queues.len()
-    }
-
-    /// Ends the session and tells the target. [`Notice::Closed`] follows.
-    pub fn disconnect(&self) {
-        self.queues.iter().for_each(|queue| queue.send(Command::Disconnect));
-    }
-
-    /// Aborts the session: all requests in progress fail. [`Notice::Closed`] follows.
-    pub fn abort(&self) {
-        self.queues.iter().for_each(|queue| queue.send(Command::Abort));
-    }
-
-    /// Adds a link to the session, with a socket for each queue.
-    ///
-    /// # Errors
-    /// `InUse` or `Gone`.
-    ///
-    /// # Panics
-    /// Unless there are as many `links` as queues.
-    pub fn add_link(&self, links: Vec<HostLink>) -> Result<(), LinkError> {
-        assert_eq!(links.len(), self.queues.len(), "a link for each queue");
-        let mut links = links.into_iter();
-        self.order(|answer| Command::AddLink(links.next().expect("a link per queue"), answer))
-    }
-
-    /// Removes a link from the session; requests use the others.
-    ///
-    /// # Errors
-    /// `Unknown`, `Last` or `Gone`.
-    pub fn remove_link(&self, name: &str) -> Result<(), LinkError> {
-        self.order(|answer| Command::RemoveLink(name.to_owned(), answer))
-    }
-
-    /// Adds a poller to the thread of a queue. It is polled until it ends, even after the end of
-    /// the session.
-    ///
-    /// # Panics
-    /// If there is no such queue.
-    pub fn adopt(&self, queue: usize, make: MakePoller) {
-        self.queues[queue].send(Command::Adopt(make));
-    }
-
     /// Sends the same command to all queues. They have the same links, and so the same answer.
     fn order(
         &self,
@@ -170,9 +132,26 @@ impl HostControl {
             .collect();
         answers.into_iter().collect()
     }
+}
 
-    /// Reports the state of the session; `None` if it has ended or does not answer within a second.
-    pub fn report(&self) -> Option<HostReport> {
+impl Control for HostControl {
+    fn queues(&self) -> usize {
+        self.queues.len()
+    }
+
+    fn disconnect(&self) {
+        self.queues.iter().for_each(|queue| queue.send(Command::Disconnect));
+    }
+
+    fn abort(&self) {
+        self.queues.iter().for_each(|queue| queue.send(Command::Abort));
+    }
+
+    fn adopt(&self, queue: usize, make: MakePoller) {
+        self.queues[queue].send(Command::Adopt(make));
+    }
+
+    fn report(&self) -> Option<HostReport> {
         let queues = self.notices.begun();
         let queues = queues.into_iter().map(|queue| self.queues[queue].ask(Command::Report));
         let queues: Vec<_> = queues.collect();
@@ -181,5 +160,21 @@ impl HostControl {
             report.recv_timeout(deadline.saturating_duration_since(Instant::now())).ok()
         });
         QueueReport::all(reports)
+    }
+
+    fn links(&self) -> Option<&dyn LinkControl> {
+        Some(self)
+    }
+}
+
+impl LinkControl for HostControl {
+    fn add(&self, links: Vec<HostLink>) -> Result<(), LinkError> {
+        assert_eq!(links.len(), self.queues.len(), "a link for each queue");
+        let mut links = links.into_iter();
+        self.order(|answer| Command::AddLink(links.next().expect("a link per queue"), answer))
+    }
+
+    fn remove(&self, name: &str) -> Result<(), LinkError> {
+        self.order(|answer| Command::RemoveLink(name.to_owned(), answer))
     }
 }

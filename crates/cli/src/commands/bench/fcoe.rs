@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use tyche_block::Disk;
 use tyche_fcoe::{FcoeHost, FcoeHostOptions, Obstacle};
-use tyche_remote::Notice;
+use tyche_remote::{Control, Notice};
 use tyche_session::log_warnings;
 use tyche_wake::MakePoller;
 use uuid::Uuid;

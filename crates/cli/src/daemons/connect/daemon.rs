@@ -11,20 +11,18 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::raise;
 use tyche_attach::{Attachment, Stopped};
-use tyche_fcoe::Obstacle;
-use tyche_proto::Problem;
-use tyche_remote::Notice;
-use tyche_session::{Control, Remote, RemoteHost, log_warnings};
+use tyche_remote::{Control, Notice, Remote};
+use tyche_session::log_warnings;
 use uuid::Uuid;
 
 use super::last_error::{LastError, describe};
 use super::late::MissingLinks;
 use super::leash::{self, Leash};
 use super::predecessor::Predecessor;
-use super::refusal::{Absence, in_words};
+use super::refusal::in_words;
 use super::signals::{SIGNALS, SignalHandler, Stage, interrupted};
-use super::start::{Identity, start};
-use super::{ConnectArgs, SessionArgs, device, fcoe, leave, memory, orders};
+use super::start::{Identity, Started, start};
+use super::{ConnectArgs, SessionArgs, device, leave, memory, orders};
 use crate::output::{announce, in_format, line};
 use crate::shared::attach::{self, Kind};
 use crate::shared::control::{self, Asker, ControlAnswer, Request};
@@ -191,16 +189,17 @@ impl Session {
         let (sender, inputs) = channel();
         let (notices, caught) = (sender.clone(), sender.clone());
         let identities = Identity { session: id, device: identity, resumes };
-        let (host, mut warnings, missing) = start(args, &identities, move |notice| {
+        let started = start(args, &identities, move |notice| {
             // A daemon that no longer listens is ending.
             let _ = notices.send(Input::Notice(notice));
         })?;
+        let Started { remote: host, mut check, mut warnings, missing } = started;
         warnings.extend(no_log);
         log_warnings(&warnings);
         let is_new = predecessor.is_none() && kind.is_of_this_kernel();
-        let signals = catch(signals, host.control(), is_new, caught)?;
+        let signals = catch(signals, Arc::clone(host.control()), is_new, caught)?;
         let missing = MissingLinks::new(missing);
-        let known = await_connection(&host, &inputs, &args.session, known);
+        let known = await_connection(&mut *check, &inputs, &args.session, known);
         let known = known.map_err(|error| missing.added_to(error))?;
         tracing::info!(export, session = %id, "connected");
         warnings.extend(args.session.remember(known.0.target));
@@ -283,7 +282,8 @@ impl Session {
     /// The result that `tyche connect` prints; its warnings are in the log, too.
     fn announcement(&self) -> Output {
         let control = self.host.control();
-        let session = describe(&self.state, &self.last_error, &self.args, &control, &self.missing);
+        let session =
+            describe(&self.state, &self.last_error, &self.args, &**control, &self.missing);
         let narrow = super::narrow_links(session.links());
         log_warnings(&narrow);
         let warnings = [self.warnings.as_slice(), &narrow].concat();
@@ -293,9 +293,9 @@ impl Session {
     /// Starts to listen to the control socket.
     fn listen(&self, sender: Sender<Input>) -> Result<()> {
         let (state, last_error, control) =
-            (self.state.clone(), self.last_error.clone(), self.host.control());
+            (self.state.clone(), self.last_error.clone(), Arc::clone(self.host.control()));
         let missing = Arc::clone(&self.missing);
-        missing.take_up(control.clone(), self.args.clone())?;
+        missing.take_up(Arc::clone(&control), self.args.clone())?;
         let restore = sender.clone();
         // Fails only if the loop has ended.
         let removed = move || drop(restore.send(Input::Restore));
@@ -310,20 +310,20 @@ impl Session {
                 &state,
                 &last_error,
                 &args,
-                &control,
+                &*control,
                 &missing,
             ))),
             Request::Disconnect { force } => {
                 let order = Order::Disconnect { force };
-                let of = (&control, state.device.as_path());
+                let of = (&*control, state.device.as_path());
                 orders::disconnect(of, force, asker, &|answer| hand_over(order, answer))
             }
             Request::Reload | Request::Leave => {
                 let order = Order::Leave { again: matches!(request, Request::Reload) };
                 orders::pass_on(&|answer| hand_over(order, answer))
             }
-            Request::AddLink { link } => missing.add(&control, &args, &link),
-            Request::RemoveLink { link } => missing.remove(&control, &link),
+            Request::AddLink { link } => missing.add(&*control, &args, &link),
+            Request::RemoveLink { link } => missing.remove(&*control, &link),
             Request::Resize { .. } | Request::Access { .. } => {
                 ControlAnswer::refused(Code::Usage, "this is a session, not a target")
             }
@@ -473,7 +473,7 @@ impl Session {
             &self.state,
             &self.last_error,
             &self.args,
-            &self.host.control(),
+            &**self.host.control(),
             &self.missing,
         );
         if matches!(report.state, SessionState::Failed(_)) {
@@ -520,7 +520,7 @@ impl Session {
 /// Hands signals over to the session from now on.
 fn catch(
     signals: Signals,
-    control: Control,
+    control: Arc<dyn Control>,
     is_new: bool,
     caught: Sender<Input>,
 ) -> Result<SignalHandler> {
@@ -537,16 +537,16 @@ fn open_log(export: &str, session: Uuid) -> (Option<String>, Option<String>) {
     }
 }
 
-/// Waits until the session is live. Returns the state of the export: the one that was `known`,
-/// unless the target sends another.
+/// Waits until the session is live, and has `check` say why it is not. Returns the state of the
+/// export: the one that was `known`, unless the target sends another.
 fn await_connection(
-    host: &Remote,
+    check: &mut dyn FnMut(bool) -> Result<()>,
     inputs: &Receiver<Input>,
     args: &SessionArgs,
     mut known: Option<KnownExport>,
 ) -> Result<KnownExport> {
     let deadline = Instant::now() + args.timeout();
-    let (mut refusal, mut looked, mut compared) = (None, Absence::default(), false);
+    let mut refusal = None;
     loop {
         let wait = deadline.saturating_duration_since(Instant::now()).min(LOOK_AFTER);
         match inputs.recv_timeout(wait) {
@@ -565,35 +565,7 @@ fn await_connection(
             Err(RecvTimeoutError::Disconnected) => {
                 return Err(Error::new(Code::Other, "the session's thread died"));
             }
-            Err(RecvTimeoutError::Timeout) if matches!(host.host, RemoteHost::Fcoe { .. }) => {
-                let obstacle = host.obstacle();
-                let is_final = obstacle.as_ref().is_some_and(Obstacle::is_final);
-                if is_final || Instant::now() >= deadline {
-                    return Err(fcoe::unreached(args, obstacle));
-                }
-            }
-            Err(RecvTimeoutError::Timeout) => {
-                let report = host.control().report();
-                let problem = report.as_ref().and_then(|report| report.problem);
-                let is_last = Instant::now() >= deadline;
-                let unoffered = match problem {
-                    None => is_last,
-                    problem => problem == Some(Problem::NoOffer),
-                };
-                if unoffered && let Some(error) = looked.look(args, is_last)? {
-                    return Err(error);
-                }
-                // A known target that has another UUID now is none that offers the export.
-                let is_unproven = problem.is_some_and(SessionArgs::is_unproven);
-                if (unoffered && is_last || is_unproven && !std::mem::replace(&mut compared, true))
-                    && let Some(error) = args.changed_target()?
-                {
-                    return Err(error);
-                }
-                if is_last {
-                    return Err(args.unreachable(report.as_ref()));
-                }
-            }
+            Err(RecvTimeoutError::Timeout) => check(Instant::now() >= deadline)?,
         }
     }
 }

@@ -4,7 +4,7 @@ use std::num::NonZeroU16;
 use std::path::Path;
 
 use tyche_attach::Attachment;
-use tyche_session::Remote;
+use tyche_remote::Remote;
 use uuid::Uuid;
 
 use super::ConnectArgs;

@@ -4,8 +4,7 @@ use std::sync::{Mutex, PoisonError};
 
 use tyche_proto::Failure;
 use tyche_proto::wire::{Reason, Rejection};
-use tyche_remote::{HostReport, Notice};
-use tyche_session::Control;
+use tyche_remote::{Control, HostReport, Notice};
 
 use super::SessionArgs;
 use super::late::MissingLinks;
@@ -61,7 +60,7 @@ pub(super) fn describe(
     record: &State,
     last_error: &Mutex<LastError>,
     args: &SessionArgs,
-    control: &Control,
+    control: &dyn Control,
     missing: &MissingLinks,
 ) -> SessionReport {
     let mut state = control.report().map_or(SessionState::Ending, |report| {

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use tyche_link::packet::Changes;
-use tyche_session::Control;
+use tyche_remote::Control;
 
 use super::{MissingLink, SessionArgs, orders};
 use crate::shared::control::ControlAnswer;
@@ -50,7 +50,12 @@ impl MissingLinks {
     }
 
     /// Adds a link to the session by order of a user, missing or not.
-    pub(super) fn add(&self, control: &Control, args: &SessionArgs, name: &str) -> ControlAnswer {
+    pub(super) fn add(
+        &self,
+        control: &dyn Control,
+        args: &SessionArgs,
+        name: &str,
+    ) -> ControlAnswer {
         let added = orders::add_link(control, args, name);
         if added.is_ok() {
             self.forget(name);
@@ -59,7 +64,7 @@ impl MissingLinks {
     }
 
     /// Takes a link out of the session by order of a user, missing or not.
-    pub(super) fn remove(&self, control: &Control, name: &str) -> ControlAnswer {
+    pub(super) fn remove(&self, control: &dyn Control, name: &str) -> ControlAnswer {
         if self.forget(name) {
             tracing::info!(link = name, "link, which was missing, removed");
             return ControlAnswer::Done {};
@@ -79,7 +84,11 @@ impl MissingLinks {
     ///
     /// # Errors
     /// The system's error when the thread cannot be created.
-    pub(super) fn take_up(self: &Arc<Self>, control: Control, args: SessionArgs) -> io::Result<()> {
+    pub(super) fn take_up(
+        self: &Arc<Self>,
+        control: Arc<dyn Control>,
+        args: SessionArgs,
+    ) -> io::Result<()> {
         if self.lock().is_empty() {
             return Ok(());
         }
@@ -92,14 +101,14 @@ impl MissingLinks {
                     _ => thread::sleep(TRY_EVERY),
                 }
                 thread::sleep(SETTLE);
-                missing.try_each(&control, &args);
+                missing.try_each(&*control, &args);
             }
         };
         thread::Builder::new().name("tyche-late".into()).spawn(watch)?;
         Ok(())
     }
 
-    fn try_each(&self, control: &Control, args: &SessionArgs) {
+    fn try_each(&self, control: &dyn Control, args: &SessionArgs) {
         // The lock is not held meanwhile: a name may take its time to be resolved.
         let links = self.lock().clone();
         for MissingLink { name, why } in links {

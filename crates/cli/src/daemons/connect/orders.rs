@@ -5,8 +5,8 @@ use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use tyche_remote::LinkError;
-use tyche_session::{Control, log_warnings};
+use tyche_remote::{Control, LinkError};
+use tyche_session::log_warnings;
 
 use super::SessionArgs;
 use crate::shared::control::{Asker, ControlAnswer};
@@ -22,7 +22,7 @@ const BUSY_RETRY: Duration = Duration::from_millis(50);
 /// Answers an order to disconnect, in the thread of the connection. `hand_over` passes it on to the
 /// daemon's loop together with the sender for its result; returns false if the loop has ended.
 pub(super) fn disconnect(
-    (control, device): (&Control, &Path),
+    (control, device): (&dyn Control, &Path),
     force: bool,
     asker: &Asker<'_>,
     hand_over: &dyn Fn(SyncSender<Result<()>>) -> bool,
@@ -72,10 +72,8 @@ pub(super) fn to_answer(result: Result<()>) -> ControlAnswer {
 }
 
 /// Begins to use another interface, or another place over IP, with the session's own options.
-pub(super) fn add_link(control: &Control, args: &SessionArgs, name: &str) -> Result<()> {
-    if matches!(control, Control::Fcoe(_)) {
-        return Err(fixed());
-    }
+pub(super) fn add_link(control: &dyn Control, args: &SessionArgs, name: &str) -> Result<()> {
+    let changes = control.links().ok_or_else(fixed)?;
     let placement = args.placement.placement()?;
     let open = |queue| {
         let (mut links, warnings) = args.open_links(&[name.to_owned()], &placement)?;
@@ -85,15 +83,15 @@ pub(super) fn add_link(control: &Control, args: &SessionArgs, name: &str) -> Res
         Ok(links.remove(0))
     };
     let links = (0..control.queues()).map(open).collect::<Result<_>>()?;
-    control.add_link(links).ok_or_else(fixed)?.map_err(|error| link_error(error, name))?;
+    changes.add(links).map_err(|error| link_error(error, name))?;
     tracing::info!(link = name, "link added");
     Ok(())
 }
 
 /// Stops using an interface.
-pub(super) fn remove_link(control: &Control, name: &str) -> Result<()> {
-    let removed = control.remove_link(name).ok_or_else(fixed)?;
-    removed.map_err(|error| link_error(error, name))?;
+pub(super) fn remove_link(control: &dyn Control, name: &str) -> Result<()> {
+    let changes = control.links().ok_or_else(fixed)?;
+    changes.remove(name).map_err(|error| link_error(error, name))?;
     tracing::info!(link = name, "link removed");
     Ok(())
 }

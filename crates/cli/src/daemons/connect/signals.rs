@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
-use tyche_session::Control;
+use tyche_remote::Control;
 
 use crate::shared::error::{Code, Error, Result};
 
@@ -37,7 +37,7 @@ impl SignalHandler {
     /// Passes signals on to `hand_over`, which returns false if nobody listens any more.
     pub(super) fn start(
         mut signals: Signals,
-        control: Control,
+        control: Arc<dyn Control>,
         stage: Stage,
         hand_over: impl Fn(i32) -> bool + Send + 'static,
     ) -> Result<Self> {
