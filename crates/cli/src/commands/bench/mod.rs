@@ -144,11 +144,10 @@ impl BenchArgs {
 
     /// The session, for requests of that kind and number.
     fn session(&self) -> SessionArgs {
-        SessionArgs {
-            queue_size: self.iodepth.max(self.session.queue_size),
-            read_only: self.session.read_only || !self.rw.writes(),
-            ..self.session.clone()
-        }
+        let mut session = self.session.clone();
+        session.common.queue_size = self.iodepth.max(session.common.queue_size);
+        session.common.read_only |= !self.rw.writes();
+        session
     }
 }
 
@@ -262,7 +261,8 @@ fn may_write(args: &BenchArgs, session: &SessionArgs) -> Result<()> {
     if args.jobs == 1 {
         return Ok(());
     }
-    let opened = session.link.open_available(&session.links, End::Host, &Placement::default())?;
+    let opened =
+        session.link.open_available(&session.common.links, End::Host, &Placement::default())?;
     let links = opened.links;
     let (_, wanted) = session.wanted()?;
     let name = match wanted {

@@ -162,10 +162,10 @@ impl Checks {
         leftovers::forget_gone()?;
         let (kind, compromise) = match &predecessor {
             Some(predecessor) => {
-                let limit = predecessor.lasting.why_not_growable().filter(|_| args.growable);
-                (predecessor.check_kind(args.kind, export)?, limit)
+                let limit = predecessor.lasting.why_not_growable().filter(|_| args.device.growable);
+                (predecessor.check_kind(args.device.kind, export)?, limit)
             }
-            None => args.kind.resolve(),
+            None => args.device.kind.resolve(),
         };
         Ok(Self { only, predecessor, kind, compromise })
     }

@@ -24,11 +24,11 @@ pub(super) fn options<'a>(
         kind,
         export: &args.session.export,
         dir,
-        socket: args.socket.as_deref(),
+        socket: args.device.socket.as_deref(),
         identity,
         queues: NonZeroU16::new(queues as u16).expect("a session has 1 to 64"),
-        depth: args.session.queue_size,
-        growable: args.growable,
+        depth: args.session.common.queue_size,
+        growable: args.device.growable,
         answer_within: args.session.answer_within(),
     }
 }

@@ -62,7 +62,7 @@ pub(super) fn without_target(tab: Tab) -> Vec<String> {
     let has_none = |line: &Line| {
         Entry::of(line).is_ok_and(|Entry { connect, .. }| {
             let is_any = connect.session.wanted().is_ok_and(|(target, _)| target == TargetId::Any);
-            is_any && connect.session.target_key.is_none() && !connect.fcoe.is_wanted()
+            is_any && connect.session.native.target_key.is_none() && !connect.fcoe.is_wanted()
         })
     };
     tab.into_lines().into_iter().filter(has_none).map(|line| line.export).collect()
@@ -118,16 +118,16 @@ mod tests {
         let text = "# none\n\n vm1\teth1,eth2  queue-size=64,read-only,ctrl-loss-tmo=-1 # why\n";
         let entry = entry(text, "vm1").unwrap();
         let session = &entry.connect.session;
-        assert!(entry.auto && session.read_only);
-        assert_eq!(session.links, ["eth1", "eth2"]);
-        assert_eq!((session.queue_size, session.ctrl_loss_tmo), (64, -1));
+        assert!(entry.auto && session.common.read_only);
+        assert_eq!(session.common.links, ["eth1", "eth2"]);
+        assert_eq!((session.common.queue_size, session.common.ctrl_loss_tmo), (64, -1));
     }
 
     #[test]
     fn fields_may_be_missing_or_none() {
         for text in ["vm1", "vm1 -", "vm1 - -", "vm1 - noauto"] {
             let entry = entry(text, "vm1").unwrap();
-            assert!(entry.connect.session.links.is_empty());
+            assert!(entry.connect.session.common.links.is_empty());
             assert_eq!(entry.auto, !text.ends_with(NOAUTO));
         }
     }
@@ -165,7 +165,7 @@ mod tests {
     #[test]
     fn a_mistake_is_of_its_own_line_alone() {
         let text = "vm1 - nonsense\nvm2 eth0\n";
-        assert_eq!(entry(text, "vm2").unwrap().connect.session.links, ["eth0"]);
+        assert_eq!(entry(text, "vm2").unwrap().connect.session.common.links, ["eth0"]);
         assert_eq!(entry(text, "vm1").unwrap_err().code, Code::Config);
         assert_eq!(entry(text, "vm3").unwrap_err().code, Code::NotFound);
     }

@@ -17,22 +17,8 @@ use super::start::Identity;
 use crate::shared::error::{Code, Coded, CodedResult, Error, Result};
 use crate::shared::fcoe::{AddressRecord, e_d_tov};
 
-/// Options of Tyche's own protocol, which have no meaning over FCoE.
-const OF_TYCHE: [&str; 13] = [
-    "affinity",
-    "batch",
-    "channels",
-    "ethertype",
-    "host_id",
-    "host_name",
-    "io_policy",
-    "keep_alive_tmo",
-    "no_checksum",
-    "target_key",
-    "key",
-    "reconnect_delay",
-    "target",
-];
+/// Options of Tyche's own protocol, which have no meaning over FCoE: groups, and some of links.
+const OF_TYCHE: [&str; 4] = ["NativeArgs", "PlacementArgs", "batch", "ethertype"];
 
 #[derive(Args, Clone, Debug)]
 pub(crate) struct FcoeArgs {
@@ -73,11 +59,11 @@ impl FcoeArgs {
         identity: &Identity,
     ) -> Result<(FcoeHostOptions, PortName, Vec<String>)> {
         let (target, lun) = parse_disk(&session.export).coded()?;
-        let [link] = &session.links[..] else {
+        let [link] = &session.common.links[..] else {
             let message = "FCoE needs one interface: name it with --link";
             return Err(Error::new(Code::Usage, message));
         };
-        let queues = session.queues.map_or(1, usize::from);
+        let queues = session.common.queues.map_or(1, usize::from);
         if queues > LANES_MAX {
             let message = format!("over FCoE a session has 1 to {LANES_MAX} queues");
             return Err(Error::new(Code::Usage, message));
@@ -101,8 +87,8 @@ impl FcoeArgs {
             target,
             lun,
             further_queues,
-            queue_size: session.queue_size,
-            read_only: session.read_only,
+            queue_size: session.common.queue_size,
+            read_only: session.common.read_only,
             ctrl_loss_tmo: session.answer_within(),
             device: identity.device,
             resumes: identity.resumes,
@@ -117,7 +103,7 @@ impl FcoeArgs {
 pub(crate) fn unreached(session: &SessionArgs, obstacle: Option<Obstacle>) -> Error {
     let error = Unreached {
         disk: session.export.clone(),
-        link: session.links.first().cloned().unwrap_or_default(),
+        link: session.common.links.first().cloned().unwrap_or_default(),
         within: session.timeout(),
         obstacle: obstacle.unwrap_or(Obstacle::Asking),
     };

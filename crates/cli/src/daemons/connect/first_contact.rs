@@ -35,7 +35,7 @@ impl SessionArgs {
     /// # Errors
     /// There is no terminal, the target is not heard or says no key, or the user says no.
     pub(super) fn ask_for_key(&mut self) -> Result<()> {
-        if self.target_key != Some(TargetKey::Ask) {
+        if self.native.target_key != Some(TargetKey::Ask) {
             return Ok(());
         }
         let (target, _) = self.wanted()?;

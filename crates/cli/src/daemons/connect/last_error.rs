@@ -72,7 +72,7 @@ pub(super) fn describe(
         SessionState::Gone(Box::new(Figures { problem: Some(problem), ..(&report).into() }))
     });
     if let Some(figures) = state.figures_mut() {
-        figures.links.iter_mut().for_each(|link| link.unnamed = args.links.is_empty());
+        figures.links.iter_mut().for_each(|link| link.unnamed = args.common.links.is_empty());
         figures.links.extend(missing.reports());
         figures.device_size = block_device::size(&record.device);
     }

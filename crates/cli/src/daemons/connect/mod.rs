@@ -75,20 +75,8 @@ pub struct ConnectArgs {
         default_missing_value = tab::PATH, conflicts_with_all = OF_A_SESSION)]
     tab: Option<PathBuf>,
 
-    /// Kind of device, file or socket to make.
-    #[arg(long = "as", value_name = "KIND", default_value = "auto")]
-    kind: Kind,
-
-    /// Path of the socket, with --as nbd-socket or vhost-user. The default for vhost-user is
-    /// /run/tyche/sockets/EXPORT.sock.
-    #[arg(long, value_name = "PATH")]
-    socket: Option<PathBuf>,
-
-    /// Let the device grow while it is in use, also as ublk on Linux before 6.16: a device of the
-    /// device mapper is put on top, on which the kernel looks for no partitions (kpartx does). All
-    /// other block devices can grow in any case.
-    #[arg(long)]
-    growable: bool,
+    #[command(flatten)]
+    device: DeviceArgs,
 
     /// Stay in the foreground, for a supervisor. SIGTERM disconnects unless the device is in use.
     /// So does Ctrl-C (SIGINT); a second one disconnects in any case.
@@ -113,42 +101,33 @@ pub struct ConnectArgs {
     pub(crate) output: Format,
 }
 
+/// Options of the device.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct DeviceArgs {
+    /// Kind of device, file or socket to make.
+    #[arg(long = "as", value_name = "KIND", default_value = "auto")]
+    pub(super) kind: Kind,
+
+    /// Path of the socket, with --as nbd-socket or vhost-user. The default for vhost-user is
+    /// /run/tyche/sockets/EXPORT.sock.
+    #[arg(long, value_name = "PATH")]
+    pub(super) socket: Option<PathBuf>,
+
+    /// Let the device grow while it is in use, also as ublk on Linux before 6.16: a device of the
+    /// device mapper is put on top, on which the kernel looks for no partitions (kpartx does). All
+    /// other block devices can grow in any case.
+    #[arg(long)]
+    pub(super) growable: bool,
+}
+
 /// Seconds between two attempts of a reloaded daemon.
 const RELOAD_RETRY: f64 = 1.0;
 /// Time that a daemon may take to make its device, beside the time to connect.
 const START: Duration = Duration::from_secs(60);
 
-/// The options that a line of tychetab replaces.
-const OF_A_SESSION: [&str; 28] = [
-    "links",
-    "target",
-    "read_only",
-    "queue_size",
-    "keep_alive_tmo",
-    "reconnect_delay",
-    "ctrl_loss_tmo",
-    "channels",
-    "io_policy",
-    "timeout",
-    "no_checksum",
-    "target_key",
-    "key",
-    "host_id",
-    "host_name",
-    "ethertype",
-    "qdisc",
-    "spin",
-    "batch",
-    "affinity",
-    "kind",
-    "queues",
-    "growable",
-    "socket",
-    "fcoe",
-    "fcoe_mode",
-    "wwpn",
-    "e_d_tov",
-];
+/// Groups of the options that a line of tychetab replaces: all that are about the session.
+const OF_A_SESSION: [&str; 6] =
+    ["CommonArgs", "NativeArgs", "FcoeArgs", "LinkArgs", "PlacementArgs", "DeviceArgs"];
 
 impl ConnectArgs {
     /// The arguments, with those of the export's line in tychetab if `--tab` is given.
@@ -180,8 +159,9 @@ impl ConnectArgs {
             false => self.session.settled(before)?,
         };
         // The daemon leaves the directory that it is started in.
-        let socket = self.socket.as_deref().map(std::path::absolute).transpose()?;
-        Ok(Self { session, socket, ..self.clone() })
+        let socket = self.device.socket.as_deref().map(std::path::absolute).transpose()?;
+        let device = DeviceArgs { socket, ..self.device.clone() };
+        Ok(Self { session, device, ..self.clone() })
     }
 }
 
@@ -322,7 +302,14 @@ mod tests {
     #[test]
     fn what_a_line_of_tychetab_can_say_is_not_said_beside_it() {
         let command = ConnectArgs::augment_args(Command::new("connect"));
-        let beside = [
+        let groups: Vec<_> = command.get_groups().collect();
+        let is_in_a_group = |arg: &clap::Id| {
+            let of_a_session = |it: &&&clap::ArgGroup| OF_A_SESSION.contains(&it.get_id().as_str());
+            groups.iter().filter(of_a_session).any(|group| group.get_args().any(|it| it == arg))
+        };
+        let ids = command.get_arguments().map(clap::Arg::get_id);
+        let beside: Vec<_> = ids.filter(|id| !is_in_a_group(id)).map(clap::Id::as_str).collect();
+        let wanted = [
             "export",
             "approved_key",
             "tab",
@@ -332,9 +319,7 @@ mod tests {
             "reloaded",
             "output",
         ];
-        let ids: Vec<_> = command.get_arguments().map(|arg| arg.get_id().as_str()).collect();
-        let unknown = ids.iter().filter(|id| !OF_A_SESSION.contains(id) && !beside.contains(id));
-        assert_eq!(unknown.collect::<Vec<_>>(), Vec::<&&str>::new());
+        assert_eq!(beside, wanted, "each other option is in a group of OF_A_SESSION");
         let parse = |arguments: &[&str]| {
             let command = command.clone().no_binary_name(true);
             command.try_get_matches_from(arguments).map(drop).map_err(|error| error.kind())

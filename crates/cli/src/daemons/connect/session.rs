@@ -37,6 +37,7 @@ const LOOK_AROUND: Duration = Duration::from_millis(500);
 /// Names in the error for an export that there is not.
 const NAMES_MAX: usize = 10;
 
+/// The export, and the options of its session: each is in a group, by which others refuse it.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct SessionArgs {
     /// The export: its name, as `tyche discover` lists it, or its UUID. Where several targets offer
@@ -44,15 +45,35 @@ pub(crate) struct SessionArgs {
     #[arg(add = complete::exports())]
     pub(crate) export: String,
 
+    /// The key that the user has approved for `--target-key ask`.
+    #[arg(long, hide = true, value_name = "KEY", value_parser = public_key)]
+    pub(crate) approved_key: Option<PublicKey>,
+
+    /// The key that the target has to prove.
+    #[arg(skip)]
+    pub(crate) trust: Trust,
+
+    #[command(flatten)]
+    pub(crate) common: CommonArgs,
+
+    #[command(flatten)]
+    pub(crate) native: NativeArgs,
+
+    #[command(flatten)]
+    pub(crate) link: LinkArgs,
+
+    #[command(flatten)]
+    pub(crate) placement: PlacementArgs,
+}
+
+/// Options of a session of either protocol.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct CommonArgs {
     /// Interface that reaches the target, or udp:HOST:PORT or tcp:HOST:PORT where it listens; may
     /// be repeated: all are used as one. By default every interface that is up, except members of a
     /// bridge or bond.
     #[arg(long = "link", value_name = "INTERFACE", add = complete::interfaces())]
     pub(crate) links: Vec<String>,
-
-    /// The target's Ethernet address; by default it is asked for by broadcast.
-    #[arg(long, value_name = "MAC", value_parser = mac)]
-    pub(crate) target: Option<Mac>,
 
     /// Never write. Another host may write at the same time; what it writes may go unseen.
     #[arg(long)]
@@ -62,6 +83,31 @@ pub(crate) struct SessionArgs {
     #[arg(long, value_name = "NUMBER", default_value_t = defaults::QUEUE_SIZE,
         value_parser = clap::value_parser!(u16).range(1..=i64::from(QUEUE_SIZE_MAX)))]
     pub(crate) queue_size: u16,
+
+    /// How long requests wait for a lost target before they fail with EIO; -1: for ever.
+    #[arg(long, value_name = "SECONDS", allow_negative_numbers = true,
+        default_value_t = defaults::CTRL_LOSS_TMO.as_secs() as i64, value_parser = ctrl_loss_tmo)]
+    pub(crate) ctrl_loss_tmo: i64,
+
+    /// Queues of the session, 1 to 64, over FCoE to 16; by default 1, or with --affinity one for
+    /// each NUMA node that the links are on. Each has a thread, channels or exchanges, memory, and
+    /// a socket on each link of its own, so that requests of different queues share nothing. A
+    /// block device gets as many queues where its kind can have several.
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub(crate) queues: Option<u16>,
+
+    /// How long to try before giving up on connecting at all.
+    #[arg(long, value_name = "SECONDS", default_value_t = defaults::TIMEOUT.as_secs_f64(),
+        value_parser = positive)]
+    pub(crate) timeout: f64,
+}
+
+/// Options that only Tyche's own protocol has.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct NativeArgs {
+    /// The target's Ethernet address; by default it is asked for by broadcast.
+    #[arg(long, value_name = "MAC", value_parser = mac)]
+    pub(crate) target: Option<Mac>,
 
     /// Silence after which the target is taken for lost.
     #[arg(long, value_name = "SECONDS", default_value_t = defaults::KEEP_ALIVE.as_secs_f64(),
@@ -73,31 +119,14 @@ pub(crate) struct SessionArgs {
         default_value_t = defaults::RECONNECT_DELAY.as_secs_f64(), value_parser = positive)]
     pub(crate) reconnect_delay: f64,
 
-    /// How long requests wait for a lost target before they fail with EIO; -1: for ever.
-    #[arg(long, value_name = "SECONDS", allow_negative_numbers = true,
-        default_value_t = defaults::CTRL_LOSS_TMO.as_secs() as i64, value_parser = ctrl_loss_tmo)]
-    pub(crate) ctrl_loss_tmo: i64,
-
     /// Channels for each pair of a local interface and one of the target's, 1 to 16.
     #[arg(long, value_name = "NUMBER", default_value_t = defaults::CHANNELS,
         value_parser = clap::value_parser!(u8).range(1..=i64::from(CHANNELS_MAX)))]
     pub(crate) channels: u8,
 
-    /// Queues of the session, 1 to 64, over FCoE to 16; by default 1, or with --affinity one for
-    /// each NUMA node that the links are on. Each has a thread, channels or exchanges, memory, and
-    /// a socket on each link of its own, so that requests of different queues share nothing. A
-    /// block device gets as many queues where its kind can have several.
-    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u16).range(1..=64))]
-    pub(crate) queues: Option<u16>,
-
     /// Which channel a request takes.
     #[arg(long, value_enum, value_name = "POLICY", default_value_t)]
     pub(crate) io_policy: IoPolicy,
-
-    /// How long to try before giving up on connecting at all.
-    #[arg(long, value_name = "SECONDS", default_value_t = defaults::TIMEOUT.as_secs_f64(),
-        value_parser = positive)]
-    pub(crate) timeout: f64,
 
     /// The target's key, as `tyche key show` prints it there. Then every frame is encrypted and
     /// authenticated, the target has to prove that it owns that key, and this host has to with its
@@ -111,14 +140,6 @@ pub(crate) struct SessionArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) key: Option<PathBuf>,
 
-    /// The key that the user has approved for `--target-key ask`.
-    #[arg(long, hide = true, value_name = "KEY", value_parser = public_key)]
-    pub(crate) approved_key: Option<PublicKey>,
-
-    /// The key that the target has to prove.
-    #[arg(skip)]
-    pub(crate) trust: Trust,
-
     /// Do not cover data with checksums (headers and commands always are).
     #[arg(long)]
     pub(crate) no_checksum: bool,
@@ -130,12 +151,6 @@ pub(crate) struct SessionArgs {
     /// Name of this host that the target shows to others.
     #[arg(long, value_name = "NAME")]
     pub(crate) host_name: Option<String>,
-
-    #[command(flatten)]
-    pub(crate) link: LinkArgs,
-
-    #[command(flatten)]
-    pub(crate) placement: PlacementArgs,
 }
 
 /// How requests are spread over the channels.
@@ -185,12 +200,12 @@ pub(super) fn arena_pages(queues: usize) -> usize {
 impl SessionArgs {
     /// Time limit for connecting.
     pub(crate) fn timeout(&self) -> Duration {
-        Duration::from_secs_f64(self.timeout)
+        Duration::from_secs_f64(self.common.timeout)
     }
 
     /// Time limit for a request; `None`: no limit.
     pub(crate) fn answer_within(&self) -> Option<Duration> {
-        u64::try_from(self.ctrl_loss_tmo).ok().map(Duration::from_secs)
+        u64::try_from(self.common.ctrl_loss_tmo).ok().map(Duration::from_secs)
     }
 
     /// The export and its target, checked.
@@ -206,8 +221,8 @@ impl SessionArgs {
     pub(crate) fn settled(&self, before: Option<Uuid>) -> Result<Self> {
         let (target, _) = self.wanted()?;
         let wanted = (target, self.export.as_str());
-        let trust = Trust::find(wanted, self.target_key, self.approved_key, before)?;
-        if self.key.is_some() && trust.key().is_none() {
+        let trust = Trust::find(wanted, self.native.target_key, self.approved_key, before)?;
+        if self.native.key.is_some() && trust.key().is_none() {
             let message = "--key is for a target with a key: give that with --target-key";
             return Err(Error::new(Code::Usage, message));
         }
@@ -217,14 +232,14 @@ impl SessionArgs {
     /// The keys of the session, if it shall have any.
     pub(super) fn keys(&self) -> Result<Option<HostKeys>> {
         let Some(target) = self.trust.key() else { return Ok(None) };
-        let file = self.key.as_deref().unwrap_or(Path::new(KEY_FILE));
+        let file = self.native.key.as_deref().unwrap_or(Path::new(KEY_FILE));
         let secret = read_key(file)?;
         Ok(Some(HostKeys { secret, target, target_uuid: self.trust.target_uuid() }))
     }
 
     /// UUID of the host that asks.
     pub(crate) fn host(&self) -> Result<Uuid> {
-        self.host_id.map_or_else(identity::host, Ok)
+        self.native.host_id.map_or_else(identity::host, Ok)
     }
 
     /// The engine's options for a session with the identity `session`, with links already open;
@@ -233,28 +248,29 @@ impl SessionArgs {
         &self,
         session: Uuid,
     ) -> Result<(HostOptions, Vec<String>, Vec<MissingLink>)> {
-        let host_name = self.host_name.clone().unwrap_or_else(tyche_session::host_name);
+        let host_name = self.native.host_name.clone().unwrap_or_else(tyche_session::host_name);
         let placement = self.placement.placement()?;
-        let opened = self.link.open_available(&self.links, End::Host, &placement)?;
+        let opened = self.link.open_available(&self.common.links, End::Host, &placement)?;
         let Opened { links, warnings, missing, .. } = opened;
         let links: Vec<_> = self.of_host(links).collect();
         let is_missing = |name: &String| missing.iter().any(|(it, _)| it == name);
-        let names: Vec<_> = self.links.iter().filter(|it| !is_missing(it)).cloned().collect();
+        let names: Vec<_> =
+            self.common.links.iter().filter(|it| !is_missing(it)).cloned().collect();
         let nodes = placement.nodes(links.iter().map(|it| it.link.name())).len();
-        let queues = self.queues.map_or(nodes.max(1), usize::from);
+        let queues = self.common.queues.map_or(nodes.max(1), usize::from);
         let further = (1..queues).map(|_| Ok(self.open_links(&names, &placement)?.0));
         let further_queues = further.collect::<Result<_>>()?;
         let wanted = SessionOptions {
             export: &self.export,
             host: self.host()?,
             host_name: &host_name,
-            queue_size: self.queue_size,
-            channels: self.channels,
+            queue_size: self.common.queue_size,
+            channels: self.native.channels,
             choice: self.choice(&placement, queues > 1 && nodes > 1)?,
-            read_only: self.read_only,
-            checksum: !self.no_checksum,
-            keep_alive: Duration::from_secs_f64(self.keep_alive_tmo),
-            reconnect_delay: Duration::from_secs_f64(self.reconnect_delay),
+            read_only: self.common.read_only,
+            checksum: !self.native.no_checksum,
+            keep_alive: Duration::from_secs_f64(self.native.keep_alive_tmo),
+            reconnect_delay: Duration::from_secs_f64(self.native.reconnect_delay),
             ctrl_loss_tmo: self.answer_within(),
             batch: self.link.batch(),
             keys: self.keys()?,
@@ -278,10 +294,10 @@ impl SessionArgs {
     /// (`apart`).
     fn choice(&self, placement: &Placement, apart: bool) -> Result<ChannelChoice> {
         if placement.buffer_nodes().is_empty() {
-            let by_node = apart && self.io_policy == IoPolicy::LeastOutstanding;
-            return Ok(if by_node { ChannelChoice::Node } else { self.io_policy.into() });
+            let by_node = apart && self.native.io_policy == IoPolicy::LeastOutstanding;
+            return Ok(if by_node { ChannelChoice::Node } else { self.native.io_policy.into() });
         }
-        if self.io_policy == IoPolicy::RoundRobin {
+        if self.native.io_policy == IoPolicy::RoundRobin {
             let message = "--affinity full-mem chooses channels by node: leave out --io-policy";
             return Err(Error::new(Code::Usage, message));
         }
@@ -300,7 +316,7 @@ impl SessionArgs {
     }
 
     fn of_host(&self, links: Vec<Box<dyn Link>>) -> impl Iterator<Item = HostLink> {
-        links.into_iter().map(|link| HostLink { link, target: self.target })
+        links.into_iter().map(|link| HostLink { link, target: self.native.target })
     }
 
     /// The answers of all targets within that time.
@@ -313,7 +329,7 @@ impl SessionArgs {
 
     fn discover(&self, time: Duration) -> Result<Discovery> {
         let placement = Placement::default();
-        let links = self.link.open_available(&self.links, End::Host, &placement)?.links;
+        let links = self.link.open_available(&self.common.links, End::Host, &placement)?.links;
         let (ethertype, key) = (self.link.ethertype, self.trust.key());
         let host = (self.host()?, key.as_ref());
         Ok(tyche_native::discover(links, ethertype, host, Name::EMPTY, time))
@@ -396,7 +412,7 @@ impl SessionArgs {
             Some(Problem::NoOffer) => format!("no target is heard on {}", self.links_in_words()),
             // Frames may be too long for a device on the path.
             Some(problem @ (Problem::NoHello | Problem::Stall | Problem::Narrowed)) => {
-                format!("{problem}; {}", mtus(&self.links))
+                format!("{problem}; {}", mtus(&self.common.links))
             }
             Some(problem @ Problem::NoKey) if !self.place_of_key().is_empty() => {
                 let remedy = self.remedy_without_key();
@@ -416,7 +432,7 @@ impl SessionArgs {
             Some(problem) => problem.to_string(),
             None => "it does not answer in time".into(),
         };
-        let remedy = match self.links.first() {
+        let remedy = match self.common.links.first() {
             Some(link) if ListenAddress::is_named_by(link) => {
                 format!("check that `tyche serve` listens at {link}, and firewalls on the way")
             }
@@ -457,12 +473,13 @@ impl SessionArgs {
     }
 
     fn not_connected(&self, why: &str) -> Error {
-        let message = format!("cannot connect `{}` within {} s: {why}", self.export, self.timeout);
+        let message =
+            format!("cannot connect `{}` within {} s: {why}", self.export, self.common.timeout);
         Error::new(Code::Unreachable, message)
     }
 
     fn links_in_words(&self) -> String {
-        match self.links.as_slice() {
+        match self.common.links.as_slice() {
             [] => "any interface that is up".into(),
             links => links.join(", "),
         }
