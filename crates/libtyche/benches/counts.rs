@@ -292,8 +292,8 @@ fn spin(spins: bool) -> Duration {
 
 fn options_of_tyche() -> Options {
     let mut options = Options::new("disk");
-    options.host = Some(Uuid::from_u128(2));
-    options.keep_alive = PATIENCE;
+    options.native.host = Some(Uuid::from_u128(2));
+    options.native.keep_alive = PATIENCE;
     options
 }
 
@@ -321,7 +321,7 @@ impl Threads {
         options.links.push(OURS.to_owned());
         options.mode = mode;
         options.queues = queues;
-        options.queue_size = 8;
+        options.session.queue_size = 8;
         options.memory = 64 << 10;
         options.spin = spin(spins);
         options.timeout = PATIENCE / 3;

@@ -286,7 +286,7 @@ int tyche_options_add_link(struct tyche_options *options,
 /**
  * Whether to connect by Fibre Channel over Ethernet, on the one interface that is added; off by
  * default. Options that only Tyche's own protocol has must have their defaults then: channels,
- * EtherType, hand-over, batch, checksum, host, keys.
+ * EtherType, batch, checksum, host, keys.
  */
 int tyche_options_set_fcoe(struct tyche_options *options,
                            bool fcoe);

@@ -4,14 +4,15 @@ use std::time::Duration;
 
 use tyche_fcoe::{FcoeHostOptions, Interface, LANES_MAX, Obstacle, PortOptions};
 use tyche_link::Link;
+use tyche_proto::wire::ETHERTYPE;
 use tyche_session::fcoe::{
     E_D_TOVS, FcoeError, Numbers, PortName, Unreached, open_interface, parse_disk, parse_wwpn,
 };
-use tyche_session::{QUEUE_SIZE_MAX, log_warnings};
+use tyche_session::{check, log_warnings};
 use uuid::Uuid;
 
 use crate::error::OpenError;
-use crate::options::{FcoeOptions, Mode, Options};
+use crate::options::{FcoeOptions, Mode, NativeOptions, Options};
 
 /// A session over FCoE that is yet to start, and the name of its port, which no other process may
 /// take meanwhile.
@@ -51,12 +52,13 @@ impl Options {
         (interface, further_queues): (Interface, Vec<Box<dyn Link>>),
     ) -> Result<Prepared, OpenError> {
         let wrong = |message: &str| Err(OpenError::Option(message.to_owned()));
-        if let Some(option) = self.option_of_tyche() {
-            return wrong(&format!("`{option}` has no meaning over FCoE"));
+        if self.has_native_options() {
+            return wrong(
+                "over FCoE, options of Tyche's own protocol have no meaning: leave target, \
+                 EtherType, target key, channels, batch, checksum and host at their defaults",
+            );
         }
-        if !(1..=QUEUE_SIZE_MAX).contains(&self.queue_size) {
-            return wrong("a queue size is 1 to 1024");
-        }
+        check(&self.session).map_err(|error| OpenError::Option(error.to_string()))?;
         if !E_D_TOVS.contains(&fcoe.e_d_tov) {
             return wrong("E_D_TOV is 0.05 s to 60 s");
         }
@@ -75,9 +77,7 @@ impl Options {
             target,
             lun,
             further_queues,
-            queue_size: self.queue_size,
-            read_only: self.read_only,
-            ctrl_loss_tmo: self.ctrl_loss_tmo,
+            session: self.session.clone(),
             device: Uuid::new_v4(),
             resumes: None,
             arena_pages,
@@ -86,21 +86,11 @@ impl Options {
         Ok(Prepared { host, name })
     }
 
-    /// The first option that only Tyche's own protocol has and that is not at its default.
-    fn option_of_tyche(&self) -> Option<&'static str> {
-        let Self { channels, target, ethertype, .. } = self;
-        let defaults = Self::new("");
-        let changed = [
-            ("channels", *channels != defaults.channels),
-            ("target", *target != defaults.target),
-            ("ethertype", *ethertype != defaults.ethertype),
-            ("batch", self.batch != defaults.batch),
-            ("checksum", self.checksum != defaults.checksum),
-            ("keep_alive", self.keep_alive != defaults.keep_alive),
-            ("host", self.host != defaults.host),
-            ("target_key", self.target_key != defaults.target_key),
-        ];
-        changed.into_iter().find(|(_, is_changed)| *is_changed).map(|(name, _)| name)
+    /// Whether an option that only Tyche's own protocol has is not at its default.
+    fn has_native_options(&self) -> bool {
+        let Self { native, target, ethertype, target_key, .. } = self;
+        let is_changed = *native != NativeOptions::default() || *ethertype != ETHERTYPE;
+        is_changed || target.is_some() || target_key.is_some()
     }
 
     /// The error for a disk that can't be used in time.

@@ -52,7 +52,7 @@ mod volume;
 mod wanted;
 
 pub use error::{OpenError, Refused, Why};
-pub use options::{FcoeMode, FcoeOptions, Mode, Options};
+pub use options::{FcoeMode, FcoeOptions, Mode, NativeOptions, Options, SessionOptions};
 pub use tyche_block::{Arena, Completion, Errno, Extent, Geometry, Operation, Request};
 pub use tyche_fcoe::Interface;
 pub use tyche_proto::BatchPolicy;

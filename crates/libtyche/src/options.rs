@@ -8,16 +8,18 @@ use tyche_native::HostOptions;
 use tyche_numa::Placement;
 use tyche_proto::crypto::PublicKey;
 use tyche_proto::wire::{ETHERTYPE, Mac};
-use tyche_proto::{BatchPolicy, ChannelChoice, HostKeys, QUEUES_MAX, SessionConfig};
+use tyche_proto::{HostKeys, QUEUES_MAX, SessionConfig};
 use tyche_remote::HostLink;
 use tyche_session::fcoe::E_D_TOV;
 use tyche_session::{
-    End, KEY_FILE, KnownTarget, KnownTargets, LinkOptions, Opened, SessionOptions, defaults,
-    host_name, log_warnings, read_key, wanted,
+    End, KEY_FILE, KnownTarget, KnownTargets, LinkOptions, MEMORY, Opened, TIMEOUT, log_warnings,
+    read_key, wanted,
 };
 use uuid::Uuid;
 
 pub use tyche_fcoe::fc::network::Mode as FcoeMode;
+pub use tyche_remote::SessionOptions;
+pub use tyche_session::NativeOptions;
 
 use crate::error::OpenError;
 
@@ -67,8 +69,6 @@ pub struct Options {
     /// Interfaces that reach the target, or `udp:HOST:PORT` where it listens: all are used
     /// together. Empty: every interface that is up.
     pub links: Vec<String>,
-    /// Channels for each pair of a local interface and one of the target's, 1 to 16; 1 by default.
-    pub channels: u8,
     /// The target's Ethernet address; `None`: found by broadcast.
     pub target: Option<[u8; 6]>,
     /// EtherType of the frames, the same on both sides; 0x88b5 by default.
@@ -82,27 +82,16 @@ pub struct Options {
     /// [`open_queue`](crate::Volume::open_queue) opens all but the first. 1 by default. Over FCoE
     /// up to 16 in queue mode, and one in inline mode.
     pub queues: usize,
-    /// The most requests at the target at once, 1 to 1024; 128 by default.
-    pub queue_size: u16,
     /// Bytes of memory of each queue for the data of requests; 64 MiB by default.
     pub memory: usize,
     /// The longest spin for more work before sleeping; zero, the default: never.
     pub spin: Duration,
-    /// The batching of requests in frames.
-    pub batch: BatchPolicy,
-    /// Whether checksums cover data; they do by default. Headers and commands are always covered.
-    pub checksum: bool,
-    /// Whether to open the export read-only.
-    pub read_only: bool,
     /// The longest time to open; 10 s by default.
     pub timeout: Duration,
-    /// Silence after which the target is taken for lost, 0.1 s to 60 s; 3 s by default.
-    pub keep_alive: Duration,
-    /// The time that requests wait for a lost target before they fail with EIO; `None`: for ever.
-    /// 600 s by default.
-    pub ctrl_loss_tmo: Option<Duration>,
-    /// The host to present, instead of this machine.
-    pub host: Option<Uuid>,
+    /// Options of a session of either protocol.
+    pub session: SessionOptions,
+    /// Options that only Tyche's own protocol has.
+    pub native: NativeOptions,
     /// The target's key, as `tyche key show` prints it there. With it, every frame is encrypted and
     /// authenticated, and both ends have to prove who they are. `None`, the default: the key that
     /// this machine knows for the target (`tyche key known`), and if it knows none, in the clear. A
@@ -119,22 +108,16 @@ impl Options {
             export: export.into(),
             fcoe: None,
             links: Vec::new(),
-            channels: defaults::CHANNELS,
             target: None,
             ethertype: ETHERTYPE,
             qdisc: false,
             mode: Mode::default(),
             queues: 1,
-            queue_size: defaults::QUEUE_SIZE,
-            memory: defaults::MEMORY,
+            memory: MEMORY,
             spin: Duration::ZERO,
-            batch: BatchPolicy::default(),
-            checksum: true,
-            read_only: false,
-            timeout: defaults::TIMEOUT,
-            keep_alive: defaults::KEEP_ALIVE,
-            ctrl_loss_tmo: Some(defaults::CTRL_LOSS_TMO),
-            host: None,
+            timeout: TIMEOUT,
+            session: SessionOptions::default(),
+            native: NativeOptions::default(),
             target_key: None,
             key: KEY_FILE.into(),
         }
@@ -204,23 +187,11 @@ impl Options {
         Ok(Some(HostKeys { secret: key, target, target_uuid }))
     }
 
-    pub(crate) fn session(&self) -> Result<SessionConfig, OpenError> {
+    /// The configuration of the session.
+    pub(crate) fn config(&self) -> Result<SessionConfig, OpenError> {
         self.pages()?;
-        let wanted = SessionOptions {
-            export: &self.export,
-            host: self.host.map_or_else(identity::host, Ok).map_err(OpenError::Identity)?,
-            host_name: &host_name(),
-            queue_size: self.queue_size,
-            channels: self.channels,
-            choice: ChannelChoice::default(),
-            read_only: self.read_only,
-            checksum: self.checksum,
-            keep_alive: self.keep_alive,
-            reconnect_delay: defaults::RECONNECT_DELAY,
-            ctrl_loss_tmo: self.ctrl_loss_tmo,
-            batch: self.batch,
-            keys: self.keys()?,
-        };
-        wanted.config(Uuid::new_v4()).map_err(|error| OpenError::Option(error.to_string()))
+        let ids = (identity::host().map_err(OpenError::Identity)?, Uuid::new_v4());
+        let config = self.native.config(&self.session, &self.export, self.keys()?, ids);
+        config.map_err(|error| OpenError::Option(error.to_string()))
     }
 }

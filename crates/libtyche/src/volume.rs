@@ -103,7 +103,7 @@ impl Options {
     /// Without a link; in queue mode, unless there are links for each queue.
     pub fn open_on(&self, links: Vec<Vec<HostLink>>) -> Result<Volume, OpenError> {
         self.checked_queues()?;
-        Volume::connect(self.clone(), self.session()?, links)
+        Volume::connect(self.clone(), self.config()?, links)
     }
 
     /// As [`open`](Self::open), over FCoE by an interface that is open already, with the links of

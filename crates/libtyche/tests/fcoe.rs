@@ -10,7 +10,8 @@ use std::thread;
 use std::time::Duration;
 
 use tyche::{
-    Completion, Errno, FcoeMode, FcoeOptions, Mode, OpenError, Operation, Options, Request, Volume,
+    Completion, Errno, FcoeMode, FcoeOptions, Mode, NativeOptions, OpenError, Operation, Options,
+    Request, SessionOptions, Volume,
 };
 use tyche_fcoe::FcoeTarget;
 use tyche_store::Store;
@@ -55,7 +56,7 @@ fn options(disk: &str, mode: Mode) -> Options {
     options.fcoe = Some(FcoeOptions { e_d_tov: E_D_TOV, ..FcoeOptions::default() });
     options.mode = mode;
     options.memory = 16 << 20;
-    options.queue_size = 32;
+    options.session.queue_size = 32;
     options.timeout = PATIENCE;
     options
 }
@@ -214,14 +215,16 @@ fn options_that_make_no_sense_over_fcoe_are_refused() {
     need_root!();
     let rig = Rig::new("options");
     let right = options("2000020000000001", Mode::Inline);
+    let native = NativeOptions { channels: 2, ..right.native.clone() };
+    let session = SessionOptions { queue_size: 0, ..right.session.clone() };
     for (wrong, said) in [
         (Options { links: Vec::new(), ..right.clone() }, "one interface"),
         (Options { links: vec!["udp:127.0.0.1:1".to_owned()], ..right.clone() }, "no interface"),
         (Options { export: "disk".to_owned(), ..right.clone() }, "16 hexadecimal digits"),
         (Options { queues: 2, ..right.clone() }, "one in inline mode"),
         (Options { queues: 17, mode: Mode::Queue, ..right.clone() }, "1 to 16 queues"),
-        (Options { channels: 2, ..right.clone() }, "`channels` has no meaning"),
-        (Options { queue_size: 0, ..right.clone() }, "1 to 1024"),
+        (Options { native, ..right.clone() }, "options of Tyche's own protocol"),
+        (Options { session, ..right.clone() }, "1 to 1024"),
     ] {
         let error = rig.open(&wrong).err().unwrap();
         assert_eq!(error.errno(), Errno::INVAL, "{error}");

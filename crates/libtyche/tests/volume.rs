@@ -34,8 +34,8 @@ fn options(mode: Mode) -> Options {
     let mut options = Options::new("disk");
     options.mode = mode;
     options.memory = 16 << 20;
-    options.queue_size = 32;
-    options.host = Some(Uuid::from_u128(2));
+    options.session.queue_size = 32;
+    options.native.host = Some(Uuid::from_u128(2));
     options.timeout = PATIENCE;
     options
 }

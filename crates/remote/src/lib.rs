@@ -5,10 +5,12 @@
 
 mod link;
 mod notice;
+mod options;
 mod report;
 mod session;
 
 pub use link::{HostLink, LinkError, LinkFault};
 pub use notice::Notice;
+pub use options::{QUEUE_SIZE, SessionOptions};
 pub use report::{Favoured, HostReport, LinkReport, QueueReport};
 pub use session::{Control, LinkControl, Remote};

@@ -13,7 +13,7 @@ pub use keys::{KEY_FILE, KeyFileError, make_key, read_key};
 pub use known::{KnownTarget, KnownTargets, KnownTargetsError};
 pub use links::{End, LinkError, LinkOptions, Opened, log_warnings, open_usable};
 pub use options::{
-    CHANNELS_MAX, InvalidOption, KEEP_ALIVE, OPERATIONS_MAX, QUEUE_SIZE_MAX, SessionOptions,
-    defaults, host_name, wanted,
+    CHANNELS_MAX, InvalidOption, KEEP_ALIVE, MEMORY, NativeOptions, OPERATIONS_MAX, TIMEOUT, check,
+    host_name, wanted,
 };
 pub use runtime::{RUNTIME_DIR_VARIABLE, runtime_dir, set};

@@ -6,6 +6,7 @@ use tyche_fc::wire::Wwn;
 use tyche_link::Link;
 use tyche_proto::ExportState;
 use tyche_proto::wire::Uuid;
+use tyche_remote::SessionOptions;
 use tyche_scsi::Lun;
 
 use super::lane::InitiatorConfig;
@@ -25,12 +26,8 @@ pub struct FcoeHostOptions {
     /// thread and memory of its own. Up to [`LANES_MAX`](crate::LANES_MAX) queues in all. For an
     /// [`FcoeHost`](crate::FcoeHost) only.
     pub further_queues: Vec<Box<dyn Link>>,
-    /// The most commands of a queue at a time.
-    pub queue_size: u16,
-    /// Whether to refuse writes.
-    pub read_only: bool,
-    /// The time that requests wait for a lost target; `None`: for ever.
-    pub ctrl_loss_tmo: Option<Duration>,
+    /// Options of a session of either protocol.
+    pub session: SessionOptions,
     /// The device that the disk is for.
     pub device: Uuid,
     /// The disk, as the former session of the device knew it: it must be the same.
@@ -47,11 +44,11 @@ impl FcoeHostOptions {
         InitiatorConfig {
             target: self.target,
             lun: self.lun,
-            depth: self.queue_size.into(),
+            depth: self.session.queue_size.into(),
             // A quarter of them is left for what comes beside data.
             frames: receive_capacity(link) / 4 * 3,
-            read_only: self.read_only,
-            ctrl_loss_tmo: self.ctrl_loss_tmo,
+            read_only: self.session.read_only,
+            ctrl_loss_tmo: self.session.ctrl_loss_tmo,
             xids: lanes::COMMANDS,
             seed: getrandom::u64().expect("the kernel's random numbers are always there"),
         }

@@ -41,7 +41,7 @@ fn blocks_of_all_lengths_are_written_and_read() {
 
 #[test]
 fn many_requests_at_once_share_the_exchanges() {
-    let rig = Rig::start(|options| options.queue_size = 32, |_| {});
+    let rig = Rig::start(|options| options.session.queue_size = 32, |_| {});
     rig.await_connected();
     let data = vec![7; 8192];
     let writes = (0..200).map(|at| rig.submit(WRITE, at * 8192, 8192, Some(&data)));
@@ -77,7 +77,7 @@ fn a_device_does_not_get_another_disk_than_it_had() {
 
 #[test]
 fn a_disk_that_is_used_read_only_refuses_writes() {
-    let rig = Rig::start(|options| options.read_only = true, |_| {});
+    let rig = Rig::start(|options| options.session.read_only = true, |_| {});
     rig.await_connected();
     assert_eq!(rig.write(0, &[1; 512]), Err(Errno::ROFS));
     assert_eq!(rig.read(0, 512), Ok(vec![0; 512]));

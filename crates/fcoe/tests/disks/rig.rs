@@ -13,7 +13,7 @@ use tyche_fcoe::{
 };
 use tyche_link::memory::MemoryLink;
 use tyche_link::{Link, memory};
-use tyche_remote::Notice;
+use tyche_remote::{Notice, SessionOptions};
 use tyche_store::memory::MemoryStore;
 use tyche_testkit::wait::{PATIENCE, wait_until};
 
@@ -148,9 +148,7 @@ fn host_options(interface: Interface, target: Wwn) -> FcoeHostOptions {
         target,
         lun: Lun::ZERO,
         further_queues: Vec::new(),
-        queue_size: 64,
-        read_only: false,
-        ctrl_loss_tmo: None,
+        session: SessionOptions { queue_size: 64, read_only: false, ctrl_loss_tmo: None },
         device: Uuid::nil(),
         resumes: None,
         arena_pages: 8192,

@@ -142,7 +142,7 @@ impl LayeredSession {
         let fcoe = SharedLink::new(fcoe)?;
         let shared = Arc::new(Shared {
             lun: options.lun.0,
-            requests: RequestQueue::new(options.queue_size.into()),
+            requests: RequestQueue::new(options.session.queue_size.into()),
             exchanges: Exchanges::new(),
             timers: Timers::default(),
             transmit: fcoe.transmit(),

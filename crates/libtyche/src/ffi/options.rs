@@ -4,6 +4,8 @@ use std::ffi::{CStr, c_char, c_int};
 use std::time::Duration;
 
 use tyche_proto::{BatchPolicy, QUEUES_MAX};
+use tyche_remote::QUEUE_SIZE;
+use tyche_session::CHANNELS_MAX;
 use tyche_session::fcoe::{E_D_TOVS, parse_wwpn};
 use uuid::Uuid;
 
@@ -124,7 +126,7 @@ pub unsafe extern "C" fn tyche_options_add_link(
 
 /// Whether to connect by Fibre Channel over Ethernet, on the one interface that is added; off by
 /// default. Options that only Tyche's own protocol has must have their defaults then: channels,
-/// EtherType, hand-over, batch, checksum, host, keys.
+/// EtherType, batch, checksum, host, keys.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tyche_options_set_fcoe(options: *mut tyche_options, fcoe: bool) -> c_int {
     let put = |it: &mut Options, on: bool| {
@@ -217,9 +219,9 @@ pub unsafe extern "C" fn tyche_options_set_channels(
     options: *mut tyche_options,
     channels: u8,
 ) -> c_int {
-    let channels = Some(channels).filter(|channels| (1..=16).contains(channels));
+    let channels = Some(channels).filter(|channels| (1..=CHANNELS_MAX).contains(channels));
     // SAFETY: as the header demands.
-    unsafe { set(options, channels, |it, value| it.channels = value) }
+    unsafe { set(options, channels, |it, value| it.native.channels = value) }
 }
 
 /// Queues of the session, 1 to 64, each for one thread: tyche_open_queue() opens all but the first;
@@ -240,9 +242,9 @@ pub unsafe extern "C" fn tyche_options_set_queue_size(
     options: *mut tyche_options,
     queue_size: u16,
 ) -> c_int {
-    let queue_size = Some(queue_size).filter(|size| (1..=1024).contains(size));
+    let queue_size = Some(queue_size).filter(|size| QUEUE_SIZE.contains(size));
     // SAFETY: as the header demands.
-    unsafe { set(options, queue_size, |it, value| it.queue_size = value) }
+    unsafe { set(options, queue_size, |it, value| it.session.queue_size = value) }
 }
 
 /// Bytes of the volume's own memory, through which data of unregistered buffers are copied; 64 MiB
@@ -282,7 +284,7 @@ pub unsafe extern "C" fn tyche_options_set_batch(
         _ => None,
     };
     // SAFETY: as the header demands.
-    unsafe { set(options, policy, |it, value| it.batch = value) }
+    unsafe { set(options, policy, |it, value| it.native.batch = value) }
 }
 
 /// Whether checksums cover data; they do by default. Headers and commands are always covered.
@@ -292,7 +294,7 @@ pub unsafe extern "C" fn tyche_options_set_checksum(
     checksum: bool,
 ) -> c_int {
     // SAFETY: as the header demands.
-    unsafe { set(options, Some(checksum), |it, value| it.checksum = value) }
+    unsafe { set(options, Some(checksum), |it, value| it.native.checksum = value) }
 }
 
 /// The target's key, as `tyche key show` prints it there. With it, every frame is encrypted and
@@ -328,7 +330,7 @@ pub unsafe extern "C" fn tyche_options_set_read_only(
     read_only: bool,
 ) -> c_int {
     // SAFETY: as the header demands.
-    unsafe { set(options, Some(read_only), |it, value| it.read_only = value) }
+    unsafe { set(options, Some(read_only), |it, value| it.session.read_only = value) }
 }
 
 /// The longest time to open; 10000 by default.
@@ -352,7 +354,7 @@ pub unsafe extern "C" fn tyche_options_set_loss_timeout_ms(
     let timeout = u64::try_from(milliseconds).ok().map(Duration::from_millis);
     let timeout = (milliseconds >= -1).then_some(timeout);
     // SAFETY: as the header demands.
-    unsafe { set(options, timeout, |it, value| it.ctrl_loss_tmo = value) }
+    unsafe { set(options, timeout, |it, value| it.session.ctrl_loss_tmo = value) }
 }
 
 /// The UUID of the host to present, instead of this machine's.
@@ -364,6 +366,6 @@ pub unsafe extern "C" fn tyche_options_set_host(
     // SAFETY: both as the header demands.
     unsafe {
         let uuid = text(uuid).and_then(|text| Uuid::parse_str(text).ok());
-        set(options, uuid, |it, value| it.host = Some(value))
+        set(options, uuid, |it, value| it.native.host = Some(value))
     }
 }

@@ -29,7 +29,7 @@ pub(super) fn options<'a>(
         queues: NonZeroU16::new(queues as u16).expect("a session has 1 to 64"),
         depth: args.session.common.queue_size,
         growable: args.device.growable,
-        answer_within: args.session.answer_within(),
+        answer_within: args.session.common.answer_within(),
     }
 }
 

@@ -12,9 +12,9 @@ use tyche_numa::Placement;
 use tyche_proto::crypto::PublicKey;
 use tyche_proto::wire::{ExportInfo, Mac, Name, Offer};
 use tyche_proto::{ChannelChoice, ExportId, Failure, HostKeys, OfferedBy, Problem, TargetId};
-use tyche_remote::{HostLink, HostReport};
+use tyche_remote::{HostLink, HostReport, QUEUE_SIZE, SessionOptions};
 use tyche_session::{
-    CHANNELS_MAX, End, KEEP_ALIVE, KEY_FILE, Opened, QUEUE_SIZE_MAX, SessionOptions, defaults,
+    CHANNELS_MAX, End, KEEP_ALIVE, KEY_FILE, MEMORY, NativeOptions, Opened, TIMEOUT,
 };
 use uuid::Uuid;
 
@@ -29,7 +29,7 @@ use crate::shared::seconds::positive;
 use crate::shared::secret::read_key;
 
 /// Memory for the data of requests.
-const ARENA_PAGES: usize = defaults::MEMORY / 4096;
+const ARENA_PAGES: usize = MEMORY / 4096;
 /// Minimum of that memory for each queue.
 const ARENA_PAGES_MIN: usize = (16 << 20) / 4096;
 /// How long to listen for other exports when the wanted one is not offered.
@@ -80,13 +80,13 @@ pub(crate) struct CommonArgs {
     pub(crate) read_only: bool,
 
     /// Requests in flight at once, 1 to 1024.
-    #[arg(long, value_name = "NUMBER", default_value_t = defaults::QUEUE_SIZE,
-        value_parser = clap::value_parser!(u16).range(1..=i64::from(QUEUE_SIZE_MAX)))]
+    #[arg(long, value_name = "NUMBER", default_value_t = SessionOptions::default().queue_size,
+        value_parser = clap::value_parser!(u16).range(1..=i64::from(*QUEUE_SIZE.end())))]
     pub(crate) queue_size: u16,
 
     /// How long requests wait for a lost target before they fail with EIO; -1: for ever.
     #[arg(long, value_name = "SECONDS", allow_negative_numbers = true,
-        default_value_t = defaults::CTRL_LOSS_TMO.as_secs() as i64, value_parser = ctrl_loss_tmo)]
+        default_value_t = ctrl_loss_tmo_default(), value_parser = ctrl_loss_tmo)]
     pub(crate) ctrl_loss_tmo: i64,
 
     /// Queues of the session, 1 to 64, over FCoE to 16; by default 1, or with --affinity one for
@@ -97,7 +97,7 @@ pub(crate) struct CommonArgs {
     pub(crate) queues: Option<u16>,
 
     /// How long to try before giving up on connecting at all.
-    #[arg(long, value_name = "SECONDS", default_value_t = defaults::TIMEOUT.as_secs_f64(),
+    #[arg(long, value_name = "SECONDS", default_value_t = TIMEOUT.as_secs_f64(),
         value_parser = positive)]
     pub(crate) timeout: f64,
 }
@@ -110,17 +110,17 @@ pub(crate) struct NativeArgs {
     pub(crate) target: Option<Mac>,
 
     /// Silence after which the target is taken for lost.
-    #[arg(long, value_name = "SECONDS", default_value_t = defaults::KEEP_ALIVE.as_secs_f64(),
+    #[arg(long, value_name = "SECONDS", default_value_t = NativeOptions::default().keep_alive.as_secs_f64(),
         value_parser = keep_alive)]
     pub(crate) keep_alive_tmo: f64,
 
     /// Pause between two attempts to reach a lost target.
     #[arg(long, value_name = "SECONDS",
-        default_value_t = defaults::RECONNECT_DELAY.as_secs_f64(), value_parser = positive)]
+        default_value_t = NativeOptions::default().reconnect_delay.as_secs_f64(), value_parser = positive)]
     pub(crate) reconnect_delay: f64,
 
     /// Channels for each pair of a local interface and one of the target's, 1 to 16.
-    #[arg(long, value_name = "NUMBER", default_value_t = defaults::CHANNELS,
+    #[arg(long, value_name = "NUMBER", default_value_t = NativeOptions::default().channels,
         value_parser = clap::value_parser!(u8).range(1..=i64::from(CHANNELS_MAX)))]
     pub(crate) channels: u8,
 
@@ -192,20 +192,49 @@ fn ctrl_loss_tmo(text: &str) -> Result<i64, String> {
     }
 }
 
+/// The default, in seconds.
+fn ctrl_loss_tmo_default() -> i64 {
+    SessionOptions::default().ctrl_loss_tmo.map_or(-1, |limit| limit.as_secs() as i64)
+}
+
 /// Pages of memory of each queue for the data of requests.
 pub(super) fn arena_pages(queues: usize) -> usize {
     (ARENA_PAGES / queues).max(ARENA_PAGES_MIN)
+}
+
+impl CommonArgs {
+    /// Time limit for a request; `None`: no limit.
+    pub(crate) fn answer_within(&self) -> Option<Duration> {
+        u64::try_from(self.ctrl_loss_tmo).ok().map(Duration::from_secs)
+    }
+
+    /// These of the session.
+    pub(super) fn options(&self) -> SessionOptions {
+        let &Self { queue_size, read_only, .. } = self;
+        SessionOptions { queue_size, read_only, ctrl_loss_tmo: self.answer_within() }
+    }
+}
+
+impl NativeArgs {
+    /// These of the session.
+    fn options(&self) -> NativeOptions {
+        NativeOptions {
+            channels: self.channels,
+            choice: self.io_policy.into(),
+            checksum: !self.no_checksum,
+            keep_alive: Duration::from_secs_f64(self.keep_alive_tmo),
+            reconnect_delay: Duration::from_secs_f64(self.reconnect_delay),
+            host: self.host_id,
+            host_name: self.host_name.clone(),
+            ..NativeOptions::default()
+        }
+    }
 }
 
 impl SessionArgs {
     /// Time limit for connecting.
     pub(crate) fn timeout(&self) -> Duration {
         Duration::from_secs_f64(self.common.timeout)
-    }
-
-    /// Time limit for a request; `None`: no limit.
-    pub(crate) fn answer_within(&self) -> Option<Duration> {
-        u64::try_from(self.common.ctrl_loss_tmo).ok().map(Duration::from_secs)
     }
 
     /// The export and its target, checked.
@@ -248,7 +277,6 @@ impl SessionArgs {
         &self,
         session: Uuid,
     ) -> Result<(HostOptions, Vec<String>, Vec<MissingLink>)> {
-        let host_name = self.native.host_name.clone().unwrap_or_else(tyche_session::host_name);
         let placement = self.placement.placement()?;
         let opened = self.link.open_available(&self.common.links, End::Host, &placement)?;
         let Opened { links, warnings, missing, .. } = opened;
@@ -260,23 +288,15 @@ impl SessionArgs {
         let queues = self.common.queues.map_or(nodes.max(1), usize::from);
         let further = (1..queues).map(|_| Ok(self.open_links(&names, &placement)?.0));
         let further_queues = further.collect::<Result<_>>()?;
-        let wanted = SessionOptions {
-            export: &self.export,
-            host: self.host()?,
-            host_name: &host_name,
-            queue_size: self.common.queue_size,
-            channels: self.native.channels,
+        let native = NativeOptions {
             choice: self.choice(&placement, queues > 1 && nodes > 1)?,
-            read_only: self.common.read_only,
-            checksum: !self.native.no_checksum,
-            keep_alive: Duration::from_secs_f64(self.native.keep_alive_tmo),
-            reconnect_delay: Duration::from_secs_f64(self.native.reconnect_delay),
-            ctrl_loss_tmo: self.answer_within(),
             batch: self.link.batch(),
-            keys: self.keys()?,
+            ..self.native.options()
         };
+        let ids = (identity::host()?, session);
+        let config = native.config(&self.common.options(), &self.export, self.keys()?, ids);
         let options = HostOptions {
-            session: wanted.config(session).coded()?,
+            session: config.coded()?,
             links,
             further_queues,
             placement,
