@@ -11,12 +11,14 @@ pub struct Error {
 }
 
 impl Error {
-    pub(crate) fn new(action: impl Into<String>, source: impl Into<io::Error>) -> Self {
+    /// The action in words, such as `open /dev/x`, and the error of the system.
+    pub fn new(action: impl Into<String>, source: impl Into<io::Error>) -> Self {
         Self { action: action.into(), remedy: "", source: source.into() }
     }
 
     /// Adds the remedy.
-    pub(crate) fn remedy(mut self, remedy: &'static str) -> Self {
+    #[must_use]
+    pub fn remedy(mut self, remedy: &'static str) -> Self {
         self.remedy = remedy;
         self
     }

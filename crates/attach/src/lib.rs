@@ -43,6 +43,65 @@ pub use loop_attachment::LoopAttachment;
 const SECTOR: u64 = 512;
 
 /// An attachment, as the rest of the program sees it.
+///
+/// # Example
+///
+/// An attachment that is a file with the content of the disk, for a disk that is small and does not
+/// change.
+///
+/// ```
+/// use std::path::{Path, PathBuf};
+/// use std::sync::Arc;
+/// use std::sync::mpsc::{Sender, channel};
+///
+/// use tyche_attach::{Attachment, Error, Stopped};
+/// use tyche_block::{Completion, Disk, Operation, Request, Sink};
+///
+/// struct CopyAttachment {
+///     path: PathBuf,
+/// }
+///
+/// /// Passes completions on to the thread that waits for them.
+/// struct Answers(Sender<Completion>);
+///
+/// impl Sink for Answers {
+///     fn complete(&self, completion: Completion) {
+///         // Nobody waits any more.
+///         let _ = self.0.send(completion);
+///     }
+/// }
+///
+/// impl CopyAttachment {
+///     fn start(disk: &dyn Disk, path: &Path) -> Result<Self, Error> {
+///         let (sender, answers) = channel();
+///         let sink: Arc<dyn Sink> = Arc::new(Answers(sender));
+///         let len = disk.geometry().size as u32;
+///         let buffer = disk.arena().alloc(len as usize);
+///         let request = Request { operation: Operation::Read, offset: 0, len, buffer };
+///         disk.submit(request, 0, &sink);
+///         let Completion { result, buffer, .. } = answers.recv().expect("each request is answered");
+///         result.map_err(|errno| Error::new("read the disk", errno))?;
+///         let buffer = buffer.expect("a read gives its buffer back");
+///         let written = std::fs::write(path, &buffer[..len as usize]);
+///         written.map_err(|error| Error::new("write the copy", error))?;
+///         Ok(Self { path: path.to_owned() })
+///     }
+/// }
+///
+/// impl Attachment for CopyAttachment {
+///     fn device_path(&self) -> &Path {
+///         &self.path
+///     }
+///     fn resized(&mut self) -> Result<(), Error> {
+///         Err(Error::new("grow the copy", std::io::ErrorKind::Unsupported))
+///     }
+///     fn stop(&mut self, _force: bool) -> Result<Stopped, Error> {
+///         let removed = std::fs::remove_file(&self.path);
+///         removed.map_err(|error| Error::new("remove the copy", error))?;
+///         Ok(Stopped::Gone)
+///     }
+/// }
+/// ```
 pub trait Attachment: Send {
     /// The path at which programs find the disk.
     fn device_path(&self) -> &Path;

@@ -110,6 +110,80 @@ impl Share {
 /// One local interface that sends and receives frames of one EtherType.
 ///
 /// No call waits. To wait, poll [`wait_fd`](Self::wait_fd) for readability.
+///
+/// # Example
+///
+/// A link whose wire is a pair of sockets of this process.
+///
+/// ```
+/// use std::io::{self, ErrorKind};
+/// use std::os::fd::{AsFd, BorrowedFd};
+/// use std::os::unix::net::UnixDatagram;
+///
+/// use tyche_link::{Interface, Link, RxBatch, TxBatch, TxVectors};
+///
+/// const FRAME_LEN_MAX: usize = 1514;
+///
+/// struct SocketLink {
+///     socket: UnixDatagram,
+///     mac: [u8; 6],
+///     frame: Vec<u8>,
+/// }
+///
+/// impl Link for SocketLink {
+///     fn interface(&self) -> Interface<'_> {
+///         Interface { name: "socket", mac: self.mac }
+///     }
+///     fn frame_len_max(&self) -> usize {
+///         FRAME_LEN_MAX
+///     }
+///     fn receive_capacity(&self, _frame_len: usize) -> usize {
+///         // What the kernel lets wait between two sockets, by default.
+///         11
+///     }
+///     fn receive(&mut self, batch: &mut RxBatch) -> io::Result<usize> {
+///         batch.clear();
+///         self.frame.resize(FRAME_LEN_MAX, 0);
+///         while batch.len() < batch.capacity() {
+///             match self.socket.recv(&mut self.frame) {
+///                 // A frame that does not fit in the batch is lost, as on a wire.
+///                 Ok(len) => drop(batch.push([&self.frame[..len]])),
+///                 Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+///                 Err(error) => return Err(error),
+///             }
+///         }
+///         Ok(batch.len())
+///     }
+///     fn send(&mut self, batch: &TxBatch<'_>) -> io::Result<usize> {
+///         for (sent, frame) in batch.frames().enumerate() {
+///             self.frame.clear();
+///             frame.append_to(&mut self.frame);
+///             match self.socket.send(&self.frame) {
+///                 Ok(_) => {}
+///                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(sent),
+///                 Err(error) => return Err(error),
+///             }
+///         }
+///         Ok(batch.len())
+///     }
+///     fn wait_fd(&self) -> BorrowedFd<'_> {
+///         self.socket.as_fd()
+///     }
+/// }
+///
+/// let (one, other) = UnixDatagram::pair()?;
+/// let [mut one, mut other] = [(one, 1), (other, 2)].map(|(socket, number)| {
+///     socket.set_nonblocking(true).unwrap();
+///     SocketLink { socket, mac: [2, 0, 0, 0, 0, number], frame: Vec::new() }
+/// });
+/// let (mut vectors, mut batch) = (TxVectors::new(8, 1), RxBatch::with_head(14, 8, 1500));
+/// let mut frames = vectors.batch();
+/// frames.push(&[0; 14], [&b"hello"[..]], &[]);
+/// assert_eq!(one.send(&frames)?, 1);
+/// assert_eq!(other.receive(&mut batch)?, 1);
+/// assert_eq!(batch.frame(0).len(), 19);
+/// # Ok::<(), io::Error>(())
+/// ```
 pub trait Link: Send {
     /// The name and the own address of the interface.
     fn interface(&self) -> Interface<'_>;

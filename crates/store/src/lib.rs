@@ -32,6 +32,77 @@ pub use resize::ResizeError;
 use tyche_block::{Arena, Completion, Geometry, Request};
 
 /// One exported disk, shared by all threads that serve it.
+///
+/// # Example
+///
+/// A disk that can't be written, whose sectors hold their numbers. Requests end as they are submitted.
+///
+/// ```
+/// use std::io;
+/// use std::os::fd::BorrowedFd;
+///
+/// use tyche_block::{Arena, Completion, Geometry, Operation, Request};
+/// use tyche_store::{Queue, ResizeError, Store};
+///
+/// struct Numbers {
+///     size: u64,
+/// }
+///
+/// impl Store for Numbers {
+///     fn geometry(&self) -> Geometry {
+///         Geometry { read_only: true, ..Geometry::new(self.size, 512) }
+///     }
+///     fn queue(&self, _depth: usize) -> io::Result<Box<dyn Queue>> {
+///         Ok(Box::new(NumbersQueue { done: Vec::new() }))
+///     }
+///     fn resize(&self, _size: Option<u64>) -> Result<u64, ResizeError> {
+///         Err(ResizeError::ReadOnly)
+///     }
+/// }
+///
+/// struct NumbersQueue {
+///     done: Vec<Completion>,
+/// }
+///
+/// impl Queue for NumbersQueue {
+///     // There is no kernel that could use the memory.
+///     fn register(&mut self, _arena: &Arena) {}
+///     fn unregister(&mut self, _arena: &Arena) {}
+///     fn submit(&mut self, token: u64, mut request: Request) {
+///         if let (Operation::Read, Some(buffer)) = (request.operation, &mut request.buffer) {
+///             let data = &mut buffer[..request.len as usize];
+///             for (sector, data) in (request.offset / 512..).zip(data.chunks_mut(8).step_by(64)) {
+///                 data.copy_from_slice(&sector.to_be_bytes());
+///             }
+///         }
+///         self.done.push(Completion { token, result: Ok(()), buffer: request.buffer });
+///     }
+///     fn kick(&mut self) -> io::Result<()> {
+///         Ok(())
+///     }
+///     fn reap(&mut self, out: &mut Vec<Completion>) {
+///         out.append(&mut self.done);
+///     }
+///     fn in_flight(&self) -> usize {
+///         self.done.len()
+///     }
+///     fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
+///         None
+///     }
+/// }
+///
+/// let store = Numbers { size: 1 << 20 };
+/// let (arena, mut queue) = (Arena::new(1), store.queue(1)?);
+/// let buffer = arena.alloc(512);
+/// let request = Request { operation: Operation::Read, offset: 3 * 512, len: 512, buffer };
+/// assert_eq!(request.check(&store.geometry()), Ok(()));
+/// queue.submit(7, request);
+/// let mut done = Vec::new();
+/// queue.reap(&mut done);
+/// assert_eq!(done[0].token, 7);
+/// assert_eq!(done[0].buffer.as_ref().map(|data| data[7]), Some(3));
+/// # Ok::<(), io::Error>(())
+/// ```
 pub trait Store: Send + Sync {
     /// The current geometry of the disk.
     fn geometry(&self) -> Geometry;
