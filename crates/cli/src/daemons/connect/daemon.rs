@@ -11,7 +11,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::raise;
 use tyche_attach::{Attachment, Stopped};
-use tyche_remote::{Control, Notice, Remote};
+use tyche_remote::{Notice, Remote};
 use tyche_session::log_warnings;
 use uuid::Uuid;
 
@@ -187,21 +187,13 @@ impl Session {
         // A device keeps its identity over all its daemons.
         let identity = predecessor.as_ref().map_or(id, |predecessor| predecessor.lasting.identity);
         let (sender, inputs) = channel();
-        let (notices, caught) = (sender.clone(), sender.clone());
         let identities = Identity { session: id, device: identity, resumes };
-        let started = start(args, &identities, move |notice| {
-            // A daemon that no longer listens is ending.
-            let _ = notices.send(Input::Notice(notice));
-        })?;
-        let Started { remote: host, mut check, mut warnings, missing } = started;
-        warnings.extend(no_log);
-        log_warnings(&warnings);
         let is_new = predecessor.is_none() && kind.is_of_this_kernel();
-        let signals = catch(signals, Arc::clone(host.control()), is_new, caught)?;
-        let missing = MissingLinks::new(missing);
-        let known = await_connection(&mut *check, &inputs, &args.session, known);
-        let known = known.map_err(|error| missing.added_to(error))?;
+        let connected = connect(args, &identities, (signals, is_new), known, (&sender, &inputs))?;
+        let Connected { host, known, signals, mut warnings, missing } = connected;
         tracing::info!(export, session = %id, "connected");
+        log_warnings(no_log.as_slice());
+        warnings.extend(no_log);
         warnings.extend(args.session.remember(known.0.target));
         let options = device::options(args, kind, identity, dir.path(), host.control().queues());
         let made = device::make(&options, &host, predecessor.as_ref());
@@ -517,16 +509,38 @@ impl Session {
     }
 }
 
-/// Hands signals over to the session from now on.
-fn catch(
-    signals: Signals,
-    control: Arc<dyn Control>,
-    is_new: bool,
-    caught: Sender<Input>,
-) -> Result<SignalHandler> {
+/// A session that is connected, and has no device yet.
+struct Connected {
+    host: Remote,
+    known: KnownExport,
+    signals: SignalHandler,
+    warnings: Vec<String>,
+    missing: Arc<MissingLinks>,
+}
+
+/// Connects a session; `known`: the state of the export, as the device's former one knew it. From
+/// now on it gets the signals; `is_new`: nobody uses the device yet.
+fn connect(
+    args: &ConnectArgs,
+    identity: &Identity,
+    (signals, is_new): (Signals, bool),
+    known: Option<KnownExport>,
+    (sender, inputs): (&Sender<Input>, &Receiver<Input>),
+) -> Result<Connected> {
+    let (notices, caught) = (sender.clone(), sender.clone());
+    let started = start(args, identity, move |notice| {
+        // A daemon that no longer listens is ending.
+        let _ = notices.send(Input::Notice(notice));
+    })?;
+    let Started { remote: host, mut check, warnings, missing } = started;
+    log_warnings(&warnings);
     let stage = if is_new { Stage::Making } else { Stage::Made };
     let hand_over = move |signal| caught.send(Input::Signal(signal)).is_ok();
-    SignalHandler::start(signals, control, stage, hand_over)
+    let signals = SignalHandler::start(signals, Arc::clone(host.control()), stage, hand_over)?;
+    let missing = MissingLinks::new(missing);
+    let known = await_connection(&mut *check, inputs, &args.session, known);
+    let known = known.map_err(|error| missing.added_to(error))?;
+    Ok(Connected { host, known, signals, warnings, missing })
 }
 
 /// Opens the session's log. Returns its place, or else a warning: the session works without a log.
