@@ -24,6 +24,7 @@ pub mod udp;
 mod wrapper;
 
 use std::io;
+use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 
 use tyche_numa::Node;
@@ -258,6 +259,17 @@ pub trait Link: Send {
 
     /// The transport that the frames travel in; `None` if they travel as they are.
     fn transport(&self) -> Option<ip::Transport> {
+        None
+    }
+
+    /// Returns of a peer's address the part that its owner cannot choose.
+    fn origin(&self) -> fn(Mac) -> Mac {
+        |peer| peer
+    }
+
+    /// The address of a peer, for people; `None`: its Ethernet address says most.
+    fn peer(&self, address: Mac) -> Option<SocketAddr> {
+        let _ = address;
         None
     }
 

@@ -1,6 +1,7 @@
 //! Links around links.
 
 use std::io;
+use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 
 use tyche_numa::Node;
@@ -100,6 +101,14 @@ impl<W: Wrapper> Link for W {
 
     fn transport(&self) -> Option<Transport> {
         self.inner().transport()
+    }
+
+    fn origin(&self) -> fn(Mac) -> Mac {
+        self.inner().origin()
+    }
+
+    fn peer(&self, address: Mac) -> Option<SocketAddr> {
+        self.inner().peer(address)
     }
 
     fn overruns(&mut self) -> u64 {

@@ -6,12 +6,6 @@ use tyche_link::{Link, Mac as LinkMac};
 use tyche_numa::NumaAffinity;
 use tyche_proto::wire::{COOKIE_AT, Content, Control, ENTRIES_MAX, Encoder, HEAD_LEN, Mac};
 use tyche_proto::{Favourite, Instant, Outgoing, Part, Problem, Written};
-use tyche_remote::Favoured;
-
-/// Numbers of the transports, for `PortConfig::transport`.
-const ETHERNET: u8 = 0;
-const TCP: u8 = 1;
-const UDP: u8 = 2;
 
 /// The most entries of a receive ring.
 const RING_MAX: usize = 512;
@@ -37,23 +31,17 @@ pub(crate) fn rings(link: &dyn Link) -> [u16; 2] {
     [ring as u16; 2]
 }
 
-/// The transport's number.
+/// The transport's number; 0 for Ethernet.
 pub(crate) fn transport(link: &dyn Link) -> u8 {
-    match link.transport() {
-        None => ETHERNET,
-        Some(Transport::Tcp) => TCP,
-        Some(Transport::Udp) => UDP,
-    }
+    link.transport().map_or(0, |transport| transport as u8)
 }
 
 /// The links that a backlog takes, for a report.
-pub(crate) fn favoured(favourite: Favourite) -> Favoured {
+pub(crate) fn favoured(favourite: Favourite) -> &'static str {
     match favourite {
-        Favourite::Untried => Favoured::Untried,
-        Favourite::All => Favoured::All,
-        Favourite::One(TCP) => Favoured::Tcp,
-        Favourite::One(UDP) => Favoured::Udp,
-        Favourite::One(_) => Favoured::Ethernet,
+        Favourite::Untried => "untried",
+        Favourite::All => "all",
+        Favourite::One(transport) => Transport::name(transport),
     }
 }
 

@@ -39,21 +39,6 @@ pub struct LinkReport {
     pub nodes: LinkNodes,
 }
 
-/// The links that a backlog of a queue takes, if it has links of several transports.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Favoured {
-    /// All: there was no backlog yet to try them with.
-    Untried,
-    /// All together.
-    All,
-    /// Those of Ethernet.
-    Ethernet,
-    /// Those over UDP.
-    Udp,
-    /// Those over TCP.
-    Tcp,
-}
-
 /// A report on a session.
 #[derive(Clone, Debug)]
 pub struct HostReport {
@@ -91,9 +76,10 @@ pub struct HostReport {
     pub cipher: Option<CipherSuite>,
     /// The problem of the most recent failed attempts to reach the target.
     pub problem: Option<Problem>,
-    /// By queue, the links that its backlog takes; without the queues whose live links are of one
-    /// transport.
-    pub favoured: Vec<Favoured>,
+    /// By queue, the links that its backlog takes: `all`, or those of one transport by its name;
+    /// `untried`: there was no backlog yet to try them with. Without the queues whose live links
+    /// are of one transport.
+    pub favoured: Vec<&'static str>,
     /// The links.
     pub links: Vec<LinkReport>,
 }

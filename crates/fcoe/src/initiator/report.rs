@@ -12,7 +12,7 @@ use tyche_fc::wire::fip::{FCOE_LEN_MAX, payload_within};
 use tyche_fc::wire::{ETHERNET_LEN, HEAD_LEN, TAIL_LEN};
 use tyche_proto::wire::Mac;
 use tyche_proto::{ChannelStats, NodeCounts, Waiting};
-use tyche_remote::{Favoured, HostReport, LinkReport, QueueReport};
+use tyche_remote::{HostReport, LinkReport, QueueReport};
 use tyche_time::Instant;
 
 use super::lane::InitiatorLane;
@@ -87,7 +87,7 @@ pub(super) fn report<R: Rules>(
         node_counts: NodeCounts::default(),
         cipher: None,
         problem: None,
-        favoured: Vec::<Favoured>::new(),
+        favoured: Vec::new(),
         links: vec![link(lane, ports, rejects)],
     };
     QueueReport { report, reads: counted.reads.at(now), writes: counted.writes.at(now) }

@@ -9,20 +9,30 @@ pub const DEFAULT_PORT: u16 = 8650;
 
 /// The protocol that carries the frames of a link over IP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
 pub enum Transport {
     /// A stream for each peer: [`tcp`](crate::tcp).
-    Tcp,
+    Tcp = 1,
     /// Datagrams: [`udp`](crate::udp).
     Udp,
 }
 
 impl Transport {
-    /// The beginning of names.
+    /// All of them, from 1 on.
+    const ALL: [Self; 2] = [Self::Tcp, Self::Udp];
+
+    /// The beginning of names: the transport's, and a colon.
     pub(crate) fn prefix(self) -> &'static str {
         match self {
             Self::Tcp => "tcp:",
             Self::Udp => "udp:",
         }
+    }
+
+    /// The name of the transport with that number; of those that are none, `ethernet`.
+    pub fn name(number: u8) -> &'static str {
+        let transport = Self::ALL.into_iter().find(|it| *it as u8 == number);
+        transport.map_or("ethernet", |it| it.prefix().trim_end_matches(':'))
     }
 
     /// The transport that the name of a link begins with; `None`: it is an interface's.
@@ -32,9 +42,7 @@ impl Transport {
 
     /// The transport that the name of a link begins with, and the rest of the name.
     fn split(link: &str) -> Option<(Self, &str)> {
-        [Self::Tcp, Self::Udp]
-            .into_iter()
-            .find_map(|it| Some((it, link.strip_prefix(it.prefix())?)))
+        Self::ALL.into_iter().find_map(|it| Some((it, link.strip_prefix(it.prefix())?)))
     }
 }
 

@@ -81,7 +81,7 @@ pub const UNSERVED_PER_ADDRESS_MAX: usize = 32;
 
 /// The part of the address of a server's peer that its owner cannot choose: all connections from
 /// one address of IPv4, or from one /64 of IPv6, have the same.
-pub fn origin(mac: Mac) -> Mac {
+fn origin(mac: Mac) -> Mac {
     [mac[0], 0, mac[2], 0, 0, 0]
 }
 

@@ -230,6 +230,10 @@ impl Link for TcpServer {
         Some(Transport::Tcp)
     }
 
+    fn origin(&self) -> fn(Mac) -> Mac {
+        super::origin
+    }
+
     fn frame_len_max(&self) -> usize {
         FRAME_LEN_MAX
     }

@@ -41,7 +41,6 @@ mod socket;
 pub mod train;
 
 pub use client::UdpClient;
-pub use peers::{ipv4_peer, origin};
 pub use server::UdpServer;
 
 use crate::{HEAD, Mac};

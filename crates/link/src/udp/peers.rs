@@ -148,14 +148,14 @@ impl Peers {
 
 /// The part of a peer's Ethernet address that its owner cannot choose: all ports of one address of
 /// IPv4, and all addresses of one /64 of IPv6, have the same.
-pub fn origin(mac: Mac) -> Mac {
+pub(super) fn origin(mac: Mac) -> Mac {
     let [a, b, c, d, ..] = mac;
     if a == 0 { [0, b, c, 0, 0, 0] } else { [a, b, c, d, 0, 0] }
 }
 
 /// The IPv4 peer of a target that an Ethernet address stands for; `None` if it stands for one of
 /// IPv6.
-pub fn ipv4_peer(mac: Mac) -> Option<SocketAddrV4> {
+pub(super) fn ipv4_peer(mac: Mac) -> Option<SocketAddrV4> {
     let [a, b, c, d, high, low] = mac;
     let port = u16::from_be_bytes([high, low]);
     (a != 0).then(|| SocketAddrV4::new(Ipv4Addr::new(a, b, c, d), port))

@@ -11,7 +11,7 @@ use super::peers::Peers;
 use super::{EVERYBODY, FRAME_LEN_MAX, OWN, UdpOptions, capacity, counters, segment, socket};
 use crate::ip::{OpenError, Transport};
 use crate::packet::interfaces;
-use crate::{HEAD, Interface, Link, RxBatch, Share, TxBatch};
+use crate::{HEAD, Interface, Link, Mac, RxBatch, Share, TxBatch};
 
 /// A link over UDP with many peers, for a target.
 pub struct UdpServer {
@@ -119,6 +119,14 @@ impl Link for UdpServer {
 
     fn transport(&self) -> Option<Transport> {
         Some(Transport::Udp)
+    }
+
+    fn origin(&self) -> fn(Mac) -> Mac {
+        super::peers::origin
+    }
+
+    fn peer(&self, address: Mac) -> Option<SocketAddr> {
+        super::peers::ipv4_peer(address).map(SocketAddr::from)
     }
 
     fn frame_len_max(&self) -> usize {

@@ -11,8 +11,7 @@ use tyche_engine::{
     Clock, EventLoop, Ports, Protocol, Service,
     placed::{self, ThreadAffinity},
 };
-use tyche_link::ip::Transport;
-use tyche_link::{Link, tcp, udp};
+use tyche_link::Link;
 use tyche_numa::NumaAffinity;
 use tyche_proto::crypto::SecretKey;
 use tyche_proto::wire::{Event, Mac, Uuid};
@@ -127,7 +126,7 @@ fn open(options: Options, target: Uuid) -> (Exporter, Ports) {
     let Options { index, link, part, ethertype, home, exports, key, silent, .. } = options;
     let (frame_len_max, rings, routed) = (link.frame_len_max(), rings(&*link), is_routed(&*link));
     let config = ListenerConfig { link: index, frame_len_max, rings, routed };
-    let origin = origin(&*link);
+    let origin = link.origin();
     let mut listener = Listener::of_part(config, target, part, secrets());
     listener.set_origin(origin);
     if let Some(key) = key {
@@ -182,20 +181,9 @@ fn log_visit(link: &dyn Link, now: Instant, visit: &Visit) {
     }
 }
 
-/// The part of a source address on this link that its owner cannot choose.
-fn origin(link: &dyn Link) -> fn(Mac) -> Mac {
-    match link.transport() {
-        None => |mac| mac,
-        Some(Transport::Tcp) => |mac| Mac(tcp::origin(mac.0)),
-        Some(Transport::Udp) => |mac| Mac(udp::origin(mac.0)),
-    }
-}
-
 /// The address of a peer, for people.
 fn address(link: &dyn Link, peer: Mac) -> String {
-    let over_udp = link.transport() == Some(Transport::Udp);
-    let address = if over_udp { udp::ipv4_peer(peer.0) } else { None };
-    address.map_or_else(|| peer.to_string(), |address| address.to_string())
+    link.peer(peer.0).map_or_else(|| peer.to_string(), |address| address.to_string())
 }
 
 /// The service of a link's loop.

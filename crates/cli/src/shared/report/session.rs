@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use tyche_block::Geometry;
 use tyche_engine::LatencyFigures;
 use tyche_proto::{ExportState, PathReport};
-use tyche_remote::{Favoured, HostReport};
+use tyche_remote::HostReport;
 use uuid::Uuid;
 
 use super::link::{
@@ -447,17 +447,10 @@ impl From<&HostReport> for Figures {
 }
 
 /// The number of each, by name.
-fn favoured(by_queue: &[Favoured]) -> Counters {
+fn favoured(by_queue: &[&str]) -> Counters {
     let mut counters = Counters::new();
-    for favoured in by_queue {
-        let name = match favoured {
-            Favoured::Untried => "untried",
-            Favoured::All => "all",
-            Favoured::Ethernet => "ethernet",
-            Favoured::Udp => "udp",
-            Favoured::Tcp => "tcp",
-        };
-        *counters.entry(name.to_owned()).or_default() += 1;
+    for name in by_queue {
+        *counters.entry((*name).to_owned()).or_default() += 1;
     }
     counters
 }

@@ -114,7 +114,7 @@ pub(super) struct Gate {
     sealed: Pace,
     shares: Shares,
     /// The part of an address that its owner cannot choose.
-    origin: fn(Mac) -> Mac,
+    origin: fn([u8; 6]) -> [u8; 6],
     tickets: Tickets,
     questions: VecDeque<Question>,
 }
@@ -135,31 +135,31 @@ impl Gate {
     }
 
     /// Sets which addresses count as one: those that `origin` returns the same for.
-    pub(super) fn set_origin(&mut self, origin: fn(Mac) -> Mac) {
+    pub(super) fn set_origin(&mut self, origin: fn([u8; 6]) -> [u8; 6]) {
         self.origin = origin;
     }
 
     /// The address that the sender counts as.
     pub(super) fn origin(&self, src: Mac) -> Mac {
-        (self.origin)(src)
+        Mac((self.origin)(src.0))
     }
 
     /// Whether to parse the payload of a frame outside of channels, so that a flood costs little.
     pub(super) fn takes(&mut self, now: Instant, src: Mac, kind: Kind, class: Class) -> bool {
         let index = class as usize;
+        let who = ((kind as u8) << 1 | class as u8, self.origin(src));
         let (pace, interval) = match kind {
             Kind::Discover => (&mut self.discovers[index], DISCOVER_INTERVAL),
             Kind::Hello => (&mut self.hellos[index], HELLO_INTERVAL),
             // Their tickets come first.
             _ => return true,
         };
-        let who = ((kind as u8) << 1 | class as u8, (self.origin)(src));
         self.shares.takes(now, who, (interval * ADDRESS_PART, BURST)) && pace.takes(now)
     }
 
     /// Whether an address has its share of connects of a kind.
     fn shares(&mut self, now: Instant, src: Mac, kind: Kind, interval: Duration) -> bool {
-        let who = ((kind as u8) << 1, (self.origin)(src));
+        let who = ((kind as u8) << 1, self.origin(src));
         self.shares.takes(now, who, (interval * ADDRESS_PART, BURST))
     }
 

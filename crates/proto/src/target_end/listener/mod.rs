@@ -190,7 +190,7 @@ impl<R: Rules> Listener<R> {
 
     /// Sets which source addresses count as one where rates and numbers are bounded: those that
     /// `origin` returns the same for. By default each counts as itself.
-    pub fn set_origin(&mut self, origin: fn(Mac) -> Mac) {
+    pub fn set_origin(&mut self, origin: fn([u8; 6]) -> [u8; 6]) {
         self.gate.set_origin(origin);
     }
 
