@@ -1,9 +1,10 @@
 //! Reports on a target, for people.
 
+use slotmap::SecondaryMap;
 use tyche_engine::{ErrorCounts, Health, PortStats, add_counts, placed::LinkNodes};
 use tyche_proto::crypto::PublicKey;
 use tyche_proto::wire::{Mac, Reject, Uuid};
-use tyche_proto::{ChannelReport, ChannelStats, ExportConfig, Registry};
+use tyche_proto::{ChannelReport, ChannelStats, ExportConfig, ExportKey, Registry};
 
 /// An export, for people.
 #[derive(Clone, Debug)]
@@ -107,11 +108,11 @@ pub struct TargetReport {
 impl TargetReport {
     pub(super) fn new(
         registry: &Registry,
-        health: Vec<Health>,
+        mut health: SecondaryMap<ExportKey, Health>,
         links: Vec<TargetLinkReport>,
     ) -> Self {
-        let sessions = registry.exports().enumerate().flat_map(|(index, export)| {
-            registry.sessions(index).iter().map(|session| TargetSessionReport {
+        let sessions = registry.exports().flat_map(|(key, export)| {
+            registry.sessions(key).iter().map(|session| TargetSessionReport {
                 export: export.name.to_string(),
                 session: session.session,
                 host: session.host.uuid(),
@@ -121,8 +122,9 @@ impl TargetReport {
             })
         });
         let sessions = sessions.collect();
-        let exports = registry.exports().zip(health).map(|(config, Health { errors, problem })| {
-            ExportReport { config: config.clone(), errors, problem }
+        let exports = registry.exports().filter_map(|(key, config)| {
+            let Health { errors, problem } = health.remove(key)?;
+            Some(ExportReport { config: config.clone(), errors, problem })
         });
         Self { exports: exports.collect(), sessions, links }
     }

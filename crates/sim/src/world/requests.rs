@@ -269,7 +269,8 @@ impl<R: Rules> World<R> {
             return Ok(());
         }
         let registry = process.registry();
-        let mut writers = registry.sessions(*export).iter().filter(|session| session.writer);
+        let sessions = registry.sessions(process.key(*export));
+        let mut writers = sessions.iter().filter(|session| session.writer);
         if !volume.exported.shared && writers.any(|writer| writer.session != *session) {
             return Err(format!("{operation:?} is executed while another session writes"));
         }

@@ -300,7 +300,8 @@ impl<R: Rules> World<R> {
             info.channels().any(|(channel, _)| open(channel.link, channel.channel))
         };
         let registry = process.registry();
-        let sessions = (0..self.volumes.len()).flat_map(|it| registry.sessions(it));
+        let exports = 0..self.volumes.len();
+        let sessions = exports.flat_map(|export| registry.sessions(process.key(export)));
         let living = sessions.filter(|info| lives(info));
         let living: BTreeSet<_> = living.map(|info| info.session).collect();
         witness.heard.retain(|session, _| living.contains(session));

@@ -15,7 +15,8 @@ use crate::channel::protection::{self, PSK};
 use crate::rules::{Rule, Rules};
 use crate::target_end::admission::{Admission, Grant, Request};
 use crate::target_end::attempts::Verdict;
-use crate::target_end::registry::{ChannelRef, FenceAnswer, Registry};
+use crate::target_end::export::ChannelRef;
+use crate::target_end::registry::{FenceAnswer, Registry};
 use crate::time::Instant;
 
 impl<R: Rules> Listener<R> {
@@ -254,7 +255,7 @@ impl<R: Rules> Listener<R> {
         registry: &Registry,
     ) {
         let Connect { host, export, .. } = *request.connect;
-        let named = registry.exports().find(|it| it.uuid == export);
+        let named = registry.exports().map(|(_, it)| it).find(|it| it.uuid == export);
         let refusal = Refusal {
             from,
             host_name: request.host_name(),
