@@ -41,7 +41,9 @@ pub use host::session::{
 pub use question::{connect_proof, nonce as nonce_of_question};
 pub use rules::{AllRules, Rule, Rules};
 pub use target_end::access::{Access, Allowed, HostId, Identity};
-pub use target_end::export::{ChannelRef, ExportConfig, ExportKey, SessionInfo, Writer};
+pub use target_end::export::{
+    ChannelRef, ExportConfig, ExportKey, ExportTaken, SessionInfo, Writer,
+};
 pub use target_end::generation::Loss;
 pub use target_end::listener::{
     ChannelReport, Listener, ListenerConfig, ListenerEvent, Part as LinkPart, Refusal,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tyche_proto::wire::{Content, Control, Name, Reason, Uuid};
 use tyche_proto::{
-    ExportConfig, HostKeys, Listener, ListenerConfig, Problem, Registry, SessionConfig,
+    ExportConfig, HostKeys, Instant, Listener, ListenerConfig, Problem, Registry, SessionConfig,
     TargetConfig, TargetId,
 };
 use tyche_testkit::random::Random;
@@ -26,7 +26,7 @@ fn second_target(name: Name) -> Pair {
         ExportConfig { uuid: Uuid::from_u128(6), ..other.registry.export(other.export).clone() };
     let target = TargetConfig { uuid: SECOND, name, ..other.registry.target().clone() };
     other.registry = Registry::new(target);
-    other.export = other.registry.add_export(export);
+    other.export = other.registry.add_export(Instant(0), export).unwrap();
     other.registry.set_access(access(&[(1, "alpha"), (2, "beta")]), []);
     other
 }

@@ -216,7 +216,7 @@ impl<R: Rules> Process<R> {
         let clock = Arc::new(AtomicU64::new(now.0));
         let records = Arc::<Mutex<Records>>::default();
         let keepers = (keeper_of_writers(&records), keeper_of_generations(&records, exported));
-        let exports = Exports::new(target, added, keepers, plan.links.len());
+        let exports = Exports::new(target, added, keepers, (plan.links.len(), now));
         let exports = Arc::new(exports.expect("the machine has descriptors for the run"));
         let is_keyed = access.is_some();
         access.map(|access| exports.set_access(access, []));

@@ -60,7 +60,7 @@ impl<R: Rules> Target<R> {
             batch: BatchPolicy::Natural,
         });
         for (number, name) in (0..).zip(["conf", "conf-ro", "conf-hidden", "conf-mem"]) {
-            let key = registry.add_export(export(number, name));
+            let key = registry.add_export(Instant(0), export(number, name)).unwrap();
             if name == "conf-hidden" {
                 let uuids = Some([Uuid::from_u128(1)].into());
                 registry.set_allowed(key, Allowed { uuids, ..Allowed::default() });

@@ -207,7 +207,7 @@ impl<R: Rules> Exporter<R> {
     fn close(&mut self, id: ChannelId) {
         let Some(channel) = self.channels.close(id) else { return };
         let export = channel.export;
-        self.disks.close(export, &channel.into_arena(), &self.exports);
+        self.disks.close::<R>(export, &channel.into_arena(), &self.exports);
         self.timed = self.channels.are_timed();
         self.events.push(ChannelEvent::Closed { channel: id });
     }
@@ -314,7 +314,7 @@ impl<R: Rules> Exporter<R> {
             let listener = &mut self.listener;
             let visits = &mut self.visits;
             let serve = |registry: &mut Registry| listener.serve_requests(now, registry);
-            self.exports.admit(self.index, serve, |visit| {
+            self.exports.admit::<R>(self.index, serve, |visit| {
                 // An owner without a log does not take them.
                 if visits.len() < VISITS_MAX {
                     visits.push(visit);

@@ -1,7 +1,7 @@
 //! The exports of a target, shared by its threads: stores, admission, and the doorbells between the
 //! threads.
 
-use std::io;
+use std::io::{self, ErrorKind};
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -11,10 +11,10 @@ use slotmap::SecondaryMap;
 use tyche_engine::{Disk, Exported};
 use tyche_proto::wire::{Event, Uuid};
 use tyche_proto::{
-    Access, AllRules, Allowed, ExportConfig, ExportKey, HostId, Loss, Registry, SessionInfo,
-    TargetConfig, Visit, Writer,
+    Access, AllRules, Allowed, ExportConfig, ExportKey, ExportTaken, HostId, Instant, Loss,
+    Registry, Rule, Rules, SessionInfo, TargetConfig, Visit, Writer,
 };
-use tyche_store::ResizeError;
+use tyche_store::{ResizeError, Store};
 use tyche_wake::Doorbell;
 
 use super::{Arrival, RememberWriter, RenewGeneration, TargetExport};
@@ -41,6 +41,8 @@ struct Admissions {
 /// The disk of an export, which threads open a queue to each.
 struct ExportDisk {
     exported: Arc<Exported>,
+    /// Loops that have it open.
+    loops: usize,
     /// The losses that the export's generation in the registry accounts for.
     losses: u64,
 }
@@ -98,6 +100,13 @@ impl Admissions {
         self.disks.iter().map(|(key, disk)| (key, Arc::clone(&disk.exported))).collect()
     }
 
+    /// Erases the removed exports of which nothing is left: no channel, and no queue to the disk.
+    fn erase_removed<R: Rules>(&mut self) {
+        let Self { registry, disks, .. } = self;
+        let is_open = |disk: &ExportDisk| disk.loops > 0 && R::keeps(Rule::DrainBeforeRemoved);
+        disks.retain(|key, disk| is_open(disk) || !registry.erase_export::<R>(key));
+    }
+
     /// Gives each export a new generation that has lost more than the present one accounts for.
     fn renew_all(&mut self) {
         let lost = |(key, disk): (ExportKey, &ExportDisk)| {
@@ -136,12 +145,13 @@ impl Exports {
     /// The exports of a target with that many threads, and what keeps its records.
     ///
     /// # Errors
-    /// The system's error when an eventfd cannot be created.
+    /// The system's error when an eventfd cannot be created; `AlreadyExists` if two exports have
+    /// one name or UUID.
     pub fn new(
         target: TargetConfig,
         exports: Vec<TargetExport>,
         (remember_writer, renew_generation): (RememberWriter, RenewGeneration),
-        threads: usize,
+        (threads, now): (usize, Instant),
     ) -> io::Result<Self> {
         let callers = (0..threads).map(|_| Ok(Arc::new(LoopWaker::new()?)));
         let callers = callers.collect::<io::Result<_>>()?;
@@ -149,15 +159,19 @@ impl Exports {
         let admissions = Admissions { registry, disks, remember_writer, renew_generation, callers };
         let this = Self { admissions: Mutex::new(admissions), closed: Condvar::new() };
         for export in exports {
-            this.add(export);
+            this.add(now, export)
+                .map_err(|taken| io::Error::new(ErrorKind::AlreadyExists, taken))?;
         }
         Ok(this)
     }
 
     /// Adds an export.
-    fn add(&self, export: TargetExport) -> ExportKey {
+    ///
+    /// # Errors
+    /// As [`Registry::add_export`].
+    pub fn add(&self, now: Instant, export: TargetExport) -> Result<ExportKey, ExportTaken> {
         let Admissions { registry, disks, .. } = &mut *self.lock();
-        let key = registry.add_export(export.config());
+        let key = registry.add_export(now, export.config())?;
         registry.restore_last_writer(key, export.last_writer);
         registry.set_allowed(key, export.allowed);
         if let Some(why) = &export.offline {
@@ -165,8 +179,21 @@ impl Exports {
         }
         let exported = Arc::new(Exported::new(export.name.to_string(), export.store));
         let losses = exported.losses();
-        disks.insert(key, ExportDisk { exported, losses });
-        key
+        disks.insert(key, ExportDisk { exported, loops: 0, losses });
+        Ok(key)
+    }
+
+    /// Removes an export, and has its channels closed: see [`Registry::remove_export`]. `None` if
+    /// there is no such export, or it was removed before.
+    pub fn remove<R: Rules>(self: &Arc<Self>, export: ExportKey) -> Option<Removal> {
+        let mut admissions = self.lock();
+        admissions.registry.exports().find(|(key, _)| *key == export)?;
+        let exported = Arc::clone(&admissions.disks[export].exported);
+        let sessions = admissions.registry.remove_export(export);
+        admissions.erase_removed::<R>();
+        admissions.call();
+        drop(admissions);
+        Some(Removal { exports: Arc::clone(self), export, exported, sessions })
     }
 
     /// Makes room for one more thread; returns its index.
@@ -261,12 +288,19 @@ impl Exports {
     /// # Panics
     /// If there is no such export: one that has channels is there.
     pub(super) fn open_disk(&self, export: ExportKey) -> Disk {
-        Disk::new(Arc::clone(&self.lock().disks[export].exported))
+        let disk = &mut self.lock().disks[export];
+        disk.loops += 1;
+        Disk::new(Arc::clone(&disk.exported))
     }
 
     /// Notes that a loop has dropped its access to the disk of an export.
-    pub(super) fn close_disk(&self, export: ExportKey) {
-        let _ = export;
+    pub(super) fn close_disk<R: Rules>(&self, export: ExportKey) {
+        let mut admissions = self.lock();
+        if let Some(disk) = admissions.disks.get_mut(export) {
+            disk.loops -= 1;
+        }
+        admissions.erase_removed::<R>();
+        self.closed.notify_all();
     }
 
     /// The generation of an export that accounts for this many losses. It is on stable storage.
@@ -298,7 +332,7 @@ impl Exports {
     /// admission. Stores the writers, and calls the links that have to act for others. No session
     /// is admitted with a generation that does not account for a loss. `visited` gets the sessions
     /// that have come or gone.
-    pub(super) fn admit(
+    pub(super) fn admit<R: Rules>(
         &self,
         link: usize,
         serve: impl FnOnce(&mut Registry),
@@ -308,6 +342,7 @@ impl Exports {
         admissions.renew_all();
         admissions.callers[link].called.store(false, Ordering::Relaxed);
         serve(&mut admissions.registry);
+        admissions.erase_removed::<R>();
         admissions.keep_writers();
         while let Some(visit) = admissions.registry.poll_visit() {
             visited(visit);
@@ -351,7 +386,44 @@ impl Departure {
     }
 }
 
-/// The remains of a host that was kept out.
+/// An export that was removed, until nothing of it is left. It keeps its store open, and neither
+/// the target nor its links running.
+pub struct Removal {
+    exports: Arc<Exports>,
+    export: ExportKey,
+    exported: Arc<Exported>,
+    sessions: Vec<SessionInfo>,
+}
+
+impl Removal {
+    /// The sessions that end with it.
+    pub fn sessions(&self) -> &[SessionInfo] {
+        &self.sessions
+    }
+
+    /// Whether nothing of it is left.
+    pub fn is_over(&self) -> bool {
+        !self.exports.lock().disks.contains_key(self.export)
+    }
+
+    /// Waits until nothing of the export is left: none of its channels is open, and none of its
+    /// requests is with the disk. Then another export may have its name, and its disk. Returns the
+    /// store, which nobody else of this target uses any more.
+    ///
+    /// # Errors
+    /// If requests are still with the disk after `limit`.
+    pub fn wait(&self, limit: Duration) -> Result<Arc<dyn Store>, Remains> {
+        let Self { exports, export, exported, .. } = self;
+        let is_there = |it: &mut Admissions| it.disks.contains_key(*export);
+        let waited = exports.closed.wait_timeout_while(exports.lock(), limit, is_there);
+        if waited.unwrap_or_else(PoisonError::into_inner).1.timed_out() {
+            return Err(Remains::Requests);
+        }
+        Ok(Arc::clone(exported.store()))
+    }
+}
+
+/// The remains of a host that was kept out, or of an export that was removed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Remains {
     /// Requests with the disk.
@@ -390,18 +462,19 @@ mod tests {
             channels_max: 1,
             batch: BatchPolicy::default(),
         });
-        let export = registry.add_export(ExportConfig {
+        let config = ExportConfig {
             name,
             uuid: Uuid::nil(),
             boot: Uuid::nil(),
             geometry: Geometry { write_cache: true, ..Geometry::new(512, 512) },
             shared: false,
-        });
+        };
+        let export = registry.add_export(Instant(0), config).expect("the first");
         let mut generations = 0;
         let store = Arc::new(NullStore::new(512, 512).expect("a size"));
         let exported = Arc::new(Exported::new("a".to_owned(), store));
         let mut disks = SecondaryMap::new();
-        disks.insert(export, ExportDisk { exported, losses: 0 });
+        disks.insert(export, ExportDisk { exported, loops: 0, losses: 0 });
         let admissions = Admissions {
             registry,
             disks,

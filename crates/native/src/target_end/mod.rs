@@ -22,19 +22,19 @@ use std::io;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
-use tyche_engine::{Exported, placed, restore};
+use tyche_engine::{Clock, Exported, placed, restore};
 use tyche_link::{Except, Link, Share};
 use tyche_numa::Placement;
 use tyche_proto::crypto::SecretKey;
 use tyche_proto::wire::{CONNECT_COOKIE_AT, COOKIE_AT, KIND_AT, Kind, Name, Uuid};
 use tyche_proto::{
-    Access, Allowed, ExportConfig, ExportKey, HostId, LinkPart, Loss, SessionInfo, TargetConfig,
-    Writer,
+    Access, AllRules, Allowed, ExportConfig, ExportKey, ExportTaken, HostId, LinkPart, Loss,
+    SessionInfo, TargetConfig, Writer,
 };
 use tyche_store::{ResizeError, Store};
 
 pub use exporter::{ChannelEvent, Exporter, ExporterEnv};
-pub use exports::{Departure, Exports, Remains};
+pub use exports::{Departure, Exports, Remains, Removal};
 pub use report::{ExportReport, TargetLinkReport, TargetReport, TargetSessionReport};
 use thread::LinkThread;
 
@@ -165,7 +165,8 @@ impl Target {
         }
         let records = (options.remember_writer, options.renew_generation);
         let common = Common { identity: target.uuid, key, silent, placement, ethertype, spin };
-        let exports = Arc::new(Exports::new(target, exports, records, 0)?);
+        let exports =
+            Arc::new(Exports::new(target, exports, records, (0, Clock::Monotonic.now()))?);
         exports.set_access(options.access, []);
         let this = Self { exports, threads: RwLock::default(), common };
         this.add_links(options.links, options.further_threads, options.beacons)?;
@@ -234,6 +235,22 @@ impl Target {
         }
         let health = self.exports.all().into_iter().map(|(key, it)| (key, it.health())).collect();
         TargetReport::new(&self.exports.registry(), health, links)
+    }
+
+    /// Adds an export. Hosts find it from now on.
+    ///
+    /// # Errors
+    /// If another export has its name or its UUID, also one that was removed and of which something
+    /// [is left](Removal::wait).
+    pub fn add(&self, export: TargetExport) -> Result<ExportKey, ExportTaken> {
+        self.exports.add(Clock::Monotonic.now(), export)
+    }
+
+    /// Removes an export: hosts do not find it any more, and its sessions end with
+    /// [`Failure::ExportRemoved`](tyche_proto::Failure::ExportRemoved). `None` if there is no such
+    /// export.
+    pub fn remove(&self, export: ExportKey) -> Option<Removal> {
+        self.exports.remove::<AllRules>(export)
     }
 
     /// The exports, with their disks.

@@ -10,7 +10,7 @@ use slotmap::SecondaryMap;
 use tyche_block::{Arena, Completion};
 use tyche_engine::Disk;
 use tyche_proto::wire::Uuid;
-use tyche_proto::{ExportKey, Instant};
+use tyche_proto::{ExportKey, Instant, Rules};
 
 use super::exports::Exports;
 
@@ -57,13 +57,13 @@ impl OpenDisks {
     }
 
     /// Removes a channel, which has no request at the disk.
-    pub(super) fn close(&mut self, export: ExportKey, arena: &Arena, exports: &Exports) {
+    pub(super) fn close<R: Rules>(&mut self, export: ExportKey, arena: &Arena, exports: &Exports) {
         let open = &mut self.0[export];
         open.disk.unregister(arena);
         open.channels -= 1;
         if open.channels == 0 {
             self.0.remove(export);
-            exports.close_disk(export);
+            exports.close_disk::<R>(export);
         }
     }
 

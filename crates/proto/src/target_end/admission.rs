@@ -132,7 +132,8 @@ impl Registry {
         self.check_access(request.host)?;
         self.check_target(request.target_name)?;
         let known = |export: &Export| {
-            export.config.uuid == connect.export
+            !export.is_removed
+                && export.config.uuid == connect.export
                 && (export_name.is_empty() || export.config.name == export_name)
                 && export.allowed.shows(connect.host)
         };
@@ -333,7 +334,9 @@ impl Export {
     /// device, was connected; and that no other host writes now.
     fn check_followed<R: Rules>(&self, request: Request<'_>, guarded: bool) -> Verdict {
         let (connect, host) = (request.connect, request.identity());
-        if R::keeps(Rule::CheckOrder) && self.takeovers.is_late(host, connect, request.issued) {
+        let is_late =
+            request.issued < self.since || self.takeovers.is_late(host, connect, request.issued);
+        if R::keeps(Rule::CheckOrder) && is_late {
             return Err(Admission::Stale);
         }
         if R::keeps(Rule::CloseFormer) && self.is_outlived(request) {

@@ -142,9 +142,34 @@ pub(crate) struct Closed {
     pub(crate) outcomes: Outcomes,
 }
 
+/// Reasons why an export is not added.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ExportTaken {
+    /// Another export has the name, or one that is being removed.
+    Name(Name),
+    /// Another export has the UUID, or one that is being removed.
+    Uuid(Uuid),
+}
+
+impl std::fmt::Display for ExportTaken {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Name(name) => write!(f, "there is an export `{name}`"),
+            Self::Uuid(uuid) => write!(f, "there is an export with the UUID {uuid}"),
+        }?;
+        f.write_str(": remove it first, and wait until its requests are done")
+    }
+}
+
+impl std::error::Error for ExportTaken {}
+
 /// An export in the registry, with its sessions.
 pub(crate) struct Export {
     pub(crate) config: ExportConfig,
+    /// When it was added. Tickets of before are for another export of that name, if any.
+    pub(crate) since: Instant,
+    /// It is neither offered nor found, and is erased when its last channel is.
+    pub(crate) is_removed: bool,
     pub(crate) sessions: Vec<SessionInfo>,
     /// The last session that was admitted for writing, as recorded on stable storage.
     pub(crate) last_writer: Option<Writer>,
@@ -164,9 +189,11 @@ pub(crate) struct Export {
 
 impl Export {
     /// An export without sessions, for all hosts.
-    pub(crate) fn new(config: ExportConfig) -> Self {
+    pub(crate) fn new(now: Instant, config: ExportConfig) -> Self {
         Self {
             config,
+            since: now,
+            is_removed: false,
             sessions: Vec::new(),
             last_writer: None,
             writer_since: Instant(0),

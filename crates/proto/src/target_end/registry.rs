@@ -14,7 +14,7 @@ use crate::channel::batching::BatchPolicy;
 use crate::rules::{Rule, Rules};
 use crate::target_end::access::{Access, Allowed, HostId};
 use crate::target_end::export::{
-    ChannelRef, Closed, Export, ExportConfig, ExportKey, Member, SessionInfo, Writer,
+    ChannelRef, Closed, Export, ExportConfig, ExportKey, ExportTaken, Member, SessionInfo, Writer,
 };
 use crate::target_end::requests::Outcomes;
 use crate::target_end::visits::{Visit, Visits};
@@ -71,8 +71,59 @@ impl Registry {
     }
 
     /// Adds an export.
-    pub fn add_export(&mut self, config: ExportConfig) -> ExportKey {
-        self.exports.insert(Export::new(config))
+    ///
+    /// # Errors
+    /// If another has its name or its UUID, also one that is removed and not erased yet: requests
+    /// of it may be with the same disk.
+    pub fn add_export(
+        &mut self,
+        now: Instant,
+        config: ExportConfig,
+    ) -> Result<ExportKey, ExportTaken> {
+        let ExportConfig { name, uuid, .. } = config;
+        for Export { config: other, .. } in self.exports.values() {
+            if other.name == name {
+                return Err(ExportTaken::Name(name));
+            }
+            if other.uuid == uuid {
+                return Err(ExportTaken::Uuid(uuid));
+            }
+        }
+        Ok(self.exports.insert(Export::new(now, config)))
+    }
+
+    /// Removes an export: it is neither offered nor found any more, its hosts are told, and its
+    /// channels are closed. Returns its sessions, which end. The export is gone when it is
+    /// [erased](Self::erase_export).
+    pub fn remove_export(&mut self, key: ExportKey) -> Vec<SessionInfo> {
+        let Some(export) = self.exports.get_mut(key) else { return Vec::new() };
+        export.is_removed = true;
+        let sessions = export.sessions.clone();
+        let channels = sessions.iter().flat_map(SessionInfo::channels);
+        channels.for_each(|(channel, _)| self.displace(channel));
+        sessions
+    }
+
+    /// Erases an export that was removed, if no channel of it is open, and no request of it is with
+    /// its disk. Returns whether there is no such export any more.
+    pub fn erase_export<R: Rules>(&mut self, key: ExportKey) -> bool {
+        let Some(export) = self.exports.get(key) else { return true };
+        let is_drained = export.sessions.is_empty() || !R::keeps(Rule::DrainBeforeRemoved);
+        let is_over = export.is_removed && is_drained;
+        if is_over {
+            self.exports.remove(key);
+        }
+        is_over
+    }
+
+    /// Whether an export was removed.
+    pub(crate) fn is_removed(&self, key: ExportKey) -> bool {
+        self.exports.get(key).is_none_or(|export| export.is_removed)
+    }
+
+    /// The exports that were not removed.
+    fn served(&self) -> impl Iterator<Item = (ExportKey, &Export)> {
+        self.exports.iter().filter(|(_, export)| !export.is_removed)
     }
 
     /// Takes an export that has no session offline: its disk is missing, for the reason given.
@@ -169,8 +220,8 @@ impl Registry {
     }
 
     /// The exports, with their keys.
-    pub fn exports(&self) -> impl ExactSizeIterator<Item = (ExportKey, &ExportConfig)> {
-        self.exports.iter().map(|(key, export)| (key, &export.config))
+    pub fn exports(&self) -> impl Iterator<Item = (ExportKey, &ExportConfig)> {
+        self.served().map(|(key, export)| (key, &export.config))
     }
 
     /// The export of that key.
@@ -211,7 +262,7 @@ impl Registry {
     /// The writer that is to be recorded on stable storage next, with its export. It is admitted
     /// only after [`writer_persisted`](Self::writer_persisted) reports success.
     pub fn writer_to_persist(&self) -> Option<(ExportKey, Writer)> {
-        self.exports.iter().find_map(|(key, export)| Some((key, export.writer_to_persist?.0)))
+        self.served().find_map(|(key, export)| Some((key, export.writer_to_persist?.0)))
     }
 
     /// Reports whether a writer was recorded. If not, it is refused with that reason.
@@ -241,8 +292,8 @@ impl Registry {
     /// The exports that match a Discover and that its host may see.
     pub(crate) fn offered(&self, discover: &Discover) -> impl Iterator<Item = ExportInfo> {
         let Discover { host, uuid, name, .. } = *discover;
-        self.exports
-            .values()
+        self.served()
+            .map(|(_, export)| export)
             .filter(move |export| export.allowed.shows(host))
             .filter(move |export| name.is_empty() || export.config.name == name)
             .filter(move |export| uuid.is_nil() || export.config.uuid == uuid)

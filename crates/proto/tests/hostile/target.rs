@@ -105,13 +105,22 @@ impl<R: Rules> Target<R> {
             channels_max: CHANNELS_MAX,
             batch: BatchPolicy::Natural,
         });
-        let export = registry.add_export(ExportConfig {
-            name: name("disk"),
-            uuid: EXPORT,
-            boot: Uuid::from_u128(5),
-            geometry: Geometry { write_cache, discard: true, ..Geometry::new(content::DISK, 512) },
-            shared,
-        });
+        let export = registry
+            .add_export(
+                Instant(0),
+                ExportConfig {
+                    name: name("disk"),
+                    uuid: EXPORT,
+                    boot: Uuid::from_u128(5),
+                    geometry: Geometry {
+                        write_cache,
+                        discard: true,
+                        ..Geometry::new(content::DISK, 512)
+                    },
+                    shared,
+                },
+            )
+            .unwrap();
         if keyed {
             let hosts = [(super::host::key().public(), name("host"))].into_iter().collect();
             registry.set_access(Access { required: true, hosts }, []);

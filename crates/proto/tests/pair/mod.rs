@@ -58,13 +58,18 @@ pub fn registry_of(shared: bool) -> Registry {
         channels_max: 4,
         batch: BatchPolicy::Natural,
     });
-    registry.add_export(ExportConfig {
-        name: name("disk"),
-        uuid: Uuid::from_u128(4),
-        boot: Uuid::nil(),
-        geometry: Geometry { rotational: true, ..Geometry::new(1 << 20, 512) },
-        shared,
-    });
+    registry
+        .add_export(
+            Instant(0),
+            ExportConfig {
+                name: name("disk"),
+                uuid: Uuid::from_u128(4),
+                boot: Uuid::nil(),
+                geometry: Geometry { rotational: true, ..Geometry::new(1 << 20, 512) },
+                shared,
+            },
+        )
+        .unwrap();
     registry
 }
 

@@ -27,13 +27,18 @@ fn registry() -> Registry {
         channels_max: 16,
         batch: BatchPolicy::Natural,
     });
-    registry.add_export(ExportConfig {
-        name: name("disk"),
-        uuid: Uuid::nil(),
-        boot: Uuid::nil(),
-        geometry: Geometry::new(1 << 20, 512),
-        shared: false,
-    });
+    registry
+        .add_export(
+            Instant(0),
+            ExportConfig {
+                name: name("disk"),
+                uuid: Uuid::nil(),
+                boot: Uuid::nil(),
+                geometry: Geometry::new(1 << 20, 512),
+                shared: false,
+            },
+        )
+        .expect("the first");
     registry.set_access(Access::default(), []);
     registry
 }

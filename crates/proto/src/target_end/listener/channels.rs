@@ -211,6 +211,7 @@ impl<R: Rules> Channels<R> {
                 Some(target) => target.channel.handle_timeout(now).is_err(),
                 None => now >= open.half_open_until(),
             };
+            open.closing |= open.ends_at().is_some_and(|at| now >= at);
         }
         for open in self.iter_mut() {
             open.doubt_stalled(now);
@@ -221,7 +222,10 @@ impl<R: Rules> Channels<R> {
     /// [`poll_transmit`](Self::poll_transmit).
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
         let timeouts = self.open().map(|open| match &open.target {
-            Some(target) => earliest(Some(target.channel.poll_timeout()), open.stalls_at()),
+            Some(target) => {
+                let timers = earliest(Some(target.channel.poll_timeout()), open.stalls_at());
+                earliest(timers, open.ends_at())
+            }
             None => Some(open.half_open_until()),
         });
         timeouts.fold(None, earliest)
