@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tyche_block::{Arena, Extent};
 use tyche_engine::{Clock, Ports, Protocol};
-use tyche_native::{ChannelEvent, Exporter, ExporterEnv, Exports, TargetExport};
+use tyche_native::{ChannelEvent, Exporter, ExporterEnv, Exports, Removal, TargetExport};
 use tyche_proto::{
     Access, Allowed, ChannelRef, ChannelStats, ExportKey, HostId, Instant, Listener,
     ListenerConfig, Loss, Operation, Registry, Rules, TargetConfig, Writer,
@@ -124,8 +124,8 @@ pub(crate) struct Process<R: Rules> {
     /// The open channels.
     pub(crate) channels: BTreeMap<(usize, ChannelId), Channel>,
     pub(crate) jobs: BTreeMap<u64, Job>,
-    /// The byte ranges that were begun of each modifying operation, by session and stamp.
-    executed: BTreeMap<(Uuid, u64), Vec<Range<u64>>>,
+    /// The byte ranges that were begun of each modifying operation, by export, session and stamp.
+    executed: BTreeMap<(usize, Uuid, u64), Vec<Range<u64>>>,
 }
 
 struct TargetLink<R: Rules> {
@@ -138,6 +138,13 @@ struct TargetLink<R: Rules> {
 struct Served {
     key: ExportKey,
     bus: Bus,
+    removal: Option<Removal>,
+}
+
+impl Served {
+    fn new(key: ExportKey, bus: Bus) -> Self {
+        Self { key, bus, removal: None }
+    }
 }
 
 /// What the machine keeps of an export.
@@ -221,7 +228,7 @@ impl<R: Rules> Process<R> {
         let is_keyed = access.is_some();
         access.map(|access| exports.set_access(access, []));
         let keys: Vec<_> = exports.registry().exports().map(|(key, _)| key).collect();
-        let served = keys.into_iter().zip(buses).map(|(key, bus)| Served { key, bus }).collect();
+        let served = keys.into_iter().zip(buses).map(|(key, bus)| Served::new(key, bus)).collect();
         let link = |(index, (plan_of_link, mac)): (usize, (&LinkPlan, (Mac, Carrier)))| {
             let routed = mac.1 != Carrier::Ethernet;
             let mut random = random.fork();
@@ -384,10 +391,32 @@ impl<R: Rules> Process<R> {
         self.exports.set_allowed(self.key(export), Allowed { denied, ..Allowed::default() });
     }
 
+    /// Removes an export; false if it was removed already.
+    pub(crate) fn remove(&mut self, export: usize) -> bool {
+        let removal = self.exports.remove::<R>(self.key(export));
+        let is_removed = removal.is_some();
+        self.served[export].removal = self.served[export].removal.take().or(removal);
+        is_removed
+    }
+
+    /// Whether nothing of an export that was removed is left.
+    pub(crate) fn has_given_up(&self, export: usize) -> bool {
+        self.served[export].removal.as_ref().is_some_and(Removal::is_over)
+    }
+
+    /// Serves an export again that was given up. What it has executed before may be executed again,
+    /// as by another process.
+    pub(crate) fn add_again(&mut self, now: Instant, exported: Exported, disk: &Disk) {
+        let (target_export, bus) = exported.export(disk);
+        let key = self.exports.add(now, target_export).expect("nothing of the former is left");
+        self.served[exported.index] = Served::new(key, bus);
+        self.executed.retain(|(export, ..), _| *export != exported.index);
+    }
+
     /// The disk of an export has another size.
     pub(crate) fn resize(&mut self, export: usize, size: u64) {
         let Self { exports, links, served, .. } = self;
-        let Served { key, bus } = &served[export];
+        let Served { key, bus, .. } = &served[export];
         bus.resize(size);
         let notify = |event: ExportEvent| {
             links.iter_mut().for_each(|link| link.exporter.notify(*key, event));
@@ -415,9 +444,9 @@ impl<R: Rules> Process<R> {
     /// Notes that the disk begins a modifying request; returns whether this run has begun a part of
     /// the same range before.
     pub(crate) fn is_repeated(&mut self, job: u64) -> bool {
-        let Job { session, stamp, operation, .. } = &self.jobs[&job];
+        let Job { export, session, stamp, operation, .. } = &self.jobs[&job];
         let range = operation.offset..operation.offset + u64::from(operation.len);
-        let executed = self.executed.entry((*session, *stamp)).or_default();
+        let executed = self.executed.entry((*export, *session, *stamp)).or_default();
         let again = executed.iter().any(|it| it.start < range.end && range.start < it.end);
         executed.push(range);
         again
@@ -425,7 +454,7 @@ impl<R: Rules> Process<R> {
 
     /// Allows that the operations of a session are executed again.
     pub(crate) fn forget(&mut self, session: Uuid) {
-        self.executed.retain(|(of, _), _| *of != session);
+        self.executed.retain(|(_, of, _), _| *of != session);
     }
 }
 

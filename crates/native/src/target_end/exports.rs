@@ -299,6 +299,8 @@ impl Exports {
         if let Some(disk) = admissions.disks.get_mut(export) {
             disk.loops -= 1;
         }
+        // A loss that is not accounted for would be forgotten with the export.
+        admissions.renew_all();
         admissions.erase_removed::<R>();
         self.closed.notify_all();
     }

@@ -83,7 +83,7 @@ impl<R: Rules> World<R> {
     }
 
     /// Has the target keep out the hosts that are evicted from an export.
-    fn deny_evicted(&mut self, export: usize) {
+    pub(super) fn deny_evicted(&mut self, export: usize) {
         let denied = self.evictions.denied(export, |host| self.host_id(host));
         if let Some(process) = &self.process {
             process.deny(export, denied);

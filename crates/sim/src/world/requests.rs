@@ -79,6 +79,7 @@ impl<R: Rules> World<R> {
             }
         }
         self.check_evictions()?;
+        self.check_removals()?;
         let Some(process) = &self.process else { return Ok(()) };
         let Some(deadline) = process.poll_timeout() else { return Ok(()) };
         let at = deadline.max(self.now + ALARM_DELAY);
@@ -233,6 +234,7 @@ impl<R: Rules> World<R> {
         self.note(Happening::Execute { link, channel: channel.0, tag, operation, stamp });
         self.check_begin(id)?;
         self.check_not_evicted(export, host)?;
+        self.check_not_removed(export)?;
         self.check_load()?;
         let plan = self.volumes[export].disk.plan();
         let hiccup = self.random.chance(plan.hiccups);

@@ -224,6 +224,11 @@ impl<R: Rules> World<R> {
             Notice::Failed(Failure::Rejected(Reason::Denied)) if self.evictions.explain(index) => {
                 Ok(())
             }
+            Notice::Failed(Failure::ExportRemoved | Failure::Rejected(Reason::UnknownExport))
+                if self.removals.explain(self.hosts[index].plan.export) =>
+            {
+                Ok(())
+            }
             Notice::Failed(failure) => check_failure(*failure),
             Notice::Joined(..) => self.note_generation(index, queue),
             // An Offer, which may be anybody's, does not decide on that.
