@@ -11,66 +11,21 @@ use tyche_numa::Node;
 use tyche_proto::ChannelStats;
 use tyche_proto::wire::Reject;
 
+use super::Table;
+
 /// Counters by name.
 pub(crate) type Counters = BTreeMap<String, u64>;
-
-/// Frames and bytes on an interface since it was opened.
-#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(default)]
-pub struct PortCounters {
-    /// Frames received.
-    pub rx_frames: u64,
-    /// Bytes received, headers included.
-    pub rx_bytes: u64,
-    /// Frames sent.
-    pub tx_frames: u64,
-    /// Bytes sent, headers included.
-    pub tx_bytes: u64,
-    /// Frames that waited for room in the interface's queue.
-    pub tx_held: u64,
-    /// Frames that the interface did not take.
-    pub tx_refused: u64,
-    /// Frames that the kernel dropped because they were not fetched in time.
-    pub overruns: u64,
-}
-
-impl From<&PortStats> for PortCounters {
-    fn from(stats: &PortStats) -> Self {
-        let &PortStats { rx_frames, rx_bytes, tx_frames, tx_bytes, .. } = stats;
-        let &PortStats { tx_held, tx_refused, overruns, .. } = stats;
-        Self { rx_frames, rx_bytes, tx_frames, tx_bytes, tx_held, tx_refused, overruns }
-    }
-}
 
 /// Counters of the protocol.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct ProtocolCounters {
-    /// Frames sent again.
-    pub retransmitted: u64,
+    #[serde(flatten)]
+    pub(crate) counters: Table<ChannelStats>,
     /// Frames sent again, as a share of all frames sent, 0 to 1; null before the first frame.
     pub retransmitted_share: Option<f64>,
-    /// Frames that the peer reported missing.
-    pub nacked: u64,
-    /// Frames received more than once.
-    pub duplicates: u64,
-    /// Reports of missing frames sent.
-    pub nacks_sent: u64,
-    /// Acknowledgements sent in a frame of their own.
-    pub acks_sent: u64,
-    /// Retransmission timers that expired.
-    pub timeouts: u64,
-    /// Frames received that the network had marked as congested (ECN).
-    pub congested: u64,
-    /// Frames sent with entries (requests, answers, data), without those sent again.
-    pub batches: u64,
-    /// Entries in them.
-    pub batch_entries: u64,
-    /// Entries in each of them, on average; null before the first one.
+    /// Entries in each frame that has any, on average; null before the first one.
     pub entries_per_frame: Option<f64>,
-    /// Sum of the batch sizes that were in force when they were sent; 0 unless frames wait for
-    /// more entries (`--batch adaptive`).
-    pub batch_sizes: u64,
     /// The batch size on average, in requests or answers: the number that frames wait for; null
     /// unless they wait.
     pub batch_size: Option<f64>,
@@ -78,33 +33,12 @@ pub struct ProtocolCounters {
 
 impl ProtocolCounters {
     /// The counters of links that have `sent` that many frames.
-    pub(super) fn new(stats: &ChannelStats, sent: u64) -> Self {
-        // Each field is named, so that none is forgotten.
-        let &ChannelStats {
-            retransmitted,
-            nacked,
-            duplicates,
-            nacks_sent,
-            acks_sent,
-            timeouts,
-            congested,
-            batches,
-            batch_entries,
-            batch_sizes,
-        } = stats;
+    pub(super) fn new(stats: ChannelStats, sent: u64) -> Self {
+        let ChannelStats { retransmitted, batches, batch_entries, batch_sizes, .. } = stats;
         Self {
-            retransmitted,
+            counters: Table(stats),
             retransmitted_share: ratio(retransmitted, sent),
-            nacked,
-            duplicates,
-            nacks_sent,
-            acks_sent,
-            timeouts,
-            congested,
-            batches,
-            batch_entries,
             entries_per_frame: ratio(batch_entries, batches),
-            batch_sizes,
             batch_size: ratio(batch_sizes, batches).filter(|_| batch_sizes > 0),
         }
     }

@@ -9,11 +9,12 @@ mod bench;
 mod link;
 mod output;
 mod session;
+mod table;
 mod target;
 
 pub use self::bench::{BenchReport, TailFigures};
 pub(crate) use self::link::Counters;
-pub use self::link::{LinkNuma, PortCounters, ProtocolCounters};
+pub use self::link::{LinkNuma, ProtocolCounters};
 pub use self::output::{
     AccessChanged, ConnectReport, DiscoveredExport, DiscoveredLun, DiscoveredPort, DiscoveredVlan,
     ExportResized, KnownTargetReport, LunProperties, MachineReport, Output, TabOutcome,
@@ -23,6 +24,7 @@ pub use self::session::{
     ChannelReport, DiskReport, Figures, Latency, LatencyPair, LatencyReport, RequestCounters,
     SessionLink, SessionNuma, SessionReport, SessionState, WaitingReport,
 };
+pub use self::table::Table;
 pub use self::target::{
     ExportReport, ExportSession, TargetChannel, TargetLink, TargetPort, TargetReport,
 };

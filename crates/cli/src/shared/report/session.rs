@@ -6,14 +6,15 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tyche_block::Geometry;
-use tyche_engine::LatencyFigures;
+use tyche_engine::{LatencyFigures, PortStats};
 use tyche_proto::{ExportState, PathReport};
 use tyche_remote::{Favoured, HostReport};
 use uuid::Uuid;
 
+use super::Table;
 use super::link::{
-    Counters, LinkNuma, PortCounters, ProtocolCounters, cpu_seconds, errors, numbers, own,
-    own_frames, ratio, read_own, rejects,
+    Counters, LinkNuma, ProtocolCounters, cpu_seconds, errors, numbers, own, own_frames, ratio,
+    read_own, rejects,
 };
 use crate::shared::state::State;
 
@@ -308,7 +309,7 @@ pub struct SessionLink {
     pub numa: LinkNuma,
     /// Frames and bytes.
     #[serde(flatten)]
-    pub port: PortCounters,
+    pub port: Table<PortStats>,
     /// Further error counters, as this kind of link has them.
     #[serde(flatten, deserialize_with = "read_own")]
     pub counters: Counters,
@@ -328,7 +329,7 @@ impl From<&tyche_remote::LinkReport> for SessionLink {
             unnamed: false,
             channels: link.channels.iter().map(ChannelReport::from).collect(),
             numa: (&link.nodes).into(),
-            port: (&link.port).into(),
+            port: Table(link.port),
             counters: own(&link.link_counters),
         }
     }
@@ -436,7 +437,7 @@ impl From<&HostReport> for Figures {
             device_size: None,
             requests: report.into(),
             latency: LatencyPair { reads: (&report.reads).into(), writes: (&report.writes).into() },
-            channel: ProtocolCounters::new(&report.channel, sent),
+            channel: ProtocolCounters::new(report.channel, sent),
             rejects: rejects(&report.rejects),
             favoured: favoured(&report.favoured),
             links: report.links.iter().map(SessionLink::from).collect(),
