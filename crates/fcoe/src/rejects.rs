@@ -1,6 +1,15 @@
 //! Counters of frames that are dropped, by reason.
 
+use tyche_counters::counters;
 use tyche_fc::wire::Reject;
+
+counters! {
+    /// The sum of dropped frames.
+    pub(crate) struct Dropped as "fc_" {
+        /// Frames dropped, for whatever reason.
+        dropped: Counter in Frames,
+    }
+}
 
 /// The number of dropped frames for each reason to reject one.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,6 +30,11 @@ impl Rejects {
     /// The number of frames, for each reason.
     pub fn iter(&self) -> impl Iterator<Item = (Reject, u64)> {
         Reject::ALL.iter().copied().zip(self.0)
+    }
+
+    /// The number of all of them.
+    pub(crate) fn dropped(&self) -> Dropped {
+        Dropped { dropped: self.0.iter().sum() }
     }
 }
 

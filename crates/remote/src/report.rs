@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use tyche_counters::Reading;
 use tyche_engine::{
     Latency, LatencyReport, LinkNodes, PortStats, RequestCounts, SessionNodes, add_counts,
 };
@@ -31,8 +32,8 @@ pub struct LinkReport {
     pub problem: Option<String>,
     /// Counters.
     pub port: PortStats,
-    /// Error counters of the link, by name.
-    pub link_counters: Vec<(&'static str, u64)>,
+    /// Error counters of the link.
+    pub link_counters: Vec<Reading>,
     /// The channels on it.
     pub channels: Vec<PathReport>,
     /// NUMA nodes of its parts.

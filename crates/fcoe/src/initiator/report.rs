@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use tyche_block::Operation;
+use tyche_counters::{CounterGroup, Reading};
 use tyche_engine::{
     Done, Latency, LatencyReport, LinkNodes, Port, PortStats, Ports, RequestCounts, SessionNodes,
 };
@@ -127,57 +128,7 @@ fn frame_len(payload: usize) -> usize {
     HEAD_LEN + payload + TAIL_LEN
 }
 
-/// The counters by name. Those that are 0 are there as well, but for dropped frames.
-fn counters(rejects: &Rejects, (ignored, repairs): (Ignored, Repairs)) -> Vec<(&'static str, u64)> {
-    // Each field is named, so that none is forgotten.
-    let Ignored {
-        stranger,
-        late,
-        no_exchange,
-        other_rx_id,
-        malformed,
-        unexpected,
-        duplicate,
-        beyond,
-        premature,
-        scattered,
-    } = ignored;
-    let Repairs {
-        data_lost,
-        questions,
-        not_arrived,
-        answer_lost,
-        timed_out,
-        silent,
-        out_of_step,
-        wrong_request,
-        aborts,
-        restarts,
-        no_xid,
-    } = repairs;
-    let dropped: u64 = rejects.iter().map(|(_, count)| count).sum();
-    vec![
-        ("fc_dropped", dropped),
-        ("fc_stranger", stranger),
-        ("fc_late", late),
-        ("fc_no_exchange", no_exchange),
-        ("fc_other_rx_id", other_rx_id),
-        ("fc_malformed", malformed),
-        ("fc_unexpected", unexpected),
-        ("fc_duplicate", duplicate),
-        ("fc_beyond", beyond),
-        ("fc_premature", premature),
-        ("fc_scattered", scattered),
-        ("fc_data_lost", data_lost),
-        ("fc_questions", questions),
-        ("fc_not_arrived", not_arrived),
-        ("fc_answer_lost", answer_lost),
-        ("fc_timed_out", timed_out),
-        ("fc_silent", silent),
-        ("fc_out_of_step", out_of_step),
-        ("fc_wrong_request", wrong_request),
-        ("fc_aborts", aborts),
-        ("fc_restarts", restarts),
-        ("fc_no_xid", no_xid),
-    ]
+/// All counters, with those that are 0.
+fn counters(rejects: &Rejects, (ignored, repairs): (Ignored, Repairs)) -> Vec<Reading> {
+    rejects.dropped().iter().chain(ignored.iter()).chain(repairs.iter()).collect()
 }

@@ -40,7 +40,7 @@ fn counter(report: &HostReport, name: &str) -> Option<u64> {
     let mut port = PortStats::default();
     report.links.iter().for_each(|link| port += link.port);
     let own = report.links.iter().flat_map(|link| &link.link_counters);
-    let own = own.filter(|(it, _)| *it == name).map(|(_, value)| *value);
+    let own = own.filter(|(it, _)| it.name == name).map(|(_, value)| *value);
     let known = report.channel.named(name).or(port.named(name));
     known.or_else(|| own.reduce(|sum, it| sum + it))
 }

@@ -4,6 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
+use tyche_counters::counters;
+
 /// Probabilities are in parts per million.
 pub(super) const MILLION: u32 = 1_000_000;
 
@@ -35,21 +37,22 @@ pub(super) struct Counters {
     pub(super) cut: AtomicU64,
 }
 
-/// Counts of faulty frames, by fault. A frame may count more than once.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct FaultCounts {
-    /// Dropped by chance.
-    pub dropped: u64,
-    /// Delivered a second time, up to 32 frames later.
-    pub duplicated: u64,
-    /// Overtaken by up to 8 frames.
-    pub reordered: u64,
-    /// Delivered with one bit flipped.
-    pub corrupted: u64,
-    /// Dropped because of their length.
-    pub too_long: u64,
-    /// Dropped because the link was cut.
-    pub cut: u64,
+counters! {
+    /// Counts of faulty frames, by fault. A frame may count more than once.
+    pub struct FaultCounts as "fault_" {
+        /// Frames dropped by chance.
+        dropped: Counter in Frames,
+        /// Frames delivered a second time, up to 32 frames later.
+        duplicated: Counter in Frames,
+        /// Frames overtaken by up to 8 others.
+        reordered: Counter in Frames,
+        /// Frames delivered with one bit flipped.
+        corrupted: Counter in Frames,
+        /// Frames dropped because of their length.
+        too_long: Counter in Frames,
+        /// Frames dropped because the link was cut.
+        cut: Counter in Frames,
+    }
 }
 
 impl FaultPlan {

@@ -1,5 +1,6 @@
 //! Reports on a target, for people.
 
+use tyche_counters::Reading;
 use tyche_engine::{ErrorCounts, Health, PortStats, add_counts, placed::LinkNodes};
 use tyche_proto::crypto::PublicKey;
 use tyche_proto::wire::{Mac, Reject, Uuid};
@@ -48,8 +49,8 @@ pub struct TargetLinkReport {
     pub by_thread: Vec<u64>,
     /// Frames and bytes.
     pub port: PortStats,
-    /// Error counters of the link, by name.
-    pub link_counters: Vec<(&'static str, u64)>,
+    /// Error counters of the link.
+    pub link_counters: Vec<Reading>,
     /// Counters of the protocol.
     pub channel: ChannelStats,
     /// Dropped frames by reason.

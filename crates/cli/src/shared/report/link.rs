@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
+use tyche_counters::Reading;
 use tyche_engine::{ErrorCounts, LinkNodes, PortStats};
 use tyche_fcoe::Rejects;
 use tyche_numa::Node;
@@ -83,8 +84,8 @@ pub(super) fn fc_rejects(rejects: &Rejects) -> Counters {
 }
 
 /// A link's own counters, by name.
-pub(super) fn own(counters: &[(&'static str, u64)]) -> Counters {
-    counters.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect()
+pub(super) fn own(counters: &[Reading]) -> Counters {
+    counters.iter().map(|(metric, count)| (metric.name.to_owned(), *count)).collect()
 }
 
 /// Reads a link's own counters: the numbers among the fields that the report does not define.
