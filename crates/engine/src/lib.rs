@@ -34,7 +34,7 @@ pub mod restore;
 mod volume;
 
 pub use clock::{Clock, now};
-pub use counts::RequestCounts;
+pub use counts::{RequestCounts, SuccessCounts};
 #[cfg(feature = "target")]
 pub use disk::{DEPTH, Disk, Exported, Health};
 pub use errors::{ErrorClass, ErrorCounts, add_counts};

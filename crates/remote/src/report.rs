@@ -151,8 +151,7 @@ impl HostReport {
         self.nodes.buffers.extend(other.nodes.buffers);
         self.nodes.buffers.sort_unstable();
         self.nodes.buffers.dedup();
-        self.node_counts.stayed += other.node_counts.stayed;
-        self.node_counts.crossed += other.node_counts.crossed;
+        self.node_counts += other.node_counts;
         self.problem = self.problem.max(other.problem);
         self.favoured.extend(other.favoured);
         for link in other.links {

@@ -161,7 +161,7 @@ fn cpu_line(seconds: f64) -> Line {
 
 /// The lines of a session's requests.
 fn request_lines(figures: &Figures) -> [Line; 4] {
-    let requests = &figures.requests;
+    let (requests, succeeded) = (&figures.requests, &figures.requests.succeeded);
     let moved = |kind: &str, count: u64, moved: u64, latency: &LatencyReport| {
         let figures = |Latency { count, mean_us, p99_us, .. }: &Latency| {
             (*count > 0).then(|| format!("{mean_us:.0} µs mean, {p99_us:.0} µs p99"))
@@ -177,11 +177,11 @@ fn request_lines(figures: &Figures) -> [Line; 4] {
     };
     let others = format!(
         "{} flushes, {} discards and zeroes; {} in progress",
-        requests.flushes, requests.others, figures.operations
+        succeeded.flushes, succeeded.others, figures.operations
     );
     [
-        moved("reads", requests.reads, requests.read_bytes, &figures.latency.reads),
-        moved("writes", requests.writes, requests.written_bytes, &figures.latency.writes),
+        moved("reads", succeeded.reads, succeeded.read_bytes, &figures.latency.reads),
+        moved("writes", succeeded.writes, succeeded.written_bytes, &figures.latency.writes),
         ("others".into(), others),
         ("errors".into(), errors(&requests.errors_by_kind, requests.last_error_s)),
     ]

@@ -9,10 +9,10 @@ use tyche_remote::HostReport;
 use super::tyche_volume;
 
 /// A counter of the session, or of this queue of it in inline mode, by the name that it has in
-/// `tyche stats -o json`: `rx_frames`, `tx_frames`, `retransmitted`, `batches`, `batch_entries`,
-/// `batch_sizes`, and those of the links' kind, such as `udp_trains_sent`, or `fc_aborts`
-/// over FCoE. Links are added up. -ENOENT: there is no such counter. -EBUSY: another thread is in a
-/// call on this volume.
+/// `tyche stats -o json`: those of requests (`reads`, `read_bytes`), of the protocol
+/// (`retransmitted`, `batches`), of links (`rx_frames`, `tx_bytes`), and those of the links' kind,
+/// such as `udp_trains_sent`, or `fc_aborts` over FCoE. Links are added up. -ENOENT: there is no
+/// such counter. -EBUSY: another thread is in a call on this volume.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tyche_get_counter(
     volume: *const tyche_volume,
@@ -41,6 +41,7 @@ fn counter(report: &HostReport, name: &str) -> Option<u64> {
     report.links.iter().for_each(|link| port += link.port);
     let own = report.links.iter().flat_map(|link| &link.link_counters);
     let own = own.filter(|(it, _)| it.name == name).map(|(_, value)| *value);
-    let known = report.channel.named(name).or(port.named(name));
+    let requests = report.requests.succeeded.named(name).or(report.node_counts.named(name));
+    let known = requests.or(report.channel.named(name)).or(port.named(name));
     known.or_else(|| own.reduce(|sum, it| sum + it))
 }

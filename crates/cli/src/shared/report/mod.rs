@@ -85,7 +85,7 @@ mod tests {
         let (requests, [link]) = (&known.figures().unwrap().requests, known.links()) else {
             panic!("{known:?}");
         };
-        assert_eq!((requests.reads, requests.writes), (5, 0));
+        assert_eq!((requests.succeeded.reads, requests.succeeded.writes), (5, 0));
         assert_eq!((link.port.rx_frames, link.port.tx_frames), (3, 0));
         assert_eq!(link.counters, [("fault_drop".to_owned(), 2)].into());
         let unknown = report(json!({ "state": "asleep" }));

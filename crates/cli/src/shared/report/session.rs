@@ -6,8 +6,8 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tyche_block::Geometry;
-use tyche_engine::{LatencyFigures, PortStats};
-use tyche_proto::{ExportState, PathReport};
+use tyche_engine::{LatencyFigures, PortStats, SuccessCounts};
+use tyche_proto::{ExportState, NodeCounts, PathReport};
 use tyche_remote::{Favoured, HostReport};
 use uuid::Uuid;
 
@@ -202,18 +202,8 @@ impl From<ExportState> for DiskReport {
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct RequestCounters {
-    /// Successful reads.
-    pub reads: u64,
-    /// Bytes read.
-    pub read_bytes: u64,
-    /// Successful writes.
-    pub writes: u64,
-    /// Bytes written.
-    pub written_bytes: u64,
-    /// Successful flushes.
-    pub flushes: u64,
-    /// Successful discards and write-zeroes.
-    pub others: u64,
+    #[serde(flatten)]
+    pub(crate) succeeded: Table<SuccessCounts>,
     /// Requests that ended with an error.
     pub errors: u64,
     /// Requests that ended with an error, by operation and by kind of error; without those that
@@ -388,10 +378,9 @@ pub struct SessionNuma {
     pub thread_cpus: String,
     /// The nodes of the memory for requests.
     pub buffer_nodes: Vec<u16>,
-    /// Requests that travelled over an interface on the node of their buffer.
-    pub requests_stayed: u64,
-    /// Requests that travelled over an interface on another node.
-    pub requests_crossed: u64,
+    /// Requests by their locality.
+    #[serde(flatten)]
+    pub(crate) requests: Table<NodeCounts>,
 }
 
 impl From<&HostReport> for SessionNuma {
@@ -400,8 +389,7 @@ impl From<&HostReport> for SessionNuma {
             thread_nodes: report.nodes.threads.iter().map(|node| node.map(|it| it.0)).collect(),
             thread_cpus: report.nodes.cpus.to_string(),
             buffer_nodes: numbers(&report.nodes.buffers),
-            requests_stayed: report.node_counts.stayed,
-            requests_crossed: report.node_counts.crossed,
+            requests: Table(report.node_counts),
         }
     }
 }
@@ -467,12 +455,7 @@ impl From<&HostReport> for RequestCounters {
     fn from(report: &HostReport) -> Self {
         let requests = &report.requests;
         Self {
-            reads: requests.reads,
-            read_bytes: requests.read_bytes,
-            writes: requests.writes,
-            written_bytes: requests.written_bytes,
-            flushes: requests.flushes,
-            others: requests.others,
+            succeeded: Table(requests.succeeded),
             errors: requests.errors.total(),
             errors_by_kind: errors(&requests.errors),
             last_error_s: requests.errors.since_last().map(|since| since.as_secs_f64()),
