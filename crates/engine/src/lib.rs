@@ -42,7 +42,7 @@ pub use eventloop::{EventLoop, Service};
 pub use histogram::Histogram;
 pub use intake::Intake;
 pub use job::{Done, Job};
-pub use latency::{Latency, LatencyFigures, LatencyReport};
+pub use latency::{LATENCY, Latency};
 pub use placed::{LinkNodes, SessionNodes, ThreadAffinity};
 pub use port::{BATCH, Batches, Port, PortStats, batch_frames};
 pub use ports::Ports;

@@ -9,4 +9,4 @@ mod report;
 
 pub use link::{HostLink, LinkError, LinkFault};
 pub use notice::Notice;
-pub use report::{Favoured, HostReport, LinkReport, QueueReport};
+pub use report::{Favoured, HostReport, LinkReport};

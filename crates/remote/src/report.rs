@@ -3,9 +3,7 @@
 use std::time::Duration;
 
 use tyche_counters::Reading;
-use tyche_engine::{
-    Latency, LatencyReport, LinkNodes, PortStats, RequestCounts, SessionNodes, add_counts,
-};
+use tyche_engine::{Latency, LinkNodes, PortStats, RequestCounts, SessionNodes, add_counts};
 use tyche_proto::wire::{CipherSuite, Mac, Reject};
 use tyche_proto::{ChannelStats, ExportState, NodeCounts, PathReport, Problem, Waiting};
 
@@ -55,7 +53,7 @@ pub enum Favoured {
     Tcp,
 }
 
-/// A report on a session.
+/// A report on a session, or on one of its queues.
 #[derive(Clone, Debug)]
 pub struct HostReport {
     /// Number of queues.
@@ -81,9 +79,9 @@ pub struct HostReport {
     /// Requests that ended, by queue.
     pub by_queue: Vec<u64>,
     /// Latency of successful reads.
-    pub reads: LatencyReport,
+    pub reads: Latency,
     /// Latency of successful writes.
-    pub writes: LatencyReport,
+    pub writes: Latency,
     /// NUMA nodes of the session.
     pub nodes: SessionNodes,
     /// Counters of requests by their locality to NUMA nodes.
@@ -99,39 +97,16 @@ pub struct HostReport {
     pub links: Vec<LinkReport>,
 }
 
-/// A report on one queue, with its latencies as histograms.
-pub struct QueueReport {
-    /// The report without latencies.
-    pub report: HostReport,
-    /// Latency of successful reads.
-    pub reads: Latency,
-    /// Latency of successful writes.
-    pub writes: Latency,
-}
-
-impl QueueReport {
-    /// The report on the queue alone.
-    pub fn single(mut self) -> HostReport {
-        self.report.reads = self.reads.report();
-        self.report.writes = self.writes.report();
-        self.report
-    }
-
-    /// The report on a session with these queues; `None` without any.
-    pub fn all(queues: impl IntoIterator<Item = Self>) -> Option<HostReport> {
-        let mut queues = queues.into_iter();
-        let mut all = queues.next()?;
-        for queue in queues {
-            all.reads.merge(&queue.reads);
-            all.writes.merge(&queue.writes);
-            all.report.add(queue.report);
-        }
-        Some(all.single())
-    }
-}
-
 impl HostReport {
-    /// Adds the report of another queue, except for the latencies.
+    /// The report on a session with these queues; `None` without any.
+    pub fn all(queues: impl IntoIterator<Item = Self>) -> Option<Self> {
+        queues.into_iter().reduce(|mut all, queue| {
+            all.add(queue);
+            all
+        })
+    }
+
+    /// Adds the report of another queue.
     fn add(&mut self, other: Self) {
         self.queues += other.queues;
         self.live &= other.live;
@@ -145,6 +120,8 @@ impl HostReport {
         add_counts(&mut self.rejects, other.rejects);
         self.cipher = self.cipher.or(other.cipher);
         self.requests.add(&other.requests);
+        self.reads.merge(&other.reads);
+        self.writes.merge(&other.writes);
         self.by_queue.extend(other.by_queue);
         self.nodes.threads.extend(other.nodes.threads);
         self.nodes.cpus = self.nodes.cpus.union(&other.nodes.cpus);

@@ -11,7 +11,7 @@ use tyche_block::{Arena, Errno, Geometry};
 use tyche_engine::{Done, EventLoop, Intake, Job, Ports, Protocol, Service, Volume, VolumeQueue};
 use tyche_link::Link;
 use tyche_numa::NumaAffinity;
-use tyche_remote::{HostReport, Notice, QueueReport};
+use tyche_remote::{HostReport, Notice};
 use tyche_time::Instant;
 use tyche_wake::{MakePoller, Spin};
 
@@ -27,7 +27,7 @@ use crate::lanes::{LANES_MAX, share};
 const ANSWER: Duration = Duration::from_secs(1);
 
 enum Command {
-    Report(SyncSender<QueueReport>),
+    Report(SyncSender<HostReport>),
     Obstacle(SyncSender<Option<Obstacle>>),
     Adopt(MakePoller),
     Stop,
@@ -225,7 +225,7 @@ impl FcoeControl {
         let reports = reports.iter().filter_map(|report| {
             report.recv_timeout(deadline.saturating_duration_since(SystemInstant::now())).ok()
         });
-        QueueReport::all(reports)
+        HostReport::all(reports)
     }
 
     /// The obstacle on the way to the disk; `None` if it can be used.

@@ -4,16 +4,14 @@ use std::time::Duration;
 
 use tyche_block::Operation;
 use tyche_counters::{CounterGroup, Reading};
-use tyche_engine::{
-    Done, Latency, LatencyReport, LinkNodes, Port, PortStats, Ports, RequestCounts, SessionNodes,
-};
+use tyche_engine::{Done, Latency, LinkNodes, Port, PortStats, Ports, RequestCounts, SessionNodes};
 use tyche_fc::Rules;
 use tyche_fc::initiator::{Ignored, Repairs};
 use tyche_fc::wire::fip::{FCOE_LEN_MAX, payload_within};
 use tyche_fc::wire::{ETHERNET_LEN, HEAD_LEN, TAIL_LEN};
 use tyche_proto::wire::Mac;
 use tyche_proto::{ChannelStats, NodeCounts, Waiting};
-use tyche_remote::{Favoured, HostReport, LinkReport, QueueReport};
+use tyche_remote::{Favoured, HostReport, LinkReport};
 use tyche_time::Instant;
 
 use super::lane::InitiatorLane;
@@ -64,9 +62,9 @@ pub(super) fn report<R: Rules>(
     lane: &InitiatorLane<R>,
     (ports, rejects): (&mut Ports, &Rejects),
     counted: &mut Counted,
-) -> QueueReport {
+) -> HostReport {
     let since = |at: Instant| now.since(at);
-    let report = HostReport {
+    HostReport {
         queues: 1,
         live: lane.is_ready(),
         lost_for: None,
@@ -82,16 +80,15 @@ pub(super) fn report<R: Rules>(
         rejects: Vec::new(),
         requests: counted.requests,
         by_queue: vec![counted.requests.total()],
-        reads: LatencyReport::default(),
-        writes: LatencyReport::default(),
+        reads: counted.reads.at(now),
+        writes: counted.writes.at(now),
         nodes: SessionNodes::default(),
         node_counts: NodeCounts::default(),
         cipher: None,
         problem: None,
         favoured: Vec::<Favoured>::new(),
         links: vec![link(lane, ports, rejects)],
-    };
-    QueueReport { report, reads: counted.reads.at(now), writes: counted.writes.at(now) }
+    }
 }
 
 /// The report on the interface.

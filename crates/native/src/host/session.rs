@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use tyche_engine::Volume;
 use tyche_proto::Session;
-use tyche_remote::{HostLink, HostReport, LinkError, Notice, QueueReport};
+use tyche_remote::{HostLink, HostReport, LinkError, Notice};
 use tyche_wake::MakePoller;
 
 use super::HostOptions;
@@ -180,6 +180,6 @@ impl HostControl {
         let reports = queues.iter().filter_map(|report| {
             report.recv_timeout(deadline.saturating_duration_since(Instant::now())).ok()
         });
-        QueueReport::all(reports)
+        HostReport::all(reports)
     }
 }

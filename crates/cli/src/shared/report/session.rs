@@ -6,7 +6,7 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tyche_block::Geometry;
-use tyche_engine::{LatencyFigures, PortStats, SuccessCounts};
+use tyche_engine::{Histogram, LATENCY, PortStats, SuccessCounts};
 use tyche_proto::{ExportState, NodeCounts, PathReport};
 use tyche_remote::{Favoured, HostReport};
 use uuid::Uuid;
@@ -130,8 +130,9 @@ pub struct Figures {
     /// Requests that were answered.
     #[serde(default)]
     pub requests: RequestCounters,
-    /// Latency of successful requests.
+    /// [`LATENCY`] of reads and writes.
     #[serde(default)]
+    #[schemars(description = LATENCY.help)]
     pub latency: LatencyPair,
     /// Counters of the protocol.
     #[serde(default)]
@@ -237,9 +238,9 @@ pub struct LatencyReport {
     pub recent: Latency,
 }
 
-impl From<&tyche_engine::LatencyReport> for LatencyReport {
-    fn from(report: &tyche_engine::LatencyReport) -> Self {
-        Self { all: (&report.all).into(), recent: (&report.recent).into() }
+impl From<&tyche_engine::Latency> for LatencyReport {
+    fn from(latency: &tyche_engine::Latency) -> Self {
+        Self { all: latency.all().into(), recent: (&latency.recent()).into() }
     }
 }
 
@@ -255,16 +256,25 @@ pub struct Latency {
     pub p50_us: f64,
     /// 99th percentile in microseconds, to 3 %.
     pub p99_us: f64,
+    /// Sum in nanoseconds.
+    pub sum_ns: u64,
+    /// The requests by their latency, in ascending order, without classes that are empty: the
+    /// longest time of the class in nanoseconds, and the number of requests. The classes are the
+    /// same in all reports, so that they can be added up.
+    pub buckets: Vec<(u64, u64)>,
 }
 
-impl From<&LatencyFigures> for Latency {
-    fn from(figures: &LatencyFigures) -> Self {
-        let microseconds = |time: Duration| (time.as_nanos() / 100) as f64 / 10.0;
+impl From<&Histogram> for Latency {
+    fn from(nanoseconds: &Histogram) -> Self {
+        // Tenths of a microsecond say enough.
+        let microseconds = |time: u64| (time / 100) as f64 / 10.0;
         Self {
-            count: figures.count,
-            mean_us: microseconds(figures.mean),
-            p50_us: microseconds(figures.p50),
-            p99_us: microseconds(figures.p99),
+            count: nanoseconds.count(),
+            mean_us: microseconds(nanoseconds.mean() as u64),
+            p50_us: microseconds(nanoseconds.quantile(0.5)),
+            p99_us: microseconds(nanoseconds.quantile(0.99)),
+            sum_ns: nanoseconds.sum(),
+            buckets: nanoseconds.buckets().collect(),
         }
     }
 }
