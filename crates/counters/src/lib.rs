@@ -2,7 +2,8 @@
 //! for each counter, and their descriptions ([`Metric`]).
 //!
 //! Who counts adds to a field. Who reports goes through the table ([`CounterGroup`]), and names no
-//! counter: a new one is a line of its table, and is in every report.
+//! counter: a new one is a line of its table, and is in every report. Where one thing is counted
+//! by reason or kind, [`labels!`] makes the reasons, and [`CountsBy`] counts.
 //!
 //! ```
 //! use tyche_counters::{CounterGroup, Kind, Unit, counters};
@@ -28,7 +29,11 @@
 #![no_std]
 #![forbid(unsafe_code)]
 
+mod labels;
+
 use core::ops::AddAssign;
+
+pub use labels::{CountsBy, Label};
 
 /// The kind of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -37,7 +37,7 @@ pub use clock::{Clock, now};
 pub use counts::{RequestCounts, SuccessCounts};
 #[cfg(feature = "target")]
 pub use disk::{DEPTH, Disk, Exported, Health};
-pub use errors::{ErrorClass, ErrorCounts, add_counts};
+pub use errors::{ErrorClass, ErrorCounts};
 pub use eventloop::{EventLoop, Service};
 pub use histogram::Histogram;
 pub use intake::Intake;

@@ -108,7 +108,7 @@ fn a_bad_link_costs_time_and_nothing_else() {
     exercise(&client, 5, 60);
     let report = client.host.control().report().unwrap();
     assert!(report.channel.retransmitted > 0, "{report:?}");
-    assert!(!report.rejects.is_empty(), "damage is counted");
+    assert!(report.rejects.total() > 0, "damage is counted");
 }
 
 #[test]

@@ -3,9 +3,11 @@
 use std::time::Duration;
 
 use tyche_counters::Reading;
-use tyche_engine::{Latency, LinkNodes, PortStats, RequestCounts, SessionNodes, add_counts};
-use tyche_proto::wire::{CipherSuite, Mac, Reject};
-use tyche_proto::{ChannelStats, ExportState, NodeCounts, PathReport, Problem, Waiting};
+use tyche_engine::{Latency, LinkNodes, PortStats, RequestCounts, SessionNodes};
+use tyche_proto::wire::{CipherSuite, Mac};
+use tyche_proto::{
+    ChannelStats, ExportState, NodeCounts, PathReport, Problem, RejectCounts, Waiting,
+};
 
 /// A report on one of the session's links.
 #[derive(Clone, Debug)]
@@ -73,7 +75,7 @@ pub struct HostReport {
     /// Counters of the protocol.
     pub channel: ChannelStats,
     /// Dropped frames by reason.
-    pub rejects: Vec<(Reject, u64)>,
+    pub rejects: RejectCounts,
     /// Requests answered, and bytes moved by them: reads, writes, others.
     pub requests: RequestCounts,
     /// Requests that ended, by queue.
@@ -117,7 +119,7 @@ impl HostReport {
         self.waiting.longest = self.waiting.longest.max(other.waiting.longest);
         self.waiting.fences += other.waiting.fences;
         self.channel += other.channel;
-        add_counts(&mut self.rejects, other.rejects);
+        self.rejects += other.rejects;
         self.cipher = self.cipher.or(other.cipher);
         self.requests.add(&other.requests);
         self.reads.merge(&other.reads);

@@ -110,7 +110,7 @@ impl<R: Rules> FurtherLane<R> {
 impl<R: Rules> Protocol for FurtherLane<R> {
     fn handle_frame(&mut self, now: Instant, _: usize, frame: &Received<'_>) {
         if let Err(reject) = self.handle_fcoe(now, frame) {
-            self.rejects.count(reject);
+            self.rejects.add(reject);
         }
         self.tell();
     }

@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use tyche_block::Operation;
-use tyche_counters::{CounterGroup, Reading};
+use tyche_counters::{CounterGroup, Reading, counters};
 use tyche_engine::{Done, Latency, LinkNodes, Port, PortStats, Ports, RequestCounts, SessionNodes};
 use tyche_fc::Rules;
 use tyche_fc::initiator::{Ignored, Repairs};
 use tyche_fc::wire::fip::{FCOE_LEN_MAX, payload_within};
 use tyche_fc::wire::{ETHERNET_LEN, HEAD_LEN, TAIL_LEN};
 use tyche_proto::wire::Mac;
-use tyche_proto::{ChannelStats, NodeCounts, Waiting};
+use tyche_proto::{ChannelStats, NodeCounts, RejectCounts, Waiting};
 use tyche_remote::{Favoured, HostReport, LinkReport};
 use tyche_time::Instant;
 
@@ -77,7 +77,7 @@ pub(super) fn report<R: Rules>(
             fences: 0,
         },
         channel: ChannelStats::default(),
-        rejects: Vec::new(),
+        rejects: RejectCounts::default(),
         requests: counted.requests,
         by_queue: vec![counted.requests.total()],
         reads: counted.reads.at(now),
@@ -125,7 +125,19 @@ fn frame_len(payload: usize) -> usize {
     HEAD_LEN + payload + TAIL_LEN
 }
 
+counters! {
+    /// The sum of dropped frames.
+    struct Dropped as "fc_" {
+        /// Frames dropped, for whatever reason.
+        dropped: Counter in Frames,
+    }
+}
+
 /// All counters, with those that are 0.
 fn counters(rejects: &Rejects, (ignored, repairs): (Ignored, Repairs)) -> Vec<Reading> {
-    rejects.dropped().iter().chain(ignored.iter()).chain(repairs.iter()).collect()
+    Dropped { dropped: rejects.total() }
+        .iter()
+        .chain(ignored.iter())
+        .chain(repairs.iter())
+        .collect()
 }

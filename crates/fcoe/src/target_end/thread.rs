@@ -141,7 +141,7 @@ impl TargetLoop {
             initiators: self.port.role.initiators().collect(),
             commands: self.port.role.commands(),
             port: stats,
-            rejects: self.port.rejects().clone(),
+            rejects: *self.port.rejects(),
             ignored: self.port.role.ignored().iter().collect(),
         }
     }

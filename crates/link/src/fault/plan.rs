@@ -1,7 +1,7 @@
 //! The plan of faults, and the counts of the faults applied.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tyche_counters::counters;
@@ -24,17 +24,7 @@ struct Knobs {
     /// 0: no limit.
     frame_len_max: AtomicUsize,
     cut: AtomicBool,
-    counts: Counters,
-}
-
-#[derive(Debug, Default)]
-pub(super) struct Counters {
-    pub(super) dropped: AtomicU64,
-    pub(super) duplicated: AtomicU64,
-    pub(super) reordered: AtomicU64,
-    pub(super) corrupted: AtomicU64,
-    pub(super) too_long: AtomicU64,
-    pub(super) cut: AtomicU64,
+    counts: Mutex<FaultCounts>,
 }
 
 counters! {
@@ -112,15 +102,7 @@ impl FaultPlan {
 
     /// Returns the counts so far.
     pub fn counts(&self) -> FaultCounts {
-        let Counters { dropped, duplicated, reordered, corrupted, too_long, cut } = &self.0.counts;
-        FaultCounts {
-            dropped: dropped.load(Relaxed),
-            duplicated: duplicated.load(Relaxed),
-            reordered: reordered.load(Relaxed),
-            corrupted: corrupted.load(Relaxed),
-            too_long: too_long.load(Relaxed),
-            cut: cut.load(Relaxed),
-        }
+        *self.counting()
     }
 
     /// Whether the plan has no faults now.
@@ -133,8 +115,9 @@ impl FaultPlan {
             && !self.is_cut()
     }
 
-    pub(super) fn counters(&self) -> &Counters {
-        &self.0.counts
+    /// The counts, to add to them.
+    pub(super) fn counting(&self) -> MutexGuard<'_, FaultCounts> {
+        self.0.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn drop_ppm(&self) -> u32 {

@@ -348,7 +348,7 @@ impl<R: Rules> Driver<R> {
             export: session.export(),
             waiting: session.waiting(now),
             channel: session.stats(),
-            rejects: session.rejects().iter().collect(),
+            rejects: *session.rejects(),
             requests: self.counts,
             by_queue: vec![self.counts.total()],
             reads: self.reads.at(now),

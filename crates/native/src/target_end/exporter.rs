@@ -351,7 +351,7 @@ impl<R: Rules> Exporter<R> {
             port: port.stats(),
             link_counters: port.link().counters(),
             channel: self.listener.stats(),
-            rejects: self.listener.rejects().iter().collect(),
+            rejects: *self.listener.rejects(),
             channels: self.listener.channels().collect(),
             nodes: LinkNodes {
                 nic: port.home().nic,

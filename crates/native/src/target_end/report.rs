@@ -1,10 +1,10 @@
 //! Reports on a target, for people.
 
 use tyche_counters::Reading;
-use tyche_engine::{ErrorCounts, Health, PortStats, add_counts, placed::LinkNodes};
+use tyche_engine::{ErrorCounts, Health, PortStats, placed::LinkNodes};
 use tyche_proto::crypto::PublicKey;
-use tyche_proto::wire::{Mac, Reject, Uuid};
-use tyche_proto::{ChannelReport, ChannelStats, ExportConfig, Registry};
+use tyche_proto::wire::{Mac, Uuid};
+use tyche_proto::{ChannelReport, ChannelStats, ExportConfig, Registry, RejectCounts};
 
 /// An export, for people.
 #[derive(Clone, Debug)]
@@ -54,7 +54,7 @@ pub struct TargetLinkReport {
     /// Counters of the protocol.
     pub channel: ChannelStats,
     /// Dropped frames by reason.
-    pub rejects: Vec<(Reject, u64)>,
+    pub rejects: RejectCounts,
     /// The open channels.
     pub channels: Vec<ChannelReport>,
     /// NUMA nodes of its parts.
@@ -73,7 +73,7 @@ impl TargetLinkReport {
             port: PortStats::default(),
             link_counters: Vec::new(),
             channel: ChannelStats::default(),
-            rejects: Vec::new(),
+            rejects: RejectCounts::default(),
             channels: Vec::new(),
             nodes: LinkNodes::default(),
         }
@@ -89,7 +89,7 @@ impl TargetLinkReport {
             mine.1 += theirs.1;
         }
         self.channel += other.channel;
-        add_counts(&mut self.rejects, other.rejects);
+        self.rejects += other.rejects;
         self.channels.extend(other.channels);
     }
 }

@@ -1,6 +1,6 @@
 //! Counters of channels, and of dropped frames by reason.
 
-use tyche_counters::counters;
+use tyche_counters::{CountsBy, counters};
 use tyche_wire::Reject;
 
 counters! {
@@ -31,33 +31,4 @@ counters! {
 }
 
 /// Numbers of dropped frames, by reason.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RejectCounts([u64; Reject::ALL.len()]);
-
-impl RejectCounts {
-    /// Counts a dropped frame.
-    pub fn add(&mut self, reject: Reject) {
-        self.0[reject as usize] += 1;
-    }
-
-    /// Number of frames dropped for this reason.
-    pub fn of(&self, reject: Reject) -> u64 {
-        self.0[reject as usize]
-    }
-
-    /// All reasons that occurred, with their counts.
-    pub fn iter(&self) -> impl Iterator<Item = (Reject, u64)> {
-        Reject::ALL.iter().map(|&reject| (reject, self.of(reject))).filter(|&(_, count)| count > 0)
-    }
-
-    /// Number of all dropped frames.
-    pub fn total(&self) -> u64 {
-        self.0.iter().sum()
-    }
-}
-
-impl Default for RejectCounts {
-    fn default() -> Self {
-        Self([0; Reject::ALL.len()])
-    }
-}
+pub type RejectCounts = CountsBy<Reject, { Reject::ALL.len() }>;

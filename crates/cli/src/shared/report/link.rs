@@ -5,12 +5,11 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
-use tyche_counters::Reading;
+use tyche_counters::{Label, Reading};
 use tyche_engine::{ErrorCounts, LinkNodes, PortStats};
-use tyche_fcoe::Rejects;
 use tyche_numa::Node;
-use tyche_proto::ChannelStats;
 use tyche_proto::wire::Reject;
+use tyche_proto::{ChannelStats, RejectCounts};
 
 use super::Table;
 
@@ -74,13 +73,9 @@ pub(super) fn numbers(nodes: &[Node]) -> Vec<u16> {
     nodes.iter().map(|node| node.0).collect()
 }
 
-pub(super) fn rejects(counts: &[(Reject, u64)]) -> Counters {
-    counts.iter().map(|(reject, count)| (reject.name().to_owned(), *count)).collect()
-}
-
-/// Dropped frames of Fibre Channel, by reason.
-pub(super) fn fc_rejects(rejects: &Rejects) -> Counters {
-    rejects.iter().map(|(reject, count)| (reject.name().to_owned(), count)).collect()
+/// Counters by the names of their labels.
+pub(super) fn by_name<L: Label>(counts: impl Iterator<Item = (L, u64)>) -> Counters {
+    counts.map(|(label, count)| (label.name().to_owned(), count)).collect()
 }
 
 /// A link's own counters, by name.
@@ -109,11 +104,9 @@ pub(super) fn errors(counts: &ErrorCounts) -> BTreeMap<String, Counters> {
 /// which are dropped because of their channel or cookie.
 pub(super) fn own_frames<'a>(
     ports: impl Iterator<Item = &'a PortStats>,
-    rejects: &[(Reject, u64)],
+    rejects: &RejectCounts,
 ) -> u64 {
-    let is_foreign = |reject: &Reject| matches!(reject, Reject::Channel | Reject::Cookie);
-    let foreign = rejects.iter().filter(|(reject, _)| is_foreign(reject));
-    let foreign: u64 = foreign.map(|(_, count)| count).sum();
+    let foreign = rejects.of(Reject::Channel) + rejects.of(Reject::Cookie);
     let all: u64 = ports.map(|port| port.rx_frames + port.tx_frames).sum();
     all.saturating_sub(foreign)
 }

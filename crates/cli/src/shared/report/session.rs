@@ -13,8 +13,8 @@ use uuid::Uuid;
 
 use super::Table;
 use super::link::{
-    Counters, LinkNuma, ProtocolCounters, cpu_seconds, errors, numbers, own, own_frames, ratio,
-    read_own, rejects,
+    Counters, LinkNuma, ProtocolCounters, by_name, cpu_seconds, errors, numbers, own, own_frames,
+    ratio, read_own,
 };
 use crate::shared::state::State;
 
@@ -436,7 +436,7 @@ impl From<&HostReport> for Figures {
             requests: report.into(),
             latency: LatencyPair { reads: (&report.reads).into(), writes: (&report.writes).into() },
             channel: ProtocolCounters::new(report.channel, sent),
-            rejects: rejects(&report.rejects),
+            rejects: by_name(report.rejects.iter()),
             favoured: favoured(&report.favoured),
             links: report.links.iter().map(SessionLink::from).collect(),
             numa: report.into(),

@@ -11,8 +11,8 @@ use uuid::Uuid;
 
 use super::Table;
 use super::link::{
-    Counters, LinkNuma, ProtocolCounters, cpu_seconds, errors, fc_rejects, own, own_frames, ratio,
-    read_own, rejects,
+    Counters, LinkNuma, ProtocolCounters, by_name, cpu_seconds, errors, own, own_frames, ratio,
+    read_own,
 };
 
 /// A target that runs on this machine. Counters begin at its start. Of one that does not answer
@@ -190,7 +190,7 @@ impl From<&TargetLinkReport> for TargetLink {
             requests_by_thread: link.by_thread.clone(),
             frames_per_io: ratio(frames, link.requests),
             channel: ProtocolCounters::new(link.channel, link.port.tx_frames),
-            rejects: rejects(&link.rejects),
+            rejects: by_name(link.rejects.iter()),
             numa: (&link.nodes).into(),
             port: Table(link.port),
             counters: own(&link.link_counters),
@@ -260,7 +260,7 @@ impl From<&FcoeTargetReport> for TargetPort {
             problem: report.problem.clone(),
             initiators: report.initiators.iter().map(ToString::to_string).collect(),
             commands: report.commands,
-            rejects: fc_rejects(&report.rejects),
+            rejects: by_name(report.rejects.all()),
             ignored: own(&report.ignored),
             port: Table(report.port),
         }
