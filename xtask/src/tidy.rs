@@ -38,11 +38,12 @@ const WRITERS: [&str; 6] = [
     "crates/testkit/",
 ];
 /// Crates without unsafe code.
-const PURE: [&str; 19] = [
+const PURE: [&str; 20] = [
     "baseline",
     "cli",
     "conformance",
     "console",
+    "counters",
     "engine",
     "fc",
     "fc-wire",

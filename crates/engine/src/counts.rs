@@ -1,25 +1,34 @@
 //! Counters of requests.
 
 use tyche_block::{Errno, Operation};
+use tyche_counters::counters;
 
 use crate::errors::ErrorCounts;
 
-/// Counters of the session's requests.
+counters! {
+    /// Successful requests, and the bytes that they moved.
+    pub struct SuccessCounts {
+        /// Successful reads.
+        reads: Counter in Requests,
+        /// Bytes read.
+        read_bytes: Counter in Bytes,
+        /// Successful writes.
+        writes: Counter in Requests,
+        /// Bytes written.
+        written_bytes: Counter in Bytes,
+        /// Successful flushes.
+        flushes: Counter in Requests,
+        /// Successful discards and write-zeroes.
+        others: Counter in Requests,
+    }
+}
+
+/// Counters of requests that have ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RequestCounts {
-    /// Reads answered.
-    pub reads: u64,
-    /// Bytes read.
-    pub read_bytes: u64,
-    /// Writes answered.
-    pub writes: u64,
-    /// Bytes written.
-    pub written_bytes: u64,
-    /// Flushes answered.
-    pub flushes: u64,
-    /// Discards and write-zeroes answered.
-    pub others: u64,
-    /// Requests that ended with an error.
+    /// Those without an error.
+    pub succeeded: SuccessCounts,
+    /// Those with an error.
     pub errors: ErrorCounts,
 }
 
@@ -31,34 +40,30 @@ impl RequestCounts {
             return;
         }
         let len = u64::from(len);
+        let succeeded = &mut self.succeeded;
         match operation {
             Operation::Read => {
-                self.reads += 1;
-                self.read_bytes += len;
+                succeeded.reads += 1;
+                succeeded.read_bytes += len;
             }
             Operation::Write { .. } => {
-                self.writes += 1;
-                self.written_bytes += len;
+                succeeded.writes += 1;
+                succeeded.written_bytes += len;
             }
-            Operation::Flush => self.flushes += 1,
-            Operation::Discard | Operation::WriteZeroes { .. } => self.others += 1,
+            Operation::Flush => succeeded.flushes += 1,
+            Operation::Discard | Operation::WriteZeroes { .. } => succeeded.others += 1,
         }
     }
 
     /// The number of requests that ended, with an error or without.
     pub fn total(&self) -> u64 {
-        self.reads + self.writes + self.flushes + self.others + self.errors.total()
+        let SuccessCounts { reads, writes, flushes, others, .. } = self.succeeded;
+        reads + writes + flushes + others + self.errors.total()
     }
 
     /// Adds the counters of another queue.
     pub fn add(&mut self, other: &Self) {
-        let Self { reads, read_bytes, writes, written_bytes, flushes, others, errors } = self;
-        *reads += other.reads;
-        *read_bytes += other.read_bytes;
-        *writes += other.writes;
-        *written_bytes += other.written_bytes;
-        *flushes += other.flushes;
-        *others += other.others;
-        errors.merge(&other.errors);
+        self.succeeded += other.succeeded;
+        self.errors.merge(&other.errors);
     }
 }

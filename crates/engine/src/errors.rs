@@ -3,52 +3,27 @@
 use std::time::{Duration, Instant};
 
 use tyche_block::{Errno, OperationKind};
+use tyche_counters::{CountsBy, labels};
 
-/// The meaning of an error number for a disk.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ErrorClass {
-    /// `EIO`, and every number that is in no other class.
-    Io,
-    /// The medium is damaged: `ENODATA`, `EILSEQ`, `EBADMSG`.
-    Medium,
-    /// No space is left: `ENOSPC`, `EDQUOT`, `EFBIG`.
-    NoSpace,
-    /// The device is gone: `ENODEV`, `ENXIO`, `ENOMEDIUM`, `ESHUTDOWN`.
-    Gone,
-    /// Not permitted, or read-only: `EPERM`, `EACCES`, `EROFS`.
-    NotPermitted,
-    /// An invalid request: `EINVAL`.
-    Invalid,
-    /// Not supported: `EOPNOTSUPP`.
-    Unsupported,
-    /// No memory is left: `ENOMEM`.
-    NoMemory,
-}
-
-impl ErrorClass {
-    const ALL: [Self; 8] = [
-        Self::Io,
-        Self::Medium,
-        Self::NoSpace,
-        Self::Gone,
-        Self::NotPermitted,
-        Self::Invalid,
-        Self::Unsupported,
-        Self::NoMemory,
-    ];
-
-    /// The name of its counters.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Io => "io",
-            Self::Medium => "medium",
-            Self::NoSpace => "no_space",
-            Self::Gone => "gone",
-            Self::NotPermitted => "not_permitted",
-            Self::Invalid => "invalid",
-            Self::Unsupported => "unsupported",
-            Self::NoMemory => "no_memory",
-        }
+labels! {
+    /// The meaning of an error number for a disk.
+    pub enum ErrorClass {
+        /// `EIO`, and every number that is in no other class.
+        Io = "io",
+        /// The medium is damaged: `ENODATA`, `EILSEQ`, `EBADMSG`.
+        Medium = "medium",
+        /// No space is left: `ENOSPC`, `EDQUOT`, `EFBIG`.
+        NoSpace = "no_space",
+        /// The device is gone: `ENODEV`, `ENXIO`, `ENOMEDIUM`, `ESHUTDOWN`.
+        Gone = "gone",
+        /// Not permitted, or read-only: `EPERM`, `EACCES`, `EROFS`.
+        NotPermitted = "not_permitted",
+        /// An invalid request: `EINVAL`.
+        Invalid = "invalid",
+        /// Not supported: `EOPNOTSUPP`.
+        Unsupported = "unsupported",
+        /// No memory is left: `ENOMEM`.
+        NoMemory = "no_memory",
     }
 }
 
@@ -71,7 +46,7 @@ impl From<Errno> for ErrorClass {
 /// Counters of failed requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ErrorCounts {
-    counts: [[u64; ErrorClass::ALL.len()]; OperationKind::ALL.len()],
+    counts: [CountsBy<ErrorClass, { ErrorClass::ALL.len() }>; OperationKind::ALL.len()],
     /// The time of the last one.
     last: Option<Instant>,
 }
@@ -79,45 +54,31 @@ pub struct ErrorCounts {
 impl ErrorCounts {
     /// Counts a failed request.
     pub fn add(&mut self, operation: OperationKind, errno: Errno) {
-        self.counts[operation as usize][ErrorClass::from(errno) as usize] += 1;
+        self.counts[operation as usize].add(errno.into());
         self.last = Some(Instant::now());
     }
 
     /// Adds other counters to these.
     pub fn merge(&mut self, other: &Self) {
-        let (mine, theirs) = (self.counts.iter_mut().flatten(), other.counts.iter().flatten());
-        mine.zip(theirs).for_each(|(mine, theirs)| *mine += theirs);
+        self.counts.iter_mut().zip(other.counts).for_each(|(mine, theirs)| *mine += theirs);
         self.last = self.last.max(other.last);
     }
 
     /// The counters that are not zero.
     pub fn iter(&self) -> impl Iterator<Item = (OperationKind, ErrorClass, u64)> {
-        let all =
-            OperationKind::ALL.into_iter().zip(&self.counts).flat_map(|(operation, classes)| {
-                let counts = ErrorClass::ALL.into_iter().zip(classes);
-                counts.map(move |(class, &count)| (operation, class, count))
-            });
-        all.filter(|(.., count)| *count > 0)
+        OperationKind::ALL.into_iter().zip(&self.counts).flat_map(|(operation, classes)| {
+            classes.iter().map(move |(class, count)| (operation, class, count))
+        })
     }
 
     /// The sum of all counters.
     pub fn total(&self) -> u64 {
-        self.counts.iter().flatten().sum()
+        self.counts.iter().map(CountsBy::total).sum()
     }
 
     /// The time since the last failed request; `None` if there is none.
     pub fn since_last(&self) -> Option<Duration> {
         self.last.map(|last| last.elapsed())
-    }
-}
-
-/// Adds counters by key.
-pub fn add_counts<K: PartialEq>(sum: &mut Vec<(K, u64)>, others: Vec<(K, u64)>) {
-    for (key, count) in others {
-        match sum.iter_mut().find(|mine| mine.0 == key) {
-            Some(mine) => mine.1 += count,
-            None => sum.push((key, count)),
-        }
     }
 }
 
@@ -129,9 +90,6 @@ mod tests {
     fn kinds_and_classes_have_their_own_counters() {
         for (index, operation) in OperationKind::ALL.into_iter().enumerate() {
             assert_eq!(operation as usize, index);
-        }
-        for (index, class) in ErrorClass::ALL.into_iter().enumerate() {
-            assert_eq!(class as usize, index);
         }
         let mut counts = ErrorCounts::default();
         assert_eq!((counts.iter().count(), counts.total()), (0, 0));

@@ -1,7 +1,9 @@
 //! A histogram of times in a fixed amount of memory, whatever is measured and however often.
 
+use std::fmt;
+
 /// Counts by size, to about 3 %: each power of two is split into 32 classes.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Histogram {
     classes: Vec<u64>,
     count: u64,
@@ -54,6 +56,11 @@ impl Histogram {
         self.count
     }
 
+    /// Their sum.
+    pub fn sum(&self) -> u64 {
+        self.sum
+    }
+
     /// Their mean; zero without any.
     pub fn mean(&self) -> f64 {
         self.sum as f64 / self.count.max(1) as f64
@@ -66,11 +73,30 @@ impl Histogram {
         for (class, count) in self.classes.iter().enumerate() {
             seen += count;
             if seen >= wanted && seen > 0 {
-                let bits = (class >> Self::SPLIT).saturating_sub(1);
-                return ((class - (bits << Self::SPLIT)) as u64) << bits;
+                return Self::least(class);
             }
         }
         0
+    }
+
+    /// The classes that are not empty, in ascending order: the greatest value that is in it, and
+    /// the number of values.
+    pub fn buckets(&self) -> impl Iterator<Item = (u64, u64)> {
+        let filled = self.classes.iter().enumerate().filter(|(_, count)| **count > 0);
+        // The last class ends with the type.
+        filled.map(|(class, count)| (Self::least(class + 1).wrapping_sub(1), *count))
+    }
+
+    /// The least value in a class.
+    fn least(class: usize) -> u64 {
+        let bits = (class >> Self::SPLIT).saturating_sub(1);
+        ((class - (bits << Self::SPLIT)) as u64) << bits
+    }
+}
+
+impl fmt::Debug for Histogram {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_map().entries(self.buckets()).finish()
     }
 }
 
@@ -91,6 +117,22 @@ mod tests {
             assert!((found / right - 1.0).abs() < 0.04, "{part}: {found}");
         }
         assert_eq!((histogram.count(), histogram.mean()), (100_000, 50_000.5));
+    }
+
+    #[test]
+    fn buckets_have_all_values_up_to_the_next_one() {
+        let mut histogram = Histogram::new();
+        for value in [0, 63, 64, 65, 66, 1000, u64::MAX - 2000] {
+            histogram.add(value);
+        }
+        let buckets: Vec<_> = histogram.buckets().collect();
+        assert_eq!(buckets, [(0, 1), (63, 1), (65, 2), (67, 1), (1007, 1), (u64::MAX, 1)]);
+        for (last, _) in buckets.into_iter().filter(|(last, _)| *last < u64::MAX) {
+            let mut other = Histogram::new();
+            other.add(last);
+            other.add(last + 1);
+            assert_eq!(other.buckets().next(), Some((last, 1)), "it is the last of its class");
+        }
     }
 
     #[test]

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use tyche_counters::{Kind, Metric, Unit};
 use tyche_time::Instant;
 
 use crate::histogram::Histogram;
@@ -10,36 +11,22 @@ use crate::histogram::Histogram;
 /// Recent figures cover one to two of these windows.
 const WINDOW: Duration = Duration::from_secs(5);
 
-/// The latency of one kind of request.
-#[derive(Clone)]
+/// The description of a [`Latency`].
+pub const LATENCY: Metric = Metric {
+    name: "latency",
+    unit: Unit::Nanoseconds,
+    kind: Kind::Histogram,
+    help: "Latency of successful requests.",
+};
+
+/// The latency of one kind of request, as histograms of nanoseconds.
+#[derive(Clone, Debug)]
 pub struct Latency {
     all: Histogram,
     /// This window and the one before.
     windows: [Histogram; 2],
     /// The start of this window.
     since: Instant,
-}
-
-/// The latency of requests.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct LatencyReport {
-    /// All requests.
-    pub all: LatencyFigures,
-    /// Requests of the last 5 to 10 s.
-    pub recent: LatencyFigures,
-}
-
-/// Figures of a set of requests; zeroes if it is empty.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct LatencyFigures {
-    /// The number of requests.
-    pub count: u64,
-    /// The mean of all of them.
-    pub mean: Duration,
-    /// The median, to 3 %.
-    pub p50: Duration,
-    /// The 99th percentile, to 3 %.
-    pub p99: Duration,
 }
 
 impl Latency {
@@ -85,20 +72,16 @@ impl Latency {
         }
     }
 
-    /// The figures.
-    pub fn report(&self) -> LatencyReport {
+    /// All requests.
+    pub fn all(&self) -> &Histogram {
+        &self.all
+    }
+
+    /// The requests of the last 5 to 10 s.
+    pub fn recent(&self) -> Histogram {
         let [mut recent, before] = self.windows.clone();
         recent.merge(&before);
-        LatencyReport { all: figures(&self.all), recent: figures(&recent) }
-    }
-}
-
-fn figures(histogram: &Histogram) -> LatencyFigures {
-    LatencyFigures {
-        count: histogram.count(),
-        mean: Duration::from_nanos(histogram.mean() as u64),
-        p50: Duration::from_nanos(histogram.quantile(0.5)),
-        p99: Duration::from_nanos(histogram.quantile(0.99)),
+        recent
     }
 }
 
@@ -117,23 +100,25 @@ mod tests {
             latency.add(after(0), after(1));
         }
         latency.add(after(0), after(100));
-        let LatencyReport { all, recent } = latency.at(after(200)).report();
-        assert_eq!((all, all.count), (recent, 100));
-        assert_eq!(all.mean, Duration::from_micros(1990));
-        assert!((970..=1000).contains(&all.p50.as_micros()), "{:?}", all.p50);
-        assert!(all.p99 < Duration::from_millis(2), "one of a hundred took longer");
+        let reported = latency.at(after(200));
+        let (all, recent) = (reported.all(), reported.recent());
+        assert!(all.buckets().eq(recent.buckets()));
+        assert_eq!((all.count(), all.mean()), (100, 1_990_000.0));
+        assert!((970_000..=1_000_000).contains(&all.quantile(0.5)), "{all:?}");
+        assert!(all.quantile(0.99) < 2_000_000, "one of a hundred took longer");
 
         latency.add(after(5200), after(5300));
-        assert_eq!(latency.at(after(5300)).report().recent.count, 101, "the window before counts");
-        assert_eq!(latency.at(after(10_400)).report().recent.count, 1);
-        assert_eq!(latency.at(after(60_000)).report().recent, LatencyFigures::default());
-        assert_eq!(latency.at(after(60_000)).report().all.count, 101);
+        let recent = |latency: &mut Latency, now| latency.at(after(now)).recent().count();
+        assert_eq!(recent(&mut latency, 5300), 101, "the window before counts");
+        assert_eq!(recent(&mut latency, 10_400), 1);
+        assert_eq!(recent(&mut latency, 60_000), 0);
+        assert_eq!(latency.all().count(), 101);
     }
 
     #[test]
     fn a_clock_that_was_read_before_the_request_began_makes_no_long_time() {
         let mut latency = Latency::new(after(0));
         latency.add(after(2), after(1));
-        assert_eq!(latency.at(after(2)).report().all.p99, Duration::ZERO);
+        assert_eq!(latency.all().quantile(0.99), 0);
     }
 }

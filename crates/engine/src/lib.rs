@@ -34,15 +34,15 @@ pub mod restore;
 mod volume;
 
 pub use clock::{Clock, now};
-pub use counts::RequestCounts;
+pub use counts::{RequestCounts, SuccessCounts};
 #[cfg(feature = "target")]
 pub use disk::{DEPTH, Disk, Exported, Health};
-pub use errors::{ErrorClass, ErrorCounts, add_counts};
+pub use errors::{ErrorClass, ErrorCounts};
 pub use eventloop::{EventLoop, Service};
 pub use histogram::Histogram;
 pub use intake::Intake;
 pub use job::{Done, Job};
-pub use latency::{Latency, LatencyFigures, LatencyReport};
+pub use latency::{LATENCY, Latency};
 pub use placed::{LinkNodes, SessionNodes, ThreadAffinity};
 pub use port::{BATCH, Batches, Port, PortStats, batch_frames};
 pub use ports::Ports;

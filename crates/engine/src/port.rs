@@ -4,6 +4,7 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
+use tyche_counters::counters;
 use tyche_link::{Link, Mac, RxBatch, RxFrame, TxBatch, TxVectors};
 use tyche_numa::{Node, NumaAffinity};
 use tyche_time::Instant;
@@ -25,34 +26,23 @@ const DOWN_PAUSE: Duration = Duration::from_millis(100);
 /// its interface.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// Traffic counters of a link.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PortStats {
-    /// Frames received.
-    pub rx_frames: u64,
-    /// Bytes received, headers included.
-    pub rx_bytes: u64,
-    /// Frames sent.
-    pub tx_frames: u64,
-    /// Bytes sent, headers included.
-    pub tx_bytes: u64,
-    /// Frames that the interface had no room for at first.
-    pub tx_held: u64,
-    /// Frames that the interface did not take.
-    pub tx_refused: u64,
-    /// Frames that the kernel dropped because there was no room for more.
-    pub overruns: u64,
-}
-
-impl std::ops::AddAssign for PortStats {
-    fn add_assign(&mut self, other: Self) {
-        self.rx_frames += other.rx_frames;
-        self.rx_bytes += other.rx_bytes;
-        self.tx_frames += other.tx_frames;
-        self.tx_bytes += other.tx_bytes;
-        self.tx_held += other.tx_held;
-        self.tx_refused += other.tx_refused;
-        self.overruns += other.overruns;
+counters! {
+    /// Traffic of a link since it was opened.
+    pub struct PortStats {
+        /// Frames received.
+        rx_frames: Counter in Frames,
+        /// Bytes received, headers included.
+        rx_bytes: Counter in Bytes,
+        /// Frames sent.
+        tx_frames: Counter in Frames,
+        /// Bytes sent, headers included.
+        tx_bytes: Counter in Bytes,
+        /// Frames that waited for room in the interface's queue.
+        tx_held: Counter in Frames,
+        /// Frames that the interface did not take.
+        tx_refused: Counter in Frames,
+        /// Frames that the kernel dropped because they were not fetched in time.
+        overruns: Counter in Frames,
     }
 }
 

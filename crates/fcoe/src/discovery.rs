@@ -200,7 +200,7 @@ impl DiscoveryPorts {
 impl Protocol for DiscoveryPorts {
     fn handle_frame(&mut self, now: Instant, port: usize, frame: &Received<'_>) {
         if let Err(reject) = self.take(now, port, frame) {
-            self.rejects.count(reject);
+            self.rejects.add(reject);
         }
     }
 

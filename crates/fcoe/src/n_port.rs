@@ -311,7 +311,7 @@ impl<R: Role> Protocol for NPort<R> {
             _ => self.handle_fcoe(now, frame),
         };
         if let Err(reject) = handled {
-            self.rejects.count(reject);
+            self.rejects.add(reject);
         }
         self.settle(now);
     }

@@ -1,39 +1,7 @@
 //! Counters of frames that are dropped, by reason.
 
+use tyche_counters::CountsBy;
 use tyche_fc::wire::Reject;
 
 /// The number of dropped frames for each reason to reject one.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Rejects([u64; Reject::ALL.len()]);
-
-impl Default for Rejects {
-    fn default() -> Self {
-        Self([0; Reject::ALL.len()])
-    }
-}
-
-impl Rejects {
-    /// Counts a frame.
-    pub fn count(&mut self, reject: Reject) {
-        self.0[reject as usize] += 1;
-    }
-
-    /// The number of frames, for each reason.
-    pub fn iter(&self) -> impl Iterator<Item = (Reject, u64)> {
-        Reject::ALL.iter().copied().zip(self.0)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn each_reason_has_its_counter() {
-        let mut rejects = Rejects::default();
-        for (times, reject) in Reject::ALL.iter().enumerate() {
-            (0..times).for_each(|_| rejects.count(*reject));
-        }
-        assert!((0..).zip(rejects.iter()).all(|(times, (_, count))| count == times));
-    }
-}
+pub type Rejects = CountsBy<Reject, { Reject::ALL.len() }>;

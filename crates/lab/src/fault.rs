@@ -218,7 +218,8 @@ mod tests {
     fn only_links_that_a_fault_is_about_are_wrapped_and_the_last_word_counts() {
         let faults = ["drop=1%", "eth1:drop=100%"].map(|text| Fault::parse(text).unwrap());
         let wrapped = wrap(pair(["eth0", "eth1"]), &faults[1..]).unwrap();
-        let counts = |link: &dyn Link| link.counters().iter().any(|it| it.0 == "fault_dropped");
+        let counts =
+            |link: &dyn Link| link.counters().iter().any(|it| it.0.name == "fault_dropped");
         assert!(!counts(&*wrapped[0]) && counts(&*wrapped[1]));
         let wrapped = wrap(pair(["eth0", "eth1"]), &faults).unwrap();
         assert!(wrapped.iter().all(|link| counts(&**link)));

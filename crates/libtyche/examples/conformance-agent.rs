@@ -105,7 +105,7 @@ fn runs(bytes: &[u8]) -> String {
 /// The counters as JSON.
 fn rejects(volume: &Volume) -> String {
     let Some(report) = volume.report() else { return "unknown".to_owned() };
-    let count = |(reason, count): &(_, u64)| format!("\"{reason}\": {count}");
+    let count = |(reason, count): (_, u64)| format!("\"{reason}\": {count}");
     format!("{{{}}}", report.rejects.iter().map(count).collect::<Vec<_>>().join(", "))
 }
 

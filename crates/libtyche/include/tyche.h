@@ -256,10 +256,10 @@ int tyche_wait_fd(const struct tyche_volume *volume);
 
 /**
  * A counter of the session, or of this queue of it in inline mode, by the name that it has in
- * `tyche stats -o json`: `rx_frames`, `tx_frames`, `retransmitted`, `batches`, `batch_entries`,
- * `batch_sizes`, and those of the links' kind, such as `udp_trains_sent`, or `fc_aborts`
- * over FCoE. Links are added up. -ENOENT: there is no such counter. -EBUSY: another thread is in a
- * call on this volume.
+ * `tyche stats -o json`: those of requests (`reads`, `read_bytes`), of the protocol
+ * (`retransmitted`, `batches`), of links (`rx_frames`, `tx_bytes`), and those of the links' kind,
+ * such as `udp_trains_sent`, or `fc_aborts` over FCoE. Links are added up. -ENOENT: there is no
+ * such counter. -EBUSY: another thread is in a call on this volume.
  */
 int tyche_get_counter(const struct tyche_volume *volume,
                       const char *name,

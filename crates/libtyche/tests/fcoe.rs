@@ -116,7 +116,7 @@ fn a_disk_over_fcoe_is_used_like_any_other() {
         submit(&volume, Operation::Read, SIZE, 512, 2);
         assert_eq!(result(&volume), Err(Errno::INVAL));
         let report = volume.report().unwrap();
-        assert!(report.live && report.requests.reads > 0, "{mode:?}");
+        assert!(report.live && report.requests.succeeded.reads > 0, "{mode:?}");
         assert!(matches!(volume.open_queue(), Err(OpenError::Option(_))), "there is one queue");
         // With requests in flight.
         (0..16).for_each(|token| submit(&volume, Operation::Read, 0, 65536, token));
@@ -151,7 +151,7 @@ fn queues_of_a_session_are_one_disk() {
     assert!(volumes.iter().all(|volume| written(volume)));
     let report = first.report().unwrap();
     assert_eq!((report.queues, report.live), (queues, true));
-    assert_eq!(report.requests.writes, 3 * 64, "of all queues");
+    assert_eq!(report.requests.succeeded.writes, 3 * 64, "of all queues");
     // Each is used again by itself when the target is back.
     drop(target);
     volumes.iter().for_each(|volume| submit(volume, Operation::Read, 1 << 12, 4096, 1));

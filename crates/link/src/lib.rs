@@ -27,9 +27,12 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 
+use tyche_counters::Reading;
 use tyche_numa::Node;
 
-pub use batch::{COPIED_MAX, FRAMES_MAX, Refused, RxBatch, RxFrame, TxBatch, TxFrame, TxVectors};
+pub use batch::{
+    COPIED_MAX, FRAMES_MAX, Malformed, Refused, RxBatch, RxFrame, TxBatch, TxFrame, TxVectors,
+};
 
 /// Bytes of Ethernet and Tyche header together: the head of frames, if nothing else is said.
 pub const HEAD: usize = 64;
@@ -323,8 +326,8 @@ pub trait Link: Send {
         !on
     }
 
-    /// Further error counters since the link opened, by name, as its kind of link has them.
-    fn counters(&self) -> Vec<(&'static str, u64)> {
+    /// Further error counters since the link opened, as its kind of link has them.
+    fn counters(&self) -> Vec<Reading> {
         Vec::new()
     }
 

@@ -4,6 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 
+use tyche_counters::Reading;
 use tyche_numa::Node;
 
 use crate::ip::Transport;
@@ -57,7 +58,7 @@ pub trait Wrapper: Send {
     }
 
     /// As [`Link::counters`]; a wrapper adds its own to those of the inner link.
-    fn counters(&self) -> Vec<(&'static str, u64)> {
+    fn counters(&self) -> Vec<Reading> {
         self.inner().counters()
     }
 }
@@ -135,7 +136,7 @@ impl<W: Wrapper> Link for W {
         self.inner_mut().stamp_arrivals(on)
     }
 
-    fn counters(&self) -> Vec<(&'static str, u64)> {
+    fn counters(&self) -> Vec<Reading> {
         Wrapper::counters(self)
     }
 

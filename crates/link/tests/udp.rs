@@ -46,7 +46,7 @@ fn arrived(at: Mac, from: Mac, mut frame: Vec<u8>) -> Vec<u8> {
 }
 
 fn counter(link: &impl Link, name: &str) -> u64 {
-    link.counters().into_iter().find(|(it, _)| *it == name).unwrap().1
+    link.counters().into_iter().find(|(it, _)| it.name == name).unwrap().1
 }
 
 /// Sends frames of these lengths, a few at a time, and expects all of them, in order.

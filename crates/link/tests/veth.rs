@@ -9,8 +9,8 @@ use crate::harness::{
     BROADCAST, Cable, ETHERTYPE, NAMES, contents, frame, receive_all, send_all, send_raw, wait,
 };
 use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities};
-use tyche_link::packet::{Malformed, OpenError, PacketLink, PacketOptions, interfaces};
-use tyche_link::{HEAD, Link, RxBatch, TxVectors};
+use tyche_link::packet::{OpenError, PacketLink, PacketOptions, interfaces};
+use tyche_link::{HEAD, Link, Malformed, RxBatch, TxVectors};
 use tyche_testkit::need_root;
 use tyche_testkit::wait::{PATIENCE, wait_until};
 

@@ -23,6 +23,6 @@ pub use stages::{Stage, StageTimes};
 #[cfg(feature = "target")]
 pub use target_end::{
     Arrival, ChannelEvent, Departure, ExportReport, Exporter, ExporterEnv, Exports, Remains,
-    RememberWriter, RenewGeneration, Target, TargetExport, TargetLinkReport, TargetOptions,
-    TargetReport, TargetSessionReport,
+    RememberWriter, Removal, RenewGeneration, Target, TargetExport, TargetLinkReport,
+    TargetOptions, TargetReport, TargetSessionReport,
 };

@@ -156,6 +156,6 @@ fn a_distrusted_target_fails_flushes_and_forgets_who_wrote() {
     let nobody = Uuid::from_u128(77);
     target.distrust(Writer { session: nobody, device: nobody, host: None });
     assert_eq!(kept.0.load(Ordering::SeqCst), 1);
-    assert_eq!(target.exported()[0].losses(), 1, "hosts of other protocols see it as well");
+    assert_eq!(target.exported()[0].1.losses(), 1, "hosts of other protocols see it as well");
     assert_eq!(client.flush(), Err(Errno::IO));
 }

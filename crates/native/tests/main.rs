@@ -6,6 +6,7 @@ mod loops;
 mod losses;
 mod pollers;
 mod queues;
+mod removals;
 mod restore;
 mod rig;
 mod stages;

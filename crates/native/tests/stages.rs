@@ -84,7 +84,7 @@ fn requests_of_all_kinds_are_accounted_for() {
     }
     // A repeated answer of the handshake comes when nobody waits for it any more.
     let rejects = host.report().rejects;
-    assert!(rejects.iter().all(|(reject, _)| *reject == Reject::Unexpected), "{rejects:?}");
+    assert!(rejects.iter().all(|(reject, _)| reject == Reject::Unexpected), "{rejects:?}");
 }
 
 #[test]
@@ -145,5 +145,5 @@ fn who_does_not_ask_gets_nothing() {
     assert_eq!(host.stage_times().count(), 0);
     // A repeated answer of the handshake comes when nobody waits for it any more.
     let rejects = host.report().rejects;
-    assert!(rejects.iter().all(|(reject, _)| *reject == Reject::Unexpected), "{rejects:?}");
+    assert!(rejects.iter().all(|(reject, _)| reject == Reject::Unexpected), "{rejects:?}");
 }

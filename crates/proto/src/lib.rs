@@ -41,13 +41,14 @@ pub use host::session::{
 pub use question::{connect_proof, nonce as nonce_of_question};
 pub use rules::{AllRules, Rule, Rules};
 pub use target_end::access::{Access, Allowed, HostId, Identity};
+pub use target_end::export::{
+    ChannelRef, ExportConfig, ExportKey, ExportTaken, SessionInfo, Writer,
+};
 pub use target_end::generation::Loss;
 pub use target_end::listener::{
     ChannelReport, Listener, ListenerConfig, ListenerEvent, Part as LinkPart, Refusal,
 };
-pub use target_end::registry::{
-    ChannelRef, ExportConfig, Registry, SessionInfo, TargetConfig, Writer,
-};
+pub use target_end::registry::{Registry, TargetConfig};
 pub use target_end::requests::Action;
 pub use target_end::visits::Visit;
 pub use tyche_crypto as crypto;

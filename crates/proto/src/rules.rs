@@ -81,6 +81,9 @@ pub enum Rule {
     DrainBeforeFenced,
     /// An eviction is over only when the disk has completed all requests of the host.
     DrainBeforeEvicted,
+    /// A removed export is given up, with its store, only when the disk has completed all of its
+    /// requests.
+    DrainBeforeRemoved,
     /// If the target lost unflushed writes, the next flush fails.
     LostCacheFailsFlush,
     /// A loss that a failed flush has told of is not told again.

@@ -142,7 +142,7 @@ fn a_channel_is_opened_with_the_boot_that_its_host_was_told() {
     let mut door = Door::new(false);
     let connect = door.connect(100, session(100), WRITER);
     let accept = door.insist(&connect).unwrap().unwrap();
-    door.registry.renew(0, Uuid::from_u128(99));
+    door.registry.renew(door.export, Uuid::from_u128(99));
     door.give(HOST, Door::keepalive(&accept, 1), None);
     assert_eq!(door.boots, [accept.boot], "what was lost between accept and first frame counts");
     let connect = door.connect(100, session(100), RESUME);

@@ -9,7 +9,7 @@ use tyche_proto::wire::{
     Checksum, Content, Control, Discover, Geometry, HEAD_LEN, Header, Kind, Offer, RECORDS_MAX,
     Rejection, Uuid,
 };
-use tyche_proto::{ExportConfig, Outgoing};
+use tyche_proto::{ExportConfig, Instant, Outgoing};
 
 const EXPORTS: usize = 12;
 /// Offsets of the version and of the header's checksum.
@@ -20,13 +20,18 @@ const HEADER_CRC: usize = 60;
 fn door(routed: bool) -> Door {
     let mut door = Door::on_link(false, routed);
     for number in 1..EXPORTS {
-        door.registry.add_export(ExportConfig {
-            name: name(&format!("disk{number}")),
-            uuid: Uuid::from_u128(100 + number as u128),
-            boot: Uuid::nil(),
-            geometry: Geometry::new(1 << 20, 512),
-            shared: false,
-        });
+        door.registry
+            .add_export(
+                Instant(0),
+                ExportConfig {
+                    name: name(&format!("disk{number}")),
+                    uuid: Uuid::from_u128(100 + number as u128),
+                    boot: Uuid::nil(),
+                    geometry: Geometry::new(1 << 20, 512),
+                    shared: false,
+                },
+            )
+            .unwrap();
     }
     door
 }

@@ -38,7 +38,7 @@ pub(crate) fn access(hosts: &[(u8, &str)]) -> Access {
 pub(crate) fn asking(config: SessionConfig) -> Pair {
     let mut pair = Pair::asking_over(config, false);
     pair.listener.set_key(target_key());
-    pair.registry.set_access(access(&[(1, "alpha"), (2, "beta")]), Vec::new());
+    pair.registry.set_access(access(&[(1, "alpha"), (2, "beta")]), []);
     pair
 }
 
@@ -90,7 +90,7 @@ fn frames_of_a_channel_are_sealed() {
     pair.target_takes(&frame);
     assert_eq!(pair.listener.rejects().total(), 0);
     assert!(std::iter::from_fn(|| pair.listener.poll_event()).count() > 0, "it is executed");
-    let info = pair.registry.sessions(0)[0].clone();
+    let info = pair.registry.sessions(pair.export)[0].clone();
     assert_eq!((info.host_name, info.key), (name("alpha"), Some(secret(1).public())));
     let machine = Uuid::from_u128(1);
     assert_eq!(info.host, Identity::Keyed { name: name("alpha"), machine });
@@ -231,10 +231,10 @@ fn a_sealed_connect_is_bound_to_the_cookie_that_links_sort_it_by() {
     pair.target_takes(&other);
     pair.serve();
     assert_eq!(pair.listener.rejects().of(Reject::Forged), 1);
-    assert!(pair.registry.sessions(0).is_empty());
+    assert!(pair.registry.sessions(pair.export).is_empty());
     pair.target_takes(&frame);
     pair.serve();
-    assert_eq!(pair.registry.sessions(0).len(), 1);
+    assert_eq!(pair.registry.sessions(pair.export).len(), 1);
 }
 
 #[test]
@@ -244,7 +244,7 @@ fn a_target_with_another_key_is_not_talked_to() {
     assert!(!pair.session.is_live());
     assert_eq!(pair.session.problem(), Some(Problem::NoAccept));
     assert!(pair.listener.rejects().of(Reject::Forged) > 0);
-    assert!(pair.registry.sessions(0).is_empty());
+    assert!(pair.registry.sessions(pair.export).is_empty());
 }
 
 #[test]
@@ -270,7 +270,7 @@ fn an_accept_in_the_clear_is_not_the_targets() {
                 attempt: connect.attempt,
                 target: connect.target,
                 boot: Uuid::nil(),
-                export: pair.registry.export(0).uuid,
+                export: pair.registry.export(pair.export).uuid,
                 geometry: Geometry::new(1 << 20, 512),
                 cookie: Cookie(9),
                 channel: ChannelId(0),
@@ -311,18 +311,18 @@ fn an_export_may_be_for_some_hosts_only() {
         ..Allowed::default()
     };
     let mut pair = asking(keyed(1, &target_key()));
-    pair.registry.set_allowed(0, hosts(&["beta"]));
+    pair.registry.set_allowed(pair.export, hosts(&["beta"]));
     talk(&mut pair, Duration::from_secs(1));
     assert_eq!(refusals(&mut pair), [Reason::Denied]);
     let mut pair = asking(session());
     let access_of_alpha = Access { required: false, ..access(&[(1, "alpha")]) };
-    pair.registry.set_access(access_of_alpha, vec![hosts(&["alpha"])]);
+    pair.registry.set_access(access_of_alpha, [(pair.export, hosts(&["alpha"]))]);
     talk(&mut pair, Duration::from_secs(1));
     assert_eq!(refusals(&mut pair), [Reason::KeyRequired], "it can't prove that it is alpha");
     let mut pair = connected();
-    assert!(pair.registry.set_allowed(0, hosts(&["alpha"])).is_empty());
+    assert!(pair.registry.set_allowed(pair.export, hosts(&["alpha"])).is_empty());
     assert!(pair.session.is_live());
-    let closed = pair.registry.set_allowed(0, hosts(&["beta"]));
+    let closed = pair.registry.set_allowed(pair.export, hosts(&["beta"]));
     assert_eq!(closed.len(), 1);
     talk(&mut pair, Duration::from_secs(8));
     assert_eq!(refusals(&mut pair), [Reason::Denied]);
@@ -331,9 +331,9 @@ fn an_export_may_be_for_some_hosts_only() {
 #[test]
 fn a_key_that_is_removed_ends_its_sessions_and_another_of_the_same_host_does_not() {
     let mut pair = connected();
-    let closed = pair.registry.set_access(access(&[(1, "alpha"), (4, "alpha")]), Vec::new());
+    let closed = pair.registry.set_access(access(&[(1, "alpha"), (4, "alpha")]), []);
     assert!(closed.is_empty() && pair.session.is_live());
-    let closed = pair.registry.set_access(access(&[(4, "alpha")]), Vec::new());
+    let closed = pair.registry.set_access(access(&[(4, "alpha")]), []);
     assert_eq!(closed[0].host_name, name("alpha"));
     pair.serve();
     write(&mut pair);
@@ -399,7 +399,7 @@ fn who_is_refused_is_reported_and_who_repeats_is_not() {
     // As the target calls it.
     let mut pair = asking(keyed(1, &target_key()));
     let denied = [HostId::Name(name("alpha"))].into();
-    pair.registry.set_allowed(0, Allowed { denied, ..Allowed::default() });
+    pair.registry.set_allowed(pair.export, Allowed { denied, ..Allowed::default() });
     talk(&mut pair, Duration::from_secs(1));
     let refusal = pair.listener.poll_refusal().unwrap();
     assert_eq!((refusal.host_name, refusal.is_known), (name("alpha"), true));

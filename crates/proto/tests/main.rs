@@ -15,6 +15,7 @@ mod hostile_sequences;
 mod keys;
 mod pair;
 mod protocol;
+mod removals;
 mod same_key;
 mod stages;
 mod stalls;

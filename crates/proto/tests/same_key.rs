@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tyche_proto::wire::{Content, Control, Name, Reason, Uuid};
 use tyche_proto::{
-    ExportConfig, HostKeys, Listener, ListenerConfig, Problem, Registry, SessionConfig,
+    ExportConfig, HostKeys, Instant, Listener, ListenerConfig, Problem, Registry, SessionConfig,
     TargetConfig, TargetId,
 };
 use tyche_testkit::random::Random;
@@ -22,11 +22,12 @@ fn second_target(name: Name) -> Pair {
         ListenerConfig { link: 0, frame_len_max: FRAME_LEN, rings: [64; 2], routed: false };
     other.listener = Listener::new(config, SECOND, Box::new(Random(3).numbers()));
     other.listener.set_key(target_key());
-    let export = ExportConfig { uuid: Uuid::from_u128(6), ..other.registry.export(0).clone() };
+    let export =
+        ExportConfig { uuid: Uuid::from_u128(6), ..other.registry.export(other.export).clone() };
     let target = TargetConfig { uuid: SECOND, name, ..other.registry.target().clone() };
     other.registry = Registry::new(target);
-    other.registry.add_export(export);
-    other.registry.set_access(access(&[(1, "alpha"), (2, "beta")]), Vec::new());
+    other.export = other.registry.add_export(Instant(0), export).unwrap();
+    other.registry.set_access(access(&[(1, "alpha"), (2, "beta")]), []);
     other
 }
 

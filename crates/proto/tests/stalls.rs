@@ -45,7 +45,7 @@ fn given_up(second_answers: bool) -> Option<Duration> {
     let mut door = Door::new(false);
     let (mut first, mut second) = (End::open(&mut door, 0), End::open(&mut door, 1));
     assert_eq!(door.listener.channels().count(), 2);
-    door.listener.notify(0, Event::Resized(1 << 20));
+    door.listener.notify(door.export, Event::Resized(1 << 20));
     let mut sent = second.says(&mut door, Kind::Keepalive, 0);
     assert!(sent.iter().any(|out| out.header.kind == Kind::Command));
     second.says(&mut door, Kind::Ack, 1);

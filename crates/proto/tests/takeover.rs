@@ -83,7 +83,7 @@ fn who_wrote_last_is_known_over_restarts() {
     let mut door = Door::new(false);
     assert_eq!(door.ask(100, session(100), WRITER), Ok(()));
     assert_eq!(door.ask(101, session(100), WRITER), Ok(()));
-    let last = door.registry.last_writer(0).unwrap();
+    let last = door.registry.last_writer(door.export).unwrap();
     assert_eq!((last.session, last.device), (session(101), session(100)));
     let host = last.host.expect("it is kept");
     // A record of a release that did not keep the host.
@@ -93,7 +93,7 @@ fn who_wrote_last_is_known_over_restarts() {
 
     let restarted = |last| {
         let mut door = Door::new(false);
-        door.registry.restore_last_writer(0, last);
+        door.registry.restore_last_writer(door.export, last);
         door
     };
     assert_eq!(restarted(last).ask(101, session(100), RESUME), Ok(()));

@@ -12,5 +12,5 @@ mod session;
 pub use link::{HostLink, LinkError, LinkFault};
 pub use notice::Notice;
 pub use options::{QUEUE_SIZE, SessionOptions};
-pub use report::{HostReport, LinkReport, QueueReport};
+pub use report::{HostReport, LinkReport};
 pub use session::{Control, LinkControl, Remote};

@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
-use tyche_engine::{
-    Latency, LatencyReport, LinkNodes, PortStats, RequestCounts, SessionNodes, add_counts,
+use tyche_counters::Reading;
+use tyche_engine::{Latency, LinkNodes, PortStats, RequestCounts, SessionNodes};
+use tyche_proto::wire::{CipherSuite, Mac};
+use tyche_proto::{
+    ChannelStats, ExportState, NodeCounts, PathReport, Problem, RejectCounts, Waiting,
 };
-use tyche_proto::wire::{CipherSuite, Mac, Reject};
-use tyche_proto::{ChannelStats, ExportState, NodeCounts, PathReport, Problem, Waiting};
 
 /// A report on one of the session's links.
 #[derive(Clone, Debug)]
@@ -31,15 +32,15 @@ pub struct LinkReport {
     pub problem: Option<String>,
     /// Counters.
     pub port: PortStats,
-    /// Error counters of the link, by name.
-    pub link_counters: Vec<(&'static str, u64)>,
+    /// Error counters of the link.
+    pub link_counters: Vec<Reading>,
     /// The channels on it.
     pub channels: Vec<PathReport>,
     /// NUMA nodes of its parts.
     pub nodes: LinkNodes,
 }
 
-/// A report on a session.
+/// A report on a session, or on one of its queues.
 #[derive(Clone, Debug)]
 pub struct HostReport {
     /// Number of queues.
@@ -59,15 +60,15 @@ pub struct HostReport {
     /// Counters of the protocol.
     pub channel: ChannelStats,
     /// Dropped frames by reason.
-    pub rejects: Vec<(Reject, u64)>,
+    pub rejects: RejectCounts,
     /// Requests answered, and bytes moved by them: reads, writes, others.
     pub requests: RequestCounts,
     /// Requests that ended, by queue.
     pub by_queue: Vec<u64>,
     /// Latency of successful reads.
-    pub reads: LatencyReport,
+    pub reads: Latency,
     /// Latency of successful writes.
-    pub writes: LatencyReport,
+    pub writes: Latency,
     /// NUMA nodes of the session.
     pub nodes: SessionNodes,
     /// Counters of requests by their locality to NUMA nodes.
@@ -84,39 +85,16 @@ pub struct HostReport {
     pub links: Vec<LinkReport>,
 }
 
-/// A report on one queue, with its latencies as histograms.
-pub struct QueueReport {
-    /// The report without latencies.
-    pub report: HostReport,
-    /// Latency of successful reads.
-    pub reads: Latency,
-    /// Latency of successful writes.
-    pub writes: Latency,
-}
-
-impl QueueReport {
-    /// The report on the queue alone.
-    pub fn single(mut self) -> HostReport {
-        self.report.reads = self.reads.report();
-        self.report.writes = self.writes.report();
-        self.report
-    }
-
-    /// The report on a session with these queues; `None` without any.
-    pub fn all(queues: impl IntoIterator<Item = Self>) -> Option<HostReport> {
-        let mut queues = queues.into_iter();
-        let mut all = queues.next()?;
-        for queue in queues {
-            all.reads.merge(&queue.reads);
-            all.writes.merge(&queue.writes);
-            all.report.add(queue.report);
-        }
-        Some(all.single())
-    }
-}
-
 impl HostReport {
-    /// Adds the report of another queue, except for the latencies.
+    /// The report on a session with these queues; `None` without any.
+    pub fn all(queues: impl IntoIterator<Item = Self>) -> Option<Self> {
+        queues.into_iter().reduce(|mut all, queue| {
+            all.add(queue);
+            all
+        })
+    }
+
+    /// Adds the report of another queue.
     fn add(&mut self, other: Self) {
         self.queues += other.queues;
         self.live &= other.live;
@@ -127,17 +105,18 @@ impl HostReport {
         self.waiting.longest = self.waiting.longest.max(other.waiting.longest);
         self.waiting.fences += other.waiting.fences;
         self.channel += other.channel;
-        add_counts(&mut self.rejects, other.rejects);
+        self.rejects += other.rejects;
         self.cipher = self.cipher.or(other.cipher);
         self.requests.add(&other.requests);
+        self.reads.merge(&other.reads);
+        self.writes.merge(&other.writes);
         self.by_queue.extend(other.by_queue);
         self.nodes.threads.extend(other.nodes.threads);
         self.nodes.cpus = self.nodes.cpus.union(&other.nodes.cpus);
         self.nodes.buffers.extend(other.nodes.buffers);
         self.nodes.buffers.sort_unstable();
         self.nodes.buffers.dedup();
-        self.node_counts.stayed += other.node_counts.stayed;
-        self.node_counts.crossed += other.node_counts.crossed;
+        self.node_counts += other.node_counts;
         self.problem = self.problem.max(other.problem);
         self.favoured.extend(other.favoured);
         for link in other.links {

@@ -27,6 +27,7 @@
 //! | sealed frames are taken that were sent, each once: the same | replays, tag |
 //! | a host with keys is told by its target alone: `world::witness` | downgrade |
 //! | who was evicted is with the disk no more: `world::evictions` | evicted |
+//! | an export that was given up has no request: `world::removals` | removed |
 //! | strangers get no answer of a silent target: `world::witness` | silence |
 //! | an answer over UDP is no longer than its question: the same | answers |
 
@@ -83,6 +84,7 @@ const CANARIES: &Canaries<Rule, Plan> = &[
     ("sealed-ticket", Mistake::RuleIn(Rule::CheckTicket, |plan| plan.keyed = true)),
     ("downgrade", Mistake::Rule(Rule::RefuseClear)),
     ("evicted", Mistake::Rule(Rule::DrainBeforeEvicted)),
+    ("removed", Mistake::Rule(Rule::DrainBeforeRemoved)),
     ("silence", Mistake::Rule(Rule::StaySilent)),
 ];
 

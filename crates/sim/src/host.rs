@@ -24,6 +24,12 @@ pub(crate) fn export_name(index: usize) -> Name {
     Name::new(&format!("disk-{index}")).expect("a name")
 }
 
+/// The index of the export of that name.
+pub(crate) fn export_index(name: Name) -> usize {
+    let index = name.as_str().strip_prefix("disk-").and_then(|index| index.parse().ok());
+    index.expect("the name of an export")
+}
+
 /// An operation in progress.
 pub(crate) struct Pending {
     pub(crate) operation: Operation,

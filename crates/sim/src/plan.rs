@@ -46,6 +46,9 @@ const QUEUES: u64 = 0x7175_6575_6573;
 /// Salt of a seed for the random stream of the strangers.
 const STRANGERS: u64 = 0x666f_7267_6572;
 
+/// Salt of a seed for the random stream of exports that come and go.
+const REMOVALS: u64 = 0x7265_6d6f_7661_6c73;
+
 /// The kinds of worlds that seeds stand for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Profile {
@@ -329,6 +332,7 @@ impl Plan {
         plan.draw_edges();
         plan.draw_udp();
         plan.draw_keys();
+        plan.incidents.draw_removals(&mut Random::new(seed ^ REMOVALS));
         plan
     }
 }

@@ -64,6 +64,8 @@ pub struct Report {
     pub links_cleared: u64,
     /// Times that a host was evicted from its export.
     pub evictions: u64,
+    /// Times that an export was removed.
+    pub removals: u64,
     /// Deaths of programs whose devices were left for others.
     pub daemon_deaths: u64,
     /// Operations that such programs left unanswered.
@@ -175,6 +177,7 @@ impl std::ops::AddAssign for Report {
         self.forwarder_crashes += other.forwarder_crashes;
         self.links_cleared += other.links_cleared;
         self.evictions += other.evictions;
+        self.removals += other.removals;
         self.daemon_deaths += other.daemon_deaths;
         self.reissued += other.reissued;
         self.shut_out += other.shut_out;

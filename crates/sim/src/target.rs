@@ -9,15 +9,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tyche_block::{Arena, Extent};
 use tyche_engine::{Clock, Ports, Protocol};
-use tyche_native::{ChannelEvent, Exporter, ExporterEnv, Exports, TargetExport};
+use tyche_native::{ChannelEvent, Exporter, ExporterEnv, Exports, Removal, TargetExport};
 use tyche_proto::{
-    Access, Allowed, ChannelRef, ChannelStats, HostId, Instant, Listener, ListenerConfig, Loss,
-    Operation, Registry, Rules, TargetConfig, Writer,
+    Access, Allowed, ChannelRef, ChannelStats, ExportKey, HostId, Instant, Listener,
+    ListenerConfig, Loss, Operation, Registry, Rules, TargetConfig, Writer,
 };
 use tyche_wire::{ChannelId, Cookie, ETHERTYPE, Event as ExportEvent, Mac, Name, Tag, Uuid};
 
 use crate::disk::{Disk, Progress};
-use crate::host::{export_name, uuid};
+use crate::host::{export_index, export_name, uuid};
 use crate::keys;
 use crate::link::{Carrier, Train, Wire, port};
 use crate::network::Delivery;
@@ -117,21 +117,34 @@ pub(crate) enum Record {
 pub(crate) struct Process<R: Rules> {
     exports: Arc<Exports>,
     links: Vec<TargetLink<R>>,
-    /// By export.
-    buses: Vec<Bus>,
+    /// By index.
+    served: Vec<Served>,
     clock: Arc<AtomicU64>,
     records: Arc<Mutex<Records>>,
     /// The open channels.
     pub(crate) channels: BTreeMap<(usize, ChannelId), Channel>,
     pub(crate) jobs: BTreeMap<u64, Job>,
-    /// The byte ranges that were begun of each modifying operation, by session and stamp.
-    executed: BTreeMap<(Uuid, u64), Vec<Range<u64>>>,
+    /// The byte ranges that were begun of each modifying operation, by export, session and stamp.
+    executed: BTreeMap<(usize, Uuid, u64), Vec<Range<u64>>>,
 }
 
 struct TargetLink<R: Rules> {
     exporter: Exporter<R>,
     ports: Ports,
     wire: Wire,
+}
+
+/// An export that the process serves.
+struct Served {
+    key: ExportKey,
+    bus: Bus,
+    removal: Option<Removal>,
+}
+
+impl Served {
+    fn new(key: ExportKey, bus: Bus) -> Self {
+        Self { key, bus, removal: None }
+    }
 }
 
 /// What the machine keeps of an export.
@@ -200,20 +213,22 @@ impl<R: Rules> Process<R> {
             batch: plan.batch,
         };
         let identity = target.uuid;
-        let (mut exported, mut served, mut buses) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut exported, mut added, mut buses) = (Vec::new(), Vec::new(), Vec::new());
         for (export, disk) in exports {
             let (target_export, bus) = export.export(disk);
             exported.push(export);
-            served.push(target_export);
+            added.push(target_export);
             buses.push(bus);
         }
         let clock = Arc::new(AtomicU64::new(now.0));
         let records = Arc::<Mutex<Records>>::default();
         let keepers = (keeper_of_writers(&records), keeper_of_generations(&records, exported));
-        let exports = Exports::new(target, served, keepers, plan.links.len());
+        let exports = Exports::new(target, added, keepers, (plan.links.len(), now));
         let exports = Arc::new(exports.expect("the machine has descriptors for the run"));
         let is_keyed = access.is_some();
-        access.map(|access| exports.set_access(access, Vec::new()));
+        access.map(|access| exports.set_access(access, []));
+        let keys: Vec<_> = exports.registry().exports().map(|(key, _)| key).collect();
+        let served = keys.into_iter().zip(buses).map(|(key, bus)| Served::new(key, bus)).collect();
         let link = |(index, (plan_of_link, mac)): (usize, (&LinkPlan, (Mac, Carrier)))| {
             let routed = mac.1 != Carrier::Ethernet;
             let mut random = random.fork();
@@ -246,7 +261,7 @@ impl<R: Rules> Process<R> {
         Self {
             exports,
             links,
-            buses,
+            served,
             clock,
             records,
             channels: BTreeMap::new(),
@@ -263,6 +278,11 @@ impl<R: Rules> Process<R> {
     /// The state of the protocol of each link.
     pub(crate) fn listeners(&self) -> impl Iterator<Item = &Listener<R>> {
         self.links.iter().map(|link| link.exporter.listener())
+    }
+
+    /// The key of an export, by its index.
+    pub(crate) fn key(&self, export: usize) -> ExportKey {
+        self.served[export].key
     }
 
     /// Number of links.
@@ -320,6 +340,8 @@ impl<R: Rules> Process<R> {
         for event in mem::take(&mut self.links[link].exporter.events) {
             match event {
                 ChannelEvent::Opened { channel, export } => {
+                    let export = self.served.iter().position(|served| served.key == export);
+                    let export = export.ok_or("a channel for no export")?;
                     if self.channels.insert((link, channel), Channel::new(export)).is_some() {
                         return Err(format!("channel {} of link {link} opened twice", channel.0));
                     }
@@ -342,15 +364,15 @@ impl<R: Rules> Process<R> {
 
     /// The next request for a disk, with the export, the channel and the tag.
     pub(crate) fn take_request(&mut self) -> Option<(usize, ChannelId, Tag, Submitted)> {
-        let mut buses = self.buses.iter().enumerate();
-        let (export, submitted) = buses.find_map(|(export, bus)| Some((export, bus.take()?)))?;
+        let mut served = self.served.iter().enumerate();
+        let (export, submitted) = served.find_map(|(export, it)| Some((export, it.bus.take()?)))?;
         let (channel, tag) = Exporter::<R>::request(submitted.token);
         Some((export, channel, tag, submitted))
     }
 
     /// The bus to the disk of an export.
     pub(crate) fn bus(&self, export: usize) -> &Bus {
-        &self.buses[export]
+        &self.served[export].bus
     }
 
     /// What the machine keeps from now on.
@@ -366,17 +388,40 @@ impl<R: Rules> Process<R> {
     /// Keeps hosts out of an export, and lets all others in.
     pub(crate) fn deny(&self, export: usize, hosts: Vec<HostId>) {
         let denied = hosts.into_iter().collect();
-        self.exports.set_allowed(export, Allowed { denied, ..Allowed::default() });
+        self.exports.set_allowed(self.key(export), Allowed { denied, ..Allowed::default() });
+    }
+
+    /// Removes an export; false if it was removed already.
+    pub(crate) fn remove(&mut self, export: usize) -> bool {
+        let removal = self.exports.remove::<R>(self.key(export));
+        let is_removed = removal.is_some();
+        self.served[export].removal = self.served[export].removal.take().or(removal);
+        is_removed
+    }
+
+    /// Whether nothing of an export that was removed is left.
+    pub(crate) fn has_given_up(&self, export: usize) -> bool {
+        self.served[export].removal.as_ref().is_some_and(Removal::is_over)
+    }
+
+    /// Serves an export again that was given up. What it has executed before may be executed again,
+    /// as by another process.
+    pub(crate) fn add_again(&mut self, now: Instant, exported: Exported, disk: &Disk) {
+        let (target_export, bus) = exported.export(disk);
+        let key = self.exports.add(now, target_export).expect("nothing of the former is left");
+        self.served[exported.index] = Served::new(key, bus);
+        self.executed.retain(|(export, ..), _| *export != exported.index);
     }
 
     /// The disk of an export has another size.
     pub(crate) fn resize(&mut self, export: usize, size: u64) {
-        let Self { exports, links, buses, .. } = self;
-        buses[export].resize(size);
+        let Self { exports, links, served, .. } = self;
+        let Served { key, bus, .. } = &served[export];
+        bus.resize(size);
         let notify = |event: ExportEvent| {
-            links.iter_mut().for_each(|link| link.exporter.notify(export, event));
+            links.iter_mut().for_each(|link| link.exporter.notify(*key, event));
         };
-        exports.resize(export, None, notify).expect("the store has its size already");
+        exports.resize(*key, None, notify).expect("the store has its size already");
     }
 
     /// Counters of all channels.
@@ -391,7 +436,7 @@ impl<R: Rules> Process<R> {
         let wanted = ChannelRef { link, channel };
         let export = self.channels.get(&(link, channel))?.export;
         let registry = self.registry();
-        let mut sessions = registry.sessions(export).iter();
+        let mut sessions = registry.sessions(self.key(export)).iter();
         let owner = sessions.find(|it| it.channels().any(|(channel, _)| channel == wanted))?;
         Some(Owner { session: owner.session, host: owner.host.host_id(), is_writer: owner.writer })
     }
@@ -399,9 +444,9 @@ impl<R: Rules> Process<R> {
     /// Notes that the disk begins a modifying request; returns whether this run has begun a part of
     /// the same range before.
     pub(crate) fn is_repeated(&mut self, job: u64) -> bool {
-        let Job { session, stamp, operation, .. } = &self.jobs[&job];
+        let Job { export, session, stamp, operation, .. } = &self.jobs[&job];
         let range = operation.offset..operation.offset + u64::from(operation.len);
-        let executed = self.executed.entry((*session, *stamp)).or_default();
+        let executed = self.executed.entry((*export, *session, *stamp)).or_default();
         let again = executed.iter().any(|it| it.start < range.end && range.start < it.end);
         executed.push(range);
         again
@@ -409,19 +454,19 @@ impl<R: Rules> Process<R> {
 
     /// Allows that the operations of a session are executed again.
     pub(crate) fn forget(&mut self, session: Uuid) {
-        self.executed.retain(|(of, _), _| *of != session);
+        self.executed.retain(|(_, of, _), _| *of != session);
     }
 }
 
 /// Keeps who writes.
 fn keeper_of_writers(records: &Arc<Mutex<Records>>) -> tyche_native::RememberWriter {
     let records = Arc::clone(records);
-    Box::new(move |export, writer| {
+    Box::new(move |name, writer| {
         let mut records = records.lock().unwrap_or_else(PoisonError::into_inner);
         if records.is_full {
             return Err("no space is left".into());
         }
-        records.log.push(Record::Writer(export, writer));
+        records.log.push(Record::Writer(export_index(name), writer));
         Ok(())
     })
 }
@@ -432,7 +477,8 @@ fn keeper_of_generations(
     mut exported: Vec<Exported>,
 ) -> tyche_native::RenewGeneration {
     let records = Arc::clone(records);
-    Box::new(move |export, loss| {
+    Box::new(move |name, loss| {
+        let export = export_index(name);
         let mut records = records.lock().unwrap_or_else(PoisonError::into_inner);
         records.log.push(Record::Renewed(export, loss));
         exported[export].renew(loss);

@@ -18,6 +18,7 @@ mod kept;
 mod orders;
 mod outages;
 mod recorder;
+mod removals;
 mod requests;
 mod seals;
 mod strangers;
@@ -49,6 +50,7 @@ use exports::Volume;
 use freezer::{Freezer, Part};
 use incidents::Incident;
 use kept::Snapshot;
+use removals::Removals;
 use strangers::{Other, Others};
 
 /// Limit of frames in flight: more is a flood.
@@ -109,6 +111,7 @@ pub struct World<R: Rules = AllRules> {
     snapshot: Option<Snapshot>,
     breaker: Option<Breaker>,
     evictions: Evictions,
+    removals: Removals,
     /// The target cannot store anything.
     state_full: bool,
     /// Strangers, clones and the forger.
@@ -157,6 +160,7 @@ impl<R: Rules> World<R> {
             snapshot: None,
             breaker: plan.breaker.clone().map(|breaker| Breaker::new(breaker, plan.seed)),
             evictions: Evictions::default(),
+            removals: Removals::default(),
             state_full: false,
             frames_in_flight: 0,
             spins: 0,

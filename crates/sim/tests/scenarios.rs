@@ -271,3 +271,23 @@ fn loss_on_both_ways_is_repaired() {
         world.audit().unwrap();
     }
 }
+
+/// All of what was completed is there when the disk is exported again; the session is not.
+#[test]
+fn an_export_that_is_removed_fails_its_session_at_once_and_comes_back_with_its_content() {
+    let mut plan = Plan::clean(21);
+    plan.disk.write_cache = true;
+    let mut world = connected(plan);
+    let many = submit_many(&mut world, 40);
+    assert!(world.run_until(SECOND, |world| world.answers(0).count() > many / 2).unwrap());
+    let submitted = submit_many(&mut world, 10);
+    world.remove_export(0).unwrap();
+    let has_failed = |world: &World| has(world, 0, &Notice::Failed(Failure::ExportRemoved));
+    assert!(world.run_until(SECOND / 10, has_failed).unwrap(), "at once");
+    assert_eq!(world.answers(0).count(), many + submitted, "nothing is left unanswered");
+    world.run_for(10 * SECOND).unwrap();
+    world.begin_session(0).unwrap();
+    assert!(world.run_until(SECOND, |world| world.is_connected(0)).unwrap());
+    assert_eq!(perform(&mut world, operation(Opcode::Read, 0, MIB)), Ok(()));
+    world.audit().unwrap();
+}

@@ -73,6 +73,7 @@ fn nothing_bad_happens_and_everything_bad_was_tried() {
     assert!(total(|report| report.held) > SEEDS);
     assert!(total(|report| report.renewals) > SEEDS / 10);
     assert!(total(|report| report.evictions) > SEEDS / 10);
+    assert!(total(|report| report.removals) > SEEDS / 2);
     expect_udp(&reports);
     for report in &reports {
         assert!(report.retransmissions <= report.frames, "{report}");

@@ -22,7 +22,7 @@ const LAYERS: [&[&str]; 11] = [
     &["tyche-engine"],
     &["tyche-attach", "tyche-fc", "tyche-fcf", "tyche-link", "tyche-proto", "tyche-store"],
     &["tyche-block", "tyche-fc-wire", "tyche-scsi", "tyche-wake", "tyche-wire"],
-    &["tyche-crypto", "tyche-geometry", "tyche-numa", "tyche-time"],
+    &["tyche-counters", "tyche-crypto", "tyche-geometry", "tyche-numa", "tyche-time"],
     // Programs beside the others: they share no code with them.
     &["comparison", "xtask"],
 ];

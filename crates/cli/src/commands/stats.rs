@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use serde::Serialize;
 use serde_json::Value;
+use tyche_engine::PortStats;
 
 use crate::commands::list::state;
 use crate::output::{Format, bytes, show, shows_on_terminal};
@@ -15,7 +16,7 @@ use crate::shared::error::Result;
 use crate::shared::health;
 use crate::shared::rates::Totals;
 use crate::shared::report::{
-    Counters, ExportReport, Figures, Latency, LatencyReport, MachineReport, Output, PortCounters,
+    Counters, ExportReport, Figures, Latency, LatencyReport, MachineReport, Output,
     ProtocolCounters, SessionLink, SessionReport, TargetLink, TargetPort, TargetReport,
 };
 use crate::shared::sessions::{named_sessions, not_found, targets};
@@ -101,7 +102,7 @@ fn session_summary(report: &SessionReport) -> String {
         lines.extend(figures.cipher.as_ref().map(sealed));
         lines.extend(request_lines(figures));
         lines.extend(shares(&figures.requests.by_queue).map(|line| ("queues".into(), line)));
-        let ports = figures.links.iter().map(|link| &link.port);
+        let ports = figures.links.iter().map(|link| &*link.port);
         lines.extend(frame_lines(ports, [(&figures.channel, &figures.rejects)]));
         lines.extend(favoured_line(&figures.favoured));
         lines.extend(figures.links.iter().map(session_link_line));
@@ -124,7 +125,7 @@ fn target_summary(report: &TargetReport) -> String {
     if !links.is_empty() {
         lines.push(("requests".into(), requests.to_string()));
         let counters = links.iter().map(|link| (&link.channel, &link.rejects));
-        lines.extend(frame_lines(links.iter().map(|link| &link.port), counters));
+        lines.extend(frame_lines(links.iter().map(|link| &*link.port), counters));
     }
     lines.extend(links.iter().map(target_link_line));
     lines.extend(report.fcoe.iter().flat_map(port_lines));
@@ -160,7 +161,7 @@ fn cpu_line(seconds: f64) -> Line {
 
 /// The lines of a session's requests.
 fn request_lines(figures: &Figures) -> [Line; 4] {
-    let requests = &figures.requests;
+    let (requests, succeeded) = (&figures.requests, &figures.requests.succeeded);
     let moved = |kind: &str, count: u64, moved: u64, latency: &LatencyReport| {
         let figures = |Latency { count, mean_us, p99_us, .. }: &Latency| {
             (*count > 0).then(|| format!("{mean_us:.0} µs mean, {p99_us:.0} µs p99"))
@@ -176,11 +177,11 @@ fn request_lines(figures: &Figures) -> [Line; 4] {
     };
     let others = format!(
         "{} flushes, {} discards and zeroes; {} in progress",
-        requests.flushes, requests.others, figures.operations
+        succeeded.flushes, succeeded.others, figures.operations
     );
     [
-        moved("reads", requests.reads, requests.read_bytes, &figures.latency.reads),
-        moved("writes", requests.writes, requests.written_bytes, &figures.latency.writes),
+        moved("reads", succeeded.reads, succeeded.read_bytes, &figures.latency.reads),
+        moved("writes", succeeded.writes, succeeded.written_bytes, &figures.latency.writes),
         ("others".into(), others),
         ("errors".into(), errors(&requests.errors_by_kind, requests.last_error_s)),
     ]
@@ -206,7 +207,7 @@ fn export_line(export: &ExportReport) -> Line {
 
 /// Retransmitted and dropped frames. A session counts them in total, a target by link.
 fn frame_lines<'a>(
-    ports: impl Iterator<Item = &'a PortCounters>,
+    ports: impl Iterator<Item = &'a PortStats>,
     counters: impl IntoIterator<Item = (&'a ProtocolCounters, &'a Counters)>,
 ) -> [Line; 2] {
     let (mut received, mut sent, mut overruns, mut refused) = (0, 0, 0, 0);
@@ -218,7 +219,7 @@ fn frame_lines<'a>(
     }
     let (mut again, mut rejected) = (0, 0);
     for (channel, rejects) in counters {
-        again += channel.retransmitted;
+        again += channel.counters.retransmitted;
         rejected += rejects.values().sum::<u64>();
     }
     let share = if sent > 0 { 100.0 * again as f64 / sent as f64 } else { 0.0 };
@@ -269,7 +270,7 @@ fn shares(by_thread: &[u64]) -> Option<String> {
 /// The line of a link; with the round-trip time in microseconds if it is live.
 fn link_line(
     interface: &str,
-    port: &PortCounters,
+    port: &PortStats,
     round_trip: Option<u64>,
     problem: Option<&str>,
 ) -> Line {

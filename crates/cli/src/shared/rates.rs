@@ -24,7 +24,7 @@ impl Totals {
     pub(crate) fn of(sessions: &[SessionReport], targets: &[TargetReport]) -> Self {
         let sessions = sessions.iter().filter_map(|session| {
             let figures = session.figures()?;
-            let requests = &figures.requests;
+            let requests = &figures.requests.succeeded;
             let total = Total {
                 requests: requests.reads + requests.writes + requests.flushes + requests.others,
                 received: figures.links.iter().map(|link| link.port.rx_bytes).sum(),

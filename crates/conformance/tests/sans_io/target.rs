@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use tyche_proto::wire::{Command, Geometry, HEAD_LEN, Name, Opcode, PAGE_LEN, Status, Uuid};
 use tyche_proto::{
-    Action, Allowed, BatchPolicy, ExportConfig, Instant, Listener, ListenerConfig, ListenerEvent,
-    Opened, Outgoing, Registry, RejectCounts, Rules, TargetConfig,
+    Action, Allowed, BatchPolicy, ExportConfig, ExportKey, Instant, Listener, ListenerConfig,
+    ListenerEvent, Opened, Outgoing, Registry, RejectCounts, Rules, TargetConfig,
 };
 use tyche_testkit::random::Random;
 
@@ -18,7 +18,7 @@ pub(crate) struct Target<R> {
     listener: Listener<R>,
     registry: Registry,
     /// Content of the disks, by export.
-    disks: BTreeMap<usize, Vec<u8>>,
+    disks: BTreeMap<ExportKey, Vec<u8>>,
     /// Memory by channel.
     memory: BTreeMap<u16, Memory>,
     /// The data section of the frame being handled.
@@ -27,7 +27,7 @@ pub(crate) struct Target<R> {
 
 /// The pages of a channel.
 struct Memory {
-    export: usize,
+    export: ExportKey,
     pages: Vec<u8>,
     /// Offsets of the slots' data in the pages.
     slots: BTreeMap<u16, usize>,
@@ -60,18 +60,18 @@ impl<R: Rules> Target<R> {
             batch: BatchPolicy::Natural,
         });
         for (number, name) in (0..).zip(["conf", "conf-ro", "conf-hidden", "conf-mem"]) {
-            let index = registry.add_export(export(number, name));
+            let key = registry.add_export(Instant(0), export(number, name)).unwrap();
             if name == "conf-hidden" {
                 let uuids = Some([Uuid::from_u128(1)].into());
-                registry.set_allowed(index, Allowed { uuids, ..Allowed::default() });
+                registry.set_allowed(key, Allowed { uuids, ..Allowed::default() });
             }
         }
         let config =
             ListenerConfig { link: 0, frame_len_max: FRAME_LEN, rings: [64; 2], routed: false };
         Self {
             listener: Listener::new(config, uuid, Box::new(Random(2).numbers())),
+            disks: registry.exports().map(|(key, _)| (key, vec![0; SIZE])).collect(),
             registry,
-            disks: (0..4).map(|number| (number, vec![0; SIZE])).collect(),
             memory: BTreeMap::new(),
             payload: Vec::new(),
         }

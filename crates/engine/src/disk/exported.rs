@@ -47,6 +47,11 @@ impl Exported {
         Self { name, store, failures: Mutex::default(), distrusts: AtomicU64::new(0) }
     }
 
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
     /// Its store.
     pub fn store(&self) -> &Arc<dyn Store> {
         &self.store

@@ -174,6 +174,15 @@ impl Disk {
     }
 }
 
+impl Drop for Disk {
+    /// A disk that is given up has answered all requests: none was left to look at.
+    fn drop(&mut self) {
+        if self.hangs {
+            self.exported.answers();
+        }
+    }
+}
+
 fn labelled(token: u64, operation: OperationKind) -> u64 {
     debug_assert!(token < 1 << TOKEN_BITS, "a token has 48 bits");
     (operation as u64) << TOKEN_BITS | token

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use arrayvec::ArrayVec;
+use tyche_counters::counters;
 use tyche_fc_wire::fcp::CDB_LEN;
 use tyche_fc_wire::{Ethernet, Header, PortId, Wwn};
 
@@ -111,41 +112,42 @@ pub enum Data {
     Out(u32),
 }
 
-/// Frames that had no effect, and commands that had another than they should have had.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Ignored {
-    /// Frames of a port that is not logged in as an initiator, or from another address.
-    pub stranger: u64,
-    /// Frames whose payload could not be read, or whose fields contradict each other.
-    pub malformed: u64,
-    /// Commands that came twice.
-    pub repeated_command: u64,
-    /// Frames of exchanges that have been aborted.
-    pub aborted: u64,
-    /// Data of no exchange, or not of this initiator.
-    pub unknown: u64,
-    /// Data that no burst has asked for: too early, too late, or beside it.
-    pub unasked: u64,
-    /// Data with the SEQ_ID of another sequence than that of the burst: of an earlier exchange.
-    pub other_sequence: u64,
-    /// Data that came twice.
-    pub repeated_data: u64,
-    /// Data with more holes between them than are kept: taken as lost.
-    pub scattered: u64,
-    /// Confirmations, which are not asked for, and requests that are not served.
-    pub unexpected: u64,
-    /// Bursts that did not come whole: their commands have failed, and are to be sent again.
-    pub lost_data: u64,
-    /// Writes that were not asked for: their initiator had sent no data of others. They have
-    /// failed, and are to be sent again.
-    pub not_asked: u64,
-    /// Task management functions that have failed, for some command has not ended in time.
-    pub management_failed: u64,
-    /// Commands for which there was no room, and those of them that could not be aborted for that
-    /// reason.
-    pub no_room: u64,
-    /// Our own answers that the caller did not take before too many others.
-    pub undrained: u64,
+counters! {
+    /// Frames that had no effect, and commands that had another than they should have had.
+    pub struct Ignored {
+        /// Frames of a port that is not logged in as an initiator, or from another address.
+        stranger: Counter in Frames,
+        /// Frames whose payload could not be read, or whose fields contradict each other.
+        malformed: Counter in Frames,
+        /// Commands that came twice.
+        repeated_command: Counter in Requests,
+        /// Frames of exchanges that have been aborted.
+        aborted: Counter in Frames,
+        /// Data of no exchange, or not of this initiator.
+        unknown: Counter in Frames,
+        /// Data that no burst has asked for: too early, too late, or beside it.
+        unasked: Counter in Frames,
+        /// Data with the SEQ_ID of another sequence than that of the burst: of an earlier exchange.
+        other_sequence: Counter in Frames,
+        /// Data that came twice.
+        repeated_data: Counter in Frames,
+        /// Data with more holes between them than are kept: taken as lost.
+        scattered: Counter in Frames,
+        /// Confirmations, which are not asked for, and requests that are not served.
+        unexpected: Counter in Frames,
+        /// Bursts that did not come whole: their commands have failed, and are to be sent again.
+        lost_data: Counter in Requests,
+        /// Writes that were not asked for: their initiator had sent no data of others. They have
+        /// failed, and are to be sent again.
+        not_asked: Counter in Requests,
+        /// Task management functions that have failed, for some command has not ended in time.
+        management_failed: Counter in Requests,
+        /// Commands for which there was no room, and those of them that could not be aborted for
+        /// that reason.
+        no_room: Counter in Requests,
+        /// Our own answers that the caller did not take before too many others.
+        undrained: Counter in Frames,
+    }
 }
 
 /// A short frame to be sent that is about no exchange in the table.

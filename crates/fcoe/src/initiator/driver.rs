@@ -11,7 +11,7 @@ use tyche_fc::wire::Wwn;
 use tyche_fc::wire::els::Code;
 use tyche_proto::wire::Uuid;
 use tyche_proto::{ExportState, Failure, Problem, ResumeState};
-use tyche_remote::{Notice, QueueReport};
+use tyche_remote::{HostReport, Notice};
 use tyche_scsi::Lun;
 use tyche_scsi::initiator::Disk;
 use tyche_scsi::vpd::Identity;
@@ -100,12 +100,12 @@ impl Driver {
     }
 
     /// Reports the state of the session, and of its first lane.
-    pub(super) fn report(&mut self, now: Instant, ports: &mut Ports) -> QueueReport {
+    pub(super) fn report(&mut self, now: Instant, ports: &mut Ports) -> HostReport {
         let role = &self.port.role;
         let mut report = report(now, &role.lane, (ports, self.port.rejects()), &mut self.counted);
-        report.report.lost_for = role.lost_since.map(|at| now.since(at));
-        report.report.time_left = role.give_up_at().map(|at| at.since(now));
-        (report.report.export, report.report.problem) = (self.export, self.problem);
+        report.lost_for = role.lost_since.map(|at| now.since(at));
+        report.time_left = role.give_up_at().map(|at| at.since(now));
+        (report.export, report.problem) = (self.export, self.problem);
         report
     }
 

@@ -4,7 +4,7 @@ use tyche_engine::{Done, Frames, Job, Ports, Protocol, Received, Service, now};
 use tyche_fc::neighbour::Membership;
 use tyche_fc::wire::{Mac, Reject};
 use tyche_fc::{AllRules, Rules};
-use tyche_remote::QueueReport;
+use tyche_remote::HostReport;
 use tyche_time::Instant;
 
 use super::lane::{InitiatorConfig, InitiatorLane};
@@ -110,7 +110,7 @@ impl<R: Rules> FurtherLane<R> {
 impl<R: Rules> Protocol for FurtherLane<R> {
     fn handle_frame(&mut self, now: Instant, _: usize, frame: &Received<'_>) {
         if let Err(reject) = self.handle_fcoe(now, frame) {
-            self.rejects.count(reject);
+            self.rejects.add(reject);
         }
         self.tell();
     }
@@ -149,7 +149,7 @@ impl LaneDriver {
     }
 
     /// Reports the state of the lane.
-    pub(super) fn report(&mut self, now: Instant, ports: &mut Ports) -> QueueReport {
+    pub(super) fn report(&mut self, now: Instant, ports: &mut Ports) -> HostReport {
         let FurtherLane { lane, rejects, .. } = &self.protocol;
         report(now, lane, (ports, rejects), &mut self.counted)
     }

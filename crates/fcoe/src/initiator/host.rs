@@ -12,7 +12,7 @@ use tyche_block::{Arena, Errno, Geometry};
 use tyche_engine::{Done, EventLoop, Intake, Job, Ports, Protocol, Service, Volume, VolumeQueue};
 use tyche_link::Link;
 use tyche_numa::NumaAffinity;
-use tyche_remote::{Control, HostReport, LinkControl, Notice, QueueReport, Remote};
+use tyche_remote::{Control, HostReport, LinkControl, Notice, Remote};
 use tyche_time::Instant;
 use tyche_wake::{MakePoller, Spin};
 
@@ -28,7 +28,7 @@ use crate::lanes::{LANES_MAX, share};
 const ANSWER: Duration = Duration::from_secs(1);
 
 enum Command {
-    Report(SyncSender<QueueReport>),
+    Report(SyncSender<HostReport>),
     Obstacle(SyncSender<Option<Obstacle>>),
     Adopt(MakePoller),
     Stop,
@@ -235,7 +235,7 @@ impl Control for FcoeControl {
         let reports = reports.iter().filter_map(|report| {
             report.recv_timeout(deadline.saturating_duration_since(SystemInstant::now())).ok()
         });
-        QueueReport::all(reports)
+        HostReport::all(reports)
     }
 
     fn links(&self) -> Option<&dyn LinkControl> {

@@ -92,7 +92,7 @@ impl FcoeInlineHost {
     /// Reports the state of the session.
     pub fn report(&mut self) -> HostReport {
         let (driver, ports) = self.inner.parts();
-        driver.report(now(), ports).single()
+        driver.report(now(), ports)
     }
 
     /// Logs out, and waits up to `timeout` for commands in progress to end: requests fail.

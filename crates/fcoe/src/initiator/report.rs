@@ -3,16 +3,15 @@
 use std::time::Duration;
 
 use tyche_block::Operation;
-use tyche_engine::{
-    Done, Latency, LatencyReport, LinkNodes, Port, PortStats, Ports, RequestCounts, SessionNodes,
-};
+use tyche_counters::{CounterGroup, Reading, counters};
+use tyche_engine::{Done, Latency, LinkNodes, Port, PortStats, Ports, RequestCounts, SessionNodes};
 use tyche_fc::Rules;
 use tyche_fc::initiator::{Ignored, Repairs};
 use tyche_fc::wire::fip::{FCOE_LEN_MAX, payload_within};
 use tyche_fc::wire::{ETHERNET_LEN, HEAD_LEN, TAIL_LEN};
 use tyche_proto::wire::Mac;
-use tyche_proto::{ChannelStats, NodeCounts, Waiting};
-use tyche_remote::{HostReport, LinkReport, QueueReport};
+use tyche_proto::{ChannelStats, NodeCounts, RejectCounts, Waiting};
+use tyche_remote::{HostReport, LinkReport};
 use tyche_time::Instant;
 
 use super::lane::InitiatorLane;
@@ -63,9 +62,9 @@ pub(super) fn report<R: Rules>(
     lane: &InitiatorLane<R>,
     (ports, rejects): (&mut Ports, &Rejects),
     counted: &mut Counted,
-) -> QueueReport {
+) -> HostReport {
     let since = |at: Instant| now.since(at);
-    let report = HostReport {
+    HostReport {
         queues: 1,
         live: lane.is_ready(),
         lost_for: None,
@@ -78,19 +77,18 @@ pub(super) fn report<R: Rules>(
             fences: 0,
         },
         channel: ChannelStats::default(),
-        rejects: Vec::new(),
+        rejects: RejectCounts::default(),
         requests: counted.requests,
         by_queue: vec![counted.requests.total()],
-        reads: LatencyReport::default(),
-        writes: LatencyReport::default(),
+        reads: counted.reads.at(now),
+        writes: counted.writes.at(now),
         nodes: SessionNodes::default(),
         node_counts: NodeCounts::default(),
         cipher: None,
         problem: None,
         favoured: Vec::new(),
         links: vec![link(lane, ports, rejects)],
-    };
-    QueueReport { report, reads: counted.reads.at(now), writes: counted.writes.at(now) }
+    }
 }
 
 /// The report on the interface.
@@ -127,57 +125,19 @@ fn frame_len(payload: usize) -> usize {
     HEAD_LEN + payload + TAIL_LEN
 }
 
-/// The counters by name. Those that are 0 are there as well, but for dropped frames.
-fn counters(rejects: &Rejects, (ignored, repairs): (Ignored, Repairs)) -> Vec<(&'static str, u64)> {
-    // Each field is named, so that none is forgotten.
-    let Ignored {
-        stranger,
-        late,
-        no_exchange,
-        other_rx_id,
-        malformed,
-        unexpected,
-        duplicate,
-        beyond,
-        premature,
-        scattered,
-    } = ignored;
-    let Repairs {
-        data_lost,
-        questions,
-        not_arrived,
-        answer_lost,
-        timed_out,
-        silent,
-        out_of_step,
-        wrong_request,
-        aborts,
-        restarts,
-        no_xid,
-    } = repairs;
-    let dropped: u64 = rejects.iter().map(|(_, count)| count).sum();
-    vec![
-        ("fc_dropped", dropped),
-        ("fc_stranger", stranger),
-        ("fc_late", late),
-        ("fc_no_exchange", no_exchange),
-        ("fc_other_rx_id", other_rx_id),
-        ("fc_malformed", malformed),
-        ("fc_unexpected", unexpected),
-        ("fc_duplicate", duplicate),
-        ("fc_beyond", beyond),
-        ("fc_premature", premature),
-        ("fc_scattered", scattered),
-        ("fc_data_lost", data_lost),
-        ("fc_questions", questions),
-        ("fc_not_arrived", not_arrived),
-        ("fc_answer_lost", answer_lost),
-        ("fc_timed_out", timed_out),
-        ("fc_silent", silent),
-        ("fc_out_of_step", out_of_step),
-        ("fc_wrong_request", wrong_request),
-        ("fc_aborts", aborts),
-        ("fc_restarts", restarts),
-        ("fc_no_xid", no_xid),
-    ]
+counters! {
+    /// The sum of dropped frames.
+    struct Dropped as "fc_" {
+        /// Frames dropped, for whatever reason.
+        dropped: Counter in Frames,
+    }
+}
+
+/// All counters, with those that are 0.
+fn counters(rejects: &Rejects, (ignored, repairs): (Ignored, Repairs)) -> Vec<Reading> {
+    Dropped { dropped: rejects.total() }
+        .iter()
+        .chain(ignored.iter())
+        .chain(repairs.iter())
+        .collect()
 }

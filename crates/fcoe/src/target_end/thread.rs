@@ -8,13 +8,14 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use tyche_block::Arena;
+use tyche_counters::CounterGroup;
 use tyche_engine::{EventLoop, PortStats, Ports, Protocol, Service};
 use tyche_fc::neighbour::Functions;
 use tyche_fc::wire::Wwn;
 use tyche_time::Instant;
 use tyche_wake::{Doorbell, Spin};
 
-use super::report::{FcoeTargetReport, ignored};
+use super::report::FcoeTargetReport;
 use super::role::TargetRole;
 use super::units::Units;
 use crate::interface::receive_capacity;
@@ -140,8 +141,8 @@ impl TargetLoop {
             initiators: self.port.role.initiators().collect(),
             commands: self.port.role.commands(),
             port: stats,
-            rejects: self.port.rejects().clone(),
-            ignored: ignored(self.port.role.ignored()),
+            rejects: *self.port.rejects(),
+            ignored: self.port.role.ignored().iter().collect(),
         }
     }
 }

@@ -120,7 +120,7 @@ fn a_port_is_found_by_one_that_asks_and_does_not_take_that_for_a_neighbour() {
     assert_eq!(found.neighbour.functions, Functions { initiator: false, target: true });
     assert_eq!(usize::from(found.neighbour.fcoe_len_max), MTU_FULL);
     assert!(discovery.faults.is_empty() && discovery.vlans.is_empty(), "{discovery:?}");
-    assert!(discovery.rejects.iter().all(|(_, count)| count == 0), "{discovery:?}");
+    assert!(discovery.rejects.total() == 0, "{discovery:?}");
     let own = Wwn::of_further_port(mac, number);
     let present = running
         .notices

@@ -2,16 +2,17 @@
 
 use std::ffi::{CStr, c_char, c_int};
 
-use tyche_proto::ChannelStats;
+use tyche_counters::CounterGroup;
+use tyche_engine::PortStats;
 use tyche_remote::HostReport;
 
 use super::tyche_volume;
 
 /// A counter of the session, or of this queue of it in inline mode, by the name that it has in
-/// `tyche stats -o json`: `rx_frames`, `tx_frames`, `retransmitted`, `batches`, `batch_entries`,
-/// `batch_sizes`, and those of the links' kind, such as `udp_trains_sent`, or `fc_aborts`
-/// over FCoE. Links are added up. -ENOENT: there is no such counter. -EBUSY: another thread is in a
-/// call on this volume.
+/// `tyche stats -o json`: those of requests (`reads`, `read_bytes`), of the protocol
+/// (`retransmitted`, `batches`), of links (`rx_frames`, `tx_bytes`), and those of the links' kind,
+/// such as `udp_trains_sent`, or `fc_aborts` over FCoE. Links are added up. -ENOENT: there is no
+/// such counter. -EBUSY: another thread is in a call on this volume.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tyche_get_counter(
     volume: *const tyche_volume,
@@ -34,21 +35,13 @@ pub unsafe extern "C" fn tyche_get_counter(
     0
 }
 
-/// The sum over all links; `None` if none of them has that counter.
+/// The sum over all links; `None` if there is no such counter.
 fn counter(report: &HostReport, name: &str) -> Option<u64> {
-    let ChannelStats { retransmitted, batches, batch_entries, batch_sizes, .. } = report.channel;
-    let ports = || report.links.iter().map(|link| &link.port);
-    let own = || {
-        let all = report.links.iter().flat_map(|link| &link.link_counters);
-        all.filter(|(it, _)| *it == name).map(|(_, value)| *value).reduce(|sum, it| sum + it)
-    };
-    match name {
-        "rx_frames" => Some(ports().map(|port| port.rx_frames).sum()),
-        "tx_frames" => Some(ports().map(|port| port.tx_frames).sum()),
-        "retransmitted" => Some(retransmitted),
-        "batches" => Some(batches),
-        "batch_entries" => Some(batch_entries),
-        "batch_sizes" => Some(batch_sizes),
-        _ => own(),
-    }
+    let mut port = PortStats::default();
+    report.links.iter().for_each(|link| port += link.port);
+    let own = report.links.iter().flat_map(|link| &link.link_counters);
+    let own = own.filter(|(it, _)| it.name == name).map(|(_, value)| *value);
+    let requests = report.requests.succeeded.named(name).or(report.node_counts.named(name));
+    let known = requests.or(report.channel.named(name)).or(port.named(name));
+    known.or_else(|| own.reduce(|sum, it| sum + it))
 }

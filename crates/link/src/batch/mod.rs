@@ -11,7 +11,7 @@ mod rx;
 mod tx;
 
 pub(crate) use rx::Lender;
-pub use rx::{Refused, RxBatch, RxFrame};
+pub use rx::{Malformed, Refused, RxBatch, RxFrame};
 pub use tx::{COPIED_MAX, TxBatch, TxFrame, TxVectors};
 
 /// The most frames in a batch: the kernel silently cuts longer arrays (`UIO_MAXIOV`).

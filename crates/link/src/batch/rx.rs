@@ -11,6 +11,7 @@ use std::time::Duration;
 use std::{mem, slice};
 
 use tyche_block::{Arena, Extent, PAGE};
+use tyche_counters::counters;
 
 use super::FRAMES_MAX;
 use crate::HEAD;
@@ -44,6 +45,27 @@ pub enum Refused {
     Long,
     /// The batch has no room left.
     Full,
+}
+
+counters! {
+    /// Received frames that never reached a batch.
+    pub struct Malformed as "malformed_" {
+        /// Frames dropped because they are shorter than their head, or than their own length.
+        short: Counter in Frames,
+        /// Frames dropped because they are longer than the room for one.
+        long: Counter in Frames,
+    }
+}
+
+impl Malformed {
+    /// Counts a frame that a batch with room has refused.
+    pub(crate) fn count(&mut self, refused: Refused) {
+        match refused {
+            Refused::Short => self.short += 1,
+            Refused::Long => self.long += 1,
+            Refused::Full => unreachable!("the batch has room"),
+        }
+    }
 }
 
 /// The owner of lent frames, to which they are returned.

@@ -2,7 +2,6 @@
 //! Pure: no descriptors, and the time comes from outside.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use super::HELD_MAX;
@@ -129,38 +128,37 @@ impl Lane {
             return;
         };
 
-        let counters = plan.counters();
-        let count = |counter: &AtomicU64| counter.fetch_add(1, Relaxed);
+        let mut counts = plan.counting();
         let fate = Fate::draw(self.seed, number, plan);
         let limit = plan.frame_len_max();
         let lost_to = if plan.is_cut() {
-            Some(&counters.cut)
+            Some(&mut counts.cut)
         } else if limit != 0 && bytes.len() > limit {
-            Some(&counters.too_long)
+            Some(&mut counts.too_long)
         } else {
-            fate.drop.then_some(&counters.dropped)
+            fate.drop.then_some(&mut counts.dropped)
         };
         if let Some(counter) = lost_to {
-            count(counter);
+            *counter += 1;
             self.spare.push(bytes);
             return;
         }
         let due = now + plan.delay();
         if let Some(after) = fate.duplicate_after {
-            count(&counters.duplicated);
+            counts.duplicated += 1;
             let mut copy = self.spare.pop().unwrap_or_default();
             copy.clone_from(&bytes);
             self.hold(Held { bytes: copy, after: number + after, displaced: after > 0, due });
         }
         if let Some(random) = fate.corrupt {
-            count(&counters.corrupted);
+            counts.corrupted += 1;
             let bits = (bytes.len().saturating_sub(ETHERNET) * 8) as u64;
             if let Some(bit) = random.checked_rem(bits) {
                 bytes[ETHERNET + (bit / 8) as usize] ^= 1 << (bit % 8);
             }
         }
         if fate.overtaken_by.is_some() {
-            count(&counters.reordered);
+            counts.reordered += 1;
         }
         let after = number + fate.overtaken_by.unwrap_or(0);
         self.hold(Held { bytes, after, displaced: fate.overtaken_by.is_some(), due });

@@ -31,6 +31,8 @@ use rustix::time::{
     timerfd_settime,
 };
 
+use tyche_counters::{CounterGroup, Reading};
+
 use crate::{HEAD, Link, RxBatch, TxBatch, TxVectors};
 use lane::Lane;
 pub use plan::{FaultCounts, FaultPlan};
@@ -213,18 +215,9 @@ impl<L: Link> crate::Wrapper for FaultLink<L> {
         self.both.as_fd()
     }
 
-    fn counters(&self) -> Vec<(&'static str, u64)> {
-        let FaultCounts { dropped, duplicated, reordered, corrupted, too_long, cut } =
-            self.plan.counts();
+    fn counters(&self) -> Vec<Reading> {
         let mut counters = self.inner.counters();
-        counters.extend([
-            ("fault_dropped", dropped),
-            ("fault_duplicated", duplicated),
-            ("fault_reordered", reordered),
-            ("fault_corrupted", corrupted),
-            ("fault_too_long", too_long),
-            ("fault_cut", cut),
-        ]);
+        counters.extend(self.plan.counts().iter());
         counters
     }
 }

@@ -1,8 +1,10 @@
 //! The plan of faults, and the counts of the faults applied.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+
+use tyche_counters::counters;
 
 /// Probabilities are in parts per million.
 pub(super) const MILLION: u32 = 1_000_000;
@@ -22,34 +24,25 @@ struct Knobs {
     /// 0: no limit.
     frame_len_max: AtomicUsize,
     cut: AtomicBool,
-    counts: Counters,
+    counts: Mutex<FaultCounts>,
 }
 
-#[derive(Debug, Default)]
-pub(super) struct Counters {
-    pub(super) dropped: AtomicU64,
-    pub(super) duplicated: AtomicU64,
-    pub(super) reordered: AtomicU64,
-    pub(super) corrupted: AtomicU64,
-    pub(super) too_long: AtomicU64,
-    pub(super) cut: AtomicU64,
-}
-
-/// Counts of faulty frames, by fault. A frame may count more than once.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct FaultCounts {
-    /// Dropped by chance.
-    pub dropped: u64,
-    /// Delivered a second time, up to 32 frames later.
-    pub duplicated: u64,
-    /// Overtaken by up to 8 frames.
-    pub reordered: u64,
-    /// Delivered with one bit flipped.
-    pub corrupted: u64,
-    /// Dropped because of their length.
-    pub too_long: u64,
-    /// Dropped because the link was cut.
-    pub cut: u64,
+counters! {
+    /// Counts of faulty frames, by fault. A frame may count more than once.
+    pub struct FaultCounts as "fault_" {
+        /// Frames dropped by chance.
+        dropped: Counter in Frames,
+        /// Frames delivered a second time, up to 32 frames later.
+        duplicated: Counter in Frames,
+        /// Frames overtaken by up to 8 others.
+        reordered: Counter in Frames,
+        /// Frames delivered with one bit flipped.
+        corrupted: Counter in Frames,
+        /// Frames dropped because of their length.
+        too_long: Counter in Frames,
+        /// Frames dropped because the link was cut.
+        cut: Counter in Frames,
+    }
 }
 
 impl FaultPlan {
@@ -109,15 +102,7 @@ impl FaultPlan {
 
     /// Returns the counts so far.
     pub fn counts(&self) -> FaultCounts {
-        let Counters { dropped, duplicated, reordered, corrupted, too_long, cut } = &self.0.counts;
-        FaultCounts {
-            dropped: dropped.load(Relaxed),
-            duplicated: duplicated.load(Relaxed),
-            reordered: reordered.load(Relaxed),
-            corrupted: corrupted.load(Relaxed),
-            too_long: too_long.load(Relaxed),
-            cut: cut.load(Relaxed),
-        }
+        *self.counting()
     }
 
     /// Whether the plan has no faults now.
@@ -130,8 +115,9 @@ impl FaultPlan {
             && !self.is_cut()
     }
 
-    pub(super) fn counters(&self) -> &Counters {
-        &self.0.counts
+    /// The counts, to add to them.
+    pub(super) fn counting(&self) -> MutexGuard<'_, FaultCounts> {
+        self.0.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn drop_ppm(&self) -> u32 {

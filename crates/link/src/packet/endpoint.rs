@@ -21,8 +21,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use super::filter::{Filter, MEMBERS_MAX};
 use super::relations::Route;
 use super::socket::{SENDS_ONLY, Socket};
-use super::{InterfaceInfo, Malformed, interface};
-use crate::Mac;
+use super::{InterfaceInfo, interface};
+use crate::{Mac, Malformed};
 
 pub(super) struct Endpoint {
     pub(super) incoming: Socket,

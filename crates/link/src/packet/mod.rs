@@ -52,9 +52,10 @@ use relations::Route;
 pub use relations::{Relations, relations};
 use ring::{Ring, Shape};
 use socket::{SENDS_ONLY, Socket};
+use tyche_counters::{CounterGroup, Reading};
 use tyche_numa::Node;
 
-use crate::{ETHERTYPE, HEAD, Interface, Link, Mac, Receiver, RxBatch, Share, TxBatch};
+use crate::{ETHERTYPE, HEAD, Interface, Link, Mac, Malformed, Receiver, RxBatch, Share, TxBatch};
 
 /// The greatest age of a link's data about its interface. A query costs a system call or two.
 pub const REFRESH_EVERY: Duration = Duration::from_millis(100);
@@ -96,15 +97,6 @@ impl PacketOptions {
             qdisc_bypass: true,
         }
     }
-}
-
-/// Counts of received frames that never reached a batch.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Malformed {
-    /// Shorter than a head of the batch.
-    pub short: u64,
-    /// Longer than a slot of the ring, or than the batch's room per frame.
-    pub long: u64,
 }
 
 /// A link over a network interface.
@@ -297,9 +289,8 @@ impl Link for PacketLink {
         true
     }
 
-    fn counters(&self) -> Vec<(&'static str, u64)> {
-        let Malformed { short, long } = self.malformed();
-        vec![("malformed_short", short), ("malformed_long", long)]
+    fn counters(&self) -> Vec<Reading> {
+        self.malformed().iter().collect()
     }
 
     fn memory_nodes(&self) -> Vec<Node> {

@@ -9,10 +9,9 @@ use std::time::Duration;
 use rustix::time::{ClockId, clock_gettime};
 use tyche_numa::Node;
 
-use super::Malformed;
 use super::endpoint::Endpoint;
 use super::ring::{Ring, Shape};
-use crate::{Receiver, Refused, RxBatch};
+use crate::{Malformed, Receiver, Refused, RxBatch};
 
 /// Calls without a frame before one queries the interface's state: a spinning caller makes no other
 /// system call. When spinning, that is a fraction of a millisecond.
@@ -96,9 +95,7 @@ impl Receiver for PacketReceiver {
             };
             match lent {
                 Ok(()) => {}
-                Err(Refused::Short) => malformed.short += 1,
-                Err(Refused::Long) => malformed.long += 1,
-                Err(Refused::Full) => unreachable!("the batch has room"),
+                Err(refused) => malformed.count(refused),
             }
         }
         if self.next == first {

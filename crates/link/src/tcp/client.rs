@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use tyche_counters::{CounterGroup, Reading};
 
 use super::connection::{Broken, Connection};
 use super::readiness::Readiness;
@@ -214,8 +215,8 @@ impl Link for TcpClient {
         self.readiness.as_fd()
     }
 
-    fn counters(&self) -> Vec<(&'static str, u64)> {
-        self.stats.counters()
+    fn counters(&self) -> Vec<Reading> {
+        self.stats.iter().collect()
     }
 }
 

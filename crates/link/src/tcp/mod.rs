@@ -47,6 +47,8 @@ use std::time::Duration;
 pub use client::TcpClient;
 pub use server::TcpServer;
 
+use tyche_counters::counters;
+
 use crate::{HEAD, Mac, TxBatch};
 
 /// The address of a target's end, as its hosts see it.
@@ -101,32 +103,20 @@ impl Default for TcpOptions {
     }
 }
 
-/// Error counters of a link's connections since it opened.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct TcpStats {
-    /// Connections ended because a length was impossible.
-    pub malformed: u64,
-    /// Connections refused at the limit.
-    pub refused: u64,
-    /// Attempts to accept connections that failed: the process has no descriptor or no memory left.
-    pub unaccepted: u64,
-    /// Connections without a channel that were displaced by a new one.
-    pub displaced: u64,
-    /// Frames without room in their connection, or without a destination.
-    pub lost: u64,
-}
-
-impl TcpStats {
-    /// The counters by name.
-    fn counters(self) -> Vec<(&'static str, u64)> {
-        let Self { malformed, refused, unaccepted, displaced, lost } = self;
-        vec![
-            ("tcp_malformed", malformed),
-            ("tcp_refused", refused),
-            ("tcp_unaccepted", unaccepted),
-            ("tcp_displaced", displaced),
-            ("tcp_lost", lost),
-        ]
+counters! {
+    /// Error counters of a link's connections since it opened.
+    pub struct TcpStats as "tcp_" {
+        /// Connections ended because of an invalid frame length.
+        malformed: Counter in Connections,
+        /// Connections refused at the limit.
+        refused: Counter in Connections,
+        /// Attempts to accept connections that failed: the process has no descriptor or no memory
+        /// left.
+        unaccepted: Counter in Events,
+        /// Connections without a channel that were displaced by a new one.
+        displaced: Counter in Connections,
+        /// Frames without room in their connection, or without a destination.
+        lost: Counter in Frames,
     }
 }
 

@@ -5,6 +5,8 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Instant;
 
+use tyche_counters::{CounterGroup, Reading};
+
 use super::connection::{Broken, Connection};
 use super::readiness::{BACKLOG, Readiness};
 use super::{CONNECTION, FRAME_LEN_MAX, SERVER, TcpOptions, TcpStats, UNSERVED_PER_ADDRESS_MAX};
@@ -311,8 +313,8 @@ impl Link for TcpServer {
         self.readiness.as_fd()
     }
 
-    fn counters(&self) -> Vec<(&'static str, u64)> {
-        self.stats.counters()
+    fn counters(&self) -> Vec<Reading> {
+        self.stats.iter().collect()
     }
 }
 

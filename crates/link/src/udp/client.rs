@@ -8,9 +8,11 @@ use std::sync::mpsc::{Receiver, TryRecvError, sync_channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use tyche_counters::Reading;
+
 use super::incoming::Incoming;
 use super::outgoing::{Outgoing, Routes};
-use super::{FRAME_LEN_MAX, OWN, PEER, UdpOptions, capacity, counters, socket};
+use super::{FRAME_LEN_MAX, OWN, PEER, UdpOptions, all_counters, capacity, socket};
 use crate::ip::{ListenAddress, OpenError, Transport};
 use crate::{HEAD, Interface, Link, RxBatch, TxBatch};
 
@@ -267,8 +269,8 @@ impl Link for UdpClient {
         socket::drops(&self.socket).map_or(0, u64::from)
     }
 
-    fn counters(&self) -> Vec<(&'static str, u64)> {
-        counters(&self.outgoing, &self.incoming)
+    fn counters(&self) -> Vec<Reading> {
+        all_counters(&self.outgoing, &self.incoming)
     }
 }
 

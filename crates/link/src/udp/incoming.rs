@@ -18,25 +18,27 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::event::{EventfdFlags, eventfd};
+use tyche_counters::counters;
 
 use super::DATAGRAM_MAX;
 use super::datagram::{self, ETHERNET};
 use super::socket::{self, Received};
 use crate::batch::Lender;
-use crate::{ETHERTYPE, HEAD, Mac, Refused, RxBatch};
+use crate::{ETHERTYPE, HEAD, Mac, Malformed, RxBatch};
 
 /// Bytes of the memory: a few of the longest trains. More would not stay in the cache.
 const BYTES: usize = 256 << 10;
 /// Trains start at multiples of it, as cache lines do.
 const ALIGN: usize = 64;
 
-/// Counts of received datagrams that are no frames.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Malformed {
-    /// Shorter than a head, or than the length that they name.
-    pub(super) short: u64,
-    /// Longer than the batch's room per frame.
-    pub(super) long: u64,
+counters! {
+    /// Received trains.
+    pub(super) struct Counters as "udp_" {
+        /// Trains received; a single frame is one, too.
+        trains_received: Counter in Trains,
+        /// Frames received in trains.
+        train_frames_received: Counter in Frames,
+    }
 }
 
 /// The receive side of a UDP link. It owns the memory of the received trains; batches borrow their
@@ -52,10 +54,7 @@ pub(super) struct Incoming {
     /// Whether more than one train is likely to wait: then a call goes on until none does.
     is_busy: bool,
     pub(super) malformed: Malformed,
-    /// Trains received.
-    pub(super) trains: u64,
-    /// Frames received.
-    pub(super) frames: u64,
+    pub(super) counters: Counters,
 }
 
 /// The rest of a train, which is being divided.
@@ -80,8 +79,7 @@ impl Incoming {
             end: 0,
             is_busy: false,
             malformed: Malformed::default(),
-            trains: 0,
-            frames: 0,
+            counters: Counters::default(),
         })
     }
 
@@ -144,8 +142,8 @@ impl Incoming {
             }
             self.end += used;
         }
-        self.trains += trains;
-        self.frames += batch.len() as u64;
+        self.counters.trains_received += trains;
+        self.counters.train_frames_received += batch.len() as u64;
         if !batch.is_empty() {
             self.memory.lent.store(true, Ordering::Relaxed);
             batch.borrow_from(self.memory.clone(), 0..1);
@@ -167,9 +165,7 @@ impl Incoming {
                 Some(frame) => match unsafe { batch.lend(frame.cast(), frame.len(), None) } {
                     Ok(()) if *is_congested => batch.mark_congested(),
                     Ok(()) => {}
-                    Err(Refused::Short) => self.malformed.short += 1,
-                    Err(Refused::Long) => self.malformed.long += 1,
-                    Err(Refused::Full) => unreachable!("the batch has room"),
+                    Err(refused) => self.malformed.count(refused),
                 },
                 None => self.malformed.short += 1,
             }

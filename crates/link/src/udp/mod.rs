@@ -43,6 +43,8 @@ pub mod train;
 pub use client::UdpClient;
 pub use server::UdpServer;
 
+use tyche_counters::{CounterGroup, Reading};
+
 use crate::{HEAD, Mac};
 
 /// The address of a link's own end, whichever it is.
@@ -87,19 +89,9 @@ fn capacity(receive_buffer: usize, frame_len: usize) -> usize {
     receive_buffer / (2 * frame_len.max(HEAD))
 }
 
-/// Counters by name.
-fn counters(sent: &outgoing::Outgoing, received: &incoming::Incoming) -> Vec<(&'static str, u64)> {
-    let outgoing::Counters { trains, frames, padding, lost } = sent.counters;
-    let incoming::Malformed { short, long } = received.malformed;
-    vec![
-        ("udp_trains_sent", trains),
-        ("udp_train_frames_sent", frames),
-        ("udp_padding_sent", padding),
-        ("udp_trains_received", received.trains),
-        ("udp_train_frames_received", received.frames),
-        ("udp_uncut", (!sent.segments()).into()),
-        ("udp_lost", lost),
-        ("malformed_short", short),
-        ("malformed_long", long),
-    ]
+/// The counters of both directions.
+fn all_counters(sent: &outgoing::Outgoing, received: &incoming::Incoming) -> Vec<Reading> {
+    let sent = sent.counters();
+    let counters = sent.iter().chain(received.counters.iter()).chain(received.malformed.iter());
+    counters.collect()
 }

@@ -14,6 +14,8 @@ use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::{mem, ptr};
 
+use tyche_counters::counters;
+
 use super::TRAIN_MAX;
 use super::datagram::{self, ETHERNET};
 use super::peers::Peers;
@@ -41,17 +43,20 @@ pub(super) enum Routes<'a> {
     },
 }
 
-/// Counters of sent frames.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Counters {
-    /// Trains handed to the kernel; a single frame is one, too.
-    pub(super) trains: u64,
-    /// Frames in them.
-    pub(super) frames: u64,
-    /// Bytes of padding.
-    pub(super) padding: u64,
-    /// Frames whose destination is not known or can't be reached.
-    pub(super) lost: u64,
+counters! {
+    /// Sent trains.
+    pub(super) struct Counters as "udp_" {
+        /// Trains handed to the kernel; a single frame is one, too.
+        trains_sent: Counter in Trains,
+        /// Frames sent in trains.
+        train_frames_sent: Counter in Frames,
+        /// Bytes of padding sent, so that the frames of a train have one length.
+        padding_sent: Counter in Bytes,
+        /// Frames whose destination is not known or can't be reached.
+        lost: Counter in Frames,
+        /// Whether nothing on the way cuts trains, so that each frame takes a call: 1, otherwise 0.
+        uncut: Gauge in Events,
+    }
 }
 
 /// The send side of a UDP link: it sorts the frames of a batch by destination, joins them to
@@ -63,7 +68,7 @@ pub(super) struct Outgoing {
     storage: Storage,
     /// Whether the kernel cuts trains; otherwise each has one frame.
     segments: bool,
-    pub(super) counters: Counters,
+    counters: Counters,
 }
 
 /// A frame of the batch.
@@ -114,9 +119,9 @@ impl Outgoing {
         }
     }
 
-    /// Whether the kernel cuts trains, as far as is known.
-    pub(super) fn segments(&self) -> bool {
-        self.segments
+    /// The counters so far.
+    pub(super) fn counters(&self) -> Counters {
+        Counters { uncut: (!self.segments).into(), ..self.counters }
     }
 
     /// Sends the batch's frames; returns how many were taken. The rest found no room, except that
@@ -217,9 +222,9 @@ impl Outgoing {
 
 impl Counters {
     fn sent(&mut self, train: &Train) {
-        self.trains += 1;
-        self.frames += train.frames as u64;
-        self.padding += train.padding as u64;
+        self.trains_sent += 1;
+        self.train_frames_sent += train.frames as u64;
+        self.padding_sent += train.padding as u64;
     }
 }
 

@@ -5,10 +5,12 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Instant;
 
+use tyche_counters::{CounterGroup, Reading, counters};
+
 use super::incoming::Incoming;
 use super::outgoing::{Outgoing, Routes};
 use super::peers::Peers;
-use super::{EVERYBODY, FRAME_LEN_MAX, OWN, UdpOptions, capacity, counters, segment, socket};
+use super::{EVERYBODY, FRAME_LEN_MAX, OWN, UdpOptions, all_counters, capacity, segment, socket};
 use crate::ip::{OpenError, Transport};
 use crate::packet::interfaces;
 use crate::{HEAD, Interface, Link, Mac, RxBatch, Share, TxBatch};
@@ -25,8 +27,15 @@ pub struct UdpServer {
     incoming: Incoming,
     outgoing: Outgoing,
     peers: Peers,
-    /// Datagrams of senders who can't be told from others.
-    strangers: u64,
+    unknown: Unknown,
+}
+
+counters! {
+    /// Frames of unknown peers.
+    struct Unknown as "udp_" {
+        /// Datagrams of senders over IPv6 who can't be told from others.
+        strangers: Counter in Events,
+    }
 }
 
 impl UdpServer {
@@ -83,7 +92,7 @@ impl UdpServer {
             incoming,
             outgoing: Outgoing::new(),
             peers: Peers::default(),
-            strangers: 0,
+            unknown: Unknown::default(),
         })
     }
 
@@ -138,7 +147,7 @@ impl Link for UdpServer {
     }
 
     fn receive(&mut self, batch: &mut RxBatch) -> io::Result<usize> {
-        let Self { socket, questions, incoming, peers, strangers, .. } = self;
+        let Self { socket, questions, incoming, peers, unknown, .. } = self;
         let (receiver, own) = match questions {
             None => (socket, OWN),
             Some(questions) => (questions, EVERYBODY),
@@ -146,7 +155,7 @@ impl Link for UdpServer {
         peers.set_now(Instant::now());
         let received = incoming.receive(receiver.as_fd(), batch, own, |train| {
             let mac = train.sender.and_then(|sender| peers.hear(sender));
-            *strangers += u64::from(mac.is_none());
+            unknown.strangers += u64::from(mac.is_none());
             mac
         });
         match received {
@@ -174,9 +183,9 @@ impl Link for UdpServer {
         socket::drops(self.receiver()).map_or(0, u64::from)
     }
 
-    fn counters(&self) -> Vec<(&'static str, u64)> {
-        let mut counters = counters(&self.outgoing, &self.incoming);
-        counters.push(("udp_strangers", self.strangers));
+    fn counters(&self) -> Vec<Reading> {
+        let mut counters = all_counters(&self.outgoing, &self.incoming);
+        counters.extend(self.unknown.iter());
         counters
     }
 }

@@ -6,8 +6,7 @@ use std::collections::VecDeque;
 use tyche_block::Operation as BlockOperation;
 use tyche_block::{Arena, Errno, Extent, Geometry, Request};
 use tyche_engine::{
-    Clock, Done, Fault, Frames, Job, Latency, LatencyReport, Port, Ports, Protocol, Received,
-    RequestCounts,
+    Clock, Done, Fault, Frames, Job, Latency, Port, Ports, Protocol, Received, RequestCounts,
     placed::{self, LinkNodes, SessionNodes, ThreadAffinity},
     restore::{self, Restores},
 };
@@ -17,7 +16,7 @@ use tyche_proto::{
     AllRules, Instant, OpId, Opened, Outgoing, Part, PathReport, PortConfig, Problem, QueueHandle,
     Rules, Session, SessionConfig, SessionEvent, SubmitError,
 };
-use tyche_remote::{HostLink, HostReport, LinkError, LinkReport, Notice, QueueReport};
+use tyche_remote::{HostLink, HostReport, LinkError, LinkReport, Notice};
 
 use super::HostOptions;
 use crate::composer::{Composer, favoured, head, is_routed, open_port, problem, rings, transport};
@@ -333,14 +332,14 @@ impl<R: Rules> Driver<R> {
     }
 
     /// Reports the state of the queue.
-    pub(super) fn report(&mut self, now: Instant, ports: &mut Ports, arena: &Arena) -> QueueReport {
+    pub(super) fn report(&mut self, now: Instant, ports: &mut Ports, arena: &Arena) -> HostReport {
         let session = &self.session;
         let links = ports.iter_mut().map(|(index, port)| {
             let channels: Vec<_> = session.paths().filter(|it| it.port == index).collect();
             link_report(port, channels, session.is_deaf(index))
         });
         let links = links.collect();
-        let report = HostReport {
+        HostReport {
             queues: 1,
             live: session.is_live(),
             lost_for: session.lost_since().map(|since| now.since(since)),
@@ -349,11 +348,11 @@ impl<R: Rules> Driver<R> {
             export: session.export(),
             waiting: session.waiting(now),
             channel: session.stats(),
-            rejects: session.rejects().iter().collect(),
+            rejects: *session.rejects(),
             requests: self.counts,
             by_queue: vec![self.counts.total()],
-            reads: LatencyReport::default(),
-            writes: LatencyReport::default(),
+            reads: self.reads.at(now),
+            writes: self.writes.at(now),
             nodes: SessionNodes {
                 threads: vec![self.thread_affinity.node()],
                 cpus: placed::own_cpus(),
@@ -364,8 +363,7 @@ impl<R: Rules> Driver<R> {
             problem: session.problem(),
             favoured: session.favourite().into_iter().map(favoured).collect(),
             links,
-        };
-        QueueReport { report, reads: self.reads.at(now), writes: self.writes.at(now) }
+        }
     }
 }
 

@@ -225,7 +225,7 @@ impl InlineHost {
 
     /// Reports the state of the session.
     pub fn report(&mut self) -> HostReport {
-        self.driver.report(now(), &mut self.ports, &self.arena).single()
+        self.driver.report(now(), &mut self.ports, &self.arena)
     }
 
     /// Ends this queue: tells the target, and waits up to `timeout` for its answer. Other queues of

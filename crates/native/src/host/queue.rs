@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 use tyche_block::{Disk, Errno};
 use tyche_engine::{Done, EventLoop, Intake, Job, Ports, Protocol, Service, VolumeQueue, now};
 use tyche_proto::{Instant, QueueHandle};
-use tyche_remote::{HostLink, LinkError, Notice, QueueReport};
+use tyche_remote::{HostLink, HostReport, LinkError, Notice};
 use tyche_wake::{MakePoller, Spin};
 
 use super::HostOptions;
@@ -21,7 +21,7 @@ pub(super) type Threads = Arc<Mutex<Vec<JoinHandle<()>>>>;
 
 /// A command to a queue.
 pub(super) enum Command {
-    Report(SyncSender<QueueReport>),
+    Report(SyncSender<HostReport>),
     AddLink(HostLink, SyncSender<Result<(), LinkError>>),
     RemoveLink(String, SyncSender<Result<(), LinkError>>),
     Adopt(MakePoller),

@@ -8,9 +8,7 @@ use std::time::{Duration, Instant};
 
 use tyche_engine::Volume;
 use tyche_proto::Session;
-use tyche_remote::{
-    Control, HostLink, HostReport, LinkControl, LinkError, Notice, QueueReport, Remote,
-};
+use tyche_remote::{Control, HostLink, HostReport, LinkControl, LinkError, Notice, Remote};
 use tyche_wake::MakePoller;
 
 use super::HostOptions;
@@ -159,7 +157,7 @@ impl Control for HostControl {
         let reports = queues.iter().filter_map(|report| {
             report.recv_timeout(deadline.saturating_duration_since(Instant::now())).ok()
         });
-        QueueReport::all(reports)
+        HostReport::all(reports)
     }
 
     fn links(&self) -> Option<&dyn LinkControl> {

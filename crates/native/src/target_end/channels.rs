@@ -5,8 +5,8 @@ use std::ops::{Index, IndexMut};
 
 use tyche_block::{Arena, Extent};
 use tyche_numa::Node;
-use tyche_proto::Part;
 use tyche_proto::wire::{ChannelId, Uuid};
+use tyche_proto::{ExportKey, Part};
 use tyche_store::Loan;
 
 use super::stages::TargetStages;
@@ -24,7 +24,7 @@ struct Slot {
 
 /// The memory and the state of an open channel.
 pub(super) struct Channel {
-    pub(super) export: usize,
+    pub(super) export: ExportKey,
     /// The export's generation when the channel was opened, as its host was told.
     pub(super) generation: Uuid,
     /// The `damq`.
@@ -36,7 +36,7 @@ pub(super) struct Channel {
 
 impl Channel {
     pub(super) fn new(
-        (export, generation): (usize, Uuid),
+        (export, generation): (ExportKey, Uuid),
         arena: Arena,
         queue_size: u16,
         stages: bool,

@@ -8,19 +8,20 @@ use std::time::Duration;
 
 use tyche_block::{Arena, Completion, PAGE, Request};
 use tyche_engine::{
-    Clock, DEPTH, Disk, Fault, Frames, Ports, Protocol, Received,
+    Clock, DEPTH, Fault, Frames, Ports, Protocol, Received,
     placed::{self, LinkNodes},
     restore::Restores,
 };
 use tyche_proto::wire::{self, ChannelId, Event, Mac, Opcode, Tag};
 use tyche_proto::{
-    Action, AllRules, Instant, Listener, ListenerEvent, Opened, Outgoing, Pace, Part, Refusal,
-    Registry, Rule, Rules, Visit,
+    Action, AllRules, ExportKey, Instant, Listener, ListenerEvent, Opened, Outgoing, Pace, Part,
+    Refusal, Registry, Rule, Rules, Visit,
 };
 
 use super::channels::{Channel, Channels};
 use super::conversion::{block_operation, status};
-use super::exports::{Exports, GenerationCache, LoopWaker};
+use super::exports::{Exports, LoopWaker};
+use super::open_disks::OpenDisks;
 use super::report::TargetLinkReport;
 use crate::composer::{Composer, head};
 
@@ -46,12 +47,12 @@ pub struct ExporterEnv<R: Rules = AllRules> {
 /// A change of the open channels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChannelEvent {
-    /// A host uses the channel, for the export with this index.
+    /// A host uses the channel.
     Opened {
         /// The channel.
         channel: ChannelId,
-        /// The export.
-        export: usize,
+        /// Its export.
+        export: ExportKey,
     },
     /// The channel is gone, and with it its memory. No request of it is at a store.
     Closed {
@@ -69,10 +70,7 @@ pub struct Exporter<R: Rules = AllRules> {
     index: usize,
     /// The means of other threads to call its loop.
     caller: Arc<LoopWaker>,
-    /// By export.
-    disks: Vec<Disk>,
-    /// By export.
-    known: Vec<GenerationCache>,
+    disks: OpenDisks,
     channels: Channels,
     memory: Box<dyn FnMut(usize) -> io::Result<Arena> + Send>,
     composer: Composer,
@@ -101,8 +99,7 @@ impl<R: Rules> Exporter<R> {
         Self {
             listener,
             index,
-            disks: exports.all().iter().map(|export| Disk::new(Arc::clone(export))).collect(),
-            known: exports.all().iter().map(|_| GenerationCache::default()).collect(),
+            disks: OpenDisks::default(),
             caller: exports.caller(index),
             exports,
             channels: Channels::default(),
@@ -145,7 +142,7 @@ impl<R: Rules> Exporter<R> {
     }
 
     /// Notifies the hosts of an event of an export.
-    pub fn notify(&mut self, export: usize, event: Event) {
+    pub fn notify(&mut self, export: ExportKey, event: Event) {
         self.listener.notify(export, event);
     }
 
@@ -166,7 +163,7 @@ impl<R: Rules> Exporter<R> {
 
     /// The descriptors of the stores to wait for.
     pub(super) fn wait_fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        self.disks.iter().filter_map(Disk::wait_fd)
+        self.disks.wait_fds()
     }
 
     /// Handles all events. `frame`: the received frame that they came of, if any, and when it was
@@ -190,8 +187,7 @@ impl<R: Rules> Exporter<R> {
     }
 
     fn open(&mut self, id: ChannelId, channel: Channel) {
-        // If there is no queue, the first request says so.
-        let _ = self.disks[channel.export].register(&channel.arena);
+        self.disks.open(channel.export, &channel.arena, &self.exports);
         self.events.push(ChannelEvent::Opened { channel: id, export: channel.export });
         self.channels.open(id, channel);
         self.timed = self.channels.are_timed();
@@ -211,7 +207,7 @@ impl<R: Rules> Exporter<R> {
     fn close(&mut self, id: ChannelId) {
         let Some(channel) = self.channels.close(id) else { return };
         let export = channel.export;
-        self.disks[export].unregister(&channel.into_arena());
+        self.disks.close::<R>(export, &channel.into_arena(), &self.exports);
         self.timed = self.channels.are_timed();
         self.events.push(ChannelEvent::Closed { channel: id });
     }
@@ -258,7 +254,7 @@ impl<R: Rules> Exporter<R> {
             len: command.len,
             buffer: channel.take(command.tag.slot).filter(|_| command.opcode.has_data()),
         };
-        let disk = &mut self.disks[channel.export];
+        let disk = self.disks.get_mut(channel.export);
         let checked = disk.check(&request, &channel.arena);
         let token = token(id, command.tag);
         let result = match checked {
@@ -279,22 +275,12 @@ impl<R: Rules> Exporter<R> {
     /// was not answered.
     fn is_outdated(&mut self, id: ChannelId) -> bool {
         let Channel { export, generation, .. } = self.channels[id];
-        R::keeps(Rule::OneGeneration)
-            && self.known[export].generation(export, &self.exports) != generation
+        R::keeps(Rule::OneGeneration) && self.disks.generation(export, &self.exports) != generation
     }
 
     /// Advances the requests at the stores, and answers finished ones.
     fn execute(&mut self, now: Instant) -> bool {
-        for (export, disk) in self.disks.iter_mut().enumerate() {
-            let before = self.done.len();
-            disk.work(&mut self.done);
-            disk.watch(now);
-            if self.done[before..].iter().any(|completion| completion.result.is_err()) {
-                // A loss is on stable storage before the failure is reported: otherwise it would be
-                // forgotten if the target died now and the host flushed again.
-                self.known[export].generation(export, &self.exports);
-            }
-        }
+        self.disks.work(now, &self.exports, &mut self.done);
         let worked = !self.done.is_empty();
         self.requests += self.done.len() as u64;
         let now = if self.timed { self.clock.now() } else { Instant(0) };
@@ -328,7 +314,7 @@ impl<R: Rules> Exporter<R> {
             let listener = &mut self.listener;
             let visits = &mut self.visits;
             let serve = |registry: &mut Registry| listener.serve_requests(now, registry);
-            self.exports.admit(self.index, serve, |visit| {
+            self.exports.admit::<R>(self.index, serve, |visit| {
                 // An owner without a log does not take them.
                 if visits.len() < VISITS_MAX {
                     visits.push(visit);
@@ -351,7 +337,7 @@ impl<R: Rules> Exporter<R> {
             port: port.stats(),
             link_counters: port.link().counters(),
             channel: self.listener.stats(),
-            rejects: self.listener.rejects().iter().collect(),
+            rejects: *self.listener.rejects(),
             channels: self.listener.channels().collect(),
             nodes: LinkNodes {
                 nic: port.home().nic,
@@ -390,8 +376,7 @@ impl<R: Rules> Protocol for Exporter<R> {
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
-        let disks = self.disks.iter().filter_map(Disk::watch_at);
-        disks.chain(self.listener.poll_timeout()).min()
+        self.disks.watch_at().into_iter().chain(self.listener.poll_timeout()).min()
     }
 
     fn frames(&mut self, _: usize) -> impl Frames<'_> {

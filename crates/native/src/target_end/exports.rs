@@ -1,19 +1,20 @@
 //! The exports of a target, shared by its threads: stores, admission, and the doorbells between the
 //! threads.
 
-use std::io;
+use std::io::{self, ErrorKind};
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tyche_engine::{Exported, Health};
+use slotmap::SecondaryMap;
+use tyche_engine::{Disk, Exported};
 use tyche_proto::wire::{Event, Uuid};
 use tyche_proto::{
-    Access, AllRules, Allowed, ExportConfig, HostId, Loss, Registry, SessionInfo, TargetConfig,
-    Visit, Writer,
+    Access, AllRules, Allowed, ExportConfig, ExportKey, ExportTaken, HostId, Instant, Loss,
+    Registry, Rule, Rules, SessionInfo, TargetConfig, Visit, Writer,
 };
-use tyche_store::ResizeError;
+use tyche_store::{ResizeError, Store};
 use tyche_wake::Doorbell;
 
 use super::{Arrival, RememberWriter, RenewGeneration, TargetExport};
@@ -24,26 +25,34 @@ pub struct Exports {
     admissions: Mutex<Admissions>,
     /// Notified when channels may have been closed.
     closed: Condvar,
-    /// By index.
-    exports: Box<[Arc<Exported>]>,
 }
 
 /// Admission of sessions: used in handshakes only.
 struct Admissions {
     registry: Registry,
+    /// The disks of the registry's exports.
+    disks: SecondaryMap<ExportKey, ExportDisk>,
     remember_writer: RememberWriter,
     renew_generation: RenewGeneration,
-    /// The losses that the registry's generations account for, by export.
-    losses: Vec<u64>,
     /// By thread.
     callers: Vec<Arc<LoopWaker>>,
+}
+
+/// The disk of an export, which threads open a queue to each.
+struct ExportDisk {
+    exported: Arc<Exported>,
+    /// Loops that have it open.
+    loops: usize,
+    /// The losses that the export's generation in the registry accounts for.
+    losses: u64,
 }
 
 impl Admissions {
     /// Stores the pending writers. Their Connects are answered when they are served again.
     fn keep_writers(&mut self) {
         while let Some((export, writer)) = self.registry.writer_to_persist() {
-            let result = (self.remember_writer)(export, writer);
+            let name = self.registry.export(export).name;
+            let result = (self.remember_writer)(name, writer);
             self.registry.writer_persisted(
                 export,
                 writer,
@@ -61,46 +70,53 @@ impl Admissions {
     }
 
     /// Records that the last writer of an export is unknown.
-    fn forget_writer(&mut self, export: usize, nobody: Writer) {
+    fn forget_writer(&mut self, export: ExportKey, nobody: Writer) {
         self.registry.restore_last_writer(export, Some(nobody));
-        if let Err(error) = (self.remember_writer)(export, nobody) {
+        let name = self.registry.export(export).name;
+        if let Err(error) = (self.remember_writer)(name, nobody) {
             tracing::error!(%error, "cannot record that the last writer is unknown");
         }
     }
 
     /// Gives an export a new generation if it has lost more than the present one accounts for. A
     /// caller that has counted fewer losses than another gets the newest one.
-    fn renew(&mut self, export: usize, losses: u64) -> Uuid {
+    fn renew(&mut self, export: ExportKey, losses: u64) -> Uuid {
         let has_cache = self.registry.export(export).geometry.write_cache;
         self.renew_after(export, losses, if has_cache { Loss::Cache } else { Loss::Content })
     }
 
-    fn renew_after(&mut self, export: usize, losses: u64, loss: Loss) -> Uuid {
-        if self.losses[export] < losses {
-            self.losses[export] = losses;
-            self.registry.renew(export, (self.renew_generation)(export, loss));
+    fn renew_after(&mut self, export: ExportKey, losses: u64, loss: Loss) -> Uuid {
+        let known = &mut self.disks[export].losses;
+        if *known < losses {
+            *known = losses;
+            let name = self.registry.export(export).name;
+            self.registry.renew(export, (self.renew_generation)(name, loss));
         }
         self.registry.export(export).boot
     }
-}
 
-/// The latest generation of an export that a loop knows, and its count of losses.
-#[derive(Default)]
-pub(super) struct GenerationCache {
-    generation: Uuid,
-    losses: Option<u64>,
-}
+    /// All exports, with their disks.
+    fn all(&self) -> Vec<(ExportKey, Arc<Exported>)> {
+        self.disks.iter().map(|(key, disk)| (key, Arc::clone(&disk.exported))).collect()
+    }
 
-impl GenerationCache {
-    /// The current generation. If the store has lost more than this loop knows of, it is a new one,
-    /// already on stable storage.
-    pub(super) fn generation(&mut self, export: usize, exports: &Exports) -> Uuid {
-        let losses = exports.losses(export);
-        if self.losses != Some(losses) {
-            self.generation = exports.generation(export, losses);
-            self.losses = Some(losses);
+    /// Erases the removed exports of which nothing is left: no channel, and no queue to the disk.
+    fn erase_removed<R: Rules>(&mut self) {
+        let Self { registry, disks, .. } = self;
+        let is_open = |disk: &ExportDisk| disk.loops > 0 && R::keeps(Rule::DrainBeforeRemoved);
+        disks.retain(|key, disk| is_open(disk) || !registry.erase_export::<R>(key));
+    }
+
+    /// Gives each export a new generation that has lost more than the present one accounts for.
+    fn renew_all(&mut self) {
+        let lost = |(key, disk): (ExportKey, &ExportDisk)| {
+            let losses = disk.exported.losses();
+            (losses > disk.losses).then_some((key, losses))
+        };
+        let lost: Vec<_> = self.disks.iter().filter_map(lost).collect();
+        for (export, losses) in lost {
+            self.renew(export, losses);
         }
-        self.generation
     }
 }
 
@@ -129,31 +145,55 @@ impl Exports {
     /// The exports of a target with that many threads, and what keeps its records.
     ///
     /// # Errors
-    /// The system's error when an eventfd cannot be created.
+    /// The system's error when an eventfd cannot be created; `AlreadyExists` if two exports have
+    /// one name or UUID.
     pub fn new(
         target: TargetConfig,
         exports: Vec<TargetExport>,
         (remember_writer, renew_generation): (RememberWriter, RenewGeneration),
-        threads: usize,
+        (threads, now): (usize, Instant),
     ) -> io::Result<Self> {
         let callers = (0..threads).map(|_| Ok(Arc::new(LoopWaker::new()?)));
         let callers = callers.collect::<io::Result<_>>()?;
-        let mut registry = Registry::new(target);
-        let exports = exports.into_iter().map(|export| {
-            let index = registry.add_export(export.config());
-            registry.restore_last_writer(index, export.last_writer);
-            registry.set_allowed(index, export.allowed);
-            if let Some(why) = &export.offline {
-                registry.take_offline(index, why);
-            }
-            Arc::new(Exported::new(export.name.to_string(), export.store))
-        });
-        let exports: Box<[_]> = exports.collect();
-        let losses = exports.iter().map(|export| export.losses()).collect();
-        let admissions =
-            Admissions { registry, remember_writer, renew_generation, losses, callers };
-        let (admissions, closed) = (Mutex::new(admissions), Condvar::new());
-        Ok(Self { admissions, closed, exports })
+        let (registry, disks) = (Registry::new(target), SecondaryMap::new());
+        let admissions = Admissions { registry, disks, remember_writer, renew_generation, callers };
+        let this = Self { admissions: Mutex::new(admissions), closed: Condvar::new() };
+        for export in exports {
+            this.add(now, export)
+                .map_err(|taken| io::Error::new(ErrorKind::AlreadyExists, taken))?;
+        }
+        Ok(this)
+    }
+
+    /// Adds an export.
+    ///
+    /// # Errors
+    /// As [`Registry::add_export`].
+    pub fn add(&self, now: Instant, export: TargetExport) -> Result<ExportKey, ExportTaken> {
+        let Admissions { registry, disks, .. } = &mut *self.lock();
+        let key = registry.add_export(now, export.config())?;
+        registry.restore_last_writer(key, export.last_writer);
+        registry.set_allowed(key, export.allowed);
+        if let Some(why) = &export.offline {
+            registry.take_offline(key, why);
+        }
+        let exported = Arc::new(Exported::new(export.name.to_string(), export.store));
+        let losses = exported.losses();
+        disks.insert(key, ExportDisk { exported, loops: 0, losses });
+        Ok(key)
+    }
+
+    /// Removes an export, and has its channels closed: see [`Registry::remove_export`]. `None` if
+    /// there is no such export, or it was removed before.
+    pub fn remove<R: Rules>(self: &Arc<Self>, export: ExportKey) -> Option<Removal> {
+        let mut admissions = self.lock();
+        admissions.registry.exports().find(|(key, _)| *key == export)?;
+        let exported = Arc::clone(&admissions.disks[export].exported);
+        let sessions = admissions.registry.remove_export(export);
+        admissions.erase_removed::<R>();
+        admissions.call();
+        drop(admissions);
+        Some(Removal { exports: Arc::clone(self), export, exported, sessions })
     }
 
     /// Makes room for one more thread; returns its index.
@@ -168,16 +208,15 @@ impl Exports {
     }
 
     /// See [`Target::bring_online`](super::Target::bring_online).
-    pub(super) fn bring_online(&self, export: usize, arrival: Arrival) {
-        let mut admissions = self.lock();
-        let losses = self.losses(export);
-        let Admissions { registry, losses: known, .. } = &mut *admissions;
+    pub(super) fn bring_online(&self, export: ExportKey, arrival: Arrival) {
+        let Admissions { registry, disks, .. } = &mut *self.lock();
+        let Some(disk) = disks.get_mut(export) else { return };
+        disk.losses = disk.exported.losses();
         let Arrival { uuid, generation, last_writer } = arrival;
-        let geometry = self.exports[export].store.geometry();
+        let geometry = disk.exported.store.geometry();
         let before = registry.export(export).clone();
         let config = ExportConfig { uuid, boot: generation, geometry, ..before };
         registry.bring_online(export, config, last_writer);
-        known[export] = losses;
         self.closed.notify_all();
     }
 
@@ -187,7 +226,11 @@ impl Exports {
     }
 
     /// As [`Registry::set_access`].
-    pub fn set_access(&self, access: Access, allowed: Vec<Allowed>) -> Vec<SessionInfo> {
+    pub fn set_access(
+        &self,
+        access: Access,
+        allowed: impl IntoIterator<Item = (ExportKey, Allowed)>,
+    ) -> Vec<SessionInfo> {
         let mut admissions = self.lock();
         let closed = admissions.registry.set_access(access, allowed);
         admissions.call();
@@ -195,68 +238,86 @@ impl Exports {
     }
 
     /// As [`Registry::set_allowed`].
-    pub fn set_allowed(&self, export: usize, allowed: Allowed) -> Vec<SessionInfo> {
+    pub fn set_allowed(&self, export: ExportKey, allowed: Allowed) -> Vec<SessionInfo> {
         let mut admissions = self.lock();
         let closed = admissions.registry.set_allowed(export, allowed);
         admissions.call();
         closed
     }
 
-    /// By index.
-    pub(super) fn all(&self) -> &[Arc<Exported>] {
-        &self.exports
+    /// The disk of an export, if there is such an export.
+    pub(super) fn exported(&self, export: ExportKey) -> Option<Arc<Exported>> {
+        self.lock().disks.get(export).map(|disk| Arc::clone(&disk.exported))
     }
 
-    /// The health of each, by index.
-    pub(super) fn health(&self) -> Vec<Health> {
-        self.exports.iter().map(|export| export.health()).collect()
+    /// All exports, with their disks.
+    pub(super) fn all(&self) -> Vec<(ExportKey, Arc<Exported>)> {
+        self.lock().all()
     }
 
     /// Enlarges an export to `size` bytes, or to the present size of its file or device. Returns
     /// the size in bytes. May wait for a disk. `notify` tells the hosts of all threads if it is
-    /// another than before.
+    /// another than before. `None` if there is no such export any more.
     ///
     /// # Errors
     /// The error of its store.
-    ///
-    /// # Panics
-    /// If there is no such export.
     pub fn resize(
         &self,
-        export: usize,
+        export: ExportKey,
         size: Option<u64>,
         notify: impl FnOnce(Event),
-    ) -> Result<u64, ResizeError> {
-        let store = &self.exports[export].store;
-        store.resize(size)?;
-        let registry = &mut self.lock().registry;
+    ) -> Result<Option<u64>, ResizeError> {
+        let Some(exported) = self.exported(export) else { return Ok(None) };
+        exported.store.resize(size)?;
+        let Admissions { registry, disks, .. } = &mut *self.lock();
+        if !disks.contains_key(export) {
+            return Ok(None);
+        }
         // Read with the lock held: of two concurrent resizes, hosts are told the larger size last.
-        let size = store.geometry().size;
+        let size = exported.store.geometry().size;
         if registry.export(export).geometry.size != size {
             registry.resize(export, size);
             notify(Event::Resized(size));
         }
-        Ok(size)
+        Ok(Some(size))
     }
 
-    /// How often completed writes of an export may have been lost.
-    pub(super) fn losses(&self, export: usize) -> u64 {
-        self.exports[export].losses()
+    /// Opens the disk of an export for a loop, which gives it up by
+    /// [`close_disk`](Self::close_disk).
+    ///
+    /// # Panics
+    /// If there is no such export: one that has channels is there.
+    pub(super) fn open_disk(&self, export: ExportKey) -> Disk {
+        let disk = &mut self.lock().disks[export];
+        disk.loops += 1;
+        Disk::new(Arc::clone(&disk.exported))
+    }
+
+    /// Notes that a loop has dropped its access to the disk of an export.
+    pub(super) fn close_disk<R: Rules>(&self, export: ExportKey) {
+        let mut admissions = self.lock();
+        if let Some(disk) = admissions.disks.get_mut(export) {
+            disk.loops -= 1;
+        }
+        // A loss that is not accounted for would be forgotten with the export.
+        admissions.renew_all();
+        admissions.erase_removed::<R>();
+        self.closed.notify_all();
     }
 
     /// The generation of an export that accounts for this many losses. It is on stable storage.
-    pub(super) fn generation(&self, export: usize, losses: u64) -> Uuid {
+    pub(super) fn generation(&self, export: ExportKey, losses: u64) -> Uuid {
         self.lock().renew(export, losses)
     }
 
     /// See [`Target::distrust`](super::Target::distrust).
     pub(super) fn distrust(&self, nobody: Writer) {
         let mut admissions = self.lock();
-        for export in 0..self.exports.len() {
+        for (export, exported) in admissions.all() {
             // Under the lock: whoever counts this one finds the generation renewed.
-            self.exports[export].distrust();
+            exported.distrust();
             admissions.forget_writer(export, nobody);
-            admissions.renew_after(export, self.losses(export), Loss::Content);
+            admissions.renew_after(export, exported.losses(), Loss::Content);
         }
     }
 
@@ -273,18 +334,17 @@ impl Exports {
     /// admission. Stores the writers, and calls the links that have to act for others. No session
     /// is admitted with a generation that does not account for a loss. `visited` gets the sessions
     /// that have come or gone.
-    pub(super) fn admit(
+    pub(super) fn admit<R: Rules>(
         &self,
         link: usize,
         serve: impl FnOnce(&mut Registry),
         mut visited: impl FnMut(Visit),
     ) {
         let mut admissions = self.lock();
-        for export in 0..self.exports.len() {
-            admissions.renew(export, self.losses(export));
-        }
+        admissions.renew_all();
         admissions.callers[link].called.store(false, Ordering::Relaxed);
         serve(&mut admissions.registry);
+        admissions.erase_removed::<R>();
         admissions.keep_writers();
         while let Some(visit) = admissions.registry.poll_visit() {
             visited(visit);
@@ -298,13 +358,12 @@ impl Exports {
 /// The departure of a host from an export. It keeps neither the target nor its links running.
 pub struct Departure {
     exports: Arc<Exports>,
-    export: usize,
+    export: ExportKey,
     host: Option<HostId>,
 }
 
 impl Departure {
-    pub(super) fn new(exports: Arc<Exports>, export: usize, host: Option<HostId>) -> Self {
-        assert!(export < exports.all().len(), "there is no export {export}");
+    pub(super) fn new(exports: Arc<Exports>, export: ExportKey, host: Option<HostId>) -> Self {
         Self { exports, export, host }
     }
 
@@ -329,7 +388,44 @@ impl Departure {
     }
 }
 
-/// The remains of a host that was kept out.
+/// An export that was removed, until nothing of it is left. It keeps its store open, and neither
+/// the target nor its links running.
+pub struct Removal {
+    exports: Arc<Exports>,
+    export: ExportKey,
+    exported: Arc<Exported>,
+    sessions: Vec<SessionInfo>,
+}
+
+impl Removal {
+    /// The sessions that end with it.
+    pub fn sessions(&self) -> &[SessionInfo] {
+        &self.sessions
+    }
+
+    /// Whether nothing of it is left.
+    pub fn is_over(&self) -> bool {
+        !self.exports.lock().disks.contains_key(self.export)
+    }
+
+    /// Waits until nothing of the export is left: none of its channels is open, and none of its
+    /// requests is with the disk. Then another export may have its name, and its disk. Returns the
+    /// store, which nobody else of this target uses any more.
+    ///
+    /// # Errors
+    /// If requests are still with the disk after `limit`.
+    pub fn wait(&self, limit: Duration) -> Result<Arc<dyn Store>, Remains> {
+        let Self { exports, export, exported, .. } = self;
+        let is_there = |it: &mut Admissions| it.disks.contains_key(*export);
+        let waited = exports.closed.wait_timeout_while(exports.lock(), limit, is_there);
+        if waited.unwrap_or_else(PoisonError::into_inner).1.timed_out() {
+            return Err(Remains::Requests);
+        }
+        Ok(Arc::clone(exported.store()))
+    }
+}
+
+/// The remains of a host that was kept out, or of an export that was removed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Remains {
     /// Requests with the disk.
@@ -354,10 +450,11 @@ impl Deref for Locked<'_> {
 mod tests {
     use tyche_proto::BatchPolicy;
     use tyche_proto::wire::{Geometry, Name};
+    use tyche_store::null::NullStore;
 
     use super::*;
 
-    fn admissions() -> Admissions {
+    fn admissions() -> (Admissions, ExportKey) {
         let name = Name::new("a").expect("a name");
         let mut registry = Registry::new(TargetConfig {
             uuid: Uuid::nil(),
@@ -367,36 +464,42 @@ mod tests {
             channels_max: 1,
             batch: BatchPolicy::default(),
         });
-        registry.add_export(ExportConfig {
+        let config = ExportConfig {
             name,
             uuid: Uuid::nil(),
             boot: Uuid::nil(),
             geometry: Geometry { write_cache: true, ..Geometry::new(512, 512) },
             shared: false,
-        });
+        };
+        let export = registry.add_export(Instant(0), config).expect("the first");
         let mut generations = 0;
-        Admissions {
+        let store = Arc::new(NullStore::new(512, 512).expect("a size"));
+        let exported = Arc::new(Exported::new("a".to_owned(), store));
+        let mut disks = SecondaryMap::new();
+        disks.insert(export, ExportDisk { exported, loops: 0, losses: 0 });
+        let admissions = Admissions {
             registry,
+            disks,
             remember_writer: Box::new(|_, _| Ok(())),
             renew_generation: Box::new(move |_, loss| {
                 assert_eq!(loss, Loss::Cache);
                 generations += 1;
                 Uuid::from_u128(generations)
             }),
-            losses: vec![0],
             callers: Vec::new(),
-        }
+        };
+        (admissions, export)
     }
 
     #[test]
     fn a_loss_has_one_generation_in_whatever_order_threads_learn_of_it() {
-        let mut admissions = admissions();
-        let mut renew = |losses| admissions.renew(0, losses).as_u128();
+        let (mut admissions, export) = admissions();
+        let mut renew = |losses| admissions.renew(export, losses).as_u128();
         assert_eq!(renew(0), 0);
         assert_eq!(renew(2), 1);
         assert_eq!(renew(1), 1, "late, and known");
         assert_eq!(renew(2), 1);
         assert_eq!(renew(3), 2);
-        assert_eq!(admissions.registry.export(0).boot, Uuid::from_u128(2));
+        assert_eq!(admissions.registry.export(export).boot, Uuid::from_u128(2));
     }
 }

@@ -13,6 +13,7 @@ mod channels;
 mod conversion;
 mod exporter;
 mod exports;
+mod open_disks;
 mod report;
 mod stages;
 mod thread;
@@ -21,18 +22,19 @@ use std::io;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
-use tyche_engine::{Exported, placed, restore};
+use tyche_engine::{Clock, Exported, placed, restore};
 use tyche_link::{Except, Link, Share};
 use tyche_numa::Placement;
 use tyche_proto::crypto::SecretKey;
 use tyche_proto::wire::{CONNECT_COOKIE_AT, COOKIE_AT, KIND_AT, Kind, Name, Uuid};
 use tyche_proto::{
-    Access, Allowed, ExportConfig, HostId, LinkPart, Loss, SessionInfo, TargetConfig, Writer,
+    Access, AllRules, Allowed, ExportConfig, ExportKey, ExportTaken, HostId, LinkPart, Loss,
+    SessionInfo, TargetConfig, Writer,
 };
 use tyche_store::{ResizeError, Store};
 
 pub use exporter::{ChannelEvent, Exporter, ExporterEnv};
-pub use exports::{Departure, Exports, Remains};
+pub use exports::{Departure, Exports, Remains, Removal};
 pub use report::{ExportReport, TargetLinkReport, TargetReport, TargetSessionReport};
 use thread::LinkThread;
 
@@ -85,14 +87,14 @@ pub struct Arrival {
     pub last_writer: Option<Writer>,
 }
 
-/// Stores the last writer admitted to an export (by index), over restarts. Called before its
+/// Stores the last writer admitted to the export of that name, over restarts. Called before its
 /// session is admitted, and may wait for a disk. If it fails, the session is refused with that
 /// text, which names a remedy, in 120 bytes at most.
-pub type RememberWriter = Box<dyn FnMut(usize, Writer) -> Result<(), String> + Send>;
+pub type RememberWriter = Box<dyn FnMut(Name, Writer) -> Result<(), String> + Send>;
 
-/// Gives an export (by index) a new generation after a loss and stores it durably. Called before
+/// Gives the export of that name a new generation after a loss and stores it durably. Called before
 /// any host learns that writes may be lost, and may wait for a disk.
-pub type RenewGeneration = Box<dyn FnMut(usize, Loss) -> Uuid + Send>;
+pub type RenewGeneration = Box<dyn FnMut(Name, Loss) -> Uuid + Send>;
 
 /// Options to run a target with.
 pub struct TargetOptions {
@@ -163,8 +165,9 @@ impl Target {
         }
         let records = (options.remember_writer, options.renew_generation);
         let common = Common { identity: target.uuid, key, silent, placement, ethertype, spin };
-        let exports = Arc::new(Exports::new(target, exports, records, 0)?);
-        exports.set_access(options.access, Vec::new());
+        let exports =
+            Arc::new(Exports::new(target, exports, records, (0, Clock::Monotonic.now()))?);
+        exports.set_access(options.access, []);
         let this = Self { exports, threads: RwLock::default(), common };
         this.add_links(options.links, options.further_threads, options.beacons)?;
         Ok(this)
@@ -230,13 +233,36 @@ impl Target {
                 None => links.push(report),
             }
         }
-        let health = self.exports.health();
+        let health = self.exports.all().into_iter().map(|(key, it)| (key, it.health())).collect();
         TargetReport::new(&self.exports.registry(), health, links)
     }
 
-    /// The exports, by index.
-    pub fn exported(&self) -> &[Arc<Exported>] {
+    /// Adds an export. Hosts find it from now on.
+    ///
+    /// # Errors
+    /// If another export has its name or its UUID, also one that was removed and of which something
+    /// [is left](Removal::wait).
+    pub fn add(&self, export: TargetExport) -> Result<ExportKey, ExportTaken> {
+        self.exports.add(Clock::Monotonic.now(), export)
+    }
+
+    /// Removes an export: hosts do not find it any more, and its sessions end with
+    /// [`Failure::ExportRemoved`](tyche_proto::Failure::ExportRemoved). `None` if there is no such
+    /// export.
+    pub fn remove(&self, export: ExportKey) -> Option<Removal> {
+        self.exports.remove::<AllRules>(export)
+    }
+
+    /// The exports, with their disks.
+    pub fn exported(&self) -> Vec<(ExportKey, Arc<Exported>)> {
         self.exports.all()
+    }
+
+    /// The export of that name, if there is one.
+    pub fn export(&self, name: &str) -> Option<ExportKey> {
+        let registry = self.exports.registry();
+        let mut exports = registry.exports();
+        exports.find_map(|(key, export)| (export.name.as_str() == name).then_some(key))
     }
 
     /// A function for the present generation of an export, which accounts for all losses of its
@@ -245,10 +271,10 @@ impl Target {
     ///
     /// # Panics
     /// If there is no such export.
-    pub fn generation(&self, export: usize) -> impl Fn() -> Uuid + Send + Sync + use<> {
-        assert!(export < self.exports.all().len(), "there is no export {export}");
+    pub fn generation(&self, export: ExportKey) -> impl Fn() -> Uuid + Send + Sync + use<> {
+        let exported = self.exports.exported(export).expect("the export is there");
         let exports = Arc::clone(&self.exports);
-        move || exports.generation(export, exports.losses(export))
+        move || exports.generation(export, exported.losses())
     }
 
     /// Declares that all exports may have lost writes and their last writers are unknown: the
@@ -258,40 +284,36 @@ impl Target {
         self.exports.distrust(nobody);
     }
 
-    /// Changes who may connect, and which hosts may have each export, by index, all at once.
-    /// Returns the sessions that end, because they would not be let in now.
-    pub fn set_access(&self, access: Access, allowed: Vec<Allowed>) -> Vec<SessionInfo> {
+    /// Changes who may connect, and which hosts may have these exports, all at once. Returns the
+    /// sessions that end, because they would not be let in now.
+    pub fn set_access(
+        &self,
+        access: Access,
+        allowed: impl IntoIterator<Item = (ExportKey, Allowed)>,
+    ) -> Vec<SessionInfo> {
         self.exports.set_access(access, allowed)
     }
 
     /// Changes which hosts may have an export: see
     /// [`Registry::set_allowed`](tyche_proto::Registry::set_allowed). Returns the sessions
     /// that end.
-    ///
-    /// # Panics
-    /// If there is no such export.
-    pub fn set_allowed(&self, export: usize, allowed: Allowed) -> Vec<SessionInfo> {
+    pub fn set_allowed(&self, export: ExportKey, allowed: Allowed) -> Vec<SessionInfo> {
         self.exports.set_allowed(export, allowed)
     }
 
     /// The departure of a host from an export that it may not have any more; `None`: of one of
     /// another protocol, for what a former process of the target may have left of it.
-    ///
-    /// # Panics
-    /// If there is no such export.
-    pub fn departure(&self, export: usize, host: Option<HostId>) -> Departure {
+    pub fn departure(&self, export: ExportKey, host: Option<HostId>) -> Departure {
         Departure::new(Arc::clone(&self.exports), export, host)
     }
 
     /// Enlarges an export to `size` bytes, or to the present size of its file or device, and tells
-    /// the hosts. Returns the size in bytes. May wait for a disk.
+    /// the hosts. Returns the size in bytes; `None` if there is no such export any more. May wait
+    /// for a disk.
     ///
     /// # Errors
     /// The error of its store.
-    ///
-    /// # Panics
-    /// If there is no such export.
-    pub fn resize(&self, export: usize, size: Option<u64>) -> Result<u64, ResizeError> {
+    pub fn resize(&self, export: ExportKey, size: Option<u64>) -> Result<Option<u64>, ResizeError> {
         self.exports.resize(export, size, |event| {
             self.for_each_thread(|thread| thread.notify(export, event));
         })
@@ -302,7 +324,7 @@ impl Target {
     ///
     /// # Panics
     /// If it is not offline.
-    pub fn bring_online(&self, export: usize, arrival: Arrival) {
+    pub fn bring_online(&self, export: ExportKey, arrival: Arrival) {
         self.exports.bring_online(export, arrival);
     }
 }

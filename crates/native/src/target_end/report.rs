@@ -1,9 +1,11 @@
 //! Reports on a target, for people.
 
-use tyche_engine::{ErrorCounts, Health, PortStats, add_counts, placed::LinkNodes};
+use slotmap::SecondaryMap;
+use tyche_counters::Reading;
+use tyche_engine::{ErrorCounts, Health, PortStats, placed::LinkNodes};
 use tyche_proto::crypto::PublicKey;
-use tyche_proto::wire::{Mac, Reject, Uuid};
-use tyche_proto::{ChannelReport, ChannelStats, ExportConfig, Registry};
+use tyche_proto::wire::{Mac, Uuid};
+use tyche_proto::{ChannelReport, ChannelStats, ExportConfig, ExportKey, Registry, RejectCounts};
 
 /// An export, for people.
 #[derive(Clone, Debug)]
@@ -48,12 +50,12 @@ pub struct TargetLinkReport {
     pub by_thread: Vec<u64>,
     /// Frames and bytes.
     pub port: PortStats,
-    /// Error counters of the link, by name.
-    pub link_counters: Vec<(&'static str, u64)>,
+    /// Error counters of the link.
+    pub link_counters: Vec<Reading>,
     /// Counters of the protocol.
     pub channel: ChannelStats,
     /// Dropped frames by reason.
-    pub rejects: Vec<(Reject, u64)>,
+    pub rejects: RejectCounts,
     /// The open channels.
     pub channels: Vec<ChannelReport>,
     /// NUMA nodes of its parts.
@@ -72,7 +74,7 @@ impl TargetLinkReport {
             port: PortStats::default(),
             link_counters: Vec::new(),
             channel: ChannelStats::default(),
-            rejects: Vec::new(),
+            rejects: RejectCounts::default(),
             channels: Vec::new(),
             nodes: LinkNodes::default(),
         }
@@ -88,7 +90,7 @@ impl TargetLinkReport {
             mine.1 += theirs.1;
         }
         self.channel += other.channel;
-        add_counts(&mut self.rejects, other.rejects);
+        self.rejects += other.rejects;
         self.channels.extend(other.channels);
     }
 }
@@ -107,11 +109,11 @@ pub struct TargetReport {
 impl TargetReport {
     pub(super) fn new(
         registry: &Registry,
-        health: Vec<Health>,
+        mut health: SecondaryMap<ExportKey, Health>,
         links: Vec<TargetLinkReport>,
     ) -> Self {
-        let sessions = registry.exports().enumerate().flat_map(|(index, export)| {
-            registry.sessions(index).iter().map(|session| TargetSessionReport {
+        let sessions = registry.exports().flat_map(|(key, export)| {
+            registry.sessions(key).iter().map(|session| TargetSessionReport {
                 export: export.name.to_string(),
                 session: session.session,
                 host: session.host.uuid(),
@@ -121,8 +123,9 @@ impl TargetReport {
             })
         });
         let sessions = sessions.collect();
-        let exports = registry.exports().zip(health).map(|(config, Health { errors, problem })| {
-            ExportReport { config: config.clone(), errors, problem }
+        let exports = registry.exports().filter_map(|(key, config)| {
+            let Health { errors, problem } = health.remove(key)?;
+            Some(ExportReport { config: config.clone(), errors, problem })
         });
         Self { exports: exports.collect(), sessions, links }
     }

@@ -15,7 +15,7 @@ use tyche_link::Link;
 use tyche_numa::NumaAffinity;
 use tyche_proto::crypto::SecretKey;
 use tyche_proto::wire::{Event, Mac, Uuid};
-use tyche_proto::{Instant, LinkPart, Listener, ListenerConfig, Pace, Refusal, Visit};
+use tyche_proto::{ExportKey, Instant, LinkPart, Listener, ListenerConfig, Pace, Refusal, Visit};
 use tyche_wake::Spin;
 
 use super::exporter::{ChannelEvent, Exporter, ExporterEnv};
@@ -26,7 +26,7 @@ use crate::random::secrets;
 
 enum Command {
     Report(SyncSender<TargetLinkReport>),
-    Notify(usize, Event),
+    Notify(ExportKey, Event),
     Stop,
 }
 
@@ -104,7 +104,7 @@ impl LinkThread {
     }
 
     /// Notifies the hosts of an event of an export.
-    pub(super) fn notify(&self, export: usize, event: Event) {
+    pub(super) fn notify(&self, export: ExportKey, event: Event) {
         self.send(Command::Notify(export, event));
     }
 
@@ -216,7 +216,7 @@ impl LinkLoop {
             let link = ports.iter().next().map(|(_, port)| port.link().name());
             match event {
                 ChannelEvent::Opened { channel, export } => {
-                    tracing::debug!(link, channel = channel.0, export, "channel opened");
+                    tracing::debug!(link, channel = channel.0, ?export, "channel opened");
                 }
                 ChannelEvent::Closed { channel } => {
                     tracing::debug!(link, channel = channel.0, "channel closed");

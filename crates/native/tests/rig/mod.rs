@@ -23,7 +23,7 @@ use tyche_remote::{HostLink, Notice};
 use tyche_testkit::random::Random;
 pub use tyche_testkit::wait::PATIENCE;
 
-pub use target::{name, options_of_target, target};
+pub use target::{export_of_target, name, options_of_target, target};
 
 pub const SIZE: u64 = 4 << 20;
 

@@ -25,19 +25,23 @@ pub fn target(link: Box<dyn Link>, store: Arc<dyn Store>) -> Target {
     Target::start(options_of_target(link, store)).unwrap()
 }
 
-/// A target with one export.
-pub fn options_of_target(link: Box<dyn Link>, store: Arc<dyn Store>) -> TargetOptions {
-    let kept = LAST_WRITER.with(Arc::clone);
-    let export = TargetExport {
+/// The export of that target.
+pub fn export_of_target(store: Arc<dyn Store>) -> TargetExport {
+    TargetExport {
         name: name("disk"),
         uuid: Uuid::from_u128(7),
         generation: Uuid::from_u128(8 + u128::from(store.losses())),
         store,
         shared: false,
-        last_writer: *kept.lock().unwrap(),
+        last_writer: LAST_WRITER.with(|kept| *kept.lock().unwrap()),
         allowed: Allowed::default(),
         offline: None,
-    };
+    }
+}
+
+/// A target with one export.
+pub fn options_of_target(link: Box<dyn Link>, store: Arc<dyn Store>) -> TargetOptions {
+    let kept = LAST_WRITER.with(Arc::clone);
     TargetOptions {
         key: None,
         silent: false,
@@ -50,7 +54,7 @@ pub fn options_of_target(link: Box<dyn Link>, store: Arc<dyn Store>) -> TargetOp
             channels_max: 4,
             batch: BatchPolicy::default(),
         },
-        exports: vec![export],
+        exports: vec![export_of_target(store)],
         links: vec![link],
         further_threads: Vec::new(),
         beacons: Vec::new(),

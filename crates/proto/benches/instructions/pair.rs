@@ -256,13 +256,18 @@ impl Target {
             channels_max: 1,
             batch: BatchPolicy::Natural,
         });
-        registry.add_export(ExportConfig {
-            name: name("disk"),
-            uuid: Uuid::from_u128(4),
-            boot: Uuid::from_u128(5),
-            geometry: Geometry { discard: true, ..Geometry::new(DISK, 512) },
-            shared: false,
-        });
+        registry
+            .add_export(
+                Instant(0),
+                ExportConfig {
+                    name: name("disk"),
+                    uuid: Uuid::from_u128(4),
+                    boot: Uuid::from_u128(5),
+                    geometry: Geometry { discard: true, ..Geometry::new(DISK, 512) },
+                    shared: false,
+                },
+            )
+            .unwrap();
         let config = ListenerConfig { link: 0, frame_len_max, rings: RINGS, routed: false };
         Self {
             listener: Listener::new(config, uuid, random()),

@@ -7,9 +7,8 @@ use tyche_wire::{Connect, ConnectFlags, Cookie, Mac, Name, Reason, Text};
 use crate::rules::{Rule, Rules};
 use crate::target_end::access::{Identity, Proven};
 use crate::target_end::contest::{Contest, Contested};
-use crate::target_end::registry::{
-    ChannelRef, Export, Member, Registry, SessionInfo, TargetConfig, Writer,
-};
+use crate::target_end::export::{ChannelRef, Export, ExportKey, Member, SessionInfo, Writer};
+use crate::target_end::registry::{Registry, TargetConfig};
 use crate::time::Instant;
 
 /// Sessions of one host on an export at once.
@@ -42,7 +41,7 @@ pub(crate) enum Admission {
 /// The parameters of a new channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Grant {
-    pub(crate) export: usize,
+    pub(crate) export: ExportKey,
     pub(crate) writer: bool,
     pub(crate) queue_size: u16,
     pub(crate) damq_pages: u32,
@@ -133,13 +132,16 @@ impl Registry {
         self.check_access(request.host)?;
         self.check_target(request.target_name)?;
         let known = |export: &Export| {
-            export.config.uuid == connect.export
+            !export.is_removed
+                && export.config.uuid == connect.export
                 && (export_name.is_empty() || export.config.name == export_name)
                 && export.allowed.shows(connect.host)
         };
-        let index = self.exports.iter().position(known);
-        let index = index.ok_or(refused(Reason::UnknownExport))?;
-        let export = &mut self.exports[index];
+        let (key, export) = self
+            .exports
+            .iter_mut()
+            .find(|(_, export)| known(export))
+            .ok_or(refused(Reason::UnknownExport))?;
         export.check_allowed(request.identity())?;
         export.check_online()?;
         let mut writer = request.wants_to_write();
@@ -154,16 +156,16 @@ impl Registry {
         export.check_session(request)?;
         export.check_followed::<R>(request, guarded)?;
         let displaced = export.displaced_by::<R>(now, request, guarded);
-        self.call(index, displaced)?;
-        let export = &mut self.exports[index];
+        self.call(key, displaced)?;
+        let export = &mut self.exports[key];
         export.check_room(request)?;
         let damq_pages = self.room(request).ok_or(refused(Reason::NoResources))?;
-        let export = &mut self.exports[index];
+        let export = &mut self.exports[key];
         if guarded && R::keeps(Rule::KeepWriter) {
             export.check_kept(request)?;
         }
         Ok(Grant {
-            export: index,
+            export: key,
             writer,
             queue_size: connect.queue_size.min(self.config.queue_size_max),
             damq_pages: connect.damq_pages.clamp(DAMQ_PAGES_MIN, damq_pages),
@@ -269,7 +271,7 @@ impl Registry {
     }
 
     /// Passes closings and questions for a sign of life on to the links of the channels.
-    fn call(&mut self, index: usize, displaced: Result<Displaced, Admission>) -> Verdict {
+    fn call(&mut self, export: ExportKey, displaced: Result<Displaced, Admission>) -> Verdict {
         match displaced? {
             Displaced::None => Ok(()),
             Displaced::Close(channels) => {
@@ -277,7 +279,7 @@ impl Registry {
                 Err(Admission::Wait)
             }
             Displaced::Ask(session) => {
-                let channels = self.exports[index].sessions[session].channels.iter();
+                let channels = self.exports[export].sessions[session].channels.iter();
                 let channels: ArrayVec<_, CHANNELS_PER_SESSION_MAX> =
                     channels.map(|member| member.channel).collect();
                 channels.into_iter().for_each(|channel| self.ask(channel));
@@ -332,7 +334,9 @@ impl Export {
     /// device, was connected; and that no other host writes now.
     fn check_followed<R: Rules>(&self, request: Request<'_>, guarded: bool) -> Verdict {
         let (connect, host) = (request.connect, request.identity());
-        if R::keeps(Rule::CheckOrder) && self.takeovers.is_late(host, connect, request.issued) {
+        let is_late =
+            request.issued < self.since || self.takeovers.is_late(host, connect, request.issued);
+        if R::keeps(Rule::CheckOrder) && is_late {
             return Err(Admission::Stale);
         }
         if R::keeps(Rule::CloseFormer) && self.is_outlived(request) {

@@ -3,7 +3,8 @@
 //! | | |
 //! |---|---|
 //! | [`listener`] | the protocol on one link: handshakes, channels, answers to strangers |
-//! | [`registry`] | sessions and last writers of all exports, shared by the links |
+//! | [`registry`] | all exports, shared by the links |
+//! | [`export`] | an export, its sessions and its last writer |
 //! | [`admission`], [`contest`], [`takeovers`] | which session an export is given to |
 //! | [`access`] | which hosts may connect |
 //! | [`attempts`], [`ticket`] | what is remembered of a Connect, and what has to come before it |
@@ -13,6 +14,7 @@ pub(crate) mod access;
 pub(crate) mod admission;
 pub(crate) mod attempts;
 pub(crate) mod contest;
+pub(crate) mod export;
 pub(crate) mod generation;
 pub(crate) mod listener;
 pub(crate) mod registry;

@@ -4,45 +4,21 @@
 //! host that returns displaces its own former sessions. A session that was not connected while
 //! another one wrote is refused. PROTOCOL.md, "Sessions, takeover and reconnect".
 
-use std::collections::VecDeque;
-use std::time::Duration;
-
 use arrayvec::ArrayVec;
-use tyche_crypto::PublicKey;
+use slotmap::SlotMap;
 use tyche_wire::{
-    ChannelId, Cookie, Discover, ExportInfo, Fate, Fence, Geometry, Mac, Name, Outcome, TAGS_MAX,
-    Text, Uuid,
+    ChannelId, Discover, ExportInfo, Fate, Fence, Name, Outcome, TAGS_MAX, Text, Uuid,
 };
 
 use crate::channel::batching::BatchPolicy;
 use crate::rules::{Rule, Rules};
-use crate::target_end::access::{Access, Allowed, HostId, Identity};
-use crate::target_end::contest::Contest;
+use crate::target_end::access::{Access, Allowed, HostId};
+use crate::target_end::export::{
+    ChannelRef, Closed, Export, ExportConfig, ExportKey, ExportTaken, Member, SessionInfo, Writer,
+};
 use crate::target_end::requests::Outcomes;
-use crate::target_end::takeovers::Takeovers;
 use crate::target_end::visits::{Visit, Visits};
 use crate::time::Instant;
-
-/// Closed channels of an export whose outcomes are kept for fences. Fewer: outcomes are forgotten
-/// sooner, and requests of a lost channel may be executed twice.
-const CLOSED_MAX: usize = 256;
-/// How long a sign of life of a channel allows to give up a stalled channel of the same session.
-const LIFE_COUNTS: Duration = Duration::from_millis(200);
-
-/// One export.
-#[derive(Clone, Debug)]
-pub struct ExportConfig {
-    /// Its name, unique at the target.
-    pub name: Name,
-    /// Its identity, the same as long as it is the same disk.
-    pub uuid: Uuid,
-    /// Generation of the export: completed writes survive without a flush while it stays the same.
-    pub boot: Uuid,
-    /// The disk.
-    pub geometry: Geometry,
-    /// Several hosts may write at once.
-    pub shared: bool,
-}
 
 /// Configuration of a target.
 #[derive(Clone, Debug)]
@@ -61,88 +37,6 @@ pub struct TargetConfig {
     pub batch: BatchPolicy,
 }
 
-/// A channel of the target, among all its links.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ChannelRef {
-    /// Index of its listener: [`ListenerConfig::link`](crate::ListenerConfig::link).
-    pub link: usize,
-    /// Index of the channel at that listener.
-    pub channel: ChannelId,
-}
-
-/// A session that was admitted for writing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Writer {
-    /// The session.
-    pub session: Uuid,
-    /// The device that it serves.
-    pub device: Uuid,
-    /// Its host. `None` in a record of a release that did not keep it: any.
-    pub host: Option<Identity>,
-}
-
-/// A session on an export.
-#[derive(Clone, Debug)]
-pub struct SessionInfo {
-    /// The session.
-    pub session: Uuid,
-    /// The device that it serves.
-    pub device: Uuid,
-    /// Its host.
-    pub host: Identity,
-    /// The host's name; that which the target has for it, if it has proved who it is.
-    pub host_name: Name,
-    /// The key with which it has proved that.
-    pub key: Option<PublicKey>,
-    /// Whether it may write.
-    pub writer: bool,
-    /// When it came.
-    pub(crate) since: Instant,
-    pub(crate) channels: Vec<Member>,
-    /// Whether another session of the same host wants to displace it, and its signs of life.
-    pub(crate) contest: Option<Contest>,
-}
-
-/// A channel of a session.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Member {
-    pub(crate) channel: ChannelRef,
-    pub(crate) host: Mac,
-    /// The host's index of the channel, and the cookie of frames to the host.
-    pub(crate) index: ChannelId,
-    pub(crate) host_cookie: Cookie,
-    /// The cookie of frames to the target.
-    pub(crate) cookie: Cookie,
-    /// When the ticket of its Connect was issued.
-    pub(crate) issued: Instant,
-    /// When it last showed a sign of life that it was asked for.
-    pub(crate) lived_at: Option<Instant>,
-    /// When its link last reported that its frames are not acknowledged.
-    pub(crate) stalled_at: Option<Instant>,
-    /// Whether a fence has come for it.
-    pub(crate) is_fenced: bool,
-    /// Pages of its `damq`.
-    pub(crate) damq_pages: u32,
-}
-
-impl Member {
-    /// Whether it has shown a sign of life lately, and is not stalled.
-    fn is_fine(&self, now: Instant) -> bool {
-        let lately = |at: Option<Instant>| at.is_some_and(|at| now.since(at) < LIFE_COUNTS);
-        lately(self.lived_at) && !lately(self.stalled_at)
-    }
-}
-
-/// A closed channel without requests at the disk.
-#[derive(Debug)]
-struct Closed {
-    host: Identity,
-    session: Uuid,
-    channel: ChannelId,
-    cookie: Cookie,
-    outcomes: Outcomes,
-}
-
 /// The answer to a fence.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum FenceAnswer {
@@ -154,47 +48,11 @@ pub(crate) enum FenceAnswer {
     Refused,
 }
 
-impl SessionInfo {
-    /// The session's channels, with the addresses that they lead to.
-    pub fn channels(&self) -> impl Iterator<Item = (ChannelRef, Mac)> {
-        self.channels.iter().map(|member| (member.channel, member.host))
-    }
-
-    /// Its coming to an export, or its end, by a channel that leads to that address.
-    pub(crate) fn visit(&self, export: Name, from: Mac, is_over: bool) -> Visit {
-        let &Self { session, host, host_name, key, writer, since, .. } = self;
-        let (host, left_out) = (host.uuid(), 0);
-        Visit { export, session, host, host_name, key, writer, from, since, is_over, left_out }
-    }
-
-    fn has(&self, channel: ChannelRef) -> bool {
-        self.channels.iter().any(|member| member.channel == channel)
-    }
-}
-
-pub(crate) struct Export {
-    pub(crate) config: ExportConfig,
-    pub(crate) sessions: Vec<SessionInfo>,
-    /// The last session that was admitted for writing, as recorded on stable storage.
-    pub(crate) last_writer: Option<Writer>,
-    /// When the ticket of the last writer's first channel in this run was issued.
-    pub(crate) writer_since: Instant,
-    /// A session that is to be recorded as the last writer, with the time of its ticket.
-    pub(crate) writer_to_persist: Option<(Writer, Instant)>,
-    /// A session that could not be recorded, and why.
-    pub(crate) not_persisted: Option<(Writer, Text<128>)>,
-    closed: VecDeque<Closed>,
-    /// Why its disk is missing, if it is: no session is admitted.
-    pub(crate) offline: Option<Text<128>>,
-    pub(crate) allowed: Allowed,
-    pub(crate) takeovers: Takeovers,
-}
-
 /// The state that all links of a target share: its exports, their sessions, and who may connect.
 /// Listeners need it for handshakes, fences and the end of channels, but not for requests.
 pub struct Registry {
     pub(crate) config: TargetConfig,
-    pub(crate) exports: Vec<Export>,
+    pub(crate) exports: SlotMap<ExportKey, Export>,
     access: Access,
     /// Channels that their links have to close.
     closing: Vec<ChannelRef>,
@@ -209,33 +67,72 @@ impl Registry {
         assert!(config.damq_pages_max >= 256, "a request of 1 MiB needs 256 pages");
         let access = Access::default();
         let (closing, asking, visits) = (Vec::new(), Vec::new(), Visits::default());
-        Self { config, exports: Vec::new(), access, closing, asking, visits }
+        Self { config, exports: SlotMap::with_key(), access, closing, asking, visits }
     }
 
-    /// Adds an export; returns its index.
-    pub fn add_export(&mut self, config: ExportConfig) -> usize {
-        self.exports.push(Export {
-            config,
-            sessions: Vec::new(),
-            last_writer: None,
-            writer_since: Instant(0),
-            writer_to_persist: None,
-            not_persisted: None,
-            closed: VecDeque::new(),
-            offline: None,
-            allowed: Allowed::default(),
-            takeovers: Takeovers::default(),
-        });
-        self.exports.len() - 1
+    /// Adds an export.
+    ///
+    /// # Errors
+    /// If another has its name or its UUID, also one that is removed and not erased yet: requests
+    /// of it may be with the same disk.
+    pub fn add_export(
+        &mut self,
+        now: Instant,
+        config: ExportConfig,
+    ) -> Result<ExportKey, ExportTaken> {
+        let ExportConfig { name, uuid, .. } = config;
+        for Export { config: other, .. } in self.exports.values() {
+            if other.name == name {
+                return Err(ExportTaken::Name(name));
+            }
+            if other.uuid == uuid {
+                return Err(ExportTaken::Uuid(uuid));
+            }
+        }
+        Ok(self.exports.insert(Export::new(now, config)))
+    }
+
+    /// Removes an export: it is neither offered nor found any more, its hosts are told, and its
+    /// channels are closed. Returns its sessions, which end. The export is gone when it is
+    /// [erased](Self::erase_export).
+    pub fn remove_export(&mut self, key: ExportKey) -> Vec<SessionInfo> {
+        let Some(export) = self.exports.get_mut(key) else { return Vec::new() };
+        export.is_removed = true;
+        let sessions = export.sessions.clone();
+        let channels = sessions.iter().flat_map(SessionInfo::channels);
+        channels.for_each(|(channel, _)| self.displace(channel));
+        sessions
+    }
+
+    /// Erases an export that was removed, if no channel of it is open, and no request of it is with
+    /// its disk. Returns whether there is no such export any more.
+    pub fn erase_export<R: Rules>(&mut self, key: ExportKey) -> bool {
+        let Some(export) = self.exports.get(key) else { return true };
+        let is_drained = export.sessions.is_empty() || !R::keeps(Rule::DrainBeforeRemoved);
+        let is_over = export.is_removed && is_drained;
+        if is_over {
+            self.exports.remove(key);
+        }
+        is_over
+    }
+
+    /// Whether an export was removed.
+    pub(crate) fn is_removed(&self, key: ExportKey) -> bool {
+        self.exports.get(key).is_none_or(|export| export.is_removed)
+    }
+
+    /// The exports that were not removed.
+    fn served(&self) -> impl Iterator<Item = (ExportKey, &Export)> {
+        self.exports.iter().filter(|(_, export)| !export.is_removed)
     }
 
     /// Takes an export that has no session offline: its disk is missing, for the reason given.
     /// Hosts find it, and are refused with that reason.
     ///
     /// # Panics
-    /// If it has a session.
-    pub fn take_offline(&mut self, index: usize, why: &str) {
-        let export = &mut self.exports[index];
+    /// If it has a session, or there is no such export.
+    pub fn take_offline(&mut self, key: ExportKey, why: &str) {
+        let export = &mut self.exports[key];
         assert!(export.sessions.is_empty(), "an export in use has its disk");
         export.offline = Some(Text::truncated(why));
     }
@@ -243,16 +140,16 @@ impl Registry {
     /// Brings an export online with its disk, and the last writer of that.
     ///
     /// # Panics
-    /// If it was not offline.
-    pub fn bring_online(&mut self, index: usize, config: ExportConfig, writer: Option<Writer>) {
-        let export = &mut self.exports[index];
+    /// If it was not offline, or there is no such export.
+    pub fn bring_online(&mut self, key: ExportKey, config: ExportConfig, writer: Option<Writer>) {
+        let export = &mut self.exports[key];
         assert!(export.offline.is_some(), "only an export without a disk gets one");
         (export.config, export.last_writer, export.offline) = (config, writer, None);
     }
 
     /// Why the disk of an export is missing; `None` if it is there.
-    pub fn why_offline(&self, index: usize) -> Option<&str> {
-        self.exports[index].offline.as_ref().map(Text::as_str)
+    pub fn why_offline(&self, key: ExportKey) -> Option<&str> {
+        self.exports.get(key)?.offline.as_ref().map(Text::as_str)
     }
 
     /// The hosts that may connect.
@@ -260,19 +157,29 @@ impl Registry {
         &self.access
     }
 
-    /// Changes who may connect, and which hosts may have the first exports. Sessions that would not
-    /// be let in now are closed; returns them.
-    pub fn set_access(&mut self, access: Access, allowed: Vec<Allowed>) -> Vec<SessionInfo> {
+    /// Changes who may connect, and which hosts may have these exports. Sessions that would not be
+    /// let in now are closed; returns them.
+    pub fn set_access(
+        &mut self,
+        access: Access,
+        allowed: impl IntoIterator<Item = (ExportKey, Allowed)>,
+    ) -> Vec<SessionInfo> {
         self.access = access;
-        self.exports.iter_mut().zip(allowed).for_each(|(export, it)| export.allowed = it);
-        (0..self.exports.len()).flat_map(|export| self.close_denied(export)).collect()
+        for (key, allowed) in allowed {
+            if let Some(export) = self.exports.get_mut(key) {
+                export.allowed = allowed;
+            }
+        }
+        let keys: Vec<_> = self.exports.keys().collect();
+        keys.into_iter().flat_map(|key| self.close_denied(key)).collect()
     }
 
     /// Changes which hosts may have an export. Sessions that would not be let in now are closed;
     /// returns them.
-    pub fn set_allowed(&mut self, export: usize, allowed: Allowed) -> Vec<SessionInfo> {
-        self.exports[export].allowed = allowed;
-        self.close_denied(export)
+    pub fn set_allowed(&mut self, key: ExportKey, allowed: Allowed) -> Vec<SessionInfo> {
+        let Some(export) = self.exports.get_mut(key) else { return Vec::new() };
+        export.allowed = allowed;
+        self.close_denied(key)
     }
 
     /// Whether nothing of a host is left at an export: no channel is open there, and no request is
@@ -281,15 +188,15 @@ impl Registry {
     /// closed because a host is denied may be that host without its key, or under the name or the
     /// key that it had before. While the export is offline nobody knows: a former process of the
     /// target may have its disk, and requests of the host there.
-    pub fn is_drained<R: Rules>(&self, export: usize, host: HostId) -> bool {
-        let Export { sessions, offline, .. } = &self.exports[export];
+    pub fn is_drained<R: Rules>(&self, export: ExportKey, host: HostId) -> bool {
+        let Some(Export { sessions, offline, .. }) = self.exports.get(export) else { return true };
         let is_left = |it: &SessionInfo| it.host.may_be(host) || !self.lets_in(export, it);
         let is_unknown = offline.is_some() || sessions.iter().any(is_left);
         !R::keeps(Rule::DrainBeforeEvicted) || !is_unknown
     }
 
     /// Whether a session on an export would be let in now.
-    fn lets_in(&self, export: usize, session: &SessionInfo) -> bool {
+    fn lets_in(&self, export: ExportKey, session: &SessionInfo) -> bool {
         let allowed = &self.exports[export].allowed;
         let host = session.key.map(|key| self.access.identify(key));
         let same = host.is_none_or(|host| host.identity(session.host.uuid()) == session.host);
@@ -299,9 +206,9 @@ impl Registry {
     }
 
     /// Has the sessions on an export closed that would not be let in now; returns them.
-    fn close_denied(&mut self, index: usize) -> Vec<SessionInfo> {
-        let sessions = self.exports[index].sessions.iter();
-        let denied: Vec<_> = sessions.filter(|it| !self.lets_in(index, it)).cloned().collect();
+    fn close_denied(&mut self, key: ExportKey) -> Vec<SessionInfo> {
+        let sessions = self.exports[key].sessions.iter();
+        let denied: Vec<_> = sessions.filter(|it| !self.lets_in(key, it)).cloned().collect();
         let channels = denied.iter().flat_map(SessionInfo::channels);
         channels.for_each(|(channel, _)| self.displace(channel));
         denied
@@ -312,47 +219,55 @@ impl Registry {
         &self.config
     }
 
-    /// The exports, by index.
-    pub fn exports(&self) -> impl ExactSizeIterator<Item = &ExportConfig> {
-        self.exports.iter().map(|export| &export.config)
+    /// The exports, with their keys.
+    pub fn exports(&self) -> impl Iterator<Item = (ExportKey, &ExportConfig)> {
+        self.served().map(|(key, export)| (key, &export.config))
     }
 
-    /// The export of that index.
-    pub fn export(&self, index: usize) -> &ExportConfig {
-        &self.exports[index].config
+    /// The export of that key.
+    ///
+    /// # Panics
+    /// If there is no such export.
+    pub fn export(&self, key: ExportKey) -> &ExportConfig {
+        &self.exports[key].config
     }
 
     /// Changes the size of an export.
-    pub fn resize(&mut self, index: usize, size: u64) {
-        self.exports[index].config.geometry.size = size;
+    pub fn resize(&mut self, key: ExportKey, size: u64) {
+        if let Some(export) = self.exports.get_mut(key) {
+            export.config.geometry.size = size;
+        }
     }
 
     /// The last session that was admitted for writing. The owner keeps it over restarts, so that
     /// the next process also refuses sessions that were not connected while this one wrote.
-    pub fn last_writer(&self, index: usize) -> Option<Writer> {
-        self.exports[index].last_writer
+    pub fn last_writer(&self, key: ExportKey) -> Option<Writer> {
+        self.exports.get(key)?.last_writer
     }
 
     /// Changes the [`boot`](ExportConfig::boot) that hosts are told from now on.
-    pub fn renew(&mut self, index: usize, boot: Uuid) {
-        self.exports[index].config.boot = boot;
+    pub fn renew(&mut self, key: ExportKey, boot: Uuid) {
+        if let Some(export) = self.exports.get_mut(key) {
+            export.config.boot = boot;
+        }
     }
 
     /// Restores the [`last_writer`](Self::last_writer) of the process before.
-    pub fn restore_last_writer(&mut self, index: usize, writer: Option<Writer>) {
-        self.exports[index].last_writer = writer;
+    pub fn restore_last_writer(&mut self, key: ExportKey, writer: Option<Writer>) {
+        if let Some(export) = self.exports.get_mut(key) {
+            export.last_writer = writer;
+        }
     }
 
-    /// The writer that is to be recorded on stable storage next, with the index of its export. It
-    /// is admitted only after [`writer_persisted`](Self::writer_persisted) reports success.
-    pub fn writer_to_persist(&mut self) -> Option<(usize, Writer)> {
-        let mut exports = self.exports.iter().enumerate();
-        exports.find_map(|(index, export)| Some((index, export.writer_to_persist?.0)))
+    /// The writer that is to be recorded on stable storage next, with its export. It is admitted
+    /// only after [`writer_persisted`](Self::writer_persisted) reports success.
+    pub fn writer_to_persist(&self) -> Option<(ExportKey, Writer)> {
+        self.served().find_map(|(key, export)| Some((key, export.writer_to_persist?.0)))
     }
 
     /// Reports whether a writer was recorded. If not, it is refused with that reason.
-    pub fn writer_persisted(&mut self, index: usize, writer: Writer, result: Result<(), &str>) {
-        let export = &mut self.exports[index];
+    pub fn writer_persisted(&mut self, key: ExportKey, writer: Writer, result: Result<(), &str>) {
+        let Some(export) = self.exports.get_mut(key) else { return };
         let Some((_, issued)) =
             export.writer_to_persist.take_if(|(writer_to_persist, _)| *writer_to_persist == writer)
         else {
@@ -369,16 +284,16 @@ impl Registry {
         self.visits.poll()
     }
 
-    /// The sessions on the export of that index.
-    pub fn sessions(&self, index: usize) -> &[SessionInfo] {
-        &self.exports[index].sessions
+    /// The sessions on the export of that key.
+    pub fn sessions(&self, key: ExportKey) -> &[SessionInfo] {
+        self.exports.get(key).map_or(&[], |export| &export.sessions)
     }
 
     /// The exports that match a Discover and that its host may see.
     pub(crate) fn offered(&self, discover: &Discover) -> impl Iterator<Item = ExportInfo> {
         let Discover { host, uuid, name, .. } = *discover;
-        self.exports
-            .iter()
+        self.served()
+            .map(|(_, export)| export)
             .filter(move |export| export.allowed.shows(host))
             .filter(move |export| name.is_empty() || export.config.name == name)
             .filter(move |export| uuid.is_nil() || export.config.uuid == uuid)
@@ -408,7 +323,7 @@ impl Registry {
     }
 
     fn session_of(&mut self, channel: ChannelRef) -> Option<&mut SessionInfo> {
-        let mut sessions = self.exports.iter_mut().flat_map(|export| &mut export.sessions);
+        let mut sessions = self.exports.values_mut().flat_map(|export| &mut export.sessions);
         sessions.find(|session| session.has(channel))
     }
 
@@ -448,7 +363,7 @@ impl Registry {
 
     /// Closes a channel that its session has lost. `asker`: the channel that the fence has come on.
     pub(crate) fn fence<R: Rules>(&mut self, asker: ChannelRef, fence: &Fence) -> FenceAnswer {
-        let mut exports = self.exports.iter();
+        let mut exports = self.exports.values();
         let session =
             |export: &'_ Export| export.sessions.iter().position(|session| session.has(asker));
         let Some((export, index)) = exports.find_map(|it| Some((it, session(it)?))) else {
@@ -471,14 +386,13 @@ impl Registry {
             let outcomes = || Box::new(fence.tags.iter().map(unknown).collect());
             return if early { FenceAnswer::Closed(outcomes()) } else { FenceAnswer::Wait };
         }
-        let mut others = self.exports.iter().flat_map(|export| &export.sessions);
+        let mut others = self.exports.values().flat_map(|export| &export.sessions);
         let is_named = |it: &Member| named(it.cookie, it.channel.channel);
         if others.any(|session| session.channels.iter().any(is_named)) {
             return FenceAnswer::Refused;
         }
         let own = (session.host, session.session);
-        let ours = |it: &&Closed| (it.host, it.session) == own && named(it.cookie, it.channel);
-        let closed = export.closed.iter().find(ours);
+        let closed = export.closed(own, (fence.cookie, fence.channel));
         let fate = |tag| closed.map_or(Fate::Unknown, |closed| closed.outcomes.fate(tag));
         let outcome = |&tag| Outcome { tag, fate: fate(tag) };
         FenceAnswer::Closed(Box::new(fence.tags.iter().map(outcome).collect()))
@@ -486,7 +400,7 @@ impl Registry {
 
     /// Pages of the channels of hosts without a key, and the number of these channels.
     pub(crate) fn of_strangers(&self) -> (u64, usize) {
-        let sessions = self.exports.iter().flat_map(|export| &export.sessions);
+        let sessions = self.exports.values().flat_map(|export| &export.sessions);
         let strangers = sessions.filter(|session| session.key.is_none());
         let channels = strangers.flat_map(|session| &session.channels);
         channels.fold((0, 0), |(pages, count), it| (pages + u64::from(it.damq_pages), count + 1))
@@ -501,7 +415,7 @@ impl Registry {
     }
 
     pub(crate) fn channels(&self) -> usize {
-        let sessions = self.exports.iter().flat_map(|export| &export.sessions);
+        let sessions = self.exports.values().flat_map(|export| &export.sessions);
         sessions.map(|session| session.channels.len()).sum()
     }
 
@@ -510,31 +424,28 @@ impl Registry {
     /// kept only if it has asked already: they would displace those of others.
     pub(crate) fn closed(
         &mut self,
-        export: usize,
+        export: ExportKey,
         channel: ChannelRef,
         outcomes: Option<(Outcomes, bool)>,
     ) {
-        let export = &mut self.exports[export];
-        let name = export.config.name;
-        for session in &mut export.sessions {
-            let Some(at) = session.channels.iter().position(|it| it.channel == channel) else {
-                continue;
-            };
+        let Some(export) = self.exports.get_mut(export) else { return };
+        let mut sessions = export.sessions.iter_mut();
+        let place = sessions.find_map(|session| {
+            let at = session.channels.iter().position(|it| it.channel == channel)?;
+            Some((session, at))
+        });
+        if let Some((session, at)) = place {
             let member = session.channels.swap_remove(at);
             if session.channels.is_empty() {
-                self.visits.note(session.visit(name, member.host, true));
+                self.visits.note(session.visit(export.config.name, member.host, true));
             }
+            let (host, session, cookie) = (session.host, session.session, member.cookie);
             if let Some((outcomes, is_answered)) = outcomes
                 && (!is_answered || member.is_fenced)
             {
-                if export.closed.len() == CLOSED_MAX {
-                    export.closed.pop_front();
-                }
-                let (host, session, cookie) = (session.host, session.session, member.cookie);
                 let channel = channel.channel;
-                export.closed.push_back(Closed { host, session, channel, cookie, outcomes });
+                export.keep_outcomes(Closed { host, session, channel, cookie, outcomes });
             }
-            break;
         }
         export.sessions.retain(|session| !session.channels.is_empty());
         self.closing.retain(|&closing| closing != channel);
@@ -553,12 +464,4 @@ fn take(list: &mut Vec<ChannelRef>, link: usize) -> ArrayVec<ChannelId, 16> {
         !mine
     });
     taken
-}
-
-impl Export {
-    fn info(&self) -> ExportInfo {
-        let ExportConfig { name, uuid, geometry, shared, .. } = self.config;
-        let held = self.sessions.iter().any(|session| session.writer);
-        ExportInfo { name, uuid, geometry, held, shared }
-    }
 }

@@ -10,10 +10,12 @@ use tyche_proto::wire::{
     Accept, ChannelId, Connect, ConnectFlags, Content, Control, Cookie, Flags, Header, Hello, Kind,
     Mac, PacketNumber, Reason, Rejection, Ticket, Uuid,
 };
-use tyche_proto::{Instant, Listener, ListenerConfig, ListenerEvent, Opened, Outgoing, Registry};
+use tyche_proto::{
+    ExportKey, Instant, Listener, ListenerConfig, ListenerEvent, Opened, Outgoing, Registry,
+};
 use tyche_testkit::random::Random;
 
-use crate::pair::{FRAME_LEN, HOST, TARGET, name, registry_of, seal};
+use crate::pair::{FRAME_LEN, HOST, TARGET, name, only, registry_of, seal};
 
 pub const WRITER: ConnectFlags = ConnectFlags::NONE;
 pub const READER: ConnectFlags = ConnectFlags::READ_ONLY;
@@ -25,6 +27,8 @@ pub const IDENTITY: Uuid = Uuid::from_u128(3);
 pub struct Door {
     pub listener: Listener,
     pub registry: Registry,
+    /// The first export of the target.
+    pub export: ExportKey,
     pub now: Instant,
     /// Why writers can't be kept, if they can't.
     pub not_kept: Option<String>,
@@ -48,8 +52,9 @@ impl Door {
         let config = ListenerConfig { link: 0, frame_len_max, rings: [64; 2], routed };
         let listener = Listener::new(config, IDENTITY, Box::new(Random(2).numbers()));
         let registry = registry_of(shared);
+        let (now, export) = (Instant(1_000_000), only(&registry));
         let (not_kept, boots) = (None, Vec::new());
-        Self { listener, registry, now: Instant(1_000_000), not_kept, boots, attempts: 0 }
+        Self { listener, registry, export, now, not_kept, boots, attempts: 0 }
     }
 
     pub fn wait(&mut self, time: Duration) {
@@ -172,6 +177,6 @@ impl Door {
 
     /// The sessions that are connected.
     pub fn sessions(&self) -> Vec<Uuid> {
-        self.registry.sessions(0).iter().map(|it| it.session).collect()
+        self.registry.sessions(self.export).iter().map(|it| it.session).collect()
     }
 }

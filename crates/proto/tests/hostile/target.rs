@@ -9,7 +9,7 @@ use tyche_proto::wire::{
     Status, Tag, Uuid,
 };
 use tyche_proto::{
-    Access, Action, AllRules, BatchPolicy, ChannelRef, ExportConfig, Instant, Listener,
+    Access, Action, AllRules, BatchPolicy, ChannelRef, ExportConfig, ExportKey, Instant, Listener,
     ListenerConfig, ListenerEvent, Opened, Outgoing, Registry, Rules, SessionInfo, TargetConfig,
 };
 
@@ -61,6 +61,8 @@ pub(crate) struct Job {
 pub(crate) struct Target<R = AllRules> {
     pub(crate) listeners: Vec<Listener<R>>,
     pub(crate) registry: Registry,
+    /// Its only export.
+    pub(crate) export: ExportKey,
     channels: BTreeMap<(usize, ChannelId), Channel>,
     /// The last answer that opened a channel of that index.
     accepted: BTreeMap<(usize, ChannelId), Accept>,
@@ -103,20 +105,30 @@ impl<R: Rules> Target<R> {
             channels_max: CHANNELS_MAX,
             batch: BatchPolicy::Natural,
         });
-        registry.add_export(ExportConfig {
-            name: name("disk"),
-            uuid: EXPORT,
-            boot: Uuid::from_u128(5),
-            geometry: Geometry { write_cache, discard: true, ..Geometry::new(content::DISK, 512) },
-            shared,
-        });
+        let export = registry
+            .add_export(
+                Instant(0),
+                ExportConfig {
+                    name: name("disk"),
+                    uuid: EXPORT,
+                    boot: Uuid::from_u128(5),
+                    geometry: Geometry {
+                        write_cache,
+                        discard: true,
+                        ..Geometry::new(content::DISK, 512)
+                    },
+                    shared,
+                },
+            )
+            .unwrap();
         if keyed {
             let hosts = [(super::host::key().public(), name("host"))].into_iter().collect();
-            registry.set_access(Access { required: true, hosts }, Vec::new());
+            registry.set_access(Access { required: true, hosts }, []);
         }
         Self {
             listeners: (0..LINKS).map(listener).collect(),
             registry,
+            export,
             channels: BTreeMap::new(),
             accepted: BTreeMap::new(),
             jobs: Vec::new(),
@@ -203,7 +215,7 @@ impl<R: Rules> Target<R> {
                     assert!(damq_pages <= PAGES && queue_size <= SLOTS);
                     let opened = ChannelRef { link, channel };
                     let has = |it: &&SessionInfo| it.channels().any(|(its, _)| its == opened);
-                    let session = self.registry.sessions(0).iter().find(has);
+                    let session = self.registry.sessions(self.export).iter().find(has);
                     // A sealed answer says nothing to others, and is for the good host.
                     let accept = self.accepted.get(&(link, channel));
                     let new = Channel {
@@ -258,7 +270,7 @@ impl<R: Rules> Target<R> {
 
     pub(crate) fn notify(&mut self, event: Event) {
         for listener in &mut self.listeners {
-            listener.notify(0, event);
+            listener.notify(self.export, event);
         }
     }
 

@@ -271,7 +271,7 @@ impl<R: Rules> World<R> {
     }
 
     pub(crate) fn resize(&mut self, size: u64) {
-        self.target.registry.resize(0, size);
+        self.target.registry.resize(self.target.export, size);
         self.target.notify(Event::Resized(size));
         self.drain();
     }

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use tyche_proto::wire::{Entry, Geometry, Header, Mac, Name, Uuid};
 use tyche_proto::{
-    BatchPolicy, ExportConfig, ExportId, Instant, Listener, ListenerConfig, Opened, Outgoing,
-    PortConfig, Registry, Session, SessionConfig, TargetConfig,
+    BatchPolicy, ExportConfig, ExportId, ExportKey, Instant, Listener, ListenerConfig, Opened,
+    Outgoing, PortConfig, Registry, Session, SessionConfig, TargetConfig,
 };
 use tyche_testkit::random::Random;
 
@@ -23,6 +23,8 @@ pub struct Pair {
     pub session: Session,
     pub listener: Listener,
     pub registry: Registry,
+    /// The only export of the target.
+    pub export: ExportKey,
     pub now: Instant,
     /// The frame that was composed last.
     pub out: Outgoing,
@@ -56,14 +58,25 @@ pub fn registry_of(shared: bool) -> Registry {
         channels_max: 4,
         batch: BatchPolicy::Natural,
     });
-    registry.add_export(ExportConfig {
-        name: name("disk"),
-        uuid: Uuid::from_u128(4),
-        boot: Uuid::nil(),
-        geometry: Geometry { rotational: true, ..Geometry::new(1 << 20, 512) },
-        shared,
-    });
     registry
+        .add_export(
+            Instant(0),
+            ExportConfig {
+                name: name("disk"),
+                uuid: Uuid::from_u128(4),
+                boot: Uuid::nil(),
+                geometry: Geometry { rotational: true, ..Geometry::new(1 << 20, 512) },
+                shared,
+            },
+        )
+        .unwrap();
+    registry
+}
+
+/// The export of a target that has one.
+pub fn only(registry: &Registry) -> ExportKey {
+    let (key, _) = registry.exports().next().unwrap();
+    key
 }
 
 /// The bytes of a frame; those of requests are zeroes.
@@ -94,10 +107,12 @@ impl Pair {
         let (frame_len_max, target) = (FRAME_LEN, Some(TARGET));
         let port = PortConfig { frame_len_max, rings, target, node: None, transport: 0, routed };
         let listener = ListenerConfig { link: 0, frame_len_max, rings, routed };
+        let registry = registry_of(false);
         let mut pair = Self {
+            export: only(&registry),
+            registry,
             session: Session::new(config, &[port], Box::new(Random(1).numbers()), now),
             listener: Listener::new(listener, Uuid::from_u128(3), Box::new(Random(2).numbers())),
-            registry: registry_of(false),
             now,
             out: Outgoing::new(),
             asked: None,

@@ -52,6 +52,8 @@ pub struct Incidents {
     pub resize: Option<Duration>,
     /// A host is evicted from its export, and let in again later.
     pub evict: Option<Duration>,
+    /// An export is removed, and added again later.
+    pub remove: Option<Duration>,
     /// The segment without incidents, if there is one.
     pub steady: Option<usize>,
 }
@@ -94,6 +96,12 @@ impl Incidents {
         let mean = Duration::from_millis(random.pick(&[500, 3000]));
         self.restore = (random.chance(0.1) && !steady).then_some(mean);
         self.state_full = random.chance(0.2).then_some(mean);
+    }
+
+    /// Draws whether exports come and go.
+    pub(super) fn draw_removals(&mut self, random: &mut Random) {
+        let mean = Duration::from_millis(random.pick(&[300, 2000]));
+        self.remove = (random.chance(0.3) && self.steady.is_none()).then_some(mean);
     }
 
     /// Removes the incidents that could stop a host for longer than the loss of a link does, while

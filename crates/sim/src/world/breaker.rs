@@ -287,7 +287,7 @@ impl<R: Rules> World<R> {
         let mut channels = 0;
         for export in 0..self.volumes.len() {
             let registry = process.registry();
-            let sessions = registry.sessions(export);
+            let sessions = registry.sessions(process.key(export));
             let of_breaker = sessions.iter().filter(|it| it.host.uuid() == uuid(1, HOST)).count();
             if of_breaker > SESSIONS_MAX {
                 return Err(format!("a host has {of_breaker} sessions at an export"));

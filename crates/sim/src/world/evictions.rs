@@ -83,7 +83,7 @@ impl<R: Rules> World<R> {
     }
 
     /// Has the target keep out the hosts that are evicted from an export.
-    fn deny_evicted(&mut self, export: usize) {
+    pub(super) fn deny_evicted(&mut self, export: usize) {
         let denied = self.evictions.denied(export, |host| self.host_id(host));
         if let Some(process) = &self.process {
             process.deny(export, denied);
@@ -101,7 +101,7 @@ impl<R: Rules> World<R> {
         for (index, eviction) in all.into_iter().filter(|(_, eviction)| !eviction.is_over) {
             let Some(process) = &self.process else { return Ok(()) };
             let host = self.host_id(index);
-            if !process.registry().is_drained::<R>(eviction.export, host) {
+            if !process.registry().is_drained::<R>(process.key(eviction.export), host) {
                 continue;
             }
             let may_be = |it: HostId| it == host || matches!(it, HostId::Uuid(_));

@@ -46,10 +46,13 @@ pub(super) enum Incident {
     Evict,
     /// An evicted host is let in again.
     LetIn(usize),
+    Remove,
+    /// A removed export is added again.
+    AddAgain(usize),
 }
 
 impl Incident {
-    const RECURRING: [Self; 19] = [
+    const RECURRING: [Self; 20] = [
         Self::TargetCrash,
         Self::Unanswered,
         Self::TargetFreeze,
@@ -69,6 +72,7 @@ impl Incident {
         Self::Resize,
         Self::Rebind,
         Self::Evict,
+        Self::Remove,
     ];
 }
 
@@ -101,12 +105,14 @@ impl<R: Rules> World<R> {
             Incident::Resize => plan.resize,
             Incident::Rebind => plan.rebind,
             Incident::Evict => plan.evict,
+            Incident::Remove => plan.remove,
             Incident::TargetRestart
             | Incident::Restore
             | Incident::StateFree
             | Incident::Again(..)
             | Incident::Repair(_)
             | Incident::LetIn(_)
+            | Incident::AddAgain(_)
             | Incident::Plug(..) => None,
         };
         if let Some(mean) = mean {
@@ -124,6 +130,7 @@ impl<R: Rules> World<R> {
             Incident::StateFree => self.set_state_full(false),
             Incident::Repair(segment) => self.repair(segment),
             Incident::Plug(host, link) => self.add_link_to(host, link)?,
+            Incident::AddAgain(export) => self.add_export_again(export)?,
             _ if self.calm => {}
             Incident::Again(segment, times) => self.flap(segment, times)?,
             Incident::TargetCrash => {
@@ -177,6 +184,7 @@ impl<R: Rules> World<R> {
                 self.evict(host)?;
             }
             Incident::LetIn(host) => self.let_in(host),
+            Incident::Remove => self.remove_randomly()?,
         }
         self.plan_next(incident);
         Ok(())

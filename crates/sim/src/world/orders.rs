@@ -101,6 +101,15 @@ impl<R: Rules> World<R> {
         self.freeze_part(Part::Disk, time);
     }
 
+    /// Removes an export; it is added again some time after its last request, at most 5 s.
+    ///
+    /// # Errors
+    /// The violation that the checker found.
+    pub fn remove_export(&mut self, export: usize) -> Result<(), Box<Violation>> {
+        let result = self.remove_export_at(export);
+        self.checked(result)
+    }
+
     /// Sets the probability that a flush or a write with FUA fails, and loses data to be written
     /// back.
     pub fn set_sync_errors(&mut self, probability: f64) {

@@ -79,6 +79,7 @@ impl<R: Rules> World<R> {
             }
         }
         self.check_evictions()?;
+        self.check_removals()?;
         let Some(process) = &self.process else { return Ok(()) };
         let Some(deadline) = process.poll_timeout() else { return Ok(()) };
         let at = deadline.max(self.now + ALARM_DELAY);
@@ -233,6 +234,7 @@ impl<R: Rules> World<R> {
         self.note(Happening::Execute { link, channel: channel.0, tag, operation, stamp });
         self.check_begin(id)?;
         self.check_not_evicted(export, host)?;
+        self.check_not_removed(export)?;
         self.check_load()?;
         let plan = self.volumes[export].disk.plan();
         let hiccup = self.random.chance(plan.hiccups);
@@ -269,7 +271,8 @@ impl<R: Rules> World<R> {
             return Ok(());
         }
         let registry = process.registry();
-        let mut writers = registry.sessions(*export).iter().filter(|session| session.writer);
+        let sessions = registry.sessions(process.key(*export));
+        let mut writers = sessions.iter().filter(|session| session.writer);
         if !volume.exported.shared && writers.any(|writer| writer.session != *session) {
             return Err(format!("{operation:?} is executed while another session writes"));
         }

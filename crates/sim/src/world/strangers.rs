@@ -98,13 +98,18 @@ impl<R: Rules> Stranger<R> {
         };
         let listeners = (0..plan.segments.len()).map(listener).collect();
         let mut registry = Registry::new(target);
-        registry.add_export(ExportConfig {
-            name: if plan.namesake { export_name(0) } else { name("another") },
-            uuid: EXPORT,
-            boot: uuid(5, 0),
-            geometry: Geometry::new(DISK_LEN, 512),
-            shared: false,
-        });
+        registry
+            .add_export(
+                now,
+                ExportConfig {
+                    name: if plan.namesake { export_name(0) } else { name("another") },
+                    uuid: EXPORT,
+                    boot: uuid(5, 0),
+                    geometry: Geometry::new(DISK_LEN, 512),
+                    shared: false,
+                },
+            )
+            .expect("the first");
         let guest = (!plan.segments.is_empty()).then(|| Guest::new(now, random.fork()));
         Self { listeners, registry, alarm: None, guest }
     }

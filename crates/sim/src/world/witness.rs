@@ -224,6 +224,11 @@ impl<R: Rules> World<R> {
             Notice::Failed(Failure::Rejected(Reason::Denied)) if self.evictions.explain(index) => {
                 Ok(())
             }
+            Notice::Failed(Failure::ExportRemoved | Failure::Rejected(Reason::UnknownExport))
+                if self.removals.explain(self.hosts[index].plan.export) =>
+            {
+                Ok(())
+            }
             Notice::Failed(failure) => check_failure(*failure),
             Notice::Joined(..) => self.note_generation(index, queue),
             // An Offer, which may be anybody's, does not decide on that.
@@ -300,7 +305,8 @@ impl<R: Rules> World<R> {
             info.channels().any(|(channel, _)| open(channel.link, channel.channel))
         };
         let registry = process.registry();
-        let sessions = (0..self.volumes.len()).flat_map(|it| registry.sessions(it));
+        let exports = 0..self.volumes.len();
+        let sessions = exports.flat_map(|export| registry.sessions(process.key(export)));
         let living = sessions.filter(|info| lives(info));
         let living: BTreeSet<_> = living.map(|info| info.session).collect();
         witness.heard.retain(|session, _| living.contains(session));

@@ -6,7 +6,7 @@ use tyche_proto::NodeCounts;
 
 use super::load::Tally;
 use super::shape::Shape;
-use crate::shared::report::{BenchReport, TailFigures};
+use crate::shared::report::{BenchReport, Table, TailFigures};
 
 /// The measurements of all jobs.
 pub struct Measurement {
@@ -52,15 +52,14 @@ impl Measurement {
     }
 
     fn nodes(&self) -> NodeCounts {
-        NodeCounts {
-            stayed: self.sum(|it| it.nodes.stayed),
-            crossed: self.sum(|it| it.nodes.crossed),
-        }
+        let mut nodes = NodeCounts::default();
+        self.tallies.iter().for_each(|it| nodes += it.nodes);
+        nodes
     }
 
     /// The result of all jobs, for JSON output.
     pub fn report(&self) -> BenchReport {
-        let (shape, latency, nodes) = (self.shape, self.latency(), self.nodes());
+        let (shape, latency) = (self.shape, self.latency());
         let pattern = shape.pattern.to_possible_value();
         BenchReport {
             rw: pattern.map_or_else(String::new, |it| it.get_name().to_owned()),
@@ -77,8 +76,7 @@ impl Measurement {
             cpu_s: self.cpu_s(),
             frames_per_io: self.frames_per_io(),
             retransmitted: self.sum(|it| it.retransmitted),
-            requests_stayed: nodes.stayed,
-            requests_crossed: nodes.crossed,
+            nodes: Table(self.nodes()),
             runtime_s: self.tallies.iter().map(|it| it.elapsed.as_secs_f64()).fold(0.0, f64::max),
             jobs: self.tallies.len() as u64,
         }

@@ -10,7 +10,7 @@ use tyche_fcoe::fc::wire::Wwn;
 use tyche_fcoe::{Departure, VisibleTo};
 use tyche_proto::crypto::{PublicKey, SecretKey};
 use tyche_proto::wire::Name;
-use tyche_proto::{Access, Allowed, HostId, SessionInfo};
+use tyche_proto::{Access, Allowed, ExportKey, HostId, SessionInfo};
 use tyche_session::fcoe::parse_wwpn;
 use uuid::Uuid;
 
@@ -171,8 +171,8 @@ impl Configured {
 
 /// The effect of a command.
 pub(super) struct Changed {
-    /// Index of the export.
-    pub(super) export: usize,
+    /// The export.
+    pub(super) export: ExportKey,
     /// The one that it is about, unless it is about all.
     pub(super) who: Option<Who>,
     /// The sessions that end.
@@ -190,19 +190,11 @@ pub(super) struct Rights {
     target: String,
     configured: Configured,
     decisions: Decisions,
-    /// The names of the exports, by index.
-    exports: Vec<String>,
 }
 
 impl Rights {
-    pub(super) fn new(
-        target: &str,
-        configured: Configured,
-        decisions: Decisions,
-        exports: &[Export],
-    ) -> Self {
-        let exports = exports.iter().map(|export| export.name.clone()).collect();
-        let mut rights = Self { target: target.to_owned(), configured, decisions, exports };
+    pub(super) fn new(target: &str, configured: Configured, decisions: Decisions) -> Self {
+        let mut rights = Self { target: target.to_owned(), configured, decisions };
         rights.forget_granted();
         rights
     }
@@ -212,17 +204,8 @@ impl Rights {
         self.configured.access.clone()
     }
 
-    /// The hosts that may have each export, by index.
-    pub(super) fn allowed(&self) -> Vec<Allowed> {
-        self.exports.iter().map(|export| self.allowed_at(export)).collect()
-    }
-
-    /// The ports that may have each export, by index.
-    pub(super) fn visible(&self) -> Vec<VisibleTo> {
-        self.exports.iter().map(|export| self.visible_at(export)).collect()
-    }
-
-    fn visible_at(&self, export: &str) -> VisibleTo {
+    /// The ports that may have an export.
+    pub(super) fn visible_at(&self, export: &str) -> VisibleTo {
         let only = self.configured.initiators.get(export).cloned().unwrap_or_default();
         let mut visible = VisibleTo { only, except: Vec::new() };
         for (text, decision) in self.decisions.of(export) {
@@ -237,7 +220,8 @@ impl Rights {
         visible
     }
 
-    fn allowed_at(&self, export: &str) -> Allowed {
+    /// The hosts that may have an export.
+    pub(super) fn allowed_at(&self, export: &str) -> Allowed {
         let mut allowed = self.configured.allowed.get(export).cloned().unwrap_or_default();
         for (host, decision) in self.decisions.of(export) {
             let Some(Who::Host(host)) = self.configured.decided(host, decision) else { continue };
@@ -272,8 +256,10 @@ impl Rights {
             self.configured.initiators.entry(export).or_insert(initiators);
         }
         self.forget_granted();
-        log_ended(&served.target.set_access(self.access(), self.allowed()));
-        served.fcoe.show(self.visible().into_iter().enumerate());
+        let exports = served.target.exported();
+        let allowed = exports.iter().map(|(key, it)| (*key, self.allowed_at(it.name())));
+        log_ended(&served.target.set_access(self.access(), allowed));
+        served.fcoe.show(exports.iter().map(|(_, it)| (it.name(), self.visible_at(it.name()))));
     }
 
     /// Forgets who was let in by command, and is by the configuration now: from now on the
@@ -296,7 +282,7 @@ impl Rights {
     /// `NotFound` if there is no such export or host; `Usage` if it could not connect all the same;
     /// `Other` if the decision can't be kept. Nothing has changed then.
     pub(super) fn allow(&mut self, served: &Served, export: &str, who: &str) -> Result<Changed> {
-        let (index, who) = self.resolve(export, who)?;
+        let (key, who) = self.resolve(served, export, who)?;
         let is_granted = self.configured.lists(export, who);
         let decision = (!is_granted).then_some(Decision::Allowed);
         let before = self.decisions.clone();
@@ -304,7 +290,7 @@ impl Rights {
             self.decisions = before;
             return Err(error);
         }
-        Ok(self.apply(served, index, Some(who)))
+        Ok(self.apply(served, (key, export), Some(who)))
     }
 
     /// Keeps a host or a port from an export: its sessions end, or its commands. If that can't be
@@ -313,9 +299,9 @@ impl Rights {
     /// # Errors
     /// `NotFound` if there is no such export or host; `Usage` if those of that kind are not let in.
     pub(super) fn deny(&mut self, served: &Served, export: &str, who: &str) -> Result<Changed> {
-        let (index, who) = self.resolve(export, who)?;
+        let (key, who) = self.resolve(served, export, who)?;
         let kept = self.decisions.set(export, &who.to_string(), Some(Decision::Denied));
-        let changed = self.apply(served, index, Some(who));
+        let changed = self.apply(served, (key, export), Some(who));
         Ok(Changed { not_kept: kept.err(), ..changed })
     }
 
@@ -332,14 +318,14 @@ impl Rights {
         host: Option<&str>,
     ) -> Result<Changed> {
         let is_decided = |host: &str| self.decisions.of(export).any(|(about, _)| about == host);
-        let (index, host) = match host {
+        let (key, host) = match host {
             // Its [[host]] may be gone.
-            Some(host) if is_decided(host) => (self.index(export)?, Some(host.to_owned())),
+            Some(host) if is_decided(host) => (served.export(export)?, Some(host.to_owned())),
             Some(host) => {
-                let (index, host) = self.resolve(export, host)?;
-                (index, Some(host.to_string()))
+                let (key, host) = self.resolve(served, export, host)?;
+                (key, Some(host.to_string()))
             }
-            None => (self.index(export)?, None),
+            None => (served.export(export)?, None),
         };
         let before = self.decisions.clone();
         let is_other = |of: &str, about: &str, _| {
@@ -349,31 +335,28 @@ impl Rights {
             self.decisions = before;
             return Err(error);
         }
-        Ok(self.apply(served, index, None))
+        Ok(self.apply(served, (key, export), None))
     }
 
-    fn apply(&self, served: &Served, export: usize, who: Option<Who>) -> Changed {
-        let name = &self.exports[export];
+    fn apply(
+        &self,
+        served: &Served,
+        (export, name): (ExportKey, &str),
+        who: Option<Who>,
+    ) -> Changed {
         let ended = served.target.set_allowed(export, self.allowed_at(name));
         log_ended(&ended);
-        let left = served.fcoe.show([(export, self.visible_at(name))]);
+        let left = served.fcoe.show([(name, self.visible_at(name))]);
         Changed { export, who, ended, left, not_kept: None }
     }
 
-    fn index(&self, export: &str) -> Result<usize> {
-        self.exports.iter().position(|it| it == export).ok_or_else(|| {
-            let message = format!("target `{}` has no export `{export}`", self.target);
-            Error::new(Code::NotFound, message)
-        })
-    }
-
     /// The export of a command, and whom it is about.
-    fn resolve(&self, export: &str, text: &str) -> Result<(usize, Who)> {
-        let index = self.index(export)?;
+    fn resolve(&self, served: &Served, export: &str, text: &str) -> Result<(ExportKey, Who)> {
+        let key = served.export(export)?;
         let Access { required, hosts } = &self.configured.access;
         let host = match self.configured.who(text) {
             Some(Who::Host(host)) => Some(host),
-            Some(who) if self.configured.has_fcoe => return Ok((index, who)),
+            Some(who) if self.configured.has_fcoe => return Ok((key, who)),
             Some(who) => {
                 let what = format!("{who} is a port of FCoE, and target `{}`", self.target);
                 return Err(Error::new(Code::Usage, format!("{what} is not served over FCoE")));
@@ -382,7 +365,7 @@ impl Rights {
         };
         let for_keys = *required || self.allowed_at(export).names.is_some();
         if let Some(host) = host.filter(|host| !for_keys || matches!(host, HostId::Name(_))) {
-            return Ok((index, Who::Host(host)));
+            return Ok((key, Who::Host(host)));
         }
         let names: BTreeSet<_> = hosts.values().map(Name::as_str).collect();
         let names = names.into_iter().collect::<Vec<_>>().join(", ");

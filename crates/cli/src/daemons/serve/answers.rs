@@ -8,7 +8,6 @@ use tyche_store::ResizeError;
 
 use super::Served;
 use super::access::{Changed, Who};
-use super::config::Export;
 use super::links::{Missing, What};
 use super::state::Decision;
 use crate::shared::control::{AccessChange, ControlAnswer, Request};
@@ -18,127 +17,106 @@ use crate::shared::report::{AccessChanged, ExportResized, TargetLink, TargetPort
 /// Time limit for the ports of FCoE to report, which is that of links.
 const PORTS_ANSWER: Duration = Duration::from_secs(1);
 
-/// The handler of requests at a target's control socket: reports, resizes exports, and changes who
-/// may have them.
-#[derive(Clone)]
-pub(super) struct Answers {
-    /// The target's name.
-    name: String,
-    /// The names of its exports, by index.
-    exports: Vec<String>,
+/// Answers a request at a target's control socket: reports, resizes exports, and changes who may
+/// have them.
+pub(super) fn answer(served: Arc<Served>, request: &Request) -> ControlAnswer {
+    match request {
+        Request::Report => ControlAnswer::Target(report(&served)),
+        Request::Resize { export, size } => {
+            resize(&served, export, *size).map(ControlAnswer::Resized).into()
+        }
+        Request::Access { export, host, change } => {
+            let host = host.as_deref();
+            change_access(served, export, host, *change).map(ControlAnswer::Access).into()
+        }
+        Request::Disconnect { .. }
+        | Request::Reload
+        | Request::Leave
+        | Request::AddLink { .. }
+        | Request::RemoveLink { .. } => {
+            ControlAnswer::refused(Code::Usage, "this is a target, not a session")
+        }
+    }
 }
 
-impl Answers {
-    pub(super) fn new(name: &str, exports: &[Export]) -> Self {
-        let exports = exports.iter().map(|export| export.name.clone()).collect();
-        Self { name: name.to_owned(), exports }
+fn report(served: &Served) -> TargetReport {
+    // All threads at the same time: who asks waits for two seconds.
+    let deadline = Instant::now() + PORTS_ANSWER;
+    let ports = served.fcoe.ask();
+    let mut report = TargetReport::new(&served.name, &served.target.report());
+    report.fcoe = ports(deadline);
+    for Missing { what, why } in served.missing() {
+        let (interface, problem) = (what.name().to_owned(), Some(why));
+        match what {
+            What::Link(_) => {
+                report.links.push(TargetLink { interface, problem, ..Default::default() });
+            }
+            What::Port(_) | What::Vlans(..) => {
+                report.fcoe.push(TargetPort { interface, problem, ..Default::default() });
+            }
+        }
     }
+    let rights = served.rights();
+    for export in &mut report.exports {
+        export.lun = served.fcoe.lun(&export.export);
+        export.allowed = rights.decided(&export.export, Decision::Allowed);
+        export.denied = rights.decided(&export.export, Decision::Denied);
+    }
+    report
+}
 
-    pub(super) fn to(&self, served: Arc<Served>, request: &Request) -> ControlAnswer {
-        match request {
-            Request::Report => ControlAnswer::Target(self.report(&served)),
-            Request::Resize { export, size } => {
-                self.resize(&served, export, *size).map(ControlAnswer::Resized).into()
-            }
-            Request::Access { export, host, change } => {
-                let host = host.as_deref();
-                self.change_access(served, export, host, *change).map(ControlAnswer::Access).into()
-            }
-            Request::Disconnect { .. }
-            | Request::Reload
-            | Request::Leave
-            | Request::AddLink { .. }
-            | Request::RemoveLink { .. } => {
-                ControlAnswer::refused(Code::Usage, "this is a target, not a session")
-            }
-        }
-    }
+fn resize(served: &Served, name: &str, size: Option<u64>) -> Result<ExportResized> {
+    let key = served.export(name)?;
+    let size = served.resize((key, name), size).map_err(|error| {
+        let code = match error {
+            ResizeError::Shrinks { .. } | ResizeError::Indivisible { .. } => Code::Usage,
+            _ => Code::Device,
+        };
+        Error::new(code, format!("export `{name}`: {error}"))
+    })?;
+    let size = size.ok_or_else(|| served.no_export(name))?;
+    tracing::info!(size, "export {name} is resized");
+    Ok(ExportResized { target: served.name.clone(), export: name.to_owned(), size })
+}
 
-    fn report(&self, served: &Served) -> TargetReport {
-        // All threads at the same time: who asks waits for two seconds.
-        let deadline = Instant::now() + PORTS_ANSWER;
-        let ports = served.fcoe.ask();
-        let mut report = TargetReport::new(&self.name, &served.target.report());
-        report.fcoe = ports(deadline);
-        for Missing { what, why } in served.missing() {
-            let (interface, problem) = (what.name().to_owned(), Some(why));
-            match what {
-                What::Link(_) => {
-                    report.links.push(TargetLink { interface, problem, ..Default::default() });
-                }
-                What::Port(_) | What::Vlans(..) => {
-                    report.fcoe.push(TargetPort { interface, problem, ..Default::default() });
-                }
-            }
+/// Changes who may have an export. An eviction waits for the requests of whom it is about.
+fn change_access(
+    served: Arc<Served>,
+    export: &str,
+    host: Option<&str>,
+    change: AccessChange,
+) -> Result<AccessChanged> {
+    let target = served.name.clone();
+    let named = || host.ok_or_else(|| Error::new(Code::Usage, "the request has to name a host"));
+    let changed = match change {
+        AccessChange::Allow => served.rights().allow(&served, export, named()?),
+        AccessChange::Deny | AccessChange::Evict { .. } => {
+            served.rights().deny(&served, export, named()?)
         }
-        for (export, lun) in report.exports.iter_mut().zip(served.fcoe.luns()) {
-            export.lun = Some(lun);
-        }
-        let rights = served.rights();
-        for export in &mut report.exports {
-            export.allowed = rights.decided(&export.export, Decision::Allowed);
-            export.denied = rights.decided(&export.export, Decision::Denied);
-        }
-        report
+        AccessChange::Revert => served.rights().revert(&served, export, host),
+    }?;
+    let of_host = changed.who.map(|who| who.to_string()).or_else(|| host.map(str::to_owned));
+    let name = of_host.as_deref().unwrap_or("all hosts");
+    tracing::info!("export {export}: `{}` of {name}", change.name());
+    let is_out = matches!(change, AccessChange::Deny | AccessChange::Evict { .. });
+    let is_host = matches!(changed.who, Some(Who::Host(_)));
+    let has_other_way = is_out && is_host && served.fcoe.shows(export);
+    if let (AccessChange::Evict { limit_ms }, Some(who)) = (change, changed.who) {
+        await_departure(served, &changed, (export, who), Duration::from_millis(limit_ms))?;
     }
-
-    fn resize(&self, served: &Served, name: &str, size: Option<u64>) -> Result<ExportResized> {
-        let index = self.exports.iter().position(|export| export == name);
-        let index = index.ok_or_else(|| {
-            let message = format!("target `{}` has no export `{name}`", self.name);
-            Error::new(Code::NotFound, message)
-        })?;
-        let size = served.resize(index, size).map_err(|error| {
-            let code = match error {
-                ResizeError::Shrinks { .. } | ResizeError::Indivisible { .. } => Code::Usage,
-                _ => Code::Device,
-            };
-            Error::new(code, format!("export `{name}`: {error}"))
-        })?;
-        tracing::info!(size, "export {name} is resized");
-        Ok(ExportResized { target: self.name.clone(), export: name.to_owned(), size })
+    if let Some(error) = changed.not_kept {
+        let what = format!("{name} is kept out, but not after a restart of the target");
+        return Err(Error::new(error.code, format!("{what}: {error}")));
     }
-
-    /// Changes who may have an export. An eviction waits for the requests of whom it is about.
-    fn change_access(
-        &self,
-        served: Arc<Served>,
-        export: &str,
-        host: Option<&str>,
-        change: AccessChange,
-    ) -> Result<AccessChanged> {
-        let named =
-            || host.ok_or_else(|| Error::new(Code::Usage, "the request has to name a host"));
-        let changed = match change {
-            AccessChange::Allow => served.rights().allow(&served, export, named()?),
-            AccessChange::Deny | AccessChange::Evict { .. } => {
-                served.rights().deny(&served, export, named()?)
-            }
-            AccessChange::Revert => served.rights().revert(&served, export, host),
-        }?;
-        let of_host = changed.who.map(|who| who.to_string()).or_else(|| host.map(str::to_owned));
-        let name = of_host.as_deref().unwrap_or("all hosts");
-        tracing::info!("export {export}: `{}` of {name}", change.name());
-        let is_out = matches!(change, AccessChange::Deny | AccessChange::Evict { .. });
-        let is_host = matches!(changed.who, Some(Who::Host(_)));
-        let has_other_way = is_out && is_host && served.fcoe.shows(changed.export);
-        if let (AccessChange::Evict { limit_ms }, Some(who)) = (change, changed.who) {
-            await_departure(served, &changed, (export, who), Duration::from_millis(limit_ms))?;
-        }
-        if let Some(error) = changed.not_kept {
-            let what = format!("{name} is kept out, but not after a restart of the target");
-            return Err(Error::new(error.code, format!("{what}: {error}")));
-        }
-        if has_other_way {
-            return Err(Error::new(Code::Device, other_way(export, name, change)));
-        }
-        Ok(AccessChanged {
-            target: self.name.clone(),
-            export: export.to_owned(),
-            host: of_host,
-            sessions_ended: changed.ended.len() as u64,
-        })
+    if has_other_way {
+        return Err(Error::new(Code::Device, other_way(export, name, change)));
     }
+    Ok(AccessChanged {
+        target,
+        export: export.to_owned(),
+        host: of_host,
+        sessions_ended: changed.ended.len() as u64,
+    })
 }
 
 /// A host that is kept out of an export may still have it over FCoE.

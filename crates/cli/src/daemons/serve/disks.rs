@@ -42,8 +42,6 @@ pub(super) struct Disks {
 
 /// A disk that is missing, or is another than it was.
 pub(super) struct MissingDisk {
-    /// Index of its export.
-    index: usize,
     export: Export,
     /// Whether the administrator has accepted that it is another disk than before.
     accepted: bool,
@@ -88,12 +86,12 @@ impl Disks {
                 Ok((store, known)) => (store, known, None),
                 Err(error) => {
                     let why = error.message.clone();
-                    let known = state.add_missing(&export.name, export.uuid);
+                    let known = state.missing(&export.name, export.uuid);
                     let late = Arc::new(LateStore::new(why.clone()));
                     let store = Arc::clone(&late);
                     let opening = openings[index].take();
                     let export = export.clone();
-                    missing.push(MissingDisk { index, export, accepted, store, opening });
+                    missing.push(MissingDisk { export, accepted, store, opening });
                     errors.push(error);
                     (late as Arc<dyn Store>, known, Some(why))
                 }
@@ -136,7 +134,7 @@ fn open(
         }));
     }
     let store = open_passing(export, &source)?;
-    let known = state.add_passing(export.uuid, store.geometry().write_cache);
+    let known = State::passing(export.uuid, store.geometry().write_cache);
     Ok(Ok((store, known)))
 }
 
@@ -180,7 +178,7 @@ pub(super) fn await_missing(
                 let (Some(arrival), Some(served)) = (arrival, served.upgrade()) else {
                     return true;
                 };
-                served.bring_online(disk.index, arrival);
+                served.bring_online(&disk.export.name, arrival);
                 tracing::info!("export {}: its disk is there: online", disk.export.name);
                 false
             });
@@ -193,13 +191,13 @@ pub(super) fn await_missing(
 impl MissingDisk {
     /// Takes the disk, if it is there now.
     fn look(&mut self, state: &Mutex<State>, deadline: Instant) -> Option<Arrival> {
-        let Self { index, export, accepted, store: late, opening } = self;
+        let Self { export, accepted, store: late, opening } = self;
         let opened = Opening::await_result(opening, export, deadline);
         let opened = opened.and_then(|(store, identity)| {
             let disk = disk(export, &store, identity.as_deref(), *accepted);
             // Not held while a disk is opened: the registry waits for it.
             let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
-            let ExportRecord { uuid, generation, writer } = state.arrive(*index, &disk)?;
+            let ExportRecord { uuid, generation, writer } = state.add(&disk)?;
             late.arrive(Arc::new(store));
             Ok(Arrival { uuid, generation, last_writer: writer })
         });

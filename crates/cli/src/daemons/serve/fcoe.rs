@@ -101,26 +101,31 @@ pub(super) struct Numbered {
     pub(super) lun: u8,
     /// See [`TargetUnit::continues`].
     continues: bool,
+    /// The ports that may have it.
+    initiators: VisibleTo,
 }
 
-/// The exports as logical units, if they are to be that.
+/// The exports as logical units, if they are to be that. `visible_at`: the ports that may have an
+/// export.
 ///
 /// # Errors
 /// `Config` if there are more exports than LUNs.
 pub(super) fn number(
     config: &Config,
     exports: &[TargetExport],
+    visible_at: impl Fn(&str) -> VisibleTo,
     state: &mut State,
 ) -> Result<Vec<Numbered>> {
     if config.fcoe.is_empty() {
         return Ok(Vec::new());
     }
-    let uuids: Vec<_> = exports.iter().map(|export| export.uuid).collect();
-    let luns = state.luns(&uuids)?;
-    let numbered = exports.iter().zip(luns).enumerate().map(|(index, (export, lun))| Numbered {
+    let named: Vec<_> = exports.iter().map(|export| (export.name.as_str(), export.uuid)).collect();
+    let luns = state.luns(&named)?;
+    let numbered = exports.iter().zip(luns).map(|(export, lun)| Numbered {
         uuid: export.uuid,
         lun,
-        continues: state.continues(index).unwrap_or(export.offline.is_some()),
+        continues: state.continues(export.name.as_str()).unwrap_or(export.offline.is_some()),
+        initiators: visible_at(export.name.as_str()),
     });
     Ok(numbered.collect())
 }
@@ -131,25 +136,24 @@ impl Fcoe {
         config.link.is_empty() && !config.fcoe.is_empty()
     }
 
-    /// Starts the ports; also returns those that are missing. For each export: its UUID, its LUN,
-    /// and who may have it; `n_port_ids`: the directory for those.
+    /// Starts the ports; also returns those that are missing. `units`: the exports, if they
+    /// are units; `n_port_ids`: the directory for those.
     pub(super) fn start(
         link: &LinkArgs,
         config: &Config,
         target: &Target,
-        (units, visible): (&[Numbered], Vec<VisibleTo>),
+        units: Vec<Numbered>,
         n_port_ids: PathBuf,
     ) -> Result<(Self, Vec<Missing>)> {
         let numbered = config.export.iter().zip(units);
-        let all = numbered.zip(visible).zip(target.exported()).enumerate();
-        let units = all.map(|(index, (((export, unit), initiators), exported))| TargetUnit {
+        let units = numbered.zip(target.exported()).map(|((export, unit), it)| TargetUnit {
             number: unit.lun,
-            exported: Arc::clone(exported),
+            initiators: unit.initiators,
+            exported: it.1,
             uuid: unit.uuid,
             continues: unit.continues,
             shared: export.shared,
-            initiators,
-            generation: Some(Box::new(target.generation(index))),
+            generation: Some(Box::new(target.generation(it.0))),
         });
         let units = Arc::new(Units::new(units.collect()));
         let (ports, announcers, link) = (Mutex::default(), Mutex::default(), link.clone());
@@ -228,31 +232,38 @@ impl Fcoe {
     }
 
     /// Takes the present size of an export: initiators are told of another.
-    pub(super) fn resized(&self, export: usize) {
-        if !self.units.all().is_empty() {
-            self.units.resized(export);
+    pub(super) fn resized(&self, export: &str) {
+        if let Some(unit) = self.unit(export) {
+            self.units.resized(unit);
         }
     }
 
     /// Shows initiators an export whose disk has arrived.
-    pub(super) fn arrived(&self, export: usize, uuid: Uuid) {
-        if !self.units.all().is_empty() {
-            self.units.arrived(export, uuid);
+    pub(super) fn arrived(&self, export: &str, uuid: Uuid) {
+        if let Some(unit) = self.unit(export) {
+            self.units.arrived(unit, uuid);
         }
     }
 
-    /// Changes which ports may have exports, by their indices. One of ours that is missing so far
-    /// serves them like that when it comes.
-    pub(super) fn show(&self, wanted: impl IntoIterator<Item = (usize, VisibleTo)>) -> Departure {
+    /// Changes which ports may have exports. One of ours that is missing so far serves them like
+    /// that when it comes.
+    pub(super) fn show<'a>(
+        &self,
+        wanted: impl IntoIterator<Item = (&'a str, VisibleTo)>,
+    ) -> Departure {
         // Without ports in the configuration there are no units.
-        let units = self.units.all().len();
-        self.units.set_initiators(wanted.into_iter().filter(|(index, _)| *index < units))
+        let wanted = wanted.into_iter();
+        self.units.set_initiators(wanted.filter_map(|(name, it)| Some((self.unit(name)?, it))))
     }
 
-    /// Whether there may be a port that has an export, by its index.
-    pub(super) fn shows(&self, export: usize) -> bool {
-        let unit = self.units.all().get(export);
-        unit.is_some_and(|unit| self.units.visible_to(unit.number).is_any())
+    /// The unit of an export, if it is one.
+    fn unit(&self, export: &str) -> Option<usize> {
+        self.units.all().iter().position(|unit| unit.exported.name() == export)
+    }
+
+    /// Whether there may be a port that has an export.
+    pub(super) fn shows(&self, export: &str) -> bool {
+        self.lun(export).is_some_and(|lun| self.units.visible_to(lun).is_any())
     }
 
     /// Asks for the state of the interfaces. The function that is returned waits for the answers,
@@ -276,9 +287,9 @@ impl Fcoe {
         }
     }
 
-    /// The LUNs of the exports, by index.
-    pub(super) fn luns(&self) -> Vec<u8> {
-        self.units.all().iter().map(|unit| unit.number).collect()
+    /// The LUN of an export, if it has one.
+    pub(super) fn lun(&self, export: &str) -> Option<u8> {
+        self.unit(export).map(|unit| self.units.all()[unit].number)
     }
 }
 

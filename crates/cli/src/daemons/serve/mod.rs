@@ -17,12 +17,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use clap::Args;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
-use tyche_engine::restore;
+use tyche_engine::{Exported, restore};
 use tyche_fcoe::fc::network::Mode;
 use tyche_native::{Arrival, Target, TargetExport, TargetOptions};
-use tyche_proto::TargetConfig;
 use tyche_proto::crypto::{PublicKey, SecretKey};
 use tyche_proto::wire::Name;
+use tyche_proto::{ExportKey, TargetConfig};
 use tyche_session::fcoe::parse_mode;
 use tyche_store::ResizeError;
 
@@ -36,7 +36,6 @@ use crate::shared::panics;
 use crate::shared::placement::PlacementArgs;
 use crate::shared::runtime::{self, RuntimeDir};
 use access::{Configured, Rights};
-use answers::Answers;
 use config::{Auth, Config, Export, FcoePort, Host, Initiators};
 use disks::Disks;
 use fcoe::{Fcoe, Numbered};
@@ -212,18 +211,11 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
     let spin = args.link.spin();
     let own_key = key.as_ref().map(SecretKey::public);
     let configured = Configured::of(&config, own_key)?;
-    let rights = Rights::new(&name, configured, state.decisions()?, &config.export);
+    let rights = Rights::new(&name, configured, state.decisions()?);
     let Disks { mut exports, missing: missing_disks } =
         Disks::open(&config.export, &args.accepted, &mut state)?;
-    for (export, allowed) in exports.iter_mut().zip(rights.allowed()) {
-        export.allowed = allowed;
-    }
-    if let Some(wrapper) = &args.link.wrapper {
-        for export in &mut exports {
-            export.store = wrapper.store(Arc::clone(&export.store), spin);
-        }
-    }
-    let units = fcoe::number(&config, &exports, &mut state)?;
+    exports.iter_mut().for_each(|export| complete(export, &rights, &args.link));
+    let units = fcoe::number(&config, &exports, |name| rights.visible_at(name), &mut state)?;
     let n_port_ids = state.n_port_ids();
     let described = describe(&exports, &units);
     let opener = Opener::new(args, &config, args.placement.placement()?);
@@ -247,24 +239,25 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
         renew_generation,
     };
     let target = Target::start(options)?;
-    let units = (&units[..], rights.visible());
     let (fcoe, missing_ports) = Fcoe::start(&args.link, &config, &target, units, n_port_ids)?;
     missing.extend(missing_ports);
     let mut interfaces = [served_on.clone(), fcoe.described()].concat();
     if interfaces.is_empty() {
         interfaces.push("no interface yet".to_owned());
     }
-    let rights = Mutex::new(rights);
-    let served = Arc::new(Served { fcoe, target, rights, own_key, missing: Mutex::default() });
+    let (rights, not_there) = (Mutex::new(rights), Mutex::default());
+    let served = Served { name, fcoe, target, rights, own_key, missing: not_there };
+    let served = Arc::new(served);
     disks::await_missing(missing_disks, &served, state)?;
     links::await_missing(opener, missing, served_on, &served)?;
     watch_generation(&served);
     let socket = dir.path().join(runtime::CONTROL);
     let dir = Arc::new(Mutex::new(Some(dir)));
-    answer_at(&socket, &dir, &served, Answers::new(&name, &config.export))?;
-    let serving = format!("serving {} on {}", described.join(", "), interfaces.join(", "));
-    if let Err(error) = announce(&format!("tyche: {serving} as {name}\n")) {
-        tracing::warn!("{serving} as {name}, which can't be printed: {error}");
+    answer_at(&socket, &dir, &served)?;
+    let (described, interfaces) = (described.join(", "), interfaces.join(", "));
+    let serving = format!("serving {described} on {interfaces} as {}", served.name);
+    if let Err(error) = announce(&format!("tyche: {serving}\n")) {
+        tracing::warn!("{serving}, which can't be printed: {error}");
     }
     // Fails only if the supervisor that asked for it is gone.
     let _ = sd_notify::notify(false, &[sd_notify::NotifyState::Ready]);
@@ -273,6 +266,15 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
     drop(served);
     drop(dir.lock().unwrap_or_else(PoisonError::into_inner).take());
     Ok(())
+}
+
+/// Completes an export whose disk is open: the hosts that may have it, and the laboratory's wrapper
+/// around its store.
+fn complete(export: &mut TargetExport, rights: &Rights, link: &LinkArgs) {
+    export.allowed = rights.allowed_at(export.name.as_str());
+    if let Some(wrapper) = &link.wrapper {
+        export.store = wrapper.store(Arc::clone(&export.store), link.spin());
+    }
 }
 
 /// The target's name: the one that it was given, or the machine's.
@@ -292,7 +294,6 @@ fn answer_at(
     socket: &Path,
     dir: &Arc<Mutex<Option<RuntimeDir>>>,
     served: &Arc<Served>,
-    answers: Answers,
 ) -> Result<()> {
     let (answering, dir) = (Arc::downgrade(served), Arc::clone(dir));
     let removed = move || {
@@ -302,7 +303,7 @@ fn answer_at(
         }
     };
     control::serve(socket, removed, move |request, _| match answering.upgrade() {
-        Some(served) => answers.to(served, &request),
+        Some(served) => answers::answer(served, &request),
         None => ControlAnswer::refused(Code::Other, "the target is stopping"),
     })
     .context(Code::Other, "control socket")
@@ -363,6 +364,8 @@ fn configured(args: &ServeArgs) -> Result<Config> {
 
 /// The running target, and its ports of FCoE, which end first.
 struct Served {
+    /// The target's name.
+    name: String,
     fcoe: Fcoe,
     target: Target,
     rights: Mutex<Rights>,
@@ -373,17 +376,36 @@ struct Served {
 }
 
 impl Served {
-    /// As [`Target::resize`].
-    fn resize(&self, export: usize, size: Option<u64>) -> Result<u64, ResizeError> {
-        let size = self.target.resize(export, size)?;
-        self.fcoe.resized(export);
+    /// The export of that name.
+    ///
+    /// # Errors
+    /// `NotFound` if there is none.
+    fn export(&self, name: &str) -> Result<ExportKey> {
+        self.target.export(name).ok_or_else(|| self.no_export(name))
+    }
+
+    /// The error for a name that no export has.
+    fn no_export(&self, name: &str) -> Error {
+        Error::new(Code::NotFound, format!("target `{}` has no export `{name}`", self.name))
+    }
+
+    /// As [`Target::resize`], of an export with its name.
+    fn resize(
+        &self,
+        (key, name): (ExportKey, &str),
+        size: Option<u64>,
+    ) -> Result<Option<u64>, ResizeError> {
+        let size = self.target.resize(key, size)?;
+        self.fcoe.resized(name);
         Ok(size)
     }
 
-    /// Serves an export, by its index, whose disk has arrived.
-    fn bring_online(&self, export: usize, arrival: Arrival) {
-        self.target.bring_online(export, arrival);
-        self.fcoe.arrived(export, arrival.uuid);
+    /// Serves an export whose disk has arrived.
+    fn bring_online(&self, export: &str, arrival: Arrival) {
+        if let Some(key) = self.target.export(export) {
+            self.target.bring_online(key, arrival);
+            self.fcoe.arrived(export, arrival.uuid);
+        }
     }
 
     /// The links and ports that are missing so far.
@@ -421,17 +443,17 @@ fn await_stop(signals: &mut Signals, served: &Served, args: &ServeArgs, config: 
             }
             Err(error) => tracing::error!("who may connect stays as it was: {error}"),
         }
-        for (index, export) in config.export.iter().enumerate() {
-            look_again(served, index, &export.name);
+        for (key, exported) in served.target.exported() {
+            look_again(served, key, &exported);
         }
     }
 }
 
 /// Looks again at how large the disk of an export is.
-fn look_again(served: &Served, index: usize, name: &str) {
-    let before = served.target.exported()[index].store().geometry().size;
-    match served.resize(index, None) {
-        Ok(size) if size != before => {
+fn look_again(served: &Served, key: ExportKey, exported: &Exported) {
+    let (name, before) = (exported.name(), exported.store().geometry().size);
+    match served.resize((key, name), None) {
+        Ok(Some(size)) if size != before => {
             tracing::info!("export {name} has grown from {} to {}", bytes(before), bytes(size));
         }
         Ok(_) => {}

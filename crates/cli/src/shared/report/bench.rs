@@ -2,6 +2,9 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use tyche_proto::NodeCounts;
+
+use super::Table;
 
 /// The result of `tyche bench`, of all jobs together.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
@@ -24,10 +27,9 @@ pub struct BenchReport {
     pub frames_per_io: f64,
     /// Frames sent again by the jobs.
     pub retransmitted: u64,
-    /// Requests that travelled over an interface on the NUMA node of their buffer.
-    pub requests_stayed: u64,
-    /// Requests that travelled over an interface on another NUMA node.
-    pub requests_crossed: u64,
+    /// Requests by their locality.
+    #[serde(flatten)]
+    pub(crate) nodes: Table<NodeCounts>,
     /// Seconds that were measured; those of the longest job.
     pub runtime_s: f64,
     /// Threads that sent requests: one for each queue of each job.

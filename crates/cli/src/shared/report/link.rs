@@ -5,72 +5,27 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
+use tyche_counters::{Label, Reading};
 use tyche_engine::{ErrorCounts, LinkNodes, PortStats};
-use tyche_fcoe::Rejects;
 use tyche_numa::Node;
-use tyche_proto::ChannelStats;
 use tyche_proto::wire::Reject;
+use tyche_proto::{ChannelStats, RejectCounts};
+
+use super::Table;
 
 /// Counters by name.
 pub(crate) type Counters = BTreeMap<String, u64>;
-
-/// Frames and bytes on an interface since it was opened.
-#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(default)]
-pub struct PortCounters {
-    /// Frames received.
-    pub rx_frames: u64,
-    /// Bytes received, headers included.
-    pub rx_bytes: u64,
-    /// Frames sent.
-    pub tx_frames: u64,
-    /// Bytes sent, headers included.
-    pub tx_bytes: u64,
-    /// Frames that waited for room in the interface's queue.
-    pub tx_held: u64,
-    /// Frames that the interface did not take.
-    pub tx_refused: u64,
-    /// Frames that the kernel dropped because they were not fetched in time.
-    pub overruns: u64,
-}
-
-impl From<&PortStats> for PortCounters {
-    fn from(stats: &PortStats) -> Self {
-        let &PortStats { rx_frames, rx_bytes, tx_frames, tx_bytes, .. } = stats;
-        let &PortStats { tx_held, tx_refused, overruns, .. } = stats;
-        Self { rx_frames, rx_bytes, tx_frames, tx_bytes, tx_held, tx_refused, overruns }
-    }
-}
 
 /// Counters of the protocol.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct ProtocolCounters {
-    /// Frames sent again.
-    pub retransmitted: u64,
+    #[serde(flatten)]
+    pub(crate) counters: Table<ChannelStats>,
     /// Frames sent again, as a share of all frames sent, 0 to 1; null before the first frame.
     pub retransmitted_share: Option<f64>,
-    /// Frames that the peer reported missing.
-    pub nacked: u64,
-    /// Frames received more than once.
-    pub duplicates: u64,
-    /// Reports of missing frames sent.
-    pub nacks_sent: u64,
-    /// Acknowledgements sent in a frame of their own.
-    pub acks_sent: u64,
-    /// Retransmission timers that expired.
-    pub timeouts: u64,
-    /// Frames received that the network had marked as congested (ECN).
-    pub congested: u64,
-    /// Frames sent with entries (requests, answers, data), without those sent again.
-    pub batches: u64,
-    /// Entries in them.
-    pub batch_entries: u64,
-    /// Entries in each of them, on average; null before the first one.
+    /// Entries in each frame that has any, on average; null before the first one.
     pub entries_per_frame: Option<f64>,
-    /// Sum of the batch sizes that were in force when they were sent; 0 unless frames wait for
-    /// more entries (`--batch adaptive`).
-    pub batch_sizes: u64,
     /// The batch size on average, in requests or answers: the number that frames wait for; null
     /// unless they wait.
     pub batch_size: Option<f64>,
@@ -78,33 +33,12 @@ pub struct ProtocolCounters {
 
 impl ProtocolCounters {
     /// The counters of links that have `sent` that many frames.
-    pub(super) fn new(stats: &ChannelStats, sent: u64) -> Self {
-        // Each field is named, so that none is forgotten.
-        let &ChannelStats {
-            retransmitted,
-            nacked,
-            duplicates,
-            nacks_sent,
-            acks_sent,
-            timeouts,
-            congested,
-            batches,
-            batch_entries,
-            batch_sizes,
-        } = stats;
+    pub(super) fn new(stats: ChannelStats, sent: u64) -> Self {
+        let ChannelStats { retransmitted, batches, batch_entries, batch_sizes, .. } = stats;
         Self {
-            retransmitted,
+            counters: Table(stats),
             retransmitted_share: ratio(retransmitted, sent),
-            nacked,
-            duplicates,
-            nacks_sent,
-            acks_sent,
-            timeouts,
-            congested,
-            batches,
-            batch_entries,
             entries_per_frame: ratio(batch_entries, batches),
-            batch_sizes,
             batch_size: ratio(batch_sizes, batches).filter(|_| batch_sizes > 0),
         }
     }
@@ -139,18 +73,14 @@ pub(super) fn numbers(nodes: &[Node]) -> Vec<u16> {
     nodes.iter().map(|node| node.0).collect()
 }
 
-pub(super) fn rejects(counts: &[(Reject, u64)]) -> Counters {
-    counts.iter().map(|(reject, count)| (reject.name().to_owned(), *count)).collect()
-}
-
-/// Dropped frames of Fibre Channel, by reason.
-pub(super) fn fc_rejects(rejects: &Rejects) -> Counters {
-    rejects.iter().map(|(reject, count)| (reject.name().to_owned(), count)).collect()
+/// Counters by the names of their labels.
+pub(super) fn by_name<L: Label>(counts: impl Iterator<Item = (L, u64)>) -> Counters {
+    counts.map(|(label, count)| (label.name().to_owned(), count)).collect()
 }
 
 /// A link's own counters, by name.
-pub(super) fn own(counters: &[(&'static str, u64)]) -> Counters {
-    counters.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect()
+pub(super) fn own(counters: &[Reading]) -> Counters {
+    counters.iter().map(|(metric, count)| (metric.name.to_owned(), *count)).collect()
 }
 
 /// Reads a link's own counters: the numbers among the fields that the report does not define.
@@ -174,11 +104,9 @@ pub(super) fn errors(counts: &ErrorCounts) -> BTreeMap<String, Counters> {
 /// which are dropped because of their channel or cookie.
 pub(super) fn own_frames<'a>(
     ports: impl Iterator<Item = &'a PortStats>,
-    rejects: &[(Reject, u64)],
+    rejects: &RejectCounts,
 ) -> u64 {
-    let is_foreign = |reject: &Reject| matches!(reject, Reject::Channel | Reject::Cookie);
-    let foreign = rejects.iter().filter(|(reject, _)| is_foreign(reject));
-    let foreign: u64 = foreign.map(|(_, count)| count).sum();
+    let foreign = rejects.of(Reject::Channel) + rejects.of(Reject::Cookie);
     let all: u64 = ports.map(|port| port.rx_frames + port.tx_frames).sum();
     all.saturating_sub(foreign)
 }

@@ -9,11 +9,12 @@ mod bench;
 mod link;
 mod output;
 mod session;
+mod table;
 mod target;
 
 pub use self::bench::{BenchReport, TailFigures};
 pub(crate) use self::link::Counters;
-pub use self::link::{LinkNuma, PortCounters, ProtocolCounters};
+pub use self::link::{LinkNuma, ProtocolCounters};
 pub use self::output::{
     AccessChanged, ConnectReport, DiscoveredExport, DiscoveredLun, DiscoveredPort, DiscoveredVlan,
     ExportResized, KnownTargetReport, LunProperties, MachineReport, Output, TabOutcome,
@@ -23,6 +24,7 @@ pub use self::session::{
     ChannelReport, DiskReport, Figures, Latency, LatencyPair, LatencyReport, RequestCounters,
     SessionLink, SessionNuma, SessionReport, SessionState, WaitingReport,
 };
+pub use self::table::Table;
 pub use self::target::{
     ExportReport, ExportSession, TargetChannel, TargetLink, TargetPort, TargetReport,
 };
@@ -79,11 +81,17 @@ mod tests {
             serde_json::from_value::<SessionReport>(report).unwrap()
         };
         let link = json!({ "interface": "eth0", "rx_frames": 3, "fault_drop": 2, "speed": "fast" });
-        let known = report(json!({ "state": "live", "links": [link], "requests": { "reads": 5 } }));
-        let (requests, [link]) = (&known.figures().unwrap().requests, known.links()) else {
+        let known = report(json!({
+            "state": "live", "links": [link], "requests": { "reads": 5 },
+            "channel": { "nacked": 2, "new": [1] }, "latency": { "reads": { "all": { "count": 1 } } },
+        }));
+        let figures = known.figures().unwrap();
+        let (requests, [link]) = (&figures.requests, known.links()) else {
             panic!("{known:?}");
         };
-        assert_eq!((requests.reads, requests.writes), (5, 0));
+        assert_eq!((requests.succeeded.reads, requests.succeeded.writes), (5, 0));
+        let channel = &figures.channel.counters;
+        assert_eq!((channel.nacked, channel.batches, figures.latency.reads.all.count), (2, 0, 1));
         assert_eq!((link.port.rx_frames, link.port.tx_frames), (3, 0));
         assert_eq!(link.counters, [("fault_drop".to_owned(), 2)].into());
         let unknown = report(json!({ "state": "asleep" }));

@@ -6,14 +6,15 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tyche_block::Geometry;
-use tyche_engine::LatencyFigures;
-use tyche_proto::{ExportState, PathReport};
+use tyche_engine::{Histogram, LATENCY, PortStats, SuccessCounts};
+use tyche_proto::{ExportState, NodeCounts, PathReport};
 use tyche_remote::HostReport;
 use uuid::Uuid;
 
+use super::Table;
 use super::link::{
-    Counters, LinkNuma, PortCounters, ProtocolCounters, cpu_seconds, errors, numbers, own,
-    own_frames, ratio, read_own, rejects,
+    Counters, LinkNuma, ProtocolCounters, by_name, cpu_seconds, errors, numbers, own, own_frames,
+    ratio, read_own,
 };
 use crate::shared::state::State;
 
@@ -129,8 +130,9 @@ pub struct Figures {
     /// Requests that were answered.
     #[serde(default)]
     pub requests: RequestCounters,
-    /// Latency of successful requests.
+    /// [`LATENCY`] of reads and writes.
     #[serde(default)]
+    #[schemars(description = LATENCY.help)]
     pub latency: LatencyPair,
     /// Counters of the protocol.
     #[serde(default)]
@@ -201,18 +203,8 @@ impl From<ExportState> for DiskReport {
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct RequestCounters {
-    /// Successful reads.
-    pub reads: u64,
-    /// Bytes read.
-    pub read_bytes: u64,
-    /// Successful writes.
-    pub writes: u64,
-    /// Bytes written.
-    pub written_bytes: u64,
-    /// Successful flushes.
-    pub flushes: u64,
-    /// Successful discards and write-zeroes.
-    pub others: u64,
+    #[serde(flatten)]
+    pub(crate) succeeded: Table<SuccessCounts>,
     /// Requests that ended with an error.
     pub errors: u64,
     /// Requests that ended with an error, by operation and by kind of error; without those that
@@ -246,9 +238,9 @@ pub struct LatencyReport {
     pub recent: Latency,
 }
 
-impl From<&tyche_engine::LatencyReport> for LatencyReport {
-    fn from(report: &tyche_engine::LatencyReport) -> Self {
-        Self { all: (&report.all).into(), recent: (&report.recent).into() }
+impl From<&tyche_engine::Latency> for LatencyReport {
+    fn from(latency: &tyche_engine::Latency) -> Self {
+        Self { all: latency.all().into(), recent: (&latency.recent()).into() }
     }
 }
 
@@ -264,16 +256,25 @@ pub struct Latency {
     pub p50_us: f64,
     /// 99th percentile in microseconds, to 3 %.
     pub p99_us: f64,
+    /// Sum in nanoseconds.
+    pub sum_ns: u64,
+    /// The requests by their latency, in ascending order, without classes that are empty: the
+    /// longest time of the class in nanoseconds, and the number of requests. The classes are the
+    /// same in all reports, so that they can be added up.
+    pub buckets: Vec<(u64, u64)>,
 }
 
-impl From<&LatencyFigures> for Latency {
-    fn from(figures: &LatencyFigures) -> Self {
-        let microseconds = |time: Duration| (time.as_nanos() / 100) as f64 / 10.0;
+impl From<&Histogram> for Latency {
+    fn from(nanoseconds: &Histogram) -> Self {
+        // Tenths of a microsecond say enough.
+        let microseconds = |time: u64| (time / 100) as f64 / 10.0;
         Self {
-            count: figures.count,
-            mean_us: microseconds(figures.mean),
-            p50_us: microseconds(figures.p50),
-            p99_us: microseconds(figures.p99),
+            count: nanoseconds.count(),
+            mean_us: microseconds(nanoseconds.mean() as u64),
+            p50_us: microseconds(nanoseconds.quantile(0.5)),
+            p99_us: microseconds(nanoseconds.quantile(0.99)),
+            sum_ns: nanoseconds.sum(),
+            buckets: nanoseconds.buckets().collect(),
         }
     }
 }
@@ -308,7 +309,7 @@ pub struct SessionLink {
     pub numa: LinkNuma,
     /// Frames and bytes.
     #[serde(flatten)]
-    pub port: PortCounters,
+    pub port: Table<PortStats>,
     /// Further error counters, as this kind of link has them.
     #[serde(flatten, deserialize_with = "read_own")]
     pub counters: Counters,
@@ -328,7 +329,7 @@ impl From<&tyche_remote::LinkReport> for SessionLink {
             unnamed: false,
             channels: link.channels.iter().map(ChannelReport::from).collect(),
             numa: (&link.nodes).into(),
-            port: (&link.port).into(),
+            port: Table(link.port),
             counters: own(&link.link_counters),
         }
     }
@@ -387,10 +388,9 @@ pub struct SessionNuma {
     pub thread_cpus: String,
     /// The nodes of the memory for requests.
     pub buffer_nodes: Vec<u16>,
-    /// Requests that travelled over an interface on the node of their buffer.
-    pub requests_stayed: u64,
-    /// Requests that travelled over an interface on another node.
-    pub requests_crossed: u64,
+    /// Requests by their locality.
+    #[serde(flatten)]
+    pub(crate) requests: Table<NodeCounts>,
 }
 
 impl From<&HostReport> for SessionNuma {
@@ -399,8 +399,7 @@ impl From<&HostReport> for SessionNuma {
             thread_nodes: report.nodes.threads.iter().map(|node| node.map(|it| it.0)).collect(),
             thread_cpus: report.nodes.cpus.to_string(),
             buffer_nodes: numbers(&report.nodes.buffers),
-            requests_stayed: report.node_counts.stayed,
-            requests_crossed: report.node_counts.crossed,
+            requests: Table(report.node_counts),
         }
     }
 }
@@ -436,8 +435,8 @@ impl From<&HostReport> for Figures {
             device_size: None,
             requests: report.into(),
             latency: LatencyPair { reads: (&report.reads).into(), writes: (&report.writes).into() },
-            channel: ProtocolCounters::new(&report.channel, sent),
-            rejects: rejects(&report.rejects),
+            channel: ProtocolCounters::new(report.channel, sent),
+            rejects: by_name(report.rejects.iter()),
             favoured: favoured(&report.favoured),
             links: report.links.iter().map(SessionLink::from).collect(),
             numa: report.into(),
@@ -459,12 +458,7 @@ impl From<&HostReport> for RequestCounters {
     fn from(report: &HostReport) -> Self {
         let requests = &report.requests;
         Self {
-            reads: requests.reads,
-            read_bytes: requests.read_bytes,
-            writes: requests.writes,
-            written_bytes: requests.written_bytes,
-            flushes: requests.flushes,
-            others: requests.others,
+            succeeded: Table(requests.succeeded),
             errors: requests.errors.total(),
             errors_by_kind: errors(&requests.errors),
             last_error_s: requests.errors.since_last().map(|since| since.as_secs_f64()),

@@ -4,13 +4,15 @@ use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use tyche_engine::PortStats;
 use tyche_fcoe::FcoeTargetReport;
 use tyche_native::TargetLinkReport;
 use uuid::Uuid;
 
+use super::Table;
 use super::link::{
-    Counters, LinkNuma, PortCounters, ProtocolCounters, cpu_seconds, errors, fc_rejects, own,
-    own_frames, ratio, read_own, rejects,
+    Counters, LinkNuma, ProtocolCounters, by_name, cpu_seconds, errors, own, own_frames, ratio,
+    read_own,
 };
 
 /// A target that runs on this machine. Counters begin at its start. Of one that does not answer
@@ -170,7 +172,7 @@ pub struct TargetLink {
     pub numa: LinkNuma,
     /// Frames and bytes.
     #[serde(flatten)]
-    pub port: PortCounters,
+    pub port: Table<PortStats>,
     /// Further error counters, as this kind of link has them.
     #[serde(flatten, deserialize_with = "read_own")]
     pub counters: Counters,
@@ -187,10 +189,10 @@ impl From<&TargetLinkReport> for TargetLink {
             requests: link.requests,
             requests_by_thread: link.by_thread.clone(),
             frames_per_io: ratio(frames, link.requests),
-            channel: ProtocolCounters::new(&link.channel, link.port.tx_frames),
-            rejects: rejects(&link.rejects),
+            channel: ProtocolCounters::new(link.channel, link.port.tx_frames),
+            rejects: by_name(link.rejects.iter()),
             numa: (&link.nodes).into(),
-            port: (&link.port).into(),
+            port: Table(link.port),
             counters: own(&link.link_counters),
         }
     }
@@ -246,7 +248,7 @@ pub struct TargetPort {
     pub ignored: Counters,
     /// Frames and bytes.
     #[serde(flatten)]
-    pub port: PortCounters,
+    pub port: Table<PortStats>,
 }
 
 impl From<&FcoeTargetReport> for TargetPort {
@@ -258,9 +260,9 @@ impl From<&FcoeTargetReport> for TargetPort {
             problem: report.problem.clone(),
             initiators: report.initiators.iter().map(ToString::to_string).collect(),
             commands: report.commands,
-            rejects: fc_rejects(&report.rejects),
+            rejects: by_name(report.rejects.all()),
             ignored: own(&report.ignored),
-            port: (&report.port).into(),
+            port: Table(report.port),
         }
     }
 }

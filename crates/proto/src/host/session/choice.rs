@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use tyche_counters::counters;
+
 use super::config::ChannelChoice;
 use super::path::Path;
 use super::trial::{Favourite, Trials};
@@ -31,13 +33,14 @@ const PAUSES_MAX: u128 = 16;
 /// only requests that would have to wait longer for the favourite, or while that is silent.
 const HANDICAP: Duration = Duration::from_millis(100);
 
-/// Numbers of requests by the NUMA node of their channel.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct NodeCounts {
-    /// Requests on a channel of their memory's node.
-    pub stayed: u64,
-    /// Requests on a channel of another node.
-    pub crossed: u64,
+counters! {
+    /// Numbers of requests by the NUMA node of their channel.
+    pub struct NodeCounts as "requests_" {
+        /// Requests that travelled over an interface on the NUMA node of their buffer.
+        stayed: Counter in Requests,
+        /// Requests that travelled over an interface on another NUMA node than their buffer.
+        crossed: Counter in Requests,
+    }
 }
 
 impl NodeCounts {

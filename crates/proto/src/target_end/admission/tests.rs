@@ -5,7 +5,8 @@ use super::*;
 use crate::channel::batching::BatchPolicy;
 use crate::rules::AllRules;
 use crate::target_end::access::Access;
-use crate::target_end::registry::{ExportConfig, TargetConfig};
+use crate::target_end::export::{ExportConfig, ExportKey};
+use crate::target_end::registry::TargetConfig;
 
 const MACHINE: Uuid = Uuid::from_u128(0xaa);
 const CLAIMER: Uuid = Uuid::from_u128(0xbb);
@@ -26,14 +27,19 @@ fn registry() -> Registry {
         channels_max: 16,
         batch: BatchPolicy::Natural,
     });
-    registry.add_export(ExportConfig {
-        name: name("disk"),
-        uuid: Uuid::nil(),
-        boot: Uuid::nil(),
-        geometry: Geometry::new(1 << 20, 512),
-        shared: false,
-    });
-    registry.set_access(Access::default(), Vec::new());
+    registry
+        .add_export(
+            Instant(0),
+            ExportConfig {
+                name: name("disk"),
+                uuid: Uuid::nil(),
+                boot: Uuid::nil(),
+                geometry: Geometry::new(1 << 20, 512),
+                shared: false,
+            },
+        )
+        .expect("the first");
+    registry.set_access(Access::default(), []);
     registry
 }
 
@@ -89,9 +95,16 @@ fn ask(
     }
 }
 
+/// The export of a target that has one.
+fn only(registry: &Registry) -> ExportKey {
+    let (key, _) = registry.exports().next().expect("there is one");
+    key
+}
+
 fn leave(registry: &mut Registry) {
-    registry.closed(0, ChannelRef { link: 0, channel: ChannelId(0) }, None);
-    assert!(registry.sessions(0).is_empty());
+    let export = only(registry);
+    registry.closed(export, ChannelRef { link: 0, channel: ChannelId(0) }, None);
+    assert!(registry.sessions(export).is_empty());
 }
 
 /// The UUID that a former release derived from a host's name: anybody can.
@@ -119,7 +132,7 @@ fn no_claim_takes_the_place_of_a_host_with_a_key() {
             ask(&mut registry, (claimed, None), (OTHER, OTHER), NONE),
             Err(Some(Reason::Held))
         );
-        assert_eq!(registry.sessions(0)[0].host_name, name("alpha"));
+        assert_eq!(registry.sessions(only(&registry))[0].host_name, name("alpha"));
     }
 }
 
@@ -158,6 +171,6 @@ fn a_session_uuid_that_another_uses_is_no_hindrance() {
     let mut registry = registry();
     assert_eq!(ask(&mut registry, (CLAIMER, None), (ALPHA, ALPHA), reads), Ok(()));
     assert_eq!(ask(&mut registry, (MACHINE, alpha()), (ALPHA, ALPHA), NONE), Ok(()));
-    assert_eq!(registry.sessions(0).len(), 2);
-    assert_eq!(registry.sessions(0).iter().filter(|it| it.writer).count(), 1);
+    assert_eq!(registry.sessions(only(&registry)).len(), 2);
+    assert_eq!(registry.sessions(only(&registry)).iter().filter(|it| it.writer).count(), 1);
 }

@@ -8,6 +8,7 @@ use super::open::Open;
 use crate::channel::outgoing::Outgoing;
 use crate::channel::stats::ChannelStats;
 use crate::rules::Rules;
+use crate::target_end::export::ExportKey;
 use crate::target_end::requests::TargetChannel;
 use crate::time::{Instant, earliest};
 
@@ -166,7 +167,7 @@ impl<R: Rules> Channels<R> {
     }
 
     /// Sends an event to all hosts of an export.
-    pub(super) fn notify(&mut self, export: usize, event: Event) {
+    pub(super) fn notify(&mut self, export: ExportKey, event: Event) {
         for open in self.iter_mut().filter(|open| open.grant.export == export) {
             match &mut open.target {
                 Some(target) => target.notify(event),
@@ -210,6 +211,7 @@ impl<R: Rules> Channels<R> {
                 Some(target) => target.channel.handle_timeout(now).is_err(),
                 None => now >= open.half_open_until(),
             };
+            open.closing |= open.ends_at().is_some_and(|at| now >= at);
         }
         for open in self.iter_mut() {
             open.doubt_stalled(now);
@@ -220,7 +222,10 @@ impl<R: Rules> Channels<R> {
     /// [`poll_transmit`](Self::poll_transmit).
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
         let timeouts = self.open().map(|open| match &open.target {
-            Some(target) => earliest(Some(target.channel.poll_timeout()), open.stalls_at()),
+            Some(target) => {
+                let timers = earliest(Some(target.channel.poll_timeout()), open.stalls_at());
+                earliest(timers, open.ends_at())
+            }
             None => Some(open.half_open_until()),
         });
         timeouts.fold(None, earliest)
@@ -263,6 +268,7 @@ mod tests {
     use std::collections::VecDeque;
     use std::time::Duration;
 
+    use slotmap::KeyData;
     use tyche_wire::{Accept, Body, Cookie, Geometry, Header, PacketNumber, Uuid};
 
     use super::*;
@@ -272,6 +278,10 @@ mod tests {
     use crate::target_end::admission::Grant;
 
     const NOW: Instant = Instant(1_000_000_000);
+
+    fn export_key(number: u64) -> ExportKey {
+        KeyData::from_ffi(number).into()
+    }
 
     /// Adds a half-open channel of another address.
     fn add(channels: &mut Channels<AllRules>, now: Instant) -> ChannelId {
@@ -299,7 +309,7 @@ mod tests {
             stages: false,
             keep_alive_ms: 60_000,
         };
-        let grant = Grant { export: 0, writer: true, queue_size: 8, damq_pages: 256 };
+        let grant = Grant { export: export_key(1), writer: true, queue_size: 8, damq_pages: 256 };
         channels.add(origin, Open::new((now, Uuid::nil()), config, grant, accept, None));
         channel
     }
@@ -396,7 +406,7 @@ mod tests {
         let all = [(); 3].map(|()| add_heard(&mut channels));
         let mut order = Vec::new();
         for _ in 0..5 {
-            channels.notify(0, Event::Removed);
+            channels.notify(export_key(1), Event::Removed);
             order.extend(sent(&mut channels).and_then(|(channel, _)| channel));
         }
         assert_eq!(order, [all[0], all[1], all[2], all[0], all[1]]);
@@ -406,9 +416,9 @@ mod tests {
     fn an_event_goes_to_the_hosts_of_its_export_also_to_those_not_heard_yet() {
         let mut channels = Channels::new();
         let (first, second) = (add_heard(&mut channels), add(&mut channels, NOW));
-        channels.notify(1, Event::Removed);
+        channels.notify(export_key(2), Event::Removed);
         assert_eq!(sent(&mut channels), None, "another export's");
-        channels.notify(0, Event::Removed);
+        channels.notify(export_key(1), Event::Removed);
         assert_eq!(sent(&mut channels), Some((Some(first), Kind::Command)));
         assert_eq!(sent(&mut channels), None);
         hear(&mut channels, second);

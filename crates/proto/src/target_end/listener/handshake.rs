@@ -15,7 +15,8 @@ use crate::channel::protection::{self, PSK};
 use crate::rules::{Rule, Rules};
 use crate::target_end::admission::{Admission, Grant, Request};
 use crate::target_end::attempts::Verdict;
-use crate::target_end::registry::{ChannelRef, FenceAnswer, Registry};
+use crate::target_end::export::ChannelRef;
+use crate::target_end::registry::{FenceAnswer, Registry};
 use crate::time::Instant;
 
 impl<R: Rules> Listener<R> {
@@ -54,7 +55,7 @@ impl<R: Rules> Listener<R> {
                 Question::Discover(src, _, discover) => self.offer(src, &discover, registry),
                 Question::Connect(asker, connect) => self.connect(now, asker, connect, registry),
                 Question::SealedConnect(sealed) => self.open_connect(now, &sealed, registry),
-                Question::Fence(channel, fence) => self.fence(channel, &fence, registry),
+                Question::Fence(channel, fence) => self.fence(now, channel, &fence, registry),
             }
         }
         self.handle_requests(now, registry);
@@ -74,9 +75,7 @@ impl<R: Rules> Listener<R> {
     /// Closes the channels of this link that the registry names, and asks others for a sign of
     /// life.
     fn handle_requests(&mut self, now: Instant, registry: &mut Registry) {
-        for channel in registry.take_closing(self.config.link) {
-            self.close(channel);
-        }
+        self.close_called(now, registry);
         for channel in registry.take_asking(self.config.link) {
             let open = self.channels.get_mut(channel).filter(|open| !open.closing);
             let Some(open) = open else { continue };
@@ -84,6 +83,19 @@ impl<R: Rules> Listener<R> {
             open.asked_at.get_or_insert(now);
             if let Some(target) = &mut open.target {
                 target.channel.ask_for_life(now);
+            }
+        }
+    }
+
+    /// Closes the channels of this link that the registry names. Hosts are told if their export is
+    /// removed.
+    fn close_called(&mut self, now: Instant, registry: &mut Registry) {
+        for channel in registry.take_closing(self.config.link) {
+            let Some(open) = self.channels.get_mut(channel) else { continue };
+            if registry.is_removed(open.grant.export) {
+                open.end_with_export(now);
+            } else {
+                open.closing = true;
             }
         }
     }
@@ -254,7 +266,7 @@ impl<R: Rules> Listener<R> {
         registry: &Registry,
     ) {
         let Connect { host, export, .. } = *request.connect;
-        let named = registry.exports().find(|it| it.uuid == export);
+        let named = registry.exports().map(|(_, it)| it).find(|it| it.uuid == export);
         let refusal = Refusal {
             from,
             host_name: request.host_name(),
@@ -276,14 +288,12 @@ impl<R: Rules> Listener<R> {
 
     /// Handles a fence: closes another channel of the asker's session. It is answered only when
     /// that channel is closed and has no requests at the disk; until then, the host repeats it.
-    fn fence(&mut self, channel: ChannelId, fence: &Fence, registry: &mut Registry) {
+    fn fence(&mut self, now: Instant, channel: ChannelId, fence: &Fence, registry: &mut Registry) {
         let asker = ChannelRef { link: self.config.link, channel };
         let mut answer = registry.fence::<R>(asker, fence);
         if answer == FenceAnswer::Wait {
             // The channel may be on this link.
-            for channel in registry.take_closing(self.config.link) {
-                self.close(channel);
-            }
+            self.close_called(now, registry);
             self.reap(registry);
             answer = registry.fence::<R>(asker, fence);
         }

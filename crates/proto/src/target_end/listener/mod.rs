@@ -46,6 +46,7 @@ use crate::channel::stats::{ChannelStats, RejectCounts};
 use crate::question;
 use crate::rules::{AllRules, Rule, Rules};
 use crate::target_end::attempts::Attempts;
+use crate::target_end::export::ExportKey;
 use crate::target_end::requests::Action;
 use crate::time::Instant;
 
@@ -70,8 +71,8 @@ pub enum ListenerEvent {
     Opened {
         /// The channel.
         channel: ChannelId,
-        /// Index of its export.
-        export: usize,
+        /// Its export.
+        export: ExportKey,
         /// The [`boot`](crate::ExportConfig::boot) in the channel's Accept: the export may have
         /// another one by now.
         boot: Uuid,
@@ -103,8 +104,8 @@ pub enum ListenerEvent {
 pub struct ChannelReport {
     /// The channel.
     pub channel: ChannelId,
-    /// Index of its export.
-    pub export: usize,
+    /// Its export.
+    pub export: ExportKey,
     /// The host's address.
     pub host: Mac,
     /// Longest frame in bytes.
@@ -468,7 +469,7 @@ impl<R: Rules> Listener<R> {
     }
 
     /// Sends an event to all hosts of an export.
-    pub fn notify(&mut self, export: usize, event: Event) {
+    pub fn notify(&mut self, export: ExportKey, event: Event) {
         self.channels.notify(export, event);
     }
 

@@ -22,6 +22,11 @@ const FENCES_MAX: usize = 8;
 /// How long a channel may be half-open. A host sends a frame at once, and repeats it.
 const HALF_OPEN_LIFE: Duration = Duration::from_secs(2);
 
+/// How long a channel stays open whose export is removed, for its host to acknowledge that it was
+/// told. Lower: a host that lost a few frames looks for the export until its time is over. Higher:
+/// the store is given back later.
+const TELL_REMOVED: Duration = Duration::from_millis(500);
+
 /// The keys of a sealed channel.
 pub(super) struct Keys {
     suite: CipherSuite,
@@ -66,6 +71,8 @@ pub(super) struct Open<R> {
     pub(super) closing: bool,
     /// Its host has said farewell, and knows the outcomes of its requests.
     pub(super) is_done: bool,
+    /// When its export was removed, and its host told.
+    removed_at: Option<Instant>,
     /// When the registry had it asked for a sign of life.
     pub(super) asked_at: Option<Instant>,
     /// It is stalled: the registry decides whether to give it up.
@@ -97,6 +104,7 @@ impl<R: Rules> Open<R> {
             missed: None,
             closing: false,
             is_done: false,
+            removed_at: None,
             asked_at: None,
             is_doubted: false,
             doubted_at: Instant(0),
@@ -157,7 +165,26 @@ impl<R: Rules> Open<R> {
         if let Some(event) = self.missed.take() {
             target.notify(event);
         }
+        self.closing |= self.removed_at.is_some() && target.has_told_end();
         Ok(target)
+    }
+
+    /// Tells the host that the export is removed, and executes no request any more. The channel is
+    /// closed when the host knows, or after a while.
+    pub(super) fn end_with_export(&mut self, now: Instant) {
+        match &mut self.target {
+            Some(target) if self.removed_at.is_none() => {
+                target.notify(Event::Removed);
+                self.removed_at = Some(now);
+            }
+            Some(_) => {}
+            None => self.closing = true,
+        }
+    }
+
+    /// When it is closed at the latest, because its export is removed.
+    pub(super) fn ends_at(&self) -> Option<Instant> {
+        self.removed_at.map(|at| at + TELL_REMOVED)
     }
 
     /// Notes that the network has marked a frame of this channel as congested.

@@ -7,7 +7,8 @@ use std::time::Duration;
 use super::Listener;
 use super::open::Open;
 use crate::rules::Rules;
-use crate::target_end::registry::{ChannelRef, Registry};
+use crate::target_end::export::ChannelRef;
+use crate::target_end::registry::Registry;
 use crate::time::Instant;
 
 /// How long a frame to the host may stay without an ack if the session has another channel that

@@ -121,6 +121,8 @@ pub(crate) struct TargetChannel<R> {
     /// The newest size that the host has not been told, and whether the export is gone.
     resized: Option<u64>,
     removed: bool,
+    /// The export is removed: requests are not executed any more.
+    is_ended: bool,
     executing: usize,
     /// Stage times, on channels that have them.
     answers: Option<KeptTimesBySlot>,
@@ -159,6 +161,7 @@ impl<R: Rules> TargetChannel<R> {
             completions: VecDeque::with_capacity(slots),
             resized: None,
             removed: false,
+            is_ended: false,
             executing: 0,
             farewell: None,
         }
@@ -323,7 +326,7 @@ impl<R: Rules> TargetChannel<R> {
     fn execute_if_whole(&mut self, index: u16, act: &mut impl FnMut(Action)) {
         let slot = &mut self.slots[usize::from(index)];
         let Some(command) = &slot.command else { return };
-        if command.opcode == Opcode::Write && slot.moved < slot.held {
+        if command.opcode == Opcode::Write && slot.moved < slot.held || self.is_ended {
             return;
         }
         let command = *command;
@@ -401,8 +404,13 @@ impl<R: Rules> TargetChannel<R> {
     pub(crate) fn notify(&mut self, event: Event) {
         match event {
             Event::Resized(size) => self.resized = Some(size),
-            Event::Removed => self.removed = true,
+            Event::Removed => (self.removed, self.is_ended) = (true, true),
         }
+    }
+
+    /// Whether the host has acknowledged that the export is removed, and all before.
+    pub(crate) fn has_told_end(&self) -> bool {
+        self.is_ended && !self.removed && self.channel.is_acked()
     }
 
     fn has_events(&self) -> bool {

@@ -3,7 +3,7 @@
 //! Hosts know a disk by its LUN. A number is that of one UUID for good: an export that is gone
 //! keeps its own, so that no host finds another disk in its place.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::ErrorKind;
 use std::path::Path;
@@ -16,24 +16,27 @@ use crate::shared::error::{Code, Error, Result};
 /// The numbers, by UUID.
 type Kept = BTreeMap<Uuid, u8>;
 
-/// The numbers of exports, in their order. `lasts`: whether an export outlives the process; others
-/// get the numbers that are left.
+/// The numbers of exports, in their order. `used`: those of the process, of exports that do not
+/// outlive it, too. `exports`: each with whether it outlives the process; others get the numbers
+/// that are left.
 ///
 /// # Errors
 /// `Config` if there are more exports than numbers, or the record can't be read.
-pub(super) fn assign(path: &Path, exports: &[(Uuid, bool)]) -> Result<Vec<u8>> {
+pub(super) fn assign(
+    path: &Path,
+    used: impl Iterator<Item = u8>,
+    exports: &[(Uuid, bool)],
+) -> Result<Vec<u8>> {
     let mut kept = read(path)?;
     let before = kept.len();
-    let mut taken = kept.clone();
+    let mut taken: BTreeSet<u8> = used.chain(kept.values().copied()).collect();
     let mut numbers = Vec::new();
     for (uuid, lasts) in exports {
-        let number = match taken.get(uuid) {
-            Some(number) => *number,
-            None => free(&taken).ok_or_else(|| {
-                wrong(path, "all 256 LUNs are taken; remove it to have the exports numbered anew")
-            })?,
-        };
-        taken.insert(*uuid, number);
+        let free = || (0..=u8::MAX).find(|number| !taken.contains(number));
+        let number = kept.get(uuid).copied().or_else(free).ok_or_else(|| {
+            wrong(path, "all 256 LUNs are taken; remove it to have the exports numbered anew")
+        })?;
+        taken.insert(number);
         if *lasts {
             kept.insert(*uuid, number);
         }
@@ -77,11 +80,6 @@ fn wrong(path: &Path, what: &str) -> Error {
     Error::new(Code::Config, format!("{}: {what}", path.display()))
 }
 
-/// The lowest number that nobody has.
-fn free(taken: &Kept) -> Option<u8> {
-    (0..=u8::MAX).find(|number| taken.values().all(|it| it != number))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -91,6 +89,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a/luns.json");
         let [a, b, c, d] = [1, 2, 3, 4].map(Uuid::from_u128);
+        let assign = |path: &Path, exports: &[_]| assign(path, [].into_iter(), exports);
         assert_eq!(assign(&path, &[(a, true), (b, false), (c, true)]).unwrap(), [0, 1, 2]);
         assert_eq!(assign(&path, &[(c, true), (d, true)]).unwrap(), [2, 1]);
         assert_eq!(assign(&path, &[(b, false), (a, true), (d, true)]).unwrap(), [3, 0, 1]);
@@ -104,7 +103,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("luns.json");
         let exports: Vec<_> = (0..257).map(|uuid| (Uuid::from_u128(uuid), true)).collect();
-        assert!(assign(&path, &exports[..256]).unwrap().into_iter().eq(0..=255));
-        assert!(assign(&path, &exports).unwrap_err().message.contains("256 LUNs"));
+        let used = || [].into_iter();
+        assert!(assign(&path, used(), &exports[..256]).unwrap().into_iter().eq(0..=255));
+        assert!(assign(&path, used(), &exports).unwrap_err().message.contains("256 LUNs"));
     }
 }

@@ -23,6 +23,7 @@ mod luns;
 mod machine;
 mod record;
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
@@ -49,10 +50,10 @@ pub(super) struct State {
     notes: PathBuf,
     /// Whether hosts of FCoE are the only ones.
     is_fcoe: bool,
-    /// By index; `None` for exports that end with the process.
-    exports: Vec<Option<Kept>>,
-    /// The numbers of the exports as logical units, if they have any.
-    luns: Vec<u8>,
+    /// The permanent exports whose disks are there, by name.
+    exports: BTreeMap<String, Kept>,
+    /// The numbers of the exports as logical units, by name, if they have any.
+    luns: BTreeMap<String, u8>,
 }
 
 /// Properties of an export's disk.
@@ -113,7 +114,8 @@ impl State {
     pub(super) fn open(target: &str, is_fcoe: bool) -> Self {
         let name = file_name(target);
         let dir = identity::state_dir().join("targets").join(&name);
-        Self { dir, notes: runtime::state(&name), is_fcoe, exports: Vec::new(), luns: Vec::new() }
+        let (exports, luns) = Default::default();
+        Self { dir, notes: runtime::state(&name), is_fcoe, exports, luns }
     }
 
     /// The target's UUID, made once. If it can't be kept, it is derived from the machine's
@@ -144,20 +146,18 @@ impl State {
         }
     }
 
-    /// Adds an export whose content ends with the process. With a cache it gets a new generation
-    /// each time, even if its UUID stays the same; without one nothing in it can be lost, and the
-    /// generation is nil.
-    pub(super) fn add_passing(&mut self, uuid: Option<Uuid>, cached: bool) -> ExportRecord {
-        self.exports.push(None);
+    /// The record of an export whose content ends with the process. With a cache it gets a new
+    /// generation each time, even if its UUID stays the same; without one nothing in it can be
+    /// lost, and the generation is nil.
+    pub(super) fn passing(uuid: Option<Uuid>, cached: bool) -> ExportRecord {
         let uuid = uuid.unwrap_or_else(Uuid::new_v4);
         let generation = if cached { Uuid::new_v4() } else { Uuid::nil() };
         ExportRecord { uuid, generation, writer: None }
     }
 
-    /// Adds a permanent export whose disk is missing, with the UUID that it had, until it
-    /// [arrives](Self::arrive). No session may write it before.
-    pub(super) fn add_missing(&mut self, name: &str, uuid: Option<Uuid>) -> ExportRecord {
-        self.exports.push(None);
+    /// The record of a permanent export whose disk is missing, with the UUID that it had, until it
+    /// is [added](Self::add). No session may write it before.
+    pub(super) fn missing(&self, name: &str, uuid: Option<Uuid>) -> ExportRecord {
         let path = self.record_of(name);
         let record = Record::read(&path).ok().flatten().map(|(record, _)| record);
         let own = record.filter(|it| it.place.is_none_or(|it| it.machine == identity::keeper()));
@@ -166,26 +166,17 @@ impl State {
         ExportRecord { uuid, generation: Uuid::nil(), writer: Some(nobody()) }
     }
 
-    /// Notes that the disk of a permanent export, by its index, is there.
-    ///
-    /// # Errors
-    /// As [`add`](Self::add).
-    pub(super) fn arrive(&mut self, index: usize, disk: &Disk<'_>) -> Result<ExportRecord> {
-        let (kept, known) = self.load(disk)?;
-        self.exports[index] = Some(kept);
-        if let Some(lun) = self.luns.get(index) {
-            luns::keep(&self.dir.join(LUNS), known.uuid, *lun);
-        }
-        Ok(known)
-    }
-
-    /// Adds a permanent export.
+    /// Adds a permanent export, whose disk is there.
     ///
     /// # Errors
     /// `Config` if the disk is another one than before, or if it has no identity.
     pub(super) fn add(&mut self, disk: &Disk<'_>) -> Result<ExportRecord> {
         let (kept, known) = self.load(disk)?;
-        self.exports.push(Some(kept));
+        self.exports.insert(disk.name.to_owned(), kept);
+        // It has one already if the disk was missing at first.
+        if let Some(lun) = self.luns.get(disk.name) {
+            luns::keep(&self.dir.join(LUNS), known.uuid, *lun);
+        }
         Ok(known)
     }
 
@@ -214,19 +205,21 @@ impl State {
 
     /// Whether the generation of an export is that of a former life of the target, with writes of
     /// which nothing is known here; `None` unless it is permanent and its disk is there.
-    pub(super) fn continues(&self, index: usize) -> Option<bool> {
-        self.exports[index].as_ref().map(|kept| kept.continues)
+    pub(super) fn continues(&self, export: &str) -> Option<bool> {
+        self.exports.get(export).map(|kept| kept.continues)
     }
 
-    /// The numbers of the exports as logical units (LUNs), by index. `uuids` are theirs.
+    /// The numbers of exports as logical units (LUNs), in their order, by name and UUID.
     ///
     /// # Errors
     /// `Config` if there are too many.
-    pub(super) fn luns(&mut self, uuids: &[Uuid]) -> Result<Vec<u8>> {
-        let lasts = self.exports.iter().map(Option::is_some);
-        let exports: Vec<_> = uuids.iter().copied().zip(lasts).collect();
-        self.luns = luns::assign(&self.dir.join(LUNS), &exports)?;
-        Ok(self.luns.clone())
+    pub(super) fn luns(&mut self, exports: &[(&str, Uuid)]) -> Result<Vec<u8>> {
+        let lasts = |name: &str| self.exports.contains_key(name);
+        let wanted: Vec<_> = exports.iter().map(|(name, uuid)| (*uuid, lasts(name))).collect();
+        let luns = luns::assign(&self.dir.join(LUNS), self.luns.values().copied(), &wanted)?;
+        let named = exports.iter().map(|(name, _)| (*name).to_owned());
+        self.luns.extend(named.zip(luns.iter().copied()));
+        Ok(luns)
     }
 
     /// The decisions of commands about hosts.
@@ -246,8 +239,8 @@ impl State {
     pub(super) fn callbacks(state: &Arc<Mutex<Self>>) -> (RememberWriter, RenewGeneration) {
         let (first, also) = (Arc::clone(state), Arc::clone(state));
         (
-            Box::new(move |export, writer| locked(&first).remember(export, writer)),
-            Box::new(move |export, loss| locked(&also).renew(export, loss)),
+            Box::new(move |export, writer| locked(&first).remember(export.as_str(), writer)),
+            Box::new(move |export, loss| locked(&also).renew(export.as_str(), loss)),
         )
     }
 
@@ -255,8 +248,8 @@ impl State {
     ///
     /// # Errors
     /// The reason and the remedy, for the host that is refused.
-    pub(super) fn remember(&mut self, export: usize, writer: Writer) -> Result<(), String> {
-        let Some(kept) = &mut self.exports[export] else { return Ok(()) };
+    pub(super) fn remember(&mut self, export: &str, writer: Writer) -> Result<(), String> {
+        let Some(kept) = self.exports.get_mut(export) else { return Ok(()) };
         let before = kept.record.clone();
         kept.record.writer = writer;
         kept.record.boot = machine::boot();
@@ -268,9 +261,9 @@ impl State {
     }
 
     /// Records a new generation for an export whose completed writes may be lost.
-    pub(super) fn renew(&mut self, export: usize, loss: Loss) -> Uuid {
+    pub(super) fn renew(&mut self, export: &str, loss: Loss) -> Uuid {
         let random = Uuid::new_v4();
-        let Some(kept) = &mut self.exports[export] else { return random };
+        let Some(kept) = self.exports.get_mut(export) else { return random };
         let generation = loss.renew(kept.record.generation, random);
         kept.record.generation = generation;
         kept.record.vm = machine::vm_generation();

@@ -37,7 +37,7 @@ impl StateDir {
 
     fn try_start(&self, disk: &Disk<'_>) -> Result<(State, ExportRecord)> {
         let (dir, notes) = (self.dir.path().join("state"), self.dir.path().join("run"));
-        let (is_fcoe, exports, luns) = (self.is_fcoe.get(), Vec::new(), Vec::new());
+        let (is_fcoe, (exports, luns)) = (self.is_fcoe.get(), Default::default());
         let mut state = State { dir, notes, is_fcoe, exports, luns };
         let known = state.add(disk)?;
         Ok((state, known))
@@ -71,9 +71,9 @@ fn who_it_is_and_who_wrote_outlive_the_process() {
     for disk in [DISK, THROUGH] {
         let home = StateDir::new();
         let (mut state, first) = home.start(&disk);
-        state.remember(0, nobody()).unwrap();
+        state.remember("vm1", nobody()).unwrap();
         let writer = nobody();
-        state.remember(0, writer).unwrap();
+        state.remember("vm1", writer).unwrap();
         let (_, second) = home.start(&disk);
         assert_eq!((second.uuid, second.generation), (first.uuid, first.generation));
         assert_eq!(second.writer, Some(writer));
@@ -104,7 +104,7 @@ fn a_reboot_loses_a_cache_and_nothing_else() {
     let home = StateDir::new();
     let (mut state, before) = home.start(&DISK);
     let writer = nobody();
-    state.remember(0, writer).unwrap();
+    state.remember("vm1", writer).unwrap();
     home.reboot();
     let (_, after) = home.start(&DISK);
     assert_eq!(Loss::between(before.generation, after.generation), Some(Loss::Cache));
@@ -128,12 +128,12 @@ fn a_reboot_loses_a_cache_and_nothing_else() {
 fn a_loss_outlives_the_process_even_if_it_can_t_be_written() {
     let home = StateDir::new();
     let (mut state, before) = home.start(&DISK);
-    let generation = state.renew(0, Loss::Cache);
+    let generation = state.renew("vm1", Loss::Cache);
     assert_eq!(Loss::between(before.generation, generation), Some(Loss::Cache));
     assert_eq!(home.start(&DISK).1.generation, generation);
     home.obstruct();
     state = home.start(&DISK).0;
-    state.renew(0, Loss::Cache);
+    state.renew("vm1", Loss::Cache);
     let after = home.start(&DISK).1.generation;
     assert_eq!(Loss::between(generation, after), Some(Loss::Content), "nobody knows what it was");
 }
@@ -146,12 +146,12 @@ fn a_record_from_the_past_is_not_believed() {
         let saved = home.dir.path().join("saved");
         let (mut state, before) = home.start(&DISK);
         let stale = nobody();
-        state.remember(0, stale).unwrap();
+        state.remember("vm1", stale).unwrap();
         match way {
             "a copy" => fs::copy(home.record(), &saved).map(drop).unwrap(),
             _ => fs::hard_link(home.record(), &saved).unwrap(),
         }
-        state.remember(0, nobody()).unwrap();
+        state.remember("vm1", nobody()).unwrap();
         fs::rename(&saved, home.record()).unwrap();
         let (_, after) = home.start(&DISK);
         assert_ne!(after.writer, Some(stale), "{way}: it must not get back in");
@@ -166,7 +166,7 @@ fn a_record_from_the_past_is_not_believed() {
 fn a_virtual_machine_that_was_put_back_is_noticed() {
     let home = StateDir::new();
     let (state, _) = home.start(&THROUGH);
-    let kept = state.exports[0].as_ref().unwrap();
+    let kept = &state.exports["vm1"];
     let (record, place) = Record::read(&home.record()).unwrap().unwrap();
     let (one, other) = (Some(Uuid::new_v4()), Some(Uuid::new_v4()));
     let record = Record { vm: one, ..record };
@@ -231,17 +231,17 @@ fn state_that_can_t_be_kept_refuses_writers_with_the_remedy() {
     let home = StateDir::new();
     let (mut state, before) = home.start(&DISK);
     home.obstruct();
-    let refusal = state.remember(0, nobody()).unwrap_err();
+    let refusal = state.remember("vm1", nobody()).unwrap_err();
     println!("{refusal}");
     assert!(refusal.len() <= REFUSAL_MAX, "{refusal}");
     assert!(!refusal.contains("who writes"), "the reason says so: {refusal}");
     assert_eq!(home.start(&DISK).1.writer, before.writer);
     fs::remove_dir(home.dir.path().join("state/exports/vm1.json.new")).unwrap();
-    state.remember(0, nobody()).unwrap();
+    state.remember("vm1", nobody()).unwrap();
 
     fs::write(home.record(), "{").unwrap();
     let (mut state, _) = home.start(&DISK);
-    let refusal = state.remember(0, nobody()).unwrap_err();
+    let refusal = state.remember("vm1", nobody()).unwrap_err();
     println!("{refusal}");
     assert!(refusal.contains("remove") && refusal.len() <= REFUSAL_MAX, "{refusal}");
     assert_eq!(fs::read_to_string(home.record()).unwrap(), "{", "the evidence stays");
@@ -266,13 +266,13 @@ fn what_is_gone_with_the_process_is_another_each_time() {
     let home = StateDir::new();
     let (mut state, _) = home.start(&DISK);
     let uuid = Some(Uuid::new_v4());
-    let memory = state.add_passing(uuid, true);
+    let memory = State::passing(uuid, true);
     assert_eq!(Some(memory.uuid), uuid);
-    assert_ne!(state.add_passing(uuid, true).generation, memory.generation);
-    let null = state.add_passing(uuid, false).generation;
-    assert_eq!(state.add_passing(uuid, false).generation, null, "nothing can be lost");
-    assert_ne!(state.renew(1, Loss::Content), memory.generation);
-    state.remember(1, nobody()).unwrap();
+    assert_ne!(State::passing(uuid, true).generation, memory.generation);
+    let null = State::passing(uuid, false).generation;
+    assert_eq!(State::passing(uuid, false).generation, null, "nothing can be lost");
+    assert_ne!(state.renew("memory", Loss::Content), memory.generation);
+    state.remember("memory", nobody()).unwrap();
 }
 
 #[test]
@@ -299,13 +299,14 @@ fn an_export_whose_disk_comes_later_keeps_the_lun_that_it_had_till_then() {
     const LATE: Disk<'_> = Disk { name: "vm2", identity: Some("wwid: two"), ..DISK };
     let home = StateDir::new();
     let (mut state, first) = home.start(&DISK);
-    let missing = state.add_missing("vm2", None);
-    assert_eq!(state.luns(&[first.uuid, missing.uuid]).unwrap(), [0, 1]);
-    let late = state.arrive(1, &LATE).unwrap();
+    let missing = state.missing("vm2", None);
+    assert_eq!(state.luns(&[("vm1", first.uuid), ("vm2", missing.uuid)]).unwrap(), [0, 1]);
+    let late = state.add(&LATE).unwrap();
     drop(state);
     // Another export is before it now.
     let (mut state, first) = home.start(&DISK);
     let third = state.add(&Disk { name: "vm3", identity: Some("wwid: three"), ..DISK }).unwrap();
     assert_eq!(state.add(&LATE).unwrap().uuid, late.uuid);
-    assert_eq!(state.luns(&[first.uuid, third.uuid, late.uuid]).unwrap(), [0, 2, 1]);
+    let all = [("vm1", first.uuid), ("vm3", third.uuid), ("vm2", late.uuid)];
+    assert_eq!(state.luns(&all).unwrap(), [0, 2, 1]);
 }
