@@ -3,7 +3,7 @@
 use core::marker::PhantomData;
 use core::ops::AddAssign;
 
-/// Labels of counters: an enumeration that [`labels!`](crate::labels) has made.
+/// Labels of counters: an enumeration that [`labels!`](crate::labels!) has made.
 pub trait Label: Copy + 'static {
     /// All of them, in the order of their numbers.
     const ALL: &'static [Self];

@@ -35,7 +35,8 @@ use tyche_block::{Arena, Completion, Geometry, Request};
 ///
 /// # Example
 ///
-/// A disk that can't be written, whose sectors hold their numbers. Requests end as they are submitted.
+/// A disk that can't be written, whose sectors hold their numbers. Requests end as they are
+/// submitted.
 ///
 /// ```
 /// use std::io;

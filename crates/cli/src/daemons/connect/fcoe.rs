@@ -11,9 +11,8 @@ use tyche_session::fcoe::{
     E_D_TOV, Numbers, PortName, Unreached, parse_disk, parse_mode, parse_wwpn, ports_dir,
 };
 
-use super::SessionArgs;
 use super::session::arena_pages;
-use super::start::Identity;
+use super::{Identity, SessionArgs};
 use crate::shared::error::{Code, Coded, CodedResult, Error, Result};
 use crate::shared::fcoe::{AddressRecord, e_d_tov};
 

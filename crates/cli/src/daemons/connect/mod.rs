@@ -14,6 +14,7 @@ mod late;
 mod leash;
 mod leave;
 mod memory;
+mod options;
 mod orders;
 mod predecessor;
 mod refusal;
@@ -33,12 +34,12 @@ use std::time::Duration;
 use clap::Args;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
+use tyche_proto::ExportState;
 use uuid::Uuid;
 
 pub(crate) use entry::Entry;
 pub(crate) use fcoe::FcoeArgs;
 pub(crate) use session::SessionArgs;
-pub(crate) use start::Identity;
 pub(crate) use trust::public_key;
 
 use crate::output::{Format, remark, show};
@@ -49,6 +50,14 @@ use crate::shared::links::mtu;
 use crate::shared::report::{ConnectReport, Output, SessionLink};
 use crate::shared::seconds::positive;
 use crate::shared::tab::{self, Tab};
+
+/// The identity of a session, and the device that it is for.
+pub(crate) struct Identity {
+    pub(crate) session: Uuid,
+    pub(crate) device: Uuid,
+    /// The disk, as the former session of the device knew it.
+    pub(crate) resumes: Option<ExportState>,
+}
 
 /// A link that is missing, and why.
 #[derive(Clone, Debug)]

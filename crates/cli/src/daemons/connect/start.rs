@@ -4,21 +4,12 @@ use std::sync::Arc;
 
 use tyche_fcoe::{FcoeHost, Obstacle};
 use tyche_native::Host;
-use tyche_proto::{ExportState, Problem};
+use tyche_proto::Problem;
 use tyche_remote::{Control, Notice, Remote};
-use uuid::Uuid;
 
 use super::refusal::Absence;
-use super::{ConnectArgs, MissingLink, SessionArgs, fcoe};
+use super::{ConnectArgs, Identity, MissingLink, SessionArgs, fcoe};
 use crate::shared::error::Result;
-
-/// The identity of a session, and the device that it is for.
-pub(crate) struct Identity {
-    pub(crate) session: Uuid,
-    pub(crate) device: Uuid,
-    /// The disk, as the former session of the device knew it.
-    pub(crate) resumes: Option<ExportState>,
-}
 
 /// A session that was started, and is not connected yet.
 pub(super) struct Started<'a> {
