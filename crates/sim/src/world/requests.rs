@@ -236,6 +236,12 @@ impl<R: Rules> World<R> {
         self.check_not_evicted(export, host)?;
         self.check_not_removed(export)?;
         self.check_load()?;
+        self.plan_end(id, export);
+        Ok(())
+    }
+
+    /// Plans when the disk has done a request.
+    fn plan_end(&mut self, id: u64, export: usize) {
         let plan = self.volumes[export].disk.plan();
         let hiccup = self.random.chance(plan.hiccups);
         let mean = if hiccup {
@@ -250,7 +256,6 @@ impl<R: Rules> World<R> {
             self.plan_in(time / 2, Event::DiskMid(id));
         }
         self.plan_in(time, Event::DiskDone(id));
-        Ok(())
     }
 
     /// Checks that no request is executed whose host knows its end, nor twice, nor for another host

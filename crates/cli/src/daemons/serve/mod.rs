@@ -241,10 +241,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
     let target = Target::start(options)?;
     let (fcoe, missing_ports) = Fcoe::start(&args.link, &config, &target, units, n_port_ids)?;
     missing.extend(missing_ports);
-    let mut interfaces = [served_on.clone(), fcoe.described()].concat();
-    if interfaces.is_empty() {
-        interfaces.push("no interface yet".to_owned());
-    }
+    let interfaces = [served_on.clone(), fcoe.described()].concat();
     let (rights, not_there) = (Mutex::new(rights), Mutex::default());
     let served = Served { name, fcoe, target, rights, own_key, missing: not_there };
     let served = Arc::new(served);
@@ -254,18 +251,23 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
     let socket = dir.path().join(runtime::CONTROL);
     let dir = Arc::new(Mutex::new(Some(dir)));
     answer_at(&socket, &dir, &served)?;
-    let (described, interfaces) = (described.join(", "), interfaces.join(", "));
-    let serving = format!("serving {described} on {interfaces} as {}", served.name);
-    if let Err(error) = announce(&format!("tyche: {serving}\n")) {
-        tracing::warn!("{serving}, which can't be printed: {error}");
-    }
-    // Fails only if the supervisor that asked for it is gone.
-    let _ = sd_notify::notify(false, &[sd_notify::NotifyState::Ready]);
+    tell_ready(&served.name, &described, &interfaces);
     await_stop(&mut signals, &served, args, &config);
     tracing::info!("stopping");
     drop(served);
     drop(dir.lock().unwrap_or_else(PoisonError::into_inner).take());
     Ok(())
+}
+
+/// Tells user and supervisor what is served.
+fn tell_ready(name: &str, exports: &[String], interfaces: &[String]) {
+    let on = if interfaces.is_empty() { "no interface yet" } else { &interfaces.join(", ") };
+    let serving = format!("serving {} on {on} as {name}", exports.join(", "));
+    if let Err(error) = announce(&format!("tyche: {serving}\n")) {
+        tracing::warn!("{serving}, which can't be printed: {error}");
+    }
+    // Fails only if the supervisor that asked for it is gone.
+    let _ = sd_notify::notify(false, &[sd_notify::NotifyState::Ready]);
 }
 
 /// Completes an export whose disk is open: the hosts that may have it, and the laboratory's wrapper
