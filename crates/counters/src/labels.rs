@@ -3,7 +3,7 @@
 use core::marker::PhantomData;
 use core::ops::AddAssign;
 
-/// Labels of counters: an enumeration that [`labels!`](crate::labels) has made.
+/// Labels of counters: an enumeration that [`labels!`](crate::labels!) has made.
 pub trait Label: Copy + 'static {
     /// All of them, in the order of their numbers.
     const ALL: &'static [Self];
@@ -52,6 +52,14 @@ impl<L: Label, const N: usize> CountsBy<L, N> {
 impl<L, const N: usize> Default for CountsBy<L, N> {
     fn default() -> Self {
         Self { counts: [0; N], label: PhantomData }
+    }
+}
+
+impl<L: Label, const N: usize> FromIterator<L> for CountsBy<L, N> {
+    fn from_iter<I: IntoIterator<Item = L>>(labels: I) -> Self {
+        let mut counts = Self::default();
+        labels.into_iter().for_each(|label| counts.add(label));
+        counts
     }
 }
 
@@ -125,8 +133,8 @@ mod tests {
 
     #[test]
     fn each_label_has_its_counter() {
-        let mut counts = CountsBy::<Reason, { Reason::ALL.len() }>::default();
-        counts.add(Reason::Long);
+        let mut counts: CountsBy<Reason, { Reason::ALL.len() }> =
+            [Reason::Long].into_iter().collect();
         counts += counts;
         assert!(counts.all().eq([(Reason::Short, 0), (Reason::Long, 2)]));
         assert!(counts.iter().eq([(Reason::Long, 2)]));

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tyche_counters::Reading;
+use tyche_counters::{CountsBy, Reading, labels};
 use tyche_engine::{LinkNodes, PortStats, RequestCounts, SessionNodes};
 use tyche_proto::wire::{CipherSuite, Mac};
 use tyche_proto::{
@@ -40,19 +40,20 @@ pub struct LinkReport {
     pub nodes: LinkNodes,
 }
 
-/// The links that a backlog of a queue takes, if it has links of several transports.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Favoured {
-    /// All: there was no backlog yet to try them with.
-    Untried,
-    /// All together.
-    All,
-    /// Those of Ethernet.
-    Ethernet,
-    /// Those over UDP.
-    Udp,
-    /// Those over TCP.
-    Tcp,
+labels! {
+    /// The links that a backlog of a queue takes, if it has links of several transports.
+    pub enum Favoured {
+        /// All: there was no backlog yet to try them with.
+        Untried = "untried",
+        /// All together.
+        All = "all",
+        /// Those of Ethernet.
+        Ethernet = "ethernet",
+        /// Those over UDP.
+        Udp = "udp",
+        /// Those over TCP.
+        Tcp = "tcp",
+    }
 }
 
 /// A report on a session, or on one of its queues.
@@ -88,9 +89,9 @@ pub struct HostReport {
     pub cipher: Option<CipherSuite>,
     /// The problem of the most recent failed attempts to reach the target.
     pub problem: Option<Problem>,
-    /// By queue, the links that its backlog takes; without the queues whose live links are of one
-    /// transport.
-    pub favoured: Vec<Favoured>,
+    /// Numbers of queues by the links that their backlog takes; without the queues whose live links
+    /// are of one transport.
+    pub favoured: CountsBy<Favoured, { Favoured::ALL.len() }>,
     /// The links.
     pub links: Vec<LinkReport>,
 }
@@ -126,7 +127,7 @@ impl HostReport {
         self.nodes.buffers.dedup();
         self.node_counts += other.node_counts;
         self.problem = self.problem.max(other.problem);
-        self.favoured.extend(other.favoured);
+        self.favoured += other.favoured;
         for link in other.links {
             match self.links.iter_mut().find(|it| it.link == link.link) {
                 Some(mine) => mine.add(link),

@@ -12,7 +12,7 @@ use super::report::{report, take_ended};
 use super::requests::Ended;
 use super::shared::{LaneHandle, LaneReport};
 use crate::n_port;
-use crate::rejects::Rejects;
+use crate::n_port::Rejects;
 
 /// A further lane as the protocol of a loop, whose only port is [`FCOE`](crate::FCOE), with a link
 /// for the [share](crate::share) of the lane.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tyche_counters::{CounterGroup, Reading, counters};
+use tyche_counters::{CounterGroup, CountsBy, Reading, counters};
 use tyche_engine::{Done, LinkNodes, Port, PortStats, Ports, RequestCounts, SessionNodes};
 use tyche_fc::Rules;
 use tyche_fc::initiator::{Ignored, Repairs};
@@ -10,13 +10,13 @@ use tyche_fc::wire::fip::{FCOE_LEN_MAX, payload_within};
 use tyche_fc::wire::{ETHERNET_LEN, HEAD_LEN, TAIL_LEN};
 use tyche_proto::wire::Mac;
 use tyche_proto::{ChannelStats, NodeCounts, RejectCounts, Waiting};
-use tyche_remote::{Favoured, HostReport, LinkReport};
+use tyche_remote::{HostReport, LinkReport};
 use tyche_time::Instant;
 
 use super::lane::InitiatorLane;
 use super::requests::Ended;
 use crate::interface::FCOE;
-use crate::rejects::Rejects;
+use crate::n_port::Rejects;
 
 /// Counts requests that have ended, and appends their answers to `done`; false if there are none.
 pub(super) fn take_ended<R: Rules>(
@@ -61,7 +61,7 @@ pub(super) fn report<R: Rules>(
         node_counts: NodeCounts::default(),
         cipher: None,
         problem: None,
-        favoured: Vec::<Favoured>::new(),
+        favoured: CountsBy::default(),
         links: vec![link(lane, ports, rejects)],
     }
 }

@@ -83,7 +83,8 @@ mod tests {
         let link = json!({ "interface": "eth0", "rx_frames": 3, "fault_drop": 2, "speed": "fast" });
         let known = report(json!({
             "state": "live", "links": [link], "requests": { "reads": 5 },
-            "channel": { "nacked": 2, "new": [1] }, "latency": { "reads": { "all": { "count": 1 } } },
+            "channel": { "nacked": 2, "new": [1] },
+            "latency": { "reads": { "all": { "count": 1 } } },
         }));
         let figures = known.figures().unwrap();
         let (requests, [link]) = (&figures.requests, known.links()) else {

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use tyche_block::Geometry;
 use tyche_engine::{Histogram, LATENCY, PortStats, SuccessCounts};
 use tyche_proto::{ExportState, NodeCounts, PathReport};
-use tyche_remote::{Favoured, HostReport};
+use tyche_remote::HostReport;
 use uuid::Uuid;
 
 use super::Table;
@@ -440,28 +440,12 @@ impl From<&HostReport> for Figures {
             },
             channel: ProtocolCounters::new(report.channel, sent),
             rejects: by_name(report.rejects.iter()),
-            favoured: favoured(&report.favoured),
+            favoured: by_name(report.favoured.iter()),
             links: report.links.iter().map(SessionLink::from).collect(),
             numa: report.into(),
             cpu_s: cpu_seconds(),
         }
     }
-}
-
-/// The number of each, by name.
-fn favoured(by_queue: &[Favoured]) -> Counters {
-    let mut counters = Counters::new();
-    for favoured in by_queue {
-        let name = match favoured {
-            Favoured::Untried => "untried",
-            Favoured::All => "all",
-            Favoured::Ethernet => "ethernet",
-            Favoured::Udp => "udp",
-            Favoured::Tcp => "tcp",
-        };
-        *counters.entry(name.to_owned()).or_default() += 1;
-    }
-    counters
 }
 
 impl From<&HostReport> for RequestCounters {
