@@ -55,6 +55,14 @@ impl<L, const N: usize> Default for CountsBy<L, N> {
     }
 }
 
+impl<L: Label, const N: usize> FromIterator<L> for CountsBy<L, N> {
+    fn from_iter<I: IntoIterator<Item = L>>(labels: I) -> Self {
+        let mut counts = Self::default();
+        labels.into_iter().for_each(|label| counts.add(label));
+        counts
+    }
+}
+
 impl<L, const N: usize> AddAssign for CountsBy<L, N> {
     fn add_assign(&mut self, other: Self) {
         self.counts.iter_mut().zip(other.counts).for_each(|(mine, theirs)| *mine += theirs);
@@ -125,8 +133,8 @@ mod tests {
 
     #[test]
     fn each_label_has_its_counter() {
-        let mut counts = CountsBy::<Reason, { Reason::ALL.len() }>::default();
-        counts.add(Reason::Long);
+        let mut counts: CountsBy<Reason, { Reason::ALL.len() }> =
+            [Reason::Long].into_iter().collect();
         counts += counts;
         assert!(counts.all().eq([(Reason::Short, 0), (Reason::Long, 2)]));
         assert!(counts.iter().eq([(Reason::Long, 2)]));

@@ -1,9 +1,11 @@
 //! Counters of requests.
 
-use tyche_block::{Errno, Operation};
+use tyche_block::{Errno, Operation, Request};
 use tyche_counters::counters;
+use tyche_time::Instant;
 
 use crate::errors::ErrorCounts;
+use crate::latency::Latency;
 
 counters! {
     /// Successful requests, and the bytes that they moved.
@@ -24,35 +26,57 @@ counters! {
 }
 
 /// Counters of requests that have ended.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct RequestCounts {
     /// Those without an error.
     pub succeeded: SuccessCounts,
     /// Those with an error.
     pub errors: ErrorCounts,
+    /// Latency of successful reads.
+    pub reads: Latency,
+    /// Latency of successful writes.
+    pub writes: Latency,
 }
 
 impl RequestCounts {
-    /// Counts a request that has ended.
-    pub fn count(&mut self, operation: Operation, len: u32, result: Result<(), Errno>) {
+    /// No request yet.
+    pub fn new(now: Instant) -> Self {
+        let (succeeded, errors) = (SuccessCounts::default(), ErrorCounts::default());
+        Self { succeeded, errors, reads: Latency::new(now), writes: Latency::new(now) }
+    }
+
+    /// Counts a request that began at `begun` and ends `now`.
+    pub fn count(
+        &mut self,
+        request: &Request,
+        result: Result<(), Errno>,
+        begun: Instant,
+        now: Instant,
+    ) {
+        let Self { succeeded, errors, reads, writes } = self;
+        let len = u64::from(request.len);
         if let Err(errno) = result {
-            self.errors.add(operation.into(), errno);
-            return;
+            return errors.add(request.operation.into(), errno);
         }
-        let len = u64::from(len);
-        let succeeded = &mut self.succeeded;
-        match operation {
+        match request.operation {
             Operation::Read => {
                 succeeded.reads += 1;
                 succeeded.read_bytes += len;
+                reads.add(begun, now);
             }
             Operation::Write { .. } => {
                 succeeded.writes += 1;
                 succeeded.written_bytes += len;
+                writes.add(begun, now);
             }
             Operation::Flush => succeeded.flushes += 1,
             Operation::Discard | Operation::WriteZeroes { .. } => succeeded.others += 1,
         }
+    }
+
+    /// The counters as of `now`.
+    pub fn at(&mut self, now: Instant) -> Self {
+        Self { reads: self.reads.at(now), writes: self.writes.at(now), ..*self }
     }
 
     /// The number of requests that ended, with an error or without.
@@ -65,5 +89,7 @@ impl RequestCounts {
     pub fn add(&mut self, other: &Self) {
         self.succeeded += other.succeeded;
         self.errors.merge(&other.errors);
+        self.reads.merge(&other.reads);
+        self.writes.merge(&other.writes);
     }
 }

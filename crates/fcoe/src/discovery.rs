@@ -19,9 +19,9 @@ use tyche_numa::NumaAffinity;
 use tyche_remote::LinkFault;
 use tyche_time::Instant;
 
+use crate::n_port::Rejects;
 use crate::n_port::join;
 use crate::outbox::Outbox;
-use crate::rejects::Rejects;
 
 /// Frames that are received at once.
 const BATCH: usize = 16;

@@ -21,7 +21,6 @@ mod losses;
 mod n_port;
 mod options;
 mod outbox;
-mod rejects;
 mod role;
 mod survey;
 mod sync;
@@ -34,9 +33,8 @@ pub use initiator::{FurtherLane, LaneHandle, SessionShared};
 pub use initiator::{INITIATOR, InitiatorConfig, InitiatorRole, Obstacle};
 pub use interface::{FCOE, FIP, Interface, MTU_FULL};
 pub use lanes::{LANES_MAX, share};
-pub use n_port::{NPort, Notice, RememberAddress};
+pub use n_port::{NPort, Notice, Rejects, RememberAddress};
 pub use options::PortOptions;
-pub use rejects::Rejects;
 pub use role::Role;
 pub use survey::{SurveyOptions, Surveyed, SurveyedTarget, SurveyedUnit, Targets, survey};
 #[cfg(feature = "target")]

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use tyche_counters::CountsBy;
 use tyche_engine::{Composed, Frames, Ports, Protocol, Received, Sink};
 use tyche_fc::neighbour::{self, Address, Interface, Membership, NEIGHBOURS_MAX, Neighbour};
 use tyche_fc::network::{Network, PortConfig};
@@ -15,7 +16,6 @@ use tyche_time::{Instant, earliest};
 use crate::interface::{FCOE, FIP, MTU_USUAL};
 use crate::lanes;
 use crate::outbox::Outbox;
-use crate::rejects::Rejects;
 use crate::role::Role;
 
 /// The interval at which the MTU and the address of an interface are looked at.
@@ -26,6 +26,9 @@ const NOTICES_MAX: usize = 4 * NEIGHBOURS_MAX;
 /// Called with each N_Port_ID that a port chooses, by its thread, which should not wait for long:
 /// the port is to [have it again](PortConfig::recorded) when it is started anew.
 pub type RememberAddress = Box<dyn FnMut(PortId) + Send>;
+
+/// The number of dropped frames for each reason to reject one.
+pub type Rejects = CountsBy<Reject, { Reject::ALL.len() }>;
 
 /// A change that the owner of a port may want to know of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -246,11 +246,11 @@ fn what_requests_take_is_known() {
     client.read(4096, 512).unwrap();
     client.read(8192, 512).unwrap_err();
     let report = client.host.control().report().unwrap();
-    let (all, recent) = (report.reads.all(), report.reads.recent());
+    let (all, recent) = (report.requests.reads.all(), report.requests.reads.recent());
     assert_eq!((all.count(), recent.count()), (2, 2), "failures do not count");
     let (p99, mean) = (Duration::from_nanos(all.quantile(0.99)), all.mean() as u128);
     assert!(p99 >= late * 9 / 10 && mean >= late.as_nanos() / 2, "{all:?}");
-    assert_eq!(report.writes.all().count(), 0);
+    assert_eq!(report.requests.writes.all().count(), 0);
 }
 
 /// A client in another process for the device of one that has died.

@@ -117,7 +117,7 @@ fn all_queues_are_one_session_and_see_one_disk() {
     }
     let report = client.host.control().report().unwrap();
     assert_eq!((report.queues, report.live), (QUEUES, true));
-    assert_eq!((report.requests.succeeded.writes, report.reads.all().count()), (3, 9));
+    assert_eq!((report.requests.succeeded.writes, report.requests.reads.all().count()), (3, 9));
     let sessions = target.report().sessions;
     assert_eq!(sessions.len(), 1, "{sessions:?}");
     client.host.control().disconnect();

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tyche_counters::Reading;
-use tyche_engine::{Latency, LinkNodes, PortStats, RequestCounts, SessionNodes};
+use tyche_engine::{LinkNodes, PortStats, RequestCounts, SessionNodes};
 use tyche_proto::wire::{CipherSuite, Mac};
 use tyche_proto::{
     ChannelStats, ExportState, NodeCounts, PathReport, Problem, RejectCounts, Waiting,
@@ -61,14 +61,10 @@ pub struct HostReport {
     pub channel: ChannelStats,
     /// Dropped frames by reason.
     pub rejects: RejectCounts,
-    /// Requests answered, and bytes moved by them: reads, writes, others.
+    /// Requests answered, bytes moved by them, and their latency.
     pub requests: RequestCounts,
     /// Requests that ended, by queue.
     pub by_queue: Vec<u64>,
-    /// Latency of successful reads.
-    pub reads: Latency,
-    /// Latency of successful writes.
-    pub writes: Latency,
     /// NUMA nodes of the session.
     pub nodes: SessionNodes,
     /// Counters of requests by their locality to NUMA nodes.
@@ -108,8 +104,6 @@ impl HostReport {
         self.rejects += other.rejects;
         self.cipher = self.cipher.or(other.cipher);
         self.requests.add(&other.requests);
-        self.reads.merge(&other.reads);
-        self.writes.merge(&other.writes);
         self.by_queue.extend(other.by_queue);
         self.nodes.threads.extend(other.nodes.threads);
         self.nodes.cpus = self.nodes.cpus.union(&other.nodes.cpus);

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use tyche_block::Geometry;
-use tyche_engine::{Done, Job, Ports, Protocol, Service, identity, now};
+use tyche_engine::{Done, Job, Ports, Protocol, RequestCounts, Service, identity, now};
 use tyche_fc::port::{self, Cause};
 use tyche_fc::wire::Wwn;
 use tyche_fc::wire::els::Code;
@@ -20,7 +20,7 @@ use tyche_time::Instant;
 use super::INITIATOR;
 use super::obstacle::Obstacle;
 use super::options::FcoeHostOptions;
-use super::report::{Counted, report};
+use super::report::{report, take_ended};
 use super::role::{Event, InitiatorRole};
 use super::shared::SessionShared;
 use crate::n_port::{self, NPort};
@@ -34,7 +34,7 @@ pub(super) struct Driver {
     resumes: Option<ExportState>,
     /// The disk as it was reported.
     export: Option<ExportState>,
-    counted: Counted,
+    counts: RequestCounts,
     /// Why the target was lost.
     problem: Option<Problem>,
     /// Why the last login has failed.
@@ -64,7 +64,7 @@ impl Driver {
             device: options.device,
             resumes: options.resumes,
             export: None,
-            counted: Counted::new(now()),
+            counts: RequestCounts::new(now()),
             problem: None,
             refusal: None,
             unit: None,
@@ -102,7 +102,7 @@ impl Driver {
     /// Reports the state of the session, and of its first lane.
     pub(super) fn report(&mut self, now: Instant, ports: &mut Ports) -> HostReport {
         let role = &self.port.role;
-        let mut report = report(now, &role.lane, (ports, self.port.rejects()), &mut self.counted);
+        let mut report = report(now, &role.lane, (ports, self.port.rejects()), &mut self.counts);
         report.lost_for = role.lost_since.map(|at| now.since(at));
         report.time_left = role.give_up_at().map(|at| at.since(now));
         (report.export, report.problem) = (self.export, self.problem);
@@ -225,7 +225,8 @@ impl Service for Driver {
 
     /// Collects answers and notices.
     fn work(&mut self, now: Instant) -> bool {
-        let mut worked = self.counted.take(now, &mut self.port.role.lane, &mut self.done);
+        let mut worked =
+            take_ended(now, &mut self.port.role.lane, &mut self.counts, &mut self.done);
         while let Some(notice) = self.port.poll_notice() {
             self.note(notice);
         }

@@ -1,6 +1,6 @@
 //! A further lane of a session: commands, without a port.
 
-use tyche_engine::{Done, Frames, Job, Ports, Protocol, Received, Service, now};
+use tyche_engine::{Done, Frames, Job, Ports, Protocol, Received, RequestCounts, Service, now};
 use tyche_fc::neighbour::Membership;
 use tyche_fc::wire::{Mac, Reject};
 use tyche_fc::{AllRules, Rules};
@@ -8,11 +8,11 @@ use tyche_remote::HostReport;
 use tyche_time::Instant;
 
 use super::lane::{InitiatorConfig, InitiatorLane};
-use super::report::{Counted, report};
+use super::report::{report, take_ended};
 use super::requests::Ended;
 use super::shared::{LaneHandle, LaneReport};
 use crate::n_port;
-use crate::rejects::Rejects;
+use crate::n_port::Rejects;
 
 /// A further lane as the protocol of a loop, whose only port is [`FCOE`](crate::FCOE), with a link
 /// for the [share](crate::share) of the lane.
@@ -132,15 +132,15 @@ impl<R: Rules> Protocol for FurtherLane<R> {
 /// A further lane with its requests. The owner takes `done` after each round.
 pub(super) struct LaneDriver {
     protocol: FurtherLane,
-    counted: Counted,
+    counts: RequestCounts,
     /// Finished requests.
     pub(super) done: Vec<Done>,
 }
 
 impl LaneDriver {
     pub(super) fn new(config: InitiatorConfig, handle: LaneHandle) -> Self {
-        let counted = Counted::new(now());
-        Self { protocol: FurtherLane::new(config, handle), counted, done: Vec::new() }
+        let counts = RequestCounts::new(now());
+        Self { protocol: FurtherLane::new(config, handle), counts, done: Vec::new() }
     }
 
     /// Takes a request, or gives it back if there is no room.
@@ -151,7 +151,7 @@ impl LaneDriver {
     /// Reports the state of the lane.
     pub(super) fn report(&mut self, now: Instant, ports: &mut Ports) -> HostReport {
         let FurtherLane { lane, rejects, .. } = &self.protocol;
-        report(now, lane, (ports, rejects), &mut self.counted)
+        report(now, lane, (ports, rejects), &mut self.counts)
     }
 }
 
@@ -166,7 +166,7 @@ impl Service for LaneDriver {
 
     /// Collects answers.
     fn work(&mut self, now: Instant) -> bool {
-        self.counted.take(now, &mut self.protocol.lane, &mut self.done)
+        take_ended(now, &mut self.protocol.lane, &mut self.counts, &mut self.done)
     }
 
     fn is_over(&self) -> bool {

@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
-use tyche_block::Operation;
 use tyche_counters::{CounterGroup, Reading, counters};
-use tyche_engine::{Done, Latency, LinkNodes, Port, PortStats, Ports, RequestCounts, SessionNodes};
+use tyche_engine::{Done, LinkNodes, Port, PortStats, Ports, RequestCounts, SessionNodes};
 use tyche_fc::Rules;
 use tyche_fc::initiator::{Ignored, Repairs};
 use tyche_fc::wire::fip::{FCOE_LEN_MAX, payload_within};
@@ -17,43 +16,21 @@ use tyche_time::Instant;
 use super::lane::InitiatorLane;
 use super::requests::Ended;
 use crate::interface::FCOE;
-use crate::rejects::Rejects;
+use crate::n_port::Rejects;
 
-/// The requests of a lane, counted when they end.
-pub(super) struct Counted {
-    requests: RequestCounts,
-    reads: Latency,
-    writes: Latency,
-}
-
-impl Counted {
-    /// No request yet.
-    pub(super) fn new(now: Instant) -> Self {
-        let requests = RequestCounts::default();
-        Self { requests, reads: Latency::new(now), writes: Latency::new(now) }
+/// Counts requests that have ended, and appends their answers to `done`; false if there are none.
+pub(super) fn take_ended<R: Rules>(
+    now: Instant,
+    lane: &mut InitiatorLane<R>,
+    counts: &mut RequestCounts,
+    done: &mut Vec<Done>,
+) -> bool {
+    let before = done.len();
+    for Ended { job, begun, result } in lane.requests.ended.drain(..) {
+        counts.count(&job.request, result, begun, now);
+        done.push(job.done(result));
     }
-
-    /// Counts requests that have ended, and appends their answers to `done`; false if there are
-    /// none.
-    pub(super) fn take<R: Rules>(
-        &mut self,
-        now: Instant,
-        lane: &mut InitiatorLane<R>,
-        done: &mut Vec<Done>,
-    ) -> bool {
-        let before = done.len();
-        for Ended { job, begun, result } in lane.requests.ended.drain(..) {
-            let operation = job.request.operation;
-            self.requests.count(operation, job.request.len, result);
-            match operation {
-                Operation::Read if result.is_ok() => self.reads.add(begun, now),
-                Operation::Write { .. } if result.is_ok() => self.writes.add(begun, now),
-                _ => {}
-            }
-            done.push(job.done(result));
-        }
-        done.len() > before
-    }
+    done.len() > before
 }
 
 /// The report on a lane.
@@ -61,7 +38,7 @@ pub(super) fn report<R: Rules>(
     now: Instant,
     lane: &InitiatorLane<R>,
     (ports, rejects): (&mut Ports, &Rejects),
-    counted: &mut Counted,
+    counts: &mut RequestCounts,
 ) -> HostReport {
     let since = |at: Instant| now.since(at);
     HostReport {
@@ -78,10 +55,8 @@ pub(super) fn report<R: Rules>(
         },
         channel: ChannelStats::default(),
         rejects: RejectCounts::default(),
-        requests: counted.requests,
-        by_queue: vec![counted.requests.total()],
-        reads: counted.reads.at(now),
-        writes: counted.writes.at(now),
+        requests: counts.at(now),
+        by_queue: vec![counts.total()],
         nodes: SessionNodes::default(),
         node_counts: NodeCounts::default(),
         cipher: None,

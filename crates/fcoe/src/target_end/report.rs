@@ -4,7 +4,7 @@ use tyche_counters::Reading;
 use tyche_engine::PortStats;
 use tyche_fc::wire::{PortId, Wwn};
 
-use crate::rejects::Rejects;
+use crate::n_port::Rejects;
 
 /// The state of an interface.
 #[derive(Clone, Debug)]

@@ -3,15 +3,14 @@
 
 use std::collections::VecDeque;
 
-use tyche_block::Operation as BlockOperation;
 use tyche_block::{Arena, Errno, Extent, Geometry, Request};
 use tyche_engine::{
-    Clock, Done, Fault, Frames, Job, Latency, Port, Ports, Protocol, Received, RequestCounts,
+    Clock, Done, Fault, Frames, Job, Port, Ports, Protocol, Received, RequestCounts,
     placed::{self, LinkNodes, SessionNodes, ThreadAffinity},
     restore::{self, Restores},
 };
 use tyche_numa::{NumaAffinity, Placement};
-use tyche_proto::wire::{Echo, Mac, Status};
+use tyche_proto::wire::{Echo, Mac};
 use tyche_proto::{
     AllRules, Instant, OpId, Opened, Outgoing, Part, PathReport, PortConfig, Problem, QueueHandle,
     Rules, Session, SessionConfig, SessionEvent, SubmitError,
@@ -59,8 +58,6 @@ pub struct Driver<R: Rules = AllRules> {
     /// Restores of this machine that its channels outlived.
     restores: Restores,
     counts: RequestCounts,
-    reads: Latency,
-    writes: Latency,
     composer: Composer,
     /// The payload of a sealed frame, in the clear.
     opened: Opened,
@@ -120,9 +117,7 @@ impl<R: Rules> Driver<R> {
             begun: vec![now; operations_max].into(),
             now,
             restores: Restores::until_now(),
-            counts: RequestCounts::default(),
-            reads: Latency::new(now),
-            writes: Latency::new(now),
+            counts: RequestCounts::new(now),
             composer: Composer::new(ethertype),
             opened: Opened::default(),
             done: Vec::with_capacity(operations_max),
@@ -283,13 +278,14 @@ impl<R: Rules> Driver<R> {
                 SessionEvent::Completed { op: OpId(op), status } => {
                     let job = self.operations[op as usize].take();
                     let job = job.expect("an operation completes once");
-                    self.count(&job.request, status, self.begun[op as usize]);
+                    let (result, begun) = (result(status), self.begun[op as usize]);
+                    self.counts.count(&job.request, result, begun, self.now);
                     if let Some(stages) = &mut self.stages
                         && let Some(stage_sample) = self.session.stage_sample(OpId(op))
                     {
                         stages.completed(op, stage_sample, self.clock.now());
                     }
-                    self.done.push(job.done(result(status)));
+                    self.done.push(job.done(result));
                     continue;
                 }
                 SessionEvent::Echoed(echo) => {
@@ -320,17 +316,6 @@ impl<R: Rules> Driver<R> {
         }
     }
 
-    /// Counts a finished request that began at `begun`.
-    fn count(&mut self, request: &Request, status: Status, begun: Instant) {
-        let result = result(status);
-        self.counts.count(request.operation, request.len, result);
-        match request.operation {
-            BlockOperation::Read if result.is_ok() => self.reads.add(begun, self.now),
-            BlockOperation::Write { .. } if result.is_ok() => self.writes.add(begun, self.now),
-            _ => {}
-        }
-    }
-
     /// Reports the state of the queue.
     pub(super) fn report(&mut self, now: Instant, ports: &mut Ports, arena: &Arena) -> HostReport {
         let session = &self.session;
@@ -349,10 +334,8 @@ impl<R: Rules> Driver<R> {
             waiting: session.waiting(now),
             channel: session.stats(),
             rejects: *session.rejects(),
-            requests: self.counts,
+            requests: self.counts.at(now),
             by_queue: vec![self.counts.total()],
-            reads: self.reads.at(now),
-            writes: self.writes.at(now),
             nodes: SessionNodes {
                 threads: vec![self.thread_affinity.node()],
                 cpus: placed::own_cpus(),

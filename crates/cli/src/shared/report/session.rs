@@ -434,7 +434,10 @@ impl From<&HostReport> for Figures {
             disk: report.export.map(DiskReport::from),
             device_size: None,
             requests: report.into(),
-            latency: LatencyPair { reads: (&report.reads).into(), writes: (&report.writes).into() },
+            latency: LatencyPair {
+                reads: (&report.requests.reads).into(),
+                writes: (&report.requests.writes).into(),
+            },
             channel: ProtocolCounters::new(report.channel, sent),
             rejects: by_name(report.rejects.iter()),
             favoured: favoured(&report.favoured),
