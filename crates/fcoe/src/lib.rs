@@ -40,7 +40,9 @@ pub use rejects::Rejects;
 pub use role::Role;
 pub use survey::{SurveyOptions, Surveyed, SurveyedTarget, SurveyedUnit, Targets, survey};
 #[cfg(feature = "target")]
-pub use target_end::{Departure, Generation, TargetRole, TargetUnit, Units, VisibleTo};
+pub use target_end::{
+    Departure, Generation, LunTaken, TargetRole, TargetUnit, UnitRemoval, Units, VisibleTo,
+};
 #[cfg(feature = "target")]
 pub use target_end::{FcoeTarget, FcoeTargetOptions, FcoeTargetReport, VlanAnnouncer};
 pub use tyche_fc as fc;

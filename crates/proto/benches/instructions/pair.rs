@@ -267,7 +267,7 @@ impl Target {
                     shared: false,
                 },
             )
-            .unwrap();
+            .expect("the first");
         let config = ListenerConfig { link: 0, frame_len_max, rings: RINGS, routed: false };
         Self {
             listener: Listener::new(config, uuid, random()),
