@@ -38,7 +38,9 @@ pub use options::PortOptions;
 pub use role::Role;
 pub use survey::{SurveyOptions, Surveyed, SurveyedTarget, SurveyedUnit, Targets, survey};
 #[cfg(feature = "target")]
-pub use target_end::{Departure, Generation, TargetRole, TargetUnit, Units, VisibleTo};
+pub use target_end::{
+    Departure, Generation, LunTaken, TargetRole, TargetUnit, UnitRemoval, Units, VisibleTo,
+};
 #[cfg(feature = "target")]
 pub use target_end::{FcoeTarget, FcoeTargetOptions, FcoeTargetReport, VlanAnnouncer};
 pub use tyche_fc as fc;

@@ -55,8 +55,7 @@ impl Management {
 
     /// Does what is left of a function whose commands have ended in the lane.
     pub(super) fn manage<R: Rules>(&mut self, now: Instant, lane: &mut Lane<R>, task: Task) {
-        let numbers = self.units.all().iter().map(|it| it.number);
-        let wanted = numbers.filter(|number| {
+        let wanted = self.units.numbers().into_iter().filter(|number| {
             task.function == Function::TargetReset
                 || Lun(task.lun).number() == Some(u16::from(*number))
         });
@@ -101,17 +100,25 @@ impl Management {
     }
 
     /// Does what other threads have asked for, and goes on with what waits for other interfaces.
-    /// False if there was nothing to do.
-    pub(super) fn attend<R: Rules>(&mut self, now: Instant, lane: &mut Lane<R>) -> bool {
+    /// `close` gives up a removed unit, of which no command is left. False if there was nothing to
+    /// do.
+    pub(super) fn attend<R: Rules>(
+        &mut self,
+        now: Instant,
+        lane: &mut Lane<R>,
+        mut close: impl FnMut(u8),
+    ) -> bool {
         let has_news = self.peer.take_news();
         if has_news {
             for order in self.peer.take_orders() {
                 let ending = match order.tasks {
                     Tasks::Function(lun, function) => lane.end_tasks(lun, function),
                     Tasks::Hidden(number) => {
-                        let visible = self.units.visible_to(number);
-                        let lun = Lun::peripheral(number).0;
-                        lane.end_tasks_of(lun, |wwpn| !visible.has(wwpn))
+                        let is_hidden = |wwpn| !self.units.is_visible(number, wwpn);
+                        lane.end_tasks_of(Lun::peripheral(number).0, is_hidden)
+                    }
+                    Tasks::Removed(number) => {
+                        lane.end_tasks_of(Lun::peripheral(number).0, |_| true)
                     }
                 };
                 self.orders.push((order, ending));
@@ -124,9 +131,14 @@ impl Management {
         let mut has_ended = false;
         for (order, _) in ended {
             has_ended = true;
-            if let Tasks::Hidden(number) = order.tasks {
-                self.units.server().withdraw(number, self.port);
+            match order.tasks {
+                Tasks::Hidden(number) => self.units.server().withdraw(number, self.port),
+                Tasks::Removed(number) => close(number),
+                Tasks::Function(..) => {}
             }
+        }
+        if has_ended {
+            self.units.erase_removed();
         }
         if has_news {
             self.end_answered(now, lane);

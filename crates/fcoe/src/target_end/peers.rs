@@ -40,6 +40,8 @@ pub(super) enum Tasks {
     Function([u8; 8], Function),
     /// Those at a logical unit of initiators that may not know of it any more.
     Hidden(u8),
+    /// All at a logical unit that is removed.
+    Removed(u8),
 }
 
 /// The orders for the same commands that have not ended.
@@ -97,6 +99,11 @@ pub struct Departure {
 }
 
 impl Departure {
+    /// What is waited for.
+    pub(super) fn answers(&self) -> impl Iterator<Item = Arc<Answers>> {
+        self.answers.iter().cloned()
+    }
+
     /// Waits until none of their commands is with a disk, or will be: on all interfaces. Returns
     /// whether that was so within `limit`.
     pub fn wait(&self, limit: Duration) -> bool {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tyche_block::{Arena, Completion, Errno, Operation, Request};
-use tyche_engine::{Composed, Disk, Frames, Sink};
+use tyche_engine::{Composed, Frames, Sink};
 use tyche_fc::port;
 use tyche_fc::target_end::{self as target, Action, Command, Data, Ignored, LaneConfig};
 use tyche_fc::wire::{Frame, Mac, PortId, Wwn};
@@ -22,9 +22,10 @@ use tyche_time::Instant;
 use super::grants::Grants;
 use super::management::{self, Management};
 use super::memory::Memory;
+use super::open_units::OpenUnits;
 use super::slot::{AtStake, List, Slot, Work};
-use super::stakes::{KnownLosses, Stakes};
-use super::units::{TargetUnit, Units};
+use super::stakes::{KnownLosses, Stake};
+use super::units::{LogicalUnit, Units};
 use crate::losses::{Flushed, Since};
 use crate::role::Role;
 
@@ -41,10 +42,7 @@ const CONFIRMED_AFTER: Duration = Duration::from_millis(100);
 pub struct TargetRole<R = AllRules> {
     lane: target::Lane<R>,
     units: Arc<Units>,
-    /// By logical unit, in the order of `units`.
-    disks: Vec<Disk>,
-    /// By disk, its losses that its generation accounts for, as this thread knows.
-    losses: Vec<u64>,
+    open: OpenUnits,
     memory: Memory,
     /// The name and number of the port.
     port: TargetPort,
@@ -74,13 +72,28 @@ pub struct TargetRole<R = AllRules> {
 struct Nexus {
     wwpn: Wwn,
     id: NexusId,
-    stakes: Arc<Stakes>,
+    /// Whether it confirms that it was told of a loss.
+    confirms: bool,
+    /// What it has at stake, by logical unit, of those that it has written or flushed.
+    stakes: Vec<(u8, Arc<Stake>)>,
 }
 
-/// A flush that has failed because writes were lost: the index of its disk, and what it covers.
+impl Nexus {
+    /// What it has at stake in a unit.
+    fn stake(&mut self, unit: &LogicalUnit, known: KnownLosses) -> Arc<Stake> {
+        let number = unit.unit.number;
+        if let Some((_, stake)) = self.stakes.iter().find(|(of, _)| *of == number) {
+            return Arc::clone(stake);
+        }
+        let stake = unit.stakes.of(self.wwpn, known);
+        self.stakes.push((number, Arc::clone(&stake)));
+        stake
+    }
+}
+
+/// A flush that has failed because writes were lost, and what it covers.
 struct Lost {
-    stakes: Arc<Stakes>,
-    disk: usize,
+    stake: Arc<Stake>,
     since: Since,
 }
 
@@ -106,10 +119,8 @@ impl<R: Rules> TargetRole<R> {
         rules: R,
     ) -> Self {
         let lane = target::Lane::with_rules(config, rules);
-        let disks = units.all().iter().map(|unit| Disk::new(Arc::clone(&unit.exported)));
         Self {
-            disks: disks.collect(),
-            losses: units.all().iter().map(|it| it.exported.losses()).collect(),
+            open: OpenUnits::default(),
             slots: (0..lane.capacity()).map(|_| Slot::default()).collect(),
             told: Vec::new(),
             lost: Vec::new(),
@@ -151,22 +162,14 @@ impl<R: Rules> TargetRole<R> {
 
     /// The descriptors of the stores to wait for.
     pub(super) fn wait_fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        self.disks.iter().filter_map(Disk::wait_fd)
+        self.open.wait_fds()
     }
 
     /// Advances the operations at the stores; false if there was nothing to do.
     pub fn work(&mut self, now: Instant) -> bool {
-        for disk in &mut self.disks {
-            disk.work(&mut self.done);
-            disk.watch(now);
-        }
+        self.open.work(now, &self.units, &mut self.done);
         let worked = !self.done.is_empty();
         let mut done = std::mem::take(&mut self.done);
-        if done.iter().any(|completion| completion.result.is_err()) {
-            for disk in 0..self.disks.len() {
-                self.notice(disk);
-            }
-        }
         for Completion { token, result, buffer } in done.drain(..) {
             let exchange = token as u16;
             self.slot(exchange).put(buffer);
@@ -174,26 +177,15 @@ impl<R: Rules> TargetRole<R> {
         }
         self.done = done;
         self.act(now, &[]);
-        let has_managed = self.management.attend(now, &mut self.lane);
+        let Self { management, lane, open, nexuses, .. } = self;
+        let has_managed = management.attend(now, lane, |number| {
+            open.close(number);
+            nexuses.iter_mut().for_each(|nexus| nexus.stakes.retain(|(of, _)| *of != number));
+        });
         if has_managed {
             self.act(now, &[]);
         }
         has_managed || worked
-    }
-
-    /// Looks whether a disk has lost writes that were done. Then it has a new generation before
-    /// anything else is begun or answered.
-    fn notice(&mut self, disk: usize) {
-        let losses = self.disks[disk].exported().losses();
-        if std::mem::replace(&mut self.losses[disk], losses) != losses {
-            self.units.renew(disk);
-        }
-    }
-
-    /// The index of the disk of a logical unit, which exists.
-    fn disk_of(&self, number: u8) -> usize {
-        let index = self.units.all().iter().position(|it| it.number == number);
-        index.expect("the device server knows of no others")
     }
 
     fn slot(&mut self, exchange: u16) -> &mut Slot {
@@ -236,10 +228,9 @@ impl<R: Rules> TargetRole<R> {
         // A former command in this exchange can't be confirmed any more.
         self.told.retain(|told| told.0 != exchange);
         self.lost.retain(|lost| lost.0 != exchange);
-        let Some(Nexus { id: nexus, stakes, .. }) = self.nexus(initiator) else {
+        let Some(&Nexus { id: nexus, .. }) = self.nexus(initiator) else {
             return self.complete(now, exchange, &Reply { status: Status::Busy, ..Reply::GOOD });
         };
-        let (nexus, stakes) = (*nexus, Arc::clone(stakes));
         let step = self.step(now, (nexus, Lun(lun)), &cdb);
         let (direction, len) = step.data();
         if !self.claim(initiator, exchange, step.memory_len()) {
@@ -247,7 +238,7 @@ impl<R: Rules> TargetRole<R> {
             return self.complete(now, exchange, &full);
         }
         let slot = &mut self.slots[usize::from(exchange)];
-        slot.stakes = Some(stakes);
+        slot.initiator = Some(initiator);
         slot.work = match step {
             Step::Answer(reply) => {
                 slot.place_answer(&self.answer[..reply.len]);
@@ -294,13 +285,10 @@ impl<R: Rules> TargetRole<R> {
         let changes = self.units.changes();
         let granted = self.grants.begin(changes, at, cdb);
         // An initiator knows of a loss before it writes on.
-        if granted.is_none_or(|task| task.operation.modifies()) {
-            let number = lun.number();
-            let is_it = |it: &TargetUnit| Some(u16::from(it.number)) == number;
-            let disk = self.units.all().iter().position(is_it);
-            if let Some(disk) = disk {
-                self.notice(disk);
-            }
+        if granted.is_none_or(|task| task.operation.modifies())
+            && let Some(number) = lun.number().and_then(|number| u8::try_from(number).ok())
+        {
+            self.open.open(number, &self.units);
         }
         if let Some(task) = granted.filter(|_| self.units.changes() == changes) {
             return Step::Perform(task);
@@ -357,12 +345,17 @@ impl<R: Rules> TargetRole<R> {
     /// Submits an operation to its store, or ends an invalid one at once.
     fn submit(&mut self, now: Instant, exchange: u16, task: &Task) {
         let &Task { unit, operation, offset, len } = task;
-        let index = self.disk_of(unit);
-        let disk = &mut self.disks[index];
+        let open = self.open.get_mut(unit);
         let slot = &mut self.slots[usize::from(exchange)];
         let buffer = if operation.has_data() { slot.take() } else { None };
         let request = Request { operation, offset, len, buffer };
-        slot.stake(index, disk.exported());
+        if let Some(kind) = slot.stake_of(open.disk.store())
+            && let Some(nexus) = self.nexuses.iter_mut().find(|it| Some(it.wwpn) == slot.initiator)
+        {
+            let known = KnownLosses::of(open.disk.exported());
+            slot.stake(kind, nexus.stake(&open.unit, known), known);
+        }
+        let disk = &mut open.disk;
         if let Err(errno) = disk.check(&request, self.memory.arena()) {
             slot.put(request.buffer);
             return self.finish(now, exchange, Err(errno));
@@ -403,21 +396,21 @@ impl<R: Rules> TargetRole<R> {
     /// Takes what an operation has done to what is at stake. A flush fails if writes are lost that
     /// it covers, whatever the disk says, and not otherwise if it covers none.
     fn settle(&mut self, exchange: u16, unit: u8, result: Result<(), Reply>) -> Result<(), Reply> {
-        let disk = self.disk_of(unit);
+        let open = self.open.get_mut(unit);
         let slot = &self.slots[usize::from(exchange)];
-        let Some(kind) = slot.stake_of(self.disks[disk].store()) else { return result };
-        let Some(stakes) = slot.stakes.clone() else { return result };
-        let since = slot.since;
-        let known = KnownLosses::of(self.disks[disk].exported());
-        self.notice(disk);
+        let Some(kind) = slot.stake_of(open.disk.store()) else { return result };
+        let Some(stake) = slot.stake.clone() else { return result };
+        let (since, initiator) = (slot.since, slot.initiator);
+        let known = KnownLosses::of(open.disk.exported());
+        open.notice(&self.units);
         if kind == AtStake::Write {
             if result.is_ok() {
-                stakes.written(disk, known, since);
+                stake.written(known, since);
             }
             return result;
         }
         let rules = self.lane.rules();
-        let mut flushed = stakes.flushed(disk, known, (&since, result.is_ok()));
+        let mut flushed = stake.flushed(known, (&since, result.is_ok()));
         if flushed == Flushed::Lost && result.is_ok() && !rules.keeps(Rule::CompareLosses) {
             flushed = Flushed::Durable;
         }
@@ -428,8 +421,10 @@ impl<R: Rules> TargetRole<R> {
             Flushed::Lost => {
                 let generation = self.units.server().unit(unit).and_then(|it| it.generation);
                 if !self.lane.is_ending(exchange) {
-                    stakes.tell(disk, &since);
-                    self.lost.push((exchange, Lost { stakes, disk, since }));
+                    let confirms =
+                        initiator.and_then(|it| self.nexus(it)).is_some_and(|it| it.confirms);
+                    stake.tell(&since, confirms);
+                    self.lost.push((exchange, Lost { stake, since }));
                 }
                 Err(Reply::lost(generation))
             }
@@ -456,8 +451,8 @@ impl<R: Rules> TargetRole<R> {
             self.units.server().confirm(&told);
         }
         if let Some(index) = self.lost.iter().position(|lost| lost.0 == exchange) {
-            let (_, Lost { stakes, disk, since }) = self.lost.swap_remove(index);
-            stakes.confirm(disk, &since);
+            let (_, Lost { stake, since }) = self.lost.swap_remove(index);
+            stake.confirm(&since);
         }
     }
 
@@ -467,7 +462,10 @@ impl<R: Rules> TargetRole<R> {
         let wwpn = login.wwpn;
         if self.nexus(wwpn).is_none() {
             match self.units.login(wwpn, self.port) {
-                Ok((id, stakes)) => self.nexuses.push(Nexus { wwpn, id, stakes }),
+                Ok(id) => {
+                    let (confirms, stakes) = Default::default();
+                    self.nexuses.push(Nexus { wwpn, id, confirms, stakes });
+                }
                 Err(_) => {
                     tracing::warn!(%wwpn, "no room for another initiator");
                     return;
@@ -476,10 +474,10 @@ impl<R: Rules> TargetRole<R> {
             tracing::info!(%wwpn, "initiator logged in");
         }
         let confirms = login.confirms && self.lane.rules().keeps(Rule::AwaitConfirmation);
-        if let Some(Nexus { id, stakes, .. }) = self.nexus(wwpn) {
-            stakes.expect_confirmation(confirms);
+        if let Some(nexus) = self.nexuses.iter_mut().find(|nexus| nexus.wwpn == wwpn) {
+            nexus.confirms = confirms;
             if confirms {
-                self.units.server().expect_confirmation(*id);
+                self.units.server().expect_confirmation(nexus.id);
             }
         }
         self.lane.logged_in(own, login);

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use tyche_block::{Extent, Operation};
-use tyche_engine::Exported;
 use tyche_fc::Part;
+use tyche_fc::wire::Wwn;
 use tyche_scsi::{NexusId, Reply, Task};
 use tyche_store::{Loan, Store};
 
 use super::memory::Claim;
-use super::stakes::{KnownLosses, Stakes};
+use super::stakes::{KnownLosses, Stake};
 use crate::losses::Since;
 
 /// The state of one command at a target: the memory of its data, its operations at the store, and
@@ -32,9 +32,11 @@ pub(super) struct Slot {
     pub(super) running: u32,
     /// The first failure of an operation.
     pub(super) failure: Option<Reply>,
-    /// The stakes of its initiator.
-    pub(super) stakes: Option<Arc<Stakes>>,
-    /// The stakes when its operations were begun.
+    /// Its initiator.
+    pub(super) initiator: Option<Wwn>,
+    /// What its initiator has at stake in the disk, if the command changes that.
+    pub(super) stake: Option<Arc<Stake>>,
+    /// The stake when its operations were begun.
     pub(super) since: Since,
     is_staked: bool,
 }
@@ -81,19 +83,18 @@ impl Slot {
         }
     }
 
-    /// Notes what is at stake when its operation is begun at a disk; of several, the first.
-    pub(super) fn stake(&mut self, disk: usize, exported: &Exported) {
-        let Some(stakes) = &self.stakes else { return };
-        match self.stake_of(&**exported.store()) {
-            Some(AtStake::Write) if !self.is_staked => {
-                self.since = stakes.begin_write(disk, KnownLosses::of(exported));
+    /// Notes what its initiator has at stake when its operation is begun at a disk; of several, the
+    /// first.
+    pub(super) fn stake(&mut self, kind: AtStake, stake: Arc<Stake>, known: KnownLosses) {
+        match kind {
+            AtStake::Write if self.is_staked => {}
+            AtStake::Write => {
+                self.since = stake.begin_write(known);
                 self.is_staked = true;
             }
-            Some(AtStake::Flush) => {
-                self.since = stakes.begin_flush(disk, KnownLosses::of(exported));
-            }
-            _ => {}
+            AtStake::Flush => self.since = stake.begin_flush(known),
         }
+        self.stake = Some(stake);
     }
 
     /// Copies data to their place.

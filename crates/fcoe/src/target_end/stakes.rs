@@ -13,8 +13,8 @@
 //! initiators that have logged in since. So each has writes at stake then, whenever it comes.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use tyche_engine::Exported;
 use tyche_fc::wire::Wwn;
@@ -26,16 +26,8 @@ const ALL_MAX: usize = 1024;
 /// How often an initiator is told of a loss whose confirmation does not come.
 const TELLINGS_MAX: u16 = 256;
 
-/// The stakes of one initiator.
-pub(super) struct Stakes {
-    /// By logical unit, in the order of the target's, also whether it continues.
-    units: Box<[(OnceLock<Stake>, bool)]>,
-    /// Whether it confirms that it was told of a loss.
-    confirms: AtomicBool,
-}
-
 /// The stake of an initiator in one logical unit, from its first write or flush on.
-struct Stake {
+pub(super) struct Stake {
     losses: Losses,
     /// How often its disk was distrusted: each time writes count that are not known.
     distrusts: AtomicU64,
@@ -61,6 +53,30 @@ impl KnownLosses {
     }
 }
 
+/// The stakes of all initiators in one logical unit, which end with it.
+pub(super) struct UnitStakes {
+    all: Mutex<BTreeMap<Wwn, Arc<Stake>>>,
+    /// Whether the generation of the unit is that of a former life of the target.
+    continues: bool,
+}
+
+impl UnitStakes {
+    pub(super) fn new(continues: bool) -> Self {
+        Self { all: Mutex::default(), continues }
+    }
+
+    /// That of an initiator which writes or flushes. Of those that are away, as many are remembered
+    /// as there are places for initiators.
+    pub(super) fn of(&self, wwpn: Wwn, known: KnownLosses) -> Arc<Stake> {
+        let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
+        if all.len() >= ALL_MAX && !all.contains_key(&wwpn) {
+            all.retain(|_, stake| Arc::strong_count(stake) > 1);
+        }
+        let stake = || Arc::new(Stake::new(known, self.continues));
+        Arc::clone(all.entry(wwpn).or_insert_with(stake))
+    }
+}
+
 impl Stake {
     fn new(known: KnownLosses, continues: bool) -> Self {
         let (losses, tellings) = (Losses::of_initiator(), AtomicU16::new(0));
@@ -71,92 +87,53 @@ impl Stake {
         }
         Self { losses, distrusts: AtomicU64::new(0), tellings }
     }
-}
 
-/// The stakes of all initiators.
-#[derive(Default)]
-pub(super) struct AllStakes(Mutex<BTreeMap<Wwn, Arc<Stakes>>>);
-
-impl AllStakes {
-    /// Those of an initiator that logs in. Of those that are away, as many are remembered as there
-    /// are places for initiators.
-    /// `units`: by logical unit, whether it continues.
-    pub(super) fn of(&self, wwpn: Wwn, units: impl Iterator<Item = bool>) -> Arc<Stakes> {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if all.len() >= ALL_MAX && !all.contains_key(&wwpn) {
-            all.retain(|_, stakes| Arc::strong_count(stakes) > 1);
+    /// The losses that it knows of, with all of its disk until now.
+    fn noticed(&self, known: KnownLosses) -> &Losses {
+        if self.distrusts.load(Ordering::Acquire) < known.distrusts {
+            // Twice, if another thread does the same: then it is told twice.
+            self.losses.lose_unknown();
+            self.distrusts.fetch_max(known.distrusts, Ordering::AcqRel);
         }
-        Arc::clone(all.entry(wwpn).or_insert_with(|| Arc::new(Stakes::new(units))))
-    }
-}
-
-impl Stakes {
-    fn new(units: impl Iterator<Item = bool>) -> Self {
-        let units = units.map(|continues| (OnceLock::new(), continues)).collect();
-        Self { units, confirms: AtomicBool::new(false) }
-    }
-
-    /// Sets whether the initiator confirms that it was told of a loss.
-    pub(super) fn expect_confirmation(&self, confirms: bool) {
-        self.confirms.store(confirms, Ordering::Relaxed);
+        self.losses.notice(known.losses);
+        &self.losses
     }
 
     /// A write is begun.
-    pub(super) fn begin_write(&self, unit: usize, known: KnownLosses) -> Since {
-        self.stake(unit, known).losses.begin_write()
+    pub(super) fn begin_write(&self, known: KnownLosses) -> Since {
+        self.noticed(known).begin_write()
     }
 
     /// It is done.
-    pub(super) fn written(&self, unit: usize, known: KnownLosses, since: Since) {
-        self.stake(unit, known).losses.written(0, since);
+    pub(super) fn written(&self, known: KnownLosses, since: Since) {
+        self.noticed(known).written(0, since);
     }
 
     /// A flush is begun.
-    pub(super) fn begin_flush(&self, unit: usize, known: KnownLosses) -> Since {
-        let mut since = self.stake(unit, known).losses.begin_flush();
+    pub(super) fn begin_flush(&self, known: KnownLosses) -> Since {
+        let mut since = self.noticed(known).begin_flush();
         since.distrusts = known.distrusts;
         since
     }
 
     /// A flush has ended. Without a write there is nothing that it could have failed to do.
-    pub(super) fn flushed(
-        &self,
-        unit: usize,
-        known: KnownLosses,
-        (since, is_done): (&Since, bool),
-    ) -> Flushed {
-        let flushed = self.stake(unit, known).losses.flushed(since, is_done);
+    pub(super) fn flushed(&self, known: KnownLosses, (since, is_done): (&Since, bool)) -> Flushed {
+        let flushed = self.noticed(known).flushed(since, is_done);
         if known.distrusts == since.distrusts { flushed } else { Flushed::Lost }
     }
 
-    /// The stake in a unit, with all losses of its disk until now.
-    fn stake(&self, unit: usize, known: KnownLosses) -> &Stake {
-        let (stake, continues) = &self.units[unit];
-        let stake = stake.get_or_init(|| Stake::new(known, *continues));
-        if stake.distrusts.load(Ordering::Acquire) < known.distrusts {
-            // Twice, if another thread does the same: then it is told twice.
-            stake.losses.lose_unknown();
-            stake.distrusts.fetch_max(known.distrusts, Ordering::AcqRel);
-        }
-        stake.losses.notice(known.losses);
-        stake
-    }
-
-    /// The initiator is told that a flush has failed. If it confirms that, it is told again until
+    /// The initiator is told that a flush has failed. If it `confirms` that, it is told again until
     /// it has.
-    pub(super) fn tell(&self, unit: usize, since: &Since) {
-        let count = |stake: &Stake| stake.tellings.fetch_add(1, Ordering::Relaxed) + 1;
-        let tellings = self.units[unit].0.get().map_or(0, count);
-        if !self.confirms.load(Ordering::Relaxed) || tellings >= TELLINGS_MAX {
-            self.confirm(unit, since);
+    pub(super) fn tell(&self, since: &Since, confirms: bool) {
+        let tellings = self.tellings.fetch_add(1, Ordering::Relaxed) + 1;
+        if !confirms || tellings >= TELLINGS_MAX {
+            self.confirm(since);
         }
     }
 
     /// The initiator knows that a flush has failed.
-    pub(super) fn confirm(&self, unit: usize, since: &Since) {
-        if let Some(Stake { losses, tellings, .. }) = self.units[unit].0.get() {
-            losses.tell(since);
-            tellings.store(0, Ordering::Relaxed);
-        }
+    pub(super) fn confirm(&self, since: &Since) {
+        self.losses.tell(since);
+        self.tellings.store(0, Ordering::Relaxed);
     }
 }

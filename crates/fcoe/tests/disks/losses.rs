@@ -149,14 +149,16 @@ fn what_is_written_after_a_loss_is_not_lost_with_it() {
 
 #[test]
 fn whoever_flushes_after_a_restore_of_the_machine_is_told() {
-    let (units, _) = disk();
+    let (unit, _) = shared_unit();
+    let exported = Arc::clone(&unit.exported);
+    let units = Arc::new(Units::new(vec![unit]));
     let mut both = [1, 2].map(|number| Target::of(&units, number));
     // One has written, one has not as the target knows, and one comes later.
     both[0].welcome(HOST);
     write(&mut both[0]);
     both[1].welcome(OTHER);
     assert!(flush(&mut both[1]), "nothing is at stake");
-    units.all()[0].exported.distrust();
+    exported.distrust();
     let end = both[0].run(WRITE, &DATA);
     assert_eq!((end.code, end.generation), (Some(Code::INQUIRY_CHANGED), Some(Uuid::from_u128(1))));
     both[0].confirm(&end);

@@ -1,4 +1,5 @@
-//! Resets that are asked for at one interface, and writes of another; initiators that are shut out.
+//! Resets that are asked for at one interface, and writes of another; initiators that are shut out;
+//! units that are removed.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -7,14 +8,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tyche_block::{Arena, Completion, Geometry, Request};
+use tyche_engine::Exported;
 use tyche_fcoe::fc::wire::fcp::TaskManagement;
 use tyche_fcoe::scsi::cdb::{Command, Form, Range};
 use tyche_fcoe::scsi::{Code, Status};
-use tyche_fcoe::{Departure, Units, VisibleTo};
+use tyche_fcoe::{Departure, LunTaken, TargetUnit, Units, VisibleTo};
 use tyche_store::memory::MemoryStore;
 use tyche_store::{Queue, ResizeError, Store};
 
-use crate::target::{HOST, Host, OTHER, SIZE, Target, exported, units_of};
+use crate::target::{HOST, Host, OTHER, SIZE, Target, exported, unit, units_of};
 
 const RANGE: Range = Range { form: Form::Ten, lba: 0, blocks: 1 };
 const WRITE: Command = Command::Write { range: RANGE, fua: false };
@@ -87,11 +89,17 @@ fn interfaces() -> ([Target; 2], Arc<AtomicBool>) {
     (both, is_held)
 }
 
-/// The same, and the units. `shared`: whether both may write.
-fn interfaces_of(shared: bool) -> ([Target; 2], Arc<AtomicBool>, Arc<Units>) {
+/// A disk, and whether it is held.
+fn held_disk() -> (Arc<Exported>, Arc<AtomicBool>) {
     let is_held = Arc::<AtomicBool>::default();
     let store = HeldStore(MemoryStore::new(SIZE, 512).unwrap(), Arc::clone(&is_held));
-    let units = units_of(exported(store), None, shared);
+    (exported(store), is_held)
+}
+
+/// The same, and the units. `shared`: whether both may write.
+fn interfaces_of(shared: bool) -> ([Target; 2], Arc<AtomicBool>, Arc<Units>) {
+    let (disk, is_held) = held_disk();
+    let units = units_of(disk, None, shared);
     let mut both = [1, 2].map(|number| Target::of(&units, number));
     both[0].welcome(HOST);
     both[1].welcome(OTHER);
@@ -208,4 +216,44 @@ fn a_command_of_a_former_login_is_waited_for_as_well() {
     is_held.store(false, Ordering::Relaxed);
     work(&mut both);
     assert!(departure.wait(Duration::ZERO));
+}
+
+#[test]
+fn a_unit_is_removed_when_its_commands_are_over_and_added_again_with_what_was_written() {
+    let (disk, is_held) = held_disk();
+    let again = || TargetUnit { shared: true, ..unit(Arc::clone(&disk), None) };
+    let units = Arc::new(Units::new(vec![again()]));
+    let mut both = [1, 2].map(|number| Target::of(&units, number));
+    both[0].welcome(HOST);
+    both[1].welcome(OTHER);
+    assert_eq!(read(&mut both[1]), 0);
+    is_held.store(true, Ordering::Relaxed);
+    both[0].send(WRITE, 512);
+    assert!(both[0].ends(&[7; 512]).is_empty(), "it is with the disk");
+    let removal = units.remove(0).unwrap();
+    assert!(units.remove(0).is_none() && units.lun("disk").is_none());
+    work(&mut both);
+    assert!(!removal.wait(Duration::ZERO), "its write may still change the disk");
+    assert_eq!(units.add(again()), Err(LunTaken(0)));
+    let end = both[1].run(READ, &[]);
+    assert_eq!(end.code, Some(Code::LOGICAL_UNIT_NOT_SUPPORTED));
+    is_held.store(false, Ordering::Relaxed);
+    work(&mut both);
+    assert!(removal.wait(Duration::ZERO));
+    assert_eq!(both[0].ends(&[])[0].status, Status::TaskAborted);
+    assert_eq!(Arc::strong_count(&disk), 1, "no thread has it any more");
+    units.add(again()).unwrap();
+    for target in &mut both {
+        assert!(target.attend().contains(&Code::LUNS_CHANGED), "there is another unit");
+        assert_eq!(target.run(READ, &[]).data[0], 7, "the same disk");
+    }
+}
+
+#[test]
+fn a_unit_that_no_thread_serves_is_removed_at_once() {
+    let (disk, _) = held_disk();
+    let units = units_of(Arc::clone(&disk), None, true);
+    assert!(units.remove(0).unwrap().wait(Duration::ZERO));
+    assert_eq!(Arc::strong_count(&disk), 1);
+    units.add(unit(disk, None)).unwrap();
 }

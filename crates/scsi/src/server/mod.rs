@@ -137,10 +137,12 @@ impl Server {
         self.nexuses.tell_luns_changed();
     }
 
-    /// Removes a logical unit. Initiators are told. Commands in progress at it must have ended.
+    /// Removes a logical unit. Initiators are told, unless nobody sees it any more. Commands in
+    /// progress at it must have ended.
     pub fn remove(&mut self, number: u8) {
         self.changes += 1;
-        if self.slots[usize::from(number)].take().is_some() {
+        let is_seen = self.nexuses.see(number);
+        if self.slots[usize::from(number)].take().is_some() && is_seen {
             self.nexuses.tell_luns_changed();
         }
     }

@@ -93,6 +93,11 @@ impl Nexuses {
         self.table.iter_mut().for_each(|nexus| nexus.visible = visible(nexus.initiator));
     }
 
+    /// Whether a logical unit is visible to any.
+    pub(super) fn see(&self, number: u8) -> bool {
+        self.table.iter().any(|nexus| nexus.visible.has(number))
+    }
+
     pub(super) fn logout(&mut self, id: NexusId) {
         if let Some(nexus) = self.table.get_mut(usize::from(id.0)).filter(|it| it.left.is_none()) {
             nexus.left = Some(self.logouts);

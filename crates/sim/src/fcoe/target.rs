@@ -274,7 +274,7 @@ impl Target {
         // The other interface of a target has none, and the same logical units.
         if let Some(bus) = running.buses.get(index) {
             bus.resize(size);
-            running.units.resized(index);
+            running.units.resized(index as u8);
         }
     }
 

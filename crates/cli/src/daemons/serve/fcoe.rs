@@ -233,15 +233,15 @@ impl Fcoe {
 
     /// Takes the present size of an export: initiators are told of another.
     pub(super) fn resized(&self, export: &str) {
-        if let Some(unit) = self.unit(export) {
-            self.units.resized(unit);
+        if let Some(lun) = self.lun(export) {
+            self.units.resized(lun);
         }
     }
 
     /// Shows initiators an export whose disk has arrived.
     pub(super) fn arrived(&self, export: &str, uuid: Uuid) {
-        if let Some(unit) = self.unit(export) {
-            self.units.arrived(unit, uuid);
+        if let Some(lun) = self.lun(export) {
+            self.units.arrived(lun, uuid);
         }
     }
 
@@ -253,17 +253,12 @@ impl Fcoe {
     ) -> Departure {
         // Without ports in the configuration there are no units.
         let wanted = wanted.into_iter();
-        self.units.set_initiators(wanted.filter_map(|(name, it)| Some((self.unit(name)?, it))))
-    }
-
-    /// The unit of an export, if it is one.
-    fn unit(&self, export: &str) -> Option<usize> {
-        self.units.all().iter().position(|unit| unit.exported.name() == export)
+        self.units.set_initiators(wanted.filter_map(|(name, it)| Some((self.lun(name)?, it))))
     }
 
     /// Whether there may be a port that has an export.
     pub(super) fn shows(&self, export: &str) -> bool {
-        self.lun(export).is_some_and(|lun| self.units.visible_to(lun).is_any())
+        self.lun(export).is_some_and(|lun| self.units.is_shown(lun))
     }
 
     /// Asks for the state of the interfaces. The function that is returned waits for the answers,
@@ -289,7 +284,7 @@ impl Fcoe {
 
     /// The LUN of an export, if it has one.
     pub(super) fn lun(&self, export: &str) -> Option<u8> {
-        self.unit(export).map(|unit| self.units.all()[unit].number)
+        self.units.lun(export)
     }
 }
 
