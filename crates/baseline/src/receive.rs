@@ -89,7 +89,7 @@ impl tyche_link::Wrapper for HandOverLink {
     }
 
     /// The belts have room for the frames of the beginning.
-    fn grow(&mut self) -> Option<usize> {
+    fn look_after(&mut self) -> Option<usize> {
         None
     }
 

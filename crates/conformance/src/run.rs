@@ -35,7 +35,7 @@ impl<'a> Run<'a> {
         random: &mut dyn FnMut() -> u64,
     ) -> Self {
         let mut bindings = crate::table::Bindings::new();
-        for name in ["host", "session", "device", "target", "boot"] {
+        for name in ["host", "session", "device", "target", "generation"] {
             let bytes = [random().to_le_bytes(), random().to_le_bytes()].concat();
             bindings.insert(name.to_owned(), bytes);
         }

@@ -46,5 +46,5 @@ pub use latency::{LATENCY, Latency};
 pub use placed::{LinkNodes, SessionNodes, ThreadAffinity};
 pub use port::{BATCH, Batches, Port, PortStats, batch_frames};
 pub use ports::Ports;
-pub use protocol::{Composed, Fault, Frames, Protocol, Received, Sink};
+pub use protocol::{Composed, Fault, FrameSink, Frames, Protocol, Received};
 pub use volume::{Submission, Volume, VolumeQueue};

@@ -11,7 +11,7 @@ use tyche_time::Instant;
 
 use crate::backlog::Backlog;
 use crate::placed;
-use crate::protocol::{Composed, Fault, Frames, Received, Sink};
+use crate::protocol::{Composed, Fault, FrameSink, Frames, Received};
 
 /// Frames in a batch, at least: enough to share a system call well.
 pub const BATCH: usize = 64;
@@ -217,7 +217,7 @@ impl Port {
             return None;
         }
         self.look_at = now + LOOK_EVERY;
-        let longest = self.link.grow()?;
+        let longest = self.link.look_after()?;
         if longest <= self.head_len + self.rx.payload_max() {
             return None;
         }
@@ -362,7 +362,7 @@ fn write<'d>(
     source: Mac,
     frame: Composed,
     frames: &mut impl Frames<'d>,
-    sink: impl Sink<'d>,
+    sink: impl FrameSink<'d>,
 ) {
     if let Some((at, bytes)) = frame.narrows {
         link.narrow(at, bytes);
@@ -374,7 +374,7 @@ fn write<'d>(
 /// The end of a batch. Holds the most bytes that may leave at once with the frame.
 struct InBatch<'b, 't>(&'b mut TxBatch<'t>, u32);
 
-impl<'t, 'd: 't> Sink<'d> for InBatch<'_, 't> {
+impl<'t, 'd: 't> FrameSink<'d> for InBatch<'_, 't> {
     fn gather(self, front: &[u8], data: &[&'d [u8]], tail: &[u8]) {
         self.0.push(front, data.iter().copied(), tail);
         self.0.limit_burst(self.1);
@@ -389,7 +389,7 @@ impl<'t, 'd: 't> Sink<'d> for InBatch<'_, 't> {
 /// The end of a backlog.
 struct InBacklog<'b>(&'b mut Backlog);
 
-impl<'d> Sink<'d> for InBacklog<'_> {
+impl<'d> FrameSink<'d> for InBacklog<'_> {
     fn gather(self, front: &[u8], data: &[&'d [u8]], tail: &[u8]) {
         self.0.push([front].into_iter().chain(data.iter().copied()).chain([tail]));
     }
@@ -404,7 +404,7 @@ impl<'d> Sink<'d> for InBacklog<'_> {
 /// A place for frames up to a length; longer ones are not taken.
 struct Limited<P>(P, usize);
 
-impl<'d, P: Sink<'d>> Sink<'d> for Limited<P> {
+impl<'d, P: FrameSink<'d>> FrameSink<'d> for Limited<P> {
     fn gather(self, front: &[u8], data: &[&'d [u8]], tail: &[u8]) {
         let len = || front.len() + data.iter().map(|it| it.len()).sum::<usize>() + tail.len();
         if self.1 == usize::MAX || len() <= self.1 {

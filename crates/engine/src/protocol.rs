@@ -69,11 +69,11 @@ pub trait Frames<'d> {
 
     /// Writes the composed frame. `source` is the address of the interface, for the Ethernet
     /// header; a protocol with [addresses of its own](crate::Port::join) writes one of those.
-    fn write(&mut self, source: Mac, sink: impl Sink<'d>);
+    fn write(&mut self, source: Mac, sink: impl FrameSink<'d>);
 }
 
 /// The place of a frame to be sent.
-pub trait Sink<'d> {
+pub trait FrameSink<'d> {
     /// Takes a frame that lies in pieces: its front, the pieces of its data, and what follows them.
     /// The data are not copied.
     fn gather(self, front: &[u8], data: &[&'d [u8]], tail: &[u8]);

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use tyche_counters::CountsBy;
-use tyche_engine::{Composed, Frames, Ports, Protocol, Received, Sink};
+use tyche_engine::{Composed, FrameSink, Frames, Ports, Protocol, Received};
 use tyche_fc::neighbour::{self, Address, Interface, Membership, NEIGHBOURS_MAX, Neighbour};
 use tyche_fc::network::{Network, PortConfig};
 use tyche_fc::port::{self, Carrier, Logins, LoginsConfig};
@@ -354,7 +354,7 @@ impl<'d, F: Frames<'d>> Frames<'d> for Composing<'d, F> {
         control.or_else(|| self.role.as_mut()?.compose(now))
     }
 
-    fn write(&mut self, source: LinkMac, sink: impl Sink<'d>) {
+    fn write(&mut self, source: LinkMac, sink: impl FrameSink<'d>) {
         match &mut self.role {
             Some(role) if !self.is_control => role.write(source, sink),
             _ => self.outbox.write(source, sink),

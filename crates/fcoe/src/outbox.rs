@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use tyche_engine::{Composed, Frames, Sink};
+use tyche_engine::{Composed, FrameSink, Frames};
 use tyche_fc::wire::FRAME_LEN_MAX;
 use tyche_link::Mac;
 use tyche_time::Instant;
@@ -46,7 +46,7 @@ impl<'d> Frames<'d> for &'d mut Outbox {
         Some(Composed::default())
     }
 
-    fn write(&mut self, _: Mac, sink: impl Sink<'d>) {
+    fn write(&mut self, _: Mac, sink: impl FrameSink<'d>) {
         let Whole { front, zeroes } = &self.composed;
         sink.gather(front, &[&ZEROES[..*zeroes]], &[]);
     }

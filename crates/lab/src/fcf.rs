@@ -10,7 +10,7 @@ use clap::Args;
 use signal_hook::consts::SIGHUP;
 use tyche_console::error::{Code, Context, Error, Result};
 use tyche_console::output::announce;
-use tyche_engine::{Composed, EventLoop, Frames, Ports, Protocol, Received, Service, Sink};
+use tyche_engine::{Composed, EventLoop, FrameSink, Frames, Ports, Protocol, Received, Service};
 use tyche_fcf::{Fcf, FcfConfig, MEMBERSHIPS};
 use tyche_fcoe::fc::wire::{ETHERNET_LEN, ETHERTYPE_FIP};
 use tyche_fcoe::{FCOE, FIP, Interface};
@@ -163,7 +163,7 @@ impl<'d> Frames<'d> for Composing<'d> {
         is_there.then(Composed::default)
     }
 
-    fn write(&mut self, _: LinkMac, sink: impl Sink<'d>) {
+    fn write(&mut self, _: LinkMac, sink: impl FrameSink<'d>) {
         let (front, rest) = self.frames[*self.sent - 1].split_at(ETHERNET_LEN);
         sink.gather(front, &[rest], &[]);
     }

@@ -54,8 +54,8 @@ impl Options {
         let wrong = |message: &str| Err(OpenError::Option(message.to_owned()));
         if self.has_native_options() {
             return wrong(
-                "over FCoE, options of Tyche's own protocol have no meaning: leave target, \
-                 EtherType, target key, channels, batch, checksum and host at their defaults",
+                "over FCoE, options that only Tyche's own protocol has must be at their defaults: \
+                 `native`, target, EtherType, target key",
             );
         }
         check(&self.session).map_err(|error| OpenError::Option(error.to_string()))?;

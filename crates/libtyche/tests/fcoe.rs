@@ -223,7 +223,7 @@ fn options_that_make_no_sense_over_fcoe_are_refused() {
         (Options { export: "disk".to_owned(), ..right.clone() }, "16 hexadecimal digits"),
         (Options { queues: 2, ..right.clone() }, "one in inline mode"),
         (Options { queues: 17, mode: Mode::Queue, ..right.clone() }, "1 to 16 queues"),
-        (Options { native, ..right.clone() }, "options of Tyche's own protocol"),
+        (Options { native, ..right.clone() }, "Tyche's own protocol"),
         (Options { session, ..right.clone() }, "1 to 1024"),
     ] {
         let error = rig.open(&wrong).err().unwrap();

@@ -196,12 +196,11 @@ pub trait Link: Send {
     /// the end of the payload (14 + MTU).
     fn frame_len_max(&self) -> usize;
 
-    /// Makes room for the longest frames that the interface takes now, if they have become longer
-    /// since the link was opened, and returns their length in bytes. `None` if the link can't do
-    /// that. Its user calls this every second, for whatever else the link has to look after from
-    /// time to time. Frames that wait in the kernel meanwhile may be lost. No batch may have frames
-    /// of the link.
-    fn grow(&mut self) -> Option<usize> {
+    /// Does what the link has to do from time to time; its user calls this every second. If the
+    /// interface takes longer frames now than when the link was opened, the link makes room for
+    /// them and returns their length in bytes; `None` if not, or if it can't do that. Frames that
+    /// wait in the kernel meanwhile may be lost. No batch may have frames of the link.
+    fn look_after(&mut self) -> Option<usize> {
         None
     }
 

@@ -43,9 +43,9 @@ pub trait Wrapper: Send {
         self.inner().wait_fd()
     }
 
-    /// As [`Link::grow`]. A wrapper that has room for some length only overrides it.
-    fn grow(&mut self) -> Option<usize> {
-        self.inner_mut().grow()
+    /// As [`Link::look_after`]. A wrapper that has room for some length only overrides it.
+    fn look_after(&mut self) -> Option<usize> {
+        self.inner_mut().look_after()
     }
 
     /// As [`Link::take_receiver`]. The receiving half of the inner link would not pass through the
@@ -72,8 +72,8 @@ impl<W: Wrapper> Link for W {
         self.inner().frame_len_max()
     }
 
-    fn grow(&mut self) -> Option<usize> {
-        Wrapper::grow(self)
+    fn look_after(&mut self) -> Option<usize> {
+        Wrapper::look_after(self)
     }
 
     fn receive_capacity(&self, frame_len: usize) -> usize {

@@ -66,7 +66,7 @@ fn a_link_grows_with_its_interface() {
     need_root!();
     let cable = Cable::new(1500);
     let (mut a, mut b) = (cable.open(0), cable.open(1));
-    assert_eq!(b.grow(), Some(1514));
+    assert_eq!(b.look_after(), Some(1514));
     let before = b.receive_capacity(1514);
     b.narrow(HEAD - 4, [7; 4]);
     for mtu in [4000, 9000, 65535] {
@@ -75,7 +75,7 @@ fn a_link_grows_with_its_interface() {
         }
         let longest = mtu + ETHERNET;
         wait_until("both ends have grown", || {
-            [&mut a, &mut b].into_iter().all(|link| link.grow() == Some(longest))
+            [&mut a, &mut b].into_iter().all(|link| link.look_after() == Some(longest))
         });
         assert!(b.receive_capacity(longest) >= before);
         let mut batch = RxBatch::new(8, longest - HEAD);
@@ -251,12 +251,12 @@ fn an_interface_that_becomes_part_of_a_bridge_is_reported_and_recovers() {
     let (mut a, mut b) = (cable.open(0), cable.open(1));
     let mut batch = RxBatch::new(8, 1450);
     assert_connected(&mut a, &mut b);
-    assert!(b.grow().is_some() && b.receive(&mut batch).is_ok(), "it is single");
+    assert!(b.look_after().is_some() && b.receive(&mut batch).is_ok(), "it is single");
     cable.ip(1, &["link", "add", "name", "tyl-br", "type", "bridge"]);
     for up in ["up", "down"] {
         cable.ip(1, &["link", "set", NAMES[1], up, "master", "tyl-br"]);
         cable.ip(1, &["link", "set", NAMES[1], "up"]);
-        b.grow();
+        b.look_after();
         for _ in 0..2 {
             let error = b.receive(&mut batch).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::NetworkDown);

@@ -1,6 +1,6 @@
 //! Tyche on a port: the sizes of its rings, and the composition of its frames.
 
-use tyche_engine::{Batches, Composed, Fault, Frames, Port, Received, Sink, batch_frames};
+use tyche_engine::{Batches, Composed, Fault, FrameSink, Frames, Port, Received, batch_frames};
 use tyche_link::ip::Transport;
 use tyche_link::{Link, Mac as LinkMac};
 use tyche_numa::NumaAffinity;
@@ -113,7 +113,7 @@ where
         })
     }
 
-    fn write(&mut self, source: LinkMac, sink: impl Sink<'d>) {
+    fn write(&mut self, source: LinkMac, sink: impl FrameSink<'d>) {
         let Composer { out, encoder, ethertype } = &mut *self.composer;
         let (out, data) = (&*out, &self.data);
         let take = |frame: &Written<'_, 'd>| match frame {

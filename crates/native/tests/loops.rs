@@ -292,7 +292,10 @@ fn another_program_takes_a_device_over_and_learns_of_a_lost_cache() {
     client.await_notice(|notice| *notice == Notice::CacheLost);
     assert_eq!(client.flush(), Err(Errno::IO));
     let told = client.await_resume_state();
-    assert_ne!(told.export.boot, left.export.boot, "it was told, so the new run is the one");
+    assert_ne!(
+        told.export.generation, left.export.generation,
+        "it was told, so the new run is the one"
+    );
     assert_eq!((told.device, told.export.uuid), (left.device, left.export.uuid));
     assert_eq!(client.flush(), Ok(()));
     assert_eq!(client.read(0, 4096).unwrap(), [1; 4096]);

@@ -99,7 +99,7 @@ pub enum Rule {
     CloseFormer,
     /// A session that takes over a device assumes that the former session has left writes in the
     /// target's cache.
-    RememberFormerBoot,
+    RememberFormerGeneration,
 }
 
 /// The rules that a build keeps.

@@ -144,9 +144,13 @@ fn a_channel_is_opened_with_the_boot_that_its_host_was_told() {
     let accept = door.insist(&connect).unwrap().unwrap();
     door.registry.renew(door.export, Uuid::from_u128(99));
     door.give(HOST, Door::keepalive(&accept, 1), None);
-    assert_eq!(door.boots, [accept.boot], "what was lost between accept and first frame counts");
+    assert_eq!(
+        door.generations,
+        [accept.generation],
+        "what was lost between accept and first frame counts"
+    );
     let connect = door.connect(100, session(100), RESUME);
-    assert_eq!(door.insist(&connect).unwrap().unwrap().boot, Uuid::from_u128(99));
+    assert_eq!(door.insist(&connect).unwrap().unwrap().generation, Uuid::from_u128(99));
 }
 
 #[test]

@@ -26,7 +26,7 @@ fn door(routed: bool) -> Door {
                 ExportConfig {
                     name: name(&format!("disk{number}")),
                     uuid: Uuid::from_u128(100 + number as u128),
-                    boot: Uuid::nil(),
+                    generation: Uuid::nil(),
                     geometry: Geometry::new(1 << 20, 512),
                     shared: false,
                 },

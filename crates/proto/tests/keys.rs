@@ -269,7 +269,7 @@ fn an_accept_in_the_clear_is_not_the_targets() {
             let accept = Accept {
                 attempt: connect.attempt,
                 target: connect.target,
-                boot: Uuid::nil(),
+                generation: Uuid::nil(),
                 export: pair.registry.export(pair.export).uuid,
                 geometry: Geometry::new(1 << 20, 512),
                 cookie: Cookie(9),

@@ -9,7 +9,7 @@ mod options;
 mod report;
 mod session;
 
-pub use link::{HostLink, LinkError, LinkFault};
+pub use link::{HostLink, LinkChangeError, LinkFault};
 pub use notice::Notice;
 pub use options::{QUEUE_SIZE, SessionOptions};
 pub use report::{HostReport, LinkReport};

@@ -13,7 +13,7 @@ pub struct HostLink {
 
 /// Reasons why a link is not added or removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LinkError {
+pub enum LinkChangeError {
     /// The session uses it already.
     InUse,
     /// The session does not use it.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tyche_block::Disk;
 use tyche_wake::MakePoller;
 
-use crate::{HostLink, HostReport, LinkError};
+use crate::{HostLink, HostReport, LinkChangeError};
 
 /// A running session. Dropping it aborts the session.
 pub struct Remote {
@@ -50,13 +50,13 @@ pub trait LinkControl {
     ///
     /// # Panics
     /// Unless there are as many `links` as queues.
-    fn add(&self, links: Vec<HostLink>) -> Result<(), LinkError>;
+    fn add(&self, links: Vec<HostLink>) -> Result<(), LinkChangeError>;
 
     /// Removes a link; requests use the others.
     ///
     /// # Errors
     /// `Unknown`, `Last` or `Gone`.
-    fn remove(&self, name: &str) -> Result<(), LinkError>;
+    fn remove(&self, name: &str) -> Result<(), LinkChangeError>;
 }
 
 impl Remote {

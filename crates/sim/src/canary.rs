@@ -4,7 +4,7 @@
 //! | check | canaries that it catches, as a rule |
 //! |---|---|
 //! | a read returns what it can: [`history`](crate::history) | duplicates |
-//! | what is durable is there: the same | lost-cache, queues, former-boot, flush, sync-error |
+//! | what is durable is there: the same | lost-cache, queues, former-generation, flush, sync-error |
 //! | the same, after a loss that a living target has noticed | flush-early, flush-other |
 //! | a flush fails only for who had data at stake, once: the same | flush-twice |
 //! | a session is told of a restored target: the same | generation |
@@ -53,7 +53,7 @@ const CANARIES: &Canaries<Rule, Plan> = &[
     ("lost-cache", Mistake::Rule(Rule::LostCacheFailsFlush)),
     ("queues", Mistake::Rule(Rule::CoverAllQueues)),
     ("former-channels", Mistake::Rule(Rule::CloseFormer)),
-    ("former-boot", Mistake::Rule(Rule::RememberFormerBoot)),
+    ("former-generation", Mistake::Rule(Rule::RememberFormerGeneration)),
     ("flush", Mistake::World(|plan| plan.disk.flush_lies = true)),
     ("flush-early", Mistake::Rule(Rule::DoubtFlush)),
     ("flush-other", Mistake::Rule(Rule::OneGeneration)),

@@ -91,8 +91,8 @@ pub(crate) struct Host<R: Rules> {
     pub(crate) attempts: BTreeMap<u64, bool>,
     pub(crate) writes: bool,
     /// The generation that it was told last, and the one that each queue of its session was.
-    pub(crate) boot: Option<Uuid>,
-    pub(crate) boots: BTreeMap<usize, Uuid>,
+    pub(crate) generation: Option<Uuid>,
+    pub(crate) generations: BTreeMap<usize, Uuid>,
     /// The target that it asks for.
     pub(crate) target: TargetId,
     uuid: Uuid,
@@ -120,8 +120,8 @@ impl<R: Rules> Host<R> {
             reads_first: false,
             attempts: BTreeMap::new(),
             writes: false,
-            boot: None,
-            boots: BTreeMap::new(),
+            generation: None,
+            generations: BTreeMap::new(),
             target: TargetId::Any,
             uuid: uuid(1, index as u64),
             name: Name::new(&format!("host-{index}")).expect("a name"),
@@ -149,7 +149,7 @@ impl<R: Rules> Host<R> {
     ) {
         assert!(self.running.is_none(), "one session at a time");
         (self.attempts, self.writes) = (BTreeMap::new(), false);
-        self.boots.clear();
+        self.generations.clear();
         self.kept = former.map(|former| Kept { newest: former, since: now, older: former });
         let plan = &self.plan;
         let config = SessionConfig {

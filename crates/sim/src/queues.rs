@@ -16,7 +16,7 @@ use tyche_proto::{
     ChannelStats, ExportState, Instant, OpId, Operation, PathReport, PortConfig, ResumeState,
     Rules, Session, SessionConfig, SessionShared, StageSample,
 };
-use tyche_remote::{LinkError, Notice};
+use tyche_remote::{LinkChangeError, Notice};
 use tyche_wire::{Cookie, ETHERTYPE, Header, Mac, Tag};
 
 use crate::link::{Carrier, Train, Wire, port};
@@ -114,7 +114,7 @@ impl<R: Rules> Queue<R> {
     fn remove(&mut self, now: Instant, link: usize) -> bool {
         match self.driver.remove_link(now, &mut self.ports, &name(link)) {
             Ok(()) => self.links.remove(&link).is_some(),
-            Err(LinkError::Last) => false,
+            Err(LinkChangeError::Last) => false,
             Err(error) => panic!("link {link} cannot be removed: {error:?}"),
         }
     }
@@ -240,7 +240,7 @@ impl<R: Rules> Queues<R> {
             }
             // Each thread has its own timer, or is woken because another queue has failed.
             if is_ending {
-                queue.driver.check(now);
+                queue.driver.take_notice(now);
             }
             queue.receive(now);
         }

@@ -168,7 +168,7 @@ impl Exported {
     }
 
     /// The generation that hosts are told.
-    pub(crate) fn boot(&self) -> Uuid {
+    pub(crate) fn generation(&self) -> Uuid {
         Uuid::from_u64_pair(self.content, self.cache)
     }
 
@@ -183,7 +183,7 @@ impl Exported {
         let export = TargetExport {
             name: export_name(self.index),
             uuid: uuid(4, self.index as u64),
-            generation: self.boot(),
+            generation: self.generation(),
             store,
             shared: self.shared,
             last_writer: self.last_writer,
@@ -482,6 +482,6 @@ fn keeper_of_generations(
         let mut records = records.lock().unwrap_or_else(PoisonError::into_inner);
         records.log.push(Record::Renewed(export, loss));
         exported[export].renew(loss);
-        exported[export].boot()
+        exported[export].generation()
     })
 }

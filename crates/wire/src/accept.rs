@@ -4,7 +4,7 @@
 //! off len field
 //!   0   8 attempt       of the connect
 //!   8  16 target        UUID of the target
-//!  24  16 boot          changes whenever completed writes may have been lost
+//!  24  16 generation          changes whenever completed writes may have been lost
 //!  40  16 export        UUID of the export
 //!  56   8 size          bytes
 //!  64   8 cookie        of the frames to the target
@@ -82,7 +82,7 @@ pub struct Accept {
     pub target: Uuid,
     /// Identity of the period in which completed writes survive: a new one means that they may be
     /// lost.
-    pub boot: Uuid,
+    pub generation: Uuid,
     /// Identity of the export.
     pub export: Uuid,
     /// The disk, as the session has it: read-only if the session may not write.
@@ -114,7 +114,7 @@ impl Accept {
     pub(crate) fn parse(body: &[u8]) -> Result<Self, Reject> {
         let mut fields = Reader::new(body);
         let (attempt, target) = (fields.u64()?, fields.uuid()?);
-        let (boot, export, size) = (fields.uuid()?, fields.uuid()?, fields.u64()?);
+        let (generation, export, size) = (fields.uuid()?, fields.uuid()?, fields.u64()?);
         let (cookie, channel) = (Cookie(fields.u64()?), ChannelId(fields.u16()?));
         let queue_size = fields.u16()?;
         let rings = [check_ring(fields.u16()?)?, check_ring(fields.u16()?)?];
@@ -135,7 +135,7 @@ impl Accept {
         Ok(Self {
             attempt,
             target,
-            boot,
+            generation,
             export,
             geometry,
             cookie,
@@ -154,7 +154,7 @@ impl Accept {
         let mut flags = AcceptFlags::of(&self.geometry);
         flags.set(AcceptFlags::CHECKSUM, self.checksum);
         flags.set(AcceptFlags::STAGES, self.stages);
-        fields.u64(self.attempt).uuid(&self.target).uuid(&self.boot).uuid(&self.export);
+        fields.u64(self.attempt).uuid(&self.target).uuid(&self.generation).uuid(&self.export);
         fields.u64(self.geometry.size).u64(self.cookie.0).u16(self.channel.0).u16(self.queue_size);
         fields.u16(self.rings[0]).u16(self.rings[1]).u32(self.frame_len).u32(self.damq_pages);
         fields.u32(self.geometry.block_size).u32(flags.0).u32(self.keep_alive_ms).zeroes::<4>();

@@ -12,7 +12,7 @@ const HOST: Uuid = Uuid::from_u128(0x00112233_4455_4677_8899_aabbccddeeff);
 const SESSION: Uuid = Uuid::from_u128(0x5e551011_0203_4405_8607_08090a0b0c0d);
 const DEVICE: Uuid = Uuid::from_u128(0xde71ce01_1111_4222_8333_444455556666);
 const TARGET: Uuid = Uuid::from_u128(0x7a26e711_2233_4455_a677_8899aabbccdd);
-const BOOT: Uuid = Uuid::from_u128(0xb0070102_0304_4506_8708_090a0b0c0d0e);
+const GENERATION: Uuid = Uuid::from_u128(0xb0070102_0304_4506_8708_090a0b0c0d0e);
 const SCRATCH: Uuid = Uuid::from_u128(0xd15c0001_1111_4222_8333_444455556666);
 const DONNEES: Uuid = Uuid::from_u128(0xd15c0002_1111_4222_8333_444455556666);
 const HOST_COOKIE: Cookie = Cookie(0xc0c1_c2c3_c4c5_c6c7);
@@ -167,7 +167,7 @@ fn accept() -> Control {
     Control::Accept(Accept {
         attempt: ATTEMPT,
         target: TARGET,
-        boot: BOOT,
+        generation: GENERATION,
         export: SCRATCH,
         geometry: Geometry { write_cache: true, discard: true, ..Geometry::new(1 << 30, 512) },
         cookie: TARGET_COOKIE,

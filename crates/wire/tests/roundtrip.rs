@@ -139,13 +139,13 @@ fn accept() -> impl Strategy<Value = Control> {
     (names, addresses, rings(), sizes(), 256..=1u32 << 20, geometry(), options).prop_map(
         |(names, addresses, rings, sizes, damq_pages, mut geometry, (checksum, stages))| {
             geometry.size -= geometry.size % u64::from(geometry.block_size);
-            let (target, boot, export) = names;
+            let (target, generation, export) = names;
             let (attempt, cookie, channel) = addresses;
             let (queue_size, frame_len, keep_alive_ms) = sizes;
             Control::Accept(Accept {
                 attempt,
                 target,
-                boot,
+                generation,
                 export,
                 geometry,
                 cookie,

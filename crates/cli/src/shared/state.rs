@@ -117,7 +117,8 @@ struct Kept {
     #[serde(flatten, with = "KeptGeometry")]
     geometry: Geometry,
     /// Generation of the export: completed writes survive while it stays the same.
-    boot: Uuid,
+    #[serde(rename = "boot")]
+    generation: Uuid,
 }
 
 /// The serialized form of a [`Geometry`]. A new flag needs a default: records of earlier versions
@@ -151,7 +152,7 @@ mod tests {
             target: Uuid::new_v4(),
             uuid: Uuid::new_v4(),
             geometry: Geometry { write_cache: true, ..Geometry::new(1 << 30, 4096) },
-            boot: Uuid::new_v4(),
+            generation: Uuid::new_v4(),
         };
         let state = State {
             session: Uuid::new_v4(),

@@ -210,7 +210,7 @@ fn accept(attempt: u64, target: Uuid, export: Uuid) -> Control {
     Control::Accept(Accept {
         attempt,
         target,
-        boot: Uuid::from_u128(9),
+        generation: Uuid::from_u128(9),
         export,
         geometry: Geometry::new(SIZE, 512),
         cookie: Cookie(9),

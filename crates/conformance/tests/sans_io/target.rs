@@ -37,7 +37,7 @@ fn export(number: u128, name: &str) -> ExportConfig {
     ExportConfig {
         name: Name::new(name).unwrap(),
         uuid: Uuid::from_u128(0xc0f0 + number),
-        boot: Uuid::from_u128(1),
+        generation: Uuid::from_u128(1),
         geometry: Geometry {
             read_only: name == "conf-ro",
             write_cache: name == "conf-mem",

@@ -18,8 +18,7 @@ const LOG_INTERVAL: Duration = Duration::from_secs(10);
 /// does not know of itself. A failure is logged at most every ten seconds.
 pub struct Exported {
     name: String,
-    /// The store behind it.
-    pub store: Arc<dyn Store>,
+    store: Arc<dyn Store>,
     failures: Mutex<Failures>,
     distrusts: AtomicU64,
 }

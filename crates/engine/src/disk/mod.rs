@@ -53,7 +53,7 @@ impl Disk {
 
     /// Its store.
     pub fn store(&self) -> &dyn Store {
-        &*self.exported.store
+        &**self.exported.store()
     }
 
     /// Whether no request is at the store, or waits for it.
@@ -69,7 +69,7 @@ impl Disk {
     pub fn register(&mut self, arena: &Arena) -> io::Result<()> {
         let queue = match self.queue.take() {
             Some(queue) => queue,
-            None => self.exported.store.queue(DEPTH)?,
+            None => self.exported.store().queue(DEPTH)?,
         };
         self.queue.insert(queue).register(arena);
         Ok(())
@@ -97,7 +97,7 @@ impl Disk {
             self.exported.failed(request.operation.into(), Errno::IO);
             return Err(Errno::IO);
         }
-        let checked = request.check(&self.exported.store.geometry());
+        let checked = request.check(&self.exported.store().geometry());
         checked.map_err(|errno| if errno == Errno::NOSPC { Errno::INVAL } else { errno })
     }
 

@@ -9,7 +9,7 @@ use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use tyche_block::{Arena, Completion, Extent, Operation, Request};
-use tyche_engine::{Composed, Frames, Protocol, Received, Service, Sink};
+use tyche_engine::{Composed, FrameSink, Frames, Protocol, Received, Service};
 use tyche_link::Mac;
 use tyche_store::Queue;
 use tyche_time::Instant;
@@ -41,7 +41,7 @@ impl<'d> Frames<'d> for Composing<'d> {
         self.1.map(|_| Composed::default())
     }
 
-    fn write(&mut self, source: Mac, sink: impl Sink<'d>) {
+    fn write(&mut self, source: Mac, sink: impl FrameSink<'d>) {
         let (operation, sector, data) = self.1.unwrap();
         let mut head = [0; HEAD];
         head[..6].fill(0xff);

@@ -204,7 +204,7 @@ fn state(target: Wwn, lun: Lun, disk: &Disk) -> ExportState {
         target: identity::derived("port", &port),
         uuid,
         geometry: disk.geometry,
-        boot: Uuid::nil(),
+        generation: Uuid::nil(),
     }
 }
 

@@ -10,7 +10,7 @@ use tyche_time::Instant;
 use super::lane::{InitiatorConfig, InitiatorLane};
 use super::report::{report, take_ended};
 use super::requests::Ended;
-use super::shared::{LaneHandle, LaneReport};
+use super::shared::{LaneHandle, LaneNews};
 use crate::n_port;
 use crate::n_port::Rejects;
 
@@ -94,7 +94,7 @@ impl<R: Rules> FurtherLane<R> {
 
     fn tell(&mut self) {
         let told = std::mem::take(&mut self.lane.told);
-        if told != LaneReport::default() {
+        if told != LaneNews::default() {
             self.lane.handle.tell(told);
         }
     }

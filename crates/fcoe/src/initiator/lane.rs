@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tyche_block::Errno;
-use tyche_engine::{Composed, Frames, Job, Sink};
+use tyche_engine::{Composed, FrameSink, Frames, Job};
 use tyche_fc::initiator::{
     CommandAnswer, Completion, Event as CommandEvent, Failure, Ignored, Lane, LaneConfig, Nexus,
     Refused, Repairs, Taken, Unit, WRITE_FRAMES,
@@ -20,7 +20,7 @@ use tyche_time::{Instant, earliest};
 use super::commands::{Commands, DataPlace, Owner};
 use super::question;
 use super::requests::Requests;
-use super::shared::{LaneHandle, LaneReport, State};
+use super::shared::{LaneHandle, LaneNews, State};
 use crate::lanes;
 
 /// The time after which a command is aborted (ULP_TOV).
@@ -76,7 +76,7 @@ pub(super) struct InitiatorLane<R> {
     /// The end of a question, to be taken.
     pub(super) answer: Option<Result<CommandAnswer, Failure>>,
     /// News for the session, to be taken.
-    pub(super) told: LaneReport,
+    pub(super) told: LaneNews,
     frame: Outgoing,
 }
 
@@ -108,7 +108,7 @@ impl<R: Rules> InitiatorLane<R> {
             room: config.depth,
             grow_at: None,
             answer: None,
-            told: LaneReport::default(),
+            told: LaneNews::default(),
             frame: Outgoing::new(),
             config,
         }
@@ -315,7 +315,7 @@ impl<'d, R: Rules> Frames<'d> for Composing<'d, R> {
         self.lane.poll_transmit(now, self.frame).then(Composed::default)
     }
 
-    fn write(&mut self, _: LinkMac, sink: impl Sink<'d>) {
+    fn write(&mut self, _: LinkMac, sink: impl FrameSink<'d>) {
         let (commands, requests): (&'d Commands, &'d Requests) = (self.commands, self.requests);
         let data = self.frame.part().map(|part| commands.part(requests, &part));
         self.frame.write(data.as_slice(), |front, data, tail| sink.gather(front, data, tail));

@@ -28,7 +28,7 @@ use tyche_time::{Instant, earliest};
 use super::lane::{InitiatorConfig, InitiatorLane};
 use super::question;
 use super::requests::Ended;
-use super::shared::{LaneHandle, LaneReport, State};
+use super::shared::{LaneHandle, LaneNews, State};
 use crate::role::Role;
 
 /// The pause before a question that is to be asked later.
@@ -204,8 +204,8 @@ impl<R: Rules> InitiatorRole<R> {
     }
 
     /// Takes what a lane has heard.
-    fn hear(&mut self, now: Instant, told: LaneReport) {
-        let LaneReport { restart, is_lossy, is_changed, is_cache_lost } = told;
+    fn hear(&mut self, now: Instant, told: LaneNews) {
+        let LaneNews { restart, is_lossy, is_changed, is_cache_lost } = told;
         if is_cache_lost {
             self.events.push_back(Event::CacheLost);
         }

@@ -49,7 +49,7 @@ pub(super) struct State {
 
 /// News of a lane for the first one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct LaneReport {
+pub(super) struct LaneNews {
     /// It can't go on with this login, by the number of those before it.
     pub(super) restart: Option<u64>,
     /// The login with which frames are lost, by the same number.
@@ -77,7 +77,7 @@ struct Inner {
     state: State,
     /// By lane: the number of the state that it has taken in.
     taken: Box<[u64]>,
-    told: LaneReport,
+    told: LaneNews,
 }
 
 /// The place of a lane in its session.
@@ -98,7 +98,7 @@ impl SessionShared {
         let inner = Inner {
             state: State::default(),
             taken: vec![0; lanes].into(),
-            told: LaneReport::default(),
+            told: LaneNews::default(),
         };
         Arc::new(Self {
             wake: Box::new(wake),
@@ -197,7 +197,7 @@ impl LaneHandle {
     }
 
     /// Tells the first lane.
-    pub(super) fn tell(&self, told: LaneReport) {
+    pub(super) fn tell(&self, told: LaneNews) {
         self.with_told(|inner| {
             let all = &mut inner.told;
             all.restart = all.restart.max(told.restart);
@@ -217,7 +217,7 @@ impl LaneHandle {
     }
 
     /// Takes what lanes have told, as the first; `None` if there is nothing new of them.
-    pub(super) fn take_told(&self) -> Option<LaneReport> {
+    pub(super) fn take_told(&self) -> Option<LaneNews> {
         if !self.shared.is_told.load(Ordering::Acquire) {
             return None;
         }

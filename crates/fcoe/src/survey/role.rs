@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use tyche_engine::{Composed, Frames, Sink};
+use tyche_engine::{Composed, FrameSink, Frames};
 use tyche_fc::exchange::Xids;
 use tyche_fc::initiator::{
     CommandAnswer, Event as LaneEvent, Lane, LaneConfig, Nexus, Refused, Taken, WRITE_FRAMES,
@@ -337,7 +337,7 @@ impl<'d> Frames<'d> for Composing<'d> {
         self.lane.poll_transmit(now, self.frame).then(Composed::default)
     }
 
-    fn write(&mut self, _: LinkMac, sink: impl Sink<'d>) {
+    fn write(&mut self, _: LinkMac, sink: impl FrameSink<'d>) {
         self.frame.write(&[], |front, data, tail| sink.gather(front, data, tail));
     }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tyche_block::{Arena, Completion, Errno, Operation, Request};
-use tyche_engine::{Composed, Frames, Sink};
+use tyche_engine::{Composed, FrameSink, Frames};
 use tyche_fc::port;
 use tyche_fc::target_end::{self as target, Action, Command, Data, Ignored, LaneConfig};
 use tyche_fc::wire::{Frame, Mac, PortId, Wwn};
@@ -554,7 +554,7 @@ impl<'d, R: Rules> Frames<'d> for Composing<'d, R> {
         self.lane.poll_transmit(now, self.frame).then(Composed::default)
     }
 
-    fn write(&mut self, _: LinkMac, sink: impl Sink<'d>) {
+    fn write(&mut self, _: LinkMac, sink: impl FrameSink<'d>) {
         let slots: &'d [Slot] = self.slots;
         let data = self.frame.part().map(|part| slots[usize::from(part.exchange)].part(&part));
         self.frame.write(data.as_slice(), |front, data, tail| sink.gather(front, data, tail));

@@ -68,7 +68,7 @@ fn a_device_does_not_get_another_disk_than_it_had() {
         target: Uuid::nil(),
         uuid: Uuid::from_u128(2),
         geometry: Geometry::new(SIZE, 512),
-        boot: Uuid::nil(),
+        generation: Uuid::nil(),
     };
     let rig = Rig::start(|options| options.resumes = Some(known), |_| {});
     rig.expect(|notice| *notice == Notice::Failed(Failure::ExportChanged));

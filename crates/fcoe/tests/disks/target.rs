@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tyche_block::Arena;
-use tyche_engine::{Exported, Frames, Sink};
+use tyche_engine::{Exported, FrameSink, Frames};
 use tyche_fcoe::fc::AllRules;
 use tyche_fcoe::fc::neighbour::Functions;
 use tyche_fcoe::fc::port::{Event, Login};
@@ -56,7 +56,7 @@ pub(crate) struct Target {
 /// The bytes of a frame.
 struct Bytes<'b>(&'b mut Vec<u8>);
 
-impl<'d> Sink<'d> for Bytes<'_> {
+impl<'d> FrameSink<'d> for Bytes<'_> {
     fn gather(self, front: &[u8], data: &[&'d [u8]], tail: &[u8]) {
         self.0.extend_from_slice(front);
         data.iter().for_each(|it| self.0.extend_from_slice(it));

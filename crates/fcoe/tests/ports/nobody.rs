@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use tyche_engine::{Composed, Frames, Sink};
+use tyche_engine::{Composed, FrameSink, Frames};
 use tyche_fcoe::Role;
 use tyche_fcoe::fc::wire::{Frame, Mac, PortId, Wwn};
 use tyche_fcoe::fc::{AllRules, port};
@@ -47,5 +47,5 @@ impl<'d> Frames<'d> for Silent {
         None
     }
 
-    fn write(&mut self, _: LinkMac, _: impl Sink<'d>) {}
+    fn write(&mut self, _: LinkMac, _: impl FrameSink<'d>) {}
 }

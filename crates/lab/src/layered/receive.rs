@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use tyche_engine::{Composed, Frames, Ports, Protocol, Service, Sink};
+use tyche_engine::{Composed, FrameSink, Frames, Ports, Protocol, Service};
 use tyche_fcoe::fc::AllRules;
 use tyche_fcoe::fc::port::{Event, Login};
 use tyche_fcoe::fc::wire::{Ethernet, Frame, Header, Mac, PortId, Wwn};
@@ -107,7 +107,7 @@ impl<'d> Frames<'d> for Nothing {
         None
     }
 
-    fn write(&mut self, _: LinkMac, _: impl Sink<'d>) {
+    fn write(&mut self, _: LinkMac, _: impl FrameSink<'d>) {
         unreachable!("nothing is composed");
     }
 }

@@ -10,7 +10,7 @@
 //! frame.
 //!
 //! # Changes of the interface
-//! - *Down, no carrier to send on, or part of a bridge or bond*, for which [`grow`](Link::grow)
+//! - *Down, no carrier to send on, or part of a bridge or bond*, for which [`look_after`](Link::look_after)
 //!   looks: calls fail with `NetworkDown`. *Removed*: `NotFound`. A down
 //!   interface wakes a waiter once, not again; [`receive`](Link::receive) notices after that, or
 //!   after some time without frames. To see the interface come back, call it from time to time: it
@@ -18,7 +18,7 @@
 //! - *MTU or address changed*: noticed within [`REFRESH_EVERY`] by
 //!   [`frame_len_max`](Link::frame_len_max), at once after a send that the kernel refused for its
 //!   length, or with [`PacketLink::refresh`]. The slots of the ring are made for the MTU at the
-//!   time that the link was opened; [`grow`](Link::grow) replaces it with a ring for longer frames.
+//!   time that the link was opened; [`look_after`](Link::look_after) replaces it with a ring for longer frames.
 //!
 //! # Privileges
 //! `CAP_NET_RAW`, in the user namespace that owns the network namespace. `CAP_NET_ADMIN` on top
@@ -213,7 +213,7 @@ impl Link for PacketLink {
         (ETHERNET + self.mtu()).min(self.shape.frame_len_max())
     }
 
-    fn grow(&mut self) -> Option<usize> {
+    fn look_after(&mut self) -> Option<usize> {
         self.endpoint.check_master();
         let len = ETHERNET + self.mtu();
         // A receiver in another thread has the ring.

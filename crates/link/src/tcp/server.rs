@@ -241,7 +241,7 @@ impl Link for TcpServer {
     }
 
     /// Its frames do not grow. Tries again to accept connections.
-    fn grow(&mut self) -> Option<usize> {
+    fn look_after(&mut self) -> Option<usize> {
         if self.pauses {
             self.pauses = self.readiness.set_input(&self.listener, LISTENER, true).is_err();
         }

@@ -15,7 +15,7 @@ use tyche_proto::{
     AllRules, Instant, OpId, Opened, Outgoing, Part, PathReport, PortConfig, Problem, QueueHandle,
     Rules, Session, SessionConfig, SessionEvent, SubmitError,
 };
-use tyche_remote::{HostLink, HostReport, LinkError, LinkReport, Notice};
+use tyche_remote::{HostLink, HostReport, LinkChangeError, LinkReport, Notice};
 
 use super::HostOptions;
 use crate::composer::{Composer, favoured, head, is_routed, open_port, problem, rings, transport};
@@ -149,9 +149,9 @@ impl<R: Rules> Driver<R> {
         now: Instant,
         ports: &mut Ports,
         link: HostLink,
-    ) -> Result<(), LinkError> {
+    ) -> Result<(), LinkChangeError> {
         if port_named(ports, link.link.name()).is_some() {
-            return Err(LinkError::InUse);
+            return Err(LinkChangeError::InUse);
         }
         let link = open(&self.placement, link);
         self.add_port(now, ports, link);
@@ -180,10 +180,10 @@ impl<R: Rules> Driver<R> {
         now: Instant,
         ports: &mut Ports,
         name: &str,
-    ) -> Result<(), LinkError> {
-        let index = port_named(ports, name).ok_or(LinkError::Unknown)?;
+    ) -> Result<(), LinkChangeError> {
+        let index = port_named(ports, name).ok_or(LinkChangeError::Unknown)?;
         if ports.iter().count() == 1 {
-            return Err(LinkError::Last);
+            return Err(LinkChangeError::Last);
         }
         self.session.remove_port(now, index);
         self.settle(&[]);
@@ -235,8 +235,8 @@ impl<R: Rules> Driver<R> {
         self.session.echo(echo, frame_len)
     }
 
-    /// Checks whether another queue of the session has failed.
-    pub fn check(&mut self, now: Instant) {
+    /// Takes notice of what another queue of the session has shared, such as its failure.
+    pub fn take_notice(&mut self, now: Instant) {
         self.session.handle_timeout(now);
         self.settle(&[]);
     }

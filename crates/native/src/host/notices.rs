@@ -96,7 +96,7 @@ mod tests {
             target: uuid,
             uuid,
             geometry: Geometry::new(4096, 512),
-            boot: uuid,
+            generation: uuid,
         })
     }
 

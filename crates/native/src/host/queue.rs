@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 use tyche_block::{Disk, Errno};
 use tyche_engine::{Done, EventLoop, Intake, Job, Ports, Protocol, Service, VolumeQueue, now};
 use tyche_proto::{Instant, QueueHandle};
-use tyche_remote::{HostLink, HostReport, LinkError, Notice};
+use tyche_remote::{HostLink, HostReport, LinkChangeError, Notice};
 use tyche_wake::{MakePoller, Spin};
 
 use super::HostOptions;
@@ -22,8 +22,8 @@ pub(super) type Threads = Arc<Mutex<Vec<JoinHandle<()>>>>;
 /// A command to a queue.
 pub(super) enum Command {
     Report(SyncSender<HostReport>),
-    AddLink(HostLink, SyncSender<Result<(), LinkError>>),
-    RemoveLink(String, SyncSender<Result<(), LinkError>>),
+    AddLink(HostLink, SyncSender<Result<(), LinkChangeError>>),
+    RemoveLink(String, SyncSender<Result<(), LinkChangeError>>),
     Adopt(MakePoller),
     /// Another queue has failed.
     Check,
@@ -182,7 +182,7 @@ impl Service for Queue {
                     let _ = to.send(self.driver.remove_link(now, ports, &name));
                 }
                 Command::Adopt(make) => self.intake.adopt(make),
-                Command::Check => self.driver.check(now),
+                Command::Check => self.driver.take_notice(now),
                 Command::Disconnect => self.driver.disconnect(now),
                 Command::Abort => self.driver.abort(now),
             }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use tyche_engine::Volume;
 use tyche_proto::Session;
-use tyche_remote::{Control, HostLink, HostReport, LinkControl, LinkError, Notice, Remote};
+use tyche_remote::{Control, HostLink, HostReport, LinkChangeError, LinkControl, Notice, Remote};
 use tyche_wake::MakePoller;
 
 use super::HostOptions;
@@ -117,15 +117,15 @@ impl HostControl {
     /// Sends the same command to all queues. They have the same links, and so the same answer.
     fn order(
         &self,
-        mut command: impl FnMut(std::sync::mpsc::SyncSender<Result<(), LinkError>>) -> Command,
-    ) -> Result<(), LinkError> {
+        mut command: impl FnMut(std::sync::mpsc::SyncSender<Result<(), LinkChangeError>>) -> Command,
+    ) -> Result<(), LinkChangeError> {
         let answers: Vec<_> = self.queues.iter().map(|queue| queue.ask(&mut command)).collect();
         let deadline = Instant::now() + ANSWER;
         let answers: Vec<_> = answers
             .iter()
             .map(|answer| {
                 let left = deadline.saturating_duration_since(Instant::now());
-                answer.recv_timeout(left).unwrap_or(Err(LinkError::Gone))
+                answer.recv_timeout(left).unwrap_or(Err(LinkChangeError::Gone))
             })
             .collect();
         answers.into_iter().collect()
@@ -166,13 +166,13 @@ impl Control for HostControl {
 }
 
 impl LinkControl for HostControl {
-    fn add(&self, links: Vec<HostLink>) -> Result<(), LinkError> {
+    fn add(&self, links: Vec<HostLink>) -> Result<(), LinkChangeError> {
         assert_eq!(links.len(), self.queues.len(), "a link for each queue");
         let mut links = links.into_iter();
         self.order(|answer| Command::AddLink(links.next().expect("a link per queue"), answer))
     }
 
-    fn remove(&self, name: &str) -> Result<(), LinkError> {
+    fn remove(&self, name: &str) -> Result<(), LinkChangeError> {
         self.order(|answer| Command::RemoveLink(name.to_owned(), answer))
     }
 }

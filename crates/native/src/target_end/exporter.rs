@@ -171,15 +171,20 @@ impl<R: Rules> Exporter<R> {
     fn settle(&mut self, frame: Option<(Instant, &Received<'_>)>) {
         while let Some(event) = self.listener.poll_event() {
             match event {
-                ListenerEvent::Opened { channel, export, boot, damq_pages, queue_size, stages } => {
-                    match (self.memory)(damq_pages as usize) {
-                        Ok(arena) => {
-                            let opened = Channel::new((export, boot), arena, queue_size, stages);
-                            self.open(channel, opened);
-                        }
-                        Err(error) => self.turn_away(channel, damq_pages, &error),
+                ListenerEvent::Opened {
+                    channel,
+                    export,
+                    generation,
+                    damq_pages,
+                    queue_size,
+                    stages,
+                } => match (self.memory)(damq_pages as usize) {
+                    Ok(arena) => {
+                        let opened = Channel::new((export, generation), arena, queue_size, stages);
+                        self.open(channel, opened);
                     }
-                }
+                    Err(error) => self.turn_away(channel, damq_pages, &error),
+                },
                 ListenerEvent::Action { channel, action } => self.act(channel, action, frame),
                 ListenerEvent::Closed { channel } => self.close(channel),
             }

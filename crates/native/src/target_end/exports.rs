@@ -92,7 +92,7 @@ impl Admissions {
             let name = self.registry.export(export).name;
             self.registry.renew(export, (self.renew_generation)(name, loss));
         }
-        self.registry.export(export).boot
+        self.registry.export(export).generation
     }
 
     /// All exports, with their disks.
@@ -213,9 +213,9 @@ impl Exports {
         let Some(disk) = disks.get_mut(export) else { return };
         disk.losses = disk.exported.losses();
         let Arrival { uuid, generation, last_writer } = arrival;
-        let geometry = disk.exported.store.geometry();
+        let geometry = disk.exported.store().geometry();
         let before = registry.export(export).clone();
-        let config = ExportConfig { uuid, boot: generation, geometry, ..before };
+        let config = ExportConfig { uuid, generation: generation, geometry, ..before };
         registry.bring_online(export, config, last_writer);
         self.closed.notify_all();
     }
@@ -268,13 +268,13 @@ impl Exports {
         notify: impl FnOnce(Event),
     ) -> Result<Option<u64>, ResizeError> {
         let Some(exported) = self.exported(export) else { return Ok(None) };
-        exported.store.resize(size)?;
+        exported.store().resize(size)?;
         let Admissions { registry, disks, .. } = &mut *self.lock();
         if !disks.contains_key(export) {
             return Ok(None);
         }
         // Read with the lock held: of two concurrent resizes, hosts are told the larger size last.
-        let size = exported.store.geometry().size;
+        let size = exported.store().geometry().size;
         if registry.export(export).geometry.size != size {
             registry.resize(export, size);
             notify(Event::Resized(size));
@@ -467,7 +467,7 @@ mod tests {
         let config = ExportConfig {
             name,
             uuid: Uuid::nil(),
-            boot: Uuid::nil(),
+            generation: Uuid::nil(),
             geometry: Geometry { write_cache: true, ..Geometry::new(512, 512) },
             shared: false,
         };
@@ -500,6 +500,6 @@ mod tests {
         assert_eq!(renew(1), 1, "late, and known");
         assert_eq!(renew(2), 1);
         assert_eq!(renew(3), 2);
-        assert_eq!(admissions.registry.export(export).boot, Uuid::from_u128(2));
+        assert_eq!(admissions.registry.export(export).generation, Uuid::from_u128(2));
     }
 }

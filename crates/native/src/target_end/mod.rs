@@ -69,7 +69,7 @@ impl TargetExport {
         ExportConfig {
             name: self.name,
             uuid: self.uuid,
-            boot: self.generation,
+            generation: self.generation,
             geometry: self.store.geometry(),
             shared: self.shared,
         }

@@ -18,7 +18,7 @@ pub struct ExportReport {
     pub problem: Option<String>,
 }
 
-/// A channel of the target, for people.
+/// A session at the target, for people.
 #[derive(Clone, Debug)]
 pub struct TargetSessionReport {
     /// Name of the export.

@@ -262,7 +262,7 @@ impl Target {
                 ExportConfig {
                     name: name("disk"),
                     uuid: Uuid::from_u128(4),
-                    boot: Uuid::from_u128(5),
+                    generation: Uuid::from_u128(5),
                     geometry: Geometry { discard: true, ..Geometry::new(DISK, 512) },
                     shared: false,
                 },

@@ -35,7 +35,7 @@ pub struct ExportConfig {
     /// Its identity, the same as long as it is the same disk.
     pub uuid: Uuid,
     /// Generation of the export: completed writes survive without a flush while it stays the same.
-    pub boot: Uuid,
+    pub generation: Uuid,
     /// The disk.
     pub geometry: Geometry,
     /// Several hosts may write at once.

@@ -1,4 +1,4 @@
-//! The generation of an export, `boot` on the wire: completed writes survive within one.
+//! The generation of an export, `generation` on the wire: completed writes survive within one.
 //!
 //! It has two halves. The first names the content: writes that a flush has covered survive as long
 //! as it stays. The second names the cache: writes that no flush has covered survive as long as

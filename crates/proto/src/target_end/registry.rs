@@ -245,10 +245,10 @@ impl Registry {
         self.exports.get(key)?.last_writer
     }
 
-    /// Changes the [`boot`](ExportConfig::boot) that hosts are told from now on.
-    pub fn renew(&mut self, key: ExportKey, boot: Uuid) {
+    /// Changes the [`generation`](ExportConfig::generation) that hosts are told from now on.
+    pub fn renew(&mut self, key: ExportKey, generation: Uuid) {
         if let Some(export) = self.exports.get_mut(key) {
-            export.config.boot = boot;
+            export.config.generation = generation;
         }
     }
 

@@ -32,8 +32,8 @@ pub struct Door {
     pub now: Instant,
     /// Why writers can't be kept, if they can't.
     pub not_kept: Option<String>,
-    /// Of the channels whose first frame has come: the boot that they were opened with.
-    pub boots: Vec<Uuid>,
+    /// Of the channels whose first frame has come: the generation that they were opened with.
+    pub generations: Vec<Uuid>,
     attempts: u64,
 }
 
@@ -53,8 +53,8 @@ impl Door {
         let listener = Listener::new(config, IDENTITY, Box::new(Random(2).numbers()));
         let registry = registry_of(shared);
         let (now, export) = (Instant(1_000_000), only(&registry));
-        let (not_kept, boots) = (None, Vec::new());
-        Self { listener, registry, export, now, not_kept, boots, attempts: 0 }
+        let (not_kept, generations) = (None, Vec::new());
+        Self { listener, registry, export, now, not_kept, generations, attempts: 0 }
     }
 
     pub fn wait(&mut self, time: Duration) {
@@ -72,8 +72,8 @@ impl Door {
             }
         }
         while let Some(event) = self.listener.poll_event() {
-            if let ListenerEvent::Opened { boot, .. } = event {
-                self.boots.push(boot);
+            if let ListenerEvent::Opened { generation, .. } = event {
+                self.generations.push(generation);
             }
         }
     }

@@ -198,7 +198,7 @@ fn accept(heard: Accept, adversary: &Adversary, bytes: &mut Bytes<'_>) -> Accept
         (accept.cookie, accept.channel) = known.unwrap_or((Cookie(7), ChannelId(7)));
     }
     if which & 2 != 0 {
-        accept.boot = Uuid::from_u128(bytes.u8().into());
+        accept.generation = Uuid::from_u128(bytes.u8().into());
     }
     if which & 4 != 0 {
         accept.rings = [bytes.pick(&[16, 64, 4096]), bytes.pick(&[16, 64, 4096])];

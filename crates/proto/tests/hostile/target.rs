@@ -111,7 +111,7 @@ impl<R: Rules> Target<R> {
                 ExportConfig {
                     name: name("disk"),
                     uuid: EXPORT,
-                    boot: Uuid::from_u128(5),
+                    generation: Uuid::from_u128(5),
                     geometry: Geometry {
                         write_cache,
                         discard: true,

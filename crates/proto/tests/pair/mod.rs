@@ -64,7 +64,7 @@ pub fn registry_of(shared: bool) -> Registry {
             ExportConfig {
                 name: name("disk"),
                 uuid: Uuid::from_u128(4),
-                boot: Uuid::nil(),
+                generation: Uuid::nil(),
                 geometry: Geometry { rotational: true, ..Geometry::new(1 << 20, 512) },
                 shared,
             },

@@ -383,7 +383,7 @@ pub(super) fn accept(connect: &Connect, attempt: u64, random: u64) -> Accept {
     Accept {
         attempt,
         target: connect.target,
-        boot: uuid(9, random),
+        generation: uuid(9, random),
         export: connect.export,
         geometry: Geometry::new(1 << 20, 512),
         cookie: Cookie(random),

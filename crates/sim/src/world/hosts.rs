@@ -126,8 +126,8 @@ impl<R: Rules> World<R> {
         running.connected |= matches!(notice, Notice::Connected(_));
         if matches!(notice, Notice::Joined(..)) {
             let Volume { history, exported, .. } = &mut self.volumes[host.plan.export];
-            let boot = running.session.export_of(queue).map(|export| export.boot);
-            if boot == Some(exported.boot()) {
+            let generation = running.session.export_of(queue).map(|export| export.generation);
+            if generation == Some(exported.generation()) {
                 history.learn(running.number, queue);
             }
         }

@@ -141,7 +141,7 @@ impl<R: Rules> World<R> {
                     let exported = &mut self.volumes[export].exported;
                     exported.renew(loss);
                     self.report.renewals += 1;
-                    let what = format!("generation {} of export {export}", exported.boot());
+                    let what = format!("generation {} of export {export}", exported.generation());
                     self.note(Happening::Incident(what));
                 }
             }

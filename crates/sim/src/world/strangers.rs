@@ -104,7 +104,7 @@ impl<R: Rules> Stranger<R> {
                 ExportConfig {
                     name: if plan.namesake { export_name(0) } else { name("another") },
                     uuid: EXPORT,
-                    boot: uuid(5, 0),
+                    generation: uuid(5, 0),
                     geometry: Geometry::new(DISK_LEN, 512),
                     shared: false,
                 },

@@ -258,17 +258,17 @@ impl<R: Rules> World<R> {
     fn note_generation(&mut self, index: usize, queue: usize) -> Result<(), String> {
         let Some(running) = &self.hosts[index].running else { return Ok(()) };
         let export = running.session.export_of(queue);
-        let Some(boot) = export.map(|export| export.boot) else { return Ok(()) };
+        let Some(generation) = export.map(|export| export.generation) else { return Ok(()) };
         let exported = self.volumes[self.hosts[index].plan.export].exported;
-        let (content, cache) = boot.as_u64_pair();
+        let (content, cache) = generation.as_u64_pair();
         if content > exported.content || cache > exported.cache {
-            return Err(format!("host {index} believes in {boot}, which never was"));
+            return Err(format!("host {index} believes in {generation}, which never was"));
         }
         let number = running.number;
         let host = &mut self.hosts[index];
-        let before = host.boots.insert(queue, boot).or(host.boot);
-        host.boot = Some(boot);
-        if before.is_some_and(|before| before != boot) {
+        let before = host.generations.insert(queue, generation).or(host.generation);
+        host.generation = Some(generation);
+        if before.is_some_and(|before| before != generation) {
             self.volumes[self.hosts[index].plan.export].history.tell(number);
         }
         Ok(())

@@ -5,7 +5,7 @@ use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use tyche_remote::{Control, LinkError};
+use tyche_remote::{Control, LinkChangeError};
 use tyche_session::log_warnings;
 
 use super::SessionArgs;
@@ -102,21 +102,21 @@ fn fixed() -> Error {
     Error::new(Code::Usage, message)
 }
 
-fn link_error(error: LinkError, name: &str) -> Error {
+fn link_error(error: LinkChangeError, name: &str) -> Error {
     let (code, message) = match error {
-        LinkError::InUse => (Code::Usage, format!("the session uses {name} already")),
-        LinkError::Unknown => {
+        LinkChangeError::InUse => (Code::Usage, format!("the session uses {name} already")),
+        LinkChangeError::Unknown => {
             let message = format!("the session does not use {name}; `tyche list` shows its links");
             (Code::NotFound, message)
         }
-        LinkError::Last => {
+        LinkChangeError::Last => {
             let message = format!(
                 "{name} is the session's last link: add another one first, or use \
                  `tyche disconnect`"
             );
             (Code::Usage, message)
         }
-        LinkError::Gone => (Code::Other, "the session is ending".to_owned()),
+        LinkChangeError::Gone => (Code::Other, "the session is ending".to_owned()),
     };
     Error::new(code, message)
 }

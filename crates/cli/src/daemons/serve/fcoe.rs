@@ -97,6 +97,8 @@ pub(super) fn refuse_ways_around(config: &Config, has_key: bool) -> Result<()> {
 
 /// An export as a logical unit.
 pub(super) struct Numbered {
+    name: String,
+    shared: bool,
     pub(super) uuid: Uuid,
     pub(super) lun: u8,
     /// See [`TargetUnit::continues`].
@@ -122,6 +124,8 @@ pub(super) fn number(
     let named: Vec<_> = exports.iter().map(|export| (export.name.as_str(), export.uuid)).collect();
     let luns = state.luns(&named)?;
     let numbered = exports.iter().zip(luns).map(|(export, lun)| Numbered {
+        name: export.name.to_string(),
+        shared: export.shared,
         uuid: export.uuid,
         lun,
         continues: state.continues(export.name.as_str()).unwrap_or(export.offline.is_some()),
@@ -145,15 +149,19 @@ impl Fcoe {
         units: Vec<Numbered>,
         n_port_ids: PathBuf,
     ) -> Result<(Self, Vec<Missing>)> {
-        let numbered = config.export.iter().zip(units);
-        let units = numbered.zip(target.exported()).map(|((export, unit), it)| TargetUnit {
-            number: unit.lun,
-            initiators: unit.initiators,
-            exported: it.1,
-            uuid: unit.uuid,
-            continues: unit.continues,
-            shared: export.shared,
-            generation: Some(Box::new(target.generation(it.0))),
+        let exported = target.exported();
+        let find = |name: &str| exported.iter().find(|(_, it)| it.name() == name);
+        let units = units.into_iter().filter_map(|unit| {
+            let (key, exported) = find(&unit.name)?;
+            Some(TargetUnit {
+                number: unit.lun,
+                initiators: unit.initiators,
+                exported: Arc::clone(exported),
+                uuid: unit.uuid,
+                continues: unit.continues,
+                shared: unit.shared,
+                generation: Some(Box::new(target.generation(*key))),
+            })
         });
         let units = Arc::new(Units::new(units.collect()));
         let (ports, announcers, link) = (Mutex::default(), Mutex::default(), link.clone());

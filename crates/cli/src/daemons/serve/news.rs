@@ -56,11 +56,23 @@ fn pending(served: &Config, now: &Config) -> Vec<String> {
     changes
 }
 
-/// The properties of an export that are read at the start only.
+/// The properties of an export that are read at the start only: not its name, the place that
+/// defines it, and who may have it.
 fn properties(export: &Export) -> impl PartialEq {
-    let Export { path, uuid, read_only, write_back, block_size, shared, .. } = export;
-    let flags = [*read_only, *write_back, *shared];
-    (path.clone(), *uuid, flags, *block_size)
+    let &Export {
+        ref path,
+        uuid,
+        read_only,
+        write_back,
+        block_size,
+        shared,
+        name: _,
+        place: _,
+        hosts: _,
+        allow: _,
+        initiators: _,
+    } = export;
+    (path.clone(), uuid, [read_only, write_back, shared], block_size)
 }
 
 fn differ<T: Debug>(one: &T, other: &T) -> bool {

@@ -191,7 +191,7 @@ pub struct DiskReport {
 
 impl From<ExportState> for DiskReport {
     fn from(export: ExportState) -> Self {
-        let ExportState { target, uuid, geometry, boot: _ } = export;
+        let ExportState { target, uuid, geometry, generation: _ } = export;
         // Each field is named, so that none is forgotten.
         let Geometry { size, block_size, read_only, write_cache, discard, rotational } = geometry;
         let block_size = block_size.into();

@@ -9,7 +9,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use tyche_engine::{Composed, EventLoop, Frames, Ports, Protocol, Service, Sink};
+use tyche_engine::{Composed, EventLoop, FrameSink, Frames, Ports, Protocol, Service};
 use tyche_fcoe::fc::AllRules;
 use tyche_fcoe::fc::neighbour::{self, Functions};
 use tyche_fcoe::fc::port::{self, Login};
@@ -226,7 +226,7 @@ impl<'d> Frames<'d> for Answers<'_> {
         Some(Composed::default())
     }
 
-    fn write(&mut self, _: LinkMac, sink: impl Sink<'d>) {
+    fn write(&mut self, _: LinkMac, sink: impl FrameSink<'d>) {
         sink.gather(&take(&mut self.0.composed), &[], &[]);
     }
 }

@@ -38,9 +38,9 @@ impl Cache {
         }
     }
 
-    /// The target has lost its cache of the generation `boot`: see [`QueueHandle::lose_cache`].
-    pub(crate) fn lose(&self, boot: Uuid, is_told: bool) -> bool {
-        self.handle.lose_cache(boot, is_told)
+    /// The target has lost its cache of the generation `generation`: see [`QueueHandle::lose_cache`].
+    pub(crate) fn lose(&self, generation: Uuid, is_told: bool) -> bool {
+        self.handle.lose_cache(generation, is_told)
     }
 
     /// Takes the end of an operation at the target; returns its status for the host.
@@ -126,7 +126,7 @@ mod tests {
         cache.handle.connect(former);
         cache.begin(1, &FLUSH, true);
         assert_eq!(cache.finish::<AllRules>(1, &FLUSH, Status::Io), Status::Io);
-        assert!(cache.lose(former.boot, true), "writes may have ended since that began");
+        assert!(cache.lose(former.generation, true), "writes may have ended since that began");
         assert_eq!(flush(&mut cache), Status::Io);
         assert_eq!(flush(&mut cache), Status::Success);
     }
@@ -137,9 +137,9 @@ mod tests {
         let mut cache = Cache::new(SessionShared::new(1, Some(former)).handle(0), 2);
         cache.begin(1, &FLUSH, true);
         cache.handle.connect(super::super::shared::tests::export(2));
-        assert!(cache.lose(former.boot, true));
+        assert!(cache.lose(former.generation, true));
         assert_eq!(cache.finish::<AllRules>(1, &FLUSH, Status::Io), Status::Io);
-        assert!(!cache.lose(former.boot, true), "that flush has told of all");
+        assert!(!cache.lose(former.generation, true), "that flush has told of all");
         assert_eq!(flush(&mut cache), Status::Success);
     }
 

@@ -16,7 +16,7 @@ pub struct ExportState {
     /// configured so.
     pub geometry: Geometry,
     /// Generation of the export: completed writes survive without a flush while it stays the same.
-    pub boot: Uuid,
+    pub generation: Uuid,
 }
 
 /// The state of a session that the next one of its device needs, if the device outlives its
@@ -32,7 +32,7 @@ pub struct ExportState {
 pub struct ResumeState {
     /// The device.
     pub device: Uuid,
-    /// The state of the export. If a loss has not been reported yet, `boot` is the generation
+    /// The state of the export. If a loss has not been reported yet, `generation` is the generation
     /// that was lost.
     pub export: ExportState,
 }

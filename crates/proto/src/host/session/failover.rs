@@ -121,10 +121,10 @@ impl<R: Rules> Session<R> {
         // Channels of another generation are lost: their completions would count for the new one,
         // whose cache does not hold the writes. The answers to attempts in progress may be from
         // before the loss, and would be taken for another.
-        if self.export.is_some_and(|before| before.boot != accept.boot) {
+        if self.export.is_some_and(|before| before.generation != accept.generation) {
             for other in 0..self.paths.all().len() {
                 let it = &self.paths.all()[other];
-                if it.is_busy() && it.boot() != Some(accept.boot) {
+                if it.is_busy() && it.generation() != Some(accept.generation) {
                     self.lose(other, Problem::Outdated);
                 }
             }
@@ -134,15 +134,17 @@ impl<R: Rules> Session<R> {
             target: accept.target,
             uuid: accept.export,
             geometry: accept.geometry,
-            boot: accept.boot,
+            generation: accept.generation,
         };
         let disk = state.geometry;
         if let Some(before) = self.export {
             if before.uuid != state.uuid || before.geometry.block_size != disk.block_size {
                 return self.fail(Failure::ExportChanged);
             }
-            match Loss::between(before.boot, state.boot) {
-                Some(Loss::Cache) if before.geometry.write_cache => self.lose_cache(before.boot),
+            match Loss::between(before.generation, state.generation) {
+                Some(Loss::Cache) if before.geometry.write_cache => {
+                    self.lose_cache(before.generation)
+                }
                 // No flush could report the loss.
                 Some(_) if !before.geometry.read_only => return self.fail(Failure::WritesLost),
                 _ => {}
@@ -169,14 +171,14 @@ impl<R: Rules> Session<R> {
         }
     }
 
-    /// The target may have lost its cache of the generation `boot`, with the writes that no flush
+    /// The target may have lost its cache of the generation `generation`, with the writes that no flush
     /// has covered.
-    fn lose_cache(&mut self, boot: Uuid) {
+    fn lose_cache(&mut self, generation: Uuid) {
         if R::keeps(Rule::RedoLost) {
             self.operations.lose_cache();
             self.fences.lose_cache();
         }
-        if self.cache.lose(boot, R::keeps(Rule::LostCacheFailsFlush))
+        if self.cache.lose(generation, R::keeps(Rule::LostCacheFailsFlush))
             && R::keeps(Rule::LostCacheFailsFlush)
         {
             self.events.push_back(SessionEvent::CacheLost);

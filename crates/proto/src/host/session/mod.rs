@@ -155,7 +155,7 @@ impl<R: Rules> Session<R> {
     /// # Panics
     /// Unless there are 1 to [`QUEUES_MAX`] queues.
     pub fn shared(config: &SessionConfig, queues: usize) -> Arc<SessionShared> {
-        SessionShared::with(queues, config.resumes, R::keeps(Rule::RememberFormerBoot))
+        SessionShared::with(queues, config.resumes, R::keeps(Rule::RememberFormerGeneration))
     }
 
     /// A queue of a session, as [`new`](Self::new). All queues have the same configuration. The

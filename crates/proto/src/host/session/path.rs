@@ -279,8 +279,8 @@ impl<R: Rules> Path<R> {
     }
 
     /// The generation of the export that a live channel belongs to.
-    pub(super) fn boot(&self) -> Option<Uuid> {
-        self.accept().map(|accept| accept.boot)
+    pub(super) fn generation(&self) -> Option<Uuid> {
+        self.accept().map(|accept| accept.generation)
     }
 
     /// Whether a Reset from `src` comes from this path's target, and names its channel.

@@ -10,14 +10,14 @@
 //! loss, a failure).
 //!
 //! ```text
-//! line of queue 0:   written  epoch, count        flushed by it   of 0, of 1, ..
-//! line of queue 1:   written  epoch, count        flushed by it   of 0, of 1, ..
+//! line of queue 0:   written  ordinal, count        flushed by it   of 0, of 1, ..
+//! line of queue 1:   written  ordinal, count        flushed by it   of 0, of 1, ..
 //! line of a former session, if this one takes its device over: what that has left
 //! ```
 //!
-//! `written` counts the volatile modifications that the queue has completed. Its *epoch* is the
+//! `written` counts the volatile modifications that the queue has completed. Its *ordinal* is the
 //! number of the generation that its channels were opened in. A flush notes all `written` as it
-//! begins. When it succeeds, they are on stable storage if their epoch is the flush's own.
+//! begins. When it succeeds, they are on stable storage if their ordinal is the flush's own.
 //! Otherwise the target's cache was lost in between, and the flush fails. PROTOCOL.md, "Lost
 //! writes"; docs/protocol-annexes.md, "Queues".
 
@@ -32,12 +32,12 @@ use crate::sync::{AtomicBool, AtomicU64, Mutex, MutexGuard, Ordering};
 pub const QUEUES_MAX: usize = 64;
 
 /// Generations that are remembered, because a queue may still be in them.
-const EPOCHS_MAX: usize = 256;
-/// Number of epochs. They are numbered from 1 on, and wrap.
-const EPOCHS: u32 = u16::MAX as u32;
+const GENERATIONS_MAX: usize = 256;
+/// Number of ordinals. They are numbered from 1 on, and wrap.
+const ORDINALS: u32 = u16::MAX as u32;
 
-/// How many volatile modifications a queue has completed, and its epoch: 16 bits of epoch above 48
-/// bits of count. Zero: the queue never had a channel.
+/// How many volatile modifications a queue has completed, and the ordinal of its generation: 16 bits
+/// above 48 bits of count. Zero: the queue never had a channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Written(u64);
 
@@ -47,11 +47,11 @@ impl Written {
     /// A flush has nothing to cover.
     pub(crate) const NOTHING: Self = Self(0);
 
-    fn new(epoch: u16, count: u64) -> Self {
-        Self(u64::from(epoch) << Self::COUNT_BITS | count)
+    fn new(ordinal: u16, count: u64) -> Self {
+        Self(u64::from(ordinal) << Self::COUNT_BITS | count)
     }
 
-    fn epoch(self) -> u16 {
+    fn ordinal(self) -> u16 {
         (self.0 >> Self::COUNT_BITS) as u16
     }
 
@@ -74,8 +74,8 @@ struct Line {
 #[derive(Debug)]
 struct Agreed {
     export: Option<ExportState>,
-    /// The generations seen, oldest first, and the epoch of the oldest.
-    boots: Vec<Uuid>,
+    /// The generations seen, oldest first, and the ordinal of the oldest.
+    generations: Vec<Uuid>,
     first: u16,
     /// The generation whose completed writes were lost, if no flush has failed for that yet.
     lost: Option<Uuid>,
@@ -122,7 +122,7 @@ impl SessionShared {
         assert!((1..=QUEUES_MAX).contains(&queues), "a session of {queues} queues");
         let zeroes = || (0..=queues).map(|_| AtomicU64::new(0)).collect();
         let line = |_| Line { written: AtomicU64::new(0), flushed: zeroes() };
-        let boots = former.iter().map(|export| export.boot).collect();
+        let generations = former.iter().map(|export| export.generation).collect();
         let lines: Box<[Line]> = (0..=queues).map(line).collect();
         if former.is_some() {
             let left = Written::new(1, u64::from(inherits));
@@ -132,7 +132,7 @@ impl SessionShared {
             lines,
             known: Mutex::new(Agreed {
                 export: former,
-                boots,
+                generations,
                 first: 1,
                 lost: None,
                 failure: None,
@@ -189,25 +189,26 @@ impl SessionShared {
 }
 
 impl Agreed {
-    /// The epoch of a generation, which is added if it is new.
-    fn epoch(&mut self, boot: Uuid) -> u16 {
-        let index = self.boots.iter().rposition(|&it| it == boot).unwrap_or_else(|| {
-            if self.boots.len() == EPOCHS_MAX {
-                self.boots.remove(0);
-                // Zero means no epoch.
-                self.first = self.first.checked_add(1).unwrap_or(1);
-            }
-            self.boots.push(boot);
-            self.boots.len() - 1
-        });
+    /// The ordinal of a generation, which is added if it is new.
+    fn ordinal(&mut self, generation: Uuid) -> u16 {
+        let index =
+            self.generations.iter().rposition(|&it| it == generation).unwrap_or_else(|| {
+                if self.generations.len() == GENERATIONS_MAX {
+                    self.generations.remove(0);
+                    // Zero means no ordinal.
+                    self.first = self.first.checked_add(1).unwrap_or(1);
+                }
+                self.generations.push(generation);
+                self.generations.len() - 1
+            });
         let number = u32::from(self.first) - 1 + index as u32;
-        (number % EPOCHS) as u16 + 1
+        (number % ORDINALS) as u16 + 1
     }
 
-    /// The index of an epoch's generation; for a forgotten epoch, that of the oldest.
-    fn age(&self, epoch: u16) -> usize {
-        let age = (u32::from(epoch) + EPOCHS - u32::from(self.first)) % EPOCHS;
-        if (age as usize) < self.boots.len() { age as usize } else { 0 }
+    /// The index of an ordinal's generation; for a forgotten ordinal, that of the oldest.
+    fn age(&self, ordinal: u16) -> usize {
+        let age = (u32::from(ordinal) + ORDINALS - u32::from(self.first)) % ORDINALS;
+        if (age as usize) < self.generations.len() { age as usize } else { 0 }
     }
 }
 
@@ -257,15 +258,15 @@ impl QueueHandle {
 
     /// The queue is connected: from now on its channels belong to the generation of `export`.
     pub(crate) fn connect(&self, export: ExportState) {
-        let epoch = {
+        let ordinal = {
             let mut known = self.shared.known();
             known.export = Some(export);
             self.shared.size.store(export.geometry.size, Ordering::Release);
-            known.epoch(export.boot)
+            known.ordinal(export.generation)
         };
         self.shared.is_connected.store(true, Ordering::Release);
         let count = self.shared.written(self.queue).count();
-        self.line().written.store(Written::new(epoch, count).0, Ordering::Release);
+        self.line().written.store(Written::new(ordinal, count).0, Ordering::Release);
     }
 
     /// Ends the session, with the `failure` if there is one: from now on no operation succeeds on
@@ -324,7 +325,7 @@ impl QueueHandle {
         let cover = covers[former];
         let is_first = cover != Written::NOTHING && cover.count() < AGAIN;
         if is_first && self.shared.is_dirty(former) {
-            let again = Written::new(cover.epoch(), AGAIN);
+            let again = Written::new(cover.ordinal(), AGAIN);
             self.shared.lines[former].written.store(again.0, Ordering::Release);
         }
     }
@@ -333,11 +334,11 @@ impl QueueHandle {
     /// of that is on stable storage. If not, the caller must report the loss: it is not reported
     /// again.
     pub(crate) fn flushed(&self, covers: &[Written]) -> bool {
-        let mine = self.shared.written(self.queue).epoch();
+        let mine = self.shared.written(self.queue).ordinal();
         let mut is_safe = true;
         for (flushed, cover) in self.line().flushed.iter().zip(covers) {
             if *cover != Written::NOTHING {
-                is_safe &= cover.epoch() == mine;
+                is_safe &= cover.ordinal() == mine;
                 if flushed.load(Ordering::Relaxed) < cover.count() {
                     flushed.store(cover.count(), Ordering::Release);
                 }
@@ -346,17 +347,17 @@ impl QueueHandle {
         is_safe
     }
 
-    /// The target has lost its cache of the generation `boot`, with the modifications of this queue
+    /// The target has lost its cache of the generation `generation`, with the modifications of this queue
     /// and of the former session in it. If `is_told`, the next flush fails. Returns whether there
     /// were any.
-    pub(crate) fn lose_cache(&self, boot: Uuid, is_told: bool) -> bool {
+    pub(crate) fn lose_cache(&self, generation: Uuid, is_told: bool) -> bool {
         if !self.is_dirty() {
             return false;
         }
         // Before the count below, so that no flush finds this queue clean and no loss.
         if is_told {
             let mut known = self.shared.known();
-            known.lost.get_or_insert(boot);
+            known.lost.get_or_insert(generation);
             self.shared.is_lost.store(true, Ordering::SeqCst);
         }
         for writer in self.own() {
@@ -388,12 +389,12 @@ impl QueueHandle {
         let export = known.export?;
         let (queues, former) = (0..self.shared.queues(), self.shared.former());
         let former = Some(former).filter(|&it| self.shared.is_dirty(it));
-        let epochs = queues.chain(former).map(|it| self.shared.written(it).epoch());
-        let epochs = epochs.filter(|&epoch| epoch != 0);
-        let oldest = epochs.map(|epoch| known.age(epoch)).min();
-        let oldest = oldest.and_then(|age| known.boots.get(age).copied());
-        let boot = known.lost.or(oldest).unwrap_or(export.boot);
-        Some(ExportState { boot, ..export })
+        let ordinals = queues.chain(former).map(|it| self.shared.written(it).ordinal());
+        let ordinals = ordinals.filter(|&ordinal| ordinal != 0);
+        let oldest = ordinals.map(|ordinal| known.age(ordinal)).min();
+        let oldest = oldest.and_then(|age| known.generations.get(age).copied());
+        let generation = known.lost.or(oldest).unwrap_or(export.generation);
+        Some(ExportState { generation, ..export })
     }
 }
 
@@ -408,12 +409,12 @@ pub(super) mod tests {
 
     const SIZE: u64 = 4096;
 
-    pub(crate) fn export(boot: u128) -> ExportState {
+    pub(crate) fn export(generation: u128) -> ExportState {
         ExportState {
             target: Uuid::nil(),
             uuid: Uuid::nil(),
             geometry: Geometry { write_cache: true, ..Geometry::new(SIZE, 512) },
-            boot: Uuid::from_u128(boot),
+            generation: Uuid::from_u128(generation),
         }
     }
 
@@ -510,25 +511,25 @@ pub(super) mod tests {
     #[test]
     fn a_successor_begins_with_what_is_not_reported_or_not_known_everywhere() {
         let [one, other] = queues();
-        let boot = || one.resumable().expect("it is connected").boot.as_u128();
+        let generation = || one.resumable().expect("it is connected").generation.as_u128();
         one.wrote();
         renew(&one, 1, 2);
-        assert_eq!(boot(), 1);
+        assert_eq!(generation(), 1);
         assert!(!flush(&one));
-        assert_eq!(boot(), 1, "the other queue is still there");
+        assert_eq!(generation(), 1, "the other queue is still there");
         renew(&other, 1, 2);
-        assert_eq!(boot(), 2);
-        assert_eq!(one.export().map(|export| export.boot), Some(Uuid::from_u128(2)));
+        assert_eq!(generation(), 2);
+        assert_eq!(one.export().map(|export| export.generation), Some(Uuid::from_u128(2)));
     }
 
     #[test]
     fn epochs_differ_for_as_long_as_they_are_remembered() {
         let [one, other] = queues();
         other.wrote();
-        for boot in 2..70_000 {
-            assert!(!renew(&one, boot - 1, boot));
+        for generation in 2..70_000 {
+            assert!(!renew(&one, generation - 1, generation));
             one.wrote();
-            assert!(flush(&one) || boot == 2);
+            assert!(flush(&one) || generation == 2);
         }
         renew(&other, 1, 69_999);
         other.wrote();

@@ -33,7 +33,7 @@ fn registry() -> Registry {
             ExportConfig {
                 name: name("disk"),
                 uuid: Uuid::nil(),
-                boot: Uuid::nil(),
+                generation: Uuid::nil(),
                 geometry: Geometry::new(1 << 20, 512),
                 shared: false,
             },

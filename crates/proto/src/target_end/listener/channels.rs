@@ -296,7 +296,7 @@ mod tests {
         let accept = Accept {
             attempt: 1,
             target: Uuid::nil(),
-            boot: Uuid::nil(),
+            generation: Uuid::nil(),
             export: Uuid::nil(),
             geometry: Geometry::new(1 << 20, 512),
             cookie: Cookie(1),

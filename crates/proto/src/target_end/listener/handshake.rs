@@ -326,7 +326,7 @@ impl<R: Rules> Listener<R> {
         let accept = Accept {
             attempt: connect.attempt,
             target: self.identity,
-            boot: export.boot,
+            generation: export.generation,
             export: export.uuid,
             // A session that may only read has a read-only disk, whatever the export is.
             geometry: Geometry { read_only: !grant.writer, ..export.geometry },

@@ -73,9 +73,9 @@ pub enum ListenerEvent {
         channel: ChannelId,
         /// Its export.
         export: ExportKey,
-        /// The [`boot`](crate::ExportConfig::boot) in the channel's Accept: the export may have
+        /// The [`generation`](crate::ExportConfig::generation) in the channel's Accept: the export may have
         /// another one by now.
-        boot: Uuid,
+        generation: Uuid,
         /// Pages of its `damq`.
         damq_pages: u32,
         /// Slots of its `remq`.

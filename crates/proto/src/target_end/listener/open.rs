@@ -134,11 +134,11 @@ impl<R: Rules> Open<R> {
         if is_first {
             let Grant { export, queue_size, damq_pages, .. } = self.grant;
             let stages = self.config.stages;
-            let boot = self.accept.boot;
+            let generation = self.accept.generation;
             events.push_back(ListenerEvent::Opened {
                 channel,
                 export,
-                boot,
+                generation,
                 damq_pages,
                 queue_size,
                 stages,

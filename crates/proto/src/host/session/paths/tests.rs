@@ -107,7 +107,7 @@ fn accept(connect: &Connect) -> Accept {
     Accept {
         attempt: connect.attempt,
         target: TARGET,
-        boot: Uuid::nil(),
+        generation: Uuid::nil(),
         export: connect.export,
         geometry: Geometry::new(1 << 20, 512),
         cookie: connect.cookie,
