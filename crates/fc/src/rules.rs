@@ -28,6 +28,8 @@ pub enum Rule {
     /// A target answers a task management function when the commands of all its interfaces have
     /// ended.
     EndAllTasks,
+    /// A target gives up a removed logical unit when the commands of all its interfaces have ended.
+    DrainRemoved,
     /// A target does not take a command again whose number (CRN) it has seen.
     CheckNumbers,
     /// An initiator counts a cache as lost whose loss may have been told in a response that was

@@ -90,6 +90,7 @@ fn a_ticket_does_not_open_an_export_that_was_added_since() {
     door.registry.remove_export(door.export);
     assert!(door.registry.erase_export::<AllRules>(door.export));
     door.export = door.registry.add_export(door.now, config).unwrap();
+    assert_eq!(door.registry.last_writer(door.export), None, "that is in the state, or nowhere");
     assert_eq!(door.insist(&late), None);
     assert_eq!(door.ask(100, session_of(100), ConnectFlags::NONE), Ok(()));
 }

@@ -31,6 +31,7 @@ fn nothing_bad_happens_and_everything_bad_was_tried() {
     assert!(total(|report| report.host_crashes) > SEEDS / 4);
     assert!(total(|report| report.forwarder_crashes) > SEEDS / 20);
     assert!(total(|report| report.links_cleared) > SEEDS / 20);
+    assert!(total(|report| report.removals) > SEEDS / 2);
 }
 
 /// The answer with the generation was taken, another host's flush failed, and only then the disk

@@ -111,7 +111,7 @@ impl Management {
         let has_news = self.peer.take_news();
         if has_news {
             for order in self.peer.take_orders() {
-                let ending = match order.tasks {
+                let mut ending = match order.tasks {
                     Tasks::Function(lun, function) => lane.end_tasks(lun, function),
                     Tasks::Hidden(number) => {
                         let is_hidden = |wwpn| !self.units.is_visible(number, wwpn);
@@ -121,6 +121,10 @@ impl Management {
                         lane.end_tasks_of(Lun::peripheral(number).0, |_| true)
                     }
                 };
+                let is_removed = matches!(order.tasks, Tasks::Removed(_));
+                if is_removed && !lane.rules().keeps(Rule::DrainRemoved) {
+                    ending.clear();
+                }
                 self.orders.push((order, ending));
             }
         }

@@ -258,6 +258,11 @@ impl Target {
         self.exports.all()
     }
 
+    /// The disk of an export, if there is such an export.
+    pub fn disk(&self, export: ExportKey) -> Option<Arc<Exported>> {
+        self.exports.exported(export)
+    }
+
     /// The export of that name, if there is one.
     pub fn export(&self, name: &str) -> Option<ExportKey> {
         let registry = self.exports.registry();

@@ -7,8 +7,12 @@
 
 use std::collections::BTreeMap;
 
+use tyche_block::Errno;
 use tyche_proto::Operation;
 use tyche_wire::{CommandFlags, Opcode};
+
+/// The error of operations at a logical unit that is not there.
+const GONE: Errno = Errno(6);
 
 /// The checker of failed flushes at one disk, for all initiators. It keeps the operations in
 /// progress and the writes at stake of each session, with the order of their begins, ends and
@@ -58,9 +62,14 @@ impl Ledger {
         self.entries.retain(|key, _| key.0 != session);
     }
 
-    /// An operation has ended; returns whether that may be so.
-    pub(super) fn complete(&mut self, session: u64, op: u32, is_ok: bool) -> bool {
-        let now = self.tick();
+    /// An operation has ended; returns whether that may be so. One that finds no disk any more says
+    /// nothing about writes.
+    pub(super) fn complete(&mut self, session: u64, op: u32, result: Result<(), Errno>) -> bool {
+        let (now, is_ok) = (self.tick(), result.is_ok());
+        if result == Err(GONE) {
+            self.entries.remove(&(session, op));
+            return true;
+        }
         let Some(entry) = self.entries.get_mut(&(session, op)) else { return true };
         if !entry.is_flush {
             entry.ended = Some(now);
@@ -99,9 +108,13 @@ mod tests {
         Operation { opcode: Opcode::Write, flags: CommandFlags::NONE, offset: 0, len: 512 };
     const FLUSH: Operation = Operation { opcode: Opcode::Flush, len: 0, ..WRITE };
 
+    fn result(is_ok: bool) -> Result<(), Errno> {
+        if is_ok { Ok(()) } else { Err(Errno::IO) }
+    }
+
     fn run(ledger: &mut Ledger, session: u64, op: u32, operation: &Operation, is_ok: bool) -> bool {
         ledger.submit(session, op, operation);
-        ledger.complete(session, op, is_ok)
+        ledger.complete(session, op, result(is_ok))
     }
 
     #[test]
@@ -114,7 +127,7 @@ mod tests {
         run(&mut ledger, 2, 2, &FLUSH, true);
         ledger.submit(1, 4, &WRITE);
         ledger.lose();
-        ledger.complete(1, 4, true);
+        ledger.complete(1, 4, Ok(()));
         assert!(!run(&mut ledger, 2, 3, &FLUSH, false), "all was durable");
         assert!(run(&mut ledger, 1, 5, &FLUSH, false));
         assert!(!run(&mut ledger, 1, 6, &FLUSH, false), "it was told");
@@ -122,7 +135,7 @@ mod tests {
         ledger.submit(1, 10, &FLUSH);
         ledger.submit(1, 11, &FLUSH);
         ledger.lose();
-        assert!(ledger.complete(1, 10, false) && ledger.complete(1, 11, false), "at once");
+        assert!([10, 11].iter().all(|op| ledger.complete(1, *op, result(false))), "at once");
         run(&mut ledger, 1, 7, &WRITE, true);
         assert!(!run(&mut ledger, 1, 8, &FLUSH, false), "that was written after the loss");
     }

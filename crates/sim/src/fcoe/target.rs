@@ -9,7 +9,9 @@ use tyche_engine::Exported;
 use tyche_fcoe::fc::target_end::LaneConfig;
 use tyche_fcoe::fc::wire::Wwn;
 use tyche_fcoe::scsi::Uuid;
-use tyche_fcoe::{Generation, NPort, PortConfig, TargetRole, TargetUnit, Units, VisibleTo};
+use tyche_fcoe::{
+    Generation, NPort, PortConfig, TargetRole, TargetUnit, UnitRemoval, Units, VisibleTo,
+};
 use tyche_native::operation;
 use tyche_proto::{Instant, Operation};
 use tyche_store::Store;
@@ -187,6 +189,23 @@ impl LogicalUnit {
         })
     }
 
+    /// The unit for a target, and the way to its disk.
+    fn export(&self, has_generations: bool) -> (TargetUnit, Bus) {
+        let (store, bus) = store(self.disk.geometry(), self.disk.losses());
+        let generation = has_generations.then(|| self.generation(&store));
+        let exported = Arc::new(Exported::new(format!("disk-{}", self.number), store));
+        let unit = TargetUnit {
+            number: self.number,
+            exported,
+            uuid: self.uuid,
+            shared: self.shared,
+            initiators: VisibleTo::default(),
+            continues: true,
+            generation,
+        };
+        (unit, bus)
+    }
+
     pub(super) fn forget_writer(&mut self) {
         self.last_writer = None;
     }
@@ -218,23 +237,29 @@ impl Target {
 
     /// Begins another run of its process.
     pub(super) fn start(&mut self, all: &mut [LogicalUnit]) {
-        let (mut buses, has_generations) = (Vec::new(), self.has_generations);
-        let exports = all[self.units.clone()].iter_mut().map(|unit| {
-            let (store, bus) = store(unit.disk.geometry(), unit.disk.losses());
-            buses.push(bus);
-            let generation = has_generations.then(|| unit.generation(&store));
-            TargetUnit {
-                number: unit.number,
-                exported: Arc::new(Exported::new(format!("disk-{}", unit.number), store)),
-                uuid: unit.uuid,
-                shared: unit.shared,
-                initiators: VisibleTo::default(),
-                continues: true,
-                generation,
-            }
-        });
-        let units = Arc::new(Units::new(exports.collect()));
-        self.run(units, buses);
+        let units = all[self.units.clone()].iter().map(|unit| unit.export(self.has_generations));
+        let (units, buses) = units.unzip();
+        self.run(Arc::new(Units::new(units)), buses);
+    }
+
+    /// Removes a unit; `None` if it is removed already, or there is no process.
+    pub(super) fn remove(&mut self, unit: usize) -> Option<UnitRemoval> {
+        let index = unit - self.units.start;
+        self.running.as_ref()?.units.remove(index as u8)
+    }
+
+    /// Whether a unit has requests at its disk.
+    pub(super) fn is_at_work(&self, unit: usize) -> bool {
+        let running = self.running.iter();
+        running.flat_map(|running| running.jobs.values()).any(|job| job.unit == unit)
+    }
+
+    /// Serves a unit again that was given up.
+    pub(super) fn add_again(&mut self, index: usize, unit: &mut LogicalUnit) {
+        let Some(running) = &mut self.running else { return };
+        let (target_unit, bus) = unit.export(self.has_generations);
+        running.buses[index - self.units.start] = bus;
+        running.units.add(target_unit).expect("nothing of the former is left");
     }
 
     fn run(&mut self, units: Arc<Units>, buses: Vec<Bus>) {

@@ -2,6 +2,7 @@
 
 mod hostility;
 mod incidents;
+mod removals;
 mod resets;
 mod stations;
 
@@ -32,6 +33,7 @@ use crate::random::Random;
 use crate::report::{Report, Violation, text_of};
 use crate::schedule::Schedule;
 use crate::trace::{Happening, Trace};
+use removals::Removals;
 use resets::Reset;
 use stations::StationRef;
 
@@ -63,6 +65,7 @@ enum Event {
     Flap { station: usize, left: u32 },
     Freeze,
     Move { joined: Instant },
+    Removal { unit: Option<usize> },
 }
 
 /// One run of the simulator over FCoE: all stations, the network, the disks and the schedule of
@@ -88,6 +91,7 @@ pub(super) struct World {
     jobs: u64,
     /// Resets that have come to a target, and have not been answered.
     resets: Vec<Reset>,
+    removals: Removals,
     sessions: u64,
     is_calm: bool,
     report: Report,
@@ -200,6 +204,7 @@ impl World {
             random,
             jobs: 0,
             resets: Vec::new(),
+            removals: Removals::new(seed),
             sessions: 0,
             is_calm: false,
             report: Report::default(),
@@ -212,6 +217,7 @@ impl World {
         world.split();
         world.plan_incident();
         world.plan_forgery();
+        world.plan_removal();
         world.plan_freeze();
         world
     }
@@ -385,6 +391,7 @@ impl World {
                 self.settle(station)
             }
             Event::Flap { station, left } => self.flap(station, left),
+            Event::Removal { unit } => self.removal(unit),
             Event::Move { joined } => {
                 self.part_initiators(0, joined);
                 Ok(())
@@ -467,7 +474,7 @@ impl World {
             self.schedule.plan(at, Event::Go { initiator: index });
             self.trace.note(self.now, Happening::Answer { host: index, op, result });
             let done = unit.history.complete(session, OpId(op), result, &data, &unit.disk)?;
-            let is_right = unit.ledger.complete(session, op, result.is_ok());
+            let is_right = unit.ledger.complete(session, op, result);
             // A flush may fail for another reason, and a power on may mean a loss.
             let DiskPlan { errors, write_cache, .. } = *unit.disk.plan();
             let is_certain = self.plan.generations && errors == 0.0 && took < IN_VAIN;

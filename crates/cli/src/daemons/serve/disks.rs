@@ -67,55 +67,57 @@ impl Disks {
         accepted: &[String],
         state: &mut State,
     ) -> Result<Self> {
-        let (mut exports, mut missing) = (Vec::new(), Vec::new());
-        let mut errors = Vec::new();
-        let openings = configured.iter().map(|export| {
-            // What is wrong with it otherwise is said in its turn.
-            let is_file = matches!(export.source(), Ok(Source::File(_)));
-            is_file.then(|| Opening::begin(export, FileOptions::default().lock_wait))
-        });
-        let mut openings: Vec<_> = openings.collect();
+        let openings: Vec<_> = configured.iter().map(Opening::begin_if_file).collect();
         let deadline = Instant::now() + OPEN_LIMIT;
-        for (index, export) in configured.iter().enumerate() {
-            let name = export_name(&export.name)?;
+        let (mut exports, mut missing) = (Vec::new(), Vec::new());
+        for (export, opening) in configured.iter().zip(openings) {
             let accepted = accepted.contains(&export.name);
-            let opening = &mut openings[index];
-            let opened =
-                opening.is_some().then(|| Opening::await_result(opening, export, deadline));
-            let (store, known, offline) = match open(export, accepted, state, opened)? {
-                Ok((store, known)) => (store, known, None),
-                Err(error) => {
-                    let why = error.message.clone();
-                    let known = state.missing(&export.name, export.uuid);
-                    let late = Arc::new(LateStore::new(why.clone()));
-                    let store = Arc::clone(&late);
-                    let opening = openings[index].take();
-                    let export = export.clone();
-                    missing.push(MissingDisk { export, accepted, store, opening });
-                    errors.push(error);
-                    (late as Arc<dyn Store>, known, Some(why))
-                }
-            };
-            exports.push(TargetExport {
-                name,
-                uuid: known.uuid,
-                generation: known.generation,
-                store,
-                shared: export.shared,
-                last_writer: known.writer,
-                allowed: Allowed::default(),
-                offline,
-            });
+            let (export, left) = open_export(export, accepted, state, (opening, deadline))?;
+            exports.push(export);
+            missing.extend(left);
         }
         if missing.len() == configured.len() {
-            return Err(errors.swap_remove(0));
+            return Err(missing.swap_remove(0).1);
         }
-        for (disk, error) in missing.iter().zip(&errors) {
+        for (disk, error) in &missing {
             let name = &disk.export.name;
             tracing::error!("export {name} is offline until its disk is there: {error}");
         }
-        Ok(Self { exports, missing })
+        Ok(Self { exports, missing: missing.into_iter().map(|(disk, _)| disk).collect() })
     }
+}
+
+/// An export with its disk, or with the disk that is missing, and why.
+fn open_export(
+    export: &Export,
+    accepted: bool,
+    state: &mut State,
+    (mut opening, deadline): (Option<Opening>, Instant),
+) -> Result<(TargetExport, Option<(MissingDisk, Error)>)> {
+    let name = export_name(&export.name)?;
+    let is_file = opening.is_some();
+    let opened = is_file.then(|| Opening::await_result(&mut opening, export, deadline));
+    let (store, known, missing) = match open(export, accepted, state, opened)? {
+        Ok((store, known)) => (store, known, None),
+        Err(error) => {
+            let known = state.missing(&export.name, export.uuid);
+            let store = Arc::new(LateStore::new(error.message.clone()));
+            let late = Arc::clone(&store) as Arc<dyn Store>;
+            let disk = MissingDisk { export: export.clone(), accepted, store, opening };
+            (late, known, Some((disk, error)))
+        }
+    };
+    let export = TargetExport {
+        name,
+        uuid: known.uuid,
+        generation: known.generation,
+        store,
+        shared: export.shared,
+        last_writer: known.writer,
+        allowed: Allowed::default(),
+        offline: missing.as_ref().map(|(_, error)| error.message.clone()),
+    };
+    Ok((export, missing))
 }
 
 /// Takes the disk of an export, which is opened already if it is a file. The inner error is that of
@@ -169,6 +171,10 @@ pub(super) fn await_missing(
     let look = move || {
         while !missing.is_empty() && served.strong_count() > 0 {
             thread::sleep(LOOK_EVERY);
+            missing.retain(|disk| {
+                let served = served.upgrade();
+                served.is_some_and(|it| it.target.export(&disk.export.name).is_some())
+            });
             for MissingDisk { export, opening, .. } in &mut missing {
                 opening.get_or_insert_with(|| Opening::begin(export, Duration::ZERO));
             }
@@ -212,6 +218,13 @@ impl MissingDisk {
 }
 
 impl Opening {
+    /// Begins to open the disk of an export if it is a file or device: what is wrong with it
+    /// otherwise is said in its turn.
+    fn begin_if_file(export: &Export) -> Option<Self> {
+        let is_file = matches!(export.source(), Ok(Source::File(_)));
+        is_file.then(|| Self::begin(export, FileOptions::default().lock_wait))
+    }
+
     fn begin(export: &Export, lock_wait: Duration) -> Self {
         let (sender, result) = sync_channel(1);
         let (export, told) = (export.clone(), sender.clone());

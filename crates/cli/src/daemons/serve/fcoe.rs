@@ -9,6 +9,7 @@ use tyche_fcoe::{
     VlanAnnouncer,
 };
 use tyche_native::{Target, TargetExport};
+use tyche_proto::wire::Name;
 use tyche_session::fcoe::{Numbers, PortName};
 use uuid::Uuid;
 
@@ -97,10 +98,11 @@ pub(super) fn refuse_ways_around(config: &Config, has_key: bool) -> Result<()> {
 
 /// An export as a logical unit.
 pub(super) struct Numbered {
-    name: String,
-    shared: bool,
-    pub(super) uuid: Uuid,
+    /// The name of the export.
+    pub(super) name: Name,
+    uuid: Uuid,
     pub(super) lun: u8,
+    shared: bool,
     /// See [`TargetUnit::continues`].
     continues: bool,
     /// The ports that may have it.
@@ -124,14 +126,31 @@ pub(super) fn number(
     let named: Vec<_> = exports.iter().map(|export| (export.name.as_str(), export.uuid)).collect();
     let luns = state.luns(&named)?;
     let numbered = exports.iter().zip(luns).map(|(export, lun)| Numbered {
-        name: export.name.to_string(),
-        shared: export.shared,
+        name: export.name,
         uuid: export.uuid,
         lun,
+        shared: export.shared,
         continues: state.continues(export.name.as_str()).unwrap_or(export.offline.is_some()),
         initiators: visible_at(export.name.as_str()),
     });
     Ok(numbered.collect())
+}
+
+impl Numbered {
+    /// The logical unit of the running export; `None` if the target has no such export.
+    fn of(self, target: &Target) -> Option<TargetUnit> {
+        let Self { name, uuid, lun, shared, continues, initiators } = self;
+        let key = target.export(name.as_str())?;
+        Some(TargetUnit {
+            number: lun,
+            exported: target.disk(key)?,
+            uuid,
+            shared,
+            initiators,
+            continues,
+            generation: Some(Box::new(target.generation(key))),
+        })
+    }
 }
 
 impl Fcoe {
@@ -149,20 +168,7 @@ impl Fcoe {
         units: Vec<Numbered>,
         n_port_ids: PathBuf,
     ) -> Result<(Self, Vec<Missing>)> {
-        let exported = target.exported();
-        let find = |name: &str| exported.iter().find(|(_, it)| it.name() == name);
-        let units = units.into_iter().filter_map(|unit| {
-            let (key, exported) = find(&unit.name)?;
-            Some(TargetUnit {
-                number: unit.lun,
-                initiators: unit.initiators,
-                exported: Arc::clone(exported),
-                uuid: unit.uuid,
-                continues: unit.continues,
-                shared: unit.shared,
-                generation: Some(Box::new(target.generation(*key))),
-            })
-        });
+        let units = units.into_iter().filter_map(|unit| unit.of(target));
         let units = Arc::new(Units::new(units.collect()));
         let (ports, announcers, link) = (Mutex::default(), Mutex::default(), link.clone());
         let this = Self { ports, announcers, units, link, n_port_ids };

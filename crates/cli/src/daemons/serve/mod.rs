@@ -313,12 +313,12 @@ fn answer_at(
 
 /// The exports, each with its size and its LUN, if it has one.
 fn describe(exports: &[TargetExport], units: &[Numbered]) -> Vec<String> {
-    let described = exports.iter().enumerate().map(|(index, export)| {
+    let described = exports.iter().map(|export| {
         let (name, size) = (&export.name, bytes(export.store.geometry().size));
         if export.offline.is_some() {
             return format!("{name} (offline)");
         }
-        match units.get(index) {
+        match units.iter().find(|unit| unit.name == export.name) {
             Some(unit) => format!("{name} ({size}, LUN {})", unit.lun),
             None => format!("{name} ({size})"),
         }

@@ -141,6 +141,7 @@ impl World {
         self.report.target_crashes += 1;
         self.report.caches_lost += u64::from(with_cache);
         self.targets[index].die(&mut self.units);
+        self.forget_removals(&self.targets[index].units.clone());
         for unit in &mut self.units[self.targets[index].units.clone()] {
             unit.forget_writer();
             if with_cache {
