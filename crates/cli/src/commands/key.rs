@@ -7,11 +7,11 @@ use clap::{Args, Subcommand};
 use tyche_proto::crypto::PublicKey;
 use tyche_session::{KEY_FILE, KeyFileError, KnownTargets, make_key};
 
-use crate::daemons::connect::public_key;
 use crate::output::{Format, Table, print, remark, show};
 use crate::shared::error::{Code, CodedResult, Error, Result};
+use crate::shared::keys::public_key;
+use crate::shared::keys::read_key;
 use crate::shared::report::{KnownTargetReport, Output};
-use crate::shared::secret::read_key;
 
 /// Make and show the keys by which hosts and targets prove who they are.
 ///

@@ -19,11 +19,11 @@ use tyche_session::End;
 use tyche_session::fcoe::{parse_mode, parse_wwpn};
 use uuid::Uuid;
 
-use crate::daemons::connect::public_key;
 use crate::output::{Format, Table, bytes, show};
 use crate::shared::complete;
 use crate::shared::error::{Code, Error, Result};
 use crate::shared::identity;
+use crate::shared::keys::public_key;
 use crate::shared::links::LinkArgs;
 use crate::shared::report::{DiscoveredExport, Output};
 use crate::shared::seconds::positive;

@@ -3,16 +3,13 @@
 //! The options are those of the command, without their dashes: the command line's parser reads
 //! them, so that names, ranges and explanations exist once.
 
-use clap::{Args, Command, FromArgMatches};
+use clap::{Arg, Args, Command, FromArgMatches};
 use tyche_proto::TargetId;
 
-use super::ConnectArgs;
+use super::{ConnectArgs, is_of_a_session};
 use crate::shared::error::Result;
 use crate::shared::tab::{Fields, Line, Tab};
 
-/// Options about the command, not about the session; `link` has its own field.
-const NOT_OF_A_SESSION: [&str; 8] =
-    ["approved-key", "daemon", "foreground", "help", "link", "output", "retry", "tab"];
 /// The option of exports that are connected only on request.
 const NOAUTO: &str = "noauto";
 
@@ -71,9 +68,10 @@ pub(super) fn without_target(tab: Tab) -> Vec<String> {
 /// Checks one option alone, so that the error names it.
 fn check(command: &Command, export: &str, option: &str) -> Result<(), String> {
     let key = option.split_once('=').map_or(option, |(key, _)| key);
-    let known = |name: &str| !NOT_OF_A_SESSION.contains(&name);
-    let mut names = command.get_arguments().filter_map(|it| it.get_long()).filter(|it| known(it));
-    if !names.any(|name| name == key) {
+    // Links have their own field.
+    let is_known =
+        |it: &&Arg| is_of_a_session(command, it.get_id()) && it.get_long() != Some("link");
+    if !command.get_arguments().filter(is_known).any(|it| it.get_long() == Some(key)) {
         let remedy = "`tyche connect --help` lists the options, which go without dashes here";
         return Err(format!("`{option}`: there is no such option; {remedy}"));
     }
@@ -157,7 +155,9 @@ mod tests {
 
     #[test]
     fn how_the_command_behaves_is_no_option_of_a_line() {
-        for name in NOT_OF_A_SESSION {
+        for name in
+            ["approved-key", "daemon", "foreground", "help", "link", "output", "reloaded", "tab"]
+        {
             assert!(mistake(&format!("vm1 - {name}=1")).contains("no such option"), "{name}");
         }
     }

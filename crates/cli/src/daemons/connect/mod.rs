@@ -28,10 +28,10 @@ use std::ffi::OsString;
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
-use std::process::{ChildStdout, Command, Stdio};
+use std::process::{self, ChildStdout, Stdio};
 use std::time::Duration;
 
-use clap::Args;
+use clap::{Args, Command, Id};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use tyche_proto::ExportState;
@@ -40,7 +40,6 @@ use uuid::Uuid;
 pub(crate) use entry::Entry;
 pub(crate) use fcoe::FcoeArgs;
 pub(crate) use session::SessionArgs;
-pub(crate) use trust::public_key;
 
 use crate::output::{Format, remark, show};
 use crate::shared::attach::Kind;
@@ -137,6 +136,12 @@ const START: Duration = Duration::from_secs(60);
 /// Groups of the options that a line of tychetab replaces: all that are about the session.
 const OF_A_SESSION: [&str; 6] =
     ["CommonArgs", "NativeArgs", "FcoeArgs", "LinkArgs", "PlacementArgs", "DeviceArgs"];
+
+/// Whether an argument of the command is an option of a session.
+fn is_of_a_session(command: &Command, argument: &Id) -> bool {
+    let mut groups = command.get_groups().filter(|it| OF_A_SESSION.contains(&it.get_id().as_str()));
+    groups.any(|group| group.get_args().any(|it| it == argument))
+}
 
 impl ConnectArgs {
     /// The arguments, with those of the export's line in tychetab if `--tab` is given.
@@ -236,7 +241,7 @@ pub(crate) fn start_daemon(
     // for the daemon.
     tyche_attach::keep_from_children().context(Code::Other, "close_range")?;
     let mut arguments = arguments.into_iter();
-    let mut child = Command::new(program())
+    let mut child = process::Command::new(program())
         .arg0("tyche")
         .args(arguments.next())
         .arg("--daemon")
@@ -304,20 +309,14 @@ fn narrow_links(links: &[SessionLink]) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use clap::{Args, Command};
-
     use super::*;
 
     #[test]
     fn what_a_line_of_tychetab_can_say_is_not_said_beside_it() {
         let command = ConnectArgs::augment_args(Command::new("connect"));
-        let groups: Vec<_> = command.get_groups().collect();
-        let is_in_a_group = |arg: &clap::Id| {
-            let of_a_session = |it: &&&clap::ArgGroup| OF_A_SESSION.contains(&it.get_id().as_str());
-            groups.iter().filter(of_a_session).any(|group| group.get_args().any(|it| it == arg))
-        };
         let ids = command.get_arguments().map(clap::Arg::get_id);
-        let beside: Vec<_> = ids.filter(|id| !is_in_a_group(id)).map(clap::Id::as_str).collect();
+        let beside: Vec<_> =
+            ids.filter(|id| !is_of_a_session(&command, id)).map(Id::as_str).collect();
         let wanted = [
             "export",
             "approved_key",

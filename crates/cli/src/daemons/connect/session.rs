@@ -18,13 +18,13 @@ use uuid::Uuid;
 
 use super::MissingLink;
 use super::options::{CommonArgs, IoPolicy, NativeArgs};
-use super::trust::{Trust, public_key};
+use super::trust::Trust;
 use crate::shared::complete;
 use crate::shared::error::{Code, CodedResult, Error, Result};
 use crate::shared::identity;
+use crate::shared::keys::{public_key, read_key};
 use crate::shared::links::{LinkArgs, mtus};
 use crate::shared::placement::PlacementArgs;
-use crate::shared::secret::read_key;
 
 /// Memory for the data of requests.
 const ARENA_PAGES: usize = MEMORY / 4096;

@@ -4,12 +4,13 @@
 use std::path::PathBuf;
 
 use tyche_proto::TargetId;
-use tyche_proto::crypto::{BadKey, PublicKey};
+use tyche_proto::crypto::PublicKey;
 use tyche_proto::wire::Name;
 use tyche_session::{KnownTarget, KnownTargets};
 use uuid::Uuid;
 
 use crate::shared::error::{Code, CodedResult, Error, Result};
+use crate::shared::keys::public_key;
 
 /// The value of `--target-key`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,10 +108,6 @@ pub(super) fn unnamed() -> Error {
     let message = "--target-key ask keeps the key of a target by its name: tyche connect \
                    TARGET/EXPORT --target-key ask";
     Error::new(Code::Usage, message)
-}
-
-pub(crate) fn public_key(text: &str) -> Result<PublicKey, String> {
-    text.parse().map_err(|error: BadKey| error.to_string())
 }
 
 pub(super) fn target_key(text: &str) -> Result<TargetKey, String> {

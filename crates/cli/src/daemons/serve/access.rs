@@ -17,7 +17,7 @@ use uuid::Uuid;
 use super::config::{Auth, Config, Export};
 use super::state::{Decision, Decisions};
 use crate::shared::error::{Code, Error, Result};
-use crate::shared::secret::read_key;
+use crate::shared::keys::read_key;
 
 use super::{Served, checked_name, fcoe};
 

@@ -17,8 +17,8 @@ use tyche_session::fcoe::{parse_mode, parse_wwpn};
 use uuid::Uuid;
 
 use super::vlan::Vlan;
-use crate::daemons::connect::public_key;
 use crate::shared::error::{Code, Error, Result};
+use crate::shared::keys::public_key;
 use crate::size;
 
 /// The configuration.

@@ -1,14 +1,22 @@
-//! Secret keys in the memory of this program.
+//! Keys: public ones as arguments, and secret ones in the memory of this program.
 
 use std::path::Path;
 
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
-use tyche_proto::crypto::SecretKey;
+use tyche_proto::crypto::{BadKey, PublicKey, SecretKey};
 
 use crate::shared::error::{CodedResult, Result};
 
 /// Environment variable that allows core dumps of programs with a secret key if it is `1`.
 const CORE_DUMPS_VARIABLE: &str = "TYCHE_CORE_DUMPS";
+
+/// Parses a public key.
+///
+/// # Errors
+/// Why it is none.
+pub(crate) fn public_key(text: &str) -> Result<PublicKey, String> {
+    text.parse().map_err(|error: BadKey| error.to_string())
+}
 
 /// Reads a secret key. From then on the memory of this process is in no core dump, and programs of
 /// the same user can't read it, unless the environment says that they may.
