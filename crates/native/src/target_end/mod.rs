@@ -249,6 +249,8 @@ impl Target {
     /// Removes an export: hosts do not find it any more, and its sessions end with
     /// [`Failure::ExportRemoved`](tyche_proto::Failure::ExportRemoved). `None` if there is no such
     /// export.
+    ///
+    /// Hosts of other protocols are not known here: the export is to be removed for them first.
     pub fn remove(&self, export: ExportKey) -> Option<Removal> {
         self.exports.remove::<AllRules>(export)
     }
