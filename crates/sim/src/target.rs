@@ -226,7 +226,7 @@ impl<R: Rules> Process<R> {
         let exports = Exports::new(target, added, keepers, (plan.links.len(), now));
         let exports = Arc::new(exports.expect("the machine has descriptors for the run"));
         let is_keyed = access.is_some();
-        access.map(|access| exports.set_access(access, []));
+        access.map(|access| exports.set_access(access, Vec::new()));
         let keys: Vec<_> = exports.registry().exports().map(|(key, _)| key).collect();
         let served = keys.into_iter().zip(buses).map(|(key, bus)| Served::new(key, bus)).collect();
         let link = |(index, (plan_of_link, mac)): (usize, (&LinkPlan, (Mac, Carrier)))| {

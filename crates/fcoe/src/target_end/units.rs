@@ -265,7 +265,7 @@ impl Units {
 
     /// Changes which initiators may know of units, by their numbers. Commands of those that may not
     /// any more find no such unit from now on; those that were accepted are ended, as by a reset.
-    pub fn set_initiators(&self, wanted: impl IntoIterator<Item = (u8, VisibleTo)>) -> Departure {
+    pub fn set_initiators(&self, wanted: Vec<(u8, VisibleTo)>) -> Departure {
         let mut table = self.table();
         let (mut numbers, mut is_other) = (Vec::new(), false);
         for (number, now) in wanted {

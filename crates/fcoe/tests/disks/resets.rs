@@ -150,7 +150,7 @@ fn a_write_that_a_reset_of_the_other_interface_has_ended_is_not_executed_after()
 
 /// Shuts an initiator out.
 fn evict(units: &Units, host: Host) -> Departure {
-    units.set_initiators([(0, VisibleTo { except: vec![host.1], ..VisibleTo::default() })])
+    units.set_initiators(vec![(0, VisibleTo { except: vec![host.1], ..VisibleTo::default() })])
 }
 
 fn work([one, other]: &mut [Target; 2]) {
@@ -182,7 +182,7 @@ fn an_initiator_that_is_shut_out_has_left_when_its_write_is_over_and_then_anothe
     both[1].login(HOST);
     let end = both[1].run(READ, &[]);
     assert_eq!(end.code, Some(Code::LOGICAL_UNIT_NOT_SUPPORTED));
-    let back = units.set_initiators([(0, VisibleTo::default())]);
+    let back = units.set_initiators(vec![(0, VisibleTo::default())]);
     work(&mut both);
     assert!(back.wait(Duration::ZERO));
     assert_eq!(read(&mut both[0]), 9);

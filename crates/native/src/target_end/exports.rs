@@ -229,7 +229,7 @@ impl Exports {
     pub fn set_access(
         &self,
         access: Access,
-        allowed: impl IntoIterator<Item = (ExportKey, Allowed)>,
+        allowed: Vec<(ExportKey, Allowed)>,
     ) -> Vec<SessionInfo> {
         let mut admissions = self.lock();
         let closed = admissions.registry.set_access(access, allowed);

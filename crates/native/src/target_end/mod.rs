@@ -167,7 +167,7 @@ impl Target {
         let common = Common { identity: target.uuid, key, silent, placement, ethertype, spin };
         let exports =
             Arc::new(Exports::new(target, exports, records, (0, Clock::Monotonic.now()))?);
-        exports.set_access(options.access, []);
+        exports.set_access(options.access, Vec::new());
         let this = Self { exports, threads: RwLock::default(), common };
         this.add_links(options.links, options.further_threads, options.beacons)?;
         Ok(this)
@@ -296,7 +296,7 @@ impl Target {
     pub fn set_access(
         &self,
         access: Access,
-        allowed: impl IntoIterator<Item = (ExportKey, Allowed)>,
+        allowed: Vec<(ExportKey, Allowed)>,
     ) -> Vec<SessionInfo> {
         self.exports.set_access(access, allowed)
     }

@@ -258,7 +258,7 @@ impl Rights {
         self.forget_granted();
         let exports = served.target.exported();
         let allowed = exports.iter().map(|(key, it)| (*key, self.allowed_at(it.name())));
-        log_ended(&served.target.set_access(self.access(), allowed));
+        log_ended(&served.target.set_access(self.access(), allowed.collect()));
         served.fcoe.show(exports.iter().map(|(_, it)| (it.name(), self.visible_at(it.name()))));
     }
 

@@ -267,7 +267,8 @@ impl Fcoe {
     ) -> Departure {
         // Without ports in the configuration there are no units.
         let wanted = wanted.into_iter();
-        self.units.set_initiators(wanted.filter_map(|(name, it)| Some((self.lun(name)?, it))))
+        let wanted = wanted.filter_map(|(name, it)| Some((self.lun(name)?, it)));
+        self.units.set_initiators(wanted.collect())
     }
 
     /// Whether there may be a port that has an export.
