@@ -14,6 +14,8 @@ use crate::{Rule, Rules};
 
 /// The status of a command that has done what it should.
 const GOOD: u8 = 0;
+/// Those of a command that was not begun: busy, reservation conflict, task set full.
+const REFUSALS: [u8; 3] = [0x08, 0x18, 0x28];
 /// The time for data that a response has overtaken: a link keeps frames in order.
 const OVERTAKEN_MAX_NS: u64 = 1_000_000;
 
@@ -314,6 +316,8 @@ impl Task {
         let is_whole = |answer: &CommandAnswer| match self.data {
             // A target that fails a write may not have had all that was sent.
             Data::Out(_) if answer.status != GOOD && self.moved() > 0 => false,
+            // It has not been begun.
+            _ if REFUSALS.contains(&answer.status) && self.moved() == 0 => true,
             _ => self.has_all(answer),
         };
         self.answer.is_some_and(|(answer, _)| is_whole(&answer)) && self.burst.is_none()

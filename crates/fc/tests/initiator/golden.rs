@@ -108,3 +108,17 @@ fn a_status_without_data_is_confirmed_and_its_xid_quarantined() {
     script.data(0x2a, 0, 4);
     assert_eq!(script.lane.ignored().late, 1);
 }
+
+#[test]
+fn the_xid_of_a_command_that_was_not_begun_is_free() {
+    for status in [0x08, 0x18, 0x28] {
+        let mut script = Script::new();
+        let name = script.read(4096);
+        script.sent();
+        script.respond(0x2a, &Response { status, ..Response::GOOD });
+        assert_eq!(script.ends(), [(name, Ok(status))]);
+        script.data(0x2a, 0, 4);
+        let ignored = script.lane.ignored();
+        assert_eq!((ignored.late, ignored.no_exchange), (0, 1), "it is not quarantined");
+    }
+}

@@ -218,7 +218,7 @@ fn a_status_ends_a_write_before_its_data() {
     assert_eq!((answer.qualifier, script.ends()), (3, vec![(name, Ok(8))]));
     assert_eq!(script.sent(), "command 002a");
     assert_eq!(script.ask_for(0x2a, 0, FRAME), "");
-    assert_eq!(script.lane.ignored().late, 1);
+    assert_eq!(script.lane.ignored().no_exchange, 1, "it was not begun");
 }
 
 #[test]

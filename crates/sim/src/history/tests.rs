@@ -273,3 +273,15 @@ fn what_was_done_before_a_loss_may_be_done_again_even_for_a_dead_host() {
     assert!(bench.history.is_repeatable(before));
     assert!(!bench.history.is_repeatable(after), "nothing was lost since");
 }
+
+/// The write was executed and seen, executed again, torn then, and has failed.
+#[test]
+fn what_is_torn_may_be_seen_after_a_read_that_had_begun_before() {
+    let mut bench = Bench::new();
+    let (write, read) = (bench.begin(Opcode::Write), bench.begin(Opcode::Read));
+    bench.history.lose_target(false);
+    let torn = bench.history.tear(0, Content::Stamp(write.1)).unwrap();
+    bench.history.complete(HOST, write.0, Err(Errno::IO), &[], &bench.disk).unwrap();
+    bench.saw(read, write.1).unwrap();
+    bench.sees(torn).unwrap();
+}

@@ -32,6 +32,8 @@ pub(super) struct Value {
     current: Step,
     /// Whether its operation may be executed again, until the deadline is known.
     repeats: bool,
+    /// Whether it has succeeded.
+    is_done: bool,
     /// Whether it was acknowledged, and its session was not told that it may be lost.
     pub(super) owed: bool,
     /// Whether reads that begin now may return it.
@@ -58,6 +60,7 @@ impl Value {
             settled: NEVER,
             current: began,
             repeats,
+            is_done: false,
             owed: false,
             live: true,
             durable: true,
@@ -73,8 +76,9 @@ impl Value {
         Self { ended, deadline, settled, current, ..Self::new(content, 0, 0, false) }
     }
 
-    /// A torn value, left when `whole` was being written. It is older than `whole`, once that has
-    /// ended.
+    /// A torn value, left when `whole` was being written. It is older than `whole` once that has
+    /// succeeded. If it failed, it may have been executed before as well, and a read have seen it
+    /// before it was torn.
     pub(super) fn torn(content: Content, whole: &Self, now: Step) -> Self {
         Self { whole: whole.began, ..Self::found(content, now) }
     }
@@ -104,7 +108,7 @@ impl Value {
         }
         self.deadline = self.deadline.min(now);
         if succeeded {
-            self.settled = self.settled.min(now);
+            (self.settled, self.is_done) = (self.settled.min(now), true);
         }
     }
 
@@ -169,7 +173,7 @@ impl Value {
     fn is_older(&self, other: &Self) -> bool {
         let settled = self.settled.min(self.deadline);
         self.ended < other.began
-            || (self.whole == other.began && !other.is_open())
+            || (self.whole == other.began && other.is_done)
             || (settled < other.current && !self.may_come_back())
     }
 
