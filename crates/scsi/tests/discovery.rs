@@ -310,3 +310,30 @@ fn a_later_list_of_luns_takes_the_place_of_the_first() {
         assert_eq!((scan.luns(), scan.left_out()), (&luns[..], 0));
     }
 }
+
+/// It may be back for the next question: what was refused in between is no property of the disk.
+#[test]
+fn a_disk_that_goes_while_it_is_asked_about_is_not_taken_for_another() {
+    let mut server = Server::new(1);
+    server.add(0, unit(Geometry::new(1 << 20, 512)));
+    let nexus = server.login(1, TargetPort::default(), LunSet::ALL).unwrap();
+    let mut questions = 0;
+    let end = search(&mut Discovery::default(), |request| {
+        questions += 1;
+        serve(&mut server, nexus, Lun::ZERO, request)
+    });
+    assert_eq!(end, Progress::Done);
+    // The first was answered with the attention of a login.
+    for gone in 1..questions {
+        let mut turn = 0;
+        let end = search(&mut Discovery::default(), |request| {
+            turn += 1;
+            if turn == gone {
+                return check(SenseKey::IllegalRequest, Code::LOGICAL_UNIT_NOT_SUPPORTED);
+            }
+            serve(&mut server, nexus, Lun::ZERO, request)
+        });
+        let refused = DiscoveryError::Refused(Failure::Gone);
+        assert_eq!(end, Progress::Failed(refused), "question {gone}");
+    }
+}

@@ -266,6 +266,9 @@ impl Discovery {
                 self.disk = Disk { vendor, product, revision, ..self.disk };
                 Some(Question::Pages)
             }
+            Question::Pages | Question::Page(_) if is_absent(data) => {
+                return Err(DiscoveryError::Absent);
+            }
             Question::Pages => {
                 self.pages = Pages::parse(data).unwrap_or_default();
                 Some(self.page_after(None))
@@ -305,6 +308,10 @@ impl Discovery {
         question: Question,
         failure: Failure,
     ) -> Result<Option<Question>, DiscoveryError> {
+        if failure == Failure::Gone {
+            // It was taken away meanwhile, which says nothing of its properties.
+            return Err(DiscoveryError::Refused(failure));
+        }
         let is_unknown = matches!(failure, Failure::NotSupported | Failure::Invalid);
         Ok(match question {
             Question::Capacity16 if is_unknown => Some(Question::Capacity10),
@@ -401,4 +408,9 @@ impl Discovery {
 
 fn inquiry(page: Option<u8>, allocation: u16) -> Request {
     question(Command::Inquiry { page, allocation }, allocation.into())
+}
+
+/// Whether a page says that there is no logical unit, by the peripheral qualifier.
+fn is_absent(page: &[u8]) -> bool {
+    page.first().is_some_and(|kind| kind >> 5 != 0)
 }

@@ -89,6 +89,8 @@ impl<R: Rules> World<R> {
                 return Err(format!("export {export} is given up, and {operation:?} is executed"));
             }
             self.removals.current.insert(export, true);
+            // The outcomes of its requests are forgotten, as by a restart of the target.
+            self.volumes[export].history.lose_target(false);
             self.note(Happening::Incident(format!("nothing of export {export} is left")));
         }
         Ok(())
