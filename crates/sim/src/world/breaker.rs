@@ -36,7 +36,7 @@ const HOST: u64 = 0xbad;
 
 /// Limits of channels of a link that no frame has come for, and of sessions of a host at an export:
 /// PROTOCOL.md, "Half-open channels" and "Admission".
-const HALF_OPEN_MAX: usize = 32;
+const HALF_OPEN_MAX: usize = 64;
 const SESSIONS_MAX: usize = 16;
 
 /// Ticks after which it gives up an attempt to get a channel.
@@ -283,7 +283,8 @@ impl<R: Rules> World<R> {
     /// Checks the bounds for peers that have proved nothing.
     fn check_bounds(&self) -> Result<(), String> {
         let Some(process) = &self.process else { return Ok(()) };
-        let mut half_open = vec![0; process.links()];
+        // Of hosts without keys, and with them: neither displace the others.
+        let mut half_open = vec![[0; 2]; process.links()];
         let mut channels = 0;
         for export in 0..self.volumes.len() {
             let registry = process.registry();
@@ -292,13 +293,16 @@ impl<R: Rules> World<R> {
             if of_breaker > SESSIONS_MAX {
                 return Err(format!("a host has {of_breaker} sessions at an export"));
             }
-            for (channel, _) in sessions.iter().flat_map(|session| session.channels()) {
-                channels += 1;
-                let is_open = process.channels.contains_key(&(channel.link, channel.channel));
-                half_open[channel.link] += usize::from(!is_open);
+            for session in sessions {
+                for (channel, _) in session.channels() {
+                    channels += 1;
+                    let is_open = process.channels.contains_key(&(channel.link, channel.channel));
+                    let class = usize::from(session.key.is_some());
+                    half_open[channel.link][class] += usize::from(!is_open);
+                }
             }
         }
-        let most = half_open.iter().copied().max().unwrap_or_default();
+        let most = half_open.into_iter().flatten().max().unwrap_or_default();
         if channels > CHANNELS_MAX || most > HALF_OPEN_MAX + 1 {
             return Err(format!("{channels} channels, and {most} of a link are half-open"));
         }
