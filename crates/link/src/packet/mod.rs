@@ -10,15 +10,16 @@
 //! frame.
 //!
 //! # Changes of the interface
-//! - *Down, no carrier to send on, or part of a bridge or bond*, for which [`look_after`](Link::look_after)
-//!   looks: calls fail with `NetworkDown`. *Removed*: `NotFound`. A down
-//!   interface wakes a waiter once, not again; [`receive`](Link::receive) notices after that, or
-//!   after some time without frames. To see the interface come back, call it from time to time: it
-//!   checks, and binds to the interface again, even to a new one of the same name.
+//! - *Down, no carrier to send on, or part of a bridge or bond*, for which
+//!   [`look_after`](Link::look_after) looks: calls fail with `NetworkDown`. *Removed*: `NotFound`.
+//!   A down interface wakes a waiter once, not again; [`receive`](Link::receive) notices after
+//!   that, or after some time without frames. To see the interface come back, call it from time to
+//!   time: it checks, and binds to the interface again, even to a new one of the same name.
 //! - *MTU or address changed*: noticed within [`REFRESH_EVERY`] by
 //!   [`frame_len_max`](Link::frame_len_max), at once after a send that the kernel refused for its
 //!   length, or with [`PacketLink::refresh`]. The slots of the ring are made for the MTU at the
-//!   time that the link was opened; [`look_after`](Link::look_after) replaces it with a ring for longer frames.
+//!   time that the link was opened; [`look_after`](Link::look_after) replaces it with a ring for
+//!   longer frames.
 //!
 //! # Privileges
 //! `CAP_NET_RAW`, in the user namespace that owns the network namespace. `CAP_NET_ADMIN` on top

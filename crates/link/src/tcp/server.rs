@@ -135,7 +135,8 @@ impl TcpServer {
     }
 
     /// Accepts new connections. If the process has no descriptor or no memory left for one, those
-    /// that there are go on, and the others wait until the next [`grow`](Link::grow).
+    /// that there are go on, and the others wait until the next
+    /// [`look_after`](Link::look_after).
     fn accept(&mut self) {
         for _ in 0..ACCEPTS_MAX {
             match self.accept_one() {

@@ -2,7 +2,7 @@
 //! requests.
 
 use std::io;
-use std::sync::mpsc::channel;
+use std::sync::mpsc::{SyncSender, channel};
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -117,7 +117,7 @@ impl HostControl {
     /// Sends the same command to all queues. They have the same links, and so the same answer.
     fn order(
         &self,
-        mut command: impl FnMut(std::sync::mpsc::SyncSender<Result<(), LinkChangeError>>) -> Command,
+        mut command: impl FnMut(SyncSender<Result<(), LinkChangeError>>) -> Command,
     ) -> Result<(), LinkChangeError> {
         let answers: Vec<_> = self.queues.iter().map(|queue| queue.ask(&mut command)).collect();
         let deadline = Instant::now() + ANSWER;

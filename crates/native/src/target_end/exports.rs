@@ -215,7 +215,7 @@ impl Exports {
         let Arrival { uuid, generation, last_writer } = arrival;
         let geometry = disk.exported.store().geometry();
         let before = registry.export(export).clone();
-        let config = ExportConfig { uuid, generation: generation, geometry, ..before };
+        let config = ExportConfig { uuid, generation, geometry, ..before };
         registry.bring_online(export, config, last_writer);
         self.closed.notify_all();
     }

@@ -224,7 +224,7 @@ impl Session {
             log,
             ended: false,
         };
-        let mut session = Self {
+        let session = Self {
             state,
             attachment,
             host,
@@ -244,14 +244,24 @@ impl Session {
             dir,
             _only: only,
         };
-        match session.appear(predecessor, known.0.uuid, sender) {
-            Err(error) if session.took_over => {
+        session.appeared(predecessor, known.0.uuid, sender)
+    }
+
+    /// The session, once it is known to all.
+    fn appeared(
+        mut self,
+        predecessor: Option<Predecessor>,
+        export: Uuid,
+        sender: Sender<Input>,
+    ) -> Result<Self> {
+        match self.appear(predecessor, export, sender) {
+            Err(error) if self.took_over => {
                 // Programs use the device: it waits for another daemon.
-                session.attachment.leave();
-                std::mem::forget(session);
+                self.attachment.leave();
+                std::mem::forget(self);
                 Err(error)
             }
-            appeared => appeared.map(|()| session),
+            appeared => appeared.map(|()| self),
         }
     }
 

@@ -38,7 +38,7 @@ impl Cache {
         }
     }
 
-    /// The target has lost its cache of the generation `generation`: see [`QueueHandle::lose_cache`].
+    /// The target has lost its cache of this generation: see [`QueueHandle::lose_cache`].
     pub(crate) fn lose(&self, generation: Uuid, is_told: bool) -> bool {
         self.handle.lose_cache(generation, is_told)
     }

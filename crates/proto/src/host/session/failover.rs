@@ -143,7 +143,7 @@ impl<R: Rules> Session<R> {
             }
             match Loss::between(before.generation, state.generation) {
                 Some(Loss::Cache) if before.geometry.write_cache => {
-                    self.lose_cache(before.generation)
+                    self.lose_cache(before.generation);
                 }
                 // No flush could report the loss.
                 Some(_) if !before.geometry.read_only => return self.fail(Failure::WritesLost),
@@ -171,8 +171,8 @@ impl<R: Rules> Session<R> {
         }
     }
 
-    /// The target may have lost its cache of the generation `generation`, with the writes that no flush
-    /// has covered.
+    /// The target may have lost its cache of this generation, with the writes that no flush has
+    /// covered.
     fn lose_cache(&mut self, generation: Uuid) {
         if R::keeps(Rule::RedoLost) {
             self.operations.lose_cache();

@@ -36,8 +36,8 @@ const GENERATIONS_MAX: usize = 256;
 /// Number of ordinals. They are numbered from 1 on, and wrap.
 const ORDINALS: u32 = u16::MAX as u32;
 
-/// How many volatile modifications a queue has completed, and the ordinal of its generation: 16 bits
-/// above 48 bits of count. Zero: the queue never had a channel.
+/// How many volatile modifications a queue has completed, and the ordinal of its generation: 16
+/// bits above 48 bits of count. Zero: the queue never had a channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Written(u64);
 
@@ -347,9 +347,9 @@ impl QueueHandle {
         is_safe
     }
 
-    /// The target has lost its cache of the generation `generation`, with the modifications of this queue
-    /// and of the former session in it. If `is_told`, the next flush fails. Returns whether there
-    /// were any.
+    /// The target has lost its cache of this generation, with the modifications of this queue and
+    /// of the former session in it. If `is_told`, the next flush fails. Returns whether there were
+    /// any.
     pub(crate) fn lose_cache(&self, generation: Uuid, is_told: bool) -> bool {
         if !self.is_dirty() {
             return false;

@@ -73,8 +73,8 @@ pub enum ListenerEvent {
         channel: ChannelId,
         /// Its export.
         export: ExportKey,
-        /// The [`generation`](crate::ExportConfig::generation) in the channel's Accept: the export may have
-        /// another one by now.
+        /// The [`generation`](crate::ExportConfig::generation) in the channel's Accept: the export
+        /// may have another one by now.
         generation: Uuid,
         /// Pages of its `damq`.
         damq_pages: u32,
