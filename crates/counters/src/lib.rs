@@ -1,9 +1,9 @@
 //! Groups of counters, each defined by one table: [`counters!`] makes of it a struct with a `u64`
 //! for each counter, and their descriptions ([`Metric`]).
 //!
-//! Who counts adds to a field. Who reports goes through the table ([`CounterGroup`]), and names no
-//! counter: a new one is a line of its table, and is in every report. Where one thing is counted
-//! by reason or kind, [`labels!`] makes the reasons, and [`CountsBy`] counts.
+//! Counting code adds to a field. Reporting code goes through the table ([`CounterGroup`]), and
+//! names no counter: a new one is a line of its table, and is in every report. Where one thing is
+//! counted by reason or kind, [`labels!`] makes the reasons, and [`CountsBy`] counts.
 //!
 //! ```
 //! use tyche_counters::{CounterGroup, Kind, Unit, counters};
@@ -46,7 +46,7 @@ pub enum Kind {
     Histogram,
 }
 
-/// What a metric is a number of.
+/// The unit of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
     /// Bytes.
@@ -72,11 +72,11 @@ pub enum Unit {
 pub struct Metric {
     /// Its name in reports.
     pub name: &'static str,
-    /// What it is a number of.
+    /// Its unit.
     pub unit: Unit,
     /// Its kind.
     pub kind: Kind,
-    /// What it counts, in a sentence.
+    /// Its description, in a sentence.
     pub help: &'static str,
 }
 

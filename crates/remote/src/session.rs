@@ -12,7 +12,7 @@ use crate::{HostLink, HostReport, LinkChangeError};
 pub struct Remote {
     disk: Arc<dyn Disk>,
     control: Arc<dyn Control>,
-    /// Its threads, and what is theirs as long.
+    /// The threads of the session and the name of its port: dropping them ends it.
     _threads: Box<dyn Any + Send + Sync>,
 }
 

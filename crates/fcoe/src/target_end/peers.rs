@@ -99,7 +99,7 @@ pub struct Departure {
 }
 
 impl Departure {
-    /// What is waited for.
+    /// The event that is waited for.
     pub(super) fn answers(&self) -> impl Iterator<Item = Arc<Answers>> {
         self.answers.iter().cloned()
     }

@@ -74,12 +74,12 @@ struct Nexus {
     id: NexusId,
     /// Whether it confirms that it was told of a loss.
     confirms: bool,
-    /// What it has at stake, by logical unit, of those that it has written or flushed.
+    /// Its stakes, by logical unit, in those that it has written or flushed.
     stakes: Vec<(u8, Arc<Stake>)>,
 }
 
 impl Nexus {
-    /// What it has at stake in a unit.
+    /// Its stake in a unit.
     fn stake(&mut self, unit: &LogicalUnit, known: KnownLosses) -> Arc<Stake> {
         let number = unit.unit.number;
         if let Some((_, stake)) = self.stakes.iter().find(|(of, _)| *of == number) {

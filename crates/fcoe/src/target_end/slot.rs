@@ -34,7 +34,7 @@ pub(super) struct Slot {
     pub(super) failure: Option<Reply>,
     /// Its initiator.
     pub(super) initiator: Option<Wwn>,
-    /// What its initiator has at stake in the disk, if the command changes that.
+    /// The stake of its initiator in the disk, if the command changes it.
     pub(super) stake: Option<Arc<Stake>>,
     /// The stake when its operations were begun.
     pub(super) since: Since,

@@ -65,8 +65,8 @@ impl UnitStakes {
         Self { all: Mutex::default(), continues }
     }
 
-    /// That of an initiator which writes or flushes. Of those that are away, as many are remembered
-    /// as there are places for initiators.
+    /// The stake of an initiator that writes or flushes. Of those that are away, as many are
+    /// remembered as there are places for initiators.
     pub(super) fn of(&self, wwpn: Wwn, known: KnownLosses) -> Arc<Stake> {
         let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
         if all.len() >= ALL_MAX && !all.contains_key(&wwpn) {

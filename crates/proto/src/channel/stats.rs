@@ -4,7 +4,7 @@ use tyche_counters::{CountsBy, counters};
 use tyche_wire::Reject;
 
 counters! {
-    /// What happened on one channel.
+    /// The events on one channel.
     pub struct ChannelStats {
         /// Frames sent again.
         retransmitted: Counter in Frames,
