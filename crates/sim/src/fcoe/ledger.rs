@@ -78,7 +78,7 @@ impl Ledger {
             }
             return true;
         }
-        let began = entry.began;
+        let Entry { began, is_lost: meets_loss, .. } = *entry;
         self.entries.remove(&(session, op));
         let own = (session, 0)..=(session, u32::MAX);
         let is_news = |it: &Entry| it.told.is_none_or(|told| told > began);
@@ -89,8 +89,9 @@ impl Ledger {
                 // It is durable, or reported. Another flush in progress may cover it, too.
                 it.told.get_or_insert(now);
             } else {
-                // Nobody knows whether the target has done it before the loss.
-                it.is_lost |= !is_ok;
+                // Nobody knows whether the target has done it before the loss, of which the flush
+                // may have been told though it covers nothing, and has not failed.
+                it.is_lost |= !is_ok || meets_loss;
             }
         }
         let flushes = self.entries.range(own).filter(|it| it.1.is_flush);
@@ -138,5 +139,16 @@ mod tests {
         assert!([10, 11].iter().all(|op| ledger.complete(1, *op, result(false))), "at once");
         run(&mut ledger, 1, 7, &WRITE, true);
         assert!(!run(&mut ledger, 1, 8, &FLUSH, false), "that was written after the loss");
+    }
+
+    #[test]
+    fn a_write_in_progress_may_be_lost_when_a_flush_is_told_of_a_loss() {
+        let mut ledger = Ledger::default();
+        ledger.submit(1, 1, &FLUSH);
+        ledger.lose();
+        ledger.submit(1, 2, &WRITE);
+        assert!(ledger.complete(1, 1, result(true)), "it covers nothing");
+        ledger.complete(1, 2, result(true));
+        assert!(run(&mut ledger, 1, 3, &FLUSH, false));
     }
 }
