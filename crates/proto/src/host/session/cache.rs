@@ -3,7 +3,7 @@
 //! A flush promises that the writes completed before it will last. If the target has lost some of
 //! them, the next flush must fail, once, as with a disk. PROTOCOL.md, "Lost writes".
 
-use tyche_wire::{Opcode, Status, Uuid};
+use tyche_wire::{Opcode, Status};
 
 use super::shared::{QueueHandle, Written};
 use crate::host::operation::Operation;
@@ -16,13 +16,15 @@ pub(crate) struct Cache {
     handle: QueueHandle,
     /// For each operation and writer: what the operation has to cover, if it is a flush.
     covers: Box<[Written]>,
+    /// Whether a flush has reported a loss.
+    has_reported: bool,
 }
 
 impl Cache {
     /// `operations`: operations in progress at most.
     pub(crate) fn new(handle: QueueHandle, operations: u32) -> Self {
         let len = operations as usize * handle.shared().writers();
-        Self { handle, covers: vec![Written::NOTHING; len].into() }
+        Self { handle, covers: vec![Written::NOTHING; len].into(), has_reported: false }
     }
 
     fn covers(&mut self, op: u32) -> (&QueueHandle, &mut [Written]) {
@@ -38,9 +40,14 @@ impl Cache {
         }
     }
 
-    /// The target has lost its cache of this generation: see [`QueueHandle::lose_cache`].
-    pub(crate) fn lose(&self, generation: Uuid, is_told: bool) -> bool {
-        self.handle.lose_cache(generation, is_told)
+    /// The target has lost its cache: see [`QueueHandle::lose_cache`].
+    pub(crate) fn lose(&self, is_told: bool) -> bool {
+        self.handle.lose_cache(is_told)
+    }
+
+    /// Whether a flush has reported a loss since the last question.
+    pub(crate) fn take_reported(&mut self) -> bool {
+        std::mem::take(&mut self.has_reported)
     }
 
     /// Takes the end of an operation at the target; returns its status for the host.
@@ -78,9 +85,10 @@ impl Cache {
         if status != Status::Success {
             handle.keep_former(covers);
         }
-        let (is_safe, is_lost) = (handle.flushed(covers), handle.take_loss());
+        let is_safe = handle.flushed(covers);
+        self.has_reported |= !is_safe;
         match status {
-            _ if is_lost || !is_safe => Status::Io,
+            _ if !is_safe => Status::Io,
             Status::Success => Status::Success,
             _ if covers_nothing => Status::Success,
             failed => failed,
@@ -113,8 +121,8 @@ mod tests {
     fn a_loss_fails_one_flush() {
         let mut cache = cache();
         cache.finish::<AllRules>(0, &WRITE, Status::Success);
-        assert!(cache.lose(Uuid::from_u128(1), true));
-        assert!(!cache.lose(Uuid::from_u128(2), true), "nothing was written since");
+        assert!(cache.lose(true));
+        assert!(!cache.lose(true), "nothing was written since");
         assert_eq!(flush(&mut cache), Status::Io);
         assert_eq!(flush(&mut cache), Status::Success);
     }
@@ -126,7 +134,7 @@ mod tests {
         cache.handle.connect(former);
         cache.begin(1, &FLUSH, true);
         assert_eq!(cache.finish::<AllRules>(1, &FLUSH, Status::Io), Status::Io);
-        assert!(cache.lose(former.generation, true), "writes may have ended since that began");
+        assert!(cache.lose(true), "writes may have ended since that began");
         assert_eq!(flush(&mut cache), Status::Io);
         assert_eq!(flush(&mut cache), Status::Success);
     }
@@ -137,9 +145,9 @@ mod tests {
         let mut cache = Cache::new(SessionShared::new(1, Some(former)).handle(0), 2);
         cache.begin(1, &FLUSH, true);
         cache.handle.connect(super::super::shared::tests::export(2));
-        assert!(cache.lose(former.generation, true));
+        assert!(cache.lose(true));
         assert_eq!(cache.finish::<AllRules>(1, &FLUSH, Status::Io), Status::Io);
-        assert!(!cache.lose(former.generation, true), "that flush has told of all");
+        assert!(!cache.lose(true), "that flush has told of all");
         assert_eq!(flush(&mut cache), Status::Success);
     }
 
@@ -152,12 +160,12 @@ mod tests {
         cache.finish::<AllRules>(0, &WRITE, Status::Success);
         cache.begin(1, &FLUSH, true);
         assert_eq!(fail(&mut cache), Status::Io);
-        assert!(!cache.lose(Uuid::from_u128(1), true), "it was told");
+        assert!(!cache.lose(true), "it was told");
         assert_eq!(flush(&mut cache), Status::Success);
         cache.begin(1, &FLUSH, true);
         cache.finish::<AllRules>(0, &WRITE, Status::Success);
         assert_eq!(fail(&mut cache), Status::Success);
-        assert!(cache.lose(Uuid::from_u128(2), true), "it came later");
+        assert!(cache.lose(true), "it came later");
         assert_eq!(flush(&mut cache), Status::Io);
     }
 

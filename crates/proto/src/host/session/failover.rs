@@ -4,7 +4,7 @@
 //! after the target has confirmed the fence. A lost channel is opened again for as long as the
 //! session lives.
 
-use tyche_wire::{Accept, Greeting, Mac, Offer, Reason, Reject, Rejection, Tag, Uuid};
+use tyche_wire::{Accept, Greeting, Mac, Offer, Reason, Reject, Rejection, Tag};
 
 use super::detector;
 use super::path::Path;
@@ -143,7 +143,7 @@ impl<R: Rules> Session<R> {
             }
             match Loss::between(before.generation, state.generation) {
                 Some(Loss::Cache) if before.geometry.write_cache => {
-                    self.lose_cache(before.generation);
+                    self.lose_cache();
                 }
                 // No flush could report the loss.
                 Some(_) if !before.geometry.read_only => return self.fail(Failure::WritesLost),
@@ -171,14 +171,13 @@ impl<R: Rules> Session<R> {
         }
     }
 
-    /// The target may have lost its cache of this generation, with the writes that no flush has
-    /// covered.
-    fn lose_cache(&mut self, generation: Uuid) {
+    /// The target may have lost its cache, with the writes that no flush has covered.
+    fn lose_cache(&mut self) {
         if R::keeps(Rule::RedoLost) {
             self.operations.lose_cache();
             self.fences.lose_cache();
         }
-        if self.cache.lose(generation, R::keeps(Rule::LostCacheFailsFlush))
+        if self.cache.lose(R::keeps(Rule::LostCacheFailsFlush))
             && R::keeps(Rule::LostCacheFailsFlush)
         {
             self.events.push_back(SessionEvent::CacheLost);

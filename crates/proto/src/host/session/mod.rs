@@ -380,7 +380,6 @@ impl<R: Rules> Session<R> {
         let (initiator, guard) = self.paths.live_on(port, path).ok_or(Reject::Channel)?;
         initiator.channel.check_origin(src, header)?;
         let (payload, body) = open_body::<R>(guard, (header, head), payload, opened)?;
-        let had_loss = self.handle.is_lost();
         let mut endings = Endings {
             now: self.now,
             operations: &mut self.operations,
@@ -418,7 +417,7 @@ impl<R: Rules> Session<R> {
         {
             self.events.push_back(SessionEvent::Resized(size));
         }
-        if resized.is_some() || (had_loss && !self.handle.is_lost()) {
+        if resized.is_some() | self.cache.take_reported() {
             self.note_resume_state();
         }
         if removed {

@@ -10,16 +10,17 @@
 //! loss, a failure).
 //!
 //! ```text
-//! line of queue 0:   written  ordinal, count        flushed by it   of 0, of 1, ..
-//! line of queue 1:   written  ordinal, count        flushed by it   of 0, of 1, ..
+//! line of queue 0:   written  ordinal, count   lost  ordinal, count   flushed by it  of 0, of 1, ..
+//! line of queue 1:   written  ordinal, count   lost  ordinal, count   flushed by it  of 0, of 1, ..
 //! line of a former session, if this one takes its device over: what that has left
 //! ```
 //!
 //! `written` counts the volatile modifications that the queue has completed. Its *ordinal* is the
 //! number of the generation that its channels were opened in. A flush notes all `written` as it
 //! begins. When it succeeds, they are on stable storage if their ordinal is the flush's own.
-//! Otherwise the target's cache was lost in between, and the flush fails. PROTOCOL.md, "Lost
-//! writes"; docs/protocol-annexes.md, "Queues".
+//! Otherwise the target's cache was lost in between, and the flush fails. `lost` counts those that
+//! were lost: each flush fails that has to cover some of them, until one has reported that.
+//! PROTOCOL.md, "Lost writes"; docs/protocol-annexes.md, "Queues".
 
 use std::sync::{Arc, PoisonError};
 
@@ -33,8 +34,10 @@ pub const QUEUES_MAX: usize = 64;
 
 /// Generations that are remembered, because a queue may still be in them.
 const GENERATIONS_MAX: usize = 256;
+/// In place of an ordinal: a flush has to cover modifications that are lost.
+const LOST: u16 = u16::MAX;
 /// Number of ordinals. They are numbered from 1 on, and wrap.
-const ORDINALS: u32 = u16::MAX as u32;
+const ORDINALS: u32 = LOST as u32 - 1;
 
 /// How many volatile modifications a queue has completed, and the ordinal of its generation: 16
 /// bits above 48 bits of count. Zero: the queue never had a channel.
@@ -65,6 +68,9 @@ impl Written {
 #[repr(align(128))]
 struct Line {
     written: AtomicU64,
+    /// How many of these are lost at least, with the ordinal of the oldest that no flush has
+    /// reported.
+    lost: AtomicU64,
     /// By queue: how many of that queue's modifications the flushes of this queue have covered, or
     /// reported as lost.
     flushed: Box<[AtomicU64]>,
@@ -77,8 +83,6 @@ struct Agreed {
     /// The generations seen, oldest first, and the ordinal of the oldest.
     generations: Vec<Uuid>,
     first: u16,
-    /// The generation whose completed writes were lost, if no flush has failed for that yet.
-    lost: Option<Uuid>,
     /// Why the session has failed.
     failure: Option<Failure>,
 }
@@ -90,8 +94,6 @@ pub struct SessionShared {
     /// Of the queues, and behind them of the former session.
     lines: Box<[Line]>,
     known: Mutex<Agreed>,
-    /// Whether `known.lost` is set, so that a flush takes no lock. Changes with it, under the lock.
-    is_lost: AtomicBool,
     /// Bytes of the export. Changes with `known.export`, under the lock.
     size: AtomicU64,
     /// Whether a queue was ever connected.
@@ -121,7 +123,8 @@ impl SessionShared {
     pub(crate) fn with(queues: usize, former: Option<ExportState>, inherits: bool) -> Arc<Self> {
         assert!((1..=QUEUES_MAX).contains(&queues), "a session of {queues} queues");
         let zeroes = || (0..=queues).map(|_| AtomicU64::new(0)).collect();
-        let line = |_| Line { written: AtomicU64::new(0), flushed: zeroes() };
+        let zero = || AtomicU64::new(0);
+        let line = |_| Line { written: zero(), lost: zero(), flushed: zeroes() };
         let generations = former.iter().map(|export| export.generation).collect();
         let lines: Box<[Line]> = (0..=queues).map(line).collect();
         if former.is_some() {
@@ -130,14 +133,7 @@ impl SessionShared {
         }
         Arc::new(Self {
             lines,
-            known: Mutex::new(Agreed {
-                export: former,
-                generations,
-                first: 1,
-                lost: None,
-                failure: None,
-            }),
-            is_lost: AtomicBool::new(false),
+            known: Mutex::new(Agreed { export: former, generations, first: 1, failure: None }),
             size: AtomicU64::new(former.map_or(0, |export| export.geometry.size)),
             is_connected: AtomicBool::new(false),
             is_over: AtomicBool::new(false),
@@ -182,9 +178,17 @@ impl SessionShared {
         Written(self.lines[writer].written.load(Ordering::Acquire))
     }
 
+    /// The modifications of a writer that are lost, if no flush has reported all of them.
+    fn unreported(&self, writer: usize) -> Option<Written> {
+        let lost = Written(self.lines[writer].lost.load(Ordering::Acquire));
+        Some(lost).filter(|lost| lost.count() > self.covered(writer))
+    }
+
     /// Whether the target's cache may hold modifications of a writer.
     fn is_dirty(&self, writer: usize) -> bool {
-        self.written(writer).count() > self.covered(writer)
+        let written = self.written(writer).count();
+        let lost = Written(self.lines[writer].lost.load(Ordering::Acquire)).count();
+        written > lost.max(self.covered(writer))
     }
 }
 
@@ -309,10 +313,15 @@ impl QueueHandle {
     /// queues, not only of this one.
     pub(crate) fn cover(&self, covers: &mut [Written], all: bool) {
         for (writer, cover) in covers.iter_mut().enumerate() {
-            let counts = all || self.own().contains(&writer);
+            // In this order: what was lost before the queue was connected again is found so.
             let written = self.shared.written(writer);
-            let is_dirty = counts && self.shared.is_dirty(writer);
-            *cover = if is_dirty { written } else { Written::NOTHING };
+            let counts = all || self.own().contains(&writer);
+            let left = counts && written.count() > self.shared.covered(writer);
+            *cover = match self.shared.unreported(writer) {
+                _ if !left => Written::NOTHING,
+                Some(_) => Written::new(LOST, written.count()),
+                None => written,
+            };
         }
     }
 
@@ -347,53 +356,38 @@ impl QueueHandle {
         is_safe
     }
 
-    /// The target has lost its cache of this generation, with the modifications of this queue and
-    /// of the former session in it. If `is_told`, the next flush fails. Returns whether there were
-    /// any.
-    pub(crate) fn lose_cache(&self, generation: Uuid, is_told: bool) -> bool {
-        if !self.is_dirty() {
-            return false;
+    /// The target has lost its cache, with the modifications of this queue and of the former
+    /// session in it. If `is_told`, the flushes that have to cover them fail. Returns whether there
+    /// were any.
+    pub(crate) fn lose_cache(&self, is_told: bool) -> bool {
+        let is_dirty = self.is_dirty();
+        for writer in self.own().into_iter().filter(|it| self.shared.is_dirty(*it)) {
+            let written = self.shared.written(writer);
+            let oldest = self.shared.unreported(writer).unwrap_or(written).ordinal();
+            if is_told {
+                let lost = Written::new(oldest, written.count());
+                self.shared.lines[writer].lost.store(lost.0, Ordering::Release);
+            } else {
+                self.line().flushed[writer].store(written.count(), Ordering::Release);
+            }
         }
-        // Before the count below, so that no flush finds this queue clean and no loss.
-        if is_told {
-            let mut known = self.shared.known();
-            known.lost.get_or_insert(generation);
-            self.shared.is_lost.store(true, Ordering::SeqCst);
-        }
-        for writer in self.own() {
-            let count = self.shared.written(writer).count();
-            self.line().flushed[writer].store(count, Ordering::Release);
-        }
-        true
+        is_dirty
     }
 
-    /// Whether a flush still has to report a loss.
-    pub(crate) fn is_lost(&self) -> bool {
-        self.shared.is_lost.load(Ordering::SeqCst)
-    }
-
-    /// Takes the loss that a flush has to report, if there is one.
-    pub(crate) fn take_loss(&self) -> bool {
-        self.is_lost() && {
-            let mut known = self.shared.known();
-            self.shared.is_lost.store(false, Ordering::SeqCst);
-            known.lost.take().is_some()
-        }
-    }
-
-    /// The export as the next session of the device has to know it. Its generation is the one of an
-    /// unreported loss, or else the oldest that a queue is still in, or the former session's writes
-    /// are.
+    /// The export as the next session of the device has to know it. Its generation is the oldest
+    /// that a queue is still in, the former session's writes are, or lost writes were that no flush
+    /// has reported.
     pub(crate) fn resumable(&self) -> Option<ExportState> {
         let known = self.shared.known();
         let export = known.export?;
         let (queues, former) = (0..self.shared.queues(), self.shared.former());
         let former = Some(former).filter(|&it| self.shared.is_dirty(it));
-        let ordinals = queues.chain(former).map(|it| self.shared.written(it).ordinal());
-        let ordinals = ordinals.filter(|&ordinal| ordinal != 0);
+        let written = queues.chain(former).map(|it| self.shared.written(it));
+        let lost = (0..self.shared.writers()).filter_map(|it| self.shared.unreported(it));
+        let ordinals = written.chain(lost).map(Written::ordinal).filter(|&ordinal| ordinal != 0);
         let oldest = ordinals.map(|ordinal| known.age(ordinal)).min();
         let oldest = oldest.and_then(|age| known.generations.get(age).copied());
-        let generation = known.lost.or(oldest).unwrap_or(export.generation);
+        let generation = oldest.unwrap_or(export.generation);
         Some(ExportState { generation, ..export })
     }
 }
@@ -427,8 +421,8 @@ pub(super) mod tests {
     }
 
     /// The generation changes for a queue: its writes are lost if it has any.
-    pub(super) fn renew(handle: &QueueHandle, before: u128, now: u128) -> bool {
-        let lost = handle.lose_cache(Uuid::from_u128(before), true);
+    pub(super) fn renew(handle: &QueueHandle, now: u128) -> bool {
+        let lost = handle.lose_cache(true);
         handle.connect(export(now));
         lost
     }
@@ -445,8 +439,7 @@ pub(super) mod tests {
     }
 
     pub(super) fn end(handle: &QueueHandle, covers: &[Written]) -> bool {
-        let (is_safe, is_lost) = (handle.flushed(covers), handle.take_loss());
-        is_safe && !is_lost
+        handle.flushed(covers)
     }
 
     #[test]
@@ -466,8 +459,8 @@ pub(super) mod tests {
     fn a_loss_fails_one_flush_on_whichever_queue() {
         let [one, other] = queues();
         one.wrote();
-        assert!(renew(&one, 1, 2));
-        assert!(!renew(&other, 1, 2), "it had nothing there");
+        assert!(renew(&one, 2));
+        assert!(!renew(&other, 2), "it had nothing there");
         assert!(!flush(&other));
         assert!(flush(&other) && flush(&one));
     }
@@ -476,12 +469,12 @@ pub(super) mod tests {
     fn a_queue_that_does_not_know_of_the_loss_yet_is_not_covered() {
         let [one, other] = queues();
         other.wrote();
-        assert!(!renew(&one, 1, 2));
+        assert!(!renew(&one, 2));
         assert!(!flush(&one), "the write of the other queue is lost");
         assert!(flush(&one), "it was reported");
         other.wrote();
         assert!(!flush(&one), "its answer was late: the write is one of the lost, too");
-        assert!(!renew(&other, 1, 2), "that was reported as well");
+        assert!(!renew(&other, 2), "that was reported as well");
         other.wrote();
         assert!(flush(&one));
     }
@@ -491,10 +484,30 @@ pub(super) mod tests {
         let [one, other] = queues();
         other.wrote();
         let covers = begin(&one);
-        renew(&one, 1, 2);
-        renew(&other, 1, 2);
+        renew(&one, 2);
+        renew(&other, 2);
         assert!(!flush(&other), "the loss is reported here");
         assert!(!end(&one, &covers), "and where it matters, too");
+    }
+
+    #[test]
+    fn each_of_two_flushes_that_begin_before_a_loss_is_reported_fails() {
+        let [one, other] = queues();
+        one.wrote();
+        renew(&one, 2);
+        let both = [begin(&one), begin(&other)];
+        assert!(!end(&one, &both[0]) && !end(&other, &both[1]), "both cover what is lost");
+        assert!(flush(&one) && flush(&other));
+    }
+
+    #[test]
+    fn a_flush_from_before_a_write_says_nothing_of_its_loss() {
+        let [one, other] = queues();
+        let early = begin(&other);
+        one.wrote();
+        renew(&one, 2);
+        assert!(end(&other, &early), "it covers nothing");
+        assert!(!flush(&other) && flush(&one));
     }
 
     #[test]
@@ -513,11 +526,11 @@ pub(super) mod tests {
         let [one, other] = queues();
         let generation = || one.resumable().expect("it is connected").generation.as_u128();
         one.wrote();
-        renew(&one, 1, 2);
+        renew(&one, 2);
         assert_eq!(generation(), 1);
         assert!(!flush(&one));
         assert_eq!(generation(), 1, "the other queue is still there");
-        renew(&other, 1, 2);
+        renew(&other, 2);
         assert_eq!(generation(), 2);
         assert_eq!(one.export().map(|export| export.generation), Some(Uuid::from_u128(2)));
     }
@@ -527,11 +540,11 @@ pub(super) mod tests {
         let [one, other] = queues();
         other.wrote();
         for generation in 2..70_000 {
-            assert!(!renew(&one, generation - 1, generation));
+            assert!(!renew(&one, generation));
             one.wrote();
             assert!(flush(&one) || generation == 2);
         }
-        renew(&other, 1, 69_999);
+        renew(&other, 69_999);
         other.wrote();
         assert!(flush(&one));
     }
