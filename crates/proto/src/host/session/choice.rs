@@ -29,8 +29,10 @@ const PAUSE_MIN: Duration = Duration::from_millis(20);
 /// two links.
 const PAUSES_MAX: u128 = 16;
 
-/// The later end that counts for a channel of another transport than the favoured one. It serves
-/// only requests that would have to wait longer for the favourite, or while that is silent.
+/// The later end that counts for a channel that is second choice: one of another transport than the
+/// favoured one, or, for what was lost with another channel, one with longer frames than others. It
+/// serves only requests that would have to wait longer for the first choice, or while that is
+/// silent.
 const HANDICAP: Duration = Duration::from_millis(100);
 
 counters! {
@@ -47,6 +49,18 @@ impl NodeCounts {
     fn count(&mut self, stayed: bool) {
         *(if stayed { &mut self.stayed } else { &mut self.crossed }) += 1;
     }
+}
+
+/// A request to choose a channel for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Wanted {
+    /// Bytes of data.
+    pub(super) data_len: u32,
+    /// The NUMA node of its memory.
+    pub(super) node: Option<u16>,
+    /// Whether it was lost with another channel. The network may have lost its frames because they
+    /// were long, which each channel with such frames finds out by itself.
+    pub(super) was_lost: bool,
 }
 
 /// The path scheduler of one queue. By default it estimates which channel finishes a request first;
@@ -76,20 +90,18 @@ impl Chooser {
         self.trials.report(paths).filter(|_| compares)
     }
 
-    /// Chooses the channel for a request with `data_len` bytes of data in memory on `node`; `None`
-    /// if the request has to wait. If the channel that would finish first has no room, the request
+    /// Chooses the channel for a request; `None` if the request has to wait. If the channel that would finish first has no room, the request
     /// waits for it: that is better than another channel.
     pub(super) fn choose<R: Rules>(
         &mut self,
         now: Instant,
         paths: &[Path<R>],
-        data_len: u32,
-        node: Option<u16>,
+        wanted: Wanted,
     ) -> Option<usize> {
-        let chosen = self.pick(now, paths, data_len, node)?;
+        let chosen = self.pick(now, paths, wanted)?;
         self.last = chosen;
-        if self.choice == ChannelChoice::Node && node.is_some() {
-            self.nodes.count(paths[chosen].node() == node);
+        if self.choice == ChannelChoice::Node && wanted.node.is_some() {
+            self.nodes.count(paths[chosen].node() == wanted.node);
         }
         Some(chosen)
     }
@@ -99,8 +111,7 @@ impl Chooser {
         &mut self,
         now: Instant,
         paths: &[Path<R>],
-        data_len: u32,
-        node: Option<u16>,
+        Wanted { data_len, node, was_lost }: Wanted,
     ) -> Option<usize> {
         if let [only] = paths {
             return only.live().is_some_and(|it| it.has_room(data_len)).then_some(0);
@@ -111,13 +122,16 @@ impl Chooser {
             ChannelChoice::RoundRobin => None,
             _ => self.trials.favourite(now, paths),
         };
-        let fastest = |node| self.fastest(now, paths, cost, (node, favourite));
+        let least = || paths.iter().filter(|it| it.live().is_some()).map(Path::frame_len).min();
+        let frame_len = was_lost.then(least).flatten();
+        let firsts = FirstChoice { transport: favourite, frame_len };
+        let fastest = |node| self.fastest(now, paths, cost, (node, firsts));
         let chosen = match self.choice {
             ChannelChoice::RoundRobin => {
                 // A channel that does not answer is skipped until it is heard or lost.
                 let answers = |&path: &usize| {
                     let asked_for = paths[path].live().map(|it| it.channel.asked_for(now));
-                    asked_for.is_some_and(|asked_for| asked_for < UNANSWERED)
+                    asked_for.is_some_and(|it| it < UNANSWERED) && firsts.has(&paths[path])
                 };
                 let mut order = (1..=paths.len()).map(|i| (self.last + i) % paths.len());
                 let both = order.clone().find(|path| has_room(path) && answers(path));
@@ -132,13 +146,13 @@ impl Chooser {
     }
 
     /// The live channel that would finish the request first, among those of `node` if given, with
-    /// an advantage for those of the favoured transport.
+    /// an advantage for those of first choice.
     fn fastest<R: Rules>(
         &self,
         now: Instant,
         paths: &[Path<R>],
         cost: u64,
-        (node, favourite): (Option<u16>, Option<u8>),
+        (node, firsts): (Option<u16>, FirstChoice),
     ) -> Option<usize> {
         let eligible = |path: &Path<R>| node.is_none() || path.node() == node;
         let live = || {
@@ -164,8 +178,7 @@ impl Chooser {
             let time = queued + initiator.channel.rtt_least() + silent;
             let rested = initiator.load.rested(now);
             let time = if rested < PAUSE_MIN { time } else { time / (1 << pauses(rested, time)) };
-            let is_favoured = favourite.is_none_or(|it| it == paths[path].transport());
-            Some((if is_favoured { time } else { time + HANDICAP }, slack))
+            Some((if firsts.has(&paths[path]) { time } else { time + HANDICAP }, slack))
         };
         let all = live().filter_map(|(index, _)| Some((index, time(index)?.0)));
         let (best, least) = all.min_by_key(|&(_, time)| time)?;
@@ -174,6 +187,21 @@ impl Chooser {
         };
         let sticks = self.last != best && self.last < paths.len() && stays(self.last);
         Some(if sticks { self.last } else { best })
+    }
+}
+
+/// What the channels of first choice have, if that matters.
+#[derive(Clone, Copy)]
+struct FirstChoice {
+    transport: Option<u8>,
+    /// The longest frame.
+    frame_len: Option<usize>,
+}
+
+impl FirstChoice {
+    fn has<R: Rules>(self, path: &Path<R>) -> bool {
+        self.transport.is_none_or(|it| it == path.transport())
+            && self.frame_len.is_none_or(|it| it >= path.frame_len())
     }
 }
 

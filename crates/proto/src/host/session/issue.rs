@@ -2,6 +2,7 @@
 
 use tyche_wire::REQUEST_LEN_MAX;
 
+use super::choice::Wanted;
 use super::path::Path;
 use super::{Session, State};
 use crate::host::operation::{OpId, Operation};
@@ -54,9 +55,9 @@ impl<R: Rules> Session<R> {
     /// Hands pieces to channels until there are no pieces, or no channel has room.
     pub(super) fn issue(&mut self) {
         while let Some(piece) = self.operations.next(|rest| share(self.paths.all(), rest)) {
-            let node = self.operations.node(&piece);
-            let paths = self.paths.all();
-            let chosen = self.chooser.choose(self.now, paths, piece.data_len(), node);
+            let (node, was_lost) = (self.operations.node(&piece), self.operations.is_next_lost());
+            let wanted = Wanted { data_len: piece.data_len(), node, was_lost };
+            let chosen = self.chooser.choose(self.now, self.paths.all(), wanted);
             let Some(path) = chosen else { return };
             let initiator = self.paths.live_mut(path).expect("only live channels are chosen");
             assert!(initiator.submit(self.now, piece), "only channels with room are chosen");

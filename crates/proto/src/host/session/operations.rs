@@ -143,11 +143,15 @@ impl Operations {
         Some(Piece { op: index, base, opcode, flags, offset: offset + u64::from(base), len })
     }
 
+    /// Whether the [next](Self::next) piece was lost with its channel.
+    pub(super) fn is_next_lost(&self) -> bool {
+        !self.reissued.is_empty()
+    }
+
     /// Notes that the [next](Self::next) piece was issued.
     #[inline]
     pub(super) fn issued(&mut self, piece: &Piece) {
-        if !self.reissued.is_empty() {
-            self.reissued.pop_front();
+        if self.reissued.pop_front().is_some() {
             return;
         }
         let op = self.op_mut(piece.op);
