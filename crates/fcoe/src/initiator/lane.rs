@@ -235,11 +235,15 @@ impl<R: Rules> InitiatorLane<R> {
     }
 
     /// Takes an attention of the disk. One of ours that was started again shows by its generation
-    /// whether it has lost its cache, unless it had not come to tell of an earlier loss.
+    /// whether it has lost its cache, unless it had not come to tell of an earlier loss. If there is
+    /// a later one, it does not know what was written until now.
     pub(super) fn hear(&mut self, attention: Attention) {
-        let tells = self.handle.generations().are_there() && !self.handle.losses().is_doubtful();
-        if attention.may_lose_writes() && !tells {
-            self.lose();
+        if attention.may_lose_writes() {
+            let losses = self.handle.losses();
+            match self.handle.generations().are_there() && !losses.is_doubtful() {
+                true => losses.log_in(),
+                false => self.lose(),
+            }
         }
         if let Attention::InquiryChanged(Some(generation)) = attention {
             self.hear_of_generation(generation);

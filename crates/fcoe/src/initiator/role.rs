@@ -78,7 +78,7 @@ pub struct InitiatorRole<R = AllRules> {
     ask_at: Option<Instant>,
     /// Whether the disk was not asked yet since the login.
     is_fresh: bool,
-    /// When the target was lost, if it was.
+    /// When the disk was lost, if it was.
     pub(super) lost_since: Option<Instant>,
     pub(super) events: VecDeque<Event>,
     /// Ports whose login has ended, with the state that all lanes must have taken in.
@@ -275,6 +275,7 @@ impl<R: Rules> InitiatorRole<R> {
             Progress::Later => self.ask_at = Some(now + QUESTION_PAUSE),
             Progress::Failed(error) => {
                 self.events.push_back(Event::Unusable(error));
+                self.note_lost(now);
                 // Another login, or a change at the target, may mend that.
                 self.phase = Phase::Asking(Box::default());
                 self.ask_at = Some(now + QUESTION_PAUSE);
@@ -352,7 +353,12 @@ impl<R: Rules> InitiatorRole<R> {
         }
     }
 
-    /// When all requests fail if the target does not come back.
+    /// A disk that was known is lost, with its target or alone.
+    fn note_lost(&mut self, now: Instant) {
+        self.lost_since = self.lost_since.or(self.state.disk.map(|_| now));
+    }
+
+    /// When all requests fail if the disk does not come back.
     pub(super) fn give_up_at(&self) -> Option<Instant> {
         Some(self.lost_since? + self.config().ctrl_loss_tmo?)
     }
@@ -385,7 +391,7 @@ impl<R: Rules> InitiatorRole<R> {
         self.drains.push_back((version, wwpn));
         if was_logged_in && !self.is_over() {
             self.phase = Phase::Away;
-            self.lost_since = self.lost_since.or(self.state.disk.map(|_| now));
+            self.note_lost(now);
             self.events.push_back(Event::Away);
         }
     }

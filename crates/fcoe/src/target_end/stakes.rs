@@ -5,9 +5,10 @@
 //! whichever interface it is logged in, and when it has logged out.
 //!
 //! A target that was started again knows nothing of the writes of its former life, which may be in
-//! the cache still. So each initiator has one at stake in a disk whose generation continues, until
-//! its first flush: if that is done, all is well; if it fails, it is told. An initiator that has
-//! written nothing knows that.
+//! the cache still, nor of those to a unit that was removed and added again. So each initiator has
+//! one at stake in a disk whose generation continues, from when the unit was added until its first
+//! flush: if there was no loss, all is well; otherwise it is told. An initiator that has written
+//! nothing knows that.
 //!
 //! A machine that has gone back to an earlier state knows nothing of what was written since, nor of
 //! initiators that have logged in since. So each has writes at stake then, whenever it comes.
@@ -56,13 +57,14 @@ impl KnownLosses {
 /// The stakes of all initiators in one logical unit, which end with it.
 pub(super) struct UnitStakes {
     all: Mutex<BTreeMap<Wwn, Arc<Stake>>>,
-    /// Whether the generation of the unit is that of a former life of the target.
-    continues: bool,
+    /// The losses when the unit was added, if its generation is one of before.
+    former: Option<KnownLosses>,
 }
 
 impl UnitStakes {
-    pub(super) fn new(continues: bool) -> Self {
-        Self { all: Mutex::default(), continues }
+    /// Those in a unit that is added. See [`TargetUnit::continues`](super::TargetUnit::continues).
+    pub(super) fn new(disk: &Exported, continues: bool) -> Self {
+        Self { all: Mutex::default(), former: continues.then(|| KnownLosses::of(disk)) }
     }
 
     /// The stake of an initiator that writes or flushes. Of those that are away, as many are
@@ -72,19 +74,25 @@ impl UnitStakes {
         if all.len() >= ALL_MAX && !all.contains_key(&wwpn) {
             all.retain(|_, stake| Arc::strong_count(stake) > 1);
         }
-        let stake = || Arc::new(Stake::new(known, self.continues));
+        let stake = || Arc::new(self.first_stake(known));
         Arc::clone(all.entry(wwpn).or_insert_with(stake))
+    }
+
+    /// The stake of an initiator that has neither written nor flushed yet.
+    fn first_stake(&self, known: KnownLosses) -> Stake {
+        let stake = Stake::new();
+        // Losses of before are told by the generation.
+        stake.losses.notice(self.former.unwrap_or(known).losses);
+        if self.former.is_some() {
+            stake.losses.write_unknown();
+        }
+        stake
     }
 }
 
 impl Stake {
-    fn new(known: KnownLosses, continues: bool) -> Self {
+    fn new() -> Self {
         let (losses, tellings) = (Losses::of_initiator(), AtomicU16::new(0));
-        // Losses until now are told by the generation.
-        losses.notice(known.losses);
-        if continues {
-            losses.write_unknown();
-        }
         Self { losses, distrusts: AtomicU64::new(0), tellings }
     }
 

@@ -28,8 +28,8 @@ pub struct TargetUnit {
     pub shared: bool,
     /// The initiators that may know of it at first.
     pub initiators: VisibleTo,
-    /// Whether its generation is that of a former life of the target, so that initiators may have
-    /// writes in the cache of the disk that are not known here.
+    /// Whether its generation is that of a former life of the target or of a unit that was removed,
+    /// so that initiators may have writes in the cache of the disk that are not known here.
     pub continues: bool,
     /// Its generation. Without it initiators can't tell a target that was started again from one
     /// that has lost its cache.
@@ -177,7 +177,8 @@ impl Units {
         if table.contains_key(&number) {
             return Err(LunTaken(number));
         }
-        let (initiators, stakes) = (unit.initiators.clone(), UnitStakes::new(unit.continues));
+        let stakes = UnitStakes::new(&unit.exported, unit.continues);
+        let initiators = unit.initiators.clone();
         let unit = Arc::new(LogicalUnit { unit, stakes });
         table.insert(number, Entry { unit, initiators, removal: None });
         let mut server = self.server();

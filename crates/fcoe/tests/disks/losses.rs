@@ -1,8 +1,10 @@
 //! Losses of a cache: the initiators that are told, and how often.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tyche_block::{Errno, OperationKind};
+use tyche_engine::Exported;
 use tyche_fcoe::fc::wire::{PortId, Wwn};
 use tyche_fcoe::scsi::cdb::{Command, Form, Range};
 use tyche_fcoe::scsi::{Code, Status, Uuid};
@@ -31,10 +33,13 @@ fn disk() -> (Arc<Units>, Faults) {
 fn shared_unit() -> (TargetUnit, Faults) {
     let store = FaultStore::with_volatile_cache(MemoryStore::new(SIZE, 512).unwrap()).unwrap();
     let faults = store.faults();
-    let exported = exported(store);
-    let counted = Arc::clone(&exported);
+    (unit_of(&exported(store)), faults)
+}
+
+fn unit_of(exported: &Arc<Exported>) -> TargetUnit {
+    let counted = Arc::clone(exported);
     let generation: Generation = Box::new(move || Uuid::from_u128(counted.losses().into()));
-    (TargetUnit { shared: true, ..unit(exported, Some(generation)) }, faults)
+    TargetUnit { shared: true, ..unit(Arc::clone(exported), Some(generation)) }
 }
 
 fn fail_flush(faults: &Faults) {
@@ -93,7 +98,7 @@ fn what_a_former_life_of_the_target_has_left_in_the_cache_is_at_stake() {
     target.attend();
     target.is_at(OTHER);
     target.attend();
-    assert!(flush(&mut target), "the generation has told it");
+    assert!(!flush(&mut target) && flush(&mut target), "it has never flushed");
     let (unit, faults) = shared_unit();
     let units = Arc::new(Units::new(vec![TargetUnit { continues: true, ..unit }]));
     let mut target = Target::of(&units, 1);
@@ -102,6 +107,32 @@ fn what_a_former_life_of_the_target_has_left_in_the_cache_is_at_stake() {
     assert!(!flush(&mut target), "nobody knows what it has left");
     target.attend();
     assert!(flush(&mut target));
+}
+
+#[test]
+fn what_was_written_to_a_unit_before_it_was_removed_is_at_stake_when_it_is_added_again() {
+    let (unit, faults) = shared_unit();
+    let exported = Arc::clone(&unit.exported);
+    let units = Arc::new(Units::new(vec![unit]));
+    let mut target = Target::of(&units, 1);
+    target.welcome(OTHER);
+    target.welcome(HOST);
+    write(&mut target);
+    let removal = units.remove(0).unwrap();
+    while target.role.work(target.now) {}
+    assert!(removal.wait(Duration::ZERO));
+    units.add(TargetUnit { continues: true, ..unit_of(&exported) }).unwrap();
+    for host in [OTHER, HOST] {
+        target.is_at(host);
+        let codes = [Code::POWER_ON_OR_RESET, Code::INQUIRY_CHANGED, Code::LUNS_CHANGED];
+        assert_eq!(target.attend(), codes);
+    }
+    target.is_at(OTHER);
+    fail_flush(&faults);
+    assert!(!flush(&mut target), "nobody knows what it has left");
+    target.is_at(HOST);
+    target.attend();
+    assert!(!flush(&mut target) && flush(&mut target), "told once");
 }
 
 #[test]

@@ -133,7 +133,9 @@ impl Server {
         assert!(unit.geometry.is_valid(), "a disk is a whole number of its blocks");
         self.changes += 1;
         self.slots[usize::from(number)] = Some(Slot::new(unit));
+        // It may be another disk than the one that had the number before.
         self.nexuses.tell(number, Pending::PowerOn, None);
+        self.nexuses.tell(number, Pending::InquiryChanged, None);
         self.nexuses.tell_luns_changed();
     }
 
