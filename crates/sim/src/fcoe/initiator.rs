@@ -23,8 +23,11 @@ use crate::random::Random;
 use crate::request::request;
 
 /// An operation in progress.
+#[derive(Clone, Copy)]
 pub(super) struct Pending {
     pub(super) submitted: Instant,
+    /// Bytes of data.
+    pub(super) len: u32,
 }
 
 /// An operation that has ended.
@@ -319,7 +322,7 @@ impl Initiator {
             Some(index) => self.further[index as usize].port.submit(now, job).is_ok(),
         };
         if is_taken {
-            self.pending.insert(op, Pending { submitted: now });
+            self.pending.insert(op, Pending { submitted: now, len: operation.len });
         }
         is_taken
     }

@@ -463,7 +463,7 @@ impl World {
             let pending = initiator.pending.remove(&op).ok_or("an answer to nothing")?;
             let took = self.now.since(pending.submitted);
             self.report.slowest = self.report.slowest.max(took);
-            self.check_prompt(index, took)?;
+            self.check_prompt(index, pending)?;
             let initiator = &mut self.initiators[index];
             let (unit, session) = (&mut self.units[initiator.plan.disk], initiator.session);
             match result {

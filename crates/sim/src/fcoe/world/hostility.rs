@@ -6,13 +6,16 @@ use std::time::Duration;
 use tyche_fcoe::FCOE;
 
 use super::{Event, R_CTL, World, summary};
+use crate::fcoe::initiator::Pending;
 use crate::fcoe::plan::{HOSTILE, Hostility};
 
-/// The longest that an operation of another initiator takes. It is less than E_D_TOV, for which a
-/// target waits for data. Without a fault on the way and at the disks nothing takes that long:
-/// where its share allows one small burst at a time, what an initiator writes at once takes a
-/// second.
+/// The longest that an operation of another initiator takes, beside its data. It is less than
+/// E_D_TOV, for which a target waits for data. Without a fault on the way and at the disks nothing
+/// takes that long.
 const PROMPT: Duration = Duration::from_millis(1800);
+/// The bytes per second that it moves at least, beside others of its initiator: its share may allow
+/// one small burst at a time.
+const RATE_MIN: u32 = 64 << 10;
 /// The value of R_CTL for FCP_DATA.
 const R_CTL_DATA: u8 = 0x01;
 /// The place of SEQ_CNT in a frame.
@@ -81,9 +84,13 @@ impl World {
     }
 
     /// Checks that an operation of an initiator which delivers has not waited for one that does
-    /// not.
-    pub(super) fn check_prompt(&self, initiator: usize, took: Duration) -> Result<(), String> {
-        if self.hostile().is_some() && initiator != HOSTILE && took > PROMPT {
+    /// not. It may wait for a disk that was removed.
+    pub(super) fn check_prompt(&self, initiator: usize, pending: Pending) -> Result<(), String> {
+        let took = self.now.since(pending.submitted);
+        let is_beside_it = self.hostile().is_some() && initiator != HOSTILE;
+        let was_away = self.was_removed(self.initiators[initiator].plan.disk, pending.submitted);
+        let moved = Duration::from_secs(1) * pending.len / RATE_MIN;
+        if is_beside_it && took > PROMPT + moved && !was_away {
             return Err(format!("initiator {initiator} waits {took:?} beside one that is hostile"));
         }
         Ok(())
@@ -93,7 +100,7 @@ impl World {
     pub(super) fn check_pending(&self) -> Result<(), String> {
         let all = self.initiators.iter().enumerate();
         let mut all = all.flat_map(|(index, it)| it.pending.values().map(move |it| (index, it)));
-        all.try_for_each(|(index, it)| self.check_prompt(index, self.now.since(it.submitted)))
+        all.try_for_each(|(index, it)| self.check_prompt(index, *it))
     }
 
     /// Ends the process of an initiator, and what it had under way; false if there was none.

@@ -1,11 +1,13 @@
 //! Logical units that a target's administrator removes while initiators use them, and adds again,
-//! with the same disk.
+//! with the same disk, which may have lost its cache meanwhile.
 //!
 //! Rule: once a unit is given up, its disk has no request.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use tyche_fcoe::UnitRemoval;
+use tyche_proto::Instant;
 
 use super::{Event, World};
 use crate::random::Random;
@@ -21,6 +23,8 @@ pub(super) struct Removals {
     /// Mean time between two.
     mean: Option<Duration>,
     current: Vec<Removed>,
+    /// By unit, when it was added again.
+    added: BTreeMap<usize, Instant>,
 }
 
 /// A unit that is removed.
@@ -36,7 +40,7 @@ impl Removals {
         let mut random = Random::new(seed ^ REMOVALS);
         let mean = Duration::from_millis(random.pick(&[500, 3000, 15_000]));
         let mean = random.chance(0.3).then_some(mean);
-        Self { random, mean, current: Vec::new() }
+        Self { random, mean, current: Vec::new(), added: BTreeMap::new() }
     }
 }
 
@@ -52,6 +56,12 @@ impl World {
     /// Another run of the process with these units serves all of them.
     pub(super) fn forget_removals(&mut self, units: &std::ops::Range<usize>) {
         self.removals.current.retain(|it| !units.contains(&it.unit));
+    }
+
+    /// Whether a unit was removed at any time since then.
+    pub(super) fn was_removed(&self, unit: usize, since: Instant) -> bool {
+        let Removals { current, added, .. } = &self.removals;
+        current.iter().any(|it| it.unit == unit) || added.get(&unit).is_some_and(|at| *at > since)
     }
 
     /// Removes a unit, or goes on with that one, which was removed.
@@ -99,7 +109,13 @@ impl World {
             }
             None => {
                 self.removals.current.swap_remove(index);
+                self.removals.added.insert(unit, self.now);
                 self.units[unit].forget_writer();
+                if self.plan.confirms && self.removals.random.chance(0.3) {
+                    self.trace(format!("disk {unit} has lost its cache"));
+                    self.units[unit].lose_cache();
+                    self.units[unit].history.lose_target(true);
+                }
                 self.targets[target].add_again(unit, &mut self.units[unit]);
                 self.trace(format!("disk {unit} is added again"));
                 return self.settle(target);
