@@ -216,7 +216,7 @@ impl History {
     ) -> Result<(), String> {
         self.acknowledged.insert(done.stamp);
         if !done.flags.contains(CommandFlags::FUA) {
-            self.stakes.add(done.session, queue_of(op), done.began, now);
+            self.stakes.add(done.session, done.began, now);
         }
         let known = result.is_ok() && done.opcode != Opcode::Discard;
         let fua = done.flags.contains(CommandFlags::FUA);
@@ -418,10 +418,10 @@ impl History {
         self.learned.insert((session, queue), now);
     }
 
-    /// A queue of a session has learned that writes of its own are lost.
-    pub(crate) fn learn_loss(&mut self, session: u64, queue: usize) {
+    /// A session has learned that writes of its own are lost.
+    pub(crate) fn learn_loss(&mut self, session: u64) {
         let now = self.tick();
-        self.stakes.learn(session, queue, now);
+        self.stakes.learn(session, now);
     }
 
     /// A loss of the disk is noticed: a flush, or a write with FUA, has failed there.

@@ -27,7 +27,9 @@ use crate::request::request;
 pub(super) struct Pending {
     pub(super) submitted: Instant,
     /// Bytes of data.
-    pub(super) len: u32,
+    len: u32,
+    /// With the bytes of all that were in progress then.
+    pub(super) behind: u32,
 }
 
 /// An operation that has ended.
@@ -322,7 +324,9 @@ impl Initiator {
             Some(index) => self.further[index as usize].port.submit(now, job).is_ok(),
         };
         if is_taken {
-            self.pending.insert(op, Pending { submitted: now, len: operation.len });
+            let others = self.pending.values().map(|it| it.len).sum::<u32>();
+            let (len, behind) = (operation.len, others + operation.len);
+            self.pending.insert(op, Pending { submitted: now, len, behind });
         }
         is_taken
     }

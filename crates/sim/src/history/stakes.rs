@@ -9,14 +9,14 @@ use super::Step;
 struct Stake {
     began: Step,
     ended: Step,
-    queue: Queue,
+    writer: Writer,
 }
 
 /// Whose it is.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Queue {
-    Own(usize),
-    /// Of the former session, which is any queue's to learn of.
+enum Writer {
+    Own,
+    /// Of the former session.
     Former,
     /// The same, after a flush has failed that may be older than it.
     FormerAgain,
@@ -28,21 +28,18 @@ enum Queue {
 pub(super) struct Stakes {
     /// By session.
     sessions: BTreeMap<u64, Vec<Stake>>,
-    /// When queues of sessions have last learned that writes of theirs are lost. The next flush of
-    /// the session tells of those that had ended by then.
-    learned: BTreeMap<(u64, usize), Step>,
+    /// When sessions have last learned that writes are lost. The next flush tells of those of their
+    /// former sessions.
+    learned: BTreeMap<u64, Step>,
     /// When the last loss was noticed.
     noticed: Step,
 }
 
 impl Stakes {
-    /// A modification of a session's queue has ended.
-    pub(super) fn add(&mut self, session: u64, queue: usize, began: Step, ended: Step) {
-        self.sessions.entry(session).or_default().push(Stake {
-            began,
-            ended,
-            queue: Queue::Own(queue),
-        });
+    /// A modification of a session has ended.
+    pub(super) fn add(&mut self, session: u64, began: Step, ended: Step) {
+        let stake = Stake { began, ended, writer: Writer::Own };
+        self.sessions.entry(session).or_default().push(stake);
     }
 
     /// A loss is noticed.
@@ -50,9 +47,9 @@ impl Stakes {
         self.noticed = now;
     }
 
-    /// A queue of a session has learned that writes of its own are lost.
-    pub(super) fn learn(&mut self, session: u64, queue: usize, now: Step) {
-        self.learned.insert((session, queue), now);
+    /// A session has learned that writes of its own are lost.
+    pub(super) fn learn(&mut self, session: u64, now: Step) {
+        self.learned.insert(session, now);
     }
 
     /// When the oldest modification of a session that is at stake has begun.
@@ -65,7 +62,7 @@ impl Stakes {
         let left = self.sessions.remove(&former).unwrap_or_default();
         let stakes = self.sessions.entry(session).or_default();
         stakes.extend(left);
-        stakes.push(Stake { began: 0, ended: now, queue: Queue::Former });
+        stakes.push(Stake { began: 0, ended: now, writer: Writer::Former });
     }
 
     /// A session is over.
@@ -80,9 +77,9 @@ impl Stakes {
         }
     }
 
-    /// Takes the failure of a flush of a session, which tells of what it covers, and of what its
-    /// session had learned of. If it covers what a former session has left, that stays once more:
-    /// the flush may be the former session's, too. `now`: after all of that; `stake`: the
+    /// Takes the failure of a flush of a session, which tells of what it covers. If it covers what a
+    /// former session has left, that stays once more, unless its loss was learned of: the flush may
+    /// be the former session's, too. `now`: after all of that; `stake`: the
     /// [oldest](Self::oldest) when the flush began. Returns before when modifications have ended
     /// that the session is told of, at most.
     ///
@@ -106,20 +103,20 @@ impl Stakes {
                 ));
             }
         }
-        let all = self.learned.range((session, 0)..=(session, usize::MAX)).map(|(_, at)| *at);
-        let any = all.max().unwrap_or_default();
-        let learned = |queue| match queue {
-            Queue::Own(queue) => self.learned.get(&(session, queue)).copied().unwrap_or_default(),
-            Queue::Former | Queue::FormerAgain => any,
-        };
-        if let Some(open) = self.sessions.get_mut(&session) {
-            for stake in open.iter_mut().filter(|stake| stake.queue == Queue::Former) {
-                if learned(Queue::Former) < stake.ended {
-                    (stake.queue, stake.ended) = (Queue::FormerAgain, now);
-                }
+        let learned = self.learned.get(&session).copied().unwrap_or_default();
+        let open = self.sessions.entry(session).or_default();
+        let mut told = began;
+        for stake in open.iter_mut().filter(|stake| stake.writer == Writer::Former) {
+            if learned < stake.ended {
+                (stake.writer, stake.ended) = (Writer::FormerAgain, now);
+            } else {
+                told = told.max(learned);
             }
-            open.retain(|stake| stake.ended >= began.max(learned(stake.queue)));
         }
-        Ok(began.max(any))
+        open.retain(|stake| match stake.writer {
+            Writer::Former => stake.ended >= told,
+            Writer::Own | Writer::FormerAgain => stake.ended >= began,
+        });
+        Ok(told)
     }
 }

@@ -132,7 +132,7 @@ impl<R: Rules> World<R> {
             }
         }
         if notice == Notice::CacheLost {
-            self.volumes[host.plan.export].history.learn_loss(running.number, queue);
+            self.volumes[host.plan.export].history.learn_loss(running.number);
         }
         if notice == Notice::Failed(Failure::Rejected(Reason::SessionLost)) {
             let export = host.plan.export;

@@ -13,8 +13,8 @@ use crate::fcoe::plan::{HOSTILE, Hostility};
 /// E_D_TOV, for which a target waits for data. Without a fault on the way and at the disks nothing
 /// takes that long.
 const PROMPT: Duration = Duration::from_millis(1800);
-/// The bytes per second that it moves at least, beside others of its initiator: its share may allow
-/// one small burst at a time.
+/// The bytes per second that its initiator moves at least: its share may allow one small burst at a
+/// time.
 const RATE_MIN: u32 = 64 << 10;
 /// The value of R_CTL for FCP_DATA.
 const R_CTL_DATA: u8 = 0x01;
@@ -89,7 +89,7 @@ impl World {
         let took = self.now.since(pending.submitted);
         let is_beside_it = self.hostile().is_some() && initiator != HOSTILE;
         let was_away = self.was_removed(self.initiators[initiator].plan.disk, pending.submitted);
-        let moved = Duration::from_secs(1) * pending.len / RATE_MIN;
+        let moved = Duration::from_secs(1) * pending.behind / RATE_MIN;
         if is_beside_it && took > PROMPT + moved && !was_away {
             return Err(format!("initiator {initiator} waits {took:?} beside one that is hostile"));
         }
