@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use tyche_proto::Problem;
 use tyche_proto::wire::Opcode;
+use tyche_proto::{ChannelChoice, Problem};
 use tyche_remote::Notice;
 use tyche_sim::{HostPlan, LinkPlan, Plan, SegmentPlan, Station, World};
 
@@ -111,6 +111,26 @@ fn an_interface_of_the_target_that_refuses_long_frames_holds_reads_up_for_a_mome
     assert!(world.answers(0).all(|status| status == Ok(())));
     assert_eq!(world.frame_len(0, 0), 1514);
     world.audit().unwrap();
+}
+
+#[test]
+fn a_read_that_was_lost_with_long_frames_tries_short_ones_next() {
+    for choice in [ChannelChoice::RoundRobin, ChannelChoice::LeastOutstanding] {
+        for read in 0..4 {
+            let mut plan = Plan::clean(15);
+            (1..4).for_each(|link| plan.add_segment(if link == 3 { 1500 } else { 9000 }));
+            plan.hosts[0].choice = choice;
+            let mut world = bundle_of(plan);
+            world.run_for(SECOND).unwrap();
+            for i in 0..read {
+                assert_eq!(perform(&mut world, operation(Opcode::Read, i * 512, 512)), Ok(()));
+            }
+            (0..3).for_each(|segment| world.set_frame_len_passed(segment, Some(1514)));
+            world.request(0, operation(Opcode::Read, 0, 8192)).unwrap();
+            expect_answers(&mut world, read as usize + 1, SECOND);
+            world.audit().unwrap();
+        }
+    }
 }
 
 #[test]

@@ -235,8 +235,8 @@ impl<R: Rules> InitiatorLane<R> {
     }
 
     /// Takes an attention of the disk. One of ours that was started again shows by its generation
-    /// whether it has lost its cache, unless it had not come to tell of an earlier loss. If there is
-    /// a later one, it does not know what was written until now.
+    /// whether it has lost its cache, unless it had not come to tell of an earlier loss. If there
+    /// is a later one, it does not know what was written until now.
     pub(super) fn hear(&mut self, attention: Attention) {
         if attention.may_lose_writes() {
             let losses = self.handle.losses();

@@ -77,9 +77,9 @@ impl Stakes {
         }
     }
 
-    /// Takes the failure of a flush of a session, which tells of what it covers. If it covers what a
-    /// former session has left, that stays once more, unless its loss was learned of: the flush may
-    /// be the former session's, too. `now`: after all of that; `stake`: the
+    /// Takes the failure of a flush of a session, which tells of what it covers. If it covers what
+    /// a former session has left, that stays once more, unless its loss was learned of: the flush
+    /// may be the former session's, too. `now`: after all of that; `stake`: the
     /// [oldest](Self::oldest) when the flush began. Returns before when modifications have ended
     /// that the session is told of, at most.
     ///

@@ -90,8 +90,9 @@ impl Chooser {
         self.trials.report(paths).filter(|_| compares)
     }
 
-    /// Chooses the channel for a request; `None` if the request has to wait. If the channel that would finish first has no room, the request
-    /// waits for it: that is better than another channel.
+    /// Chooses the channel for a request; `None` if the request has to wait. If the channel that
+    /// would finish first has no room, the request waits for it: that is better than another
+    /// channel.
     pub(super) fn choose<R: Rules>(
         &mut self,
         now: Instant,
@@ -128,13 +129,14 @@ impl Chooser {
         let fastest = |node| self.fastest(now, paths, cost, (node, firsts));
         let chosen = match self.choice {
             ChannelChoice::RoundRobin => {
-                // A channel that does not answer is skipped until it is heard or lost.
-                let answers = |&path: &usize| {
+                // A channel that does not answer is skipped until it is heard or lost, one of second
+                // choice as long as another has room.
+                let is_first = |&path: &usize| {
                     let asked_for = paths[path].live().map(|it| it.channel.asked_for(now));
                     asked_for.is_some_and(|it| it < UNANSWERED) && firsts.has(&paths[path])
                 };
                 let mut order = (1..=paths.len()).map(|i| (self.last + i) % paths.len());
-                let both = order.clone().find(|path| has_room(path) && answers(path));
+                let both = order.clone().find(|path| has_room(path) && is_first(path));
                 both.or_else(|| order.find(has_room))?
             }
             ChannelChoice::LeastOutstanding => fastest(None)?,

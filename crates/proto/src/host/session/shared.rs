@@ -10,8 +10,8 @@
 //! loss, a failure).
 //!
 //! ```text
-//! line of queue 0:   written  ordinal, count   lost  ordinal, count   flushed by it  of 0, of 1, ..
-//! line of queue 1:   written  ordinal, count   lost  ordinal, count   flushed by it  of 0, of 1, ..
+//! line of queue 0:  written ordinal, count   lost ordinal, count   flushed by it of 0, of 1, ..
+//! line of queue 1:  written ordinal, count   lost ordinal, count   flushed by it of 0, of 1, ..
 //! line of a former session, if this one takes its device over: what that has left
 //! ```
 //!
