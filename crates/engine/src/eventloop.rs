@@ -68,31 +68,44 @@ impl<T: Service> EventLoop<T> {
 
     /// Runs in the calling thread until its service is over, and returns it.
     pub fn run(mut self) -> T {
-        self.drive(None, |service, _| service.is_over());
+        self.drive(None, |service, ports, now| (turn(service, ports, now), service.is_over()));
         self.service
     }
 
     /// Runs rounds in the calling thread, one at least, until `ends` says so after one, or until
     /// `deadline`; when there is nothing to do it spins, then sleeps.
-    pub fn run_until(&mut self, deadline: Instant, ends: impl FnMut(&mut T, &Ports) -> bool) {
-        self.drive(Some(deadline), ends);
+    pub fn run_until(&mut self, deadline: Instant, mut ends: impl FnMut(&mut T, &Ports) -> bool) {
+        self.drive(Some(deadline), |service, ports, now| {
+            (turn(service, ports, now), ends(service, ports))
+        });
     }
 
-    /// The last round is one after which it ends: what its service has to say then is sent.
-    fn drive(&mut self, until: Option<Instant>, mut ends: impl FnMut(&mut T, &Ports) -> bool) {
+    /// As [`run_until`](Self::run_until), with rounds of the caller, if it has other ones: `round`
+    /// returns whether there was something to do, and whether to end. The last round is one after
+    /// which it ends: what its service has to say then is sent.
+    pub fn drive(
+        &mut self,
+        until: Option<Instant>,
+        mut round: impl FnMut(&mut T, &mut Ports, Instant) -> (bool, bool),
+    ) {
         loop {
             let now = now();
-            let worked = self.turn(now);
+            let (worked, ends) = round(&mut self.service, &mut self.ports, now);
             if worked {
                 self.spin.worked();
             }
-            if ends(&mut self.service, &self.ports) || until.is_some_and(|at| now >= at) {
+            if ends || until.is_some_and(|at| now >= at) {
                 return;
             }
             if !worked && !self.spin.again(now.0) {
                 self.sleep(until);
             }
         }
+    }
+
+    /// The service.
+    pub fn service(&self) -> &T {
+        &self.service
     }
 
     /// The service and the ports, for the thread that drives the loop round by round.
@@ -102,12 +115,7 @@ impl<T: Service> EventLoop<T> {
 
     /// Runs one round; false if there was nothing to do.
     pub fn turn(&mut self, now: Instant) -> bool {
-        let Self { service, ports, .. } = self;
-        let mut worked = service.handle_commands(now, ports);
-        worked |= ports.receive(now, service.protocol());
-        worked |= service.work(now);
-        worked |= ports.transmit(now, service.protocol());
-        worked
+        turn(&mut self.service, &mut self.ports, now)
     }
 
     /// Sleeps until there is work, a timer has expired, or `until` has passed.
@@ -120,4 +128,13 @@ impl<T: Service> EventLoop<T> {
         }
         self.service.awake();
     }
+}
+
+/// One round; false if there was nothing to do.
+#[inline]
+fn turn(service: &mut impl Service, ports: &mut Ports, now: Instant) -> bool {
+    let mut worked = service.handle_commands(now, ports);
+    worked |= ports.receive(now, service.protocol());
+    worked |= service.work(now);
+    worked | ports.transmit(now, service.protocol())
 }

@@ -50,6 +50,9 @@ fn is_of_channel(frame: &TxFrame<'_>) -> bool {
 /// The EtherType of frames, if nothing else is said: the first that is for local use.
 pub const ETHERTYPE: u16 = 0x88B5;
 
+/// The kinds of links over IP.
+pub static TRANSPORTS: &[&ip::Transport] = &[&tcp::TRANSPORT, &udp::TRANSPORT];
+
 pub use wrapper::Wrapper;
 
 /// An Ethernet address.
@@ -260,7 +263,7 @@ pub trait Link: Send {
     }
 
     /// The transport that the frames travel in; `None` if they travel as they are.
-    fn transport(&self) -> Option<ip::Transport> {
+    fn transport(&self) -> Option<&'static ip::Transport> {
         None
     }
 

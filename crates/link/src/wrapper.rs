@@ -100,7 +100,7 @@ impl<W: Wrapper> Link for W {
         Wrapper::take_receiver(self)
     }
 
-    fn transport(&self) -> Option<Transport> {
+    fn transport(&self) -> Option<&'static Transport> {
         self.inner().transport()
     }
 

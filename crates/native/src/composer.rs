@@ -33,7 +33,7 @@ pub(crate) fn rings(link: &dyn Link) -> [u16; 2] {
 
 /// The transport's number; 0 for Ethernet.
 pub(crate) fn transport(link: &dyn Link) -> u8 {
-    link.transport().map_or(0, |transport| transport as u8)
+    link.transport().map_or(0, |it| it.number)
 }
 
 /// The links that a backlog takes, for a report.
@@ -45,9 +45,9 @@ pub(crate) fn favoured(favourite: Favourite) -> &'static str {
     }
 }
 
-/// Whether source addresses on this link can be forged: UDP, which routers forward.
+/// Whether source addresses on this link can be forged.
 pub(crate) fn is_routed(link: &dyn Link) -> bool {
-    link.transport() == Some(Transport::Udp)
+    link.transport().is_some_and(|it| it.is_routed)
 }
 
 /// The problem of a path whose link has that fault.

@@ -16,66 +16,34 @@
 
 use std::time::Duration;
 
+use tyche_counters::labels;
 use tyche_proto::{Instant, StageSample};
 
-/// A stage of a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stage {
-    /// From the call until the target has a free slot for the request.
-    Submit,
-    /// Until the last frame of the request is composed.
-    Transmit,
-    /// Until the frame that completes the request arrives at the target.
-    WireThere,
-    /// Until the target reads that frame: its thread wakes up, or polls again.
-    TargetWake,
-    /// Until the request is submitted to the store.
-    TargetReceive,
-    /// Until the store has answered.
-    Store,
-    /// Until the frame with the completion is composed.
-    TargetTransmit,
-    /// Until it arrives at the host.
-    WireBack,
-    /// Until the host reads it.
-    Wake,
-    /// Until the request is known to have finished.
-    Receive,
-    /// Until the caller is told.
-    Complete,
-}
-
-impl Stage {
-    /// All stages, in order.
-    pub const ALL: [Self; 11] = [
-        Self::Submit,
-        Self::Transmit,
-        Self::WireThere,
-        Self::TargetWake,
-        Self::TargetReceive,
-        Self::Store,
-        Self::TargetTransmit,
-        Self::WireBack,
-        Self::Wake,
-        Self::Receive,
-        Self::Complete,
-    ];
-
-    /// The name, for people and programs.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Submit => "submit",
-            Self::Transmit => "transmit",
-            Self::WireThere => "wire there",
-            Self::TargetWake => "target wake",
-            Self::TargetReceive => "target receive",
-            Self::Store => "store",
-            Self::TargetTransmit => "target transmit",
-            Self::WireBack => "wire back",
-            Self::Wake => "wake",
-            Self::Receive => "receive",
-            Self::Complete => "complete",
-        }
+labels! {
+    /// A stage of a request, by its name.
+    pub enum Stage {
+        /// From the call until the target has a free slot for the request.
+        Submit = "submit",
+        /// Until the last frame of the request is composed.
+        Transmit = "transmit",
+        /// Until the frame that completes the request arrives at the target.
+        WireThere = "wire there",
+        /// Until the target reads that frame: its thread wakes up, or polls again.
+        TargetWake = "target wake",
+        /// Until the request is submitted to the store.
+        TargetReceive = "target receive",
+        /// Until the store has answered.
+        Store = "store",
+        /// Until the frame with the completion is composed.
+        TargetTransmit = "target transmit",
+        /// Until it arrives at the host.
+        WireBack = "wire back",
+        /// Until the host reads it.
+        Wake = "wake",
+        /// Until the request is known to have finished.
+        Receive = "receive",
+        /// Until the caller is told.
+        Complete = "complete",
     }
 }
 
@@ -221,7 +189,7 @@ mod tests {
 
     fn all(moments: &Moments) -> Vec<u64> {
         let times = moments.times();
-        Stage::ALL.map(|stage| times.nanoseconds(stage)).to_vec()
+        Stage::ALL.iter().map(|&stage| times.nanoseconds(stage)).collect()
     }
 
     #[test]

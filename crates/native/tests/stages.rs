@@ -51,7 +51,7 @@ fn one(host: &mut InlineHost, operation: Operation, len: u32) -> (StageTimes, Du
 
 /// The longest stage, which must have at least that share.
 fn longest(times: &StageTimes, percent: u64) -> Stage {
-    let longest = Stage::ALL.into_iter().max_by_key(|&stage| times.nanoseconds(stage)).unwrap();
+    let longest = *Stage::ALL.iter().max_by_key(|&&stage| times.nanoseconds(stage)).unwrap();
     assert!(times.nanoseconds(longest) * 100 >= times.total() * percent, "{times:?}");
     longest
 }

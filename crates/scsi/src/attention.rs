@@ -3,6 +3,7 @@
 
 use uuid::Uuid;
 
+use crate::listed::listed;
 use crate::sense::{Code, Sense, SenseKey};
 
 /// A unit attention.
@@ -51,27 +52,19 @@ impl Attention {
     }
 }
 
-/// An attention that our device server can have pending, most urgent first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Pending {
-    PowerOn,
-    DeviceReset,
-    NexusLoss,
-    InquiryChanged,
-    CapacityChanged,
-    LunsChanged,
+listed! {
+    /// An attention that our device server can have pending, most urgent first.
+    pub(crate) enum Pending {
+        PowerOn,
+        DeviceReset,
+        NexusLoss,
+        InquiryChanged,
+        CapacityChanged,
+        LunsChanged,
+    }
 }
 
 impl Pending {
-    const ALL: [Self; 6] = [
-        Self::PowerOn,
-        Self::DeviceReset,
-        Self::NexusLoss,
-        Self::InquiryChanged,
-        Self::CapacityChanged,
-        Self::LunsChanged,
-    ];
-
     fn sense(self) -> Sense {
         let code = match self {
             Self::PowerOn => Code::POWER_ON_OR_RESET,

@@ -35,6 +35,7 @@ pub mod cdb;
 pub mod initiator;
 mod inquiry;
 mod label;
+mod listed;
 mod lun;
 mod malformed;
 mod mode;

@@ -2,6 +2,7 @@
 
 use tyche_geometry::{Misfit, Operation};
 
+use crate::listed::listed;
 use crate::sense::{Code, Sense, SenseKey};
 
 /// The direction of a command's data, as seen from the initiator.
@@ -15,37 +16,27 @@ pub enum Direction {
     Out,
 }
 
-/// The failure of an operation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Failure {
-    /// `EIO`: the disk could not do it, or a failure without a name of its own.
-    Io,
-    /// `EINVAL`: misaligned, or past the end of the disk.
-    Invalid,
-    /// `EROFS`: the disk is read-only.
-    ReadOnly,
-    /// `ENOSPC`: the store has no space left.
-    NoSpace,
-    /// `EOPNOTSUPP`: the disk has no such operation.
-    NotSupported,
-    /// `EBADE`: another initiator has the disk, as Linux reports a reservation conflict.
-    Reserved,
-    /// `ENXIO`: the disk is gone.
-    Gone,
+listed! {
+    /// The failure of an operation.
+    pub enum Failure {
+        /// `EIO`: the disk could not do it, or a failure without a name of its own.
+        Io,
+        /// `EINVAL`: misaligned, or past the end of the disk.
+        Invalid,
+        /// `EROFS`: the disk is read-only.
+        ReadOnly,
+        /// `ENOSPC`: the store has no space left.
+        NoSpace,
+        /// `EOPNOTSUPP`: the disk has no such operation.
+        NotSupported,
+        /// `EBADE`: another initiator has the disk, as Linux reports a reservation conflict.
+        Reserved,
+        /// `ENXIO`: the disk is gone.
+        Gone,
+    }
 }
 
 impl Failure {
-    /// All of them.
-    pub const ALL: [Self; 7] = [
-        Self::Io,
-        Self::Invalid,
-        Self::ReadOnly,
-        Self::NoSpace,
-        Self::NotSupported,
-        Self::Reserved,
-        Self::Gone,
-    ];
-
     /// Linux' error number.
     pub const fn errno(self) -> i32 {
         match self {

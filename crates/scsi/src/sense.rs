@@ -22,57 +22,39 @@ use core::ops::Deref;
 use uuid::Uuid;
 
 use crate::bytes::{Writer, array_at};
+use crate::listed::listed;
 
 /// Bytes of the fixed format.
 const FIXED_LEN: usize = 18;
 /// Bytes of ours with a generation.
 const SENSE_LEN: usize = FIXED_LEN + 16;
 
-/// The kind of a failure (SPC-4, table 49).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-#[allow(missing_docs, reason = "the names are the standard's")]
-pub enum SenseKey {
-    NoSense = 0x0,
-    RecoveredError = 0x1,
-    NotReady = 0x2,
-    MediumError = 0x3,
-    HardwareError = 0x4,
-    IllegalRequest = 0x5,
-    UnitAttention = 0x6,
-    DataProtect = 0x7,
-    BlankCheck = 0x8,
-    VendorSpecific = 0x9,
-    CopyAborted = 0xa,
-    AbortedCommand = 0xb,
-    /// Reserved since SPC-3.
-    Equal = 0xc,
-    VolumeOverflow = 0xd,
-    Miscompare = 0xe,
-    Completed = 0xf,
+listed! {
+    /// The kind of a failure (SPC-4, table 49).
+    #[repr(u8)]
+    #[allow(missing_docs, reason = "the names are the standard's")]
+    pub enum SenseKey {
+        NoSense = 0x0,
+        RecoveredError = 0x1,
+        NotReady = 0x2,
+        MediumError = 0x3,
+        HardwareError = 0x4,
+        IllegalRequest = 0x5,
+        UnitAttention = 0x6,
+        DataProtect = 0x7,
+        BlankCheck = 0x8,
+        VendorSpecific = 0x9,
+        CopyAborted = 0xa,
+        AbortedCommand = 0xb,
+        /// Reserved since SPC-3.
+        Equal = 0xc,
+        VolumeOverflow = 0xd,
+        Miscompare = 0xe,
+        Completed = 0xf,
+    }
 }
 
 impl SenseKey {
-    /// All of them, in order: there is one for each value of four bits.
-    pub const ALL: [Self; 16] = [
-        Self::NoSense,
-        Self::RecoveredError,
-        Self::NotReady,
-        Self::MediumError,
-        Self::HardwareError,
-        Self::IllegalRequest,
-        Self::UnitAttention,
-        Self::DataProtect,
-        Self::BlankCheck,
-        Self::VendorSpecific,
-        Self::CopyAborted,
-        Self::AbortedCommand,
-        Self::Equal,
-        Self::VolumeOverflow,
-        Self::Miscompare,
-        Self::Completed,
-    ];
-
     /// The key in the low four bits.
     pub fn from_bits(bits: u8) -> Self {
         Self::ALL[usize::from(bits & 0xf)]

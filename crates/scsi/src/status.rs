@@ -1,40 +1,31 @@
 //! The status byte that ends a command (SAM-5, 5.3).
 
-/// The status of a command.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum Status {
-    /// The command is done.
-    Good = 0x00,
-    /// Sense data say what is wrong, or what has happened meanwhile.
-    CheckCondition = 0x02,
-    /// The condition of a PRE-FETCH is met; as good as `Good`.
-    ConditionMet = 0x04,
-    /// The logical unit can't take the command now.
-    Busy = 0x08,
-    /// Another initiator has the logical unit.
-    ReservationConflict = 0x18,
-    /// The logical unit has no room for another command.
-    TaskSetFull = 0x28,
-    /// An auto contingent allegiance of another command is active.
-    AcaActive = 0x30,
-    /// Another initiator aborted the command.
-    TaskAborted = 0x40,
+use crate::listed::listed;
+
+listed! {
+    /// The status of a command.
+    #[repr(u8)]
+    pub enum Status {
+        /// The command is done.
+        Good = 0x00,
+        /// Sense data say what is wrong, or what has happened meanwhile.
+        CheckCondition = 0x02,
+        /// The condition of a PRE-FETCH is met; as good as `Good`.
+        ConditionMet = 0x04,
+        /// The logical unit can't take the command now.
+        Busy = 0x08,
+        /// Another initiator has the logical unit.
+        ReservationConflict = 0x18,
+        /// The logical unit has no room for another command.
+        TaskSetFull = 0x28,
+        /// An auto contingent allegiance of another command is active.
+        AcaActive = 0x30,
+        /// Another initiator aborted the command.
+        TaskAborted = 0x40,
+    }
 }
 
 impl Status {
-    /// All of them.
-    pub const ALL: [Self; 8] = [
-        Self::Good,
-        Self::CheckCondition,
-        Self::ConditionMet,
-        Self::Busy,
-        Self::ReservationConflict,
-        Self::TaskSetFull,
-        Self::AcaActive,
-        Self::TaskAborted,
-    ];
-
     /// The status of that byte; `None` if the byte is reserved or obsolete.
     pub fn parse(byte: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|status| *status as u8 == byte)

@@ -11,9 +11,10 @@ mod runtime;
 
 pub use keys::{KEY_FILE, KeyFileError, make_key, read_key};
 pub use known::{KnownTarget, KnownTargets, KnownTargetsError};
-pub use links::{End, LinkError, LinkOptions, Opened, log_warnings, open_usable};
+pub use links::{LinkError, LinkOptions, Opened, log_warnings, open_usable};
 pub use options::{
     CHANNELS_MAX, InvalidOption, KEEP_ALIVE, MEMORY, NativeOptions, OPERATIONS_MAX, TIMEOUT, check,
     host_name, wanted,
 };
 pub use runtime::{RUNTIME_DIR_VARIABLE, runtime_dir, set};
+pub use tyche_link::ip::End;

@@ -4,29 +4,12 @@ use std::io;
 
 use thiserror::Error;
 use tyche_link::Link;
-use tyche_link::ip::{self, InvalidAddress, ListenAddress, Transport};
+use tyche_link::ip::{self, End, InvalidAddress, ListenAddress, OpenedLink};
 use tyche_link::packet::{
     self, PacketLink, PacketOptions, interfaces, relations, usable_interfaces,
 };
-use tyche_link::tcp::{TcpClient, TcpOptions, TcpServer};
-use tyche_link::udp::segment::SEARCH_PORT;
-use tyche_link::udp::{UdpClient, UdpOptions, UdpServer};
 use tyche_numa::Placement;
 use tyche_proto::wire::Mac;
-
-/// The end of a session that a link is at: over IP, the target listens and the host connects.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
-    /// The end that connects.
-    Host,
-    /// The end that listens.
-    Target {
-        /// Whether hosts that do not know its address over UDP find it.
-        is_found: bool,
-    },
-    /// A further thread of that end, which listens at the same places.
-    TargetThread,
-}
 
 /// Reasons why a link does not open.
 #[derive(Debug, Error)]
@@ -216,31 +199,11 @@ fn check_names(named: &[String]) -> Result<(), LinkError> {
 fn open_ip(place: &ListenAddress, end: End, opened: &mut Opened) -> Result<(), LinkError> {
     let found = place.resolve();
     let addresses = found.map_err(|error| LinkError::Address(place.host().to_owned(), error))?;
-    let (tcp, udp) = (TcpOptions::default(), UdpOptions::default());
-    let link: Box<dyn Link> = match (place.transport(), end) {
-        (Transport::Tcp, End::Host) => Box::new(TcpClient::connect(&addresses, &tcp)?),
-        (Transport::Tcp, _) => Box::new(TcpServer::listen(&addresses, &tcp)?),
-        (Transport::Udp, End::Host) => Box::new(UdpClient::connect(place, &addresses, &udp)?),
-        (Transport::Udp, End::Target { is_found }) => {
-            let link = UdpServer::listen(&addresses, &udp)?;
-            if is_found {
-                match link.beacon() {
-                    Ok(beacon) => {
-                        opened.beacons.extend(beacon.map(|it| Box::new(it) as Box<dyn Link>));
-                    }
-                    Err(error) => opened.warnings.push(format!(
-                        "{}: UDP port {SEARCH_PORT}: {error}: hosts do not find it without its \
-                         address",
-                        link.name()
-                    )),
-                }
-            }
-            Box::new(link)
-        }
-        (Transport::Udp, End::TargetThread) => {
-            Box::new(UdpServer::listen_beside(&addresses, &udp)?)
-        }
-    };
+    let OpenedLink { link, beacon } = (place.transport().open)(place, &addresses, end)?;
+    match beacon {
+        Ok(beacon) => opened.beacons.extend(beacon),
+        Err(warning) => opened.warnings.push(warning),
+    }
     opened.links.push(link);
     Ok(())
 }

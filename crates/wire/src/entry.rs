@@ -14,34 +14,30 @@ use core::fmt;
 
 use zerocopy::byteorder::little_endian::{U16, U32, U64};
 use zerocopy::{
-    FromBytes, Immutable, IntoBytes, KnownLayout, TryFromBytes, Unaligned, transmute_ref,
-    try_transmute,
+    FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned, transmute_ref, try_transmute,
 };
 
+use crate::codes::codes;
 use crate::flags::flags;
 use crate::{ENTRY_LEN, PART_UNIT, REQUEST_LEN_MAX, Reject, SECTOR_LEN, Tag};
 
-/// The operation of a command. PROTOCOL.md, "Operations".
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, TryFromBytes)]
-#[repr(u8)]
-pub enum Opcode {
-    /// Disk to host.
-    Read = 1,
-    /// Host to disk.
-    Write = 2,
-    /// Completed writes become durable.
-    Flush = 3,
-    /// The range's content is no longer needed.
-    Discard = 4,
-    /// The range reads as zeroes from now on.
-    WriteZeroes = 5,
+codes! {
+    /// The operation of a command. PROTOCOL.md, "Operations".
+    Opcode(u8) {
+        /// Disk to host.
+        Read = 1,
+        /// Host to disk.
+        Write = 2,
+        /// Completed writes become durable.
+        Flush = 3,
+        /// The range's content is no longer needed.
+        Discard = 4,
+        /// The range reads as zeroes from now on.
+        WriteZeroes = 5,
+    }
 }
 
 impl Opcode {
-    /// All operations.
-    pub const ALL: &[Self] =
-        &[Self::Read, Self::Write, Self::Flush, Self::Discard, Self::WriteZeroes];
-
     /// Whether the request moves data over the wire.
     pub fn has_data(self) -> bool {
         matches!(self, Self::Read | Self::Write)
@@ -70,37 +66,24 @@ flags! {
     MAY_UNMAP = 2,
 }
 
-/// The result of a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, TryFromBytes)]
-#[repr(u8)]
-pub enum Status {
-    /// Success.
-    Success = 0,
-    /// The device failed.
-    Io = 1,
-    /// The request is invalid: out of the disk's bounds or misaligned.
-    Invalid = 2,
-    /// The export is read-only.
-    ReadOnly = 3,
-    /// No space left in the export's store.
-    NoSpace = 4,
-    /// The operation is not supported by the export.
-    Unsupported = 5,
-    /// The target is out of memory.
-    NoMemory = 6,
-}
-
-impl Status {
-    /// All statuses.
-    pub const ALL: &[Self] = &[
-        Self::Success,
-        Self::Io,
-        Self::Invalid,
-        Self::ReadOnly,
-        Self::NoSpace,
-        Self::Unsupported,
-        Self::NoMemory,
-    ];
+codes! {
+    /// The result of a request.
+    Status(u8) {
+        /// Success.
+        Success = 0,
+        /// The device failed.
+        Io = 1,
+        /// The request is invalid: out of the disk's bounds or misaligned.
+        Invalid = 2,
+        /// The export is read-only.
+        ReadOnly = 3,
+        /// No space left in the export's store.
+        NoSpace = 4,
+        /// The operation is not supported by the export.
+        Unsupported = 5,
+        /// The target is out of memory.
+        NoMemory = 6,
+    }
 }
 
 /// A request.

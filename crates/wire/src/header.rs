@@ -22,81 +22,59 @@ use core::fmt;
 
 use zerocopy::byteorder::little_endian::{U16, U32, U64};
 use zerocopy::{
-    FromBytes, Immutable, IntoBytes, KnownLayout, TryFromBytes, Unaligned, transmute_ref,
-    try_transmute,
+    FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned, transmute_ref, try_transmute,
 };
 
+use crate::codes::codes;
 use crate::flags::flags;
 use crate::{
     ChannelId, Checksum, Cookie, ETHERNET_LEN, HEAD_LEN, PacketNumber, Position, Reject, VERSION,
 };
 
-/// The kind of a frame.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, TryFromBytes)]
-#[repr(u8)]
-pub enum Kind {
-    /// Asks for targets. Broadcast.
-    Discover = 0x01,
-    /// A target and its exports.
-    Offer = 0x02,
-    /// A probe of the frame size, padded; answered with a hello.
-    Hello = 0x03,
-    /// Asks for a channel.
-    Connect = 0x04,
-    /// The channel is open.
-    Accept = 0x05,
-    /// The channel is refused.
-    Reject = 0x06,
-    /// A frame came for a channel that does not exist.
-    Reset = 0x07,
-    /// Asks for a channel, with a proof of who asks.
-    SealedConnect = 0x08,
-    /// The answer, with a proof of who answers.
-    SealedAnswer = 0x09,
-    /// Entries without data; the command ring.
-    Command = 0x10,
-    /// Entries with data; the data ring. A retransmission may lack the data section, if the data
-    /// are no longer needed but other entries are.
-    Data = 0x11,
-    /// Fills a position whose content is no longer needed.
-    Void = 0x12,
-    /// Acknowledgements only; with bitmaps: a nack.
-    Ack = 0x13,
-    /// No content; shows that the sender lives.
-    Keepalive = 0x14,
-    /// The end of the channel; answered with a disconnect.
-    Disconnect = 0x15,
-    /// Asks for frames, to measure the link; answered with echoes.
-    Echo = 0x16,
-    /// Closes another channel of the session and asks for the fate of its requests.
-    Fence = 0x17,
-    /// The confirmation that the channel is closed.
-    Fenced = 0x18,
+codes! {
+    /// The kind of a frame.
+    Kind(u8) {
+        /// Asks for targets. Broadcast.
+        Discover = 0x01,
+        /// A target and its exports.
+        Offer = 0x02,
+        /// A probe of the frame size, padded; answered with a hello.
+        Hello = 0x03,
+        /// Asks for a channel.
+        Connect = 0x04,
+        /// The channel is open.
+        Accept = 0x05,
+        /// The channel is refused.
+        Reject = 0x06,
+        /// A frame came for a channel that does not exist.
+        Reset = 0x07,
+        /// Asks for a channel, with a proof of who asks.
+        SealedConnect = 0x08,
+        /// The answer, with a proof of who answers.
+        SealedAnswer = 0x09,
+        /// Entries without data; the command ring.
+        Command = 0x10,
+        /// Entries with data; the data ring. A retransmission may lack the data section, if the
+        /// data are no longer needed but other entries are.
+        Data = 0x11,
+        /// Fills a position whose content is no longer needed.
+        Void = 0x12,
+        /// Acknowledgements only; with bitmaps: a nack.
+        Ack = 0x13,
+        /// No content; shows that the sender lives.
+        Keepalive = 0x14,
+        /// The end of the channel; answered with a disconnect.
+        Disconnect = 0x15,
+        /// Asks for frames, to measure the link; answered with echoes.
+        Echo = 0x16,
+        /// Closes another channel of the session and asks for the fate of its requests.
+        Fence = 0x17,
+        /// The confirmation that the channel is closed.
+        Fenced = 0x18,
+    }
 }
 
 impl Kind {
-    /// All kinds.
-    pub const ALL: &[Self] = &[
-        Self::Discover,
-        Self::Offer,
-        Self::Hello,
-        Self::Connect,
-        Self::Accept,
-        Self::Reject,
-        Self::Reset,
-        Self::SealedConnect,
-        Self::SealedAnswer,
-        Self::Command,
-        Self::Data,
-        Self::Void,
-        Self::Ack,
-        Self::Keepalive,
-        Self::Disconnect,
-        Self::Echo,
-        Self::Fence,
-        Self::Fenced,
-    ];
-
     /// Whether the frame belongs to an open channel.
     pub fn on_channel(self) -> bool {
         self as u8 >= Self::Command as u8

@@ -28,6 +28,7 @@ mod accept;
 mod ack;
 mod body;
 mod checksum;
+mod codes;
 mod connect;
 mod discover;
 mod echo;

@@ -16,60 +16,42 @@ use core::fmt;
 use uuid::Uuid;
 
 use crate::body::{Reader, Writer};
+use crate::codes::codes;
 use crate::greeting::{self, Greeting, Versions};
 use crate::{HEAD_LEN, Reject, Text};
 
-/// The reason why a target refuses a channel.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(u16)]
-pub enum Reason {
-    /// No such export, or none that the host may see.
-    UnknownExport = 1,
-    /// Another host holds the export; the detail names it.
-    Held = 2,
-    /// The host wants to write and the export is read-only.
-    ReadOnly = 3,
-    /// The target has no room for another channel.
-    NoResources = 4,
-    /// Another host has written since this session was last connected: to resume it could overwrite
-    /// newer data.
-    SessionLost = 5,
-    /// The target does not speak the version of the discover.
-    Version = 6,
-    /// A living session of a host with the same identity holds the export: one of the two is a
-    /// clone of the other.
-    Cloned = 7,
-    /// The target cannot store the last writer on its disk; the detail says why.
-    NoState = 8,
-    /// The target takes only hosts that prove who they are by a key.
-    KeyRequired = 9,
-    /// The target has no key of its own.
-    NoKey = 10,
-    /// The host is not among those that may connect; the detail says to what.
-    Denied = 11,
-    /// The host has named another target; the detail has the name of this one.
-    OtherTarget = 12,
-    /// The disk of the export is missing at the target; the detail says what is wrong.
-    Offline = 13,
-}
-
-impl Reason {
-    /// All reasons.
-    pub const ALL: &[Self] = &[
-        Self::UnknownExport,
-        Self::Held,
-        Self::ReadOnly,
-        Self::NoResources,
-        Self::SessionLost,
-        Self::Version,
-        Self::Cloned,
-        Self::NoState,
-        Self::KeyRequired,
-        Self::NoKey,
-        Self::Denied,
-        Self::OtherTarget,
-        Self::Offline,
-    ];
+codes! {
+    /// The reason why a target refuses a channel.
+    Reason(u16) {
+        /// No such export, or none that the host may see.
+        UnknownExport = 1,
+        /// Another host holds the export; the detail names it.
+        Held = 2,
+        /// The host wants to write and the export is read-only.
+        ReadOnly = 3,
+        /// The target has no room for another channel.
+        NoResources = 4,
+        /// Another host has written since this session was last connected: to resume it could
+        /// overwrite newer data.
+        SessionLost = 5,
+        /// The target does not speak the version of the discover.
+        Version = 6,
+        /// A living session of a host with the same identity holds the export: one of the two is a
+        /// clone of the other.
+        Cloned = 7,
+        /// The target cannot store the last writer on its disk; the detail says why.
+        NoState = 8,
+        /// The target takes only hosts that prove who they are by a key.
+        KeyRequired = 9,
+        /// The target has no key of its own.
+        NoKey = 10,
+        /// The host is not among those that may connect; the detail says to what.
+        Denied = 11,
+        /// The host has named another target; the detail has the name of this one.
+        OtherTarget = 12,
+        /// The disk of the export is missing at the target; the detail says what is wrong.
+        Offline = 13,
+    }
 }
 
 impl fmt::Display for Reason {

@@ -28,22 +28,20 @@ use core::fmt;
 use uuid::Uuid;
 
 use crate::body::{Reader, Writer, check_padding};
+use crate::codes::codes;
 use crate::{Accept, Connect, Kind, Name, Reject, Rejection, ResetToken, Ticket};
 
-/// The cipher of a channel's frames.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum CipherSuite {
-    /// AES-128-GCM.
-    Aes128Gcm = 1,
-    /// ChaCha20-Poly1305.
-    ChaCha20Poly1305 = 2,
+codes! {
+    /// The cipher of a channel's frames.
+    CipherSuite(u8) {
+        /// AES-128-GCM.
+        Aes128Gcm = 1,
+        /// ChaCha20-Poly1305.
+        ChaCha20Poly1305 = 2,
+    }
 }
 
 impl CipherSuite {
-    /// All suites.
-    pub const ALL: &[Self] = &[Self::Aes128Gcm, Self::ChaCha20Poly1305];
-
     fn parse(code: u8) -> Result<Self, Reject> {
         Self::ALL.iter().copied().find(|&suite| suite as u8 == code).ok_or(Reject::Code)
     }

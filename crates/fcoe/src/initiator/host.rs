@@ -1,20 +1,18 @@
-//! The threads of a session with a disk, their handle, and the service of their loops.
+//! The threads of a session with a disk, and their handle.
 
 use std::any::Any;
 use std::io;
-use std::os::fd::BorrowedFd;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
+use std::sync::mpsc::SyncSender;
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant as SystemInstant};
 
-use tyche_block::{Arena, Errno, Geometry};
-use tyche_engine::{Done, EventLoop, Intake, Job, Ports, Protocol, Service, Volume, VolumeQueue};
+use tyche_block::{Arena, Geometry};
+use tyche_engine::{Done, Job, Ports, Volume};
 use tyche_link::Link;
 use tyche_numa::NumaAffinity;
-use tyche_remote::{Control, HostReport, LinkControl, Notice, Remote};
+use tyche_remote::{Control, HostReport, LinkControl, Notice, QueueDriver, Queues, Remote};
 use tyche_time::Instant;
-use tyche_wake::{MakePoller, Spin};
+use tyche_wake::MakePoller;
 
 use super::driver::Driver;
 use super::further::LaneDriver;
@@ -24,13 +22,9 @@ use super::shared::SessionShared;
 use crate::interface::insert_fcoe;
 use crate::lanes::{LANES_MAX, share};
 
-/// Time limit for a thread to answer.
-const ANSWER: Duration = Duration::from_secs(1);
-
-enum Command {
-    Report(SyncSender<HostReport>),
+/// A command to the first lane.
+pub(super) enum Command {
     Obstacle(SyncSender<Option<Obstacle>>),
-    Adopt(MakePoller),
     Stop,
 }
 
@@ -62,35 +56,30 @@ impl FcoeHost {
         let volume = Arc::new(Volume::new(arenas)?);
         let woken = Arc::clone(&volume);
         let shared = SessionShared::new(lanes, move |lane| woken.loops()[lane].doorbell.ring());
-        let (commands, mut receivers): (Vec<_>, Vec<_>) = (0..lanes).map(|_| channel()).unzip();
-        let first = receivers.remove(0);
+        let (queues, mut starters) = Queues::new(&volume);
+        let first = starters.remove(0);
         let mut others = Others { shared: Arc::clone(&shared), threads: Vec::new() };
         let spin = options.spin;
-        for (lane, (mut link, commands)) in (1..).zip(further.into_iter().zip(receivers)) {
+        for (lane, (mut link, starter)) in (1..).zip(further.into_iter().zip(starters)) {
             divide(&mut *link, lane, lanes)?;
             let driver = LaneDriver::new(options.config(&*link), shared.handle(lane));
             let mut ports = Ports::new();
             insert_fcoe(&mut ports, link, &NumaAffinity::default());
             let notify = Box::new(|_| unreachable!("notices are those of the first lane"));
-            let volume = Arc::clone(&volume.loops()[lane]);
-            let starter = Starter { driver, ports, volume, commands, notify, spin };
-            others.threads.push(starter.start(format!("fcoe-queue{lane}"), drop)?);
+            let thread = (format!("fcoe-queue{lane}"), spin);
+            others.threads.push(starter.start(thread, notify, move || (driver, ports), drop)?);
         }
         if lanes > 1 {
             divide(&mut *options.port.interface.fcoe, 0, lanes)?;
         }
         let (driver, ports) = Driver::new(options, &shared);
-        let (notify, queue) = (Box::new(notify), Arc::clone(&volume.loops()[0]));
-        let starter = Starter { driver, ports, volume: queue, commands: first, notify, spin };
-        let thread = starter.start("fcoe-session".to_owned(), |mut notify| {
+        let thread = ("fcoe-session".to_owned(), spin);
+        let make = move || (driver, ports);
+        let thread = first.start(thread, Box::new(notify), make, |mut notify| {
             drop(others);
             notify(Notice::Closed);
         })?;
-        let queues = volume.loops().iter().zip(commands);
-        let queues =
-            queues.map(|(volume, commands)| QueueControl { volume: Arc::clone(volume), commands });
-        let control = FcoeControl { queues: queues.collect() };
-        Ok(Self { volume, control, thread: Some(thread) })
+        Ok(Self { volume, control: FcoeControl { queues }, thread: Some(thread) })
     }
 
     /// The disk. Its geometry is known after the first notice that it is connected.
@@ -147,73 +136,22 @@ impl Drop for Others {
     }
 }
 
-/// A lane that has no thread yet.
-struct Starter<D> {
-    driver: D,
-    ports: Ports,
-    volume: Arc<VolumeQueue>,
-    commands: Receiver<Command>,
-    notify: Notify,
-    spin: Duration,
-}
-
-impl<D: Drives> Starter<D> {
-    /// Starts the thread, which runs until the driver is over, and `end` then.
-    fn start(
-        self,
-        name: String,
-        end: impl FnOnce(Notify) + Send + 'static,
-    ) -> io::Result<JoinHandle<()>> {
-        let Self { driver, ports, volume, commands, notify, spin } = self;
-        std::thread::Builder::new().name(name).spawn(move || {
-            // Without the privilege there is no protection, but the disk works.
-            if let Err(error) = tyche_block::avoid_reclaim_io() {
-                tracing::debug!(%error, "session without protection from memory reclaim");
-            }
-            let service = HostLoop { driver, intake: Intake::new(volume), commands, notify };
-            end(EventLoop::new(service, ports, Spin::new(spin)).run().end());
-        })
-    }
-}
-
-/// Controls a queue from any thread.
-#[derive(Clone)]
-struct QueueControl {
-    volume: Arc<VolumeQueue>,
-    commands: Sender<Command>,
-}
-
-impl QueueControl {
-    fn send(&self, command: Command) {
-        // Once the session is over the channel is closed: there is nothing to control.
-        let _ = self.commands.send(command);
-        self.volume.doorbell.ring();
-    }
-
-    /// Sends a command that is answered; returns the receiver of the answer.
-    fn ask<T>(&self, command: impl FnOnce(SyncSender<T>) -> Command) -> Receiver<T> {
-        let (sender, receiver) = sync_channel(1);
-        self.send(command(sender));
-        receiver
-    }
-}
-
 /// Controls a session from any thread.
 #[derive(Clone)]
 pub struct FcoeControl {
-    queues: Arc<[QueueControl]>,
+    queues: Arc<Queues<Command>>,
 }
 
 impl FcoeControl {
     /// The obstacle on the way to the disk; `None` if it can be used.
     pub fn obstacle(&self) -> Option<Obstacle> {
-        self.queues[0].ask(Command::Obstacle).recv_timeout(ANSWER).ok().flatten()
+        self.queues.ask([0], Command::Obstacle).pop()??
     }
 }
 
 impl Control for FcoeControl {
     fn queues(&self) -> usize {
-        self.queues.len()
+        self.queues.count()
     }
 
     /// Logs out: all requests in progress fail.
@@ -222,20 +160,15 @@ impl Control for FcoeControl {
     }
 
     fn abort(&self) {
-        self.queues[0].send(Command::Stop);
+        self.queues.send(0, Command::Stop);
     }
 
     fn adopt(&self, queue: usize, make: MakePoller) {
-        self.queues[queue].send(Command::Adopt(make));
+        self.queues.adopt(queue, make);
     }
 
     fn report(&self) -> Option<HostReport> {
-        let reports: Vec<_> = self.queues.iter().map(|queue| queue.ask(Command::Report)).collect();
-        let deadline = SystemInstant::now() + ANSWER;
-        let reports = reports.iter().filter_map(|report| {
-            report.recv_timeout(deadline.saturating_duration_since(SystemInstant::now())).ok()
-        });
-        HostReport::all(reports)
+        self.queues.report(0..self.queues.count())
     }
 
     fn links(&self) -> Option<&dyn LinkControl> {
@@ -243,24 +176,9 @@ impl Control for FcoeControl {
     }
 }
 
-/// A lane as its thread drives it.
-trait Drives: Service + Send + 'static {
-    /// Takes a request, or gives it back if there is no room.
-    fn submit(&mut self, now: Instant, job: Job) -> Result<(), Job>;
+impl QueueDriver for Driver {
+    type Command = Command;
 
-    /// Finished requests, to be taken.
-    fn done(&mut self) -> &mut Vec<Done>;
-
-    /// The next notice, if it is the first lane; with the properties of the disk, if they are new.
-    fn poll_notice(&mut self) -> Option<(Notice, Option<Geometry>)> {
-        None
-    }
-
-    /// Processes a command, but for pollers. Those of the session come to the first lane.
-    fn command(&mut self, now: Instant, ports: &mut Ports, command: Command);
-}
-
-impl Drives for Driver {
     fn submit(&mut self, now: Instant, job: Job) -> Result<(), Job> {
         Self::submit(self, now, job)
     }
@@ -269,24 +187,30 @@ impl Drives for Driver {
         &mut self.done
     }
 
-    fn poll_notice(&mut self) -> Option<(Notice, Option<Geometry>)> {
-        let notice = self.notices.pop_front()?;
-        let is_new = matches!(notice, Notice::Connected(_) | Notice::Resized(_));
-        Some((notice, self.geometry().filter(|_| is_new)))
+    fn poll_notice(&mut self) -> Option<Notice> {
+        self.notices.pop_front()
+    }
+
+    fn geometry(&self) -> Option<Geometry> {
+        Self::geometry(self)
+    }
+
+    fn report(&mut self, now: Instant, ports: &mut Ports, _: &Arena) -> HostReport {
+        Self::report(self, now, ports)
     }
 
     fn command(&mut self, now: Instant, ports: &mut Ports, command: Command) {
         match command {
             // The recipient may have timed out.
-            Command::Report(to) => drop(to.send(self.report(now, ports))),
             Command::Obstacle(to) => drop(to.send(self.obstacle(ports))),
             Command::Stop => self.stop(now),
-            Command::Adopt(_) => unreachable!("the loop has the pollers"),
         }
     }
 }
 
-impl Drives for LaneDriver {
+impl QueueDriver for LaneDriver {
+    type Command = Command;
+
     fn submit(&mut self, now: Instant, job: Job) -> Result<(), Job> {
         Self::submit(self, now, job)
     }
@@ -295,83 +219,10 @@ impl Drives for LaneDriver {
         &mut self.done
     }
 
-    fn command(&mut self, now: Instant, ports: &mut Ports, command: Command) {
-        if let Command::Report(to) = command {
-            let _ = to.send(self.report(now, ports));
-        }
-    }
-}
-
-/// Told of the notices of a session.
-type Notify = Box<dyn FnMut(Notice) + Send>;
-
-/// The service of a thread's loop.
-struct HostLoop<D> {
-    driver: D,
-    intake: Intake<Job>,
-    commands: Receiver<Command>,
-    notify: Notify,
-}
-
-impl<D: Drives> HostLoop<D> {
-    /// Fails the remaining requests: the session has ended.
-    fn end(self) -> Notify {
-        self.intake.end(|job| job.done(Err(Errno::IO)).answer());
-        self.notify
+    fn report(&mut self, now: Instant, ports: &mut Ports, _: &Arena) -> HostReport {
+        Self::report(self, now, ports)
     }
 
-    /// Delivers answers, and notices after them; false if there was nothing.
-    fn settle(&mut self, now: Instant) -> bool {
-        let worked = self.driver.work(now);
-        self.driver.done().drain(..).for_each(Done::answer);
-        while let Some((notice, geometry)) = self.driver.poll_notice() {
-            if let Some(geometry) = geometry {
-                self.intake.volume().set_geometry(geometry);
-            }
-            (self.notify)(notice);
-        }
-        worked
-    }
-}
-
-impl<D: Drives> Service for HostLoop<D> {
-    fn protocol(&mut self) -> &mut impl Protocol {
-        self.driver.protocol()
-    }
-
-    fn handle_commands(&mut self, now: Instant, ports: &mut Ports) -> bool {
-        let mut worked = self.driver.handle_commands(now, ports);
-        while let Ok(command) = self.commands.try_recv() {
-            worked = true;
-            match command {
-                Command::Adopt(make) => self.intake.adopt(make),
-                command => self.driver.command(now, ports, command),
-            }
-        }
-        worked
-    }
-
-    fn work(&mut self, now: Instant) -> bool {
-        let mut worked = self.settle(now);
-        worked |= self.intake.poll();
-        let driver = &mut self.driver;
-        worked |= self.intake.take(|job| driver.submit(now, job));
-        worked | self.settle(now)
-    }
-
-    fn is_over(&self) -> bool {
-        self.driver.is_over()
-    }
-
-    fn may_sleep(&mut self) -> bool {
-        self.intake.may_sleep()
-    }
-
-    fn awake(&mut self) {
-        self.intake.awake();
-    }
-
-    fn wait_fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        self.intake.wait_fds()
-    }
+    /// None: those of the session come to the first lane.
+    fn command(&mut self, _: Instant, _: &mut Ports, _: Command) {}
 }

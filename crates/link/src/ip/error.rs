@@ -11,7 +11,7 @@ pub enum OpenError {
     /// The target's end cannot listen.
     Listen {
         /// The transport.
-        transport: Transport,
+        transport: &'static Transport,
         /// The address to listen at.
         address: SocketAddr,
         /// The system's error.
@@ -20,7 +20,7 @@ pub enum OpenError {
     /// The host's end cannot connect.
     Connect {
         /// The transport.
-        transport: Transport,
+        transport: &'static Transport,
         /// The address to connect to.
         address: SocketAddr,
         /// The system's error.
@@ -37,11 +37,18 @@ pub enum OpenError {
     },
 }
 
+impl OpenError {
+    /// The error of a system call.
+    pub(crate) fn system(call: &'static str) -> impl FnOnce(io::Error) -> Self {
+        move |source| Self::System { call, source }
+    }
+}
+
 impl fmt::Display for OpenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Listen { transport, address, source } => {
-                write!(f, "cannot listen at {}{address}: ", transport.prefix())?;
+                write!(f, "cannot listen at {}:{address}: ", transport.name)?;
                 match source.kind() {
                     io::ErrorKind::AddrInUse => {
                         f.write_str("another process does; choose another port")
@@ -59,19 +66,19 @@ impl fmt::Display for OpenError {
                 }
             }
             Self::Connect { transport, address, source } => {
-                let prefix = transport.prefix();
-                write!(f, "cannot connect to {prefix}{address}: ")?;
+                let name = transport.name;
+                write!(f, "cannot connect to {name}:{address}: ")?;
                 match source.kind() {
                     io::ErrorKind::ConnectionRefused => write!(
                         f,
-                        "nobody listens there; `tyche serve --link {prefix}ADDRESS:{}` on that \
+                        "nobody listens there; `tyche serve --link {name}:ADDRESS:{}` on that \
                          machine does",
                         address.port()
                     ),
                     io::ErrorKind::InvalidInput if is_without_interface(address) => write!(
                         f,
                         "an address of one segment needs its interface: \
-                         {prefix}[{}%INTERFACE]:{}",
+                         {name}:[{}%INTERFACE]:{}",
                         address.ip(),
                         address.port()
                     ),
@@ -109,19 +116,20 @@ impl error::Error for OpenError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{tcp, udp};
 
     #[test]
     fn messages_name_the_remedy() {
         let address = "192.0.2.1:7000".parse().unwrap();
-        let transport = Transport::Tcp;
+        let transport = &tcp::TRANSPORT;
         let source = io::Error::from(io::ErrorKind::ConnectionRefused);
         let message = OpenError::Connect { transport, address, source }.to_string();
         assert!(message.contains("tyche serve --link tcp:ADDRESS:7000"), "{message}");
-        let (transport, source) = (Transport::Udp, io::Error::from_raw_os_error(libc::EINVAL));
+        let (transport, source) = (&udp::TRANSPORT, io::Error::from_raw_os_error(libc::EINVAL));
         let local = "[fe80::1]:8650".parse().unwrap();
         let message = OpenError::Connect { transport, address: local, source }.to_string();
         assert!(message.ends_with("udp:[fe80::1%INTERFACE]:8650"), "{message}");
-        let transport = Transport::Tcp;
+        let transport = &tcp::TRANSPORT;
         let source = io::Error::from(io::ErrorKind::AddrInUse);
         let message = OpenError::Listen { transport, address, source }.to_string();
         assert!(message.contains("tcp:192.0.2.1:7000: another process"), "{message}");

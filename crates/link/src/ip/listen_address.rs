@@ -4,61 +4,24 @@ use std::fmt;
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
 
+use super::Transport;
+
 /// The port of a place that names none.
 pub const DEFAULT_PORT: u16 = 8650;
 
-/// The protocol that carries the frames of a link over IP.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum Transport {
-    /// A stream for each peer: [`tcp`](crate::tcp).
-    Tcp = 1,
-    /// Datagrams: [`udp`](crate::udp).
-    Udp,
-}
-
-impl Transport {
-    /// All of them, from 1 on.
-    const ALL: [Self; 2] = [Self::Tcp, Self::Udp];
-
-    /// The beginning of names: the transport's, and a colon.
-    pub(crate) fn prefix(self) -> &'static str {
-        match self {
-            Self::Tcp => "tcp:",
-            Self::Udp => "udp:",
-        }
-    }
-
-    /// The name of the transport with that number; of those that are none, `ethernet`.
-    pub fn name(number: u8) -> &'static str {
-        let transport = Self::ALL.into_iter().find(|it| *it as u8 == number);
-        transport.map_or("ethernet", |it| it.prefix().trim_end_matches(':'))
-    }
-
-    /// The transport that the name of a link begins with; `None`: it is an interface's.
-    pub fn named_by(link: &str) -> Option<Self> {
-        Self::split(link).map(|(transport, _)| transport)
-    }
-
-    /// The transport that the name of a link begins with, and the rest of the name.
-    fn split(link: &str) -> Option<(Self, &str)> {
-        Self::ALL.into_iter().find_map(|it| Some((it, link.strip_prefix(it.prefix())?)))
-    }
-}
-
 /// The place where a target listens: a name or address, and a port.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct ListenAddress {
-    transport: Transport,
+    transport: &'static Transport,
     host: String,
     port: u16,
 }
 
 /// A name with the prefix that is not valid otherwise.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct InvalidAddress {
     name: String,
-    transport: Transport,
+    transport: &'static Transport,
     what: &'static str,
 }
 
@@ -85,12 +48,8 @@ impl ListenAddress {
             return Err(misspelt("an IPv6 address needs brackets"));
         }
         if host.is_empty() {
-            return Err(misspelt(match transport {
-                Transport::Udp if port_min > 0 => {
-                    "there is no host; `tyche discover --link udp:` finds some"
-                }
-                _ => "there is no host",
-            }));
+            let what = if port_min > 0 { transport.no_host } else { "there is no host" };
+            return Err(misspelt(what));
         }
         let port = match port.strip_prefix(':') {
             None if port.is_empty() => DEFAULT_PORT,
@@ -103,7 +62,7 @@ impl ListenAddress {
     }
 
     /// The protocol that carries the frames.
-    pub fn transport(&self) -> Transport {
+    pub fn transport(&self) -> &'static Transport {
         self.transport
     }
 
@@ -123,12 +82,11 @@ impl ListenAddress {
 
 impl fmt::Display for InvalidAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { name, transport, what } = self;
-        let prefix = transport.prefix();
+        let Self { name, transport: Transport { name: prefix, .. }, what } = self;
         write!(
             f,
-            "`{name}`: {what}; write {prefix}HOST:PORT, such as {prefix}192.0.2.1:{DEFAULT_PORT} \
-             or {prefix}[2001:db8::1]:{DEFAULT_PORT}"
+            "`{name}`: {what}; write {prefix}:HOST:PORT, such as {prefix}:192.0.2.1:{DEFAULT_PORT} \
+             or {prefix}:[2001:db8::1]:{DEFAULT_PORT}"
         )
     }
 }
@@ -150,12 +108,12 @@ mod tests {
         assert_eq!(one("tcp:localhost:1").port(), 1);
         assert_eq!(ListenAddress::parse("tcp:[::]:0", 0).unwrap().unwrap().port, 0);
         let place = ListenAddress::parse("udp:a:1", 1).unwrap().unwrap();
-        assert_eq!((place.transport(), place.host()), (Transport::Udp, "a"));
+        assert_eq!((place.transport().name, place.host()), ("udp", "a"));
     }
 
     #[test]
     fn interfaces_are_no_places() {
-        assert_eq!(ListenAddress::parse("eth0", 1), Ok(None));
+        assert!(matches!(ListenAddress::parse("eth0", 1), Ok(None)));
         assert!(!ListenAddress::is_named_by("eth0") && ListenAddress::is_named_by("tcp:a:1"));
     }
 

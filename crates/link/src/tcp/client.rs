@@ -10,7 +10,7 @@ use tyche_counters::{CounterGroup, Reading};
 
 use super::connection::{Broken, Connection};
 use super::readiness::Readiness;
-use super::{CLIENT, FRAME_LEN_MAX, SERVER, TcpOptions, TcpStats};
+use super::{CLIENT, FRAME_LEN_MAX, SERVER, TRANSPORT, TcpOptions, TcpStats};
 use super::{capacity, sendable, socket};
 use crate::ip::{OpenError, Transport};
 use crate::{Interface, Link, RxBatch, TxBatch};
@@ -52,33 +52,21 @@ impl TcpClient {
     /// # Errors
     /// The reason why the last of them fails, with a remedy.
     pub fn connect(addresses: &[SocketAddr], options: &TcpOptions) -> Result<Self, OpenError> {
-        let readiness =
-            Readiness::new().map_err(|source| OpenError::System { call: "epoll", source })?;
-        let mut failed = OpenError::NoAddress;
-        for (turn, address) in addresses.iter().enumerate() {
-            match dial(address, options) {
-                Ok(socket) => {
-                    let mut link = Self {
-                        name: format!("tcp:{address}"),
-                        addresses: addresses.to_vec(),
-                        turn,
-                        options: options.clone(),
-                        state: State::Connecting(socket),
-                        tried: Instant::now(),
-                        readiness,
-                        stats: TcpStats::default(),
-                    };
-                    link.finish()
-                        .map_err(|source| OpenError::System { call: "epoll_ctl", source })?;
-                    return Ok(link);
-                }
-                Err(source) => {
-                    failed =
-                        OpenError::Connect { transport: Transport::Tcp, address: *address, source }
-                }
-            }
-        }
-        Err(failed)
+        let readiness = Readiness::new().map_err(OpenError::system("epoll"))?;
+        let failed = |transport, address, source| OpenError::Connect { transport, address, source };
+        let (turn, socket) = TRANSPORT.first(addresses, options, dial, failed)?;
+        let mut link = Self {
+            name: format!("tcp:{}", addresses[turn]),
+            addresses: addresses.to_vec(),
+            turn,
+            options: options.clone(),
+            state: State::Connecting(socket),
+            tried: Instant::now(),
+            readiness,
+            stats: TcpStats::default(),
+        };
+        link.finish().map_err(OpenError::system("epoll_ctl"))?;
+        Ok(link)
     }
 
     /// Returns the error counters since the link opened.
@@ -176,8 +164,8 @@ impl Link for TcpClient {
         Interface { name: &self.name, mac: CLIENT }
     }
 
-    fn transport(&self) -> Option<Transport> {
-        Some(Transport::Tcp)
+    fn transport(&self) -> Option<&'static Transport> {
+        Some(&TRANSPORT)
     }
 
     fn frame_len_max(&self) -> usize {

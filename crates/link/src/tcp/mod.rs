@@ -49,7 +49,21 @@ pub use server::TcpServer;
 
 use tyche_counters::counters;
 
+use crate::ip::{End, Transport};
 use crate::{HEAD, Mac, TxBatch};
+
+/// TCP among the transports.
+pub(crate) static TRANSPORT: Transport = Transport {
+    name: "tcp",
+    number: 1,
+    is_routed: false,
+    has_threads: false,
+    no_host: "there is no host",
+    open: |_, addresses, end| match (end, TcpOptions::default()) {
+        (End::Host, options) => Ok(TcpClient::connect(addresses, &options)?.into()),
+        (_, options) => Ok(TcpServer::listen(addresses, &options)?.into()),
+    },
+};
 
 /// The address of a target's end, as its hosts see it.
 const SERVER: Mac = [0x02, 0, 0, 0, 0, 1];

@@ -9,8 +9,8 @@ use tyche_counters::{CounterGroup, Reading};
 
 use super::connection::{Broken, Connection};
 use super::readiness::{BACKLOG, Readiness};
-use super::{CONNECTION, FRAME_LEN_MAX, SERVER, TcpOptions, TcpStats, UNSERVED_PER_ADDRESS_MAX};
-use super::{capacity, sendable, socket};
+use super::{CONNECTION, FRAME_LEN_MAX, SERVER, TRANSPORT, UNSERVED_PER_ADDRESS_MAX};
+use super::{TcpOptions, TcpStats, capacity, sendable, socket};
 use crate::ip::{OpenError, Origins, Transport};
 use crate::{FRAMES_MAX, Interface, Link, Mac, RxBatch, TxBatch, is_of_channel};
 
@@ -68,36 +68,24 @@ impl TcpServer {
     pub fn listen(addresses: &[SocketAddr], options: &TcpOptions) -> Result<Self, OpenError> {
         let places = options.connections_max;
         assert!((1..=255).contains(&places), "a server of {places} connections");
-        let readiness =
-            Readiness::new().map_err(|source| OpenError::System { call: "epoll", source })?;
-        let mut failed = OpenError::NoAddress;
-        for address in addresses {
-            match socket::listen(address, options) {
-                Ok((listener, address)) => {
-                    readiness
-                        .add(&listener, LISTENER)
-                        .map_err(|source| OpenError::System { call: "epoll_ctl", source })?;
-                    return Ok(Self {
-                        name: format!("tcp:{address}"),
-                        address,
-                        listener,
-                        pauses: false,
-                        slots: (0..places).map(|_| None).collect(),
-                        turn: 0,
-                        serial: 0,
-                        origins: Origins::default(),
-                        routes: Vec::with_capacity(FRAMES_MAX),
-                        readiness,
-                        stats: TcpStats::default(),
-                    });
-                }
-                Err(source) => {
-                    failed =
-                        OpenError::Listen { transport: Transport::Tcp, address: *address, source }
-                }
-            }
-        }
-        Err(failed)
+        let readiness = Readiness::new().map_err(OpenError::system("epoll"))?;
+        let failed = |transport, address, source| OpenError::Listen { transport, address, source };
+        let (_, (listener, address)) =
+            TRANSPORT.first(addresses, options, socket::listen, failed)?;
+        readiness.add(&listener, LISTENER).map_err(OpenError::system("epoll_ctl"))?;
+        Ok(Self {
+            name: format!("tcp:{address}"),
+            address,
+            listener,
+            pauses: false,
+            slots: (0..places).map(|_| None).collect(),
+            turn: 0,
+            serial: 0,
+            origins: Origins::default(),
+            routes: Vec::with_capacity(FRAMES_MAX),
+            readiness,
+            stats: TcpStats::default(),
+        })
     }
 
     /// The address that it listens at.
@@ -229,8 +217,8 @@ impl Link for TcpServer {
         Interface { name: &self.name, mac: SERVER }
     }
 
-    fn transport(&self) -> Option<Transport> {
-        Some(Transport::Tcp)
+    fn transport(&self) -> Option<&'static Transport> {
+        Some(&TRANSPORT)
     }
 
     fn origin(&self) -> fn(Mac) -> Mac {

@@ -12,7 +12,7 @@ use tyche_counters::Reading;
 
 use super::incoming::Incoming;
 use super::outgoing::{Outgoing, Routes};
-use super::{FRAME_LEN_MAX, OWN, PEER, UdpOptions, all_counters, capacity, socket};
+use super::{FRAME_LEN_MAX, OWN, PEER, TRANSPORT, UdpOptions, all_counters, capacity, socket};
 use crate::ip::{ListenAddress, OpenError, Transport};
 use crate::{HEAD, Interface, Link, RxBatch, TxBatch};
 
@@ -68,42 +68,29 @@ impl UdpClient {
         addresses: &[SocketAddr],
         options: &UdpOptions,
     ) -> Result<Self, OpenError> {
-        let mut failed = OpenError::NoAddress;
-        for (turn, address) in addresses.iter().enumerate() {
-            match open(address, options) {
-                Ok((socket, frame_len_max)) => {
-                    let receive_buffer = socket::receive_buffer(&socket).map_err(|source| {
-                        OpenError::System { call: "getsockopt(SO_RCVBUF)", source }
-                    })?;
-                    let incoming = Incoming::new()
-                        .map_err(|source| OpenError::System { call: "eventfd", source })?;
-                    let now = Instant::now();
-                    return Ok(Self {
-                        name: format!("udp:{address}"),
-                        place: place.clone(),
-                        addresses: addresses.to_vec(),
-                        turn,
-                        socket,
-                        options: options.clone(),
-                        receive_buffer,
-                        incoming,
-                        outgoing: Outgoing::new(),
-                        frame_len_max: Cell::new((frame_len_max, now)),
-                        heard: None,
-                        asked: 0,
-                        opened: now,
-                        lookup: None,
-                        trouble: None,
-                        too_long: None,
-                    });
-                }
-                Err(source) => {
-                    let (transport, address) = (Transport::Udp, *address);
-                    failed = OpenError::Connect { transport, address, source };
-                }
-            }
-        }
-        Err(failed)
+        let failed = |transport, address, source| OpenError::Connect { transport, address, source };
+        let (turn, (socket, frame_len_max)) = TRANSPORT.first(addresses, options, open, failed)?;
+        let receive_buffer =
+            socket::receive_buffer(&socket).map_err(OpenError::system("getsockopt(SO_RCVBUF)"))?;
+        let now = Instant::now();
+        Ok(Self {
+            name: format!("udp:{}", addresses[turn]),
+            place: place.clone(),
+            addresses: addresses.to_vec(),
+            turn,
+            socket,
+            options: options.clone(),
+            receive_buffer,
+            incoming: Incoming::new().map_err(OpenError::system("eventfd"))?,
+            outgoing: Outgoing::new(),
+            frame_len_max: Cell::new((frame_len_max, now)),
+            heard: None,
+            asked: 0,
+            opened: now,
+            lookup: None,
+            trouble: None,
+            too_long: None,
+        })
     }
 
     fn address(&self) -> SocketAddr {
@@ -227,8 +214,8 @@ impl Link for UdpClient {
         Interface { name: &self.name, mac: OWN }
     }
 
-    fn transport(&self) -> Option<Transport> {
-        Some(Transport::Udp)
+    fn transport(&self) -> Option<&'static Transport> {
+        Some(&TRANSPORT)
     }
 
     fn frame_len_max(&self) -> usize {

@@ -43,9 +43,47 @@ pub mod train;
 pub use client::UdpClient;
 pub use server::UdpServer;
 
+use std::net::SocketAddr;
+
 use tyche_counters::{CounterGroup, Reading};
 
-use crate::{HEAD, Mac};
+use crate::ip::{End, OpenError, OpenedLink, Transport};
+use crate::{HEAD, Link, Mac};
+
+/// UDP among the transports.
+pub(crate) static TRANSPORT: Transport = Transport {
+    name: "udp",
+    number: 2,
+    is_routed: true,
+    has_threads: true,
+    no_host: "there is no host; `tyche discover --link udp:` finds some",
+    open: |place, addresses, end| {
+        let options = UdpOptions::default();
+        match end {
+            End::Host => Ok(UdpClient::connect(place, addresses, &options)?.into()),
+            End::Target { is_found } => listen(addresses, &options, is_found),
+            End::TargetThread => Ok(UdpServer::listen_beside(addresses, &options)?.into()),
+        }
+    },
+};
+
+/// A target's end, with its beacon if it is to be found.
+fn listen(
+    addresses: &[SocketAddr],
+    options: &UdpOptions,
+    is_found: bool,
+) -> Result<OpenedLink, OpenError> {
+    let link = UdpServer::listen(addresses, options)?;
+    let beacon = if is_found { link.beacon() } else { Ok(None) };
+    let beacon = beacon.map(|it| it.map(|it| Box::new(it) as Box<dyn Link>)).map_err(|error| {
+        format!(
+            "{}: UDP port {}: {error}: hosts do not find it without its address",
+            link.name(),
+            segment::SEARCH_PORT
+        )
+    });
+    Ok(OpenedLink { link: Box::new(link), beacon })
+}
 
 /// The address of a link's own end, whichever it is.
 const OWN: Mac = [0x02, 0, 0, 0, 0, 1];

@@ -10,7 +10,8 @@ use tyche_counters::{CounterGroup, Reading, counters};
 use super::incoming::Incoming;
 use super::outgoing::{Outgoing, Routes};
 use super::peers::Peers;
-use super::{EVERYBODY, FRAME_LEN_MAX, OWN, UdpOptions, all_counters, capacity, segment, socket};
+use super::{EVERYBODY, FRAME_LEN_MAX, OWN, TRANSPORT, UdpOptions};
+use super::{all_counters, capacity, segment, socket};
 use crate::ip::{OpenError, Transport};
 use crate::packet::interfaces;
 use crate::{HEAD, Interface, Link, Mac, RxBatch, Share, TxBatch};
@@ -44,7 +45,7 @@ impl UdpServer {
     /// # Errors
     /// The reason why the last of them fails, with a remedy.
     pub fn listen(addresses: &[SocketAddr], options: &UdpOptions) -> Result<Self, OpenError> {
-        Self::open(addresses, |address| open(address, options))
+        Self::bound(addresses, options, open)
     }
 
     /// Listens at the address of another link of this process as well, for another thread. The
@@ -57,31 +58,23 @@ impl UdpServer {
         addresses: &[SocketAddr],
         options: &UdpOptions,
     ) -> Result<Self, OpenError> {
-        Self::open(addresses, |address| open_beside(address, options))
+        Self::bound(addresses, options, open_beside)
     }
 
-    fn open(
+    fn bound(
         addresses: &[SocketAddr],
-        open: impl Fn(&SocketAddr) -> io::Result<(OwnedFd, SocketAddr)>,
+        options: &UdpOptions,
+        open: fn(&SocketAddr, &UdpOptions) -> io::Result<(OwnedFd, SocketAddr)>,
     ) -> Result<Self, OpenError> {
-        let mut failed = OpenError::NoAddress;
-        for address in addresses {
-            match open(address) {
-                Ok((socket, address)) => return Self::with(socket, address),
-                Err(source) => {
-                    let (transport, address) = (Transport::Udp, *address);
-                    failed = OpenError::Listen { transport, address, source };
-                }
-            }
-        }
-        Err(failed)
+        let failed = |transport, address, source| OpenError::Listen { transport, address, source };
+        let (_, (socket, address)) = TRANSPORT.first(addresses, options, open, failed)?;
+        Self::with(socket, address)
     }
 
     fn with(socket: OwnedFd, address: SocketAddr) -> Result<Self, OpenError> {
-        let receive_buffer = socket::receive_buffer(&socket)
-            .map_err(|source| OpenError::System { call: "getsockopt(SO_RCVBUF)", source })?;
-        let incoming =
-            Incoming::new().map_err(|source| OpenError::System { call: "eventfd", source })?;
+        let receive_buffer =
+            socket::receive_buffer(&socket).map_err(OpenError::system("getsockopt(SO_RCVBUF)"))?;
+        let incoming = Incoming::new().map_err(OpenError::system("eventfd"))?;
         Ok(Self {
             name: format!("udp:{address}"),
             address,
@@ -126,8 +119,8 @@ impl Link for UdpServer {
         Interface { name: &self.name, mac: OWN }
     }
 
-    fn transport(&self) -> Option<Transport> {
-        Some(Transport::Udp)
+    fn transport(&self) -> Option<&'static Transport> {
+        Some(&TRANSPORT)
     }
 
     fn origin(&self) -> fn(Mac) -> Mac {

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 use tyche_block::{Arena, Errno, Extent, Geometry, Request};
 use tyche_engine::{
-    Clock, Done, Fault, Frames, Job, Port, Ports, Protocol, Received, RequestCounts,
+    Clock, Done, Fault, Frames, Job, Port, Ports, Protocol, Received, RequestCounts, Service,
     placed::{self, LinkNodes, SessionNodes, ThreadAffinity},
     restore::{self, Restores},
 };
@@ -401,6 +401,16 @@ impl<R: Rules> Protocol for Driver<R> {
 
     fn is_timed(&self) -> bool {
         self.stages.is_some()
+    }
+}
+
+impl Service for Driver {
+    fn protocol(&mut self) -> &mut impl Protocol {
+        self
+    }
+
+    fn is_over(&self) -> bool {
+        self.notices.contains(&Notice::Closed)
     }
 }
 

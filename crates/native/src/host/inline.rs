@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tyche_block::{Arena, Completion, Geometry, Request};
-use tyche_engine::{Job, Ports, Protocol, now};
+use tyche_engine::{EventLoop, Job, Ports, Service, now};
 use tyche_proto::wire::Echo;
 use tyche_proto::{Instant, Problem, QueueHandle, Session, SessionShared};
 use tyche_remote::{HostReport, Notice};
@@ -18,12 +18,10 @@ use crate::stages::{HostStages, StageTimes};
 /// [`wait`](Self::wait). Call one of them a few times a second at least, or the target takes the
 /// host for lost.
 pub struct InlineHost {
-    driver: Driver,
-    ports: Ports,
+    inner: EventLoop<Driver>,
     /// Its place among the queues.
     handle: QueueHandle,
     arena: Arena,
-    spin: Spin,
 }
 
 impl InlineHost {
@@ -55,7 +53,7 @@ impl InlineHost {
         let arena = options.arena(handle.queue(), handle.shared().queues());
         let spin = Spin::new(options.spin);
         let (driver, ports) = Driver::new(options, handle.clone());
-        Self { driver, ports, handle, arena, spin }
+        Self { inner: EventLoop::new(driver, ports, spin), handle, arena }
     }
 
     /// Waits until the session is connected.
@@ -64,30 +62,27 @@ impl InlineHost {
     /// The notice of the reason why it never will be, or the error of the last attempt when
     /// `timeout` has passed.
     pub fn connect(&mut self, timeout: Duration) -> Result<Geometry, ConnectError> {
-        let deadline = now() + timeout;
-        let mut refusal = None;
-        loop {
-            let time = now();
-            self.receive(time);
-            self.transmit(time);
-            while let Some(notice) = self.driver.notices.pop_front() {
+        let (mut result, mut refusal) = (None, None);
+        self.inner.run_until(now() + timeout, |driver, _| {
+            while result.is_none()
+                && let Some(notice) = driver.notices.pop_front()
+            {
                 match notice {
                     Notice::Connected(_) => {
-                        return Ok(self.driver.geometry().expect("known once connected"));
+                        result = Some(Ok(driver.geometry().expect("known once connected")));
                     }
                     Notice::Rejected(..) => refusal = Some(notice),
                     Notice::Failed(_) => {
-                        let refusal = Box::new(refusal.unwrap_or(notice));
-                        return Err(ConnectError::Refused(refusal));
+                        let refusal = Box::new(refusal.take().unwrap_or(notice));
+                        result = Some(Err(ConnectError::Refused(refusal)));
                     }
                     _ => {}
                 }
             }
-            if time >= deadline {
-                return Err(ConnectError::TimedOut(self.driver.problem()));
-            }
-            self.sleep(deadline);
-        }
+            result.is_some()
+        });
+        let problem = self.inner.service().problem();
+        result.unwrap_or(Err(ConnectError::TimedOut(problem)))
     }
 
     /// The disk.
@@ -95,7 +90,7 @@ impl InlineHost {
     /// # Panics
     /// Before the session is connected.
     pub fn geometry(&self) -> Geometry {
-        self.driver.geometry().expect("the session is connected")
+        self.inner.service().geometry().expect("the session is connected")
     }
 
     /// The state that the session's queues share, with a handle for each.
@@ -114,36 +109,22 @@ impl InlineHost {
     /// Gives the request back if the limit of requests in progress is reached.
     pub fn submit(&mut self, request: Request, token: u64) -> Result<(), Request> {
         let job = Job { request, token, sink: None };
-        self.driver.submit(now(), job).map(drop).map_err(|job| job.request)
+        self.inner.parts().0.submit(now(), job).map(drop).map_err(|job| job.request)
     }
 
     /// Sends submitted requests, handles received frames, and appends finished requests to `done`.
     /// Never waits. Returns whether there was anything to do.
     pub fn poll(&mut self, done: &mut Vec<Completion>) -> bool {
-        self.poll_at(now(), done)
-    }
-
-    fn poll_at(&mut self, time: Instant, done: &mut Vec<Completion>) -> bool {
-        if let Some(stages) = &mut self.driver.stages {
-            stages.forget();
-        }
-        let sent = self.transmit(time);
-        let received = self.receive(time);
-        if let Some(stages) = &mut self.driver.stages {
-            stages.returned(now());
-        }
-        done.extend(self.driver.done.drain(..).map(|done| done.completion));
-        // Late answers have no recipient.
-        self.driver.echoed.clear();
-        sent | received
+        let (driver, ports) = self.inner.parts();
+        round(driver, ports, now(), done)
     }
 
     /// As [`poll`](Self::poll), until a request has finished or `timeout` has passed; spins, then
     /// sleeps.
     pub fn wait(&mut self, done: &mut Vec<Completion>, timeout: Duration) {
         let before = done.len();
-        self.wait_until(timeout, |this, time| {
-            let worked = this.poll_at(time, done);
+        self.inner.drive(Some(now() + timeout), |driver, ports, now| {
+            let worked = round(driver, ports, now, done);
             (worked, done.len() > before)
         });
     }
@@ -152,7 +133,7 @@ impl InlineHost {
     /// returned; empty unless the session asked for [stages](tyche_proto::SessionConfig::stages)
     /// and its target measures them. Failed requests may be missing.
     pub fn stage_times(&mut self) -> impl Iterator<Item = StageTimes> {
-        self.driver.stages.iter_mut().flat_map(HostStages::take)
+        self.inner.parts().0.stages.iter_mut().flat_map(HostStages::take)
     }
 
     /// Sends an echo request of `frame_len` bytes, to measure the links and both loops without
@@ -162,7 +143,7 @@ impl InlineHost {
     /// # Panics
     /// If the echo fits no frame.
     pub fn echo(&mut self, echo: Echo, frame_len: usize) -> bool {
-        self.driver.echo(echo, frame_len)
+        self.inner.parts().0.echo(echo, frame_len)
     }
 
     /// As [`wait`](Self::wait), for replies to echoes, one for each received frame. No requests may
@@ -172,85 +153,57 @@ impl InlineHost {
     /// If a request has ended meanwhile.
     pub fn wait_echoes(&mut self, answers: &mut Vec<Echo>, timeout: Duration) {
         let before = answers.len();
-        self.wait_until(timeout, |this, time| {
-            let worked = this.transmit(time) | this.receive(time);
-            assert!(this.driver.done.is_empty(), "a request in the middle of echoes");
-            answers.append(&mut this.driver.echoed);
+        self.inner.drive(Some(now() + timeout), |driver, ports, now| {
+            let worked = ports.transmit(now, driver) | ports.receive(now, driver);
+            assert!(driver.done.is_empty(), "a request in the middle of echoes");
+            answers.append(&mut driver.echoed);
             (worked, answers.len() > before)
         });
     }
 
-    /// Calls `turn` until it reports the end or `timeout` has passed; spins, then sleeps, when it
-    /// reports that there was nothing to do.
-    fn wait_until(
-        &mut self,
-        timeout: Duration,
-        mut turn: impl FnMut(&mut Self, Instant) -> (bool, bool),
-    ) {
-        let deadline = now() + timeout;
-        loop {
-            let time = now();
-            let (worked, over) = turn(self, time);
-            if worked {
-                self.spin.worked();
-            }
-            if over || time >= deadline {
-                return;
-            }
-            if !worked && !self.spin.again(time.0) {
-                self.spin.sleeps();
-                self.sleep(deadline);
-            }
-        }
-    }
-
-    fn receive(&mut self, time: Instant) -> bool {
-        self.ports.receive(time, &mut self.driver)
-    }
-
-    fn transmit(&mut self, time: Instant) -> bool {
-        self.ports.transmit(time, &mut self.driver)
-    }
-
-    /// Waits for frames and timers, until `deadline` at most.
-    fn sleep(&self, deadline: Instant) {
-        let next = self.driver.poll_timeout().map_or(deadline, |at| at.min(deadline));
-        self.ports.wait([], Some(next));
-    }
-
     /// Returns the next notice.
     pub fn poll_notice(&mut self) -> Option<Notice> {
-        self.driver.notices.pop_front()
+        self.inner.parts().0.notices.pop_front()
     }
 
     /// Reports the state of the session.
     pub fn report(&mut self) -> HostReport {
-        self.driver.report(now(), &mut self.ports, &self.arena)
+        let (driver, ports) = self.inner.parts();
+        driver.report(now(), ports, &self.arena)
     }
 
     /// Ends this queue: tells the target, and waits up to `timeout` for its answer. Other queues of
     /// the session go on, unless requests are in progress on this one: these fail, and the session
     /// with them.
     pub fn disconnect(mut self, timeout: Duration) {
-        let deadline = now() + timeout;
-        self.driver.leave(now());
-        loop {
-            let time = now();
-            self.transmit(time);
-            self.receive(time);
-            if self.driver.notices.contains(&Notice::Closed) || time >= deadline {
-                return;
-            }
-            self.sleep(deadline);
-        }
+        let now = now();
+        self.inner.parts().0.leave(now);
+        self.inner.run_until(now + timeout, |driver, _| driver.is_over());
     }
+}
+
+/// Sends first, unlike a round of the loop: what was submitted has not to wait. Then receives, and
+/// appends finished requests to `done`. False if there was nothing to do.
+fn round(driver: &mut Driver, ports: &mut Ports, now: Instant, done: &mut Vec<Completion>) -> bool {
+    if let Some(stages) = &mut driver.stages {
+        stages.forget();
+    }
+    let sent = ports.transmit(now, driver);
+    let received = ports.receive(now, driver);
+    if let Some(stages) = &mut driver.stages {
+        stages.returned(tyche_engine::now());
+    }
+    done.extend(driver.done.drain(..).map(|done| done.completion));
+    // Late answers have no recipient.
+    driver.echoed.clear();
+    sent | received
 }
 
 impl Drop for InlineHost {
     /// Ends the session for all of its queues, without a farewell: requests of this queue may still
     /// be executed.
     fn drop(&mut self) {
-        self.driver.abort(now());
+        self.inner.parts().0.abort(now());
     }
 }
 

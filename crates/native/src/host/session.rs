@@ -2,21 +2,19 @@
 //! requests.
 
 use std::io;
-use std::sync::mpsc::{SyncSender, channel};
+use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, PoisonError};
-use std::time::{Duration, Instant};
 
 use tyche_engine::Volume;
 use tyche_proto::Session;
-use tyche_remote::{Control, HostLink, HostReport, LinkChangeError, LinkControl, Notice, Remote};
+use tyche_remote::{
+    Control, HostLink, HostReport, LinkChangeError, LinkControl, Notice, Queues, Remote,
+};
 use tyche_wake::MakePoller;
 
 use super::HostOptions;
 use super::notices::Notices;
-use super::queue::{Command, QueueControl, Starter, Threads};
-
-/// Time limit for a queue to answer a command.
-const ANSWER: Duration = Duration::from_secs(1);
+use super::queue::{Command, Starter, Threads};
 
 /// The running session. Dropping it aborts the session.
 pub struct Host {
@@ -48,20 +46,13 @@ impl Host {
         });
         let volume = Arc::new(Volume::new(arenas)?);
         let notices = Arc::new(Notices::new(queues, Box::new(notify)));
-        let (commands, receivers): (Vec<_>, Vec<_>) = (0..queues).map(|_| channel()).unzip();
-        let controls = volume.loops().iter().zip(commands);
-        let controls = controls.map(|(volume, commands)| {
-            let volume = Arc::clone(volume);
-            QueueControl { volume, commands }
-        });
-        let controls: Arc<[_]> = controls.collect();
+        let (controls, starters) = Queues::new(&volume);
         let threads = Threads::default();
-        let starters = options.into_iter().zip(receivers).enumerate();
-        let mut starters = starters.map(|(queue, (options, commands))| Starter {
+        let starters = options.into_iter().zip(starters).enumerate();
+        let mut starters = starters.map(|(queue, (options, starter))| Starter {
             options,
             handle: shared.handle(queue),
-            volume: Arc::clone(&volume.loops()[queue]),
-            commands,
+            starter,
             notices: Arc::clone(&notices),
             queues: Arc::clone(&controls),
             threads: Arc::clone(&threads),
@@ -109,7 +100,7 @@ impl Drop for Host {
 /// Controls a session from any thread.
 #[derive(Clone)]
 pub struct HostControl {
-    queues: Arc<[QueueControl]>,
+    queues: Arc<Queues<Command>>,
     notices: Arc<Notices>,
 }
 
@@ -117,47 +108,32 @@ impl HostControl {
     /// Sends the same command to all queues. They have the same links, and so the same answer.
     fn order(
         &self,
-        mut command: impl FnMut(SyncSender<Result<(), LinkChangeError>>) -> Command,
+        command: impl FnMut(SyncSender<Result<(), LinkChangeError>>) -> Command,
     ) -> Result<(), LinkChangeError> {
-        let answers: Vec<_> = self.queues.iter().map(|queue| queue.ask(&mut command)).collect();
-        let deadline = Instant::now() + ANSWER;
-        let answers: Vec<_> = answers
-            .iter()
-            .map(|answer| {
-                let left = deadline.saturating_duration_since(Instant::now());
-                answer.recv_timeout(left).unwrap_or(Err(LinkChangeError::Gone))
-            })
-            .collect();
-        answers.into_iter().collect()
+        let mut answers = self.queues.ask(0..self.queues.count(), command).into_iter();
+        answers.try_for_each(|answer| answer.unwrap_or(Err(LinkChangeError::Gone)))
     }
 }
 
 impl Control for HostControl {
     fn queues(&self) -> usize {
-        self.queues.len()
+        self.queues.count()
     }
 
     fn disconnect(&self) {
-        self.queues.iter().for_each(|queue| queue.send(Command::Disconnect));
+        self.queues.send_all(|| Command::Disconnect);
     }
 
     fn abort(&self) {
-        self.queues.iter().for_each(|queue| queue.send(Command::Abort));
+        self.queues.send_all(|| Command::Abort);
     }
 
     fn adopt(&self, queue: usize, make: MakePoller) {
-        self.queues[queue].send(Command::Adopt(make));
+        self.queues.adopt(queue, make);
     }
 
     fn report(&self) -> Option<HostReport> {
-        let queues = self.notices.begun();
-        let queues = queues.into_iter().map(|queue| self.queues[queue].ask(Command::Report));
-        let queues: Vec<_> = queues.collect();
-        let deadline = Instant::now() + ANSWER;
-        let reports = queues.iter().filter_map(|report| {
-            report.recv_timeout(deadline.saturating_duration_since(Instant::now())).ok()
-        });
-        HostReport::all(reports)
+        self.queues.report(self.notices.begun())
     }
 
     fn links(&self) -> Option<&dyn LinkControl> {
@@ -167,7 +143,7 @@ impl Control for HostControl {
 
 impl LinkControl for HostControl {
     fn add(&self, links: Vec<HostLink>) -> Result<(), LinkChangeError> {
-        assert_eq!(links.len(), self.queues.len(), "a link for each queue");
+        assert_eq!(links.len(), self.queues.count(), "a link for each queue");
         let mut links = links.into_iter();
         self.order(|answer| Command::AddLink(links.next().expect("a link per queue"), answer))
     }

@@ -137,8 +137,9 @@ impl Opener {
 
     /// Opens the links once more for each thread but the first.
     fn open_again(&self, links: &[String]) -> Result<Vec<Vec<Box<dyn Link>>>> {
-        let is_tcp = |link: &&String| Transport::named_by(link) == Some(Transport::Tcp);
-        if let Some(link) = links.iter().find(|link| self.threads > 1 && is_tcp(link)) {
+        let is_single =
+            |link: &&String| Transport::named_by(link).is_some_and(|it| !it.has_threads);
+        if let Some(link) = links.iter().find(|link| self.threads > 1 && is_single(link)) {
             let message = format!("{link} has one thread: --threads is for Ethernet and UDP");
             return Err(Error::new(Code::Usage, message));
         }
