@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tyche_block::{Arena, Completion, Geometry, Request};
-use tyche_fcoe::{FcoeHost, Interface, Obstacle};
+use tyche_fcoe::{FcoeHost, Interface};
 use tyche_link::Link;
 use tyche_native::Host;
 use tyche_proto::SessionConfig;
@@ -129,13 +129,7 @@ impl Options {
                 let Prepared { host, name } = prepared;
                 let host = FcoeHost::start(host, notify)?;
                 let control = host.control();
-                let check = move |is_last| match control.obstacle() {
-                    Some(obstacle) if is_last || obstacle.is_final() => {
-                        Err(self.unreached(obstacle))
-                    }
-                    None if is_last => Err(self.unreached(Obstacle::Asking)),
-                    _ => Ok(()),
-                };
+                let check = move |is_last| control.check(is_last).map_err(|it| self.unreached(it));
                 Ok((host.into_remote(name), check))
             })?),
         };

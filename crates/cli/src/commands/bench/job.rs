@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use tyche_native::{ConnectError, HostOptions, InlineHost};
 use tyche_proto::{Problem, QueueHandle};
-use tyche_remote::{HostReport, Notice};
+use tyche_remote::HostReport;
 
 use super::load::{Shared, check_notices};
 use super::progress::{Progress, TICK};
@@ -220,11 +220,7 @@ impl Worker {
 
 fn refused(session: &SessionArgs, error: ConnectError, report: &HostReport) -> Error {
     match error {
-        ConnectError::Refused(notice) => match *notice {
-            Notice::Rejected(rejection) => session.refused(&rejection),
-            Notice::Failed(failure) => SessionArgs::failed(failure),
-            notice => Error::new(Code::Other, format!("{notice:?}")),
-        },
+        ConnectError::Refused(notice) => session.ended(*notice),
         ConnectError::TimedOut(_) => {
             let is_unoffered = matches!(report.problem, None | Some(Problem::NoOffer));
             let absent = if is_unoffered { session.unknown_export(true) } else { Ok(None) };

@@ -12,7 +12,7 @@ use signal_hook::iterator::Signals;
 use signal_hook::low_level::raise;
 use tyche_attach::{Attachment, Stopped};
 use tyche_remote::{Notice, Remote};
-use tyche_session::log_warnings;
+use tyche_session::{log_warnings, wait_connected};
 use uuid::Uuid;
 
 use super::last_error::{LastError, describe};
@@ -33,8 +33,6 @@ use crate::shared::runtime::{self, CONTROL, RuntimeDir};
 use crate::shared::state::{KnownExport, State};
 use crate::{shared::block_device, shared::leftovers, shared::panics, shared::sessions};
 
-/// Interval at which a daemon that waits for its connection checks the reason.
-const LOOK_AFTER: Duration = Duration::from_millis(500);
 /// Pause before a device that could not grow tries again.
 const GROW_RETRY: Duration = Duration::from_secs(5);
 /// Time limit for the target to confirm the end of the session.
@@ -569,27 +567,19 @@ fn await_connection(
     args: &SessionArgs,
     mut known: Option<KnownExport>,
 ) -> Result<KnownExport> {
-    let deadline = Instant::now() + args.timeout();
-    let mut refusal = None;
-    loop {
-        let wait = deadline.saturating_duration_since(Instant::now()).min(LOOK_AFTER);
-        match inputs.recv_timeout(wait) {
-            Ok(Input::Notice(Notice::ResumeState(state))) => known = Some(state.into()),
-            Ok(Input::Notice(Notice::Connected(_))) => {
-                return Ok(known.expect("it is known before the session is live"));
+    let next = |wait| match inputs.recv_timeout(wait) {
+        Ok(Input::Notice(notice)) => {
+            if let Notice::ResumeState(state) = notice {
+                known = Some(state.into());
             }
-            Ok(Input::Notice(Notice::Rejected(rejection))) => {
-                refusal = Some(args.refused(&rejection));
-            }
-            Ok(Input::Notice(Notice::Failed(failure))) => {
-                return Err(refusal.unwrap_or_else(|| SessionArgs::failed(failure)));
-            }
-            Ok(Input::Signal(_)) => return Err(interrupted()),
-            Ok(_) => {}
-            Err(RecvTimeoutError::Disconnected) => {
-                return Err(Error::new(Code::Other, "the session's thread died"));
-            }
-            Err(RecvTimeoutError::Timeout) => check(Instant::now() >= deadline)?,
+            Ok(Some(notice))
         }
-    }
+        Ok(Input::Signal(_)) => Err(interrupted()),
+        Ok(_) | Err(RecvTimeoutError::Timeout) => Ok(None),
+        Err(RecvTimeoutError::Disconnected) => {
+            Err(Error::new(Code::Other, "the session's thread died"))
+        }
+    };
+    wait_connected(args.timeout(), next, check, |notice| args.ended(notice))?;
+    Ok(known.expect("it is known before the session is live"))
 }

@@ -97,12 +97,12 @@ impl FcoeArgs {
 }
 
 /// The error for a disk that can't be used in time, by the obstacle on the way to it.
-pub(crate) fn unreached(session: &SessionArgs, obstacle: Option<Obstacle>) -> Error {
+pub(crate) fn unreached(session: &SessionArgs, obstacle: Obstacle) -> Error {
     let error = Unreached {
         disk: session.export.clone(),
         link: session.common.links.first().cloned().unwrap_or_default(),
         within: session.timeout(),
-        obstacle: obstacle.unwrap_or(Obstacle::Asking),
+        obstacle,
     };
     Error::new(error.code(), error.to_string())
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tyche_fcoe::{FcoeHost, Obstacle};
+use tyche_fcoe::FcoeHost;
 use tyche_native::Host;
 use tyche_proto::Problem;
 use tyche_remote::{Control, Notice, Remote};
@@ -66,11 +66,7 @@ fn start_fcoe<'a>(
     let host = FcoeHost::start(options, notify)?;
     let control = host.control();
     let check = Box::new(move |is_last| {
-        let obstacle = control.obstacle();
-        if is_last || obstacle.as_ref().is_some_and(Obstacle::is_final) {
-            return Err(fcoe::unreached(&args.session, obstacle));
-        }
-        Ok(())
+        control.check(is_last).map_err(|it| fcoe::unreached(&args.session, it))
     });
     Ok(Started { remote: host.into_remote(name), check, warnings, missing: Vec::new() })
 }
