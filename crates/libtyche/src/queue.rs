@@ -14,7 +14,7 @@ use tyche_remote::{HostReport, Notice, Remote};
 use tyche_session::wait_connected;
 
 use crate::REQUESTS_MAX;
-use crate::error::{OpenError, Why};
+use crate::error::{OpenError, Refused, Why};
 use crate::wanted::Wanted;
 
 /// One queue of a session whose queues have threads of their own.
@@ -82,16 +82,21 @@ impl Queue {
         self.in_flight.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn submit(&self, request: Request, token: u64) -> Result<(), (Why, Request)> {
+    pub(crate) fn submit(&self, request: Request, token: u64) -> Result<(), Refused> {
         let more = |count| (count < REQUESTS_MAX).then_some(count + 1);
         if self.in_flight.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_err() {
-            return Err((Why::Full, request));
+            return Err(Refused { why: Why::Full, request });
         }
         self.disk.submit(request, token, &self.sink);
         Ok(())
     }
 
-    pub(crate) fn collect(&self, wanted: Wanted, take: &mut dyn FnMut(Completion)) -> usize {
+    /// Never fails: any number of threads may call it.
+    pub(crate) fn collect(
+        &self,
+        wanted: Wanted,
+        take: &mut dyn FnMut(Completion),
+    ) -> Result<usize, Why> {
         let min = wanted.min.min(self.in_flight());
         let mut count = self.done.take(wanted.max, take);
         if count < min {
@@ -101,7 +106,7 @@ impl Queue {
             }
         }
         self.in_flight.fetch_sub(count, Ordering::Relaxed);
-        count
+        Ok(count)
     }
 
     pub(crate) fn wait_fd(&self) -> BorrowedFd<'_> {
