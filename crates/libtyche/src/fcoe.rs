@@ -1,8 +1,6 @@
 //! A session over Fibre Channel over Ethernet: what a volume's options make of it.
 
-use std::time::Duration;
-
-use tyche_fcoe::{FcoeHostOptions, Interface, LANES_MAX, Obstacle, PortOptions};
+use tyche_fcoe::{FcoeHostOptions, Interface, LANES_MAX, Obstacle};
 use tyche_link::Link;
 use tyche_proto::wire::ETHERTYPE;
 use tyche_session::fcoe::{
@@ -67,13 +65,9 @@ impl Options {
         let wwpn = fcoe.wwpn.as_deref().map(parse_wwpn).transpose().map_err(OpenError::Option)?;
         log_warnings(interface.warning().as_slice());
         let name = PortName::take(interface.mac(), Numbers::Session)?.or(wwpn);
-        let e_d_tov = Duration::from_millis(fcoe.e_d_tov.as_millis() as u64);
         let host = FcoeHostOptions {
             // A library leaves nothing behind, so nothing is recorded.
-            port: PortOptions {
-                mode: fcoe.mode,
-                ..PortOptions::new(interface, (name.wwpn, name.wwnn), e_d_tov)
-            },
+            port: name.options(interface, fcoe.mode, fcoe.e_d_tov),
             target,
             lun,
             further_queues,

@@ -75,13 +75,9 @@ impl FcoeArgs {
         let address = AddressRecord::of(name.wwpn, &ports_dir());
         let options = FcoeHostOptions {
             port: PortOptions {
-                interface,
-                mode: self.fcoe_mode,
-                wwpn: name.wwpn,
-                wwnn: name.wwnn,
                 recorded: address.read(),
                 remember: Some(address.into_callback()),
-                e_d_tov: Duration::from_millis((self.e_d_tov * 1000.0) as u64),
+                ..name.options(interface, self.fcoe_mode, Duration::from_secs_f64(self.e_d_tov))
             },
             target,
             lun,
