@@ -29,42 +29,27 @@ pub(super) fn start<'a>(
     identity: &Identity,
     notify: impl FnMut(Notice) + Send + 'static,
 ) -> Result<Started<'a>> {
+    let session = &args.session;
     let mut started = if args.fcoe.is_wanted() {
-        start_fcoe(args, identity, notify)?
+        let (options, name, warnings) = args.fcoe.options(session, identity)?;
+        let host = FcoeHost::start(options, notify)?;
+        let control = host.control();
+        let check = Box::new(move |is_last| {
+            control.check(is_last).map_err(|it| fcoe::unreached(session, it))
+        });
+        Started { remote: host.into_remote(name), check, warnings, missing: Vec::new() }
     } else {
-        start_native(args, identity, notify)?
+        let (mut options, warnings, missing) = session.options(identity.session)?;
+        options.session.device = identity.device;
+        options.session.resumes = identity.resumes;
+        let remote = Host::start(options, notify)?.into_remote();
+        let (mut search, control) = (Search::new(session), Arc::clone(remote.control()));
+        let check = Box::new(move |is_last| search.check(control.report().as_ref(), is_last));
+        Started { remote, check, warnings, missing }
     };
-    if let Some(wrapper) = &args.session.link.wrapper {
-        let wrap = |disk| wrapper.disk(disk, args.session.link.spin());
+    if let Some(wrapper) = &session.link.wrapper {
+        let wrap = |disk| wrapper.disk(disk, session.link.spin());
         started.remote = started.remote.try_with_disk(wrap)?;
     }
     Ok(started)
-}
-
-fn start_native<'a>(
-    args: &'a ConnectArgs,
-    identity: &Identity,
-    notify: impl FnMut(Notice) + Send + 'static,
-) -> Result<Started<'a>> {
-    let (mut options, warnings, missing) = args.session.options(identity.session)?;
-    options.session.device = identity.device;
-    options.session.resumes = identity.resumes;
-    let remote = Host::start(options, notify)?.into_remote();
-    let (mut search, control) = (Search::new(&args.session), Arc::clone(remote.control()));
-    let check = Box::new(move |is_last| search.check(control.report().as_ref(), is_last));
-    Ok(Started { remote, check, warnings, missing })
-}
-
-fn start_fcoe<'a>(
-    args: &'a ConnectArgs,
-    identity: &Identity,
-    notify: impl FnMut(Notice) + Send + 'static,
-) -> Result<Started<'a>> {
-    let (options, name, warnings) = args.fcoe.options(&args.session, identity)?;
-    let host = FcoeHost::start(options, notify)?;
-    let control = host.control();
-    let check = Box::new(move |is_last| {
-        control.check(is_last).map_err(|it| fcoe::unreached(&args.session, it))
-    });
-    Ok(Started { remote: host.into_remote(name), check, warnings, missing: Vec::new() })
 }
