@@ -12,13 +12,6 @@ use uuid::Uuid;
 use crate::error::OpenError;
 use crate::options::{FcoeOptions, Mode, NativeOptions, Options};
 
-/// A session over FCoE that is yet to start, and the name of its port, which no other process may
-/// take meanwhile.
-pub(crate) struct Prepared {
-    pub(crate) host: FcoeHostOptions,
-    pub(crate) name: PortName,
-}
-
 impl Options {
     /// Opens the interface of a volume over FCoE, and the links of further queues.
     pub(crate) fn open_interface(&self) -> Result<(Interface, Vec<Box<dyn Link>>), OpenError> {
@@ -43,12 +36,13 @@ impl Options {
         Err(OpenError::Option(message))
     }
 
-    /// The session over FCoE that the options ask for.
+    /// The session over FCoE that the options ask for, and the name of its port, which no other
+    /// process may take meanwhile.
     pub(crate) fn prepare(
         &self,
         fcoe: &FcoeOptions,
         (interface, further_queues): (Interface, Vec<Box<dyn Link>>),
-    ) -> Result<Prepared, OpenError> {
+    ) -> Result<(FcoeHostOptions, PortName), OpenError> {
         let wrong = |message: &str| Err(OpenError::Option(message.to_owned()));
         if self.has_native_options() {
             return wrong(
@@ -77,7 +71,7 @@ impl Options {
             arena_pages,
             spin: self.spin,
         };
-        Ok(Prepared { host, name })
+        Ok((host, name))
     }
 
     /// Whether an option that only Tyche's own protocol has is not at its default.

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam_utils::atomic::AtomicCell;
 use tyche_block::{Arena, Completion, Geometry, Request};
-use tyche_fcoe::FcoeInlineHost;
+use tyche_fcoe::{FcoeHostOptions, FcoeInlineHost};
 use tyche_native::InlineHost;
 use tyche_proto::{QueueHandle, SessionShared};
 use tyche_remote::{HostReport, Notice};
@@ -20,7 +20,6 @@ use crate::REQUESTS_MAX;
 use crate::either::either;
 use crate::error::{OpenError, Refused, Why};
 use crate::exclusive::{Exclusive, Taken};
-use crate::fcoe::Prepared;
 use crate::options::Options;
 use crate::wanted::Wanted;
 
@@ -63,10 +62,13 @@ impl Inline {
     }
 
     /// Connects a session over FCoE.
-    pub(crate) fn connect_fcoe(session: Prepared, options: &Options) -> Result<Self, OpenError> {
-        let mut host = FcoeInlineHost::new(session.host);
+    pub(crate) fn connect_fcoe(
+        (host, name): (FcoeHostOptions, PortName),
+        options: &Options,
+    ) -> Result<Self, OpenError> {
+        let mut host = FcoeInlineHost::new(host);
         host.connect(options.timeout).map_err(|it| options.unreached(it))?;
-        Ok(Self::new(Driven::Fcoe(Box::new(host)), None, Some(session.name)))
+        Ok(Self::new(Driven::Fcoe(Box::new(host)), None, Some(name)))
     }
 
     fn new(mut host: Driven, shared: Option<Arc<SessionShared>>, name: Option<PortName>) -> Self {

@@ -14,7 +14,6 @@ use tyche_remote::{HostLink, HostReport};
 
 use crate::either::either;
 use crate::error::{OpenError, Refused, Why};
-use crate::fcoe::Prepared;
 use crate::inline::Inline;
 use crate::options::{Mode, Options};
 use crate::queue::Queue;
@@ -127,7 +126,7 @@ impl Options {
         let session = match self.mode {
             Mode::Inline => Session::Inline(Box::new(Inline::connect_fcoe(prepared, self)?)),
             Mode::Queue => Session::Queue(Queue::connect(self.timeout, |notify| {
-                let Prepared { host, name } = prepared;
+                let (host, name) = prepared;
                 let host = FcoeHost::start(host, notify)?;
                 let control = host.control();
                 let check = move |is_last| control.check(is_last).map_err(|it| self.unreached(it));
