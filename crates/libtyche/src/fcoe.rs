@@ -1,8 +1,6 @@
 //! A session over Fibre Channel over Ethernet: what a volume's options make of it.
 
-use std::time::Duration;
-
-use tyche_fcoe::{FcoeHostOptions, Interface, LANES_MAX, Obstacle, PortOptions};
+use tyche_fcoe::{FcoeHostOptions, Interface, LANES_MAX, Obstacle};
 use tyche_link::Link;
 use tyche_proto::wire::ETHERTYPE;
 use tyche_session::fcoe::{
@@ -13,13 +11,6 @@ use uuid::Uuid;
 
 use crate::error::OpenError;
 use crate::options::{FcoeOptions, Mode, NativeOptions, Options};
-
-/// A session over FCoE that is yet to start, and the name of its port, which no other process may
-/// take meanwhile.
-pub(crate) struct Prepared {
-    pub(crate) host: FcoeHostOptions,
-    pub(crate) name: PortName,
-}
 
 impl Options {
     /// Opens the interface of a volume over FCoE, and the links of further queues.
@@ -45,12 +36,13 @@ impl Options {
         Err(OpenError::Option(message))
     }
 
-    /// The session over FCoE that the options ask for.
+    /// The session over FCoE that the options ask for, and the name of its port, which no other
+    /// process may take meanwhile.
     pub(crate) fn prepare(
         &self,
         fcoe: &FcoeOptions,
         (interface, further_queues): (Interface, Vec<Box<dyn Link>>),
-    ) -> Result<Prepared, OpenError> {
+    ) -> Result<(FcoeHostOptions, PortName), OpenError> {
         let wrong = |message: &str| Err(OpenError::Option(message.to_owned()));
         if self.has_native_options() {
             return wrong(
@@ -67,13 +59,9 @@ impl Options {
         let wwpn = fcoe.wwpn.as_deref().map(parse_wwpn).transpose().map_err(OpenError::Option)?;
         log_warnings(interface.warning().as_slice());
         let name = PortName::take(interface.mac(), Numbers::Session)?.or(wwpn);
-        let e_d_tov = Duration::from_millis(fcoe.e_d_tov.as_millis() as u64);
         let host = FcoeHostOptions {
             // A library leaves nothing behind, so nothing is recorded.
-            port: PortOptions {
-                mode: fcoe.mode,
-                ..PortOptions::new(interface, (name.wwpn, name.wwnn), e_d_tov)
-            },
+            port: name.options(interface, fcoe.mode, fcoe.e_d_tov),
             target,
             lun,
             further_queues,
@@ -83,7 +71,7 @@ impl Options {
             arena_pages,
             spin: self.spin,
         };
-        Ok(Prepared { host, name })
+        Ok((host, name))
     }
 
     /// Whether an option that only Tyche's own protocol has is not at its default.

@@ -10,16 +10,16 @@ use std::time::{Duration, Instant};
 
 use crossbeam_utils::atomic::AtomicCell;
 use tyche_block::{Arena, Completion, Geometry, Request};
-use tyche_fcoe::FcoeInlineHost;
-use tyche_native::{HostOptions, InlineHost};
+use tyche_fcoe::{FcoeHostOptions, FcoeInlineHost};
+use tyche_native::InlineHost;
 use tyche_proto::{QueueHandle, SessionShared};
 use tyche_remote::{HostReport, Notice};
+use tyche_session::fcoe::PortName;
 
 use crate::REQUESTS_MAX;
-use crate::driven::Driven;
-use crate::error::{OpenError, Why};
+use crate::either::either;
+use crate::error::{OpenError, Refused, Why};
 use crate::exclusive::{Exclusive, Taken};
-use crate::fcoe::Prepared;
 use crate::options::Options;
 use crate::wanted::Wanted;
 
@@ -33,6 +33,8 @@ pub(crate) struct Inline {
     arena: Arena,
     /// The state that the queues of the session share; `None` if it has one queue for good.
     shared: Option<Arc<SessionShared>>,
+    /// Over FCoE the name of the port of this end, which no other process may take meanwhile.
+    _name: Option<PortName>,
 }
 
 struct State {
@@ -43,51 +45,40 @@ struct State {
     found: Vec<Completion>,
 }
 
+/// A session that the caller's thread drives.
+enum Driven {
+    /// With a target of Tyche.
+    Native(Box<InlineHost>),
+    /// With a target of Fibre Channel over Ethernet.
+    Fcoe(Box<FcoeInlineHost>),
+}
+
 impl Inline {
-    /// Connects a session with `queues` queues; returns the first.
-    pub(crate) fn connect(
-        options: HostOptions,
-        queues: usize,
-        timeout: Duration,
-    ) -> Result<Self, OpenError> {
-        Self::tyche(InlineHost::with_queues(options, queues), timeout)
-    }
-
-    /// Connects a further queue of a session.
-    pub(crate) fn join(
-        options: HostOptions,
-        handle: QueueHandle,
-        timeout: Duration,
-    ) -> Result<Self, OpenError> {
-        Self::tyche(InlineHost::join(options, handle), timeout)
-    }
-
-    fn tyche(mut host: InlineHost, timeout: Duration) -> Result<Self, OpenError> {
-        let geometry = host.connect(timeout)?;
-        let (arena, shared) = (host.arena().clone(), Arc::clone(host.shared()));
-        Ok(Self::new(Driven::Tyche(Box::new(host)), geometry, arena, Some(shared)))
+    /// Connects a queue of a session.
+    pub(crate) fn connect(mut host: InlineHost, timeout: Duration) -> Result<Self, OpenError> {
+        host.connect(timeout)?;
+        let shared = Arc::clone(host.shared());
+        Ok(Self::new(Driven::Native(Box::new(host)), Some(shared), None))
     }
 
     /// Connects a session over FCoE.
-    pub(crate) fn connect_fcoe(session: Prepared, options: &Options) -> Result<Self, OpenError> {
-        let mut host = FcoeInlineHost::new(session.host);
-        let geometry = host.connect(options.timeout).map_err(|it| options.unreached(it))?;
-        let arena = host.arena().clone();
-        let host = Driven::Fcoe { host: Box::new(host), _name: session.name };
-        Ok(Self::new(host, geometry, arena, None))
+    pub(crate) fn connect_fcoe(
+        (host, name): (FcoeHostOptions, PortName),
+        options: &Options,
+    ) -> Result<Self, OpenError> {
+        let mut host = FcoeInlineHost::new(host);
+        host.connect(options.timeout).map_err(|it| options.unreached(it))?;
+        Ok(Self::new(Driven::Fcoe(Box::new(host)), None, Some(name)))
     }
 
-    fn new(
-        host: Driven,
-        geometry: Geometry,
-        arena: Arena,
-        shared: Option<Arc<SessionShared>>,
-    ) -> Self {
+    fn new(mut host: Driven, shared: Option<Arc<SessionShared>>, name: Option<PortName>) -> Self {
+        let geometry = either!(&mut host, Driven::{Native, Fcoe}, it => it.geometry());
+        let arena = either!(&host, Driven::{Native, Fcoe}, it => it.arena().clone());
         let ready = VecDeque::with_capacity(REQUESTS_MAX);
         let found = Vec::with_capacity(REQUESTS_MAX);
         let state = Exclusive::new(State { host, ready, found });
-        let geometry = AtomicCell::new(geometry);
-        Self { state, in_flight: AtomicUsize::new(0), geometry, arena, shared }
+        let (geometry, in_flight) = (AtomicCell::new(geometry), AtomicUsize::new(0));
+        Self { state, in_flight, geometry, arena, shared, _name: name }
     }
 
     /// The handle of another queue of the session, if it can have several.
@@ -111,16 +102,18 @@ impl Inline {
         self.in_flight.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn submit(&self, request: Request, token: u64) -> Result<(), (Why, Request)> {
+    pub(crate) fn submit(&self, request: Request, token: u64) -> Result<(), Refused> {
         let mut state = match self.state() {
             Ok(state) => state,
-            Err(why) => return Err((why, request)),
+            Err(why) => return Err(Refused { why, request }),
         };
         let in_flight = self.in_flight();
         if in_flight == REQUESTS_MAX {
-            return Err((Why::Full, request));
+            return Err(Refused { why: Why::Full, request });
         }
-        state.host.submit(request, token).map_err(|request| (Why::Full, request))?;
+        let host = &mut state.host;
+        let taken = either!(host, Driven::{Native, Fcoe}, it => it.submit(request, token));
+        taken.map_err(|request| Refused { why: Why::Full, request })?;
         self.in_flight.store(in_flight + 1, Ordering::Relaxed);
         Ok(())
     }
@@ -137,7 +130,7 @@ impl Inline {
         // No poll while enough completions are left: a caller that takes them one by one submits in
         // between, and the requests submitted until all are taken share frames.
         if min == 0 || ready.len() < min {
-            host.poll(found);
+            either!(host, Driven::{Native, Fcoe}, it => it.poll(found));
             ready.extend(found.drain(..));
         }
         if ready.len() < min {
@@ -145,13 +138,15 @@ impl Inline {
             while let Some(left) = wanted.timeout.checked_sub(start.elapsed())
                 && ready.len() < min
             {
-                host.wait(found, left);
+                either!(host, Driven::{Native, Fcoe}, it => it.wait(found, left));
                 ready.extend(found.drain(..));
             }
         }
-        while let Some(notice) = host.poll_notice() {
+        while let Some(notice) = either!(host, Driven::{Native, Fcoe}, it => it.poll_notice()) {
             match notice {
-                Notice::Connected(_) | Notice::Resized(_) => self.geometry.store(host.geometry()),
+                Notice::Connected(_) | Notice::Resized(_) => {
+                    self.geometry.store(either!(host, Driven::{Native, Fcoe}, it => it.geometry()));
+                }
                 Notice::ResumeState(_) => {}
                 notice => tracing::info!(?notice, "session"),
             }
@@ -163,10 +158,11 @@ impl Inline {
     }
 
     pub(crate) fn report(&self) -> Option<HostReport> {
-        self.state().ok().map(|mut state| state.host.report())
+        let mut state = self.state().ok()?;
+        Some(either!(&mut state.host, Driven::{Native, Fcoe}, it => it.report()))
     }
 
     pub(crate) fn close(self, timeout: Duration) {
-        self.state.into_inner().host.disconnect(timeout);
+        either!(self.state.into_inner().host, Driven::{Native, Fcoe}, it => it.disconnect(timeout));
     }
 }

@@ -38,7 +38,7 @@
 
 #![deny(unsafe_code)]
 
-mod driven;
+mod either;
 mod error;
 #[allow(unsafe_code, reason = "who uses the value is only known at run time")]
 mod exclusive;

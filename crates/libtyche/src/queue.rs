@@ -3,20 +3,19 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crossbeam_queue::ArrayQueue;
 use rustix::event::{EventfdFlags, eventfd};
 use tyche_block::{Arena, Completion, Disk, Geometry, Request, Sink};
 use tyche_remote::{HostReport, Notice, Remote};
+use tyche_session::wait_connected;
 
 use crate::REQUESTS_MAX;
-use crate::error::{OpenError, Why};
+use crate::error::{OpenError, Refused, Why};
 use crate::wanted::Wanted;
-
-/// Interval at which to look for an obstacle that does not go away.
-const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 /// One queue of a session whose queues have threads of their own.
 pub(crate) struct Queue {
@@ -33,7 +32,8 @@ pub(crate) struct Queue {
 /// The session of all queues.
 struct Running {
     remote: Remote,
-    life: Arc<Life>,
+    /// Tells when it is closed.
+    closed: Mutex<Receiver<Notice>>,
 }
 
 impl Queue {
@@ -44,24 +44,18 @@ impl Queue {
         timeout: Duration,
         start: impl FnOnce(Box<dyn FnMut(Notice) + Send>) -> io::Result<(Remote, C)>,
     ) -> Result<Self, OpenError> {
-        let deadline = Instant::now() + timeout;
-        let life = Arc::new(Life::default());
-        let told = Arc::clone(&life);
-        let started = start(Box::new(move |notice| told.tell(notice)));
-        let (remote, mut check) = started.map_err(OpenError::System)?;
-        loop {
-            let left = deadline.saturating_duration_since(Instant::now());
-            if life.wait(left.min(LOOK_EVERY), |stage| !stage.is_connecting()) {
-                break;
+        let (sender, notices) = channel();
+        let (remote, check) = start(Box::new(notifier(sender))).map_err(OpenError::System)?;
+        let next = |wait| match notices.recv_timeout(wait) {
+            Ok(Notice::Closed) | Err(RecvTimeoutError::Disconnected) => {
+                Err(OpenError::from_notice(Notice::Closed))
             }
-            check(Instant::now() >= deadline)?;
-        }
-        match &*life.stage() {
-            Stage::Over(notice) => return Err(OpenError::from_notice(notice.clone())),
-            Stage::Closed => return Err(OpenError::from_notice(Notice::Closed)),
-            Stage::Connecting(_) | Stage::Connected => {}
-        }
-        Self::new(Arc::new(Running { remote, life }), 0)
+            Ok(notice) => Ok(Some(notice)),
+            Err(RecvTimeoutError::Timeout) => Ok(None),
+        };
+        wait_connected(timeout, next, check, OpenError::from_notice)?;
+        let closed = Mutex::new(notices);
+        Self::new(Arc::new(Running { remote, closed }), 0)
     }
 
     /// A further queue.
@@ -88,16 +82,21 @@ impl Queue {
         self.in_flight.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn submit(&self, request: Request, token: u64) -> Result<(), (Why, Request)> {
+    pub(crate) fn submit(&self, request: Request, token: u64) -> Result<(), Refused> {
         let more = |count| (count < REQUESTS_MAX).then_some(count + 1);
         if self.in_flight.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_err() {
-            return Err((Why::Full, request));
+            return Err(Refused { why: Why::Full, request });
         }
         self.disk.submit(request, token, &self.sink);
         Ok(())
     }
 
-    pub(crate) fn collect(&self, wanted: Wanted, take: &mut dyn FnMut(Completion)) -> usize {
+    /// Never fails: any number of threads may call it.
+    pub(crate) fn collect(
+        &self,
+        wanted: Wanted,
+        take: &mut dyn FnMut(Completion),
+    ) -> Result<usize, Why> {
         let min = wanted.min.min(self.in_flight());
         let mut count = self.done.take(wanted.max, take);
         if count < min {
@@ -107,7 +106,7 @@ impl Queue {
             }
         }
         self.in_flight.fetch_sub(count, Ordering::Relaxed);
-        count
+        Ok(count)
     }
 
     pub(crate) fn wait_fd(&self) -> BorrowedFd<'_> {
@@ -123,72 +122,26 @@ impl Queue {
         if let Some(running) = Arc::into_inner(self.running) {
             running.remote.control().disconnect();
             // If it is not closed by then, dropping the host aborts it.
-            running.life.wait(timeout, |stage| *stage == Stage::Closed);
+            let closed = running.closed.into_inner().unwrap_or_else(PoisonError::into_inner);
+            let _ = closed.recv_timeout(timeout);
         }
     }
 }
 
-/// The stage of the session, for the threads that open or close it.
-#[derive(Default)]
-struct Life {
-    stage: Mutex<Stage>,
-    changed: Condvar,
-}
-
-#[derive(PartialEq, Eq)]
-enum Stage {
-    /// Not connected yet; with the last refusal.
-    Connecting(Option<Notice>),
-    Connected,
-    /// It failed, before or after it was connected.
-    Over(Notice),
-    Closed,
-}
-
-impl Default for Stage {
-    fn default() -> Self {
-        Self::Connecting(None)
-    }
-}
-
-impl Stage {
-    fn is_connecting(&self) -> bool {
-        matches!(self, Self::Connecting(_))
-    }
-}
-
-impl Life {
-    fn stage(&self) -> MutexGuard<'_, Stage> {
-        self.stage.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn tell(&self, notice: Notice) {
-        let mut stage = self.stage();
-        *stage = match notice {
-            Notice::Connected(_) => Stage::Connected,
-            // A refusal precedes the failure that it causes, and says more. Not every refusal is
-            // final.
-            Notice::Rejected(..) if stage.is_connecting() => Stage::Connecting(Some(notice)),
-            Notice::Failed(_) => match std::mem::take(&mut *stage) {
-                Stage::Connecting(Some(refusal)) => Stage::Over(refusal),
-                _ => Stage::Over(notice),
-            },
-            Notice::Closed => Stage::Closed,
-            // No device outlives the process, so there will be no successor.
-            Notice::ResumeState(_) => return,
-            notice => {
-                tracing::info!(?notice, "session");
-                return;
-            }
-        };
-        self.changed.notify_all();
-    }
-
-    /// Waits until the stage is as wanted; false on timeout.
-    fn wait(&self, timeout: Duration, wanted: impl Fn(&Stage) -> bool) -> bool {
-        let waited = self.changed.wait_timeout_while(self.stage(), timeout, |it| !wanted(it));
-        let (stage, _) = waited.unwrap_or_else(PoisonError::into_inner);
-        wanted(&stage)
+/// Tells the notices of a session to the thread that opens it, and from then on its end to the one
+/// that closes it.
+fn notifier(to: Sender<Notice>) -> impl FnMut(Notice) + Send + 'static {
+    let mut is_connected = false;
+    move |notice| match notice {
+        // No device outlives the process, so there will be no successor.
+        Notice::ResumeState(_) => {}
+        Notice::Connected(_) | Notice::Rejected(_) | Notice::Failed(_) if !is_connected => {
+            is_connected = matches!(notice, Notice::Connected(_));
+            // Fails if the volume is given up, as below.
+            let _ = to.send(notice);
+        }
+        Notice::Closed => drop(to.send(notice)),
+        notice => tracing::info!(?notice, "session"),
     }
 }
 

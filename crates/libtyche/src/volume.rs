@@ -6,14 +6,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tyche_block::{Arena, Completion, Geometry, Request};
-use tyche_fcoe::{FcoeHost, Interface, Obstacle};
+use tyche_fcoe::{FcoeHost, Interface};
 use tyche_link::Link;
-use tyche_native::Host;
+use tyche_native::{Host, InlineHost};
 use tyche_proto::SessionConfig;
 use tyche_remote::{HostLink, HostReport};
 
+use crate::either::either;
 use crate::error::{OpenError, Refused, Why};
-use crate::fcoe::Prepared;
 use crate::inline::Inline;
 use crate::options::{Mode, Options};
 use crate::queue::Queue;
@@ -126,16 +126,10 @@ impl Options {
         let session = match self.mode {
             Mode::Inline => Session::Inline(Box::new(Inline::connect_fcoe(prepared, self)?)),
             Mode::Queue => Session::Queue(Queue::connect(self.timeout, |notify| {
-                let Prepared { host, name } = prepared;
+                let (host, name) = prepared;
                 let host = FcoeHost::start(host, notify)?;
                 let control = host.control();
-                let check = move |is_last| match control.obstacle() {
-                    Some(obstacle) if is_last || obstacle.is_final() => {
-                        Err(self.unreached(obstacle))
-                    }
-                    None if is_last => Err(self.unreached(Obstacle::Asking)),
-                    _ => Ok(()),
-                };
+                let check = move |is_last| control.check(is_last).map_err(|it| self.unreached(it));
                 Ok((host.into_remote(name), check))
             })?),
         };
@@ -155,7 +149,8 @@ impl Volume {
                 // Together the queues ask for as much as one.
                 session.damq_pages = session.damq_pages.div_ceil(queues as u32);
                 let host = options.of_host(&session, vec![links.remove(0)])?;
-                Session::Inline(Box::new(Inline::connect(host, queues, timeout)?))
+                let host = InlineHost::with_queues(host, queues);
+                Session::Inline(Box::new(Inline::connect(host, timeout)?))
             }
             Mode::Queue => {
                 assert_eq!(links.len(), queues, "links for each queue");
@@ -205,8 +200,8 @@ impl Volume {
                 let handle = inline.handle(number).expect(only_one);
                 let links = links.map_or_else(|| options.open_links(number), Ok)?;
                 let host = options.of_host(session, vec![links])?;
-                let joined = Inline::join(host, handle, options.timeout)?;
-                Ok(Session::Inline(Box::new(joined)))
+                let host = InlineHost::join(host, handle);
+                Ok(Session::Inline(Box::new(Inline::connect(host, options.timeout)?)))
             }
             Session::Queue(queue) => Ok(Session::Queue(queue.join(number)?)),
         })?;
@@ -215,26 +210,17 @@ impl Volume {
 
     /// The current geometry of the disk. The size may grow while it is open.
     pub fn geometry(&self) -> Geometry {
-        match &self.session {
-            Session::Inline(inline) => inline.geometry(),
-            Session::Queue(queue) => queue.geometry(),
-        }
+        either!(&self.session, Session::{Inline, Queue}, it => it.geometry())
     }
 
     /// The volume's memory for the buffers of requests. An extent of any other arena works as well.
     pub fn arena(&self) -> &Arena {
-        match &self.session {
-            Session::Inline(inline) => inline.arena(),
-            Session::Queue(queue) => queue.arena(),
-        }
+        either!(&self.session, Session::{Inline, Queue}, it => it.arena())
     }
 
     /// Requests taken whose completions have not been returned.
     pub fn in_flight(&self) -> usize {
-        match &self.session {
-            Session::Inline(inline) => inline.in_flight(),
-            Session::Queue(queue) => queue.in_flight(),
-        }
+        either!(&self.session, Session::{Inline, Queue}, it => it.in_flight())
     }
 
     /// Takes a request. Its completion comes out of [`poll`](Self::poll) or [`wait`](Self::wait)
@@ -244,11 +230,7 @@ impl Volume {
     /// # Errors
     /// Gives the request back: see [`Why`].
     pub fn submit(&self, request: Request, token: u64) -> Result<(), Refused> {
-        let taken = match &self.session {
-            Session::Inline(inline) => inline.submit(request, token),
-            Session::Queue(queue) => queue.submit(request, token),
-        };
-        taken.map_err(|(why, request)| Refused { why, request })
+        either!(&self.session, Session::{Inline, Queue}, it => it.submit(request, token))
     }
 
     /// Appends up to `max` completions to `done`, and returns their number. Never waits. In inline
@@ -283,10 +265,7 @@ impl Volume {
         wanted: Wanted,
         take: &mut dyn FnMut(Completion),
     ) -> Result<usize, Why> {
-        match &self.session {
-            Session::Inline(inline) => inline.collect(wanted, take),
-            Session::Queue(queue) => Ok(queue.collect(wanted, take)),
-        }
+        either!(&self.session, Session::{Inline, Queue}, it => it.collect(wanted, take))
     }
 
     /// A descriptor that becomes readable when a completion is there, for `poll(2)` and the like.
@@ -302,10 +281,7 @@ impl Volume {
 
     /// A report on the session, for people; `None` while it is not available.
     pub fn report(&self) -> Option<HostReport> {
-        match &self.session {
-            Session::Inline(inline) => inline.report(),
-            Session::Queue(queue) => queue.report(),
-        }
+        either!(&self.session, Session::{Inline, Queue}, it => it.report())
     }
 
     /// Ends this queue, and with the last one the session; waits up to `timeout` for the target's
@@ -313,9 +289,6 @@ impl Volume {
     /// in flight is unknown. In inline mode requests in flight end the session for all queues: they
     /// could still be executed, after later requests of the other queues.
     pub fn close(self, timeout: Duration) {
-        match self.session {
-            Session::Inline(inline) => inline.close(timeout),
-            Session::Queue(queue) => queue.close(timeout),
-        }
+        either!(self.session, Session::{Inline, Queue}, it => it.close(timeout));
     }
 }

@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+mod connecting;
 pub mod fcoe;
 mod keys;
 mod known;
@@ -9,6 +10,7 @@ mod links;
 mod options;
 mod runtime;
 
+pub use connecting::wait_connected;
 pub use keys::{KEY_FILE, KeyFileError, make_key, read_key};
 pub use known::{KnownTarget, KnownTargets, KnownTargetsError};
 pub use links::{LinkError, LinkOptions, Opened, log_warnings, open_usable};

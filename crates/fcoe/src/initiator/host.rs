@@ -147,6 +147,18 @@ impl FcoeControl {
     pub fn obstacle(&self) -> Option<Obstacle> {
         self.queues.ask([0], Command::Obstacle).pop()??
     }
+
+    /// Looks why the disk can't be used yet, for the last time if `is_last`.
+    ///
+    /// # Errors
+    /// The obstacle, if there is no use in waiting longer.
+    pub fn check(&self, is_last: bool) -> Result<(), Obstacle> {
+        match self.obstacle() {
+            Some(obstacle) if is_last || obstacle.is_final() => Err(obstacle),
+            None if is_last => Err(Obstacle::Asking),
+            _ => Ok(()),
+        }
+    }
 }
 
 impl Control for FcoeControl {

@@ -248,12 +248,10 @@ pub unsafe extern "C" fn tyche_read(
     if buffer.is_null() {
         return -libc::EINVAL;
     }
-    let (extent, copy_to) = match handle.buffers.claim(buffer.cast(), len as usize) {
-        Some(extent) => (extent, ptr::null_mut()),
-        None => match handle.own_memory(len) {
-            Ok(extent) => (extent, buffer.cast()),
-            Err(errno) => return -errno.0,
-        },
+    let (extent, copy_to) = match handle.memory(buffer.cast(), len) {
+        Ok((extent, true)) => (extent, ptr::null_mut()),
+        Ok((extent, false)) => (extent, buffer.cast()),
+        Err(errno) => return -errno.0,
     };
     handle.submit(Operation::Read, (offset, len), Some(extent), (token, copy_to))
 }
@@ -275,20 +273,15 @@ pub unsafe extern "C" fn tyche_write(
     if buffer.is_null() || flags & !TYCHE_FUA != 0 {
         return -libc::EINVAL;
     }
-    let extent = match handle.buffers.claim(buffer.cast(), len as usize) {
-        Some(extent) => extent,
-        None => match handle.own_memory(len) {
-            Ok(mut extent) => {
-                // SAFETY: `len` bytes are readable there, as the header demands, and the extent has
-                // as many; the two do not overlap, for the extent had no other owner until now.
-                unsafe {
-                    ptr::copy_nonoverlapping(buffer.cast(), extent.as_mut_ptr(), len as usize);
-                }
-                extent
-            }
-            Err(errno) => return -errno.0,
-        },
+    let (mut extent, is_in_place) = match handle.memory(buffer.cast(), len) {
+        Ok(memory) => memory,
+        Err(errno) => return -errno.0,
     };
+    if !is_in_place {
+        // SAFETY: `len` bytes are readable there, as the header demands, and the extent has as
+        // many; the two do not overlap, for the extent had no other owner until now.
+        unsafe { ptr::copy_nonoverlapping(buffer.cast(), extent.as_mut_ptr(), len as usize) };
+    }
     let operation = Operation::Write { fua: flags & TYCHE_FUA != 0 };
     handle.submit(operation, (offset, len), Some(extent), (token, ptr::null_mut()))
 }
@@ -409,13 +402,17 @@ fn errno(why: Why) -> c_int {
 }
 
 impl tyche_volume {
-    /// Memory of the volume through which the data of a request are copied to or from the caller's.
-    fn own_memory(&self, len: u32) -> Result<Extent, Errno> {
+    /// The memory for the data of a request: that of the caller in place (`true`), or else some of
+    /// the volume, through which they are copied.
+    fn memory(&self, at: *const u8, len: u32) -> Result<(Extent, bool), Errno> {
         let len = len as usize;
+        if let Some(extent) = self.buffers.claim(at, len) {
+            return Ok((extent, true));
+        }
         if len > self.memory {
             return Err(Errno::INVAL);
         }
-        self.volume.arena().alloc(len).ok_or(Errno(libc::EAGAIN))
+        Ok((self.volume.arena().alloc(len).ok_or(Errno(libc::EAGAIN))?, false))
     }
 
     fn submit(

@@ -9,9 +9,12 @@ use std::io;
 use std::ops::RangeInclusive;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use rustix::fs::{FlockOperation, flock};
+use tyche_fcoe::fc::network::Mode;
 use tyche_fcoe::fc::wire::{Mac, Wwn};
+use tyche_fcoe::{Interface, PortOptions};
 
 use super::error::FcoeError;
 use crate::runtime::runtime_dir;
@@ -80,6 +83,12 @@ impl PortName {
             }
         }
         Err(FcoeError::InUse(mac))
+    }
+
+    /// The options of the port on its interface.
+    pub fn options(&self, interface: Interface, mode: Mode, e_d_tov: Duration) -> PortOptions {
+        let e_d_tov = Duration::from_millis(e_d_tov.as_millis() as u64);
+        PortOptions { mode, ..PortOptions::new(interface, (self.wwpn, self.wwnn), e_d_tov) }
     }
 
     /// The same with another name, if the user has one for it.

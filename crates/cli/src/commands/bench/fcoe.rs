@@ -3,23 +3,20 @@
 use std::fs;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
-use std::time::{Duration, Instant};
 
 use tyche_block::Disk;
-use tyche_fcoe::{FcoeHost, FcoeHostOptions, Obstacle};
+use tyche_fcoe::{FcoeHost, FcoeHostOptions};
 use tyche_remote::{Control, Notice};
-use tyche_session::log_warnings;
+use tyche_session::{log_warnings, wait_connected};
 use tyche_wake::MakePoller;
 use uuid::Uuid;
 
 use super::disk::{self, DiskSession, Observe};
+use super::load::lost;
 use super::result::Measurement;
 use super::{BenchArgs, check_geometry};
-use crate::daemons::connect::{Identity, SessionArgs, fcoe};
+use crate::daemons::connect::{Identity, fcoe};
 use crate::shared::error::{Code, Error, Result};
-
-/// Interval at which to look for an obstacle that does not go away.
-const LOOK: Duration = Duration::from_millis(200);
 
 /// Connects a logical unit with `connect`, and measures it.
 ///
@@ -69,7 +66,6 @@ fn packets(line: &str, interface: &str) -> Option<u64> {
 
 /// A session of `tyche`.
 pub struct Session {
-    args: SessionArgs,
     host: FcoeHost,
     notices: Receiver<Notice>,
 }
@@ -84,22 +80,17 @@ pub fn connect(args: &BenchArgs, options: FcoeHostOptions) -> Result<Session> {
         // The session has ended.
         let _ = sender.send(notice);
     })?;
-    let session = Session { args: args.session.clone(), host, notices };
-    let end = Instant::now() + session.args.timeout();
-    loop {
-        match session.notices.recv_timeout(LOOK) {
-            Ok(Notice::Connected(_)) => return Ok(session),
-            Ok(Notice::Failed(failure)) => return Err(SessionArgs::failed(failure)),
-            Ok(_) | Err(RecvTimeoutError::Timeout) => {}
-            Err(RecvTimeoutError::Disconnected) => {
-                return Err(Error::new(Code::Other, "the session's thread has ended"));
-            }
+    let next = |wait| match notices.recv_timeout(wait) {
+        Ok(notice) => Ok(Some(notice)),
+        Err(RecvTimeoutError::Timeout) => Ok(None),
+        Err(RecvTimeoutError::Disconnected) => {
+            Err(Error::new(Code::Other, "the session's thread has ended"))
         }
-        let obstacle = session.host.control().obstacle();
-        if Instant::now() > end || obstacle.as_ref().is_some_and(Obstacle::is_final) {
-            return Err(fcoe::unreached(&session.args, obstacle));
-        }
-    }
+    };
+    let (session, control) = (&args.session, host.control());
+    let check = |is_last| control.check(is_last).map_err(|it| fcoe::unreached(session, it));
+    wait_connected(session.timeout(), next, check, |notice| session.ended(notice))?;
+    Ok(Session { host, notices })
 }
 
 impl DiskSession for Session {
@@ -112,14 +103,7 @@ impl DiskSession for Session {
     }
 
     fn failure(&self) -> Option<Error> {
-        self.notices.try_iter().find_map(|notice| match notice {
-            Notice::Lost(problem) => {
-                let message = format!("the target was lost while measuring: {problem}");
-                Some(Error::new(Code::Unreachable, message))
-            }
-            Notice::Failed(failure) => Some(SessionArgs::failed(failure)),
-            _ => None,
-        })
+        self.notices.try_iter().find_map(|it| lost(&it))
     }
 }
 

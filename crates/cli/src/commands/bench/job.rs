@@ -17,12 +17,11 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use tyche_native::{ConnectError, HostOptions, InlineHost};
-use tyche_proto::{Problem, QueueHandle};
-use tyche_remote::{HostReport, Notice};
+use tyche_proto::QueueHandle;
 
 use super::load::{Shared, check_notices};
 use super::progress::{Progress, TICK};
-use crate::daemons::connect::SessionArgs;
+use crate::daemons::connect::{Search, SessionArgs};
 use crate::shared::error::{Code, Error, Result};
 
 /// Time limit for the target to confirm the end of the session.
@@ -173,9 +172,12 @@ impl Worker {
     }
 
     fn work(&self, place: QueueRole, options: HostOptions) -> Result<()> {
-        let connect = |host: &mut InlineHost| {
-            let connected = host.connect(self.session.timeout());
-            connected.map_err(|it| refused(&self.session, it, &host.report()))
+        let connect = |host: &mut InlineHost| match host.connect(self.session.timeout()) {
+            Ok(_) => Ok(()),
+            Err(ConnectError::Refused(notice)) => Err(self.session.ended(*notice)),
+            Err(ConnectError::TimedOut(_)) => {
+                Search::new(&self.session).check(Some(&host.report()), true)
+            }
         };
         let mut host = match place {
             QueueRole::First { queues, connected } => {
@@ -213,28 +215,6 @@ impl Worker {
                     host.poll(&mut Vec::new());
                     check_notices(host)?;
                 }
-            }
-        }
-    }
-}
-
-fn refused(session: &SessionArgs, error: ConnectError, report: &HostReport) -> Error {
-    match error {
-        ConnectError::Refused(notice) => match *notice {
-            Notice::Rejected(rejection) => session.refused(&rejection),
-            Notice::Failed(failure) => SessionArgs::failed(failure),
-            notice => Error::new(Code::Other, format!("{notice:?}")),
-        },
-        ConnectError::TimedOut(_) => {
-            let is_unoffered = matches!(report.problem, None | Some(Problem::NoOffer));
-            let absent = if is_unoffered { session.unknown_export(true) } else { Ok(None) };
-            let explained = absent.and_then(|absent| match absent {
-                None => session.changed_target(),
-                absent => Ok(absent),
-            });
-            match explained {
-                Ok(Some(error)) | Err(error) => error,
-                Ok(None) => session.unreachable(Some(report)),
             }
         }
     }

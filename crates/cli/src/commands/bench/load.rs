@@ -177,17 +177,19 @@ pub(super) fn parts(completion: Completion) -> (u64, Extent) {
 
 /// Ends the measurement if the target is lost: requests after that would measure something else.
 pub fn check_notices(host: &mut InlineHost) -> Result<()> {
-    while let Some(notice) = host.poll_notice() {
-        match notice {
-            Notice::Lost(problem) => {
-                let message = format!("the target was lost while measuring: {problem}");
-                return Err(Error::new(Code::Unreachable, message));
-            }
-            Notice::Failed(failure) => return Err(SessionArgs::failed(failure)),
-            _ => {}
+    std::iter::from_fn(|| host.poll_notice()).find_map(|it| lost(&it)).map_or(Ok(()), Err)
+}
+
+/// The error for a measurement whose target is lost.
+pub(super) fn lost(notice: &Notice) -> Option<Error> {
+    match notice {
+        Notice::Lost(problem) => {
+            let message = format!("the target was lost while measuring: {problem}");
+            Some(Error::new(Code::Unreachable, message))
         }
+        Notice::Failed(failure) => Some(SessionArgs::failed(*failure)),
+        _ => None,
     }
-    Ok(())
 }
 
 /// CPU time that this thread has used.

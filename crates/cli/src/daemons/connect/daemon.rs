@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -12,10 +12,10 @@ use signal_hook::iterator::Signals;
 use signal_hook::low_level::raise;
 use tyche_attach::{Attachment, Stopped};
 use tyche_remote::{Notice, Remote};
-use tyche_session::log_warnings;
+use tyche_session::{log_warnings, wait_connected};
 use uuid::Uuid;
 
-use super::last_error::{LastError, describe};
+use super::last_error::Reporter;
 use super::late::MissingLinks;
 use super::leash::{self, Leash};
 use super::predecessor::Predecessor;
@@ -33,8 +33,6 @@ use crate::shared::runtime::{self, CONTROL, RuntimeDir};
 use crate::shared::state::{KnownExport, State};
 use crate::{shared::block_device, shared::leftovers, shared::panics, shared::sessions};
 
-/// Interval at which a daemon that waits for its connection checks the reason.
-const LOOK_AFTER: Duration = Duration::from_millis(500);
 /// Pause before a device that could not grow tries again.
 const GROW_RETRY: Duration = Duration::from_secs(5);
 /// Time limit for the target to confirm the end of the session.
@@ -128,11 +126,7 @@ struct Session {
     closed: bool,
     /// Warnings about the links, for the user.
     warnings: Vec<String>,
-    /// History of the session, for status reports.
-    last_error: Arc<Mutex<LastError>>,
-    /// Its links that are missing so far.
-    missing: Arc<MissingLinks>,
-    args: SessionArgs,
+    reporter: Reporter,
     /// All arguments, as they were given or as tychetab has them.
     given: ConnectArgs,
     /// Whether another `tyche connect` has started it.
@@ -211,6 +205,8 @@ impl Session {
             made => signals.made().and(made)?,
         };
         let device = attachment.device_path().to_owned();
+        let (args, control) = (args.session.clone(), Arc::clone(host.control()));
+        let reporter = Reporter { args, control, missing, last_error: Arc::default() };
         let state = State {
             session: id,
             export: export.clone(),
@@ -236,9 +232,7 @@ impl Session {
             outgrown: predecessor.is_some(),
             closed: false,
             warnings,
-            last_error: Arc::default(),
-            missing,
-            args: args.session.clone(),
+            reporter,
             given,
             detached,
             dir,
@@ -283,9 +277,7 @@ impl Session {
 
     /// The result that `tyche connect` prints; its warnings are in the log, too.
     fn announcement(&self) -> Output {
-        let control = self.host.control();
-        let session =
-            describe(&self.state, &self.last_error, &self.args, &**control, &self.missing);
+        let session = self.reporter.describe(&self.state);
         let narrow = super::narrow_links(session.links());
         log_warnings(&narrow);
         let warnings = [self.warnings.as_slice(), &narrow].concat();
@@ -294,38 +286,31 @@ impl Session {
 
     /// Starts to listen to the control socket.
     fn listen(&self, sender: Sender<Input>) -> Result<()> {
-        let (state, last_error, control) =
-            (self.state.clone(), self.last_error.clone(), Arc::clone(self.host.control()));
-        let missing = Arc::clone(&self.missing);
-        missing.take_up(Arc::clone(&control), self.args.clone())?;
+        let (state, reporter) = (self.state.clone(), self.reporter.clone());
+        reporter.missing.take_up(Arc::clone(&reporter.control), reporter.args.clone())?;
         let restore = sender.clone();
         // Fails only if the loop has ended.
         let removed = move || drop(restore.send(Input::Restore));
         let to_loop = Mutex::new(sender);
-        let args = self.args.clone();
         let hand_over = move |order, answer| {
             let order = Input::Order(order, answer);
             to_loop.lock().is_ok_and(|sender| sender.send(order).is_ok())
         };
         let respond = Arc::new(move |request, asker: &Asker<'_>| match request {
-            Request::Report => ControlAnswer::Session(Box::new(describe(
-                &state,
-                &last_error,
-                &args,
-                &*control,
-                &missing,
-            ))),
+            Request::Report => ControlAnswer::Session(Box::new(reporter.describe(&state))),
             Request::Disconnect { force } => {
                 let order = Order::Disconnect { force };
-                let of = (&*control, state.device.as_path());
+                let of = (&*reporter.control, state.device.as_path());
                 orders::disconnect(of, force, asker, &|answer| hand_over(order, answer))
             }
             Request::Reload | Request::Leave => {
                 let order = Order::Leave { again: matches!(request, Request::Reload) };
                 orders::pass_on(&|answer| hand_over(order, answer))
             }
-            Request::AddLink { link } => missing.add(&*control, &args, &link),
-            Request::RemoveLink { link } => missing.remove(&*control, &link),
+            Request::AddLink { link } => {
+                reporter.missing.add(&*reporter.control, &reporter.args, &link)
+            }
+            Request::RemoveLink { link } => reporter.missing.remove(&*reporter.control, &link),
             Request::Resize { .. } | Request::Access { .. } => {
                 ControlAnswer::refused(Code::Usage, "this is a session, not a target")
             }
@@ -420,7 +405,7 @@ impl Session {
     }
 
     fn handle_notice(&mut self, notice: &Notice) {
-        self.last_error.lock().unwrap_or_else(PoisonError::into_inner).note(notice, &self.args);
+        self.reporter.note(notice);
         match notice {
             Notice::Connected(_) => tracing::info!("the target is back"),
             Notice::Lost(problem) => tracing::warn!("target lost: {problem}; requests wait"),
@@ -471,14 +456,7 @@ impl Session {
         if force {
             self.host.control().abort();
         }
-        let report = describe(
-            &self.state,
-            &self.last_error,
-            &self.args,
-            &**self.host.control(),
-            &self.missing,
-        );
-        if matches!(report.state, SessionState::Failed(_)) {
+        if matches!(self.reporter.describe(&self.state).state, SessionState::Failed(_)) {
             self.attachment.give_up_cache();
         }
         match self.attachment.stop(force).coded()? {
@@ -569,27 +547,19 @@ fn await_connection(
     args: &SessionArgs,
     mut known: Option<KnownExport>,
 ) -> Result<KnownExport> {
-    let deadline = Instant::now() + args.timeout();
-    let mut refusal = None;
-    loop {
-        let wait = deadline.saturating_duration_since(Instant::now()).min(LOOK_AFTER);
-        match inputs.recv_timeout(wait) {
-            Ok(Input::Notice(Notice::ResumeState(state))) => known = Some(state.into()),
-            Ok(Input::Notice(Notice::Connected(_))) => {
-                return Ok(known.expect("it is known before the session is live"));
+    let next = |wait| match inputs.recv_timeout(wait) {
+        Ok(Input::Notice(notice)) => {
+            if let Notice::ResumeState(state) = notice {
+                known = Some(state.into());
             }
-            Ok(Input::Notice(Notice::Rejected(rejection))) => {
-                refusal = Some(args.refused(&rejection));
-            }
-            Ok(Input::Notice(Notice::Failed(failure))) => {
-                return Err(refusal.unwrap_or_else(|| SessionArgs::failed(failure)));
-            }
-            Ok(Input::Signal(_)) => return Err(interrupted()),
-            Ok(_) => {}
-            Err(RecvTimeoutError::Disconnected) => {
-                return Err(Error::new(Code::Other, "the session's thread died"));
-            }
-            Err(RecvTimeoutError::Timeout) => check(Instant::now() >= deadline)?,
+            Ok(Some(notice))
         }
-    }
+        Ok(Input::Signal(_)) => Err(interrupted()),
+        Ok(_) | Err(RecvTimeoutError::Timeout) => Ok(None),
+        Err(RecvTimeoutError::Disconnected) => {
+            Err(Error::new(Code::Other, "the session's thread died"))
+        }
+    };
+    wait_connected(args.timeout(), next, check, |notice| args.ended(notice))?;
+    Ok(known.expect("it is known before the session is live"))
 }

@@ -75,13 +75,9 @@ impl FcoeArgs {
         let address = AddressRecord::of(name.wwpn, &ports_dir());
         let options = FcoeHostOptions {
             port: PortOptions {
-                interface,
-                mode: self.fcoe_mode,
-                wwpn: name.wwpn,
-                wwnn: name.wwnn,
                 recorded: address.read(),
                 remember: Some(address.into_callback()),
-                e_d_tov: Duration::from_millis((self.e_d_tov * 1000.0) as u64),
+                ..name.options(interface, self.fcoe_mode, Duration::from_secs_f64(self.e_d_tov))
             },
             target,
             lun,
@@ -97,12 +93,12 @@ impl FcoeArgs {
 }
 
 /// The error for a disk that can't be used in time, by the obstacle on the way to it.
-pub(crate) fn unreached(session: &SessionArgs, obstacle: Option<Obstacle>) -> Error {
+pub(crate) fn unreached(session: &SessionArgs, obstacle: Obstacle) -> Error {
     let error = Unreached {
         disk: session.export.clone(),
         link: session.common.links.first().cloned().unwrap_or_default(),
         within: session.timeout(),
-        obstacle: obstacle.unwrap_or(Obstacle::Asking),
+        obstacle,
     };
     Error::new(error.code(), error.to_string())
 }

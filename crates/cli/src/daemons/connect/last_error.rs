@@ -1,6 +1,6 @@
-//! The reasons why a session is not live, in words for people.
+//! The reports about a session, with the reasons why it is not live in words for people.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tyche_proto::Failure;
 use tyche_proto::wire::{Reason, Rejection};
@@ -24,7 +24,7 @@ pub(super) struct LastError {
 }
 
 impl LastError {
-    pub(super) fn note(&mut self, notice: &Notice, args: &SessionArgs) {
+    fn note(&mut self, notice: &Notice, args: &SessionArgs) {
         match notice {
             Notice::Connected(_) => *self = Self::default(),
             Notice::Lost(problem) => self.loss = Some(problem.to_string()),
@@ -46,7 +46,7 @@ impl LastError {
     }
 
     /// The current problem, if any.
-    pub(super) fn problem(&self, report: &HostReport) -> Option<String> {
+    fn problem(&self, report: &HostReport) -> Option<String> {
         if self.failure.is_some() || report.live {
             return self.failure.clone();
         }
@@ -55,28 +55,45 @@ impl LastError {
     }
 }
 
-/// The daemon's report about its session.
-pub(super) fn describe(
-    record: &State,
-    last_error: &Mutex<LastError>,
-    args: &SessionArgs,
-    control: &dyn Control,
-    missing: &MissingLinks,
-) -> SessionReport {
-    let mut state = control.report().map_or(SessionState::Ending, |report| {
-        let problem = last_error.lock().unwrap_or_else(PoisonError::into_inner).problem(&report);
-        if record.has_device() {
-            return SessionState::new(&report, problem);
-        }
-        let problem = format!("{} is not there any more", record.device.display());
-        SessionState::Gone(Box::new(Figures { problem: Some(problem), ..(&report).into() }))
-    });
-    if let Some(figures) = state.figures_mut() {
-        figures.links.iter_mut().for_each(|link| link.unnamed = args.common.links.is_empty());
-        figures.links.extend(missing.reports());
-        figures.device_size = block_device::size(&record.device);
+/// The source of a daemon's reports about its session, for all of its threads.
+#[derive(Clone)]
+pub(super) struct Reporter {
+    pub(super) args: SessionArgs,
+    pub(super) control: Arc<dyn Control>,
+    /// The links that are missing so far.
+    pub(super) missing: Arc<MissingLinks>,
+    /// History of the session.
+    pub(super) last_error: Arc<Mutex<LastError>>,
+}
+
+impl Reporter {
+    fn last_error(&self) -> MutexGuard<'_, LastError> {
+        self.last_error.lock().unwrap_or_else(PoisonError::into_inner)
     }
-    SessionReport { record: record.clone(), state }
+
+    /// Takes note of what a notice says about the session.
+    pub(super) fn note(&self, notice: &Notice) {
+        self.last_error().note(notice, &self.args);
+    }
+
+    /// The report about the session with that record.
+    pub(super) fn describe(&self, record: &State) -> SessionReport {
+        let mut state = self.control.report().map_or(SessionState::Ending, |report| {
+            let problem = self.last_error().problem(&report);
+            if record.has_device() {
+                return SessionState::new(&report, problem);
+            }
+            let problem = format!("{} is not there any more", record.device.display());
+            SessionState::Gone(Box::new(Figures { problem: Some(problem), ..(&report).into() }))
+        });
+        if let Some(figures) = state.figures_mut() {
+            let unnamed = self.args.common.links.is_empty();
+            figures.links.iter_mut().for_each(|link| link.unnamed = unnamed);
+            figures.links.extend(self.missing.reports());
+            figures.device_size = block_device::size(&record.device);
+        }
+        SessionReport { record: record.clone(), state }
+    }
 }
 
 /// Explains why the target does not resume a session that it had admitted before.

@@ -39,6 +39,7 @@ use uuid::Uuid;
 
 pub(crate) use entry::Entry;
 pub(crate) use fcoe::FcoeArgs;
+pub(crate) use refusal::Search;
 pub(crate) use session::SessionArgs;
 
 use crate::output::{Format, remark, show};

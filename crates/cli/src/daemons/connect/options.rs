@@ -11,7 +11,7 @@ use tyche_session::{CHANNELS_MAX, KEEP_ALIVE, NativeOptions, TIMEOUT};
 use uuid::Uuid;
 
 use super::trust::{TargetKey, target_key};
-use crate::shared::seconds::positive;
+use crate::shared::seconds::{positive, within};
 use crate::shared::{complete, identity};
 
 /// Options of a session of either protocol.
@@ -60,7 +60,7 @@ pub(crate) struct NativeArgs {
     /// Silence after which the target is taken for lost.
     #[arg(long, value_name = "SECONDS",
         default_value_t = NativeOptions::default().keep_alive.as_secs_f64(),
-        value_parser = keep_alive)]
+        value_parser = |text: &str| within(text, &KEEP_ALIVE))]
     pub(crate) keep_alive_tmo: f64,
 
     /// Pause between two attempts to reach a lost target.
@@ -154,13 +154,6 @@ impl NativeArgs {
 
 fn mac(text: &str) -> Result<Mac, String> {
     Mac::parse(text).ok_or_else(|| "an address looks like 02:00:5e:10:00:01".into())
-}
-
-fn keep_alive(text: &str) -> Result<f64, String> {
-    let number = text.parse().ok().filter(|&seconds| {
-        Duration::try_from_secs_f64(seconds).is_ok_and(|it| KEEP_ALIVE.contains(&it))
-    });
-    number.ok_or_else(|| "0.1 to 60 seconds".into())
 }
 
 /// Seconds, or -1: for ever.

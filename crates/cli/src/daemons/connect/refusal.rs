@@ -1,7 +1,8 @@
 //! The error messages for refusals by a target, and for exports that it does not have.
 
-use tyche_proto::ExportId;
 use tyche_proto::wire::{Reason, Rejection};
+use tyche_proto::{ExportId, Problem};
+use tyche_remote::HostReport;
 
 use super::SessionArgs;
 use crate::shared::error::{Code, Error, Result};
@@ -94,16 +95,47 @@ fn own_session(args: &SessionArgs) -> Option<State> {
     })
 }
 
-/// Whether the lists of targets were heard to their ends, and did not have the export.
-#[derive(Default)]
-pub(super) struct Absence(bool);
+/// The search of a session for its target, as far as the reasons are concerned why it takes long.
+pub(crate) struct Search<'a> {
+    args: &'a SessionArgs,
+    /// Whether the lists of targets were heard to their ends, and did not have the export.
+    was_absent: bool,
+    /// Whether the target was compared with the known one.
+    compared: bool,
+}
 
-impl Absence {
-    /// Looks at the lists. The export is absent if it was twice, for a target may be late, or if
-    /// there is no time left.
-    pub(super) fn look(&mut self, args: &SessionArgs, is_last: bool) -> Result<Option<Error>> {
-        let error = args.unknown_export(is_last)?;
-        let was_absent = std::mem::replace(&mut self.0, error.is_some());
-        Ok(error.filter(|_| was_absent || is_last))
+impl<'a> Search<'a> {
+    pub(crate) fn new(args: &'a SessionArgs) -> Self {
+        Self { args, was_absent: false, compared: false }
+    }
+
+    /// Looks why a session is not connected yet, by the report on it; for the last time if
+    /// `is_last`.
+    ///
+    /// # Errors
+    /// The reason, if there is no use in waiting longer.
+    pub(crate) fn check(&mut self, report: Option<&HostReport>, is_last: bool) -> Result<()> {
+        let args = self.args;
+        let problem = report.and_then(|report| report.problem);
+        let unoffered = match problem {
+            None => is_last,
+            problem => problem == Some(Problem::NoOffer),
+        };
+        if unoffered {
+            let error = args.unknown_export(is_last)?;
+            // It is absent if it was twice, for a target may be late, or if there is no time left.
+            let was_absent = std::mem::replace(&mut self.was_absent, error.is_some());
+            if let Some(error) = error.filter(|_| was_absent || is_last) {
+                return Err(error);
+            }
+        }
+        // A known target that has another UUID now is none that offers the export.
+        let is_unproven = problem.is_some_and(SessionArgs::is_unproven);
+        if (unoffered && is_last || is_unproven && !std::mem::replace(&mut self.compared, true))
+            && let Some(error) = args.changed_target()?
+        {
+            return Err(error);
+        }
+        if is_last { Err(args.unreachable(report)) } else { Ok(()) }
     }
 }

@@ -12,7 +12,7 @@ use tyche_numa::Placement;
 use tyche_proto::crypto::PublicKey;
 use tyche_proto::wire::{ExportInfo, Name, Offer};
 use tyche_proto::{ChannelChoice, ExportId, Failure, HostKeys, OfferedBy, Problem, TargetId};
-use tyche_remote::{HostLink, HostReport};
+use tyche_remote::{HostLink, HostReport, Notice};
 use tyche_session::{End, KEY_FILE, MEMORY, NativeOptions, Opened};
 use uuid::Uuid;
 
@@ -343,7 +343,16 @@ impl SessionArgs {
         }
     }
 
-    /// The error for a session that ended before it was live.
+    /// The error for a session that failed before it was live, by the notice that says why.
+    pub(crate) fn ended(&self, notice: Notice) -> Error {
+        match notice {
+            Notice::Rejected(rejection) => self.refused(&rejection),
+            Notice::Failed(failure) => Self::failed(failure),
+            notice => Error::new(Code::Other, format!("{notice:?}")),
+        }
+    }
+
+    /// The error for a session that failed.
     pub(crate) fn failed(failure: Failure) -> Error {
         let code = match failure {
             Failure::Ambiguous(_) => Code::Usage,

@@ -2,8 +2,6 @@
 
 mod address;
 
-use std::time::Duration;
-
 pub(crate) use address::AddressRecord;
 
 use tyche_fcoe::Interface;
@@ -14,13 +12,11 @@ use tyche_session::fcoe::{E_D_TOVS, FcoeError, open_fip, open_interface};
 
 use crate::shared::error::{CodedResult, Result};
 use crate::shared::links::LinkArgs;
+use crate::shared::seconds::within;
 
 /// Parses an E_D_TOV in seconds.
 pub(crate) fn e_d_tov(text: &str) -> Result<f64, String> {
-    let seconds = text.parse().ok().filter(|&seconds| {
-        Duration::try_from_secs_f64(seconds).is_ok_and(|it| E_D_TOVS.contains(&it))
-    });
-    seconds.ok_or_else(|| "0.05 to 60 seconds".into())
+    within(text, &E_D_TOVS)
 }
 
 impl LinkArgs {
