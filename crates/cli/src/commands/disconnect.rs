@@ -7,7 +7,9 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use crate::commands::list::remark;
 use crate::output::{Format, show};
-use crate::shared::control::{Done, REPORT_TIMEOUT, Request, ask, ask_patiently, is_timeout};
+use crate::shared::control::{
+    Done, REPORT_TIMEOUT, SessionRequest, ask, ask_patiently, is_timeout,
+};
 use crate::shared::error::{Code, Context, Error, Result};
 use crate::shared::report::Output;
 use crate::shared::runtime::CONTROL;
@@ -105,7 +107,7 @@ fn end(session: &Session, force: bool) -> Result<()> {
 
 /// Has a session's daemon end it.
 fn end_daemon(session: &Session, force: bool) -> Result<()> {
-    let (socket, request) = (session.dir.join(CONTROL), Request::Disconnect { force });
+    let (socket, request) = (session.dir.join(CONTROL), SessionRequest::Disconnect { force });
     let asked = match force {
         true => ask(&socket, &request, FORCED_TIMEOUT),
         false => ask_patiently(&socket, &request, DISCONNECT_TIMEOUT),

@@ -7,7 +7,7 @@ use uuid::Uuid;
 
 use crate::output::{Format, remark, show};
 use crate::shared::complete;
-use crate::shared::control::Request;
+use crate::shared::control::SessionRequest;
 use crate::shared::error::{Code, Error, Result};
 use crate::shared::report::{Output, SessionState};
 use crate::shared::seconds::positive;
@@ -65,7 +65,7 @@ pub(crate) fn run(args: &ReloadArgs) -> Result<()> {
 fn reload(session: &Session, limit: Duration) -> Result<Uuid> {
     let record = &session.report.record;
     let about = format!("the daemon of `{}`", record.export);
-    session.pass_on(&Request::Reload)?;
+    session.pass_on(&SessionRequest::Reload)?;
     let deadline = Instant::now() + limit;
     let is_next = |it: &Session| {
         let next = &it.report.record;

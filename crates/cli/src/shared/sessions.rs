@@ -9,7 +9,9 @@ use std::time::Duration;
 use uuid::Uuid;
 
 use crate::shared::attach::Lasting;
-use crate::shared::control::{Done, REPORT_TIMEOUT, Request, ask, is_timeout};
+use crate::shared::control::{
+    Done, REPORT_TIMEOUT, SessionRequest, TargetRequest, ask, is_timeout,
+};
 use crate::shared::error::{Code, Context, Error, Result};
 use crate::shared::leftovers;
 use crate::shared::report::{SessionReport, SessionState, TargetReport};
@@ -47,7 +49,7 @@ impl Session {
             let state = SessionState::Silent { problem };
             Some(SessionReport { record: State::load(&dir)?, state })
         };
-        let living = match ask(&dir.join(CONTROL), &Request::Report, REPORT_TIMEOUT) {
+        let living = match ask(&dir.join(CONTROL), &SessionRequest::Report, REPORT_TIMEOUT) {
             Ok(Ok(report)) => Some(report),
             Ok(Err(refusal)) => Some(silent(refusal.message)?),
             Err(error) if is_nobody(error.kind()) => None,
@@ -94,7 +96,7 @@ impl Session {
 
     /// Has the daemon do what ends its process, or this session. If it ends before it answers, it
     /// has done so.
-    pub(crate) fn pass_on(&self, request: &Request) -> Result<()> {
+    pub(crate) fn pass_on(&self, request: &SessionRequest) -> Result<()> {
         match ask::<Done>(&self.dir.join(CONTROL), request, ORDER_TIMEOUT) {
             Ok(answer) => answer.map(|Done {}| ()),
             Err(error) if is_timeout(&error) => Err(self.unanswered(ORDER_TIMEOUT)),
@@ -170,7 +172,7 @@ pub(crate) fn targets() -> Result<Vec<(PathBuf, TargetReport)>> {
     let dir = runtime::targets();
     let dirs = runtime::below(&dir).context(Code::Permission, dir.display())?;
     Ok(each(dirs, |dir| {
-        let report = match ask(&dir.join(CONTROL), &Request::Report, REPORT_TIMEOUT) {
+        let report = match ask(&dir.join(CONTROL), &TargetRequest::Report, REPORT_TIMEOUT) {
             Ok(Ok(report)) => report,
             // It has ended; or it is starting or ending.
             Err(error) if is_nobody(error.kind()) || !is_running(&dir) => return None,
@@ -204,7 +206,8 @@ pub(crate) fn refuse_twice(export: &str, host: Uuid) -> Result<()> {
         if state.export != export || state.host != host || !is_running(&dir) {
             continue;
         }
-        let asked = ask::<SessionReport>(&dir.join(CONTROL), &Request::Report, REPORT_TIMEOUT);
+        let asked =
+            ask::<SessionReport>(&dir.join(CONTROL), &SessionRequest::Report, REPORT_TIMEOUT);
         let is_unheard = asked.as_ref().is_err_and(|error| is_nobody(error.kind()));
         if is_unheard && runtime::await_unlocked(&dir, DEATH) {
             // The daemon, which was running, has died.
@@ -260,7 +263,7 @@ pub(crate) fn named(name: &str) -> Result<Vec<Session>> {
 }
 
 /// Sends an order to the session of that name, and waits until it is done. Returns the session.
-pub(crate) fn order(name: &str, request: &Request) -> Result<State> {
+pub(crate) fn order(name: &str, request: &SessionRequest) -> Result<State> {
     let session = named(name)?.pop().ok_or_else(|| not_found(name))?;
     match ask::<Done>(&session.dir.join(CONTROL), request, ORDER_TIMEOUT) {
         Ok(answer) => answer.map(|Done {}| session.report.record),

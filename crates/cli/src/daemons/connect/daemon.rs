@@ -25,7 +25,7 @@ use super::start::{Started, start};
 use super::{ConnectArgs, Identity, SessionArgs, device, leave, memory, orders};
 use crate::output::{announce, in_format, line};
 use crate::shared::attach::{self, Kind};
-use crate::shared::control::{self, Asker, ControlAnswer, Request};
+use crate::shared::control::{self, Asker, ControlAnswer, SessionRequest};
 use crate::shared::device_name::DeviceName;
 use crate::shared::error::{Code, CodedResult, Context, Error, Result};
 use crate::shared::report::{ConnectReport, Output, SessionState};
@@ -308,27 +308,24 @@ impl Session {
             to_loop.lock().is_ok_and(|sender| sender.send(order).is_ok())
         };
         let respond = Arc::new(move |request, asker: &Asker<'_>| match request {
-            Request::Report => ControlAnswer::Session(Box::new(describe(
+            SessionRequest::Report => ControlAnswer::Session(Box::new(describe(
                 &state,
                 &last_error,
                 &args,
                 &*control,
                 &missing,
             ))),
-            Request::Disconnect { force } => {
+            SessionRequest::Disconnect { force } => {
                 let order = Order::Disconnect { force };
                 let of = (&*control, state.device.as_path());
                 orders::disconnect(of, force, asker, &|answer| hand_over(order, answer))
             }
-            Request::Reload | Request::Leave => {
-                let order = Order::Leave { again: matches!(request, Request::Reload) };
+            SessionRequest::Reload | SessionRequest::Leave => {
+                let order = Order::Leave { again: matches!(request, SessionRequest::Reload) };
                 orders::pass_on(&|answer| hand_over(order, answer))
             }
-            Request::AddLink { link } => missing.add(&*control, &args, &link),
-            Request::RemoveLink { link } => missing.remove(&*control, &link),
-            Request::Resize { .. } | Request::Access { .. } => {
-                ControlAnswer::refused(Code::Usage, "this is a session, not a target")
-            }
+            SessionRequest::AddLink { link } => missing.add(&*control, &args, &link),
+            SessionRequest::RemoveLink { link } => missing.remove(&*control, &link),
         });
         let socket = self.dir.path().join(CONTROL);
         control::serve(&socket, removed, move |request, asker| respond(request, asker))

@@ -10,7 +10,7 @@ use super::Served;
 use super::access::{Changed, Who};
 use super::links::{Missing, What};
 use super::state::Decision;
-use crate::shared::control::{AccessChange, ControlAnswer, Request};
+use crate::shared::control::{AccessChange, ControlAnswer, TargetRequest};
 use crate::shared::error::{Code, Error, Result};
 use crate::shared::report::{AccessChanged, ExportResized, TargetLink, TargetPort, TargetReport};
 
@@ -19,22 +19,15 @@ const PORTS_ANSWER: Duration = Duration::from_secs(1);
 
 /// Answers a request at a target's control socket: reports, resizes exports, and changes who may
 /// have them.
-pub(super) fn answer(served: Arc<Served>, request: &Request) -> ControlAnswer {
+pub(super) fn answer(served: Arc<Served>, request: &TargetRequest) -> ControlAnswer {
     match request {
-        Request::Report => ControlAnswer::Target(report(&served)),
-        Request::Resize { export, size } => {
+        TargetRequest::Report => ControlAnswer::Target(report(&served)),
+        TargetRequest::Resize { export, size } => {
             resize(&served, export, *size).map(ControlAnswer::Resized).into()
         }
-        Request::Access { export, host, change } => {
+        TargetRequest::Access { export, host, change } => {
             let host = host.as_deref();
             change_access(served, export, host, *change).map(ControlAnswer::Access).into()
-        }
-        Request::Disconnect { .. }
-        | Request::Reload
-        | Request::Leave
-        | Request::AddLink { .. }
-        | Request::RemoveLink { .. } => {
-            ControlAnswer::refused(Code::Usage, "this is a target, not a session")
         }
     }
 }
