@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use uuid::Uuid;
 
+use crate::output::remark;
 use crate::shared::attach::Lasting;
 use crate::shared::control::{
     Done, REPORT_TIMEOUT, SessionRequest, TargetRequest, ask, is_timeout,
@@ -111,13 +112,6 @@ impl Session {
 
     pub(crate) fn is_dead(&self) -> bool {
         matches!(self.report.state, SessionState::Dead { .. })
-    }
-
-    fn is_named(&self, name: &str) -> bool {
-        let State { session, export, device, .. } = &self.report.record;
-        export == name
-            || device.as_os_str() == name
-            || (name.len() >= 4 && session.to_string().starts_with(name))
     }
 
     /// Whether it was connected as TARGET/EXPORT, with that export.
@@ -235,7 +229,9 @@ pub(crate) fn connected() -> Result<BTreeSet<String>> {
 
 /// Reports of the sessions with that name, or of all.
 pub(crate) fn named_sessions(name: Option<&str>) -> Result<Vec<SessionReport>> {
-    let named = Session::all()?.into_iter().filter(|it| name.is_none_or(|name| it.is_named(name)));
+    let named = Session::all()?
+        .into_iter()
+        .filter(|it| name.is_none_or(|name| it.report.record.is_named(name)));
     Ok(named.map(|it| it.report).collect())
 }
 
@@ -243,7 +239,8 @@ pub(crate) fn named_sessions(name: Option<&str>) -> Result<Vec<SessionReport>> {
 /// one with a living daemon, or else all with dead ones.
 pub(crate) fn named(name: &str) -> Result<Vec<Session>> {
     let all = Session::all()?.into_iter();
-    let (mut named, mut others): (Vec<_>, Vec<_>) = all.partition(|it| it.is_named(name));
+    let (mut named, mut others): (Vec<_>, Vec<_>) =
+        all.partition(|it| it.report.record.is_named(name));
     if named.is_empty() {
         others.retain(|it| it.has_export(name));
         named = others;
@@ -260,6 +257,26 @@ pub(crate) fn named(name: &str) -> Result<Vec<Session>> {
             Err(Error::new(Code::Usage, message))
         }
     }
+}
+
+/// Does something with each session, and with the others all the same if one fails. Returns the
+/// results.
+///
+/// # Errors
+/// The first; others are printed.
+pub(crate) fn for_each<T>(
+    sessions: &[Session],
+    mut act: impl FnMut(&Session) -> Result<T>,
+) -> Result<Vec<T>> {
+    let (mut done, mut failed) = (Vec::new(), None);
+    for session in sessions {
+        match act(session) {
+            Ok(result) => done.push(result),
+            Err(error) if failed.is_some() => remark(format_args!("tyche: {error}")),
+            Err(error) => failed = Some(error),
+        }
+    }
+    failed.map_or(Ok(done), Err)
 }
 
 /// Sends an order to the session of that name, and waits until it is done. Returns the session.
