@@ -237,7 +237,7 @@ fn initiators<'de, D: Deserializer<'de>>(from: D) -> Result<Initiators, D::Error
 }
 
 /// Limits of connections to the target's memory.
-#[derive(Clone, Copy, Debug, serde::Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Limits {
     /// Channels of all hosts together, 1 to 65535.
@@ -303,7 +303,7 @@ impl DefinedAt {
 }
 
 /// One disk.
-#[derive(Clone, Debug, serde::Deserialize)]
+#[derive(Clone, Debug, Default, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Export {
     /// The name that hosts use.
@@ -402,19 +402,7 @@ impl Export {
             .split_once('=')
             .filter(|(name, path)| !name.is_empty() && !path.is_empty())
             .ok_or("write NAME=PATH, NAME=mem:SIZE, NAME=sparse:SIZE or NAME=null:SIZE")?;
-        let export = Self {
-            name: name.to_owned(),
-            path: path.to_owned(),
-            uuid: None,
-            read_only: false,
-            write_back: false,
-            block_size: None,
-            shared: false,
-            hosts: Vec::new(),
-            allow: None,
-            initiators: Initiators::Unsaid,
-            place: DefinedAt::CommandLine,
-        };
+        let export = Self { name: name.to_owned(), path: path.to_owned(), ..Self::default() };
         export.source()?;
         Ok(export)
     }
