@@ -2,20 +2,27 @@
 
 use std::fs::{self, Permissions};
 use std::io::{self, ErrorKind};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
 
+use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, Shutdown, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, listen,
     shutdown, socket_with,
 };
+use tracing::warn;
 
 use crate::Error;
 
 /// The most connections that wait to be accepted.
 const BACKLOG: i32 = 16;
+
+/// The pause when another connection can't be accepted (no file descriptors).
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// A socket bound to a path. Dropping it removes the path, if it is still this socket's.
 #[derive(Debug)]
@@ -29,7 +36,7 @@ pub(crate) struct ListeningSocket {
 impl ListeningSocket {
     /// Binds to `path` and listens, replacing the socket of a dead server. Also returns a second
     /// handle for the thread that accepts. `protocol` is for messages.
-    pub(crate) fn bind(path: &Path, protocol: &str) -> Result<(Self, OwnedFd), Error> {
+    pub(crate) fn bind(path: &Path, protocol: &'static str) -> Result<(Self, Listener), Error> {
         let explain = |action: &str, error: io::Error| {
             Error::new(format!("{action} the {protocol} socket {}", path.display()), error)
         };
@@ -45,7 +52,8 @@ impl ListeningSocket {
             .map_err(|error| explain("create", error.into()))?;
         bind(&fd, &address).map_err(|error| explain("bind", error.into()))?;
         let made = fs::symlink_metadata(path).map_err(|error| explain("find", error))?;
-        let listener = fd.try_clone().map_err(|error| explain("clone", error))?;
+        let clone = fd.try_clone().map_err(|error| explain("clone", error))?;
+        let listener = Listener { fd: clone, protocol };
         let socket = Self { path: path.to_owned(), identity: (made.dev(), made.ino()), fd };
         // Nobody can connect before `listen`, so the permissions are never too loose.
         fs::set_permissions(path, Permissions::from_mode(0o600))
@@ -58,7 +66,7 @@ impl ListeningSocket {
         &self.path
     }
 
-    /// Ends a waiting [`accept`] and every later one.
+    /// Ends a waiting accept and every later one.
     pub(crate) fn shut_down(&self) {
         // Can't fail on a listening socket; the next connection would wake it all the same.
         let _ = shutdown(&self.fd, Shutdown::Both);
@@ -81,14 +89,35 @@ impl Drop for ListeningSocket {
     }
 }
 
-/// Waits for a connection.
-pub(crate) fn accept(listener: impl AsFd) -> io::Result<UnixStream> {
-    loop {
-        match accept_with(&listener, SocketFlags::CLOEXEC) {
-            Ok(fd) => return Ok(fd.into()),
-            Err(rustix::io::Errno::INTR | rustix::io::Errno::CONNABORTED) => {}
-            Err(error) => return Err(error.into()),
-        }
+/// The end of a socket that accepts connections, for a thread of its own.
+#[derive(Debug)]
+pub(crate) struct Listener {
+    fd: OwnedFd,
+    /// For messages.
+    protocol: &'static str,
+}
+
+impl Listener {
+    /// Accepts one connection after the other, until `is_over`.
+    pub(crate) fn accept_until(
+        &self,
+        is_over: impl Fn() -> bool,
+    ) -> impl Iterator<Item = UnixStream> {
+        std::iter::from_fn(move || {
+            while !is_over() {
+                match accept_with(&self.fd, SocketFlags::CLOEXEC) {
+                    Ok(fd) => return Some(fd.into()),
+                    Err(Errno::INTR | Errno::CONNABORTED) => {}
+                    Err(_) if is_over() => {}
+                    Err(error) => {
+                        let error = io::Error::from(error);
+                        warn!(%error, "accept on the {} socket failed", self.protocol);
+                        thread::sleep(ACCEPT_PAUSE);
+                    }
+                }
+            }
+            None
+        })
     }
 }
 

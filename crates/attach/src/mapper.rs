@@ -72,9 +72,8 @@ impl Map {
             true => create(&format!("{name}-{uuid}")),
             false => Err(error),
         })?;
-        Self::find(uuid).ok_or_else(|| {
-            Error::new(format!("find the device {name}"), io::Error::from(ErrorKind::NotFound))
-        })
+        let missing = || Error::new(format!("find the device {name}"), ErrorKind::NotFound);
+        Self::find(uuid).ok_or_else(missing)
     }
 
     /// Finds the device of that UUID.

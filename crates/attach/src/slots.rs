@@ -5,11 +5,14 @@
 //! everything within its own limits (`--ctrl-loss-tmo`), so the waits are bounded. They also end
 //! when the [`Closed`] flag is raised.
 
+use std::io::ErrorKind;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use tyche_block::{Arena, Extent, PAGE};
+
+use crate::Error;
 
 /// The interval at which a waiting thread checks [`Closed`], and so the longest delay that the
 /// check adds to a teardown. The flag is rarely raised during a wait.
@@ -55,6 +58,20 @@ pub(crate) fn io_max(arena: &Arena, limit: u32) -> u32 {
         Ok(0) => 0,
         Ok(bytes) => (1 << bytes.ilog2()).min(limit),
         Err(_) => limit,
+    }
+}
+
+/// As [`io_max`], of an attachment that serves nothing without a page.
+///
+/// # Errors
+/// The arena is too small; `action` is for the message.
+pub(crate) fn io_max_of(arena: &Arena, limit: u32, action: &str) -> Result<u32, Error> {
+    match io_max(arena, limit) {
+        0 => {
+            Err(Error::new(action, ErrorKind::InvalidInput)
+                .remedy("use an arena of 4 pages or more"))
+        }
+        bytes => Ok(bytes),
     }
 }
 

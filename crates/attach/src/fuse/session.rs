@@ -42,11 +42,7 @@ impl FuseSession {
     /// # Errors
     /// Without root, or without FUSE in the kernel.
     pub(crate) fn start(disk: Arc<dyn Disk>, name: &str) -> Result<(Self, OwnedFd), Error> {
-        let io_max = slots::io_max(disk.arena(), IO_MAX);
-        if io_max == 0 {
-            let error = io::Error::from(ErrorKind::InvalidInput);
-            return Err(Error::new("FUSE mount", error).remedy("use an arena of 4 pages or more"));
-        }
+        let io_max = slots::io_max_of(disk.arena(), IO_MAX, "FUSE mount")?;
         let device = OpenOptions::new().read(true).write(true).open("/dev/fuse");
         let device = device.map_err(explain_open)?;
         let mount = kernel::mount(&device, io_max).map_err(explain_mount)?;
@@ -81,8 +77,7 @@ impl FuseSession {
         }
         match ended.recv_timeout(END_TIMEOUT) {
             Err(mpsc::RecvTimeoutError::Timeout) => {
-                let timeout = io::Error::from(ErrorKind::TimedOut);
-                return Err(Error::new("end the FUSE session", timeout).remedy(
+                return Err(Error::new("end the FUSE session", ErrorKind::TimedOut).remedy(
                     "its file system is mounted elsewhere: close the files in use, or write 1 to \
                      its `abort` file in a file system of type fusectl",
                 ));

@@ -129,8 +129,8 @@ impl Held {
             let backing = backing.ok_or_else(gone)?;
             return Ok(Self { path, device: reader, backing });
         }
-        let error = io::Error::from(ErrorKind::ResourceBusy);
-        Err(Error::new("bind a loop device", error).remedy("others take them faster: try again"))
+        let error = Error::new("bind a loop device", ErrorKind::ResourceBusy);
+        Err(error.remedy("others take them faster: try again"))
     }
 
     fn resize(&self, file: &Path) -> Result<(), Error> {

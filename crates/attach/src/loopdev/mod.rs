@@ -89,7 +89,7 @@ impl LoopDevice {
         let action = format!("resize {}", self.path.display());
         match self.ask(Command::Resize, RESIZE_TIMEOUT) {
             Some(answer) => answer.map_err(|error| no_answer(&action, error))?,
-            None => Err(Error::new(action, io::Error::from(ErrorKind::NotConnected))),
+            None => Err(Error::new(action, ErrorKind::NotConnected)),
         }
     }
 
@@ -155,7 +155,7 @@ impl Drop for LoopDevice {
 
 fn no_answer(action: &str, error: RecvTimeoutError) -> Error {
     match error {
-        RecvTimeoutError::Timeout => Error::new(action, io::Error::from(ErrorKind::TimedOut))
+        RecvTimeoutError::Timeout => Error::new(action, ErrorKind::TimedOut)
             .remedy("its disk does not answer: restore the connection, or use force"),
         RecvTimeoutError::Disconnected => {
             Error::new(action, io::Error::other("the thread that holds the device has panicked"))

@@ -13,13 +13,13 @@
 //!
 //! The socket is accessible by its owner only.
 
-use std::os::fd::OwnedFd;
+use std::io::ErrorKind;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use tracing::{debug, warn};
 use tyche_block::Disk;
@@ -29,7 +29,7 @@ use super::connection::{self, Peer};
 use super::ending::{Counters, Ending};
 use super::handshake::Offer;
 use crate::claim::{BUSY_GRACE, BUSY_RETRY};
-use crate::listener::{self, ListeningSocket};
+use crate::listener::{Listener, ListeningSocket};
 use crate::{Attachment, Error, Stopped, slots};
 
 /// The most clients at once. Each costs two threads.
@@ -37,9 +37,6 @@ const CONNECTIONS_MAX: usize = 64;
 
 /// The longest name that the specification allows, in bytes.
 const NAME_LEN_MAX: usize = 4096;
-
-/// The pause when the server can't accept another connection (no file descriptors).
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// A running NBD server. Dropping it stops it.
 #[derive(Debug)]
@@ -90,14 +87,10 @@ impl NbdServer {
         disk: &Arc<dyn Disk>,
     ) -> Result<Self, Error> {
         if export_name.len() > NAME_LEN_MAX {
-            let error = std::io::Error::from(std::io::ErrorKind::InvalidInput);
-            return Err(Error::new("NBD export name", error).remedy("use at most 4096 bytes"));
+            let error = Error::new("NBD export name", ErrorKind::InvalidInput);
+            return Err(error.remedy("use at most 4096 bytes"));
         }
-        let payload_max = slots::io_max(disk.arena(), PAYLOAD_MAX);
-        if payload_max == 0 {
-            let error = std::io::Error::from(std::io::ErrorKind::InvalidInput);
-            return Err(Error::new("NBD server", error).remedy("use an arena of 4 pages or more"));
-        }
+        let payload_max = slots::io_max_of(disk.arena(), PAYLOAD_MAX, "NBD server")?;
         let (socket, listener) = ListeningSocket::bind(socket_path, "NBD")?;
         let shared = Arc::new(Shared {
             counters: Arc::new(Counters::default()),
@@ -177,7 +170,7 @@ impl Drop for NbdServer {
 
 /// The thread that accepts connections, and starts a thread for each.
 struct Acceptor {
-    listener: OwnedFd,
+    listener: Listener,
     /// The queues of the disk, which the connections use round robin.
     disks: Vec<Arc<dyn Disk>>,
     name: String,
@@ -188,19 +181,10 @@ struct Acceptor {
 impl Acceptor {
     fn run(self) {
         let mut threads: Vec<JoinHandle<()>> = Vec::new();
-        while !self.shared.stopping.load(Ordering::Acquire) {
-            match listener::accept(&self.listener) {
-                Ok(stream) => {
-                    threads.retain(|thread| !thread.is_finished());
-                    self.shared.counters.accepted.fetch_add(1, Ordering::Relaxed);
-                    threads.extend(self.start(stream));
-                }
-                Err(_) if self.shared.stopping.load(Ordering::Acquire) => {}
-                Err(error) => {
-                    warn!(%error, "accept on the NBD socket failed");
-                    thread::sleep(ACCEPT_PAUSE);
-                }
-            }
+        for stream in self.listener.accept_until(|| self.shared.stopping.load(Ordering::Acquire)) {
+            threads.retain(|thread| !thread.is_finished());
+            self.shared.counters.accepted.fetch_add(1, Ordering::Relaxed);
+            threads.extend(self.start(stream));
         }
         for peer in self.shared.peers().iter() {
             peer.hang_up();

@@ -157,10 +157,7 @@ impl UblkDevice {
     /// one that it was made from.
     pub fn recover(disk: Arc<dyn Disk>, mark: u64, adopt: Adopt<'_>) -> Result<Self, Error> {
         let Some(orphan) = Orphan::find(mark)?.filter(Orphan::waits) else {
-            return Err(Error::new(
-                "take over a ublk device",
-                io::Error::from(ErrorKind::NotFound),
-            ));
+            return Err(Error::new("take over a ublk device", ErrorKind::NotFound));
         };
         let Orphan { info, path, mut control } = orphan;
         let explain = |error| Error::new(format!("take over {}", path.display()), error);
@@ -295,6 +292,6 @@ fn features(control: &mut Control) -> Result<u64, Error> {
     if features & FLAGS == FLAGS {
         return Ok(features);
     }
-    let error = io::Error::from(ErrorKind::Unsupported);
-    Err(Error::new("use the ublk driver", error).remedy("Linux 6.5 or later is needed"))
+    let error = Error::new("use the ublk driver", ErrorKind::Unsupported);
+    Err(error.remedy("Linux 6.5 or later is needed"))
 }

@@ -29,16 +29,14 @@ mod queue;
 mod request;
 mod ring;
 
-use std::io::{self, ErrorKind};
+use std::io;
 use std::net::Shutdown;
 use std::num::NonZeroU16;
-use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
 
 use tracing::{info, warn};
 use tyche_block::Disk;
@@ -47,15 +45,12 @@ use vhost::vhost_user::{BackendReqHandler, Error as ProtocolError};
 use self::device::{Device, Template};
 use self::queue::Counters;
 use self::request::IDENTITY_LEN;
-use crate::listener::{self, ListeningSocket};
+use crate::listener::{Listener, ListeningSocket};
 use crate::slots::Closed;
 use crate::{Attachment, Error, Stopped, slots};
 
 /// The longest read or write, in bytes, however large the arena is.
 const PAYLOAD_MAX: u32 = 8 << 20;
-
-/// The pause when no other front end can be accepted (no file descriptors).
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// A disk for a virtual machine. Dropping it stops it.
 #[derive(Debug)]
@@ -108,12 +103,7 @@ impl VhostUserBlk {
         disk: Arc<dyn Disk>,
         queues: NonZeroU16,
     ) -> Result<Self, Error> {
-        let payload_max = slots::io_max(disk.arena(), PAYLOAD_MAX);
-        if payload_max == 0 {
-            let error = io::Error::from(ErrorKind::InvalidInput);
-            let error = Error::new("serve a virtual machine", error);
-            return Err(error.remedy("use an arena of 4 pages or more"));
-        }
+        let payload_max = slots::io_max_of(disk.arena(), PAYLOAD_MAX, "serve a virtual machine")?;
         let mut identity = [0; IDENTITY_LEN];
         for (to, from) in identity.iter_mut().zip(name.bytes()) {
             *to = from;
@@ -191,20 +181,11 @@ impl Drop for VhostUserBlk {
 }
 
 /// Serves one front end after the other, until the attachment ends.
-fn accept_all(listener: &OwnedFd, template: &Template, shared: &Shared) {
-    while !shared.given_up.is_raised() {
-        match listener::accept(listener) {
-            Ok(stream) => {
-                shared.connected.fetch_add(1, Ordering::Relaxed);
-                if let Err(error) = serve(stream, template, shared) {
-                    warn!(%error, "a front end could not be served");
-                }
-            }
-            Err(_) if shared.given_up.is_raised() => {}
-            Err(error) => {
-                warn!(%error, "accept on the vhost-user socket failed");
-                thread::sleep(ACCEPT_PAUSE);
-            }
+fn accept_all(listener: &Listener, template: &Template, shared: &Shared) {
+    for stream in listener.accept_until(|| shared.given_up.is_raised()) {
+        shared.connected.fetch_add(1, Ordering::Relaxed);
+        if let Err(error) = serve(stream, template, shared) {
+            warn!(%error, "a front end could not be served");
         }
     }
 }

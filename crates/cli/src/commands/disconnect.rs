@@ -7,12 +7,14 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use crate::commands::list::remark;
 use crate::output::{Format, show};
-use crate::shared::control::{Done, REPORT_TIMEOUT, Request, ask, ask_patiently, is_timeout};
+use crate::shared::control::{
+    Done, REPORT_TIMEOUT, SessionRequest, ask, ask_patiently, is_timeout,
+};
 use crate::shared::error::{Code, Context, Error, Result};
 use crate::shared::report::Output;
 use crate::shared::runtime::CONTROL;
 use crate::shared::seconds::positive;
-use crate::shared::sessions::{Session, is_running, named};
+use crate::shared::sessions::{Session, for_each, is_running, named};
 use crate::{output, shared::complete, shared::leftovers};
 
 /// Time limit for an orderly disconnect of a daemon that lives: the device's cache is written
@@ -54,24 +56,14 @@ pub(crate) fn run(args: &DisconnectArgs) -> Result<()> {
     };
     // One deadline for all: a machine that shuts down has no time for each.
     let deadline = Instant::now() + Duration::from_secs_f64(args.wait.unwrap_or(0.0));
-    let (mut ended, mut failed) = (Vec::new(), None);
-    for session in &chosen {
-        match end_by(session, args.force, deadline) {
-            Ok(()) => {
-                ended.push(session.report.record.session);
-                // A forced end leaves a device that is still in use.
-                if let Some(left) = Session::find(session.dir.clone()).as_ref().and_then(remark) {
-                    output::remark(format_args!("tyche: still in use: {}", left.trim_end()));
-                }
-            }
-            // The others are still disconnected; the first failure is reported.
-            Err(error) if failed.is_some() => output::remark(format_args!("tyche: {error}")),
-            Err(error) => failed = Some(error),
+    let ended = for_each(&chosen, |session| {
+        end_by(session, args.force, deadline)?;
+        // A forced end leaves a device that is still in use.
+        if let Some(left) = Session::find(session.dir.clone()).as_ref().and_then(remark) {
+            output::remark(format_args!("tyche: still in use: {}", left.trim_end()));
         }
-    }
-    if let Some(error) = failed {
-        return Err(error);
-    }
+        Ok(session.report.record.session)
+    })?;
     show(args.output, || Output::Disconnect { sessions: ended }, String::new)
 }
 
@@ -105,7 +97,7 @@ fn end(session: &Session, force: bool) -> Result<()> {
 
 /// Has a session's daemon end it.
 fn end_daemon(session: &Session, force: bool) -> Result<()> {
-    let (socket, request) = (session.dir.join(CONTROL), Request::Disconnect { force });
+    let (socket, request) = (session.dir.join(CONTROL), SessionRequest::Disconnect { force });
     let asked = match force {
         true => ask(&socket, &request, FORCED_TIMEOUT),
         false => ask_patiently(&socket, &request, DISCONNECT_TIMEOUT),

@@ -7,7 +7,7 @@ use clap::{Args, Subcommand};
 
 use crate::output::{Format, bytes, show};
 use crate::shared::complete;
-use crate::shared::control::{AccessChange, Request, ask};
+use crate::shared::control::{AccessChange, TargetRequest, ask};
 use crate::shared::error::{Code, Context, Error, Result};
 use crate::shared::report::{AccessChanged, ExportResized, Output, TargetReport};
 use crate::shared::runtime::CONTROL;
@@ -160,7 +160,7 @@ fn change_access(
     output: Format,
 ) -> Result<()> {
     let (dir, _) = find(export, target.as_deref())?;
-    let request = Request::Access { export: export.clone(), host: host.cloned(), change };
+    let request = TargetRequest::Access { export: export.clone(), host: host.cloned(), change };
     let timeout = match change {
         AccessChange::Evict { limit_ms } => ACCESS_TIMEOUT + Duration::from_millis(limit_ms),
         _ => ACCESS_TIMEOUT,
@@ -188,7 +188,7 @@ fn change_access(
 
 fn run_resize(Resize { export, size, target }: &Resize, output: Format) -> Result<()> {
     let (dir, before) = find(export, target.as_deref())?;
-    let request = Request::Resize { export: export.clone(), size: *size };
+    let request = TargetRequest::Resize { export: export.clone(), size: *size };
     let answer = ask::<ExportResized>(&dir.join(CONTROL), &request, RESIZE_TIMEOUT);
     let now = answer.context(Code::Other, format_args!("the target of `{export}`"))??;
     let size = bytes(now.size);

@@ -4,7 +4,7 @@ use clap::{Args, Subcommand};
 
 use crate::output::{Format, show};
 use crate::shared::complete;
-use crate::shared::control::Request;
+use crate::shared::control::SessionRequest;
 use crate::shared::error::Result;
 use crate::shared::report::Output;
 use crate::shared::sessions::order;
@@ -55,10 +55,10 @@ struct LinkArgs {
 pub(crate) fn run(command: &LinkCommand) -> Result<()> {
     let (name, link, request) = match &command.action {
         Action::Add(LinkArgs { name, link }) => {
-            (name, link, Request::AddLink { link: link.clone() })
+            (name, link, SessionRequest::AddLink { link: link.clone() })
         }
         Action::Del(Used { name, link }) => {
-            (name, link, Request::RemoveLink { link: link.clone() })
+            (name, link, SessionRequest::RemoveLink { link: link.clone() })
         }
     };
     let State { session, export, .. } = order(name, &request)?;

@@ -5,13 +5,13 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use uuid::Uuid;
 
-use crate::output::{Format, remark, show};
+use crate::output::{Format, show};
 use crate::shared::complete;
-use crate::shared::control::Request;
+use crate::shared::control::SessionRequest;
 use crate::shared::error::{Code, Error, Result};
 use crate::shared::report::{Output, SessionState};
 use crate::shared::seconds::positive;
-use crate::shared::sessions::{Session, named};
+use crate::shared::sessions::{Session, for_each, named};
 
 /// The pause between two looks at a daemon that begins anew.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
@@ -47,17 +47,7 @@ pub(crate) fn run(args: &ReloadArgs) -> Result<()> {
         Some(name) => named(name)?,
     };
     let limit = Duration::from_secs_f64(args.timeout);
-    let (mut renewed, mut failed) = (Vec::new(), None);
-    for session in &chosen {
-        match reload(session, limit) {
-            Ok(session) => renewed.push(session),
-            Err(error) if failed.is_some() => remark(format_args!("tyche: {error}")),
-            Err(error) => failed = Some(error),
-        }
-    }
-    if let Some(error) = failed {
-        return Err(error);
-    }
+    let renewed = for_each(&chosen, |session| reload(session, limit))?;
     show(args.output, || Output::Reload { sessions: renewed }, String::new)
 }
 
@@ -65,7 +55,7 @@ pub(crate) fn run(args: &ReloadArgs) -> Result<()> {
 fn reload(session: &Session, limit: Duration) -> Result<Uuid> {
     let record = &session.report.record;
     let about = format!("the daemon of `{}`", record.export);
-    session.pass_on(&Request::Reload)?;
+    session.pass_on(&SessionRequest::Reload)?;
     let deadline = Instant::now() + limit;
     let is_next = |it: &Session| {
         let next = &it.report.record;

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 
 use crate::commands::disconnect::end_by;
-use crate::shared::control::Request;
+use crate::shared::control::SessionRequest;
 use crate::shared::error::{Code, Context, Error, Result};
 use crate::shared::runtime;
 use crate::shared::seconds::positive;
@@ -71,7 +71,7 @@ pub(crate) fn stop(args: &UnitStopArgs) -> Result<()> {
 /// Has a daemon leave its device to the next one, and end.
 fn leave(session: &Session) -> Result<()> {
     let about = format!("the daemon of `{}`", session.report.record.export);
-    session.pass_on(&Request::Leave)?;
+    session.pass_on(&SessionRequest::Leave)?;
     match runtime::await_unlocked(&session.dir, LEAVE) {
         true => Ok(()),
         false => Err(Error::new(Code::Other, format!("{about} does not end"))),

@@ -74,15 +74,8 @@ pub(crate) fn used_links() -> ArgValueCandidates {
     ArgValueCandidates::new(|| {
         let sessions = sessions::named_sessions(None).unwrap_or_default();
         let words: Vec<_> = std::env::args().collect();
-        let is_named = |session: &&SessionReport| {
-            let (device, id) = (session.device(), session.record.session.to_string());
-            let is_it = |word: &String| {
-                *word == session.record.export
-                    || *word == device
-                    || (word.len() >= 4 && id.starts_with(word.as_str()))
-            };
-            words.iter().any(is_it)
-        };
+        let is_named =
+            |session: &&SessionReport| words.iter().any(|word| session.record.is_named(word));
         let mut of: Vec<_> = sessions.iter().filter(is_named).collect();
         if of.is_empty() {
             of = sessions.iter().collect();

@@ -32,10 +32,10 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// The interval at which a daemon without requests looks whether its socket is still there.
 const LOOK_EVERY: Timespec = Timespec { tv_sec: 2, tv_nsec: 0 };
 
-/// A request to a daemon.
+/// A request to the daemon of a session.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "request", rename_all = "snake_case", deny_unknown_fields)]
-pub(crate) enum Request {
+pub(crate) enum SessionRequest {
     /// Report the state.
     Report,
     /// End the session.
@@ -57,6 +57,14 @@ pub(crate) enum Request {
         /// Its name.
         link: String,
     },
+}
+
+/// A request to a target.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "request", rename_all = "snake_case", deny_unknown_fields)]
+pub(crate) enum TargetRequest {
+    /// Report the state.
+    Report,
     /// Make an export larger, and tell its hosts.
     Resize {
         /// Its name.
@@ -108,13 +116,13 @@ impl AccessChange {
 #[derive(Serialize)]
 #[serde(untagged)]
 pub(crate) enum ControlAnswer {
-    /// To [`Request::Report`], by a session.
+    /// To [`SessionRequest::Report`].
     Session(Box<SessionReport>),
-    /// To [`Request::Report`], by a target.
+    /// To [`TargetRequest::Report`].
     Target(TargetReport),
-    /// To [`Request::Resize`].
+    /// To [`TargetRequest::Resize`].
     Resized(ExportResized),
-    /// To [`Request::Access`].
+    /// To [`TargetRequest::Access`].
     Access(AccessChanged),
     /// To the other requests, once they are done.
     Done {},
@@ -146,20 +154,20 @@ pub(crate) struct Done {}
 /// `InvalidData` if the answer makes no sense.
 pub(crate) fn ask<T: DeserializeOwned>(
     socket: &Path,
-    request: &Request,
+    request: &impl Serialize,
     timeout: Duration,
 ) -> io::Result<Result<T>> {
     begin(socket, request, timeout)?.answer(timeout)
 }
 
-/// As [`ask`], for requests that may take long: an answer is waited for only as long as the daemon
+/// As [`ask`], for requests to a session that may take long: an answer is waited for only as long as the daemon
 /// still reports.
 ///
 /// # Errors
 /// As [`ask`]; `TimedOut` also as soon as the daemon does not report in time.
 pub(crate) fn ask_patiently<T: DeserializeOwned>(
     socket: &Path,
-    request: &Request,
+    request: &SessionRequest,
     timeout: Duration,
 ) -> io::Result<Result<T>> {
     let deadline = Instant::now() + timeout;
@@ -171,7 +179,7 @@ pub(crate) fn ask_patiently<T: DeserializeOwned>(
             answered => return answered,
         }
         // It may have ended, after an answer that is read next.
-        match ask::<serde::de::IgnoredAny>(socket, &Request::Report, REPORT_TIMEOUT) {
+        match ask::<serde::de::IgnoredAny>(socket, &SessionRequest::Report, REPORT_TIMEOUT) {
             Err(error) if is_timeout(&error) => return Err(error),
             _ => {}
         }
@@ -186,7 +194,7 @@ struct Asked {
 }
 
 /// Connects to a daemon and sends it a request.
-fn begin(socket: &Path, request: &Request, timeout: Duration) -> io::Result<Asked> {
+fn begin(socket: &Path, request: &impl Serialize, timeout: Duration) -> io::Result<Asked> {
     let kind = (SocketType::STREAM, SocketFlags::CLOEXEC);
     let connection = socket_with(AddressFamily::UNIX, kind.0, kind.1, None)?;
     // The limit for connecting as well: one waits while too many others do.
@@ -244,10 +252,10 @@ impl Asker<'_> {
 ///
 /// # Errors
 /// If the socket can't be made.
-pub(crate) fn serve(
+pub(crate) fn serve<R: DeserializeOwned>(
     socket: &Path,
     removed: impl Fn() + Send + 'static,
-    answer: impl Fn(Request, &Asker<'_>) -> ControlAnswer + Clone + Send + 'static,
+    answer: impl Fn(R, &Asker<'_>) -> ControlAnswer + Clone + Send + 'static,
 ) -> io::Result<()> {
     let mut bound = bind(socket)?;
     let socket = socket.to_owned();
@@ -322,9 +330,9 @@ fn bind(socket: &Path) -> io::Result<Bound> {
 }
 
 /// Answers a request in a thread of its own.
-fn answer_apart(
+fn answer_apart<R: DeserializeOwned>(
     stream: UnixStream,
-    answer: impl Fn(Request, &Asker<'_>) -> ControlAnswer + Send + 'static,
+    answer: impl Fn(R, &Asker<'_>) -> ControlAnswer + Send + 'static,
 ) {
     let spawned = std::thread::Builder::new().name("control-answer".into()).spawn(move || {
         if let Err(error) = answer_one(&stream, answer) {
@@ -336,9 +344,9 @@ fn answer_apart(
     }
 }
 
-fn answer_one(
+fn answer_one<R: DeserializeOwned>(
     stream: &UnixStream,
-    answer: impl Fn(Request, &Asker<'_>) -> ControlAnswer,
+    answer: impl Fn(R, &Asker<'_>) -> ControlAnswer,
 ) -> io::Result<()> {
     stream.set_read_timeout(Some(REQUEST_TIMEOUT))?;
     stream.set_write_timeout(Some(REQUEST_TIMEOUT))?;

@@ -8,8 +8,11 @@ use std::time::Duration;
 
 use uuid::Uuid;
 
+use crate::output::remark;
 use crate::shared::attach::Lasting;
-use crate::shared::control::{Done, REPORT_TIMEOUT, Request, ask, is_timeout};
+use crate::shared::control::{
+    Done, REPORT_TIMEOUT, SessionRequest, TargetRequest, ask, is_timeout,
+};
 use crate::shared::error::{Code, Context, Error, Result};
 use crate::shared::leftovers;
 use crate::shared::report::{SessionReport, SessionState, TargetReport};
@@ -47,7 +50,7 @@ impl Session {
             let state = SessionState::Silent { problem };
             Some(SessionReport { record: State::load(&dir)?, state })
         };
-        let living = match ask(&dir.join(CONTROL), &Request::Report, REPORT_TIMEOUT) {
+        let living = match ask(&dir.join(CONTROL), &SessionRequest::Report, REPORT_TIMEOUT) {
             Ok(Ok(report)) => Some(report),
             Ok(Err(refusal)) => Some(silent(refusal.message)?),
             Err(error) if is_nobody(error.kind()) => None,
@@ -94,7 +97,7 @@ impl Session {
 
     /// Has the daemon do what ends its process, or this session. If it ends before it answers, it
     /// has done so.
-    pub(crate) fn pass_on(&self, request: &Request) -> Result<()> {
+    pub(crate) fn pass_on(&self, request: &SessionRequest) -> Result<()> {
         match ask::<Done>(&self.dir.join(CONTROL), request, ORDER_TIMEOUT) {
             Ok(answer) => answer.map(|Done {}| ()),
             Err(error) if is_timeout(&error) => Err(self.unanswered(ORDER_TIMEOUT)),
@@ -109,13 +112,6 @@ impl Session {
 
     pub(crate) fn is_dead(&self) -> bool {
         matches!(self.report.state, SessionState::Dead { .. })
-    }
-
-    fn is_named(&self, name: &str) -> bool {
-        let State { session, export, device, .. } = &self.report.record;
-        export == name
-            || device.as_os_str() == name
-            || (name.len() >= 4 && session.to_string().starts_with(name))
     }
 
     /// Whether it was connected as TARGET/EXPORT, with that export.
@@ -170,7 +166,7 @@ pub(crate) fn targets() -> Result<Vec<(PathBuf, TargetReport)>> {
     let dir = runtime::targets();
     let dirs = runtime::below(&dir).context(Code::Permission, dir.display())?;
     Ok(each(dirs, |dir| {
-        let report = match ask(&dir.join(CONTROL), &Request::Report, REPORT_TIMEOUT) {
+        let report = match ask(&dir.join(CONTROL), &TargetRequest::Report, REPORT_TIMEOUT) {
             Ok(Ok(report)) => report,
             // It has ended; or it is starting or ending.
             Err(error) if is_nobody(error.kind()) || !is_running(&dir) => return None,
@@ -204,7 +200,8 @@ pub(crate) fn refuse_twice(export: &str, host: Uuid) -> Result<()> {
         if state.export != export || state.host != host || !is_running(&dir) {
             continue;
         }
-        let asked = ask::<SessionReport>(&dir.join(CONTROL), &Request::Report, REPORT_TIMEOUT);
+        let asked =
+            ask::<SessionReport>(&dir.join(CONTROL), &SessionRequest::Report, REPORT_TIMEOUT);
         let is_unheard = asked.as_ref().is_err_and(|error| is_nobody(error.kind()));
         if is_unheard && runtime::await_unlocked(&dir, DEATH) {
             // The daemon, which was running, has died.
@@ -232,7 +229,9 @@ pub(crate) fn connected() -> Result<BTreeSet<String>> {
 
 /// Reports of the sessions with that name, or of all.
 pub(crate) fn named_sessions(name: Option<&str>) -> Result<Vec<SessionReport>> {
-    let named = Session::all()?.into_iter().filter(|it| name.is_none_or(|name| it.is_named(name)));
+    let named = Session::all()?
+        .into_iter()
+        .filter(|it| name.is_none_or(|name| it.report.record.is_named(name)));
     Ok(named.map(|it| it.report).collect())
 }
 
@@ -240,7 +239,8 @@ pub(crate) fn named_sessions(name: Option<&str>) -> Result<Vec<SessionReport>> {
 /// one with a living daemon, or else all with dead ones.
 pub(crate) fn named(name: &str) -> Result<Vec<Session>> {
     let all = Session::all()?.into_iter();
-    let (mut named, mut others): (Vec<_>, Vec<_>) = all.partition(|it| it.is_named(name));
+    let (mut named, mut others): (Vec<_>, Vec<_>) =
+        all.partition(|it| it.report.record.is_named(name));
     if named.is_empty() {
         others.retain(|it| it.has_export(name));
         named = others;
@@ -259,8 +259,28 @@ pub(crate) fn named(name: &str) -> Result<Vec<Session>> {
     }
 }
 
+/// Does something with each session, and with the others all the same if one fails. Returns the
+/// results.
+///
+/// # Errors
+/// The first; others are printed.
+pub(crate) fn for_each<T>(
+    sessions: &[Session],
+    mut act: impl FnMut(&Session) -> Result<T>,
+) -> Result<Vec<T>> {
+    let (mut done, mut failed) = (Vec::new(), None);
+    for session in sessions {
+        match act(session) {
+            Ok(result) => done.push(result),
+            Err(error) if failed.is_some() => remark(format_args!("tyche: {error}")),
+            Err(error) => failed = Some(error),
+        }
+    }
+    failed.map_or(Ok(done), Err)
+}
+
 /// Sends an order to the session of that name, and waits until it is done. Returns the session.
-pub(crate) fn order(name: &str, request: &Request) -> Result<State> {
+pub(crate) fn order(name: &str, request: &SessionRequest) -> Result<State> {
     let session = named(name)?.pop().ok_or_else(|| not_found(name))?;
     match ask::<Done>(&session.dir.join(CONTROL), request, ORDER_TIMEOUT) {
         Ok(answer) => answer.map(|Done {}| session.report.record),

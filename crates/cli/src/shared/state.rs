@@ -64,6 +64,14 @@ impl State {
         Ok(dirs.into_iter().filter_map(loaded).collect())
     }
 
+    /// Whether a user may mean the session by that: its export, its device, or how its UUID begins.
+    pub(crate) fn is_named(&self, name: &str) -> bool {
+        let Self { session, export, device, .. } = self;
+        export == name
+            || device.as_os_str() == name
+            || (name.len() >= 4 && session.to_string().starts_with(name))
+    }
+
     /// Whether that directory has a record, readable or not.
     pub(crate) fn exists(dir: &Path) -> bool {
         dir.join(FILE).exists()

@@ -167,11 +167,11 @@ impl NbdDevice {
         options: &NbdDeviceOptions,
     ) -> Result<Self, Error> {
         let action = format!("take over /dev/nbd{number}");
-        let refuse = |kind: ErrorKind| Error::new(action.as_str(), io::Error::from(kind));
+        let refuse = |kind: ErrorKind| Error::new(action.as_str(), kind);
+        let explain = |error: io::Error| Error::new(action.as_str(), error);
         if sysfs::identity(number).as_deref() != Some(options.identity.as_str()) {
-            return Err(
-                refuse(ErrorKind::NotFound).remedy("it is not ours any more: connect again")
-            );
+            let error = refuse(ErrorKind::NotFound);
+            return Err(error.remedy("it is not ours any more: connect again"));
         }
         let sockets = sysfs::queues(number).clamp(1, usize::from(u16::MAX)) as u16;
         let sockets = NonZeroU16::new(sockets).expect("it was made one at least");
@@ -185,13 +185,12 @@ impl NbdDevice {
         let mut server = Server::new(&disk, request_max);
         let deadline = Instant::now() + RECONNECT_TIMEOUT;
         while server.connections() < usize::from(sockets.get()) {
-            let ends = Ends::pair().map_err(|error| Error::new(action.as_str(), error))?;
+            let ends = Ends::pair().map_err(explain)?;
             let sockets = [ends.kernel.as_fd()];
             let configuration = configuration(&disk.geometry(), &options, &sockets);
-            let reconnected = driver.reconnect(number, &configuration);
-            reconnected.map_err(|error| Error::new(action.as_str(), error))?;
+            driver.reconnect(number, &configuration).map_err(explain)?;
             if let Some(stream) = ends.if_taken() {
-                server.serve(stream).map_err(|error| Error::new(action.as_str(), error))?;
+                server.serve(stream).map_err(explain)?;
             } else if Instant::now() < deadline {
                 thread::sleep(RECONNECT_RETRY);
             } else {
@@ -329,11 +328,7 @@ fn path(number: u32) -> PathBuf {
 
 /// The kernel's longest request to `disk`, in bytes.
 fn request_max(disk: &Arc<dyn Disk>) -> Result<u32, Error> {
-    match slots::io_max(disk.arena(), PAYLOAD_MAX) {
-        0 => Err(Error::new("make an nbd device", io::Error::from(ErrorKind::InvalidInput))
-            .remedy("use an arena of 4 pages or more")),
-        bytes => Ok(bytes),
-    }
+    slots::io_max_of(disk.arena(), PAYLOAD_MAX, "make an nbd device")
 }
 
 fn configuration<'a>(

@@ -25,7 +25,7 @@ use super::start::{Started, start};
 use super::{ConnectArgs, Identity, SessionArgs, device, leave, memory, orders};
 use crate::output::{announce, in_format, line};
 use crate::shared::attach::{self, Kind};
-use crate::shared::control::{self, Asker, ControlAnswer, Request};
+use crate::shared::control::{self, Asker, ControlAnswer, SessionRequest};
 use crate::shared::device_name::DeviceName;
 use crate::shared::error::{Code, CodedResult, Context, Error, Result};
 use crate::shared::report::{ConnectReport, Output, SessionState};
@@ -297,22 +297,21 @@ impl Session {
             to_loop.lock().is_ok_and(|sender| sender.send(order).is_ok())
         };
         let respond = Arc::new(move |request, asker: &Asker<'_>| match request {
-            Request::Report => ControlAnswer::Session(Box::new(reporter.describe(&state))),
-            Request::Disconnect { force } => {
+            SessionRequest::Report => ControlAnswer::Session(Box::new(reporter.describe(&state))),
+            SessionRequest::Disconnect { force } => {
                 let order = Order::Disconnect { force };
                 let of = (&*reporter.control, state.device.as_path());
                 orders::disconnect(of, force, asker, &|answer| hand_over(order, answer))
             }
-            Request::Reload | Request::Leave => {
-                let order = Order::Leave { again: matches!(request, Request::Reload) };
+            SessionRequest::Reload | SessionRequest::Leave => {
+                let order = Order::Leave { again: matches!(request, SessionRequest::Reload) };
                 orders::pass_on(&|answer| hand_over(order, answer))
             }
-            Request::AddLink { link } => {
+            SessionRequest::AddLink { link } => {
                 reporter.missing.add(&*reporter.control, &reporter.args, &link)
             }
-            Request::RemoveLink { link } => reporter.missing.remove(&*reporter.control, &link),
-            Request::Resize { .. } | Request::Access { .. } => {
-                ControlAnswer::refused(Code::Usage, "this is a session, not a target")
+            SessionRequest::RemoveLink { link } => {
+                reporter.missing.remove(&*reporter.control, &link)
             }
         });
         let socket = self.dir.path().join(CONTROL);

@@ -10,7 +10,7 @@ use tyche_fcoe::fc::wire::Wwn;
 use tyche_fcoe::{Departure, VisibleTo};
 use tyche_proto::crypto::{PublicKey, SecretKey};
 use tyche_proto::wire::Name;
-use tyche_proto::{Access, Allowed, ExportKey, HostId, SessionInfo};
+use tyche_proto::{Access, Allowed, HostId, SessionInfo};
 use tyche_session::fcoe::parse_wwpn;
 use uuid::Uuid;
 
@@ -171,8 +171,6 @@ impl Configured {
 
 /// The effect of a command.
 pub(super) struct Changed {
-    /// The export.
-    pub(super) export: ExportKey,
     /// The one that it is about, unless it is about all.
     pub(super) who: Option<Who>,
     /// The sessions that end.
@@ -256,10 +254,7 @@ impl Rights {
             self.configured.initiators.entry(export).or_insert(initiators);
         }
         self.forget_granted();
-        let exports = served.target.exported();
-        let allowed = exports.iter().map(|(key, it)| (*key, self.allowed_at(it.name())));
-        log_ended(&served.target.set_access(self.access(), allowed.collect()));
-        served.fcoe.show(exports.iter().map(|(_, it)| (it.name(), self.visible_at(it.name()))));
+        log_ended(&served.exports.set_access(self));
     }
 
     /// Forgets who was let in by command, and is by the configuration now: from now on the
@@ -282,7 +277,7 @@ impl Rights {
     /// `NotFound` if there is no such export or host; `Usage` if it could not connect all the same;
     /// `Other` if the decision can't be kept. Nothing has changed then.
     pub(super) fn allow(&mut self, served: &Served, export: &str, who: &str) -> Result<Changed> {
-        let (key, who) = self.resolve(served, export, who)?;
+        let who = self.resolve(served, export, who)?;
         let is_granted = self.configured.lists(export, who);
         let decision = (!is_granted).then_some(Decision::Allowed);
         let before = self.decisions.clone();
@@ -290,7 +285,7 @@ impl Rights {
             self.decisions = before;
             return Err(error);
         }
-        Ok(self.apply(served, (key, export), Some(who)))
+        Ok(self.apply(served, export, Some(who)))
     }
 
     /// Keeps a host or a port from an export: its sessions end, or its commands. If that can't be
@@ -299,9 +294,9 @@ impl Rights {
     /// # Errors
     /// `NotFound` if there is no such export or host; `Usage` if those of that kind are not let in.
     pub(super) fn deny(&mut self, served: &Served, export: &str, who: &str) -> Result<Changed> {
-        let (key, who) = self.resolve(served, export, who)?;
+        let who = self.resolve(served, export, who)?;
         let kept = self.decisions.set(export, &who.to_string(), Some(Decision::Denied));
-        let changed = self.apply(served, (key, export), Some(who));
+        let changed = self.apply(served, export, Some(who));
         Ok(Changed { not_kept: kept.err(), ..changed })
     }
 
@@ -318,14 +313,12 @@ impl Rights {
         host: Option<&str>,
     ) -> Result<Changed> {
         let is_decided = |host: &str| self.decisions.of(export).any(|(about, _)| about == host);
-        let (key, host) = match host {
+        served.exports.check(export)?;
+        let host = match host {
             // Its [[host]] may be gone.
-            Some(host) if is_decided(host) => (served.export(export)?, Some(host.to_owned())),
-            Some(host) => {
-                let (key, host) = self.resolve(served, export, host)?;
-                (key, Some(host.to_string()))
-            }
-            None => (served.export(export)?, None),
+            Some(host) if is_decided(host) => Some(host.to_owned()),
+            Some(host) => Some(self.resolve(served, export, host)?.to_string()),
+            None => None,
         };
         let before = self.decisions.clone();
         let is_other = |of: &str, about: &str, _| {
@@ -335,28 +328,22 @@ impl Rights {
             self.decisions = before;
             return Err(error);
         }
-        Ok(self.apply(served, (key, export), None))
+        Ok(self.apply(served, export, None))
     }
 
-    fn apply(
-        &self,
-        served: &Served,
-        (export, name): (ExportKey, &str),
-        who: Option<Who>,
-    ) -> Changed {
-        let ended = served.target.set_allowed(export, self.allowed_at(name));
+    fn apply(&self, served: &Served, export: &str, who: Option<Who>) -> Changed {
+        let (ended, left) = served.exports.set_allowed(export, self);
         log_ended(&ended);
-        let left = served.fcoe.show([(name, self.visible_at(name))]);
-        Changed { export, who, ended, left, not_kept: None }
+        Changed { who, ended, left, not_kept: None }
     }
 
-    /// The export of a command, and whom it is about.
-    fn resolve(&self, served: &Served, export: &str, text: &str) -> Result<(ExportKey, Who)> {
-        let key = served.export(export)?;
+    /// Whom a command about an export is about.
+    fn resolve(&self, served: &Served, export: &str, text: &str) -> Result<Who> {
+        served.exports.check(export)?;
         let Access { required, hosts } = &self.configured.access;
         let host = match self.configured.who(text) {
             Some(Who::Host(host)) => Some(host),
-            Some(who) if self.configured.has_fcoe => return Ok((key, who)),
+            Some(who) if self.configured.has_fcoe => return Ok(who),
             Some(who) => {
                 let what = format!("{who} is a port of FCoE, and target `{}`", self.target);
                 return Err(Error::new(Code::Usage, format!("{what} is not served over FCoE")));
@@ -365,7 +352,7 @@ impl Rights {
         };
         let for_keys = *required || self.allowed_at(export).names.is_some();
         if let Some(host) = host.filter(|host| !for_keys || matches!(host, HostId::Name(_))) {
-            return Ok((key, Who::Host(host)));
+            return Ok(Who::Host(host));
         }
         let names: BTreeSet<_> = hosts.values().map(Name::as_str).collect();
         let names = names.into_iter().collect::<Vec<_>>().join(", ");

@@ -10,7 +10,7 @@ use super::Served;
 use super::access::{Changed, Who};
 use super::links::{Missing, What};
 use super::state::Decision;
-use crate::shared::control::{AccessChange, ControlAnswer, Request};
+use crate::shared::control::{AccessChange, ControlAnswer, TargetRequest};
 use crate::shared::error::{Code, Error, Result};
 use crate::shared::report::{AccessChanged, ExportResized, TargetLink, TargetPort, TargetReport};
 
@@ -19,22 +19,15 @@ const PORTS_ANSWER: Duration = Duration::from_secs(1);
 
 /// Answers a request at a target's control socket: reports, resizes exports, and changes who may
 /// have them.
-pub(super) fn answer(served: Arc<Served>, request: &Request) -> ControlAnswer {
+pub(super) fn answer(served: Arc<Served>, request: &TargetRequest) -> ControlAnswer {
     match request {
-        Request::Report => ControlAnswer::Target(report(&served)),
-        Request::Resize { export, size } => {
+        TargetRequest::Report => ControlAnswer::Target(report(&served)),
+        TargetRequest::Resize { export, size } => {
             resize(&served, export, *size).map(ControlAnswer::Resized).into()
         }
-        Request::Access { export, host, change } => {
+        TargetRequest::Access { export, host, change } => {
             let host = host.as_deref();
             change_access(served, export, host, *change).map(ControlAnswer::Access).into()
-        }
-        Request::Disconnect { .. }
-        | Request::Reload
-        | Request::Leave
-        | Request::AddLink { .. }
-        | Request::RemoveLink { .. } => {
-            ControlAnswer::refused(Code::Usage, "this is a target, not a session")
         }
     }
 }
@@ -42,8 +35,8 @@ pub(super) fn answer(served: Arc<Served>, request: &Request) -> ControlAnswer {
 fn report(served: &Served) -> TargetReport {
     // All threads at the same time: who asks waits for two seconds.
     let deadline = Instant::now() + PORTS_ANSWER;
-    let ports = served.fcoe.ask();
-    let mut report = TargetReport::new(&served.name, &served.target.report());
+    let ports = served.exports.fcoe.ask();
+    let mut report = TargetReport::new(&served.exports.name, &served.exports.target.report());
     report.fcoe = ports(deadline);
     for Missing { what, why } in served.missing() {
         let (interface, problem) = (what.name().to_owned(), Some(why));
@@ -58,7 +51,7 @@ fn report(served: &Served) -> TargetReport {
     }
     let rights = served.rights();
     for export in &mut report.exports {
-        export.lun = served.fcoe.lun(&export.export);
+        export.lun = served.exports.fcoe.lun(&export.export);
         export.allowed = rights.decided(&export.export, Decision::Allowed);
         export.denied = rights.decided(&export.export, Decision::Denied);
     }
@@ -66,17 +59,16 @@ fn report(served: &Served) -> TargetReport {
 }
 
 fn resize(served: &Served, name: &str, size: Option<u64>) -> Result<ExportResized> {
-    let key = served.export(name)?;
-    let size = served.resize((key, name), size).map_err(|error| {
+    let size = served.exports.resize(name, size).map_err(|error| {
         let code = match error {
             ResizeError::Shrinks { .. } | ResizeError::Indivisible { .. } => Code::Usage,
             _ => Code::Device,
         };
         Error::new(code, format!("export `{name}`: {error}"))
     })?;
-    let size = size.ok_or_else(|| served.no_export(name))?;
+    let size = size.ok_or_else(|| served.exports.no_export(name))?;
     tracing::info!(size, "export {name} is resized");
-    Ok(ExportResized { target: served.name.clone(), export: name.to_owned(), size })
+    Ok(ExportResized { target: served.exports.name.clone(), export: name.to_owned(), size })
 }
 
 /// Changes who may have an export. An eviction waits for the requests of whom it is about.
@@ -86,7 +78,7 @@ fn change_access(
     host: Option<&str>,
     change: AccessChange,
 ) -> Result<AccessChanged> {
-    let target = served.name.clone();
+    let target = served.exports.name.clone();
     let named = || host.ok_or_else(|| Error::new(Code::Usage, "the request has to name a host"));
     let changed = match change {
         AccessChange::Allow => served.rights().allow(&served, export, named()?),
@@ -100,7 +92,7 @@ fn change_access(
     tracing::info!("export {export}: `{}` of {name}", change.name());
     let is_out = matches!(change, AccessChange::Deny | AccessChange::Evict { .. });
     let is_host = matches!(changed.who, Some(Who::Host(_)));
-    let has_other_way = is_out && is_host && served.fcoe.shows(export);
+    let has_other_way = is_out && is_host && served.exports.fcoe.shows(export);
     if let (AccessChange::Evict { limit_ms }, Some(who)) = (change, changed.who) {
         await_departure(served, &changed, (export, who), Duration::from_millis(limit_ms))?;
     }
@@ -141,7 +133,7 @@ fn await_departure(
         Who::Host(host) => Some(host),
         Who::Initiator(_) => None,
     };
-    let departure = served.target.departure(changed.export, host);
+    let departure = served.exports.departure(export, host)?;
     // The target may be stopped meanwhile.
     drop(served);
     let is_drained = host.is_some() || changed.left.wait(limit);

@@ -21,8 +21,9 @@ use crate::shared::error::{Code, Error, Result};
 use crate::shared::keys::public_key;
 use crate::size;
 
-/// The configuration.
-#[derive(Clone, Debug, Default)]
+/// The configuration, as it is in a file.
+#[derive(Clone, Debug, Default, serde::Deserialize)]
+#[serde(deny_unknown_fields, default)]
 pub(crate) struct Config {
     /// Name of the target; the machine's host name by default.
     pub(crate) name: Option<String>,
@@ -31,6 +32,7 @@ pub(crate) struct Config {
     /// Threads for each interface.
     pub(crate) threads: Option<NonZeroU8>,
     /// Do not answer hosts that look for targets over UDP without an address.
+    #[serde(rename = "udp_discovery", deserialize_with = "negated")]
     pub(crate) is_hidden: bool,
     /// Limits of connections.
     pub(crate) limits: Limits,
@@ -43,10 +45,12 @@ pub(crate) struct Config {
     /// Whether hosts without a key are let in though the target has one.
     pub(crate) auth: Option<Auth>,
     /// Do not answer those who do not know the target's key.
+    #[serde(rename = "silent")]
     pub(crate) is_silent: bool,
     /// The hosts that may connect, by their keys.
     pub(crate) host: Vec<Host>,
     /// The disks.
+    #[serde(deserialize_with = "exports")]
     pub(crate) export: Vec<Export>,
 }
 
@@ -79,6 +83,19 @@ impl Host {
     }
 }
 
+fn negated<'de, D: Deserializer<'de>>(from: D) -> Result<bool, D::Error> {
+    bool::deserialize(from).map(|it| !it)
+}
+
+/// The exports, each with the offset of its table in the file as its line: see [`Config::read`].
+fn exports<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Export>, D::Error> {
+    let placed = |export: Spanned<Export>| {
+        let place = DefinedAt::File { path: PathBuf::new(), line: export.span().start };
+        Export { place, ..export.into_inner() }
+    };
+    Ok(Vec::deserialize(from)?.into_iter().map(placed).collect())
+}
+
 /// One key, or several.
 fn keys<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<PublicKey>, D::Error> {
     #[derive(serde::Deserialize)]
@@ -93,24 +110,6 @@ fn keys<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<PublicKey>, D::Error> 
     };
     let parsed = texts.iter().map(|text| public_key(text).map_err(serde::de::Error::custom));
     parsed.collect()
-}
-
-/// A [`Config`] as it is in a file.
-#[derive(Default, serde::Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct Written {
-    name: Option<String>,
-    link: Vec<String>,
-    threads: Option<NonZeroU8>,
-    udp_discovery: Option<bool>,
-    limits: Limits,
-    fcoe: Vec<FcoePort>,
-    fcoe_vlan: Vec<Vlan>,
-    key: Option<PathBuf>,
-    auth: Option<Auth>,
-    silent: bool,
-    host: Vec<Host>,
-    export: Vec<Spanned<Export>>,
 }
 
 /// An interface to serve on by FCoE.
@@ -238,7 +237,7 @@ fn initiators<'de, D: Deserializer<'de>>(from: D) -> Result<Initiators, D::Error
 }
 
 /// Limits of connections to the target's memory.
-#[derive(Clone, Copy, Debug, serde::Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Limits {
     /// Channels of all hosts together, 1 to 65535.
@@ -304,7 +303,7 @@ impl DefinedAt {
 }
 
 /// One disk.
-#[derive(Clone, Debug, serde::Deserialize)]
+#[derive(Clone, Debug, Default, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Export {
     /// The name that hosts use.
@@ -347,28 +346,23 @@ impl Config {
     pub(crate) fn read(path: &Path) -> Result<Self> {
         let wrong = |what: &str| Error::new(Code::Config, format!("{}: {what}", path.display()));
         let text = std::fs::read_to_string(path).map_err(|error| wrong(&error.to_string()))?;
-        let written: Written = toml::from_str(&text).map_err(|error| {
-            let line = error.span().map_or(0, |span| text[..span.start].matches('\n').count() + 1);
-            let key = error
-                .span()
-                .and_then(|span| text[..span.start].rsplit('\n').next().map(|it| (it, span.start)))
-                .map(|(before, start)| {
-                    let rest = text[start..].lines().next().unwrap_or_default();
-                    format!("{before}{rest}")
-                })
-                .unwrap_or_default();
+        let line_at = |offset: usize| text[..offset].matches('\n').count() + 1;
+        let mut config: Self = toml::from_str(&text).map_err(|error| {
+            let start = error.span().map(|span| span.start);
+            let key = start.map_or("", |start| {
+                let begin = text[..start].rfind('\n').map_or(0, |end| end + 1);
+                text[begin..].lines().next().unwrap_or_default()
+            });
+            let line = start.map_or(0, line_at);
             wrong(&format!("line {line}: `{}`: {}", key.trim(), error.message()))
         })?;
-        let Written { name, link, threads, udp_discovery, limits, fcoe, export, .. } = written;
-        let Written { fcoe_vlan, key, auth, silent: is_silent, host, .. } = written;
-        let is_hidden = udp_discovery == Some(false);
-        let placed = |export: Spanned<Export>| {
-            let line = text[..export.span().start].matches('\n').count() + 1;
-            Export { place: DefinedAt::File { path: path.to_owned(), line }, ..export.into_inner() }
-        };
-        let export = export.into_iter().map(placed).collect();
-        let config = Self { name, link, threads, is_hidden, limits, ..Self::default() };
-        Ok(Self { fcoe, fcoe_vlan, key, auth, is_silent, host, export, ..config })
+        for export in &mut config.export {
+            if let DefinedAt::File { path: file, line } = &mut export.place {
+                *line = line_at(*line);
+                path.clone_into(file);
+            }
+        }
+        Ok(config)
     }
 
     /// Checks that the names given with `--accept-changed-disk` are exports.
@@ -408,19 +402,7 @@ impl Export {
             .split_once('=')
             .filter(|(name, path)| !name.is_empty() && !path.is_empty())
             .ok_or("write NAME=PATH, NAME=mem:SIZE, NAME=sparse:SIZE or NAME=null:SIZE")?;
-        let export = Self {
-            name: name.to_owned(),
-            path: path.to_owned(),
-            uuid: None,
-            read_only: false,
-            write_back: false,
-            block_size: None,
-            shared: false,
-            hosts: Vec::new(),
-            allow: None,
-            initiators: Initiators::Unsaid,
-            place: DefinedAt::CommandLine,
-        };
+        let export = Self { name: name.to_owned(), path: path.to_owned(), ..Self::default() };
         export.source()?;
         Ok(export)
     }

@@ -4,21 +4,20 @@
 
 use std::io::{self, ErrorKind};
 use std::sync::mpsc::{Receiver, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use tyche_native::{Arrival, TargetExport};
-use tyche_proto::Allowed;
+use tyche_native::Arrival;
 use tyche_store::Store;
 use tyche_store::file::{FileOptions, FileStore};
 use tyche_store::late::LateStore;
 use tyche_store::memory::MemoryStore;
 use tyche_store::null::NullStore;
 
+use super::Served;
 use super::config::{Export, Source};
-use super::state::{Disk, ExportRecord, State};
-use super::{Served, export_name};
+use super::state::{Disk, ExportRecord, State, locked};
 use crate::output::bytes;
 use crate::shared::error::{Code, CodedResult, Context, Error, Result};
 
@@ -32,17 +31,13 @@ const LOOK_EVERY: Duration = Duration::from_secs(2);
 const PROMPT: Duration = Duration::from_millis(200);
 /// The time that disks have to be opened at the start. Longer: one that hangs keeps the others from
 /// being served. Shorter: those that spin up are missing at first.
-const OPEN_LIMIT: Duration = Duration::from_secs(10);
-
-/// The exports, and the disks that are missing.
-pub(super) struct Disks {
-    pub(super) exports: Vec<TargetExport>,
-    pub(super) missing: Vec<MissingDisk>,
-}
+pub(super) const OPEN_LIMIT: Duration = Duration::from_secs(10);
 
 /// A disk that is missing, or is another than it was.
 pub(super) struct MissingDisk {
-    export: Export,
+    pub(super) export: Export,
+    /// Why it was missing at the start.
+    pub(super) why: Error,
     /// Whether the administrator has accepted that it is another disk than before.
     accepted: bool,
     store: Arc<LateStore>,
@@ -51,129 +46,74 @@ pub(super) struct MissingDisk {
 }
 
 /// The attempt to open the file or device of an export, in a thread of its own.
-struct Opening(Receiver<Result<Opened>>);
+pub(super) struct Opening(Receiver<Result<Opened>>);
 
 /// An open file or device, and the identity that it reports.
 type Opened = (FileStore, Option<String>);
 
-impl Disks {
-    /// Opens the disks.
-    ///
-    /// # Errors
-    /// The configuration is wrong, a disk in memory has no room, or all disks are missing: then the
-    /// error of the first.
-    pub(super) fn open(
-        configured: &[Export],
-        accepted: &[String],
-        state: &mut State,
-    ) -> Result<Self> {
-        let openings: Vec<_> = configured.iter().map(Opening::begin_if_file).collect();
-        let deadline = Instant::now() + OPEN_LIMIT;
-        let (mut exports, mut missing) = (Vec::new(), Vec::new());
-        for (export, opening) in configured.iter().zip(openings) {
-            let accepted = accepted.contains(&export.name);
-            let (export, left) = open_export(export, accepted, state, (opening, deadline))?;
-            exports.push(export);
-            missing.extend(left);
-        }
-        if missing.len() == configured.len() {
-            return Err(missing.swap_remove(0).1);
-        }
-        for (disk, error) in &missing {
-            let name = &disk.export.name;
-            tracing::error!("export {name} is offline until its disk is there: {error}");
-        }
-        Ok(Self { exports, missing: missing.into_iter().map(|(disk, _)| disk).collect() })
-    }
-}
-
-/// An export with its disk, or with the disk that is missing, and why.
-fn open_export(
+/// Opens the disk of an export: its store, and its record. A disk that is missing, or another one
+/// than before, is returned as well: the store waits for it. `opening` is the attempt
+/// that was begun, if it is a file.
+///
+/// # Errors
+/// The configuration is wrong, or a disk in memory has no room.
+pub(super) fn open(
     export: &Export,
     accepted: bool,
-    state: &mut State,
+    state: &Mutex<State>,
     (mut opening, deadline): (Option<Opening>, Instant),
-) -> Result<(TargetExport, Option<(MissingDisk, Error)>)> {
-    let name = export_name(&export.name)?;
-    let is_file = opening.is_some();
-    let opened = is_file.then(|| Opening::await_result(&mut opening, export, deadline));
-    let (store, known, missing) = match open(export, accepted, state, opened)? {
-        Ok((store, known)) => (store, known, None),
+) -> Result<(Arc<dyn Store>, ExportRecord, Option<MissingDisk>)> {
+    let source = export.source().map_err(|message| Error::new(export.place.code(), message))?;
+    if opening.is_none() {
+        let store = open_passing(export, &source)?;
+        let known = State::passing(export.uuid, store.geometry().write_cache);
+        return Ok((store, known, None));
+    }
+    match take(export, accepted, state, (&mut opening, deadline)) {
+        Ok((store, known)) => Ok((Arc::new(store), known, None)),
         Err(error) => {
-            let known = state.missing(&export.name, export.uuid);
+            let known = locked(state).missing(&export.name, export.uuid);
             let store = Arc::new(LateStore::new(error.message.clone()));
-            let late = Arc::clone(&store) as Arc<dyn Store>;
-            let disk = MissingDisk { export: export.clone(), accepted, store, opening };
-            (late, known, Some((disk, error)))
+            let late = Arc::clone(&store);
+            let export = export.clone();
+            let missing = MissingDisk { export, why: error, accepted, store, opening };
+            Ok((late, known, Some(missing)))
         }
-    };
-    let export = TargetExport {
-        name,
-        uuid: known.uuid,
-        generation: known.generation,
-        store,
-        shared: export.shared,
-        last_writer: known.writer,
-        allowed: Allowed::default(),
-        offline: missing.as_ref().map(|(_, error)| error.message.clone()),
-    };
-    Ok((export, missing))
+    }
 }
 
-/// Takes the disk of an export, which is opened already if it is a file. The inner error is that of
-/// a disk which is missing, or another one than before.
-fn open(
+/// Takes the file or device of an export, if it is open by the deadline and is the right one.
+fn take(
     export: &Export,
     accepted: bool,
-    state: &mut State,
-    opened: Option<Result<Opened>>,
-) -> Result<Result<(Arc<dyn Store>, ExportRecord)>> {
-    let source = export.source().map_err(|message| Error::new(export.place.code(), message))?;
-    if let Some(opened) = opened {
-        return Ok(opened.and_then(|(store, identity)| {
-            let known = state.add(&disk(export, &store, identity.as_deref(), accepted))?;
-            Ok((Arc::new(store) as Arc<dyn Store>, known))
-        }));
-    }
-    let store = open_passing(export, &source)?;
-    let known = State::passing(export.uuid, store.geometry().write_cache);
-    Ok(Ok((store, known)))
-}
-
-/// The disk of an export, for the state.
-fn disk<'a>(
-    export: &'a Export,
-    store: &FileStore,
-    identity: Option<&'a str>,
-    accepted: bool,
-) -> Disk<'a> {
-    Disk {
+    state: &Mutex<State>,
+    (opening, deadline): (&mut Option<Opening>, Instant),
+) -> Result<(FileStore, ExportRecord)> {
+    let (store, identity) = Opening::await_result(opening, export, deadline)?;
+    let known = locked(state).add(&Disk {
         name: &export.name,
         path: &export.path,
-        identity,
+        identity: identity.as_deref(),
         uuid: export.uuid,
         cached: store.geometry().write_cache,
         accepted,
-    }
+    })?;
+    Ok((store, known))
 }
 
 /// Looks for missing disks until all are there, in a thread of its own, which waits for none of
 /// them for long.
-pub(super) fn await_missing(
-    mut missing: Vec<MissingDisk>,
-    served: &Arc<Served>,
-    state: Arc<Mutex<State>>,
-) -> io::Result<()> {
+pub(super) fn await_missing(mut missing: Vec<MissingDisk>, served: &Arc<Served>) -> io::Result<()> {
     if missing.is_empty() {
         return Ok(());
     }
-    let served = Arc::downgrade(served);
+    let (served, state) = (Arc::downgrade(served), Arc::clone(&served.exports.state));
     let look = move || {
         while !missing.is_empty() && served.strong_count() > 0 {
             thread::sleep(LOOK_EVERY);
             missing.retain(|disk| {
                 let served = served.upgrade();
-                served.is_some_and(|it| it.target.export(&disk.export.name).is_some())
+                served.is_some_and(|it| it.exports.has(&disk.export.name))
             });
             for MissingDisk { export, opening, .. } in &mut missing {
                 opening.get_or_insert_with(|| Opening::begin(export, Duration::ZERO));
@@ -184,7 +124,7 @@ pub(super) fn await_missing(
                 let (Some(arrival), Some(served)) = (arrival, served.upgrade()) else {
                     return true;
                 };
-                served.bring_online(&disk.export.name, arrival);
+                served.exports.bring_online(&disk.export.name, arrival);
                 tracing::info!("export {}: its disk is there: online", disk.export.name);
                 false
             });
@@ -197,30 +137,26 @@ pub(super) fn await_missing(
 impl MissingDisk {
     /// Takes the disk, if it is there now.
     fn look(&mut self, state: &Mutex<State>, deadline: Instant) -> Option<Arrival> {
-        let Self { export, accepted, store: late, opening } = self;
-        let opened = Opening::await_result(opening, export, deadline);
-        let opened = opened.and_then(|(store, identity)| {
-            let disk = disk(export, &store, identity.as_deref(), *accepted);
-            // Not held while a disk is opened: the registry waits for it.
-            let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
-            let ExportRecord { uuid, generation, writer } = state.add(&disk)?;
-            late.arrive(Arc::new(store));
-            Ok(Arrival { uuid, generation, last_writer: writer })
-        });
-        opened
-            .inspect_err(|error| {
+        let Self { export, accepted, store: late, opening, .. } = self;
+        match take(export, *accepted, state, (opening, deadline)) {
+            Ok((store, ExportRecord { uuid, generation, writer })) => {
+                late.arrive(Arc::new(store));
+                Some(Arrival { uuid, generation, last_writer: writer })
+            }
+            Err(error) => {
                 if late.misses(&error.message) {
                     tracing::error!("export {} stays offline: {error}", export.name);
                 }
-            })
-            .ok()
+                None
+            }
+        }
     }
 }
 
 impl Opening {
     /// Begins to open the disk of an export if it is a file or device: what is wrong with it
     /// otherwise is said in its turn.
-    fn begin_if_file(export: &Export) -> Option<Self> {
+    pub(super) fn begin_if_file(export: &Export) -> Option<Self> {
         let is_file = matches!(export.source(), Ok(Source::File(_)));
         is_file.then(|| Self::begin(export, FileOptions::default().lock_wait))
     }

@@ -8,16 +8,13 @@ use tyche_fcoe::{
     Departure, FcoeTarget, FcoeTargetOptions, PortOptions, TargetUnit, Units, VisibleTo,
     VlanAnnouncer,
 };
-use tyche_native::{Target, TargetExport};
-use tyche_proto::wire::Name;
 use tyche_session::fcoe::{Numbers, PortName};
 use uuid::Uuid;
 
 use super::config::{Config, DefinedAt, Export, FcoePort, Initiators};
 use super::links::{Missing, What, may_pass};
-use super::state::State;
 use super::vlan;
-use crate::shared::error::{Code, CodedResult, Error, Result};
+use crate::shared::error::{Code, CodedResult, Context, Error, Result};
 use crate::shared::fcoe::AddressRecord;
 use crate::shared::links::LinkArgs;
 use crate::shared::report::TargetPort;
@@ -96,100 +93,46 @@ pub(super) fn refuse_ways_around(config: &Config, has_key: bool) -> Result<()> {
     }
 }
 
-/// An export as a logical unit.
-pub(super) struct Numbered {
-    /// The name of the export.
-    pub(super) name: Name,
-    uuid: Uuid,
-    pub(super) lun: u8,
-    shared: bool,
-    /// See [`TargetUnit::continues`].
-    continues: bool,
-    /// The ports that may have it.
-    initiators: VisibleTo,
-}
-
-/// The exports as logical units, if they are to be that. `visible_at`: the ports that may have an
-/// export.
-///
-/// # Errors
-/// `Config` if there are more exports than LUNs.
-pub(super) fn number(
-    config: &Config,
-    exports: &[TargetExport],
-    visible_at: impl Fn(&str) -> VisibleTo,
-    state: &mut State,
-) -> Result<Vec<Numbered>> {
-    if config.fcoe.is_empty() {
-        return Ok(Vec::new());
-    }
-    let named: Vec<_> = exports.iter().map(|export| (export.name.as_str(), export.uuid)).collect();
-    let luns = state.luns(&named)?;
-    let numbered = exports.iter().zip(luns).map(|(export, lun)| Numbered {
-        name: export.name,
-        uuid: export.uuid,
-        lun,
-        shared: export.shared,
-        continues: state.continues(export.name.as_str()).unwrap_or(export.offline.is_some()),
-        initiators: visible_at(export.name.as_str()),
-    });
-    Ok(numbered.collect())
-}
-
-impl Numbered {
-    /// The logical unit of the running export; `None` if the target has no such export.
-    fn of(self, target: &Target) -> Option<TargetUnit> {
-        let Self { name, uuid, lun, shared, continues, initiators } = self;
-        let key = target.export(name.as_str())?;
-        Some(TargetUnit {
-            number: lun,
-            exported: target.disk(key)?,
-            uuid,
-            shared,
-            initiators,
-            continues,
-            generation: Some(Box::new(target.generation(key))),
-        })
-    }
-}
-
 impl Fcoe {
     /// Whether hosts of FCoE are the only ones.
     pub(super) fn is_alone(config: &Config) -> bool {
         config.link.is_empty() && !config.fcoe.is_empty()
     }
 
-    /// Starts the ports; also returns those that are missing. `units`: the exports, if they
-    /// are units; `n_port_ids`: the directory for those.
-    pub(super) fn start(
-        link: &LinkArgs,
-        config: &Config,
-        target: &Target,
-        units: Vec<Numbered>,
-        n_port_ids: PathBuf,
-    ) -> Result<(Self, Vec<Missing>)> {
-        let units = units.into_iter().filter_map(|unit| unit.of(target));
-        let units = Arc::new(Units::new(units.collect()));
-        let (ports, announcers, link) = (Mutex::default(), Mutex::default(), link.clone());
-        let this = Self { ports, announcers, units, link, n_port_ids };
+    /// No port yet; `n_port_ids`: the directory for those.
+    pub(super) fn new(link: LinkArgs, n_port_ids: PathBuf) -> Self {
+        let (ports, announcers) = Default::default();
+        Self { ports, announcers, units: Arc::new(Units::new(Vec::new())), link, n_port_ids }
+    }
+
+    /// Starts the ports; returns those that are missing.
+    pub(super) fn start(&self, config: &Config) -> Result<Vec<Missing>> {
         let vlans = vlan::by_link(&config.fcoe_vlan)?.into_iter();
         let vlans = vlans.map(|(link, vids)| What::Vlans(link.to_owned(), vids));
         let mut missing = Vec::new();
         for what in config.fcoe.iter().cloned().map(What::Port).chain(vlans) {
-            match this.add(&what) {
+            match self.add(&what) {
                 Ok(()) => {}
                 Err(error) if may_pass(&error) => missing.push((what, error)),
                 Err(error) => return Err(error),
             }
         }
-        if Self::is_alone(config) && this.ports().is_empty() {
+        if Self::is_alone(config) && self.ports().is_empty() {
             return Err(missing.swap_remove(0).1);
         }
         let missing = missing.into_iter().map(|(what, error)| {
             tracing::warn!("{error}; going on without it");
             Missing { what, why: error.message }
         });
-        Ok((this, missing.collect()))
+        Ok(missing.collect())
+    }
+
+    /// Shows initiators an export as a logical unit.
+    ///
+    /// # Errors
+    /// `Device` if something of another one with its number is left.
+    pub(super) fn add_unit(&self, unit: TargetUnit) -> Result<()> {
+        self.units.add(unit).context(Code::Device, "FCoE")
     }
 
     fn ports(&self) -> MutexGuard<'_, Vec<Port>> {

@@ -211,7 +211,7 @@ impl Late {
         self.missing.retain_mut(|it| {
             let taken = match &it.what {
                 What::Link(name) => serve_link(opener, name, served),
-                what => served().map_or(Ok(()), |served| served.fcoe.add(what)),
+                what => served().map_or(Ok(()), |served| served.exports.fcoe.add(what)),
             };
             let name = it.what.name();
             match taken {
@@ -267,7 +267,7 @@ impl Late {
 fn serve_link(opener: &Opener, name: &str, served: Running<'_>) -> Result<()> {
     let Links { first, further, beacons, .. } = opener.open_named(&[name.to_owned()])?;
     match served() {
-        Some(served) => Ok(served.target.add_links(first, further, beacons)?),
+        Some(served) => Ok(served.exports.target.add_links(first, further, beacons)?),
         None => Ok(()),
     }
 }

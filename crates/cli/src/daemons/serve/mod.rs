@@ -5,6 +5,7 @@ mod answers;
 mod config;
 mod conflict;
 mod disks;
+mod exports;
 mod fcoe;
 mod links;
 mod news;
@@ -19,12 +20,11 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use tyche_engine::{Exported, restore};
 use tyche_fcoe::fc::network::Mode;
-use tyche_native::{Arrival, Target, TargetExport, TargetOptions};
+use tyche_native::{Target, TargetOptions};
+use tyche_proto::TargetConfig;
 use tyche_proto::crypto::{PublicKey, SecretKey};
 use tyche_proto::wire::Name;
-use tyche_proto::{ExportKey, TargetConfig};
 use tyche_session::fcoe::parse_mode;
-use tyche_store::ResizeError;
 
 use crate::output::{announce, bytes};
 use crate::shared::complete;
@@ -37,8 +37,8 @@ use crate::shared::placement::PlacementArgs;
 use crate::shared::runtime::{self, RuntimeDir};
 use access::{Configured, Rights};
 use config::{Auth, Config, Export, FcoePort, Host, Initiators};
-use disks::Disks;
-use fcoe::{Fcoe, Numbered};
+use exports::Exports;
+use fcoe::Fcoe;
 use links::{Links, Missing, Opener};
 use state::State;
 use vlan::Vlan;
@@ -198,7 +198,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
     let key = access::secret(&config)?;
     let whose = format!("a target named {name} (give another --name)");
     let dir = RuntimeDir::take(runtime::targets().join(&name), &whose)?;
-    let mut state = State::open(&name, Fcoe::is_alone(&config));
+    let state = State::open(&name, Fcoe::is_alone(&config));
     let target = TargetConfig {
         uuid: state.target(&name)?,
         name: checked,
@@ -208,51 +208,47 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
         batch: args.link.batch(),
     };
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
-    let spin = args.link.spin();
     let own_key = key.as_ref().map(SecretKey::public);
     let configured = Configured::of(&config, own_key)?;
     let rights = Rights::new(&name, configured, state.decisions()?);
-    let Disks { mut exports, missing: missing_disks } =
-        Disks::open(&config.export, &args.accepted, &mut state)?;
-    exports.iter_mut().for_each(|export| complete(export, &rights, &args.link));
-    let units = fcoe::number(&config, &exports, |name| rights.visible_at(name), &mut state)?;
-    let n_port_ids = state.n_port_ids();
-    let described = describe(&exports, &units);
     let opener = Opener::new(args, &config, args.placement.placement()?);
-    let Links { first, further, beacons, mut missing } = opener.open()?;
-    let served_on: Vec<_> = first.iter().map(|link| link.name().to_owned()).collect();
+    let fcoe = Fcoe::new(args.link.clone(), state.n_port_ids());
     let state = Arc::new(Mutex::new(state));
     let (remember_writer, renew_generation) = State::callbacks(&state);
-    let options = TargetOptions {
+    // Exports first, then links: no host finds it without them.
+    let target = Target::start(TargetOptions {
         target,
-        exports,
         key,
         silent: config.is_silent,
         access: rights.access(),
-        links: first,
-        further_threads: further,
-        beacons,
+        exports: Vec::new(),
+        links: Vec::new(),
+        further_threads: Vec::new(),
+        beacons: Vec::new(),
         placement: opener.placement().clone(),
         ethertype: args.link.ethertype,
-        spin,
+        spin: args.link.spin(),
         remember_writer,
         renew_generation,
-    };
-    let target = Target::start(options)?;
-    let (fcoe, missing_ports) = Fcoe::start(&args.link, &config, &target, units, n_port_ids)?;
-    missing.extend(missing_ports);
-    let interfaces = [served_on.clone(), fcoe.described()].concat();
+    })?;
+    let exports = Exports { name, fcoe, target, state, config, link: args.link.clone() };
+    let missing_disks = exports.open_all(&args.accepted, &rights)?;
+    let described = exports.described();
+    let Links { first, further, beacons, mut missing } = opener.open()?;
+    let served_on: Vec<_> = first.iter().map(|link| link.name().to_owned()).collect();
+    exports.target.add_links(first, further, beacons)?;
+    missing.extend(exports.fcoe.start(&exports.config)?);
+    let interfaces = [served_on.clone(), exports.fcoe.described()].concat();
     let (rights, not_there) = (Mutex::new(rights), Mutex::default());
-    let served = Served { name, fcoe, target, rights, own_key, missing: not_there };
-    let served = Arc::new(served);
-    disks::await_missing(missing_disks, &served, state)?;
+    let served = Arc::new(Served { exports, rights, own_key, missing: not_there });
+    disks::await_missing(missing_disks, &served)?;
     links::await_missing(opener, missing, served_on, &served)?;
     watch_generation(&served);
     let socket = dir.path().join(runtime::CONTROL);
     let dir = Arc::new(Mutex::new(Some(dir)));
     answer_at(&socket, &dir, &served)?;
-    tell_ready(&served.name, &described, &interfaces);
-    await_stop(&mut signals, &served, args, &config);
+    tell_ready(&served.exports.name, &described, &interfaces);
+    await_stop(&mut signals, &served, args);
     tracing::info!("stopping");
     drop(served);
     drop(dir.lock().unwrap_or_else(PoisonError::into_inner).take());
@@ -268,15 +264,6 @@ fn tell_ready(name: &str, exports: &[String], interfaces: &[String]) {
     }
     // Fails only if the supervisor that asked for it is gone.
     let _ = sd_notify::notify(false, &[sd_notify::NotifyState::Ready]);
-}
-
-/// Completes an export whose disk is open: the hosts that may have it, and the laboratory's wrapper
-/// around its store.
-fn complete(export: &mut TargetExport, rights: &Rights, link: &LinkArgs) {
-    export.allowed = rights.allowed_at(export.name.as_str());
-    if let Some(wrapper) = &link.wrapper {
-        export.store = wrapper.store(Arc::clone(&export.store), link.spin());
-    }
 }
 
 /// The target's name: the one that it was given, or the machine's.
@@ -309,21 +296,6 @@ fn answer_at(
         None => ControlAnswer::refused(Code::Other, "the target is stopping"),
     })
     .context(Code::Other, "control socket")
-}
-
-/// The exports, each with its size and its LUN, if it has one.
-fn describe(exports: &[TargetExport], units: &[Numbered]) -> Vec<String> {
-    let described = exports.iter().map(|export| {
-        let (name, size) = (&export.name, bytes(export.store.geometry().size));
-        if export.offline.is_some() {
-            return format!("{name} (offline)");
-        }
-        match units.iter().find(|unit| unit.name == export.name) {
-            Some(unit) => format!("{name} ({size}, LUN {})", unit.lun),
-            None => format!("{name} ({size})"),
-        }
-    });
-    described.collect()
 }
 
 /// The configuration, of the file and of the command line.
@@ -364,12 +336,9 @@ fn configured(args: &ServeArgs) -> Result<Config> {
     Ok(config)
 }
 
-/// The running target, and its ports of FCoE, which end first.
+/// The running target.
 struct Served {
-    /// The target's name.
-    name: String,
-    fcoe: Fcoe,
-    target: Target,
+    exports: Exports,
     rights: Mutex<Rights>,
     /// Its key, if it has one.
     own_key: Option<PublicKey>,
@@ -378,38 +347,6 @@ struct Served {
 }
 
 impl Served {
-    /// The export of that name.
-    ///
-    /// # Errors
-    /// `NotFound` if there is none.
-    fn export(&self, name: &str) -> Result<ExportKey> {
-        self.target.export(name).ok_or_else(|| self.no_export(name))
-    }
-
-    /// The error for a name that no export has.
-    fn no_export(&self, name: &str) -> Error {
-        Error::new(Code::NotFound, format!("target `{}` has no export `{name}`", self.name))
-    }
-
-    /// As [`Target::resize`], of an export with its name.
-    fn resize(
-        &self,
-        (key, name): (ExportKey, &str),
-        size: Option<u64>,
-    ) -> Result<Option<u64>, ResizeError> {
-        let size = self.target.resize(key, size)?;
-        self.fcoe.resized(name);
-        Ok(size)
-    }
-
-    /// Serves an export whose disk has arrived.
-    fn bring_online(&self, export: &str, arrival: Arrival) {
-        if let Some(key) = self.target.export(export) {
-            self.target.bring_online(key, arrival);
-            self.fcoe.arrived(export, arrival.uuid);
-        }
-    }
-
     /// The links and ports that are missing so far.
     fn missing(&self) -> Vec<Missing> {
         self.missing.lock().unwrap_or_else(PoisonError::into_inner).clone()
@@ -428,7 +365,7 @@ impl Served {
 
 /// Waits for the signal to stop; on SIGHUP looks again at how large the disks are, and who may
 /// connect.
-fn await_stop(signals: &mut Signals, served: &Served, args: &ServeArgs, config: &Config) {
+fn await_stop(signals: &mut Signals, served: &Served, args: &ServeArgs) {
     for signal in signals.forever() {
         if signal != SIGHUP {
             break;
@@ -439,37 +376,26 @@ fn await_stop(signals: &mut Signals, served: &Served, args: &ServeArgs, config: 
             Ok((configured, now)) => {
                 served.rights().reconfigure(configured, served);
                 tracing::info!("who may connect was read again");
-                if !news::log_pending(config, &now) {
+                if !news::log_pending(&served.exports.config, &now) {
                     tracing::info!("nothing else has changed that takes a restart");
                 }
             }
             Err(error) => tracing::error!("who may connect stays as it was: {error}"),
         }
-        for (key, exported) in served.target.exported() {
-            look_again(served, key, &exported);
-        }
+        served.exports.all().for_each(|exported| look_again(served, &exported));
     }
 }
 
 /// Looks again at how large the disk of an export is.
-fn look_again(served: &Served, key: ExportKey, exported: &Exported) {
+fn look_again(served: &Served, exported: &Exported) {
     let (name, before) = (exported.name(), exported.store().geometry().size);
-    match served.resize((key, name), None) {
+    match served.exports.resize(name, None) {
         Ok(Some(size)) if size != before => {
             tracing::info!("export {name} has grown from {} to {}", bytes(before), bytes(size));
         }
         Ok(_) => {}
         Err(error) => tracing::warn!("export {name}: {error}"),
     }
-}
-
-/// Checks the name of an export: hosts write it behind that of a target, and a slash.
-fn export_name(name: &str) -> Result<Name> {
-    if name.starts_with('/') {
-        let message = format!("`{name}`: the name of an export does not begin with `/`");
-        return Err(Error::new(Code::Usage, message));
-    }
-    checked_name(name)
 }
 
 fn checked_name(name: &str) -> Result<Name> {
@@ -497,7 +423,7 @@ fn watch_generation(served: &Arc<Served>) {
     let watched = restore::watch_with(move || {
         if let Some(served) = served.upgrade() {
             tracing::warn!("hosts are told that this machine was restored");
-            served.target.distrust(state::nobody());
+            served.exports.target.distrust(state::nobody());
         }
     });
     if let Err(error) = watched {

@@ -1,7 +1,5 @@
 //! The report on a configuration that is read again: what has changed, and what takes a restart.
 
-use std::fmt::Debug;
-
 use super::config::{Config, Export};
 
 /// Logs the changes of a configuration that take a restart, each with what is served meanwhile.
@@ -43,10 +41,10 @@ fn pending(served: &Config, now: &Config) -> Vec<String> {
         changes.push(format!("link {link} is removed"));
     }
     let others = [
-        ("name", differ(&served.name, &now.name)),
-        ("threads", differ(&served.threads, &now.threads)),
-        ("limits", differ(&served.limits, &now.limits)),
-        ("key", differ(&served.key, &now.key)),
+        ("name", served.name != now.name),
+        ("threads", served.threads != now.threads),
+        ("limits", served.limits != now.limits),
+        ("key", served.key != now.key),
         ("silent", served.is_silent != now.is_silent),
         ("udp_discovery", served.is_hidden != now.is_hidden),
         ("fcoe_vlan", served.fcoe_vlan != now.fcoe_vlan),
@@ -73,10 +71,6 @@ fn properties(export: &Export) -> impl PartialEq {
         initiators: _,
     } = export;
     (path.clone(), uuid, [read_only, write_back, shared], block_size)
-}
-
-fn differ<T: Debug>(one: &T, other: &T) -> bool {
-    format!("{one:?}") != format!("{other:?}")
 }
 
 #[cfg(test)]

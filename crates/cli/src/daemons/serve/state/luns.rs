@@ -16,36 +16,29 @@ use crate::shared::error::{Code, Error, Result};
 /// The numbers, by UUID.
 type Kept = BTreeMap<Uuid, u8>;
 
-/// The numbers of exports, in their order. `used`: those of the process, of exports that do not
-/// outlive it, too. `exports`: each with whether it outlives the process; others get the numbers
-/// that are left.
+/// The number of an export. `used`: those of the process, of exports that do not outlive it, too.
+/// `lasts`: whether this one outlives the process; others get a number that is left.
 ///
 /// # Errors
 /// `Config` if there are more exports than numbers, or the record can't be read.
 pub(super) fn assign(
     path: &Path,
     used: impl Iterator<Item = u8>,
-    exports: &[(Uuid, bool)],
-) -> Result<Vec<u8>> {
+    (uuid, lasts): (Uuid, bool),
+) -> Result<u8> {
     let mut kept = read(path)?;
-    let before = kept.len();
-    let mut taken: BTreeSet<u8> = used.chain(kept.values().copied()).collect();
-    let mut numbers = Vec::new();
-    for (uuid, lasts) in exports {
-        let free = || (0..=u8::MAX).find(|number| !taken.contains(number));
-        let number = kept.get(uuid).copied().or_else(free).ok_or_else(|| {
-            wrong(path, "all 256 LUNs are taken; remove it to have the exports numbered anew")
-        })?;
-        taken.insert(number);
-        if *lasts {
-            kept.insert(*uuid, number);
-        }
-        numbers.push(number);
+    if let Some(number) = kept.get(&uuid) {
+        return Ok(*number);
     }
-    if kept.len() > before {
+    let taken: BTreeSet<u8> = used.chain(kept.values().copied()).collect();
+    let number = (0..=u8::MAX).find(|number| !taken.contains(number)).ok_or_else(|| {
+        wrong(path, "all 256 LUNs are taken; remove it to have the exports numbered anew")
+    })?;
+    if lasts {
+        kept.insert(uuid, number);
         store(path, &kept);
     }
-    Ok(numbers)
+    Ok(number)
 }
 
 /// Keeps the number of an export that was not known to outlive the process when it was numbered.
@@ -84,17 +77,26 @@ fn wrong(path: &Path, what: &str) -> Error {
 mod tests {
     use super::*;
 
+    /// The numbers of the exports of a process, in their order.
+    fn assign_all(path: &Path, exports: &[(Uuid, bool)]) -> Result<Vec<u8>> {
+        let mut numbers = Vec::new();
+        for export in exports {
+            numbers.push(assign(path, numbers.clone().into_iter(), *export)?);
+        }
+        Ok(numbers)
+    }
+
     #[test]
     fn an_export_keeps_its_number_whatever_becomes_of_the_others() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a/luns.json");
         let [a, b, c, d] = [1, 2, 3, 4].map(Uuid::from_u128);
-        let assign = |path: &Path, exports: &[_]| assign(path, [].into_iter(), exports);
+        let assign = |path: &Path, exports: &[_]| assign_all(path, exports);
         assert_eq!(assign(&path, &[(a, true), (b, false), (c, true)]).unwrap(), [0, 1, 2]);
         assert_eq!(assign(&path, &[(c, true), (d, true)]).unwrap(), [2, 1]);
         assert_eq!(assign(&path, &[(b, false), (a, true), (d, true)]).unwrap(), [3, 0, 1]);
         fs::write(&path, "{").unwrap();
-        let error = assign(&path, &[]).unwrap_err();
+        let error = assign(&path, &[(a, true)]).unwrap_err();
         assert!(error.code == Code::Config && error.message.contains("numbered anew"), "{error}");
     }
 
@@ -103,8 +105,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("luns.json");
         let exports: Vec<_> = (0..257).map(|uuid| (Uuid::from_u128(uuid), true)).collect();
-        let used = || [].into_iter();
-        assert!(assign(&path, used(), &exports[..256]).unwrap().into_iter().eq(0..=255));
-        assert!(assign(&path, used(), &exports).unwrap_err().message.contains("256 LUNs"));
+        assert!(assign_all(&path, &exports[..256]).unwrap().into_iter().eq(0..=255));
+        assert!(assign_all(&path, &exports).unwrap_err().message.contains("256 LUNs"));
     }
 }

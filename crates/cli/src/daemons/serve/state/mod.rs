@@ -209,17 +209,15 @@ impl State {
         self.exports.get(export).map(|kept| kept.continues)
     }
 
-    /// The numbers of exports as logical units (LUNs), in their order, by name and UUID.
+    /// The number of an export as a logical unit (LUN).
     ///
     /// # Errors
     /// `Config` if there are too many.
-    pub(super) fn luns(&mut self, exports: &[(&str, Uuid)]) -> Result<Vec<u8>> {
-        let lasts = |name: &str| self.exports.contains_key(name);
-        let wanted: Vec<_> = exports.iter().map(|(name, uuid)| (*uuid, lasts(name))).collect();
-        let luns = luns::assign(&self.dir.join(LUNS), self.luns.values().copied(), &wanted)?;
-        let named = exports.iter().map(|(name, _)| (*name).to_owned());
-        self.luns.extend(named.zip(luns.iter().copied()));
-        Ok(luns)
+    pub(super) fn lun(&mut self, export: &str, uuid: Uuid) -> Result<u8> {
+        let lasts = self.exports.contains_key(export);
+        let lun = luns::assign(&self.dir.join(LUNS), self.luns.values().copied(), (uuid, lasts))?;
+        self.luns.insert(export.to_owned(), lun);
+        Ok(lun)
     }
 
     /// The decisions of commands about hosts.
@@ -276,7 +274,8 @@ impl State {
     }
 }
 
-fn locked(state: &Mutex<State>) -> MutexGuard<'_, State> {
+/// The state, locked. The registry of a target waits for it: not to be held while a disk is opened.
+pub(super) fn locked(state: &Mutex<State>) -> MutexGuard<'_, State> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

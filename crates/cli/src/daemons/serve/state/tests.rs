@@ -300,7 +300,8 @@ fn an_export_whose_disk_comes_later_keeps_the_lun_that_it_had_till_then() {
     let home = StateDir::new();
     let (mut state, first) = home.start(&DISK);
     let missing = state.missing("vm2", None);
-    assert_eq!(state.luns(&[("vm1", first.uuid), ("vm2", missing.uuid)]).unwrap(), [0, 1]);
+    let numbers = [("vm1", first.uuid), ("vm2", missing.uuid)];
+    assert_eq!(numbers.map(|(name, uuid)| state.lun(name, uuid).unwrap()), [0, 1]);
     let late = state.add(&LATE).unwrap();
     drop(state);
     // Another export is before it now.
@@ -308,5 +309,5 @@ fn an_export_whose_disk_comes_later_keeps_the_lun_that_it_had_till_then() {
     let third = state.add(&Disk { name: "vm3", identity: Some("wwid: three"), ..DISK }).unwrap();
     assert_eq!(state.add(&LATE).unwrap().uuid, late.uuid);
     let all = [("vm1", first.uuid), ("vm3", third.uuid), ("vm2", late.uuid)];
-    assert_eq!(state.luns(&all).unwrap(), [0, 2, 1]);
+    assert_eq!(all.map(|(name, uuid)| state.lun(name, uuid).unwrap()), [0, 2, 1]);
 }

@@ -1,0 +1,206 @@
+//! The exports of a running target, by name. What they are for its own hosts and for those of
+//! FCoE is made here, from their configuration, their disks and their records.
+
+use std::io::{self, ErrorKind};
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+
+use tyche_engine::Exported;
+use tyche_fcoe::TargetUnit;
+use tyche_native::{Arrival, Target, TargetExport};
+use tyche_proto::wire::Name;
+use tyche_proto::{HostId, SessionInfo};
+use tyche_store::ResizeError;
+
+use super::access::Rights;
+use super::checked_name;
+use super::config::{Config, Export};
+use super::disks::{self, MissingDisk, OPEN_LIMIT, Opening};
+use super::fcoe::Fcoe;
+use super::state::{State, locked};
+use crate::output::bytes;
+use crate::shared::error::{Code, Error, Result};
+use crate::shared::links::LinkArgs;
+
+/// The exports, with the target and the ports of FCoE that serve them. The ports end first.
+pub(super) struct Exports {
+    /// The target's name.
+    pub(super) name: String,
+    pub(super) fcoe: Fcoe,
+    pub(super) target: Target,
+    pub(super) state: Arc<Mutex<State>>,
+    /// The configuration that they were made by.
+    pub(super) config: Config,
+    /// The laboratory's wrapper around their stores.
+    pub(super) link: LinkArgs,
+}
+
+impl Exports {
+    /// Opens the configured disks and serves them; returns those that are missing.
+    ///
+    /// # Errors
+    /// The configuration is wrong, a disk in memory has no room, or all disks are missing: then the
+    /// error of the first.
+    pub(super) fn open_all(
+        &self,
+        accepted: &[String],
+        rights: &Rights,
+    ) -> Result<Vec<MissingDisk>> {
+        let Self { config, .. } = self;
+        let openings: Vec<_> = config.export.iter().map(Opening::begin_if_file).collect();
+        let deadline = Instant::now() + OPEN_LIMIT;
+        let mut missing = Vec::new();
+        for (export, opening) in config.export.iter().zip(openings) {
+            let accepted = accepted.contains(&export.name);
+            missing.extend(self.add(export, accepted, rights, (opening, deadline))?);
+        }
+        if missing.len() == config.export.len() {
+            return Err(missing.swap_remove(0).why);
+        }
+        for MissingDisk { export, why, .. } in &missing {
+            tracing::error!("export {} is offline until its disk is there: {why}", export.name);
+        }
+        Ok(missing)
+    }
+
+    /// Opens the disk of an export, and serves it to those who may have it. If its disk is missing,
+    /// it is offline, and the disk is returned. `opening`: as for [`disks::open`].
+    fn add(
+        &self,
+        export: &Export,
+        accepted: bool,
+        rights: &Rights,
+        opening: (Option<Opening>, Instant),
+    ) -> Result<Option<MissingDisk>> {
+        let name = export_name(&export.name)?;
+        let (mut store, known, missing) = disks::open(export, accepted, &self.state, opening)?;
+        if let Some(wrapper) = &self.link.wrapper {
+            store = wrapper.store(store, self.link.spin());
+        }
+        let key = self.target.add(TargetExport {
+            name,
+            uuid: known.uuid,
+            generation: known.generation,
+            store,
+            shared: export.shared,
+            last_writer: known.writer,
+            allowed: rights.allowed_at(&export.name),
+            offline: missing.as_ref().map(|disk| disk.why.message.clone()),
+        });
+        let key = key.map_err(|taken| io::Error::new(ErrorKind::AlreadyExists, taken))?;
+        if !self.config.fcoe.is_empty() {
+            let mut state = locked(&self.state);
+            let number = state.lun(&export.name, known.uuid)?;
+            let continues = state.continues(&export.name).unwrap_or(missing.is_some());
+            // The registry waits for it.
+            drop(state);
+            self.fcoe.add_unit(TargetUnit {
+                number,
+                exported: self.target.disk(key).expect("it was added"),
+                uuid: known.uuid,
+                shared: export.shared,
+                initiators: rights.visible_at(&export.name),
+                continues,
+                generation: Some(Box::new(self.target.generation(key))),
+            })?;
+        }
+        Ok(missing)
+    }
+
+    /// All exports, with their disks.
+    pub(super) fn all(&self) -> impl Iterator<Item = Arc<Exported>> {
+        self.target.exported().into_iter().map(|(_, exported)| exported)
+    }
+
+    /// The exports in words, each with its size and its LUN, if it has one.
+    pub(super) fn described(&self) -> Vec<String> {
+        let described = self.all().map(|exported| {
+            let (name, size) = (exported.name(), exported.store().geometry().size);
+            match self.fcoe.lun(name) {
+                // Its disk is missing.
+                _ if size == 0 => format!("{name} (offline)"),
+                Some(lun) => format!("{name} ({}, LUN {lun})", bytes(size)),
+                None => format!("{name} ({})", bytes(size)),
+            }
+        });
+        described.collect()
+    }
+
+    /// Whether there is an export of that name.
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.target.export(name).is_some()
+    }
+
+    /// Checks that there is an export of that name.
+    ///
+    /// # Errors
+    /// `NotFound` if there is none.
+    pub(super) fn check(&self, name: &str) -> Result<()> {
+        if self.has(name) { Ok(()) } else { Err(self.no_export(name)) }
+    }
+
+    /// The error for a name that no export has.
+    pub(super) fn no_export(&self, name: &str) -> Error {
+        Error::new(Code::NotFound, format!("target `{}` has no export `{name}`", self.name))
+    }
+
+    /// As [`Target::resize`], for hosts of FCoE as well.
+    pub(super) fn resize(&self, name: &str, size: Option<u64>) -> Result<Option<u64>, ResizeError> {
+        let Some(key) = self.target.export(name) else { return Ok(None) };
+        let size = self.target.resize(key, size)?;
+        self.fcoe.resized(name);
+        Ok(size)
+    }
+
+    /// Serves an export whose disk has arrived.
+    pub(super) fn bring_online(&self, name: &str, arrival: Arrival) {
+        if let Some(key) = self.target.export(name) {
+            self.target.bring_online(key, arrival);
+            self.fcoe.arrived(name, arrival.uuid);
+        }
+    }
+
+    /// Has these rights count: who may connect, and who may have each export. Returns the sessions
+    /// that end.
+    pub(super) fn set_access(&self, rights: &Rights) -> Vec<SessionInfo> {
+        let exports = self.target.exported();
+        let allowed = exports.iter().map(|(key, it)| (*key, rights.allowed_at(it.name())));
+        let ended = self.target.set_access(rights.access(), allowed.collect());
+        self.fcoe.show(exports.iter().map(|(_, it)| (it.name(), rights.visible_at(it.name()))));
+        ended
+    }
+
+    /// Has these rights count at an export. Returns the sessions that end, and the departure of
+    /// ports that may not have it any more.
+    pub(super) fn set_allowed(
+        &self,
+        name: &str,
+        rights: &Rights,
+    ) -> (Vec<SessionInfo>, tyche_fcoe::Departure) {
+        let key = self.target.export(name);
+        let ended = key.map(|key| self.target.set_allowed(key, rights.allowed_at(name)));
+        (ended.unwrap_or_default(), self.fcoe.show([(name, rights.visible_at(name))]))
+    }
+
+    /// As [`Target::departure`].
+    ///
+    /// # Errors
+    /// `NotFound` if there is no such export.
+    pub(super) fn departure(
+        &self,
+        name: &str,
+        host: Option<HostId>,
+    ) -> Result<tyche_native::Departure> {
+        let key = self.target.export(name).ok_or_else(|| self.no_export(name))?;
+        Ok(self.target.departure(key, host))
+    }
+}
+
+/// Checks the name of an export: hosts write it behind that of a target, and a slash.
+fn export_name(name: &str) -> Result<Name> {
+    if name.starts_with('/') {
+        let message = format!("`{name}`: the name of an export does not begin with `/`");
+        return Err(Error::new(Code::Usage, message));
+    }
+    checked_name(name)
+}
