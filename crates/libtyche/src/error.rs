@@ -137,7 +137,7 @@ impl From<ConnectError> for OpenError {
 
 /// Reasons why a call on a volume had no effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-pub enum Why {
+pub enum Refusal {
     /// The limit of requests in progress is reached: poll, then try again.
     #[error("the limit of requests in progress is reached")]
     Full,
@@ -148,10 +148,10 @@ pub enum Why {
 
 /// A refused request.
 #[derive(Debug, Error)]
-#[error("{why}")]
+#[error("{reason}")]
 pub struct Refused {
     /// The reason.
-    pub why: Why,
+    pub reason: Refusal,
     /// The request, with its buffer.
     pub request: Request,
 }

@@ -18,7 +18,7 @@ use tyche_session::fcoe::PortName;
 
 use crate::REQUESTS_MAX;
 use crate::either::either;
-use crate::error::{OpenError, Refused, Why};
+use crate::error::{OpenError, Refusal, Refused};
 use crate::exclusive::{Exclusive, Taken};
 use crate::options::Options;
 use crate::wanted::Wanted;
@@ -86,8 +86,8 @@ impl Inline {
         Some(self.shared.as_ref()?.handle(queue))
     }
 
-    fn state(&self) -> Result<Taken<'_, State>, Why> {
-        self.state.take().ok_or(Why::Busy)
+    fn state(&self) -> Result<Taken<'_, State>, Refusal> {
+        self.state.take().ok_or(Refusal::Busy)
     }
 
     pub(crate) fn geometry(&self) -> Geometry {
@@ -105,15 +105,15 @@ impl Inline {
     pub(crate) fn submit(&self, request: Request, token: u64) -> Result<(), Refused> {
         let mut state = match self.state() {
             Ok(state) => state,
-            Err(why) => return Err(Refused { why, request }),
+            Err(reason) => return Err(Refused { reason, request }),
         };
         let in_flight = self.in_flight();
         if in_flight == REQUESTS_MAX {
-            return Err(Refused { why: Why::Full, request });
+            return Err(Refused { reason: Refusal::Full, request });
         }
         let host = &mut state.host;
         let taken = either!(host, Driven::{Native, Fcoe}, it => it.submit(request, token));
-        taken.map_err(|request| Refused { why: Why::Full, request })?;
+        taken.map_err(|request| Refused { reason: Refusal::Full, request })?;
         self.in_flight.store(in_flight + 1, Ordering::Relaxed);
         Ok(())
     }
@@ -122,7 +122,7 @@ impl Inline {
         &self,
         wanted: Wanted,
         take: &mut dyn FnMut(Completion),
-    ) -> Result<usize, Why> {
+    ) -> Result<usize, Refusal> {
         let mut state = self.state()?;
         let State { host, ready, found } = &mut *state;
         let in_flight = self.in_flight();

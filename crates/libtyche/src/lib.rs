@@ -51,7 +51,7 @@ mod queue;
 mod volume;
 mod wanted;
 
-pub use error::{OpenError, Refused, Why};
+pub use error::{OpenError, Refusal, Refused};
 pub use options::{FcoeMode, FcoeOptions, Mode, NativeOptions, Options, SessionOptions};
 pub use tyche_block::{Arena, Completion, Errno, Extent, Geometry, Operation, Request};
 pub use tyche_fcoe::Interface;

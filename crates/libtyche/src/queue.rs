@@ -14,7 +14,7 @@ use tyche_remote::{HostReport, Notice, Remote};
 use tyche_session::wait_connected;
 
 use crate::REQUESTS_MAX;
-use crate::error::{OpenError, Refused, Why};
+use crate::error::{OpenError, Refusal, Refused};
 use crate::wanted::Wanted;
 
 /// One queue of a session whose queues have threads of their own.
@@ -85,7 +85,7 @@ impl Queue {
     pub(crate) fn submit(&self, request: Request, token: u64) -> Result<(), Refused> {
         let more = |count| (count < REQUESTS_MAX).then_some(count + 1);
         if self.in_flight.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_err() {
-            return Err(Refused { why: Why::Full, request });
+            return Err(Refused { reason: Refusal::Full, request });
         }
         self.disk.submit(request, token, &self.sink);
         Ok(())
@@ -96,7 +96,7 @@ impl Queue {
         &self,
         wanted: Wanted,
         take: &mut dyn FnMut(Completion),
-    ) -> Result<usize, Why> {
+    ) -> Result<usize, Refusal> {
         let min = wanted.min.min(self.in_flight());
         let mut count = self.done.take(wanted.max, take);
         if count < min {

@@ -13,7 +13,7 @@ use tyche_proto::SessionConfig;
 use tyche_remote::{HostLink, HostReport};
 
 use crate::either::either;
-use crate::error::{OpenError, Refused, Why};
+use crate::error::{OpenError, Refusal, Refused};
 use crate::inline::Inline;
 use crate::options::{Mode, Options};
 use crate::queue::Queue;
@@ -22,7 +22,7 @@ use crate::wanted::Wanted;
 /// An open export: takes requests, each with a token of the caller's choice, and returns their
 /// completions in the order in which they end.
 ///
-/// It may be shared between threads in either mode; in inline mode a call fails with [`Why::Busy`]
+/// It may be shared between threads in either mode; in inline mode a call fails with [`Refusal::Busy`]
 /// during another thread's call. Dropping it ends the session without telling the target, which
 /// notices after a while. [`close`](Self::close) is better.
 ///
@@ -228,7 +228,7 @@ impl Volume {
     /// sends it.
     ///
     /// # Errors
-    /// Gives the request back: see [`Why`].
+    /// Gives the request back: see [`Refusal`].
     pub fn submit(&self, request: Request, token: u64) -> Result<(), Refused> {
         either!(&self.session, Session::{Inline, Queue}, it => it.submit(request, token))
     }
@@ -237,8 +237,8 @@ impl Volume {
     /// mode this sends submitted requests and handles received frames, also with a `max` of zero.
     ///
     /// # Errors
-    /// [`Why::Busy`].
-    pub fn poll(&self, done: &mut Vec<Completion>, max: usize) -> Result<usize, Why> {
+    /// [`Refusal::Busy`].
+    pub fn poll(&self, done: &mut Vec<Completion>, max: usize) -> Result<usize, Refusal> {
         self.collect(Wanted::at_once(max), &mut |completion| done.push(completion))
     }
 
@@ -247,14 +247,14 @@ impl Volume {
     /// another's completion, and the other waits for its timeout: let each wait for one.
     ///
     /// # Errors
-    /// [`Why::Busy`].
+    /// [`Refusal::Busy`].
     pub fn wait(
         &self,
         done: &mut Vec<Completion>,
         min: usize,
         max: usize,
         timeout: Duration,
-    ) -> Result<usize, Why> {
+    ) -> Result<usize, Refusal> {
         let wanted = Wanted::new(min, max, timeout);
         self.collect(wanted, &mut |completion| done.push(completion))
     }
@@ -264,7 +264,7 @@ impl Volume {
         &self,
         wanted: Wanted,
         take: &mut dyn FnMut(Completion),
-    ) -> Result<usize, Why> {
+    ) -> Result<usize, Refusal> {
         either!(&self.session, Session::{Inline, Queue}, it => it.collect(wanted, take))
     }
 

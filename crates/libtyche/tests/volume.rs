@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tyche::{
-    Errno, HostLink, LinkError, Mode, OpenError, Operation, Options, REQUESTS_MAX, Request, Volume,
-    Why,
+    Errno, HostLink, LinkError, Mode, OpenError, Operation, Options, REQUESTS_MAX, Refusal,
+    Request, Volume,
 };
 use tyche_link::fault::{FaultLink, FaultPlan, Side};
 use tyche_link::tcp::{TcpOptions, TcpServer};
@@ -172,7 +172,7 @@ fn more_requests_than_there_may_be_are_given_back() {
         }
         // No completion was picked up, so the limit holds, however many requests have ended.
         let refused = volume.submit(read(&volume, 0, 512), 0).unwrap_err();
-        assert_eq!(refused.why, Why::Full);
+        assert_eq!(refused.reason, Refusal::Full);
         assert!(refused.request.buffer.is_some(), "the buffer comes back");
         let mut done = Vec::new();
         assert_eq!(volume.wait(&mut done, 10, 10, PATIENCE), Ok(10));
@@ -197,14 +197,14 @@ fn an_inline_volume_has_one_driver_at_a_time() {
         let waiter = scope.spawn(|| {
             loop {
                 let ended = volume.wait(&mut Vec::new(), 1, 1, PATIENCE);
-                if ended != Err(Why::Busy) {
+                if ended != Err(Refusal::Busy) {
                     break ended;
                 }
             }
         });
-        wait_until("the other thread drives", || volume.poll(&mut done, 1) == Err(Why::Busy));
+        wait_until("the other thread drives", || volume.poll(&mut done, 1) == Err(Refusal::Busy));
         let refused = volume.submit(read(&volume, 0, 512), 2).unwrap_err();
-        assert_eq!((refused.why, volume.in_flight()), (Why::Busy, 1));
+        assert_eq!((refused.reason, volume.in_flight()), (Refusal::Busy, 1));
         plan.heal();
         assert_eq!(waiter.join().unwrap(), Ok(1));
     });

@@ -22,7 +22,7 @@ use std::time::Duration;
 use tyche_block::{Completion, Errno, Extent, Geometry, Operation, Request};
 
 use crate::REQUESTS_MAX;
-use crate::error::{OpenError, Refused, Why};
+use crate::error::{OpenError, Refusal, Refused};
 use crate::volume::Volume;
 use crate::wanted::Wanted;
 use buffers::Buffers;
@@ -390,14 +390,14 @@ unsafe fn collect(
     };
     match handle.volume.collect(wanted, &mut take) {
         Ok(count) => c_int::try_from(count).expect("fewer than may be in flight"),
-        Err(why) => -errno(why),
+        Err(reason) => -errno(reason),
     }
 }
 
-fn errno(why: Why) -> c_int {
-    match why {
-        Why::Full => libc::EAGAIN,
-        Why::Busy => libc::EBUSY,
+fn errno(reason: Refusal) -> c_int {
+    match reason {
+        Refusal::Full => libc::EAGAIN,
+        Refusal::Busy => libc::EBUSY,
     }
 }
 
@@ -426,9 +426,9 @@ impl tyche_volume {
         let request = Request { operation, offset, len, buffer };
         match self.volume.submit(request, slot) {
             Ok(()) => 0,
-            Err(Refused { why, .. }) => {
+            Err(Refused { reason, .. }) => {
                 self.slots.release(slot);
-                -errno(why)
+                -errno(reason)
             }
         }
     }
