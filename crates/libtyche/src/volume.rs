@@ -8,7 +8,7 @@ use std::time::Duration;
 use tyche_block::{Arena, Completion, Geometry, Request};
 use tyche_fcoe::{FcoeHost, Interface};
 use tyche_link::Link;
-use tyche_native::{Host, InlineHost};
+use tyche_native::{HostSession, InlineHost};
 use tyche_proto::SessionConfig;
 use tyche_remote::{HostLink, HostReport};
 
@@ -156,7 +156,7 @@ impl Volume {
                 assert_eq!(links.len(), queues, "links for each queue");
                 let host = options.of_host(&session, std::mem::take(&mut links))?;
                 Session::Queue(Queue::connect(timeout, |notify| {
-                    let remote = Host::start(host, notify)?.into_remote();
+                    let remote = HostSession::start(host, notify)?.into_remote();
                     let control = Arc::clone(remote.control());
                     let check = move |is_last: bool| {
                         if !is_last {

@@ -18,7 +18,7 @@ mod target_end;
 
 pub use conversion::operation;
 pub use discovery::{Discovery, Foreign, Found, Listing, discover, search};
-pub use host::{ConnectError, Driver, Host, HostControl, HostEnv, HostOptions, InlineHost};
+pub use host::{ConnectError, Driver, HostControl, HostEnv, HostOptions, HostSession, InlineHost};
 pub use stages::{Stage, StageTimes};
 #[cfg(feature = "target")]
 pub use target_end::{

@@ -1,5 +1,5 @@
 //! The host's side: a session and its links. In *queue* mode threads of its own drive it, to which
-//! any number of threads submit requests ([`Host`]). In *inline* mode the submitting thread drives
+//! any number of threads submit requests ([`HostSession`]). In *inline* mode the submitting thread drives
 //! it, without any hand-over ([`InlineHost`]). MSST 2014, sections II.C and IV.D.
 //!
 //! A session has one or more *queues*, each with a thread, memory, channels and a socket on each
@@ -21,7 +21,7 @@ use tyche_remote::HostLink;
 
 pub use driver::{Driver, HostEnv};
 pub use inline::{ConnectError, InlineHost};
-pub use session::{Host, HostControl};
+pub use session::{HostControl, HostSession};
 
 /// Options to run a session with.
 pub struct HostOptions {
@@ -29,7 +29,7 @@ pub struct HostOptions {
     pub session: SessionConfig,
     /// The links to use, at least one.
     pub links: Vec<HostLink>,
-    /// For each further queue its own links, over the same interfaces. For a [`Host`] only: each
+    /// For each further queue its own links, over the same interfaces. For a [`HostSession`] only: each
     /// thread with an [`InlineHost`] makes a queue of its own ([`InlineHost::join`]).
     pub further_queues: Vec<Vec<HostLink>>,
     /// Placement of the links' threads and memory. The session's thread, or the one that makes an

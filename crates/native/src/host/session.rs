@@ -16,14 +16,14 @@ use super::HostOptions;
 use super::notices::Notices;
 use super::queue::{Command, Starter, Threads};
 
-/// The running session. Dropping it aborts the session.
-pub struct Host {
+/// A running session at the host, with the threads of its queues. Dropping it aborts the session.
+pub struct HostSession {
     volume: Arc<Volume>,
     control: HostControl,
     threads: Threads,
 }
 
-impl Host {
+impl HostSession {
     /// Starts the thread of the session's first queue, which begins to look for the target at once;
     /// those of further queues start when it is connected. Calls `notify` with each notice, in
     /// order. `notify` must not wait.
@@ -80,7 +80,7 @@ impl Host {
     }
 }
 
-impl Drop for Host {
+impl Drop for HostSession {
     fn drop(&mut self) {
         self.control.abort();
         // The first queue may still start others, which receive the command to end.

@@ -15,7 +15,7 @@ use std::time::Duration;
 use tyche_block::{Completion, Disk, Errno, Operation, Request, Sink};
 use tyche_link::Link;
 use tyche_link::memory::MemoryLink;
-use tyche_native::{Host, HostOptions};
+use tyche_native::{HostOptions, HostSession};
 use tyche_numa::Placement;
 use tyche_proto::wire::{ETHERTYPE, Uuid};
 use tyche_proto::{ExportId, ResumeState, SessionConfig};
@@ -51,7 +51,7 @@ pub fn options(link: Box<dyn Link>, ctrl_loss_tmo: Option<Duration>) -> HostOpti
 }
 
 pub struct Client {
-    pub host: Host,
+    pub host: HostSession,
     pub disk: Arc<dyn Disk>,
     notices: Mutex<Receiver<Notice>>,
     sink: Arc<dyn Sink>,
@@ -79,7 +79,7 @@ impl Client {
         let (sender, notices) = channel();
         let mut options = options(link, Some(ctrl_loss_tmo));
         adjust(&mut options);
-        let host = Host::start(options, move |notice| {
+        let host = HostSession::start(options, move |notice| {
             let _ = sender.send(notice);
         })
         .unwrap();

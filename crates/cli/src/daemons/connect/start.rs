@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tyche_fcoe::FcoeHost;
-use tyche_native::Host;
+use tyche_native::HostSession;
 use tyche_remote::{Notice, Remote};
 
 use super::{ConnectArgs, Identity, MissingLink, Search, fcoe};
@@ -42,7 +42,7 @@ pub(super) fn start<'a>(
         let (mut options, warnings, missing) = session.options(identity.session)?;
         options.session.device = identity.device;
         options.session.resumes = identity.resumes;
-        let remote = Host::start(options, notify)?.into_remote();
+        let remote = HostSession::start(options, notify)?.into_remote();
         let (mut search, control) = (Search::new(session), Arc::clone(remote.control()));
         let check = Box::new(move |is_last| search.check(control.report().as_ref(), is_last));
         Started { remote, check, warnings, missing }
