@@ -22,9 +22,9 @@ use crate::wanted::Wanted;
 /// An open export: takes requests, each with a token of the caller's choice, and returns their
 /// completions in the order in which they end.
 ///
-/// It may be shared between threads in either mode; in inline mode a call fails with [`Refusal::Busy`]
-/// during another thread's call. Dropping it ends the session without telling the target, which
-/// notices after a while. [`close`](Self::close) is better.
+/// It may be shared between threads in either mode; in inline mode a call fails with
+/// [`Refusal::Busy`] during another thread's call. Dropping it ends the session without telling the
+/// target, which notices after a while. [`close`](Self::close) is better.
 ///
 /// It is one queue of its session. Further ones are for other threads
 /// ([`open_queue`](Self::open_queue)): each has its own requests, completions, memory and, in

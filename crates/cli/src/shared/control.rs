@@ -160,8 +160,8 @@ pub(crate) fn ask<T: DeserializeOwned>(
     begin(socket, request, timeout)?.answer(timeout)
 }
 
-/// As [`ask`], for requests to a session that may take long: an answer is waited for only as long as the daemon
-/// still reports.
+/// As [`ask`], for requests to a session that may take long: an answer is waited for only as long
+/// as the daemon still reports.
 ///
 /// # Errors
 /// As [`ask`]; `TimedOut` also as soon as the daemon does not report in time.

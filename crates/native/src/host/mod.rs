@@ -1,6 +1,6 @@
 //! The host's side: a session and its links. In *queue* mode threads of its own drive it, to which
-//! any number of threads submit requests ([`HostSession`]). In *inline* mode the submitting thread drives
-//! it, without any hand-over ([`InlineHost`]). MSST 2014, sections II.C and IV.D.
+//! any number of threads submit requests ([`HostSession`]). In *inline* mode the submitting thread
+//! drives it, without any hand-over ([`InlineHost`]). MSST 2014, sections II.C and IV.D.
 //!
 //! A session has one or more *queues*, each with a thread, memory, channels and a socket on each
 //! link of its own. On the data path they share nothing.
@@ -29,8 +29,8 @@ pub struct HostOptions {
     pub session: SessionConfig,
     /// The links to use, at least one.
     pub links: Vec<HostLink>,
-    /// For each further queue its own links, over the same interfaces. For a [`HostSession`] only: each
-    /// thread with an [`InlineHost`] makes a queue of its own ([`InlineHost::join`]).
+    /// For each further queue its own links, over the same interfaces. For a [`HostSession`] only:
+    /// each thread with an [`InlineHost`] makes a queue of its own ([`InlineHost::join`]).
     pub further_queues: Vec<Vec<HostLink>>,
     /// Placement of the links' threads and memory. The session's thread, or the one that makes an
     /// [`InlineHost`], runs near the links if all are on one node; if they are on several, the

@@ -129,8 +129,8 @@ impl Chooser {
         let fastest = |node| self.fastest(now, paths, cost, (node, firsts));
         let chosen = match self.choice {
             ChannelChoice::RoundRobin => {
-                // A channel that does not answer is skipped until it is heard or lost, one of second
-                // choice as long as another has room.
+                // A channel that does not answer is skipped until it is heard or lost, one of
+                // second choice as long as another has room.
                 let is_first = |&path: &usize| {
                     let asked_for = paths[path].live().map(|it| it.channel.asked_for(now));
                     asked_for.is_some_and(|it| it < UNANSWERED) && firsts.has(&paths[path])
