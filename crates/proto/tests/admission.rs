@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use tyche_proto::Opened;
 use tyche_proto::wire::{
-    ChannelId, Connect, Control, Discover, Fence, Header, Kind, Mac, Position, Reason, Reject,
-    Ticket, Uuid,
+    ChannelId, Connect, Control, Discover, Fence, Flags, Header, Kind, Mac, Position, Reason,
+    Reject, Ticket, Uuid,
 };
 
 use crate::door;
@@ -247,4 +247,22 @@ fn a_crowd_without_channels_does_not_keep_a_fence_from_being_answered() {
     let header = Header { kind: Kind::Fence, ..Door::keepalive(&living, 1) };
     let sent = door.give(HOST, header, Some(Control::Fence(fence)));
     assert!(sent.iter().any(|out| out.header.kind == Kind::Fenced), "{sent:?}");
+}
+
+#[test]
+fn a_channel_counts_in_the_division_of_the_window_from_its_first_frame_on() {
+    let mut door = Door::new(true);
+    let mut accepts = Vec::new();
+    for count in 1..=4_u16 {
+        let number = 100 * u128::from(count);
+        let connect = door.connect(number, session(number), WRITER);
+        accepts.push(door.insist(&connect).unwrap().unwrap());
+        // The newest first: it has its part without another that opens later.
+        for accept in accepts.iter().rev() {
+            let asks = Door::keepalive(accept, u64::from(count));
+            let sent = door.give(HOST, Header { flags: Flags::ACK_REQUEST, ..asks }, None);
+            let windows: Vec<_> = sent.iter().map(|out| out.header.window).collect();
+            assert_eq!(windows, [64 / count], "of {count} channels");
+        }
+    }
 }

@@ -1,7 +1,10 @@
 //! Echoes between a session and a listener: what is answered, what is refused, and the bounds.
 
+use crate::keys;
 use crate::pair::{FRAME_LEN, HOST, Pair, TARGET, seal, session};
-use tyche_proto::wire::{Content, Cookie, ECHO_REPLIES_MAX, Echo, Flags, Header, Kind, Reject};
+use tyche_proto::wire::{
+    Content, Cookie, ECHO_REPLIES_MAX, Echo, Flags, Header, Kind, Reject, TAG_LEN,
+};
 use tyche_proto::{Opened, Outgoing, SessionEvent};
 
 /// Echoes that a channel keeps to be answered. docs/protocol-annexes.md, "Echo frames".
@@ -136,4 +139,16 @@ fn a_flood_is_dropped_at_both_ends() {
     }
     assert_eq!(pair.exchange().len() as u64, KEPT_MAX * u64::from(ECHO_REPLIES_MAX));
     assert_eq!(pair.listener.rejects().total(), 0);
+}
+
+#[test]
+fn the_tag_of_a_sealed_channel_is_left_out_of_the_length_of_answers() {
+    let mut pair = keys::connected();
+    let longest = FRAME_LEN - TAG_LEN;
+    assert!(!pair.session.echo(echo(1, 1, longest + 1), 88));
+    for reply_len in [88, 1000, longest] {
+        assert!(pair.session.echo(echo(2, 2, reply_len), 88));
+        assert_eq!(pair.exchange(), [reply_len + TAG_LEN; 2]);
+        assert_eq!(pair.echoed(), [2; 2]);
+    }
 }

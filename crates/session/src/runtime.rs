@@ -16,3 +16,26 @@ pub fn runtime_dir() -> PathBuf {
 pub fn set(variable: &str) -> Option<std::ffi::OsString> {
     std::env::var_os(variable).filter(|value| !value.is_empty())
 }
+
+#[cfg(test)]
+mod tests {
+    use std::env;
+    use std::path::Path;
+    use std::process::Command;
+
+    use super::*;
+
+    #[test]
+    fn an_empty_variable_names_no_directory() {
+        const NAME: &str = "runtime::tests::an_empty_variable_names_no_directory";
+        if env::var_os(RUNTIME_DIR_VARIABLE).is_some_and(|it| it.is_empty()) {
+            assert_eq!(runtime_dir(), Path::new(ROOT));
+            return;
+        }
+        // Once more in another process: the environment of this one is that of all its tests.
+        let mut again = Command::new(env::current_exe().unwrap());
+        again.args(["--exact", NAME]).env(RUNTIME_DIR_VARIABLE, "");
+        let done = again.output().unwrap();
+        assert!(String::from_utf8_lossy(&done.stdout).contains("1 passed"), "{done:?}");
+    }
+}

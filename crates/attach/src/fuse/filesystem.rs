@@ -475,3 +475,16 @@ impl Filesystem for DiskFile {
         reply.error(Errno::ENOTTY);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// mkfs discards the whole disk: the fewer requests, the sooner it is done.
+    #[test]
+    fn a_disk_of_8_tib_is_discarded_by_2049_requests_of_whole_pages() {
+        let requests = || pieces(Operation::Discard, 0, 8 << 40, PIECE);
+        assert_eq!(requests().count(), 2049);
+        assert!(requests().all(|request| request.len.is_multiple_of(4096)));
+    }
+}

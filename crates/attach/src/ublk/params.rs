@@ -95,4 +95,12 @@ mod tests {
         let flushed = abi::ATTR_VOLATILE_CACHE | abi::ATTR_FUA;
         assert_eq!(device.basic.attributes & flushed, flushed);
     }
+
+    #[test]
+    fn discards_and_zeroes_are_as_long_as_a_request_can_be() {
+        let longest = (u32::MAX - 4095) / 512;
+        let of = |discard| params(&Geometry { discard, ..geometry() }, IO_MAX).discard;
+        assert_eq!((of(true).sectors_max, of(true).zeroes_sectors_max), (longest, longest));
+        assert_eq!((of(false).sectors_max, of(false).zeroes_sectors_max), (0, longest));
+    }
 }

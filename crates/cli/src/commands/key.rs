@@ -149,3 +149,22 @@ fn generate(file: &Path, if_needed: bool) -> Result<PublicKey> {
         Err(error) => Err(error).coded(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_that_is_there_is_left_alone_and_shown_only_if_that_will_do() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("key");
+        let key = generate(&file, true).unwrap();
+        let secret = || std::fs::read(&file).unwrap();
+        let before = secret();
+        let error = generate(&file, false).unwrap_err();
+        assert_eq!(error.code, Code::Exists);
+        assert!(error.message.contains("`tyche key show "), "{error}");
+        assert_eq!(generate(&file, true).unwrap(), key);
+        assert_eq!(secret(), before);
+    }
+}

@@ -168,3 +168,36 @@ fn target_table(targets: &[TargetReport]) -> String {
     }
     table.to_string()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A session of that export, on a device that has a size or none.
+    fn session(export: &str, device_size: Option<u64>) -> Session {
+        let uuid = uuid::Uuid::new_v4();
+        let report = serde_json::json!({
+            "session": uuid, "host": uuid, "export": export, "device": "/dev/loop0",
+            "kind": "loop", "pid": 7, "state": "live", "disk": { "size": 2_u64 << 30 },
+            "device_size": device_size,
+        });
+        let report = serde_json::from_value(report).unwrap();
+        Session { dir: "/run".into(), report, left: None }
+    }
+
+    #[test]
+    fn the_size_of_a_device_is_shown_if_it_is_not_that_of_the_export() {
+        let shown = |device_size| size(&session("vm1", device_size).report);
+        assert_eq!(shown(Some(1 << 30)), "2.0 GiB (device 1.0 GiB)");
+        assert_eq!(shown(Some(2 << 30)), "2.0 GiB");
+        assert_eq!(shown(None), "2.0 GiB", "a socket has no size");
+    }
+
+    #[test]
+    fn sessions_are_in_the_order_of_their_exports_names() {
+        let mut sessions = ["vm2", "store1/vm3", "vm1"].map(|export| session(export, None));
+        sessions.sort_by(|a, b| order(a).cmp(&order(b)));
+        let exports = sessions.each_ref().map(|it| &it.report.record.export[..]);
+        assert_eq!(exports, ["store1/vm3", "vm1", "vm2"]);
+    }
+}

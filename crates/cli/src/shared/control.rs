@@ -381,4 +381,18 @@ mod tests {
             assert_eq!((error.code, error.message.as_str()), (Code::Other, "no"));
         }
     }
+
+    #[test]
+    fn a_path_that_is_too_long_for_a_socket_is_named_with_the_remedy() {
+        let dir = tempfile::tempdir().unwrap();
+        let socket = |len: usize| {
+            let name = "s".repeat(len - dir.path().as_os_str().len() - 1);
+            bind(&dir.path().join(name)).err().map(|error| error.to_string())
+        };
+        assert_eq!(socket(SOCKET_PATH_MAX), None);
+        let error = socket(SOCKET_PATH_MAX + 1).unwrap();
+        for part in ["108 bytes are too long for a socket", "give TYCHE_RUNTIME_DIR"] {
+            assert!(error.contains(part), "{error}");
+        }
+    }
 }

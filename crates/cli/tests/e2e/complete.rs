@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use crate::links::{HOSTS, TARGETS};
 use crate::rig::{DISK, Rig, Side, rig, run};
 
 /// The candidates that bash offers for the last of these words.
@@ -43,4 +44,21 @@ fn names_of_exports_sessions_targets_and_interfaces_are_completed() {
     assert_eq!(host(&["link", "add", DISK, "ty"]), [link]);
     assert_eq!(host(&["stats", "e"]), ["e2e"]);
     session.disconnect();
+}
+
+#[test]
+fn links_of_the_named_session_alone_are_completed() {
+    let rig = rig!(1500);
+    rig.cable.add(&[(TARGETS[0], HOSTS[0])], 1500);
+    let served = ["--link", rig.cable.link(Side::Target), "--link", TARGETS[0]];
+    let _target = rig.serve_on(&served, &["--export", "disk=mem:8M", "--export", "other=mem:8M"]);
+    let link = rig.cable.link(Side::Host);
+    let disk = rig.connect_as("fuse", &[]);
+    let other = rig.connect_disk(Side::Host, "other", &["--link", HOSTS[0], "--as", "fuse"]);
+    let offered = |name: &str| offered(&rig, Side::Host, &["link", "del", name, "ty"]);
+    assert_eq!(offered(DISK), [link]);
+    assert_eq!(offered(other.device.to_str().unwrap()), [HOSTS[0]]);
+    assert_eq!(offered(&other.value["session"].as_str().unwrap()[..8]), [HOSTS[0]]);
+    other.disconnect();
+    disk.disconnect();
 }

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::load::{LOAD_SIZE, Load};
 use crate::refusals::refused;
-use crate::rig::{DISK, Rig, Session, Side, Target, rig, run, wait_until};
+use crate::rig::{DISK, Rig, Session, Side, Target, rig, wait_until};
 
 /// Names of interfaces, by end.
 pub(crate) const TARGETS: [&str; 6] = ["tye-t0", "tye-t1", "tye-t2", "tye-t3", "tye-t4", "tye-t5"];
@@ -149,7 +149,10 @@ fn links_are_added_and_removed_while_requests_go_on() {
     let _target = serve(&rig);
     let session = connect(&rig, &["--io-policy", "round-robin", "--link", HOSTS[0]]);
     let load = Load::start(&session.device);
-    let change = |verb, link| run(&mut rig.tyche(Side::Host, &["link", verb, DISK, link]));
+    let change = |verb, link| {
+        let changed = rig.ask(&["link", verb, DISK, link]);
+        assert_eq!(changed["session"], session.value["session"], "{changed}");
+    };
     let refuses = |verb, link, code, parts: &[&str]| {
         refused(&rig, Side::Host, &["link", verb, DISK, link], code, parts);
     };

@@ -2,6 +2,7 @@
 //! or the thing that was not found.
 
 use std::fs::{self, File};
+use std::path::Path;
 use std::process::Stdio;
 
 use rustix::process::Signal;
@@ -67,6 +68,20 @@ fn values_that_make_no_sense_are_refused() {
         let done = finish(&mut rig.tyche(Side::Host, &args), PATIENCE);
         expect(&done, &args, 2, &[option, value, says]);
     }
+}
+
+/// Linux allows a host name of 64 bytes, one more than a target's name has.
+#[test]
+fn a_machine_whose_name_is_too_long_for_a_target_is_told_to_give_another() {
+    let rig = rig!(1500);
+    let name = "h".repeat(64);
+    let script = format!("printf {name} >/proc/sys/kernel/hostname; exec \"$@\"");
+    let serve = ["serve", "--link", rig.cable.link(Side::Target), "--export", "disk=mem:1M"];
+    let in_machine = ["--uts", "sh", "-c", &script, "sh", env!("CARGO_BIN_EXE_tyche")];
+    let args = [&in_machine[..], &serve].concat();
+    let mut command = rig.at(Side::Target, Path::new("unshare"), &args);
+    let said = [&name[..], "a name has 1 to 63 bytes", "it is this machine's: give --name"];
+    expect(&finish(&mut command, PATIENCE), &serve, 2, &said);
 }
 
 #[test]

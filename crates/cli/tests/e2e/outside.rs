@@ -5,10 +5,10 @@ use std::fs::{self, File};
 use std::io::{PipeReader, PipeWriter, Write, pipe};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use rustix::fs::{OFlags, fcntl_setfl};
+use rustix::fs::{Mode, OFlags, fcntl_setfl, open};
 use rustix::process::Signal;
 
 use crate::refusals::{expect, refused};
@@ -90,6 +90,26 @@ fn a_result_that_can_not_be_printed_is_an_error_unless_nobody_reads_it() {
         let mut running = Running::start(command.stdout(writer).stderr(Stdio::null()));
         assert_eq!(running.end().code(), Some(0), "{args:?}");
     }
+}
+
+#[test]
+fn a_target_that_waits_for_its_key_ends_when_told_to() {
+    let rig = rig!(1500);
+    let key = rig.path("key");
+    run(Command::new("mkfifo").args(["-m", "600"]).arg(&key));
+    let link = rig.cable.link(Side::Target);
+    let served = ["serve", "--name", "e2e", "--link", link, "--export", "disk=mem:8M", "--key"];
+    let args = [&served[..], &[key.to_str().unwrap()]].concat();
+    let mut target = Running::start(rig.tyche(Side::Target, &args).stderr(Stdio::null()));
+    // A pipe without a reader can't be opened for writing. Nothing is written.
+    let mut writer = None;
+    wait_until("the target reads its key", || {
+        let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        writer = open(&key, flags, Mode::empty()).ok();
+        writer.is_some()
+    });
+    target.signal(Signal::TERM);
+    assert!(!target.end().success());
 }
 
 #[test]
@@ -198,4 +218,49 @@ fn an_export_that_is_not_there_is_missed_however_short_the_time_is() {
     }
     let args = [&args[..6], &["--timeout", "60"]].concat();
     refused(&rig, Side::Host, &args, 3, &["no export `nope`", "d10, d11", "and 25 more"]);
+}
+
+#[test]
+fn a_device_whose_path_can_not_be_printed_is_connected_all_the_same() {
+    let rig = rig!(1500);
+    let _target = rig.serve_file(8 * MIB);
+    let args = ["connect", DISK, "--link", rig.cable.link(Side::Host), "--as", "fuse"];
+    let mut command = rig.tyche(Side::Host, &args);
+    command.stdout(File::options().write(true).open("/dev/full").unwrap());
+    let mut running = Running::start(command.stderr(Stdio::null()));
+    assert_eq!(running.end().code(), Some(1));
+    let session = rig.ask(&["list"])["sessions"][0].clone();
+    assert_eq!(session["state"], "live", "{session}");
+    let device = File::open(session["device"].as_str().unwrap()).unwrap();
+    device.read_exact_at(&mut [0; 4096], 0).unwrap();
+    drop(device);
+    rig.disconnect_all();
+}
+
+#[test]
+fn a_daemon_leaves_the_directory_in_which_it_was_called() {
+    let rig = rig!(1500);
+    let _target = rig.serve_file(8 * MIB);
+    let stick = rig.path("mnt");
+    fs::create_dir(&stick).unwrap();
+    run(Command::new("mount").args(["-t", "tmpfs", "tmpfs"]).arg(&stick));
+    let args = ["connect", DISK, "--link", rig.cable.link(Side::Host), "--as", "fuse"];
+    run(rig.tyche(Side::Host, &args).current_dir(&stick));
+    rig.unmount();
+    fs::remove_dir(&stick).unwrap();
+    rig.disconnect_all();
+}
+
+#[test]
+fn counters_that_are_watched_in_a_pipe_are_plain_text() {
+    let rig = rig!(1500);
+    let _target = rig.serve_file(8 * MIB);
+    let mut command = rig.tyche(Side::Target, &["stats", "--watch"]);
+    let mut watched = Running::start(command.stdout(Stdio::piped()));
+    // The second round begins with rates.
+    let mut line = watched.line();
+    while !line.starts_with("target e2e: ") {
+        assert!(!line.is_empty() && !line.contains('\x1b'), "{line:?}");
+        line = watched.line();
+    }
 }

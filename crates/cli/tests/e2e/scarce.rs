@@ -93,3 +93,18 @@ fn a_connection_without_a_descriptor_costs_itself_only() {
     let failed = link["tcp_unaccepted"].as_u64().unwrap();
     assert!((1..10).contains(&failed), "{link}");
 }
+
+#[test]
+fn a_target_takes_as_many_descriptors_as_it_may_have() {
+    let rig = rig!(1500);
+    let link = rig.cable.link(Side::Target);
+    let shell = ["-c", "ulimit -Sn 64; ulimit -Hn 512; exec \"$@\"", "sh"];
+    let serve = ["serve", "--name", "e2e", "--link", link, "--export", "disk=mem:8M"];
+    let args = [&shell[..], &[env!("CARGO_BIN_EXE_tyche")], &serve].concat();
+    let mut command = rig.at(Side::Target, Path::new("bash"), &args);
+    let mut target = Running::start(command.stdout(Stdio::piped()));
+    assert!(target.line().starts_with("tyche: serving "));
+    let limits = fs::read_to_string(format!("/proc/{}/limits", target.id())).unwrap();
+    let files = limits.lines().find_map(|line| line.strip_prefix("Max open files")).unwrap();
+    assert_eq!(files.split_whitespace().collect::<Vec<_>>(), ["512", "512", "files"]);
+}

@@ -13,6 +13,7 @@ use tyche_block::Operation;
 use tyche_store::file::{Direct, FileOptions, FileStore, OpenError};
 use tyche_store::{BackingError, ResizeError, Store};
 use tyche_testkit::needs::missing;
+use tyche_testkit::wait::wait_until;
 
 use crate::drive::{Driver, WRITE, WRITE_FUA};
 use crate::file::temporary;
@@ -302,4 +303,22 @@ fn a_device_that_shrank_or_went_away_is_not_called_healthy() {
         assert_eq!(store.check_backing(), Err(wrong));
         assert!(matches!(store.resize(None), Err(ResizeError::Backing(_))));
     }
+}
+
+#[test]
+fn a_file_behind_a_loop_device_is_not_exported_for_writing() {
+    let image = image();
+    let Some(device) = Loop::attach(image.path(), &[]) else { return };
+    let open = |read_only| {
+        FileStore::open(image.path(), &FileOptions { read_only, ..FileOptions::default() })
+    };
+    let error = open(false).expect_err("two would write");
+    let shown = device.device.display().to_string();
+    let OpenError::Busy { occupant, .. } = &error else { panic!("{error}") };
+    assert_eq!(*occupant, format!("as {shown}"));
+    assert!(error.to_string().contains(&shown), "{error}");
+    open(true).expect("a reader changes nothing");
+    drop(device);
+    // Whoever looks at a new device, such as udev, keeps it for a moment.
+    wait_until("the device has let go", || open(false).is_ok());
 }

@@ -256,3 +256,30 @@ fn populate(store: &MemoryStore, about: &str) -> Result<()> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_odd_end_of_a_file_is_named_and_left_out() {
+        let disk = tempfile::NamedTempFile::new().unwrap();
+        let log = tempfile::NamedTempFile::new().unwrap();
+        let said = |size| {
+            disk.as_file().set_len(size).unwrap();
+            log.as_file().set_len(0).unwrap();
+            let export = Export::parse(&format!("vm1={}", disk.path().display())).unwrap();
+            let to_file = tracing_subscriber::fmt().with_writer(log.reopen().unwrap()).finish();
+            let opened = tracing::subscriber::with_default(to_file, || {
+                open_file(&export, FileOptions::default().lock_wait).unwrap()
+            });
+            assert_eq!(opened.0.geometry().size, 4096);
+            std::fs::read_to_string(log.path()).unwrap()
+        };
+        let said_of_odd = said(4096 + 100);
+        for part in ["export vm1: the last 100 bytes of ", "no whole block of 512"] {
+            assert!(said_of_odd.contains(part), "{said_of_odd}");
+        }
+        assert_eq!(said(4096), "");
+    }
+}

@@ -430,3 +430,35 @@ fn watch_generation(served: &Arc<Served>) {
         tracing::warn!(%error, "restored snapshots of this machine can't be detected");
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::{Command, FromArgMatches};
+
+    use super::*;
+
+    fn refused(arguments: &[&str]) -> Error {
+        let command = ServeArgs::augment_args(Command::new("serve")).no_binary_name(true);
+        let matches = command.try_get_matches_from(arguments).unwrap();
+        configured(&ServeArgs::from_arg_matches(&matches).unwrap()).unwrap_err()
+    }
+
+    #[test]
+    fn a_file_without_an_export_is_named() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let path = file.path().to_str().unwrap();
+        let error = refused(&["--config", path]);
+        assert_eq!(error.code, Code::Config);
+        assert_eq!(error.message, format!("{path}: there is no [[export]] in it"));
+        let error = refused(&[]);
+        assert_eq!(error.code, Code::Usage);
+        assert!(error.message.contains("--config FILE"), "{error}");
+    }
+
+    #[test]
+    fn the_name_of_an_export_does_not_begin_with_a_slash() {
+        let error = export_name("/a").unwrap_err();
+        assert_eq!(error.message, "`/a`: the name of an export does not begin with `/`");
+        assert!(export_name("a/b").is_ok());
+    }
+}

@@ -23,7 +23,7 @@ fn registry() -> Registry {
         uuid: Uuid::nil(),
         name: name("target"),
         queue_size_max: 8,
-        damq_pages_max: 256,
+        damq_pages_max: 4096,
         channels_max: 16,
         batch: BatchPolicy::Natural,
     });
@@ -71,7 +71,7 @@ fn ask(
         queue_size: 8,
         rings: [64; 2],
         frame_len: 1514,
-        damq_pages: 256,
+        damq_pages: registry.target().damq_pages_max,
         flags,
         keep_alive_ms: 1000,
     };
@@ -173,4 +173,25 @@ fn a_session_uuid_that_another_uses_is_no_hindrance() {
     assert_eq!(ask(&mut registry, (MACHINE, alpha()), (ALPHA, ALPHA), NONE), Ok(()));
     assert_eq!(registry.sessions(only(&registry)).len(), 2);
     assert_eq!(registry.sessions(only(&registry)).iter().filter(|it| it.writer).count(), 1);
+}
+
+#[test]
+fn hosts_without_a_key_have_a_quarter_of_the_memory_and_leave_channels_to_those_with_one() {
+    let mut registry = registry();
+    let known = [(SecretKey::from_random([1; 32]).public(), name("alpha"))];
+    registry.set_access(Access { hosts: known.into(), ..Access::default() }, []);
+    let mut connect = |number, proven| {
+        let uuid = Uuid::from_u128(number);
+        ask(&mut registry, (uuid, proven), (uuid, uuid), ConnectFlags::READ_ONLY)
+            .map(|()| registry.of_strangers())
+    };
+    let pages: Vec<_> = (1..=12).map(|n| connect(n, None).expect("there is room").0).collect();
+    // Each has a quarter of what is left of a quarter of 16 channels' pages.
+    assert_eq!(pages[..3], [4096, 4096 + 3072, 4096 + 3072 + 2304]);
+    assert!(pages[11] <= 16 * 4096 / 4, "{pages:?}");
+    assert_eq!(connect(13, None), Err(Some(Reason::NoResources)));
+    connect(20, alpha()).expect("a quarter of the channels is left");
+    let sessions = registry.sessions(only(&registry));
+    let channel = &sessions.last().expect("it has come").channels[0];
+    assert_eq!(channel.damq_pages, 4096, "all that it has asked for");
 }
