@@ -72,7 +72,8 @@ impl Exports {
         rights: &Rights,
         opening: (Option<Opening>, Instant),
     ) -> Result<Option<MissingDisk>> {
-        let name = export_name(&export.name)?;
+        let name = export_name(&export.name)
+            .map_err(|error| Error { code: export.place.code(), ..error })?;
         let (mut store, known, missing) = disks::open(export, accepted, &self.state, opening)?;
         if let Some(wrapper) = &self.link.wrapper {
             store = wrapper.store(store, self.link.spin());
@@ -203,4 +204,16 @@ fn export_name(name: &str) -> Result<Name> {
         return Err(Error::new(Code::Usage, message));
     }
     checked_name(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_name_of_an_export_does_not_begin_with_a_slash() {
+        let error = export_name("/a").unwrap_err();
+        assert_eq!(error.message, "`/a`: the name of an export does not begin with `/`");
+        assert!(export_name("a/b").is_ok());
+    }
 }

@@ -454,11 +454,4 @@ mod tests {
         assert_eq!(error.code, Code::Usage);
         assert!(error.message.contains("--config FILE"), "{error}");
     }
-
-    #[test]
-    fn the_name_of_an_export_does_not_begin_with_a_slash() {
-        let error = export_name("/a").unwrap_err();
-        assert_eq!(error.message, "`/a`: the name of an export does not begin with `/`");
-        assert!(export_name("a/b").is_ok());
-    }
 }
