@@ -7,7 +7,7 @@ use tyche_proto::{
     ExportId, Instant, OpId, Operation, PathReport, PortConfig, ResumeState, Rules, SessionConfig,
     TargetId,
 };
-use tyche_wire::{CommandFlags, Name, Opcode, Uuid};
+use tyche_wire::{ChannelId, CommandFlags, Name, Opcode, Uuid};
 
 use crate::keys;
 use crate::link::Carrier;
@@ -295,9 +295,10 @@ impl<R: Rules> Host<R> {
 }
 
 impl<R: Rules> Running<R> {
-    /// Number of live channels of the session.
-    pub(crate) fn live_channels(&self) -> usize {
-        self.session.paths().filter(|(_, path)| path.live).count()
+    /// The live channels of the session, each with its link.
+    pub(crate) fn live_channels(&self) -> Vec<(usize, ChannelId)> {
+        let live = self.session.paths().filter(|(_, path)| path.live);
+        live.map(|(link, path)| (link, path.channel)).collect()
     }
 
     /// The session's reports on the channels of a link.

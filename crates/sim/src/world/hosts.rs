@@ -60,15 +60,15 @@ impl<R: Rules> World<R> {
             running.session.handle_timeout(now);
         }
         let counts = other.is_some() || resets_living;
-        let channels = if counts { running.live_channels() } else { 0 };
+        let channels = if counts { running.live_channels() } else { Vec::new() };
         let is_taken = running.session.handle_frame(now, link, frame);
-        if resets_living && running.live_channels() < channels {
+        if resets_living && running.live_channels().len() < channels.len() {
             return Err("a channel is reset that the target has".into());
         }
         let is_ending = running.session.is_ending();
         // Anybody may say that an attempt is accepted: it is if the session takes that.
         if let Some((_, attempt)) = &other
-            && running.live_channels() > channels
+            && running.live_channels().iter().any(|it| !channels.contains(it))
         {
             host.writes |= host.attempts.get(attempt) == Some(&true);
         }
