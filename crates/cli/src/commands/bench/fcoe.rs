@@ -15,7 +15,7 @@ use super::disk::{self, DiskSession, Observe};
 use super::load::lost;
 use super::result::Measurement;
 use super::{BenchArgs, check_geometry};
-use crate::daemons::connect::{Identity, fcoe};
+use crate::daemons::connect::{SessionIdentity, fcoe};
 use crate::shared::error::{Code, Error, Result};
 
 /// Connects a logical unit with `connect`, and measures it.
@@ -34,7 +34,8 @@ pub fn measure<S: DiskSession>(
             "over FCoE there is one job: use --jobs 1, and --iodepth or --queues",
         ));
     }
-    let identity = Identity { session: Uuid::new_v4(), device: Uuid::new_v4(), resumes: None };
+    let identity =
+        SessionIdentity { session: Uuid::new_v4(), device: Uuid::new_v4(), resumes: None };
     let (options, _name, warnings) = args.fcoe.options(&args.session(), &identity)?;
     log_warnings(&warnings);
     let arena_pages = (args.bs as usize).div_ceil(tyche_block::PAGE) * usize::from(args.iodepth);

@@ -22,7 +22,7 @@ use super::predecessor::Predecessor;
 use super::refusal::in_words;
 use super::signals::{SIGNALS, SignalHandler, Stage, interrupted};
 use super::start::{Started, start};
-use super::{ConnectArgs, Identity, SessionArgs, device, leave, memory, orders};
+use super::{ConnectArgs, SessionArgs, SessionIdentity, device, leave, memory, orders};
 use crate::output::{announce, in_format, line};
 use crate::shared::attach::{self, Kind};
 use crate::shared::control::{self, Asker, ControlAnswer, SessionRequest};
@@ -181,7 +181,7 @@ impl Session {
         // A device keeps its identity over all its daemons.
         let identity = predecessor.as_ref().map_or(id, |predecessor| predecessor.lasting.identity);
         let (sender, inputs) = channel();
-        let identities = Identity { session: id, device: identity, resumes };
+        let identities = SessionIdentity { session: id, device: identity, resumes };
         let is_new = predecessor.is_none() && kind.is_of_this_kernel();
         let connected = connect(args, &identities, (signals, is_new), known, (&sender, &inputs))?;
         let Connected { host, known, signals, mut warnings, missing } = connected;
@@ -509,7 +509,7 @@ struct Connected {
 /// now on it gets the signals; `is_new`: nobody uses the device yet.
 fn connect(
     args: &ConnectArgs,
-    identity: &Identity,
+    identity: &SessionIdentity,
     (signals, is_new): (Signals, bool),
     known: Option<KnownExport>,
     (sender, inputs): (&Sender<Input>, &Receiver<Input>),

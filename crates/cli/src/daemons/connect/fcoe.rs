@@ -12,7 +12,7 @@ use tyche_session::fcoe::{
 };
 
 use super::session::arena_pages;
-use super::{Identity, SessionArgs};
+use super::{SessionArgs, SessionIdentity};
 use crate::shared::error::{Code, Coded, CodedResult, Error, Result};
 use crate::shared::fcoe::{AddressRecord, e_d_tov};
 
@@ -55,7 +55,7 @@ impl FcoeArgs {
     pub(crate) fn options(
         &self,
         session: &SessionArgs,
-        identity: &Identity,
+        identity: &SessionIdentity,
     ) -> Result<(FcoeHostOptions, PortName, Vec<String>)> {
         let (target, lun) = parse_disk(&session.export).coded()?;
         let [link] = &session.common.links[..] else {

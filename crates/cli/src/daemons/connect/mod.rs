@@ -52,7 +52,7 @@ use crate::shared::seconds::positive;
 use crate::shared::tab::{self, Tab};
 
 /// The identity of a session, and the device that it is for.
-pub(crate) struct Identity {
+pub(crate) struct SessionIdentity {
     pub(crate) session: Uuid,
     pub(crate) device: Uuid,
     /// The disk, as the former session of the device knew it.

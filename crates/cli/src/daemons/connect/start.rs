@@ -6,7 +6,7 @@ use tyche_fcoe::FcoeHost;
 use tyche_native::HostSession;
 use tyche_remote::{Notice, Remote};
 
-use super::{ConnectArgs, Identity, MissingLink, Search, fcoe};
+use super::{ConnectArgs, MissingLink, Search, SessionIdentity, fcoe};
 use crate::shared::error::Result;
 
 /// A session that was started, and is not connected yet.
@@ -26,7 +26,7 @@ pub(super) struct Started<'a> {
 /// Starts a session, with a laboratory's wrapper around its disk.
 pub(super) fn start<'a>(
     args: &'a ConnectArgs,
-    identity: &Identity,
+    identity: &SessionIdentity,
     notify: impl FnMut(Notice) + Send + 'static,
 ) -> Result<Started<'a>> {
     let session = &args.session;

@@ -44,11 +44,11 @@ pub(super) fn refuse(exports: &[Export]) -> Result<()> {
 
 /// Identity of a file or device, independent of its path: whether it is a device; device number, or
 /// file system and inode.
-type Identity = (bool, u64, u64);
+type FileId = (bool, u64, u64);
 
 /// The identities of the exports' files, of those that answer in time. The others' disks may hang,
 /// which must not keep anybody else from being served; their locks are left.
-fn identities(exports: &[Export]) -> Vec<Option<Identity>> {
+fn identities(exports: &[Export]) -> Vec<Option<FileId>> {
     let asked = exports.iter().map(|export| {
         let (sender, answer) = sync_channel(1);
         if let Ok(Source::File(path)) = export.source() {
@@ -63,7 +63,7 @@ fn identities(exports: &[Export]) -> Vec<Option<Identity>> {
     asked.iter().map(|answer| answer.recv_timeout(left()).ok().flatten()).collect()
 }
 
-fn identity(path: &Path) -> Option<Identity> {
+fn identity(path: &Path) -> Option<FileId> {
     let found = fs::metadata(path).ok()?;
     Some(match found.file_type().is_block_device() {
         true => (true, found.rdev(), 0),

@@ -98,7 +98,7 @@ struct Kept {
 
 /// The record of the target itself.
 #[derive(Serialize, Deserialize)]
-struct Identity {
+struct TargetRecord {
     uuid: Uuid,
     machine: Option<Uuid>,
 }
@@ -127,7 +127,7 @@ impl State {
         let path = self.dir.join("target.json");
         let machine = identity::keeper();
         let kept = fs::read_to_string(&path).and_then(|text| Ok(serde_json::from_str(&text)?));
-        let kept = kept.map(|kept: Identity| (kept.machine == machine).then_some(kept.uuid));
+        let kept = kept.map(|kept: TargetRecord| (kept.machine == machine).then_some(kept.uuid));
         let kept = match kept {
             Ok(Some(uuid)) => return Ok(uuid),
             Ok(None) => Ok(()),
@@ -135,7 +135,7 @@ impl State {
             Err(error) => Err(error),
         };
         let uuid = Uuid::new_v4();
-        let text = || Ok(serde_json::to_string(&Identity { uuid, machine })?);
+        let text = || Ok(serde_json::to_string(&TargetRecord { uuid, machine })?);
         match kept.and_then(|()| replace(&path, |_| text())) {
             Ok(()) => Ok(uuid),
             Err(error) => {
