@@ -29,6 +29,9 @@ pub use udp::{TrainFaults, UdpPlan};
 /// its host's links is whole and another is cut: for each cut that it meets, beside that of its
 /// data. Most end sooner.
 const STALL_MAX: Duration = Duration::from_secs(1);
+/// The same where keys are needed, beside a forger: a queue may wait that long for its first
+/// channel.
+const STALL_MAX_FORGED: Duration = Duration::from_secs(2);
 
 /// Batching policies to draw from; the usual one is there twice.
 const BATCH: [BatchPolicy; 4] =

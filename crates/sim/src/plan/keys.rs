@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{ForgerPlan, Plan};
+use super::{ForgerPlan, Plan, STALL_MAX_FORGED};
 use crate::random::Random;
 
 /// Salt of a seed for the random stream of this module.
@@ -29,6 +29,7 @@ impl Plan {
         if forges {
             let pause = Duration::from_millis(pause);
             self.strangers.forger = Some(ForgerPlan { segment: None, pause, repeats_only: false });
+            self.stall_max = self.stall_max.map(|_| STALL_MAX_FORGED);
         }
     }
 

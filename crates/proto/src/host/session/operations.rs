@@ -151,7 +151,8 @@ impl Operations {
     /// Notes that the [next](Self::next) piece was issued.
     #[inline]
     pub(super) fn issued(&mut self, piece: &Piece) {
-        if self.reissued.pop_front().is_some() {
+        if !self.reissued.is_empty() {
+            self.reissued.pop_front();
             return;
         }
         let op = self.op_mut(piece.op);
