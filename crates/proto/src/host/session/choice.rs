@@ -192,11 +192,10 @@ impl Chooser {
     }
 }
 
-/// What the channels of first choice have, if that matters.
+/// The transport and the longest frame of the channels of first choice; `None`: any.
 #[derive(Clone, Copy)]
 struct FirstChoice {
     transport: Option<u8>,
-    /// The longest frame.
     frame_len: Option<usize>,
 }
 

@@ -178,17 +178,19 @@ impl SessionShared {
         Written(self.lines[writer].written.load(Ordering::Acquire))
     }
 
-    /// The modifications of a writer that are lost, if no flush has reported all of them.
+    /// The modifications of a writer that are lost.
+    fn lost(&self, writer: usize) -> Written {
+        Written(self.lines[writer].lost.load(Ordering::Acquire))
+    }
+
+    /// The same, if no flush has reported all of them.
     fn unreported(&self, writer: usize) -> Option<Written> {
-        let lost = Written(self.lines[writer].lost.load(Ordering::Acquire));
-        Some(lost).filter(|lost| lost.count() > self.covered(writer))
+        Some(self.lost(writer)).filter(|lost| lost.count() > self.covered(writer))
     }
 
     /// Whether the target's cache may hold modifications of a writer.
     fn is_dirty(&self, writer: usize) -> bool {
-        let written = self.written(writer).count();
-        let lost = Written(self.lines[writer].lost.load(Ordering::Acquire)).count();
-        written > lost.max(self.covered(writer))
+        self.written(writer).count() > self.lost(writer).count().max(self.covered(writer))
     }
 }
 
@@ -315,12 +317,12 @@ impl QueueHandle {
         for (writer, cover) in covers.iter_mut().enumerate() {
             // In this order: what was lost before the queue was connected again is found so.
             let written = self.shared.written(writer);
+            let (covered, lost) = (self.shared.covered(writer), self.shared.lost(writer));
             let counts = all || self.own().contains(&writer);
-            let left = counts && written.count() > self.shared.covered(writer);
-            *cover = match self.shared.unreported(writer) {
-                _ if !left => Written::NOTHING,
-                Some(_) => Written::new(LOST, written.count()),
-                None => written,
+            *cover = match written {
+                _ if !counts || written.count() <= covered => Written::NOTHING,
+                _ if lost.count() > covered => Written::new(LOST, written.count()),
+                _ => written,
             };
         }
     }
