@@ -26,7 +26,7 @@ counters! {
 }
 
 /// Counters of requests that have ended.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct RequestCounts {
     /// Those without an error.
     pub succeeded: SuccessCounts,

@@ -20,7 +20,7 @@ pub const LATENCY: Metric = Metric {
 };
 
 /// The latency of one kind of request, as histograms of nanoseconds.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Latency {
     all: Histogram,
     /// This window and the one before.

@@ -203,6 +203,8 @@ impl<D: QueueDriver> Service for QueueLoop<D> {
             worked = true;
             match command {
                 Command::Report(to) => {
+                    // Who reads it knows the reasons for what it says.
+                    self.settle(now);
                     let report = self.driver.report(now, ports, self.intake.volume().arena());
                     // The recipient may have timed out.
                     let _ = to.send(report);
@@ -236,5 +238,94 @@ impl<D: QueueDriver> Service for QueueLoop<D> {
 
     fn wait_fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.intake.wait_fds()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tyche_engine::{Composed, FrameSink, Frames, Received};
+    use tyche_link::Mac;
+    use tyche_proto::Failure;
+
+    use super::*;
+
+    /// A driver whose session fails by a command.
+    #[derive(Default)]
+    struct Fails(Option<Notice>, Vec<Done>);
+
+    struct NoFrames;
+
+    impl<'d> Frames<'d> for NoFrames {
+        fn compose(&mut self, _: Instant) -> Option<Composed> {
+            None
+        }
+
+        fn write(&mut self, _: Mac, _: impl FrameSink<'d>) {}
+    }
+
+    impl Protocol for Fails {
+        fn handle_frame(&mut self, _: Instant, _: usize, _: &Received<'_>) {}
+
+        fn handle_timeout(&mut self, _: Instant) {}
+
+        fn poll_timeout(&self) -> Option<Instant> {
+            None
+        }
+
+        fn frames(&mut self, _: usize) -> impl Frames<'_> {
+            NoFrames
+        }
+    }
+
+    impl Service for Fails {
+        fn protocol(&mut self) -> &mut impl Protocol {
+            self
+        }
+
+        fn is_over(&self) -> bool {
+            false
+        }
+    }
+
+    impl QueueDriver for Fails {
+        type Command = ();
+
+        fn submit(&mut self, _: Instant, job: Job) -> Result<(), Job> {
+            Err(job)
+        }
+
+        fn done(&mut self) -> &mut Vec<Done> {
+            &mut self.1
+        }
+
+        fn poll_notice(&mut self) -> Option<Notice> {
+            self.0.take()
+        }
+
+        fn report(&mut self, _: Instant, _: &mut Ports, _: &Arena) -> HostReport {
+            HostReport { over: true, ..HostReport::default() }
+        }
+
+        fn command(&mut self, _: Instant, _: &mut Ports, (): ()) {
+            self.0 = Some(Notice::Failed(Failure::TargetLost));
+        }
+    }
+
+    #[test]
+    fn a_report_comes_after_the_notices_of_what_it_says() {
+        let volume = Volume::new([Arena::new(1)]).unwrap();
+        let (queues, mut starters) = Queues::new(&volume);
+        let Starter { volume, commands } = starters.pop().unwrap();
+        queues.send(0, ());
+        let (answer, report) = sync_channel(1);
+        queues.order(0, Command::Report(answer));
+        let (told, notices) = channel();
+        let notify = move |notice| told.send((notice, report.try_recv().is_ok())).unwrap();
+        let (driver, notify) = (Fails::default(), Box::new(notify));
+        let mut queue = QueueLoop { driver, intake: Intake::new(volume), commands, notify };
+        queue.handle_commands(Instant::default(), &mut Ports::new());
+        let (notice, is_reported) = notices.try_recv().unwrap();
+        assert_eq!(notice, Notice::Failed(Failure::TargetLost));
+        assert!(!is_reported);
     }
 }

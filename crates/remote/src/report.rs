@@ -41,7 +41,7 @@ pub struct LinkReport {
 }
 
 /// A report on a session, or on one of its queues.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct HostReport {
     /// Number of queues.
     pub queues: usize,

@@ -35,6 +35,7 @@ pub trait Control: Send + Sync {
     fn adopt(&self, queue: usize, make: MakePoller);
 
     /// Reports the state of the session; `None` if it has ended or does not answer within a second.
+    /// The notices of what it says come before it.
     fn report(&self) -> Option<HostReport>;
 
     /// Changes its links; `None` if it has one for good.

@@ -15,7 +15,7 @@ use tyche_remote::{Notice, Remote};
 use tyche_session::{log_warnings, wait_connected};
 use uuid::Uuid;
 
-use super::last_error::Reporter;
+use super::last_error::{LastError, Reporter};
 use super::late::MissingLinks;
 use super::leash::{self, Leash};
 use super::predecessor::Predecessor;
@@ -184,7 +184,7 @@ impl Session {
         let identities = SessionIdentity { session: id, device: identity, resumes };
         let is_new = predecessor.is_none() && kind.is_of_this_kernel();
         let connected = connect(args, &identities, (signals, is_new), known, (&sender, &inputs))?;
-        let Connected { host, known, signals, mut warnings, missing } = connected;
+        let Connected { host, known, signals, mut warnings, missing, last_error } = connected;
         tracing::info!(export, session = %id, "connected");
         log_warnings(no_log.as_slice());
         warnings.extend(no_log);
@@ -206,7 +206,7 @@ impl Session {
         };
         let device = attachment.device_path().to_owned();
         let (args, control) = (args.session.clone(), Arc::clone(host.control()));
-        let reporter = Reporter { args, control, missing, last_error: Arc::default() };
+        let reporter = Reporter { args, control, missing, last_error };
         let state = State {
             session: id,
             export: export.clone(),
@@ -404,7 +404,6 @@ impl Session {
     }
 
     fn handle_notice(&mut self, notice: &Notice) {
-        self.reporter.note(notice);
         match notice {
             Notice::Connected(_) => tracing::info!("the target is back"),
             Notice::Lost(problem) => tracing::warn!("target lost: {problem}; requests wait"),
@@ -503,6 +502,7 @@ struct Connected {
     signals: SignalHandler,
     warnings: Vec<String>,
     missing: Arc<MissingLinks>,
+    last_error: Arc<LastError>,
 }
 
 /// Connects a session; `known`: the state of the export, as the device's former one knew it. From
@@ -515,7 +515,10 @@ fn connect(
     (sender, inputs): (&Sender<Input>, &Receiver<Input>),
 ) -> Result<Connected> {
     let (notices, caught) = (sender.clone(), sender.clone());
+    let last_error = Arc::<LastError>::default();
+    let (noted, session) = (Arc::clone(&last_error), args.session.clone());
     let started = start(args, identity, move |notice| {
+        noted.note(&notice, &session);
         // A daemon that no longer listens is ending.
         let _ = notices.send(Input::Notice(notice));
     })?;
@@ -527,7 +530,7 @@ fn connect(
     let missing = MissingLinks::new(missing);
     let known = await_connection(&mut *check, inputs, &args.session, known);
     let known = known.map_err(|error| missing.added_to(error))?;
-    Ok(Connected { host, known, signals, warnings, missing })
+    Ok(Connected { host, known, signals, warnings, missing, last_error })
 }
 
 /// Opens the session's log. Returns its place, or else a warning: the session works without a log.

@@ -12,9 +12,13 @@ use crate::shared::block_device;
 use crate::shared::report::{Figures, SessionReport, SessionState};
 use crate::shared::state::State;
 
-/// Reasons that the session reported since it was last live.
+/// Reasons that the session reported since it was last live. They are noted where the notices are
+/// told, so that they are known before a report says that the session is lost or has failed.
 #[derive(Default)]
-pub(super) struct LastError {
+pub(super) struct LastError(Mutex<Reasons>);
+
+#[derive(Default)]
+struct Reasons {
     /// Why the target refused to resume the session.
     refusal: Option<String>,
     /// Why the last channel was lost.
@@ -24,6 +28,17 @@ pub(super) struct LastError {
 }
 
 impl LastError {
+    fn reasons(&self) -> MutexGuard<'_, Reasons> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes note of what a notice says about the session.
+    pub(super) fn note(&self, notice: &Notice, args: &SessionArgs) {
+        self.reasons().note(notice, args);
+    }
+}
+
+impl Reasons {
     fn note(&mut self, notice: &Notice, args: &SessionArgs) {
         match notice {
             Notice::Connected(_) => *self = Self::default(),
@@ -63,23 +78,14 @@ pub(super) struct Reporter {
     /// The links that are missing so far.
     pub(super) missing: Arc<MissingLinks>,
     /// History of the session.
-    pub(super) last_error: Arc<Mutex<LastError>>,
+    pub(super) last_error: Arc<LastError>,
 }
 
 impl Reporter {
-    fn last_error(&self) -> MutexGuard<'_, LastError> {
-        self.last_error.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Takes note of what a notice says about the session.
-    pub(super) fn note(&self, notice: &Notice) {
-        self.last_error().note(notice, &self.args);
-    }
-
     /// The report about the session with that record.
     pub(super) fn describe(&self, record: &State) -> SessionReport {
         let mut state = self.control.report().map_or(SessionState::Ending, |report| {
-            let problem = self.last_error().problem(&report);
+            let problem = self.last_error.reasons().problem(&report);
             if record.has_device() {
                 return SessionState::new(&report, problem);
             }

@@ -39,7 +39,7 @@ pub struct PathReport {
 }
 
 /// The requests and fences that a session waits for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Waiting {
     /// Operations in progress.
     pub operations: usize,
