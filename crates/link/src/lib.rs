@@ -14,6 +14,7 @@
 //! | [`fault`] | a wrapper that loses, repeats, reorders, corrupts and delays |
 
 mod batch;
+pub mod connections;
 pub mod fault;
 pub mod ip;
 pub mod memory;

@@ -5,10 +5,9 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
 use crate::harness::{BROADCAST, contents, frame, receive_all, send_all, wait};
+use tyche_link::connections::UNSERVED_PER_ADDRESS_MAX;
 use tyche_link::ip::OpenError;
-use tyche_link::tcp::{
-    FRAME_LEN_MAX, OUTPUT_BYTES, TcpClient, TcpOptions, TcpServer, UNSERVED_PER_ADDRESS_MAX,
-};
+use tyche_link::tcp::{FRAME_LEN_MAX, OUTPUT_BYTES, TcpClient, TcpOptions, TcpServer};
 use tyche_link::{HEAD, Link, Mac, RxBatch, TxVectors};
 use tyche_testkit::wait::{PATIENCE, wait_until};
 

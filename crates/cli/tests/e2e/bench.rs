@@ -89,7 +89,12 @@ fn every_pattern_is_measured_and_the_floor_beside_it() {
         (link["malformed_short"].as_u64(), link["malformed_long"].as_u64()),
         (Some(0), Some(0))
     );
-    assert_eq!(target["links"][1]["tcp_refused"].as_u64(), Some(0), "{}", target["links"][1]);
+    assert_eq!(
+        target["links"][1]["connections_refused"].as_u64(),
+        Some(0),
+        "{}",
+        target["links"][1]
+    );
 }
 
 #[test]

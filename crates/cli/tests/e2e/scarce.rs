@@ -90,7 +90,7 @@ fn a_connection_without_a_descriptor_costs_itself_only() {
     let device = other.line();
     File::open(device.trim()).unwrap().read_exact_at(&mut [1; 4096], 0).unwrap();
     let link = &rig.ask_at(Side::Target, &["list"])["targets"][0]["links"][0];
-    let failed = link["tcp_unaccepted"].as_u64().unwrap();
+    let failed = link["connections_unaccepted"].as_u64().unwrap();
     assert!((1..10).contains(&failed), "{link}");
 }
 

@@ -1,14 +1,12 @@
 //! One connection, of either end: frames out of and into a socket.
 
 use std::io::{self, IoSlice};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::time::Instant;
+use std::os::fd::OwnedFd;
 
 use super::input::{Input, Malformed};
 use super::output::{Output, prefix};
-use super::readiness::Readiness;
 use super::{PREFIX, socket};
-use crate::ip::UNSERVED_AFTER;
+use crate::connections::{Broken, Connection, Readiness};
 use crate::{Mac, RxBatch, TxFrame};
 
 /// The most frames per system call.
@@ -21,7 +19,7 @@ const ADDRESS: usize = 6;
 /// One TCP connection of a link: its socket, with the receive and output buffers, and the Ethernet
 /// address that stands for the peer. Frames are sent from where they lie; only what the socket does
 /// not take is buffered.
-pub(super) struct Connection {
+pub struct TcpConnection {
     socket: OwnedFd,
     /// The source address given to the peer's frames.
     mac: Mac,
@@ -31,25 +29,6 @@ pub(super) struct Connection {
     readable: bool,
     /// Whether the socket is watched for room for output.
     watches_output: bool,
-    /// When it was accepted.
-    opened: Instant,
-    /// When the last frame of a channel was sent on it.
-    served: Option<Instant>,
-}
-
-/// Reasons for the end of a connection.
-#[derive(Debug)]
-pub(super) enum Broken {
-    /// The peer sent an invalid length.
-    Malformed,
-    /// The network or the peer ended it.
-    Gone(io::Error),
-}
-
-impl From<io::Error> for Broken {
-    fn from(error: io::Error) -> Self {
-        Self::Gone(error)
-    }
 }
 
 impl From<Malformed> for Broken {
@@ -58,82 +37,17 @@ impl From<Malformed> for Broken {
     }
 }
 
-impl Connection {
+impl TcpConnection {
     /// # Errors
     /// If there is no memory for it.
     pub(super) fn new(socket: OwnedFd, mac: Mac) -> io::Result<Self> {
-        Ok(Self {
-            socket,
-            mac,
-            input: Input::new()?,
-            output: Output::default(),
-            readable: true,
-            watches_output: false,
-            opened: Instant::now(),
-            served: None,
-        })
-    }
-
-    pub(super) fn mac(&self) -> Mac {
-        self.mac
-    }
-
-    pub(super) fn opened(&self) -> Instant {
-        self.opened
-    }
-
-    /// Notes that a frame of a channel is sent on it.
-    pub(super) fn note_served(&mut self) {
-        self.served = Some(Instant::now());
-    }
-
-    /// Whether it carries a channel, by what was sent on it.
-    pub(super) fn is_served(&self, now: Instant) -> bool {
-        self.served.is_some_and(|at| now.saturating_duration_since(at) < UNSERVED_AFTER)
-    }
-
-    /// Handles a socket that may be readable, or writable again.
-    pub(super) fn ready(&mut self) -> io::Result<()> {
-        self.readable = true;
-        self.flush()
-    }
-
-    /// Watches the socket for room while output waits.
-    pub(super) fn watch_output(&mut self, readiness: &Readiness, key: u64) -> io::Result<()> {
-        let wanted = self.has_output();
-        if wanted != self.watches_output {
-            readiness.set_output(&*self, key, wanted)?;
-            self.watches_output = wanted;
-        }
-        Ok(())
+        let (input, output) = (Input::new()?, Output::default());
+        Ok(Self { socket, mac, input, output, readable: true, watches_output: false })
     }
 
     /// Whether output waits for the peer to read.
     fn has_output(&self) -> bool {
         !self.output.is_empty()
-    }
-
-    /// Whether frames already read wait.
-    pub(super) fn has_backlog(&self) -> bool {
-        self.input.is_ready()
-    }
-
-    /// Adds received frames to the batch, up to its room. Reads from the socket at most once, so
-    /// that other connections get their turn.
-    pub(super) fn receive(&mut self, batch: &mut RxBatch) -> Result<(), Broken> {
-        self.unpack(batch)?;
-        if self.readable && batch.len() < batch.capacity() {
-            let room = self.input.room();
-            let size = room.len();
-            let count = socket::receive(&self.socket, room)?;
-            // A short read has emptied the socket.
-            self.readable = count == Some(size);
-            if let Some(count) = count {
-                self.input.filled(count);
-                self.unpack(batch)?;
-            }
-        }
-        Ok(())
     }
 
     fn unpack(&mut self, batch: &mut RxBatch) -> Result<(), Malformed> {
@@ -157,27 +71,6 @@ impl Connection {
             self.output.sent(sent);
         }
         Ok(())
-    }
-
-    /// Sends frames in order, or buffers them until the peer reads. Returns how many were taken.
-    pub(super) fn send<'a>(
-        &mut self,
-        frames: impl Iterator<Item = TxFrame<'a>>,
-    ) -> io::Result<usize> {
-        let mut frames = frames.peekable();
-        let mut taken = 0;
-        self.flush()?;
-        while !self.has_output() && frames.peek().is_some() {
-            taken += self.gather(&mut frames)?;
-        }
-        // The frames after the first that does not fit are not taken either: frames stay in order.
-        for frame in frames {
-            if !self.output.push(&frame, 0)? {
-                break;
-            }
-            taken += 1;
-        }
-        Ok(taken)
     }
 
     /// Sends frames in place; buffers the rest of those that it took.
@@ -233,8 +126,63 @@ fn parts_max(frame: &TxFrame<'_>) -> usize {
 // The output buffer has room for all frames of one call, so no frame is cut off half-way.
 const _: () = assert!(GATHER_FRAMES * (PREFIX + super::FRAME_LEN_MAX) <= super::OUTPUT_BYTES);
 
-impl AsFd for Connection {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
+impl Connection for TcpConnection {
+    fn mac(&self) -> Mac {
+        self.mac
+    }
+
+    /// The socket may be readable, or writable again.
+    fn ready(&mut self) -> io::Result<()> {
+        self.readable = true;
+        self.flush()
+    }
+
+    /// Watches the socket for room while output waits.
+    fn watch(&mut self, readiness: &Readiness, key: u64) -> io::Result<()> {
+        let wanted = self.has_output();
+        if wanted != self.watches_output {
+            readiness.set_output(&self.socket, key, wanted)?;
+            self.watches_output = wanted;
+        }
+        Ok(())
+    }
+
+    /// Whether frames already read wait.
+    fn has_backlog(&self) -> bool {
+        self.input.is_ready()
+    }
+
+    /// Reads from the socket at most once.
+    fn receive(&mut self, batch: &mut RxBatch) -> Result<(), Broken> {
+        self.unpack(batch)?;
+        if self.readable && batch.len() < batch.capacity() {
+            let room = self.input.room();
+            let size = room.len();
+            let count = socket::receive(&self.socket, room)?;
+            // A short read has emptied the socket.
+            self.readable = count == Some(size);
+            if let Some(count) = count {
+                self.input.filled(count);
+                self.unpack(batch)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn send<'a>(&mut self, frames: impl Iterator<Item = TxFrame<'a>>) -> io::Result<usize> {
+        let mut frames = frames.peekable();
+        let mut taken = 0;
+        self.flush()?;
+        while !self.has_output() && frames.peek().is_some() {
+            taken += self.gather(&mut frames)?;
+        }
+        // The frames after the first that does not fit are not taken either: frames stay in order.
+        for frame in frames {
+            if !self.output.push(&frame, 0)? {
+                break;
+            }
+            taken += 1;
+        }
+        Ok(taken)
     }
 }

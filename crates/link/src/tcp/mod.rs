@@ -2,7 +2,7 @@
 //!
 //! A frame is sent as its length, 4 bytes little-endian, and its bytes (docs/protocol-annexes.md,
 //! "Frames over TCP"). A [`TcpServer`] is a target's end and accepts connections, a [`TcpClient`]
-//! is a host's end and maintains one.
+//! is a host's end and maintains one: see [`connections`](crate::connections).
 //!
 //! ```text
 //!  stream   [length 4][head 64][payload ...][length 4][head 64][payload ...]
@@ -12,45 +12,30 @@
 //!                 `-- what the socket does not take --> output buffer --sendmsg--> socket
 //! ```
 //!
-//! # Addresses
-//! There is no Ethernet underneath, so each connection has a locally administered address that only
-//! its own end knows. It replaces the source in every received frame: no peer can impersonate
-//! another. Frames go to the connection whose address is the destination, and broadcasts to all.
-//! Frames to an unknown address are lost. No address is used twice, so a late answer never reaches
-//! the wrong peer.
-//!
 //! # Bounds
 //! Each connection has an input buffer of [`INPUT_BYTES`], and an output buffer of [`OUTPUT_BYTES`]
-//! from the first time that its peer reads too slowly. Frames that do not fit are lost, as at a
-//! switch whose port is too slow; other connections are not affected.
+//! from the first time that its peer reads too slowly. Frames that do not fit are lost.
 //! [`receive_capacity`](crate::Link::receive_capacity) is that of the peer's output buffer: TCP
 //! itself loses nothing, so a window of frames must fit there.
 //!
 //! A peer that takes nothing for [`STALL_MAX`] loses its connection, whatever the cause.
-//!
-//! A connection on which a server sends frames of a channel keeps its place. Any other keeps it
-//! only until it is needed: one address has [`UNSERVED_PER_ADDRESS_MAX`] of these, and at the
-//! limit of all connections the address with most of them loses its oldest. So nobody who connects
-//! and says nothing of use keeps others out.
 
-mod client;
 mod connection;
 mod input;
 mod output;
-mod readiness;
-mod server;
 mod socket;
 
 use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::ops::ControlFlow;
+use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-pub use client::TcpClient;
-pub use server::TcpServer;
+use connection::TcpConnection;
 
-use tyche_counters::counters;
-
+use crate::connections::{Carrier, Client, Readiness, Server};
 use crate::ip::{End, Transport};
-use crate::{HEAD, Mac, TxBatch};
+use crate::{HEAD, Mac};
 
 /// TCP among the transports.
 pub(crate) static TRANSPORT: Transport = Transport {
@@ -65,13 +50,10 @@ pub(crate) static TRANSPORT: Transport = Transport {
     },
 };
 
-/// The address of a target's end, as its hosts see it.
-const SERVER: Mac = [0x02, 0, 0, 0, 0, 1];
-/// The address of a host's end, seen only by itself.
-const CLIENT: Mac = [0x02, 0, 0, 0, 0, 2];
-/// The lower bits of the first byte of the addresses of a server's connections. The upper ones, and
-/// the third byte, are a number for the peer.
-const CONNECTION: u8 = 0x06;
+/// A link over many TCP connections, for a target.
+pub type TcpServer = Server<Tcp>;
+/// A link over one TCP connection, for a host.
+pub type TcpClient = Client<Tcp>;
 
 /// The longest frame: an Ethernet header and the largest 16-bit MTU, so that one carries 15 pages.
 /// A stream has no limit, and larger frames mean fewer of them.
@@ -91,16 +73,6 @@ pub const OUTPUT_BYTES: usize = 256 * (PREFIX + FRAME_LEN_MAX);
 /// The longest time that a peer may leave output unacknowledged, or be unable to take it.
 pub const STALL_MAX: Duration = Duration::from_secs(5);
 
-/// The connections of one address that carry no channel. A host opens one for each queue and
-/// waits for a few frames on each, so more are somebody's who wants to be in the way.
-pub const UNSERVED_PER_ADDRESS_MAX: usize = 32;
-
-/// The part of the address of a server's peer that its owner cannot choose: all connections from
-/// one address of IPv4, or from one /64 of IPv6, have the same.
-fn origin(mac: Mac) -> Mac {
-    [mac[0], 0, mac[2], 0, 0, 0]
-}
-
 /// Options of a link's sockets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TcpOptions {
@@ -117,37 +89,60 @@ impl Default for TcpOptions {
     }
 }
 
-counters! {
-    /// Error counters of a link's connections since it opened.
-    pub struct TcpStats as "tcp_" {
-        /// Connections ended because of an invalid frame length.
-        malformed: Counter in Connections,
-        /// Connections refused at the limit.
-        refused: Counter in Connections,
-        /// Attempts to accept connections that failed: the process has no descriptor or no memory
-        /// left.
-        unaccepted: Counter in Events,
-        /// Connections without a channel that were displaced by a new one.
-        displaced: Counter in Connections,
-        /// Frames without room in their connection, or without a destination.
-        lost: Counter in Frames,
+/// TCP as a carrier of frames.
+#[derive(Debug)]
+pub struct Tcp;
+
+impl Carrier for Tcp {
+    type Options = TcpOptions;
+    type Listener = OwnedFd;
+    type Attempt = OwnedFd;
+    type Opened = OwnedFd;
+    type Connection = TcpConnection;
+
+    const TRANSPORT: &'static Transport = &TRANSPORT;
+
+    fn connections_max(options: &TcpOptions) -> usize {
+        options.connections_max
     }
-}
 
-/// The number of frames of `frame_len` bytes that an output buffer holds.
-fn capacity(frame_len: usize) -> usize {
-    OUTPUT_BYTES / (PREFIX + frame_len)
-}
+    fn frame_len_max(_: &TcpOptions) -> usize {
+        FRAME_LEN_MAX
+    }
 
-/// The number of the batch's frames before the first that is too long.
-///
-/// # Errors
-/// `EMSGSIZE` if the very first is too long.
-fn sendable(batch: &TxBatch<'_>) -> io::Result<usize> {
-    match batch.frames().position(|frame| frame.len() > FRAME_LEN_MAX) {
-        Some(0) => Err(io::Error::from_raw_os_error(libc::EMSGSIZE)),
-        Some(count) => Ok(count),
-        None => Ok(batch.len()),
+    /// That of an output buffer.
+    fn capacity(_: &TcpOptions, frame_len: usize) -> usize {
+        OUTPUT_BYTES / (PREFIX + frame_len)
+    }
+
+    fn listen(address: &SocketAddr, options: &TcpOptions) -> io::Result<(OwnedFd, SocketAddr)> {
+        socket::listen(address, options)
+    }
+
+    fn accept(listener: &OwnedFd) -> io::Result<Option<(OwnedFd, Option<IpAddr>)>> {
+        socket::accept(listener)
+    }
+
+    fn connect(address: &SocketAddr, options: &TcpOptions) -> io::Result<OwnedFd> {
+        socket::connect(address, options)
+    }
+
+    fn advance(attempt: OwnedFd, timeout: Duration) -> io::Result<ControlFlow<OwnedFd, OwnedFd>> {
+        if !socket::is_decided(&attempt, timeout)? {
+            return Ok(ControlFlow::Continue(attempt));
+        }
+        socket::connected(&attempt)?;
+        Ok(ControlFlow::Break(attempt))
+    }
+
+    fn open(
+        socket: OwnedFd,
+        _: &TcpOptions,
+        mac: Mac,
+        (readiness, key): (&Readiness, u64),
+    ) -> io::Result<TcpConnection> {
+        readiness.add(&socket, key)?;
+        TcpConnection::new(socket, mac)
     }
 }
 

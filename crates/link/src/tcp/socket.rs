@@ -1,9 +1,11 @@
-//! The system calls on TCP sockets. None of them waits.
+//! The system calls on TCP sockets. None of them waits, but [`is_decided`].
 
 use std::io::{self, IoSlice};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{
     self, AddressFamily, RecvFlags, SendAncillaryBuffer, SendFlags, SocketFlags, SocketType,
@@ -87,6 +89,17 @@ pub(super) fn connect(address: &SocketAddr, options: &TcpOptions) -> io::Result<
     tune(&socket)?;
     match net::connect(&socket, address) {
         Ok(()) | Err(Errno::INPROGRESS) => Ok(socket),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Whether an attempt to connect succeeds or fails within `timeout`.
+pub(super) fn is_decided(socket: &OwnedFd, timeout: Duration) -> io::Result<bool> {
+    let timeout =
+        Timespec { tv_sec: timeout.as_secs() as i64, tv_nsec: i64::from(timeout.subsec_nanos()) };
+    match poll(&mut [PollFd::new(socket, PollFlags::OUT)], Some(&timeout)) {
+        Ok(ready) => Ok(ready > 0),
+        Err(Errno::INTR) => Ok(false),
         Err(error) => Err(error.into()),
     }
 }

@@ -1,22 +1,21 @@
-//! A target's end: a listening socket, and the connections that it has accepted.
+//! A target's end: a place where it listens, and the connections that it has accepted.
 
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Instant;
 
 use tyche_counters::{CounterGroup, Reading};
 
-use super::connection::{Broken, Connection};
 use super::readiness::{BACKLOG, Readiness};
-use super::{CONNECTION, FRAME_LEN_MAX, SERVER, TRANSPORT, UNSERVED_PER_ADDRESS_MAX};
-use super::{TcpOptions, TcpStats, capacity, sendable, socket};
-use crate::ip::{OpenError, Origins, Transport};
+use super::{Broken, Carrier, Connection, ConnectionStats, sendable};
+use super::{CONNECTION, SERVER, UNSERVED_PER_ADDRESS_MAX};
+use crate::ip::{OpenError, Origins, Transport, UNSERVED_AFTER};
 use crate::{FRAMES_MAX, Interface, Link, Mac, RxBatch, TxBatch, is_of_channel};
 
 /// The most connections accepted in one call: the others get their turn, too.
 const ACCEPTS_MAX: usize = 16;
-/// The key of the listening socket; the keys of connections are their slots.
+/// The key of the listener; the keys of connections are their slots.
 const LISTENER: u64 = BACKLOG - 1;
 
 const BROADCAST: Mac = [0xff; 6];
@@ -37,15 +36,16 @@ enum Route {
     Nobody,
 }
 
-/// A link over many TCP connections, for a target.
-pub struct TcpServer {
+/// A link over many connections, for a target.
+pub struct Server<C: Carrier> {
     name: String,
     address: SocketAddr,
-    listener: OwnedFd,
-    /// Whether the listening socket is not watched, because a connection could not be accepted.
+    listener: C::Listener,
+    options: C::Options,
+    /// Whether the listener is not watched, because a connection could not be accepted.
     pauses: bool,
     /// Connections; a gap is reused.
-    slots: Box<[Option<Box<Connection>>]>,
+    slots: Box<[Option<Box<Place<C::Connection>>>]>,
     /// The slot that receives first, round robin.
     turn: usize,
     /// Connections accepted so far.
@@ -54,29 +54,45 @@ pub struct TcpServer {
     /// The routes of the frames in the current batch.
     routes: Vec<Route>,
     readiness: Readiness,
-    stats: TcpStats,
+    stats: ConnectionStats,
 }
 
-impl TcpServer {
+/// A connection in its slot.
+struct Place<T> {
+    connection: T,
+    /// When it was accepted.
+    opened: Instant,
+    /// When the last frame of a channel was sent on it.
+    served: Option<Instant>,
+}
+
+impl<T> Place<T> {
+    /// Whether it carries a channel, by what was sent on it.
+    fn is_served(&self, now: Instant) -> bool {
+        self.served.is_some_and(|at| now.saturating_duration_since(at) < UNSERVED_AFTER)
+    }
+}
+
+impl<C: Carrier> Server<C> {
     /// Listens at the first possible of `addresses`; port 0 means any free one.
     ///
     /// # Errors
     /// The reason why the last of them fails, with a remedy.
     ///
     /// # Panics
-    /// If `connections_max` is not 1 to 255.
-    pub fn listen(addresses: &[SocketAddr], options: &TcpOptions) -> Result<Self, OpenError> {
-        let places = options.connections_max;
+    /// If the most connections are not 1 to 255.
+    pub fn listen(addresses: &[SocketAddr], options: &C::Options) -> Result<Self, OpenError> {
+        let places = C::connections_max(options);
         assert!((1..=255).contains(&places), "a server of {places} connections");
         let readiness = Readiness::new().map_err(OpenError::system("epoll"))?;
         let failed = |transport, address, source| OpenError::Listen { transport, address, source };
-        let (_, (listener, address)) =
-            TRANSPORT.first(addresses, options, socket::listen, failed)?;
+        let (_, (listener, address)) = C::TRANSPORT.first(addresses, options, C::listen, failed)?;
         readiness.add(&listener, LISTENER).map_err(OpenError::system("epoll_ctl"))?;
         Ok(Self {
-            name: format!("tcp:{address}"),
+            name: format!("{}:{address}", C::TRANSPORT.name),
             address,
             listener,
+            options: options.clone(),
             pauses: false,
             slots: (0..places).map(|_| None).collect(),
             turn: 0,
@@ -84,7 +100,7 @@ impl TcpServer {
             origins: Origins::default(),
             routes: Vec::with_capacity(FRAMES_MAX),
             readiness,
-            stats: TcpStats::default(),
+            stats: ConnectionStats::default(),
         })
     }
 
@@ -99,11 +115,11 @@ impl TcpServer {
     }
 
     /// Returns the error counters since the link opened.
-    pub fn stats(&self) -> TcpStats {
+    pub fn stats(&self) -> ConnectionStats {
         self.stats
     }
 
-    /// Serves the sockets that are ready; true if there are new connections to accept.
+    /// Serves the connections that are ready; true if there are new connections to accept.
     fn look(&mut self) -> io::Result<bool> {
         let mut accepts = false;
         for index in 0..self.readiness.poll()? {
@@ -112,9 +128,9 @@ impl TcpServer {
                 LISTENER => accepts = true,
                 slot => {
                     let slot = slot as usize;
-                    if let Some(connection) = &mut self.slots[slot] {
-                        let flushed = connection.ready();
-                        self.settle(slot, flushed.map_err(Broken::from));
+                    if let Some(place) = &mut self.slots[slot] {
+                        let served = place.connection.ready();
+                        self.settle(slot, served.map_err(Broken::from));
                     }
                 }
             }
@@ -142,10 +158,10 @@ impl TcpServer {
 
     /// Accepts a new connection; false if there is none.
     fn accept_one(&mut self) -> io::Result<bool> {
-        let Some((socket, peer)) = socket::accept(&self.listener)? else { return Ok(false) };
+        let Some((opened, peer)) = C::accept(&self.listener)? else { return Ok(false) };
         let origin = peer.map_or(0, |peer| self.origins.of(peer)) & ORIGIN;
         let Some(slot) = self.place(origin) else {
-            // The refusal: closing it.
+            // The refusal: dropping it.
             self.stats.refused += 1;
             return Ok(true);
         };
@@ -153,9 +169,9 @@ impl TcpServer {
         let [_, a, b, c] = self.serial.to_be_bytes();
         let [high, low] = origin.to_be_bytes();
         let mac = [CONNECTION | high << 3, slot as u8, low, a, b, c];
-        let connection = Box::new(Connection::new(socket, mac)?);
-        self.readiness.add(&*connection, slot as u64)?;
-        self.slots[slot] = Some(connection);
+        let connection = C::open(opened, &self.options, mac, (&self.readiness, slot as u64))?;
+        let place = Place { connection, opened: Instant::now(), served: None };
+        self.slots[slot] = Some(Box::new(place));
         Ok(true)
     }
 
@@ -164,11 +180,12 @@ impl TcpServer {
     /// address that has most.
     fn place(&mut self, origin: u16) -> Option<usize> {
         let now = Instant::now();
-        let unserved = |(slot, it): (usize, &Option<Box<Connection>>)| {
-            let connection = it.as_ref().filter(|it| !it.is_served(now))?;
-            Some((origin_of(connection.mac()), connection.opened(), slot))
-        };
-        let unserved: Vec<_> = self.slots.iter().enumerate().filter_map(unserved).collect();
+        let places = self.slots.iter().enumerate();
+        let unserved = places.filter_map(|(slot, it)| {
+            let place = it.as_ref().filter(|it| !it.is_served(now))?;
+            Some((origin_of(place.connection.mac()), place.opened, slot))
+        });
+        let unserved: Vec<_> = unserved.collect();
         let count = |origin| unserved.iter().filter(|it| it.0 == origin).count();
         let gap = self.slots.iter().position(Option::is_none);
         let oldest = |of: u16| unserved.iter().filter(|it| it.0 == of).min_by_key(|it| it.1);
@@ -186,8 +203,8 @@ impl TcpServer {
 
     /// Drops a broken connection; otherwise updates the events that the descriptor signals.
     fn settle(&mut self, slot: usize, result: Result<(), Broken>) {
-        let Some(connection) = &mut self.slots[slot] else { return };
-        let watch = |()| Ok(connection.watch_output(&self.readiness, slot as u64)?);
+        let Some(place) = &mut self.slots[slot] else { return };
+        let watch = |()| Ok(place.connection.watch(&self.readiness, slot as u64)?);
         if let Err(broken) = result.and_then(watch) {
             self.stats.malformed += u64::from(matches!(broken, Broken::Malformed));
             self.slots[slot] = None;
@@ -203,7 +220,7 @@ impl TcpServer {
             let known = self.slots.get(slot).and_then(Option::as_ref);
             self.routes.push(if *destination == BROADCAST {
                 Route::All
-            } else if known.is_some_and(|connection| connection.mac() == *destination) {
+            } else if known.is_some_and(|place| place.connection.mac() == *destination) {
                 Route::Slot(destination[1])
             } else {
                 Route::Nobody
@@ -212,13 +229,13 @@ impl TcpServer {
     }
 }
 
-impl Link for TcpServer {
+impl<C: Carrier> Link for Server<C> {
     fn interface(&self) -> Interface<'_> {
         Interface { name: &self.name, mac: SERVER }
     }
 
     fn transport(&self) -> Option<&'static Transport> {
-        Some(&TRANSPORT)
+        Some(C::TRANSPORT)
     }
 
     fn origin(&self) -> fn(Mac) -> Mac {
@@ -226,7 +243,7 @@ impl Link for TcpServer {
     }
 
     fn frame_len_max(&self) -> usize {
-        FRAME_LEN_MAX
+        C::frame_len_max(&self.options)
     }
 
     /// Its frames do not grow. Tries again to accept connections.
@@ -238,7 +255,7 @@ impl Link for TcpServer {
     }
 
     fn receive_capacity(&self, frame_len: usize) -> usize {
-        capacity(frame_len)
+        C::capacity(&self.options, frame_len)
     }
 
     fn receive(&mut self, batch: &mut RxBatch) -> io::Result<usize> {
@@ -252,13 +269,13 @@ impl Link for TcpServer {
                 break;
             }
             let slot = (first + offset) % places;
-            if let Some(connection) = &mut self.slots[slot] {
-                let received = connection.receive(batch);
+            if let Some(place) = &mut self.slots[slot] {
+                let received = place.connection.receive(batch);
                 self.settle(slot, received);
             }
             self.turn = (slot + 1) % places;
         }
-        let waiting = self.slots.iter().flatten().any(|it| it.has_backlog());
+        let waiting = self.slots.iter().flatten().any(|it| it.connection.has_backlog());
         self.readiness.set_backlog(waiting)?;
         Ok(batch.len())
     }
@@ -267,14 +284,14 @@ impl Link for TcpServer {
     /// Frames at the end of the batch that no connection took count as not taken; with one peer
     /// these are exactly the ones without room.
     fn send(&mut self, batch: &TxBatch<'_>) -> io::Result<usize> {
-        let count = sendable(batch)?;
+        let count = sendable(batch, self.frame_len_max())?;
         self.route(batch, count);
         let is_lost = |route: &Route| *route == Route::Nobody;
         self.stats.lost += self.routes.iter().filter(|route| is_lost(route)).count() as u64;
         // One more than the last frame that was taken.
         let mut taken = self.routes.iter().rposition(is_lost).map_or(0, |index| index + 1);
         for slot in 0..self.slots.len() {
-            let Some(connection) = &mut self.slots[slot] else { continue };
+            let Some(place) = &mut self.slots[slot] else { continue };
             let goes = |index: &usize| match self.routes[*index] {
                 Route::Slot(other) => usize::from(other) == slot,
                 route => route == Route::All,
@@ -284,8 +301,9 @@ impl Link for TcpServer {
                 continue;
             }
             if (0..count).filter(goes).any(|index| is_of_channel(&batch.frame(index))) {
-                connection.note_served();
+                place.served = Some(Instant::now());
             }
+            let connection = &mut place.connection;
             let sent = connection.send((0..count).filter(goes).map(|index| batch.frame(index)));
             // A connection that breaks takes all frames with it.
             let found_room = *sent.as_ref().unwrap_or(&wanted);
@@ -299,6 +317,12 @@ impl Link for TcpServer {
     }
 
     fn wait_fd(&self) -> BorrowedFd<'_> {
+        let places = self.slots.iter().flatten();
+        // All of them are told.
+        if places.fold(false, |is_busy, it| is_busy | it.connection.is_in_the_way_of_sleep()) {
+            // It fails only with a descriptor that is not one.
+            let _ = self.readiness.set_backlog(true);
+        }
         self.readiness.as_fd()
     }
 
@@ -307,8 +331,8 @@ impl Link for TcpServer {
     }
 }
 
-impl std::fmt::Debug for TcpServer {
+impl<C: Carrier> std::fmt::Debug for Server<C> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "TcpServer({}, {} connections)", self.name, self.connections())
+        write!(f, "Server({}, {} connections)", self.name, self.connections())
     }
 }

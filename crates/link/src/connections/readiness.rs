@@ -1,6 +1,7 @@
-//! One descriptor for all sockets of a link: readable while any of them needs service, or while
+//! One descriptor for all connections of a link: readable while any of them needs service, or while
 //! frames already read wait.
 
+use std::cell::Cell;
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -18,11 +19,11 @@ const NOW: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 
 /// The set of sockets that a link waits for, as one epoll descriptor. Each socket has a key, which
 /// [`poll`](Self::poll) returns when the socket is ready.
-pub(super) struct Readiness {
+pub struct Readiness {
     epoll: OwnedFd,
     /// Readable while `raised`: the kernel does not know the frames in our own buffers.
     backlog: OwnedFd,
-    raised: bool,
+    raised: Cell<bool>,
     /// The keys that the last poll found.
     found: [u64; EVENTS_MAX],
 }
@@ -32,11 +33,11 @@ impl Readiness {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         let backlog = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         epoll::add(&epoll, &backlog, EventData::new_u64(BACKLOG), EventFlags::IN)?;
-        Ok(Self { epoll, backlog, raised: false, found: [BACKLOG; EVENTS_MAX] })
+        Ok(Self { epoll, backlog, raised: Cell::new(false), found: [BACKLOG; EVENTS_MAX] })
     }
 
     /// Watches a socket from now on, until it is closed.
-    pub(super) fn add(&self, socket: impl AsFd, key: u64) -> io::Result<()> {
+    pub(crate) fn add(&self, socket: impl AsFd, key: u64) -> io::Result<()> {
         Ok(epoll::add(&self.epoll, socket, EventData::new_u64(key), EventFlags::IN)?)
     }
 
@@ -47,19 +48,19 @@ impl Readiness {
     }
 
     /// Sets whether the socket is watched for room for output.
-    pub(super) fn set_output(&self, socket: impl AsFd, key: u64, wanted: bool) -> io::Result<()> {
+    pub(crate) fn set_output(&self, socket: impl AsFd, key: u64, wanted: bool) -> io::Result<()> {
         let flags = if wanted { EventFlags::IN | EventFlags::OUT } else { EventFlags::IN };
         Ok(epoll::modify(&self.epoll, socket, EventData::new_u64(key), flags)?)
     }
 
     /// Sets whether frames already read wait.
-    pub(super) fn set_backlog(&mut self, waiting: bool) -> io::Result<()> {
-        if waiting && !self.raised {
+    pub(super) fn set_backlog(&self, waiting: bool) -> io::Result<()> {
+        if waiting && !self.raised.get() {
             rustix::io::write(&self.backlog, &1u64.to_ne_bytes())?;
-        } else if !waiting && self.raised {
+        } else if !waiting && self.raised.get() {
             rustix::io::read(&self.backlog, &mut [0; 8])?;
         }
-        self.raised = waiting;
+        self.raised.set(waiting);
         Ok(())
     }
 

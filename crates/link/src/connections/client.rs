@@ -2,16 +2,13 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::ops::ControlFlow;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tyche_counters::{CounterGroup, Reading};
 
-use super::connection::{Broken, Connection};
-use super::readiness::Readiness;
-use super::{CLIENT, FRAME_LEN_MAX, SERVER, TRANSPORT, TcpOptions, TcpStats};
-use super::{capacity, sendable, socket};
+use super::{Broken, CLIENT, Carrier, Connection, ConnectionStats, Readiness, SERVER, sendable};
 use crate::ip::{OpenError, Transport};
 use crate::{Interface, Link, RxBatch, TxBatch};
 
@@ -19,63 +16,69 @@ use crate::{Interface, Link, RxBatch, TxBatch};
 const CONNECT_MAX: Duration = Duration::from_secs(3);
 /// The least time between the starts of two attempts.
 const CONNECT_PAUSE: Duration = Duration::from_millis(200);
-/// The key of the only socket.
+/// The key of the only connection.
 const KEY: u64 = 0;
 
-/// A link over one TCP connection, for a host.
+/// A link over one connection, for a host.
 ///
 /// Without a connection, calls fail with `NetworkDown`, and each call advances the next attempt
 /// without waiting; so to get the connection back, call [`receive`](Link::receive) from time to
 /// time. The addresses are tried round robin.
-pub struct TcpClient {
+pub struct Client<C: Carrier> {
     name: String,
     addresses: Vec<SocketAddr>,
     /// Index of the connected address, or of the one tried last.
     turn: usize,
-    options: TcpOptions,
-    state: State,
+    options: C::Options,
+    state: State<C>,
     /// The start of the last attempt.
     tried: Instant,
     readiness: Readiness,
-    stats: TcpStats,
+    stats: ConnectionStats,
 }
 
-enum State {
-    Up(Box<Connection>),
-    Connecting(OwnedFd),
+enum State<C: Carrier> {
+    Up(Box<C::Connection>),
+    Connecting(C::Attempt),
     Down(io::Error),
 }
 
-impl TcpClient {
+impl<C: Carrier> Client<C> {
     /// Connects to the first of `addresses` that answers. Waits up to three seconds for each.
     ///
     /// # Errors
     /// The reason why the last of them fails, with a remedy.
-    pub fn connect(addresses: &[SocketAddr], options: &TcpOptions) -> Result<Self, OpenError> {
+    pub fn connect(addresses: &[SocketAddr], options: &C::Options) -> Result<Self, OpenError> {
         let readiness = Readiness::new().map_err(OpenError::system("epoll"))?;
         let failed = |transport, address, source| OpenError::Connect { transport, address, source };
-        let (turn, socket) = TRANSPORT.first(addresses, options, dial, failed)?;
+        let (turn, opened) = C::TRANSPORT.first(addresses, options, dial::<C>, failed)?;
         let mut link = Self {
-            name: format!("tcp:{}", addresses[turn]),
+            name: format!("{}:{}", C::TRANSPORT.name, addresses[turn]),
             addresses: addresses.to_vec(),
             turn,
             options: options.clone(),
-            state: State::Connecting(socket),
+            state: State::Down(io::ErrorKind::NotConnected.into()),
             tried: Instant::now(),
             readiness,
-            stats: TcpStats::default(),
+            stats: ConnectionStats::default(),
         };
-        link.finish().map_err(OpenError::system("epoll_ctl"))?;
+        link.open(opened).map_err(OpenError::system("opening the connection"))?;
         Ok(link)
     }
 
     /// Returns the error counters since the link opened.
-    pub fn stats(&self) -> TcpStats {
+    pub fn stats(&self) -> ConnectionStats {
         self.stats
     }
 
+    fn open(&mut self, opened: C::Opened) -> io::Result<()> {
+        let connection = C::open(opened, &self.options, SERVER, (&self.readiness, KEY))?;
+        self.state = State::Up(Box::new(connection));
+        Ok(())
+    }
+
     /// The connection; without one, advances the attempt and returns its result.
-    fn connection(&mut self) -> io::Result<&mut Connection> {
+    fn connection(&mut self) -> io::Result<&mut C::Connection> {
         if !matches!(self.state, State::Up(_)) {
             self.reconnect()?;
         }
@@ -91,34 +94,22 @@ impl TcpClient {
         if matches!(self.state, State::Down(_)) && self.tried.elapsed() >= CONNECT_PAUSE {
             self.tried = Instant::now();
             self.turn = (self.turn + 1) % self.addresses.len();
-            self.state = match socket::connect(&self.addresses[self.turn], &self.options) {
-                Ok(socket) => State::Connecting(socket),
+            self.state = match C::connect(&self.addresses[self.turn], &self.options) {
+                Ok(attempt) => State::Connecting(attempt),
                 Err(error) => State::Down(error),
             };
         }
-        if let State::Connecting(socket) = &self.state {
-            if is_decided(socket, Duration::ZERO)? {
-                return self.finish();
-            }
-            if self.tried.elapsed() >= CONNECT_MAX {
-                self.state = State::Down(io::ErrorKind::TimedOut.into());
-            }
-        }
-        Ok(())
-    }
-
-    /// Completes a decided attempt to connect.
-    fn finish(&mut self) -> io::Result<()> {
         let down = State::Down(io::ErrorKind::NotConnected.into());
-        let State::Connecting(socket) = std::mem::replace(&mut self.state, down) else {
-            unreachable!("only an attempt is finished")
-        };
-        self.state = match socket::connected(&socket) {
-            Ok(()) => {
-                self.readiness.add(&socket, KEY)?;
-                State::Up(Box::new(Connection::new(socket, SERVER)?))
-            }
-            Err(error) => State::Down(error),
+        self.state = match std::mem::replace(&mut self.state, down) {
+            State::Connecting(attempt) => match C::advance(attempt, Duration::ZERO) {
+                Ok(ControlFlow::Break(opened)) => return self.open(opened),
+                Ok(ControlFlow::Continue(_)) if self.tried.elapsed() >= CONNECT_MAX => {
+                    State::Down(io::ErrorKind::TimedOut.into())
+                }
+                Ok(ControlFlow::Continue(attempt)) => State::Connecting(attempt),
+                Err(error) => State::Down(error),
+            },
+            state => state,
         };
         Ok(())
     }
@@ -154,34 +145,34 @@ impl TcpClient {
         let State::Up(connection) = &mut self.state else {
             return self.readiness.set_backlog(false);
         };
-        connection.watch_output(&self.readiness, KEY)?;
+        connection.watch(&self.readiness, KEY)?;
         self.readiness.set_backlog(connection.has_backlog())
     }
 }
 
-impl Link for TcpClient {
+impl<C: Carrier> Link for Client<C> {
     fn interface(&self) -> Interface<'_> {
         Interface { name: &self.name, mac: CLIENT }
     }
 
     fn transport(&self) -> Option<&'static Transport> {
-        Some(&TRANSPORT)
+        Some(C::TRANSPORT)
     }
 
     fn frame_len_max(&self) -> usize {
-        FRAME_LEN_MAX
+        C::frame_len_max(&self.options)
     }
 
     fn receive_capacity(&self, frame_len: usize) -> usize {
-        capacity(frame_len)
+        C::capacity(&self.options, frame_len)
     }
 
     fn receive(&mut self, batch: &mut RxBatch) -> io::Result<usize> {
         batch.clear();
         let connection = self.connection()?;
-        // Trying the only socket costs no more than polling for readiness.
-        let flushed = connection.ready().map_err(Broken::from);
-        let result = flushed.and_then(|()| connection.receive(batch));
+        // Trying the only connection costs no more than polling for readiness.
+        let served = connection.ready().map_err(Broken::from);
+        let result = served.and_then(|()| connection.receive(batch));
         let result = result.map_err(|broken| self.lose(broken));
         self.settle()?;
         match result {
@@ -192,7 +183,7 @@ impl Link for TcpClient {
     }
 
     fn send(&mut self, batch: &TxBatch<'_>) -> io::Result<usize> {
-        let count = sendable(batch)?;
+        let count = sendable(batch, self.frame_len_max())?;
         let result = self.connection()?.send(batch.frames().take(count));
         let result = result.map_err(|error| self.lose(error.into()));
         self.settle()?;
@@ -200,6 +191,12 @@ impl Link for TcpClient {
     }
 
     fn wait_fd(&self) -> BorrowedFd<'_> {
+        if let State::Up(connection) = &self.state
+            && connection.is_in_the_way_of_sleep()
+        {
+            // It fails only with a descriptor that is not one.
+            let _ = self.readiness.set_backlog(true);
+        }
         self.readiness.as_fd()
     }
 
@@ -208,29 +205,24 @@ impl Link for TcpClient {
     }
 }
 
-impl std::fmt::Debug for TcpClient {
+impl<C: Carrier> std::fmt::Debug for Client<C> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "TcpClient({})", self.name)
+        write!(f, "Client({})", self.name)
     }
 }
 
 /// Connects, or returns the error. Waits.
-fn dial(address: &SocketAddr, options: &TcpOptions) -> io::Result<OwnedFd> {
-    let socket = socket::connect(address, options)?;
-    if !is_decided(&socket, CONNECT_MAX)? {
-        return Err(io::ErrorKind::TimedOut.into());
-    }
-    socket::connected(&socket)?;
-    Ok(socket)
-}
-
-/// Whether an attempt to connect succeeds or fails within `timeout`.
-fn is_decided(socket: &OwnedFd, timeout: Duration) -> io::Result<bool> {
-    let timeout =
-        Timespec { tv_sec: timeout.as_secs() as i64, tv_nsec: i64::from(timeout.subsec_nanos()) };
-    match poll(&mut [PollFd::new(socket, PollFlags::OUT)], Some(&timeout)) {
-        Ok(ready) => Ok(ready > 0),
-        Err(rustix::io::Errno::INTR) => Ok(false),
-        Err(error) => Err(error.into()),
+fn dial<C: Carrier>(address: &SocketAddr, options: &C::Options) -> io::Result<C::Opened> {
+    let deadline = Instant::now() + CONNECT_MAX;
+    let mut attempt = C::connect(address, options)?;
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        attempt = match C::advance(attempt, left)? {
+            ControlFlow::Break(opened) => return Ok(opened),
+            ControlFlow::Continue(_) if left.is_zero() => {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            ControlFlow::Continue(attempt) => attempt,
+        }
     }
 }
