@@ -28,6 +28,9 @@ pub(crate) struct Wrapped<C: LinkCommand> {
 impl<C: LinkCommand> Wrapped<C> {
     pub(crate) fn run(&mut self) -> Result<()> {
         self.command.wrap(Arc::new(self.wrappers.clone()));
+        if self.wrappers.rdma_double {
+            tyche_link::rdma::double::enable();
+        }
         self.command.run()
     }
 
@@ -47,6 +50,11 @@ struct WrapperArgs {
 
     #[command(flatten)]
     hand_over: HandOverArgs,
+
+    /// Has rdma: links go between processes of this machine, in place of network cards. At both
+    /// ends.
+    #[arg(long)]
+    rdma_double: bool,
 }
 
 impl Wrapper for WrapperArgs {

@@ -277,8 +277,9 @@ struct tyche_options *tyche_options_new(const char *name);
 void tyche_options_free(struct tyche_options *options);
 
 /**
- * Adds an interface that reaches the target, or "udp:HOST:PORT" or "tcp:HOST:PORT" where it
- * listens. All are used together; without any, every interface that is up.
+ * Adds an interface that reaches the target, or "udp:HOST:PORT", "tcp:HOST:PORT" or
+ * "rdma:HOST:PORT" where it listens. All are used together; without any, every interface that
+ * is up.
  */
 int tyche_options_add_link(struct tyche_options *options,
                            const char *interface);

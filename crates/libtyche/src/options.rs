@@ -66,8 +66,8 @@ pub struct Options {
     /// link. `None`, the default: Tyche's own protocol. Options that only the latter has must have
     /// their defaults over FCoE.
     pub fcoe: Option<FcoeOptions>,
-    /// Interfaces that reach the target, or `udp:HOST:PORT` where it listens: all are used
-    /// together. Empty: every interface that is up.
+    /// Interfaces that reach the target, or `udp:HOST:PORT`, `tcp:HOST:PORT` or `rdma:HOST:PORT`
+    /// where it listens: all are used together. Empty: every interface that is up.
     pub links: Vec<String>,
     /// The target's Ethernet address; `None`: found by broadcast.
     pub target: Option<[u8; 6]>,

@@ -10,6 +10,7 @@
 //! | [`packet`] | an AF_PACKET socket on a network interface |
 //! | [`udp`] | the same frames in datagrams, which travel in trains |
 //! | [`tcp`] | the same frames in TCP streams |
+//! | [`rdma`] | the same frames written into the peer's memory |
 //! | [`memory`] | two ends in one process |
 //! | [`fault`] | a wrapper that loses, repeats, reorders, corrupts and delays |
 
@@ -19,6 +20,7 @@ pub mod fault;
 pub mod ip;
 pub mod memory;
 pub mod packet;
+pub mod rdma;
 mod sys;
 pub mod tcp;
 pub mod udp;
@@ -52,7 +54,7 @@ fn is_of_channel(frame: &TxFrame<'_>) -> bool {
 pub const ETHERTYPE: u16 = 0x88B5;
 
 /// The kinds of links over IP.
-pub static TRANSPORTS: &[&ip::Transport] = &[&tcp::TRANSPORT, &udp::TRANSPORT];
+pub static TRANSPORTS: &[&ip::Transport] = &[&rdma::TRANSPORT, &tcp::TRANSPORT, &udp::TRANSPORT];
 
 pub use wrapper::Wrapper;
 

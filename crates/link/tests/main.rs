@@ -6,6 +6,7 @@ mod harness;
 mod interfaces;
 mod members;
 mod memory;
+mod rdma;
 mod tcp;
 mod udp;
 mod veth;

@@ -36,7 +36,7 @@ struct Used {
     #[arg(add = complete::connected())]
     name: String,
 
-    /// The interface, or udp:HOST:PORT or tcp:HOST:PORT, as `tyche list` shows it.
+    /// The interface, or udp:, tcp: or rdma:HOST:PORT, as `tyche list` shows it.
     #[arg(add = complete::used_links())]
     link: String,
 }
@@ -47,7 +47,7 @@ struct LinkArgs {
     #[arg(add = complete::connected())]
     name: String,
 
-    /// The interface, or udp:HOST:PORT or tcp:HOST:PORT, as `tyche list` shows it.
+    /// The interface, or udp:, tcp: or rdma:HOST:PORT, as `tyche list` shows it.
     #[arg(add = complete::interfaces())]
     link: String,
 }

@@ -44,6 +44,12 @@ impl Coded for ip::OpenError {
                 std::io::ErrorKind::PermissionDenied => Code::Permission,
                 _ => Code::Link,
             },
+            // What the link needs is not on this machine.
+            ip::OpenError::Connect { source, .. }
+                if source.kind() == std::io::ErrorKind::Unsupported =>
+            {
+                Code::Link
+            }
             ip::OpenError::Connect { .. } | ip::OpenError::NoAddress => Code::Unreachable,
             ip::OpenError::System { .. } => Code::Other,
         }

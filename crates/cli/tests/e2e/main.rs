@@ -39,6 +39,7 @@ mod nbd;
 mod outside;
 mod placement;
 mod queues;
+mod rdma;
 mod refusals;
 mod resize;
 mod rig;

@@ -16,6 +16,7 @@ mod interfaces;
 mod lab;
 mod nics;
 mod peers;
+mod rdma;
 mod recovery;
 mod rig;
 mod systemd;

@@ -110,8 +110,9 @@ pub unsafe extern "C" fn tyche_options_free(options: *mut tyche_options) {
     }
 }
 
-/// Adds an interface that reaches the target, or "udp:HOST:PORT" or "tcp:HOST:PORT" where it
-/// listens. All are used together; without any, every interface that is up.
+/// Adds an interface that reaches the target, or "udp:HOST:PORT", "tcp:HOST:PORT" or
+/// "rdma:HOST:PORT" where it listens. All are used together; without any, every interface that
+/// is up.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tyche_options_add_link(
     options: *mut tyche_options,

@@ -260,6 +260,30 @@ impl RxBatch {
         Ok(())
     }
 
+    /// Adds a frame of `len` bytes that `write` writes: its head and its payload.
+    ///
+    /// # Errors
+    /// The reason why the frame does not fit; the batch is then unchanged.
+    pub(crate) fn push_with(
+        &mut self,
+        len: usize,
+        write: impl FnOnce(&mut [u8], &mut [u8]),
+    ) -> Result<(), Refused> {
+        let Some(&slot) = self.order.get(self.count) else {
+            return Err(Refused::Full);
+        };
+        let len = len.checked_sub(self.head_len).ok_or(Refused::Short)?;
+        if len > self.payload_max {
+            return Err(Refused::Long);
+        }
+        let slot = usize::from(slot);
+        let new = || Own::new(self.order.len(), self.head_len, self.payload_max);
+        let (head, payload) = self.own.get_or_insert_with(new).places(slot);
+        write(head, &mut payload[..len]);
+        self.keep_new(slot, FramePlace::Own(len), None);
+        Ok(())
+    }
+
     /// Adds a frame of `len` bytes in place, which spent `waited` in the kernel.
     ///
     /// # Errors
@@ -367,6 +391,12 @@ impl Own {
         }
     }
 
+    /// The places of head and payload of a slot.
+    fn places(&mut self, slot: usize) -> (&mut [u8], &mut [u8]) {
+        let head = &mut self.heads[slot * self.head_stride..][..self.head_len];
+        (head, &mut self.payloads[slot * self.stride..][..self.payload_max])
+    }
+
     /// Copies a frame into a slot. Returns the length of its payload.
     fn copy<'b>(
         &mut self,
@@ -374,8 +404,7 @@ impl Own {
         parts: impl IntoIterator<Item = &'b [u8]>,
     ) -> Result<usize, Refused> {
         let head_len = self.head_len;
-        let head = &mut self.heads[slot * self.head_stride..][..head_len];
-        let payload = &mut self.payloads[slot * self.stride..][..self.payload_max];
+        let (head, payload) = self.places(slot);
         let mut len = 0;
         for mut part in parts {
             if len < head_len {

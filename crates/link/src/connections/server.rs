@@ -45,7 +45,7 @@ pub struct Server<C: Carrier> {
     /// Whether the listener is not watched, because a connection could not be accepted.
     pauses: bool,
     /// Connections; a gap is reused.
-    slots: Box<[Option<Box<Place<C::Connection>>>]>,
+    slots: Box<[Slot<C::Connection>]>,
     /// The slot that receives first, round robin.
     turn: usize,
     /// Connections accepted so far.
@@ -56,6 +56,9 @@ pub struct Server<C: Carrier> {
     readiness: Readiness,
     stats: ConnectionStats,
 }
+
+/// Where a connection can be.
+type Slot<T> = Option<Box<Place<T>>>;
 
 /// A connection in its slot.
 struct Place<T> {

@@ -32,7 +32,7 @@ use crate::shared::seconds::positive;
 /// with JSON, which has an empty list then.
 #[derive(Args, Debug)]
 pub struct DiscoverArgs {
-    /// Interface to ask on, or udp:HOST:PORT or tcp:HOST:PORT of a target, or just udp: to look for
+    /// Interface to ask on, or udp:, tcp: or rdma:HOST:PORT of a target, or just udp: to look for
     /// targets over UDP on the segments of this machine; may be repeated. By default all interfaces
     /// that are up, except members of a bridge or bond.
     #[arg(long = "link", value_name = "INTERFACE", add = complete::interfaces())]

@@ -17,7 +17,7 @@ use crate::shared::{complete, identity};
 /// Options of a session of either protocol.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct CommonArgs {
-    /// Interface that reaches the target, or udp:HOST:PORT or tcp:HOST:PORT where it listens; may
+    /// Interface that reaches the target, or udp:, tcp: or rdma:HOST:PORT where it listens; may
     /// be repeated: all are used as one. By default every interface that is up, except members of a
     /// bridge or bond.
     #[arg(long = "link", value_name = "INTERFACE", add = complete::interfaces())]

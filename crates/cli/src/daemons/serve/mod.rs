@@ -94,7 +94,7 @@ pub struct ServeArgs {
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 
-    /// Interface to serve on, or udp:ADDRESS:PORT or tcp:ADDRESS:PORT to listen at; may be
+    /// Interface to serve on, or udp:, tcp: or rdma:ADDRESS:PORT to listen at; may be
     /// repeated. By default all interfaces that are up, or come up later, except members of a
     /// bridge or bond.
     #[arg(long = "link", value_name = "INTERFACE", add = complete::interfaces())]

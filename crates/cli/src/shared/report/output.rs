@@ -80,7 +80,7 @@ pub enum Output {
         session: Uuid,
         /// Its export, as it was named when it was connected.
         export: String,
-        /// The interface, or `udp:HOST:PORT`, `tcp:HOST:PORT`.
+        /// The interface, or `udp:HOST:PORT`, `tcp:HOST:PORT`, `rdma:HOST:PORT`.
         link: String,
     },
     /// `tyche list`.
@@ -161,7 +161,8 @@ pub struct DiscoveredExport {
     pub target_name: String,
     /// The target's Ethernet address.
     pub mac: String,
-    /// The local interface on which it was found, or `udp:HOST:PORT`, `tcp:HOST:PORT`.
+    /// The local interface on which it was found, or `udp:HOST:PORT`, `tcp:HOST:PORT`,
+    /// `rdma:HOST:PORT`.
     pub interface: String,
     /// Public key that the target says, which nothing proves yet; null if it says none.
     #[serde(default)]

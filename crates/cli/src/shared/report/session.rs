@@ -284,7 +284,7 @@ impl From<&Histogram> for Latency {
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct SessionLink {
-    /// Name of the interface, or `udp:HOST:PORT`, `tcp:HOST:PORT`.
+    /// Name of the interface, or `udp:HOST:PORT`, `tcp:HOST:PORT`, `rdma:HOST:PORT`.
     pub interface: String,
     /// Its Ethernet address.
     pub mac: String,

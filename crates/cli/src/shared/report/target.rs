@@ -150,7 +150,7 @@ impl From<&tyche_native::TargetSessionReport> for ExportSession {
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct TargetLink {
-    /// Name of the interface, or `udp:ADDRESS:PORT`, `tcp:ADDRESS:PORT`.
+    /// Name of the interface, or `udp:ADDRESS:PORT`, `tcp:ADDRESS:PORT`, `rdma:ADDRESS:PORT`.
     pub interface: String,
     /// Its Ethernet address.
     pub mac: String,

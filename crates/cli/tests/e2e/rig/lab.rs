@@ -5,7 +5,7 @@ use std::path::Path;
 use crate::lab::LAB;
 
 /// Commands, and options of commands, that only the laboratory has.
-const ONLY_HERE: [&str; 4] = ["floor", "--fault", "--hand-over", "--stages"];
+const ONLY_HERE: [&str; 5] = ["floor", "--fault", "--hand-over", "--rdma-double", "--stages"];
 /// The ones whose output is not in the published schema.
 const OWN_OUTPUT: [&str; 2] = ["floor", "--stages"];
 

@@ -1,0 +1,131 @@
+//! Sessions over RDMA, as far as no card is needed: the laboratory's programs at both ends, with
+//! the double in place of cards.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::atomic::{AtomicU16, Ordering};
+
+use tyche_testkit::random::Random;
+
+use crate::refusals::refused;
+use crate::rig::{DISK, Rig, Side, Target, rig, run, wait_until};
+use crate::udp::{LINK as UDP, addressed};
+
+const SIZE: u64 = 64 << 20;
+/// Bytes of a request: below the length from which the file needs aligned buffers.
+const PART: usize = 256 << 10;
+const DOUBLE: &str = "--rdma-double";
+
+/// A link of its own for a test: the double has its places on the whole machine.
+fn place() -> String {
+    static PLACES: AtomicU16 = AtomicU16::new(1);
+    let [high, low] = (std::process::id() as u16).to_be_bytes();
+    format!("rdma:127.2.{high}.{low}:{}", PLACES.fetch_add(1, Ordering::Relaxed))
+}
+
+fn serve(rig: &Rig, link: &str) -> Target {
+    rig.serve(&[DOUBLE, "--link", link, "--export", &rig.export()])
+}
+
+/// Random data, written in parts to a device, and compared with it.
+struct Data(Vec<u8>);
+
+impl Data {
+    fn new(seed: u64) -> Self {
+        let mut data = vec![0; 16 << 20];
+        Random(seed).fill(&mut data);
+        Self(data)
+    }
+
+    fn parts(&self) -> impl Iterator<Item = (u64, &[u8])> {
+        (4096..).step_by(PART).zip(self.0.chunks(PART))
+    }
+
+    fn write(&self, device: &File) {
+        self.parts().for_each(|(offset, part)| device.write_all_at(part, offset).unwrap());
+    }
+
+    fn compare(&self, device: &File) {
+        let mut back = vec![0; PART];
+        for (offset, part) in self.parts() {
+            device.read_exact_at(&mut back, offset).unwrap();
+            assert!(back == part, "at {offset}");
+        }
+    }
+}
+
+fn open(device: &Path) -> File {
+    File::options().read(true).write(true).open(device).unwrap()
+}
+
+#[test]
+fn a_disk_over_rdma_outlives_its_target() {
+    let rig = rig!(1500);
+    rig.file("disk.img", SIZE);
+    let link = place();
+    let target = serve(&rig, &link);
+    let discover = ["discover", DOUBLE, "--link", &link, "--timeout", "0.2"];
+    let found = rig.ask_at(Side::Target, &discover);
+    assert_eq!(found["exports"][0]["export"], "disk", "{found}");
+    let session = rig.connect_at((Side::Target, &link), "fuse", &[DOUBLE]);
+    let of_session = &session.value["links"][0];
+    let (name, frame_len) = (&of_session["interface"], &of_session["frame_len"]);
+    assert_eq!((name.as_str(), frame_len.as_u64()), (Some(&*link), Some(9014)));
+    let (device, data) = (open(&session.device), Data::new(3));
+    data.write(&device);
+    target.kill();
+    let _target = serve(&rig, &link);
+    data.compare(&device);
+    drop(device);
+    session.disconnect();
+}
+
+/// One session has links of three kinds; the one over RDMA goes and comes under a load, and then the
+/// target.
+#[test]
+fn a_session_moves_between_rdma_and_other_links() {
+    let rig = addressed(rig!(9000));
+    rig.file("disk.img", SIZE);
+    let place = place();
+    let links = |side| ["--link", rig.cable.link(side), "--link", UDP, "--link", &place, DOUBLE];
+    let serve = || rig.serve_on(&links(Side::Target), &["--export", &rig.export()]);
+    let target = serve();
+    let session =
+        rig.connect_over(Side::Host, &[&["--as", "fuse"][..], &links(Side::Host)].concat());
+    let await_all = || {
+        wait_until("all links are live", || {
+            let list = rig.ask(&["list"]);
+            let links = list["sessions"][0]["links"].as_array().unwrap();
+            links.iter().filter(|it| it["live"] == true).count() == 3
+        });
+    };
+    await_all();
+    let (device, change) = (open(&session.device), |what| {
+        run(&mut rig.tyche(Side::Host, &["link", what, DISK, &place]));
+    });
+    for round in 0..3 {
+        let data = Data::new(round);
+        std::thread::scope(|scope| {
+            scope.spawn(|| data.write(&device));
+            change("del");
+            change("add");
+        });
+        await_all();
+        data.compare(&device);
+    }
+    target.kill();
+    let _target = serve();
+    Data::new(2).compare(&device);
+    drop(device);
+    session.disconnect();
+}
+
+#[test]
+fn without_a_card_the_message_says_what_is_missing() {
+    let rig = rig!(1500);
+    rig.file("disk.img", SIZE);
+    let link = "rdma:127.0.0.1:8650";
+    let needs: &[&str] = &[link, "this machine has no"];
+    refused(&rig, Side::Target, &["connect", "disk", "--link", link], 5, needs);
+}

@@ -1,0 +1,132 @@
+//! The queue of numbers that an end interrupts its peer with, between two processes, and the
+//! arming of the interrupt.
+//!
+//! ```text
+//!  word 0   tail      numbers so far
+//!  word 1   armed     whether the peer sleeps, or is about to
+//!  word 2.. numbers
+//! ```
+
+use std::sync::atomic::Ordering;
+
+use super::window::INTERRUPTS_MAX;
+
+/// Numbers in the queue: twice as many as a sender has outstanding.
+const NUMBERS: u32 = 2 * INTERRUPTS_MAX as u32;
+const TAIL: usize = 0;
+const ARMED: usize = 1;
+const FIRST: usize = 2;
+
+/// Words of a queue.
+pub(super) const WORDS: usize = FIRST + NUMBERS as usize;
+
+/// Words that two processes share.
+pub(super) trait Words {
+    fn load(&self, index: usize, order: Ordering) -> u32;
+    fn store(&self, index: usize, word: u32, order: Ordering);
+    fn swap(&self, index: usize, word: u32) -> u32;
+    /// A fence of the strongest order.
+    fn fence();
+}
+
+/// Adds a number; true if the peer has to be interrupted.
+pub(super) fn push<W: Words>(words: &W, number: u32) -> bool {
+    let tail = words.load(TAIL, Ordering::Relaxed);
+    words.store(FIRST + (tail % NUMBERS) as usize, number, Ordering::Relaxed);
+    words.store(TAIL, tail.wrapping_add(1), Ordering::Release);
+    // The peer arms and then looks at the tail; this looks the other way round, so that one of the
+    // two sees the other.
+    W::fence();
+    words.load(ARMED, Ordering::Relaxed) == 1 && words.swap(ARMED, 0) == 1
+}
+
+/// Takes the next number out, of which `taken` were before.
+pub(super) fn pop<W: Words>(words: &W, taken: &mut u32) -> Option<u32> {
+    if words.load(TAIL, Ordering::Acquire) == *taken {
+        return None;
+    }
+    let number = words.load(FIRST + (*taken % NUMBERS) as usize, Ordering::Relaxed);
+    *taken = taken.wrapping_add(1);
+    Some(number)
+}
+
+/// Asks for an interrupt at the next number. True if there is one already, that may have come
+/// before: then there may be no interrupt.
+pub(super) fn arm<W: Words>(words: &W, taken: u32) -> bool {
+    words.store(ARMED, 1, Ordering::Relaxed);
+    W::fence();
+    words.load(TAIL, Ordering::Acquire) != taken
+}
+
+#[cfg(all(test, loom))]
+mod models {
+    use std::sync::Arc;
+
+    use loom::sync::atomic::{AtomicU32, fence};
+    use loom::sync::{Condvar, Mutex};
+
+    use super::*;
+
+    struct Shared {
+        words: Vec<AtomicU32>,
+        is_interrupted: Mutex<bool>,
+        interrupted: Condvar,
+    }
+
+    impl Words for Shared {
+        fn load(&self, index: usize, order: Ordering) -> u32 {
+            self.words[index].load(order)
+        }
+
+        fn store(&self, index: usize, word: u32, order: Ordering) {
+            self.words[index].store(word, order);
+        }
+
+        fn swap(&self, index: usize, word: u32) -> u32 {
+            self.words[index].swap(word, Ordering::AcqRel)
+        }
+
+        fn fence() {
+            fence(Ordering::SeqCst);
+        }
+    }
+
+    /// A receiver that sleeps whenever there is nothing gets all numbers, in order. If an interrupt
+    /// is lost, it sleeps for ever, which loom reports.
+    #[test]
+    fn a_number_that_comes_while_the_receiver_falls_asleep_wakes_it() {
+        loom::model(|| {
+            let shared = Arc::new(Shared {
+                // As many as two numbers need.
+                words: (0..FIRST + 2).map(|_| AtomicU32::new(0)).collect(),
+                is_interrupted: Mutex::new(false),
+                interrupted: Condvar::new(),
+            });
+            let sender = {
+                let shared = Arc::clone(&shared);
+                loom::thread::spawn(move || {
+                    for number in [7, 8] {
+                        if push(&*shared, number) {
+                            *shared.is_interrupted.lock().unwrap() = true;
+                            shared.interrupted.notify_all();
+                        }
+                    }
+                })
+            };
+            let (mut taken, mut came) = (0, Vec::new());
+            while came.len() < 2 {
+                if let Some(number) = pop(&*shared, &mut taken) {
+                    came.push(number);
+                } else if !arm(&*shared, taken) {
+                    let mut is_interrupted = shared.is_interrupted.lock().unwrap();
+                    while !*is_interrupted {
+                        is_interrupted = shared.interrupted.wait(is_interrupted).unwrap();
+                    }
+                    *is_interrupted = false;
+                }
+            }
+            assert_eq!(came, [7, 8]);
+            sender.join().unwrap();
+        });
+    }
+}

@@ -1,0 +1,94 @@
+//! The same frames written into the peer's memory by network cards that can do that (RDMA).
+//!
+//! Each end has a *window*, memory that its peer's card writes to: a ring of frames, and the peer's
+//! report how far it has taken frames out of its own ring. Nobody reads the memory of others, and
+//! nothing is sent to a buffer that the receiver chooses (docs/protocol-annexes.md, "Frames over
+//! RDMA"; the design is that of Marazakis et al., *Efficient Remote Block-level I/O over an
+//! RDMA-capable NIC*, ICS 2006).
+//!
+//! ```text
+//!  send     batch --copy--> staging memory --one write--> ring in the peer's window
+//!                                             `-- its immediate: how far the ring is filled
+//!  receive  completion queue --how far--> ring in our window --copy--> batch
+//! ```
+//!
+//! A batch of frames is one write, two where the ring ends. Its last bytes carry an *immediate*,
+//! which tells the receiver how far its ring is filled and, if that sleeps, wakes it. A record's
+//! head tells how far the sender has taken frames out of its own ring, so that this takes a write
+//! of its own only if frames go one way for long.
+//!
+//! Which writes have ended is looked at only when the table of writes is nearly full, and an
+//! interrupt is asked for only before its receiver sleeps: it does, and looks once more.
+//!
+//! A frame is copied out of the window before anybody looks at it. The peer has the key to the
+//! window, and can write there at any time.
+
+mod connection;
+pub mod double;
+mod immediates;
+mod pair;
+mod region;
+mod ring;
+mod verbs;
+pub mod window;
+
+use double::{DoubleClient, DoubleServer};
+use verbs::Verbs;
+
+use crate::connections::{Client, Server};
+use crate::ip::{End, Transport};
+
+/// RDMA among the transports.
+pub(crate) static TRANSPORT: Transport = Transport {
+    name: "rdma",
+    number: 3,
+    is_routed: false,
+    has_threads: false,
+    no_host: "there is no host",
+    open: |_, addresses, end| {
+        let options = RdmaOptions::default();
+        match (end, double::is_enabled()) {
+            (End::Host, false) => Ok(RdmaClient::connect(addresses, &options)?.into()),
+            (End::Host, true) => Ok(DoubleClient::connect(addresses, &options)?.into()),
+            (_, false) => Ok(RdmaServer::listen(addresses, &options)?.into()),
+            (_, true) => Ok(DoubleServer::listen(addresses, &options)?.into()),
+        }
+    },
+};
+
+/// A link over many connections, for a target.
+pub type RdmaServer = Server<Verbs>;
+/// A link over one connection, for a host.
+pub type RdmaClient = Client<Verbs>;
+
+/// The longest frame: that of an Ethernet with jumbo frames, which carries two pages.
+pub const FRAME_LEN_MAX: usize = 14 + 9000;
+
+/// Frames of the longest length that are in flight each way, for the largest receive rings.
+const FRAMES: u32 = 128;
+
+/// Options of a link's connections.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RdmaOptions {
+    /// Units of the ring in a window, [`window::UNIT`] bytes each. A connection takes this memory
+    /// for good, and as much as its peer's window has.
+    pub units: u32,
+    /// The longest frame in bytes.
+    pub frame_len_max: usize,
+    /// The most connections of a server, 1 to 255.
+    pub connections_max: usize,
+}
+
+impl Default for RdmaOptions {
+    fn default() -> Self {
+        let units = const { window::units_for(FRAMES, FRAME_LEN_MAX) };
+        Self { units, frame_len_max: FRAME_LEN_MAX, connections_max: 128 }
+    }
+}
+
+impl RdmaOptions {
+    /// The number of frames of `frame_len` bytes that the ring of a connection holds.
+    fn capacity(&self, frame_len: usize) -> usize {
+        window::capacity(self.units, frame_len)
+    }
+}

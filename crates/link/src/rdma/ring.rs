@@ -1,0 +1,511 @@
+//! The two directions of a connection: frames into the peer's ring, and out of ours.
+//!
+//! Independent of network cards: [`Outgoing`] says which bytes to write, [`Incoming`] is told how
+//! far the ring is filled.
+//!
+//! ```text
+//!                units that are written, and not taken out
+//!                 .-------------^-------------.
+//!  ring   [      |record|record|..|record|     ]      Incoming: head --> tail
+//!                ^                       ^
+//!               head                    tail          Outgoing: head --> next
+//! ```
+
+use std::collections::VecDeque;
+
+use super::pair::Write;
+use super::region::Region;
+use super::window::{
+    HEAD_AT, INTERRUPTS_MAX, LAG, RECORD_HEAD, RING_AT, UNIT, UNUSED, WORD, frame_len_max, units_of,
+};
+use crate::connections::Broken;
+use crate::{HEAD, Mac, RxBatch, TxFrame};
+
+/// The most writes that have begun and are not known to have ended.
+pub(super) const WRITES_MAX: u64 = 128;
+/// A write out of so many is notified.
+const NOTIFIED_EACH: u64 = 16;
+/// Bytes of an Ethernet address; the source comes after the destination.
+const ADDRESS: usize = 6;
+
+/// What came of a frame to be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Pushed {
+    /// It is in the staging memory.
+    Staged,
+    /// There is no room now.
+    Full,
+    /// The peer's ring takes no frame of that length.
+    TooLong,
+}
+
+/// Frames into the ring of the peer. The staging memory is a copy of that ring: a batch of frames
+/// is one write, or two where the ring ends.
+pub(super) struct Outgoing {
+    /// Units of the ring.
+    units: u64,
+    /// Units that are staged, and those of them whose writes have begun.
+    next: u64,
+    posted: u64,
+    /// Units that the peer was interrupted for.
+    announced: u64,
+    /// Units that the peer has taken out.
+    head: u64,
+    /// Units whose writes have ended: until then, the card may read them again.
+    ended: u64,
+    /// Writes that have begun, and those of them known to have ended.
+    writes: u64,
+    writes_ended: u64,
+    /// Notified writes that have not ended: their number, and the units up to their end.
+    notified: VecDeque<(u64, u64)>,
+    /// Units at the last notified write.
+    notified_at: u64,
+    /// Interrupts that the peer may not have seen: the units up to each.
+    interrupts: VecDeque<u64>,
+}
+
+impl Outgoing {
+    /// An empty ring of so many units.
+    pub(super) fn new(units: u32) -> Self {
+        Self {
+            units: units.into(),
+            next: 0,
+            posted: 0,
+            announced: 0,
+            head: 0,
+            ended: 0,
+            writes: 0,
+            writes_ended: 0,
+            notified: VecDeque::with_capacity(WRITES_MAX as usize),
+            notified_at: 0,
+            interrupts: VecDeque::with_capacity(INTERRUPTS_MAX),
+        }
+    }
+
+    /// Notes how far the peer says that it has taken frames out. An older report changes nothing,
+    /// nor one of what was not sent: whoever sends that harms himself alone.
+    pub(super) fn reported(&mut self, head: u32) {
+        let more = u64::from(head.wrapping_sub(self.head as u32));
+        if more <= self.posted - self.head {
+            self.head += more;
+            let head = self.head;
+            while self.interrupts.pop_front_if(|end| *end <= head).is_some() {}
+        }
+    }
+
+    /// Notes that this write, and all before it, have ended.
+    pub(super) fn ended(&mut self, number: u64) {
+        while let Some((number, end)) = self.notified.pop_front_if(|it| it.0 <= number) {
+            (self.writes_ended, self.ended) = (number, end);
+        }
+    }
+
+    /// Whether more can be written now: two writes, where the ring ends, and a last one with the
+    /// interrupt.
+    pub(super) fn may_write(&self) -> bool {
+        self.writes - self.writes_ended + 3 <= WRITES_MAX && self.interrupts.len() < INTERRUPTS_MAX
+    }
+
+    /// Bytes that are staged, and whose write has not begun.
+    pub(super) fn staged(&self) -> usize {
+        (self.next - self.posted) as usize * UNIT
+    }
+
+    /// Stages a frame, with the report of the other direction's head.
+    pub(super) fn push(&mut self, staging: &Region, frame: &TxFrame<'_>, head: u32) -> Pushed {
+        if frame.len() > frame_len_max(self.units as u32) {
+            return Pushed::TooLong;
+        }
+        let (units, at) = (units_of(frame.len()), self.next % self.units);
+        let unused = if at + units > self.units { self.units - at } else { 0 };
+        let room = self.units - (self.next - self.head.min(self.ended));
+        if unused + units > room {
+            return Pushed::Full;
+        }
+        if unused > 0 {
+            write_head(staging, at, UNUSED, head);
+            self.next += unused;
+        }
+        let at = self.next % self.units;
+        write_head(staging, at, frame.len() as u32, head);
+        let mut place = place(at) + RECORD_HEAD;
+        for part in frame.parts() {
+            staging.write(place, part);
+            place += part.len();
+        }
+        self.next += units;
+        Pushed::Staged
+    }
+
+    /// The next write of what is staged. At the end of a batch the last one interrupts the peer,
+    /// which knows of none before; if all have begun, that is a report of the head, which the
+    /// caller has staged.
+    pub(super) fn write(&mut self, is_end: bool) -> Option<Write> {
+        let at = self.posted % self.units;
+        let units = (self.next - self.posted).min(self.units - at);
+        if units == 0 && !(is_end && self.announced < self.posted) {
+            return None;
+        }
+        self.posted += units;
+        let mut immediate = None;
+        if is_end && self.posted == self.next {
+            self.announced = self.posted;
+            self.interrupts.push_back(self.posted);
+            immediate = Some(self.posted as u32);
+        }
+        Some(match units {
+            0 => self.post(HEAD_AT, WORD, immediate),
+            _ => self.post(place(at), units as usize * UNIT, immediate),
+        })
+    }
+
+    /// A write of the head alone, which the caller has staged. It interrupts nobody.
+    pub(super) fn write_head(&mut self) -> Write {
+        self.post(HEAD_AT, WORD, None)
+    }
+
+    fn post(&mut self, at: usize, len: usize, immediate: Option<u32>) -> Write {
+        self.writes += 1;
+        // Also when much is staged: there must be a notification to wait for, whatever is full.
+        let notifies =
+            self.writes % NOTIFIED_EACH == 0 || self.posted - self.notified_at >= self.units / LAG;
+        if notifies {
+            self.notified.push_back((self.writes, self.posted));
+            self.notified_at = self.posted;
+        }
+        Write { at, len, immediate, number: self.writes, notifies }
+    }
+}
+
+/// Frames out of our ring.
+pub(super) struct Incoming {
+    /// Units of the ring.
+    units: u64,
+    /// Units taken out.
+    head: u64,
+    /// Units that were written, as far as the peer has said.
+    tail: u64,
+    /// Units taken out that the peer was told of.
+    told: u64,
+}
+
+impl Incoming {
+    /// An empty ring of so many units.
+    pub(super) fn new(units: u32) -> Self {
+        Self { units: units.into(), head: 0, tail: 0, told: 0 }
+    }
+
+    /// Notes how far the ring is filled, as the peer says.
+    ///
+    /// # Errors
+    /// `Malformed` if that is less than before, or more than the ring holds.
+    pub(super) fn arrived(&mut self, tail: u32) -> Result<(), Broken> {
+        let tail = self.tail + u64::from(tail.wrapping_sub(self.tail as u32));
+        if tail - self.head > self.units {
+            return Err(Broken::Malformed);
+        }
+        self.tail = tail;
+        Ok(())
+    }
+
+    /// Whether there are frames.
+    pub(super) fn is_empty(&self) -> bool {
+        self.head == self.tail
+    }
+
+    /// Takes the next frame out, into a batch that has room; it is from `mac`. Returns the report
+    /// in its record. A frame that does not fit in the batch is lost, as on an interface.
+    ///
+    /// # Errors
+    /// `Malformed` if the peer has written no record.
+    pub(super) fn pop(
+        &mut self,
+        window: &Region,
+        batch: &mut RxBatch,
+        mac: Mac,
+    ) -> Result<Option<u32>, Broken> {
+        if self.is_empty() {
+            return Ok(None);
+        }
+        let (mut len, mut head) = read_head(window, self.head % self.units);
+        if len == UNUSED {
+            self.take(self.units - self.head % self.units)?;
+            if self.is_empty() {
+                return Err(Broken::Malformed);
+            }
+            (len, head) = read_head(window, 0);
+        }
+        let (len, at) = (len as usize, self.head % self.units);
+        if !(HEAD..=frame_len_max(self.units as u32)).contains(&len) {
+            return Err(Broken::Malformed);
+        }
+        if at + units_of(len) > self.units {
+            return Err(Broken::Malformed);
+        }
+        self.take(units_of(len))?;
+        let at = place(at) + RECORD_HEAD;
+        // Copied before anybody looks at it: the peer may write there at any time.
+        let _ = batch.push_with(len, |head, payload| {
+            window.read(at, head);
+            window.read(at + head.len(), payload);
+            head[ADDRESS..2 * ADDRESS].copy_from_slice(&mac);
+        });
+        Ok(Some(head))
+    }
+
+    fn take(&mut self, units: u64) -> Result<(), Broken> {
+        if units > self.tail - self.head {
+            return Err(Broken::Malformed);
+        }
+        self.head += units;
+        Ok(())
+    }
+
+    /// The report for the peer.
+    pub(super) fn head(&self) -> u32 {
+        self.head as u32
+    }
+
+    /// The report for the peer, which is told of it.
+    pub(super) fn report(&mut self) -> u32 {
+        self.told = self.head;
+        self.head as u32
+    }
+
+    /// Whether so much was taken out that the peer has to be told, even if nothing else is sent.
+    pub(super) fn is_report_due(&self) -> bool {
+        self.head - self.told >= self.units / LAG
+    }
+}
+
+/// Where the unit is in the window.
+fn place(unit: u64) -> usize {
+    RING_AT + unit as usize * UNIT
+}
+
+fn write_head(staging: &Region, unit: u64, len: u32, head: u32) {
+    let [len, head] = [len, head].map(u32::to_le_bytes);
+    staging.write(place(unit), &[len, head].concat());
+}
+
+fn read_head(window: &Region, unit: u64) -> (u32, u32) {
+    let mut bytes = [[0; 4]; 2];
+    window.read(place(unit), bytes.as_flattened_mut());
+    let [len, head] = bytes.map(u32::from_le_bytes);
+    (len, head)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::window::{self, window_len};
+    use super::*;
+    use crate::{RxBatch, TxVectors};
+
+    const UNITS: u32 = 64;
+    const FROM: Mac = [2, 0, 0, 0, 0, 9];
+
+    /// A direction, with the memory at both ends.
+    struct Direction {
+        outgoing: Outgoing,
+        staging: Region,
+        window: Region,
+        incoming: Incoming,
+        /// Immediates on their way.
+        immediates: VecDeque<u32>,
+        /// Whether the ends of writes are notified.
+        notifies: bool,
+    }
+
+    impl Direction {
+        fn new() -> Self {
+            Self::of(UNITS)
+        }
+
+        fn of(units: u32) -> Self {
+            let [staging, window] =
+                [(), ()].map(|()| Region::anonymous(window_len(units)).unwrap());
+            let (outgoing, incoming) = (Outgoing::new(units), Incoming::new(units));
+            let immediates = VecDeque::new();
+            Self { outgoing, staging, window, incoming, immediates, notifies: true }
+        }
+
+        fn push(&mut self, frame: &[u8]) -> Pushed {
+            if !self.outgoing.may_write() {
+                return Pushed::Full;
+            }
+            let mut vectors = TxVectors::new(1, 1);
+            let mut batch = vectors.batch();
+            batch.push_whole(frame, HEAD);
+            self.outgoing.push(&self.staging, &batch.frame(0), 0)
+        }
+
+        fn write(&mut self, is_end: bool) {
+            while let Some(write) = self.outgoing.write(is_end) {
+                self.window.copy(write.at, &self.staging, write.len);
+                self.immediates.extend(write.immediate);
+                if write.notifies && self.notifies {
+                    self.outgoing.ended(write.number);
+                }
+            }
+        }
+
+        fn receive(&mut self) -> Result<Vec<Vec<u8>>, Broken> {
+            let mut batch = RxBatch::new(64, frame_len_max(UNITS) - HEAD);
+            while let Some(tail) = self.immediates.pop_front() {
+                self.incoming.arrived(tail)?;
+            }
+            while self.incoming.pop(&self.window, &mut batch, FROM)?.is_some() {}
+            Ok(batch.iter().map(|frame| [frame.head, frame.payload].concat()).collect())
+        }
+
+        fn report(&mut self) {
+            self.outgoing.reported(self.incoming.report());
+        }
+    }
+
+    fn frame(len: usize, seed: u8) -> Vec<u8> {
+        let mut frame: Vec<u8> = (0..len).map(|at| (at as u8).wrapping_mul(3) ^ seed).collect();
+        frame[ADDRESS..2 * ADDRESS].copy_from_slice(&FROM);
+        frame
+    }
+
+    #[test]
+    fn frames_of_all_lengths_arrive_wherever_the_ring_ends() {
+        let (mut direction, max) = (Direction::new(), frame_len_max(UNITS));
+        for round in 0..500 {
+            let lens = [HEAD + round % 70, max - round % 90, HEAD];
+            let frames = lens.map(|len| frame(len, round as u8));
+            for frame in &frames {
+                assert_eq!(direction.push(frame), Pushed::Staged, "{round}");
+            }
+            direction.write(true);
+            assert_eq!(direction.receive().unwrap(), frames, "{round}");
+            direction.report();
+        }
+    }
+
+    #[test]
+    fn a_full_ring_takes_no_frame_until_it_is_reported_and_ended() {
+        let mut direction = Direction::new();
+        direction.notifies = false;
+        let fill = |direction: &mut Direction| {
+            let mut count = 0;
+            while direction.push(&frame(HEAD, 1)) == Pushed::Staged {
+                count += 1;
+                direction.write(false);
+            }
+            direction.write(true);
+            count
+        };
+        let count = fill(&mut direction);
+        assert_eq!(count, UNITS as usize / 2, "each is two units");
+        assert_eq!(direction.receive().unwrap().len(), count);
+        assert_eq!(direction.push(&frame(HEAD, 2)), Pushed::Full, "not reported");
+        direction.report();
+        assert_eq!(direction.push(&frame(HEAD, 2)), Pushed::Full, "the card may read it again");
+        direction.outgoing.ended(u64::MAX);
+        assert!(fill(&mut direction) >= count - UNITS as usize / LAG as usize / 2);
+    }
+
+    #[test]
+    fn silent_writes_are_announced_with_the_end_of_the_batch() {
+        let mut direction = Direction::new();
+        direction.push(&frame(HEAD, 1));
+        direction.write(false);
+        assert!(direction.receive().unwrap().is_empty());
+        direction.write(true);
+        assert_eq!(direction.receive().unwrap().len(), 1);
+        direction.write(true);
+        assert!(direction.immediates.is_empty(), "nothing is announced twice");
+    }
+
+    #[test]
+    fn interrupts_are_bounded_until_frames_are_taken_out() {
+        let mut direction = Direction::of(1024);
+        let mut count = 0;
+        while direction.outgoing.may_write() {
+            assert_eq!(direction.push(&frame(HEAD, 1)), Pushed::Staged);
+            direction.write(true);
+            count += 1;
+        }
+        assert_eq!(count, INTERRUPTS_MAX);
+        direction.receive().unwrap();
+        direction.report();
+        assert!(direction.outgoing.may_write());
+    }
+
+    #[test]
+    fn a_long_frame_is_refused_for_good() {
+        let mut direction = Direction::new();
+        let max = frame_len_max(UNITS);
+        assert_eq!(direction.push(&frame(max + 1, 1)), Pushed::TooLong);
+        assert_eq!(direction.push(&frame(max, 1)), Pushed::Staged);
+    }
+
+    #[test]
+    fn a_report_of_what_was_not_sent_changes_nothing() {
+        let mut direction = Direction::new();
+        direction.push(&frame(HEAD, 1));
+        direction.write(true);
+        for head in [3, UNITS, u32::MAX, u32::MAX / 2] {
+            direction.outgoing.reported(head);
+            assert_eq!(direction.outgoing.head, 0, "{head}");
+        }
+        direction.outgoing.reported(2);
+        direction.outgoing.reported(1);
+        assert_eq!(direction.outgoing.head, 2);
+    }
+
+    #[test]
+    fn the_capacity_fits_however_late_reports_and_notifications_are() {
+        for units in [64, 100, 1000, 8192] {
+            for len in [HEAD, 200, 900, frame_len_max(64), frame_len_max(units)] {
+                let each = units_of(len);
+                let needed = window::capacity(units, len) as u64 * each + u64::from(units) / LAG;
+                assert!(needed + each <= u64::from(units), "{units} {len}");
+            }
+        }
+        for (frames, len) in [(1, HEAD), (16, 1514), (128, 9014), (128, 65_549)] {
+            let units = window::units_for(frames, len);
+            assert!(window::capacity(units, len) >= frames as usize, "{frames} {len}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_record_is_malformed() {
+        let lie = |len: u32, tail: u32| {
+            let mut direction = Direction::new();
+            direction.window.write(RING_AT, &len.to_le_bytes());
+            direction.immediates.push_back(tail);
+            direction.receive().map(|frames| frames.len())
+        };
+        assert_eq!(lie(HEAD as u32, 2).unwrap(), 1);
+        let max = frame_len_max(UNITS) as u32;
+        for (len, tail) in [
+            (0, 1),
+            (HEAD as u32 - 1, 2),
+            (HEAD as u32, 1),
+            (max + 1, UNITS),
+            (UNUSED - 1, UNITS),
+            (UNUSED, 1),
+            (UNUSED, UNITS),
+            (HEAD as u32, UNITS + 1),
+            (HEAD as u32, u32::MAX),
+        ] {
+            assert!(matches!(lie(len, tail), Err(Broken::Malformed)), "{len} {tail}");
+        }
+    }
+
+    #[test]
+    fn a_frame_does_not_change_after_it_was_taken_out() {
+        let mut direction = Direction::new();
+        direction.push(&frame(100, 1));
+        direction.write(true);
+        let mut batch = RxBatch::new(1, 100);
+        direction.incoming.arrived(direction.immediates[0]).unwrap();
+        direction.incoming.pop(&direction.window, &mut batch, FROM).unwrap();
+        direction.window.write(RING_AT, &[0xff; 200]);
+        let came = batch.frame(0);
+        assert_eq!([came.head, came.payload].concat(), frame(100, 1));
+    }
+}

@@ -1,0 +1,202 @@
+//! Links over RDMA, between the ends of its double: delivery, and the end of connections.
+
+use std::io::ErrorKind;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::harness::{BROADCAST, contents, frame, receive_all, send_all, wait};
+use tyche_link::ip::OpenError;
+use tyche_link::rdma::double::{DoubleClient, DoubleServer};
+use tyche_link::rdma::{FRAME_LEN_MAX, RdmaClient, RdmaOptions, RdmaServer};
+use tyche_link::{HEAD, Link, Mac, RxBatch, TxVectors};
+use tyche_testkit::wait::{PATIENCE, wait_until};
+
+const NOW: Duration = Duration::ZERO;
+
+fn batch(frames: usize) -> RxBatch {
+    RxBatch::new(frames, FRAME_LEN_MAX - HEAD)
+}
+
+/// A place of its own for each test.
+fn place() -> SocketAddr {
+    static PLACES: AtomicU16 = AtomicU16::new(1);
+    let [high, low] = (std::process::id() as u16).to_be_bytes();
+    ([127, 1, high, low], PLACES.fetch_add(1, Ordering::Relaxed)).into()
+}
+
+/// Rings of about two of the longest frames: they are full soon, and end often.
+fn narrow() -> RdmaOptions {
+    RdmaOptions { units: 600, ..RdmaOptions::default() }
+}
+
+fn ends(options: &RdmaOptions) -> (DoubleServer, DoubleClient) {
+    let at = place();
+    let server = DoubleServer::listen(&[at], options).unwrap();
+    dial(server, at, options).unwrap()
+}
+
+/// Connects: the server accepts when it is called.
+fn dial(
+    mut server: DoubleServer,
+    at: SocketAddr,
+    options: &RdmaOptions,
+) -> Result<(DoubleServer, DoubleClient), OpenError> {
+    std::thread::scope(|scope| {
+        let client = scope.spawn(|| DoubleClient::connect(&[at], options));
+        while !client.is_finished() {
+            server.receive(&mut batch(1)).unwrap();
+        }
+        client.join().unwrap().map(|client| (server, client))
+    })
+}
+
+/// Introduces a client to the server; returns its address there.
+fn introduce(client: &mut DoubleClient, server: &mut DoubleServer) -> Mac {
+    send_all(client, &[frame(BROADCAST, client.mac(), HEAD, 1)]);
+    let came = receive_all(server, &mut batch(1), 1);
+    came[0][6..12].try_into().unwrap()
+}
+
+/// The frame as it arrives: with the source that the receiver assigns.
+fn from(source: Mac, mut frame: Vec<u8>) -> Vec<u8> {
+    frame[6..12].copy_from_slice(&source);
+    frame
+}
+
+/// Sends all frames while the other end receives them; returns the received ones.
+fn carry(from: &mut impl Link, to: &mut impl Link, frames: &[Vec<u8>]) -> Vec<Vec<u8>> {
+    let (mut vectors, mut came) = (TxVectors::new(64, 1), Vec::new());
+    let (mut there, mut back) = (batch(16), batch(1));
+    let (deadline, mut sent) = (Instant::now() + PATIENCE, 0);
+    while came.len() < frames.len() {
+        assert!(Instant::now() < deadline, "{} of {} frames came", came.len(), frames.len());
+        let mut batch = vectors.batch();
+        frames[sent..].iter().take(64).for_each(|frame| batch.push_whole(frame, HEAD));
+        sent += from.send(&batch).unwrap();
+        assert_eq!(from.receive(&mut back).unwrap(), 0);
+        to.receive(&mut there).unwrap();
+        came.extend(contents(&there));
+    }
+    came
+}
+
+#[test]
+fn frames_of_all_sizes_arrive_intact_and_in_order_both_ways() {
+    for options in [RdmaOptions::default(), narrow()] {
+        let (mut server, mut client) = ends(&options);
+        let mac = introduce(&mut client, &mut server);
+        let lens = (HEAD..HEAD + 140).chain((0..60).map(|n| FRAME_LEN_MAX - n * 101));
+        let lens: Vec<_> = lens.chain(std::iter::repeat_n(HEAD, 500)).collect();
+        let frames = |to: Mac, by: Mac| -> Vec<_> {
+            lens.iter().enumerate().map(|(n, &len)| frame(to, by, len, n as u64)).collect()
+        };
+        let there = frames(server.mac(), [0x77; 6]);
+        let came = carry(&mut client, &mut server, &there);
+        let wanted: Vec<_> = there.into_iter().map(|it| from(mac, it)).collect();
+        assert!(came == wanted, "what comes in is from the connection, whatever it says");
+        let back = frames(mac, [0x77; 6]);
+        let wanted: Vec<_> = back.iter().map(|it| from(server.mac(), it.clone())).collect();
+        assert!(carry(&mut server, &mut client, &back) == wanted);
+    }
+}
+
+#[test]
+fn both_rings_may_be_full_at_once() {
+    let (mut server, mut client) = ends(&narrow());
+    let mac = introduce(&mut client, &mut server);
+    let fill = |link: &mut dyn Link, to: Mac| {
+        let mut count = 0;
+        loop {
+            let mut vectors = TxVectors::new(1, 1);
+            let frame = frame(to, BROADCAST, 1000, count);
+            let mut batch = vectors.batch();
+            batch.push_whole(&frame, HEAD);
+            if link.send(&batch).unwrap() == 0 {
+                return count as usize;
+            }
+            count += 1;
+        }
+    };
+    for _ in 0..20 {
+        let server_mac = server.mac();
+        let (there, back) = (fill(&mut client, server_mac), fill(&mut server, mac));
+        assert!(there > 10 && back > 10, "{there} {back}");
+        let came = receive_all(&mut server, &mut batch(7), there);
+        assert!(
+            came.iter()
+                .enumerate()
+                .all(|(n, it)| it[64..] == frame(mac, mac, 1000, n as u64)[64..])
+        );
+        receive_all(&mut client, &mut batch(7), back);
+    }
+}
+
+#[test]
+fn the_descriptor_is_readable_while_frames_wait_and_wakes_a_sleeper() {
+    let (mut server, mut client) = ends(&RdmaOptions::default());
+    let mac = introduce(&mut client, &mut server);
+    assert!(!wait(&server, NOW) && !wait(&client, NOW));
+    let mut two = batch(2);
+    send_all(&mut client, &[1, 2, 3].map(|n| frame(BROADCAST, BROADCAST, 100, n)));
+    assert!(wait(&server, PATIENCE));
+    assert_eq!(server.receive(&mut two).unwrap(), 2);
+    assert!(wait(&server, NOW), "one is left");
+    assert_eq!(server.receive(&mut two).unwrap(), 1);
+    assert_eq!(server.receive(&mut two).unwrap(), 0);
+    assert!(!wait(&server, NOW));
+    // Armed before: the frame that comes now interrupts.
+    send_all(&mut server, &[frame(mac, BROADCAST, 100, 1)]);
+    assert!(wait(&client, PATIENCE));
+    receive_all(&mut client, &mut two, 1);
+    let waiting = std::thread::spawn(move || (wait(&client, PATIENCE), client));
+    send_all(&mut server, &[frame(mac, BROADCAST, 100, 1)]);
+    let (is_woken, _client) = waiting.join().unwrap();
+    assert!(is_woken);
+}
+
+#[test]
+fn a_client_notices_the_end_of_its_server_and_comes_back() {
+    let at = place();
+    let options = RdmaOptions::default();
+    let (mut server, mut client) =
+        dial(DoubleServer::listen(&[at], &options).unwrap(), at, &options).unwrap();
+    introduce(&mut client, &mut server);
+    drop(server);
+    let mut one = batch(1);
+    wait_until("the end is noticed", || client.receive(&mut one).is_err());
+    let error = client.receive(&mut one).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NetworkDown);
+    let mut server = DoubleServer::listen(&[at], &options).unwrap();
+    wait_until("it is back", || {
+        server.receive(&mut one).unwrap();
+        client.receive(&mut one).is_ok()
+    });
+    introduce(&mut client, &mut server);
+}
+
+#[test]
+fn a_server_drops_the_connection_of_a_client_that_is_gone() {
+    let (mut server, mut client) = ends(&RdmaOptions::default());
+    introduce(&mut client, &mut server);
+    assert_eq!(server.connections(), 1);
+    drop(client);
+    let mut one = batch(1);
+    wait_until("it is gone", || {
+        server.receive(&mut one).unwrap();
+        server.connections() == 0
+    });
+}
+
+#[test]
+fn without_libraries_or_a_device_the_error_says_what_to_do() {
+    let at = place();
+    for error in [
+        RdmaServer::listen(&[at], &RdmaOptions::default()).unwrap_err(),
+        RdmaClient::connect(&[at], &RdmaOptions::default()).unwrap_err(),
+    ] {
+        let message = error.to_string();
+        let remedy = message.contains("librdmacm1") || message.contains("`rdma link`");
+        assert!(remedy, "{message}");
+    }
+}
