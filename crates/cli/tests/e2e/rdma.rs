@@ -81,8 +81,8 @@ fn a_disk_over_rdma_outlives_its_target() {
     session.disconnect();
 }
 
-/// One session has links of three kinds; the one over RDMA goes and comes under a load, and then the
-/// target.
+/// One session has links of three kinds; the one over RDMA goes and comes under a load, and then
+/// the target.
 #[test]
 fn a_session_moves_between_rdma_and_other_links() {
     let rig = addressed(rig!(9000));

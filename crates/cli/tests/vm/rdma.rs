@@ -1,50 +1,28 @@
-//! Sessions over RDMA, with the kernel's own card on top of Ethernet (`rdma_rxe`), within one guest:
-//! the target and the session are two processes there.
+//! Sessions over RDMA, with the kernel's own card on top of Ethernet (`rdma_rxe`), within a guest.
 
 use std::time::Duration;
 
+use serde_json::Value;
+
 use crate::attachment::Attachment::{self, Ublk};
 use crate::attachment::Kernel;
-use crate::rig::{DISK, Guest, Job, Rig, Session, Shape};
+use crate::recovery::Load;
+use crate::rig::{DISK, Guest, Job, Rig, Session, Shape, wait_until};
 
 /// Time limit for a load.
 const LIMIT: Duration = Duration::from_secs(400);
-/// The guest's address, at which its card is.
-const LINK: &str = "rdma:10.9.0.2";
-
-/// A guest with a card, and a target on it.
-struct Card {
-    _rig: Rig,
-    guest: Guest,
-}
-
-impl Card {
-    fn new() -> Self {
-        let rig = Rig::new();
-        let guest = rig.boot(0, &Shape { memory_mib: 2048, ..Shape::from(Kernel::V6_12) });
-        plug(&guest);
-        guest.run("truncate --size 256M /tmp/disk.img");
-        Self { _rig: rig, guest }
-    }
-
-    /// Starts a target, and waits until it is found.
-    fn serve(&self, links: &str) -> Job<'_> {
-        let target = self.guest.start(&format!(
-            "exec tyche serve --name card --export {DISK}=/tmp/disk.img --link {LINK} {links}"
-        ));
-        self.guest.wait_until(&format!("tyche discover --link {LINK} | grep -w {DISK}"));
-        target
-    }
-
-    fn connect(&self, links: &str) -> Session<'_> {
-        Session::connect_over(&self.guest, THIS, DISK, &format!("--link {LINK} {links}"))
-    }
-}
-
 const THIS: Attachment = Ublk;
+/// The address of the first guest, at which its card is.
+const AT: &str = "10.9.0.2";
+/// What a target serves.
+const EXPORT: &str = "disk=/tmp/disk.img";
 
-/// Puts the card on top of the guest's interface.
-fn plug(guest: &Guest) {
+/// Succeeds once the only session of a guest is lost.
+const IS_LOST: &str = "tyche list -o json | grep '\"state\":\"lost\"'";
+
+/// A guest with a card.
+fn boot(rig: &Rig, number: u8) -> Guest {
+    let guest = rig.boot(number, &Shape { memory_mib: 1536, ..Shape::from(Kernel::V6_12) });
     guest.run(
         "mkdir -p /etc/libibverbs.d; echo driver rxe > /etc/libibverbs.d/rxe.driver\n\
          /busybox modprobe crc32_generic\n\
@@ -52,31 +30,154 @@ fn plug(guest: &Guest) {
          rdma link add rxe0 type rxe netdev eth0",
     );
     guest.wait_until("rdma link | grep 'rxe0/1 state ACTIVE'");
+    guest
 }
 
-/// Writes to the device, and compares what it reads back.
-fn verify(session: &Session<'_>, size: &str, bytes: &str) {
+/// Starts a target with these arguments, and waits until it serves.
+fn serve<'a>(guest: &'a Guest, args: &str) -> Job<'a> {
+    guest.run("[ -e /tmp/disk.img ] || truncate --size 64M /tmp/disk.img");
+    let target = guest.start(&format!("exec tyche serve --name card --export {EXPORT} {args}"));
+    guest.wait_until(&format!("tyche discover --link rdma:{AT} | grep -w {DISK}"));
+    target
+}
+
+fn connect<'a>(guest: &'a Guest, args: &str) -> Session<'a> {
+    Session::connect_over(guest, THIS, DISK, args)
+}
+
+/// Writes with these sizes, and compares what it reads back.
+fn verify(session: &Session<'_>, sizes: &str, bytes: &str) {
     session.run_within(
         LIMIT,
         &format!(
-            "fio --name=load --filename=$D --rw=randwrite --bsrange={size} --size={bytes} \\\n\
+            "fio --name=load --filename=$D --rw=randwrite --bsrange={sizes} --size={bytes} \\\n\
              --direct=1 --ioengine=libaio --iodepth=32 --verify=crc32c --verify_fatal=1 --minimal"
         ),
     );
 }
 
+/// Discovery, a block device, requests of all sizes, and a file system.
 #[test]
 #[ignore = "needs a virtual machine: cargo xtask vm"]
 fn disk() {
-    let card = Card::new();
-    let _target = card.serve("");
-    let session = card.connect("");
+    let rig = Rig::new();
+    let guest = boot(&rig, 0);
+    let link = format!("--link rdma:{AT}");
+    let _target = serve(&guest, &link);
+    let session = connect(&guest, &link);
     verify(&session, "4k-4k", "8M");
     verify(&session, "4k-1m", "64M");
     session.run_within(
         LIMIT,
-        "mkfs.ext4 -q $D; mount $D /mnt; cp -r /usr/share/misc /mnt/; sync; umount /mnt\n\
-         mount $D /mnt; diff -r /usr/share/misc /mnt/misc; umount /mnt; e2fsck -fn $D",
+        "mkfs.ext4 -q $D; mount $D /mnt; cp -r /usr/share/common-licenses /mnt/licenses; sync\n\
+         umount /mnt; mount $D /mnt; diff -r /usr/share/common-licenses /mnt/licenses\n\
+         umount /mnt; e2fsck -fn $D",
     );
     session.disconnect();
+}
+
+/// Target and daemon are killed ten times each, under a load that does not notice.
+#[test]
+#[ignore = "needs a virtual machine: cargo xtask vm"]
+fn kills() {
+    let rig = Rig::new();
+    let guest = boot(&rig, 0);
+    let link = format!("--link rdma:{AT}");
+    let mut target = serve(&guest, &link);
+    let mut session = connect(&guest, &format!("{link} --keep-alive-tmo 1"));
+    let load = Load::start(&session);
+    for _ in 0..10 {
+        session.await_requests(50);
+        guest.run("pkill -KILL -f 'tyche serve'");
+        drop(target);
+        target = serve(&guest, &link);
+        session.await_requests(50);
+        guest.run(&format!("kill -KILL {}", session.pid));
+        session.recover();
+    }
+    session.await_requests(50);
+    load.end();
+    session.disconnect();
+}
+
+/// The cable of the host is pulled and plugged in again, and cut without notice.
+///
+/// The interface does not go down: with that, rxe of Linux 6.12 sends no more messages of the
+/// connection manager, whoever wants to connect, until it is removed.
+#[test]
+#[ignore = "needs a virtual machine: cargo xtask vm"]
+fn cable() {
+    let rig = Rig::new();
+    let [target, host] = [0, 1].map(|number| boot(&rig, number));
+    let link = format!("--link rdma:{AT}");
+    let _target = serve(&target, &link);
+    let session = connect(&host, &format!("{link} --keep-alive-tmo 1"));
+    let load = Load::start(&session);
+    for _ in 0..2 {
+        session.await_requests(50);
+        host.plug(1, "off");
+        host.wait_until(IS_LOST);
+        host.plug(1, "on");
+        session.await_requests(50);
+        rig.cut(1);
+        host.wait_until(IS_LOST);
+        rig.mend(1);
+    }
+    session.await_requests(50);
+    load.end();
+    session.disconnect();
+}
+
+/// Two guests, with a session over RDMA, UDP and Ethernet. RDMA is lost under a load, and comes
+/// back.
+fn beside_others(keys: bool) {
+    let rig = Rig::new();
+    let [target, host] = [0, 1].map(|number| boot(&rig, number));
+    let (mut served, mut args) = (String::new(), String::new());
+    if keys {
+        let of_host = host.run("tyche key generate /tmp/key");
+        let of_target = target.run("tyche key generate /tmp/key");
+        served = format!("--key /tmp/key --host guest={}", of_host.trim());
+        args = format!("--key /tmp/key --target-key {}", of_target.trim());
+    }
+    let links = format!("--link rdma:{AT} --link udp:{AT} --link eth0");
+    let _target = serve(&target, &format!("{links} {served}"));
+    let session = connect(&host, &format!("{links} {args} --keep-alive-tmo 1"));
+    await_live(&host, 3);
+    let load = Load::start(&session);
+    for _ in 0..3 {
+        session.await_requests(50);
+        target.run(
+            "nft add table inet lost\n\
+             nft add chain inet lost in '{ type filter hook input priority 0; }'\n\
+             nft add rule inet lost in udp dport 4791 drop",
+        );
+        await_live(&host, 2);
+        session.await_requests(50);
+        target.run("nft delete table inet lost");
+        await_live(&host, 3);
+    }
+    load.end();
+    session.disconnect();
+}
+
+/// Waits until so many links of the only session are live.
+fn await_live(host: &Guest, count: usize) {
+    wait_until("the right links are live", || {
+        let list: Value = serde_json::from_str(&host.run("tyche list -o json")).unwrap();
+        let links = list["sessions"][0]["links"].as_array().unwrap();
+        links.iter().filter(|link| link["live"] == true).count() == count
+    });
+}
+
+#[test]
+#[ignore = "needs a virtual machine: cargo xtask vm"]
+fn beside_others_without_keys() {
+    beside_others(false);
+}
+
+#[test]
+#[ignore = "needs a virtual machine: cargo xtask vm"]
+fn beside_others_with_keys() {
+    beside_others(true);
 }

@@ -13,13 +13,13 @@ const ROUNDS_LIMIT: Duration = Duration::from_secs(600);
 
 /// Programs that write to the device and check what they read back, until they are told to end or
 /// find an error.
-struct Load<'a> {
+pub(crate) struct Load<'a> {
     guest: &'a Guest,
     job: Job<'a>,
 }
 
 impl<'a> Load<'a> {
-    fn start(session: &Session<'a>) -> Self {
+    pub(crate) fn start(session: &Session<'a>) -> Self {
         let job = session.start(
             "rm -f /tmp/end\n\
              until [ -e /tmp/end ]; do\n\
@@ -31,7 +31,7 @@ impl<'a> Load<'a> {
     }
 
     /// Waits for its end, which must be successful.
-    fn end(self) {
+    pub(crate) fn end(self) {
         self.guest.run("touch /tmp/end");
         self.job.succeed(LIMIT);
     }

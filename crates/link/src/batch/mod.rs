@@ -7,11 +7,14 @@
 //!             [front][...............]         or the rest written in place
 //! ```
 
+mod frame;
+mod own;
 mod rx;
 mod tx;
 
+pub use frame::{Refused, RxFrame};
 pub(crate) use rx::Lender;
-pub use rx::{Malformed, Refused, RxBatch, RxFrame};
+pub use rx::{Malformed, RxBatch};
 pub use tx::{COPIED_MAX, TxBatch, TxFrame, TxVectors};
 
 /// The most frames in a batch: the kernel silently cuts longer arrays (`UIO_MAXIOV`).

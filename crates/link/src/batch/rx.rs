@@ -10,42 +10,12 @@ use std::sync::Arc;
 use std::time::Duration;
 use std::{mem, slice};
 
-use tyche_block::{Arena, Extent, PAGE};
 use tyche_counters::counters;
 
 use super::FRAMES_MAX;
+use super::frame::{Refused, RxFrame};
+use super::own::Own;
 use crate::HEAD;
-
-/// Heads begin with one.
-const CACHE_LINE: usize = 64;
-
-/// One received frame.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RxFrame<'a> {
-    /// The first bytes: [as many](RxBatch::head_len) as the protocol's headers have.
-    pub head: &'a [u8],
-    /// The rest, page-aligned.
-    pub payload: &'a [u8],
-}
-
-impl RxFrame<'_> {
-    /// Length of the frame in bytes.
-    #[expect(clippy::len_without_is_empty, reason = "a frame is never empty: it has a head")]
-    pub fn len(&self) -> usize {
-        self.head.len() + self.payload.len()
-    }
-}
-
-/// Reasons why a frame does not fit an [`RxBatch`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refused {
-    /// The frame is shorter than a head.
-    Short,
-    /// The payload is longer than the batch's payload area.
-    Long,
-    /// The batch has no room left.
-    Full,
-}
 
 counters! {
     /// Received frames that never reached a batch.
@@ -108,17 +78,6 @@ enum FramePlace {
 struct Loan {
     lender: Arc<dyn Lender>,
     positions: Range<usize>,
-}
-
-/// Memory for copies.
-struct Own {
-    heads: Extent,
-    payloads: Extent,
-    head_len: usize,
-    payload_max: usize,
-    /// The distances between heads and between payload areas, in bytes.
-    head_stride: usize,
-    stride: usize,
 }
 
 // SAFETY: `places` points to memory of the lender, which may be used by all threads and is kept
@@ -375,67 +334,11 @@ unsafe fn lent<'a>(start: NonNull<u8>, len: usize) -> &'a [u8] {
     unsafe { slice::from_raw_parts(start.as_ptr(), len) }
 }
 
-impl Own {
-    /// Allocates the memory and touches it, so that no frame causes a page fault.
-    fn new(slots: usize, head_len: usize, payload_max: usize) -> Self {
-        let stride = payload_max.max(1).next_multiple_of(PAGE);
-        let head_stride = head_len.next_multiple_of(CACHE_LINE);
-        let (heads, payloads) = (touched(slots * head_stride), touched(slots * stride));
-        Self { heads, payloads, head_len, payload_max, head_stride, stride }
-    }
-
-    fn frame(&self, slot: usize, len: usize) -> RxFrame<'_> {
-        RxFrame {
-            head: &self.heads[slot * self.head_stride..][..self.head_len],
-            payload: &self.payloads[slot * self.stride..][..len],
-        }
-    }
-
-    /// The places of head and payload of a slot.
-    fn places(&mut self, slot: usize) -> (&mut [u8], &mut [u8]) {
-        let head = &mut self.heads[slot * self.head_stride..][..self.head_len];
-        (head, &mut self.payloads[slot * self.stride..][..self.payload_max])
-    }
-
-    /// Copies a frame into a slot. Returns the length of its payload.
-    fn copy<'b>(
-        &mut self,
-        slot: usize,
-        parts: impl IntoIterator<Item = &'b [u8]>,
-    ) -> Result<usize, Refused> {
-        let head_len = self.head_len;
-        let (head, payload) = self.places(slot);
-        let mut len = 0;
-        for mut part in parts {
-            if len < head_len {
-                let (first, rest) = part.split_at(part.len().min(head_len - len));
-                head[len..len + first.len()].copy_from_slice(first);
-                len += first.len();
-                part = rest;
-            }
-            if part.is_empty() {
-                continue;
-            }
-            let Some(room) = payload.get_mut(len - head_len..len - head_len + part.len()) else {
-                return Err(Refused::Long);
-            };
-            room.copy_from_slice(part);
-            len += part.len();
-        }
-        len.checked_sub(head_len).ok_or(Refused::Short)
-    }
-}
-
-/// Page-aligned memory of its own arena, touched.
-fn touched(len: usize) -> Extent {
-    let mut memory = Arena::new(len.div_ceil(PAGE)).alloc(len).expect("the arena is this long");
-    memory.fill(0);
-    memory
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::Mutex;
+
+    use tyche_block::PAGE;
 
     use super::*;
 

@@ -17,8 +17,8 @@ pub(super) const BACKLOG: u64 = u64::MAX;
 
 const NOW: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 
-/// The set of sockets that a link waits for, as one epoll descriptor. Each socket has a key, which
-/// [`poll`](Self::poll) returns when the socket is ready.
+/// The set of sockets that a link waits for, as one epoll descriptor. Each socket has a key, by
+/// which it is found when it is ready.
 pub struct Readiness {
     epoll: OwnedFd,
     /// Readable while `raised`: the kernel does not know the frames in our own buffers.

@@ -1,9 +1,9 @@
 //! A stand-in for network cards: the same connections between processes of one machine. It is for
 //! tests, and for measurements of what does not depend on a card.
 //!
-//! The windows are files in memory that both processes map. A write is a copy into the peer's, whose
-//! end is notified at once; an interrupt is an eventfd, which the peer arms as it arms a completion
-//! queue.
+//! The windows are files in memory that both processes map. A write is a copy into the peer's, and
+//! its end is notified at once; an interrupt is an eventfd, which the peer arms as it arms a
+//! completion queue.
 //!
 //! ```text
 //!  window   [head|ring ............][immediates]

@@ -89,14 +89,16 @@ impl Outgoing {
         if more <= self.posted - self.head {
             self.head += more;
             let head = self.head;
-            while self.interrupts.pop_front_if(|end| *end <= head).is_some() {}
+            let seen = self.interrupts.iter().take_while(|end| **end <= head).count();
+            self.interrupts.drain(..seen);
         }
     }
 
     /// Notes that this write, and all before it, have ended.
     pub(super) fn ended(&mut self, number: u64) {
-        while let Some((number, end)) = self.notified.pop_front_if(|it| it.0 <= number) {
-            (self.writes_ended, self.ended) = (number, end);
+        let count = self.notified.iter().take_while(|it| it.0 <= number).count();
+        if let Some(last) = self.notified.drain(..count).next_back() {
+            (self.writes_ended, self.ended) = last;
         }
     }
 
@@ -167,8 +169,8 @@ impl Outgoing {
     fn post(&mut self, at: usize, len: usize, immediate: Option<u32>) -> Write {
         self.writes += 1;
         // Also when much is staged: there must be a notification to wait for, whatever is full.
-        let notifies =
-            self.writes % NOTIFIED_EACH == 0 || self.posted - self.notified_at >= self.units / LAG;
+        let notifies = self.writes.is_multiple_of(NOTIFIED_EACH)
+            || self.posted - self.notified_at >= self.units / LAG;
         if notifies {
             self.notified.push_back((self.writes, self.posted));
             self.notified_at = self.posted;

@@ -28,7 +28,7 @@ pub const UNUSED: u32 = u32::MAX;
 /// has room for twice as many.
 pub const INTERRUPTS_MAX: usize = 64;
 
-/// One part of so many of a ring may be taken out without a report, and sent without looking whether
+/// One part of so many of a ring may be taken out without a report, and sent without a look whether
 /// its writes have ended.
 pub const LAG: u64 = 8;
 
@@ -83,8 +83,8 @@ pub fn window_len(units: u32) -> usize {
     RING_AT + units as usize * UNIT
 }
 
-/// The longest frame for a ring of so many units: a quarter of it, so that what is unused before its
-/// end is no more than that.
+/// The longest frame for a ring of so many units: a quarter of it, so that no more than that is
+/// unused before its end.
 pub fn frame_len_max(units: u32) -> usize {
     units as usize * UNIT / 4 - RECORD_HEAD
 }

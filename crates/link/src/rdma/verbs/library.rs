@@ -1,9 +1,9 @@
 //! The libraries of RDMA, `libibverbs` and `librdmacm`, as far as we use them: loaded when a link
 //! wants them, so that a machine without them can do all else.
 //!
-//! Structures and constants are those of `infiniband/verbs.h` and `rdma/rdma_cma.h`, whose layout is
-//! part of the libraries' interface. What the headers define as inline functions goes through the
-//! table of a device's functions, as there.
+//! Structures and constants are those of `infiniband/verbs.h` and `rdma/rdma_cma.h`: their layout
+//! is part of the libraries' interface. What the headers define as inline functions goes through
+//! the table of a device's functions, as there.
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::io;
