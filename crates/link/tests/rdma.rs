@@ -132,6 +132,21 @@ fn both_rings_may_be_full_at_once() {
     }
 }
 
+/// Each frame is a batch of its own, which interrupts; nothing goes the other way.
+#[test]
+fn small_batches_one_way_go_on_without_end() {
+    let (mut server, mut client) = ends(&RdmaOptions::default());
+    introduce(&mut client, &mut server);
+    let mut one = batch(1);
+    for number in 0..1000 {
+        let (frame, mut vectors) = (frame(BROADCAST, BROADCAST, 100, number), TxVectors::new(1, 1));
+        let mut batch = vectors.batch();
+        batch.push_whole(&frame, HEAD);
+        assert_eq!(client.send(&batch).unwrap(), 1, "frame {number}");
+        assert_eq!(server.receive(&mut one).unwrap(), 1, "frame {number}");
+    }
+}
+
 #[test]
 fn the_descriptor_is_readable_while_frames_wait_and_wakes_a_sleeper() {
     let (mut server, mut client) = ends(&RdmaOptions::default());

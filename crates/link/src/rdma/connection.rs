@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use super::pair::QueuePair;
 use super::region::Region;
 use super::ring::{Incoming, Outgoing, Pushed};
-use super::window::HEAD_AT;
+use super::window::{HEAD_AT, INTERRUPTS_MAX};
 use crate::connections::{Broken, Connection, Readiness};
 use crate::{Mac, RxBatch, TxFrame};
 
@@ -130,7 +130,9 @@ impl<P: QueuePair> Connection for RdmaConnection<P> {
     }
 
     fn receive(&mut self, batch: &mut RxBatch) -> Result<(), Broken> {
-        while let Some(tail) = self.pair.arrived()? {
+        // A peer that announces without end does not keep others waiting.
+        for _ in 0..2 * INTERRUPTS_MAX {
+            let Some(tail) = self.pair.arrived()? else { break };
             self.incoming.arrived(tail)?;
         }
         while batch.len() < batch.capacity() {

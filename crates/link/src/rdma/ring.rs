@@ -16,7 +16,8 @@ use std::collections::VecDeque;
 use super::pair::Write;
 use super::region::Region;
 use super::window::{
-    HEAD_AT, INTERRUPTS_MAX, LAG, RECORD_HEAD, RING_AT, UNIT, UNUSED, WORD, frame_len_max, units_of,
+    ANNOUNCEMENTS_MAX, HEAD_AT, INTERRUPTS_MAX, LAG, RECORD_HEAD, RING_AT, UNIT, UNUSED, WORD,
+    frame_len_max, units_of,
 };
 use crate::connections::Broken;
 use crate::{HEAD, Mac, RxBatch, TxFrame};
@@ -189,12 +190,14 @@ pub(super) struct Incoming {
     tail: u64,
     /// Units taken out that the peer was told of.
     told: u64,
+    /// Announcements since then.
+    announcements: usize,
 }
 
 impl Incoming {
     /// An empty ring of so many units.
     pub(super) fn new(units: u32) -> Self {
-        Self { units: units.into(), head: 0, tail: 0, told: 0 }
+        Self { units: units.into(), head: 0, tail: 0, told: 0, announcements: 0 }
     }
 
     /// Notes how far the ring is filled, as the peer says.
@@ -207,6 +210,7 @@ impl Incoming {
             return Err(Broken::Malformed);
         }
         self.tail = tail;
+        self.announcements += 1;
         Ok(())
     }
 
@@ -270,13 +274,14 @@ impl Incoming {
 
     /// The report for the peer, which is told of it.
     pub(super) fn report(&mut self) -> u32 {
-        self.told = self.head;
+        (self.told, self.announcements) = (self.head, 0);
         self.head as u32
     }
 
     /// Whether so much was taken out that the peer has to be told, even if nothing else is sent.
     pub(super) fn is_report_due(&self) -> bool {
         self.head - self.told >= self.units / LAG
+            || self.announcements >= ANNOUNCEMENTS_MAX && self.is_empty()
     }
 }
 
