@@ -28,8 +28,8 @@ pub const UNUSED: u32 = u32::MAX;
 /// has room for twice as many.
 pub const INTERRUPTS_MAX: usize = 64;
 
-/// The most announcements that a receiver has taken out without a report. With as many on their way,
-/// a sender still has room for more.
+/// The most announcements that a receiver has taken out without a report. With as many on their
+/// way, a sender still has room for more.
 pub const ANNOUNCEMENTS_MAX: usize = INTERRUPTS_MAX / 4;
 
 /// One part of so many of a ring may be taken out without a report, and sent without a look whether
