@@ -56,8 +56,9 @@ pub struct PeerWindow {
 impl PeerWindow {
     /// The fewest units of a ring.
     const UNITS_MIN: u32 = 64;
-    /// The most units of a ring.
-    pub const UNITS_MAX: u32 = 65_536;
+    /// The most units of a ring: as much memory, 2 MiB, a peer may have us take for what is on its
+    /// way there.
+    pub const UNITS_MAX: u32 = 32_768;
 
     /// As sent when a connection is made.
     pub fn encode(&self) -> [u8; INVITATION] {
@@ -136,7 +137,7 @@ mod tests {
     fn what_is_no_invitation_is_refused() {
         let window = |units| PeerWindow { key: 1, address: 2, units }.encode();
         assert_eq!(PeerWindow::decode(&window(64)[..INVITATION - 1]), None);
-        for units in [0, 63, 65_537, u32::MAX] {
+        for units in [0, 63, 32_769, u32::MAX] {
             assert_eq!(PeerWindow::decode(&window(units)), None, "{units}");
         }
         let mut other = window(64);
