@@ -29,7 +29,7 @@ const NOTIFIED_EACH: u64 = 16;
 /// Bytes of an Ethernet address; the source comes after the destination.
 const ADDRESS: usize = 6;
 
-/// What came of a frame to be sent.
+/// The result of a push into a ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Pushed {
     /// It is in the staging memory.
@@ -291,8 +291,8 @@ fn place(unit: u64) -> usize {
 }
 
 fn write_head(staging: &Region, unit: u64, len: u32, head: u32) {
-    let [len, head] = [len, head].map(u32::to_le_bytes);
-    staging.write(place(unit), &[len, head].concat());
+    let words = [len, head].map(u32::to_le_bytes);
+    staging.write(place(unit), words.as_flattened());
 }
 
 fn read_head(window: &Region, unit: u64) -> (u32, u32) {

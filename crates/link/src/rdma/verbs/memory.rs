@@ -1,10 +1,11 @@
 //! Memory that a card may read, and that its peer may write.
 
+use std::ffi::c_int;
 use std::io;
 use std::ptr::NonNull;
 
 use super::Opaque;
-use super::library::{ACCESS_LOCAL_WRITE, ACCESS_REMOTE_WRITE, Context, Library, Mr};
+use super::library::{Context, Library, Mr};
 use crate::rdma::region::Region;
 
 /// The domain of what works together, of one connection.
@@ -43,11 +44,10 @@ pub(super) struct Registered {
 unsafe impl Send for Registered {}
 
 impl Registered {
-    /// New memory of so many bytes.
-    pub(super) fn new(domain: &Domain, len: usize) -> io::Result<Self> {
+    /// New memory of so many bytes, with these permissions (`ACCESS_..`).
+    pub(super) fn new(domain: &Domain, len: usize, access: c_int) -> io::Result<Self> {
         let (library, region) = (domain.library, Region::anonymous(len)?);
         let start: Opaque = region.start().as_ptr().cast();
-        let access = ACCESS_LOCAL_WRITE | ACCESS_REMOTE_WRITE;
         // SAFETY: the region lives longer than its registration.
         let mr = unsafe { (library.ibv_reg_mr)(domain.pd.as_ptr(), start, len, access) };
         let Some(mr) = NonNull::new(mr) else {

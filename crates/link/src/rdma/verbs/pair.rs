@@ -9,9 +9,9 @@ use std::ptr::{self, NonNull};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 
 use super::library::{
-    CompChannel, Context, ContextOps, Cq, DEVICE_REMOVAL, DISCONNECTED, Library, QPT_RC,
-    QpInitAttr, RecvWr, SEND_SIGNALED, SendWr, Sge, TRANSPORT_IWARP, WC_RECV,
-    WC_RECV_RDMA_WITH_IMM, WC_RETRY_EXC_ERR, WC_WR_FLUSH_ERR, WR_RDMA_WRITE,
+    ACCESS_LOCAL_WRITE, ACCESS_REMOTE_WRITE, CompChannel, Context, ContextOps, Cq, DEVICE_REMOVAL,
+    DISCONNECTED, Library, QPT_RC, QpInitAttr, RecvWr, SEND_SIGNALED, SendWr, Sge, TRANSPORT_IWARP,
+    WC_RECV, WC_RECV_RDMA_WITH_IMM, WC_RETRY_EXC_ERR, WC_WR_FLUSH_ERR, WR_RDMA_WRITE,
     WR_RDMA_WRITE_WITH_IMM, WR_SEND, Wc, library,
 };
 use super::manager::Id;
@@ -23,6 +23,8 @@ use crate::rdma::window::{INTERRUPTS_MAX, PeerWindow, WORD, window_len};
 
 /// Receive requests: twice the interrupts that a peer causes before it is told of new ones.
 const RECEIVES: usize = 2 * INTERRUPTS_MAX;
+/// Permissions of the window, and of nothing else: the peer may write there.
+const FOR_PEER: i32 = ACCESS_LOCAL_WRITE | ACCESS_REMOTE_WRITE;
 /// The most completions taken at once.
 const COMPLETIONS: usize = 16;
 
@@ -149,8 +151,8 @@ impl VerbsPair {
     pub(super) fn new(id: Id, units: u32) -> io::Result<Self> {
         let (library, context) = (library()?, id.get().verbs);
         let domain = Domain::new(library, context)?;
-        let window = Registered::new(&domain, window_len(units))?;
-        let messages = Registered::new(&domain, 2 * RECEIVES * WORD)?;
+        let window = Registered::new(&domain, window_len(units), FOR_PEER)?;
+        let messages = Registered::new(&domain, 2 * RECEIVES * WORD, ACCESS_LOCAL_WRITE)?;
         let events = Events::new(library, context)?;
         let sends = CompletionQueue::new(library, context, 2 * WRITES_MAX as usize, None)?;
         let receives = CompletionQueue::new(library, context, RECEIVES, Some(&events))?;
@@ -201,7 +203,7 @@ impl VerbsPair {
         self.events.fd()
     }
 
-    /// What the peer is told of the window.
+    /// The window as the peer is told of it.
     pub(super) fn told(&self) -> PeerWindow {
         let Self { window, units, .. } = self;
         PeerWindow { key: window.remote_key(), address: window.address(), units: *units }
@@ -209,7 +211,8 @@ impl VerbsPair {
 
     /// Takes note of the peer's window, and makes the staging memory for it.
     pub(super) fn meet(&mut self, peer: PeerWindow) -> io::Result<()> {
-        self.staging = Some(Registered::new(&self.domain, window_len(peer.units))?);
+        self.staging =
+            Some(Registered::new(&self.domain, window_len(peer.units), ACCESS_LOCAL_WRITE)?);
         self.peer = Some(peer);
         Ok(())
     }
