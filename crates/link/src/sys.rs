@@ -1,11 +1,15 @@
-//! Options of sockets, and addresses of interfaces: what rustix does not have.
+//! Options of sockets, and addresses of interfaces: what rustix does not have; and a wait for a
+//! descriptor.
 
 use std::ffi::CStr;
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::ptr;
+use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use rustix::net::SocketAddrAny;
 
 /// Sets an option. A pointer in `value` must point to what the option asks for.
@@ -88,6 +92,16 @@ fn ip(entry: &libc::ifaddrs) -> Option<SocketAddr> {
     // SAFETY: an address of that family has that length.
     let address = unsafe { SocketAddrAny::read(entry.ifa_addr.cast(), len as libc::socklen_t) };
     SocketAddr::try_from(address).ok()
+}
+
+/// Waits up to `timeout` for a descriptor to be ready; false if it is not.
+pub(crate) fn wait(fd: impl AsFd, events: PollFlags, timeout: Duration) -> io::Result<bool> {
+    let (tv_sec, tv_nsec) = (timeout.as_secs() as i64, i64::from(timeout.subsec_nanos()));
+    match poll(&mut [PollFd::new(&fd, events)], Some(&Timespec { tv_sec, tv_nsec })) {
+        Ok(ready) => Ok(ready > 0),
+        Err(Errno::INTR) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// The result of a system call that returns -1 on failure.

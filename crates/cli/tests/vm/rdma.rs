@@ -14,7 +14,7 @@ const LIMIT: Duration = Duration::from_secs(400);
 const THIS: Attachment = Ublk;
 /// The address of the first guest, at which its card is.
 const AT: &str = "10.9.0.2";
-/// What a target serves.
+/// The export of a target.
 const EXPORT: &str = "disk=/tmp/disk.img";
 
 /// Succeeds once the only session of a guest is lost.

@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 use tyche_counters::{CounterGroup, Reading};
 
-use super::{Broken, CLIENT, Carrier, Connection, ConnectionStats, Readiness, SERVER, sendable};
+use super::{Broken, CLIENT, Carrier, Connection, ConnectionOptions, ConnectionStats};
+use super::{Readiness, SERVER, sendable};
 use crate::ip::{OpenError, Transport};
 use crate::{Interface, Link, RxBatch, TxBatch};
 
@@ -160,11 +161,11 @@ impl<C: Carrier> Link for Client<C> {
     }
 
     fn frame_len_max(&self) -> usize {
-        C::frame_len_max(&self.options)
+        self.options.frame_len_max()
     }
 
     fn receive_capacity(&self, frame_len: usize) -> usize {
-        C::capacity(&self.options, frame_len)
+        self.options.capacity(frame_len)
     }
 
     fn receive(&mut self, batch: &mut RxBatch) -> io::Result<usize> {
@@ -192,10 +193,9 @@ impl<C: Carrier> Link for Client<C> {
 
     fn wait_fd(&self) -> BorrowedFd<'_> {
         if let State::Up(connection) = &self.state
-            && connection.is_in_the_way_of_sleep()
+            && !connection.may_sleep()
         {
-            // It fails only with a descriptor that is not one.
-            let _ = self.readiness.set_backlog(true);
+            self.readiness.raise();
         }
         self.readiness.as_fd()
     }

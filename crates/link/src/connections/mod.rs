@@ -73,30 +73,33 @@ counters! {
     }
 }
 
+/// Options of links over connections.
+pub trait ConnectionOptions: Clone + Send {
+    /// The most connections of a server, 1 to 255.
+    fn connections_max(&self) -> usize;
+
+    /// The longest frame in bytes.
+    fn frame_len_max(&self) -> usize;
+
+    /// The number of frames of `frame_len` bytes that a connection has room for.
+    fn capacity(&self, frame_len: usize) -> usize;
+}
+
 /// A transport with connections. No call waits, unless it says so.
 pub trait Carrier: 'static {
     /// Options of its links.
-    type Options: Clone + Send;
+    type Options: ConnectionOptions;
     /// A place where connections are accepted. Readable while one waits.
     type Listener: AsFd + Send;
     /// An attempt to connect.
     type Attempt: Send;
-    /// What an attempt, or a listener, has led to: a connection that carries no frames yet.
+    /// A connection that carries no frames yet: the result of an attempt, or of `accept`.
     type Opened;
     /// A connection.
     type Connection: Connection;
 
     /// Its row of the table.
     const TRANSPORT: &'static Transport;
-
-    /// The most connections of a server, 1 to 255.
-    fn connections_max(options: &Self::Options) -> usize;
-
-    /// The longest frame in bytes.
-    fn frame_len_max(options: &Self::Options) -> usize;
-
-    /// The number of frames of `frame_len` bytes that a connection has room for.
-    fn capacity(options: &Self::Options, frame_len: usize) -> usize;
 
     /// Listens at an address; port 0 means any. Returns the address with its port.
     ///
@@ -162,9 +165,10 @@ pub trait Connection: Send {
     /// Whether there are frames that its descriptor does not signal.
     fn has_backlog(&self) -> bool;
 
-    /// Announces that its user is about to sleep. Whether there is work that came before.
-    fn is_in_the_way_of_sleep(&self) -> bool {
-        false
+    /// Announces that its user is about to sleep. False if there is work that came before: then it
+    /// may not.
+    fn may_sleep(&self) -> bool {
+        true
     }
 
     /// Adds received frames to the batch, up to its room, but no more than its share of a round:

@@ -64,6 +64,12 @@ impl Readiness {
         Ok(())
     }
 
+    /// Has the descriptor be readable, until [`set_backlog`](Self::set_backlog) says otherwise.
+    pub(super) fn raise(&self) {
+        // It fails only with a descriptor that is not one.
+        let _ = self.set_backlog(true);
+    }
+
     /// Finds sockets that are ready now. Returns their number, up to [`EVENTS_MAX`]; the others are
     /// found next time.
     pub(super) fn poll(&mut self) -> io::Result<usize> {

@@ -8,7 +8,7 @@ use std::time::Instant;
 use tyche_counters::{CounterGroup, Reading};
 
 use super::readiness::{BACKLOG, Readiness};
-use super::{Broken, Carrier, Connection, ConnectionStats, sendable};
+use super::{Broken, Carrier, Connection, ConnectionOptions, ConnectionStats, sendable};
 use super::{CONNECTION, SERVER, UNSERVED_PER_ADDRESS_MAX};
 use crate::ip::{OpenError, Origins, Transport, UNSERVED_AFTER};
 use crate::{FRAMES_MAX, Interface, Link, Mac, RxBatch, TxBatch, is_of_channel};
@@ -85,7 +85,7 @@ impl<C: Carrier> Server<C> {
     /// # Panics
     /// If the most connections are not 1 to 255.
     pub fn listen(addresses: &[SocketAddr], options: &C::Options) -> Result<Self, OpenError> {
-        let places = C::connections_max(options);
+        let places = options.connections_max();
         assert!((1..=255).contains(&places), "a server of {places} connections");
         let readiness = Readiness::new().map_err(OpenError::system("epoll"))?;
         let failed = |transport, address, source| OpenError::Listen { transport, address, source };
@@ -246,7 +246,7 @@ impl<C: Carrier> Link for Server<C> {
     }
 
     fn frame_len_max(&self) -> usize {
-        C::frame_len_max(&self.options)
+        self.options.frame_len_max()
     }
 
     /// Its frames do not grow. Tries again to accept connections.
@@ -258,7 +258,7 @@ impl<C: Carrier> Link for Server<C> {
     }
 
     fn receive_capacity(&self, frame_len: usize) -> usize {
-        C::capacity(&self.options, frame_len)
+        self.options.capacity(frame_len)
     }
 
     fn receive(&mut self, batch: &mut RxBatch) -> io::Result<usize> {
@@ -322,9 +322,8 @@ impl<C: Carrier> Link for Server<C> {
     fn wait_fd(&self) -> BorrowedFd<'_> {
         let places = self.slots.iter().flatten();
         // All of them are told.
-        if places.fold(false, |is_busy, it| is_busy | it.connection.is_in_the_way_of_sleep()) {
-            // It fails only with a descriptor that is not one.
-            let _ = self.readiness.set_backlog(true);
+        if !places.fold(true, |may_sleep, it| may_sleep & it.connection.may_sleep()) {
+            self.readiness.raise();
         }
         self.readiness.as_fd()
     }

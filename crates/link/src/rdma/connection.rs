@@ -124,9 +124,9 @@ impl<P: QueuePair> Connection for RdmaConnection<P> {
         !self.incoming.is_empty()
     }
 
-    fn is_in_the_way_of_sleep(&self) -> bool {
+    fn may_sleep(&self) -> bool {
         self.has_slept.set(true);
-        self.pair.arm()
+        !self.pair.arm()
     }
 
     fn receive(&mut self, batch: &mut RxBatch) -> Result<(), Broken> {

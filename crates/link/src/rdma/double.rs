@@ -18,7 +18,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::time::Duration;
 
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::event::{EventfdFlags, PollFlags, eventfd};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::io::Errno;
 use rustix::net::{
@@ -35,6 +35,7 @@ use super::{RdmaOptions, TRANSPORT};
 use crate::Mac;
 use crate::connections::{Carrier, Client, Readiness, Server};
 use crate::ip::Transport;
+use crate::sys::wait;
 
 const FLAGS: SocketFlags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
 /// The most connections that wait to be accepted.
@@ -75,7 +76,7 @@ pub struct DoublePair {
     notified: u64,
 }
 
-/// What the peer has told of itself.
+/// The peer's window, and its interrupt.
 struct Peer {
     told: PeerWindow,
     window: Region,
@@ -219,18 +220,6 @@ impl Carrier for Double {
 
     const TRANSPORT: &'static Transport = &TRANSPORT;
 
-    fn connections_max(options: &RdmaOptions) -> usize {
-        options.connections_max
-    }
-
-    fn frame_len_max(options: &RdmaOptions) -> usize {
-        options.frame_len_max
-    }
-
-    fn capacity(options: &RdmaOptions, frame_len: usize) -> usize {
-        options.capacity(frame_len)
-    }
-
     fn listen(address: &SocketAddr, _: &RdmaOptions) -> io::Result<(OwnedFd, SocketAddr)> {
         let socket = socket()?;
         let place = place(address);
@@ -260,13 +249,10 @@ impl Carrier for Double {
 
     fn advance(attempt: OwnedFd, timeout: Duration) -> io::Result<ControlFlow<OwnedFd, OwnedFd>> {
         // The listener tells of its window when it has accepted.
-        let (tv_sec, tv_nsec) = (timeout.as_secs() as i64, i64::from(timeout.subsec_nanos()));
-        let timeout = Timespec { tv_sec, tv_nsec };
-        match poll(&mut [PollFd::new(&attempt, PollFlags::IN)], Some(&timeout)) {
-            Ok(0) | Err(Errno::INTR) => Ok(ControlFlow::Continue(attempt)),
-            Ok(_) => Ok(ControlFlow::Break(attempt)),
-            Err(error) => Err(error.into()),
-        }
+        Ok(match wait(&attempt, PollFlags::IN, timeout)? {
+            true => ControlFlow::Break(attempt),
+            false => ControlFlow::Continue(attempt),
+        })
     }
 
     fn open(

@@ -35,7 +35,7 @@ pub mod window;
 use double::{DoubleClient, DoubleServer};
 use verbs::Verbs;
 
-use crate::connections::{Client, Server};
+use crate::connections::{Client, ConnectionOptions, Server};
 use crate::ip::{End, Transport};
 
 /// RDMA among the transports.
@@ -86,8 +86,16 @@ impl Default for RdmaOptions {
     }
 }
 
-impl RdmaOptions {
-    /// The number of frames of `frame_len` bytes that the ring of a connection holds.
+impl ConnectionOptions for RdmaOptions {
+    fn connections_max(&self) -> usize {
+        self.connections_max
+    }
+
+    fn frame_len_max(&self) -> usize {
+        self.frame_len_max
+    }
+
+    /// The capacity of the ring of a connection.
     fn capacity(&self, frame_len: usize) -> usize {
         window::capacity(self.units, frame_len)
     }

@@ -1,4 +1,4 @@
-//! What a connection needs of a network card.
+//! Queue pairs: the interface between a connection and a network card.
 
 use std::io;
 

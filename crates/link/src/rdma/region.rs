@@ -32,7 +32,7 @@ impl Region {
     /// The first `len` bytes of a file in memory, as all see them who map it.
     ///
     /// # Errors
-    /// That of `mmap(2)`.
+    /// The error of `mmap(2)`.
     pub(super) fn shared(file: impl AsFd, len: usize) -> io::Result<Self> {
         let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
         // SAFETY: the kernel chooses the place of a new mapping.

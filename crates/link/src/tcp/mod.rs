@@ -33,7 +33,7 @@ use std::time::Duration;
 
 use connection::TcpConnection;
 
-use crate::connections::{Carrier, Client, Readiness, Server};
+use crate::connections::{Carrier, Client, ConnectionOptions, Readiness, Server};
 use crate::ip::{End, Transport};
 use crate::{HEAD, Mac};
 
@@ -89,6 +89,21 @@ impl Default for TcpOptions {
     }
 }
 
+impl ConnectionOptions for TcpOptions {
+    fn connections_max(&self) -> usize {
+        self.connections_max
+    }
+
+    fn frame_len_max(&self) -> usize {
+        FRAME_LEN_MAX
+    }
+
+    /// The capacity of an output buffer.
+    fn capacity(&self, frame_len: usize) -> usize {
+        OUTPUT_BYTES / (PREFIX + frame_len)
+    }
+}
+
 /// TCP as a carrier of frames.
 #[derive(Debug)]
 pub struct Tcp;
@@ -101,19 +116,6 @@ impl Carrier for Tcp {
     type Connection = TcpConnection;
 
     const TRANSPORT: &'static Transport = &TRANSPORT;
-
-    fn connections_max(options: &TcpOptions) -> usize {
-        options.connections_max
-    }
-
-    fn frame_len_max(_: &TcpOptions) -> usize {
-        FRAME_LEN_MAX
-    }
-
-    /// That of an output buffer.
-    fn capacity(_: &TcpOptions, frame_len: usize) -> usize {
-        OUTPUT_BYTES / (PREFIX + frame_len)
-    }
 
     fn listen(address: &SocketAddr, options: &TcpOptions) -> io::Result<(OwnedFd, SocketAddr)> {
         socket::listen(address, options)

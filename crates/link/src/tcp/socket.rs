@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::PollFlags;
 use rustix::io::Errno;
 use rustix::net::{
     self, AddressFamily, RecvFlags, SendAncillaryBuffer, SendFlags, SocketFlags, SocketType,
@@ -13,6 +13,7 @@ use rustix::net::{
 };
 
 use super::{STALL_MAX, TcpOptions};
+use crate::sys::wait;
 
 /// The most connections that wait to be accepted. Fewer: a burst of strangers has the kernel drop
 /// others' attempts, which are repeated only after a second.
@@ -95,13 +96,7 @@ pub(super) fn connect(address: &SocketAddr, options: &TcpOptions) -> io::Result<
 
 /// Whether an attempt to connect succeeds or fails within `timeout`.
 pub(super) fn is_decided(socket: &OwnedFd, timeout: Duration) -> io::Result<bool> {
-    let timeout =
-        Timespec { tv_sec: timeout.as_secs() as i64, tv_nsec: i64::from(timeout.subsec_nanos()) };
-    match poll(&mut [PollFd::new(socket, PollFlags::OUT)], Some(&timeout)) {
-        Ok(ready) => Ok(ready > 0),
-        Err(Errno::INTR) => Ok(false),
-        Err(error) => Err(error.into()),
-    }
+    wait(socket, PollFlags::OUT, timeout)
 }
 
 /// The result of a decided [`connect`].

@@ -12,7 +12,7 @@ use std::sync::OnceLock;
 
 use libc::{sockaddr, sockaddr_storage};
 
-/// A pointer to what is none of our business.
+/// A pointer to an object of the libraries.
 pub(super) type Opaque = *mut c_void;
 
 /// Permissions of a memory region: to be written locally, and by peers.
@@ -26,7 +26,7 @@ pub(super) const WR_RDMA_WRITE_WITH_IMM: c_int = 1;
 pub(super) const WR_SEND: c_int = 2;
 /// The end of this work is notified.
 pub(super) const SEND_SIGNALED: c_uint = 2;
-/// What has come: a message, or the immediate of a write.
+/// Kinds of arrivals: a message, or the immediate of a write.
 pub(super) const WC_RECV: u32 = 128;
 pub(super) const WC_RECV_RDMA_WITH_IMM: u32 = 129;
 /// The work was dropped because the connection had ended.

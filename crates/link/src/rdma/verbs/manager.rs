@@ -38,7 +38,7 @@ pub struct Id {
 // SAFETY: the library may be called from any thread.
 unsafe impl Send for Id {}
 
-/// What has happened.
+/// An event of a connection or a listener.
 pub(super) struct Event {
     /// `RDMA_CM_EVENT_..`
     pub(super) kind: i32,

@@ -11,8 +11,7 @@ use std::ops::ControlFlow;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::Errno;
+use rustix::event::PollFlags;
 
 use library::{
     ADDR_ERROR, ADDR_RESOLVED, CONNECT_ERROR, CONNECT_REQUEST, ESTABLISHED, Opaque, REJECTED,
@@ -27,6 +26,7 @@ use super::{RdmaOptions, TRANSPORT};
 use crate::Mac;
 use crate::connections::{Carrier, Readiness};
 use crate::ip::Transport;
+use crate::sys::wait;
 
 /// The most connections that wait to be accepted.
 const LISTEN_BACKLOG: i32 = 128;
@@ -47,7 +47,7 @@ pub struct Attempt {
     units: u32,
 }
 
-/// What an attempt waits for.
+/// The step that an attempt waits for.
 enum Step {
     /// Its device, or its route.
     Way(Id),
@@ -112,18 +112,6 @@ impl Carrier for Verbs {
 
     const TRANSPORT: &'static Transport = &TRANSPORT;
 
-    fn connections_max(options: &RdmaOptions) -> usize {
-        options.connections_max
-    }
-
-    fn frame_len_max(options: &RdmaOptions) -> usize {
-        options.frame_len_max
-    }
-
-    fn capacity(options: &RdmaOptions, frame_len: usize) -> usize {
-        options.capacity(frame_len)
-    }
-
     fn listen(address: &SocketAddr, _: &RdmaOptions) -> io::Result<(Listener, SocketAddr)> {
         let id = Id::listen(address, LISTEN_BACKLOG)?;
         let address = id.local_address()?;
@@ -152,13 +140,7 @@ impl Carrier for Verbs {
         mut attempt: Attempt,
         timeout: Duration,
     ) -> io::Result<ControlFlow<Opened, Attempt>> {
-        let (tv_sec, tv_nsec) = (timeout.as_secs() as i64, i64::from(timeout.subsec_nanos()));
-        let timeout = Timespec { tv_sec, tv_nsec };
-        let channel = &attempt.id().channel;
-        match poll(&mut [PollFd::new(channel, PollFlags::IN)], Some(&timeout)) {
-            Ok(_) | Err(Errno::INTR) => {}
-            Err(error) => return Err(error.into()),
-        }
+        wait(&attempt.id().channel, PollFlags::IN, timeout)?;
         while let Some(event) = attempt.id().channel.poll()? {
             match attempt.step(&event)? {
                 ControlFlow::Continue(next) => attempt = next,
