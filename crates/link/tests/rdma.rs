@@ -3,9 +3,9 @@
 use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU16, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use crate::harness::{BROADCAST, contents, frame, receive_all, send_all, wait};
+use crate::harness::{BROADCAST, carry, frame, from, receive_all, send_all, wait};
 use tyche_link::ip::OpenError;
 use tyche_link::rdma::double::{DoubleClient, DoubleServer};
 use tyche_link::rdma::{FRAME_LEN_MAX, RdmaClient, RdmaOptions, RdmaServer};
@@ -56,29 +56,6 @@ fn introduce(client: &mut DoubleClient, server: &mut DoubleServer) -> Mac {
     send_all(client, &[frame(BROADCAST, client.mac(), HEAD, 1)]);
     let came = receive_all(server, &mut batch(1), 1);
     came[0][6..12].try_into().unwrap()
-}
-
-/// The frame as it arrives: with the source that the receiver assigns.
-fn from(source: Mac, mut frame: Vec<u8>) -> Vec<u8> {
-    frame[6..12].copy_from_slice(&source);
-    frame
-}
-
-/// Sends all frames while the other end receives them; returns the received ones.
-fn carry(from: &mut impl Link, to: &mut impl Link, frames: &[Vec<u8>]) -> Vec<Vec<u8>> {
-    let (mut vectors, mut came) = (TxVectors::new(64, 1), Vec::new());
-    let (mut there, mut back) = (batch(16), batch(1));
-    let (deadline, mut sent) = (Instant::now() + PATIENCE, 0);
-    while came.len() < frames.len() {
-        assert!(Instant::now() < deadline, "{} of {} frames came", came.len(), frames.len());
-        let mut batch = vectors.batch();
-        frames[sent..].iter().take(64).for_each(|frame| batch.push_whole(frame, HEAD));
-        sent += from.send(&batch).unwrap();
-        assert_eq!(from.receive(&mut back).unwrap(), 0);
-        to.receive(&mut there).unwrap();
-        came.extend(contents(&there));
-    }
-    came
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
-use crate::harness::{BROADCAST, contents, frame, receive_all, send_all, wait};
+use crate::harness::{BROADCAST, carry, contents, frame, from, receive_all, send_all, wait};
 use tyche_link::connections::UNSERVED_PER_ADDRESS_MAX;
 use tyche_link::ip::OpenError;
 use tyche_link::tcp::{FRAME_LEN_MAX, OUTPUT_BYTES, TcpClient, TcpOptions, TcpServer};
@@ -48,34 +48,6 @@ fn of_channel(to: Mac, from: Mac) -> Vec<u8> {
     let mut frame = frame(to, from, 100, 7);
     frame[15] = 0x13;
     frame
-}
-
-/// The frame as it arrives: with the source that the receiver assigns.
-fn from(source: Mac, mut frame: Vec<u8>) -> Vec<u8> {
-    frame[6..12].copy_from_slice(&source);
-    frame
-}
-
-/// Sends all frames while the other end receives them; returns the received ones.
-fn carry(from: &mut impl Link, to: &mut impl Link, frames: &[Vec<u8>]) -> Vec<Vec<u8>> {
-    let (mut vectors, mut came) = (TxVectors::new(64, 1), Vec::new());
-    let (mut there, mut back) = (batch(16), batch(1));
-    let deadline = Instant::now() + PATIENCE;
-    let mut sent = 0;
-    while came.len() < frames.len() {
-        assert!(Instant::now() < deadline, "{} of {} frames came", came.len(), frames.len());
-        let mut batch = vectors.batch();
-        for frame in frames[sent..].iter().take(64) {
-            let (head, rest) = frame.split_first_chunk::<HEAD>().unwrap();
-            batch.push(head, [rest], &[]);
-        }
-        sent += from.send(&batch).unwrap();
-        // This also lets the sender flush its buffer.
-        assert_eq!(from.receive(&mut back).unwrap(), 0);
-        to.receive(&mut there).unwrap();
-        came.extend(contents(&there));
-    }
-    came
 }
 
 #[test]

@@ -219,6 +219,16 @@ impl RxBatch {
         Ok(())
     }
 
+    /// The slot of the next frame, and the bytes of its payload if it has `len` bytes.
+    fn room_for(&self, len: usize) -> Result<(usize, usize), Refused> {
+        let slot = *self.order.get(self.count).ok_or(Refused::Full)?;
+        let len = len.checked_sub(self.head_len).ok_or(Refused::Short)?;
+        if len > self.payload_max {
+            return Err(Refused::Long);
+        }
+        Ok((usize::from(slot), len))
+    }
+
     /// Adds a frame of `len` bytes that `write` writes: its head and its payload.
     ///
     /// # Errors
@@ -228,14 +238,7 @@ impl RxBatch {
         len: usize,
         write: impl FnOnce(&mut [u8], &mut [u8]),
     ) -> Result<(), Refused> {
-        let Some(&slot) = self.order.get(self.count) else {
-            return Err(Refused::Full);
-        };
-        let len = len.checked_sub(self.head_len).ok_or(Refused::Short)?;
-        if len > self.payload_max {
-            return Err(Refused::Long);
-        }
-        let slot = usize::from(slot);
+        let (slot, len) = self.room_for(len)?;
         let new = || Own::new(self.order.len(), self.head_len, self.payload_max);
         let (head, payload) = self.own.get_or_insert_with(new).places(slot);
         write(head, &mut payload[..len]);
@@ -257,14 +260,8 @@ impl RxBatch {
         len: usize,
         waited: Option<Duration>,
     ) -> Result<(), Refused> {
-        let Some(&slot) = self.order.get(self.count) else {
-            return Err(Refused::Full);
-        };
-        let len = len.checked_sub(self.head_len).ok_or(Refused::Short)?;
-        if len > self.payload_max {
-            return Err(Refused::Long);
-        }
-        self.keep_new(usize::from(slot), FramePlace::Lent(start, len), waited);
+        let (slot, len) = self.room_for(len)?;
+        self.keep_new(slot, FramePlace::Lent(start, len), waited);
         Ok(())
     }
 

@@ -55,6 +55,35 @@ pub fn contents(batch: &RxBatch) -> Vec<Vec<u8>> {
     batch.iter().map(|frame| [frame.head, frame.payload].concat()).collect()
 }
 
+/// The frame as it arrives: with the source that the receiver assigns.
+pub fn from(source: Mac, mut frame: Vec<u8>) -> Vec<u8> {
+    frame[6..12].copy_from_slice(&source);
+    frame
+}
+
+/// Sends all frames while the other end receives them; returns the received ones.
+pub fn carry(from: &mut impl Link, to: &mut impl Link, frames: &[Vec<u8>]) -> Vec<Vec<u8>> {
+    let (mut vectors, mut came) = (TxVectors::new(64, 1), Vec::new());
+    let batch = |frames| RxBatch::new(frames, to.frame_len_max() - HEAD);
+    let (mut there, mut back) = (batch(16), batch(1));
+    let deadline = Instant::now() + PATIENCE;
+    let mut sent = 0;
+    while came.len() < frames.len() {
+        assert!(Instant::now() < deadline, "{} of {} frames came", came.len(), frames.len());
+        let mut batch = vectors.batch();
+        for frame in frames[sent..].iter().take(64) {
+            let (head, rest) = frame.split_first_chunk::<HEAD>().unwrap();
+            batch.push(head, [rest], &[]);
+        }
+        sent += from.send(&batch).unwrap();
+        // This also lets the sender flush its buffer.
+        assert_eq!(from.receive(&mut back).unwrap(), 0);
+        to.receive(&mut there).unwrap();
+        came.extend(contents(&there));
+    }
+    came
+}
+
 /// Whether the link's descriptor becomes readable within `timeout`.
 pub fn wait(link: &impl Link, timeout: Duration) -> bool {
     wait_readable(link.wait_fd(), timeout)
