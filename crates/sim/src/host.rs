@@ -38,6 +38,8 @@ pub(crate) struct Pending {
     pub(crate) submitted: Instant,
     /// Number of outages before its submission.
     pub(crate) outages: u64,
+    /// Bytes of data that it may have to wait for, its own among them.
+    pub(crate) behind: u64,
 }
 
 /// A run of a host's session.

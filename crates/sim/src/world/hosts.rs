@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use tyche_block::Completion;
-use tyche_proto::{Failure, Instant, OpId, Operation, Rules, StageSample, Writer};
+use tyche_proto::{ChannelChoice, Failure, Instant, OpId, Operation, Rules, StageSample, Writer};
 use tyche_remote::Notice;
 use tyche_wire::{Entry, Header, Mac, Opcode, Reason, Tag};
 
@@ -257,7 +257,11 @@ impl<R: Rules> World<R> {
         let op = running.session.submit(now, operation, stamp);
         history.submit(running.number, op, (opcode, flags), (offset, len), stamp)?;
         let outages = self.report.outages();
-        let pending = Pending { operation, stamp, submitted: now, outages };
+        let others = running.pending.values().map(|it| u64::from(it.operation.len)).sum::<u64>();
+        // Round robin gives a link its turn however much it has to send.
+        let before = if host.plan.choice == ChannelChoice::RoundRobin { others } else { 0 };
+        let behind = before + u64::from(len);
+        let pending = Pending { operation, stamp, submitted: now, outages, behind };
         running.pending.insert(op, pending);
         self.report.operations += 1;
         self.note(Happening::Submit { host: index, op: op.0, opcode, offset, len, stamp });
@@ -402,7 +406,7 @@ fn check_lost<R: Rules>(running: &Running<R>, last: Option<Writer>) -> Result<()
 
 /// The rate in bytes per second that an operation has at least beside others: that of a path of
 /// 10 ms that loses frames, with a window of two.
-const RATE_MIN: u32 = 128 << 10;
+const RATE_MIN: u64 = 128 << 10;
 
 /// Checks that an operation took no longer than its outages and its data allow; `outages`: their
 /// number so far.
@@ -415,7 +419,7 @@ fn check_age(
     let met = (outages - pending.outages).max(1) as u32;
     let age = pending.age(now);
     let Operation { opcode, offset, len, .. } = pending.operation;
-    let moved = Duration::from_secs(1) * len / RATE_MIN;
+    let moved = Duration::from_millis(pending.behind * 1000 / RATE_MIN);
     if stall_max.is_none_or(|limit| age <= limit * met + moved) {
         return Ok(());
     }
