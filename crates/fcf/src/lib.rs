@@ -42,7 +42,7 @@ use nodes::{Node, Nodes};
 pub const MEMBERSHIPS: [Mac; 1] = [ALL_FCF_MACS];
 
 /// The most frames that wait to be sent; more are dropped, as a switch does without flow control.
-const QUEUE_MAX: usize = 4096;
+pub const QUEUE_MAX: usize = 4096;
 
 /// The configuration of a forwarder.
 #[derive(Clone, Copy, Debug)]

@@ -34,6 +34,20 @@ impl Interface {
         Ok(Self { fip: Self::open_fip(name, qdisc)?, fcoe: Self::open_further(name, qdisc)? })
     }
 
+    /// Opens an interface for a switch: the receive ring holds at least so many encapsulated
+    /// frames, for nothing holds their senders back.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_for_switch(name: &str, frames_min: usize) -> Result<Self, OpenError> {
+        let mut options = options(name, (ETHERTYPE_FCOE, HEAD_LEN), false);
+        options.frames_min = frames_min;
+        Ok(Self {
+            fip: Self::open_fip(name, false)?,
+            fcoe: Box::new(PacketLink::open(&options)?),
+        })
+    }
+
     /// Opens the link for FIP alone.
     ///
     /// # Errors
@@ -85,15 +99,16 @@ impl Interface {
     }
 }
 
-fn open(
-    name: &str,
-    (ethertype, head_len): (u16, usize),
-    qdisc: bool,
-) -> Result<Box<dyn Link>, OpenError> {
+fn open(name: &str, frames: (u16, usize), qdisc: bool) -> Result<Box<dyn Link>, OpenError> {
+    Ok(Box::new(PacketLink::open(&options(name, frames, qdisc))?))
+}
+
+/// The options of a link for frames with that EtherType and length of head.
+fn options(name: &str, (ethertype, head_len): (u16, usize), qdisc: bool) -> PacketOptions {
     let mut options = PacketOptions::new(name);
     (options.ethertype, options.head_len) = (ethertype, head_len);
     options.qdisc_bypass = !qdisc;
-    Ok(Box::new(PacketLink::open(&options)?))
+    options
 }
 
 /// Adds the port of a link for FCoE.

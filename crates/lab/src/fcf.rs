@@ -11,7 +11,7 @@ use signal_hook::consts::SIGHUP;
 use tyche_console::error::{Code, Context, Error, Result};
 use tyche_console::output::announce;
 use tyche_engine::{Composed, EventLoop, FrameSink, Frames, Ports, Protocol, Received, Service};
-use tyche_fcf::{Fcf, FcfConfig, MEMBERSHIPS};
+use tyche_fcf::{Fcf, FcfConfig, MEMBERSHIPS, QUEUE_MAX};
 use tyche_fcoe::fc::wire::{ETHERNET_LEN, ETHERTYPE_FIP};
 use tyche_fcoe::{FCOE, FIP, Interface};
 use tyche_link::Mac as LinkMac;
@@ -59,7 +59,8 @@ fn e_d_tov(text: &str) -> Result<f64, String> {
 
 pub(crate) fn run(args: &FcfArgs) -> Result<()> {
     let link = |error: &dyn std::error::Error| Error::new(Code::Link, error.to_string());
-    let interface = Interface::open(&args.interface, false).map_err(|error| link(&error))?;
+    let interface =
+        Interface::open_for_switch(&args.interface, QUEUE_MAX).map_err(|error| link(&error))?;
     let mut config = FcfConfig::new(interface.mac());
     let changing = (std::process::id() % 239 + 1) as u8;
     (config.priority, config.domain) = (args.priority, args.domain.unwrap_or(changing));

@@ -80,6 +80,9 @@ pub struct PacketOptions {
     pub ethertype: u16,
     /// Bytes of a frame's head, up to 256: what follows is received page-aligned.
     pub head_len: usize,
+    /// The least number of frames that the receive ring holds. Each takes the MTU in whole pages,
+    /// and a page more.
+    pub frames_min: usize,
     /// The send buffer, as for `SO_SNDBUF`, in bytes.
     pub send_buffer: usize,
     /// Whether frames bypass the queueing discipline. Traffic shaping (`tc qdisc`) has no effect
@@ -88,12 +91,14 @@ pub struct PacketOptions {
 }
 
 impl PacketOptions {
-    /// Defaults for an interface: the local experimental EtherType, a send buffer of 16 MiB.
+    /// Defaults for an interface: the local experimental EtherType, at least 128 frames received, a
+    /// send buffer of 16 MiB.
     pub fn new(interface: impl Into<String>) -> Self {
         Self {
             interface: interface.into(),
             ethertype: ETHERTYPE,
             head_len: HEAD,
+            frames_min: 128,
             send_buffer: 16 << 20,
             qdisc_bypass: true,
         }
@@ -127,7 +132,7 @@ impl PacketLink {
         let route = Route::open()
             .map_err(|source| OpenError::System { call: "socket(AF_NETLINK)", source })?;
         let info = find(name, &route)?;
-        let shape = Shape::new(options.head_len, ETHERNET + info.mtu);
+        let shape = Shape::new(options.head_len, ETHERNET + info.mtu, options.frames_min);
         let (incoming, ring) = open_incoming(shape, info.index)?;
         let (outgoing, shortfall) = open_outgoing(options)?;
         for (socket, protocol) in [(&outgoing, SENDS_ONLY), (&incoming, *ethertype)] {

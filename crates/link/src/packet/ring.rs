@@ -32,8 +32,7 @@ use crate::batch::Lender;
 
 /// Bytes of a ring: more would not stay in the caches, for the slots are used round robin.
 const RING_BYTES: usize = 4 << 20;
-/// The least and the most slots of a ring, whatever memory they take.
-const SLOTS_MIN: usize = 128;
+/// The most slots of a ring that needs no more than [`RING_BYTES`].
 const SLOTS_MAX: usize = 512;
 /// Bytes of a block: the unit in which the kernel allocates the ring.
 const BLOCK_BYTES: usize = 1 << 20;
@@ -72,15 +71,16 @@ pub(super) struct Shape {
 }
 
 impl Shape {
-    /// The shape for frames of up to `frame_len` bytes, of which `head_len` are the head.
+    /// The shape for frames of up to `frame_len` bytes, of which `head_len` are the head, with at
+    /// least `slots_min` slots, whatever memory they take.
     ///
     /// # Panics
     /// If the head does not fit into a page with the kernel's header.
-    pub(super) fn new(head_len: usize, frame_len: usize) -> Self {
+    pub(super) fn new(head_len: usize, frame_len: usize, slots_min: usize) -> Self {
         assert!(head_len <= PAGE - UNRESERVED, "a head of {head_len} bytes");
         let payload = frame_len.saturating_sub(head_len).clamp(1, PAYLOAD_MAX);
         let slot = PAGE + payload.next_multiple_of(PAGE);
-        let slots = (RING_BYTES / slot).clamp(SLOTS_MIN, SLOTS_MAX);
+        let slots = (RING_BYTES / slot).min(SLOTS_MAX).max(slots_min);
         let blocks = slots.div_ceil(BLOCK_BYTES / slot);
         Self { head_len, slot, slots_per_block: slots.div_ceil(blocks), blocks }
     }
@@ -88,9 +88,7 @@ impl Shape {
     /// The shape for frames of up to `frame_len` bytes, with no fewer slots than this one: peers
     /// may have so many frames in flight.
     pub(super) fn grown(&self, frame_len: usize) -> Self {
-        let shape = Self::new(self.head_len, frame_len);
-        let blocks = self.slots().max(shape.slots()).div_ceil(shape.slots_per_block);
-        Self { blocks, ..shape }
+        Self::new(self.head_len, frame_len, self.slots())
     }
 
     /// The number of slots, and so of frames that the ring holds.
@@ -217,7 +215,7 @@ mod tests {
             (65549, 68 << 10, 135),
             (usize::MAX, 68 << 10, 135),
         ] {
-            let shape = Shape::new(HEAD, frame_len);
+            let shape = Shape::new(HEAD, frame_len, 128);
             assert_eq!((shape.slot, shape.slots()), (slot, slots), "{frame_len} bytes");
             assert!(shape.frame_len_max() >= frame_len.min(HEAD + PAYLOAD_MAX));
             let request = shape.request();
@@ -227,13 +225,22 @@ mod tests {
     }
 
     #[test]
+    fn a_shape_has_as_many_slots_as_are_asked_for() {
+        for frame_len in [1514, 9014, 65549] {
+            let shape = Shape::new(HEAD, frame_len, 4096);
+            assert!((4096..4200).contains(&shape.slots()), "{}", shape.slots());
+            assert!(shape.request().tp_block_size as usize <= BLOCK_BYTES);
+        }
+    }
+
+    #[test]
     fn a_grown_shape_holds_as_many_longer_frames() {
         for (from, to) in [(1514, 1514), (1514, 9014), (9014, 65549), (1514, 65549)] {
-            let (before, fresh) = (Shape::new(HEAD, from), Shape::new(HEAD, to));
+            let (before, fresh) = (Shape::new(HEAD, from, 128), Shape::new(HEAD, to, 128));
             let grown = before.grown(to);
             assert!(grown.slots() >= before.slots(), "{from} to {to} bytes");
             assert_eq!(grown.frame_len_max(), fresh.frame_len_max());
-            assert_eq!(grown.request().tp_block_size, fresh.request().tp_block_size);
+            assert!(grown.request().tp_block_size as usize <= BLOCK_BYTES);
         }
     }
 }
