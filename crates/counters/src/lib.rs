@@ -117,18 +117,19 @@ macro_rules! counters {
     (
         $(#[$attribute:meta])*
         $visibility:vis struct $group:ident as $prefix:literal {
-            $( $(#[doc = $help:literal])+ $field:ident: $kind:ident in $unit:ident ),+ $(,)?
+            $( $(#[doc = $help:literal])+ $field:ident: $kind:ident in $unit:ident ),* $(,)?
         }
     ) => {
         $(#[$attribute])*
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         $visibility struct $group {
-            $( $(#[doc = $help])+ $visibility $field: u64, )+
+            $( $(#[doc = $help])+ $visibility $field: u64, )*
         }
 
         impl ::core::ops::AddAssign for $group {
             fn add_assign(&mut self, other: Self) {
-                $( self.$field += other.$field; )+
+                let Self { $( $field ),* } = other;
+                $( self.$field += $field; )*
             }
         }
 
@@ -138,15 +139,15 @@ macro_rules! counters {
                 unit: $crate::Unit::$unit,
                 kind: $crate::Kind::$kind,
                 help: concat!($($help),+).trim_ascii(),
-            } ),+];
-            const NAMES: &'static [&'static str] = &[$( concat!($prefix, stringify!($field)) ),+];
+            } ),*];
+            const NAMES: &'static [&'static str] = &[$( concat!($prefix, stringify!($field)) ),*];
 
             fn values(&self) -> impl Iterator<Item = u64> {
-                [$( self.$field ),+].into_iter()
+                [$( self.$field ),*].into_iter()
             }
 
             fn values_mut(&mut self) -> impl Iterator<Item = &mut u64> {
-                [$( &mut self.$field ),+].into_iter()
+                [$( &mut self.$field ),*].into_iter()
             }
         }
     };

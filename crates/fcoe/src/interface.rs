@@ -42,10 +42,7 @@ impl Interface {
     pub fn open_for_switch(name: &str, frames_min: usize) -> Result<Self, OpenError> {
         let mut options = options(name, (ETHERTYPE_FCOE, HEAD_LEN), false);
         options.frames_min = frames_min;
-        Ok(Self {
-            fip: Self::open_fip(name, false)?,
-            fcoe: Box::new(PacketLink::open(&options)?),
-        })
+        Ok(Self { fip: Self::open_fip(name, false)?, fcoe: Box::new(PacketLink::open(&options)?) })
     }
 
     /// Opens the link for FIP alone.

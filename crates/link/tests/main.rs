@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot set its stage has failed")]
 
 mod harness;
+mod hostile;
+mod hostile_windows;
 mod interfaces;
 mod members;
 mod memory;

@@ -147,6 +147,34 @@ fn the_descriptor_is_readable_while_frames_wait_and_wakes_a_sleeper() {
     assert!(is_woken);
 }
 
+fn counter(link: &impl Link, name: &str) -> u64 {
+    link.counters().iter().find(|(metric, _)| metric.name == name).expect("it is counted").1
+}
+
+#[test]
+fn a_batch_is_one_write_and_an_interrupt_if_its_receiver_sleeps() {
+    let (mut server, mut client) = ends(&RdmaOptions::default());
+    introduce(&mut client, &mut server);
+    let mut many = batch(64);
+    let before = counter(&server, "rdma_interrupts");
+    for is_asleep in [true, false] {
+        assert!(!is_asleep || !wait(&server, NOW));
+        let written = counter(&client, "rdma_writes");
+        send_all(&mut client, &[1, 2, 3, 4].map(|n| frame(BROADCAST, BROADCAST, 2000, n)));
+        assert_eq!(counter(&client, "rdma_writes"), written + 1);
+        receive_all(&mut server, &mut many, 4);
+        assert_eq!(counter(&server, "rdma_interrupts"), before + 1, "of the first batch");
+    }
+    assert_eq!(counter(&client, "rdma_announcements"), 3);
+    assert_eq!(counter(&client, "rdma_waited"), 0);
+    drop(client);
+    wait_until("it is gone", || {
+        server.receive(&mut many).unwrap();
+        server.connections() == 0
+    });
+    assert_eq!(counter(&server, "rdma_interrupts"), before + 1, "what has ended still counts");
+}
+
 #[test]
 fn a_client_notices_the_end_of_its_server_and_comes_back() {
     let at = place();

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use tyche_counters::{CounterGroup, Reading};
 
-use super::{Broken, CLIENT, Carrier, Connection, ConnectionOptions, ConnectionStats};
+use super::{Broken, CLIENT, Carrier, Connection, ConnectionOptions, ConnectionStats, Counts};
 use super::{Readiness, SERVER, sendable};
 use crate::ip::{OpenError, Transport};
 use crate::{Interface, Link, RxBatch, TxBatch};
@@ -36,6 +36,8 @@ pub struct Client<C: Carrier> {
     tried: Instant,
     readiness: Readiness,
     stats: ConnectionStats,
+    /// The counters of connections that have ended.
+    ended: Counts<C>,
 }
 
 enum State<C: Carrier> {
@@ -62,6 +64,7 @@ impl<C: Carrier> Client<C> {
             tried: Instant::now(),
             readiness,
             stats: ConnectionStats::default(),
+            ended: Counts::<C>::default(),
         };
         link.open(opened).map_err(OpenError::system("opening the connection"))?;
         Ok(link)
@@ -124,7 +127,9 @@ impl<C: Carrier> Client<C> {
             }
             Broken::Gone(error) => error,
         };
-        self.state = State::Down(error);
+        if let State::Up(ended) = std::mem::replace(&mut self.state, State::Down(error)) {
+            self.ended += ended.counts();
+        }
         self.down()
     }
 
@@ -201,7 +206,11 @@ impl<C: Carrier> Link for Client<C> {
     }
 
     fn counters(&self) -> Vec<Reading> {
-        self.stats.iter().collect()
+        let mut counts = self.ended;
+        if let State::Up(connection) = &self.state {
+            counts += connection.counts();
+        }
+        self.stats.iter().chain(counts.iter()).collect()
     }
 }
 

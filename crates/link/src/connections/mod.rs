@@ -29,7 +29,7 @@ use std::ops::ControlFlow;
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-use tyche_counters::counters;
+use tyche_counters::{CounterGroup, counters};
 
 pub use client::Client;
 pub use readiness::Readiness;
@@ -71,6 +71,11 @@ counters! {
         /// Frames without room in their connection, or without a destination.
         lost: Counter in Frames,
     }
+}
+
+counters! {
+    /// The counters of a carrier that has none beside [`ConnectionStats`].
+    pub struct NoCounts {}
 }
 
 /// Options of links over connections.
@@ -147,6 +152,14 @@ pub trait Carrier: 'static {
 
 /// One connection, of either end.
 pub trait Connection: Send {
+    /// Counters beside those that all connections have.
+    type Counts: CounterGroup + Send;
+
+    /// Its counters since it opened.
+    fn counts(&self) -> Self::Counts {
+        Self::Counts::default()
+    }
+
     /// The source address given to the peer's frames.
     fn mac(&self) -> Mac;
 
@@ -184,6 +197,9 @@ pub trait Connection: Send {
     /// If the connection has ended.
     fn send<'a>(&mut self, frames: impl Iterator<Item = TxFrame<'a>>) -> io::Result<usize>;
 }
+
+/// The counters of a carrier's connections.
+type Counts<C> = <<C as Carrier>::Connection as Connection>::Counts;
 
 /// Reasons for the end of a connection.
 #[derive(Debug)]

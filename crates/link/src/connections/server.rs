@@ -8,7 +8,7 @@ use std::time::Instant;
 use tyche_counters::{CounterGroup, Reading};
 
 use super::readiness::{BACKLOG, Readiness};
-use super::{Broken, Carrier, Connection, ConnectionOptions, ConnectionStats, sendable};
+use super::{Broken, Carrier, Connection, ConnectionOptions, ConnectionStats, Counts, sendable};
 use super::{CONNECTION, SERVER, UNSERVED_PER_ADDRESS_MAX};
 use crate::ip::{OpenError, Origins, Transport, UNSERVED_AFTER};
 use crate::{FRAMES_MAX, Interface, Link, Mac, RxBatch, TxBatch, is_of_channel};
@@ -55,6 +55,8 @@ pub struct Server<C: Carrier> {
     routes: Vec<Route>,
     readiness: Readiness,
     stats: ConnectionStats,
+    /// The counters of connections that have ended.
+    ended: Counts<C>,
 }
 
 /// Where a connection can be.
@@ -104,6 +106,7 @@ impl<C: Carrier> Server<C> {
             routes: Vec::with_capacity(FRAMES_MAX),
             readiness,
             stats: ConnectionStats::default(),
+            ended: Counts::<C>::default(),
         })
     }
 
@@ -174,7 +177,7 @@ impl<C: Carrier> Server<C> {
         let mac = [CONNECTION | high << 3, slot as u8, low, a, b, c];
         let connection = C::open(opened, &self.options, mac, (&self.readiness, slot as u64))?;
         let place = Place { connection, opened: Instant::now(), served: None };
-        self.slots[slot] = Some(Box::new(place));
+        self.put(slot, Some(Box::new(place)));
         Ok(true)
     }
 
@@ -210,7 +213,14 @@ impl<C: Carrier> Server<C> {
         let watch = |()| Ok(place.connection.watch(&self.readiness, slot as u64)?);
         if let Err(broken) = result.and_then(watch) {
             self.stats.malformed += u64::from(matches!(broken, Broken::Malformed));
-            self.slots[slot] = None;
+            self.put(slot, None);
+        }
+    }
+
+    /// Puts a connection, or none, into a slot; the one that is there ends.
+    fn put(&mut self, slot: usize, place: Slot<C::Connection>) {
+        if let Some(ended) = std::mem::replace(&mut self.slots[slot], place) {
+            self.ended += ended.connection.counts();
         }
     }
 
@@ -329,7 +339,9 @@ impl<C: Carrier> Link for Server<C> {
     }
 
     fn counters(&self) -> Vec<Reading> {
-        self.stats.iter().collect()
+        let mut counts = self.ended;
+        self.slots.iter().flatten().for_each(|it| counts += it.connection.counts());
+        self.stats.iter().chain(counts.iter()).collect()
     }
 }
 

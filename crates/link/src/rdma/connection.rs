@@ -4,6 +4,8 @@ use std::cell::Cell;
 use std::io;
 use std::sync::atomic::Ordering;
 
+use tyche_counters::counters;
+
 use super::pair::QueuePair;
 use super::region::Region;
 use super::ring::{Incoming, Outgoing, Pushed};
@@ -18,7 +20,25 @@ const STAGED_MAX: usize = 64 << 10;
 /// The calls between two looks at the descriptors of a connection whose user does not sleep.
 const CALLS_MAX: u32 = 256;
 
+counters! {
+    /// What a connection had its card do.
+    pub struct RdmaCounts as "rdma_" {
+        /// Writes into the windows of peers.
+        writes: Counter in Events,
+        /// Writes that told a peer how far its ring is filled, and interrupted it if it slept.
+        announcements: Counter in Events,
+        /// Announcements of peers that came while this end slept, or was about to.
+        interrupts: Counter in Events,
+        /// Frames that found no room: the peer had taken too few out, or too few writes were known
+        /// to have ended.
+        waited: Counter in Frames,
+    }
+}
+
 /// A connection over a queue pair.
+///
+/// The peer has the key to the window, and may write anything there, and announce anything, at any
+/// time.
 pub struct RdmaConnection<P> {
     pair: P,
     /// The source address given to the peer's frames.
@@ -30,13 +50,30 @@ pub struct RdmaConnection<P> {
     has_slept: Cell<bool>,
     /// Calls since then.
     calls: u32,
+    /// Whether its user sleeps, or is about to, and nothing has come since.
+    is_armed: Cell<bool>,
+    /// Those that the ring does not have.
+    counts: RdmaCounts,
 }
 
 impl<P: QueuePair> RdmaConnection<P> {
     /// The connection of a queue pair whose window has a ring of so many units.
-    pub(super) fn new(pair: P, units: u32, mac: Mac) -> Self {
-        let (incoming, has_slept) = (Incoming::new(units), Cell::new(true));
-        Self { pair, mac, incoming, outgoing: None, has_slept, calls: 0 }
+    pub fn new(pair: P, units: u32, mac: Mac) -> Self {
+        Self {
+            pair,
+            mac,
+            incoming: Incoming::new(units),
+            outgoing: None,
+            has_slept: Cell::new(true),
+            calls: 0,
+            is_armed: Cell::new(false),
+            counts: RdmaCounts::default(),
+        }
+    }
+
+    /// The queue pair.
+    pub fn pair_mut(&mut self) -> &mut P {
+        &mut self.pair
     }
 
     /// The rings and the pair, once the peer's window is known.
@@ -60,13 +97,15 @@ impl<P: QueuePair> RdmaConnection<P> {
             if outgoing.may_write() {
                 match outgoing.push(pair.staging(), frame, incoming.head()) {
                     Pushed::Full => {}
-                    pushed => {
+                    Pushed::TooLong => return Ok(Pushed::TooLong),
+                    Pushed::Staged => {
                         incoming.report();
-                        return Ok(pushed);
+                        return Ok(Pushed::Staged);
                     }
                 }
             }
         }
+        self.counts.waited += 1;
         Ok(Pushed::Full)
     }
 
@@ -100,6 +139,13 @@ impl<P: QueuePair> RdmaConnection<P> {
 }
 
 impl<P: QueuePair> Connection for RdmaConnection<P> {
+    type Counts = RdmaCounts;
+
+    fn counts(&self) -> RdmaCounts {
+        let (writes, announcements) = self.outgoing.as_ref().map_or((0, 0), Outgoing::counts);
+        RdmaCounts { writes, announcements, ..self.counts }
+    }
+
     fn mac(&self) -> Mac {
         self.mac
     }
@@ -126,13 +172,16 @@ impl<P: QueuePair> Connection for RdmaConnection<P> {
 
     fn may_sleep(&self) -> bool {
         self.has_slept.set(true);
-        !self.pair.arm()
+        let may_sleep = !self.pair.arm();
+        self.is_armed.set(self.is_armed.get() || may_sleep);
+        may_sleep
     }
 
     fn receive(&mut self, batch: &mut RxBatch) -> Result<(), Broken> {
         // A peer that announces without end does not keep others waiting.
         for _ in 0..2 * INTERRUPTS_MAX {
             let Some(tail) = self.pair.arrived()? else { break };
+            self.counts.interrupts += u64::from(self.is_armed.take());
             self.incoming.arrived(tail)?;
         }
         while batch.len() < batch.capacity() {

@@ -32,6 +32,10 @@ mod ring;
 mod verbs;
 pub mod window;
 
+pub use connection::{RdmaConnection, RdmaCounts};
+pub use pair::{QueuePair, Write};
+pub use region::Region;
+
 use double::{DoubleClient, DoubleServer};
 use verbs::Verbs;
 

@@ -22,7 +22,7 @@ impl Region {
     ///
     /// # Errors
     /// If there is no memory.
-    pub(super) fn anonymous(len: usize) -> io::Result<Self> {
+    pub fn anonymous(len: usize) -> io::Result<Self> {
         let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
         // SAFETY: the kernel chooses the place of a new mapping.
         let start = unsafe { mm::mmap_anonymous(ptr::null_mut(), len, protection, flags) }?;
@@ -62,7 +62,7 @@ impl Region {
     ///
     /// # Panics
     /// If they are not inside.
-    pub(super) fn read(&self, at: usize, bytes: &mut [u8]) {
+    pub fn read(&self, at: usize, bytes: &mut [u8]) {
         let from = self.place(at, bytes.len()).as_ptr();
         // SAFETY: `place` has looked; the mapping and the caller's bytes do not overlap. Others may
         // write meanwhile: then the copy is a mixture of bytes, any of which the peer could have
@@ -74,7 +74,7 @@ impl Region {
     ///
     /// # Panics
     /// If they do not fit there.
-    pub(super) fn write(&self, at: usize, bytes: &[u8]) {
+    pub fn write(&self, at: usize, bytes: &[u8]) {
         let to = self.place(at, bytes.len()).as_ptr();
         // SAFETY: as in `read`.
         unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) }
@@ -94,7 +94,7 @@ impl Region {
     ///
     /// # Panics
     /// If it is not inside, or not aligned.
-    pub(super) fn word(&self, at: usize) -> &AtomicU32 {
+    pub fn word(&self, at: usize) -> &AtomicU32 {
         let word = self.place(at, size_of::<AtomicU32>()).cast::<AtomicU32>();
         assert!(word.is_aligned(), "a word at {at}");
         // SAFETY: any bytes are a word, and others may write it at any time.

@@ -48,8 +48,9 @@ pub(super) struct Outgoing {
     /// Units that are staged, and those of them whose writes have begun.
     next: u64,
     posted: u64,
-    /// Units that the peer was interrupted for.
+    /// Units that the peer was interrupted for, and how often it was.
     announced: u64,
+    announcements: u64,
     /// Units that the peer has taken out.
     head: u64,
     /// Units whose writes have ended: until then, the card may read them again.
@@ -73,6 +74,7 @@ impl Outgoing {
             next: 0,
             posted: 0,
             announced: 0,
+            announcements: 0,
             head: 0,
             ended: 0,
             writes: 0,
@@ -107,6 +109,11 @@ impl Outgoing {
     /// interrupt.
     pub(super) fn may_write(&self) -> bool {
         self.writes - self.writes_ended + 3 <= WRITES_MAX && self.interrupts.len() < INTERRUPTS_MAX
+    }
+
+    /// Writes that have begun, and those of them that interrupt the peer.
+    pub(super) fn counts(&self) -> (u64, u64) {
+        (self.writes, self.announcements)
     }
 
     /// Bytes that are staged, and whose write has not begun.
@@ -153,6 +160,7 @@ impl Outgoing {
         let mut immediate = None;
         if is_end && self.posted == self.next {
             self.announced = self.posted;
+            self.announcements += 1;
             self.interrupts.push_back(self.posted);
             immediate = Some(self.posted as u32);
         }

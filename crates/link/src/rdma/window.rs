@@ -84,7 +84,7 @@ impl PeerWindow {
 }
 
 /// Bytes of a window whose ring has so many units.
-pub fn window_len(units: u32) -> usize {
+pub const fn window_len(units: u32) -> usize {
     RING_AT + units as usize * UNIT
 }
 

@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use super::input::{Input, Malformed};
 use super::output::{Output, prefix};
 use super::{PREFIX, socket};
-use crate::connections::{Broken, Connection, Readiness};
+use crate::connections::{Broken, Connection, NoCounts, Readiness};
 use crate::{Mac, RxBatch, TxFrame};
 
 /// The most frames per system call.
@@ -127,6 +127,8 @@ fn parts_max(frame: &TxFrame<'_>) -> usize {
 const _: () = assert!(GATHER_FRAMES * (PREFIX + super::FRAME_LEN_MAX) <= super::OUTPUT_BYTES);
 
 impl Connection for TcpConnection {
+    type Counts = NoCounts;
+
     fn mac(&self) -> Mac {
         self.mac
     }
