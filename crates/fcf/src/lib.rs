@@ -11,7 +11,9 @@
 //! A port has the same N_Port_ID each time it logs in. It is logged out when it says so, when it
 //! logs in again, and when its node has not been heard for 2.5 periods of keep alives; others that
 //! have asked for it are told (RSCN). A keep alive of a port that is not logged in is answered with
-//! Clear Virtual Link, so that it notices that the forwarder was started anew.
+//! Clear Virtual Link, so that it notices that the forwarder was started anew; but not that of a
+//! node that looked for a forwarder just before. Linux may send one on its way to the login, and
+//! logs in no more if it is answered then.
 //!
 //! One input ([`handle_frame`](Fcf::handle_frame), [`handle_timeout`](Fcf::handle_timeout),
 //! [`clear`](Fcf::clear)), then drain [`poll_transmit`](Fcf::poll_transmit) until `None`.
@@ -43,6 +45,8 @@ pub const MEMBERSHIPS: [Mac; 1] = [ALL_FCF_MACS];
 
 /// The most frames that wait to be sent; more are dropped, as a switch does without flow control.
 pub const QUEUE_MAX: usize = 4096;
+/// The most nodes whose keep alives are not answered because they have yet to log in.
+const NEWCOMERS_MAX: usize = 64;
 
 /// The configuration of a forwarder.
 #[derive(Clone, Copy, Debug)]
@@ -98,6 +102,8 @@ pub struct Counts {
 pub struct Fcf {
     config: FcfConfig,
     nodes: Nodes,
+    /// Nodes that have looked for a forwarder, and when: the latest.
+    newcomers: VecDeque<(Mac, Instant)>,
     /// When to advertise next; `None` before the first time.
     advertise_at: Option<Instant>,
     /// Answers to logins that wait for their time.
@@ -111,6 +117,7 @@ impl Fcf {
     pub fn new(config: FcfConfig) -> Self {
         Self {
             nodes: Nodes::new(config.domain),
+            newcomers: VecDeque::with_capacity(NEWCOMERS_MAX),
             advertise_at: None,
             late: VecDeque::new(),
             frames: VecDeque::new(),
@@ -156,7 +163,7 @@ impl Fcf {
         while self.late.front().is_some_and(|(at, _)| *at <= now) {
             self.frames.extend(self.late.pop_front().map(|(_, frame)| frame));
         }
-        while let Some(silent) = self.nodes.silent(now, self.config.period * 5 / 2) {
+        while let Some(silent) = self.nodes.silent(now, self.silence_max()) {
             self.clear_links(silent.enode, Some(silent.vn_port()));
             self.end(silent.id);
         }
@@ -167,7 +174,7 @@ impl Fcf {
         let own = Some(self.advertise_at.unwrap_or_default());
         let late = self.late.front().map(|(at, _)| *at);
         let heard = self.nodes.iter().map(|it| it.heard).min();
-        earliest(earliest(own, late), heard.map(|heard| heard + self.config.period * 5 / 2))
+        earliest(earliest(own, late), heard.map(|heard| heard + self.silence_max()))
     }
 
     /// The next frame to send, from its destination address on.
@@ -207,6 +214,8 @@ impl Fcf {
                 if *mac == source =>
             {
                 self.advertise(source, Flags::S, *size);
+                self.newcomers.truncate(NEWCOMERS_MAX - 1);
+                self.newcomers.push_front((source, now));
             }
             Message::LinkRequest(service) => self.handle_link_request(now, source, service),
             Message::KeepAlive(alive) => self.handle_alive(now, source, alive),
@@ -216,12 +225,23 @@ impl Fcf {
 
     fn handle_alive(&mut self, now: Instant, source: Mac, alive: &KeepAlive) {
         let is_known = match alive.port {
-            None => self.nodes.hear(now, |it| it.enode == source),
+            None => self.nodes.hear(now, |it| it.enode == source) || self.is_newcomer(now, source),
             Some(port) => self.nodes.hear(now, |it| (it.id, it.mac()) == (port.id, source)),
         };
         if !is_known {
             self.clear_links(alive.mac, alive.port);
         }
+    }
+
+    /// Whether a node has looked for a forwarder so recently that it may not have logged in yet.
+    fn is_newcomer(&self, now: Instant, node: Mac) -> bool {
+        let last = self.newcomers.iter().find(|it| it.0 == node);
+        last.is_some_and(|it| now.since(it.1) < self.silence_max())
+    }
+
+    /// The time after which a silent node is taken to be gone.
+    fn silence_max(&self) -> Duration {
+        self.config.period * 5 / 2
     }
 
     fn handle_link_request(&mut self, now: Instant, source: Mac, asked: &LinkService<'_>) {
@@ -341,4 +361,36 @@ fn emit_fip(frame: &fip::Frame<'_>) -> Vec<u8> {
     let mut buffer = [0; FRAME_LEN_MAX];
     let len = frame.emit(&mut buffer);
     buffer[..len].to_vec()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NODE: Mac = Mac([2, 0, 0, 0, 0, 1]);
+    const SWITCH: Mac = Mac([2, 0, 0, 0, 0, 2]);
+
+    /// Whether the answer to what the node says is Clear Virtual Link.
+    fn is_cleared(fcf: &mut Fcf, now: Instant, message: Message<'_>) -> bool {
+        let ethernet = Ethernet { destination: ALL_FCF_MACS, source: NODE };
+        let frame = fip::Frame::new(ethernet, Flags::FP, message);
+        fcf.handle_frame(now, &emit_fip(&frame));
+        let mut said = std::iter::from_fn(|| fcf.poll_transmit());
+        said.any(|it| {
+            matches!(fip::Frame::parse(&it).unwrap().message, Message::ClearVirtualLink(_))
+        })
+    }
+
+    #[test]
+    fn a_keep_alive_of_a_stranger_is_answered_unless_it_looks_for_a_forwarder() {
+        let mut fcf = Fcf::new(FcfConfig::new(SWITCH));
+        let alive = || Message::KeepAlive(KeepAlive { mac: NODE, port: None });
+        let (name, size) = (Wwn::of_node(NODE), FCOE_LEN_MAX);
+        let start = Instant::default();
+        assert!(is_cleared(&mut fcf, start, alive()), "it has missed that this is another");
+        let looks = Message::Solicitation(Solicitation { mac: NODE, name, size, fc_map: None });
+        assert!(!is_cleared(&mut fcf, start, looks));
+        assert!(!is_cleared(&mut fcf, start + Duration::from_secs(19), alive()));
+        assert!(is_cleared(&mut fcf, start + Duration::from_secs(20), alive()));
+    }
 }
