@@ -11,6 +11,7 @@ mod fcf;
 mod floor;
 mod handover;
 mod layered;
+mod rdma;
 mod sides;
 mod sim;
 mod stages;

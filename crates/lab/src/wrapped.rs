@@ -13,6 +13,7 @@ use tyche_store::Store;
 
 use crate::fault::{self, Fault};
 use crate::handover::HandOverArgs;
+use crate::rdma::RdmaArgs;
 
 // A command with the options of its wrappers. Not a doc comment: clap would show it in place of the
 // command's own description.
@@ -28,9 +29,7 @@ pub(crate) struct Wrapped<C: LinkCommand> {
 impl<C: LinkCommand> Wrapped<C> {
     pub(crate) fn run(&mut self) -> Result<()> {
         self.command.wrap(Arc::new(self.wrappers.clone()));
-        if self.wrappers.rdma_double {
-            tyche_link::rdma::double::enable();
-        }
+        self.wrappers.rdma.enable();
         self.command.run()
     }
 
@@ -51,10 +50,8 @@ struct WrapperArgs {
     #[command(flatten)]
     hand_over: HandOverArgs,
 
-    /// Has rdma: links go between processes of this machine, in place of network cards. At both
-    /// ends.
-    #[arg(long)]
-    rdma_double: bool,
+    #[command(flatten)]
+    rdma: RdmaArgs,
 }
 
 impl Wrapper for WrapperArgs {

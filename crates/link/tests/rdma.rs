@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use crate::harness::{BROADCAST, carry, frame, from, receive_all, send_all, wait};
 use tyche_link::ip::OpenError;
-use tyche_link::rdma::double::{DoubleClient, DoubleServer};
-use tyche_link::rdma::{FRAME_LEN_MAX, RdmaClient, RdmaOptions, RdmaServer};
+use tyche_link::rdma::double::{DoubleClient, DoubleOptions, DoubleServer, Interrupts, Model};
+use tyche_link::rdma::{FRAME_LEN_MAX, QueueKind, RdmaClient, RdmaOptions, RdmaServer};
 use tyche_link::{HEAD, Link, Mac, RxBatch, TxVectors};
 use tyche_testkit::wait::{PATIENCE, wait_until};
 
@@ -26,11 +26,21 @@ fn place() -> SocketAddr {
 }
 
 /// Rings of about two of the longest frames: they are full soon, and end often.
-fn narrow() -> RdmaOptions {
-    RdmaOptions { units: 600, ..RdmaOptions::default() }
+fn narrow() -> DoubleOptions {
+    DoubleOptions { rdma: RdmaOptions { units: 600, ..RdmaOptions::default() }, ..wide() }
 }
 
-fn ends(options: &RdmaOptions) -> (DoubleServer, DoubleClient) {
+fn wide() -> DoubleOptions {
+    DoubleOptions::default()
+}
+
+/// As in the paper's base protocol, with its card.
+fn base() -> DoubleOptions {
+    let rdma = RdmaOptions { kind: QueueKind::Base, ..RdmaOptions::default() };
+    DoubleOptions { rdma, interrupts: Interrupts::Each, model: Model::ICS_2006 }
+}
+
+fn ends(options: &DoubleOptions) -> (DoubleServer, DoubleClient) {
     let at = place();
     let server = DoubleServer::listen(&[at], options).unwrap();
     dial(server, at, options).unwrap()
@@ -40,7 +50,7 @@ fn ends(options: &RdmaOptions) -> (DoubleServer, DoubleClient) {
 fn dial(
     mut server: DoubleServer,
     at: SocketAddr,
-    options: &RdmaOptions,
+    options: &DoubleOptions,
 ) -> Result<(DoubleServer, DoubleClient), OpenError> {
     std::thread::scope(|scope| {
         let client = scope.spawn(|| DoubleClient::connect(&[at], options));
@@ -60,7 +70,7 @@ fn introduce(client: &mut DoubleClient, server: &mut DoubleServer) -> Mac {
 
 #[test]
 fn frames_of_all_sizes_arrive_intact_and_in_order_both_ways() {
-    for options in [RdmaOptions::default(), narrow()] {
+    for options in [wide(), narrow(), base()] {
         let (mut server, mut client) = ends(&options);
         let mac = introduce(&mut client, &mut server);
         let lens = (HEAD..HEAD + 140).chain((0..60).map(|n| FRAME_LEN_MAX - n * 101));
@@ -112,7 +122,7 @@ fn both_rings_may_be_full_at_once() {
 /// Each frame is a batch of its own, which interrupts; nothing goes the other way.
 #[test]
 fn small_batches_one_way_go_on_without_end() {
-    let (mut server, mut client) = ends(&RdmaOptions::default());
+    let (mut server, mut client) = ends(&wide());
     introduce(&mut client, &mut server);
     let mut one = batch(1);
     for number in 0..1000 {
@@ -126,7 +136,7 @@ fn small_batches_one_way_go_on_without_end() {
 
 #[test]
 fn the_descriptor_is_readable_while_frames_wait_and_wakes_a_sleeper() {
-    let (mut server, mut client) = ends(&RdmaOptions::default());
+    let (mut server, mut client) = ends(&wide());
     let mac = introduce(&mut client, &mut server);
     assert!(!wait(&server, NOW) && !wait(&client, NOW));
     let mut two = batch(2);
@@ -153,7 +163,7 @@ fn counter(link: &impl Link, name: &str) -> u64 {
 
 #[test]
 fn a_batch_is_one_write_and_an_interrupt_if_its_receiver_sleeps() {
-    let (mut server, mut client) = ends(&RdmaOptions::default());
+    let (mut server, mut client) = ends(&wide());
     introduce(&mut client, &mut server);
     let mut many = batch(64);
     let before = counter(&server, "rdma_interrupts");
@@ -175,10 +185,32 @@ fn a_batch_is_one_write_and_an_interrupt_if_its_receiver_sleeps() {
     assert_eq!(counter(&server, "rdma_interrupts"), before + 1, "what has ended still counts");
 }
 
+/// An exchange of two frames takes as many writes as the paper counts for a queue of either kind
+/// (section 3.1): the base protocol writes each tail, and each head.
+#[test]
+fn small_messages_are_eliminated() {
+    for (options, writes, interrupts) in [(wide(), 2, 0), (base(), 6, 2)] {
+        let (mut server, mut client) = ends(&options);
+        let mac = introduce(&mut client, &mut server);
+        let mut one = batch(1);
+        let count = |server: &DoubleServer, client: &DoubleClient, name| {
+            counter(server, name) + counter(client, name)
+        };
+        let before = |name| count(&server, &client, name);
+        let (written, interrupted) = (before("rdma_writes"), before("rdma_interrupts"));
+        send_all(&mut client, &[frame(BROADCAST, BROADCAST, 2000, 1)]);
+        wait_until("the frame comes", || server.receive(&mut one).unwrap() == 1);
+        send_all(&mut server, &[frame(mac, BROADCAST, 2000, 1)]);
+        wait_until("the answer comes", || client.receive(&mut one).unwrap() == 1);
+        assert_eq!(count(&server, &client, "rdma_writes") - written, writes);
+        assert_eq!(count(&server, &client, "rdma_interrupts") - interrupted, interrupts);
+    }
+}
+
 #[test]
 fn a_client_notices_the_end_of_its_server_and_comes_back() {
     let at = place();
-    let options = RdmaOptions::default();
+    let options = wide();
     let (mut server, mut client) =
         dial(DoubleServer::listen(&[at], &options).unwrap(), at, &options).unwrap();
     introduce(&mut client, &mut server);
@@ -197,7 +229,7 @@ fn a_client_notices_the_end_of_its_server_and_comes_back() {
 
 #[test]
 fn a_server_drops_the_connection_of_a_client_that_is_gone() {
-    let (mut server, mut client) = ends(&RdmaOptions::default());
+    let (mut server, mut client) = ends(&wide());
     introduce(&mut client, &mut server);
     assert_eq!(server.connections(), 1);
     drop(client);

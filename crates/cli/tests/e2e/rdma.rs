@@ -4,15 +4,19 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::process::Command;
 use std::sync::atomic::{AtomicU16, Ordering};
 
 use tyche_testkit::random::Random;
 
+use crate::files::Files;
 use crate::refusals::refused;
-use crate::rig::{DISK, Rig, Side, Target, rig, run, wait_until};
+use crate::rig::{DISK, Rig, Side, Target, check_ext4, rig, run, wait_until};
 use crate::udp::{LINK as UDP, addressed};
 
 const SIZE: u64 = 64 << 20;
+/// Of a disk with files.
+const FILES: u64 = 256 << 20;
 /// Bytes of a request: below the length from which the file needs aligned buffers.
 const PART: usize = 256 << 10;
 const DOUBLE: &str = "--rdma-double";
@@ -57,6 +61,38 @@ impl Data {
 
 fn open(device: &Path) -> File {
     File::options().read(true).write(true).open(device).unwrap()
+}
+
+/// A file system outlives its target, also between ends that tell each other of their rings in
+/// different ways, with a card of 2006.
+#[test]
+fn files_over_rdma_survive_a_target_that_is_killed() {
+    let base = ["--rdma-queue=base", "--interrupts=each", "--rdma-model=ics2006"];
+    for options in [&[][..], &base] {
+        let rig = rig!(1500);
+        rig.file("disk.img", FILES);
+        let link = place();
+        let serve = || {
+            let target = [DOUBLE, "--link", &link, "--export", &rig.export()];
+            rig.serve(&[&target[..], options].concat())
+        };
+        let mut target = Some(serve());
+        let session = rig.connect_at((Side::Target, &link), "loop", &[DOUBLE]);
+        run(Command::new("mkfs.ext4").arg("-q").arg(&session.device));
+        let point = rig.mount(&session.device, "rw");
+        let files = Files::new(options.len() as u64, 64 << 20);
+        files.write(&point).unwrap();
+        target.take().unwrap().kill();
+        let _target = serve();
+        rig.unmount();
+        assert_eq!(rig.stats().0["requests"]["errors"], 0);
+        session.disconnect();
+        let session = rig.connect_at((Side::Target, &link), "loop", &[DOUBLE, "--read-only"]);
+        files.assert_intact(&rig.mount(&session.device, "ro"));
+        rig.unmount();
+        check_ext4(&session.device);
+        session.disconnect();
+    }
 }
 
 #[test]

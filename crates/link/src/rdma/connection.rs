@@ -8,8 +8,8 @@ use tyche_counters::counters;
 
 use super::pair::QueuePair;
 use super::region::Region;
-use super::ring::{Incoming, Outgoing, Pushed};
-use super::window::{HEAD_AT, INTERRUPTS_MAX};
+use super::ring::{Incoming, Outgoing, Pushed, QueueKind};
+use super::window::{HEAD_AT, INTERRUPTS_MAX, TAIL_AT};
 use crate::connections::{Broken, Connection, Readiness};
 use crate::{Mac, RxBatch, TxFrame};
 
@@ -27,7 +27,7 @@ counters! {
         writes: Counter in Events,
         /// Writes that told a peer how far its ring is filled, and interrupted it if it slept.
         announcements: Counter in Events,
-        /// Announcements of peers that came while this end slept, or was about to.
+        /// Announcements of peers that interrupted this end: it slept, or was about to.
         interrupts: Counter in Events,
         /// Frames that found no room: the peer had taken too few out, or too few writes were known
         /// to have ended.
@@ -43,6 +43,7 @@ pub struct RdmaConnection<P> {
     pair: P,
     /// The source address given to the peer's frames.
     mac: Mac,
+    kind: QueueKind,
     incoming: Incoming,
     /// `None` before the peer's window is known.
     outgoing: Option<Outgoing>,
@@ -50,24 +51,22 @@ pub struct RdmaConnection<P> {
     has_slept: Cell<bool>,
     /// Calls since then.
     calls: u32,
-    /// Whether its user sleeps, or is about to, and nothing has come since.
-    is_armed: Cell<bool>,
-    /// Those that the ring does not have.
-    counts: RdmaCounts,
+    /// Frames that found no room.
+    waited: u64,
 }
 
 impl<P: QueuePair> RdmaConnection<P> {
     /// The connection of a queue pair whose window has a ring of so many units.
-    pub fn new(pair: P, units: u32, mac: Mac) -> Self {
+    pub fn new(pair: P, (units, kind): (u32, QueueKind), mac: Mac) -> Self {
         Self {
             pair,
             mac,
-            incoming: Incoming::new(units),
+            kind,
+            incoming: Incoming::new(units, kind),
             outgoing: None,
             has_slept: Cell::new(true),
             calls: 0,
-            is_armed: Cell::new(false),
-            counts: RdmaCounts::default(),
+            waited: 0,
         }
     }
 
@@ -79,7 +78,7 @@ impl<P: QueuePair> RdmaConnection<P> {
     /// The rings and the pair, once the peer's window is known.
     fn parts(&mut self) -> Option<(&mut Outgoing, &mut Incoming, &mut P)> {
         if self.outgoing.is_none() {
-            self.outgoing = self.pair.peer().map(|peer| Outgoing::new(peer.units));
+            self.outgoing = self.pair.peer().map(|peer| Outgoing::new(peer.units, self.kind));
         }
         Some((self.outgoing.as_mut()?, &mut self.incoming, &mut self.pair))
     }
@@ -99,22 +98,22 @@ impl<P: QueuePair> RdmaConnection<P> {
                     Pushed::Full => {}
                     Pushed::TooLong => return Ok(Pushed::TooLong),
                     Pushed::Staged => {
-                        incoming.report();
+                        incoming.told();
                         return Ok(Pushed::Staged);
                     }
                 }
             }
         }
-        self.counts.waited += 1;
+        self.waited += 1;
         Ok(Pushed::Full)
     }
 
     /// Begins to write what is staged; at the end of a batch the peer is interrupted.
     fn write(&mut self, is_end: bool) -> io::Result<()> {
-        let Some((outgoing, incoming, pair)) = self.parts() else { return Ok(()) };
+        let Some((outgoing, _, pair)) = self.parts() else { return Ok(()) };
         while let Some(write) = outgoing.write(is_end) {
-            if write.at == HEAD_AT {
-                stage_head(pair.staging(), incoming.report());
+            if write.at == TAIL_AT {
+                stage(pair.staging(), TAIL_AT, outgoing.tail());
             }
             pair.post(&write)?;
         }
@@ -131,7 +130,7 @@ impl<P: QueuePair> RdmaConnection<P> {
             outgoing.ended(pair.notified()?);
         }
         if outgoing.may_write() {
-            stage_head(pair.staging(), incoming.report());
+            stage(pair.staging(), HEAD_AT, incoming.report());
             pair.post(&outgoing.write_head())?;
         }
         Ok(())
@@ -143,7 +142,8 @@ impl<P: QueuePair> Connection for RdmaConnection<P> {
 
     fn counts(&self) -> RdmaCounts {
         let (writes, announcements) = self.outgoing.as_ref().map_or((0, 0), Outgoing::counts);
-        RdmaCounts { writes, announcements, ..self.counts }
+        let (interrupts, waited) = (self.pair.interrupts(), self.waited);
+        RdmaCounts { writes, announcements, interrupts, waited }
     }
 
     fn mac(&self) -> Mac {
@@ -172,16 +172,13 @@ impl<P: QueuePair> Connection for RdmaConnection<P> {
 
     fn may_sleep(&self) -> bool {
         self.has_slept.set(true);
-        let may_sleep = !self.pair.arm();
-        self.is_armed.set(self.is_armed.get() || may_sleep);
-        may_sleep
+        !self.pair.arm()
     }
 
     fn receive(&mut self, batch: &mut RxBatch) -> Result<(), Broken> {
         // A peer that announces without end does not keep others waiting.
         for _ in 0..2 * INTERRUPTS_MAX {
             let Some(tail) = self.pair.arrived()? else { break };
-            self.counts.interrupts += u64::from(self.is_armed.take());
             self.incoming.arrived(tail)?;
         }
         while batch.len() < batch.capacity() {
@@ -189,6 +186,7 @@ impl<P: QueuePair> Connection for RdmaConnection<P> {
             if let Some(outgoing) = &mut self.outgoing {
                 outgoing.reported(head);
             }
+            self.report()?;
         }
         Ok(self.report()?)
     }
@@ -203,7 +201,10 @@ impl<P: QueuePair> Connection for RdmaConnection<P> {
                 Pushed::Full => break,
             }
             taken += 1;
-            if self.outgoing.as_ref().is_some_and(|it| it.staged() >= STAGED_MAX) {
+            let staged = self.outgoing.as_ref().map_or(0, Outgoing::staged);
+            if self.kind == QueueKind::Base {
+                self.write(true)?;
+            } else if staged >= STAGED_MAX {
                 self.write(false)?;
             }
         }
@@ -212,7 +213,6 @@ impl<P: QueuePair> Connection for RdmaConnection<P> {
     }
 }
 
-/// Stages the report how far frames were taken out.
-fn stage_head(staging: &Region, head: u32) {
-    staging.write(HEAD_AT, &head.to_le_bytes());
+fn stage(staging: &Region, at: usize, word: u32) {
+    staging.write(at, &word.to_le_bytes());
 }

@@ -1,21 +1,24 @@
 //! A stand-in for network cards: the same connections between processes of one machine. It is for
 //! tests, and for measurements of what does not depend on a card.
 //!
-//! The windows are files in memory that both processes map. A write is a copy into the peer's, and
-//! its end is notified at once; an interrupt is an eventfd, which the peer arms as it arms a
-//! completion queue.
+//! The windows are files in memory that both processes map. A write is a copy into the peer's; an
+//! interrupt is an eventfd, which the peer arms as it arms a completion queue. Announcements and
+//! notifications may take the time that those of a card would take ([`Model`]).
 //!
 //! ```text
 //!  window   [head|ring ............][immediates]
 //! ```
 
+use std::cell::Cell;
+use std::collections::VecDeque;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::net::{IpAddr, SocketAddr};
 use std::ops::ControlFlow;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering, fence};
+use std::sync::OnceLock;
+use std::sync::atomic::{Ordering, fence};
 use std::time::Duration;
 
 use rustix::event::{EventfdFlags, PollFlags, eventfd};
@@ -25,6 +28,7 @@ use rustix::net::{
     self, AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
 };
+use rustix::time::{ClockId, clock_gettime};
 
 use super::connection::RdmaConnection;
 use super::immediates::{self, WORDS, Words};
@@ -33,24 +37,104 @@ use super::region::Region;
 use super::window::{INVITATION, PeerWindow, WORD, window_len};
 use super::{RdmaOptions, TRANSPORT};
 use crate::Mac;
-use crate::connections::{Carrier, Client, Readiness, Server};
+use crate::connections::{Carrier, Client, ConnectionOptions, Readiness, Server};
 use crate::ip::Transport;
 use crate::sys::wait;
 
 const FLAGS: SocketFlags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
+/// A tick has two to the power of so many nanoseconds.
+const TICK: u32 = 6;
 /// The most connections that wait to be accepted.
 const LISTEN_BACKLOG: i32 = 64;
 
-/// Whether links over RDMA are between ends of the double.
-static IS_ENABLED: AtomicBool = AtomicBool::new(false);
+/// The options of the double, if links over RDMA are between its ends.
+static ENABLED: OnceLock<DoubleOptions> = OnceLock::new();
 
-/// Has the links over RDMA that this process opens from now on be between ends of the double.
-pub fn enable() {
-    IS_ENABLED.store(true, Ordering::Relaxed);
+/// Has the links over RDMA that this process opens from now on be between ends of the double. Only
+/// the first call counts.
+pub fn enable(options: DoubleOptions) {
+    let _ = ENABLED.set(options);
 }
 
-pub(super) fn is_enabled() -> bool {
-    IS_ENABLED.load(Ordering::Relaxed)
+pub(super) fn enabled() -> Option<&'static DoubleOptions> {
+    ENABLED.get()
+}
+
+/// Options of the double.
+#[derive(Clone, Debug, Default)]
+pub struct DoubleOptions {
+    /// Those of its connections.
+    pub rdma: RdmaOptions,
+    /// Which announcements interrupt their receiver.
+    pub interrupts: Interrupts,
+    /// The times that a card takes; by default those of a copy in memory.
+    pub model: Model,
+}
+
+/// Which announcements interrupt their receiver.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Interrupts {
+    /// The first that comes after it went to sleep: the paper's silencing (section 3.2).
+    #[default]
+    Silenced,
+    /// Each of them, for comparison.
+    Each,
+}
+
+/// The times that a card and its network take.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Model {
+    /// For each write, whatever its length. The card does one after another.
+    pub write: Duration,
+    /// For each MiB.
+    pub mib: Duration,
+    /// For an interrupt, of its receiver's processor.
+    pub interrupt: Duration,
+}
+
+impl Model {
+    /// The card and the network of the paper (sections 2 and 4.2): 400 ns to begin a write, 500 ns
+    /// until its first bytes are read, and 596 MB/s. The paper does not say what an interrupt
+    /// costs; 5 µs are a guess for processors of 2004.
+    pub const ICS_2006: Self = Self {
+        write: Duration::from_nanos(900),
+        mib: Duration::from_nanos((1 << 20) * 1000 / 596),
+        interrupt: Duration::from_micros(5),
+    };
+
+    fn write(&self, len: usize) -> Duration {
+        self.write + self.mib * len as u32 / (1 << 20)
+    }
+}
+
+impl ConnectionOptions for DoubleOptions {
+    fn connections_max(&self) -> usize {
+        self.rdma.connections_max()
+    }
+
+    fn frame_len_max(&self) -> usize {
+        self.rdma.frame_len_max()
+    }
+
+    fn capacity(&self, frame_len: usize) -> usize {
+        self.rdma.capacity(frame_len)
+    }
+}
+
+/// The time, in nanoseconds of the monotonic clock, which all processes share.
+fn now() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+/// A time as others are told of it: it is never more than two minutes ahead.
+fn tick(time: u64) -> u32 {
+    (time >> TICK) as u32
+}
+
+/// Whether that time has come.
+fn is_past(tick_of: u32) -> bool {
+    tick(now()).wrapping_sub(tick_of) as i32 >= 0
 }
 
 /// The double as a carrier of frames.
@@ -72,8 +156,17 @@ pub struct DoublePair {
     interrupt: OwnedFd,
     staging: Region,
     peer: Option<Peer>,
+    model: Model,
+    /// When the card has done all writes so far.
+    idle_at: u64,
+    /// Writes to be notified, and when they end.
+    under_way: VecDeque<(u64, u64)>,
     /// Number of the last write that is notified.
     notified: u64,
+    which: Interrupts,
+    /// Whether nothing has come since an interrupt was asked for.
+    is_armed: Cell<bool>,
+    interrupts: u64,
 }
 
 /// The peer's window, and its interrupt.
@@ -117,8 +210,9 @@ fn file_len(units: u32) -> usize {
 
 impl DoublePair {
     /// An end of a connected socket, which tells the peer of its window.
-    fn new(socket: OwnedFd, options: &RdmaOptions) -> io::Result<Self> {
-        let (units, len) = (options.units, file_len(options.units));
+    fn new(socket: OwnedFd, options: &DoubleOptions) -> io::Result<Self> {
+        let units = options.rdma.units;
+        let len = file_len(units);
         let file = memfd_create("tyche-window", MemfdFlags::CLOEXEC)?;
         ftruncate(&file, len as u64)?;
         let window = Region::shared(&file, len)?;
@@ -131,8 +225,21 @@ impl DoublePair {
         net::sendmsg(&socket, &[IoSlice::new(&told)], &mut control, SendFlags::NOSIGNAL)?;
         // As long as the longest ring of a peer.
         let staging = Region::anonymous(window_len(PeerWindow::UNITS_MAX))?;
-        let (peer, taken, notified) = (None, 0, 0);
-        Ok(Self { socket, window, taken, interrupt, staging, peer, notified })
+        Ok(Self {
+            socket,
+            window,
+            taken: 0,
+            interrupt,
+            staging,
+            peer: None,
+            model: options.model,
+            idle_at: 0,
+            under_way: VecDeque::new(),
+            notified: 0,
+            which: options.interrupts,
+            is_armed: Cell::new(false),
+            interrupts: 0,
+        })
     }
 
     /// Reads from the socket what the peer tells of its window; later, whether it is gone.
@@ -180,27 +287,51 @@ impl QueuePair for DoublePair {
     fn post(&mut self, write: &Write) -> io::Result<()> {
         let peer = self.peer.as_ref().expect("a window is known before it is written to");
         peer.window.copy(write.at, &self.staging, write.len);
+        self.idle_at = self.idle_at.max(now()) + self.model.write(write.len).as_nanos() as u64;
         if write.notifies {
-            self.notified = write.number;
+            self.under_way.push_back((write.number, self.idle_at));
         }
-        if let Some(number) = write.immediate
-            && immediates::push(&Queue(&peer.window), number)
-        {
-            rustix::io::write(&peer.interrupt, &1u64.to_ne_bytes())?;
+        if let Some(number) = write.immediate {
+            let wakes = immediates::push(&Queue(&peer.window), number, tick(self.idle_at));
+            if wakes || self.which == Interrupts::Each {
+                rustix::io::write(&peer.interrupt, &1u64.to_ne_bytes())?;
+            }
         }
         Ok(())
     }
 
     fn notified(&mut self) -> io::Result<u64> {
+        let now = now();
+        let ended = self.under_way.iter().take_while(|it| it.1 <= now).count();
+        self.notified = self.under_way.drain(..ended).next_back().map_or(self.notified, |it| it.0);
         Ok(self.notified)
     }
 
     fn arrived(&mut self) -> io::Result<Option<u32>> {
-        Ok(immediates::pop(&Queue(&self.window), &mut self.taken))
+        let next = immediates::next(&Queue(&self.window), self.taken);
+        let Some((number, _)) = next.filter(|(_, tick)| is_past(*tick)) else { return Ok(None) };
+        self.taken = self.taken.wrapping_add(1);
+        if self.is_armed.take() || self.which == Interrupts::Each {
+            self.interrupts += 1;
+            let end = now() + self.model.interrupt.as_nanos() as u64;
+            while now() < end {
+                std::hint::spin_loop();
+            }
+        }
+        Ok(Some(number))
     }
 
+    /// What has been announced, and takes its time, is waited for without sleep.
     fn arm(&self) -> bool {
-        immediates::arm(&Queue(&self.window), self.taken)
+        let queue = Queue(&self.window);
+        let has_more = immediates::arm(&queue, self.taken);
+        let has_come = immediates::next(&queue, self.taken).is_some_and(|it| is_past(it.1));
+        self.is_armed.set(self.is_armed.get() || !has_come);
+        has_more
+    }
+
+    fn interrupts(&self) -> u64 {
+        self.interrupts
     }
 
     fn serve(&mut self) -> io::Result<()> {
@@ -212,7 +343,7 @@ impl QueuePair for DoublePair {
 }
 
 impl Carrier for Double {
-    type Options = RdmaOptions;
+    type Options = DoubleOptions;
     type Listener = OwnedFd;
     type Attempt = OwnedFd;
     type Opened = OwnedFd;
@@ -220,7 +351,7 @@ impl Carrier for Double {
 
     const TRANSPORT: &'static Transport = &TRANSPORT;
 
-    fn listen(address: &SocketAddr, _: &RdmaOptions) -> io::Result<(OwnedFd, SocketAddr)> {
+    fn listen(address: &SocketAddr, _: &DoubleOptions) -> io::Result<(OwnedFd, SocketAddr)> {
         let socket = socket()?;
         let place = place(address);
         // What is left of a listener that was killed.
@@ -238,7 +369,7 @@ impl Carrier for Double {
         }
     }
 
-    fn connect(address: &SocketAddr, _: &RdmaOptions) -> io::Result<OwnedFd> {
+    fn connect(address: &SocketAddr, _: &DoubleOptions) -> io::Result<OwnedFd> {
         let socket = socket()?;
         match net::connect(&socket, &SocketAddrUnix::new(place(address))?) {
             Ok(()) => Ok(socket),
@@ -257,7 +388,7 @@ impl Carrier for Double {
 
     fn open(
         socket: OwnedFd,
-        options: &RdmaOptions,
+        options: &DoubleOptions,
         mac: Mac,
         (readiness, key): (&Readiness, u64),
     ) -> io::Result<Self::Connection> {
@@ -265,7 +396,8 @@ impl Carrier for Double {
         readiness.add(&pair.socket, key)?;
         readiness.add(&pair.interrupt, key)?;
         pair.hear()?;
-        Ok(RdmaConnection::new(pair, options.units, mac))
+        let RdmaOptions { units, kind, .. } = options.rdma;
+        Ok(RdmaConnection::new(pair, (units, kind), mac))
     }
 }
 

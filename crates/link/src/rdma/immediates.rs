@@ -4,7 +4,7 @@
 //! ```text
 //!  word 0   tail      numbers so far
 //!  word 1   armed     whether the peer sleeps, or is about to
-//!  word 2.. numbers
+//!  word 2.. numbers, each with its tick: the time at which it arrives
 //! ```
 
 use std::sync::atomic::Ordering;
@@ -18,7 +18,12 @@ const ARMED: usize = 1;
 const FIRST: usize = 2;
 
 /// Words of a queue.
-pub(super) const WORDS: usize = FIRST + NUMBERS as usize;
+pub(super) const WORDS: usize = FIRST + 2 * NUMBERS as usize;
+
+/// Words of a number in the queue.
+fn place(position: u32) -> usize {
+    FIRST + 2 * (position % NUMBERS) as usize
+}
 
 /// Words that two processes share.
 pub(super) trait Words {
@@ -30,9 +35,10 @@ pub(super) trait Words {
 }
 
 /// Adds a number; true if the peer has to be interrupted.
-pub(super) fn push<W: Words>(words: &W, number: u32) -> bool {
+pub(super) fn push<W: Words>(words: &W, number: u32, tick: u32) -> bool {
     let tail = words.load(TAIL, Ordering::Relaxed);
-    words.store(FIRST + (tail % NUMBERS) as usize, number, Ordering::Relaxed);
+    words.store(place(tail), number, Ordering::Relaxed);
+    words.store(place(tail) + 1, tick, Ordering::Relaxed);
     words.store(TAIL, tail.wrapping_add(1), Ordering::Release);
     // The peer arms and then looks at the tail; this looks the other way round, so that one of the
     // two sees the other.
@@ -40,14 +46,11 @@ pub(super) fn push<W: Words>(words: &W, number: u32) -> bool {
     words.load(ARMED, Ordering::Relaxed) == 1 && words.swap(ARMED, 0) == 1
 }
 
-/// Takes the next number out, of which `taken` were before.
-pub(super) fn pop<W: Words>(words: &W, taken: &mut u32) -> Option<u32> {
-    if words.load(TAIL, Ordering::Acquire) == *taken {
-        return None;
-    }
-    let number = words.load(FIRST + (*taken % NUMBERS) as usize, Ordering::Relaxed);
-    *taken = taken.wrapping_add(1);
-    Some(number)
+/// The next number, of which `taken` were before, and its tick.
+pub(super) fn next<W: Words>(words: &W, taken: u32) -> Option<(u32, u32)> {
+    let is_there = words.load(TAIL, Ordering::Acquire) != taken;
+    let word = |index| words.load(place(taken) + index, Ordering::Relaxed);
+    is_there.then(|| (word(0), word(1)))
 }
 
 /// Asks for an interrupt at the next number. True if there is one already, that may have come
@@ -98,7 +101,7 @@ mod models {
         loom::model(|| {
             let shared = Arc::new(Shared {
                 // As many as two numbers need.
-                words: (0..FIRST + 2).map(|_| AtomicU32::new(0)).collect(),
+                words: (0..FIRST + 4).map(|_| AtomicU32::new(0)).collect(),
                 is_interrupted: Mutex::new(false),
                 interrupted: Condvar::new(),
             });
@@ -106,7 +109,7 @@ mod models {
                 let shared = Arc::clone(&shared);
                 loom::thread::spawn(move || {
                     for number in [7, 8] {
-                        if push(&*shared, number) {
+                        if push(&*shared, number, 0) {
                             *shared.is_interrupted.lock().unwrap() = true;
                             shared.interrupted.notify_all();
                         }
@@ -115,7 +118,8 @@ mod models {
             };
             let (mut taken, mut came) = (0, Vec::new());
             while came.len() < 2 {
-                if let Some(number) = pop(&*shared, &mut taken) {
+                if let Some((number, _)) = next(&*shared, taken) {
+                    taken += 1;
                     came.push(number);
                 } else if !arm(&*shared, taken) {
                     let mut is_interrupted = shared.is_interrupted.lock().unwrap();

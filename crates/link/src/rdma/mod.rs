@@ -35,6 +35,7 @@ pub mod window;
 pub use connection::{RdmaConnection, RdmaCounts};
 pub use pair::{QueuePair, Write};
 pub use region::Region;
+pub use ring::QueueKind;
 
 use double::{DoubleClient, DoubleServer};
 use verbs::Verbs;
@@ -51,11 +52,11 @@ pub(crate) static TRANSPORT: Transport = Transport {
     no_host: "there is no host",
     open: |_, addresses, end| {
         let options = RdmaOptions::default();
-        match (end, double::is_enabled()) {
-            (End::Host, false) => Ok(RdmaClient::connect(addresses, &options)?.into()),
-            (End::Host, true) => Ok(DoubleClient::connect(addresses, &options)?.into()),
-            (_, false) => Ok(RdmaServer::listen(addresses, &options)?.into()),
-            (_, true) => Ok(DoubleServer::listen(addresses, &options)?.into()),
+        match (end, double::enabled()) {
+            (End::Host, None) => Ok(RdmaClient::connect(addresses, &options)?.into()),
+            (End::Host, Some(double)) => Ok(DoubleClient::connect(addresses, double)?.into()),
+            (_, None) => Ok(RdmaServer::listen(addresses, &options)?.into()),
+            (_, Some(double)) => Ok(DoubleServer::listen(addresses, double)?.into()),
         }
     },
 };
@@ -77,6 +78,8 @@ pub struct RdmaOptions {
     /// Units of the ring in a window, [`window::UNIT`] bytes each. A connection takes this memory
     /// for good, and as much as its peer's window has.
     pub units: u32,
+    /// How both ends tell each other how far rings are filled.
+    pub kind: QueueKind,
     /// The longest frame in bytes.
     pub frame_len_max: usize,
     /// The most connections of a server, 1 to 255.
@@ -86,7 +89,8 @@ pub struct RdmaOptions {
 impl Default for RdmaOptions {
     fn default() -> Self {
         let units = const { window::units_for(FRAMES, FRAME_LEN_MAX) };
-        Self { units, frame_len_max: FRAME_LEN_MAX, connections_max: 128 }
+        let kind = QueueKind::default();
+        Self { units, kind, frame_len_max: FRAME_LEN_MAX, connections_max: 128 }
     }
 }
 

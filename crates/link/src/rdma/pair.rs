@@ -58,6 +58,9 @@ pub trait QueuePair: Send {
     /// if one has arrived already, and was not seen: the interrupt may never come.
     fn arm(&self) -> bool;
 
+    /// Interrupts so far.
+    fn interrupts(&self) -> u64;
+
     /// Takes note of what its descriptors signal.
     ///
     /// # Errors

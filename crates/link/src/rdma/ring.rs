@@ -16,8 +16,8 @@ use std::collections::VecDeque;
 use super::pair::Write;
 use super::region::Region;
 use super::window::{
-    ANNOUNCEMENTS_MAX, HEAD_AT, INTERRUPTS_MAX, LAG, RECORD_HEAD, RING_AT, UNIT, UNUSED, WORD,
-    frame_len_max, units_of,
+    ANNOUNCEMENTS_MAX, HEAD_AT, INTERRUPTS_MAX, LAG, RECORD_HEAD, RING_AT, TAIL_AT, UNIT, UNUSED,
+    WORD, frame_len_max, units_of,
 };
 use crate::connections::Broken;
 use crate::{HEAD, Mac, RxBatch, TxFrame};
@@ -28,6 +28,17 @@ pub(super) const WRITES_MAX: u64 = 128;
 const NOTIFIED_EACH: u64 = 16;
 /// Bytes of an Ethernet address; the source comes after the destination.
 const ADDRESS: usize = 6;
+
+/// How two ends tell each other how far a ring is filled, and how far it was emptied. Any two of
+/// them understand each other.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum QueueKind {
+    /// Along with the frames: the paper's elimination of small messages (section 4.6).
+    #[default]
+    Eliminate,
+    /// By writes of their own, for each frame, as in the paper's base protocol: for comparison.
+    Base,
+}
 
 /// The result of a push into a ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,6 +54,7 @@ pub(super) enum Pushed {
 /// Frames into the ring of the peer. The staging memory is a copy of that ring: a batch of frames
 /// is one write, or two where the ring ends.
 pub(super) struct Outgoing {
+    kind: QueueKind,
     /// Units of the ring.
     units: u64,
     /// Units that are staged, and those of them whose writes have begun.
@@ -68,8 +80,9 @@ pub(super) struct Outgoing {
 
 impl Outgoing {
     /// An empty ring of so many units.
-    pub(super) fn new(units: u32) -> Self {
+    pub(super) fn new(units: u32, kind: QueueKind) -> Self {
         Self {
+            kind,
             units: units.into(),
             next: 0,
             posted: 0,
@@ -148,8 +161,8 @@ impl Outgoing {
     }
 
     /// The next write of what is staged. At the end of a batch the last one interrupts the peer,
-    /// which knows of none before; if all have begun, that is a report of the head, which the
-    /// caller has staged.
+    /// which knows of none before; if all have begun, that is one of the tail, which the caller has
+    /// staged.
     pub(super) fn write(&mut self, is_end: bool) -> Option<Write> {
         let at = self.posted % self.units;
         let units = (self.next - self.posted).min(self.units - at);
@@ -158,16 +171,22 @@ impl Outgoing {
         }
         self.posted += units;
         let mut immediate = None;
-        if is_end && self.posted == self.next {
+        let is_eliminated = self.kind == QueueKind::Eliminate || units == 0;
+        if is_end && self.posted == self.next && is_eliminated {
             self.announced = self.posted;
             self.announcements += 1;
             self.interrupts.push_back(self.posted);
             immediate = Some(self.posted as u32);
         }
         Some(match units {
-            0 => self.post(HEAD_AT, WORD, immediate),
+            0 => self.post(TAIL_AT, WORD, immediate),
             _ => self.post(place(at), units as usize * UNIT, immediate),
         })
+    }
+
+    /// How far the ring is filled with what was written.
+    pub(super) fn tail(&self) -> u32 {
+        self.posted as u32
     }
 
     /// A write of the head alone, which the caller has staged. It interrupts nobody.
@@ -190,6 +209,7 @@ impl Outgoing {
 
 /// Frames out of our ring.
 pub(super) struct Incoming {
+    kind: QueueKind,
     /// Units of the ring.
     units: u64,
     /// Units taken out.
@@ -204,8 +224,8 @@ pub(super) struct Incoming {
 
 impl Incoming {
     /// An empty ring of so many units.
-    pub(super) fn new(units: u32) -> Self {
-        Self { units: units.into(), head: 0, tail: 0, told: 0, announcements: 0 }
+    pub(super) fn new(units: u32, kind: QueueKind) -> Self {
+        Self { kind, units: units.into(), head: 0, tail: 0, told: 0, announcements: 0 }
     }
 
     /// Notes how far the ring is filled, as the peer says.
@@ -280,6 +300,13 @@ impl Incoming {
         self.head as u32
     }
 
+    /// Notes that the peer is told of the head along with a frame.
+    pub(super) fn told(&mut self) {
+        if self.kind == QueueKind::Eliminate {
+            self.report();
+        }
+    }
+
     /// The report for the peer, which is told of it.
     pub(super) fn report(&mut self) -> u32 {
         (self.told, self.announcements) = (self.head, 0);
@@ -288,8 +315,11 @@ impl Incoming {
 
     /// Whether so much was taken out that the peer has to be told, even if nothing else is sent.
     pub(super) fn is_report_due(&self) -> bool {
-        self.head - self.told >= self.units / LAG
-            || self.announcements >= ANNOUNCEMENTS_MAX && self.is_empty()
+        let most = match self.kind {
+            QueueKind::Eliminate => self.units / LAG,
+            QueueKind::Base => 1,
+        };
+        self.head - self.told >= most || self.announcements >= ANNOUNCEMENTS_MAX && self.is_empty()
     }
 }
 
@@ -337,9 +367,10 @@ mod tests {
         }
 
         fn of(units: u32) -> Self {
+            let kind = QueueKind::Eliminate;
             let [staging, window] =
                 [(), ()].map(|()| Region::anonymous(window_len(units)).unwrap());
-            let (outgoing, incoming) = (Outgoing::new(units), Incoming::new(units));
+            let (outgoing, incoming) = (Outgoing::new(units, kind), Incoming::new(units, kind));
             let immediates = VecDeque::new();
             Self { outgoing, staging, window, incoming, immediates, notifies: true }
         }

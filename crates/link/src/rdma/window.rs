@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!  0     head     the peer's report how far it has taken frames out of its own ring
+//!  4     tail     how far the ring is filled, if that is written (QueueKind::Base)
 //!  64    ring     records, in units of 64 bytes
 //! ```
 
@@ -12,6 +13,8 @@ pub const UNIT: usize = 64;
 
 /// Where the report is in a window.
 pub const HEAD_AT: usize = 0;
+/// Where the tail is in a window.
+pub const TAIL_AT: usize = WORD;
 /// Where the ring is in a window.
 pub const RING_AT: usize = UNIT;
 /// Bytes of a report.

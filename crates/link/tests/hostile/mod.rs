@@ -1,7 +1,7 @@
 //! A peer with the key to our window.
 //!
-//! An input is the peer's invitation, and then what it does and what we do meanwhile, a byte for
-//! each and its fields:
+//! An input is the peer's invitation, a byte for the kind of our queue, and then what the peer does
+//! and what we do meanwhile, a byte for each and its fields:
 //!
 //! ```text
 //!  0  write       place u16, length u8, bytes    the peer writes anywhere in our window
@@ -24,7 +24,7 @@ use tyche_link::rdma::window::{
     HEAD_AT, INVITATION, PeerWindow, RECORD_HEAD, RING_AT, UNIT, UNUSED, frame_len_max, units_of,
     window_len,
 };
-use tyche_link::rdma::{FRAME_LEN_MAX, QueuePair, RdmaConnection, Region, Write};
+use tyche_link::rdma::{FRAME_LEN_MAX, QueueKind, QueuePair, RdmaConnection, Region, Write};
 use tyche_link::{HEAD, Mac, RxBatch, TxVectors};
 use tyche_testkit::corpus::Bytes;
 
@@ -125,8 +125,8 @@ impl Card {
         for (write, bytes) in self.under_way.drain(..) {
             let mut now = vec![0; bytes.len()];
             self.staging.read(write.at, &mut now);
-            // A newer report may take the place of an older one.
-            assert!(now == bytes || write.at == HEAD_AT, "{write:?} changed under way");
+            // A newer word may take the place of an older one.
+            assert!(now == bytes || write.at < RING_AT, "{write:?} changed under way");
         }
         self.notified = self.to_notify;
     }
@@ -152,7 +152,7 @@ impl QueuePair for &mut Card {
         if write.notifies {
             self.to_notify = write.number;
         }
-        if write.at != HEAD_AT {
+        if write.at >= RING_AT {
             self.written += (write.len / UNIT) as u64;
         }
         let is_full = self.written - self.taken > u64::from(self.peer.units);
@@ -174,6 +174,10 @@ impl QueuePair for &mut Card {
 
     fn arm(&self) -> bool {
         !self.announced.is_empty()
+    }
+
+    fn interrupts(&self) -> u64 {
+        0
     }
 
     fn serve(&mut self) -> io::Result<()> {
@@ -322,10 +326,14 @@ pub(crate) fn check(input: &[u8]) -> Outcome {
         assert_eq!(PeerWindow::decode(&told.encode()), Some(told));
     }
     let peer = told.unwrap_or(THEIRS);
+    let kind = match bytes.u8() {
+        Some(kind) if kind % 2 == 1 => QueueKind::Base,
+        _ => QueueKind::Eliminate,
+    };
     STAGE.with_borrow_mut(|Stage { card, batch, vectors, frame }| {
         card.reset(peer);
         let mut world = World {
-            connection: RdmaConnection::new(card, UNITS, PEER),
+            connection: RdmaConnection::new(card, (UNITS, kind), PEER),
             batch,
             vectors,
             frame,

@@ -167,7 +167,7 @@ impl Carrier for Verbs {
         };
         readiness.add(&pair.id().channel, key)?;
         readiness.add(pair.completions(), key)?;
-        Ok(RdmaConnection::new(pair, options.units, mac))
+        Ok(RdmaConnection::new(pair, (options.units, options.kind), mac))
     }
 }
 

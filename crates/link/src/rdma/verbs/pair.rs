@@ -47,6 +47,7 @@ pub struct VerbsPair {
     peer: Option<PeerWindow>,
     is_iwarp: bool,
     notified: u64,
+    interrupts: u64,
     /// Immediates that have arrived, and were not asked for yet.
     arrived: RefCell<VecDeque<u32>>,
 }
@@ -83,16 +84,19 @@ impl Events {
         unsafe { BorrowedFd::borrow_raw(self.channel.as_ref().fd) }
     }
 
-    /// Takes what it tells.
-    fn clear(&self) {
+    /// Takes what it tells; returns how much that was.
+    fn clear(&self) -> u64 {
+        let mut count = 0;
         let (mut queue, mut context) = (ptr::null_mut(), ptr::null_mut());
         let channel = self.channel.as_ptr();
         // SAFETY: the channel lives; each event is acknowledged at once, for its queue.
         unsafe {
             while (self.library.ibv_get_cq_event)(channel, &raw mut queue, &raw mut context) == 0 {
                 (self.library.ibv_ack_cq_events)(queue, 1);
+                count += 1;
             }
         }
+        count
     }
 }
 
@@ -187,6 +191,7 @@ impl VerbsPair {
             peer: None,
             is_iwarp,
             notified: 0,
+            interrupts: 0,
             arrived: RefCell::default(),
         };
         (0..RECEIVES).try_for_each(|slot| this.receive(slot as u64))?;
@@ -329,8 +334,12 @@ impl QueuePair for VerbsPair {
         armed != 0 || self.take_arrivals().is_err() || !self.arrived.borrow().is_empty()
     }
 
+    fn interrupts(&self) -> u64 {
+        self.interrupts
+    }
+
     fn serve(&mut self) -> io::Result<()> {
-        self.events.clear();
+        self.interrupts += self.events.clear();
         while let Some(event) = self.id.channel.poll()? {
             if matches!(event.kind, DISCONNECTED | DEVICE_REMOVAL) {
                 return Err(io::ErrorKind::UnexpectedEof.into());
