@@ -13,9 +13,9 @@ use super::window::{HEAD_AT, INTERRUPTS_MAX, TAIL_AT};
 use crate::connections::{Broken, Connection, Readiness};
 use crate::{Mac, RxBatch, TxFrame};
 
-/// The most bytes that are staged before their write begins: the card sends them while we stage
-/// more.
-const STAGED_MAX: usize = 64 << 10;
+/// Bytes that are staged when they are written and announced, although there are more: the card
+/// sends them, and the peer takes them out, while we stage the others.
+const STAGED_MAX: usize = 16 << 10;
 
 /// The calls between two looks at the descriptors of a connection whose user does not sleep.
 const CALLS_MAX: u32 = 256;
@@ -108,10 +108,10 @@ impl<P: QueuePair> RdmaConnection<P> {
         Ok(Pushed::Full)
     }
 
-    /// Begins to write what is staged; at the end of a batch the peer is interrupted.
-    fn write(&mut self, is_end: bool) -> io::Result<()> {
+    /// Begins to write what is staged, and announces it.
+    fn write(&mut self) -> io::Result<()> {
         let Some((outgoing, _, pair)) = self.parts() else { return Ok(()) };
-        while let Some(write) = outgoing.write(is_end) {
+        while let Some(write) = outgoing.write() {
             if write.at == TAIL_AT {
                 stage(pair.staging(), TAIL_AT, outgoing.tail());
             }
@@ -202,13 +202,11 @@ impl<P: QueuePair> Connection for RdmaConnection<P> {
             }
             taken += 1;
             let staged = self.outgoing.as_ref().map_or(0, Outgoing::staged);
-            if self.kind == QueueKind::Base {
-                self.write(true)?;
-            } else if staged >= STAGED_MAX {
-                self.write(false)?;
+            if self.kind == QueueKind::Base || staged >= STAGED_MAX {
+                self.write()?;
             }
         }
-        self.write(true)?;
+        self.write()?;
         Ok(taken)
     }
 }

@@ -12,8 +12,8 @@
 //!  receive  completion queue --how far--> ring in our window --copy--> batch
 //! ```
 //!
-//! A batch of frames is one write, two where the ring ends. Its last bytes carry an *immediate*,
-//! which tells the receiver how far its ring is filled and, if that sleeps, wakes it. A record's
+//! A batch of frames is one write, two where the ring ends, and more only if it is long: then its
+//! parts are taken out while others are staged. A write carries an *immediate*, which tells the receiver how far its ring is filled and, if that sleeps, wakes it. A record's
 //! head tells how far the sender has taken frames out of its own ring, so that this takes a write
 //! of its own only if frames go one way for long.
 //!

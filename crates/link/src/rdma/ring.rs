@@ -160,19 +160,18 @@ impl Outgoing {
         Pushed::Staged
     }
 
-    /// The next write of what is staged. At the end of a batch the last one interrupts the peer,
-    /// which knows of none before; if all have begun, that is one of the tail, which the caller has
-    /// staged.
-    pub(super) fn write(&mut self, is_end: bool) -> Option<Write> {
+    /// The next write of what is staged. The last one interrupts the peer, which knows of none
+    /// before; with a queue of the base kind that is one of the tail, which the caller has staged.
+    pub(super) fn write(&mut self) -> Option<Write> {
         let at = self.posted % self.units;
         let units = (self.next - self.posted).min(self.units - at);
-        if units == 0 && !(is_end && self.announced < self.posted) {
+        if units == 0 && self.announced == self.posted {
             return None;
         }
         self.posted += units;
         let mut immediate = None;
         let is_eliminated = self.kind == QueueKind::Eliminate || units == 0;
-        if is_end && self.posted == self.next && is_eliminated {
+        if self.posted == self.next && is_eliminated {
             self.announced = self.posted;
             self.announcements += 1;
             self.interrupts.push_back(self.posted);
@@ -385,8 +384,8 @@ mod tests {
             self.outgoing.push(&self.staging, &batch.frame(0), 0)
         }
 
-        fn write(&mut self, is_end: bool) {
-            while let Some(write) = self.outgoing.write(is_end) {
+        fn write(&mut self) {
+            while let Some(write) = self.outgoing.write() {
                 self.window.copy(write.at, &self.staging, write.len);
                 self.immediates.extend(write.immediate);
                 if write.notifies && self.notifies {
@@ -424,7 +423,7 @@ mod tests {
             for frame in &frames {
                 assert_eq!(direction.push(frame), Pushed::Staged, "{round}");
             }
-            direction.write(true);
+            direction.write();
             assert_eq!(direction.receive().unwrap(), frames, "{round}");
             direction.report();
         }
@@ -438,9 +437,9 @@ mod tests {
             let mut count = 0;
             while direction.push(&frame(HEAD, 1)) == Pushed::Staged {
                 count += 1;
-                direction.write(false);
+                direction.write();
             }
-            direction.write(true);
+            direction.write();
             count
         };
         let count = fill(&mut direction);
@@ -454,15 +453,20 @@ mod tests {
     }
 
     #[test]
-    fn silent_writes_are_announced_with_the_end_of_the_batch() {
-        let mut direction = Direction::new();
-        direction.push(&frame(HEAD, 1));
-        direction.write(false);
-        assert!(direction.receive().unwrap().is_empty());
-        direction.write(true);
-        assert_eq!(direction.receive().unwrap().len(), 1);
-        direction.write(true);
-        assert!(direction.immediates.is_empty(), "nothing is announced twice");
+    fn a_batch_is_announced_once() {
+        for kind in [QueueKind::Eliminate, QueueKind::Base] {
+            let mut direction = Direction::new();
+            direction.outgoing = Outgoing::new(UNITS, kind);
+            direction.push(&frame(HEAD, 1));
+            direction.push(&frame(HEAD, 2));
+            assert!(direction.receive().unwrap().is_empty(), "nothing is announced");
+            direction.write();
+            assert_eq!(direction.immediates, [4], "units");
+            direction.write();
+            assert_eq!(direction.receive().unwrap().len(), 2);
+            let writes = if kind == QueueKind::Base { 2 } else { 1 };
+            assert_eq!(direction.outgoing.counts(), (writes, 1));
+        }
     }
 
     #[test]
@@ -471,7 +475,7 @@ mod tests {
         let mut count = 0;
         while direction.outgoing.may_write() {
             assert_eq!(direction.push(&frame(HEAD, 1)), Pushed::Staged);
-            direction.write(true);
+            direction.write();
             count += 1;
         }
         assert_eq!(count, INTERRUPTS_MAX);
@@ -492,7 +496,7 @@ mod tests {
     fn a_report_of_what_was_not_sent_changes_nothing() {
         let mut direction = Direction::new();
         direction.push(&frame(HEAD, 1));
-        direction.write(true);
+        direction.write();
         for head in [3, UNITS, u32::MAX, u32::MAX / 2] {
             direction.outgoing.reported(head);
             assert_eq!(direction.outgoing.head, 0, "{head}");
@@ -546,7 +550,7 @@ mod tests {
     fn a_frame_does_not_change_after_it_was_taken_out() {
         let mut direction = Direction::new();
         direction.push(&frame(100, 1));
-        direction.write(true);
+        direction.write();
         let mut batch = RxBatch::new(1, 100);
         direction.incoming.arrived(direction.immediates[0]).unwrap();
         direction.incoming.pop(&direction.window, &mut batch, FROM).unwrap();
