@@ -13,9 +13,10 @@
 //! ```
 //!
 //! A batch of frames is one write, two where the ring ends, and more only if it is long: then its
-//! parts are taken out while others are staged. A write carries an *immediate*, which tells the receiver how far its ring is filled and, if that sleeps, wakes it. A record's
-//! head tells how far the sender has taken frames out of its own ring, so that this takes a write
-//! of its own only if frames go one way for long.
+//! parts are taken out while others are staged. A write carries an *immediate*, which tells the
+//! receiver how far its ring is filled and, if that sleeps, wakes it. A record's head tells how far
+//! the sender has taken frames out of its own ring, so that this takes a write of its own only if
+//! frames go one way for long.
 //!
 //! Which writes have ended is looked at only when the table of writes is nearly full, and an
 //! interrupt is asked for only before its receiver sleeps: it does, and looks once more.
