@@ -90,32 +90,37 @@ fn frames_of_all_sizes_arrive_intact_and_in_order_both_ways() {
 
 #[test]
 fn both_rings_may_be_full_at_once() {
-    let (mut server, mut client) = ends(&narrow());
-    let mac = introduce(&mut client, &mut server);
-    let fill = |link: &mut dyn Link, to: Mac| {
-        let mut count = 0;
-        loop {
-            let mut vectors = TxVectors::new(1, 1);
-            let frame = frame(to, BROADCAST, 1000, count);
-            let mut batch = vectors.batch();
-            batch.push_whole(&frame, HEAD);
-            if link.send(&batch).unwrap() == 0 {
-                return count as usize;
-            }
-            count += 1;
-        }
-    };
-    for _ in 0..20 {
-        let server_mac = server.mac();
-        let (there, back) = (fill(&mut client, server_mac), fill(&mut server, mac));
-        assert!(there > 10 && back > 10, "{there} {back}");
-        let came = receive_all(&mut server, &mut batch(7), there);
-        assert!(
-            came.iter()
+    // In the others announcements, or writes, run out before the ring does.
+    for options in [narrow(), wide(), base()] {
+        let (mut server, mut client) = ends(&options);
+        let mac = introduce(&mut client, &mut server);
+        for _ in 0..20 {
+            let server_mac = server.mac();
+            let (there, back) = (fill(&mut client, server_mac), fill(&mut server, mac));
+            assert!(there > 10 && back > 10, "{there} {back}");
+            let came = receive_all(&mut server, &mut batch(7), there);
+            let are_right = came
+                .iter()
                 .enumerate()
-                .all(|(n, it)| it[64..] == frame(mac, mac, 1000, n as u64)[64..])
-        );
-        receive_all(&mut client, &mut batch(7), back);
+                .all(|(n, it)| it[64..] == frame(mac, mac, 1000, n as u64)[64..]);
+            assert!(are_right);
+            receive_all(&mut client, &mut batch(7), back);
+        }
+    }
+}
+
+/// Sends frames, each a batch of its own, until there is no room; returns how many.
+fn fill(link: &mut dyn Link, to: Mac) -> usize {
+    let mut count = 0;
+    loop {
+        let mut vectors = TxVectors::new(1, 1);
+        let frame = frame(to, BROADCAST, 1000, count);
+        let mut batch = vectors.batch();
+        batch.push_whole(&frame, HEAD);
+        if link.send(&batch).unwrap() == 0 {
+            return count as usize;
+        }
+        count += 1;
     }
 }
 

@@ -64,7 +64,7 @@ counters! {
         /// Connections refused at the limit.
         refused: Counter in Connections,
         /// Attempts to accept connections that failed: the process has no descriptor or no memory
-        /// left.
+        /// left, or the peer went away or does not speak the protocol.
         unaccepted: Counter in Events,
         /// Connections without a channel that were displaced by a new one.
         displaced: Counter in Connections,

@@ -28,6 +28,13 @@ fn origin_of(mac: Mac) -> u16 {
     u16::from_be_bytes([mac[0] >> 3, mac[2]])
 }
 
+/// Whether an error says that the process, or the machine, has no more of something.
+fn is_scarce(error: &io::Error) -> bool {
+    let number = error.raw_os_error();
+    matches!(number, Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM | libc::ENOBUFS))
+        || error.kind() == io::ErrorKind::OutOfMemory
+}
+
 /// The destination of a frame.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Route {
@@ -144,16 +151,19 @@ impl<C: Carrier> Server<C> {
         Ok(accepts)
     }
 
-    /// Accepts new connections. If the process has no descriptor or no memory left for one, those
-    /// that there are go on, and the others wait until the next
+    /// Accepts new connections. One that fails is gone; but if the process has no descriptor or no
+    /// memory left, those that there are go on, and the others wait until the next
     /// [`look_after`](Link::look_after).
     fn accept(&mut self) {
         for _ in 0..ACCEPTS_MAX {
             match self.accept_one() {
                 Ok(true) => {}
                 Ok(false) => break,
-                Err(_) => {
+                Err(error) => {
                     self.stats.unaccepted += 1;
+                    if !is_scarce(&error) {
+                        continue;
+                    }
                     let ignored = self.readiness.set_input(&self.listener, LISTENER, false);
                     self.pauses = ignored.is_ok();
                     break;

@@ -7,9 +7,8 @@ use std::sync::atomic::Ordering;
 use tyche_counters::counters;
 
 use super::pair::QueuePair;
-use super::region::Region;
 use super::ring::{Incoming, Outgoing, Pushed, QueueKind};
-use super::window::{HEAD_AT, INTERRUPTS_MAX, TAIL_AT};
+use super::window::{HEAD_AT, INTERRUPTS_MAX};
 use crate::connections::{Broken, Connection, Readiness};
 use crate::{Mac, RxBatch, TxFrame};
 
@@ -112,9 +111,6 @@ impl<P: QueuePair> RdmaConnection<P> {
     fn write(&mut self) -> io::Result<()> {
         let Some((outgoing, _, pair)) = self.parts() else { return Ok(()) };
         while let Some(write) = outgoing.write() {
-            if write.at == TAIL_AT {
-                stage(pair.staging(), TAIL_AT, outgoing.tail());
-            }
             pair.post(&write)?;
         }
         Ok(())
@@ -126,11 +122,11 @@ impl<P: QueuePair> RdmaConnection<P> {
             return Ok(());
         }
         let Some((outgoing, incoming, pair)) = self.parts() else { return Ok(()) };
-        if !outgoing.may_write() {
+        if !outgoing.may_report() {
             outgoing.ended(pair.notified()?);
         }
-        if outgoing.may_write() {
-            stage(pair.staging(), HEAD_AT, incoming.report());
+        if outgoing.may_report() {
+            pair.staging().write(HEAD_AT, &incoming.report().to_le_bytes());
             pair.post(&outgoing.write_head())?;
         }
         Ok(())
@@ -172,7 +168,8 @@ impl<P: QueuePair> Connection for RdmaConnection<P> {
 
     fn may_sleep(&self) -> bool {
         self.has_slept.set(true);
-        !self.pair.arm()
+        // Nobody else would tell the peer, which may wait for that.
+        !self.pair.arm() && !self.incoming.is_report_due()
     }
 
     fn receive(&mut self, batch: &mut RxBatch) -> Result<(), Broken> {
@@ -209,8 +206,4 @@ impl<P: QueuePair> Connection for RdmaConnection<P> {
         self.write()?;
         Ok(taken)
     }
-}
-
-fn stage(staging: &Region, at: usize, word: u32) {
-    staging.write(at, &word.to_le_bytes());
 }

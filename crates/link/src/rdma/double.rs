@@ -22,7 +22,7 @@ use std::sync::atomic::{Ordering, fence};
 use std::time::Duration;
 
 use rustix::event::{EventfdFlags, PollFlags, eventfd};
-use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+use rustix::fs::{MemfdFlags, fstat, ftruncate, memfd_create};
 use rustix::io::Errno;
 use rustix::net::{
     self, AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
@@ -265,6 +265,9 @@ impl DoublePair {
         let invalid = || io::Error::from(io::ErrorKind::InvalidData);
         let told = PeerWindow::decode(&told[..len]).ok_or_else(invalid)?;
         let [file, interrupt] = descriptors.try_into().map_err(|_| invalid())?;
+        if self.peer.is_some() || (fstat(&file)?.st_size as u64) < file_len(told.units) as u64 {
+            return Err(invalid());
+        }
         let window = Region::shared(file, file_len(told.units))?;
         self.peer = Some(Peer { told, window, interrupt });
         Ok(())

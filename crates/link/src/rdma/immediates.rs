@@ -96,9 +96,8 @@ mod models {
 
     /// A receiver that sleeps whenever there is nothing gets all numbers, in order. If an interrupt
     /// is lost, it sleeps for ever, which loom reports.
-    #[test]
-    fn a_number_that_comes_while_the_receiver_falls_asleep_wakes_it() {
-        loom::model(|| {
+    fn model(looks_once_more: bool) {
+        loom::model(move || {
             let shared = Arc::new(Shared {
                 // As many as two numbers need.
                 words: (0..FIRST + 4).map(|_| AtomicU32::new(0)).collect(),
@@ -121,7 +120,7 @@ mod models {
                 if let Some((number, _)) = next(&*shared, taken) {
                     taken += 1;
                     came.push(number);
-                } else if !arm(&*shared, taken) {
+                } else if !(arm(&*shared, taken) && looks_once_more) {
                     let mut is_interrupted = shared.is_interrupted.lock().unwrap();
                     while !*is_interrupted {
                         is_interrupted = shared.interrupted.wait(is_interrupted).unwrap();
@@ -132,5 +131,17 @@ mod models {
             assert_eq!(came, [7, 8]);
             sender.join().unwrap();
         });
+    }
+
+    #[test]
+    fn a_number_that_comes_while_the_receiver_falls_asleep_wakes_it() {
+        model(true);
+    }
+
+    /// The model finds what the second look is for.
+    #[test]
+    #[should_panic(expected = "deadlock")]
+    fn without_a_second_look_a_number_is_slept_through() {
+        model(false);
     }
 }

@@ -51,8 +51,8 @@ pub(super) enum Pushed {
     TooLong,
 }
 
-/// Frames into the ring of the peer. The staging memory is a copy of that ring: a batch of frames
-/// is one write, or two where the ring ends.
+/// Frames into the ring of the peer. The staging memory is a copy of that ring: frames that are
+/// staged together are one write, or two where the ring ends.
 pub(super) struct Outgoing {
     kind: QueueKind,
     /// Units of the ring.
@@ -129,6 +129,12 @@ impl Outgoing {
         (self.writes, self.announcements)
     }
 
+    /// Whether the head can be written now. It interrupts nobody, so it may be written when nothing
+    /// else may: the peer may wait for it, with as many announcements on their way.
+    pub(super) fn may_report(&self) -> bool {
+        self.writes - self.writes_ended < WRITES_MAX
+    }
+
     /// Bytes that are staged, and whose write has not begun.
     pub(super) fn staged(&self) -> usize {
         (self.next - self.posted) as usize * UNIT
@@ -161,7 +167,7 @@ impl Outgoing {
     }
 
     /// The next write of what is staged. The last one interrupts the peer, which knows of none
-    /// before; with a queue of the base kind that is one of the tail, which the caller has staged.
+    /// before; with a queue of the base kind that is one of the tail.
     pub(super) fn write(&mut self) -> Option<Write> {
         let at = self.posted % self.units;
         let units = (self.next - self.posted).min(self.units - at);
@@ -181,11 +187,6 @@ impl Outgoing {
             0 => self.post(TAIL_AT, WORD, immediate),
             _ => self.post(place(at), units as usize * UNIT, immediate),
         })
-    }
-
-    /// How far the ring is filled with what was written.
-    pub(super) fn tail(&self) -> u32 {
-        self.posted as u32
     }
 
     /// A write of the head alone, which the caller has staged. It interrupts nobody.
@@ -308,7 +309,11 @@ impl Incoming {
 
     /// The report for the peer, which is told of it.
     pub(super) fn report(&mut self) -> u32 {
-        (self.told, self.announcements) = (self.head, 0);
+        self.told = self.head;
+        // Of what is not taken out, the announcements are still to be told.
+        if self.is_empty() {
+            self.announcements = 0;
+        }
         self.head as u32
     }
 
@@ -467,6 +472,21 @@ mod tests {
             let writes = if kind == QueueKind::Base { 2 } else { 1 };
             assert_eq!(direction.outgoing.counts(), (writes, 1));
         }
+    }
+
+    /// The tests find what the room is for.
+    #[test]
+    fn without_a_look_at_the_room_frames_are_overwritten() {
+        let mut direction = Direction::new();
+        let frames: Vec<_> = (0..UNITS as u8).map(|seed| frame(HEAD, seed)).collect();
+        for frame in &frames {
+            direction.outgoing.head = direction.outgoing.next;
+            direction.outgoing.ended = direction.outgoing.next;
+            assert_eq!(direction.push(frame), Pushed::Staged);
+            direction.write();
+            direction.outgoing.interrupts.clear();
+        }
+        assert!(matches!(direction.receive(), Err(Broken::Malformed)));
     }
 
     #[test]

@@ -28,8 +28,8 @@ pub const RECORD_HEAD: usize = 8;
 pub const UNUSED: u32 = u32::MAX;
 
 /// The most interrupts that a sender causes beyond the head that its peer has reported. The peer
-/// has room for twice as many.
-pub const INTERRUPTS_MAX: usize = 64;
+/// has room for twice as many. It is more than the frames that the usual ring is for.
+pub const INTERRUPTS_MAX: usize = 192;
 
 /// The most announcements that a receiver has taken out without a report. With as many on their
 /// way, a sender still has room for more.

@@ -1,7 +1,7 @@
 //! A peer with the key to our window.
 //!
-//! An input is the peer's invitation, a byte for the kind of our queue, and then what the peer does
-//! and what we do meanwhile, a byte for each and its fields:
+//! An input is the peer's invitation, a byte for our queue (1: base, 2: a long ring), and then what
+//! the peer does and what we do meanwhile, a byte for each and its fields:
 //!
 //! ```text
 //!  0  write       place u16, length u8, bytes    the peer writes anywhere in our window
@@ -21,15 +21,17 @@ use std::sync::atomic::Ordering;
 
 use tyche_link::connections::{Broken, Connection};
 use tyche_link::rdma::window::{
-    HEAD_AT, INVITATION, PeerWindow, RECORD_HEAD, RING_AT, UNIT, UNUSED, frame_len_max, units_of,
+    HEAD_AT, INTERRUPTS_MAX, INVITATION, PeerWindow, RECORD_HEAD, RING_AT, UNIT, UNUSED, units_of,
     window_len,
 };
 use tyche_link::rdma::{FRAME_LEN_MAX, QueueKind, QueuePair, RdmaConnection, Region, Write};
 use tyche_link::{HEAD, Mac, RxBatch, TxVectors};
 use tyche_testkit::corpus::Bytes;
 
-/// Units of our ring: the fewest.
-const UNITS: u32 = 64;
+/// Units of our ring: the fewest, or so many that announcements are what runs out.
+const UNITS: [u32; 2] = [64, 2048];
+/// The longest frame to us.
+const LEN_MAX: usize = 64 * UNIT / 4 - RECORD_HEAD;
 /// Units of the peer's ring, unless its invitation is good.
 const THEIRS: PeerWindow = PeerWindow { key: 1, address: 1 << 40, units: 64 };
 /// The address given to what the peer sends.
@@ -71,7 +73,7 @@ impl Stage {
     fn new() -> Self {
         Self {
             card: Card {
-                window: Region::anonymous(window_len(UNITS)).unwrap(),
+                window: Region::anonymous(window_len(UNITS[1])).unwrap(),
                 staging: Region::anonymous(window_len(PeerWindow::UNITS_MAX)).unwrap(),
                 peer: THEIRS,
                 announced: VecDeque::new(),
@@ -81,9 +83,11 @@ impl Stage {
                 notified: 0,
                 written: 0,
                 taken: 0,
+                units: 0,
+                told: 0,
                 is_hostile: false,
             },
-            batch: RxBatch::new(BATCH, frame_len_max(UNITS) - HEAD),
+            batch: RxBatch::new(BATCH, LEN_MAX - HEAD),
             vectors: TxVectors::new(1, 1),
             frame: (0..FRAME_LEN_MAX + HEAD).map(|n| n as u8).collect(),
         }
@@ -105,19 +109,47 @@ struct Card {
     /// Units of the peer's ring that were written, and that it has taken out, as it says.
     written: u64,
     taken: u64,
+    /// Units of our ring, and of those taken out, as we say.
+    units: u32,
+    told: u64,
     /// Whether the peer has done anything that it should not.
     is_hostile: bool,
 }
 
 impl Card {
     /// As new, with a window of zeroes.
-    fn reset(&mut self, peer: PeerWindow) {
-        self.window.write(0, &[0; window_len(UNITS)]);
+    fn reset(&mut self, peer: PeerWindow, units: u32) {
+        self.window.write(0, &[0; window_len(UNITS[1])][..window_len(units)]);
         self.announced.clear();
         self.under_way.clear();
         (self.peer, self.is_hostile) = (peer, false);
         (self.last, self.to_notify, self.notified) = (0, 0, 0);
         (self.written, self.taken) = (0, 0);
+        (self.units, self.told) = (units, 0);
+    }
+
+    /// Takes note of the reports in a write.
+    fn hear(&mut self, write: &Write) {
+        let word = |at| {
+            let mut word = [0; 4];
+            self.staging.read(at, &mut word);
+            u32::from_le_bytes(word)
+        };
+        let head = if write.at == HEAD_AT {
+            word(HEAD_AT)
+        } else if write.at < RING_AT {
+            return;
+        } else {
+            let (mut at, mut head) = (write.at, 0);
+            while at < write.at + write.len {
+                let len = word(at);
+                head = word(at + 4);
+                at =
+                    if len == UNUSED { break } else { at + units_of(len as usize) as usize * UNIT };
+            }
+            head
+        };
+        self.told += u64::from(head.wrapping_sub(self.told as u32));
     }
 
     /// All writes end.
@@ -157,6 +189,7 @@ impl QueuePair for &mut Card {
         }
         let is_full = self.written - self.taken > u64::from(self.peer.units);
         assert!(self.is_hostile || !is_full, "{write:?} is on what was not taken out");
+        self.hear(write);
         let mut bytes = vec![0; write.len];
         self.staging.read(write.at, &mut bytes);
         self.under_way.push((*write, bytes));
@@ -192,11 +225,12 @@ struct World<'a> {
     vectors: &'a mut TxVectors,
     /// The longest frame to send.
     frame: &'a [u8],
-    /// Units of our ring that the peer has written, and that we have taken out.
+    /// Units of our ring that the peer has written.
     tail: u64,
-    head: u64,
-    /// Frames in there, with the units up to their ends.
-    frames: VecDeque<(Vec<u8>, u64)>,
+    /// Its announcements, that it has heard no head of.
+    announcements: VecDeque<u64>,
+    /// Frames in there.
+    frames: VecDeque<Vec<u8>>,
     outcome: Outcome,
 }
 
@@ -209,7 +243,7 @@ impl World<'_> {
                 let written = bytes.take(len.into())?;
                 let card = self.connection.pair_mut();
                 card.is_hostile = true;
-                let place = usize::from(place) % (window_len(UNITS) - written.len());
+                let place = usize::from(place) % (window_len(card.units) - written.len());
                 card.window.write(place, written);
             }
             1 => {
@@ -219,7 +253,7 @@ impl World<'_> {
                 card.announced.push_back(tail);
             }
             2 => self.report(bytes.u16()?.into()),
-            3 => self.record(HEAD + usize::from(bytes.u16()?) % (frame_len_max(UNITS) - HEAD + 1)),
+            3 => drop(self.record(HEAD + usize::from(bytes.u16()?) % (LEN_MAX - HEAD + 1))),
             4 => self.receive(),
             5 => self.send(HEAD + usize::from(bytes.u16()?) % FRAME_LEN_MAX),
             6 => self.connection.pair_mut().end(),
@@ -238,15 +272,19 @@ impl World<'_> {
         card.window.word(HEAD_AT).store((card.taken as u32).to_le(), Ordering::Release);
     }
 
-    /// The peer writes a frame of that length into our ring, if there is room, and announces it.
-    fn record(&mut self, len: usize) {
-        let (units, ring) = (units_of(len), u64::from(UNITS));
+    /// The peer writes a frame of that length into our ring, and announces it; false if it has no
+    /// room.
+    fn record(&mut self, len: usize) -> bool {
+        let card = self.connection.pair_mut();
+        let (units, ring) = (units_of(len), u64::from(card.units));
         let at = self.tail % ring;
         let unused = if at + units > ring { ring - at } else { 0 };
-        if self.tail + unused + units > self.head + ring {
-            return;
+        let heard = self.announcements.iter().take_while(|end| **end <= card.told).count();
+        self.announcements.drain(..heard);
+        let is_full = self.tail + unused + units > card.told + ring;
+        if is_full || self.announcements.len() == INTERRUPTS_MAX {
+            return false;
         }
-        let card = self.connection.pair_mut();
         let place = |unit: u64| RING_AT + unit as usize * UNIT;
         let head = |len: u32| [len, card.taken as u32].map(u32::to_le_bytes);
         if unused > 0 {
@@ -258,8 +296,10 @@ impl World<'_> {
         card.window.write(place(at) + RECORD_HEAD, &frame);
         frame[6..12].copy_from_slice(&PEER);
         self.tail += unused + units;
-        self.frames.push_back((frame, self.tail));
+        self.frames.push_back(frame);
+        self.announcements.push_back(self.tail);
         card.announced.push_back(self.tail as u32);
+        true
     }
 
     fn receive(&mut self) {
@@ -268,11 +308,10 @@ impl World<'_> {
         let is_hostile = self.connection.pair_mut().is_hostile;
         for frame in self.batch.iter() {
             assert_eq!(frame.head[6..12], PEER);
-            assert!(frame.head.len() + frame.payload.len() <= frame_len_max(UNITS));
+            assert!(frame.head.len() + frame.payload.len() <= LEN_MAX);
             if !is_hostile {
-                let (sent, end) = self.frames.pop_front().expect("it was sent");
+                let sent = self.frames.pop_front().expect("it was sent");
                 assert!([frame.head, frame.payload].concat() == sent);
-                self.head = end;
             }
         }
         self.outcome.received += self.batch.len();
@@ -299,7 +338,7 @@ impl World<'_> {
         self.outcome.is_broken = true;
     }
 
-    /// All that was sent comes, and more can be sent, if the peer has done nothing else.
+    /// All that was sent comes, and more can be sent, both ways, if the peer has done nothing else.
     fn end(&mut self) {
         self.connection.pair_mut().end();
         if self.connection.pair_mut().is_hostile {
@@ -310,6 +349,9 @@ impl World<'_> {
             self.receive();
             assert!(self.frames.len() < before, "{before} frames do not come");
         }
+        self.connection.pair_mut().end();
+        self.receive();
+        assert!(self.record(HEAD), "the peer can send nothing");
         self.connection.pair_mut().end();
         self.report(u64::MAX);
         let waited = self.outcome.waited;
@@ -326,19 +368,18 @@ pub(crate) fn check(input: &[u8]) -> Outcome {
         assert_eq!(PeerWindow::decode(&told.encode()), Some(told));
     }
     let peer = told.unwrap_or(THEIRS);
-    let kind = match bytes.u8() {
-        Some(kind) if kind % 2 == 1 => QueueKind::Base,
-        _ => QueueKind::Eliminate,
-    };
+    let choice = bytes.u8().unwrap_or_default();
+    let kind = if choice & 1 == 0 { QueueKind::Eliminate } else { QueueKind::Base };
+    let units = UNITS[usize::from(choice >> 1 & 1)];
     STAGE.with_borrow_mut(|Stage { card, batch, vectors, frame }| {
-        card.reset(peer);
+        card.reset(peer, units);
         let mut world = World {
-            connection: RdmaConnection::new(card, (UNITS, kind), PEER),
+            connection: RdmaConnection::new(card, (units, kind), PEER),
             batch,
             vectors,
             frame,
             tail: 0,
-            head: 0,
+            announcements: VecDeque::new(),
             frames: VecDeque::new(),
             outcome: Outcome { is_invited: told.is_some(), ..Outcome::default() },
         };

@@ -202,18 +202,27 @@ impl Id {
     }
 }
 
+impl Id {
+    /// Ends the queue pair, if there is one, before what it uses is gone.
+    pub(super) fn end_queue_pair(&mut self) {
+        if self.queue_pair().is_null() {
+            return;
+        }
+        let id = self.id.as_ptr();
+        // SAFETY: nothing uses the queue pair any more; the ID has none after that.
+        unsafe {
+            // Tells the peer, if there is a connection.
+            let _ = (self.library.rdma_disconnect)(id);
+            (self.library.rdma_destroy_qp)(id);
+        }
+    }
+}
+
 impl Drop for Id {
     fn drop(&mut self) {
-        let id = self.id.as_ptr();
-        // SAFETY: nothing uses the ID or its queue pair any more, and all events are acknowledged.
-        unsafe {
-            if !self.queue_pair().is_null() {
-                // Tells the peer, if there is a connection.
-                let _ = (self.library.rdma_disconnect)(id);
-                (self.library.rdma_destroy_qp)(id);
-            }
-            (self.library.rdma_destroy_id)(id);
-        }
+        self.end_queue_pair();
+        // SAFETY: nothing uses the ID any more, and all events are acknowledged.
+        unsafe { (self.library.rdma_destroy_id)(self.id.as_ptr()) };
     }
 }
 

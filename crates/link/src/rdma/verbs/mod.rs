@@ -119,17 +119,16 @@ impl Carrier for Verbs {
     }
 
     fn accept(listener: &Listener) -> io::Result<Option<(Opened, Option<IpAddr>)>> {
-        while let Some(event) = listener.0.channel.poll()? {
+        loop {
+            let Some(event) = listener.0.channel.poll()? else { return Ok(None) };
             if event.kind == CONNECT_REQUEST {
                 let id = Id::requested(library()?, &event)?;
                 // Whoever tells of no window does not speak Tyche: to drop the ID refuses it.
-                if let Some(window) = event.window {
-                    let peer = id.peer();
-                    return Ok(Some((Opened::Requested(id, window), peer)));
-                }
+                let window = event.window.ok_or_else(no_tyche)?;
+                let peer = id.peer();
+                return Ok(Some((Opened::Requested(id, window), peer)));
             }
         }
-        Ok(None)
     }
 
     fn connect(address: &SocketAddr, options: &RdmaOptions) -> io::Result<Attempt> {

@@ -9,10 +9,10 @@ use std::ptr::{self, NonNull};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 
 use super::library::{
-    ACCESS_LOCAL_WRITE, ACCESS_REMOTE_WRITE, CompChannel, Context, ContextOps, Cq, DEVICE_REMOVAL,
-    DISCONNECTED, Library, QPT_RC, QpInitAttr, RecvWr, SEND_SIGNALED, SendWr, Sge, TRANSPORT_IWARP,
-    WC_RECV, WC_RECV_RDMA_WITH_IMM, WC_RETRY_EXC_ERR, WC_WR_FLUSH_ERR, WR_RDMA_WRITE,
-    WR_RDMA_WRITE_WITH_IMM, WR_SEND, Wc, library,
+    ACCESS_LOCAL_WRITE, ACCESS_REMOTE_WRITE, CONNECT_ERROR, CompChannel, Context, ContextOps, Cq,
+    DEVICE_REMOVAL, DISCONNECTED, Library, QPT_RC, QpInitAttr, RecvWr, SEND_SIGNALED, SendWr, Sge,
+    TRANSPORT_IWARP, UNREACHABLE, WC_RECV, WC_RECV_RDMA_WITH_IMM, WC_RETRY_EXC_ERR,
+    WC_WR_FLUSH_ERR, WR_RDMA_WRITE, WR_RDMA_WRITE_WITH_IMM, WR_SEND, Wc, library,
 };
 use super::manager::Id;
 use super::memory::{Domain, Registered};
@@ -30,8 +30,8 @@ const COMPLETIONS: usize = 16;
 
 /// A queue pair, its completion queues and its memory.
 pub struct VerbsPair {
-    // In this order they are dropped: each is used by those before it.
-    id: Id,
+    // In this order they are dropped: each is used by those before it, and the device is open as
+    // long as there is the ID.
     receives: CompletionQueue,
     sends: CompletionQueue,
     events: Events,
@@ -43,6 +43,7 @@ pub struct VerbsPair {
     /// Messages sent.
     sent: usize,
     domain: Domain,
+    id: Id,
     units: u32,
     peer: Option<PeerWindow>,
     is_iwarp: bool,
@@ -278,6 +279,12 @@ impl VerbsPair {
     }
 }
 
+impl Drop for VerbsPair {
+    fn drop(&mut self) {
+        self.id.end_queue_pair();
+    }
+}
+
 impl QueuePair for VerbsPair {
     fn window(&self) -> &Region {
         &self.window.region
@@ -341,7 +348,7 @@ impl QueuePair for VerbsPair {
     fn serve(&mut self) -> io::Result<()> {
         self.interrupts += self.events.clear();
         while let Some(event) = self.id.channel.poll()? {
-            if matches!(event.kind, DISCONNECTED | DEVICE_REMOVAL) {
+            if matches!(event.kind, DISCONNECTED | DEVICE_REMOVAL | UNREACHABLE | CONNECT_ERROR) {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }
         }
