@@ -13,7 +13,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tyche_baseline::HandOverStore;
+use tyche_baseline::{DiskArray, DiskArrayStore, HandOverStore};
 use tyche_block::{Arena, Completion, Errno, Geometry, Operation, OperationKind, PAGE, Request};
 use tyche_store::fault::{FaultStore, Rule};
 use tyche_store::file::{FileOptions, FileStore};
@@ -46,6 +46,15 @@ fn a_hand_over_store_is_a_disk() {
     // Wrappers outside and inside.
     model::run(&FaultStore::new(wrapped(memory())), 9, false, 20);
     model::run(&wrapped(FaultStore::new(memory())), 10, false, 20);
+}
+
+#[test]
+fn an_array_of_disks_is_a_disk() {
+    let seek = Duration::from_micros(20);
+    for batch in [1, 4] {
+        let array = DiskArray { seek, rate: 1 << 30, batch, ..DiskArray::ICS_2006 };
+        model::run(&DiskArrayStore::new(Arc::new(memory()), array), 11, false, 50);
+    }
 }
 
 #[test]

@@ -6,6 +6,7 @@
 mod bench;
 mod bottleneck;
 mod demo;
+mod disks;
 mod fault;
 mod fcf;
 mod floor;

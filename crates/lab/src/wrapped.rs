@@ -11,6 +11,7 @@ use tyche_console::output::Format;
 use tyche_link::Link;
 use tyche_store::Store;
 
+use crate::disks::DiskArgs;
 use crate::fault::{self, Fault};
 use crate::handover::HandOverArgs;
 use crate::rdma::RdmaArgs;
@@ -52,6 +53,9 @@ struct WrapperArgs {
 
     #[command(flatten)]
     rdma: RdmaArgs,
+
+    #[command(flatten)]
+    disks: DiskArgs,
 }
 
 impl Wrapper for WrapperArgs {
@@ -64,7 +68,7 @@ impl Wrapper for WrapperArgs {
     }
 
     fn store(&self, store: Arc<dyn Store>, spin: Duration) -> Arc<dyn Store> {
-        self.hand_over.store(store, spin)
+        self.hand_over.store(self.disks.store(store), spin)
     }
 
     fn disk(&self, disk: Arc<dyn Disk>, spin: Duration) -> Result<Arc<dyn Disk>> {
