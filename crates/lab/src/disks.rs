@@ -6,7 +6,7 @@ use clap::{Args, ValueEnum};
 use tyche_baseline::{DiskArray, DiskArrayStore};
 use tyche_store::Store;
 
-/// Options of modelled disks.
+// Not a doc comment: clap would show it in place of the description of the command.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct DiskArgs {
     /// Has requests to exports in memory take the time of hard disks: those of the paper on remote

@@ -4,7 +4,7 @@ use clap::{Args, ValueEnum};
 use tyche_link::rdma::double::{DoubleOptions, Interrupts, Model, enable};
 use tyche_link::rdma::{QueueKind, RdmaOptions};
 
-/// Options of the double.
+// Not a doc comment: clap would show it in place of the description of the command.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct RdmaArgs {
     /// Has rdma: links go between processes of this machine, in place of network cards. At both
