@@ -1,7 +1,7 @@
 //! A store whose requests take the time of hard disks.
 //!
-//! What the wrapped store does at once is answered when an array of disks would have done it. A disk
-//! moves its head, unless a request goes on where its last one ended. Requests that are kicked
+//! What the wrapped store does at once is answered when an array of disks would have done it. A
+//! disk moves its head, unless a request goes on where its last one ended. Requests that are kicked
 //! together are sorted by their place, and wait behind those that were kicked before: the driver
 //! sorts what it is given, and the disks do as they are told. So it matters how many come together,
 //! and [`DiskArray::batch`] has the driver wait for more of them while the disks are busy, as the
