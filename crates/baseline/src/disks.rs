@@ -1,23 +1,21 @@
 //! A store whose requests take the time of hard disks.
 //!
-//! What the wrapped store does at once is answered when an array of disks would have done it. A
-//! disk moves its head, unless a request goes on where its last one ended. Requests that are kicked
-//! together are sorted by their place, and wait behind those that were kicked before: the driver
-//! sorts what it is given, and the disks do as they are told. So it matters how many come together,
-//! and [`DiskArray::batch`] has the driver wait for more of them while the disks are busy, as the
-//! target of the paper does (Marazakis et al., ICS 2006, section 3.3).
+//! The wrapped store executes a request at once; its answer waits until an array of disks would
+//! have executed it. A disk moves its head, unless a request goes on where its last one ended.
+//! Requests that are kicked together are sorted by their place, and wait behind those that were
+//! kicked before: the driver sorts what it is given, and the disks do as they are told. So it
+//! matters how many come together, and [`DiskArray::batch`] has the driver wait for more of them
+//! while the disks are busy, as the target of the paper does (Marazakis et al., ICS 2006, section
+//! 3.3).
 
 use std::collections::BTreeMap;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rustix::time::{
-    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
-    timerfd_settime,
-};
 use tyche_block::{Arena, Completion, Geometry, Operation, Request};
+use tyche_store::fault::Alarm;
 use tyche_store::{BackingError, Queue, ResizeError, Store};
 
 /// The longest wait for further requests.
@@ -76,7 +74,6 @@ impl Store for DiskArrayStore {
             let message = "modelled disks are for exports in memory";
             return Err(io::Error::new(io::ErrorKind::Unsupported, message));
         }
-        let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
         Ok(Box::new(DiskArrayQueue {
             inner,
             heads: Heads::new(self.array),
@@ -85,7 +82,7 @@ impl Store for DiskArrayStore {
             executed: Vec::with_capacity(1),
             under_way: BTreeMap::new(),
             serial: 0,
-            timer: timerfd_create(TimerfdClockId::Monotonic, flags)?,
+            alarm: Alarm::new(None)?,
         }))
     }
 
@@ -102,7 +99,7 @@ impl Store for DiskArrayStore {
     }
 }
 
-/// What the disks are at.
+/// The positions of the disks' heads, and when the disks are idle.
 struct Heads {
     array: DiskArray,
     /// By disk: the byte after its last request, and when that ends.
@@ -167,26 +164,15 @@ struct DiskArrayQueue {
     /// Completions, by when they are due, and in the order of their execution.
     under_way: BTreeMap<(Instant, u64), Completion>,
     serial: u64,
-    timer: OwnedFd,
+    alarm: Alarm,
 }
 
 impl DiskArrayQueue {
-    /// Sets the timer to when there is something to do next.
-    fn set_timer(&self) -> io::Result<()> {
+    /// Sets the alarm to when there is something to do next.
+    fn set_alarm(&mut self) -> io::Result<()> {
         let first = self.under_way.first_key_value().map(|(it, _)| it.0);
         let held = (!self.held.is_empty()).then(|| self.held_since + HOLD_MAX);
-        let it_value = match first.into_iter().chain(held).min() {
-            None => Timespec { tv_sec: 0, tv_nsec: 0 },
-            Some(due) => {
-                let left = due.saturating_duration_since(Instant::now());
-                // Zero would disarm it.
-                let tv_nsec = i64::from(left.subsec_nanos().max(1));
-                Timespec { tv_sec: left.as_secs() as i64, tv_nsec }
-            }
-        };
-        let setting = Itimerspec { it_interval: Timespec { tv_sec: 0, tv_nsec: 0 }, it_value };
-        timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &setting)?;
-        Ok(())
+        self.alarm.set(first.into_iter().chain(held).min())
     }
 }
 
@@ -221,7 +207,7 @@ impl Queue for DiskArrayQueue {
                 }
             }
         }
-        self.set_timer()
+        self.set_alarm()
     }
 
     fn reap(&mut self, out: &mut Vec<Completion>) {
@@ -230,7 +216,7 @@ impl Queue for DiskArrayQueue {
             out.push(first.remove());
         }
         // It can't fail with a valid time; the next kick would tell.
-        let _ = self.set_timer();
+        let _ = self.set_alarm();
     }
 
     fn in_flight(&self) -> usize {
@@ -238,7 +224,7 @@ impl Queue for DiskArrayQueue {
     }
 
     fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.timer.as_fd())
+        Some(self.alarm.fd())
     }
 }
 

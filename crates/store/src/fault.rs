@@ -36,6 +36,7 @@ use queue::FaultQueue;
 use rules::Rules;
 use undo::UndoLog;
 
+pub use alarm::Alarm;
 pub use rules::{Fault, Rule, RuleId};
 
 /// See the [module](self).

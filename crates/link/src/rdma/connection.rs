@@ -20,7 +20,7 @@ const STAGED_MAX: usize = 16 << 10;
 const CALLS_MAX: u32 = 256;
 
 counters! {
-    /// What a connection had its card do.
+    /// Counters of a connection over RDMA.
     pub struct RdmaCounts as "rdma_" {
         /// Writes into the windows of peers.
         writes: Counter in Events,

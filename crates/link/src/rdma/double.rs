@@ -324,7 +324,7 @@ impl QueuePair for DoublePair {
         Ok(Some(number))
     }
 
-    /// What has been announced, and takes its time, is waited for without sleep.
+    /// Announcements whose time has not come are waited for without sleep.
     fn arm(&self) -> bool {
         let queue = Queue(&self.window);
         let has_more = immediates::arm(&queue, self.taken);

@@ -41,7 +41,7 @@ const WRITES_MAX: usize = 128;
 /// Frames of a batch.
 const BATCH: usize = 16;
 
-/// What an input has come to.
+/// The outcome of an input.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Outcome {
     /// Frames received.
@@ -61,7 +61,7 @@ thread_local! {
     static STAGE: RefCell<Stage> = RefCell::new(Stage::new());
 }
 
-/// What inputs need.
+/// Card and buffers of all inputs.
 struct Stage {
     card: Card,
     batch: RxBatch,

@@ -257,10 +257,10 @@ impl<R: Rules> World<R> {
         let op = running.session.submit(now, operation, stamp);
         history.submit(running.number, op, (opcode, flags), (offset, len), stamp)?;
         let outages = self.report.outages();
-        let others = running.pending.values().map(|it| u64::from(it.operation.len)).sum::<u64>();
         // Round robin gives a link its turn however much it has to send.
-        let before = if host.plan.choice == ChannelChoice::RoundRobin { others } else { 0 };
-        let behind = before + u64::from(len);
+        let is_behind_others = host.plan.choice == ChannelChoice::RoundRobin;
+        let others = running.pending.values().filter(|_| is_behind_others);
+        let behind = others.map(|it| u64::from(it.operation.len)).sum::<u64>() + u64::from(len);
         let pending = Pending { operation, stamp, submitted: now, outages, behind };
         running.pending.insert(op, pending);
         self.report.operations += 1;

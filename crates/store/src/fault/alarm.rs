@@ -11,7 +11,7 @@ use rustix::time::{
 };
 
 /// An epoll instance over a timer and, if there is one, the wrapped queue's own descriptor.
-pub(super) struct Alarm {
+pub struct Alarm {
     epoll: OwnedFd,
     timer: OwnedFd,
     armed: Option<Instant>,
@@ -20,7 +20,11 @@ pub(super) struct Alarm {
 const NEVER: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 
 impl Alarm {
-    pub(super) fn new(other: Option<BorrowedFd<'_>>) -> io::Result<Self> {
+    /// An alarm that is not set.
+    ///
+    /// # Errors
+    /// The system's error.
+    pub fn new(other: Option<BorrowedFd<'_>>) -> io::Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
         let timer = timerfd_create(TimerfdClockId::Monotonic, flags)?;
@@ -33,7 +37,10 @@ impl Alarm {
     }
 
     /// Sets the timer to `due`; if that has passed, it expires at once. `None` disarms it.
-    pub(super) fn set(&mut self, due: Option<Instant>) -> io::Result<()> {
+    ///
+    /// # Errors
+    /// The system's error.
+    pub fn set(&mut self, due: Option<Instant>) -> io::Result<()> {
         if due == self.armed {
             return Ok(());
         }
@@ -51,7 +58,8 @@ impl Alarm {
         Ok(())
     }
 
-    pub(super) fn fd(&self) -> BorrowedFd<'_> {
+    /// The descriptor.
+    pub fn fd(&self) -> BorrowedFd<'_> {
         self.epoll.as_fd()
     }
 }
