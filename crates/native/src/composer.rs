@@ -4,11 +4,11 @@ use tyche_engine::{Batches, Composed, Fault, FrameSink, Frames, Port, Received, 
 use tyche_link::ip::Transport;
 use tyche_link::{Link, Mac as LinkMac};
 use tyche_numa::NumaAffinity;
-use tyche_proto::wire::{COOKIE_AT, Content, Control, ENTRIES_MAX, Encoder, HEAD_LEN, Mac};
+use tyche_proto::wire::{BITMAP_WORDS_MAX, COOKIE_AT, Content, Control, ENTRIES_MAX, Encoder, HEAD_LEN, Mac};
 use tyche_proto::{Favourite, Instant, Outgoing, Part, Problem, Written};
 
-/// The most entries of a receive ring.
-const RING_MAX: usize = 512;
+/// The most positions of a receive ring: a nack names each of them.
+const RING_MAX: usize = BITMAP_WORDS_MAX * 64;
 
 /// A port for frames of Tyche.
 pub(crate) fn open_port(link: Box<dyn Link>, home: NumaAffinity) -> Port {

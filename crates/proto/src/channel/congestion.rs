@@ -35,6 +35,9 @@ const INITIAL_SEGMENTS: u64 = 10;
 const INITIAL_BYTES: u64 = 14_600;
 /// Segments that the window never shrinks below (RFC 9002, section 7.2).
 const SEGMENTS_MIN: u64 = 2;
+/// Segments in flight at most where a round trip is too short for pacing. More would lie in the
+/// receiver's buffer, and not in the processors' caches.
+const SEGMENTS_UNPACED: u64 = 512;
 /// Parts of a flow that are told apart.
 const PARTS_MAX: u64 = 64;
 
@@ -69,6 +72,8 @@ pub(crate) struct Congestion {
     threshold: u64,
     /// The capacity of the rings.
     max: u64,
+    /// As much of it as is used without pacing.
+    max_unpaced: u64,
     /// Bytes of the longest frame.
     segment: u64,
     parts: u64,
@@ -81,13 +86,14 @@ pub(crate) struct Congestion {
 }
 
 impl Congestion {
-    /// `positions`: of both rings together; `segment`: bytes of the longest frame.
-    pub(crate) fn new(positions: u32, segment: u64) -> Self {
-        let max = u64::from(positions) * segment;
+    /// `rings`: their positions; `segment`: bytes of the longest frame.
+    pub(crate) fn new(rings: [u16; 2], segment: u64) -> Self {
+        let max = rings.iter().map(|&len| u64::from(len)).sum::<u64>() * segment;
         Self {
             window: initial(segment).min(max),
             threshold: max,
             max,
+            max_unpaced: max.min(SEGMENTS_UNPACED * segment),
             segment,
             parts: 1,
             start: HyStart::default(),
@@ -138,18 +144,20 @@ impl Congestion {
     /// nothing about the path.
     pub(crate) fn acked(&mut self, progress: &Progress) {
         let used = progress.in_flight;
+        let max = if pacer::is_paced(progress.rtt) { self.max } else { self.max_unpaced };
+        self.window = self.window.min(max);
         if self.is_starting() {
             if self.start.ends(progress) {
                 self.threshold = self.window;
             } else if used * 2 >= self.window {
                 let growth = self.start.growth(progress.bytes) / self.parts;
-                self.window = (self.window + growth.max(1)).min(self.threshold);
+                self.window = (self.window + growth.max(1)).min(self.threshold.min(max));
             }
             return;
         }
         // What was sent before the last loss says nothing about the window since (RFC 9002, section
         // 7.3.2).
-        if self.window >= self.max || progress.newest < self.answered {
+        if self.window >= max || progress.newest < self.answered {
             return;
         }
         if used * 4 < self.window * 3 {
@@ -162,7 +170,7 @@ impl Congestion {
             let credit = std::mem::take(&mut self.credit);
             let window = (self.window, self.segment);
             let grown = self.cubic.grow(progress.now, progress.rtt, window, credit);
-            self.window = grown.min(self.max);
+            self.window = grown.min(max);
         }
     }
 

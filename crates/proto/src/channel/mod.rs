@@ -41,10 +41,6 @@ use crate::channel::stats::ChannelStats;
 use crate::rules::{Rule, Rules};
 use crate::time::Instant;
 
-/// Positions of a ring that are used at once, however long the peer's is. More: memory, 160 bytes
-/// each.
-const TX_POSITIONS_MAX: u16 = 512;
-
 /// How long an ack may wait for a frame that carries it. Lower: more pure acks for slow disks.
 /// Higher: the sender's retransmission timer has to wait longer, too.
 const ACK_DELAY: Duration = Duration::from_millis(1);
@@ -181,15 +177,13 @@ pub(crate) struct Channel<R> {
 
 impl<R: Rules> Channel<R> {
     pub(crate) fn new(config: ChannelConfig, now: Instant) -> Self {
-        let tx_rings = config.tx_rings.map(|len| len.min(TX_POSITIONS_MAX));
-        let positions = tx_rings.iter().map(|&len| u32::from(len)).sum();
         Self {
-            tx: tx_rings.map(|len| TxRing::new(len, Position(R::POSITION_FIRST))),
+            tx: config.tx_rings.map(|len| TxRing::new(len, Position(R::POSITION_FIRST))),
             rx: config.rx_rings.map(|len| RxRing::new(len, Position(R::POSITION_FIRST))),
             packet: PacketNumber(R::PACKET_FIRST),
             newest: PacketNumber(0),
             window: config.tx_rings[0].max(config.tx_rings[1]),
-            congestion: Congestion::new(positions, config.frame_len as u64),
+            congestion: Congestion::new(config.tx_rings, config.frame_len as u64),
             pacer: Pacer::new(now),
             is_full: false,
             rtt: Rtt::new(),

@@ -58,9 +58,15 @@ impl Acked {
     }
 }
 
-/// The sender's side of a ring.
+/// Slots of a sender's ring before more were in use at once. Lower: less memory for channels that
+/// rest, 160 bytes a slot with its entries.
+const SLOTS_MIN: usize = 64;
+
+/// The sender's side of a ring. Its memory grows with the positions that are in use at once.
 pub(crate) struct TxRing {
     slots: Box<[TxSlot]>,
+    /// Positions of the receiver's ring.
+    len: u32,
     /// Entries of all positions, as a ring: positions take and free them in order.
     entries: Box<[Entry]>,
     entries_head: u32,
@@ -73,24 +79,33 @@ pub(crate) struct TxRing {
     in_flight: u32,
     bytes_in_flight: u64,
     lost: u32,
+    /// No position before it is lost.
+    lost_from: Position,
+}
+
+/// That many slots, and room for their entries.
+fn slots(len: usize) -> (Box<[TxSlot]>, Box<[Entry]>) {
+    let slot = TxSlot {
+        state: State::Arrived,
+        sendings: 0,
+        entries: 0,
+        first: 0,
+        bytes: 0,
+        packet: PacketNumber(0),
+        sent_at: Instant(0),
+    };
+    let entries = (len * 4).max(8 * ENTRIES_MAX);
+    (vec![slot; len].into(), vec![Entry::Event(Event::Removed); entries].into())
 }
 
 impl TxRing {
     /// `len`: positions, a power of two; `first`: the first to be used.
     pub(crate) fn new(len: u16, first: Position) -> Self {
-        let slot = TxSlot {
-            state: State::Arrived,
-            sendings: 0,
-            entries: 0,
-            first: 0,
-            bytes: 0,
-            packet: PacketNumber(0),
-            sent_at: Instant(0),
-        };
-        let entries = (usize::from(len) * 4).max(8 * ENTRIES_MAX).next_power_of_two();
+        let (slots, entries) = slots(usize::from(len).min(SLOTS_MIN));
         Self {
-            slots: vec![slot; usize::from(len)].into(),
-            entries: vec![Entry::Event(Event::Removed); entries].into(),
+            slots,
+            len: len.into(),
+            entries,
             entries_head: 0,
             head: first,
             tail: first,
@@ -98,7 +113,33 @@ impl TxRing {
             in_flight: 0,
             bytes_in_flight: 0,
             lost: 0,
+            lost_from: first,
         }
+    }
+
+    /// Whether there is no room for another position with any number of entries, but for growth.
+    fn is_full(&self) -> bool {
+        self.used() as usize == self.slots.len() || self.entries_free() < ENTRIES_MAX
+    }
+
+    fn can_grow(&self) -> bool {
+        self.slots.len() < self.len as usize
+    }
+
+    fn grow(&mut self) {
+        let (mut slots, mut entries) = slots(2 * self.slots.len());
+        let mut position = self.tail;
+        while position != self.head {
+            let slot = *self.slot(position);
+            let places = (0..u32::from(slot.entries)).map(|i| slot.first.wrapping_add(i) as usize);
+            for place in places {
+                let from = place & (self.entries.len() - 1);
+                entries[place & (entries.len() - 1)] = self.entries[from];
+            }
+            slots[position.0 as usize & (slots.len() - 1)] = slot;
+            position = position.plus(1);
+        }
+        (self.slots, self.entries) = (slots, entries);
     }
 
     fn slot(&self, position: Position) -> &TxSlot {
@@ -126,8 +167,7 @@ impl TxRing {
     /// Whether there is room for another position with any number of entries. `window`: positions
     /// from the ack on that the receiver has room for.
     pub(crate) fn has_room(&self, window: u16) -> bool {
-        let room = (self.slots.len() as u32).min(u32::from(window));
-        self.used() < room && self.entries_free() >= ENTRIES_MAX
+        self.used() < self.len.min(window.into()) && (self.can_grow() || !self.is_full())
     }
 
     pub(crate) fn bytes_in_flight(&self) -> u64 {
@@ -153,7 +193,10 @@ impl TxRing {
         packet: PacketNumber,
         now: Instant,
     ) -> Position {
-        assert!(self.used() < self.slots.len() as u32, "ring is full");
+        if self.is_full() && self.can_grow() {
+            self.grow();
+        }
+        assert!((self.used() as usize) < self.slots.len(), "ring is full");
         assert!(self.entries_free() >= entries.len(), "no room for entries");
         let (position, first) = (self.head, self.entries_head);
         if self.is_empty() {
@@ -269,6 +312,9 @@ impl TxRing {
         let bytes = u64::from(slot.bytes);
         self.in_flight -= 1;
         self.bytes_in_flight -= bytes;
+        if self.lost == 0 || position.ahead_of(self.lost_from) < 0 {
+            self.lost_from = position;
+        }
         self.lost += 1;
         true
     }
@@ -303,15 +349,17 @@ impl TxRing {
     }
 
     /// The oldest position to be sent again.
-    pub(crate) fn next_lost(&self) -> Option<Position> {
+    pub(crate) fn next_lost(&mut self) -> Option<Position> {
         if self.lost == 0 {
             return None;
         }
-        let mut position = self.tail;
-        while self.slot(position).state != State::Lost {
-            position = position.plus(1);
+        if self.tail.ahead_of(self.lost_from) > 0 {
+            self.lost_from = self.tail;
         }
-        Some(position)
+        while self.slot(self.lost_from).state != State::Lost {
+            self.lost_from = self.lost_from.plus(1);
+        }
+        Some(self.lost_from)
     }
 
     /// Marks a lost position as in flight again, in the frame `packet`. Returns its bytes.
@@ -501,6 +549,38 @@ mod tests {
         ring.push(&[ENTRY], 100, PacketNumber(4), Instant(40));
         ring.acked(Position(1), Instant(50));
         assert_eq!(ring.stuck_since(), None, "the next was sent once");
+    }
+
+    #[test]
+    fn a_ring_grows_with_what_is_in_flight() {
+        let resized = |size| Entry::Event(Event::Resized(size));
+        let base = Position(u32::MAX - 40);
+        let mut ring = TxRing::new(4096, base);
+        for packet in 0..50 {
+            ring.push(&[ENTRY], 100, PacketNumber(packet), Instant(packet));
+        }
+        ring.acked(base.plus(50), Instant(60));
+        assert_eq!(ring.slots.len(), SLOTS_MIN);
+        for packet in 50..4146 {
+            assert!(ring.has_room(4096));
+            let entries = vec![resized(packet); 1 + packet as usize % 6];
+            ring.push(&entries, packet as u32, PacketNumber(packet), Instant(packet));
+        }
+        assert!(!ring.has_room(4096));
+        for packet in 50..4146 {
+            let position = base.plus(packet as u32);
+            let entries: Vec<Entry> = ring.entries(position).collect();
+            assert_eq!(entries.len(), 1 + packet as usize % 6);
+            assert!(entries.iter().all(|it| *it == resized(packet)));
+        }
+        ring.mark_all_lost();
+        for packet in 50..4146 {
+            let position = base.plus(packet);
+            assert_eq!(ring.next_lost(), Some(position));
+            assert_eq!(ring.resent(position, PacketNumber(5000), Instant(5000)), packet);
+        }
+        assert_eq!(ring.acked(base.plus(4146), Instant(6000)).bytes, (50..4146).sum());
+        assert_eq!(ring.bytes_in_flight(), 0);
     }
 
     #[test]

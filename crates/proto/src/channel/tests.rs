@@ -238,22 +238,3 @@ fn a_short_round_trip_takes_no_timer() {
     assert!(channel.in_flight() >= channel.congestion.window());
     assert_eq!(channel.pacer.poll_timeout(), None);
 }
-
-/// Each position takes memory, and a peer may have more than are ever in flight.
-#[test]
-fn rings_have_no_more_positions_than_are_used_at_once() {
-    for (peers, own) in [(64, 64), (512, 512), (4096, 512)] {
-        let config = ChannelConfig { tx_rings: [peers; 2], ..config() };
-        let mut channel = Channel::<AllRules>::new(config, Instant(0));
-        for ring in &mut channel.tx {
-            let sent = |_: &u16| {
-                let has_room = ring.has_room(peers);
-                if has_room {
-                    ring.push(&[Entry::Event(Event::Removed)], 100, PacketNumber(1), Instant(0));
-                }
-                has_room
-            };
-            assert_eq!((0..peers).take_while(sent).count(), own, "of {peers}");
-        }
-    }
-}

@@ -16,6 +16,11 @@ const BURST_FRAMES: u64 = 2;
 /// Round trips below this many bursts are not paced.
 const BURSTS_MIN: u64 = 2;
 
+/// Whether frames of such a path are paced.
+pub(super) fn is_paced(rtt: Duration) -> bool {
+    rtt.as_nanos() as u64 >= BURSTS_MIN * BURST_NS
+}
+
 /// The pacer of one channel: a budget of bytes that fills at the paced rate. A frame may leave
 /// while the budget is positive, so it may be exceeded by one frame.
 #[derive(Clone, Debug)]
@@ -45,7 +50,7 @@ impl Pacer {
         let window = if starting { window * 2 } else { window * 5 / 4 };
         self.rate = (window << BURST_BITS) / rtt_ns;
         self.burst = self.rate.max(BURST_FRAMES * segment);
-        self.is_on = rtt_ns >= BURSTS_MIN * BURST_NS;
+        self.is_on = is_paced(rtt);
         self.budget = self.budget.min(self.limit());
         if !self.is_on {
             self.waits_until = None;

@@ -103,7 +103,7 @@ struct Flow {
 
 impl Flow {
     fn ours(parts: usize) -> Self {
-        let mut congestion = Congestion::new(8192, SEGMENT);
+        let mut congestion = Congestion::new([4096; 2], SEGMENT);
         congestion.share(parts);
         let state = (congestion, Pacer::new(Instant(0)), Rtt::new());
         Self::of(Control::Ours(Box::new(state)))
@@ -334,7 +334,7 @@ fn the_channels_of_a_session_take_one_share_together() {
 
 #[test]
 fn a_flow_that_has_rested_begins_anew_and_one_that_is_not_used_does_not_grow() {
-    let mut congestion = Congestion::new(1024, SEGMENT);
+    let mut congestion = Congestion::new([512; 2], SEGMENT);
     let initial = congestion.window();
     let mut packet = 0;
     let mut acked = |congestion: &mut Congestion, bytes, in_flight| {
@@ -351,22 +351,22 @@ fn a_flow_that_has_rested_begins_anew_and_one_that_is_not_used_does_not_grow() {
     };
     acked(&mut congestion, SEGMENT, 2 * SEGMENT);
     assert_eq!(congestion.window(), initial, "it was not in use");
-    for _ in 0..6 {
+    for _ in 0..5 {
         let window = congestion.window();
         acked(&mut congestion, window, window);
     }
-    assert_eq!(congestion.window(), initial << 6);
+    assert_eq!(congestion.window(), initial << 5);
     congestion.rested(4_000_000, 5_000_000);
-    assert_eq!(congestion.window(), initial << 6, "shorter than a timer");
+    assert_eq!(congestion.window(), initial << 5, "shorter than a timer");
     congestion.rested(11_000_000, 5_000_000);
-    assert_eq!(congestion.window(), initial << 4);
+    assert_eq!(congestion.window(), initial << 3);
     congestion.rested(SECOND, 5_000_000);
     assert_eq!(congestion.window(), initial);
 }
 
 #[test]
 fn one_flight_of_losses_shrinks_the_window_once_and_never_below_two_segments() {
-    let mut congestion = Congestion::new(1024, SEGMENT);
+    let mut congestion = Congestion::new([512; 2], SEGMENT);
     let before = congestion.window();
     congestion.lost::<AllRules>(PacketNumber(5), PacketNumber(100));
     let once = congestion.window();
@@ -377,4 +377,27 @@ fn one_flight_of_losses_shrinks_the_window_once_and_never_below_two_segments() {
         congestion.lost::<AllRules>(PacketNumber(packet), PacketNumber(packet + 30));
     }
     assert_eq!(congestion.window(), 2 * SEGMENT);
+}
+
+#[test]
+fn more_than_the_caches_hold_is_in_flight_on_long_paths_only() {
+    let mut congestion = Congestion::new([4096; 2], SEGMENT);
+    let mut packet = 0;
+    let mut window_after = |rtt| {
+        for _ in 0..20 {
+            packet += 1;
+            let window = congestion.window();
+            congestion.acked(&Progress {
+                now: Instant(packet * 1_000_000),
+                bytes: window,
+                in_flight: window,
+                newest: PacketNumber(packet),
+                next: PacketNumber(packet + 1),
+                sample_ns: None,
+                rtt: Duration::from_millis(rtt),
+            });
+        }
+        congestion.window() / SEGMENT
+    };
+    assert_eq!([1, 20, 1].map(&mut window_after), [512, 8192, 512]);
 }
