@@ -4,7 +4,9 @@ use tyche_engine::{Batches, Composed, Fault, FrameSink, Frames, Port, Received, 
 use tyche_link::ip::Transport;
 use tyche_link::{Link, Mac as LinkMac};
 use tyche_numa::NumaAffinity;
-use tyche_proto::wire::{BITMAP_WORDS_MAX, COOKIE_AT, Content, Control, ENTRIES_MAX, Encoder, HEAD_LEN, Mac};
+use tyche_proto::wire::{
+    BITMAP_WORDS_MAX, COOKIE_AT, Content, Control, ENTRIES_MAX, Encoder, HEAD_LEN, Mac,
+};
 use tyche_proto::{Favourite, Instant, Outgoing, Part, Problem, Written};
 
 /// The most positions of a receive ring: a nack names each of them.

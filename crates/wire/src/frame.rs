@@ -107,12 +107,12 @@ impl<'a> Body<'a> {
     ) -> Result<Self, Reject> {
         let data_len = header.data_len as usize;
         let entries = usize::from(header.entries);
-        let wanted = match header.kind {
-            Kind::Command | Kind::Data => 1..=ENTRIES_MAX,
-            Kind::Echo => 1..=1,
-            _ => 0..=0,
+        let (least, most) = match header.kind {
+            Kind::Command | Kind::Data => (1, ENTRIES_MAX),
+            Kind::Echo => (1, 1),
+            _ => (0, 0),
         };
-        if !wanted.contains(&entries) {
+        if entries < least || entries > most {
             return Err(Reject::EntryCount);
         }
         if data_len.checked_add(entries * ENTRY_LEN) != Some(payload.len()) {

@@ -55,7 +55,7 @@ impl<R: Rules> Channel<R> {
             return;
         }
         self.acked = self.acked.max(acked.newest);
-        let rtt = self.rtt.smoothed();
+        let rtt_ns = self.rtt.smoothed_ns();
         self.congestion.acked(&Progress {
             now,
             bytes: acked.bytes,
@@ -63,11 +63,11 @@ impl<R: Rules> Channel<R> {
             newest: acked.newest,
             next: self.packet,
             sample_ns: acked.sample_ns,
-            rtt,
+            rtt_ns,
         });
         let segment = self.congestion.segment();
         let window = (self.congestion.window(), segment);
-        self.pacer.set(window, rtt, self.congestion.is_starting());
+        self.pacer.set(window, rtt_ns, self.congestion.is_starting());
         self.burst = self.pacer.train();
         self.expiries = 0;
         self.arm_retransmit(now);

@@ -18,8 +18,6 @@ mod pacer;
 #[cfg(test)]
 mod tests;
 
-use std::time::Duration;
-
 use tyche_wire::PacketNumber;
 
 use crate::time::Instant;
@@ -59,8 +57,8 @@ pub(crate) struct Progress {
     pub(crate) next: PacketNumber,
     /// The round-trip time that was measured with it, if any, in nanoseconds.
     pub(crate) sample_ns: Option<u64>,
-    /// The smoothed round-trip time.
-    pub(crate) rtt: Duration,
+    /// The smoothed round-trip time, in nanoseconds.
+    pub(crate) rtt_ns: u64,
 }
 
 /// The congestion window of one channel, in bytes. Acks make it grow up to the capacity of the
@@ -144,12 +142,18 @@ impl Congestion {
     /// nothing about the path.
     pub(crate) fn acked(&mut self, progress: &Progress) {
         let used = progress.in_flight;
-        let max = if pacer::is_paced(progress.rtt) { self.max } else { self.max_unpaced };
+        let max = if pacer::is_paced(progress.rtt_ns) { self.max } else { self.max_unpaced };
         self.window = self.window.min(max);
+        if self.window >= max {
+            return;
+        }
         if self.is_starting() {
+            if used * 2 < self.window {
+                return;
+            }
             if self.start.ends(progress) {
                 self.threshold = self.window;
-            } else if used * 2 >= self.window {
+            } else {
                 let growth = self.start.growth(progress.bytes) / self.parts;
                 self.window = (self.window + growth.max(1)).min(self.threshold.min(max));
             }
@@ -157,7 +161,7 @@ impl Congestion {
         }
         // What was sent before the last loss says nothing about the window since (RFC 9002, section
         // 7.3.2).
-        if self.window >= max || progress.newest < self.answered {
+        if progress.newest < self.answered {
             return;
         }
         if used * 4 < self.window * 3 {
@@ -169,7 +173,7 @@ impl Congestion {
         if self.credit * 8 >= self.window {
             let credit = std::mem::take(&mut self.credit);
             let window = (self.window, self.segment);
-            let grown = self.cubic.grow(progress.now, progress.rtt, window, credit);
+            let grown = self.cubic.grow(progress.now, progress.rtt_ns, window, credit);
             self.window = grown.min(max);
         }
     }

@@ -427,6 +427,7 @@ impl<R: Rules> Channel<R> {
     }
 
     /// Sends `entries`, with `data` bytes of data, in the next position of the ring.
+    #[inline]
     pub(crate) fn send(
         &mut self,
         now: Instant,
@@ -491,6 +492,7 @@ impl<R: Rules> Channel<R> {
         packet
     }
 
+    #[inline]
     fn sequenced(
         &mut self,
         now: Instant,

@@ -70,6 +70,8 @@ pub(crate) struct TxRing {
     /// Entries of all positions, as a ring: positions take and free them in order.
     entries: Box<[Entry]>,
     entries_head: u32,
+    /// The first of the oldest position.
+    entries_tail: u32,
     /// The next position to use.
     head: Position,
     /// The oldest position that is not cumulatively acknowledged.
@@ -107,6 +109,7 @@ impl TxRing {
             len: len.into(),
             entries,
             entries_head: 0,
+            entries_tail: 0,
             head: first,
             tail: first,
             waiting_since: Instant(0),
@@ -117,15 +120,16 @@ impl TxRing {
         }
     }
 
-    /// Whether there is no room for another position with any number of entries, but for growth.
-    fn is_full(&self) -> bool {
-        self.used() as usize == self.slots.len() || self.entries_free() < ENTRIES_MAX
+    /// Whether there is room for another position with any number of entries, without growth.
+    fn has_memory(&self) -> bool {
+        (self.used() as usize) < self.slots.len() && self.entries_free() >= ENTRIES_MAX
     }
 
     fn can_grow(&self) -> bool {
         self.slots.len() < self.len as usize
     }
 
+    #[cold]
     fn grow(&mut self) {
         let (mut slots, mut entries) = slots(2 * self.slots.len());
         let mut position = self.tail;
@@ -157,17 +161,13 @@ impl TxRing {
     }
 
     fn entries_free(&self) -> usize {
-        let used = match self.used() {
-            0 => 0,
-            _ => self.entries_head.wrapping_sub(self.slot(self.tail).first),
-        };
-        self.entries.len() - used as usize
+        self.entries.len() - self.entries_head.wrapping_sub(self.entries_tail) as usize
     }
 
     /// Whether there is room for another position with any number of entries. `window`: positions
     /// from the ack on that the receiver has room for.
     pub(crate) fn has_room(&self, window: u16) -> bool {
-        self.used() < self.len.min(window.into()) && (self.can_grow() || !self.is_full())
+        self.used() < self.len.min(window.into()) && (self.can_grow() || self.has_memory())
     }
 
     pub(crate) fn bytes_in_flight(&self) -> u64 {
@@ -193,20 +193,18 @@ impl TxRing {
         packet: PacketNumber,
         now: Instant,
     ) -> Position {
-        if self.is_full() && self.can_grow() {
+        if !self.has_memory() {
+            assert!(self.can_grow(), "ring is full");
             self.grow();
         }
-        assert!((self.used() as usize) < self.slots.len(), "ring is full");
-        assert!(self.entries_free() >= entries.len(), "no room for entries");
         let (position, first) = (self.head, self.entries_head);
         if self.is_empty() {
             self.waiting_since = now;
         }
-        // The entries may wrap around the end of their ring.
-        let start = first as usize & (self.entries.len() - 1);
-        let (ahead, wrapped) = entries.split_at(entries.len().min(self.entries.len() - start));
-        self.entries[start..start + ahead.len()].copy_from_slice(ahead);
-        self.entries[..wrapped.len()].copy_from_slice(wrapped);
+        let mask = self.entries.len() - 1;
+        for (index, entry) in entries.iter().enumerate() {
+            self.entries[(first as usize + index) & mask] = *entry;
+        }
         self.entries_head = first.wrapping_add(entries.len() as u32);
         self.head = self.head.plus(1);
         *self.slot_mut(position) = TxSlot {
@@ -230,10 +228,10 @@ impl TxRing {
         (0..usize::from(slot.entries)).map(move |i| self.entries[(first + i) & mask])
     }
 
-    /// Marks a position as arrived.
-    fn arrived(&mut self, position: Position, now: Instant, acked: &mut Acked) {
+    /// Marks a position as arrived; returns the number of its entries.
+    fn arrived(&mut self, position: Position, now: Instant, acked: &mut Acked) -> u8 {
         let slot = self.slot_mut(position);
-        let (state, fresh) = (slot.state, slot.sendings == 1);
+        let (state, fresh, entries) = (slot.state, slot.sendings == 1, slot.entries);
         let (elapsed_ns, packet) = (now.ns_since(slot.sent_at), slot.packet);
         let bytes = u64::from(slot.bytes);
         slot.state = State::Arrived;
@@ -243,13 +241,14 @@ impl TxRing {
                 self.bytes_in_flight -= bytes;
             }
             State::Lost => self.lost -= 1,
-            State::Arrived => return,
+            State::Arrived => return entries,
         }
         acked.bytes += bytes;
         acked.newest = acked.newest.max(packet);
         if fresh {
             acked.sample_ns = Some(elapsed_ns);
         }
+        entries
     }
 
     /// Checks that an ack covers only positions that were sent.
@@ -269,7 +268,8 @@ impl TxRing {
     pub(crate) fn acked(&mut self, ack: Position, now: Instant) -> Acked {
         let mut acked = Acked::default();
         while ack.ahead_of(self.tail) > 0 {
-            self.arrived(self.tail, now, &mut acked);
+            let entries = self.arrived(self.tail, now, &mut acked);
+            self.entries_tail = self.entries_tail.wrapping_add(entries.into());
             self.tail = self.tail.plus(1);
             self.waiting_since = now;
         }

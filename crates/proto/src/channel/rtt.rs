@@ -69,6 +69,10 @@ impl Rtt {
         Duration::from_nanos(self.smoothed_ns)
     }
 
+    pub(crate) fn smoothed_ns(&self) -> u64 {
+        self.smoothed_ns
+    }
+
     /// The shortest sample: the round trip without queueing. Zero before there are enough samples,
     /// so that a path which was hardly measured is tried.
     pub(crate) fn least(&self) -> Duration {

@@ -17,13 +17,15 @@ pub(crate) struct Turns {
     large: VecDeque<u16>,
     /// Whether the large requests are next, if both queues have any.
     large_next: bool,
+    /// Whether the [next](Self::next) request was a large one.
+    is_large: bool,
 }
 
 impl Turns {
     /// `slots`: the number of slots of the channel.
     pub(crate) fn new(slots: usize) -> Self {
         let queue = || VecDeque::with_capacity(slots);
-        Self { small: queue(), large: queue(), large_next: false }
+        Self { small: queue(), large: queue(), large_next: false, is_large: false }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -39,23 +41,18 @@ impl Turns {
         self.len() == 0
     }
 
-    /// Whether a large request is next.
-    fn is_large_next(&self) -> bool {
-        self.small.is_empty() || (self.large_next && !self.large.is_empty())
-    }
-
     /// The slot to be served next.
-    pub(crate) fn next(&self) -> Option<u16> {
-        if self.is_large_next() { &self.large } else { &self.small }.front().copied()
+    pub(crate) fn next(&mut self) -> Option<u16> {
+        self.is_large = self.small.is_empty() || (self.large_next && !self.large.is_empty());
+        if self.is_large { &self.large } else { &self.small }.front().copied()
     }
 
     /// A part of the [next](Self::next) slot's data has been put into a frame. `last`: it was the
     /// slot's last part.
     pub(crate) fn served(&mut self, last: bool) {
-        let large = self.is_large_next();
-        self.large_next = !large;
+        self.large_next = !self.is_large;
         if last {
-            if large { &mut self.large } else { &mut self.small }.pop_front();
+            if self.is_large { &mut self.large } else { &mut self.small }.pop_front();
         }
     }
 

@@ -1,7 +1,5 @@
 //! The growth of CUBIC (RFC 9438), in integers: bytes, and ticks of 2²⁰ ns.
 
-use std::time::Duration;
-
 use crate::time::Instant;
 
 /// Bits of a tick, in nanoseconds: about a millisecond.
@@ -96,7 +94,7 @@ impl Cubic {
     pub(super) fn grow(
         &mut self,
         now: Instant,
-        rtt: Duration,
+        rtt_ns: u64,
         (window, segment): (u64, u64),
         acked: u64,
     ) -> u64 {
@@ -105,7 +103,7 @@ impl Cubic {
         }
         let (begun, last) = self.epoch.get_or_insert((now, now));
         *last = now;
-        let elapsed_ns = (now.since(*begun) + rtt).as_nanos() as u64;
+        let elapsed_ns = now.ns_since(*begun) + rtt_ns;
         let ticks = ((elapsed_ns >> TICK_BITS) * self.pace) >> PACE_BITS;
         let beyond = ticks > self.distance;
         let apart = ticks.abs_diff(self.distance).min(TICKS_MAX);

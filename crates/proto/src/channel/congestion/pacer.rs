@@ -3,8 +3,6 @@
 //! path carries in a millisecond. On a path whose round trip is shorter than two of these the
 //! window alone is the limit, and no timer is set.
 
-use std::time::Duration;
-
 use crate::time::Instant;
 
 /// Time that a burst takes on the path, in nanoseconds: about a millisecond. Lower: shorter trains
@@ -17,8 +15,8 @@ const BURST_FRAMES: u64 = 2;
 const BURSTS_MIN: u64 = 2;
 
 /// Whether frames of such a path are paced.
-pub(super) fn is_paced(rtt: Duration) -> bool {
-    rtt.as_nanos() as u64 >= BURSTS_MIN * BURST_NS
+pub(super) fn is_paced(rtt_ns: u64) -> bool {
+    rtt_ns >= BURSTS_MIN * BURST_NS
 }
 
 /// The pacer of one channel: a budget of bytes that fills at the paced rate. A frame may leave
@@ -27,7 +25,7 @@ pub(super) fn is_paced(rtt: Duration) -> bool {
 pub(crate) struct Pacer {
     /// Bytes that the path carries in [`BURST_NS`].
     rate: u64,
-    /// Bytes of a burst.
+    /// Bytes of a burst: of the window, if it is not paced.
     burst: u64,
     /// Whether the round trip is long enough.
     is_on: bool,
@@ -44,17 +42,17 @@ impl Pacer {
         Self { rate: 0, burst: 0, is_on: false, budget: 0, filled_at: now, waits_until: None }
     }
 
-    /// Sets the rate: `window` bytes in each `rtt`. `starting`: the window doubles in each.
-    pub(crate) fn set(&mut self, (window, segment): (u64, u64), rtt: Duration, starting: bool) {
-        let rtt_ns = (rtt.as_nanos() as u64).max(1);
+    /// Sets the rate: `window` bytes in each round trip. `starting`: the window doubles in each.
+    pub(crate) fn set(&mut self, (window, segment): (u64, u64), rtt_ns: u64, starting: bool) {
+        self.is_on = is_paced(rtt_ns);
+        if !self.is_on {
+            (self.burst, self.waits_until) = (window.max(BURST_FRAMES * segment), None);
+            return;
+        }
         let window = if starting { window * 2 } else { window * 5 / 4 };
         self.rate = (window << BURST_BITS) / rtt_ns;
         self.burst = self.rate.max(BURST_FRAMES * segment);
-        self.is_on = is_paced(rtt);
         self.budget = self.budget.min(self.limit());
-        if !self.is_on {
-            self.waits_until = None;
-        }
     }
 
     /// Bytes that may leave at once, as one train: a burst.

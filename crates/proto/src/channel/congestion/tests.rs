@@ -6,7 +6,6 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::fmt::Write;
-use std::time::Duration;
 
 use tyche_wire::PacketNumber;
 
@@ -171,12 +170,13 @@ impl Flow {
                     newest: PacketNumber(packet),
                     next: PacketNumber(self.next),
                     sample_ns: Some(now - sent_at),
-                    rtt: rtt.smoothed(),
+                    rtt_ns: rtt.smoothed_ns(),
                 });
                 if marked {
                     congestion.lost::<AllRules>(PacketNumber(packet), PacketNumber(self.next));
                 }
-                pacer.set((congestion.window(), SEGMENT), rtt.smoothed(), congestion.is_starting());
+                let window = (congestion.window(), SEGMENT);
+                pacer.set(window, rtt.smoothed_ns(), congestion.is_starting());
             }
             Control::Reference(it) => {
                 it.acked(now, now - sent_at, (before / SEGMENT) as f64);
@@ -346,7 +346,7 @@ fn a_flow_that_has_rested_begins_anew_and_one_that_is_not_used_does_not_grow() {
             newest: PacketNumber(packet),
             next: PacketNumber(packet + 1),
             sample_ns: Some(30_000),
-            rtt: Duration::from_micros(30),
+            rtt_ns: 30_000,
         });
     };
     acked(&mut congestion, SEGMENT, 2 * SEGMENT);
@@ -394,10 +394,10 @@ fn more_than_the_caches_hold_is_in_flight_on_long_paths_only() {
                 newest: PacketNumber(packet),
                 next: PacketNumber(packet + 1),
                 sample_ns: None,
-                rtt: Duration::from_millis(rtt),
+                rtt_ns: rtt * 1_000_000,
             });
         }
         congestion.window() / SEGMENT
     };
-    assert_eq!([1, 20, 1].map(&mut window_after), [512, 8192, 512]);
+    assert_eq!([1_u64, 20, 1].map(&mut window_after), [512, 8192, 512]);
 }
