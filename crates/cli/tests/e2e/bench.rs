@@ -64,7 +64,7 @@ fn check_floor(result: &Value) {
 fn every_pattern_is_measured_and_the_floor_beside_it() {
     let rig = rig!(alone, 9000);
     let _target = serve(&rig, false);
-    for rw in ["read", "write", "randread", "randwrite", "randrw"] {
+    for rw in ["read", "write", "rw", "randread", "randwrite", "randrw"] {
         let args = ["--rw", rw, "--iodepth", "8"];
         let result = rig.ask(&floor(&rig, &[&args[..], &SHORT].concat()));
         check(&result, 4096.0, 1);
@@ -153,7 +153,7 @@ fn nothing_is_overwritten_without_consent() {
     let target = rig.serve_file(1 << 20);
     let before = fs::read(rig.path("disk.img")).unwrap();
     let link = rig.cable.link(Side::Host);
-    for rw in ["write", "randwrite", "randrw"] {
+    for rw in ["write", "rw", "randwrite", "randrw"] {
         let parts = [&format!("--rw {rw} overwrites"), DISK, "--yes"];
         refused(&rig, Side::Host, &["bench", DISK, "--link", link, "--rw", rw], 2, &parts);
     }

@@ -56,7 +56,7 @@ pub struct BenchArgs {
     #[arg(long, value_enum, default_value_t = Pattern::Randread)]
     rw: Pattern,
 
-    /// Overwrite the export's content, as `--rw write`, `randwrite` and `randrw` do.
+    /// Overwrite the export's content, as `--rw write`, `rw`, `randwrite` and `randrw` do.
     #[arg(long)]
     yes: bool,
 
@@ -84,7 +84,7 @@ pub struct BenchArgs {
     #[arg(long, value_name = "SECONDS", default_value_t = 0.3, value_parser = positive)]
     ramp_time: f64,
 
-    /// Reads in 100 requests of `randrw`.
+    /// Reads in 100 requests of `rw` and `randrw`.
     #[arg(long, value_name = "PERCENT", default_value_t = 70,
         value_parser = clap::value_parser!(u64).range(0..=100))]
     rwmix: u64,

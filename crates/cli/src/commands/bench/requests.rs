@@ -61,7 +61,7 @@ impl Requests {
     pub(super) fn begin(&mut self, token: u64, buffer: Extent) -> Request {
         let is_read = self.random.percent(self.shape.reads_of_100);
         let block = match self.shape.pattern {
-            Pattern::Read | Pattern::Write => self.next,
+            Pattern::Read | Pattern::Write | Pattern::Rw => self.next,
             _ => self.random.next() % self.blocks,
         };
         self.next = (self.next + 1) % self.blocks;

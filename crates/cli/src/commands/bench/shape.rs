@@ -9,6 +9,8 @@ pub enum Pattern {
     Read,
     /// Write one after the other.
     Write,
+    /// Read and write one after the other.
+    Rw,
     /// Read anywhere.
     Randread,
     /// Write anywhere.
@@ -41,7 +43,7 @@ impl Shape {
         let reads_of_100 = match pattern {
             Pattern::Read | Pattern::Randread => 100,
             Pattern::Write | Pattern::Randwrite => 0,
-            Pattern::Randrw => rwmix,
+            Pattern::Rw | Pattern::Randrw => rwmix,
         };
         Self { pattern, len, depth, reads_of_100 }
     }
