@@ -1,5 +1,6 @@
 //! `tyche-lab bench`: `tyche bench`, and the stages of its requests.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -44,6 +45,11 @@ pub(crate) struct StagedBenchArgs {
     /// arrival of the response until it is completed. For reads with one in flight.
     #[arg(long, requires = "fcoe", conflicts_with = "stages")]
     sides: bool,
+
+    /// Print what the links of the session count from the first request to the last, with those
+    /// that the measurement leaves out.
+    #[arg(long, conflicts_with_all = ["fcoe", "stages"])]
+    counters: bool,
 }
 
 /// The output with `--stages`.
@@ -65,6 +71,15 @@ struct SidesOutput {
     sides: Option<SidesReport>,
 }
 
+/// The output with `--counters`.
+#[derive(Serialize)]
+#[serde(tag = "schema", rename = "tyche.counters/1")]
+struct CountersOutput {
+    #[serde(flatten)]
+    bench: BenchReport,
+    counters: BTreeMap<&'static str, u64>,
+}
+
 impl LinkCommand for StagedBenchArgs {
     fn wrap(&mut self, wrapper: Arc<dyn Wrapper>) {
         self.bench.wrap(wrapper);
@@ -75,6 +90,8 @@ impl LinkCommand for StagedBenchArgs {
             self.measure_fcoe()
         } else if self.stages {
             self.measure()
+        } else if self.counters {
+            self.count()
         } else {
             self.bench.run()
         }
@@ -107,6 +124,20 @@ impl StagedBenchArgs {
         show(self.output(), output, text)
     }
 
+    fn count(&self) -> Result<()> {
+        let mut bench = Bench::start(&self.bench, |_| {})?;
+        let before = counted(&mut bench)?;
+        let result = bench.load()?;
+        let mut counters = counted(&mut bench)?;
+        for (name, count) in &mut counters {
+            *count = count.saturating_sub(before.get(name).copied().unwrap_or(0));
+        }
+        let counters_text =
+            counters.iter().map(|(name, count)| format!("{name}: {count}\n")).collect::<String>();
+        let output = || CountersOutput { bench: result.report(), counters };
+        show(self.output(), output, || result.text() + &counters_text)
+    }
+
     fn measure(&self) -> Result<()> {
         // Created before the measurement, which a failure here would waste.
         let picture = self.stages_svg.as_deref().map(create).transpose()?;
@@ -124,6 +155,22 @@ impl StagedBenchArgs {
         let doing = format_args!("cannot write {}", path.display());
         file.write_all(svg.as_bytes()).context(Code::Other, doing)
     }
+}
+
+/// What the links of all jobs have counted so far, by name, and `requests`.
+fn counted(bench: &mut Bench) -> Result<BTreeMap<&'static str, u64>> {
+    let count = bench.jobs();
+    let jobs = bench.each(count, |host, _| {
+        let report = host.report();
+        let of_links = report.links.iter().flat_map(|link| &link.link_counters);
+        let of_links = of_links.map(|(metric, count)| (metric.name, *count));
+        Ok(of_links.chain([("requests", report.requests.total())]).collect::<Vec<_>>())
+    })?;
+    let mut all = BTreeMap::new();
+    for (name, count) in jobs.into_iter().flatten() {
+        *all.entry(name).or_default() += count;
+    }
+    Ok(all)
 }
 
 fn create(path: &Path) -> Result<(&Path, File)> {

@@ -12,6 +12,7 @@ mod fcf;
 mod floor;
 mod handover;
 mod layered;
+mod messages;
 mod rdma;
 mod sides;
 mod sim;
@@ -47,6 +48,7 @@ enum Command {
     Sim(sim::SimArgs),
     Demo(demo::DemoArgs),
     Floor(floor::FloorArgs),
+    Messages(messages::MessagesArgs),
     Fcf(fcf::FcfArgs),
     Bottleneck(bottleneck::BottleneckArgs),
     Serve(Wrapped<ServeArgs>),
@@ -61,6 +63,7 @@ impl Command {
             Self::Sim(args) => sim::run(args),
             Self::Demo(args) => demo::run(args),
             Self::Floor(args) => floor::run(args),
+            Self::Messages(args) => messages::run(args),
             Self::Fcf(args) => fcf::run(args),
             Self::Bottleneck(args) => bottleneck::run(args),
             Self::Serve(wrapped) => wrapped.run(),
@@ -75,6 +78,7 @@ impl Command {
             Self::Sim(args) => args.output,
             Self::Demo(args) => args.output,
             Self::Floor(args) => args.output(),
+            Self::Messages(args) => args.output,
             Self::Fcf(_) | Self::Bottleneck(_) => Format::Text,
             Self::Serve(wrapped) => wrapped.output(),
             Self::Connect(wrapped) => wrapped.output(),

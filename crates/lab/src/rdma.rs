@@ -51,9 +51,13 @@ enum Times {
 impl RdmaArgs {
     /// Has rdma: links be those of the double, if it is asked for.
     pub(crate) fn enable(&self) {
-        if !self.rdma_double {
-            return;
+        if self.rdma_double {
+            enable(self.options());
         }
+    }
+
+    /// The options of the double.
+    pub(crate) fn options(&self) -> DoubleOptions {
         let kind = match self.rdma_queue {
             Queue::Eliminate => QueueKind::Eliminate,
             Queue::Base => QueueKind::Base,
@@ -66,10 +70,7 @@ impl RdmaArgs {
             Times::None => Model::default(),
             Times::Ics2006 => Model::ICS_2006,
         };
-        enable(DoubleOptions {
-            rdma: RdmaOptions { kind, ..RdmaOptions::default() },
-            interrupts,
-            model,
-        });
+        let rdma = RdmaOptions { kind, ..RdmaOptions::default() };
+        DoubleOptions { rdma, interrupts, model }
     }
 }

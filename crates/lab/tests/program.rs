@@ -62,6 +62,21 @@ fn commands_with_links_have_the_options_of_wrappers_besides_their_own() {
 }
 
 #[test]
+fn messages_are_measured_by_size_and_one_is_cut_into_stages() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tyche-lab"));
+    let model = ["--rdma-double", "--rdma-model", "ics2006"];
+    command.args(["messages", "--runtime-ms", "2", "-o", "json"]).args(model);
+    let done = finish(command.env("TMPDIR", dir.path()), PATIENCE);
+    assert_eq!(done.status.code(), Some(0), "{}", done.stderr);
+    let report = object(&done);
+    let sizes = report["sizes"].as_array().unwrap();
+    assert_eq!((&sizes[0]["bytes"], &sizes[13]["bytes"]), (&8.into(), &65_536.into()));
+    let stages = report["stages"].as_array().unwrap();
+    assert_eq!((&stages[1]["stage"], &stages[1]["ns"]), (&"start of DMA".into(), &500.0.into()));
+}
+
+#[test]
 fn a_demo_needs_root_and_the_program_beside_it() {
     let dir = tempfile::tempdir().unwrap();
     let alone = dir.path().join("tyche-lab");
