@@ -7,7 +7,7 @@ use clap::{Parser, Subcommand};
 
 use crate::floor;
 use crate::peer::Programs;
-use crate::plan::{Suite, Wanted};
+use crate::plan::{MESSAGES, Suite, Wanted};
 use crate::soak::SoakArgs;
 
 /// Measure Tyche next to the same protocol over TCP, to NBD and to bare frames, in one run.
@@ -22,7 +22,7 @@ pub(crate) struct Args {
     pub(crate) side: Option<Side>,
 
     /// The suite: peers over one link, over many links as one, or of Fibre Channel over Ethernet,
-    /// or with keys.
+    /// or with keys, or of rings in the peer's memory (RDMA).
     #[arg(long, value_enum, default_value_t)]
     pub(crate) suite: Suite,
 
@@ -41,7 +41,8 @@ pub(crate) struct Args {
 
     /// Only these sets: mtu-9000, no-spin, mtu-1500, mtu-65535, default, 10g-batching,
     /// 10g-one-page, 10g-mixed, stages, 10g-threads, 10g-links; links, links-channels,
-    /// links-unequal, links-lossy, links-recovery; fcoe, fcoe-contexts; keys.
+    /// links-unequal, links-lossy, links-recovery; fcoe, fcoe-contexts; keys; rdma-messages,
+    /// rdma-queues, rdma-queues-bare, rdma-disks, rdma-disks-deep, rdma-streams.
     #[arg(long, value_name = "SET,..", value_delimiter = ',')]
     sets: Vec<String>,
 
@@ -50,17 +51,17 @@ pub(crate) struct Args {
     mtu: Vec<u32>,
 
     /// Only these peers: tyche, udp, tsockets, nbd, nbd-mptcp, default, floor, tyche-batch-none,
-    /// fcoe, fcoe-layered, tyche-keys, nbd-tls, ..
+    /// fcoe, fcoe-layered, tyche-keys, nbd-tls, BASE16, ELIM, ..
     #[arg(long, value_name = "PEER,..", value_delimiter = ',')]
     peers: Vec<String>,
 
-    /// Only jobs whose names begin like this, such as randread-4k-32, randwrite-4k or read.
+    /// Only jobs whose names begin like this, such as randread-4k-32, randwrite-4k or read; also
+    /// `messages`.
     #[arg(long, value_name = "JOB,..", value_delimiter = ',')]
     jobs: Vec<String>,
 
     /// Directory of the results. By default bench/results for the whole comparison,
-    /// bench/results-links, bench/results-fcoe and bench/results-keys for all of those suites, and
-    /// target/bench for a part of one.
+    /// bench/results-SUITE for all of another suite, and target/bench for a part of one.
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 
@@ -117,14 +118,16 @@ impl Args {
                 list.to_vec()
             }
         };
-        let (set, jobs): (_, &[&str]) = match self.suite {
-            Suite::Main => ("mtu-9000", &["randread-4k-1", "randread-4k-32"]),
-            Suite::Links => ("links", &["read-1m-16-veth0", "read-1m-16-veth0..5"]),
-            Suite::Fcoe => ("fcoe", &["randread-4k-1", "randread-4k-64"]),
-            Suite::Keys => ("keys", &["randread-4k-1", "randread-4k-32"]),
+        let (sets, jobs): (&[&str], &[&str]) = match self.suite {
+            Suite::Main => (&["mtu-9000"], &["randread-4k-1", "randread-4k-32"]),
+            Suite::Links => (&["links"], &["read-1m-16-veth0", "read-1m-16-veth0..5"]),
+            Suite::Fcoe => (&["fcoe"], &["randread-4k-1", "randread-4k-64"]),
+            Suite::Keys => (&["keys"], &["randread-4k-1", "randread-4k-32"]),
+            // All of them: each takes seconds.
+            Suite::Rdma => (&[], &[MESSAGES, "randread-4k", "read-1m", "read-4k-8"]),
         };
         Wanted {
-            sets: or(&self.sets, &[set]),
+            sets: or(&self.sets, sets),
             mtus: self.mtu.clone(),
             peers: self.peers.clone(),
             jobs: or(&self.jobs, jobs),
@@ -147,6 +150,7 @@ impl Args {
                     Suite::Links => "results-links",
                     Suite::Fcoe => "results-fcoe",
                     Suite::Keys => "results-keys",
+                    Suite::Rdma => "results-rdma",
                 })
             }
             None => self.scratch.clone(),
@@ -172,6 +176,7 @@ impl Args {
             Suite::Links => " --suite links",
             Suite::Fcoe => " --suite fcoe",
             Suite::Keys => " --suite keys",
+            Suite::Rdma => " --suite rdma",
         });
         if self.quick {
             command.push_str(" --quick");

@@ -23,6 +23,24 @@ pub(crate) struct Counters {
     pub(crate) udp_trains_sent: u64,
     pub(crate) udp_train_frames_sent: u64,
     pub(crate) retransmitted: u64,
+    /// Requests that were answered meanwhile.
+    pub(crate) requests: u64,
+    /// Writes into the peer's window over RDMA, and those of them that announced frames.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub(crate) rdma_writes: u64,
+    #[serde(skip_serializing_if = "is_zero")]
+    pub(crate) rdma_announcements: u64,
+    /// Announcements of the peer that interrupted.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub(crate) rdma_interrupts: u64,
+    /// Frames that found no room in the peer's window.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub(crate) rdma_waited: u64,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 impl Counters {
@@ -62,6 +80,33 @@ impl Counters {
         if self.batch_sizes == 0 { f64::NAN } else { ratio(self.batch_sizes, self.batches) }
     }
 
+    /// Writes over RDMA for each request, and interrupts; NaN without requests.
+    pub(crate) fn writes_per_request(&self) -> f64 {
+        ratio(self.rdma_writes, self.requests)
+    }
+
+    pub(crate) fn interrupts_per_request(&self) -> f64 {
+        ratio(self.rdma_interrupts, self.requests)
+    }
+
+    /// Combines each counter with the same one of others.
+    fn with(self, other: Self, combine: fn(u64, u64) -> u64) -> Self {
+        let both = |counter: fn(&Self) -> u64| combine(counter(&self), counter(&other));
+        Self {
+            batches: both(|it| it.batches),
+            batch_entries: both(|it| it.batch_entries),
+            batch_sizes: both(|it| it.batch_sizes),
+            udp_trains_sent: both(|it| it.udp_trains_sent),
+            udp_train_frames_sent: both(|it| it.udp_train_frames_sent),
+            retransmitted: both(|it| it.retransmitted),
+            requests: both(|it| it.requests),
+            rdma_writes: both(|it| it.rdma_writes),
+            rdma_announcements: both(|it| it.rdma_announcements),
+            rdma_interrupts: both(|it| it.rdma_interrupts),
+            rdma_waited: both(|it| it.rdma_waited),
+        }
+    }
+
     /// Frames in a train, on average; NaN without trains.
     pub(crate) fn frames_per_train(&self) -> f64 {
         ratio(self.udp_train_frames_sent, self.udp_trains_sent)
@@ -74,12 +119,7 @@ fn ratio(part: u64, whole: u64) -> f64 {
 
 impl AddAssign for Counters {
     fn add_assign(&mut self, other: Self) {
-        self.batches += other.batches;
-        self.batch_entries += other.batch_entries;
-        self.batch_sizes += other.batch_sizes;
-        self.udp_trains_sent += other.udp_trains_sent;
-        self.udp_train_frames_sent += other.udp_train_frames_sent;
-        self.retransmitted += other.retransmitted;
+        *self = self.with(other, |a, b| a + b);
     }
 }
 
@@ -88,15 +128,7 @@ impl Sub for Counters {
 
     /// The counts since `before`.
     fn sub(self, before: Self) -> Self {
-        let less = u64::saturating_sub;
-        Self {
-            batches: less(self.batches, before.batches),
-            batch_entries: less(self.batch_entries, before.batch_entries),
-            batch_sizes: less(self.batch_sizes, before.batch_sizes),
-            udp_trains_sent: less(self.udp_trains_sent, before.udp_trains_sent),
-            udp_train_frames_sent: less(self.udp_train_frames_sent, before.udp_train_frames_sent),
-            retransmitted: less(self.retransmitted, before.retransmitted),
-        }
+        self.with(before, u64::saturating_sub)
     }
 }
 
@@ -114,11 +146,13 @@ mod tests {
         assert_eq!((jobs.batches, jobs.entries_per_frame(), jobs.udp_trains_sent), (4, 3.0, 2));
         assert!(jobs.batch_size().is_nan());
         let link = r#"{"udp_trains_sent":2,"udp_train_frames_sent":8,
+            "requests":3,"rdma_writes":9,
             "channel":{"batches":4,"batch_sizes":12,"retransmitted":1}}"#;
         let stats = format!(r#"{{"targets":[{{"links":[{link},{link}]}}]}}"#);
         let target = Counters::of_target(&stats).unwrap();
         assert_eq!((target.batch_size(), target.frames_per_train()), (3.0, 4.0));
-        assert_eq!((target - jobs).batches, 4);
+        assert_eq!(((target - jobs).batches, target.writes_per_request()), (4, 3.0));
+        assert_eq!(target.interrupts_per_request(), 0.0);
         assert!(Counters::of_target("{}").is_err());
     }
 }

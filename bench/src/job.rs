@@ -15,7 +15,9 @@ pub(crate) enum Pattern {
     Write,
     Randread,
     Randwrite,
-    /// 70 reads to 30 writes.
+    /// 70 reads to 30 writes, one after the other.
+    Rw,
+    /// The same anywhere.
     Randrw,
 }
 
@@ -26,6 +28,7 @@ impl Pattern {
             Self::Write => "write",
             Self::Randread => "randread",
             Self::Randwrite => "randwrite",
+            Self::Rw => "rw",
             Self::Randrw => "randrw",
         }
     }

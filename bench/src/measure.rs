@@ -9,12 +9,14 @@ use serde::Deserialize;
 
 use crate::cores::Cores;
 use crate::counters::Counters;
+use crate::double::Double;
 use crate::floor::{Floor, Outcome};
 use crate::job::{Job, Pattern};
+use crate::messages::{self, MessageMeasurement, Messages};
 use crate::network::{Link, Network, Side, traffic};
 use crate::outage;
 use crate::own_load::{self, Load};
-use crate::peer::{PATIENCE, Programs, Protocol, Server};
+use crate::peer::{PATIENCE, Programs, Protocol, Server, TEMPORARY_DIR};
 use crate::plan::{Contest, Entry, Outage, Set};
 use crate::process::{Doing, Failure, Result, Running, Stop, failed};
 use crate::result::{FailedTurn, FloorMeasurement, Latency, Measurement, Results, Timeline};
@@ -119,7 +121,7 @@ impl<'a> Stage<'a> {
         let peer = &set.peers[number];
         let server = Server::start(peer, number as u16, set.export_mib, network, programs, stop)?;
         server.fill(network, programs, stop)?;
-        if peer.protocol.is_fcoe() {
+        if peer.protocol.has_own_load() {
             return Ok(Ready { server, fio_cpu_s: 0.0 });
         }
         let output = self.scratch.path().join("fio.json");
@@ -163,6 +165,7 @@ impl<'a> Stage<'a> {
             }
         }
         self.stage_turn(turn, cores, results)?;
+        self.message_turn(turn, results)?;
         self.outage_turn(turn, results)
     }
 
@@ -211,6 +214,33 @@ impl<'a> Stage<'a> {
             stages,
             cores_ns: 0.0,
         })
+    }
+
+    /// The ends are threads of one process, on whichever cores.
+    fn message_turn(&self, turn: u32, results: &mut Results) -> Result<()> {
+        let messages = &self.set.messages;
+        for index in 0..messages.len() {
+            let (name, double) = messages[(index + turn as usize) % messages.len()];
+            let what = format!("{name}: messages");
+            match self.messages(double) {
+                Ok(messages) => {
+                    println!("{} {turn} {what}: {messages}", self.set.name);
+                    let peer = name.to_owned();
+                    results.messages.push(MessageMeasurement { turn, peer, messages });
+                }
+                Err(failure) => self.note(results, turn, what, failure)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn messages(&self, double: Double) -> Result<Messages> {
+        let (runtime, lab) = (self.set.runtime, self.programs.lab.to_string_lossy());
+        let mut command = self.network.inside(Side::Host, &lab);
+        messages::ask(&mut command, double, runtime);
+        command.env(TEMPORARY_DIR, self.scratch.path());
+        let limit = messages::time(runtime) + PATIENCE;
+        messages::parse(&Running::start(&mut command)?.succeed(self.stop, limit)?.stdout)
     }
 
     fn outage_turn(&self, turn: u32, results: &mut Results) -> Result<()> {
@@ -266,7 +296,7 @@ impl<'a> Stage<'a> {
         }
         let output = self.scratch.path().join("fio.json");
         let (job, runtime) = (&contest.job, server.peer.runtime(self.set.runtime));
-        let is_own = server.peer.protocol.is_fcoe();
+        let is_own = server.peer.protocol.has_own_load();
         let mut client = if is_own {
             server.bench(job, runtime, &self.network, self.programs)
         } else {
@@ -310,7 +340,10 @@ impl<'a> Stage<'a> {
             wire_bytes: share(traffic_after.bytes - traffic_before.bytes),
             host_switches: share(fio_after - fio_before + daemon_after.1 - daemon_before.1),
             target_switches: share(asleep_after.saturating_sub(asleep_before)),
-            host_counters: has_counters.then(|| Counters::of_jobs(&engine_counters)).transpose()?,
+            host_counters: match load.counters {
+                None if has_counters => Some(Counters::of_jobs(&engine_counters)?),
+                counters => counters,
+            },
             target_counters: after.zip(before).map(|(after, before)| after - before),
             cores_ns: 0.0,
         })
@@ -358,6 +391,7 @@ fn fio_load(output: &Path) -> Result<Load> {
         },
         cpu_s: None,
         share: 1.0,
+        counters: None,
     })
 }
 
@@ -400,7 +434,9 @@ pub(crate) fn estimate(set: &Set, turns: u32) -> Duration {
     let outages = (outage::WHOLE + Duration::from_secs(1)) * set.outages.len() as u32;
     let staged: usize = set.staged.iter().map(|contest| contest.entries.len()).sum();
     let staged = (set.runtime + Duration::from_secs(1)) * staged as u32;
-    let turn = set.contests.iter().map(of).sum::<Duration>() + staged + outages;
+    let messages =
+        (messages::time(set.runtime) + Duration::from_secs(1)) * set.messages.len() as u32;
+    let turn = set.contests.iter().map(of).sum::<Duration>() + staged + messages + outages;
     let server = Duration::from_secs(1) + Duration::from_millis(3) * set.export_mib;
     turn * set.turns(turns) + server * set.peers.len() as u32
 }

@@ -2,6 +2,7 @@
 
 use serde::Deserialize;
 
+use crate::counters::Counters;
 use crate::process::{Doing, Result, failed};
 use crate::result::Latency;
 
@@ -16,6 +17,7 @@ struct Output {
     lat_ns: Latency,
     cpu_s: f64,
     runtime_s: f64,
+    counters: Option<Counters>,
 }
 
 /// The figures of a load, fio's or our own.
@@ -28,11 +30,13 @@ pub(crate) struct Load {
     pub(crate) cpu_s: Option<f64>,
     /// The part of its load that it has measured.
     pub(crate) share: f64,
+    /// What its links have counted, if it tells.
+    pub(crate) counters: Option<Counters>,
 }
 
 /// Reads the program's output.
 pub(crate) fn parse(output: &str) -> Result<Load> {
-    let Output { bs, iops, lat_ns, cpu_s, runtime_s } =
+    let Output { bs, iops, lat_ns, cpu_s, runtime_s, counters } =
         serde_json::from_str(output).doing("the figures of `tyche-lab bench`")?;
     let ios = (iops * runtime_s).round() as u64;
     if ios == 0 {
@@ -45,6 +49,7 @@ pub(crate) fn parse(output: &str) -> Result<Load> {
         lat_ns,
         cpu_s: Some(cpu_s),
         share: runtime_s / (runtime_s + WARM_UP_S),
+        counters,
     })
 }
 

@@ -14,6 +14,7 @@ use tempfile::TempDir;
 
 use crate::counters::Counters;
 use crate::device::{Disk, RUNTIME_DIR};
+use crate::double::Double;
 use crate::job::{Bundle, Job, Pattern};
 use crate::network::{Network, Odd, Side, address, interface};
 use crate::process::{Doing, Result, Running, Stop, cpu_s, failed, run};
@@ -30,6 +31,8 @@ const FILLING: Duration = Duration::from_secs(3);
 const ETHERTYPE: u16 = 0x88b5;
 const PORT: u16 = 8650;
 const NBD_PORT: u16 = 10809;
+/// The variable that names the directory of temporary files, in which ends of the double meet.
+pub(crate) const TEMPORARY_DIR: &str = "TMPDIR";
 /// The name of each server's export.
 const EXPORT: &str = "disk";
 /// The same host ID in every run, unknown elsewhere.
@@ -69,6 +72,8 @@ pub(crate) enum Protocol {
     Fcoe,
     /// The same target, and an initiator in layers (`tyche-lab bench --layered`).
     FcoeLayered,
+    /// Tyche over the double of RDMA, which needs no network: memory that both ends map.
+    Rdma(Double),
 }
 
 impl Protocol {
@@ -76,9 +81,13 @@ impl Protocol {
         matches!(self, Self::Nbd | Self::NbdMptcp | Self::NbdTls)
     }
 
-    /// Whether our own load takes the place of fio, which has no engine for it.
-    pub(crate) fn is_fcoe(self) -> bool {
+    fn is_fcoe(self) -> bool {
         matches!(self, Self::Fcoe | Self::FcoeLayered)
+    }
+
+    /// Whether our own load takes the place of fio, which has no engine for it.
+    pub(crate) fn has_own_load(self) -> bool {
+        self.is_fcoe() || matches!(self, Self::Rdma(_))
     }
 }
 
@@ -114,6 +123,7 @@ impl Peer {
             Protocol::NbdTls => "nbd-tls",
             Protocol::Fcoe => "fcoe",
             Protocol::FcoeLayered => "fcoe-layered",
+            Protocol::Rdma(_) => "rdma",
         };
         let name = name.to_owned();
         let (queue, batch, hand_over) = (false, None, None);
@@ -190,7 +200,7 @@ impl Server {
             false => None,
         };
         let mut command = match peer.protocol {
-            Protocol::Tyche | Protocol::Udp | Protocol::Tsockets => {
+            Protocol::Tyche | Protocol::Udp | Protocol::Tsockets | Protocol::Rdma(_) => {
                 tyche(peer, number, export_mib, network, programs)
             }
             Protocol::Default => plain(export_mib, network, programs),
@@ -208,7 +218,7 @@ impl Server {
             }
         };
         keys.iter().for_each(|keys| keys.serve(&mut command));
-        command.env(RUNTIME_DIR, dir.path());
+        command.env(RUNTIME_DIR, dir.path()).env(TEMPORARY_DIR, dir.path());
         command.env("TYCHE_STATE_DIR", dir.path().join("state"));
         command.env("TYCHE_KNOWN_TARGETS", dir.path().join("known-targets"));
         let running = Running::start(&mut command)?;
@@ -234,6 +244,10 @@ impl Server {
 
     /// Writes all of its memory.
     pub(crate) fn fill(&self, network: &Network, programs: &Programs, stop: &Stop) -> Result<()> {
+        if matches!(self.peer.protocol, Protocol::Rdma(_)) {
+            // Its load reads and writes memory that the target has touched.
+            return Ok(());
+        }
         if self.peer.protocol.is_fcoe() {
             let job = Job::new(Pattern::Write, 1 << 20, 4);
             let mut bench = self.bench(&job, FILLING, network, programs);
@@ -343,6 +357,11 @@ impl Server {
         programs: &Programs,
     ) -> Command {
         let mut bench = self.own_load(job, runtime, (network, programs));
+        if let Protocol::Rdma(double) = self.peer.protocol {
+            bench.args([EXPORT, "--counters", "--host-id", HOST_ID]);
+            bench.args(["--link", &link(&self.peer, self.number, 0)]).args(double.link());
+            return bench;
+        }
         bench.args(["--fcoe", &wwpn(self.number), "--link", &interface(0)]);
         bench.args((self.peer.protocol == Protocol::FcoeLayered).then_some("--layered"));
         bench
@@ -379,7 +398,8 @@ impl Server {
         bench.args(["--rw", job.rw.fio(), "--bs", &job.block_bytes.to_string()]);
         bench.args(["--iodepth", &job.depth.to_string()]);
         bench.args(["--runtime", &runtime.as_secs_f64().to_string()]);
-        bench.env(RUNTIME_DIR, self.dir.path().join("run"));
+        bench.args(["--jobs", &job.threads.to_string()]);
+        bench.env(RUNTIME_DIR, self.dir.path().join("run")).env(TEMPORARY_DIR, self.dir.path());
         bench
     }
 }
@@ -403,6 +423,7 @@ fn link(peer: &Peer, number: u16, cable: u16) -> String {
     match peer.protocol {
         Protocol::Udp => place("udp"),
         Protocol::Tsockets => place("tcp"),
+        Protocol::Rdma(_) => place("rdma"),
         _ => interface(cable),
     }
 }
@@ -446,7 +467,8 @@ fn tyche(
     programs: &Programs,
 ) -> Command {
     let late = network.link().odd.filter(|it| it.delay_ms > 0 && !peer.undelayed);
-    let is_wrapped = late.is_some() || peer.hand_over.is_some();
+    let is_rdma = matches!(peer.protocol, Protocol::Rdma(_));
+    let is_wrapped = is_rdma || late.is_some() || peer.hand_over.is_some();
     let program = if is_wrapped { &programs.lab } else { &programs.tyche };
     let mut serve = network.pinned(Side::Target, &program.to_string_lossy());
     serve.args(["serve", "--name", &format!("bench-{number}")]);
@@ -464,6 +486,9 @@ fn tyche(
         if network.link().rate.is_some() {
             serve.arg("--qdisc");
         }
+    }
+    if let Protocol::Rdma(double) = peer.protocol {
+        serve.args(double.link()).args(double.disks());
     }
     if let Some(policy) = &peer.batch {
         serve.args(["--batch", policy]);

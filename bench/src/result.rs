@@ -7,9 +7,11 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use crate::counters::Counters;
+use crate::double::DOUBLES;
 use crate::floor::{Floor, Kind, Outcome};
 use crate::job::Job;
 use crate::machine::Machine;
+use crate::messages::MessageMeasurement;
 use crate::network::{Cut, payload_share};
 use crate::plan::Suite;
 use crate::process::{Doing, Result};
@@ -37,6 +39,8 @@ pub(crate) struct Results {
     pub(crate) timelines: Vec<Timeline>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) stages: Vec<StagedMeasurement>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) messages: Vec<MessageMeasurement>,
     pub(crate) failures: Vec<FailedTurn>,
 }
 
@@ -362,6 +366,7 @@ impl Results {
             floors: Vec::new(),
             timelines: Vec::new(),
             stages: Vec::new(),
+            messages: Vec::new(),
             failures: Vec::new(),
         }
     }
@@ -467,6 +472,15 @@ impl Results {
         peers.into_iter().map(|(_, peer)| peer).collect()
     }
 
+    /// A figure of the messages of a configuration over all turns.
+    pub(crate) fn message(
+        &self,
+        peer: &str,
+        metric: impl Fn(&MessageMeasurement) -> Option<f64>,
+    ) -> Option<Spread> {
+        Spread::of(self.messages.iter().filter(|it| it.peer == peer).filter_map(metric))
+    }
+
     /// The jobs of a set, in order.
     pub(crate) fn jobs(&self, set: &str) -> Vec<Job> {
         let mut jobs: Vec<_> =
@@ -487,13 +501,14 @@ impl Results {
             }
         }
         // Tyche first and its variants next, whatever the order of turns was.
+        let of_double = |peer: &str| DOUBLES.iter().position(|it| it.0 == peer);
         peers.sort_by_key(|peer| match *peer {
             "tyche" => 0,
             "udp" => 2,
             "tsockets" => 3,
             "nbd" => 4,
             "nbd-mptcp" => 5,
-            _ => 1,
+            other => of_double(other).map_or(1, |number| 10 + number),
         });
         peers
     }

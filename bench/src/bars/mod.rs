@@ -3,6 +3,7 @@
 mod fcoe;
 mod keys;
 mod links;
+mod rdma;
 mod udp;
 
 use crate::floor::{Kind, Outcome};
@@ -78,6 +79,7 @@ pub(crate) fn all(results: &Results) -> Vec<Bar> {
         Suite::Links => return links::all(&figures),
         Suite::Fcoe => return fcoe::all(&figures),
         Suite::Keys => return keys::all(&figures),
+        Suite::Rdma => return rdma::all(&figures),
     }
     [
         figures.latency(),

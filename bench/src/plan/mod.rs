@@ -1,13 +1,14 @@
 //! The plan: sets of jobs, each on a network of its own, with the peers that run them.
 //!
 //! The sets of the main suite are those of [`single`], which hold Tyche against others on one link,
-//! and those of [`papers`], which are figures of the papers. [`links`], [`fcoe`] and [`keys`] are
-//! the other suites.
+//! and those of [`papers`], which are figures of the papers. [`links`], [`fcoe`], [`keys`] and
+//! [`rdma`] are the other suites.
 
 pub(crate) mod fcoe;
 mod keys;
 pub(crate) mod links;
 mod papers;
+pub(crate) mod rdma;
 mod single;
 
 use std::time::Duration;
@@ -15,6 +16,7 @@ use std::time::Duration;
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
+use crate::double::Double;
 use crate::floor::Floor;
 use crate::job::{Job, Pattern};
 use crate::network::{Cut, Link};
@@ -74,6 +76,8 @@ pub(crate) struct Set {
     pub(crate) contests: Vec<Contest>,
     /// Jobs whose time is cut into stages, by `tyche-lab bench`.
     pub(crate) staged: Vec<Contest>,
+    /// Configurations in which messages are measured, with their names.
+    pub(crate) messages: Vec<(&'static str, Double)>,
     /// Outages, after the contests.
     pub(crate) outages: Vec<Outage>,
 }
@@ -92,6 +96,7 @@ impl Set {
             peers,
             contests: Vec::new(),
             staged: Vec::new(),
+            messages: Vec::new(),
             outages: Vec::new(),
         }
     }
@@ -133,6 +138,8 @@ pub(crate) enum Suite {
     Fcoe,
     /// Frames that are sealed, and such that are not.
     Keys,
+    /// Rings in the peer's memory, without network cards.
+    Rdma,
 }
 
 /// A job that every peer runs, with the usual offloads for TCP.
@@ -145,6 +152,9 @@ fn jobs(patterns: &[Pattern], block_bytes: u32, depths: &[u16]) -> Vec<Job> {
     let of = |depth: &u16| patterns.iter().map(|rw| Job::new(*rw, block_bytes, *depth)).collect();
     depths.iter().flat_map(|depth| -> Vec<_> { of(depth) }).collect()
 }
+
+/// The name by which the measurement of messages is selected, as jobs are.
+pub(crate) const MESSAGES: &str = "messages";
 
 /// Optional features, compared only if Tyche and the system offer them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -173,6 +183,7 @@ pub(crate) fn sets(suite: Suite, runtime: Duration, offered: Offered) -> Vec<Set
         Suite::Links => links::sets(runtime, offered),
         Suite::Fcoe => fcoe::sets(runtime),
         Suite::Keys => keys::sets(runtime),
+        Suite::Rdma => rdma::sets(runtime),
     }
 }
 
@@ -199,7 +210,10 @@ pub(crate) fn narrow(sets: Vec<Set>, wanted: &Wanted) -> Vec<Set> {
             is_job(&contest.job) && !contest.entries.is_empty()
         });
         set.outages.retain(|outage| is_job(&outage.job) && peers[outage.peer]);
-        if !(set.contests.is_empty() && set.staged.is_empty() && set.outages.is_empty()) {
+        set.messages
+            .retain(|(name, _)| among(&wanted.peers, name) && among(&wanted.jobs, MESSAGES));
+        let has_jobs = !(set.contests.is_empty() && set.staged.is_empty());
+        if has_jobs || !(set.outages.is_empty() && set.messages.is_empty()) {
             left.push(set);
         }
     }
@@ -219,7 +233,7 @@ mod tests {
 
     #[test]
     fn entries_name_peers_of_their_set() {
-        let others = [Suite::Links, Suite::Fcoe, Suite::Keys]
+        let others = [Suite::Links, Suite::Fcoe, Suite::Keys, Suite::Rdma]
             .map(|suite| sets(suite, Duration::from_secs(2), EVERYTHING));
         for set in all().into_iter().chain(others.into_iter().flatten()) {
             for contest in &set.contests {
@@ -233,7 +247,13 @@ mod tests {
 
     #[test]
     fn each_suite_takes_as_long_as_its_readme_says() {
-        let suites = [(Suite::Main, 60), (Suite::Links, 45), (Suite::Fcoe, 20), (Suite::Keys, 15)];
+        let suites = [
+            (Suite::Main, 60),
+            (Suite::Links, 45),
+            (Suite::Fcoe, 20),
+            (Suite::Keys, 15),
+            (Suite::Rdma, 25),
+        ];
         for (suite, minutes) in suites {
             let sets = sets(suite, Duration::from_secs(2), EVERYTHING);
             let time = |set: &Set| crate::measure::estimate(set, 5);

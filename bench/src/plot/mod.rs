@@ -35,7 +35,7 @@ const STEPS: i32 = 100;
 /// Colour of everything that is no peer. Colour-blind readers can tell it apart, like the others.
 const GREY: RGBColor = RGBColor(120, 120, 120);
 /// Colours of peers, and of variants of Tyche in their order: the same in every plot.
-const COLORS: [(&str, RGBColor); 9] = [
+const COLORS: [(&str, RGBColor); 17] = [
     ("tyche", RGBColor(0, 114, 178)),
     ("default", RGBColor(0, 114, 178)),
     ("udp", RGBColor(86, 180, 233)),
@@ -45,6 +45,14 @@ const COLORS: [(&str, RGBColor); 9] = [
     ("payload capacity", RGBColor(200, 200, 200)),
     ("bare trains", RGBColor(170, 170, 170)),
     ("tuned N", RGBColor(60, 60, 60)),
+    ("LOCAL", RGBColor(60, 60, 60)),
+    ("BASE", RGBColor(240, 200, 40)),
+    ("BASE1", RGBColor(230, 159, 0)),
+    ("BASE4", RGBColor(213, 94, 0)),
+    ("BASE16", RGBColor(140, 50, 0)),
+    ("ELIM0", RGBColor(0, 158, 115)),
+    ("ELIM", RGBColor(86, 180, 233)),
+    ("ELIM16", RGBColor(0, 114, 178)),
 ];
 const VARIANTS: [RGBColor; 2] = [RGBColor(204, 121, 167), RGBColor(213, 94, 0)];
 

@@ -9,7 +9,7 @@ use super::{Drawn, GREY, Panel, STEPS, chart, swatch};
 const LEGEND: usize = 2;
 /// The parts of a request's time. The host is blue, the target orange, the store green, wake-ups
 /// are red and the wire is grey, as `tyche-lab bench --stages-svg` has them.
-const COLORS: [(&str, RGBColor); 11] = [
+const COLORS: [(&str, RGBColor); 16] = [
     ("submit", RGBColor(11, 60, 93)),
     ("transmit", RGBColor(0, 114, 178)),
     ("receive", RGBColor(86, 180, 233)),
@@ -21,6 +21,11 @@ const COLORS: [(&str, RGBColor); 11] = [
     ("target wake", RGBColor(162, 62, 0)),
     ("wire there", RGBColor(153, 153, 153)),
     ("wire back", RGBColor(187, 187, 187)),
+    ("initiation", RGBColor(0, 114, 178)),
+    ("start of DMA", RGBColor(86, 180, 233)),
+    ("wire", RGBColor(153, 153, 153)),
+    ("interrupt", RGBColor(213, 94, 0)),
+    ("software", RGBColor(230, 159, 0)),
 ];
 
 /// The height of the highest stack.

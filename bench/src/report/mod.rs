@@ -4,6 +4,7 @@ mod fcoe;
 mod keys;
 mod links;
 mod papers;
+mod rdma;
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -84,12 +85,16 @@ pub(crate) fn write(results: &Results, out: &Path) -> Result<()> {
     }
     let _ = writeln!(text, "\n## Bars\n\nEach is a ratio of medians of this run.\n");
     text.push_str(&table::bars(results));
+    if let Some(paper) = table::paper(results) {
+        let _ = write!(text, "\n## The paper's figures and these\n\n{paper}");
+    }
     let floors = table::floors(results);
     if !floors.is_empty() {
         let _ = writeln!(text, "\n## Bare frames\n\n{floors}");
     }
     let chapters = CHAPTERS.iter().chain(&papers::CHAPTERS).chain(&links::CHAPTERS);
-    for chapter in chapters.chain(&fcoe::CHAPTERS).chain(&keys::CHAPTERS) {
+    let chapters = chapters.chain(&fcoe::CHAPTERS).chain(&keys::CHAPTERS);
+    for chapter in chapters.chain(&rdma::CHAPTERS) {
         let tables = table::set(results, chapter.set);
         if tables.is_empty() {
             continue;

@@ -2,11 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use super::{NOTHING, Table, Unit, by_peer, cpu, head, section};
+use super::{MB_PER_S, NOTHING, Table, Unit, by_peer, cpu, head, section};
 use crate::job::{Bundle, Job};
 use crate::result::{Measurement, Results, Spread, Timeline};
 
-const MB_PER_S: Unit = Unit::new(Measurement::bytes_per_s, 1e6, 1);
 const PERCENT: Unit = Unit::new(Measurement::payload_utilization, 0.01, 1);
 
 /// All tables of a set; empty if it was not measured.

@@ -2,6 +2,7 @@
 
 mod fcoe;
 mod links;
+mod rdma;
 mod stages;
 
 use std::fmt::Write;
@@ -49,6 +50,11 @@ pub(crate) fn bars(results: &Results) -> String {
     table.text
 }
 
+/// The figures of the paper that the suite is after, beside ours.
+pub(crate) fn paper(results: &Results) -> Option<String> {
+    (results.suite == Suite::Rdma).then(|| rdma::paper(results))
+}
+
 /// A column of a table: a unit of a metric.
 #[derive(Clone, Copy)]
 struct Unit {
@@ -64,15 +70,20 @@ impl Unit {
     }
 
     fn show(&self, spread: Option<Spread>) -> String {
-        let Some(Spread { median, min, max }) = spread else { return NOTHING.to_owned() };
-        let number = |value: f64| format!("{:.*}", self.digits, value / self.divisor);
-        let (median, min, max) = (number(median), number(min), number(max));
-        if min == max { median } else { format!("{median} ({min}–{max})") }
+        show(spread, self.divisor, self.digits)
     }
+}
+
+fn show(spread: Option<Spread>, divisor: f64, digits: usize) -> String {
+    let Some(Spread { median, min, max }) = spread else { return NOTHING.to_owned() };
+    let number = |value: f64| format!("{:.digits$}", value / divisor);
+    let (median, min, max) = (number(median), number(min), number(max));
+    if min == max { median } else { format!("{median} ({min}–{max})") }
 }
 
 const KIOPS: Unit = Unit::new(Measurement::iops, 1e3, 1);
 const GB_PER_S: Unit = Unit::new(Measurement::bytes_per_s, 1e9, 2);
+const MB_PER_S: Unit = Unit::new(Measurement::bytes_per_s, 1e6, 1);
 const MEAN_US: Unit = Unit::new(Measurement::mean_ns, 1e3, 1);
 const FRAMES: Unit = Unit::new(Measurement::frames_per_io, 1.0, 2);
 const PERCENT: Unit = Unit::new(Measurement::utilization, 0.01, 1);
@@ -84,6 +95,7 @@ pub(crate) fn set(results: &Results, name: &str) -> String {
         Suite::Main | Suite::Keys => {}
         Suite::Links => return links::set(results, name, &jobs),
         Suite::Fcoe => return fcoe::set(results, name, &jobs),
+        Suite::Rdma => return rdma::set(results, name, &jobs),
     }
     let mut text = String::new();
     section(&mut text, "Mean time of a request in microseconds, by stage", || {
