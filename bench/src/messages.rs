@@ -57,6 +57,9 @@ impl fmt::Display for Messages {
     }
 }
 
+/// A figure of messages of one size.
+pub(crate) type SizeMetric = fn(&MessageSize) -> f64;
+
 impl MessageSize {
     /// The time of a message one way, in microseconds: half of a round trip.
     pub(crate) fn us(&self) -> f64 {
@@ -92,7 +95,7 @@ pub(crate) fn parse(output: &str) -> Result<Messages> {
 
 impl MessageMeasurement {
     /// A figure of the messages of one size.
-    pub(crate) fn size(&self, bytes: u32, metric: fn(&MessageSize) -> f64) -> Option<f64> {
+    pub(crate) fn size(&self, bytes: u32, metric: SizeMetric) -> Option<f64> {
         self.messages.sizes.iter().find(|it| it.bytes == bytes).map(metric)
     }
 

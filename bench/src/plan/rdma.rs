@@ -39,7 +39,7 @@ pub(crate) const DEEP: u16 = 16;
 /// Sessions that read one after the other, each a part of its own, and share the requests.
 const READERS: u16 = 4;
 /// A job takes this part of the usual time, since modelled times vary little.
-const PART: u32 = 4;
+const PART: u32 = 5;
 
 pub(super) fn sets(runtime: Duration) -> Vec<Set> {
     let runtime = runtime / PART;

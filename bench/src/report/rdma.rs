@@ -2,7 +2,7 @@
 
 use super::{Chapter, Pattern, Plot, panel, plot};
 use crate::job::size;
-use crate::messages::{MessageMeasurement, MessageSize};
+use crate::messages::{MessageMeasurement, MessageSize, SizeMetric};
 use crate::plan::rdma::{BARE, MESSAGES};
 use crate::plot::{Panel, Series, Shape};
 use crate::result::{Metric, Results};
@@ -71,7 +71,7 @@ pub(super) const CHAPTERS: [Chapter; 6] = [
 fn by_size(results: &Results) -> Plot {
     let sizes = results.messages.first().map(|it| &it.messages.sizes);
     let sizes: Vec<_> = sizes.into_iter().flatten().map(|it| it.bytes).collect();
-    let metrics: [(&str, fn(&MessageSize) -> f64); 2] = [
+    let metrics: [(&str, SizeMetric); 2] = [
         ("one way", MessageSize::one_way_mb_per_s),
         ("to and fro, one after the other", MessageSize::ping_pong_mb_per_s),
     ];

@@ -2,7 +2,7 @@
 
 use super::{KIOPS, MB_PER_S, MEAN_US, NOTHING, Table, Unit, by_peer, head, pairs, section, tails};
 use crate::job::{Job, Pattern, size};
-use crate::messages::{MessageMeasurement, MessageSize, Messages};
+use crate::messages::{MessageMeasurement, MessageSize, Messages, SizeMetric};
 use crate::plan::rdma::{DEEP, FEW_SIZES, MESSAGES};
 use crate::result::{Measurement, Metric, Results};
 
@@ -114,7 +114,7 @@ fn messages(text: &mut String, results: &Results) {
     let Some(Messages { sizes, stages }) = results.messages.first().map(|it| &it.messages) else {
         return;
     };
-    let metrics: [(&str, fn(&MessageSize) -> f64); 3] = [
+    let metrics: [(&str, SizeMetric); 3] = [
         ("One way: MB/s", MessageSize::one_way_mb_per_s),
         ("To and fro, one after the other: MB/s", MessageSize::ping_pong_mb_per_s),
         ("The same: microseconds one way", MessageSize::us),
@@ -182,21 +182,26 @@ pub(super) fn paper(results: &Results) -> String {
         let writes = results.median(results.who(DISKS, peer), &job, WRITES.metric);
         add(format!("writes for a read of 4 KiB, {peer}"), paper, writes);
     }
+    let of = |(set, depth), peer, rw, bytes, metric: Metric| {
+        results.median(results.who(set, peer), &Job::new(rw, bytes, depth), metric)
+    };
     let [_, of_target] = INTERRUPTS;
-    for (rw, interrupts, local, remote) in
-        [(Read, "50193", "480", "162"), (Write, "193788", "360", "184")]
-    {
-        let of = |peer, bytes, metric: Metric| {
-            let job = Job::new(rw, bytes, DEEP);
-            results.median(results.who(DEEP_DISKS, peer), &job, metric)
-        };
-        let name = rw.fio();
-        let figure = of("BASE16", MIB, of_target).map(|it| it * REQUESTS);
-        add(format!("interrupts of the target for 4 GB, {name}, BASE16"), interrupts, figure);
-        for (peer, paper) in [("LOCAL", local), ("BASE16", remote)] {
-            let rates = FEW_SIZES.iter().filter_map(|it| of(peer, *it, Measurement::bytes_per_s));
-            let most = rates.reduce(f64::max).map(|it| it / 1e6);
-            add(format!("{peer}, {name}, {DEEP} in flight, the best size: MB/s"), paper, most);
+    for (rw, paper) in [(Read, "50193"), (Write, "193788")] {
+        let figure = of((DEEP_DISKS, DEEP), "BASE16", rw, MIB, of_target);
+        let what = format!("interrupts of the target for 4 GB, {}, BASE16", rw.fio());
+        add(what, paper, figure.map(|it| it * REQUESTS));
+    }
+    for (place, remote) in [((DISKS, 1), "BASE1"), ((DEEP_DISKS, DEEP), "BASE16")] {
+        for (peer, rw, paper) in [
+            ("LOCAL", Read, "480"),
+            (remote, Read, "162"),
+            ("LOCAL", Write, "360"),
+            (remote, Write, "184"),
+        ] {
+            let bytes_per_s = |size: &u32| of(place, peer, rw, *size, Measurement::bytes_per_s);
+            let most = FEW_SIZES.iter().filter_map(bytes_per_s).reduce(f64::max);
+            let what = format!("{peer}, {}, {} in flight, the best size: MB/s", rw.fio(), place.1);
+            add(what, paper, most.map(|it| it / 1e6));
         }
     }
     table.text
