@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use crate::attachment::Attachment::{self, Ublk};
 use crate::attachment::Kernel;
+use crate::peers::{self, connect_nvme, serve_nvme};
 use crate::recovery::Load;
 use crate::rig::{DISK, Guest, Job, Rig, Session, Shape, wait_until};
 
@@ -180,4 +181,95 @@ fn beside_others_without_keys() {
 #[ignore = "needs a virtual machine: cargo xtask vm"]
 fn beside_others_with_keys() {
     beside_others(true);
+}
+
+/// Requests of ours and of NVMe over RDMA, with the messages and completions that they take.
+#[test]
+#[ignore = "needs a virtual machine: cargo xtask vm"]
+fn bench() {
+    const MIB: u32 = 64;
+    const JOBS: [peers::Job; 6] = [
+        peers::Job { rw: "randread", bs: "4k", iodepth: 1 },
+        peers::Job { rw: "randwrite", bs: "4k", iodepth: 1 },
+        peers::Job { rw: "randread", bs: "4k", iodepth: 32 },
+        peers::Job { rw: "randwrite", bs: "4k", iodepth: 32 },
+        peers::Job { rw: "read", bs: "128k", iodepth: 8 },
+        peers::Job { rw: "write", bs: "128k", iodepth: 8 },
+    ];
+    let rig = Rig::new();
+    let [target, host] = [0, 1].map(|number| boot(&rig, number));
+    serve_nvme(&target, "rdma", AT, MIB);
+    let nvme = connect_nvme(&host, "rdma", AT).expect("NVMe over RDMA");
+    let link = format!("--link rdma:{AT}");
+    let _target = target.start(&format!("exec tyche serve --export {DISK}=mem:{MIB}M {link}"));
+    target.wait_until(&format!("tyche discover --link rdma:{AT} | grep -w {DISK}"));
+    let session = connect(&host, &link);
+    host.run(&format!("echo none >/sys/block/{}/queue/scheduler", &session.device[5..]));
+    for device in [&session.device, &nvme] {
+        assert!(peers::verify(&host, device), "{device}");
+    }
+    println!("| | Tyche | NVMe/RDMA | packets | packets | writes | announced | interrupts |");
+    for job in &JOBS {
+        let mut ours = [0.0; 3];
+        let figures = [&session.device, &nvme].map(|device| {
+            let (packets, requests) = (sent(&target, &host), answered(&host, device));
+            let counts = counters(&target, &host);
+            let figure = job.measure(&host, device).expect("fio ends well");
+            let requests = answered(&host, device) - requests;
+            if *device == session.device {
+                let after = counters(&target, &host);
+                ours = [0, 1, 2].map(|i| (after[i] - counts[i]) / requests);
+            }
+            (figure.iops, (sent(&target, &host) - packets) / requests)
+        });
+        let [(iops, packets), (nvme_iops, nvme_packets)] = figures;
+        let [writes, announcements, interrupts] = ours;
+        println!(
+            "| {} | {iops:.0} | {nvme_iops:.0} | {packets:.1} | {nvme_packets:.1} | {writes:.2} | \
+             {announcements:.2} | {interrupts:.2} |",
+            job.name()
+        );
+    }
+    host.run("echo 1 >/sys/class/nvme/nvme0/delete_controller");
+    session.disconnect();
+    target.run("rm /sys/kernel/config/nvmet/ports/1/subsystems/disk");
+}
+
+/// Packets that both cards have sent.
+fn sent(target: &Guest, host: &Guest) -> f64 {
+    const FILE: &str = "cat /sys/class/infiniband/rxe0/ports/1/hw_counters/sent_pkts";
+    [target, host].map(|guest| guest.run(FILE).trim().parse::<f64>().unwrap()).iter().sum()
+}
+
+/// Requests that a block device has answered.
+fn answered(host: &Guest, device: &str) -> f64 {
+    let name = &device[5..];
+    let script = format!("read -r r _ _ _ w _ </sys/block/{name}/stat; echo $((r + w))");
+    host.run(&script).trim().parse().unwrap()
+}
+
+/// Writes, announcements and interrupts of both ends of the session.
+fn counters(target: &Guest, host: &Guest) -> [f64; 3] {
+    let mut sums = [0.0; 3];
+    for guest in [target, host] {
+        let report: Value = serde_json::from_str(&guest.run("tyche stats -o json")).unwrap();
+        add_counters(&report, &mut sums);
+    }
+    sums
+}
+
+fn add_counters(report: &Value, sums: &mut [f64; 3]) {
+    const NAMES: [&str; 3] = ["rdma_writes", "rdma_announcements", "rdma_interrupts"];
+    match report {
+        Value::Object(fields) => {
+            for (name, value) in fields {
+                match NAMES.iter().position(|it| it == name) {
+                    Some(index) => sums[index] += value.as_f64().unwrap(),
+                    None => add_counters(value, sums),
+                }
+            }
+        }
+        Value::Array(values) => values.iter().for_each(|it| add_counters(it, sums)),
+        _ => {}
+    }
 }

@@ -49,18 +49,7 @@ impl Bench {
             Running::start(command.args(args).stdout(Stdio::null()))
         });
         let nvmet = rig.boot(1, &Shape::from(Kernel::V6_12));
-        nvmet.run(&format!(
-            "modprobe nvmet-tcp; modprobe brd rd_nr=1 rd_size={}\n\
-             mount -t configfs configfs /sys/kernel/config; cd /sys/kernel/config/nvmet\n\
-             mkdir -p subsystems/disk/namespaces/1 ports/1\n\
-             echo 1 >subsystems/disk/attr_allow_any_host\n\
-             echo /dev/ram0 >subsystems/disk/namespaces/1/device_path\n\
-             echo 1 >subsystems/disk/namespaces/1/enable\n\
-             cd ports/1; echo ipv4 >addr_adrfam; echo tcp >addr_trtype\n\
-             echo 10.9.0.3 >addr_traddr; echo 4420 >addr_trsvcid\n\
-             ln -s /sys/kernel/config/nvmet/subsystems/disk subsystems/disk",
-            SIZE_MIB * 1024
-        ));
+        serve_nvme(&nvmet, "tcp", "10.9.0.3", SIZE_MIB);
         Self { servers: servers.into(), _target: target, nvmet, _memory: memory, rig }
     }
 
@@ -87,15 +76,11 @@ impl Bench {
                  echo >/dev/etherd/discover; sleep 0.1\n\
                  done; exit 1",
             ),
-            (
-                "nvme-tcp, nvmet",
-                "modprobe nvme-tcp; D=/dev/nvme0n1\n\
-                 printf transport=tcp,traddr=10.9.0.3,trsvcid=4420,nqn=disk >/dev/nvme-fabrics\n\
-                 for i in {1..100}; do [ -b $D ] && echo $D && exit; sleep 0.1; done; exit 1",
-            ),
         ];
         let others = others.map(|(name, script)| Device { name, path: attach(&guest, script) });
-        let devices = ours.into_iter().chain(others).collect();
+        let path = connect_nvme(&guest, "tcp", "10.9.0.3");
+        let nvme = Device { name: "nvme-tcp, nvmet", path };
+        let devices = ours.into_iter().chain(others).chain([nvme]).collect();
         (guest, devices)
     }
 
@@ -110,6 +95,32 @@ impl Bench {
         );
         self.nvmet.run("rm /sys/kernel/config/nvmet/ports/1/subsystems/disk");
     }
+}
+
+/// Has the kernel of a guest serve a disk in memory by NVMe over fabrics.
+pub(crate) fn serve_nvme(guest: &Guest, transport: &str, address: &str, size_mib: u32) {
+    guest.run(&format!(
+        "modprobe nvmet-{transport}; modprobe brd rd_nr=1 rd_size={}\n\
+         mount -t configfs configfs /sys/kernel/config; cd /sys/kernel/config/nvmet\n\
+         mkdir -p subsystems/disk/namespaces/1 ports/1\n\
+         echo 1 >subsystems/disk/attr_allow_any_host\n\
+         echo /dev/ram0 >subsystems/disk/namespaces/1/device_path\n\
+         echo 1 >subsystems/disk/namespaces/1/enable\n\
+         cd ports/1; echo ipv4 >addr_adrfam; echo {transport} >addr_trtype\n\
+         echo {address} >addr_traddr; echo 4420 >addr_trsvcid\n\
+         ln -s /sys/kernel/config/nvmet/subsystems/disk subsystems/disk",
+        size_mib * 1024
+    ));
+}
+
+/// Connects that disk; `None` if that fails.
+pub(crate) fn connect_nvme(guest: &Guest, transport: &str, address: &str) -> Option<String> {
+    let script = format!(
+        "modprobe nvme-{transport}; D=/dev/nvme0n1\n\
+         printf transport={transport},traddr={address},trsvcid=4420,nqn=disk >/dev/nvme-fabrics\n\
+         for i in {{1..100}}; do [ -b $D ] && echo $D && exit; sleep 0.1; done; exit 1"
+    );
+    attach(guest, &script)
 }
 
 /// The device that a script prints, if it succeeds.

@@ -14,6 +14,7 @@ use serde_json::Value;
 
 use crate::rig::Guest;
 use device::{Bench, Device};
+pub(crate) use device::{connect_nvme, serve_nvme};
 use report::{Figure, Report, Row};
 
 /// Time limit for the start and the end of a job, besides its run time.
@@ -29,19 +30,19 @@ const JOBS: [Job; 6] = [
     Job { rw: "write", bs: "128k", iodepth: 8 },
 ];
 
-struct Job {
-    rw: &'static str,
-    bs: &'static str,
-    iodepth: u32,
+pub(crate) struct Job {
+    pub(crate) rw: &'static str,
+    pub(crate) bs: &'static str,
+    pub(crate) iodepth: u32,
 }
 
 impl Job {
-    fn name(&self) -> String {
+    pub(crate) fn name(&self) -> String {
         format!("{} {} × {}", self.rw, self.bs, self.iodepth)
     }
 
     /// Runs the job; `None` if it failed.
-    fn measure(&self, guest: &Guest, device: &str) -> Option<Figure> {
+    pub(crate) fn measure(&self, guest: &Guest, device: &str) -> Option<Figure> {
         let Self { rw, bs, iodepth } = self;
         let script = format!(
             "fio --name=job --filename={device} --rw={rw} --bs={bs} --iodepth={iodepth} \
@@ -62,7 +63,7 @@ impl Job {
 }
 
 /// Writes, and checks what it reads back.
-fn verify(guest: &Guest, device: &str) -> bool {
+pub(crate) fn verify(guest: &Guest, device: &str) -> bool {
     let script = format!(
         "fio --name=verify --filename={device} --rw=randwrite --bs=4k-64k --size=32M --direct=1 \
          --ioengine=libaio --iodepth=16 --verify=crc32c --verify_fatal=1 --minimal"

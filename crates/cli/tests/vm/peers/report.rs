@@ -7,11 +7,11 @@ use std::process::Command;
 use serde_json::{Value, json};
 
 /// Rates and latency of a device in a job.
-pub(super) struct Figure {
-    pub(super) iops: f64,
-    pub(super) bytes_per_second: f64,
+pub(crate) struct Figure {
+    pub(crate) iops: f64,
+    pub(crate) bytes_per_second: f64,
     /// Mean, from submission to completion.
-    pub(super) latency_us: f64,
+    pub(crate) latency_us: f64,
 }
 
 /// The results of a device.
