@@ -37,10 +37,10 @@ pub(super) const CHAPTERS: [Chapter; 6] = [
     Chapter {
         set: ALONE.0,
         heading: "Modelled disks, one request in flight",
-        about: "The paper's Figures 8 and 9, and Table 2, with the application's one request in \
-                flight that its own figures come to (throughput by latency, Table 1). LOCAL has \
-                the same disks over the double without the times of a card: a session takes \
-                microseconds more than no network at all, disks take 0.07 to 14 ms.",
+        about: "The paper's Figures 8 and 9, and Table 2. One request of the application is in \
+                flight, as it was there (in its Table 1, throughput by latency is 1 MB). LOCAL has \
+                the same disks over the double without the times of a card: a session adds \
+                microseconds to what it would be without a network, disks take 0.07 to 14 ms.",
         plots: &[
             ("disks.svg", disks),
             ("disks-latency.svg", disks_latency),

@@ -106,7 +106,8 @@ fn ratio(results: &Results, set: &str, peers: [&str; 2], job: &Job) -> Option<f6
 }
 
 fn show(figure: Option<f64>) -> String {
-    figure.map_or_else(|| NOTHING.to_owned(), |it| format!("{it:.2}"))
+    let digits = |figure: f64| if figure < 100.0 { 2 } else { 0 };
+    figure.map_or_else(|| NOTHING.to_owned(), |it| format!("{it:.*}", digits(it)))
 }
 
 /// Messages by size, and the stages of the smallest.
