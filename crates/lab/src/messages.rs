@@ -1,7 +1,8 @@
 //! `tyche-lab messages`: messages between the ends of RDMA's double, without the protocol
 //! (Marazakis et al., ICS 2006, section 4.2: Figures 6 and 7).
 //!
-//! The ends are two threads, which poll, on a core each. A message is a frame, or several of two pages each.
+//! The ends are two threads, which poll, on a core each. A message is a frame, or several of two
+//! pages each.
 
 use std::io;
 use std::net::SocketAddr;
