@@ -2,6 +2,7 @@
 
 use super::{Bar, Figures, Good};
 use crate::job::{Job, Pattern};
+use crate::messages::{MessageMeasurement, MessageSize};
 use crate::plan::rdma::{DEEP, readers};
 use crate::result::Measurement;
 
@@ -18,6 +19,7 @@ pub(super) fn all(figures: &Figures<'_>) -> Vec<Bar> {
         let what = format!("{job}, the paper's card: IOPS, small messages eliminated / not");
         bars.push(Bar::new(what, figure, Good::AtLeast, 1.05));
     }
+    bars.push(silenced_messages(figures));
     bars.push(silencing(figures));
     let deep = [Read, Write].map(|rw| ("rdma-disks-deep", Job::new(rw, super::MIB, DEEP)));
     let streams = readers().map(|job| ("rdma-streams", job));
@@ -27,6 +29,18 @@ pub(super) fn all(figures: &Figures<'_>) -> Vec<Bar> {
         bars.push(Bar::new(what, figure, Good::AtLeast, 1.4));
     }
     bars
+}
+
+/// Small messages, each of which interrupts: interrupts limit these.
+fn silenced_messages(figures: &Figures<'_>) -> Bar {
+    const BYTES: u32 = 8;
+    let [silenced, each] = ["ELIM", "ELIM0"].map(|peer| {
+        let one_way = |it: &MessageMeasurement| it.size(BYTES, MessageSize::one_way_mb_per_s);
+        figures.results.message(peer, one_way)
+    });
+    let figure = silenced.zip(each).map(|(silenced, each)| silenced.median / each.median);
+    let what = format!("messages of {BYTES} bytes, one way, silenced / each interrupts");
+    Bar::new(what, figure, Good::AtLeast, 3.0)
 }
 
 /// The best job counts: where interrupts limit most.
@@ -62,8 +76,9 @@ mod tests {
         }
         let bars = all(&Figures { results: &results });
         assert_eq!((bars[0].figure(), bars[0].held()), ("1.10".to_owned(), Some(true)));
-        assert_eq!((bars[1].figure(), bars[1].held()), ("3.10".to_owned(), Some(true)));
-        assert!(bars[1].what.contains("rdma-disks randread-4k-32"), "{}", bars[1].what);
+        assert_eq!(bars[1].held(), None, "no messages were measured");
+        assert_eq!((bars[2].figure(), bars[2].held()), ("3.10".to_owned(), Some(true)));
+        assert!(bars[2].what.contains("rdma-disks randread-4k-32"), "{}", bars[2].what);
         assert_eq!(bars.last().unwrap().held(), None);
     }
 }
