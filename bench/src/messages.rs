@@ -11,7 +11,7 @@ use crate::process::{Doing, Result};
 
 /// The part of a job's run time that each size takes, one way and again to and fro.
 const PART: u32 = 10;
-/// The sizes.
+/// The number of sizes.
 pub(crate) const SIZES: u32 = 14;
 
 /// Messages of one configuration in one turn.

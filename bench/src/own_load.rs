@@ -30,7 +30,7 @@ pub(crate) struct Load {
     pub(crate) cpu_s: Option<f64>,
     /// The part of its load that it has measured.
     pub(crate) share: f64,
-    /// What its links have counted, if it tells.
+    /// The counters of its links, if the program prints them.
     pub(crate) counters: Option<Counters>,
 }
 

@@ -95,8 +95,8 @@ pub(crate) fn all(results: &Results) -> Vec<Bar> {
 }
 
 /// Ratios of medians.
-struct Figures<'a> {
-    results: &'a Results,
+pub(crate) struct Figures<'a> {
+    pub(crate) results: &'a Results,
 }
 
 fn ratio(figure: Option<f64>, to: Option<f64>) -> Option<f64> {
@@ -113,7 +113,13 @@ impl Figures<'_> {
     }
 
     /// The ratio of one peer to another in a job of one set.
-    fn against(&self, set: &str, peers: [&str; 2], job: &Job, metric: Metric) -> Option<f64> {
+    pub(crate) fn against(
+        &self,
+        set: &str,
+        peers: [&str; 2],
+        job: &Job,
+        metric: Metric,
+    ) -> Option<f64> {
         let [peer, other] = peers.map(|peer| self.median(set, peer, job, metric));
         ratio(peer, other)
     }

@@ -1,6 +1,6 @@
 //! The bars of the suite `rdma`: what the paper's mechanisms gain.
 
-use super::{Bar, Figures, Good};
+use super::{Bar, Figures, Good, ratio};
 use crate::job::{Job, Pattern};
 use crate::messages::{MessageMeasurement, MessageSize};
 use crate::plan::rdma::{DEEP, readers};
@@ -36,11 +36,10 @@ fn silenced_messages(figures: &Figures<'_>) -> Bar {
     const BYTES: u32 = 8;
     let [silenced, each] = ["ELIM", "ELIM0"].map(|peer| {
         let one_way = |it: &MessageMeasurement| it.size(BYTES, MessageSize::one_way_mb_per_s);
-        figures.results.message(peer, one_way)
+        figures.results.message(peer, one_way).map(|it| it.median)
     });
-    let figure = silenced.zip(each).map(|(silenced, each)| silenced.median / each.median);
     let what = format!("messages of {BYTES} bytes, one way, silenced / each interrupts");
-    Bar::new(what, figure, Good::AtLeast, 3.0)
+    Bar::new(what, ratio(silenced, each), Good::AtLeast, 3.0)
 }
 
 /// The best job counts: where interrupts limit most.

@@ -1,6 +1,7 @@
 //! Tables of the suite `rdma`.
 
 use super::{KIOPS, MB_PER_S, MEAN_US, NOTHING, Table, Unit, by_peer, head, pairs, section, tails};
+use crate::bars::Figures;
 use crate::job::{Job, Pattern, size};
 use crate::messages::{MessageMeasurement, MessageSize, Messages, SizeMetric};
 use crate::plan::rdma::{DEEP, FEW_SIZES, MESSAGES};
@@ -90,19 +91,15 @@ fn both(
 
 fn ratios(results: &Results, set: &str, jobs: &[Job]) -> String {
     let peers: Vec<_> = results.peers(set).into_iter().filter(|peer| *peer != "BASE").collect();
+    let figures = Figures { results };
     let mut table = Table::new(&head("job", &peers, &[]));
     for job in jobs {
-        let cells = peers.iter().map(|peer| show(ratio(results, set, [peer, "BASE"], job)));
+        let cells = peers
+            .iter()
+            .map(|peer| show(figures.against(set, [peer, "BASE"], job, Measurement::iops)));
         table.row(&[job.to_string()].into_iter().chain(cells).collect::<Vec<_>>());
     }
     table.text
-}
-
-/// The ratio of one peer's throughput to another's.
-fn ratio(results: &Results, set: &str, peers: [&str; 2], job: &Job) -> Option<f64> {
-    let [peer, other] =
-        peers.map(|peer| results.median(results.who(set, peer), job, Measurement::iops));
-    Some(peer? / other?)
 }
 
 fn show(figure: Option<f64>) -> String {
@@ -152,8 +149,9 @@ fn by_configuration<M: Fn(&MessageMeasurement) -> Option<f64>>(
 /// The figures of the paper's text and tables beside ours.
 pub(super) fn paper(results: &Results) -> String {
     let large = |rw, depth| Job::new(rw, MIB, depth);
-    let deep = |rw, peers| ratio(results, DEEP_DISKS, peers, &large(rw, DEEP));
-    let alone = |rw, peers| ratio(results, DISKS, peers, &large(rw, 1));
+    let (figures, iops) = (Figures { results }, Measurement::iops);
+    let deep = |rw, peers| figures.against(DEEP_DISKS, peers, &large(rw, DEEP), iops);
+    let alone = |rw, peers| figures.against(DISKS, peers, &large(rw, 1), iops);
     let mut table =
         Table::new(&head("1 MiB, if nothing else is said", &["the paper", "here"], &[]));
     let mut add = |what: String, paper: &str, figure| {

@@ -157,7 +157,7 @@ impl StagedBenchArgs {
     }
 }
 
-/// What the links of all jobs have counted so far, by name, and `requests`.
+/// The counters of the links of all jobs, by name, and `requests`.
 fn counted(bench: &mut Bench) -> Result<BTreeMap<&'static str, u64>> {
     let count = bench.jobs();
     let jobs = bench.each(count, |host, _| {

@@ -139,7 +139,7 @@ struct End<L> {
     came: RxBatch,
 }
 
-/// What is measured with.
+/// The options of the link, and how long and where it is measured.
 struct Measurement {
     options: DoubleOptions,
     /// How long each size takes, one way and again to and fro.

@@ -188,14 +188,6 @@ fn beside_others_with_keys() {
 #[ignore = "needs a virtual machine: cargo xtask vm"]
 fn bench() {
     const MIB: u32 = 64;
-    const JOBS: [peers::Job; 6] = [
-        peers::Job { rw: "randread", bs: "4k", iodepth: 1 },
-        peers::Job { rw: "randwrite", bs: "4k", iodepth: 1 },
-        peers::Job { rw: "randread", bs: "4k", iodepth: 32 },
-        peers::Job { rw: "randwrite", bs: "4k", iodepth: 32 },
-        peers::Job { rw: "read", bs: "128k", iodepth: 8 },
-        peers::Job { rw: "write", bs: "128k", iodepth: 8 },
-    ];
     let rig = Rig::new();
     let [target, host] = [0, 1].map(|number| boot(&rig, number));
     serve_nvme(&target, "rdma", AT, MIB);
@@ -209,7 +201,8 @@ fn bench() {
         assert!(peers::verify(&host, device), "{device}");
     }
     println!("| | Tyche | NVMe/RDMA | packets | packets | writes | announced | interrupts |");
-    for job in &JOBS {
+    println!("|---|--:|--:|--:|--:|--:|--:|--:|");
+    for job in &peers::JOBS {
         let mut ours = [0.0; 3];
         let figures = [&session.device, &nvme].map(|device| {
             let (packets, requests) = (sent(&target, &host), answered(&host, device));

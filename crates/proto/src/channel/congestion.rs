@@ -84,9 +84,9 @@ pub(crate) struct Congestion {
 }
 
 impl Congestion {
-    /// `rings`: their positions; `segment`: bytes of the longest frame.
-    pub(crate) fn new(rings: [u16; 2], segment: u64) -> Self {
-        let max = rings.iter().map(|&len| u64::from(len)).sum::<u64>() * segment;
+    /// `positions`: of both rings together; `segment`: bytes of the longest frame.
+    pub(crate) fn new(positions: u32, segment: u64) -> Self {
+        let max = u64::from(positions) * segment;
         Self {
             window: initial(segment).min(max),
             threshold: max,

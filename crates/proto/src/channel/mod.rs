@@ -177,13 +177,14 @@ pub(crate) struct Channel<R> {
 
 impl<R: Rules> Channel<R> {
     pub(crate) fn new(config: ChannelConfig, now: Instant) -> Self {
+        let positions = config.tx_rings.iter().map(|&len| u32::from(len)).sum();
         Self {
             tx: config.tx_rings.map(|len| TxRing::new(len, Position(R::POSITION_FIRST))),
             rx: config.rx_rings.map(|len| RxRing::new(len, Position(R::POSITION_FIRST))),
             packet: PacketNumber(R::PACKET_FIRST),
             newest: PacketNumber(0),
             window: config.tx_rings[0].max(config.tx_rings[1]),
-            congestion: Congestion::new(config.tx_rings, config.frame_len as u64),
+            congestion: Congestion::new(positions, config.frame_len as u64),
             pacer: Pacer::new(now),
             is_full: false,
             rtt: Rtt::new(),

@@ -85,7 +85,7 @@ pub(crate) struct TxRing {
     lost_from: Position,
 }
 
-/// That many slots, and room for their entries.
+/// Memory for `len` positions: their slots, and a ring of entries.
 fn slots(len: usize) -> (Box<[TxSlot]>, Box<[Entry]>) {
     let slot = TxSlot {
         state: State::Arrived,
@@ -228,10 +228,10 @@ impl TxRing {
         (0..usize::from(slot.entries)).map(move |i| self.entries[(first + i) & mask])
     }
 
-    /// Marks a position as arrived; returns the number of its entries.
-    fn arrived(&mut self, position: Position, now: Instant, acked: &mut Acked) -> u8 {
+    /// Marks a position as arrived.
+    fn arrived(&mut self, position: Position, now: Instant, acked: &mut Acked) {
         let slot = self.slot_mut(position);
-        let (state, fresh, entries) = (slot.state, slot.sendings == 1, slot.entries);
+        let (state, fresh) = (slot.state, slot.sendings == 1);
         let (elapsed_ns, packet) = (now.ns_since(slot.sent_at), slot.packet);
         let bytes = u64::from(slot.bytes);
         slot.state = State::Arrived;
@@ -241,14 +241,13 @@ impl TxRing {
                 self.bytes_in_flight -= bytes;
             }
             State::Lost => self.lost -= 1,
-            State::Arrived => return entries,
+            State::Arrived => return,
         }
         acked.bytes += bytes;
         acked.newest = acked.newest.max(packet);
         if fresh {
             acked.sample_ns = Some(elapsed_ns);
         }
-        entries
     }
 
     /// Checks that an ack covers only positions that were sent.
@@ -268,7 +267,8 @@ impl TxRing {
     pub(crate) fn acked(&mut self, ack: Position, now: Instant) -> Acked {
         let mut acked = Acked::default();
         while ack.ahead_of(self.tail) > 0 {
-            let entries = self.arrived(self.tail, now, &mut acked);
+            self.arrived(self.tail, now, &mut acked);
+            let entries = self.slot(self.tail).entries;
             self.entries_tail = self.entries_tail.wrapping_add(entries.into());
             self.tail = self.tail.plus(1);
             self.waiting_since = now;

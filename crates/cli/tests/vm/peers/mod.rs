@@ -21,7 +21,7 @@ use report::{Figure, Report, Row};
 const LIMIT: Duration = Duration::from_secs(120);
 
 /// The jobs: options of fio, and their names in the report.
-const JOBS: [Job; 6] = [
+pub(crate) const JOBS: [Job; 6] = [
     Job { rw: "randread", bs: "4k", iodepth: 1 },
     Job { rw: "randwrite", bs: "4k", iodepth: 1 },
     Job { rw: "randread", bs: "4k", iodepth: 32 },
@@ -31,9 +31,9 @@ const JOBS: [Job; 6] = [
 ];
 
 pub(crate) struct Job {
-    pub(crate) rw: &'static str,
-    pub(crate) bs: &'static str,
-    pub(crate) iodepth: u32,
+    rw: &'static str,
+    bs: &'static str,
+    iodepth: u32,
 }
 
 impl Job {

@@ -102,7 +102,7 @@ struct Flow {
 
 impl Flow {
     fn ours(parts: usize) -> Self {
-        let mut congestion = Congestion::new([4096; 2], SEGMENT);
+        let mut congestion = Congestion::new(8192, SEGMENT);
         congestion.share(parts);
         let state = (congestion, Pacer::new(Instant(0)), Rtt::new());
         Self::of(Control::Ours(Box::new(state)))
@@ -334,7 +334,7 @@ fn the_channels_of_a_session_take_one_share_together() {
 
 #[test]
 fn a_flow_that_has_rested_begins_anew_and_one_that_is_not_used_does_not_grow() {
-    let mut congestion = Congestion::new([512; 2], SEGMENT);
+    let mut congestion = Congestion::new(1024, SEGMENT);
     let initial = congestion.window();
     let mut packet = 0;
     let mut acked = |congestion: &mut Congestion, bytes, in_flight| {
@@ -366,7 +366,7 @@ fn a_flow_that_has_rested_begins_anew_and_one_that_is_not_used_does_not_grow() {
 
 #[test]
 fn one_flight_of_losses_shrinks_the_window_once_and_never_below_two_segments() {
-    let mut congestion = Congestion::new([512; 2], SEGMENT);
+    let mut congestion = Congestion::new(1024, SEGMENT);
     let before = congestion.window();
     congestion.lost::<AllRules>(PacketNumber(5), PacketNumber(100));
     let once = congestion.window();
@@ -381,7 +381,7 @@ fn one_flight_of_losses_shrinks_the_window_once_and_never_below_two_segments() {
 
 #[test]
 fn more_than_the_caches_hold_is_in_flight_on_long_paths_only() {
-    let mut congestion = Congestion::new([4096; 2], SEGMENT);
+    let mut congestion = Congestion::new(8192, SEGMENT);
     let mut packet = 0;
     let mut window_after = |rtt| {
         for _ in 0..20 {
