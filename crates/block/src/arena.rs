@@ -9,12 +9,17 @@
 //! start), [`Arena::claim`] takes given pages (the target's `damq`, whose pages the *host* hands
 //! out: PROTOCOL.md, "Slots, tags and placement").
 //!
+//! A card, or another process, may have been [told](Arena::region) to write into an arena at any
+//! time, also while pages are lent out. Then what an extent holds is whatever bytes arrive: nobody
+//! may rely on reading the same bytes twice.
+//!
 //! An arena may be [spread](Arena::spread) over NUMA nodes: each node holds an equal part of the
 //! pages. An extent comes from the calling thread's node while that has free pages.
 
 use std::alloc::{Layout, handle_alloc_error};
 use std::io;
 use std::ops::{Deref, DerefMut};
+use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
 use std::time::Duration;
 use std::{fmt, slice};
@@ -111,6 +116,19 @@ impl Arena {
         Ok(Self::of(Self::map(pages)?, parts, 1))
     }
 
+    /// As [`try_new`](Self::try_new), in a file that is nowhere but in memory, for another process
+    /// to map as well.
+    ///
+    /// # Errors
+    /// As [`try_new`](Self::try_new), or if there is no descriptor left.
+    ///
+    /// # Panics
+    /// As [`new`](Self::new).
+    pub fn in_file(pages: usize) -> io::Result<(Self, OwnedFd)> {
+        let (mapping, file) = Mapping::of_file(Self::len_of(pages))?;
+        Ok((Self::whole(mapping, Box::default()), file))
+    }
+
     /// As [`try_new`](Self::try_new), placed on one NUMA node.
     ///
     /// # Errors
@@ -149,8 +167,13 @@ impl Arena {
     }
 
     fn map(pages: usize) -> io::Result<Mapping> {
+        Mapping::new(Self::len_of(pages))
+    }
+
+    /// Bytes of so many pages.
+    fn len_of(pages: usize) -> usize {
         assert!(pages > 0 && u32::try_from(pages).is_ok(), "an arena of {pages} pages");
-        Mapping::new(pages * PAGE)
+        pages * PAGE
     }
 
     /// An arena of one part, on one of the nodes if any are given.

@@ -2,9 +2,11 @@
 //! allocator's free list.
 
 use std::io;
+use std::os::fd::OwnedFd;
 use std::ptr::{self, NonNull};
 
-use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 
 /// Zeroed memory of whole pages. On a machine with several NUMA nodes the first touch of a page
 /// decides its node.
@@ -29,6 +31,21 @@ impl Mapping {
         // SAFETY: a new mapping, at an address of the kernel's choice.
         let base = unsafe { mmap_anonymous(ptr::null_mut(), len, protection, MapFlags::PRIVATE) }?;
         Ok(Self { base: NonNull::new(base.cast()).expect("the kernel maps nothing at 0"), len })
+    }
+
+    /// Maps a new file of `len` bytes that is nowhere but in memory. Whoever has its descriptor sees
+    /// the same bytes.
+    ///
+    /// # Errors
+    /// The system's error if there is no memory, or no descriptor left.
+    pub(crate) fn of_file(len: usize) -> io::Result<(Self, OwnedFd)> {
+        let file = memfd_create("tyche-arena", MemfdFlags::CLOEXEC)?;
+        ftruncate(&file, len as u64)?;
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: as in `new`.
+        let base = unsafe { mmap(ptr::null_mut(), len, protection, MapFlags::SHARED, &file, 0) }?;
+        let base = NonNull::new(base.cast()).expect("the kernel maps nothing at 0");
+        Ok((Self { base, len }, file))
     }
 
     /// Length in bytes.

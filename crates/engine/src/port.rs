@@ -67,6 +67,8 @@ pub struct Batches {
 pub struct Port {
     link: Box<dyn Link>,
     home: NumaAffinity,
+    /// Whether the link may place data in memory of its peers.
+    places: bool,
     /// Bytes of a frame's head.
     head_len: usize,
     rx: RxBatch,
@@ -106,6 +108,7 @@ impl Port {
             down_until: None,
             trouble: None,
             fault: None,
+            places: link.placement().is_some(),
             home,
             head_len,
             link,
@@ -239,7 +242,8 @@ impl Port {
                 }
                 self.down_until = None;
                 self.stats.rx_frames += frames as u64;
-                self.stats.rx_bytes += self.rx.iter().map(|frame| frame.len() as u64).sum::<u64>();
+                let len = |index| self.rx.frame(index).len() + self.rx.placed(index);
+                self.stats.rx_bytes += (0..frames).map(|index| len(index) as u64).sum::<u64>();
                 frames
             }
             Err(error) => {
@@ -256,8 +260,13 @@ impl Port {
         for index in 0..self.rx.len() {
             let RxFrame { head, payload } = self.rx.frame(index);
             let waited = if timed { self.rx.waited(index) } else { None };
-            let (waited, is_congested) = (waited.unwrap_or_default(), self.rx.is_congested(index));
-            take(Received { head, payload, waited, is_congested });
+            take(Received {
+                head,
+                payload,
+                waited: waited.unwrap_or_default(),
+                is_congested: self.rx.is_congested(index),
+                is_placed: self.rx.placed(index) > 0,
+            });
         }
         self.rx.clear();
     }
@@ -290,7 +299,8 @@ impl Port {
                 if frame.probes && !batch.is_empty() {
                     break;
                 }
-                write(&mut *self.link, source, frame, frames, InBatch(&mut batch, frame.burst));
+                let sink = InBatch { batch: &mut batch, burst: frame.burst, places: self.places };
+                write(&mut *self.link, source, frame, frames, sink);
                 next = frames.compose(time());
                 if frame.probes {
                     break;
@@ -371,18 +381,38 @@ fn write<'d>(
     frames.write(source, Limited(sink, len_max));
 }
 
-/// The end of a batch. Holds the most bytes that may leave at once with the frame.
-struct InBatch<'b, 't>(&'b mut TxBatch<'t>, u32);
+/// The end of a batch.
+struct InBatch<'b, 't> {
+    batch: &'b mut TxBatch<'t>,
+    /// The most bytes that may leave at once with the frame.
+    burst: u32,
+    /// Whether the link uses the places of data.
+    places: bool,
+}
 
 impl<'t, 'd: 't> FrameSink<'d> for InBatch<'_, 't> {
     fn gather(self, front: &[u8], data: &[&'d [u8]], tail: &[u8]) {
-        self.0.push(front, data.iter().copied(), tail);
-        self.0.limit_burst(self.1);
+        self.batch.push(front, data.iter().copied(), tail);
+        self.batch.limit_burst(self.burst);
+    }
+
+    fn gather_placed(
+        self,
+        front: &[u8],
+        data: &[&'d [u8]],
+        tail: &[u8],
+        (region, places): (u16, impl Iterator<Item = u32>),
+    ) {
+        self.batch.push(front, data.iter().copied(), tail);
+        self.batch.limit_burst(self.burst);
+        if self.places {
+            self.batch.place(region, places);
+        }
     }
 
     fn fill(self, front: &[u8], len: usize, write: impl FnOnce(&mut [u8])) {
-        self.0.push_filled(front, len, write);
-        self.0.limit_burst(self.1);
+        self.batch.push_filled(front, len, write);
+        self.batch.limit_burst(self.burst);
     }
 }
 
@@ -410,6 +440,17 @@ impl<'d, P: FrameSink<'d>> FrameSink<'d> for Limited<P> {
         if self.1 == usize::MAX || len() <= self.1 {
             self.0.gather(front, data, tail);
         }
+    }
+
+    /// A probe has no data with places.
+    fn gather_placed(
+        self,
+        front: &[u8],
+        data: &[&'d [u8]],
+        tail: &[u8],
+        places: (u16, impl Iterator<Item = u32>),
+    ) {
+        self.0.gather_placed(front, data, tail, places);
     }
 
     fn fill(self, front: &[u8], len: usize, write: impl FnOnce(&mut [u8])) {

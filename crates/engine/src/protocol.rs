@@ -26,6 +26,9 @@ pub struct Received<'a> {
     pub waited: Duration,
     /// Whether the network has marked it as congested.
     pub is_congested: bool,
+    /// Whether the peer has placed its data where they belong
+    /// ([`Placement`](tyche_link::Placement)), so that the payload has none.
+    pub is_placed: bool,
 }
 
 /// A state machine that receives and sends frames, without a clock or a system call.
@@ -77,6 +80,21 @@ pub trait FrameSink<'d> {
     /// Takes a frame that lies in pieces: its front, the pieces of its data, and what follows them.
     /// The data are not copied.
     fn gather(self, front: &[u8], data: &[&'d [u8]], tail: &[u8]);
+
+    /// As [`gather`](Self::gather), with the place of each piece of data in a region of the receiver:
+    /// a link may write them there ([`TxBatch::place`](tyche_link::TxBatch::place)).
+    fn gather_placed(
+        self,
+        front: &[u8],
+        data: &[&'d [u8]],
+        tail: &[u8],
+        (region, places): (u16, impl Iterator<Item = u32>),
+    ) where
+        Self: Sized,
+    {
+        let _ = (region, places);
+        self.gather(front, data, tail);
+    }
 
     /// Takes a frame of which only the front lies somewhere: `write` writes the `len` bytes behind
     /// it, e.g. by encrypting them.

@@ -22,6 +22,10 @@ pub(crate) struct RdmaArgs {
     #[arg(long, value_name = "WHICH", value_enum, default_value_t, requires = "rdma_double")]
     interrupts: Silencing,
 
+    /// How data come to this end: written where they belong, or in frames.
+    #[arg(long, value_name = "WAY", value_enum, default_value_t, requires = "rdma_double")]
+    rdma_data: Data,
+
     /// The time that cards, the network and interrupts take: none, or as in the paper.
     #[arg(long, value_name = "MODEL", value_enum, default_value_t, requires = "rdma_double")]
     rdma_model: Times,
@@ -32,6 +36,13 @@ enum Queue {
     #[default]
     Eliminate,
     Base,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+enum Data {
+    #[default]
+    Placed,
+    Framed,
 }
 
 #[derive(Clone, Copy, Debug, Default, ValueEnum)]
@@ -70,7 +81,8 @@ impl RdmaArgs {
             Times::None => Model::default(),
             Times::Ics2006 => Model::ICS_2006,
         };
-        let rdma = RdmaOptions { kind, ..RdmaOptions::default() };
+        let places = self.rdma_data == Data::Placed;
+        let rdma = RdmaOptions { kind, places, ..RdmaOptions::default() };
         DoubleOptions { rdma, interrupts, model }
     }
 }

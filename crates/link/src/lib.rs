@@ -29,7 +29,9 @@ mod wrapper;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
+use std::sync::Arc;
 
+use tyche_block::Arena;
 use tyche_counters::Reading;
 use tyche_numa::Node;
 
@@ -336,11 +338,37 @@ pub trait Link: Send {
         Vec::new()
     }
 
+    /// The means to have peers place data in memory of this end; `None` if this kind of link can't.
+    fn placement(&self) -> Option<Arc<dyn Placement>> {
+        None
+    }
+
     /// The NUMA nodes of the memory shared with the kernel, according to the kernel; empty if there
     /// is no such memory.
     fn memory_nodes(&self) -> Vec<Node> {
         Vec::new()
     }
+}
+
+/// Memory of this end in which peers place data, as the protocol that uses a link has it.
+///
+/// The data of a frame that has [places](TxBatch::place) in a region that its receiver has exposed
+/// may travel there instead of in the frame, which comes [without them](RxBatch::placed). They are
+/// there before the frame is. The peer has the key to the region: until that is retracted it may
+/// write anything there at any time.
+pub trait Placement: Send + Sync {
+    /// Has a peer place data in a region, whose number the protocol chooses. Returns the memory that
+    /// it writes to: `memory`, or other memory of as many pages. A region with that number ends.
+    ///
+    /// Whether data are placed is up to the link and the peer.
+    ///
+    /// # Errors
+    /// If there is no such memory.
+    fn expose(&self, peer: Mac, region: u16, memory: Arena) -> io::Result<Arena>;
+
+    /// Ends a region, if there is one with that number: when this returns, the peer can't write
+    /// there any more.
+    fn retract(&self, peer: Mac, region: u16);
 }
 
 /// The receiving half of a [`Link`].

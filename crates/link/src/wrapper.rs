@@ -3,12 +3,13 @@
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
+use std::sync::Arc;
 
 use tyche_counters::Reading;
 use tyche_numa::Node;
 
 use crate::ip::Transport;
-use crate::{Interface, Link, Mac, Receiver, RxBatch, Share, TxBatch};
+use crate::{Interface, Link, Mac, Placement, Receiver, RxBatch, Share, TxBatch};
 
 /// A link that handles the frames of another. Every method of [`Link`] that a wrapper does not
 /// mention goes to the inner link.
@@ -57,6 +58,12 @@ pub trait Wrapper: Send {
         Err(no_receiver(self.inner().name()))
     }
 
+    /// As [`Link::placement`]. What a wrapper does to frames it does not do to data that come beside
+    /// them, so there is none unless the wrapper says so.
+    fn placement(&self) -> Option<Arc<dyn Placement>> {
+        None
+    }
+
     /// As [`Link::counters`]; a wrapper adds its own to those of the inner link.
     fn counters(&self) -> Vec<Reading> {
         self.inner().counters()
@@ -98,6 +105,10 @@ impl<W: Wrapper> Link for W {
 
     fn take_receiver(&mut self) -> io::Result<Box<dyn Receiver>> {
         Wrapper::take_receiver(self)
+    }
+
+    fn placement(&self) -> Option<Arc<dyn Placement>> {
+        Wrapper::placement(self)
     }
 
     fn transport(&self) -> Option<&'static Transport> {
@@ -159,6 +170,10 @@ impl<L: Link + ?Sized> Wrapper for Box<L> {
 
     fn take_receiver(&mut self) -> io::Result<Box<dyn Receiver>> {
         self.inner_mut().take_receiver()
+    }
+
+    fn placement(&self) -> Option<Arc<dyn Placement>> {
+        self.inner().placement()
     }
 }
 

@@ -8,6 +8,7 @@ mod hostile_windows;
 mod interfaces;
 mod members;
 mod memory;
+mod placement;
 mod rdma;
 mod tcp;
 mod udp;

@@ -14,7 +14,7 @@ use tyche_testkit::wait::{PATIENCE, wait_until};
 
 const NOW: Duration = Duration::ZERO;
 
-fn batch(frames: usize) -> RxBatch {
+pub(crate) fn batch(frames: usize) -> RxBatch {
     RxBatch::new(frames, FRAME_LEN_MAX - HEAD)
 }
 
@@ -40,7 +40,7 @@ fn base() -> DoubleOptions {
     DoubleOptions { rdma, interrupts: Interrupts::Each, model: Model::ICS_2006 }
 }
 
-fn ends(options: &DoubleOptions) -> (DoubleServer, DoubleClient) {
+pub(crate) fn ends(options: &DoubleOptions) -> (DoubleServer, DoubleClient) {
     let at = place();
     let server = DoubleServer::listen(&[at], options).unwrap();
     dial(server, at, options).unwrap()
@@ -62,7 +62,7 @@ fn dial(
 }
 
 /// Introduces a client to the server; returns its address there.
-fn introduce(client: &mut DoubleClient, server: &mut DoubleServer) -> Mac {
+pub(crate) fn introduce(client: &mut DoubleClient, server: &mut DoubleServer) -> Mac {
     send_all(client, &[frame(BROADCAST, client.mac(), HEAD, 1)]);
     let came = receive_all(server, &mut batch(1), 1);
     came[0][6..12].try_into().unwrap()

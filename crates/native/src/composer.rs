@@ -7,7 +7,7 @@ use tyche_numa::NumaAffinity;
 use tyche_proto::wire::{
     BITMAP_WORDS_MAX, COOKIE_AT, Content, Control, ENTRIES_MAX, Encoder, HEAD_LEN, Mac,
 };
-use tyche_proto::{Favourite, Instant, Outgoing, Part, Problem, Written};
+use tyche_proto::{Favourite, Instant, Outgoing, Part, Problem, RawFrame, Written};
 
 /// The most positions of a receive ring: a nack names each of them.
 const RING_MAX: usize = BITMAP_WORDS_MAX * 64;
@@ -21,6 +21,12 @@ pub(crate) fn open_port(link: Box<dyn Link>, home: NumaAffinity) -> Port {
 /// The head of a frame that has come by such a port.
 pub(crate) fn head<'a>(frame: &Received<'a>) -> &'a [u8; HEAD_LEN] {
     frame.head.try_into().expect("the port's heads have this length")
+}
+
+/// A frame that has come by such a port, for the protocol.
+pub(crate) fn raw<'a>(frame: &Received<'a>) -> RawFrame<'a> {
+    let Received { payload, is_congested, is_placed, .. } = *frame;
+    RawFrame { head: head(frame), payload, is_congested, is_placed }
 }
 
 /// Entries of the two receive rings such that the link holds a full window of the longest frames of
@@ -119,7 +125,13 @@ where
         let Composer { out, encoder, ethertype } = &mut *self.composer;
         let (out, data) = (&*out, &self.data);
         let take = |frame: &Written<'_, 'd>| match frame {
-            Written::Clear(frame) => sink.gather(frame.front, frame.data, frame.entries),
+            Written::Clear(frame) => match out.places() {
+                None => sink.gather(frame.front, frame.data, frame.entries),
+                Some(places) => {
+                    let places = (out.header.channel.0, places);
+                    sink.gather_placed(frame.front, frame.data, frame.entries, places);
+                }
+            },
             Written::Sealed(frame) => {
                 sink.fill(frame.head(), frame.payload_len(), |room| frame.seal(room));
             }

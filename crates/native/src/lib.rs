@@ -11,6 +11,7 @@ mod composer;
 mod conversion;
 mod discovery;
 mod host;
+mod memory;
 mod random;
 mod stages;
 #[cfg(feature = "target")]
@@ -19,6 +20,7 @@ mod target_end;
 pub use conversion::operation;
 pub use discovery::{Discovery, Foreign, Found, Listing, discover, search};
 pub use host::{ConnectError, Driver, HostControl, HostEnv, HostOptions, HostSession, InlineHost};
+pub use memory::ChannelMemory;
 pub use stages::{Stage, StageTimes};
 #[cfg(feature = "target")]
 pub use target_end::{

@@ -28,6 +28,7 @@ mod sync;
 mod target_end;
 
 pub use channel::batching::BatchPolicy;
+pub use channel::body::RawFrame;
 pub use channel::outgoing::{Outgoing, Part, SealedFrame, Written};
 pub use channel::protection::{HostKeys, Opened};
 pub use channel::stages::StageSample;
@@ -35,8 +36,8 @@ pub use channel::stats::{ChannelStats, RejectCounts};
 pub use host::operation::{OpId, Operation};
 pub use host::session::{
     ChannelChoice, ExportId, ExportState, Failure, Favourite, NodeCounts, OfferedBy, PathReport,
-    PortConfig, Problem, QUEUES_MAX, QueueHandle, ResumeState, Session, SessionConfig,
-    SessionEvent, SessionShared, SubmitError, TargetId, Waiting, parse_export,
+    PlaceableChannel, PortConfig, Problem, QUEUES_MAX, QueueHandle, ResumeState, Session,
+    SessionConfig, SessionEvent, SessionShared, SubmitError, TargetId, Waiting, parse_export,
 };
 pub use question::{connect_proof, nonce as nonce_of_question};
 pub use rules::{AllRules, Rule, Rules};

@@ -14,6 +14,8 @@ pub enum Rule {
     SuppressDuplicates,
     /// Packet numbers that are too old are rejected.
     RejectStale,
+    /// No peer writes to the memory of a channel after others could know that it is closed.
+    EndPlacement,
     /// The target knows which requests of a channel it has executed, and ignores their commands
     /// when they come again, even if the slot has been used for others since.
     RememberExecuted,

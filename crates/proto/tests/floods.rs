@@ -42,6 +42,7 @@ fn asking() -> Pair {
         node: None,
         transport: 0,
         routed: false,
+        checks_data: false,
     };
     pair.now = Instant(1_000_000_000);
     pair.session = Session::new(config, &[port], Box::new(Random(1).numbers()), pair.now);

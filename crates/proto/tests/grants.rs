@@ -24,6 +24,7 @@ fn connect(channels: usize, mut change: impl FnMut(&mut Accept)) -> Pair {
         node: None,
         transport: 0,
         routed: false,
+        checks_data: false,
     };
     pair.session = Session::new(config, &[port], Box::new(Random(9).numbers()), pair.now);
     let mut answers = 0;

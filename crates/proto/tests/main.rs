@@ -14,6 +14,7 @@ mod hostile;
 mod hostile_sequences;
 mod keys;
 mod pair;
+mod placed;
 mod protocol;
 mod removals;
 mod same_key;

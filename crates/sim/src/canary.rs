@@ -63,6 +63,7 @@ const CANARIES: &Canaries<Rule, Plan> = &[
     ("generation", Mistake::World(|plan| plan.restores_unnoticed = true)),
     ("followed", Mistake::Rule(Rule::RefuseFollowed)),
     ("stale", Mistake::Rule(Rule::RejectStale)),
+    ("key-alive", Mistake::Rule(Rule::EndPlacement)),
     ("slots", Mistake::Rule(Rule::HoldSlots)),
     ("read-only", Mistake::Rule(Rule::EnforceReadOnly)),
     ("whole-frames", Mistake::Rule(Rule::TakeFramesWhole)),

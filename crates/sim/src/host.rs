@@ -264,6 +264,7 @@ impl<R: Rules> Host<R> {
             node: None,
             transport: u8::from(routed),
             routed,
+            checks_data: false,
         };
         LocalLink { link, mac, carrier, config }
     }

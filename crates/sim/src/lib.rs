@@ -34,6 +34,7 @@ mod history;
 mod host;
 mod keys;
 mod link;
+mod memory;
 mod mistake;
 mod network;
 mod options;

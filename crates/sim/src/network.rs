@@ -13,7 +13,7 @@ mod trains;
 
 use std::time::Duration;
 
-use tyche_proto::Instant;
+use tyche_proto::{Instant, RawFrame};
 use tyche_wire::{Cookie, ETHERNET_LEN, HEAD_LEN, Header, Kind, Mac};
 
 use crate::plan::{LinkPlan, Plan, SegmentPlan};
@@ -62,6 +62,12 @@ impl Delivery {
     pub(crate) fn cookie(&self) -> Cookie {
         let (_, rest) = self.head().split_at(COOKIE_AT);
         Cookie(u64::from_le_bytes(*rest.first_chunk().expect("a head is longer")))
+    }
+
+    /// The frame as its receiver gets it.
+    pub(crate) fn raw(&self) -> RawFrame<'_> {
+        let frame = RawFrame::from((self.head(), self.payload()));
+        RawFrame { is_congested: self.is_congested, ..frame }
     }
 
     pub(crate) fn payload(&self) -> &[u8] {

@@ -7,7 +7,7 @@ use std::ops::{Deref, Range};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tyche_block::{Arena, Extent};
+use tyche_block::Extent;
 use tyche_engine::{Clock, Ports, Protocol};
 use tyche_native::{ChannelEvent, Exporter, ExporterEnv, Exports, Removal, TargetExport};
 use tyche_proto::{
@@ -20,6 +20,7 @@ use crate::disk::{Disk, Progress};
 use crate::host::{export_index, export_name, uuid};
 use crate::keys;
 use crate::link::{Carrier, Train, Wire, port};
+use crate::memory::{Memory, Writable};
 use crate::network::Delivery;
 use crate::plan::{ExportPlan, LinkPlan, TargetPlan};
 use crate::random::Random;
@@ -132,6 +133,7 @@ struct TargetLink<R: Rules> {
     exporter: Exporter<R>,
     ports: Ports,
     wire: Wire,
+    writable: Writable,
 }
 
 /// An export that the process serves.
@@ -234,10 +236,11 @@ impl<R: Rules> Process<R> {
             let mut random = random.fork();
             let frame_len_max = plan_of_link.frame_len_max;
             let (port, wire) = port(format!("target-{index}"), mac, frame_len_max);
+            let writable = Writable::default();
             let mut ports = Ports::with_clock(Clock::Simulated(Arc::clone(&clock)));
             ports.insert(0, port);
             let config = ListenerConfig { link: index, frame_len_max, rings: plan.rings, routed };
-            let most = plan.damq_pages_max as usize;
+            let pages_max = plan.damq_pages_max as usize;
             let mut listener = Listener::new(config, identity, Box::new(move || random.next()));
             if is_keyed {
                 listener.set_key(keys::of_target());
@@ -248,14 +251,12 @@ impl<R: Rules> Process<R> {
             let site = ExporterEnv {
                 index,
                 listener,
-                memory: Box::new(move |pages| {
-                    assert!(pages <= most, "a channel has {pages} pages");
-                    Arena::untouched(pages)
-                }),
+                memory: Box::new(Memory { pages_max, writable: writable.clone() }),
                 ethertype: ETHERTYPE,
                 clock: Clock::Simulated(Arc::clone(&clock)),
             };
-            TargetLink { exporter: Exporter::new(Arc::clone(&exports), site), ports, wire }
+            let exporter = Exporter::new(Arc::clone(&exports), site);
+            TargetLink { exporter, ports, wire, writable }
         };
         let links = plan.links.iter().zip(macs).enumerate().map(link).collect();
         Self {
@@ -292,7 +293,7 @@ impl<R: Rules> Process<R> {
 
     /// Gives a frame to a link. Returns whether it was taken.
     pub(crate) fn handle_frame(&mut self, now: Instant, link: usize, frame: &Delivery) -> bool {
-        let TargetLink { exporter, ports, wire } = &mut self.links[link];
+        let TargetLink { exporter, ports, wire, .. } = &mut self.links[link];
         self.clock.store(now.0, Ordering::Relaxed);
         let dropped = exporter.listener().rejects().total();
         wire.arrive(&frame.frame, frame.is_congested);
@@ -328,7 +329,7 @@ impl<R: Rules> Process<R> {
         link: usize,
         frame_len_taken: usize,
     ) -> Vec<Train> {
-        let TargetLink { exporter, ports, wire } = &mut self.links[link];
+        let TargetLink { exporter, ports, wire, .. } = &mut self.links[link];
         wire.begin_round(frame_len_taken);
         ports.transmit(now, exporter);
         std::iter::from_fn(|| wire.take()).collect()
@@ -350,6 +351,9 @@ impl<R: Rules> Process<R> {
                 ChannelEvent::Closed { channel } => {
                     let closed = self.channels.remove(&(link, channel));
                     closed.ok_or("a channel closed that was not open")?;
+                    if self.links[link].writable.channels().contains(&channel) {
+                        return Err(format!("a host may write to closed channel {}", channel.0));
+                    }
                 }
             }
         }

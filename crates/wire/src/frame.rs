@@ -47,8 +47,8 @@ pub enum Body<'a> {
     Entries {
         /// Commands, completions, events and parts of the data, at least one.
         entries: Entries<'a>,
-        /// The whole data section.
-        data: &'a [u8],
+        /// The whole data section; `None` if it lies elsewhere: see [`Body::parse_placed`].
+        data: Option<&'a [u8]>,
     },
     /// An echo.
     Echo {
@@ -106,23 +106,17 @@ impl<'a> Body<'a> {
         protection: &impl Open,
     ) -> Result<Self, Reject> {
         let data_len = header.data_len as usize;
-        let entries = usize::from(header.entries);
-        let (least, most) = match header.kind {
-            Kind::Command | Kind::Data => (1, ENTRIES_MAX),
-            Kind::Echo => (1, 1),
-            _ => (0, 0),
-        };
-        if entries < least || entries > most {
-            return Err(Reject::EntryCount);
-        }
-        if data_len.checked_add(entries * ENTRY_LEN) != Some(payload.len()) {
+        if data_len.checked_add(entries_len(header)?) != Some(payload.len()) {
             return Err(Reject::Length);
         }
         let (data, tail) = payload.split_at(data_len);
         protection.open(header, payload, tail.len())?;
         match header.kind {
             Kind::Command if data_len > 0 => Err(Reject::Length),
-            Kind::Command | Kind::Data => Self::parse_entries(tail, data),
+            Kind::Command | Kind::Data => {
+                let entries = Entries::parse(tail, data_len)?;
+                Ok(Self::Entries { entries, data: Some(data) })
+            }
             Kind::Echo => {
                 let entry = tail.try_into().expect("there is one entry");
                 let is_reply = header.flags.contains(Flags::REPLY);
@@ -146,19 +140,43 @@ impl<'a> Body<'a> {
         }
     }
 
-    fn parse_entries(tail: &'a [u8], data: &'a [u8]) -> Result<Self, Reject> {
-        let (entries, _) = tail.as_chunks::<ENTRY_LEN>();
-        let mut described = 0;
-        for bytes in entries {
-            if let Entry::Data(part) = Entry::parse(bytes)? {
-                described += part.len as usize;
-            }
+    /// Parses what follows the data section of a frame whose peer has placed that where it belongs:
+    /// memory of the receiver, page for page as its channel's `damq`.
+    ///
+    /// # Errors
+    /// The first fault found; `Unexpected` if the payload's checksum would cover the data.
+    pub fn parse_placed(
+        header: &Header,
+        tail: &'a [u8],
+        protection: &impl Open,
+    ) -> Result<Self, Reject> {
+        if header.kind != Kind::Data || header.covers_data() {
+            return Err(Reject::Unexpected);
         }
-        if described != data.len() {
-            return Err(Reject::DataLength);
+        if entries_len(header)? != tail.len() {
+            return Err(Reject::Length);
         }
-        Ok(Self::Entries { entries: Entries(tail), data })
+        protection.open(header, tail, tail.len())?;
+        let entries = Entries::parse(tail, header.data_len as usize)?;
+        Ok(Self::Entries { entries, data: None })
     }
+}
+
+/// Bytes of the entries of a frame.
+///
+/// # Errors
+/// `EntryCount` if its kind has fewer or more.
+fn entries_len(header: &Header) -> Result<usize, Reject> {
+    let (least, most) = match header.kind {
+        Kind::Command | Kind::Data => (1, ENTRIES_MAX),
+        Kind::Echo => (1, 1),
+        _ => (0, 0),
+    };
+    let entries = usize::from(header.entries);
+    if entries < least || entries > most {
+        return Err(Reject::EntryCount);
+    }
+    Ok(entries * ENTRY_LEN)
 }
 
 impl Pdu<'_> {
@@ -171,6 +189,20 @@ impl Pdu<'_> {
 impl fmt::Debug for Pdu<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(&self.decode(), f)
+    }
+}
+
+impl<'a> Entries<'a> {
+    /// Checks the entries of a frame with so many bytes of data.
+    fn parse(bytes: &'a [u8], data_len: usize) -> Result<Self, Reject> {
+        let (entries, _) = bytes.as_chunks::<ENTRY_LEN>();
+        let mut described = 0;
+        for bytes in entries {
+            if let Entry::Data(part) = Entry::parse(bytes)? {
+                described += part.len as usize;
+            }
+        }
+        if described == data_len { Ok(Self(bytes)) } else { Err(Reject::DataLength) }
     }
 }
 

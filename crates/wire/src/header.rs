@@ -161,6 +161,9 @@ pub struct Header {
 /// The offset of the cookie in a frame.
 pub const COOKIE_AT: usize = ETHERNET_LEN + core::mem::offset_of!(Layout, cookie);
 
+/// The offset of the channel in a frame.
+const CHANNEL_AT: usize = ETHERNET_LEN + core::mem::offset_of!(Layout, channel);
+
 /// The bytes of a frame that a tag binds: the header up to its checksums.
 pub const BOUND: core::ops::Range<usize> =
     ETHERNET_LEN..ETHERNET_LEN + core::mem::offset_of!(Layout, payload_crc);
@@ -220,6 +223,12 @@ impl Header {
         Self::check_crc(head)?;
         let header = Self::read(head)?;
         if header.kind.flags().contains(header.flags) { Ok(header) } else { Err(Reject::Flags) }
+    }
+
+    /// The receiver's channel, of a frame that nobody has checked.
+    pub fn channel_of(head: &[u8; HEAD_LEN]) -> ChannelId {
+        let (_, rest) = head.split_at(CHANNEL_AT);
+        ChannelId(u16::from_le_bytes(*rest.first_chunk().expect("a head is longer")))
     }
 
     /// Checks the header's checksum, which is the same in every version.

@@ -175,7 +175,7 @@ fn the_configuration_and_decisions_count_together() {
 }
 
 /// Writes blocks of increasing numbers, all over a device, until a write fails.
-fn write_until_it_fails(device: &Path, number: u64) -> JoinHandle<u64> {
+pub(crate) fn write_until_it_fails(device: &Path, number: u64) -> JoinHandle<u64> {
     let file = File::options().write(true).open(device).unwrap();
     thread::spawn(move || {
         let blocks = SIZE / BLOCK as u64;

@@ -1,14 +1,16 @@
 //! Sessions over RDMA, as far as no card is needed: the laboratory's programs at both ends, with
 //! the double in place of cards.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicU16, Ordering};
 
+use rustix::process::Signal;
 use tyche_testkit::random::Random;
 
+use crate::access::write_until_it_fails;
 use crate::files::Files;
 use crate::refusals::refused;
 use crate::rig::{DISK, Rig, Side, Target, check_ext4, rig, run, wait_until};
@@ -155,6 +157,33 @@ fn a_session_moves_between_rdma_and_other_links() {
     Data::new(2).compare(&device);
     drop(device);
     session.disconnect();
+}
+
+/// The host places its data in memory of the target, and has requests on their way when it stops.
+/// What it still writes when it goes on is late.
+#[test]
+fn a_host_that_was_evicted_while_it_was_frozen_changes_nothing_any_more() {
+    let rig = rig!(1500);
+    let image = rig.file("disk.img", SIZE);
+    let link = place();
+    let target = serve(&rig, &link);
+    let session = rig.connect_at((Side::Target, &link), "fuse", &[DOUBLE]);
+    let host = session.value["host"].as_str().unwrap().to_owned();
+    let load: Vec<_> = (0..4).map(|n| write_until_it_fails(&session.device, n)).collect();
+    wait_until("data are placed", || {
+        let links = &rig.ask_at(Side::Target, &["stats"])["sessions"][0]["links"];
+        links[0]["rdma_placed"].as_u64().is_some_and(|frames| frames > 1000)
+    });
+    session.signal(Signal::STOP);
+    run(&mut rig.tyche(Side::Target, &["export", "evict", DISK, &host]));
+    let at_once = fs::read(&image).unwrap();
+    session.signal(Signal::CONT);
+    load.into_iter().for_each(|writer| drop(writer.join().unwrap()));
+    assert!(fs::read(&image).unwrap() == at_once, "the disk has changed after the eviction");
+    session.disconnect_by_force();
+    run(&mut rig.tyche(Side::Target, &["export", "allow", DISK, &host]));
+    rig.connect_at((Side::Target, &link), "fuse", &[DOUBLE]).disconnect();
+    drop(target);
 }
 
 #[test]

@@ -43,6 +43,7 @@ impl<R: Rules> Host<R> {
             node: None,
             transport: 0,
             routed: false,
+            checks_data: false,
         };
         Self {
             session: Session::new(session, &[port], Box::new(Random(3).numbers()), START),

@@ -60,9 +60,17 @@ pub struct RxBatch {
     places: Vec<FramePlace>,
     /// By slot: the frame's time in the kernel, if known.
     waited: Vec<Option<Duration>>,
-    /// By slot: whether the network marked the frame as congested.
-    congested: Vec<bool>,
+    /// By slot: what is special about the frame.
+    marks: Vec<Marks>,
     loan: Option<Loan>,
+}
+
+/// What is special about a frame.
+#[derive(Clone, Copy, Default)]
+struct Marks {
+    is_congested: bool,
+    /// Bytes of data that the peer has placed where they belong.
+    placed: u32,
 }
 
 /// The place of a frame.
@@ -108,7 +116,7 @@ impl RxBatch {
             count: 0,
             places: vec![FramePlace::Own(0); frames],
             waited: vec![None; frames],
-            congested: vec![false; frames],
+            marks: vec![Marks::default(); frames],
             loan: None,
         }
     }
@@ -176,7 +184,7 @@ impl RxBatch {
     /// Whether the network has marked the frame at `index` as congested (ECN), if the link is over
     /// IP.
     pub fn is_congested(&self, index: usize) -> bool {
-        self.congested[usize::from(self.order[index])]
+        self.marks[usize::from(self.order[index])].is_congested
     }
 
     /// Marks the frame that was added last as congested.
@@ -184,7 +192,21 @@ impl RxBatch {
     /// # Panics
     /// If the batch is empty.
     pub fn mark_congested(&mut self) {
-        self.congested[usize::from(self.order[self.count - 1])] = true;
+        self.marks[usize::from(self.order[self.count - 1])].is_congested = true;
+    }
+
+    /// Bytes of data that belong to the frame at `index`, and are not in its payload: its peer has
+    /// placed them where they belong ([`Placement`](crate::Placement)).
+    pub fn placed(&self, index: usize) -> usize {
+        self.marks[usize::from(self.order[index])].placed as usize
+    }
+
+    /// Notes that the peer has placed so many bytes of data of the frame that was added last.
+    ///
+    /// # Panics
+    /// If the batch is empty.
+    pub(crate) fn mark_placed(&mut self, len: u32) {
+        self.marks[usize::from(self.order[self.count - 1])].placed = len;
     }
 
     /// All frames in order of arrival.
@@ -304,7 +326,7 @@ impl RxBatch {
     fn keep_new(&mut self, slot: usize, place: FramePlace, waited: Option<Duration>) {
         self.places[slot] = place;
         self.waited[slot] = waited;
-        self.congested[slot] = false;
+        self.marks[slot] = Marks::default();
         self.count += 1;
     }
 }

@@ -21,6 +21,8 @@ pub struct TxVectors {
     filled: Vec<Vec<u8>>,
     /// By frame, room for `per_frame` slices of data.
     slices: Vec<*const [u8]>,
+    /// The places of the slices: see [`TxBatch::place`]. Grows when it is first used.
+    places: Vec<u32>,
     per_frame: usize,
 }
 
@@ -34,6 +36,8 @@ struct Lengths {
     frame: usize,
     /// See [`TxBatch::limit_burst`].
     burst: u32,
+    /// The region that the slices have places in.
+    region: Option<u16>,
 }
 
 // SAFETY: outside of a batch, which borrows its data, nothing reads the pointers.
@@ -61,6 +65,7 @@ impl TxVectors {
             lengths: vec![Lengths::default(); frames],
             filled: vec![Vec::new(); frames],
             slices: vec![&raw const *<&[u8]>::default(); frames * slices_per_frame],
+            places: Vec::new(),
             per_frame: slices_per_frame,
         }
     }
@@ -146,7 +151,7 @@ impl<'a> TxBatch<'a> {
             frame += slice.len();
         }
         let (front, tail) = (front.len(), tail.len());
-        lengths[self.end] = Lengths { front, slices, tail, frame, burst: u32::MAX };
+        lengths[self.end] = Lengths { front, slices, tail, frame, burst: u32::MAX, region: None };
         self.end += 1;
     }
 
@@ -177,6 +182,23 @@ impl<'a> TxBatch<'a> {
     pub fn limit_burst(&mut self, bytes: u32) {
         assert!(!self.is_empty(), "no frame to limit");
         self.storage.lengths[self.end - 1].burst = bytes;
+    }
+
+    /// Says where each slice of the last frame belongs, in that region of its receiver. A link whose
+    /// peer has [exposed](crate::Placement) the region may write them there, instead of into the
+    /// frame.
+    ///
+    /// # Panics
+    /// If there is no frame, or there are not as many places as slices.
+    pub fn place(&mut self, region: u16, places: impl Iterator<Item = u32>) {
+        assert!(!self.is_empty(), "no frame to place");
+        let TxVectors { lengths, slices, places: room, per_frame, .. } = &mut *self.storage;
+        room.resize(slices.len(), 0);
+        let Lengths { slices, region: of_frame, .. } = &mut lengths[self.end - 1];
+        let room = &mut room[(self.end - 1) * *per_frame..][..*slices];
+        let count = room.iter_mut().zip(places).map(|(room, place)| *room = place).count();
+        assert!(count == *slices, "{count} places of {slices} slices");
+        *of_frame = Some(region);
     }
 
     /// The number of frames left to send.
@@ -221,12 +243,15 @@ impl<'a> TxBatch<'a> {
     pub fn frame(&self, index: usize) -> TxFrame<'_> {
         assert!(index < self.len(), "frame {index} of {}", self.len());
         let index = self.first + index;
-        let Lengths { front, slices, tail, frame, burst } = self.storage.lengths[index];
-        let copied = &self.storage.copied[index];
+        let TxVectors { copied, lengths, places, per_frame, .. } = &*self.storage;
+        let Lengths { front, slices, tail, frame, burst, region } = lengths[index];
+        let first = index * per_frame;
         TxFrame {
-            copied: &copied[..front + tail],
+            copied: &copied[index][..front + tail],
             front,
-            data: &self.storage.slices[index * self.storage.per_frame..][..slices],
+            data: &self.storage.slices[first..][..slices],
+            region,
+            places: if region.is_some() { &places[first..][..slices] } else { &[] },
             len: frame,
             burst,
         }
@@ -253,6 +278,9 @@ pub struct TxFrame<'a> {
     front: usize,
     /// Of slices that the batch borrows, or of its own storage.
     data: &'a [*const [u8]],
+    /// Of the slices, if they have some.
+    region: Option<u16>,
+    places: &'a [u32],
     len: usize,
     burst: u32,
 }
@@ -280,6 +308,16 @@ impl<'a> TxFrame<'a> {
         // from storage of this frame, which does not change while it is in the batch; and `self`
         // borrows the batch.
         self.data.iter().map(|slice| unsafe { &**slice })
+    }
+
+    /// The region of its receiver that the slices have places in, if they have some.
+    pub fn region(&self) -> Option<u16> {
+        self.region
+    }
+
+    /// The places of the slices, as many as there are; none if they have none: [`TxBatch::place`].
+    pub fn places(&self) -> &'a [u32] {
+        self.places
     }
 
     /// The bytes behind the data.
@@ -367,6 +405,32 @@ mod tests {
         batch.push(&[0; HEAD], [&data[..]], &[]);
         let lent = batch.frame(0).data().next().unwrap();
         assert!(std::ptr::eq(lent, &data[..]));
+    }
+
+    #[test]
+    fn places_are_those_of_their_frame() {
+        let (data, mut vectors) = ([5; 100], TxVectors::new(3, 2));
+        let mut batch = vectors.batch();
+        batch.push(&[0; HEAD], [&data[..1], &data[1..]], &[]);
+        batch.place(1, [7, 8].into_iter());
+        batch.push(&[0; HEAD], [&data[..]], &[]);
+        batch.push(&[0; HEAD], [&data[..]], &[]);
+        batch.place(2, [9].into_iter());
+        let places: Vec<_> = batch.frames().map(|frame| frame.places().to_vec()).collect();
+        assert_eq!(places, [vec![7, 8], vec![], vec![9]]);
+        let regions: Vec<_> = batch.frames().map(|frame| frame.region()).collect();
+        assert_eq!(regions, [Some(1), None, Some(2)]);
+        batch.skip(2);
+        assert_eq!(batch.frame(0).places(), [9]);
+    }
+
+    #[test]
+    #[should_panic(expected = "1 places of 2 slices")]
+    fn each_slice_has_a_place() {
+        let mut vectors = TxVectors::new(1, 2);
+        let mut batch = vectors.batch();
+        batch.push(&[0; HEAD], [&[1][..], &[2]], &[]);
+        batch.place(1, [7].into_iter());
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::ops::ControlFlow;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tyche_counters::{CounterGroup, Reading};
@@ -11,7 +12,7 @@ use tyche_counters::{CounterGroup, Reading};
 use super::{Broken, CLIENT, Carrier, Connection, ConnectionOptions, ConnectionStats, Counts};
 use super::{Readiness, SERVER, sendable};
 use crate::ip::{OpenError, Transport};
-use crate::{Interface, Link, RxBatch, TxBatch};
+use crate::{Interface, Link, Placement, RxBatch, TxBatch};
 
 /// The longest wait for one attempt to connect.
 const CONNECT_MAX: Duration = Duration::from_secs(3);
@@ -31,6 +32,7 @@ pub struct Client<C: Carrier> {
     /// Index of the connected address, or of the one tried last.
     turn: usize,
     options: C::Options,
+    shared: C::Shared,
     state: State<C>,
     /// The start of the last attempt.
     tried: Instant,
@@ -60,6 +62,7 @@ impl<C: Carrier> Client<C> {
             addresses: addresses.to_vec(),
             turn,
             options: options.clone(),
+            shared: C::share(),
             state: State::Down(io::ErrorKind::NotConnected.into()),
             tried: Instant::now(),
             readiness,
@@ -76,7 +79,8 @@ impl<C: Carrier> Client<C> {
     }
 
     fn open(&mut self, opened: C::Opened) -> io::Result<()> {
-        let connection = C::open(opened, &self.options, SERVER, (&self.readiness, KEY))?;
+        let link = (&self.options, &self.shared);
+        let connection = C::open(opened, link, SERVER, (&self.readiness, KEY))?;
         self.state = State::Up(Box::new(connection));
         Ok(())
     }
@@ -203,6 +207,10 @@ impl<C: Carrier> Link for Client<C> {
             self.readiness.raise();
         }
         self.readiness.as_fd()
+    }
+
+    fn placement(&self) -> Option<Arc<dyn Placement>> {
+        C::placement(&self.shared)
     }
 
     fn counters(&self) -> Vec<Reading> {

@@ -27,6 +27,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::ops::ControlFlow;
 use std::os::fd::AsFd;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tyche_counters::{CounterGroup, counters};
@@ -36,7 +37,7 @@ pub use readiness::Readiness;
 pub use server::Server;
 
 use crate::ip::Transport;
-use crate::{Mac, RxBatch, TxBatch, TxFrame};
+use crate::{Mac, Placement, RxBatch, TxBatch, TxFrame};
 
 /// The address of a target's end, as its hosts see it.
 const SERVER: Mac = [0x02, 0, 0, 0, 0, 1];
@@ -102,6 +103,8 @@ pub trait Carrier: 'static {
     type Opened;
     /// A connection.
     type Connection: Connection;
+    /// What the connections of a link share.
+    type Shared: Send;
 
     /// Its row of the table.
     const TRANSPORT: &'static Transport;
@@ -138,13 +141,22 @@ pub trait Carrier: 'static {
         timeout: Duration,
     ) -> io::Result<ControlFlow<Self::Opened, Self::Attempt>>;
 
+    /// Makes what the connections of a link share.
+    fn share() -> Self::Shared;
+
+    /// As [`Link::placement`](crate::Link::placement).
+    fn placement(shared: &Self::Shared) -> Option<Arc<dyn Placement>> {
+        let _ = shared;
+        None
+    }
+
     /// Makes it a connection whose peer has that address, watched by `readiness` under that key.
     ///
     /// # Errors
     /// If there is no memory or no descriptor for it.
     fn open(
         opened: Self::Opened,
-        options: &Self::Options,
+        link: (&Self::Options, &Self::Shared),
         mac: Mac,
         readiness: (&Readiness, u64),
     ) -> io::Result<Self::Connection>;

@@ -3,6 +3,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
 use std::time::Instant;
 
 use tyche_counters::{CounterGroup, Reading};
@@ -11,7 +12,7 @@ use super::readiness::{BACKLOG, Readiness};
 use super::{Broken, Carrier, Connection, ConnectionOptions, ConnectionStats, Counts, sendable};
 use super::{CONNECTION, SERVER, UNSERVED_PER_ADDRESS_MAX};
 use crate::ip::{OpenError, Origins, Transport, UNSERVED_AFTER};
-use crate::{FRAMES_MAX, Interface, Link, Mac, RxBatch, TxBatch, is_of_channel};
+use crate::{FRAMES_MAX, Interface, Link, Mac, Placement, RxBatch, TxBatch, is_of_channel};
 
 /// The most connections accepted in one call: the others get their turn, too.
 const ACCEPTS_MAX: usize = 16;
@@ -49,6 +50,7 @@ pub struct Server<C: Carrier> {
     address: SocketAddr,
     listener: C::Listener,
     options: C::Options,
+    shared: C::Shared,
     /// Whether the listener is not watched, because a connection could not be accepted.
     pauses: bool,
     /// Connections; a gap is reused.
@@ -105,6 +107,7 @@ impl<C: Carrier> Server<C> {
             address,
             listener,
             options: options.clone(),
+            shared: C::share(),
             pauses: false,
             slots: (0..places).map(|_| None).collect(),
             turn: 0,
@@ -185,7 +188,8 @@ impl<C: Carrier> Server<C> {
         let [_, a, b, c] = self.serial.to_be_bytes();
         let [high, low] = origin.to_be_bytes();
         let mac = [CONNECTION | high << 3, slot as u8, low, a, b, c];
-        let connection = C::open(opened, &self.options, mac, (&self.readiness, slot as u64))?;
+        let link = (&self.options, &self.shared);
+        let connection = C::open(opened, link, mac, (&self.readiness, slot as u64))?;
         let place = Place { connection, opened: Instant::now(), served: None };
         self.put(slot, Some(Box::new(place)));
         Ok(true)
@@ -346,6 +350,10 @@ impl<C: Carrier> Link for Server<C> {
             self.readiness.raise();
         }
         self.readiness.as_fd()
+    }
+
+    fn placement(&self) -> Option<Arc<dyn Placement>> {
+        C::placement(&self.shared)
     }
 
     fn counters(&self) -> Vec<Reading> {

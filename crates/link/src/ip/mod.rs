@@ -60,6 +60,8 @@ pub struct Transport {
     pub number: u8,
     /// Whether source addresses can be forged: routers forward frames of anybody.
     pub is_routed: bool,
+    /// Whether data are checked from memory to memory underneath, so that frames need not do it.
+    pub checks_data: bool,
     /// Whether several threads of a target can listen at one place.
     pub has_threads: bool,
     /// Tells a host that names no place what to do.

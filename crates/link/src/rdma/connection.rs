@@ -1,14 +1,18 @@
 //! One connection, of either end: frames out of and into the rings of a queue pair.
 
 use std::cell::Cell;
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use tyche_counters::counters;
 
+use super::exposures::{Exposures, REGIONS_MAX, Told};
 use super::pair::QueuePair;
+use super::placed::Placed;
 use super::ring::{Incoming, Outgoing, Pushed, QueueKind};
-use super::window::{HEAD_AT, INTERRUPTS_MAX};
+use super::window::{HEAD_AT, INTERRUPTS_MAX, PeerRegion};
 use crate::connections::{Broken, Connection, Readiness};
 use crate::{Mac, RxBatch, TxFrame};
 
@@ -28,6 +32,8 @@ counters! {
         announcements: Counter in Events,
         /// Announcements of peers that interrupted this end: it slept, or was about to.
         interrupts: Counter in Events,
+        /// Frames whose data were placed where they belong in memory of the peer.
+        placed: Counter in Frames,
         /// Frames that found no room: the peer had taken too few out, or too few writes were known
         /// to have ended.
         waited: Counter in Frames,
@@ -38,7 +44,9 @@ counters! {
 ///
 /// The peer has the key to the window, and may write anything there, and announce anything, at any
 /// time.
-pub struct RdmaConnection<P> {
+pub struct RdmaConnection<P: QueuePair> {
+    /// What the peer knows of our regions. Their permissions end before the pair does.
+    told: Told<P::Registration>,
     pair: P,
     /// The source address given to the peer's frames.
     mac: Mac,
@@ -46,25 +54,40 @@ pub struct RdmaConnection<P> {
     incoming: Incoming,
     /// `None` before the peer's window is known.
     outgoing: Option<Outgoing>,
+    /// What the peer has to know of our regions.
+    notes: VecDeque<PeerRegion>,
+    /// The peer's regions, by their numbers.
+    regions: BTreeMap<u16, PeerRegion>,
     /// Whether its user has slept, or was about to, since its descriptors were served.
     has_slept: Cell<bool>,
     /// Calls since then.
     calls: u32,
-    /// Frames that found no room.
+    /// Frames whose data were placed, and frames that found no room.
+    placed: u64,
     waited: u64,
 }
 
 impl<P: QueuePair> RdmaConnection<P> {
-    /// The connection of a queue pair whose window has a ring of so many units.
-    pub fn new(pair: P, (units, kind): (u32, QueueKind), mac: Mac) -> Self {
+    /// The connection of a queue pair whose window has a ring of so many units. `exposures`: what
+    /// the connections of the link have their peers write to.
+    pub fn new(
+        pair: P,
+        (units, kind): (u32, QueueKind),
+        mac: Mac,
+        exposures: Arc<Exposures<P::Registration>>,
+    ) -> Self {
         Self {
+            told: Told::new(exposures, mac),
             pair,
             mac,
             kind,
             incoming: Incoming::new(units, kind),
             outgoing: None,
+            notes: VecDeque::new(),
+            regions: BTreeMap::new(),
             has_slept: Cell::new(true),
             calls: 0,
+            placed: 0,
             waited: 0,
         }
     }
@@ -82,9 +105,17 @@ impl<P: QueuePair> RdmaConnection<P> {
         Some((self.outgoing.as_mut()?, &mut self.incoming, &mut self.pair))
     }
 
+    /// The region of the peer in which a frame's data may be placed.
+    fn region(&self, frame: &TxFrame<'_>) -> Option<PeerRegion> {
+        let region = self.regions.get(&frame.region()?)?;
+        Placed::fits(frame, region).then_some(*region)
+    }
+
     /// Stages a frame. If there is no room, it looks what the peer has reported, and which writes
     /// have ended.
     fn push(&mut self, frame: &TxFrame<'_>) -> io::Result<Pushed> {
+        let region = if self.regions.is_empty() { None } else { self.region(frame) };
+        let pieces = region.map_or(0, |_| frame.places().len());
         let Some((outgoing, incoming, pair)) = self.parts() else { return Ok(Pushed::Full) };
         for has_looked in [false, true] {
             if has_looked {
@@ -92,12 +123,20 @@ impl<P: QueuePair> RdmaConnection<P> {
                     .reported(u32::from_le(pair.window().word(HEAD_AT).load(Ordering::Acquire)));
                 outgoing.ended(pair.notified()?);
             }
-            if outgoing.may_write() {
-                match outgoing.push(pair.staging(), frame, incoming.head()) {
+            if outgoing.may_write(pieces) {
+                let (staging, head) = (pair.staging(), incoming.head());
+                let pushed = match region {
+                    None => outgoing.push(staging, frame, head),
+                    Some(region) => {
+                        outgoing.push_placed((staging, pair.data()), frame, region, head)
+                    }
+                };
+                match pushed {
                     Pushed::Full => {}
                     Pushed::TooLong => return Ok(Pushed::TooLong),
                     Pushed::Staged => {
                         incoming.told();
+                        self.placed += u64::from(region.is_some());
                         return Ok(Pushed::Staged);
                     }
                 }
@@ -114,6 +153,42 @@ impl<P: QueuePair> RdmaConnection<P> {
             pair.post(&write)?;
         }
         Ok(())
+    }
+
+    /// Tells the peer of our regions, if it understands that: before the frames of their channels.
+    fn tell(&mut self) -> io::Result<()> {
+        let Self { told, pair, notes, .. } = self;
+        if !pair.peer().is_some_and(|it| it.takes_notes) {
+            return Ok(());
+        }
+        told.update(pair, |note| {
+            // The last word counts.
+            notes.retain(|it| it.number != note.number);
+            notes.push_back(note);
+        });
+        if self.notes.is_empty() {
+            return Ok(());
+        }
+        while let Some(note) = self.notes.front().copied() {
+            let Some((outgoing, incoming, pair)) = self.parts() else { break };
+            if !outgoing.push_note(pair.staging(), &note, incoming.head()) {
+                outgoing.ended(pair.notified()?);
+                break;
+            }
+            incoming.told();
+            self.notes.pop_front();
+        }
+        // What is staged says how far frames were taken out: later reports must not overtake it.
+        self.write()
+    }
+
+    /// Takes note of a region of the peer. Without memory to write from, nothing is placed there.
+    fn hear(&mut self, note: PeerRegion) {
+        if note.len == 0 {
+            self.regions.remove(&note.number);
+        } else if self.regions.len() < REGIONS_MAX && self.pair.stage_data().is_ok() {
+            self.regions.insert(note.number, note);
+        }
     }
 
     /// Tells the peer how far frames were taken out, if no frame has told it for long.
@@ -138,8 +213,8 @@ impl<P: QueuePair> Connection for RdmaConnection<P> {
 
     fn counts(&self) -> RdmaCounts {
         let (writes, announcements) = self.outgoing.as_ref().map_or((0, 0), Outgoing::counts);
-        let (interrupts, waited) = (self.pair.interrupts(), self.waited);
-        RdmaCounts { writes, announcements, interrupts, waited }
+        let (interrupts, placed, waited) = (self.pair.interrupts(), self.placed, self.waited);
+        RdmaCounts { writes, announcements, interrupts, placed, waited }
     }
 
     fn mac(&self) -> Mac {
@@ -178,10 +253,16 @@ impl<P: QueuePair> Connection for RdmaConnection<P> {
             let Some(tail) = self.pair.arrived()? else { break };
             self.incoming.arrived(tail)?;
         }
+        self.tell()?;
         while batch.len() < batch.capacity() {
-            let Some(head) = self.incoming.pop(self.pair.window(), batch, self.mac)? else { break };
+            let Self { incoming, pair, told, mac, .. } = self;
+            let from = (*mac, |region| told.has(region));
+            let Some(record) = incoming.pop(pair.window(), batch, from)? else { break };
             if let Some(outgoing) = &mut self.outgoing {
-                outgoing.reported(head);
+                outgoing.reported(record.head);
+            }
+            if let Some(note) = record.note {
+                self.hear(note);
             }
             self.report()?;
         }
@@ -189,6 +270,7 @@ impl<P: QueuePair> Connection for RdmaConnection<P> {
     }
 
     fn send<'a>(&mut self, frames: impl Iterator<Item = TxFrame<'a>>) -> io::Result<usize> {
+        self.tell()?;
         let mut taken = 0;
         for frame in frames {
             match self.push(&frame)? {

@@ -1,24 +1,26 @@
 //! A stand-in for network cards: the same connections between processes of one machine. It is for
 //! tests, and for measurements of what does not depend on a card.
 //!
-//! The windows are files in memory that both processes map. A write is a copy into the peer's; an
-//! interrupt is an eventfd, which the peer arms as it arms a completion queue. Announcements and
-//! notifications may take the time that those of a card would take ([`Model`]).
+//! The windows are files in memory that both processes map, and so are the regions that data are
+//! placed in. A write is a copy into the peer's; an interrupt is an eventfd, which the peer arms as
+//! it arms a completion queue. Announcements and notifications may take the time that those of a
+//! card would take ([`Model`]). A key is a word behind the window: a write with one that is not there
+//! any more fails, and ends the connection, as with a card.
 //!
 //! ```text
-//!  window   [head|ring ............][immediates]
+//!  window   [head|ring ............][immediates][keys]
 //! ```
 
 use std::cell::Cell;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::net::{IpAddr, SocketAddr};
 use std::ops::ControlFlow;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
-use std::sync::OnceLock;
-use std::sync::atomic::{Ordering, fence};
+use std::sync::atomic::{AtomicU32, Ordering, fence};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use rustix::event::{EventfdFlags, PollFlags, eventfd};
@@ -30,22 +32,28 @@ use rustix::net::{
 };
 use rustix::time::{ClockId, clock_gettime};
 
+use tyche_block::{Arena, PAGE};
+
 use super::connection::RdmaConnection;
+use super::exposures::{Exposures, REGIONS_MAX};
 use super::immediates::{self, WORDS, Words};
 use super::pair::{QueuePair, Write};
+use super::placed::DATA_LEN;
 use super::region::Region;
-use super::window::{INVITATION, PeerWindow, WORD, window_len};
+use super::window::{INVITATION, PeerRegion, PeerWindow, REGION, WORD, window_len};
 use super::{RdmaOptions, TRANSPORT};
-use crate::Mac;
 use crate::connections::{Carrier, Client, ConnectionOptions, Readiness, Server};
 use crate::ip::Transport;
 use crate::sys::wait;
+use crate::{Mac, Placement};
 
 const FLAGS: SocketFlags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
 /// A tick has two to the power of so many nanoseconds.
 const TICK: u32 = 6;
 /// The most connections that wait to be accepted.
 const LISTEN_BACKLOG: i32 = 64;
+/// Words for keys: those of two regions with the same number overlap for a moment.
+const KEYS: usize = 2 * REGIONS_MAX;
 
 /// The options of the double, if links over RDMA are between its ends.
 static ENABLED: OnceLock<DoubleOptions> = OnceLock::new();
@@ -150,11 +158,15 @@ pub type DoubleClient = Client<Double>;
 pub struct DoublePair {
     /// Carries what the ends tell each other of their windows, and says when the peer is gone.
     socket: OwnedFd,
-    window: Region,
+    window: Arc<Region>,
+    /// Keys made so far.
+    keys: u32,
     /// Numbers taken out of the own queue of immediates.
     taken: u32,
     interrupt: OwnedFd,
     staging: Region,
+    /// The memory that data are written from.
+    data: Option<Region>,
     peer: Option<Peer>,
     model: Model,
     /// When the card has done all writes so far.
@@ -174,14 +186,40 @@ struct Peer {
     told: PeerWindow,
     window: Region,
     interrupt: OwnedFd,
+    /// Its regions, by their keys.
+    regions: BTreeMap<u32, Region>,
+}
+
+impl Peer {
+    /// Whether a key is good.
+    fn has(&self, key: u32) -> bool {
+        key_of(&self.window, key).load(Ordering::Acquire) == key
+    }
+}
+
+/// The permission of the peer to write into a region. The key ends with it.
+pub struct Permission {
+    window: Arc<Region>,
+    key: u32,
+}
+
+impl Drop for Permission {
+    fn drop(&mut self) {
+        key_of(&self.window, self.key).store(0, Ordering::Release);
+    }
+}
+
+/// The word for a key, behind a window.
+fn key_of(window: &Region, key: u32) -> &AtomicU32 {
+    window.word(window.len() - (1 + key as usize % KEYS) * WORD)
 }
 
 /// The queue of immediates behind a window.
 struct Queue<'a>(&'a Region);
 
 impl Queue<'_> {
-    fn word(&self, index: usize) -> &std::sync::atomic::AtomicU32 {
-        self.0.word(self.0.len() - (WORDS - index) * WORD)
+    fn word(&self, index: usize) -> &AtomicU32 {
+        self.0.word(self.0.len() - (KEYS + WORDS - index) * WORD)
     }
 }
 
@@ -203,9 +241,13 @@ impl Words for Queue<'_> {
     }
 }
 
-/// Bytes of the file that has a window and its queue.
+/// Bytes of the file that has a window, its queue and its keys.
 fn file_len(units: u32) -> usize {
-    window_len(units) + WORDS * WORD
+    window_len(units) + (WORDS + KEYS) * WORD
+}
+
+fn invalid() -> io::Error {
+    io::ErrorKind::InvalidData.into()
 }
 
 impl DoublePair {
@@ -215,22 +257,20 @@ impl DoublePair {
         let len = file_len(units);
         let file = memfd_create("tyche-window", MemfdFlags::CLOEXEC)?;
         ftruncate(&file, len as u64)?;
-        let window = Region::shared(&file, len)?;
+        let window = Arc::new(Region::shared(&file, len)?);
         let interrupt = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        let told = PeerWindow { key: 0, address: 0, units }.encode();
-        let descriptors = [file.as_fd(), interrupt.as_fd()];
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
-        let mut control = SendAncillaryBuffer::new(&mut space);
-        control.push(SendAncillaryMessage::ScmRights(&descriptors));
-        net::sendmsg(&socket, &[IoSlice::new(&told)], &mut control, SendFlags::NOSIGNAL)?;
+        let told = PeerWindow { key: 0, address: 0, units, takes_notes: options.rdma.places };
+        tell(&socket, &told.encode(), &[file.as_fd(), interrupt.as_fd()])?;
         // As long as the longest ring of a peer.
         let staging = Region::anonymous(window_len(PeerWindow::UNITS_MAX))?;
         Ok(Self {
             socket,
             window,
+            keys: 0,
             taken: 0,
             interrupt,
             staging,
+            data: None,
             peer: None,
             model: options.model,
             idle_at: 0,
@@ -242,39 +282,96 @@ impl DoublePair {
         })
     }
 
-    /// Reads from the socket what the peer tells of its window; later, whether it is gone.
+    /// Reads from the socket what the peer tells of its window, and of its regions, or whether it is
+    /// gone.
     fn hear(&mut self) -> io::Result<()> {
-        let mut told = [0; INVITATION];
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
-        let mut control = RecvAncillaryBuffer::new(&mut space);
-        let flags = RecvFlags::CMSG_CLOEXEC;
-        let mut room = [IoSliceMut::new(&mut told)];
-        let len = match net::recvmsg(&self.socket, &mut room, &mut control, flags) {
-            Ok(message) => message.bytes,
-            Err(Errno::AGAIN | Errno::INTR) => return Ok(()),
-            Err(error) => return Err(error.into()),
-        };
-        if len == 0 {
-            return Err(io::ErrorKind::UnexpectedEof.into());
+        while let Some((told, descriptors)) = heard(&self.socket)? {
+            match &mut self.peer {
+                None => {
+                    let told = PeerWindow::decode(&told).ok_or_else(invalid)?;
+                    let [file, interrupt] = descriptors.try_into().map_err(|_| invalid())?;
+                    let window = map(&file, file_len(told.units))?;
+                    let regions = BTreeMap::new();
+                    self.peer = Some(Peer { told, window, interrupt, regions });
+                }
+                Some(peer) => {
+                    let mut regions = std::mem::take(&mut peer.regions);
+                    regions.retain(|&key, _| peer.has(key));
+                    let told = PeerRegion::decode(&told);
+                    let [file] = descriptors.try_into().map_err(|_| invalid())?;
+                    let len = usize::try_from(told.len).map_err(|_| invalid())?;
+                    if regions.len() < KEYS {
+                        regions.insert(told.key, map(&file, len)?);
+                    }
+                    peer.regions = regions;
+                }
+            }
         }
-        let descriptors = control.drain().flat_map(|message| match message {
-            RecvAncillaryMessage::ScmRights(descriptors) => descriptors.collect::<Vec<_>>(),
-            _ => Vec::new(),
-        });
-        let descriptors: Vec<OwnedFd> = descriptors.collect();
-        let invalid = || io::Error::from(io::ErrorKind::InvalidData);
-        let told = PeerWindow::decode(&told[..len]).ok_or_else(invalid)?;
-        let [file, interrupt] = descriptors.try_into().map_err(|_| invalid())?;
-        if self.peer.is_some() || (fstat(&file)?.st_size as u64) < file_len(told.units) as u64 {
-            return Err(invalid());
+        Ok(())
+    }
+
+    /// Copies what is placed into a region of the peer, as its card would.
+    fn place(&mut self, region: &PeerRegion, write: &Write) -> io::Result<()> {
+        let knows =
+            |this: &Self| this.peer.as_ref().is_some_and(|it| it.regions.contains_key(&region.key));
+        if !knows(self) {
+            self.hear()?;
         }
-        let window = Region::shared(file, file_len(told.units))?;
-        self.peer = Some(Peer { told, window, interrupt });
+        let peer = self.peer.as_ref().expect("a window is known before its regions");
+        let refused = || io::Error::from(io::ErrorKind::ConnectionReset);
+        let into = peer.regions.get(&region.key).filter(|_| peer.has(region.key));
+        let into = into.ok_or_else(refused)?;
+        into.copy(write.at, (self.data(), write.from), write.len);
         Ok(())
     }
 }
 
+/// Sends bytes and descriptors along a socket.
+fn tell(socket: &OwnedFd, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    control.push(SendAncillaryMessage::ScmRights(descriptors));
+    net::sendmsg(socket, &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL)?;
+    Ok(())
+}
+
+/// What a peer tells of a window or a region, which takes as many bytes, with its descriptors;
+/// `None` if it tells nothing now.
+fn heard(socket: &OwnedFd) -> io::Result<Option<([u8; INVITATION], Vec<OwnedFd>)>> {
+    let mut told = [0; INVITATION];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let mut room = [IoSliceMut::new(&mut told)];
+    let len = match net::recvmsg(socket, &mut room, &mut control, RecvFlags::CMSG_CLOEXEC) {
+        Ok(message) => message.bytes,
+        Err(Errno::AGAIN | Errno::INTR) => return Ok(None),
+        Err(error) => return Err(error.into()),
+    };
+    match len {
+        0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+        INVITATION => {}
+        _ => return Err(invalid()),
+    }
+    let descriptors = control.drain().flat_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(descriptors) => descriptors.collect::<Vec<_>>(),
+        _ => Vec::new(),
+    });
+    Ok(Some((told, descriptors.collect())))
+}
+
+const _: () = assert!(REGION == INVITATION);
+
+/// Maps a peer's file, if it is as long as it has to be.
+fn map(file: &OwnedFd, len: usize) -> io::Result<Region> {
+    if len == 0 || (fstat(file)?.st_size as u64) < len as u64 {
+        return Err(invalid());
+    }
+    Region::shared(file, len)
+}
+
 impl QueuePair for DoublePair {
+    type Registration = Permission;
+
     fn window(&self) -> &Region {
         &self.window
     }
@@ -283,13 +380,47 @@ impl QueuePair for DoublePair {
         &self.staging
     }
 
+    fn stage_data(&mut self) -> io::Result<()> {
+        if self.data.is_none() {
+            self.data = Some(Region::anonymous(DATA_LEN)?);
+        }
+        Ok(())
+    }
+
+    fn data(&self) -> &Region {
+        self.data.as_ref().expect("made before data are placed")
+    }
+
+    fn register(
+        &mut self,
+        memory: &Arena,
+        file: Option<&OwnedFd>,
+    ) -> io::Result<(Permission, u32, u64)> {
+        let file = file.ok_or_else(invalid)?;
+        let free = (0..KEYS as u32).map(|next| self.keys.wrapping_add(1 + next));
+        let mut free = free.filter(|&key| key != 0);
+        let key = free.find(|&key| key_of(&self.window, key).load(Ordering::Relaxed) == 0);
+        let key = key.ok_or(io::ErrorKind::QuotaExceeded)?;
+        self.keys = key;
+        let told = PeerRegion { number: 0, key, address: 0, len: (memory.pages() * PAGE) as u64 };
+        tell(&self.socket, &told.encode(), &[file.as_fd()])?;
+        key_of(&self.window, key).store(key, Ordering::Release);
+        Ok((Permission { window: Arc::clone(&self.window), key }, key, 0))
+    }
+
     fn peer(&self) -> Option<PeerWindow> {
         self.peer.as_ref().map(|it| it.told)
     }
 
     fn post(&mut self, write: &Write) -> io::Result<()> {
-        let peer = self.peer.as_ref().expect("a window is known before it is written to");
-        peer.window.copy(write.at, &self.staging, write.len);
+        match &write.region {
+            Some(region) => self.place(region, write)?,
+            None => {
+                let peer = self.peer.as_ref().expect("known before it is written to");
+                peer.window.copy(write.at, (&self.staging, write.from), write.len);
+            }
+        }
+        let peer = self.peer.as_ref().expect("known before it is written to");
         self.idle_at = self.idle_at.max(now()) + self.model.write(write.len).as_nanos() as u64;
         if write.notifies {
             self.under_way.push_back((write.number, self.idle_at));
@@ -351,6 +482,7 @@ impl Carrier for Double {
     type Attempt = OwnedFd;
     type Opened = OwnedFd;
     type Connection = RdmaConnection<DoublePair>;
+    type Shared = Arc<Exposures<Permission>>;
 
     const TRANSPORT: &'static Transport = &TRANSPORT;
 
@@ -389,9 +521,17 @@ impl Carrier for Double {
         })
     }
 
+    fn share() -> Self::Shared {
+        Arc::new(Exposures::new(true))
+    }
+
+    fn placement(shared: &Self::Shared) -> Option<Arc<dyn Placement>> {
+        Some(Arc::clone(shared) as _)
+    }
+
     fn open(
         socket: OwnedFd,
-        options: &DoubleOptions,
+        (options, shared): (&DoubleOptions, &Self::Shared),
         mac: Mac,
         (readiness, key): (&Readiness, u64),
     ) -> io::Result<Self::Connection> {
@@ -400,7 +540,7 @@ impl Carrier for Double {
         readiness.add(&pair.interrupt, key)?;
         pair.hear()?;
         let RdmaOptions { units, kind, .. } = options.rdma;
-        Ok(RdmaConnection::new(pair, (units, kind), mac))
+        Ok(RdmaConnection::new(pair, (units, kind), mac, Arc::clone(shared)))
     }
 }
 

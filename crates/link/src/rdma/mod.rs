@@ -23,17 +23,27 @@
 //!
 //! A frame is copied out of the window before anybody looks at it. The peer has the key to the
 //! window, and can write there at any time.
+//!
+//! Data need not go through the ring. An end that has memory for them ([`Placement`]) tells its peer
+//! in a *note*, a record among those of frames; from then on the peer writes data where they belong,
+//! and then a record of the frame without them. Writes take effect in order, so the data are there
+//! when the record is announced.
+//!
+//! [`Placement`]: crate::Placement
 
 mod connection;
 pub mod double;
+mod exposures;
 mod immediates;
 mod pair;
+pub mod placed;
 mod region;
 mod ring;
 mod verbs;
 pub mod window;
 
 pub use connection::{RdmaConnection, RdmaCounts};
+pub use exposures::{Exposures, REGIONS_MAX};
 pub use pair::{QueuePair, Write};
 pub use region::Region;
 pub use ring::QueueKind;
@@ -49,6 +59,8 @@ pub(crate) static TRANSPORT: Transport = Transport {
     name: "rdma",
     number: 3,
     is_routed: false,
+    // By the cards (ICRC; CRC32C with iWARP).
+    checks_data: true,
     has_threads: false,
     no_host: "there is no host",
     open: |_, addresses, end| {
@@ -81,6 +93,8 @@ pub struct RdmaOptions {
     pub units: u32,
     /// How both ends tell each other how far rings are filled.
     pub kind: QueueKind,
+    /// Whether the peer is told where to place data, instead of in frames.
+    pub places: bool,
     /// The longest frame in bytes.
     pub frame_len_max: usize,
     /// The most connections of a server, 1 to 255.
@@ -91,7 +105,7 @@ impl Default for RdmaOptions {
     fn default() -> Self {
         let units = const { window::units_for(FRAMES, FRAME_LEN_MAX) };
         let kind = QueueKind::default();
-        Self { units, kind, frame_len_max: FRAME_LEN_MAX, connections_max: 128 }
+        Self { units, kind, places: true, frame_len_max: FRAME_LEN_MAX, connections_max: 128 }
     }
 }
 

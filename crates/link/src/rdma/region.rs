@@ -17,6 +17,9 @@ pub struct Region {
 // SAFETY: the mapping belongs to the process, whichever thread; it ends with its owner.
 unsafe impl Send for Region {}
 
+// SAFETY: there are no references into it but atomic ones; copies may be torn, which is said there.
+unsafe impl Sync for Region {}
+
 impl Region {
     /// Zeroes, of this process alone.
     ///
@@ -80,12 +83,12 @@ impl Region {
         unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) }
     }
 
-    /// Copies the `len` bytes at `at` from the same place of another region.
+    /// Copies `len` bytes of another region to `at`.
     ///
     /// # Panics
     /// If they are not inside of both.
-    pub(super) fn copy(&self, at: usize, from: &Self, len: usize) {
-        let (to, from) = (self.place(at, len).as_ptr(), from.place(at, len).as_ptr());
+    pub(super) fn copy(&self, at: usize, (from, from_at): (&Self, usize), len: usize) {
+        let (to, from) = (self.place(at, len).as_ptr(), from.place(from_at, len).as_ptr());
         // SAFETY: as in `read`; two mappings do not overlap.
         unsafe { ptr::copy_nonoverlapping(from, to, len) }
     }

@@ -14,10 +14,11 @@
 use std::collections::VecDeque;
 
 use super::pair::Write;
+use super::placed::{Placed, PlacedWrite};
 use super::region::Region;
 use super::window::{
-    ANNOUNCEMENTS_MAX, HEAD_AT, INTERRUPTS_MAX, LAG, RECORD_HEAD, RING_AT, TAIL_AT, UNIT, UNUSED,
-    WORD, frame_len_max, units_of,
+    ANNOUNCEMENTS_MAX, HEAD_AT, INTERRUPTS_MAX, LAG, NOTE, PLACED, PLACED_HEAD, PeerRegion,
+    RECORD_HEAD, REGION, RING_AT, TAIL_AT, UNIT, UNUSED, WORD, frame_len_max, units_of,
 };
 use crate::connections::Broken;
 use crate::{HEAD, Mac, RxBatch, TxFrame};
@@ -70,12 +71,15 @@ pub(super) struct Outgoing {
     /// Writes that have begun, and those of them known to have ended.
     writes: u64,
     writes_ended: u64,
-    /// Notified writes that have not ended: their number, and the units up to their end.
-    notified: VecDeque<(u64, u64)>,
+    /// Notified writes that have not ended: their number, and the units and the placed bytes up to
+    /// their end.
+    notified: VecDeque<(u64, u64, u64)>,
     /// Units at the last notified write.
     notified_at: u64,
     /// Interrupts that the peer may not have seen: the units up to each.
     interrupts: VecDeque<u64>,
+    /// Data that go to where they belong instead of into the ring.
+    placed: Placed,
 }
 
 impl Outgoing {
@@ -95,6 +99,7 @@ impl Outgoing {
             notified: VecDeque::with_capacity(WRITES_MAX as usize),
             notified_at: 0,
             interrupts: VecDeque::with_capacity(INTERRUPTS_MAX),
+            placed: Placed::default(),
         }
     }
 
@@ -113,15 +118,18 @@ impl Outgoing {
     /// Notes that this write, and all before it, have ended.
     pub(super) fn ended(&mut self, number: u64) {
         let count = self.notified.iter().take_while(|it| it.0 <= number).count();
-        if let Some(last) = self.notified.drain(..count).next_back() {
-            (self.writes_ended, self.ended) = last;
+        if let Some((writes, units, placed)) = self.notified.drain(..count).next_back() {
+            (self.writes_ended, self.ended) = (writes, units);
+            self.placed.ended(placed);
         }
     }
 
-    /// Whether more can be written now: two writes, where the ring ends, and a last one with the
-    /// interrupt.
-    pub(super) fn may_write(&self) -> bool {
-        self.writes - self.writes_ended + 3 <= WRITES_MAX && self.interrupts.len() < INTERRUPTS_MAX
+    /// Whether a record can be written now, with so many pieces of data that are placed: two writes,
+    /// where the ring ends, and a last one with the interrupt.
+    pub(super) fn may_write(&self, pieces: usize) -> bool {
+        let more = (self.placed.waiting() + pieces + 3) as u64;
+        self.writes - self.writes_ended + more <= WRITES_MAX
+            && self.interrupts.len() < INTERRUPTS_MAX
     }
 
     /// Writes that have begun, and those of them that interrupt the peer.
@@ -137,7 +145,7 @@ impl Outgoing {
 
     /// Bytes that are staged, and whose write has not begun.
     pub(super) fn staged(&self) -> usize {
-        (self.next - self.posted) as usize * UNIT
+        (self.next - self.posted) as usize * UNIT + self.placed.staged()
     }
 
     /// Stages a frame, with the report of the other direction's head.
@@ -145,30 +153,74 @@ impl Outgoing {
         if frame.len() > frame_len_max(self.units as u32) {
             return Pushed::TooLong;
         }
-        let (units, at) = (units_of(frame.len()), self.next % self.units);
-        let unused = if at + units > self.units { self.units - at } else { 0 };
-        let room = self.units - (self.next - self.head.min(self.ended));
-        if unused + units > room {
-            return Pushed::Full;
-        }
-        if unused > 0 {
-            write_head(staging, at, UNUSED, head);
-            self.next += unused;
-        }
-        let at = self.next % self.units;
-        write_head(staging, at, frame.len() as u32, head);
-        let mut place = place(at) + RECORD_HEAD;
-        for part in frame.parts() {
-            staging.write(place, part);
-            place += part.len();
-        }
-        self.next += units;
+        let Some(place) = self.take(staging, frame.len(), head) else { return Pushed::Full };
+        write_head(staging, place, frame.len() as u32, head);
+        write_all(staging, place + RECORD_HEAD, frame.parts());
         Pushed::Staged
     }
 
-    /// The next write of what is staged. The last one interrupts the peer, which knows of none
-    /// before; with a queue of the base kind that is one of the tail.
+    /// Stages a frame whose data go to a region of the peer, where they [fit](Placed::fits).
+    pub(super) fn push_placed(
+        &mut self,
+        (staging, data): (&Region, &Region),
+        frame: &TxFrame<'_>,
+        region: PeerRegion,
+        head: u32,
+    ) -> Pushed {
+        let placed = frame.data().map(<[u8]>::len).sum::<usize>();
+        let len = frame.len() - placed;
+        if len > frame_len_max(self.units as u32) {
+            return Pushed::TooLong;
+        }
+        if !self.placed.has_room(frame) {
+            return Pushed::Full;
+        }
+        let Some(place) = self.take(staging, PLACED_HEAD + len, head) else { return Pushed::Full };
+        for (piece, &at) in frame.data().zip(frame.places()) {
+            data.write(self.placed.push(region, at, piece.len()), piece);
+        }
+        write_head(staging, place, PLACED | len as u32, head);
+        let placed = [placed as u32, region.number.into()].map(u32::to_le_bytes);
+        let parts = [placed.as_flattened(), frame.front(), frame.tail()];
+        write_all(staging, place + RECORD_HEAD, parts.into_iter());
+        Pushed::Staged
+    }
+
+    /// Stages a note of a region of ours; false if there is no room now.
+    pub(super) fn push_note(&mut self, staging: &Region, note: &PeerRegion, head: u32) -> bool {
+        if !self.may_write(0) {
+            return false;
+        }
+        let Some(place) = self.take(staging, REGION, head) else { return false };
+        write_head(staging, place, NOTE, head);
+        staging.write(place + RECORD_HEAD, &note.encode());
+        true
+    }
+
+    /// Takes room for a record of so many bytes behind its head. Returns its place; `None` if there
+    /// is no room now.
+    fn take(&mut self, staging: &Region, len: usize, head: u32) -> Option<usize> {
+        let (units, at) = (units_of(len), self.next % self.units);
+        let unused = if at + units > self.units { self.units - at } else { 0 };
+        let room = self.units - (self.next - self.head.min(self.ended));
+        if unused + units > room {
+            return None;
+        }
+        if unused > 0 {
+            write_head(staging, place(at), UNUSED, head);
+        }
+        let at = (self.next + unused) % self.units;
+        self.next += unused + units;
+        Some(place(at))
+    }
+
+    /// The next write of what is staged: data first, then the records that tell of them. The last
+    /// one interrupts the peer, which knows of none before; with a queue of the base kind that is
+    /// one of the tail.
     pub(super) fn write(&mut self) -> Option<Write> {
+        if let Some(PlacedWrite { region, at, from, len, .. }) = self.placed.write() {
+            return Some(Write { region: Some(region), from, ..self.post(at, len, None) });
+        }
         let at = self.posted % self.units;
         let units = (self.next - self.posted).min(self.units - at);
         if units == 0 && self.announced == self.posted {
@@ -198,13 +250,23 @@ impl Outgoing {
         self.writes += 1;
         // Also when much is staged: there must be a notification to wait for, whatever is full.
         let notifies = self.writes.is_multiple_of(NOTIFIED_EACH)
-            || self.posted - self.notified_at >= self.units / LAG;
+            || self.posted - self.notified_at >= self.units / LAG
+            || self.placed.is_notice_due();
         if notifies {
-            self.notified.push_back((self.writes, self.posted));
+            self.notified.push_back((self.writes, self.posted, self.placed.notifies()));
             self.notified_at = self.posted;
         }
-        Write { at, len, immediate, number: self.writes, notifies }
+        Write { region: None, at, from: at, len, immediate, number: self.writes, notifies }
     }
+}
+
+/// A record that was taken out of a ring.
+#[derive(Debug)]
+pub(super) struct Record {
+    /// The report in it.
+    pub(super) head: u32,
+    /// A region of the peer, if it tells of one; otherwise it was a frame.
+    pub(super) note: Option<PeerRegion>,
 }
 
 /// Frames out of our ring.
@@ -247,8 +309,9 @@ impl Incoming {
         self.head == self.tail
     }
 
-    /// Takes the next frame out, into a batch that has room; it is from `mac`. Returns the report
-    /// in its record. A frame that does not fit in the batch is lost, as on an interface.
+    /// Takes the next record out: a frame into a batch that has room; it is from `mac`. A frame that
+    /// does not fit in the batch is lost, as on an interface, and so is one whose data were placed
+    /// in a region that the peer does not have any more.
     ///
     /// # Errors
     /// `Malformed` if the peer has written no record.
@@ -256,8 +319,8 @@ impl Incoming {
         &mut self,
         window: &Region,
         batch: &mut RxBatch,
-        mac: Mac,
-    ) -> Result<Option<u32>, Broken> {
+        (mac, has_region): (Mac, impl Fn(u16) -> bool),
+    ) -> Result<Option<Record>, Broken> {
         if self.is_empty() {
             return Ok(None);
         }
@@ -269,22 +332,46 @@ impl Incoming {
             }
             (len, head) = read_head(window, 0);
         }
-        let (len, at) = (len as usize, self.head % self.units);
+        let at = place(self.head % self.units) + RECORD_HEAD;
+        if len == NOTE {
+            self.take_record(REGION)?;
+            let mut note = [0; REGION];
+            window.read(at, &mut note);
+            return Ok(Some(Record { head, note: Some(PeerRegion::decode(&note)) }));
+        }
+        let is_placed = len & PLACED != 0;
+        let (len, before) = ((len & !PLACED) as usize, if is_placed { PLACED_HEAD } else { 0 });
         if !(HEAD..=frame_len_max(self.units as u32)).contains(&len) {
             return Err(Broken::Malformed);
         }
-        if at + units_of(len) > self.units {
+        self.take_record(before + len)?;
+        let mut words = [[0; 4]; 2];
+        if is_placed {
+            window.read(at, words.as_flattened_mut());
+        }
+        let [placed, region] = words.map(u32::from_le_bytes);
+        let is_known = |region: u32| u16::try_from(region).is_ok_and(&has_region);
+        if !is_placed || is_known(region) {
+            let at = at + before;
+            // Copied before anybody looks at it: the peer may write there at any time.
+            let pushed = batch.push_with(len, |head, payload| {
+                window.read(at, head);
+                window.read(at + head.len(), payload);
+                head[ADDRESS..2 * ADDRESS].copy_from_slice(&mac);
+            });
+            if is_placed && pushed.is_ok() {
+                batch.mark_placed(placed);
+            }
+        }
+        Ok(Some(Record { head, note: None }))
+    }
+
+    /// Takes out a record of so many bytes behind its head.
+    fn take_record(&mut self, len: usize) -> Result<(), Broken> {
+        if self.head % self.units + units_of(len) > self.units {
             return Err(Broken::Malformed);
         }
-        self.take(units_of(len))?;
-        let at = place(at) + RECORD_HEAD;
-        // Copied before anybody looks at it: the peer may write there at any time.
-        let _ = batch.push_with(len, |head, payload| {
-            window.read(at, head);
-            window.read(at + head.len(), payload);
-            head[ADDRESS..2 * ADDRESS].copy_from_slice(&mac);
-        });
-        Ok(Some(head))
+        self.take(units_of(len))
     }
 
     fn take(&mut self, units: u64) -> Result<(), Broken> {
@@ -332,9 +419,17 @@ fn place(unit: u64) -> usize {
     RING_AT + unit as usize * UNIT
 }
 
-fn write_head(staging: &Region, unit: u64, len: u32, head: u32) {
+fn write_head(staging: &Region, place: usize, len: u32, head: u32) {
     let words = [len, head].map(u32::to_le_bytes);
-    staging.write(place(unit), words.as_flattened());
+    staging.write(place, words.as_flattened());
+}
+
+/// Writes parts one behind the other.
+fn write_all<'a>(staging: &Region, mut place: usize, parts: impl Iterator<Item = &'a [u8]>) {
+    for part in parts {
+        staging.write(place, part);
+        place += part.len();
+    }
 }
 
 fn read_head(window: &Region, unit: u64) -> (u32, u32) {
@@ -345,237 +440,4 @@ fn read_head(window: &Region, unit: u64) -> (u32, u32) {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::window::{self, window_len};
-    use super::*;
-    use crate::{RxBatch, TxVectors};
-
-    const UNITS: u32 = 64;
-    const FROM: Mac = [2, 0, 0, 0, 0, 9];
-
-    /// A direction, with the memory at both ends.
-    struct Direction {
-        outgoing: Outgoing,
-        staging: Region,
-        window: Region,
-        incoming: Incoming,
-        /// Immediates on their way.
-        immediates: VecDeque<u32>,
-        /// Whether the ends of writes are notified.
-        notifies: bool,
-    }
-
-    impl Direction {
-        fn new() -> Self {
-            Self::of(UNITS)
-        }
-
-        fn of(units: u32) -> Self {
-            let kind = QueueKind::Eliminate;
-            let [staging, window] =
-                [(), ()].map(|()| Region::anonymous(window_len(units)).unwrap());
-            let (outgoing, incoming) = (Outgoing::new(units, kind), Incoming::new(units, kind));
-            let immediates = VecDeque::new();
-            Self { outgoing, staging, window, incoming, immediates, notifies: true }
-        }
-
-        fn push(&mut self, frame: &[u8]) -> Pushed {
-            if !self.outgoing.may_write() {
-                return Pushed::Full;
-            }
-            let mut vectors = TxVectors::new(1, 1);
-            let mut batch = vectors.batch();
-            batch.push_whole(frame, HEAD);
-            self.outgoing.push(&self.staging, &batch.frame(0), 0)
-        }
-
-        fn write(&mut self) {
-            while let Some(write) = self.outgoing.write() {
-                self.window.copy(write.at, &self.staging, write.len);
-                self.immediates.extend(write.immediate);
-                if write.notifies && self.notifies {
-                    self.outgoing.ended(write.number);
-                }
-            }
-        }
-
-        fn receive(&mut self) -> Result<Vec<Vec<u8>>, Broken> {
-            let mut batch = RxBatch::new(64, frame_len_max(UNITS) - HEAD);
-            while let Some(tail) = self.immediates.pop_front() {
-                self.incoming.arrived(tail)?;
-            }
-            while self.incoming.pop(&self.window, &mut batch, FROM)?.is_some() {}
-            Ok(batch.iter().map(|frame| [frame.head, frame.payload].concat()).collect())
-        }
-
-        fn report(&mut self) {
-            self.outgoing.reported(self.incoming.report());
-        }
-    }
-
-    fn frame(len: usize, seed: u8) -> Vec<u8> {
-        let mut frame: Vec<u8> = (0..len).map(|at| (at as u8).wrapping_mul(3) ^ seed).collect();
-        frame[ADDRESS..2 * ADDRESS].copy_from_slice(&FROM);
-        frame
-    }
-
-    #[test]
-    fn frames_of_all_lengths_arrive_wherever_the_ring_ends() {
-        let (mut direction, max) = (Direction::new(), frame_len_max(UNITS));
-        for round in 0..500 {
-            let lens = [HEAD + round % 70, max - round % 90, HEAD];
-            let frames = lens.map(|len| frame(len, round as u8));
-            for frame in &frames {
-                assert_eq!(direction.push(frame), Pushed::Staged, "{round}");
-            }
-            direction.write();
-            assert_eq!(direction.receive().unwrap(), frames, "{round}");
-            direction.report();
-        }
-    }
-
-    #[test]
-    fn a_full_ring_takes_no_frame_until_it_is_reported_and_ended() {
-        let mut direction = Direction::new();
-        direction.notifies = false;
-        let fill = |direction: &mut Direction| {
-            let mut count = 0;
-            while direction.push(&frame(HEAD, 1)) == Pushed::Staged {
-                count += 1;
-                direction.write();
-            }
-            direction.write();
-            count
-        };
-        let count = fill(&mut direction);
-        assert_eq!(count, UNITS as usize / 2, "each is two units");
-        assert_eq!(direction.receive().unwrap().len(), count);
-        assert_eq!(direction.push(&frame(HEAD, 2)), Pushed::Full, "not reported");
-        direction.report();
-        assert_eq!(direction.push(&frame(HEAD, 2)), Pushed::Full, "the card may read it again");
-        direction.outgoing.ended(u64::MAX);
-        assert!(fill(&mut direction) >= count - UNITS as usize / LAG as usize / 2);
-    }
-
-    #[test]
-    fn a_batch_is_announced_once() {
-        for kind in [QueueKind::Eliminate, QueueKind::Base] {
-            let mut direction = Direction::new();
-            direction.outgoing = Outgoing::new(UNITS, kind);
-            direction.push(&frame(HEAD, 1));
-            direction.push(&frame(HEAD, 2));
-            assert!(direction.receive().unwrap().is_empty(), "nothing is announced");
-            direction.write();
-            assert_eq!(direction.immediates, [4], "units");
-            direction.write();
-            assert_eq!(direction.receive().unwrap().len(), 2);
-            let writes = if kind == QueueKind::Base { 2 } else { 1 };
-            assert_eq!(direction.outgoing.counts(), (writes, 1));
-        }
-    }
-
-    /// The tests find what the room is for.
-    #[test]
-    fn without_a_look_at_the_room_frames_are_overwritten() {
-        let mut direction = Direction::new();
-        let frames: Vec<_> = (0..UNITS as u8).map(|seed| frame(HEAD, seed)).collect();
-        for frame in &frames {
-            direction.outgoing.head = direction.outgoing.next;
-            direction.outgoing.ended = direction.outgoing.next;
-            assert_eq!(direction.push(frame), Pushed::Staged);
-            direction.write();
-            direction.outgoing.interrupts.clear();
-        }
-        assert!(matches!(direction.receive(), Err(Broken::Malformed)));
-    }
-
-    #[test]
-    fn interrupts_are_bounded_until_frames_are_taken_out() {
-        let mut direction = Direction::of(1024);
-        let mut count = 0;
-        while direction.outgoing.may_write() {
-            assert_eq!(direction.push(&frame(HEAD, 1)), Pushed::Staged);
-            direction.write();
-            count += 1;
-        }
-        assert_eq!(count, INTERRUPTS_MAX);
-        direction.receive().unwrap();
-        direction.report();
-        assert!(direction.outgoing.may_write());
-    }
-
-    #[test]
-    fn a_long_frame_is_refused_for_good() {
-        let mut direction = Direction::new();
-        let max = frame_len_max(UNITS);
-        assert_eq!(direction.push(&frame(max + 1, 1)), Pushed::TooLong);
-        assert_eq!(direction.push(&frame(max, 1)), Pushed::Staged);
-    }
-
-    #[test]
-    fn a_report_of_what_was_not_sent_changes_nothing() {
-        let mut direction = Direction::new();
-        direction.push(&frame(HEAD, 1));
-        direction.write();
-        for head in [3, UNITS, u32::MAX, u32::MAX / 2] {
-            direction.outgoing.reported(head);
-            assert_eq!(direction.outgoing.head, 0, "{head}");
-        }
-        direction.outgoing.reported(2);
-        direction.outgoing.reported(1);
-        assert_eq!(direction.outgoing.head, 2);
-    }
-
-    #[test]
-    fn the_capacity_fits_however_late_reports_and_notifications_are() {
-        for units in [64, 100, 1000, 8192] {
-            for len in [HEAD, 200, 900, frame_len_max(64), frame_len_max(units)] {
-                let each = units_of(len);
-                let needed = window::capacity(units, len) as u64 * each + u64::from(units) / LAG;
-                assert!(needed + each <= u64::from(units), "{units} {len}");
-            }
-        }
-        for (frames, len) in [(1, HEAD), (16, 1514), (128, 9014), (128, 65_549)] {
-            let units = window::units_for(frames, len);
-            assert!(window::capacity(units, len) >= frames as usize, "{frames} {len}");
-        }
-    }
-
-    #[test]
-    fn what_is_no_record_is_malformed() {
-        let lie = |len: u32, tail: u32| {
-            let mut direction = Direction::new();
-            direction.window.write(RING_AT, &len.to_le_bytes());
-            direction.immediates.push_back(tail);
-            direction.receive().map(|frames| frames.len())
-        };
-        assert_eq!(lie(HEAD as u32, 2).unwrap(), 1);
-        let max = frame_len_max(UNITS) as u32;
-        for (len, tail) in [
-            (0, 1),
-            (HEAD as u32 - 1, 2),
-            (HEAD as u32, 1),
-            (max + 1, UNITS),
-            (UNUSED - 1, UNITS),
-            (UNUSED, 1),
-            (UNUSED, UNITS),
-            (HEAD as u32, UNITS + 1),
-            (HEAD as u32, u32::MAX),
-        ] {
-            assert!(matches!(lie(len, tail), Err(Broken::Malformed)), "{len} {tail}");
-        }
-    }
-
-    #[test]
-    fn a_frame_does_not_change_after_it_was_taken_out() {
-        let mut direction = Direction::new();
-        direction.push(&frame(100, 1));
-        direction.write();
-        let mut batch = RxBatch::new(1, 100);
-        direction.incoming.arrived(direction.immediates[0]).unwrap();
-        direction.incoming.pop(&direction.window, &mut batch, FROM).unwrap();
-        direction.window.write(RING_AT, &[0xff; 200]);
-        let came = batch.frame(0);
-        assert_eq!([came.head, came.payload].concat(), frame(100, 1));
-    }
-}
+mod tests;

@@ -42,6 +42,7 @@ pub(crate) static TRANSPORT: Transport = Transport {
     name: "tcp",
     number: 1,
     is_routed: false,
+    checks_data: false,
     has_threads: false,
     no_host: "there is no host",
     open: |_, addresses, end| match (end, TcpOptions::default()) {
@@ -114,6 +115,7 @@ impl Carrier for Tcp {
     type Attempt = OwnedFd;
     type Opened = OwnedFd;
     type Connection = TcpConnection;
+    type Shared = ();
 
     const TRANSPORT: &'static Transport = &TRANSPORT;
 
@@ -137,9 +139,11 @@ impl Carrier for Tcp {
         Ok(ControlFlow::Break(attempt))
     }
 
+    fn share() {}
+
     fn open(
         socket: OwnedFd,
-        _: &TcpOptions,
+        _: (&TcpOptions, &()),
         mac: Mac,
         (readiness, key): (&Readiness, u64),
     ) -> io::Result<TcpConnection> {

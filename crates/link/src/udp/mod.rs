@@ -55,6 +55,7 @@ pub(crate) static TRANSPORT: Transport = Transport {
     name: "udp",
     number: 2,
     is_routed: true,
+    checks_data: false,
     has_threads: true,
     no_host: "there is no host; `tyche discover --link udp:` finds some",
     open: |place, addresses, end| {

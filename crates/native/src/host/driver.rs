@@ -10,7 +10,7 @@ use tyche_engine::{
     restore::{self, Restores},
 };
 use tyche_numa::{NumaAffinity, Placement};
-use tyche_proto::wire::{Echo, Mac};
+use tyche_proto::wire::{ChannelId, Echo, Header, Mac};
 use tyche_proto::{
     AllRules, Instant, OpId, Opened, Outgoing, Part, PathReport, PortConfig, Problem, QueueHandle,
     Rules, Session, SessionConfig, SessionEvent, SubmitError,
@@ -18,8 +18,11 @@ use tyche_proto::{
 use tyche_remote::{HostLink, HostReport, LinkChangeError, LinkReport, Notice};
 
 use super::HostOptions;
-use crate::composer::{Composer, favoured, head, is_routed, open_port, problem, rings, transport};
+use crate::composer::{
+    Composer, favoured, head, is_routed, open_port, problem, raw, rings, transport,
+};
 use crate::conversion::{operation, result};
+use crate::memory::Images;
 use crate::random::secrets;
 use crate::stages::HostStages;
 
@@ -59,6 +62,8 @@ pub struct Driver<R: Rules = AllRules> {
     restores: Restores,
     counts: RequestCounts,
     composer: Composer,
+    /// Where targets place data.
+    images: Images,
     /// The payload of a sealed frame, in the clear.
     opened: Opened,
     /// Finished requests.
@@ -96,8 +101,9 @@ impl<R: Rules> Driver<R> {
     ) -> (Self, Ports) {
         let HostEnv { placement, ethertype, clock, secrets } = machine;
         let mut ports = Ports::with_clock(clock.clone());
-        let (mut configs, mut names) = (Vec::new(), Vec::new());
+        let (mut configs, mut names, mut images) = (Vec::new(), Vec::new(), Images::default());
         for (index, (port, config)) in links.into_iter().enumerate() {
+            images.add_port(index, &port);
             names.push(port.link().name().to_owned());
             configs.push(config);
             ports.insert(index, port);
@@ -119,6 +125,7 @@ impl<R: Rules> Driver<R> {
             restores: Restores::until_now(),
             counts: RequestCounts::new(now),
             composer: Composer::new(ethertype),
+            images,
             opened: Opened::default(),
             done: Vec::with_capacity(operations_max),
             echoed: Vec::new(),
@@ -166,6 +173,7 @@ impl<R: Rules> Driver<R> {
             self.links.push(String::new());
         }
         port.link().name().clone_into(&mut self.links[index]);
+        self.images.add_port(index, &port);
         ports.insert(index, port);
         self.move_in(ports);
         index
@@ -186,7 +194,7 @@ impl<R: Rules> Driver<R> {
             return Err(LinkChangeError::Last);
         }
         self.session.remove_port(now, index);
-        self.settle(&[]);
+        self.settle();
         ports.remove(index);
         self.move_in(ports);
         Ok(())
@@ -238,40 +246,49 @@ impl<R: Rules> Driver<R> {
     /// Takes notice of what another queue of the session has shared, such as its failure.
     pub fn take_notice(&mut self, now: Instant) {
         self.session.handle_timeout(now);
-        self.settle(&[]);
+        self.settle();
     }
 
     /// Ends the session and tells the target.
     pub fn disconnect(&mut self, now: Instant) {
         self.session.disconnect(now);
-        self.settle(&[]);
+        self.settle();
     }
 
     /// Ends this queue and tells the target. If requests are in progress, ends the whole session.
     pub(super) fn leave(&mut self, now: Instant) {
         self.session.leave(now);
-        self.settle(&[]);
+        self.settle();
     }
 
     /// Ends the session at once.
     pub(super) fn abort(&mut self, now: Instant) {
         self.session.abort(now);
-        self.settle(&[]);
+        self.settle();
     }
 
     /// Gives up the keys of its channels, since this machine was restored.
     #[cold]
     fn renew_keys(&mut self) {
         self.session.renew_keys(self.clock.now());
-        self.settle(&[]);
+        self.settle();
     }
 
-    /// Handles all events; `payload` is that of the received frame that they came of, if any.
-    fn settle(&mut self, payload: &[u8]) {
+    /// Handles all events that came of no frame.
+    fn settle(&mut self) {
+        self.settle_with(&[], None);
+    }
+
+    /// Handles all events that came of a received frame, which has its data in its payload or, if it
+    /// is one of `placed`, in the image of that channel.
+    fn settle_with(&mut self, payload: &[u8], placed: Option<ChannelId>) {
         while let Some(event) = self.session.poll_event() {
             let notice = match event {
                 SessionEvent::Data { op, offset, len, source } => {
-                    let data = &payload[source as usize..][..len as usize];
+                    let data = placed.map_or(payload, |channel| {
+                        self.images.of(channel).expect("looked for before the frame was taken")
+                    });
+                    let data = &data[source as usize..][..len as usize];
                     place(&mut self.operations, op, offset, data);
                     continue;
                 }
@@ -296,8 +313,12 @@ impl<R: Rules> Driver<R> {
                     Notice::Connected(self.session.export().expect("known once connected"))
                 }
                 SessionEvent::Lost(problem) => Notice::Lost(problem),
-                SessionEvent::Joined(port, peer) => Notice::Joined(self.links[port].clone(), peer),
+                SessionEvent::Joined(port, peer) => {
+                    self.images.update(self.session.placeable());
+                    Notice::Joined(self.links[port].clone(), peer)
+                }
                 SessionEvent::Parted(port, peer, problem) => {
+                    self.images.update(self.session.placeable());
                     Notice::Parted(self.links[port].clone(), peer, problem)
                 }
                 SessionEvent::Rejected(rejection) => Notice::Rejected(rejection),
@@ -357,18 +378,18 @@ impl<R: Rules> Protocol for Driver<R> {
             stages.read(now, frame.waited);
         }
         let mut opened = std::mem::take(&mut self.opened);
-        let parts = (head(frame), frame.payload);
-        let payload = match frame.is_congested {
-            false => self.session.handle_frame(now, port, parts, &mut opened),
-            true => self.session.handle_marked_frame(now, port, parts, &mut opened),
-        };
-        self.settle(payload);
+        let placed = frame.is_placed.then(|| Header::channel_of(head(frame)));
+        // A link says so only of a channel that has an image.
+        if placed.is_none_or(|channel| self.images.of(channel).is_some()) {
+            let payload = self.session.handle_frame(now, port, raw(frame), &mut opened);
+            self.settle_with(payload, placed);
+        }
         self.opened = opened;
     }
 
     fn handle_fault(&mut self, now: Instant, port: usize, fault: Fault) {
         self.session.lose_port(now, port, problem(fault));
-        self.settle(&[]);
+        self.settle();
     }
 
     fn handle_frame_len_max(&mut self, port: usize, frame_len_max: usize) {
@@ -378,7 +399,7 @@ impl<R: Rules> Protocol for Driver<R> {
     fn handle_timeout(&mut self, now: Instant) {
         self.now = now;
         self.session.handle_timeout(now);
-        self.settle(&[]);
+        self.settle();
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
@@ -432,8 +453,15 @@ fn open(placement: &Placement, HostLink { link, target }: HostLink) -> (Port, Po
     let home = placed::home(placement, &*link);
     let node = home.nic.map(|node| node.0);
     let (frame_len_max, rings) = (link.frame_len_max(), rings(&*link));
-    let (transport, routed) = (transport(&*link), is_routed(&*link));
-    let config = PortConfig { frame_len_max, rings, target, node, transport, routed };
+    let config = PortConfig {
+        frame_len_max,
+        rings,
+        target,
+        node,
+        transport: transport(&*link),
+        routed: is_routed(&*link),
+        checks_data: link.transport().is_some_and(|it| it.checks_data),
+    };
     (open_port(link, home), config)
 }
 

@@ -6,7 +6,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tyche_block::{Arena, Completion, PAGE, Request};
+use tyche_block::{Completion, PAGE, Request};
 use tyche_engine::{
     Clock, DEPTH, Fault, Frames, Ports, Protocol, Received,
     placed::{self, LinkNodes},
@@ -23,7 +23,8 @@ use super::conversion::{block_operation, status};
 use super::exports::{Exports, LoopWaker};
 use super::open_disks::OpenDisks;
 use super::report::TargetLinkReport;
-use crate::composer::{Composer, head};
+use crate::composer::{Composer, raw};
+use crate::memory::ChannelMemory;
 
 /// The least time between two messages about channels that were turned away.
 const COMPLAINT_INTERVAL: Duration = Duration::from_secs(10);
@@ -36,8 +37,8 @@ pub struct ExporterEnv<R: Rules = AllRules> {
     pub index: usize,
     /// The link's state of the protocol.
     pub listener: Listener<R>,
-    /// Allocates the memory of a channel, that many pages.
-    pub memory: Box<dyn FnMut(usize) -> io::Result<Arena> + Send>,
+    /// The memory of channels.
+    pub memory: Box<dyn ChannelMemory>,
     /// EtherType of the frames.
     pub ethertype: u16,
     /// The time.
@@ -72,7 +73,7 @@ pub struct Exporter<R: Rules = AllRules> {
     caller: Arc<LoopWaker>,
     disks: OpenDisks,
     channels: Channels,
-    memory: Box<dyn FnMut(usize) -> io::Result<Arena> + Send>,
+    memory: Box<dyn ChannelMemory>,
     composer: Composer,
     /// The payload of a sealed frame, in the clear.
     opened: Opened,
@@ -178,13 +179,19 @@ impl<R: Rules> Exporter<R> {
                     damq_pages,
                     queue_size,
                     stages,
-                } => match (self.memory)(damq_pages as usize) {
-                    Ok(arena) => {
-                        let opened = Channel::new((export, generation), arena, queue_size, stages);
-                        self.open(channel, opened);
+                    peer,
+                    may_place,
+                } => {
+                    let peer = may_place.then_some(peer);
+                    match self.memory.open(channel, damq_pages as usize, peer) {
+                        Ok(arena) => {
+                            let export = (export, generation);
+                            let opened = Channel::new(export, arena, queue_size, stages);
+                            self.open(channel, opened);
+                        }
+                        Err(error) => self.turn_away(channel, damq_pages, &error),
                     }
-                    Err(error) => self.turn_away(channel, damq_pages, &error),
-                },
+                }
                 ListenerEvent::Action { channel, action } => self.act(channel, action, frame),
                 ListenerEvent::Closed { channel } => self.close(channel),
             }
@@ -316,9 +323,15 @@ impl<R: Rules> Exporter<R> {
         let called = self.caller.is_called();
         let worked = called || self.listener.has_requests();
         if worked {
-            let listener = &mut self.listener;
-            let visits = &mut self.visits;
-            let serve = |registry: &mut Registry| listener.serve_requests(now, registry);
+            let Self { listener, memory, visits, .. } = self;
+            let serve = |registry: &mut Registry| {
+                listener.serve_requests(now, registry);
+                // Others learn that a channel is closed when the registry is free again: nothing
+                // of its host may change memory of ours any more then.
+                if R::keeps(Rule::EndPlacement) {
+                    listener.closed().for_each(|channel| memory.close(channel));
+                }
+            };
             self.exports.admit::<R>(self.index, serve, |visit| {
                 // An owner without a log does not take them.
                 if visits.len() < VISITS_MAX {
@@ -357,11 +370,7 @@ impl<R: Rules> Exporter<R> {
 impl<R: Rules> Protocol for Exporter<R> {
     fn handle_frame(&mut self, now: Instant, _: usize, frame: &Received<'_>) {
         let mut opened = mem::take(&mut self.opened);
-        let parts = (head(frame), frame.payload);
-        let payload = match frame.is_congested {
-            false => self.listener.handle_frame(now, parts, &mut opened),
-            true => self.listener.handle_marked_frame(now, parts, &mut opened),
-        };
+        let payload = self.listener.handle_frame(now, raw(frame), &mut opened);
         self.settle(Some((now, &Received { payload, ..*frame })));
         self.opened = opened;
     }

@@ -22,6 +22,7 @@ use super::exporter::{ChannelEvent, Exporter, ExporterEnv};
 use super::exports::{Exports, LoopWaker};
 use super::report::TargetLinkReport;
 use crate::composer::{is_routed, open_port, rings};
+use crate::memory::LinkMemory;
 use crate::random::secrets;
 
 enum Command {
@@ -135,12 +136,13 @@ fn open(options: Options, target: Uuid) -> (Exporter, Ports) {
     if silent {
         listener.be_silent();
     }
-    let mut ports = Ports::new();
-    ports.insert(PORT, open_port(link, home.clone()));
+    let (mut ports, port) = (Ports::new(), open_port(link, home));
+    let memory = LinkMemory::of(&port);
+    ports.insert(PORT, port);
     let site = ExporterEnv {
         index,
         listener,
-        memory: Box::new(move |pages| placed::channel_arena(&home, pages)),
+        memory: Box::new(memory),
         ethertype,
         clock: Clock::Monotonic,
     };

@@ -185,6 +185,7 @@ impl Host {
             node: None,
             transport: 0,
             routed: false,
+            checks_data: false,
         };
         Self {
             session: Session::new(config, &[port], random(), now),
@@ -221,7 +222,7 @@ impl Host {
             self.session.handle_frame(
                 now,
                 0,
-                (&frame.head, &frame.payload),
+                (&frame.head, &frame.payload[..]),
                 &mut Opened::default(),
             );
             while let Some(event) = self.session.poll_event() {
@@ -284,7 +285,11 @@ impl Target {
     /// be executed.
     pub(crate) fn handle_frames(&mut self, now: Instant, host: &mut Host) {
         for frame in host.lane.take() {
-            self.listener.handle_frame(now, (&frame.head, &frame.payload), &mut Opened::default());
+            self.listener.handle_frame(
+                now,
+                (&frame.head, &frame.payload[..]),
+                &mut Opened::default(),
+            );
             while let Some(event) = self.listener.poll_event() {
                 match event {
                     ListenerEvent::Opened { channel, damq_pages, queue_size, .. } => {

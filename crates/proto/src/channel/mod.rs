@@ -563,7 +563,7 @@ impl<R: Rules> Channel<R> {
         &mut self,
         out: &mut Outgoing,
         header: Header,
-        place: impl Fn(&Data) -> (u32, u32),
+        place: impl Fn(&Data) -> (u32, u32, u32),
     ) {
         self.protect(out, &header);
         (out.destination, out.channel, out.header) = (self.peer(), Some(self.id()), header);

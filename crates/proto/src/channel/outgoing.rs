@@ -102,6 +102,8 @@ pub struct Part {
     pub offset: u32,
     /// Bytes.
     pub len: u32,
+    /// First byte within the `damq` of its channel.
+    pub place: u32,
 }
 
 impl Outgoing {
@@ -166,6 +168,14 @@ impl Outgoing {
         self.encode_data(&mut encoder, ethernet, data.into_iter(), take)
     }
 
+    /// The places of its parts in the `damq`, if the peer may have them placed there: nothing covers
+    /// the data but the link's own checksum.
+    pub fn places(&self) -> Option<impl Iterator<Item = u32>> {
+        let may_be_placed =
+            self.header.kind == Kind::Data && !self.header.covers_data() && self.key.is_none();
+        may_be_placed.then(|| self.parts.iter().map(|part| part.place))
+    }
+
     /// Turns it into a frame without data, in the clear.
     pub(crate) fn set(&mut self, to: Mac, header: Header, content: Content) {
         self.key = None;
@@ -187,15 +197,16 @@ impl Outgoing {
         self.set(to, Header::new(control.kind()), Content::Control(control));
     }
 
-    /// Fills in `parts` from the entries. `place` returns the request of a part, and the first byte
-    /// of the slot's data within that request.
-    pub(crate) fn place_data(&mut self, place: impl Fn(&Data) -> (u32, u32)) {
+    /// Fills in `parts` from the entries. `place` returns the request of a part, the first byte of
+    /// the slot's data within that request, and their first page in the `damq`.
+    pub(crate) fn place_data(&mut self, place: impl Fn(&Data) -> (u32, u32, u32)) {
         let Self { content, parts, .. } = self;
         parts.clear();
         for entry in content.entries() {
             if let Entry::Data(data) = entry {
-                let (request, base) = place(data);
-                parts.push(Part { request, offset: base + data.offset, len: data.len });
+                let (request, base, page) = place(data);
+                let place = page * PAGE_LEN as u32 + data.offset;
+                parts.push(Part { request, offset: base + data.offset, len: data.len, place });
             }
         }
     }

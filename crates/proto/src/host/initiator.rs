@@ -11,7 +11,8 @@ use std::time::Duration;
 use arrayvec::ArrayVec;
 use tyche_wire::{
     Body, Command, CommandFlags, Completion, Data, ENTRIES_MAX, Echo, Entries, Entry, EntryList,
-    Event, Flags, Header, Kind, Opcode, Position, Reject, Ring, Status, Tag, Times, ToHost,
+    Event, Flags, Header, Kind, Opcode, PAGE_LEN, Position, Reject, Ring, Status, Tag, Times,
+    ToHost,
 };
 
 use crate::channel::damq::Allocator;
@@ -238,7 +239,7 @@ impl<R: Rules> Initiator<R> {
                 self.channel.echoes.answered();
                 arrived(Arrived::Echo(*echo));
             }
-            Body::Entries { .. } => self.take(now, header, &mut arrived),
+            Body::Entries { data, .. } => self.take(now, header, data.is_none(), &mut arrived),
         }
         Ok(())
     }
@@ -346,13 +347,23 @@ impl<R: Rules> Initiator<R> {
         }
     }
 
-    /// Takes the checked entries.
-    fn take(&mut self, now: Instant, header: &Header, arrived: &mut impl FnMut(Arrived)) {
+    /// Takes the checked entries. Their data are in the frame, or in the pages of their requests.
+    fn take(
+        &mut self,
+        now: Instant,
+        header: &Header,
+        are_placed: bool,
+        arrived: &mut impl FnMut(Arrived),
+    ) {
         let mut source = 0;
         for index in 0..self.entries.len() {
             match self.entries[index] {
                 ToHost::Completion(completion) => self.take_completion(now, completion, arrived),
                 ToHost::Data(data) => {
+                    if are_placed {
+                        let page = self.slots[usize::from(data.tag.slot)].damq_page;
+                        source = page * PAGE_LEN as u32 + data.offset;
+                    }
                     self.take_data(now, &data, source, arrived);
                     source += data.len;
                 }
@@ -450,7 +461,7 @@ impl<R: Rules> Initiator<R> {
         self.channel.address_entries(out, header, |data| {
             let piece = self.slots[usize::from(data.tag.slot)].piece;
             let piece = piece.expect("data are sent while their request is in progress");
-            (piece.op, piece.base)
+            (piece.op, piece.base, data.damq_page)
         });
         true
     }

@@ -260,5 +260,6 @@ fn port(habits: Habits, link: usize) -> PortConfig {
         node: None,
         transport: 0,
         routed: false,
+        checks_data: false,
     }
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use tyche_proto::wire::{Entry, Geometry, Header, Mac, Name, Uuid};
 use tyche_proto::{
     BatchPolicy, ExportConfig, ExportId, ExportKey, Instant, Listener, ListenerConfig, Opened,
-    Outgoing, PortConfig, Registry, Session, SessionConfig, TargetConfig,
+    Outgoing, PortConfig, RawFrame, Registry, Session, SessionConfig, TargetConfig,
 };
 use tyche_testkit::random::Random;
 
@@ -105,7 +105,15 @@ impl Pair {
         let now = Instant(0);
         let rings = [64; 2];
         let (frame_len_max, target) = (FRAME_LEN, Some(TARGET));
-        let port = PortConfig { frame_len_max, rings, target, node: None, transport: 0, routed };
+        let port = PortConfig {
+            frame_len_max,
+            rings,
+            target,
+            node: None,
+            transport: 0,
+            routed,
+            checks_data: false,
+        };
         let listener = ListenerConfig { link: 0, frame_len_max, rings, routed };
         let registry = registry_of(false);
         let mut pair = Self {
@@ -175,17 +183,21 @@ impl Pair {
 
     /// The same of frames that the network has marked as congested.
     pub fn host_takes_marked(&mut self, frame: &[u8]) {
-        let (head, payload) = frame.split_first_chunk().unwrap();
-        self.session.handle_marked_frame(self.now, 0, (head, payload), &mut Opened::default());
+        self.session.handle_frame(self.now, 0, marked(frame), &mut Opened::default());
     }
 
     pub fn target_takes_marked(&mut self, frame: &[u8]) {
-        let (head, payload) = frame.split_first_chunk().unwrap();
-        self.listener.handle_marked_frame(self.now, (head, payload), &mut Opened::default());
+        self.listener.handle_frame(self.now, marked(frame), &mut Opened::default());
     }
 
     pub fn target_takes(&mut self, frame: &[u8]) {
         let (head, payload) = frame.split_first_chunk().unwrap();
         self.listener.handle_frame(self.now, (head, payload), &mut Opened::default());
     }
+}
+
+/// A frame that the network has marked as congested.
+fn marked(frame: &[u8]) -> RawFrame<'_> {
+    let (head, payload) = frame.split_first_chunk().unwrap();
+    RawFrame { is_congested: true, ..RawFrame::from((head, payload)) }
 }

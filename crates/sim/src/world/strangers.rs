@@ -134,6 +134,7 @@ impl<R: Rules> Guest<R> {
             node: None,
             transport: 0,
             routed: false,
+            checks_data: false,
         };
         let session = Session::new(config, &[port], Box::new(move || random.next()), now);
         Self { session, alarm: None, left: REQUESTS }
@@ -218,11 +219,7 @@ impl<R: Rules> World<R> {
     pub(super) fn stranger_frame(&mut self, link: usize, frame: &Delivery) -> Result<(), String> {
         let now = self.now;
         let Some(stranger) = &mut self.others.stranger else { return Ok(()) };
-        let (listener, parts) = (&mut stranger.listeners[link], (frame.head(), frame.payload()));
-        match frame.is_congested {
-            false => listener.handle_frame(now, parts, &mut Opened::default()),
-            true => listener.handle_marked_frame(now, parts, &mut Opened::default()),
-        };
+        stranger.listeners[link].handle_frame(now, frame.raw(), &mut Opened::default());
         self.drive_stranger()
     }
 
@@ -230,11 +227,7 @@ impl<R: Rules> World<R> {
         let now = self.now;
         let stranger = self.others.stranger.as_mut();
         let Some(guest) = stranger.and_then(|it| it.guest.as_mut()) else { return Ok(()) };
-        let parts = (frame.head(), frame.payload());
-        match frame.is_congested {
-            false => guest.session.handle_frame(now, 0, parts, &mut Opened::default()),
-            true => guest.session.handle_marked_frame(now, 0, parts, &mut Opened::default()),
-        };
+        guest.session.handle_frame(now, 0, frame.raw(), &mut Opened::default());
         self.drive_guest()
     }
 

@@ -108,7 +108,9 @@ impl From<&Body<'_>> for Payload {
         match body {
             Body::Empty => Self::empty(),
             Body::Control(pdu) => Self::control(pdu.decode()),
-            Body::Entries { entries, data } => Self::entries(data.to_vec(), entries.iter()),
+            Body::Entries { entries, data } => {
+                Self::entries(data.unwrap_or_default().to_vec(), entries.iter())
+            }
             Body::Echo { echo, filling } => Self::echo(filling.to_vec(), *echo),
         }
     }

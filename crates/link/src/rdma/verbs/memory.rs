@@ -4,6 +4,8 @@ use std::ffi::c_int;
 use std::io;
 use std::ptr::NonNull;
 
+use tyche_block::Arena;
+
 use super::Opaque;
 use super::library::{Context, Library, Mr};
 use crate::rdma::region::Region;
@@ -32,24 +34,47 @@ impl Drop for Domain {
     }
 }
 
-/// A region with its keys. They die with it.
-pub(super) struct Registered {
+/// Memory with its keys. They die with it.
+pub struct Registered<M = Region> {
     library: &'static Library,
     mr: NonNull<Mr>,
+    /// The address of its first byte, for a card.
+    address: u64,
     /// Dropped after the keys.
-    pub(super) region: Region,
+    pub(super) memory: M,
 }
 
 // SAFETY: the library may be called from any thread.
-unsafe impl Send for Registered {}
+unsafe impl<M: Send> Send for Registered<M> {}
 
 impl Registered {
     /// New memory of so many bytes, with these permissions (`ACCESS_..`).
     pub(super) fn new(domain: &Domain, len: usize, access: c_int) -> io::Result<Self> {
-        let (library, region) = (domain.library, Region::anonymous(len)?);
-        let start: Opaque = region.start().as_ptr().cast();
-        // SAFETY: the region lives longer than its registration.
-        let mr = unsafe { (library.ibv_reg_mr)(domain.pd.as_ptr(), start, len, access) };
+        let region = Region::anonymous(len)?;
+        let start = region.start();
+        Self::of(domain, region, (start, len), access)
+    }
+}
+
+impl Registered<Arena> {
+    /// All of an arena.
+    pub(super) fn arena(domain: &Domain, arena: &Arena, access: c_int) -> io::Result<Self> {
+        Self::of(domain, arena.clone(), arena.region(), access)
+    }
+}
+
+impl<M> Registered<M> {
+    /// Memory that is at this place as long as its owner lives.
+    fn of(
+        domain: &Domain,
+        memory: M,
+        (start, len): (NonNull<u8>, usize),
+        access: c_int,
+    ) -> io::Result<Self> {
+        let library = domain.library;
+        let place: Opaque = start.as_ptr().cast();
+        // SAFETY: the memory lives longer than its registration.
+        let mr = unsafe { (library.ibv_reg_mr)(domain.pd.as_ptr(), place, len, access) };
         let Some(mr) = NonNull::new(mr) else {
             let error = io::Error::last_os_error();
             let is_limit = error.raw_os_error() == Some(libc::ENOMEM);
@@ -60,7 +85,8 @@ impl Registered {
                 error
             });
         };
-        Ok(Self { library, mr, region })
+        let address = start.as_ptr().expose_provenance() as u64;
+        Ok(Self { library, mr, address, memory })
     }
 
     /// The key for the own card.
@@ -77,11 +103,11 @@ impl Registered {
 
     /// The address of its first byte, for a card.
     pub(super) fn address(&self) -> u64 {
-        self.region.start().as_ptr().expose_provenance() as u64
+        self.address
     }
 }
 
-impl Drop for Registered {
+impl<M> Drop for Registered<M> {
     fn drop(&mut self) {
         // SAFETY: the queue pair that used it is gone, or fails from now on.
         unsafe { (self.library.ibv_dereg_mr)(self.mr.as_ptr()) };

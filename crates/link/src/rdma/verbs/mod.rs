@@ -9,24 +9,28 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::ops::ControlFlow;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::event::PollFlags;
+use tyche_block::Arena;
 
 use library::{
     ADDR_ERROR, ADDR_RESOLVED, CONNECT_ERROR, CONNECT_REQUEST, ESTABLISHED, Opaque, REJECTED,
     ROUTE_ERROR, ROUTE_RESOLVED, UNREACHABLE, library,
 };
 use manager::{Event, Id};
+use memory::Registered;
 use pair::VerbsPair;
 
 use super::connection::RdmaConnection;
+use super::exposures::Exposures;
 use super::window::PeerWindow;
 use super::{RdmaOptions, TRANSPORT};
-use crate::Mac;
 use crate::connections::{Carrier, Readiness};
 use crate::ip::Transport;
 use crate::sys::wait;
+use crate::{Mac, Placement};
 
 /// The most connections that wait to be accepted.
 const LISTEN_BACKLOG: i32 = 128;
@@ -44,7 +48,8 @@ pub struct Listener(Id);
 /// An attempt to connect.
 pub struct Attempt {
     step: Step,
-    units: u32,
+    /// Units of its window, and whether data are to be placed.
+    window: (u32, bool),
 }
 
 /// The step that an attempt waits for.
@@ -79,14 +84,14 @@ impl Attempt {
 
     /// The next step after an event.
     fn step(self, event: &Event) -> io::Result<ControlFlow<Opened, Self>> {
-        let units = self.units;
+        let window = self.window;
         let step = match (event.kind, self.step) {
             (ADDR_RESOLVED, Step::Way(id)) => {
                 id.resolve_route()?;
                 Step::Way(id)
             }
             (ROUTE_RESOLVED, Step::Way(id)) => {
-                let pair = VerbsPair::new(id, units)?;
+                let pair = VerbsPair::new(id, window)?;
                 pair.id().connect(&pair.told())?;
                 Step::Answer(Box::new(pair))
             }
@@ -99,7 +104,7 @@ impl Attempt {
             }
             (_, step) => step,
         };
-        Ok(ControlFlow::Continue(Self { step, units }))
+        Ok(ControlFlow::Continue(Self { step, window }))
     }
 }
 
@@ -109,6 +114,7 @@ impl Carrier for Verbs {
     type Attempt = Attempt;
     type Opened = Opened;
     type Connection = RdmaConnection<VerbsPair>;
+    type Shared = Arc<Exposures<Registered<Arena>>>;
 
     const TRANSPORT: &'static Transport = &TRANSPORT;
 
@@ -132,7 +138,8 @@ impl Carrier for Verbs {
     }
 
     fn connect(address: &SocketAddr, options: &RdmaOptions) -> io::Result<Attempt> {
-        Ok(Attempt { step: Step::Way(Id::resolve(address)?), units: options.units })
+        let window = (options.units, options.places);
+        Ok(Attempt { step: Step::Way(Id::resolve(address)?), window })
     }
 
     fn advance(
@@ -149,16 +156,24 @@ impl Carrier for Verbs {
         Ok(ControlFlow::Continue(attempt))
     }
 
+    fn share() -> Self::Shared {
+        Arc::new(Exposures::new(false))
+    }
+
+    fn placement(shared: &Self::Shared) -> Option<Arc<dyn Placement>> {
+        Some(Arc::clone(shared) as _)
+    }
+
     fn open(
         opened: Opened,
-        options: &RdmaOptions,
+        (options, shared): (&RdmaOptions, &Self::Shared),
         mac: Mac,
         (readiness, key): (&Readiness, u64),
     ) -> io::Result<Self::Connection> {
         let pair = match opened {
             Opened::Established(pair) => *pair,
             Opened::Requested(id, window) => {
-                let mut pair = VerbsPair::new(id, options.units)?;
+                let mut pair = VerbsPair::new(id, (options.units, options.places))?;
                 pair.meet(window)?;
                 pair.id().accept(&pair.told())?;
                 pair
@@ -166,7 +181,8 @@ impl Carrier for Verbs {
         };
         readiness.add(&pair.id().channel, key)?;
         readiness.add(pair.completions(), key)?;
-        Ok(RdmaConnection::new(pair, (options.units, options.kind), mac))
+        let shared = Arc::clone(shared);
+        Ok(RdmaConnection::new(pair, (options.units, options.kind), mac, shared))
     }
 }
 

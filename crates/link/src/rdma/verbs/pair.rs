@@ -3,10 +3,11 @@
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::ptr::{self, NonNull};
 
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use tyche_block::Arena;
 
 use super::library::{
     ACCESS_LOCAL_WRITE, ACCESS_REMOTE_WRITE, CONNECT_ERROR, CompChannel, Context, ContextOps, Cq,
@@ -17,6 +18,7 @@ use super::library::{
 use super::manager::Id;
 use super::memory::{Domain, Registered};
 use crate::rdma::pair::{QueuePair, Write};
+use crate::rdma::placed::DATA_LEN;
 use crate::rdma::region::Region;
 use crate::rdma::ring::WRITES_MAX;
 use crate::rdma::window::{INTERRUPTS_MAX, PeerWindow, WORD, window_len};
@@ -36,6 +38,8 @@ pub struct VerbsPair {
     sends: CompletionQueue,
     events: Events,
     staging: Option<Registered>,
+    /// The memory that data are written from.
+    data: Option<Registered>,
     window: Registered,
     /// Where devices without immediates receive them as messages, one word each; behind that, where
     /// they are sent from.
@@ -45,6 +49,7 @@ pub struct VerbsPair {
     domain: Domain,
     id: Id,
     units: u32,
+    takes_notes: bool,
     peer: Option<PeerWindow>,
     is_iwarp: bool,
     notified: u64,
@@ -153,7 +158,7 @@ impl Drop for CompletionQueue {
 
 impl VerbsPair {
     /// The queue pair of a connection whose device is known, with a window of so many units.
-    pub(super) fn new(id: Id, units: u32) -> io::Result<Self> {
+    pub(super) fn new(id: Id, (units, takes_notes): (u32, bool)) -> io::Result<Self> {
         let (library, context) = (library()?, id.get().verbs);
         let domain = Domain::new(library, context)?;
         let window = Registered::new(&domain, window_len(units), FOR_PEER)?;
@@ -184,11 +189,13 @@ impl VerbsPair {
             sends,
             events,
             staging: None,
+            data: None,
             window,
             messages,
             sent: 0,
             domain,
             units,
+            takes_notes,
             peer: None,
             is_iwarp,
             notified: 0,
@@ -211,8 +218,13 @@ impl VerbsPair {
 
     /// The window as the peer is told of it.
     pub(super) fn told(&self) -> PeerWindow {
-        let Self { window, units, .. } = self;
-        PeerWindow { key: window.remote_key(), address: window.address(), units: *units }
+        let Self { window, units, takes_notes, .. } = self;
+        PeerWindow {
+            key: window.remote_key(),
+            address: window.address(),
+            units: *units,
+            takes_notes: *takes_notes,
+        }
     }
 
     /// Takes note of the peer's window, and makes the staging memory for it.
@@ -253,7 +265,7 @@ impl VerbsPair {
         // No more are outstanding than there are places.
         let at = (RECEIVES + self.sent % RECEIVES) * WORD;
         self.sent += 1;
-        self.messages.region.write(at, &number.to_be_bytes());
+        self.messages.memory.write(at, &number.to_be_bytes());
         let (addr, lkey) = (self.messages.address() + at as u64, self.messages.local_key());
         let mut sge = Sge { addr, length: WORD as u32, lkey };
         self.send(&mut SendWr::new(WR_SEND, &mut sge))
@@ -267,7 +279,7 @@ impl VerbsPair {
                 WC_RECV_RDMA_WITH_IMM => u32::from_be(completion.imm_data),
                 WC_RECV if completion.byte_len as usize == WORD => {
                     let mut word = [0; WORD];
-                    self.messages.region.read(completion.wr_id as usize * WORD, &mut word);
+                    self.messages.memory.read(completion.wr_id as usize * WORD, &mut word);
                     u32::from_be_bytes(word)
                 }
                 _ => return Err(io::ErrorKind::InvalidData.into()),
@@ -286,12 +298,35 @@ impl Drop for VerbsPair {
 }
 
 impl QueuePair for VerbsPair {
+    type Registration = Registered<Arena>;
+
     fn window(&self) -> &Region {
-        &self.window.region
+        &self.window.memory
     }
 
     fn staging(&self) -> &Region {
-        &self.staging.as_ref().expect("there is one once the peer is known").region
+        &self.staging.as_ref().expect("there is one once the peer is known").memory
+    }
+
+    fn stage_data(&mut self) -> io::Result<()> {
+        if self.data.is_none() {
+            self.data = Some(Registered::new(&self.domain, DATA_LEN, ACCESS_LOCAL_WRITE)?);
+        }
+        Ok(())
+    }
+
+    fn data(&self) -> &Region {
+        &self.data.as_ref().expect("made before data are placed").memory
+    }
+
+    fn register(
+        &mut self,
+        memory: &Arena,
+        _: Option<&OwnedFd>,
+    ) -> io::Result<(Registered<Arena>, u32, u64)> {
+        let registered = Registered::arena(&self.domain, memory, FOR_PEER)?;
+        let (key, address) = (registered.remote_key(), registered.address());
+        Ok((registered, key, address))
     }
 
     fn peer(&self) -> Option<PeerWindow> {
@@ -299,19 +334,22 @@ impl QueuePair for VerbsPair {
     }
 
     fn post(&mut self, write: &Write) -> io::Result<()> {
-        let (Some(peer), Some(staging)) = (self.peer, &self.staging) else {
-            unreachable!("a window is known before it is written to")
+        let peer = self.peer.expect("a window is known before it is written to");
+        let (from, key, address) = match write.region {
+            None => (&self.staging, peer.key, peer.address),
+            Some(region) => (&self.data, region.key, region.address),
         };
-        let (at, lkey) = (write.at as u64, staging.local_key());
-        let mut sge = Sge { addr: staging.address() + at, length: write.len as u32, lkey };
+        let from = from.as_ref().expect("made before it is written from");
+        let (addr, lkey) = (from.address() + write.from as u64, from.local_key());
+        let mut sge = Sge { addr, length: write.len as u32, lkey };
         let has_immediate = write.immediate.is_some() && !self.is_iwarp;
         let opcode = if has_immediate { WR_RDMA_WRITE_WITH_IMM } else { WR_RDMA_WRITE };
         let mut work = SendWr::new(opcode, &mut sge);
         work.wr_id = write.number;
         work.send_flags = if write.notifies { SEND_SIGNALED } else { 0 };
         work.imm_data = write.immediate.unwrap_or_default().to_be();
-        work.remote_addr = peer.address.wrapping_add(at);
-        work.rkey = peer.key;
+        work.remote_addr = address.wrapping_add(write.at as u64);
+        work.rkey = key;
         self.send(&mut work)?;
         match write.immediate {
             Some(number) if self.is_iwarp => self.tell(number),

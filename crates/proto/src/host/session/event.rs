@@ -82,7 +82,9 @@ impl std::fmt::Display for Failure {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SessionEvent {
     /// Data of a read have come: `len` bytes from `source` in the data section of the frame that
-    /// was handled last belong at `offset` of the operation.
+    /// was handled last belong at `offset` of the operation. If the peer has placed them
+    /// ([`RawFrame::is_placed`](crate::RawFrame)), `source` is in the memory that it has written
+    /// to.
     Data {
         /// The operation.
         op: OpId,
@@ -90,7 +92,7 @@ pub enum SessionEvent {
         offset: u32,
         /// Bytes.
         len: u32,
-        /// First byte within the frame's data section.
+        /// First byte within the frame's data section, or within that memory.
         source: u32,
     },
     /// The operation has ended.

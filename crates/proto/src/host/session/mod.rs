@@ -31,7 +31,6 @@ mod event;
 mod failover;
 mod fencing;
 mod issue;
-mod marks;
 mod operations;
 mod pairing;
 mod path;
@@ -55,7 +54,7 @@ use std::time::Duration;
 use arrayvec::ArrayVec;
 use tyche_wire::{
     Body, ChannelId, Checksums, Content, Control, Cookie, Echo, Event, Fate, Flags, Geometry,
-    Greeting, HEAD_LEN, Header, Kind, Mac, Reject, Status, Tag,
+    Greeting, Header, Kind, Mac, Reject, Status, Tag,
 };
 
 use cache::Cache;
@@ -74,14 +73,17 @@ use paths::{PATHS_MAX, Paths};
 pub use port::PortConfig;
 pub use problem::Problem;
 use progress_timeout::ProgressTimeout;
-pub use report::{PathReport, Waiting};
+pub use report::{PathReport, PlaceableChannel, Waiting};
 pub use shared::{QUEUES_MAX, QueueHandle, SessionShared};
 use target_search::TargetSearch;
 pub use target_search::{ExportId, OfferedBy, TargetId, parse_export};
 pub use trial::Favourite;
 
 use crate::channel::{
-    body::open_body, outgoing::Outgoing, protection::Opened, stages::StageSample,
+    body::{RawFrame, open_body},
+    outgoing::Outgoing,
+    protection::Opened,
+    stages::StageSample,
     stats::RejectCounts,
 };
 use crate::host::initiator::{Arrived, Initiator};
@@ -282,11 +284,12 @@ impl<R: Rules> Session<R> {
         &mut self,
         now: Instant,
         port: usize,
-        (head, payload): (&[u8; HEAD_LEN], &'p [u8]),
+        frame: impl Into<RawFrame<'p>>,
         opened: &'p mut Opened,
     ) -> &'p [u8] {
         self.now = now;
-        let clear = self.try_handle_frame(port, head, payload, opened).unwrap_or_else(|reject| {
+        let frame @ RawFrame { head, payload, .. } = frame.into();
+        let clear = self.try_handle_frame(port, &frame, opened).unwrap_or_else(|reject| {
             self.rejects.add(reject);
             if reject == Reject::Version
                 && let Some(greeting) = Greeting::parse(head, payload)
@@ -302,17 +305,17 @@ impl<R: Rules> Session<R> {
     fn try_handle_frame<'p>(
         &mut self,
         port: usize,
-        head: &[u8; HEAD_LEN],
-        payload: &'p [u8],
+        frame: &RawFrame<'p>,
         opened: &'p mut Opened,
     ) -> Result<&'p [u8], Reject> {
+        let RawFrame { head, payload, .. } = *frame;
         let (src, header) = (Mac::source(head), Header::parse(head)?);
         // Other hosts ask everybody.
         if header.kind != Kind::Discover && Mac::destination(head).is_group() {
             return Err(Reject::Destination);
         }
         if header.kind.on_channel() {
-            return self.handle_channel_frame((port, src), (&header, head), payload, opened);
+            return self.handle_channel_frame((port, src), &header, frame, opened);
         }
         let Body::Control(pdu) = Body::parse(&header, payload, &Checksums)? else {
             return Err(Reject::Unexpected);
@@ -372,14 +375,14 @@ impl<R: Rules> Session<R> {
     fn handle_channel_frame<'p>(
         &mut self,
         (port, src): (usize, Mac),
-        (header, head): (&Header, &[u8; HEAD_LEN]),
-        payload: &'p [u8],
+        header: &Header,
+        frame: &RawFrame<'p>,
         opened: &'p mut Opened,
     ) -> Result<&'p [u8], Reject> {
         let path = self.paths.index(header.channel);
         let (initiator, guard) = self.paths.live_on(port, path).ok_or(Reject::Channel)?;
         initiator.channel.check_origin(src, header)?;
-        let (payload, body) = open_body::<R>(guard, (header, head), payload, opened)?;
+        let (payload, body) = open_body::<R>(guard, header, frame, opened)?;
         let mut endings = Endings {
             now: self.now,
             operations: &mut self.operations,
@@ -399,6 +402,9 @@ impl<R: Rules> Session<R> {
             Arrived::Event(Event::Removed) => removed = true,
             Arrived::Echo(echo) => endings.events.push_back(SessionEvent::Echoed(echo)),
         })?;
+        if frame.is_congested {
+            initiator.channel.note_congestion();
+        }
         if let Body::Control(pdu) = &body
             && let Control::Fenced(fenced) = pdu.decode()
         {

@@ -269,7 +269,7 @@ impl<R: Rules> Path<R> {
     }
 
     /// The target's answer that has opened a live channel.
-    fn accept(&self) -> Option<&Accept> {
+    pub(super) fn accept(&self) -> Option<&Accept> {
         if let State::Live { accept, .. } = &self.state { Some(accept) } else { None }
     }
 
@@ -408,7 +408,7 @@ impl<R: Rules> Path<R> {
         self.frame_len = best;
         let mut flags = ConnectFlags::NONE;
         flags.set(ConnectFlags::READ_ONLY, session.read_only || resolved.read_only);
-        flags.set(ConnectFlags::CHECKSUM, session.checksum);
+        flags.set(ConnectFlags::CHECKSUM, session.checksum && !self.config.checks_data);
         flags.set(ConnectFlags::RESUME, resume);
         flags.set(ConnectFlags::STAGES, session.stages);
         let connect = Connect {

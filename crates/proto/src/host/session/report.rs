@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tyche_wire::{ChannelId, CipherSuite, Mac};
+use tyche_wire::{ChannelId, CipherSuite, Cookie, Mac};
 
 use super::path::Path;
 use super::port::Port;
@@ -38,6 +38,22 @@ pub struct PathReport {
     pub stats: ChannelStats,
 }
 
+/// A live channel whose data the target may place: they are neither sealed nor covered by a
+/// checksum.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PlaceableChannel {
+    /// Our index of the channel.
+    pub channel: ChannelId,
+    /// The cookie of its frames to the target: no other channel has it.
+    pub cookie: Cookie,
+    /// Index of the local link.
+    pub port: usize,
+    /// The target's address.
+    pub peer: Mac,
+    /// Pages of its `damq`.
+    pub damq_pages: u32,
+}
+
 /// The requests and fences that a session waits for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Waiting {
@@ -50,6 +66,20 @@ pub struct Waiting {
 }
 
 impl<R: Rules> Session<R> {
+    /// The live channels whose data the target may place.
+    pub fn placeable(&self) -> impl Iterator<Item = PlaceableChannel> {
+        self.paths.all().iter().filter_map(|path| {
+            let accept = path.accept().filter(|it| !it.checksum && path.cipher().is_none())?;
+            Some(PlaceableChannel {
+                channel: path.id(),
+                cookie: accept.cookie,
+                port: path.port,
+                peer: path.peer,
+                damq_pages: accept.damq_pages,
+            })
+        })
+    }
+
     /// Time left to find a lost target before the session fails; `None` if the target is not lost,
     /// or there is no limit.
     pub fn time_left(&self, now: Instant) -> Option<Duration> {

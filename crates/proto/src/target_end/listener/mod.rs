@@ -39,7 +39,7 @@ pub use part::Part;
 pub use refusals::Refusal;
 use refusals::Refusals;
 
-use crate::channel::body::{open_body, parse_body};
+use crate::channel::body::{RawFrame, open_body, parse_body};
 use crate::channel::outgoing::Outgoing;
 use crate::channel::protection::Opened;
 use crate::channel::stats::{ChannelStats, RejectCounts};
@@ -82,6 +82,11 @@ pub enum ListenerEvent {
         queue_size: u16,
         /// Whether the host wants stage times: [`Listener::note_times`].
         stages: bool,
+        /// The host's address.
+        peer: Mac,
+        /// Whether the host may place its data in the `damq`: they are neither sealed nor covered by
+        /// a checksum.
+        may_place: bool,
     },
     /// Something is to be done for a request. An [`Action::Place`] refers to the frame that was
     /// handled last.
@@ -209,45 +214,23 @@ impl<R: Rules> Listener<R> {
     pub fn handle_frame<'p>(
         &mut self,
         now: Instant,
-        (head, payload): (&[u8; HEAD_LEN], &'p [u8]),
+        frame: impl Into<RawFrame<'p>>,
         opened: &'p mut Opened,
     ) -> &'p [u8] {
-        self.try_handle_frame(now, head, payload, opened).unwrap_or_else(|reject| {
+        let frame = frame.into();
+        self.try_handle_frame(now, &frame, opened).unwrap_or_else(|reject| {
             self.rejects.add(reject);
-            payload
+            frame.payload
         })
-    }
-
-    /// Takes a frame that the network has marked as congested, as
-    /// [`handle_frame`](Self::handle_frame) does. If it is one of a channel and was not rejected,
-    /// the host is told: marks of made-up frames must not slow anybody down.
-    #[cold]
-    pub fn handle_marked_frame<'p>(
-        &mut self,
-        now: Instant,
-        frame: (&[u8; HEAD_LEN], &'p [u8]),
-        opened: &'p mut Opened,
-    ) -> &'p [u8] {
-        let rejects = self.rejects.total();
-        let payload = self.handle_frame(now, frame, opened);
-        if self.rejects.total() == rejects
-            && let Ok(header) = Header::parse(frame.0)
-            && header.kind.on_channel()
-            && let Some(open) = self.channels.get_mut(header.channel)
-            && open.config.check_origin::<R>(Mac::source(frame.0), &header).is_ok()
-        {
-            open.note_congestion();
-        }
-        payload
     }
 
     fn try_handle_frame<'p>(
         &mut self,
         now: Instant,
-        head: &[u8; HEAD_LEN],
-        payload: &'p [u8],
+        frame: &RawFrame<'p>,
         opened: &'p mut Opened,
     ) -> Result<&'p [u8], Reject> {
+        let RawFrame { head, payload, .. } = *frame;
         let header = Header::parse(head).inspect_err(|&reject| {
             if reject == Reject::Version
                 && !self.is_silent()
@@ -262,7 +245,7 @@ impl<R: Rules> Listener<R> {
             return Err(Reject::Destination);
         }
         if header.kind.on_channel() {
-            return self.handle_channel_frame((now, src), (&header, head), payload, opened);
+            return self.handle_channel_frame((now, src), &header, frame, opened);
         }
         let class = self.class(header.kind, payload);
         if !self.gate.takes(now, src, header.kind, class) {
@@ -345,10 +328,11 @@ impl<R: Rules> Listener<R> {
     fn handle_channel_frame<'p>(
         &mut self,
         (now, src): (Instant, Mac),
-        (header, head): (&Header, &[u8; HEAD_LEN]),
-        payload: &'p [u8],
+        header: &Header,
+        frame: &RawFrame<'p>,
         opened: &'p mut Opened,
     ) -> Result<&'p [u8], Reject> {
+        let payload = frame.payload;
         let known = self.channels.get_mut(header.channel);
         let origin = known.as_ref().map(|open| open.config.check_origin::<R>(src, header));
         let open = match (known, origin) {
@@ -368,9 +352,12 @@ impl<R: Rules> Listener<R> {
             }
         };
         let guard = open.keys.as_mut().map(|keys| &mut keys.guard);
-        let (payload, body) = open_body::<R>(guard, (header, head), payload, opened)?;
+        let (payload, body) = open_body::<R>(guard, header, frame, opened)?;
         let (channel, is_first) = (header.channel, open.is_half_open());
         let target = open.handle_frame(now, header, &body, &mut self.events)?;
+        if frame.is_congested {
+            target.channel.note_congestion();
+        }
         match (header.kind, &body) {
             (Kind::Disconnect, _) => {
                 let answer = target.channel.unsequenced(now, Kind::Disconnect, Flags::REPLY);
@@ -476,6 +463,14 @@ impl<R: Rules> Listener<R> {
     /// The next event.
     pub fn poll_event(&mut self) -> Option<ListenerEvent> {
         self.events.pop_front()
+    }
+
+    /// The channels that are [closed](ListenerEvent::Closed), of the events that were not polled yet.
+    pub fn closed(&self) -> impl Iterator<Item = ChannelId> {
+        self.events.iter().filter_map(|event| match event {
+            ListenerEvent::Closed { channel } => Some(*channel),
+            _ => None,
+        })
     }
 
     /// The next host that was refused, for the log. Some are only counted if there are many.

@@ -133,7 +133,7 @@ impl<R: Rules> Open<R> {
         let is_first = self.target.is_none();
         if is_first {
             let Grant { export, queue_size, damq_pages, .. } = self.grant;
-            let stages = self.config.stages;
+            let ChannelConfig { stages, peer_mac, checksum, .. } = self.config;
             let generation = self.accept.generation;
             events.push_back(ListenerEvent::Opened {
                 channel,
@@ -142,6 +142,8 @@ impl<R: Rules> Open<R> {
                 damq_pages,
                 queue_size,
                 stages,
+                peer: peer_mac,
+                may_place: !checksum && self.keys.is_none(),
             });
         }
         let Grant { writer, queue_size, damq_pages, .. } = self.grant;
@@ -185,13 +187,6 @@ impl<R: Rules> Open<R> {
     /// When it is closed at the latest, because its export is removed.
     pub(super) fn ends_at(&self) -> Option<Instant> {
         self.removed_at.map(|at| at + TELL_REMOVED)
-    }
-
-    /// Notes that the network has marked a frame of this channel as congested.
-    pub(super) fn note_congestion(&mut self) {
-        if let Some(target) = &mut self.target {
-            target.channel.note_congestion();
-        }
     }
 
     /// Whether it is closed, with no requests at the disk and no farewell to be sent.

@@ -198,7 +198,7 @@ impl<R: Rules> TargetChannel<R> {
         match body {
             Body::Empty | Body::Control(_) => {}
             Body::Echo { echo, .. } => self.channel.echoes.answer(*echo),
-            Body::Entries { .. } => self.take(&mut act),
+            Body::Entries { data, .. } => self.take(data.is_none(), &mut act),
         }
         checked
     }
@@ -240,14 +240,14 @@ impl<R: Rules> TargetChannel<R> {
         result
     }
 
-    /// Takes the checked entries.
-    fn take(&mut self, act: &mut impl FnMut(Action)) {
+    /// Takes the checked entries, whose data are in their pages already, or are to be placed there.
+    fn take(&mut self, are_placed: bool, act: &mut impl FnMut(Action)) {
         let mut source = 0;
         for index in 0..self.entries.len() {
             match self.entries[index] {
                 ToTarget::Command(command) => self.take_command(command, act),
                 ToTarget::Data(data) => {
-                    self.take_data(&data, source, act);
+                    self.take_data(&data, (!are_placed).then_some(source), act);
                     source += data.len;
                 }
             }
@@ -276,12 +276,14 @@ impl<R: Rules> TargetChannel<R> {
         self.execute_if_whole(command.tag.slot, act);
     }
 
-    fn take_data(&mut self, data: &Data, source: u32, act: &mut impl FnMut(Action)) {
+    fn take_data(&mut self, data: &Data, source: Option<u32>, act: &mut impl FnMut(Action)) {
         self.gather(data.tag, data.damq_page, data.total, act);
         let Data { tag, offset, len, .. } = *data;
         let slot = &mut self.slots[usize::from(tag.slot)];
         slot.moved = (slot.moved + len).min(slot.held);
-        act(Action::Place { slot: tag.slot, offset, len, source });
+        if let Some(source) = source {
+            act(Action::Place { slot: tag.slot, offset, len, source });
+        }
         self.execute_if_whole(tag.slot, act);
     }
 
@@ -440,7 +442,9 @@ impl<R: Rules> TargetChannel<R> {
                 None => return self.channel.poll_upkeep(now, out),
             },
         };
-        self.channel.address_entries(out, header, |data| (u32::from(data.tag.slot), 0));
+        let page = |slot: u16| self.slots[usize::from(slot)].page;
+        self.channel
+            .address_entries(out, header, |data| (data.tag.slot.into(), 0, page(data.tag.slot)));
         true
     }
 

@@ -36,6 +36,7 @@ fn link() -> PortConfig {
         node: None,
         transport: 0,
         routed: false,
+        checks_data: false,
     }
 }
 
