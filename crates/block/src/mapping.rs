@@ -33,8 +33,8 @@ impl Mapping {
         Ok(Self { base: NonNull::new(base.cast()).expect("the kernel maps nothing at 0"), len })
     }
 
-    /// Maps a new file of `len` bytes that is nowhere but in memory. Whoever has its descriptor sees
-    /// the same bytes.
+    /// Maps a new file of `len` bytes that is nowhere but in memory. Whoever has its descriptor
+    /// sees the same bytes.
     ///
     /// # Errors
     /// The system's error if there is no memory, or no descriptor left.

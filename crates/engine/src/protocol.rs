@@ -81,8 +81,8 @@ pub trait FrameSink<'d> {
     /// The data are not copied.
     fn gather(self, front: &[u8], data: &[&'d [u8]], tail: &[u8]);
 
-    /// As [`gather`](Self::gather), with the place of each piece of data in a region of the receiver:
-    /// a link may write them there ([`TxBatch::place`](tyche_link::TxBatch::place)).
+    /// As [`gather`](Self::gather), with the place of each piece of data in a region of the
+    /// receiver: a link may write them there ([`TxBatch::place`](tyche_link::TxBatch::place)).
     fn gather_placed(
         self,
         front: &[u8],

@@ -357,8 +357,9 @@ pub trait Link: Send {
 /// there before the frame is. The peer has the key to the region: until that is retracted it may
 /// write anything there at any time.
 pub trait Placement: Send + Sync {
-    /// Has a peer place data in a region, whose number the protocol chooses. Returns the memory that
-    /// it writes to: `memory`, or other memory of as many pages. A region with that number ends.
+    /// Has a peer place data in a region, whose number the protocol chooses. Returns the memory
+    /// that it writes to: `memory`, or other memory of as many pages. A region with that number
+    /// ends.
     ///
     /// Whether data are placed is up to the link and the peer.
     ///

@@ -58,8 +58,8 @@ pub trait Wrapper: Send {
         Err(no_receiver(self.inner().name()))
     }
 
-    /// As [`Link::placement`]. What a wrapper does to frames it does not do to data that come beside
-    /// them, so there is none unless the wrapper says so.
+    /// As [`Link::placement`]. What a wrapper does to frames it does not do to data that come
+    /// beside them, so there is none unless the wrapper says so.
     fn placement(&self) -> Option<Arc<dyn Placement>> {
         None
     }

@@ -57,7 +57,8 @@ impl Ends {
         assert_eq!(self.client.send(&frames).unwrap(), 1);
     }
 
-    /// The server receives a frame; returns the bytes of its data that were placed, and its payload.
+    /// The server receives a frame; returns the bytes of its data that were placed, and its
+    /// payload.
     fn receive(&mut self) -> (usize, Vec<u8>) {
         assert_eq!(self.server.receive(&mut self.batch).unwrap(), 1);
         (self.batch.placed(0), self.batch.frame(0).payload.to_vec())

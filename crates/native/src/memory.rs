@@ -12,8 +12,8 @@ use tyche_proto::PlaceableChannel;
 use tyche_proto::wire::{ChannelId, Mac};
 
 /// The most pages of an image: 8 MiB. Pages of a `damq` are used from the first one on, so it takes
-/// much in flight to need more; data for those come in frames. Lower: less memory of each queue of a
-/// host. Higher: more data are placed.
+/// much in flight to need more; data for those come in frames. Lower: less memory of each queue of
+/// a host. Higher: more data are placed.
 const IMAGE_PAGES_MAX: usize = 2048;
 
 /// The memory for the channels of a link.

@@ -1,5 +1,5 @@
-//! The memory of the channels of a simulated target. Simulated links place no data; until when hosts
-//! could do that is checked all the same, as if all of them might.
+//! The memory of the channels of a simulated target. Simulated links place no data; until when
+//! hosts could do that is checked all the same, as if all of them might.
 
 use std::collections::BTreeSet;
 use std::io;

@@ -178,7 +178,7 @@ fn a_host_that_was_evicted_while_it_was_frozen_changes_nothing_any_more() {
     run(&mut rig.tyche(Side::Target, &["export", "evict", DISK, &host]));
     let at_once = fs::read(&image).unwrap();
     session.signal(Signal::CONT);
-    load.into_iter().for_each(|writer| drop(writer.join().unwrap()));
+    load.into_iter().for_each(|writer| assert!(writer.join().unwrap() > 0));
     assert!(fs::read(&image).unwrap() == at_once, "the disk has changed after the eviction");
     session.disconnect_by_force();
     run(&mut rig.tyche(Side::Target, &["export", "allow", DISK, &host]));

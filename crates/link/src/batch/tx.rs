@@ -184,9 +184,9 @@ impl<'a> TxBatch<'a> {
         self.storage.lengths[self.end - 1].burst = bytes;
     }
 
-    /// Says where each slice of the last frame belongs, in that region of its receiver. A link whose
-    /// peer has [exposed](crate::Placement) the region may write them there, instead of into the
-    /// frame.
+    /// Says where each slice of the last frame belongs, in that region of its receiver. A link
+    /// whose peer has [exposed](crate::Placement) the region may write them there, instead of into
+    /// the frame.
     ///
     /// # Panics
     /// If there is no frame, or there are not as many places as slices.

@@ -4,8 +4,8 @@
 //! The windows are files in memory that both processes map, and so are the regions that data are
 //! placed in. A write is a copy into the peer's; an interrupt is an eventfd, which the peer arms as
 //! it arms a completion queue. Announcements and notifications may take the time that those of a
-//! card would take ([`Model`]). A key is a word behind the window: a write with one that is not there
-//! any more fails, and ends the connection, as with a card.
+//! card would take ([`Model`]). A key is a word behind the window: a write with one that is not
+//! there any more fails, and ends the connection, as with a card.
 //!
 //! ```text
 //!  window   [head|ring ............][immediates][keys]
@@ -282,8 +282,8 @@ impl DoublePair {
         })
     }
 
-    /// Reads from the socket what the peer tells of its window, and of its regions, or whether it is
-    /// gone.
+    /// Reads from the socket what the peer tells of its window, and of its regions, or whether it
+    /// is gone.
     fn hear(&mut self) -> io::Result<()> {
         while let Some((told, descriptors)) = heard(&self.socket)? {
             match &mut self.peer {

@@ -24,10 +24,10 @@
 //! A frame is copied out of the window before anybody looks at it. The peer has the key to the
 //! window, and can write there at any time.
 //!
-//! Data need not go through the ring. An end that has memory for them ([`Placement`]) tells its peer
-//! in a *note*, a record among those of frames; from then on the peer writes data where they belong,
-//! and then a record of the frame without them. Writes take effect in order, so the data are there
-//! when the record is announced.
+//! Data need not go through the ring. An end that has memory for them ([`Placement`]) tells its
+//! peer in a *note*, a record among those of frames; from then on the peer writes data where they
+//! belong, and then a record of the frame without them. Writes take effect in order, so the data
+//! are there when the record is announced.
 //!
 //! [`Placement`]: crate::Placement
 

@@ -1,6 +1,6 @@
 //! Data on their way to where they belong in memory of the peer, instead of into its ring.
 //!
-//! Independent of network cards, as the [rings](super::ring) are. Pieces are staged one behind the
+//! Independent of network cards, as the rings are. Pieces are staged one behind the
 //! other in memory of their own, which is used round and round; pieces that follow each other there
 //! and at the peer are one write.
 
@@ -39,8 +39,8 @@ pub(super) struct Placed {
 }
 
 impl Placed {
-    /// Whether a frame's data may be placed in that region: all of them are there, and each piece is
-    /// long enough to be worth a write.
+    /// Whether a frame's data may be placed in that region: all of them are there, and each piece
+    /// is long enough to be worth a write.
     pub(super) fn fits(frame: &TxFrame<'_>, region: &PeerRegion) -> bool {
         frame.data().zip(frame.places()).all(|(piece, &place)| {
             piece.len() >= PLACED_MIN && u64::from(place) + piece.len() as u64 <= region.len

@@ -124,8 +124,8 @@ impl Outgoing {
         }
     }
 
-    /// Whether a record can be written now, with so many pieces of data that are placed: two writes,
-    /// where the ring ends, and a last one with the interrupt.
+    /// Whether a record can be written now, with so many pieces of data that are placed: two
+    /// writes, where the ring ends, and a last one with the interrupt.
     pub(super) fn may_write(&self, pieces: usize) -> bool {
         let more = (self.placed.waiting() + pieces + 3) as u64;
         self.writes - self.writes_ended + more <= WRITES_MAX
@@ -309,9 +309,9 @@ impl Incoming {
         self.head == self.tail
     }
 
-    /// Takes the next record out: a frame into a batch that has room; it is from `mac`. A frame that
-    /// does not fit in the batch is lost, as on an interface, and so is one whose data were placed
-    /// in a region that the peer does not have any more.
+    /// Takes the next record out: a frame into a batch that has room; it is from `mac`. A frame
+    /// that does not fit in the batch is lost, as on an interface, and so is one whose data were
+    /// placed in a region that the peer does not have any more.
     ///
     /// # Errors
     /// `Malformed` if the peer has written no record.

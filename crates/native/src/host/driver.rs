@@ -279,8 +279,8 @@ impl<R: Rules> Driver<R> {
         self.settle_with(&[], None);
     }
 
-    /// Handles all events that came of a received frame, which has its data in its payload or, if it
-    /// is one of `placed`, in the image of that channel.
+    /// Handles all events that came of a received frame, which has its data in its payload or, if
+    /// it is one of `placed`, in the image of that channel.
     fn settle_with(&mut self, payload: &[u8], placed: Option<ChannelId>) {
         while let Some(event) = self.session.poll_event() {
             let notice = match event {

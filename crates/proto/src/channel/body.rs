@@ -9,8 +9,9 @@ pub struct RawFrame<'p> {
     pub head: &'p [u8; HEAD_LEN],
     /// The rest.
     pub payload: &'p [u8],
-    /// Whether the network has marked it as congested (ECN, RFC 3168). The peer is told if the frame
-    /// is one of a channel and is not rejected: marks of made-up frames must not slow anybody down.
+    /// Whether the network has marked it as congested (ECN, RFC 3168). The peer is told if the
+    /// frame is one of a channel and is not rejected: marks of made-up frames must not slow anybody
+    /// down.
     pub is_congested: bool,
     /// Whether the peer has placed the data section where it belongs, so that the payload has none:
     /// memory of ours, page for page as the `damq`. Only a link that has such memory of a channel

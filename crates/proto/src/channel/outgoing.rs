@@ -168,8 +168,8 @@ impl Outgoing {
         self.encode_data(&mut encoder, ethernet, data.into_iter(), take)
     }
 
-    /// The places of its parts in the `damq`, if the peer may have them placed there: nothing covers
-    /// the data but the link's own checksum.
+    /// The places of its parts in the `damq`, if the peer may have them placed there: nothing
+    /// covers the data but the link's own checksum.
     pub fn places(&self) -> Option<impl Iterator<Item = u32>> {
         let may_be_placed =
             self.header.kind == Kind::Data && !self.header.covers_data() && self.key.is_none();

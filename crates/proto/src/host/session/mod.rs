@@ -83,7 +83,6 @@ use crate::channel::{
     body::{RawFrame, open_body},
     outgoing::Outgoing,
     protection::Opened,
-    stages::StageSample,
     stats::RejectCounts,
 };
 use crate::host::initiator::{Arrived, Initiator};
@@ -260,12 +259,6 @@ impl<R: Rules> Session<R> {
         let path = paths.find(|it| it.identity().is_some_and(|(its, _)| its == cookie));
         let pieces = path.and_then(Path::live).into_iter().flat_map(Initiator::pieces);
         pieces.map(|(tag, piece)| (tag, OpId(piece.op)))
-    }
-
-    /// Stage times of a completed operation, if configured and supported by the target. Valid until
-    /// the next [`submit`](Self::submit).
-    pub fn stage_sample(&self, OpId(op): OpId) -> Option<StageSample> {
-        self.operations.stage_sample(op)
     }
 
     /// Sends an echo request of `frame_len` bytes on any live channel; each reply is a

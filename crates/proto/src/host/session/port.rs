@@ -46,8 +46,8 @@ pub struct PortConfig {
     /// Whether the link is reached through routers, without connections: questions are padded to
     /// the length of their answers.
     pub routed: bool,
-    /// Whether the link checks data from memory to memory: then their frames' checksums do not cover
-    /// them, even if the session is configured so.
+    /// Whether the link checks data from memory to memory: then their frames' checksums do not
+    /// cover them, even if the session is configured so.
     pub checks_data: bool,
 }
 

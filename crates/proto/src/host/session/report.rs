@@ -7,7 +7,9 @@ use tyche_wire::{ChannelId, CipherSuite, Cookie, Mac};
 use super::path::Path;
 use super::port::Port;
 use super::{Favourite, NodeCounts, Problem, Session, State};
+use crate::channel::stages::StageSample;
 use crate::channel::stats::{ChannelStats, RejectCounts};
+use crate::host::operation::OpId;
 use crate::rules::Rules;
 use crate::time::Instant;
 
@@ -66,6 +68,12 @@ pub struct Waiting {
 }
 
 impl<R: Rules> Session<R> {
+    /// Stage times of a completed operation, if configured and supported by the target. Valid until
+    /// the next [`submit`](Self::submit).
+    pub fn stage_sample(&self, OpId(op): OpId) -> Option<StageSample> {
+        self.operations.stage_sample(op)
+    }
+
     /// The live channels whose data the target may place.
     pub fn placeable(&self) -> impl Iterator<Item = PlaceableChannel> {
         self.paths.all().iter().filter_map(|path| {

@@ -84,8 +84,8 @@ pub enum ListenerEvent {
         stages: bool,
         /// The host's address.
         peer: Mac,
-        /// Whether the host may place its data in the `damq`: they are neither sealed nor covered by
-        /// a checksum.
+        /// Whether the host may place its data in the `damq`: they are neither sealed nor covered
+        /// by a checksum.
         may_place: bool,
     },
     /// Something is to be done for a request. An [`Action::Place`] refers to the frame that was
@@ -465,7 +465,8 @@ impl<R: Rules> Listener<R> {
         self.events.pop_front()
     }
 
-    /// The channels that are [closed](ListenerEvent::Closed), of the events that were not polled yet.
+    /// The channels that are [closed](ListenerEvent::Closed), of the events that were not polled
+    /// yet.
     pub fn closed(&self) -> impl Iterator<Item = ChannelId> {
         self.events.iter().filter_map(|event| match event {
             ListenerEvent::Closed { channel } => Some(*channel),
