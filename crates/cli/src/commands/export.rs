@@ -4,12 +4,18 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
+use tyche_proto::wire::Geometry;
+use uuid::Uuid;
 
 use crate::output::{Format, bytes, show};
 use crate::shared::complete;
 use crate::shared::control::{AccessChange, TargetRequest, ask};
 use crate::shared::error::{Code, Context, Error, Result};
-use crate::shared::report::{AccessChanged, ExportResized, Output, TargetReport};
+use crate::shared::export::{Export, Initiators, Source};
+use crate::shared::report::{
+    AccessChanged, DefinedBy, ExportChanged, ExportReport, ExportResized, ExportedBy, Output,
+    TargetReport,
+};
 use crate::shared::runtime::CONTROL;
 use crate::shared::seconds::positive;
 use crate::shared::sessions::targets;
@@ -17,6 +23,8 @@ use crate::size;
 
 /// Time limit until a file's new size is on its disk, behind earlier writes.
 const RESIZE_TIMEOUT: Duration = Duration::from_secs(60);
+/// Time limit until a disk is open, or an export removed, beyond what the disk takes.
+const CHANGE_TIMEOUT: Duration = Duration::from_secs(60);
 /// Time limit until a decision about a host is on stable storage.
 const ACCESS_TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -33,11 +41,99 @@ pub(crate) struct ExportCommand {
 
 #[derive(Subcommand, Debug)]
 enum Action {
+    Add(Box<Add>),
+    Remove(Remove),
+    List(List),
     Resize(Resize),
     Allow(Access),
     Deny(Deny),
     Evict(Evict),
     Revert(Revert),
+}
+
+/// Serve one more disk, from now on and after restarts of the target.
+///
+/// The target keeps it in its state, beside its configuration, before this returns. The same again
+/// changes nothing; another disk, or other properties, for a name that is taken are refused with
+/// exit code 10. If the configuration has an export of that name one day, it counts, and not this.
+#[derive(Args, Debug)]
+#[allow(rustdoc::broken_intra_doc_links, reason = "TOML in the text of --help")]
+struct Add {
+    /// The export: NAME=PATH for a file or block device, NAME=mem:SIZE, NAME=sparse:SIZE or
+    /// NAME=null:SIZE, as for `tyche serve --export`.
+    #[arg(value_name = "NAME=PATH", value_parser = Export::parse)]
+    export: Export,
+
+    /// Its UUID. By default one is made, and kept as long as the export is there.
+    #[arg(long)]
+    uuid: Option<Uuid>,
+
+    /// Refuse writes.
+    #[arg(long)]
+    read_only: bool,
+
+    /// Let completed writes be volatile until the host flushes.
+    #[arg(long)]
+    write_back: bool,
+
+    /// Bytes in a block: 512 or 4096.
+    #[arg(long, value_name = "BYTES", value_parser = block_size)]
+    block_size: Option<u32>,
+
+    /// Let several hosts write at once: only for cluster file systems.
+    #[arg(long)]
+    shared: bool,
+
+    /// Host with a key that may connect, by the name of its [[host]]; may be repeated. By default
+    /// all of them.
+    #[arg(long = "allow", value_name = "HOST")]
+    allow: Vec<String>,
+
+    /// Host without a key that may connect, by its UUID; may be repeated. By default all of them.
+    #[arg(long = "host", value_name = "UUID")]
+    hosts: Vec<Uuid>,
+
+    /// Port that may know of it over FCoE: its WWPN, or `any`. May be repeated. By default all,
+    /// unless hosts have to show who they are: then it must be said.
+    #[arg(long = "fcoe-initiator", value_name = "WWPN", value_parser = Initiators::parse)]
+    initiators: Vec<Initiators>,
+
+    /// Take this disk although the last one of that name was another.
+    #[arg(long)]
+    accept_changed_disk: bool,
+
+    /// The target, if several run on this machine.
+    #[arg(long, value_name = "NAME", add = complete::served_targets())]
+    target: Option<String>,
+}
+
+/// Serve a disk no more that `tyche export add` has added.
+///
+/// Refused with exit code 7 while hosts have it connected; with --force, their sessions end with
+/// errors, and what they have written and not flushed may be lost. When this returns, nothing of
+/// them is with the disk any more; if that takes longer than --timeout, the exit code is 9. What is
+/// on the disk is not touched. What the target knows of the export is forgotten: added again, it is
+/// another disk for hosts.
+#[derive(Args, Debug)]
+struct Remove {
+    #[command(flatten)]
+    at: At,
+
+    /// Even if hosts have it connected: their sessions end.
+    #[arg(long)]
+    force: bool,
+
+    /// How long to wait for requests that are with the disk.
+    #[arg(long, value_name = "SECONDS", default_value_t = 60.0, value_parser = positive)]
+    timeout: f64,
+}
+
+/// List the exports of the targets on this machine: what they are, what says so, and who has them.
+#[derive(Args, Debug)]
+struct List {
+    /// The target. By default all.
+    #[arg(long, value_name = "NAME", add = complete::served_targets())]
+    target: Option<String>,
 }
 
 /// Make an export larger. Hosts that are connected see the new size at once.
@@ -141,6 +237,9 @@ fn size(text: &str) -> Result<u64, String> {
 
 pub(crate) fn run(command: &ExportCommand) -> Result<()> {
     let (at, host, change) = match &command.action {
+        Action::Add(add) => return run_add(add, command.output),
+        Action::Remove(remove) => return run_remove(remove, command.output),
+        Action::List(List { target }) => return run_list(target.as_deref(), command.output),
         Action::Resize(resize) => return run_resize(resize, command.output),
         Action::Allow(Access { at, host }) => (at, Some(host), AccessChange::Allow),
         Action::Deny(Deny { access: Access { at, host } }) => (at, Some(host), AccessChange::Deny),
@@ -151,6 +250,146 @@ pub(crate) fn run(command: &ExportCommand) -> Result<()> {
         Action::Revert(Revert { at, host }) => (at, host.as_ref(), AccessChange::Revert),
     };
     change_access(at, host, change, command.output)
+}
+
+fn block_size(text: &str) -> Result<u32, String> {
+    let bytes = text.parse().ok().filter(|bytes| Geometry::is_block_size(*bytes));
+    bytes.ok_or_else(|| "write 512 or 4096".to_owned())
+}
+
+impl Add {
+    /// The export that it is about.
+    fn wanted(&self) -> Export {
+        let mut initiators = Initiators::Unsaid;
+        self.initiators.iter().for_each(|said| initiators.add(said));
+        Export {
+            uuid: self.uuid,
+            read_only: self.read_only,
+            write_back: self.write_back,
+            block_size: self.block_size,
+            shared: self.shared,
+            hosts: self.hosts.clone(),
+            allow: (!self.allow.is_empty()).then(|| self.allow.clone()),
+            initiators,
+            ..self.export.clone()
+        }
+    }
+}
+
+fn run_add(add: &Add, output: Format) -> Result<()> {
+    let export = absolute(add.wanted())?;
+    let name = export.name.clone();
+    let (dir, target) = one_target(add.target.as_deref())?;
+    let accept_changed_disk = add.accept_changed_disk;
+    let request = TargetRequest::AddExport { export, accept_changed_disk };
+    let answer = ask::<ExportChanged>(&dir.join(CONTROL), &request, CHANGE_TIMEOUT);
+    let done = answer.context(Code::Other, format_args!("target `{target}`"))??;
+    let size = bytes(done.size.unwrap_or_default());
+    let text = match done.changed {
+        true => format!("{target} exports {name} ({size})\n"),
+        false => format!("{target} exports {name} ({size}) already\n"),
+    };
+    show(output, || Output::ExportChanged(done.clone()), || text)
+}
+
+/// The export with an absolute path: the target runs in another directory.
+fn absolute(export: Export) -> Result<Export> {
+    match export.source() {
+        Ok(Source::File(path)) => {
+            let whole = std::path::absolute(&path).context(Code::Usage, path.display())?;
+            let message = || Error::new(Code::Usage, format!("{}: not UTF-8", whole.display()));
+            let path = whole.to_str().ok_or_else(message)?.to_owned();
+            Ok(Export { path, ..export })
+        }
+        _ => Ok(export),
+    }
+}
+
+fn run_remove(Remove { at, force, timeout }: &Remove, output: Format) -> Result<()> {
+    let At { export, target } = at;
+    let (dir, _) = find(export, target.as_deref())?;
+    let (export, limit_ms) = (export.clone(), (timeout * 1000.0).ceil() as u64);
+    let request = TargetRequest::RemoveExport { export: export.clone(), force: *force, limit_ms };
+    let limit = CHANGE_TIMEOUT + Duration::from_millis(limit_ms);
+    let answer = ask::<ExportChanged>(&dir.join(CONTROL), &request, limit);
+    let done = answer.context(Code::Other, format_args!("the target of `{export}`"))??;
+    let ended = match done.sessions_ended {
+        0 => String::new(),
+        1 => "; its session ends".to_owned(),
+        count => format!("; {count} sessions end"),
+    };
+    let text = format!("{} does not export {export} any more{ended}\n", done.target);
+    show(output, || Output::ExportChanged(done.clone()), || text)
+}
+
+fn run_list(target: Option<&str>, output: Format) -> Result<()> {
+    let reports = targets()?.into_iter().map(|(_, report)| report);
+    let wanted = reports.filter(|report| target.is_none_or(|it| report.name == it));
+    let list: Vec<_> = wanted
+        .map(|TargetReport { name, problem, exports, .. }| ExportedBy {
+            target: name,
+            problem,
+            exports,
+        })
+        .collect();
+    if let (Some(name), []) = (target, &list[..]) {
+        return Err(no_target(name));
+    }
+    let text = || {
+        let lines = list.iter().flat_map(|by| {
+            let problem = by.problem.iter().map(|it| format!("{}: {it}\n", by.target));
+            problem.chain(by.exports.iter().map(|export| line(&by.target, export)))
+        });
+        lines.collect::<String>()
+    };
+    show(output, || Output::ExportList { targets: list.clone() }, text)
+}
+
+/// An export of a target, in a line.
+fn line(target: &str, export: &ExportReport) -> String {
+    let mut what = vec![bytes(export.size)];
+    what.extend(export.lun.map(|lun| format!("LUN {lun}")));
+    what.extend(export.read_only.then(|| "read-only".to_owned()));
+    what.extend(export.shared.then(|| "shared".to_owned()));
+    what.extend(match export.defined_by {
+        DefinedBy::Command => Some("added".to_owned()),
+        DefinedBy::CommandLine => Some("of the command line".to_owned()),
+        DefinedBy::File | DefinedBy::Unknown => None,
+    });
+    what.extend(export.problem.clone());
+    let hosts: Vec<_> = export.sessions.iter().map(|it| it.host_name.as_str()).collect();
+    if !hosts.is_empty() {
+        what.push(format!("connected by {}", hosts.join(", ")));
+    }
+    let ExportReport { export, path, .. } = export;
+    format!("{target}/{export}  {path}  {}\n", what.join(", "))
+}
+
+fn no_target(name: &str) -> Error {
+    Error::new(Code::NotFound, format!("no target `{name}` runs on this machine; see `tyche list`"))
+}
+
+/// The directory and the name of the target with that name, or of the only one of this machine.
+fn one_target(name: Option<&str>) -> Result<(PathBuf, String)> {
+    let named = |(_, report): &(PathBuf, TargetReport)| name.is_none_or(|it| report.name == it);
+    let mut found: Vec<_> = targets()?.into_iter().filter(named).collect();
+    match (found.pop(), &found[..]) {
+        (Some((dir, report)), []) => Ok((dir, report.name)),
+        (Some((_, last)), others) => {
+            let names = others.iter().map(|(_, it)| it.name.as_str()).chain([&*last.name]);
+            let names = names.collect::<Vec<_>>().join(", ");
+            let message = format!("several targets run here: give --target, of {names}");
+            Err(Error::new(Code::Usage, message))
+        }
+        (None, _) => Err(name.map_or_else(
+            || {
+                let message = "no target runs on this machine: start `tyche serve`, or \
+                               `systemctl start tyche-target`";
+                Error::new(Code::NotFound, message)
+            },
+            no_target,
+        )),
+    }
 }
 
 fn change_access(

@@ -16,12 +16,15 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::shared::error::{Code, Error, ErrorReport, Result};
-use crate::shared::report::{AccessChanged, ExportResized, SessionReport, TargetReport};
+use crate::shared::export::Export;
+use crate::shared::report::{
+    AccessChanged, ExportChanged, ExportResized, SessionReport, TargetReport,
+};
 
 /// The longest path of a Unix socket in bytes, as the kernel has it.
 const SOCKET_PATH_MAX: usize = 107;
-/// The longest request in bytes.
-const REQUEST_MAX: u64 = 4096;
+/// The longest request in bytes: an export with its hosts.
+const REQUEST_MAX: u64 = 64 << 10;
 /// Time limit for the rest of a request that was begun.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(2);
 /// Time limit for a daemon's report: it needs milliseconds. A daemon that takes longer is stopped,
@@ -60,7 +63,7 @@ pub(crate) enum SessionRequest {
 }
 
 /// A request to a target.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "request", rename_all = "snake_case", deny_unknown_fields)]
 pub(crate) enum TargetRequest {
     /// Report the state.
@@ -71,6 +74,22 @@ pub(crate) enum TargetRequest {
         export: String,
         /// Bytes; `None`: the current size of its file or device.
         size: Option<u64>,
+    },
+    /// Serve one more export, from now on and after restarts.
+    AddExport {
+        /// The export.
+        export: Export,
+        /// Whether it may be another disk than the last one of that name.
+        accept_changed_disk: bool,
+    },
+    /// Serve an export no more that was added so.
+    RemoveExport {
+        /// Its name.
+        export: String,
+        /// Even if hosts have it connected.
+        force: bool,
+        /// Time limit for requests that are with its disk, in milliseconds.
+        limit_ms: u64,
     },
     /// Change which hosts may have an export.
     Access {
@@ -122,6 +141,8 @@ pub(crate) enum ControlAnswer {
     Target(TargetReport),
     /// To [`TargetRequest::Resize`].
     Resized(ExportResized),
+    /// To [`TargetRequest::AddExport`] and [`TargetRequest::RemoveExport`].
+    Changed(ExportChanged),
     /// To [`TargetRequest::Access`].
     Access(AccessChanged),
     /// To the other requests, once they are done.

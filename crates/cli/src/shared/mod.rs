@@ -6,6 +6,7 @@ pub(crate) mod complete;
 pub(crate) mod control;
 pub(crate) mod device_name;
 pub(crate) mod error;
+pub(crate) mod export;
 pub(crate) mod fcoe;
 pub(crate) mod health;
 pub(crate) mod identity;

@@ -8,14 +8,14 @@ use tyche_store::ResizeError;
 
 use super::Served;
 use super::access::{Changed, Who};
+use super::changes;
+use super::config::{DefinedAt, Export};
+use super::fcoe::PORTS_ANSWER;
 use super::links::{Missing, What};
 use super::state::Decision;
 use crate::shared::control::{AccessChange, ControlAnswer, TargetRequest};
 use crate::shared::error::{Code, Error, Result};
 use crate::shared::report::{AccessChanged, ExportResized, TargetLink, TargetPort, TargetReport};
-
-/// Time limit for the ports of FCoE to report, which is that of links.
-const PORTS_ANSWER: Duration = Duration::from_secs(1);
 
 /// Answers a request at a target's control socket: reports, resizes exports, and changes who may
 /// have them.
@@ -24,6 +24,14 @@ pub(super) fn answer(served: Arc<Served>, request: &TargetRequest) -> ControlAns
         TargetRequest::Report => ControlAnswer::Target(report(&served)),
         TargetRequest::Resize { export, size } => {
             resize(&served, export, *size).map(ControlAnswer::Resized).into()
+        }
+        TargetRequest::AddExport { export, accept_changed_disk } => {
+            let export = Export { place: DefinedAt::Command, ..export.clone() };
+            changes::add(&served, &export, *accept_changed_disk).map(ControlAnswer::Changed).into()
+        }
+        TargetRequest::RemoveExport { export, force, limit_ms } => {
+            let limit = Duration::from_millis(*limit_ms);
+            changes::remove(&served, export, *force, limit).map(ControlAnswer::Changed).into()
         }
         TargetRequest::Access { export, host, change } => {
             let host = host.as_deref();
@@ -49,8 +57,13 @@ fn report(served: &Served) -> TargetReport {
             }
         }
     }
+    let current = served.exports.current().clone();
     let rights = served.rights();
     for export in &mut report.exports {
+        if let Some(configured) = current.export.iter().find(|it| it.name == export.export) {
+            export.path.clone_from(&configured.path);
+            export.defined_by = (&configured.place).into();
+        }
         export.lun = served.exports.fcoe.lun(&export.export);
         export.allowed = rights.decided(&export.export, Decision::Allowed);
         export.denied = rights.decided(&export.export, Decision::Denied);

@@ -2,25 +2,28 @@
 //! FCoE is made here, from their configuration, their disks and their records.
 
 use std::io::{self, ErrorKind};
-use std::sync::{Arc, Mutex};
-use std::time::Instant;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use tyche_engine::Exported;
 use tyche_fcoe::TargetUnit;
 use tyche_native::{Arrival, Target, TargetExport};
 use tyche_proto::wire::Name;
 use tyche_proto::{HostId, SessionInfo};
-use tyche_store::ResizeError;
+use tyche_store::{ResizeError, Store};
 
 use super::access::Rights;
 use super::checked_name;
 use super::config::{Config, Export};
 use super::disks::{self, MissingDisk, OPEN_LIMIT, Opening};
 use super::fcoe::Fcoe;
-use super::state::{State, locked};
+use super::state::{ExportRecord, State, locked};
 use crate::output::bytes;
 use crate::shared::error::{Code, Error, Result};
 use crate::shared::links::LinkArgs;
+
+/// The disk of an export, with its record, and why it is missing if it is.
+pub(super) type OpenDisk = (Arc<dyn Store>, ExportRecord, Option<String>);
 
 /// The exports, with the target and the ports of FCoE that serve them. The ports end first.
 pub(super) struct Exports {
@@ -29,8 +32,12 @@ pub(super) struct Exports {
     pub(super) fcoe: Fcoe,
     pub(super) target: Target,
     pub(super) state: Arc<Mutex<State>>,
-    /// The configuration that they were made by.
+    /// The configuration at the start.
     pub(super) config: Config,
+    /// What is served now: the configuration as it was read last, with the exports that there are.
+    pub(super) current: Mutex<Config>,
+    /// Held by whoever changes the exports, which may take as long as a disk takes to answer.
+    pub(super) changing: Mutex<()>,
     /// The laboratory's wrapper around their stores.
     pub(super) link: LinkArgs,
 }
@@ -52,9 +59,13 @@ impl Exports {
         let mut missing = Vec::new();
         for (export, opening) in config.export.iter().zip(openings) {
             let accepted = accepted.contains(&export.name);
-            missing.extend(self.add(export, accepted, rights, (opening, deadline))?);
+            let opened = disks::open(export, accepted, &self.state, (opening, deadline))?;
+            let (store, known, disk) = opened;
+            let offline = disk.as_ref().map(|disk| disk.why.message.clone());
+            self.serve(export, rights, (store, known, offline))?;
+            missing.extend(disk);
         }
-        if missing.len() == config.export.len() {
+        if !missing.is_empty() && missing.len() == config.export.len() {
             return Err(missing.swap_remove(0).why);
         }
         for MissingDisk { export, why, .. } in &missing {
@@ -63,18 +74,70 @@ impl Exports {
         Ok(missing)
     }
 
-    /// Opens the disk of an export, and serves it to those who may have it. If its disk is missing,
-    /// it is offline, and the disk is returned. `opening`: as for [`disks::open`].
-    fn add(
+    /// What is served now.
+    pub(super) fn current(&self) -> MutexGuard<'_, Config> {
+        self.current.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until nobody else changes the exports, and keeps others from it.
+    pub(super) fn change(&self) -> MutexGuard<'_, ()> {
+        self.changing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Opens the disk of one more export, which is to be [served](Self::serve).
+    ///
+    /// # Errors
+    /// The disk is missing, or is another one than it was.
+    pub(super) fn open(&self, export: &Export, accepted: bool) -> Result<OpenDisk> {
+        let opening = (Opening::begin_if_file(export), Instant::now() + OPEN_LIMIT);
+        match disks::open(export, accepted, &self.state, opening)? {
+            (_, _, Some(MissingDisk { why, .. })) => Err(why),
+            (store, known, None) => Ok((store, known, None)),
+        }
+    }
+
+    /// Ends an export: hosts do not find it any more, their sessions end, and nothing of them is
+    /// with its disk when this returns. Returns the number of sessions that end.
+    ///
+    /// # Errors
+    /// `Device` if requests are still with its disk after `limit`. Hosts have it no more.
+    pub(super) fn remove(&self, name: &str, limit: Duration) -> Result<usize> {
+        let Some(key) = self.target.export(name) else { return Ok(0) };
+        let deadline = Instant::now() + limit;
+        let unit = self.fcoe.remove_unit(name);
+        let Some(removal) = self.target.remove(key) else { return Ok(0) };
+        let left = || deadline.saturating_duration_since(Instant::now());
+        if unit.is_none_or(|unit| unit.wait(left())) && removal.wait(left()).is_ok() {
+            return Ok(removal.sessions().len());
+        }
+        let message = format!(
+            "hosts do not have {name} any more, but its disk has not finished requests within {} s",
+            limit.as_secs_f64()
+        );
+        Err(Error::new(Code::Device, message))
+    }
+
+    /// The hosts that have an export connected, and the ports of FCoE that see it, in words.
+    pub(super) fn users(&self, name: &str, rights: &Rights) -> Vec<String> {
+        let report = self.target.report();
+        let sessions = report.sessions.iter().filter(|session| session.export == name);
+        let hosts = sessions.map(|session| session.host_name.clone());
+        hosts.chain(self.fcoe.users(name, &rights.visible_at(name))).collect()
+    }
+
+    /// Serves an export with its disk to those who may have it.
+    ///
+    /// # Errors
+    /// Its name makes no sense, or its name or its UUID is another export's.
+    pub(super) fn serve(
         &self,
         export: &Export,
-        accepted: bool,
         rights: &Rights,
-        opening: (Option<Opening>, Instant),
-    ) -> Result<Option<MissingDisk>> {
+        (mut store, known, offline): OpenDisk,
+    ) -> Result<()> {
         let name = export_name(&export.name)
             .map_err(|error| Error { code: export.place.code(), ..error })?;
-        let (mut store, known, missing) = disks::open(export, accepted, &self.state, opening)?;
+        let is_missing = offline.is_some();
         if let Some(wrapper) = &self.link.wrapper {
             store = wrapper.store(store, self.link.spin());
         }
@@ -86,13 +149,13 @@ impl Exports {
             shared: export.shared,
             last_writer: known.writer,
             allowed: rights.allowed_at(&export.name),
-            offline: missing.as_ref().map(|disk| disk.why.message.clone()),
+            offline,
         });
         let key = key.map_err(|taken| io::Error::new(ErrorKind::AlreadyExists, taken))?;
         if !self.config.fcoe.is_empty() {
             let mut state = locked(&self.state);
             let number = state.lun(&export.name, known.uuid)?;
-            let continues = state.continues(&export.name).unwrap_or(missing.is_some());
+            let continues = state.continues(&export.name).unwrap_or(is_missing);
             // The registry waits for it.
             drop(state);
             self.fcoe.add_unit(TargetUnit {
@@ -105,7 +168,7 @@ impl Exports {
                 generation: Some(Box::new(self.target.generation(key))),
             })?;
         }
-        Ok(missing)
+        Ok(())
     }
 
     /// All exports, with their disks.

@@ -2,13 +2,13 @@
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tyche_fcoe::{
-    Departure, FcoeTarget, FcoeTargetOptions, PortOptions, TargetUnit, Units, VisibleTo,
-    VlanAnnouncer,
+    Departure, FcoeTarget, FcoeTargetOptions, PortOptions, TargetUnit, UnitRemoval, Units,
+    VisibleTo, VlanAnnouncer,
 };
-use tyche_session::fcoe::{Numbers, PortName};
+use tyche_session::fcoe::{Numbers, PortName, parse_wwpn};
 use uuid::Uuid;
 
 use super::config::{Config, DefinedAt, Export, FcoePort, Initiators};
@@ -18,6 +18,9 @@ use crate::shared::error::{Code, CodedResult, Context, Error, Result};
 use crate::shared::fcoe::AddressRecord;
 use crate::shared::links::LinkArgs;
 use crate::shared::report::TargetPort;
+
+/// Time limit for the ports of FCoE to report, which is that of links.
+pub(super) const PORTS_ANSWER: Duration = Duration::from_secs(1);
 
 /// The running ports of a target. Dropping it logs all initiators out.
 pub(super) struct Fcoe {
@@ -81,7 +84,9 @@ pub(super) fn refuse_ways_around(config: &Config, has_key: bool) -> Result<()> {
                 DefinedAt::File { .. } => {
                     "`initiators = [\"WWPN\"]`, or write `initiators = \"any\"`"
                 }
-                DefinedAt::CommandLine => "--fcoe-initiator WWPN, or say --fcoe-initiator any",
+                DefinedAt::CommandLine | DefinedAt::Command => {
+                    "--fcoe-initiator WWPN, or say --fcoe-initiator any"
+                }
             };
             let message = format!(
                 "{} would be for every port on the network of FCoE, which has no keys: name those \
@@ -217,6 +222,26 @@ impl Fcoe {
     /// Whether there may be a port that has an export.
     pub(super) fn shows(&self, export: &str) -> bool {
         self.lun(export).is_some_and(|lun| self.units.is_shown(lun))
+    }
+
+    /// Removes the logical unit of an export, if it has one.
+    pub(super) fn remove_unit(&self, export: &str) -> Option<UnitRemoval> {
+        self.lun(export).and_then(|lun| self.units.remove(lun))
+    }
+
+    /// The ports that are logged in and see an export, which is visible to these.
+    pub(super) fn users(&self, export: &str, visible: &VisibleTo) -> Vec<String> {
+        if !self.shows(export) {
+            return Vec::new();
+        }
+        let sees = |wwpn: &String| {
+            parse_wwpn(wwpn).is_ok_and(|wwpn| {
+                (visible.only.is_empty() || visible.only.contains(&wwpn))
+                    && !visible.except.contains(&wwpn)
+            })
+        };
+        let ports = self.ask()(Instant::now() + PORTS_ANSWER);
+        ports.into_iter().flat_map(|port| port.initiators).filter(sees).collect()
     }
 
     /// Asks for the state of the interfaces. The function that is returned waits for the answers,

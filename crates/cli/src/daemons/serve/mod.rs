@@ -2,6 +2,7 @@
 
 mod access;
 mod answers;
+mod changes;
 mod config;
 mod conflict;
 mod disks;
@@ -73,9 +74,10 @@ use vlan::Vlan;
 /// The identity and the last writer of each export are kept in /var/lib/tyche. An export whose file
 /// or device was replaced is refused, until --accept-changed-disk accepts the new one.
 ///
-/// SIGHUP makes it check the sizes of its files again and tell the hosts, and read again which
-/// hosts may connect: sessions of those that may not any more are ended, and ports of FCoE do not
-/// see the export any more; `tyche export resize` makes one larger.
+/// SIGHUP makes it check the sizes of its files again and tell the hosts, and read the file again:
+/// sessions of hosts that may not connect any more are ended, and ports of FCoE do not see the
+/// export any more; new exports are served, and those that are gone and not connected are not. What
+/// takes a restart is logged. `tyche export` adds, removes and enlarges exports while it runs.
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
 #[allow(
@@ -199,6 +201,11 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
     let whose = format!("a target named {name} (give another --name)");
     let dir = RuntimeDir::take(runtime::targets().join(&name), &whose)?;
     let state = State::open(&name, Fcoe::is_alone(&config));
+    let config = changes::with_added(config, state.added()?)?;
+    if config.export.is_empty() && args.config.is_none() {
+        let message = "nothing to export: give --export NAME=PATH or --config FILE";
+        return Err(Error::new(Code::Usage, message));
+    }
     let target = TargetConfig {
         uuid: state.target(&name)?,
         name: checked,
@@ -231,7 +238,9 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
         remember_writer,
         renew_generation,
     })?;
-    let exports = Exports { name, fcoe, target, state, config, link: args.link.clone() };
+    let (link, current) = (args.link.clone(), Mutex::new(config.clone()));
+    let changing = Mutex::default();
+    let exports = Exports { name, fcoe, target, state, config, current, changing, link };
     let missing_disks = exports.open_all(&args.accepted, &rights)?;
     let described = exports.described();
     let Links { first, further, beacons, mut missing } = opener.open()?;
@@ -258,7 +267,8 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
 /// Tells user and supervisor what is served.
 fn tell_ready(name: &str, exports: &[String], interfaces: &[String]) {
     let on = if interfaces.is_empty() { "no interface yet" } else { &interfaces.join(", ") };
-    let serving = format!("serving {} on {on} as {name}", exports.join(", "));
+    let what = if exports.is_empty() { "no export yet" } else { &exports.join(", ") };
+    let serving = format!("serving {what} on {on} as {name}");
     if let Err(error) = announce(&format!("tyche: {serving}\n")) {
         tracing::warn!("{serving}, which can't be printed: {error}");
     }
@@ -318,21 +328,8 @@ fn configured(args: &ServeArgs) -> Result<Config> {
         initiators: initiators.clone(),
         ..export.clone()
     }));
-    if config.export.is_empty() {
-        return Err(match &args.config {
-            Some(file) => {
-                let message = format!("{}: there is no [[export]] in it", file.display());
-                Error::new(Code::Config, message)
-            }
-            None => {
-                let message = "nothing to export: give --export NAME=PATH or --config FILE";
-                Error::new(Code::Usage, message)
-            }
-        });
-    }
     config.check_names(&args.accepted)?;
-    conflict::refuse(&config.export)?;
-    fcoe::refuse_two_writers(&config)?;
+    changes::check(&config)?;
     Ok(config)
 }
 
@@ -370,17 +367,21 @@ fn await_stop(signals: &mut Signals, served: &Served, args: &ServeArgs) {
         if signal != SIGHUP {
             break;
         }
-        let read = configured(args);
-        let news = read.and_then(|now| Ok((Configured::of(&now, served.own_key)?, now)));
-        match news {
-            Ok((configured, now)) => {
-                served.rights().reconfigure(configured, served);
-                tracing::info!("who may connect was read again");
+        let read = configured(args).and_then(|now| {
+            changes::reconfigure(served, now.clone())?;
+            Ok(now)
+        });
+        match read {
+            Ok(now) => {
                 if !news::log_pending(&served.exports.config, &now) {
                     tracing::info!("nothing else has changed that takes a restart");
                 }
             }
-            Err(error) => tracing::error!("who may connect stays as it was: {error}"),
+            Err(error) => {
+                tracing::error!(
+                    "who may connect, and what is exported, stay as they were: {error}"
+                );
+            }
         }
         served.exports.all().for_each(|exported| look_again(served, &exported));
     }
@@ -444,14 +445,9 @@ mod tests {
     }
 
     #[test]
-    fn a_file_without_an_export_is_named() {
-        let file = tempfile::NamedTempFile::new().unwrap();
-        let path = file.path().to_str().unwrap();
-        let error = refused(&["--config", path]);
-        assert_eq!(error.code, Code::Config);
-        assert_eq!(error.message, format!("{path}: there is no [[export]] in it"));
-        let error = refused(&[]);
+    fn an_export_that_is_to_be_accepted_is_one() {
+        let error = refused(&["--export", "a=mem:1M", "--accept-changed-disk", "b"]);
         assert_eq!(error.code, Code::Usage);
-        assert!(error.message.contains("--config FILE"), "{error}");
+        assert!(error.message.contains("there is no such export"), "{error}");
     }
 }

@@ -20,15 +20,12 @@ fn pending(served: &Config, now: &Config) -> Vec<String> {
     };
     for export in &now.export {
         match named(served, &export.name) {
-            None => changes.push(format!("export {} is new", export.name)),
             Some(before) if properties(&before) != properties(export) => {
                 changes.push(format!("export {} has other properties", export.name));
             }
-            Some(_) => {}
+            _ => {}
         }
     }
-    let gone = served.export.iter().filter(|export| named(now, &export.name).is_none());
-    changes.extend(gone.map(|export| format!("export {} is removed", export.name)));
     let links = |config: &Config| {
         let ports = config.fcoe.iter().map(|port| format!("{} (FCoE)", port.link));
         config.link.iter().cloned().chain(ports).collect::<Vec<_>>()
@@ -98,8 +95,6 @@ mod tests {
             pending(&served, &now),
             [
                 "export b has other properties",
-                "export d is new",
-                "export c is removed",
                 "link eth2 is new",
                 "link eth0 is removed",
                 "`limits` has changed",

@@ -11,7 +11,7 @@ use tyche_fcoe::{FoundNeighbour, FoundVlan};
 use tyche_session::KnownTarget;
 use uuid::Uuid;
 
-use super::{BenchReport, SessionReport, TargetReport};
+use super::{BenchReport, ExportReport, SessionReport, TargetReport};
 
 /// The output of a command. Its name in `schema` has a version: fields are added to a version, but
 /// neither removed nor changed.
@@ -61,6 +61,15 @@ pub enum Output {
         /// The size now.
         #[serde(flatten)]
         now: ExportResized,
+    },
+    /// `tyche export add` and `remove`.
+    #[serde(rename = "tyche.export-changed/1")]
+    ExportChanged(ExportChanged),
+    /// `tyche export list`.
+    #[serde(rename = "tyche.export-list/1")]
+    ExportList {
+        /// The targets of this machine, each with its exports.
+        targets: Vec<ExportedBy>,
     },
     /// `tyche export allow`, `deny`, `evict` and `revert`.
     #[serde(rename = "tyche.access/1")]
@@ -330,6 +339,32 @@ pub struct AccessChanged {
     pub host: Option<String>,
     /// Sessions that this has ended.
     pub sessions_ended: u64,
+}
+
+/// A change of the exports of a target.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct ExportChanged {
+    /// Name of the target.
+    pub target: String,
+    /// Name of the export.
+    pub export: String,
+    /// Its size in bytes; null if it is removed.
+    pub size: Option<u64>,
+    /// Whether anything has changed: false if it was so already.
+    pub changed: bool,
+    /// Sessions that end.
+    pub sessions_ended: u64,
+}
+
+/// The exports of a target.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct ExportedBy {
+    /// Name of the target.
+    pub target: String,
+    /// Why it does not answer, in words; null if it does.
+    pub problem: Option<String>,
+    /// Its exports.
+    pub exports: Vec<ExportReport>,
 }
 
 /// The new size of an export.

@@ -64,6 +64,10 @@ pub struct ExportReport {
     pub export: String,
     /// Its UUID, the same as long as it is the same disk.
     pub uuid: Uuid,
+    /// Its file or device, or `mem:`, `sparse:` or `null:` and a size.
+    pub path: String,
+    /// What says that it is exported.
+    pub defined_by: DefinedBy,
     /// Size in bytes.
     pub size: u64,
     /// Size of a block in bytes: 512 or 4096.
@@ -99,6 +103,8 @@ impl From<&tyche_native::ExportReport> for ExportReport {
         Self {
             export: export.name.to_string(),
             uuid: export.uuid,
+            path: String::new(),
+            defined_by: DefinedBy::default(),
             size: export.geometry.size,
             block_size: export.geometry.block_size.into(),
             read_only: export.geometry.read_only,
@@ -114,6 +120,22 @@ impl From<&tyche_native::ExportReport> for ExportReport {
             sessions: Vec::new(),
         }
     }
+}
+
+/// What says that a disk is exported.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum DefinedBy {
+    /// The configuration file.
+    File,
+    /// The command line of the target.
+    CommandLine,
+    /// `tyche export add`.
+    Command,
+    /// It is not known: the target is of an earlier version.
+    #[default]
+    #[serde(other)]
+    Unknown,
 }
 
 /// A session that has an export connected.

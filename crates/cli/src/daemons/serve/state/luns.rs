@@ -1,7 +1,8 @@
 //! The numbers of exports as logical units (LUNs), which stay the same over restarts.
 //!
-//! Hosts know a disk by its LUN. A number is that of one UUID for good: an export that is gone
-//! keeps its own, so that no host finds another disk in its place.
+//! Hosts know a disk by its LUN. A number is that of one UUID: an export that is gone from the
+//! configuration keeps its own, so that no host finds another disk in its place. Only one that was
+//! removed by command, of which hosts were told, leaves its number to others.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -53,6 +54,18 @@ pub(super) fn keep(path: &Path, uuid: Uuid, number: u8) {
     }
 }
 
+/// Leaves the number of an export to others.
+pub(super) fn forget(path: &Path, uuid: Uuid) {
+    match read(path) {
+        Ok(mut kept) => {
+            if kept.remove(&uuid).is_some() {
+                store(path, &kept);
+            }
+        }
+        Err(error) => tracing::warn!("{error}"),
+    }
+}
+
 fn read(path: &Path) -> Result<Kept> {
     match fs::read_to_string(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(Kept::new()),
@@ -95,6 +108,9 @@ mod tests {
         assert_eq!(assign(&path, &[(a, true), (b, false), (c, true)]).unwrap(), [0, 1, 2]);
         assert_eq!(assign(&path, &[(c, true), (d, true)]).unwrap(), [2, 1]);
         assert_eq!(assign(&path, &[(b, false), (a, true), (d, true)]).unwrap(), [3, 0, 1]);
+        forget(&path, a);
+        let others = [(Uuid::from_u128(5), true), (c, true)];
+        assert_eq!(assign(&path, &others).unwrap(), [0, 2], "a's is free");
         fs::write(&path, "{").unwrap();
         let error = assign(&path, &[(a, true)]).unwrap_err();
         assert!(error.code == Code::Config && error.message.contains("numbered anew"), "{error}");

@@ -4,6 +4,7 @@
 //! ```text
 //! /var/lib/tyche/targets/TARGET/target.json           on stable storage
 //! /var/lib/tyche/targets/TARGET/exports/EXPORT.json   on stable storage
+//! /var/lib/tyche/targets/TARGET/exports.json          exports added by command
 //! /var/lib/tyche/targets/TARGET/access.json           hosts allowed and denied by command
 //! /var/lib/tyche/targets/TARGET/luns.json             their LUNs, if they have some
 //! /var/lib/tyche/targets/TARGET/n-port-ids/WWPN       the N_Port_ID of that port of FCoE
@@ -18,6 +19,7 @@
 //! If the state can't be written, only writers are refused. A loss is then noted at least in the
 //! run-time directory, which outlives the process.
 
+mod added;
 mod decisions;
 mod luns;
 mod machine;
@@ -35,6 +37,7 @@ use tyche_native::{RememberWriter, RenewGeneration};
 use tyche_proto::{Loss, Writer};
 use uuid::Uuid;
 
+use super::config::Export;
 use crate::shared::error::{Code, Error, Result};
 use crate::shared::runtime;
 use record::{FileIdentity, Record, file_name, replace};
@@ -81,6 +84,8 @@ pub(super) struct ExportRecord {
     pub(super) writer: Option<Writer>,
 }
 
+/// The file of the exports that were added by command.
+const ADDED: &str = "exports.json";
 /// The file of the numbers of exports as logical units.
 const LUNS: &str = "luns.json";
 
@@ -218,6 +223,38 @@ impl State {
         let lun = luns::assign(&self.dir.join(LUNS), self.luns.values().copied(), (uuid, lasts))?;
         self.luns.insert(export.to_owned(), lun);
         Ok(lun)
+    }
+
+    /// The exports that were added by command.
+    ///
+    /// # Errors
+    /// `Config` if they can't be read.
+    pub(super) fn added(&self) -> Result<Vec<Export>> {
+        added::read(&self.dir.join(ADDED))
+    }
+
+    /// Keeps the exports that were added by command: these from now on.
+    ///
+    /// # Errors
+    /// `Other` if that is not possible. Those before are kept then.
+    pub(super) fn keep_added<'a>(&self, exports: impl Iterator<Item = &'a Export>) -> Result<()> {
+        added::keep(&self.dir.join(ADDED), exports)
+    }
+
+    /// Forgets an export that was removed for good: its record and its number. Whoever adds one of
+    /// its name adds another disk.
+    pub(super) fn forget(&mut self, export: &str) {
+        let kept = self.exports.remove(export);
+        for file in [self.record_of(export), self.notes.join(file_name(export))] {
+            if let Err(error) = fs::remove_file(&file)
+                && error.kind() != ErrorKind::NotFound
+            {
+                tracing::warn!("{}: {error}", file.display());
+            }
+        }
+        if let (Some(_), Some(kept)) = (self.luns.remove(export), kept) {
+            luns::forget(&self.dir.join(LUNS), kept.record.uuid);
+        }
     }
 
     /// The decisions of commands about hosts.
