@@ -73,6 +73,7 @@ enum Command {
     Export(commands::export::ExportCommand),
     Key(commands::key::KeyCommand),
     List(commands::list::ListArgs),
+    Hosts(commands::hosts::HostsArgs),
     Stats(commands::stats::StatsArgs),
     Bench(BenchArgs),
     Completions(commands::manual::CompletionsArgs),
@@ -97,6 +98,7 @@ impl Command {
             Self::Export(args) => commands::export::run(args),
             Self::Key(args) => commands::key::run(args),
             Self::List(args) => commands::list::run(args),
+            Self::Hosts(args) => commands::hosts::run(args),
             Self::Stats(args) => commands::stats::stats(args),
             Self::Bench(args) => bench::run(args),
             Self::Completions(args) => commands::manual::completions(args),
@@ -119,6 +121,7 @@ impl Command {
             Self::Link(args) => args.output,
             Self::Export(args) => args.output,
             Self::List(args) => args.output,
+            Self::Hosts(args) => args.output,
             Self::Stats(args) => args.output,
             Self::Bench(args) => args.output,
         }

@@ -14,6 +14,9 @@ use crate::rdma::{batch, ends, introduce};
 const PAGES: usize = 16;
 const REGION: u16 = 3;
 
+/// A piece of data, and the first of its bytes in a region.
+type Piece<'a> = (&'a [u8], usize);
+
 /// Both ends of a connection. Each may have the other place data.
 struct Ends {
     server: DoubleServer,
@@ -48,7 +51,7 @@ impl Ends {
     }
 
     /// The client sends pieces of data that belong at those bytes of a region, in a frame.
-    fn send(&mut self, region: u16, pieces: &[(&[u8], usize)]) {
+    fn send(&mut self, region: u16, pieces: &[Piece<'_>]) {
         let front = frame(self.server.mac(), BROADCAST, HEAD, 1);
         let mut vectors = TxVectors::new(1, pieces.len());
         let mut frames = vectors.batch();
@@ -101,7 +104,7 @@ fn data_without_a_place_come_in_their_frame() {
     let data = Random(1).bytes(2 * PAGE);
     let (page, short) = (&data[..PAGE], &data[..PAGE - 64]);
     let end = PAGES * PAGE;
-    let cases: [(u16, &[(&[u8], usize)]); 4] = [
+    let cases: [(u16, &[Piece<'_>]); 4] = [
         (REGION + 1, &[(page, 0)]),
         (REGION, &[(page, end - PAGE + 64)]),
         (REGION, &[(page, end)]),

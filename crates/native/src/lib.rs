@@ -26,5 +26,5 @@ pub use stages::{Stage, StageTimes};
 pub use target_end::{
     Arrival, ChannelEvent, Departure, ExportReport, Exporter, ExporterEnv, Exports, Remains,
     RememberWriter, Removal, RenewGeneration, Target, TargetExport, TargetLinkReport,
-    TargetOptions, TargetReport, TargetSessionReport,
+    TargetOptions, TargetReport, TargetSessionReport, Use, UseCounts,
 };

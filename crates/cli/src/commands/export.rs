@@ -7,7 +7,7 @@ use clap::{Args, Subcommand};
 use tyche_proto::wire::Geometry;
 use uuid::Uuid;
 
-use crate::output::{Format, bytes, show};
+use crate::output::{Format, Table, bytes, show};
 use crate::shared::complete;
 use crate::shared::control::{AccessChange, TargetRequest, ask};
 use crate::shared::error::{Code, Context, Error, Result};
@@ -336,18 +336,23 @@ fn run_list(target: Option<&str>, output: Format) -> Result<()> {
         return Err(no_target(name));
     }
     let text = || {
-        let lines = list.iter().flat_map(|by| {
-            let problem = by.problem.iter().map(|it| format!("{}: {it}\n", by.target));
-            problem.chain(by.exports.iter().map(|export| line(&by.target, export)))
-        });
-        lines.collect::<String>()
+        let mut table = Table::new(["TARGET", "EXPORT", "SIZE", "DISK", "", "HOSTS"]);
+        for by in &list {
+            let silent = by.problem.iter().map(|_| {
+                let [export, size, disk, what, hosts] = ["(silent)", "", "", "", ""];
+                [by.target.as_str(), export, size, disk, what, hosts].map(str::to_owned)
+            });
+            let rows = silent.chain(by.exports.iter().map(|export| row(&by.target, export)));
+            rows.for_each(|row| table.row(row));
+        }
+        table.to_string()
     };
     show(output, || Output::ExportList { targets: list.clone() }, text)
 }
 
-/// An export of a target, in a line.
-fn line(target: &str, export: &ExportReport) -> String {
-    let mut what = vec![bytes(export.size)];
+/// An export of a target in the table.
+fn row(target: &str, export: &ExportReport) -> [String; 6] {
+    let mut what = Vec::new();
     what.extend(export.lun.map(|lun| format!("LUN {lun}")));
     what.extend(export.read_only.then(|| "read-only".to_owned()));
     what.extend(export.shared.then(|| "shared".to_owned()));
@@ -358,11 +363,9 @@ fn line(target: &str, export: &ExportReport) -> String {
     });
     what.extend(export.problem.clone());
     let hosts: Vec<_> = export.sessions.iter().map(|it| it.host_name.as_str()).collect();
-    if !hosts.is_empty() {
-        what.push(format!("connected by {}", hosts.join(", ")));
-    }
-    let ExportReport { export, path, .. } = export;
-    format!("{target}/{export}  {path}  {}\n", what.join(", "))
+    let (what, hosts) = (what.join(", "), hosts.join(", "));
+    let ExportReport { export, path, size, .. } = export;
+    [target.to_owned(), export.clone(), bytes(*size), path.clone(), what, hosts]
 }
 
 fn no_target(name: &str) -> Error {

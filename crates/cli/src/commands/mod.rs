@@ -5,6 +5,7 @@ pub(crate) mod connect_all;
 pub(crate) mod disconnect;
 pub(crate) mod discover;
 pub(crate) mod export;
+pub(crate) mod hosts;
 pub(crate) mod key;
 pub(crate) mod link;
 pub(crate) mod link_command;

@@ -260,5 +260,42 @@ fn a_target_has_to_be_named_where_there_are_two() {
     let text = run(&mut rig.tyche(Side::Target, &[&add[..], &["--target", "two"]].concat()));
     assert_eq!(text, "two exports a (1.0 MiB)\n");
     let text = run(&mut rig.tyche(Side::Target, &["export", "list", "--target", "two"]));
-    assert_eq!(text, "two/a  mem:1M  1.0 MiB, added\n");
+    let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
+    let lines: Vec<_> = text.lines().map(words).collect();
+    assert_eq!(lines, ["TARGET EXPORT SIZE DISK HOSTS", "two a 1.0 MiB mem:1M added"]);
+}
+
+#[test]
+fn what_hosts_have_done_is_counted() {
+    let rig = rig!(1500);
+    let target = serve(&rig, &configure(&rig, &table(&rig, DISK)));
+    let hosts = |args: &[&str]| {
+        let mut report = rig.ask_at(Side::Target, &[&["hosts"], args].concat());
+        assert_eq!(report["schema"], "tyche.hosts/1");
+        report["hosts"].as_array_mut().unwrap().clone()
+    };
+    assert_eq!(hosts(&[]), [] as [Value; 0]);
+    let session = rig.connect_as("fuse", &[]);
+    let (file, data) = (File::options().read(true).write(true).open(&session.device), [7; 65536]);
+    let file = file.unwrap();
+    (0..4).for_each(|n| file.write_all_at(&data, n << 20).unwrap());
+    file.sync_all().unwrap();
+    drop(file);
+    let seen = hosts(&[]);
+    let [host] = &seen[..] else { panic!("{seen:?}") };
+    assert_eq!((&host["id"], &host["export"]), (&session.value["host"], &json!(DISK)));
+    assert_eq!((&host["connected"], &host["writer"]), (&json!(true), &json!(true)));
+    assert_eq!(host["links"], json!([rig.cable.link(Side::Target)]));
+    let requests = &host["requests"];
+    assert!(requests["written_bytes"].as_u64().unwrap() >= 4 << 16, "{host}");
+    assert!(requests["write_ns"].as_u64() > Some(0) && requests["flushes"].as_u64() > Some(0));
+    let report = rig.stats().1;
+    assert_eq!(report["exports"][0]["requests"], *requests, "it is the only host");
+    session.disconnect();
+    assert_eq!(hosts(&[]), [] as [Value; 0]);
+    let left = &hosts(&["--all"])[0];
+    assert_eq!((&left["connected"], &left["connected_s"]), (&json!(false), &Value::Null));
+    assert_eq!(left["requests"]["written_bytes"], requests["written_bytes"]);
+    refused(&rig, Side::Target, &["hosts", "nobody"], 3, &["no target `nobody`"]);
+    drop(target);
 }

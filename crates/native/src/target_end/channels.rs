@@ -10,6 +10,7 @@ use tyche_proto::{ExportKey, Part};
 use tyche_store::Loan;
 
 use super::stages::TargetStages;
+use super::uses::Executing;
 
 /// The data of a request.
 #[derive(Default)]
@@ -18,13 +19,15 @@ struct Slot {
     extent: Option<Extent>,
     /// The data lent by the store for a read; the pages are unused then.
     loan: Option<Loan>,
-    /// It is a flush.
-    is_flush: bool,
+    /// It is at the store.
+    executing: Option<Executing>,
 }
 
 /// The memory and the state of an open channel.
 pub(super) struct Channel {
     pub(super) export: ExportKey,
+    /// The number of its use.
+    pub(super) use_index: usize,
     /// The export's generation when the channel was opened, as its host was told.
     pub(super) generation: Uuid,
     /// The `damq`.
@@ -36,13 +39,14 @@ pub(super) struct Channel {
 
 impl Channel {
     pub(super) fn new(
-        (export, generation): (ExportKey, Uuid),
+        (export, use_index, generation): (ExportKey, usize, Uuid),
         arena: Arena,
         queue_size: u16,
         stages: bool,
     ) -> Self {
         Self {
             export,
+            use_index,
             generation,
             arena,
             slots: (0..queue_size).map(|_| Slot::default()).collect(),
@@ -63,13 +67,17 @@ impl Channel {
     }
 
     /// The request of a slot goes to the store.
-    pub(super) fn begin(&mut self, slot: u16, is_flush: bool) {
-        self.slots[usize::from(slot)].is_flush = is_flush;
+    pub(super) fn begin(&mut self, slot: u16, request: Executing) {
+        self.slots[usize::from(slot)].executing = Some(request);
     }
 
-    /// Whether the request of a slot that is at the store is a flush.
-    pub(super) fn is_flush(&self, slot: u16) -> bool {
-        self.slots[usize::from(slot)].is_flush
+    /// The request of a slot comes back from the store.
+    ///
+    /// # Panics
+    /// If it was not there.
+    pub(super) fn ended(&mut self, slot: u16) -> Executing {
+        let executing = self.slots[usize::from(slot)].executing.take();
+        executing.expect("a request is answered once")
     }
 
     /// Takes the pages of a slot, to submit them to the store.

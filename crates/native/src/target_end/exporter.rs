@@ -6,7 +6,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tyche_block::{Completion, PAGE, Request};
+use tyche_block::{Completion, OperationKind, PAGE, Request};
 use tyche_engine::{
     Clock, DEPTH, Fault, Frames, Ports, Protocol, Received,
     placed::{self, LinkNodes},
@@ -23,6 +23,7 @@ use super::conversion::{block_operation, status};
 use super::exports::{Exports, LoopWaker};
 use super::open_disks::OpenDisks;
 use super::report::TargetLinkReport;
+use super::uses::{Executing, Uses};
 use crate::composer::{Composer, raw};
 use crate::memory::ChannelMemory;
 
@@ -85,6 +86,10 @@ pub struct Exporter<R: Rules = AllRules> {
     done: Vec<Completion>,
     /// Requests answered.
     requests: u64,
+    /// What hosts have had done.
+    uses: Uses,
+    /// The time of the owner's last call.
+    now: Instant,
     /// Whether any channel has stages.
     timed: bool,
     /// Changes of the open channels, for the owner.
@@ -112,6 +117,8 @@ impl<R: Rules> Exporter<R> {
             complaints: Pace::new(COMPLAINT_INTERVAL, 1),
             done: Vec::with_capacity(DEPTH),
             requests: 0,
+            uses: Uses::default(),
+            now: Instant(0),
             timed: false,
             events: Vec::new(),
             visits: Vec::new(),
@@ -131,6 +138,7 @@ impl<R: Rules> Exporter<R> {
     /// Advances the requests at the stores, and serves all work that needs the registry; false if
     /// there was none.
     pub fn work(&mut self, now: Instant) -> bool {
+        self.now = now;
         if self.restores.is_another() {
             self.listener.renew_keys();
         }
@@ -179,13 +187,15 @@ impl<R: Rules> Exporter<R> {
                     damq_pages,
                     queue_size,
                     stages,
+                    host,
                     peer,
                     may_place,
                 } => {
                     let peer = may_place.then_some(peer);
                     match self.memory.open(channel, damq_pages as usize, peer) {
                         Ok(arena) => {
-                            let export = (export, generation);
+                            let use_index = self.uses.begin(export, host);
+                            let export = (export, use_index, generation);
                             let opened = Channel::new(export, arena, queue_size, stages);
                             self.open(channel, opened);
                         }
@@ -219,6 +229,7 @@ impl<R: Rules> Exporter<R> {
     fn close(&mut self, id: ChannelId) {
         let Some(channel) = self.channels.close(id) else { return };
         let export = channel.export;
+        self.uses.end(channel.use_index);
         self.disks.close::<R>(export, &channel.into_arena(), &self.exports);
         self.timed = self.channels.are_timed();
         self.events.push(ChannelEvent::Closed { channel: id });
@@ -259,13 +270,14 @@ impl<R: Rules> Exporter<R> {
             return self.channels[id].release(command.tag.slot);
         }
         let channel = &mut self.channels[id];
-        channel.begin(command.tag.slot, command.opcode == Opcode::Flush);
         let request = Request {
             operation: block_operation(command),
             offset: command.offset,
             len: command.len,
             buffer: channel.take(command.tag.slot).filter(|_| command.opcode.has_data()),
         };
+        let (operation, len) = (OperationKind::from(request.operation), command.len);
+        channel.begin(command.tag.slot, Executing { operation, len, begun: self.now });
         let disk = self.disks.get_mut(channel.export);
         let checked = disk.check(&request, &channel.arena);
         let token = token(id, command.tag);
@@ -295,18 +307,21 @@ impl<R: Rules> Exporter<R> {
         self.disks.work(now, &self.exports, &mut self.done);
         let worked = !self.done.is_empty();
         self.requests += self.done.len() as u64;
-        let now = if self.timed { self.clock.now() } else { Instant(0) };
+        let staged_at = if self.timed { self.clock.now() } else { Instant(0) };
         let mut done = mem::take(&mut self.done);
         for Completion { token, result, buffer } in done.drain(..) {
             let (id, tag) = Self::request(token);
-            let is_flush = self.channels[id].is_flush(tag.slot);
+            let request = self.channels[id].ended(tag.slot);
+            self.uses.count(self.channels[id].use_index, request, result, now);
+            let is_flush = request.operation == OperationKind::Flush;
             if is_flush && result.is_ok() && R::keeps(Rule::DoubtFlush) && self.is_outdated(id) {
                 // What was lost while it was with the disk may be what it was to make durable.
                 self.listener.close(id);
             }
             let channel = &mut self.channels[id];
             if let Some(stages) = &channel.stages {
-                self.listener.note_times(now, id, tag, stages.ended(tag.slot, now));
+                let times = stages.ended(tag.slot, staged_at);
+                self.listener.note_times(staged_at, id, tag, times);
             }
             let keeps_pages = self.listener.complete(id, tag, status(result));
             match buffer {
@@ -351,6 +366,7 @@ impl<R: Rules> Exporter<R> {
             mac: Mac(port.link().mac()),
             problem: port.trouble().map(str::to_owned),
             requests: self.requests,
+            uses: self.uses.all(),
             by_thread: vec![self.requests],
             port: port.stats(),
             link_counters: port.link().counters(),
@@ -369,6 +385,7 @@ impl<R: Rules> Exporter<R> {
 
 impl<R: Rules> Protocol for Exporter<R> {
     fn handle_frame(&mut self, now: Instant, _: usize, frame: &Received<'_>) {
+        self.now = now;
         let mut opened = mem::take(&mut self.opened);
         let payload = self.listener.handle_frame(now, raw(frame), &mut opened);
         self.settle(Some((now, &Received { payload, ..*frame })));

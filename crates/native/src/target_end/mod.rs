@@ -17,6 +17,7 @@ mod open_disks;
 mod report;
 mod stages;
 mod thread;
+mod uses;
 
 use std::io;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -37,6 +38,7 @@ pub use exporter::{ChannelEvent, Exporter, ExporterEnv};
 pub use exports::{Departure, Exports, Remains, Removal};
 pub use report::{ExportReport, TargetLinkReport, TargetReport, TargetSessionReport};
 use thread::LinkThread;
+pub use uses::{Use, UseCounts};
 
 use crate::random::secrets;
 
@@ -218,6 +220,7 @@ impl Target {
     pub fn report(&self) -> TargetReport {
         let mut asked = Vec::new();
         self.for_each_thread(|thread| asked.push((thread.link.clone(), thread.ask())));
+        let names: Vec<_> = asked.iter().map(|(link, _)| link.clone()).collect();
         let deadline = Instant::now() + ANSWER;
         let answers = asked.into_iter().map(|(link, answer)| {
             let left = deadline.saturating_duration_since(Instant::now());
@@ -234,7 +237,8 @@ impl Target {
             }
         }
         let health = self.exports.all().into_iter().map(|(key, it)| (key, it.health())).collect();
-        TargetReport::new(&self.exports.registry(), health, links)
+        let now = Clock::Monotonic.now();
+        TargetReport::new((&self.exports.registry(), now), health, links, &names)
     }
 
     /// Adds an export. Hosts find it from now on.

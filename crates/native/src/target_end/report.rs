@@ -1,15 +1,24 @@
 //! Reports on a target, for people.
 
+use std::collections::BTreeSet;
+use std::time::Duration;
+
 use slotmap::SecondaryMap;
 use tyche_counters::Reading;
 use tyche_engine::{ErrorCounts, Health, PortStats, placed::LinkNodes};
 use tyche_proto::crypto::PublicKey;
 use tyche_proto::wire::{Mac, Uuid};
-use tyche_proto::{ChannelReport, ChannelStats, ExportConfig, ExportKey, Registry, RejectCounts};
+use tyche_proto::{
+    ChannelReport, ChannelStats, ExportConfig, ExportKey, Instant, Registry, RejectCounts,
+};
+
+use super::uses::{self, Use};
 
 /// An export, for people.
 #[derive(Clone, Debug)]
 pub struct ExportReport {
+    /// What each host has had done at it, over all links.
+    pub uses: Vec<Use>,
     /// Its configuration.
     pub config: ExportConfig,
     /// Requests that its disk has failed.
@@ -33,6 +42,10 @@ pub struct TargetSessionReport {
     pub key: Option<PublicKey>,
     /// Whether it may write.
     pub writer: bool,
+    /// How long it has been there.
+    pub age: Duration,
+    /// The links that it has channels on.
+    pub links: BTreeSet<String>,
 }
 
 /// A link of the target, for people.
@@ -46,7 +59,9 @@ pub struct TargetLinkReport {
     pub problem: Option<String>,
     /// Requests answered.
     pub requests: u64,
-    /// The same by thread.
+    /// What hosts have had done, over this link.
+    pub uses: Vec<Use>,
+    /// Requests answered, by thread.
     pub by_thread: Vec<u64>,
     /// Frames and bytes.
     pub port: PortStats,
@@ -70,6 +85,7 @@ impl TargetLinkReport {
             mac: Mac([0; 6]),
             problem: Some("its thread does not answer".to_owned()),
             requests: 0,
+            uses: Vec::new(),
             by_thread: vec![0],
             port: PortStats::default(),
             link_counters: Vec::new(),
@@ -84,6 +100,7 @@ impl TargetLinkReport {
     pub(super) fn add(&mut self, other: Self) {
         self.problem = self.problem.take().or(other.problem);
         self.requests += other.requests;
+        uses::merge(&mut self.uses, other.uses);
         self.by_thread.extend(other.by_thread);
         self.port += other.port;
         for (mine, theirs) in self.link_counters.iter_mut().zip(other.link_counters) {
@@ -108,9 +125,10 @@ pub struct TargetReport {
 
 impl TargetReport {
     pub(super) fn new(
-        registry: &Registry,
+        (registry, now): (&Registry, Instant),
         mut health: SecondaryMap<ExportKey, Health>,
         links: Vec<TargetLinkReport>,
+        names: &[String],
     ) -> Self {
         let sessions = registry.exports().flat_map(|(key, export)| {
             registry.sessions(key).iter().map(|session| TargetSessionReport {
@@ -120,12 +138,17 @@ impl TargetReport {
                 host_name: session.host_name.to_string(),
                 key: session.key,
                 writer: session.writer,
+                age: now.since(session.since),
+                links: session.channels().map(|(channel, _)| names[channel.link].clone()).collect(),
             })
         });
         let sessions = sessions.collect();
+        let mut uses = Vec::new();
+        links.iter().for_each(|link| uses::merge(&mut uses, link.uses.clone()));
         let exports = registry.exports().filter_map(|(key, config)| {
             let Health { errors, problem } = health.remove(key)?;
-            Some(ExportReport { config: config.clone(), errors, problem })
+            let uses = uses.iter().filter(|it| it.export == key).cloned().collect();
+            Some(ExportReport { uses, config: config.clone(), errors, problem })
         });
         Self { exports: exports.collect(), sessions, links }
     }

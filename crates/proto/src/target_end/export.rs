@@ -78,7 +78,7 @@ pub struct SessionInfo {
     /// Whether it may write.
     pub writer: bool,
     /// When it came.
-    pub(crate) since: Instant,
+    pub since: Instant,
     pub(crate) channels: Vec<Member>,
     /// Whether another session of the same host wants to displace it, and its signs of life.
     pub(crate) contest: Option<Contest>,

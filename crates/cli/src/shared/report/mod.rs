@@ -17,8 +17,8 @@ pub(crate) use self::link::Counters;
 pub use self::link::{LinkNuma, ProtocolCounters};
 pub use self::output::{
     AccessChanged, ConnectReport, DiscoveredExport, DiscoveredLun, DiscoveredPort, DiscoveredVlan,
-    ExportChanged, ExportResized, ExportedBy, KnownTargetReport, LunProperties, MachineReport,
-    Output, TabOutcome,
+    ExportChanged, ExportResized, ExportedBy, HostReport, KnownTargetReport, LunProperties,
+    MachineReport, Output, TabOutcome,
 };
 pub(crate) use self::session::frames;
 pub use self::session::{
@@ -27,7 +27,8 @@ pub use self::session::{
 };
 pub use self::table::Table;
 pub use self::target::{
-    DefinedBy, ExportReport, ExportSession, TargetChannel, TargetLink, TargetPort, TargetReport,
+    DefinedBy, ExportReport, ExportSession, HostUse, TargetChannel, TargetLink, TargetPort,
+    TargetReport,
 };
 
 #[cfg(test)]

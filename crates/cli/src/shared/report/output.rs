@@ -8,10 +8,11 @@ use tyche_fcoe::fc::neighbour::Functions;
 use tyche_fcoe::scsi::initiator::Disk;
 use tyche_fcoe::scsi::vpd::Identity;
 use tyche_fcoe::{FoundNeighbour, FoundVlan};
+use tyche_native::UseCounts;
 use tyche_session::KnownTarget;
 use uuid::Uuid;
 
-use super::{BenchReport, ExportReport, SessionReport, TargetReport};
+use super::{BenchReport, ExportReport, SessionReport, Table, TargetReport};
 
 /// The output of a command. Its name in `schema` has a version: fields are added to a version, but
 /// neither removed nor changed.
@@ -95,6 +96,12 @@ pub enum Output {
     /// `tyche list`.
     #[serde(rename = "tyche.list/1")]
     List(MachineReport),
+    /// `tyche hosts`.
+    #[serde(rename = "tyche.hosts/1")]
+    Hosts {
+        /// The hosts, once for each export that they have, or had.
+        hosts: Vec<HostReport>,
+    },
     /// `tyche stats`.
     #[serde(rename = "tyche.stats/1")]
     Stats(MachineReport),
@@ -365,6 +372,32 @@ pub struct ExportedBy {
     pub problem: Option<String>,
     /// Its exports.
     pub exports: Vec<ExportReport>,
+}
+
+/// A host at an export of a target.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
+pub struct HostReport {
+    /// Name of the target.
+    pub target: String,
+    /// Name of the export; null for a port of Fibre Channel over Ethernet, which may see several.
+    pub export: Option<String>,
+    /// The host's name, if it is known: with a key the one that the target has for it, else as it
+    /// says itself. Otherwise its id.
+    pub host: String,
+    /// The host as `tyche export allow` takes it: its name if it has a key, else its UUID.
+    pub id: String,
+    /// Whether a session of it is connected.
+    pub connected: bool,
+    /// Whether a session of it may write.
+    pub writer: bool,
+    /// Seconds since the first of its sessions came; null if none is connected.
+    pub connected_s: Option<f64>,
+    /// The links that its sessions have channels on.
+    pub links: Vec<String>,
+    /// WWPN of a port of Fibre Channel over Ethernet; null if it is none.
+    pub port: Option<String>,
+    /// Its requests since the target started.
+    pub requests: Table<UseCounts>,
 }
 
 /// The new size of an export.

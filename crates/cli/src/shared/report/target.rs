@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tyche_engine::PortStats;
 use tyche_fcoe::FcoeTargetReport;
-use tyche_native::TargetLinkReport;
+use tyche_native::{TargetLinkReport, Use, UseCounts};
 use uuid::Uuid;
 
 use super::Table;
@@ -95,6 +95,21 @@ pub struct ExportReport {
     pub denied: Vec<String>,
     /// The sessions that have it connected.
     pub sessions: Vec<ExportSession>,
+    /// Requests of its hosts since the target started, without those over FCoE.
+    pub requests: Table<UseCounts>,
+    /// The same by host, also of those that have left.
+    pub hosts: Vec<HostUse>,
+}
+
+/// What a host has had done at an export, over all links but FCoE.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct HostUse {
+    /// The host: its name if it has a key, else its UUID; empty: several that have left.
+    pub host: String,
+    /// Its requests.
+    #[serde(flatten)]
+    pub requests: Table<UseCounts>,
 }
 
 impl From<&tyche_native::ExportReport> for ExportReport {
@@ -118,7 +133,19 @@ impl From<&tyche_native::ExportReport> for ExportReport {
             allowed: Vec::new(),
             denied: Vec::new(),
             sessions: Vec::new(),
+            requests: Table(report.uses.iter().fold(UseCounts::default(), |mut sum, it| {
+                sum += it.counts;
+                sum
+            })),
+            hosts: report.uses.iter().map(HostUse::from).collect(),
         }
+    }
+}
+
+impl From<&Use> for HostUse {
+    fn from(used: &Use) -> Self {
+        let host = used.host.map_or_else(String::new, |host| host.to_string());
+        Self { host, requests: Table(used.counts) }
     }
 }
 
@@ -153,6 +180,10 @@ pub struct ExportSession {
     pub key: Option<String>,
     /// Whether it may write.
     pub writer: bool,
+    /// Seconds since it came.
+    pub connected_s: f64,
+    /// The links that it has channels on.
+    pub links: Vec<String>,
 }
 
 impl From<&tyche_native::TargetSessionReport> for ExportSession {
@@ -163,6 +194,8 @@ impl From<&tyche_native::TargetSessionReport> for ExportSession {
             host_name: report.host_name.clone(),
             key: report.key.map(|key| key.to_string()),
             writer: report.writer,
+            connected_s: report.age.as_secs_f64(),
+            links: report.links.iter().cloned().collect(),
         }
     }
 }

@@ -275,9 +275,11 @@ mod tests {
     use crate::channel::ChannelConfig;
     use crate::channel::tests::config;
     use crate::rules::AllRules;
+    use crate::target_end::access::Identity;
     use crate::target_end::admission::Grant;
 
     const NOW: Instant = Instant(1_000_000_000);
+    const HOST: Identity = Identity::Claimed(Uuid::nil());
 
     fn export_key(number: u64) -> ExportKey {
         KeyData::from_ffi(number).into()
@@ -310,7 +312,7 @@ mod tests {
             keep_alive_ms: 60_000,
         };
         let grant = Grant { export: export_key(1), writer: true, queue_size: 8, damq_pages: 256 };
-        channels.add(origin, Open::new((now, Uuid::nil()), config, grant, accept, None));
+        channels.add(origin, Open::new((now, Uuid::nil(), HOST), config, grant, accept, None));
         channel
     }
 

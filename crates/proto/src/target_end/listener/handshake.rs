@@ -245,7 +245,8 @@ impl<R: Rules> Listener<R> {
                 let reference = ChannelRef { link: self.config.link, channel: accept.channel };
                 registry.opened::<R>(request, grant, reference, (src, accept.cookie));
                 let (origin, session) = (self.gate.origin(src), connect.session);
-                let open = Open::new((now, session), config, grant, accept, keys);
+                let host = request.identity();
+                let open = Open::new((now, session, host), config, grant, accept, keys);
                 self.channels.add(origin, open);
                 self.repeats(src, connect.attempt);
                 Verdict::Granted

@@ -45,6 +45,7 @@ use crate::channel::protection::Opened;
 use crate::channel::stats::{ChannelStats, RejectCounts};
 use crate::question;
 use crate::rules::{AllRules, Rule, Rules};
+use crate::target_end::access::HostId;
 use crate::target_end::attempts::Attempts;
 use crate::target_end::export::ExportKey;
 use crate::target_end::requests::Action;
@@ -82,7 +83,9 @@ pub enum ListenerEvent {
         queue_size: u16,
         /// Whether the host wants stage times: [`Listener::note_times`].
         stages: bool,
-        /// The host's address.
+        /// The host.
+        host: HostId,
+        /// Its address.
         peer: Mac,
         /// Whether the host may place its data in the `damq`: they are neither sealed nor covered
         /// by a checksum.

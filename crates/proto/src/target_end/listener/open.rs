@@ -13,6 +13,7 @@ use super::ListenerEvent;
 use crate::channel::ChannelConfig;
 use crate::channel::protection::{self, Guard};
 use crate::rules::Rules;
+use crate::target_end::access::Identity;
 use crate::target_end::admission::Grant;
 use crate::target_end::requests::TargetChannel;
 use crate::time::Instant;
@@ -57,6 +58,8 @@ pub(super) struct Open<R> {
     pub(super) config: ChannelConfig,
     pub(super) grant: Grant,
     pub(super) accept: Accept,
+    /// The host of the session.
+    host: Identity,
     /// The keys of a channel whose frames are sealed.
     pub(super) keys: Option<Box<Keys>>,
     /// The address that its host counts as.
@@ -84,9 +87,9 @@ pub(super) struct Open<R> {
 }
 
 impl<R: Rules> Open<R> {
-    /// A half-open channel of `session`.
+    /// A half-open channel of `session`, which is that host's.
     pub(super) fn new(
-        (now, session): (Instant, Uuid),
+        (now, session, host): (Instant, Uuid, Identity),
         config: ChannelConfig,
         grant: Grant,
         accept: Accept,
@@ -94,6 +97,7 @@ impl<R: Rules> Open<R> {
     ) -> Self {
         Self {
             session,
+            host,
             config,
             grant,
             accept,
@@ -142,6 +146,7 @@ impl<R: Rules> Open<R> {
                 damq_pages,
                 queue_size,
                 stages,
+                host: self.host.host_id(),
                 peer: peer_mac,
                 may_place: !checksum && self.keys.is_none(),
             });

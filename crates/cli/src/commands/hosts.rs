@@ -1,0 +1,170 @@
+//! `tyche hosts`: who has the exports of the targets on this machine, and what they have done.
+
+use std::time::Duration;
+
+use clap::Args;
+
+use crate::output::{Format, Table, bytes, show};
+use crate::shared::complete;
+use crate::shared::error::{Code, Error, Result};
+use crate::shared::report::{ExportReport, HostReport, HostUse, Output, TargetReport};
+use crate::shared::sessions::targets;
+
+/// Show who has the exports of the targets on this machine: since when, over which links, and what
+/// was read and written.
+///
+/// Counters begin with the target, and are those of all sessions of a host at an export. Of the
+/// ports of FCoE that are logged in only the names are known.
+#[derive(Args, Debug)]
+pub(crate) struct HostsArgs {
+    /// The target. By default all.
+    #[arg(add = complete::served_targets())]
+    target: Option<String>,
+
+    /// Those that have left, too.
+    #[arg(short, long)]
+    all: bool,
+
+    /// How to print.
+    #[arg(short, long, default_value_t)]
+    pub(crate) output: Format,
+}
+
+pub(crate) fn run(args: &HostsArgs) -> Result<()> {
+    let reports = targets()?.into_iter().map(|(_, report)| report);
+    let wanted = |it: &TargetReport| args.target.as_ref().is_none_or(|name| *name == it.name);
+    let reports: Vec<_> = reports.filter(wanted).collect();
+    if let (Some(name), []) = (&args.target, &reports[..]) {
+        let message = format!("no target `{name}` runs on this machine; see `tyche list`");
+        return Err(Error::new(Code::NotFound, message));
+    }
+    let mut hosts: Vec<_> = reports.iter().flat_map(hosts).collect();
+    hosts.retain(|host| args.all || host.connected || host.port.is_some());
+    hosts.sort_by(|a, b| (&a.target, &a.host, &a.export).cmp(&(&b.target, &b.host, &b.export)));
+    show(args.output, || Output::Hosts { hosts: hosts.clone() }, || text(&hosts))
+}
+
+/// The hosts of a target.
+fn hosts(target: &TargetReport) -> Vec<HostReport> {
+    let of_export = |export: &ExportReport| {
+        let used = export.hosts.iter().map(|it| of_use(target, export, it));
+        used.collect::<Vec<_>>()
+    };
+    let ports = target.fcoe.iter().flat_map(|port| {
+        port.initiators.iter().map(|wwpn| HostReport {
+            target: target.name.clone(),
+            host: wwpn.clone(),
+            port: Some(wwpn.clone()),
+            links: vec![port.interface.clone()],
+            ..HostReport::default()
+        })
+    });
+    target.exports.iter().flat_map(of_export).chain(ports).collect()
+}
+
+/// A host at an export, with its sessions there.
+fn of_use(target: &TargetReport, export: &ExportReport, used: &HostUse) -> HostReport {
+    let sessions = || {
+        let is_its = |name: &str, uuid: String| used.host == name || used.host == uuid;
+        export.sessions.iter().filter(move |it| match it.key {
+            Some(_) => is_its(&it.host_name, String::new()),
+            None => is_its("", it.host.to_string()),
+        })
+    };
+    let mut links: Vec<_> = sessions().flat_map(|it| it.links.iter().cloned()).collect();
+    links.sort();
+    links.dedup();
+    let name = sessions().map(|it| it.host_name.clone()).next();
+    HostReport {
+        target: target.name.clone(),
+        export: Some(export.export.clone()),
+        host: name.unwrap_or_else(|| used.host.clone()),
+        id: used.host.clone(),
+        connected: sessions().next().is_some(),
+        writer: sessions().any(|it| it.writer),
+        connected_s: sessions().map(|it| it.connected_s).reduce(f64::max),
+        links,
+        port: None,
+        requests: used.requests,
+    }
+}
+
+fn text(hosts: &[HostReport]) -> String {
+    let head = ["TARGET", "HOST", "EXPORT", "FOR", "LINKS", "READ", "WRITTEN", "FAILED"];
+    let mut table = Table::new(head);
+    for host in hosts {
+        let means = host.requests.means();
+        let moved = |count: u64, moved: u64, mean: Option<Duration>| match mean {
+            Some(mean) => format!("{} in {count}, {} µs each", bytes(moved), mean.as_micros()),
+            None => "-".to_owned(),
+        };
+        let counts = &host.requests;
+        table.row([
+            host.target.clone(),
+            host.host.clone(),
+            match (&host.export, host.writer) {
+                (Some(export), true) => format!("{export} (writes)"),
+                (Some(export), false) => export.clone(),
+                (None, _) => "(FCoE)".to_owned(),
+            },
+            host.connected_s.map_or_else(|| "-".to_owned(), age),
+            host.links.join(", "),
+            moved(counts.reads, counts.read_bytes, means[0]),
+            moved(counts.writes, counts.written_bytes, means[1]),
+            counts.failed.to_string(),
+        ]);
+    }
+    table.to_string()
+}
+
+/// Seconds in the largest unit of which there is one.
+fn age(seconds: f64) -> String {
+    let seconds = seconds as u64;
+    match seconds {
+        0..60 => format!("{seconds} s"),
+        60..3600 => format!("{} min", seconds / 60),
+        3600..86_400 => format!("{} h", seconds / 3600),
+        _ => format!("{} d", seconds / 86_400),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ages_are_in_the_largest_unit() {
+        let ages = [0.9, 59.0, 61.0, 7200.0, 200_000.0].map(age);
+        assert_eq!(ages, ["0 s", "59 s", "1 min", "2 h", "2 d"]);
+    }
+
+    /// A host without a key may say the name of one that has one.
+    #[test]
+    fn sessions_are_those_of_the_host_that_is_counted() {
+        let uuid = |number| uuid::Uuid::from_u128(number);
+        let export: ExportReport = serde_json::from_value(serde_json::json!({
+            "export": "vm1",
+            "sessions": [
+                { "host": uuid(1), "host_name": "a", "key": "tyche_x", "writer": true,
+                  "connected_s": 5.0, "links": ["eth0"] },
+                { "host": uuid(2), "host_name": "a", "connected_s": 7.0, "links": ["eth1"] },
+            ],
+            "hosts": [
+                { "host": "a", "reads": 3 },
+                { "host": uuid(2).to_string(), "reads": 4 },
+                { "host": uuid(3).to_string(), "reads": 5 },
+            ],
+        }))
+        .unwrap();
+        let target = TargetReport { exports: vec![export], ..TargetReport::default() };
+        let hosts = hosts(&target);
+        let seen: Vec<_> = hosts
+            .iter()
+            .map(|it| (it.host.as_str(), it.writer, it.connected, it.requests.reads))
+            .collect();
+        let gone = uuid(3).to_string();
+        assert_eq!(seen, [("a", true, true, 3), ("a", false, true, 4), (&*gone, false, false, 5)]);
+        assert_eq!(hosts[1].links, ["eth1"]);
+        assert_eq!((hosts[0].connected_s, hosts[2].connected_s), (Some(5.0), None));
+    }
+}

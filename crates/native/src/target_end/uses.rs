@@ -1,0 +1,226 @@
+//! What hosts have had done at exports, counted by the thread that their channels are of.
+
+use std::time::Duration;
+
+use tyche_block::{Errno, OperationKind};
+use tyche_counters::counters;
+use tyche_proto::{ExportKey, HostId, Instant};
+
+/// The most pairs of a host and an export that are told apart. Of more, those that have no channel
+/// open are counted as one that nobody is.
+const USES_MAX: usize = 1024;
+
+counters! {
+    /// Requests of hosts that have ended, and their times from the frame that completed them to the
+    /// disk's answer.
+    pub struct UseCounts {
+        /// Successful reads.
+        reads: Counter in Requests,
+        /// Bytes read.
+        read_bytes: Counter in Bytes,
+        /// The time that all successful reads have taken.
+        read_ns: Counter in Nanoseconds,
+        /// Successful writes.
+        writes: Counter in Requests,
+        /// Bytes written.
+        written_bytes: Counter in Bytes,
+        /// The time that all successful writes have taken.
+        write_ns: Counter in Nanoseconds,
+        /// Successful flushes.
+        flushes: Counter in Requests,
+        /// Successful discards and write-zeroes.
+        others: Counter in Requests,
+        /// Requests that the disk has failed, or that were invalid.
+        failed: Counter in Requests,
+    }
+}
+
+impl UseCounts {
+    /// Counts a request that has ended.
+    fn add(&mut self, request: Executing, result: Result<(), Errno>, now: Instant) {
+        let Executing { operation, len, begun } = request;
+        let (len, time) = (u64::from(len), now.0.saturating_sub(begun.0));
+        match (result, operation) {
+            (Err(_), _) => self.failed += 1,
+            (Ok(()), OperationKind::Read) => {
+                self.reads += 1;
+                self.read_bytes += len;
+                self.read_ns += time;
+            }
+            (Ok(()), OperationKind::Write) => {
+                self.writes += 1;
+                self.written_bytes += len;
+                self.write_ns += time;
+            }
+            (Ok(()), OperationKind::Flush) => self.flushes += 1,
+            (Ok(()), OperationKind::Discard | OperationKind::WriteZeroes) => self.others += 1,
+        }
+    }
+
+    /// The mean time of a successful read, and of a write; `None` without one.
+    pub fn means(&self) -> [Option<Duration>; 2] {
+        [(self.read_ns, self.reads), (self.write_ns, self.writes)]
+            .map(|(time, count)| Some(Duration::from_nanos(time.checked_div(count)?)))
+    }
+}
+
+/// A request that is at the disk.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Executing {
+    pub(super) operation: OperationKind,
+    /// Bytes.
+    pub(super) len: u32,
+    pub(super) begun: Instant,
+}
+
+/// What one host has had done at an export.
+#[derive(Clone, Debug)]
+pub struct Use {
+    /// The export.
+    pub export: ExportKey,
+    /// The host; `None`: several that have left.
+    pub host: Option<HostId>,
+    /// Its counters.
+    pub counts: UseCounts,
+    /// Its open channels of this thread.
+    channels: usize,
+}
+
+/// The uses of a thread.
+#[derive(Default)]
+pub(super) struct Uses(Vec<Use>);
+
+impl Uses {
+    /// Notes a channel of a host for an export. Returns the number of its use.
+    pub(super) fn begin(&mut self, export: ExportKey, host: HostId) -> usize {
+        let of = |host| move |it: &Use| (it.export, it.host) == (export, host);
+        let index = self.0.iter().position(of(Some(host))).unwrap_or_else(|| {
+            let new = Use { export, host: Some(host), counts: UseCounts::default(), channels: 0 };
+            if self.0.len() < USES_MAX {
+                self.0.push(new);
+                return self.0.len() - 1;
+            }
+            // Without one that may be given up, it is counted as nobody's.
+            let former = self.0.iter().position(|it| it.channels == 0 && it.host.is_some());
+            match former {
+                Some(index) => {
+                    let Use { export, counts, .. } = std::mem::replace(&mut self.0[index], new);
+                    self.add_former(export, counts);
+                    index
+                }
+                None => self.former(export),
+            }
+        });
+        self.0[index].channels += 1;
+        index
+    }
+
+    /// The number of the use of those who have left an export.
+    fn former(&mut self, export: ExportKey) -> usize {
+        let is_it = |it: &Use| it.export == export && it.host.is_none();
+        self.0.iter().position(is_it).unwrap_or_else(|| {
+            self.0.push(Use { export, host: None, counts: UseCounts::default(), channels: 0 });
+            self.0.len() - 1
+        })
+    }
+
+    fn add_former(&mut self, export: ExportKey, counts: UseCounts) {
+        let index = self.former(export);
+        self.0[index].counts += counts;
+    }
+
+    /// Notes that a channel with that use is closed.
+    pub(super) fn end(&mut self, index: usize) {
+        self.0[index].channels -= 1;
+    }
+
+    /// Counts a request that has ended.
+    #[inline]
+    pub(super) fn count(
+        &mut self,
+        index: usize,
+        request: Executing,
+        result: Result<(), Errno>,
+        now: Instant,
+    ) {
+        self.0[index].counts.add(request, result, now);
+    }
+
+    /// All of them.
+    pub(super) fn all(&self) -> Vec<Use> {
+        self.0.clone()
+    }
+}
+
+/// Adds the uses of another thread to these.
+pub(super) fn merge(uses: &mut Vec<Use>, others: Vec<Use>) {
+    for other in others {
+        let is_it = |it: &&mut Use| (it.export, it.host) == (other.export, other.host);
+        match uses.iter_mut().find(is_it) {
+            Some(mine) => mine.counts += other.counts,
+            None => uses.push(other),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use slotmap::KeyData;
+    use tyche_proto::wire::Uuid;
+
+    use super::*;
+
+    fn key(number: u64) -> ExportKey {
+        KeyData::from_ffi(number).into()
+    }
+
+    fn host(number: u128) -> HostId {
+        HostId::Uuid(Uuid::from_u128(number))
+    }
+
+    fn read(uses: &mut Uses, index: usize) {
+        let begun = Instant(1000);
+        let request = Executing { operation: OperationKind::Read, len: 512, begun };
+        uses.count(index, request, Ok(()), Instant(3000));
+    }
+
+    #[test]
+    fn hosts_are_told_apart_at_each_export() {
+        let mut uses = Uses::default();
+        let (a, b) = (uses.begin(key(1), host(1)), uses.begin(key(1), host(2)));
+        let c = uses.begin(key(2), host(1));
+        assert_eq!(uses.begin(key(1), host(1)), a, "another channel of it");
+        read(&mut uses, a);
+        read(&mut uses, a);
+        read(&mut uses, c);
+        let executing = Executing { operation: OperationKind::Write, len: 4096, begun: Instant(0) };
+        uses.count(b, executing, Err(Errno::IO), Instant(5));
+        let reads: Vec<_> = uses.all().iter().map(|it| it.counts.reads).collect();
+        assert_eq!(reads, [2, 0, 1]);
+        assert_eq!(uses.all()[a].counts.means(), [Some(Duration::from_micros(2)), None]);
+        assert_eq!((uses.all()[b].counts.failed, uses.all()[b].counts.writes), (1, 0));
+        let mut merged = uses.all();
+        merge(&mut merged, uses.all());
+        assert_eq!((merged.len(), merged[0].counts.reads), (3, 4));
+    }
+
+    #[test]
+    fn those_who_have_left_are_counted_as_one_when_there_are_too_many() {
+        let mut uses = Uses::default();
+        let first = uses.begin(key(1), host(0));
+        for number in 1..USES_MAX as u128 {
+            let index = uses.begin(key(1), host(number));
+            read(&mut uses, index);
+            uses.end(index);
+        }
+        for number in 0..USES_MAX as u128 {
+            let index = uses.begin(key(1), host(10_000 + number));
+            uses.end(index);
+        }
+        let all = uses.all();
+        assert!(all.len() <= USES_MAX + 1, "{}", all.len());
+        assert_eq!(all[first].host, Some(host(0)), "it has a channel");
+        let reads: u64 = all.iter().map(|it| it.counts.reads).sum();
+        assert_eq!(reads, USES_MAX as u64 - 1, "nothing is lost");
+    }
+}
