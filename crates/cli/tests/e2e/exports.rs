@@ -178,6 +178,12 @@ fn the_configuration_is_read_again_whole_and_wins() {
     let mut now = listed(&rig);
     now.sort();
     assert_eq!(now, [by_file("a"), by_file("c")]);
+    // A link is served without a word to the others.
+    let udp = format!("link = [{:?}, \"udp:127.0.0.1:47001\"]\n", rig.cable.link(Side::Target));
+    reload(&[udp, a.clone(), c.clone()], "udp:127.0.0.1:47001 is served");
+    let discover = ["discover", "--link", "udp:127.0.0.1:47001", "--timeout", "0.5"];
+    let found = rig.ask_at(Side::Target, &discover);
+    assert_eq!(found["exports"].as_array().unwrap().len(), 2, "{found}");
     // A mistake changes nothing.
     reload(&[a.clone(), a.clone()], "stay as they were");
     reload(&["[[export]\n".to_owned()], "stay as they were");

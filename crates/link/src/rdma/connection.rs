@@ -184,9 +184,9 @@ impl<P: QueuePair> RdmaConnection<P> {
 
     /// Takes note of a region of the peer. Without memory to write from, nothing is placed there.
     fn hear(&mut self, note: PeerRegion) {
-        if note.len == 0 {
-            self.regions.remove(&note.number);
-        } else if self.regions.len() < REGIONS_MAX && self.pair.stage_data().is_ok() {
+        self.regions.remove(&note.number);
+        let has_room = note.len > 0 && self.regions.len() < REGIONS_MAX;
+        if has_room && self.pair.stage_data().is_ok() {
             self.regions.insert(note.number, note);
         }
     }

@@ -42,9 +42,10 @@ impl Placed {
     /// Whether a frame's data may be placed in that region: all of them are there, and each piece
     /// is long enough to be worth a write.
     pub(super) fn fits(frame: &TxFrame<'_>, region: &PeerRegion) -> bool {
-        frame.data().zip(frame.places()).all(|(piece, &place)| {
-            piece.len() >= PLACED_MIN && u64::from(place) + piece.len() as u64 <= region.len
-        })
+        !frame.places().is_empty()
+            && frame.data().zip(frame.places()).all(|(piece, &place)| {
+                piece.len() >= PLACED_MIN && u64::from(place) + piece.len() as u64 <= region.len
+            })
     }
 
     /// Whether there is room for a frame's data, wherever the memory ends.

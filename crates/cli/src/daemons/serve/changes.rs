@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::access::Configured;
 use super::config::{Config, DefinedAt, Export};
 use super::state::locked;
-use super::{Served, conflict, fcoe};
+use super::{Served, conflict, fcoe, links};
 use crate::shared::error::{Code, Error, Result};
 use crate::shared::report::ExportChanged;
 
@@ -143,8 +143,8 @@ fn changed(served: &Served, name: &str, changed: bool, sessions_ended: usize) ->
     }
 }
 
-/// Serves what a configuration says that was read again: its new exports, and no more those that
-/// are gone and that nobody has connected. What was added by command stays.
+/// Serves what a configuration says that was read again: its new exports and links, and no more
+/// exports that are gone and that nobody has connected. What was added by command stays.
 ///
 /// # Errors
 /// It contradicts itself, or what was added. Nothing has changed then.
@@ -155,7 +155,8 @@ pub(super) fn reconfigure(served: &Served, now: Config) -> Result<()> {
     let configured = Configured::of(&wanted, served.own_key)?;
     served.rights().reconfigure(configured, served);
     tracing::info!("who may connect was read again");
-    let mut next = Config { export: Vec::new(), ..wanted.clone() };
+    let mut next = Config { export: Vec::new(), link: current.link.clone(), ..wanted.clone() };
+    links::serve_new(served, &mut next.link, &wanted);
     for export in &current.export {
         let name = &export.name;
         match named(&wanted, name) {

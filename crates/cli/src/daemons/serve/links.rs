@@ -154,7 +154,7 @@ impl Opener {
 /// # Errors
 /// The system's error when the thread cannot be created.
 pub(super) fn await_missing(
-    opener: Opener,
+    opener: Arc<Opener>,
     missing: Vec<Missing>,
     served_on: Vec<String>,
     served: &Arc<Served>,
@@ -192,7 +192,7 @@ pub(super) fn await_missing(
 
 /// The links that come later.
 struct Late {
-    opener: Opener,
+    opener: Arc<Opener>,
     missing: Vec<Missing>,
     /// The names of those that are served.
     served_on: Vec<String>,
@@ -259,6 +259,36 @@ impl Late {
         }
         if self.served_on.len() >= TAKEN_MAX {
             tracing::warn!("{TAKEN_MAX} interfaces are served: others that come up are not");
+        }
+    }
+}
+
+/// Serves the links of a configuration that was read again and that are new in it. One that is not
+/// there is not waited for. `names`: the links that are served; those that are new are added.
+pub(super) fn serve_new(served: &Served, names: &mut Vec<String>, now: &Config) {
+    // All interfaces are served, and instead of them it takes a restart.
+    if served.opener.takes_all {
+        return;
+    }
+    for name in &now.link {
+        if names.contains(name) {
+            continue;
+        }
+        let opened = served.opener.open_named(std::slice::from_ref(name));
+        let added = opened.and_then(|Links { first, further, beacons, missing }| {
+            if let Some(Missing { why, .. }) = missing.into_iter().next() {
+                return Err(Error::new(Code::Link, why));
+            }
+            Ok(served.exports.target.add_links(first, further, beacons)?)
+        });
+        match added {
+            Ok(()) => {
+                tracing::info!("{name} is served");
+                names.push(name.clone());
+            }
+            Err(error) => {
+                tracing::error!("{error}; {name} is tried again when the file is read again");
+            }
         }
     }
 }

@@ -76,8 +76,8 @@ use vlan::Vlan;
 ///
 /// SIGHUP makes it check the sizes of its files again and tell the hosts, and read the file again:
 /// sessions of hosts that may not connect any more are ended, and ports of FCoE do not see the
-/// export any more; new exports are served, and those that are gone and not connected are not. What
-/// takes a restart is logged. `tyche export` adds, removes and enlarges exports while it runs.
+/// export any more; new exports and links are served, and exports that are gone and not connected
+/// are not. What takes a restart is logged. `tyche export` adds, removes and enlarges exports while it runs.
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
 #[allow(
@@ -218,7 +218,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
     let own_key = key.as_ref().map(SecretKey::public);
     let configured = Configured::of(&config, own_key)?;
     let rights = Rights::new(&name, configured, state.decisions()?);
-    let opener = Opener::new(args, &config, args.placement.placement()?);
+    let opener = Arc::new(Opener::new(args, &config, args.placement.placement()?));
     let fcoe = Fcoe::new(args.link.clone(), state.n_port_ids());
     let state = Arc::new(Mutex::new(state));
     let (remember_writer, renew_generation) = State::callbacks(&state);
@@ -249,9 +249,10 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
     missing.extend(exports.fcoe.start(&exports.config)?);
     let interfaces = [served_on.clone(), exports.fcoe.described()].concat();
     let (rights, not_there) = (Mutex::new(rights), Mutex::default());
-    let served = Arc::new(Served { exports, rights, own_key, missing: not_there });
+    let waits = Arc::clone(&opener);
+    let served = Arc::new(Served { exports, opener, rights, own_key, missing: not_there });
     disks::await_missing(missing_disks, &served)?;
-    links::await_missing(opener, missing, served_on, &served)?;
+    links::await_missing(waits, missing, served_on, &served)?;
     watch_generation(&served);
     let socket = dir.path().join(runtime::CONTROL);
     let dir = Arc::new(Mutex::new(Some(dir)));
@@ -336,6 +337,7 @@ fn configured(args: &ServeArgs) -> Result<Config> {
 /// The running target.
 struct Served {
     exports: Exports,
+    opener: Arc<Opener>,
     rights: Mutex<Rights>,
     /// Its key, if it has one.
     own_key: Option<PublicKey>,
@@ -373,7 +375,9 @@ fn await_stop(signals: &mut Signals, served: &Served, args: &ServeArgs) {
         });
         match read {
             Ok(now) => {
-                if !news::log_pending(&served.exports.config, &now) {
+                let link = served.exports.current().link.clone();
+                let before = Config { link, ..served.exports.config.clone() };
+                if !news::log_pending(&before, &now) {
                     tracing::info!("nothing else has changed that takes a restart");
                 }
             }
