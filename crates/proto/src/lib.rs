@@ -47,7 +47,8 @@ pub use target_end::export::{
 };
 pub use target_end::generation::Loss;
 pub use target_end::listener::{
-    ChannelReport, Listener, ListenerConfig, ListenerEvent, Part as LinkPart, Refusal,
+    ChannelReport, Listener, ListenerConfig, ListenerEvent, OpenedChannel, Part as LinkPart,
+    Refusal,
 };
 pub use target_end::registry::{Registry, TargetConfig};
 pub use target_end::requests::Action;

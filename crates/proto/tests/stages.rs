@@ -30,8 +30,8 @@ impl Pair {
     fn is_timed(&mut self) -> bool {
         let mut timed = false;
         while let Some(event) = self.listener.poll_event() {
-            if let ListenerEvent::Opened { stages, .. } = event {
-                timed = stages;
+            if let ListenerEvent::Opened(opened) = event {
+                timed = opened.stages;
             }
         }
         timed

@@ -169,7 +169,7 @@ fn the_configuration_and_decisions_count_together() {
     known.configure(&rig, "allow = [\"gamma\"]");
     target.process.signal(Signal::HUP);
     wait_until("the mistake is logged", || {
-        target.log().contains("who may connect stays as it was")
+        target.log().contains("who may connect, and what is exported, stay as they were")
     });
     rig.connect(&known.keys("beta")).disconnect();
 }

@@ -191,11 +191,11 @@ fn sighup_says_what_has_grown_and_what_takes_a_restart() {
     let one = export(DISK, disk.to_str().unwrap());
     fs::write(&config, &one).unwrap();
     let target = rig.serve(&["--config", config.to_str().unwrap()]);
-    fs::write(&config, one + &export("new", "mem:1M")).unwrap();
+    fs::write(&config, one + "[limits]\nchannels = 7\n").unwrap();
     File::options().write(true).open(&disk).unwrap().set_len(2 * MIB).unwrap();
     target.process.signal(Signal::HUP);
     for part in
-        ["export new is new: that takes a restart", "export disk has grown from 1.0 MiB to 2"]
+        ["`limits` has changed: that takes a restart", "export disk has grown from 1.0 MiB to 2"]
     {
         wait_until(part, || target.log().contains(part));
     }

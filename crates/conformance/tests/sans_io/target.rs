@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use tyche_proto::wire::{Command, Geometry, HEAD_LEN, Name, Opcode, PAGE_LEN, Status, Uuid};
 use tyche_proto::{
     Action, Allowed, BatchPolicy, ExportConfig, ExportKey, Instant, Listener, ListenerConfig,
-    ListenerEvent, Opened, Outgoing, Registry, RejectCounts, Rules, TargetConfig,
+    ListenerEvent, Opened, OpenedChannel, Outgoing, Registry, RejectCounts, Rules, TargetConfig,
 };
 use tyche_testkit::random::Random;
 
@@ -104,7 +104,8 @@ impl<R: Rules> Target<R> {
 
     fn handle(&mut self, event: ListenerEvent) {
         match event {
-            ListenerEvent::Opened { channel, export, damq_pages, .. } => {
+            ListenerEvent::Opened(opened) => {
+                let OpenedChannel { channel, export, damq_pages, .. } = *opened;
                 // Content of unused pages, which must never be seen.
                 let pages = vec![0xdd; damq_pages as usize * PAGE_LEN];
                 self.memory.insert(channel.0, Memory { export, pages, slots: BTreeMap::new() });

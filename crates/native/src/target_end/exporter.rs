@@ -14,8 +14,8 @@ use tyche_engine::{
 };
 use tyche_proto::wire::{self, ChannelId, Event, Mac, Opcode, Tag};
 use tyche_proto::{
-    Action, AllRules, ExportKey, Instant, Listener, ListenerEvent, Opened, Outgoing, Pace, Part,
-    Refusal, Registry, Rule, Rules, Visit,
+    Action, AllRules, ExportKey, Instant, Listener, ListenerEvent, Opened, OpenedChannel, Outgoing,
+    Pace, Part, Refusal, Registry, Rule, Rules, Visit,
 };
 
 use super::channels::{Channel, Channels};
@@ -180,37 +180,25 @@ impl<R: Rules> Exporter<R> {
     fn settle(&mut self, frame: Option<(Instant, &Received<'_>)>) {
         while let Some(event) = self.listener.poll_event() {
             match event {
-                ListenerEvent::Opened {
-                    channel,
-                    export,
-                    generation,
-                    damq_pages,
-                    queue_size,
-                    stages,
-                    host,
-                    peer,
-                    may_place,
-                } => {
-                    let peer = may_place.then_some(peer);
-                    match self.memory.open(channel, damq_pages as usize, peer) {
-                        Ok(arena) => {
-                            let use_index = self.uses.begin(export, host);
-                            let export = (export, use_index, generation);
-                            let opened = Channel::new(export, arena, queue_size, stages);
-                            self.open(channel, opened);
-                        }
-                        Err(error) => self.turn_away(channel, damq_pages, &error),
-                    }
-                }
+                ListenerEvent::Opened(opened) => self.open(&opened),
                 ListenerEvent::Action { channel, action } => self.act(channel, action, frame),
                 ListenerEvent::Closed { channel } => self.close(channel),
             }
         }
     }
 
-    fn open(&mut self, id: ChannelId, channel: Channel) {
-        self.disks.open(channel.export, &channel.arena, &self.exports);
-        self.events.push(ChannelEvent::Opened { channel: id, export: channel.export });
+    /// Opens a channel, if there is memory for it.
+    fn open(&mut self, opened: &OpenedChannel) {
+        let &OpenedChannel { channel: id, export, generation, damq_pages, host, peer, .. } = opened;
+        let peer = opened.may_place.then_some(peer);
+        let arena = match self.memory.open(id, damq_pages as usize, peer) {
+            Ok(arena) => arena,
+            Err(error) => return self.turn_away(id, damq_pages, &error),
+        };
+        let of = (export, self.uses.begin(export, host), generation);
+        let channel = Channel::new(of, arena, opened.queue_size, opened.stages);
+        self.disks.open(export, &channel.arena, &self.exports);
+        self.events.push(ChannelEvent::Opened { channel: id, export });
         self.channels.open(id, channel);
         self.timed = self.channels.are_timed();
     }

@@ -10,8 +10,8 @@ use tyche_proto::wire::{
 };
 use tyche_proto::{
     Action, BatchPolicy, ExportConfig, ExportId, Instant, Listener, ListenerConfig, ListenerEvent,
-    Opened, Operation, Outgoing, Part, PortConfig, Registry, Session, SessionConfig, SessionEvent,
-    TargetConfig, Written,
+    Opened, OpenedChannel, Operation, Outgoing, Part, PortConfig, Registry, Session, SessionConfig,
+    SessionEvent, TargetConfig, Written,
 };
 
 /// Longest frame at an MTU of 9000.
@@ -292,7 +292,8 @@ impl Target {
             );
             while let Some(event) = self.listener.poll_event() {
                 match event {
-                    ListenerEvent::Opened { channel, damq_pages, queue_size, .. } => {
+                    ListenerEvent::Opened(opened) => {
+                        let OpenedChannel { channel, damq_pages, queue_size, .. } = *opened;
                         self.channel = channel;
                         self.damq = vec![0; damq_pages as usize * PAGE_LEN];
                         self.slots = vec![0; queue_size.into()];

@@ -72,7 +72,8 @@ impl Door {
             }
         }
         while let Some(event) = self.listener.poll_event() {
-            if let ListenerEvent::Opened { generation, .. } = event {
+            if let ListenerEvent::Opened(opened) = event {
+                let generation = opened.generation;
                 self.generations.push(generation);
             }
         }

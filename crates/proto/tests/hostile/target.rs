@@ -10,7 +10,8 @@ use tyche_proto::wire::{
 };
 use tyche_proto::{
     Access, Action, AllRules, BatchPolicy, ChannelRef, ExportConfig, ExportKey, Instant, Listener,
-    ListenerConfig, ListenerEvent, Opened, Outgoing, Registry, Rules, SessionInfo, TargetConfig,
+    ListenerConfig, ListenerEvent, Opened, OpenedChannel, Outgoing, Registry, Rules, SessionInfo,
+    TargetConfig,
 };
 
 use super::content;
@@ -211,7 +212,8 @@ impl<R: Rules> Target<R> {
         while let Some(event) = self.listeners[link].poll_event() {
             happened += 1;
             match event {
-                ListenerEvent::Opened { channel, damq_pages, queue_size, .. } => {
+                ListenerEvent::Opened(opened) => {
+                    let OpenedChannel { channel, damq_pages, queue_size, .. } = *opened;
                     assert!(damq_pages <= PAGES && queue_size <= SLOTS);
                     let opened = ChannelRef { link, channel };
                     let has = |it: &&SessionInfo| it.channels().any(|(its, _)| its == opened);

@@ -19,20 +19,28 @@ const REMOVAL_LIMIT: Duration = Duration::from_secs(10);
 /// # Errors
 /// The configuration contradicts itself.
 pub(super) fn with_added(config: Config, added: Vec<Export>) -> Result<Config> {
-    let mut config = config;
-    for export in added {
-        if let Some(other) = named(&config, &export.name) {
-            tracing::warn!("{} counts, and not what was added by command", other.described());
-            continue;
-        }
-        let mut all = config.clone();
-        all.export.push(export);
-        match check(&all) {
-            Ok(()) => config = all,
-            Err(error) => tracing::error!("what was added by command is not served: {error}"),
-        }
+    let (others, added): (Vec<_>, Vec<_>) =
+        added.into_iter().partition(|export| named(&config, &export.name).is_none());
+    for export in &added {
+        let counts = named(&config, &export.name).expect("the others are apart").described();
+        tracing::warn!("{counts} counts, and not what was added by command");
     }
-    Ok(config)
+    let with = |config: &Config, more: &[Export]| {
+        let mut all = config.clone();
+        all.export.extend(more.iter().cloned());
+        check(&all).map(|()| all)
+    };
+    if let Ok(all) = with(&config, &others) {
+        return Ok(all);
+    }
+    check(&config)?;
+    // One by one, to find out which ones contradict the others.
+    Ok(others.iter().fold(config, |config, export| {
+        with(&config, std::slice::from_ref(export)).unwrap_or_else(|error| {
+            tracing::error!("what was added by command is not served: {error}");
+            config
+        })
+    }))
 }
 
 /// Checks that exports do not contradict each other.

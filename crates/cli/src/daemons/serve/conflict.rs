@@ -3,15 +3,17 @@
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
-use std::sync::mpsc::sync_channel;
+use std::sync::mpsc::channel;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use super::config::{DefinedAt, Export, Source};
 use crate::shared::error::{Code, Error, Result};
 
-/// Time limit for a file system to say which file a path names.
+/// Time limit for file systems to say which files paths name.
 const ANSWER: Duration = Duration::from_secs(2);
+/// Time limit for one of them, before the others are asked without it.
+const PROMPT: Duration = Duration::from_millis(200);
 
 /// Refuses exports with the same name or UUID, and several of one file or device where one of them
 /// writes: the lock would refuse the second, but could only report that this process holds it.
@@ -49,18 +51,33 @@ type FileId = (bool, u64, u64);
 /// The identities of the exports' files, of those that answer in time. The others' disks may hang,
 /// which must not keep anybody else from being served; their locks are left.
 fn identities(exports: &[Export]) -> Vec<Option<FileId>> {
-    let asked = exports.iter().map(|export| {
-        let (sender, answer) = sync_channel(1);
-        if let Ok(Source::File(path)) = export.source() {
-            // Without a thread there is no answer.
-            let _ = thread::Builder::new().spawn(move || sender.send(identity(&path)));
-        }
-        answer
+    let files = exports.iter().enumerate().filter_map(|(index, export)| match export.source() {
+        Ok(Source::File(path)) => Some((index, path)),
+        _ => None,
     });
-    let asked: Vec<_> = asked.collect();
+    let files: Vec<_> = files.collect();
+    let mut identities = vec![None; exports.len()];
     let deadline = Instant::now() + ANSWER;
-    let left = || deadline.saturating_duration_since(Instant::now());
-    asked.iter().map(|answer| answer.recv_timeout(left()).ok().flatten()).collect()
+    let mut left = &files[..];
+    // A thread asks for one after the other. Where it is held up, another goes on behind that.
+    while !left.is_empty() && Instant::now() < deadline {
+        let (sender, answers) = channel();
+        let asked = left.to_vec();
+        let ask = move || {
+            let _ = asked.iter().try_for_each(|(_, path)| sender.send(identity(path)));
+        };
+        if thread::Builder::new().spawn(ask).is_err() {
+            break;
+        }
+        while let Some(((index, _), others)) = left.split_first() {
+            left = others;
+            match answers.recv_timeout(PROMPT) {
+                Ok(answer) => identities[*index] = answer,
+                Err(_) => break,
+            }
+        }
+    }
+    identities
 }
 
 fn identity(path: &Path) -> Option<FileId> {

@@ -95,11 +95,7 @@ mod tests {
         now.limits.channels = 7;
         assert_eq!(
             pending(&served, &now),
-            [
-                "export b has other properties",
-                "link eth0 is removed",
-                "`limits` has changed",
-            ]
+            ["export b has other properties", "link eth0 is removed", "`limits` has changed",]
         );
     }
 }

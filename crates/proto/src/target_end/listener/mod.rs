@@ -66,31 +66,10 @@ pub struct ListenerConfig {
 }
 
 /// What happened on a link of a target.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ListenerEvent {
-    /// The first frame of a channel has come: the channel needs memory for `damq_pages` pages.
-    Opened {
-        /// The channel.
-        channel: ChannelId,
-        /// Its export.
-        export: ExportKey,
-        /// The [`generation`](crate::ExportConfig::generation) in the channel's Accept: the export
-        /// may have another one by now.
-        generation: Uuid,
-        /// Pages of its `damq`.
-        damq_pages: u32,
-        /// Slots of its `remq`.
-        queue_size: u16,
-        /// Whether the host wants stage times: [`Listener::note_times`].
-        stages: bool,
-        /// The host.
-        host: HostId,
-        /// Its address.
-        peer: Mac,
-        /// Whether the host may place its data in the `damq`: they are neither sealed nor covered
-        /// by a checksum.
-        may_place: bool,
-    },
+    /// The first frame of a channel has come: it needs memory.
+    Opened(Box<OpenedChannel>),
     /// Something is to be done for a request. An [`Action::Place`] refers to the frame that was
     /// handled last.
     Action {
@@ -105,6 +84,31 @@ pub enum ListenerEvent {
         /// The channel.
         channel: ChannelId,
     },
+}
+
+/// A channel whose first frame has come. Most events are of requests: so it is apart from them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OpenedChannel {
+    /// The channel.
+    pub channel: ChannelId,
+    /// Its export.
+    pub export: ExportKey,
+    /// The [`generation`](crate::ExportConfig::generation) in the channel's Accept: the export
+    /// may have another one by now.
+    pub generation: Uuid,
+    /// Pages of its `damq`.
+    pub damq_pages: u32,
+    /// Slots of its `remq`.
+    pub queue_size: u16,
+    /// Whether the host wants stage times: [`Listener::note_times`].
+    pub stages: bool,
+    /// The host.
+    pub host: HostId,
+    /// Its address.
+    pub peer: Mac,
+    /// Whether the host may place its data in the `damq`: they are neither sealed nor covered
+    /// by a checksum.
+    pub may_place: bool,
 }
 
 /// State of a channel, for statistics.

@@ -9,7 +9,7 @@ use tyche_wire::{
     Accept, Body, ChannelId, CipherSuite, Event, Fenced, Header, Mac, Reject, SealedAnswer, Uuid,
 };
 
-use super::ListenerEvent;
+use super::{ListenerEvent, OpenedChannel};
 use crate::channel::ChannelConfig;
 use crate::channel::protection::{self, Guard};
 use crate::rules::Rules;
@@ -139,7 +139,7 @@ impl<R: Rules> Open<R> {
             let Grant { export, queue_size, damq_pages, .. } = self.grant;
             let ChannelConfig { stages, peer_mac, checksum, .. } = self.config;
             let generation = self.accept.generation;
-            events.push_back(ListenerEvent::Opened {
+            events.push_back(ListenerEvent::Opened(Box::new(OpenedChannel {
                 channel,
                 export,
                 generation,
@@ -149,7 +149,7 @@ impl<R: Rules> Open<R> {
                 host: self.host.host_id(),
                 peer: peer_mac,
                 may_place: !checksum && self.keys.is_none(),
-            });
+            })));
         }
         let Grant { writer, queue_size, damq_pages, .. } = self.grant;
         let target = self.target.get_or_insert_with(|| {
