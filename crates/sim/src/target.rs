@@ -338,7 +338,8 @@ impl<R: Rules> Process<R> {
     /// Takes note of a link's channels that were opened or closed; returns the opened ones.
     pub(crate) fn note_channels(&mut self, link: usize) -> Result<Vec<ChannelId>, String> {
         let mut opened = Vec::new();
-        for event in mem::take(&mut self.links[link].exporter.events) {
+        let events = mem::take(&mut self.links[link].exporter.events);
+        for (index, &event) in events.iter().enumerate() {
             match event {
                 ChannelEvent::Opened { channel, export } => {
                     let export = self.served.iter().position(|served| served.key == export);
@@ -351,7 +352,10 @@ impl<R: Rules> Process<R> {
                 ChannelEvent::Closed { channel } => {
                     let closed = self.channels.remove(&(link, channel));
                     closed.ok_or("a channel closed that was not open")?;
-                    if self.links[link].writable.channels().contains(&channel) {
+                    let is_it = |later: &ChannelEvent| matches!(later, ChannelEvent::Opened { channel: it, .. } if *it == channel);
+                    // Its index may be another's by now.
+                    let is_gone = !events[index + 1..].iter().any(is_it);
+                    if is_gone && self.links[link].writable.channels().contains(&channel) {
                         return Err(format!("a host may write to closed channel {}", channel.0));
                     }
                 }
