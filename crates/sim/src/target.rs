@@ -352,10 +352,12 @@ impl<R: Rules> Process<R> {
                 ChannelEvent::Closed { channel } => {
                     let closed = self.channels.remove(&(link, channel));
                     closed.ok_or("a channel closed that was not open")?;
-                    let is_it = |later: &ChannelEvent| matches!(later, ChannelEvent::Opened { channel: it, .. } if *it == channel);
                     // Its index may be another's by now.
-                    let is_gone = !events[index + 1..].iter().any(is_it);
-                    if is_gone && self.links[link].writable.channels().contains(&channel) {
+                    let is_again = events[index + 1..].iter().any(|later| match later {
+                        ChannelEvent::Opened { channel: it, .. } => *it == channel,
+                        ChannelEvent::Closed { .. } => false,
+                    });
+                    if !is_again && self.links[link].writable.channels().contains(&channel) {
                         return Err(format!("a host may write to closed channel {}", channel.0));
                     }
                 }

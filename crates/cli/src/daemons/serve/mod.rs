@@ -77,7 +77,8 @@ use vlan::Vlan;
 /// SIGHUP makes it check the sizes of its files again and tell the hosts, and read the file again:
 /// sessions of hosts that may not connect any more are ended, and ports of FCoE do not see the
 /// export any more; new exports and links are served, and exports that are gone and not connected
-/// are not. What takes a restart is logged. `tyche export` adds, removes and enlarges exports while it runs.
+/// are not. What takes a restart is logged. `tyche export` adds, removes and enlarges exports while
+/// it runs.
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
 #[allow(
