@@ -18,7 +18,7 @@ use crate::shared::report::{
 };
 use crate::shared::runtime::CONTROL;
 use crate::shared::seconds::positive;
-use crate::shared::sessions::targets;
+use crate::shared::sessions::{targets, targets_named};
 use crate::size;
 
 /// Time limit until a file's new size is on its disk, behind earlier writes.
@@ -313,28 +313,29 @@ fn run_remove(Remove { at, force, timeout }: &Remove, output: Format) -> Result<
     let limit = CHANGE_TIMEOUT + Duration::from_millis(limit_ms);
     let answer = ask::<ExportChanged>(&dir.join(CONTROL), &request, limit);
     let done = answer.context(Code::Other, format_args!("the target of `{export}`"))??;
-    let ended = match done.sessions_ended {
-        0 => String::new(),
-        1 => "; its session ends".to_owned(),
-        count => format!("; {count} sessions end"),
-    };
+    let ended = sessions_end(done.sessions_ended);
     let text = format!("{} does not export {export} any more{ended}\n", done.target);
     show(output, || Output::ExportChanged(done.clone()), || text)
 }
 
+/// The end of a line that says how many sessions a change ends.
+fn sessions_end(count: u64) -> String {
+    match count {
+        0 => String::new(),
+        1 => "; its session ends".to_owned(),
+        count => format!("; {count} sessions end"),
+    }
+}
+
 fn run_list(target: Option<&str>, output: Format) -> Result<()> {
-    let reports = targets()?.into_iter().map(|(_, report)| report);
-    let wanted = reports.filter(|report| target.is_none_or(|it| report.name == it));
-    let list: Vec<_> = wanted
-        .map(|TargetReport { name, problem, exports, .. }| ExportedBy {
+    let list: Vec<_> = targets_named(target)?
+        .into_iter()
+        .map(|(_, TargetReport { name, problem, exports, .. })| ExportedBy {
             target: name,
             problem,
             exports,
         })
         .collect();
-    if let (Some(name), []) = (target, &list[..]) {
-        return Err(no_target(name));
-    }
     let text = || {
         let mut table = Table::new(["TARGET", "EXPORT", "SIZE", "DISK", "", "HOSTS"]);
         for by in &list {
@@ -368,14 +369,9 @@ fn row(target: &str, export: &ExportReport) -> [String; 6] {
     [target.to_owned(), export.clone(), bytes(*size), path.clone(), what, hosts]
 }
 
-fn no_target(name: &str) -> Error {
-    Error::new(Code::NotFound, format!("no target `{name}` runs on this machine; see `tyche list`"))
-}
-
 /// The directory and the name of the target with that name, or of the only one of this machine.
 fn one_target(name: Option<&str>) -> Result<(PathBuf, String)> {
-    let named = |(_, report): &(PathBuf, TargetReport)| name.is_none_or(|it| report.name == it);
-    let mut found: Vec<_> = targets()?.into_iter().filter(named).collect();
+    let mut found = targets_named(name)?;
     match (found.pop(), &found[..]) {
         (Some((dir, report)), []) => Ok((dir, report.name)),
         (Some((_, last)), others) => {
@@ -384,14 +380,11 @@ fn one_target(name: Option<&str>) -> Result<(PathBuf, String)> {
             let message = format!("several targets run here: give --target, of {names}");
             Err(Error::new(Code::Usage, message))
         }
-        (None, _) => Err(name.map_or_else(
-            || {
-                let message = "no target runs on this machine: start `tyche serve`, or \
-                               `systemctl start tyche-target`";
-                Error::new(Code::NotFound, message)
-            },
-            no_target,
-        )),
+        (None, _) => {
+            let message = "no target runs on this machine: start `tyche serve`, or \
+                           `systemctl start tyche-target`";
+            Err(Error::new(Code::NotFound, message))
+        }
     }
 }
 
@@ -410,11 +403,7 @@ fn change_access(
     let answer = ask::<AccessChanged>(&dir.join(CONTROL), &request, timeout);
     let changed = answer.context(Code::Other, format_args!("the target of `{export}`"))??;
     let host = changed.host.as_deref().unwrap_or("all hosts");
-    let ended = match changed.sessions_ended {
-        0 => String::new(),
-        1 => "; its session ends".to_owned(),
-        count => format!("; {count} sessions end"),
-    };
+    let ended = sessions_end(changed.sessions_ended);
     let text = match change {
         AccessChange::Allow => format!("{host} may have {export}\n"),
         AccessChange::Deny => format!("{host} may not have {export}{ended}\n"),

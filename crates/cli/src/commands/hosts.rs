@@ -6,9 +6,9 @@ use clap::Args;
 
 use crate::output::{Format, Table, bytes, show};
 use crate::shared::complete;
-use crate::shared::error::{Code, Error, Result};
+use crate::shared::error::Result;
 use crate::shared::report::{ExportReport, HostReport, HostUse, Output, TargetReport};
-use crate::shared::sessions::targets;
+use crate::shared::sessions::targets_named;
 
 /// Show who has the exports of the targets on this machine: since when, over which links, and what
 /// was read and written.
@@ -31,14 +31,8 @@ pub(crate) struct HostsArgs {
 }
 
 pub(crate) fn run(args: &HostsArgs) -> Result<()> {
-    let reports = targets()?.into_iter().map(|(_, report)| report);
-    let wanted = |it: &TargetReport| args.target.as_ref().is_none_or(|name| *name == it.name);
-    let reports: Vec<_> = reports.filter(wanted).collect();
-    if let (Some(name), []) = (&args.target, &reports[..]) {
-        let message = format!("no target `{name}` runs on this machine; see `tyche list`");
-        return Err(Error::new(Code::NotFound, message));
-    }
-    let mut hosts: Vec<_> = reports.iter().flat_map(hosts).collect();
+    let reports = targets_named(args.target.as_deref())?;
+    let mut hosts: Vec<_> = reports.iter().flat_map(|(_, report)| hosts(report)).collect();
     hosts.retain(|host| args.all || host.connected || host.port.is_some());
     hosts.sort_by(|a, b| (&a.target, &a.host, &a.export).cmp(&(&b.target, &b.host, &b.export)));
     show(args.output, || Output::Hosts { hosts: hosts.clone() }, || text(&hosts))

@@ -45,7 +45,7 @@ counters! {
 /// The peer has the key to the window, and may write anything there, and announce anything, at any
 /// time.
 pub struct RdmaConnection<P: QueuePair> {
-    /// What the peer knows of our regions. Their permissions end before the pair does.
+    /// Our regions that the peer was told of. Their permissions end before the pair does.
     told: Told<P::Registration>,
     pair: P,
     /// The source address given to the peer's frames.
@@ -54,7 +54,7 @@ pub struct RdmaConnection<P: QueuePair> {
     incoming: Incoming,
     /// `None` before the peer's window is known.
     outgoing: Option<Outgoing>,
-    /// What the peer has to know of our regions.
+    /// Changes to our regions that the peer has to be told of.
     notes: VecDeque<PeerRegion>,
     /// The peer's regions, by their numbers.
     regions: BTreeMap<u16, PeerRegion>,

@@ -34,7 +34,7 @@ pub(super) struct Exports {
     pub(super) state: Arc<Mutex<State>>,
     /// The configuration at the start.
     pub(super) config: Config,
-    /// What is served now: the configuration as it was read last, with the exports that there are.
+    /// The configuration as it was read last, with the exports that there are now.
     pub(super) current: Mutex<Config>,
     /// Held by whoever changes the exports, which may take as long as a disk takes to answer.
     pub(super) changing: Mutex<()>,
@@ -74,7 +74,7 @@ impl Exports {
         Ok(missing)
     }
 
-    /// What is served now.
+    /// The configuration as it is served now.
     pub(super) fn current(&self) -> MutexGuard<'_, Config> {
         self.current.lock().unwrap_or_else(PoisonError::into_inner)
     }
