@@ -252,7 +252,7 @@ fn target(threads: usize, spins: bool) -> Target {
     let name = |text| Name::new(text).unwrap();
     let link = || Box::new(PacketLink::open(&PacketOptions::new(THEIRS)).unwrap()) as Box<dyn Link>;
     Target::start(TargetOptions {
-        key: None,
+        keys: None,
         silent: false,
         access: Access::default(),
         target: TargetConfig {

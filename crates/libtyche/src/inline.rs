@@ -15,6 +15,7 @@ use tyche_native::InlineHost;
 use tyche_proto::{QueueHandle, SessionShared};
 use tyche_remote::{HostReport, Notice};
 use tyche_session::fcoe::PortName;
+use tyche_session::keep_next_key;
 
 use crate::REQUESTS_MAX;
 use crate::either::either;
@@ -148,6 +149,7 @@ impl Inline {
                     self.geometry.store(either!(host, Driven::{Native, Fcoe}, it => it.geometry()));
                 }
                 Notice::ResumeState(_) => {}
+                Notice::NextKey(said) => keep_next_key(&said),
                 notice => tracing::info!(?notice, "session"),
             }
         }

@@ -11,7 +11,7 @@ use crossbeam_queue::ArrayQueue;
 use rustix::event::{EventfdFlags, eventfd};
 use tyche_block::{Arena, Completion, Disk, Geometry, Request, Sink};
 use tyche_remote::{HostReport, Notice, Remote};
-use tyche_session::wait_connected;
+use tyche_session::{keep_next_key, wait_connected};
 
 use crate::REQUESTS_MAX;
 use crate::error::{OpenError, Refusal, Refused};
@@ -135,6 +135,7 @@ fn notifier(to: Sender<Notice>) -> impl FnMut(Notice) + Send + 'static {
     move |notice| match notice {
         // No device outlives the process, so there will be no successor.
         Notice::ResumeState(_) => {}
+        Notice::NextKey(said) => keep_next_key(&said),
         Notice::Connected(_) | Notice::Rejected(_) | Notice::Failed(_) if !is_connected => {
             is_connected = matches!(notice, Notice::Connected(_));
             // Fails if the volume is given up, as below.

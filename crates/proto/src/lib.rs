@@ -35,9 +35,10 @@ pub use channel::stages::StageSample;
 pub use channel::stats::{ChannelStats, RejectCounts};
 pub use host::operation::{OpId, Operation};
 pub use host::session::{
-    ChannelChoice, ExportId, ExportState, Failure, Favourite, NodeCounts, OfferedBy, PathReport,
-    PlaceableChannel, PortConfig, Problem, QUEUES_MAX, QueueHandle, ResumeState, Session,
-    SessionConfig, SessionEvent, SessionShared, SubmitError, TargetId, Waiting, parse_export,
+    ChannelChoice, ExportId, ExportState, Failure, Favourite, NextKey, NodeCounts, OfferedBy,
+    PathReport, PlaceableChannel, PortConfig, Problem, QUEUES_MAX, QueueHandle, ResumeState,
+    Session, SessionConfig, SessionEvent, SessionShared, SubmitError, TargetId, Waiting,
+    parse_export,
 };
 pub use question::{connect_proof, nonce as nonce_of_question};
 pub use rules::{AllRules, Rule, Rules};
@@ -48,7 +49,7 @@ pub use target_end::export::{
 pub use target_end::generation::Loss;
 pub use target_end::listener::{
     ChannelReport, Listener, ListenerConfig, ListenerEvent, OpenedChannel, Part as LinkPart,
-    Refusal,
+    Refusal, TargetKeys,
 };
 pub use target_end::registry::{Registry, TargetConfig};
 pub use target_end::requests::Action;

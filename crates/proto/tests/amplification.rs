@@ -62,7 +62,7 @@ fn an_answer_through_routers_is_no_longer_than_its_question() {
     for has_key in [false, true] {
         let mut door = door(true);
         if has_key {
-            door.listener.set_key(key());
+            door.listener.set_keys(Instant(0), key());
         }
         for padding in 0..=Discover::PADDING_MAX {
             let question = discover(padding);
@@ -89,7 +89,7 @@ fn on_ethernet_a_short_question_gets_a_full_answer() {
         let (_, records, says_key) = ask(&mut door, discover(padding));
         assert_eq!((records, says_key), (RECORDS_MAX, false));
     }
-    door.listener.set_key(key());
+    door.listener.set_keys(Instant(0), key());
     for padding in [0, 80, Discover::PADDING_MAX] {
         let (_, records, says_key) = ask(&mut door, discover(padding));
         assert_eq!((records, says_key), (RECORDS_MAX - 1, true));

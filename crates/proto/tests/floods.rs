@@ -32,7 +32,7 @@ fn asking() -> Pair {
     let keys = tyche_proto::HostKeys { secret: secret(1), target: target_key(), target_uuid: None };
     let config = SessionConfig { keys: Some(Arc::new(keys)), ..session() };
     let mut pair = Pair::asking_over(config.clone(), false);
-    pair.listener.set_key(secret(100));
+    pair.listener.set_keys(Instant(0), secret(100));
     let hosts = [(secret(1).public(), name("alpha"))].into();
     pair.registry.set_access(Access { required: false, hosts }, []);
     let port = PortConfig {

@@ -37,7 +37,7 @@ pub(crate) fn access(hosts: &[(u8, &str)]) -> Access {
 /// A session that is about to look for a target with a key.
 pub(crate) fn asking(config: SessionConfig) -> Pair {
     let mut pair = Pair::asking_over(config, false);
-    pair.listener.set_key(target_key());
+    pair.listener.set_keys(tyche_proto::Instant(0), target_key());
     pair.registry.set_access(access(&[(1, "alpha"), (2, "beta")]), []);
     pair
 }
@@ -436,7 +436,7 @@ fn another_link_of_the_target_has_other_tokens() {
     let config =
         ListenerConfig { link: 1, frame_len_max: FRAME_LEN, rings: [64; 2], routed: false };
     other.listener = Listener::new(config, Uuid::from_u128(3), Box::new(|| 1));
-    other.listener.set_key(target_key());
+    other.listener.set_keys(tyche_proto::Instant(0), target_key());
     other.target_takes(&frame);
     let reset = other.target_sends().unwrap();
     assert_eq!(other.out.header.kind, Kind::Reset);

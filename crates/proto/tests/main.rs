@@ -17,6 +17,7 @@ mod pair;
 mod placed;
 mod protocol;
 mod removals;
+mod rotation;
 mod same_key;
 mod stages;
 mod stalls;

@@ -21,7 +21,7 @@ fn second_target(name: Name) -> Pair {
     let config =
         ListenerConfig { link: 0, frame_len_max: FRAME_LEN, rings: [64; 2], routed: false };
     other.listener = Listener::new(config, SECOND, Box::new(Random(3).numbers()));
-    other.listener.set_key(target_key());
+    other.listener.set_keys(Instant(0), target_key());
     let export =
         ExportConfig { uuid: Uuid::from_u128(6), ..other.registry.export(other.export).clone() };
     let target = TargetConfig { uuid: SECOND, name, ..other.registry.target().clone() };

@@ -1,7 +1,7 @@
 //! Notices of a session to its owner, in order.
 
 use tyche_proto::wire::{Mac, Rejection, Versions};
-use tyche_proto::{ExportState, Failure, Problem, ResumeState};
+use tyche_proto::{ExportState, Failure, NextKey, Problem, ResumeState};
 
 /// Notices of a session to its owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,6 +25,8 @@ pub enum Notice {
     /// The state for the next session of the device has changed. Comes before the first
     /// [`Notice::Connected`]; later, after the answers that must be given before it is stored.
     ResumeState(ResumeState),
+    /// The target is to be known by another key.
+    NextKey(NextKey),
     /// All requests fail from now on.
     Failed(Failure),
     /// The session has ended.

@@ -17,9 +17,9 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
 use thiserror::Error;
-use tyche_proto::TargetId;
 use tyche_proto::crypto::PublicKey;
 use tyche_proto::wire::Name;
+use tyche_proto::{NextKey, TargetId};
 use uuid::Uuid;
 
 use crate::runtime::set;
@@ -286,6 +286,27 @@ impl KnownTargets {
         })
     }
 
+    /// Gives a target its next key. False if no target of that UUID has the former one any more.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub fn renew(&mut self, said: &NextKey) -> Result<bool, KnownTargetsError> {
+        let &NextKey { target: uuid, former, next } = said;
+        let mut is_renewed = false;
+        self.change(|now| {
+            let is_meant = |it: &&KnownTarget| (it.uuid, it.key) == (uuid, former);
+            let Some(known) = now.targets.iter().find(is_meant) else { return Ok(None) };
+            is_renewed = true;
+            let lines = (1..).zip(now.text.split_inclusive(|it| *it == b'\n'));
+            let text = lines.flat_map(|(line, text)| match line == known.line {
+                true => format!("{next} {uuid} {}\n", known.name).into_bytes(),
+                false => text.to_vec(),
+            });
+            Ok(Some(text.collect()))
+        })?;
+        Ok(is_renewed)
+    }
+
     /// Removes the target of that name or UUID; returns the targets that were removed, which may be
     /// several of one UUID.
     ///
@@ -402,6 +423,21 @@ mod tests {
 
     fn by_name(text: &str) -> TargetId {
         TargetId::Name(name(text))
+    }
+
+    #[test]
+    fn a_key_is_renewed_in_its_place_and_only_the_one_that_was_proved() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("known-targets");
+        let [one, two] = [1, 2].map(Uuid::from_u128);
+        fs::write(&path, format!("# mine\n{} {one} store1\n{} {two} store2\n", key(1), key(1)))
+            .unwrap();
+        let mut known = KnownTargets::of(path.clone()).unwrap();
+        let said = |next| NextKey { target: two, former: key(1), next: key(next) };
+        assert!(known.renew(&said(3)).unwrap());
+        assert!(!known.renew(&said(4)).unwrap(), "it has another by now");
+        let expected = format!("# mine\n{} {one} store1\n{} {two} store2\n", key(1), key(3));
+        assert_eq!(fs::read_to_string(&path).unwrap(), expected);
     }
 
     #[test]

@@ -243,7 +243,7 @@ impl<R: Rules> Process<R> {
             let pages_max = plan.damq_pages_max as usize;
             let mut listener = Listener::new(config, identity, Box::new(move || random.next()));
             if is_keyed {
-                listener.set_key(keys::of_target());
+                listener.set_keys(Instant(0), keys::of_target());
             }
             if plan.silent {
                 listener.be_silent();

@@ -19,15 +19,18 @@
 //!   0   1 suite                            0   1 kind       of the body
 //!   1   7 0                                1   1 suite      of the channel; 0 with a reject
 //!   8  64 target_name                      2   6 token      of resets; 0 with a reject
-//!  72  64 export_name                      8 160 body       of an accept or a reject, then zeroes
-//! 136 208 connect
+//!  72  64 export_name                      8 104 body       of an accept
+//! 136 208 connect                        112  32 next_key   of the target, or 0
+//!                                        144  24 0
+//!
+//!                                          8 160 body       of a reject
 //! ```
 
 use core::fmt;
 
 use uuid::Uuid;
 
-use crate::body::{Reader, Writer, check_padding};
+use crate::body::{Reader, Writer};
 use crate::codes::codes;
 use crate::{Accept, Connect, Kind, Name, Reject, Rejection, ResetToken, Ticket};
 
@@ -98,6 +101,9 @@ pub enum Verdict {
         token: ResetToken,
         /// The channel.
         accept: Accept,
+        /// The public key that the target will have: the host has to know it by this one from
+        /// now on. `None`: it keeps the key that it has proved.
+        next_key: Option<[u8; Self::KEY_LEN]>,
     },
     /// The channel is refused.
     Rejected(Rejection),
@@ -189,15 +195,18 @@ impl Verdict {
     pub const LEN: usize = 8 + Self::BODY_LEN;
     /// Bytes of the longer body.
     const BODY_LEN: usize = Rejection::LEN;
+    /// Bytes of a public key.
+    const KEY_LEN: usize = 32;
 
     /// Its bytes.
     pub fn to_bytes(&self) -> [u8; Self::LEN] {
         let mut bytes = [0; Self::LEN];
         let mut fields = Writer::new(&mut bytes);
         match self {
-            Self::Accepted { suite, token, accept } => {
+            Self::Accepted { suite, token, accept, next_key } => {
                 fields.bytes(&[Kind::Accept as u8, *suite as u8]).bytes(&token.0);
                 accept.emit(&mut fields);
+                fields.bytes(&next_key.unwrap_or_default());
             }
             Self::Rejected(rejection) => {
                 fields.bytes(&[Kind::Reject as u8]).zeroes::<7>();
@@ -225,12 +234,13 @@ impl Verdict {
             return Err(Reject::Code);
         }
         let (suite, token) = (CipherSuite::parse(code)?, ResetToken(fields.bytes()?));
-        let (accept, zeroes) = fields.rest().split_at_checked(Accept::LEN).ok_or(Reject::Length)?;
-        if zeroes.len() != Self::BODY_LEN - Accept::LEN {
-            return Err(Reject::Length);
-        }
-        check_padding(zeroes)?;
-        Ok(Self::Accepted { suite, token, accept: Accept::parse(accept)? })
+        let (accept, rest) = fields.rest().split_at_checked(Accept::LEN).ok_or(Reject::Length)?;
+        let mut fields = Reader::new(rest);
+        let next_key: [u8; Self::KEY_LEN] = fields.bytes()?;
+        fields.zeroes::<{ Self::BODY_LEN - Accept::LEN - Self::KEY_LEN }>()?;
+        fields.end()?;
+        let next_key = (next_key != [0; Self::KEY_LEN]).then_some(next_key);
+        Ok(Self::Accepted { suite, token, accept: Accept::parse(accept)?, next_key })
     }
 }
 

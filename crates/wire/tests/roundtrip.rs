@@ -423,11 +423,13 @@ proptest! {
     fn verdicts_survive(
         suite in suite(),
         token in any::<[u8; 6]>(),
+        key in any::<[u8; 32]>(),
         control in prop_oneof![accept(), rejection()],
     ) {
+        let next_key = Some(key).filter(|key| key[0] & 1 == 1);
         let verdict = match control {
             Control::Accept(accept) => {
-                Verdict::Accepted { suite, token: ResetToken(token), accept }
+                Verdict::Accepted { suite, token: ResetToken(token), accept, next_key }
             }
             Control::Reject(rejection) => Verdict::Rejected(rejection),
             _ => unreachable!("they make these"),
@@ -460,7 +462,9 @@ proptest! {
             }
             other => {
                 let verdict = match other {
-                    Control::Accept(accept) => Verdict::Accepted { suite, token, accept },
+                    Control::Accept(accept) => {
+                        Verdict::Accepted { suite, token, accept, next_key: None }
+                    }
                     Control::Reject(rejection) => Verdict::Rejected(rejection),
                     _ => unreachable!("they make these"),
                 };

@@ -12,6 +12,7 @@ use crate::files::Files;
 use crate::load::Load;
 use crate::refusals::expect;
 use crate::rig::{DISK, PATIENCE, Rig, Side, Stranger, Target, finish, rig, run, wait_until};
+use crate::trust::know;
 use crate::udp::{LINK, addressed};
 
 const SIZE: u64 = 1 << 30;
@@ -202,6 +203,56 @@ fn keys_change_while_disks_are_connected() {
     let again = ["connect", DISK, "--link", link, "--key", &file, "--target-key", &keys.target];
     let done = finish(&mut rig.tyche(Side::Host, &again), PATIENCE);
     expect(&done, &again, 7, &["does not know the key", &next]);
+}
+
+/// The target's key is changed under load: the host is told the next key, keeps it, and knows the
+/// target by it when the former one is gone.
+#[test]
+fn the_key_of_a_target_changes_while_a_disk_is_in_use() {
+    let rig = rig!(1500);
+    let keys = Keys::new(&rig);
+    let next = make(&rig, "next.key");
+    rig.file("disk.img", SIZE);
+    let config = rig.path("target.toml");
+    let write = |files: &[&str]| {
+        let files: Vec<_> = files.iter().map(|file| rig.path(file)).collect();
+        let text = format!(
+            "key = {files:?}\n[[host]]\nname = \"alpha\"\nkey = {:?}\n[[export]]\nname = \
+             {DISK:?}\npath = {:?}\n",
+            keys.host,
+            rig.path("disk.img")
+        );
+        fs::write(&config, text).unwrap();
+    };
+    write(&["target.key"]);
+    let target = rig.serve(&["--config", config.to_str().unwrap()]);
+    let link = rig.cable.link(Side::Host);
+    let found = rig.ask(&["discover", "--link", link])["exports"][0].clone();
+    know(&rig, &keys.target, found["target"].as_str().unwrap().parse().unwrap());
+    let key = rig.path("host.key").display().to_string();
+    let named = format!("e2e/{DISK}");
+    let args = ["--as", "fuse", "--link", link, "--key", &key];
+    let session = rig.connect_disk(Side::Host, &named, &args);
+    let load = Load::start(&session.device);
+    load.await_progress();
+    // Without the host being told, it would be left behind.
+    write(&["next.key"]);
+    hang_up(&target);
+    target.await_log("give both first");
+    write(&["target.key", "next.key"]);
+    hang_up(&target);
+    wait_until("the host keeps the next key", || {
+        fs::read_to_string(rig.path("known-targets")).unwrap().starts_with(&next)
+    });
+    load.await_progress();
+    write(&["next.key"]);
+    hang_up(&target);
+    target.await_log("this key alone");
+    load.await_progress();
+    load.finish();
+    assert_eq!(rig.ask(&["list"])["sessions"][0]["state"], "live");
+    session.disconnect();
+    rig.connect_disk(Side::Host, &named, &args).disconnect();
 }
 
 /// Somebody on the segment repeats every frame that he has heard, as it was and with a bit changed.

@@ -38,7 +38,7 @@ fn fingerprint(key: &str) -> String {
 }
 
 /// Makes the target known, as first contact does.
-fn know(rig: &Rig, key: &str, target: Uuid) {
+pub(crate) fn know(rig: &Rig, key: &str, target: Uuid) {
     fs::write(rig.path("known-targets"), format!("{key} {target} e2e\n")).unwrap();
 }
 

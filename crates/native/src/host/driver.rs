@@ -331,6 +331,7 @@ impl<R: Rules> Driver<R> {
                 SessionEvent::ResumeStateChanged => {
                     Notice::ResumeState(self.session.resume_state().expect("known once connected"))
                 }
+                SessionEvent::NextKey(next) => Notice::NextKey(next),
                 SessionEvent::Closed => Notice::Closed,
             };
             self.notices.push_back(notice);

@@ -15,7 +15,7 @@ use tyche_engine::{
 use tyche_proto::wire::{self, ChannelId, Event, Mac, Opcode, Tag};
 use tyche_proto::{
     Action, AllRules, ExportKey, Instant, Listener, ListenerEvent, Opened, OpenedChannel, Outgoing,
-    Pace, Part, Refusal, Registry, Rule, Rules, Visit,
+    Pace, Part, Refusal, Registry, Rule, Rules, TargetKeys, Visit,
 };
 
 use super::channels::{Channel, Channels};
@@ -153,6 +153,11 @@ impl<R: Rules> Exporter<R> {
     /// Notifies the hosts of an event of an export.
     pub fn notify(&mut self, export: ExportKey, event: Event) {
         self.listener.notify(export, event);
+    }
+
+    /// Changes the target's keys.
+    pub(super) fn set_keys(&mut self, now: Instant, keys: TargetKeys) {
+        self.listener.set_keys(now, keys);
     }
 
     /// Closes all channels.

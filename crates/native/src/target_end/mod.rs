@@ -20,17 +20,16 @@ mod thread;
 mod uses;
 
 use std::io;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use tyche_engine::{Clock, Exported, placed, restore};
 use tyche_link::{Except, Link, Share};
 use tyche_numa::Placement;
-use tyche_proto::crypto::SecretKey;
 use tyche_proto::wire::{CONNECT_COOKIE_AT, COOKIE_AT, KIND_AT, Kind, Name, Uuid};
 use tyche_proto::{
     Access, AllRules, Allowed, ExportConfig, ExportKey, ExportTaken, HostId, LinkPart, Loss,
-    SessionInfo, TargetConfig, Writer,
+    SessionInfo, TargetConfig, TargetKeys, Writer,
 };
 use tyche_store::{ResizeError, Store};
 
@@ -104,9 +103,9 @@ pub struct TargetOptions {
     pub target: TargetConfig,
     /// The disks.
     pub exports: Vec<TargetExport>,
-    /// The target's key, if it has one: hosts with keys may connect then.
-    pub key: Option<SecretKey>,
-    /// Whether those who do not know the key get no answer.
+    /// The target's keys, if it has any: hosts with keys may connect then.
+    pub keys: Option<TargetKeys>,
+    /// Whether those who do not know a key get no answer.
     pub silent: bool,
     /// The hosts that may connect.
     pub access: Access,
@@ -143,7 +142,7 @@ pub struct Target {
 struct Common {
     /// UUID of the target.
     identity: Uuid,
-    key: Option<SecretKey>,
+    keys: Mutex<Option<TargetKeys>>,
     silent: bool,
     placement: Placement,
     ethertype: u16,
@@ -161,12 +160,13 @@ impl Target {
     /// If it is to be silent and has no key.
     pub fn start(options: TargetOptions) -> io::Result<Self> {
         let TargetOptions { target, exports, placement, ethertype, spin, .. } = options;
-        let (key, silent) = (options.key, options.silent);
-        if key.is_some() {
+        let (keys, silent) = (options.keys, options.silent);
+        if keys.is_some() {
             restore::watch_for_keys();
         }
         let records = (options.remember_writer, options.renew_generation);
-        let common = Common { identity: target.uuid, key, silent, placement, ethertype, spin };
+        let (identity, keys) = (target.uuid, Mutex::new(keys));
+        let common = Common { identity, keys, silent, placement, ethertype, spin };
         let exports =
             Arc::new(Exports::new(target, exports, records, (0, Clock::Monotonic.now()))?);
         exports.set_access(options.access, Vec::new());
@@ -189,10 +189,11 @@ impl Target {
         links.extend(split(beacons, Vec::new())?);
         let mut threads = self.threads.write().unwrap_or_else(PoisonError::into_inner);
         for (link, part) in links {
-            let Common { identity, ref key, silent, ref placement, ethertype, spin } = self.common;
+            let Common { identity, ref keys, silent, ref placement, ethertype, spin } = self.common;
             let home = placed::home(placement, &*link);
             let (index, caller) = self.exports.add_thread()?;
-            let (exports, key) = (Arc::clone(&self.exports), key.clone());
+            let keys = keys.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            let exports = Arc::clone(&self.exports);
             let options = thread::Options {
                 index,
                 caller,
@@ -202,12 +203,25 @@ impl Target {
                 home,
                 exports,
                 spin,
-                key,
+                keys,
                 silent,
             };
             threads.push(LinkThread::start(options, identity)?);
         }
         Ok(())
+    }
+
+    /// Changes the keys of a target that has any, on all links: see
+    /// [`Listener::set_keys`](tyche_proto::Listener::set_keys).
+    ///
+    /// # Panics
+    /// If the target has none.
+    pub fn set_keys(&self, keys: TargetKeys) {
+        // A link that is added meanwhile has them from the start.
+        let threads = self.threads.write().unwrap_or_else(PoisonError::into_inner);
+        let mut current = self.common.keys.lock().unwrap_or_else(PoisonError::into_inner);
+        assert!(current.replace(keys.clone()).is_some(), "a target without a key");
+        threads.iter().for_each(|thread| thread.set_keys(keys.clone()));
     }
 
     /// Calls `each` with every thread.

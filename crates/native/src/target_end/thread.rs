@@ -13,9 +13,10 @@ use tyche_engine::{
 };
 use tyche_link::Link;
 use tyche_numa::NumaAffinity;
-use tyche_proto::crypto::SecretKey;
 use tyche_proto::wire::{Event, Mac, Uuid};
-use tyche_proto::{ExportKey, Instant, LinkPart, Listener, ListenerConfig, Pace, Refusal, Visit};
+use tyche_proto::{
+    ExportKey, Instant, LinkPart, Listener, ListenerConfig, Pace, Refusal, TargetKeys, Visit,
+};
 use tyche_wake::Spin;
 
 use super::exporter::{ChannelEvent, Exporter, ExporterEnv};
@@ -28,6 +29,7 @@ use crate::random::secrets;
 enum Command {
     Report(SyncSender<TargetLinkReport>),
     Notify(ExportKey, Event),
+    Keys(TargetKeys),
     Stop,
 }
 
@@ -53,9 +55,9 @@ pub(super) struct Options {
     pub(super) exports: Arc<Exports>,
     /// The longest spin before sleeping.
     pub(super) spin: Duration,
-    /// The target's key, if it has one.
-    pub(super) key: Option<SecretKey>,
-    /// Whether those who do not know the key get no answer.
+    /// The target's keys, if it has any.
+    pub(super) keys: Option<TargetKeys>,
+    /// Whether those who do not know a key get no answer.
     pub(super) silent: bool,
 }
 
@@ -109,6 +111,11 @@ impl LinkThread {
         self.send(Command::Notify(export, event));
     }
 
+    /// Changes the target's keys.
+    pub(super) fn set_keys(&self, keys: TargetKeys) {
+        self.send(Command::Keys(keys));
+    }
+
     /// Closes all channels; the thread ends when the disk has finished their requests.
     pub(super) fn stop(&self) {
         self.send(Command::Stop);
@@ -124,14 +131,14 @@ impl LinkThread {
 
 /// The exporter of a link's thread, and its port.
 fn open(options: Options, target: Uuid) -> (Exporter, Ports) {
-    let Options { index, link, part, ethertype, home, exports, key, silent, .. } = options;
+    let Options { index, link, part, ethertype, home, exports, keys, silent, .. } = options;
     let (frame_len_max, rings, routed) = (link.frame_len_max(), rings(&*link), is_routed(&*link));
     let config = ListenerConfig { link: index, frame_len_max, rings, routed };
     let origin = link.origin();
     let mut listener = Listener::of_part(config, target, part, secrets());
     listener.set_origin(origin);
-    if let Some(key) = key {
-        listener.set_key(key);
+    if let Some(keys) = keys {
+        listener.set_keys(Clock::Monotonic.now(), keys);
     }
     if silent {
         listener.be_silent();
@@ -243,6 +250,7 @@ impl Service for LinkLoop {
                     let _ = to.send(self.exporter.report(ports));
                 }
                 Command::Notify(export, event) => self.exporter.notify(export, event),
+                Command::Keys(keys) => self.exporter.set_keys(now, keys),
                 Command::Stop => {
                     self.stopping = true;
                     self.exporter.shut_down(now);

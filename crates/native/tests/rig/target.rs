@@ -43,7 +43,7 @@ pub fn export_of_target(store: Arc<dyn Store>) -> TargetExport {
 pub fn options_of_target(link: Box<dyn Link>, store: Arc<dyn Store>) -> TargetOptions {
     let kept = LAST_WRITER.with(Arc::clone);
     TargetOptions {
-        key: None,
+        keys: None,
         silent: false,
         access: Access::default(),
         target: TargetConfig {

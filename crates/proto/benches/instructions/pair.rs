@@ -238,7 +238,8 @@ impl Host {
                     }
                     SessionEvent::Joined(..)
                     | SessionEvent::Connected
-                    | SessionEvent::ResumeStateChanged => {}
+                    | SessionEvent::ResumeStateChanged
+                    | SessionEvent::NextKey(_) => {}
                     other => unreachable!("nothing goes wrong here: {other:?}"),
                 }
             }

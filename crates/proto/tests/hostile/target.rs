@@ -94,7 +94,7 @@ impl<R: Rules> Target<R> {
                 ListenerConfig { link, frame_len_max: FRAME_LEN, rings: RINGS, routed: false };
             let mut listener = Listener::new(config, IDENTITY, random(2 + link as u64));
             if keyed {
-                listener.set_key(key());
+                listener.set_keys(Instant(0), key());
             }
             listener
         };

@@ -12,7 +12,7 @@ use signal_hook::iterator::Signals;
 use signal_hook::low_level::raise;
 use tyche_attach::{Attachment, Stopped};
 use tyche_remote::{Notice, Remote};
-use tyche_session::{log_warnings, wait_connected};
+use tyche_session::{keep_next_key, log_warnings, wait_connected};
 use uuid::Uuid;
 
 use super::last_error::{LastError, Reporter};
@@ -427,6 +427,7 @@ impl Session {
                     the next flush fails"
                 );
             }
+            Notice::NextKey(said) => keep_next_key(said),
             Notice::Failed(failure) => tracing::error!("{failure}; all requests fail from now on"),
             Notice::ResumeState(state) => {
                 self.state.known = Some((*state).into());
@@ -528,7 +529,7 @@ fn connect(
     let hand_over = move |signal| caught.send(Input::Signal(signal)).is_ok();
     let signals = SignalHandler::start(signals, Arc::clone(host.control()), stage, hand_over)?;
     let missing = MissingLinks::new(missing);
-    let known = await_connection(&mut *check, inputs, &args.session, known);
+    let known = await_connection(&mut *check, (sender, inputs), &args.session, known);
     let known = known.map_err(|error| missing.added_to(error))?;
     Ok(Connected { host, known, signals, warnings, missing, last_error })
 }
@@ -542,17 +543,21 @@ fn open_log(export: &str, session: Uuid) -> (Option<String>, Option<String>) {
 }
 
 /// Waits until the session is live, and has `check` say why it is not. Returns the state of the
-/// export: the one that was `known`, unless the target sends another.
+/// export: the one that was `known`, unless the target sends another. Another key of the target is
+/// an input again, for later: the one that it has proved may not be kept yet.
 fn await_connection(
     check: &mut dyn FnMut(bool) -> Result<()>,
-    inputs: &Receiver<Input>,
+    (sender, inputs): (&Sender<Input>, &Receiver<Input>),
     args: &SessionArgs,
     mut known: Option<KnownExport>,
 ) -> Result<KnownExport> {
+    let mut later = Vec::new();
     let next = |wait| match inputs.recv_timeout(wait) {
         Ok(Input::Notice(notice)) => {
-            if let Notice::ResumeState(state) = notice {
-                known = Some(state.into());
+            match notice {
+                Notice::ResumeState(state) => known = Some(state.into()),
+                Notice::NextKey(_) => later.push(notice.clone()),
+                _ => {}
             }
             Ok(Some(notice))
         }
@@ -563,5 +568,8 @@ fn await_connection(
         }
     };
     wait_connected(args.timeout(), next, check, |notice| args.ended(notice))?;
+    for notice in later {
+        let _ = sender.send(Input::Notice(notice));
+    }
     Ok(known.expect("it is known before the session is live"))
 }

@@ -8,7 +8,7 @@ use std::fmt;
 
 use tyche_fcoe::fc::wire::Wwn;
 use tyche_fcoe::{Departure, VisibleTo};
-use tyche_proto::crypto::{PublicKey, SecretKey};
+use tyche_proto::crypto::PublicKey;
 use tyche_proto::wire::Name;
 use tyche_proto::{Access, Allowed, HostId, SessionInfo};
 use tyche_session::fcoe::parse_wwpn;
@@ -17,7 +17,6 @@ use uuid::Uuid;
 use super::config::{Auth, Config, Export};
 use super::state::{Decision, Decisions};
 use crate::shared::error::{Code, Error, Result};
-use crate::shared::keys::read_key;
 
 use super::{Served, checked_name, fcoe};
 
@@ -37,14 +36,6 @@ impl fmt::Display for Who {
             Self::Initiator(wwpn) => wwpn.fmt(f),
         }
     }
-}
-
-/// The secret key of a target, if it has one.
-///
-/// # Errors
-/// It can't be read.
-pub(super) fn secret(config: &Config) -> Result<Option<SecretKey>> {
-    config.key.as_deref().map(read_key).transpose()
 }
 
 /// Checks that a target can be silent.
@@ -77,12 +68,12 @@ pub(super) struct Configured {
 }
 
 impl Configured {
-    /// The hosts of a configuration. `own`: the key of the target, if it has one.
+    /// The hosts of a configuration. `own`: the keys of the target, if it has any.
     ///
     /// # Errors
     /// They contradict each other, or need a key that the target does not have.
-    pub(super) fn of(config: &Config, own: Option<PublicKey>) -> Result<Self> {
-        let has_key = own.is_some();
+    pub(super) fn of(config: &Config, own: &[PublicKey]) -> Result<Self> {
+        let has_key = !own.is_empty();
         let wrong = |message: String| Err(Error::new(Code::Config, message));
         if !has_key {
             let asks = !config.host.is_empty() || config.auth == Some(Auth::Required);
@@ -103,7 +94,7 @@ impl Configured {
         for host in &config.host {
             let name = checked_name(&host.name)?;
             for key in &host.key {
-                if own == Some(*key) {
+                if own.contains(key) {
                     return wrong(format!(
                         "host {name} has the key of this target: give the one that `tyche key \
                          show` prints at the host"

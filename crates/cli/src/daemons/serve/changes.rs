@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::access::Configured;
 use super::config::{Config, DefinedAt, Export};
+use super::own_keys::OwnKeys;
 use super::state::locked;
 use super::{Served, conflict, fcoe, links};
 use crate::shared::error::{Code, Error, Result};
@@ -79,7 +80,7 @@ pub(super) fn add(served: &Served, export: &Export, accepted: bool) -> Result<Ex
     }
     wanted.export.push(export.clone());
     check(&wanted)?;
-    let configured = Configured::of(&wanted, served.own_key)?;
+    let configured = Configured::of(&wanted, &served.own_keys.public())?;
     let disk = served.exports.open(export, accepted)?;
     let mut rights = served.rights();
     rights.reconfigure(configured, served);
@@ -160,7 +161,10 @@ pub(super) fn reconfigure(served: &Served, now: Config) -> Result<()> {
     let _changing = served.exports.change();
     let current = served.exports.current().clone();
     let wanted = with_added(now, added(&current).cloned().collect())?;
-    let configured = Configured::of(&wanted, served.own_key)?;
+    let keys = OwnKeys::read(&wanted)?;
+    served.own_keys.check_change(&keys)?;
+    let configured = Configured::of(&wanted, &keys.public())?;
+    served.own_keys.change(&keys, &served.exports.target);
     served.rights().reconfigure(configured, served);
     tracing::info!("who may connect was read again");
     let mut next = Config { export: Vec::new(), link: current.link.clone(), ..wanted.clone() };

@@ -39,8 +39,10 @@ pub(crate) struct Config {
     pub(crate) fcoe: Vec<FcoePort>,
     /// VLANs for FCoE that are announced.
     pub(crate) fcoe_vlan: Vec<Vlan>,
-    /// File of the target's secret key.
-    pub(crate) key: Option<PathBuf>,
+    /// File of the target's secret key; or two, while it is being changed: of the present key, and
+    /// of the next.
+    #[serde(deserialize_with = "paths")]
+    pub(crate) key: Vec<PathBuf>,
     /// Whether hosts without a key are let in though the target has one.
     pub(crate) auth: Option<Auth>,
     /// Do not answer those who do not know the target's key.
@@ -95,18 +97,28 @@ fn exports<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Export>, D::Error> 
     Ok(Vec::deserialize(from)?.into_iter().map(placed).collect())
 }
 
-/// One key, or several.
-fn keys<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<PublicKey>, D::Error> {
+/// One text, or several.
+fn texts<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
     #[derive(serde::Deserialize)]
     #[serde(untagged)]
     enum OneOrMany {
         One(String),
         Many(Vec<String>),
     }
-    let texts = match OneOrMany::deserialize(from)? {
+    Ok(match OneOrMany::deserialize(from)? {
         OneOrMany::One(text) => vec![text],
         OneOrMany::Many(texts) => texts,
-    };
+    })
+}
+
+/// One file, or several.
+fn paths<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<PathBuf>, D::Error> {
+    Ok(texts(from)?.into_iter().map(PathBuf::from).collect())
+}
+
+/// One key, or several.
+fn keys<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<PublicKey>, D::Error> {
+    let texts = texts(from)?;
     let parsed = texts.iter().map(|text| public_key(text).map_err(serde::de::Error::custom));
     parsed.collect()
 }

@@ -10,6 +10,7 @@ mod exports;
 mod fcoe;
 mod links;
 mod news;
+mod own_keys;
 mod state;
 mod vlan;
 
@@ -23,7 +24,6 @@ use tyche_engine::{Exported, restore};
 use tyche_fcoe::fc::network::Mode;
 use tyche_native::{Target, TargetOptions};
 use tyche_proto::TargetConfig;
-use tyche_proto::crypto::{PublicKey, SecretKey};
 use tyche_proto::wire::Name;
 use tyche_session::fcoe::parse_mode;
 
@@ -41,6 +41,7 @@ use config::{Auth, Config, Export, FcoePort, Host, Initiators};
 use exports::Exports;
 use fcoe::Fcoe;
 use links::{Links, Missing, Opener};
+use own_keys::OwnKeys;
 use state::State;
 use vlan::Vlan;
 
@@ -53,7 +54,8 @@ use vlan::Vlan;
 ///   threads = 2                # for each interface; default: 1
 ///   fcoe_vlan = ["eth2:100"]   # hosts that ask on eth2 are told that its VLAN 100 has FCoE
 ///   udp_discovery = true       # false: only hosts that know a udp: address find it there
-///   key = "/etc/tyche/key"     # of this target; then only these hosts may connect:
+///   key = "/etc/tyche/key"     # of this target, [present, next] while it is changed; then only
+///                              # these hosts may connect:
 ///   silent = false             # true: no answer to those who do not know this target's key
 ///   [[host]]
 ///   name = "vmhost1"
@@ -198,7 +200,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
     let config = configured(args)?;
     let (name, checked) = own_name(args, &config)?;
     // Before signals are caught: a file may be a pipe that never ends.
-    let key = access::secret(&config)?;
+    let own_keys = OwnKeys::read(&config)?;
     let whose = format!("a target named {name} (give another --name)");
     let dir = RuntimeDir::take(runtime::targets().join(&name), &whose)?;
     let state = State::open(&name, Fcoe::is_alone(&config));
@@ -216,8 +218,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
         batch: args.link.batch(),
     };
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
-    let own_key = key.as_ref().map(SecretKey::public);
-    let configured = Configured::of(&config, own_key)?;
+    let configured = Configured::of(&config, &own_keys.public())?;
     let rights = Rights::new(&name, configured, state.decisions()?);
     let opener = Arc::new(Opener::new(args, &config, args.placement.placement()?));
     let fcoe = Fcoe::new(args.link.clone(), state.n_port_ids());
@@ -226,7 +227,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
     // Exports first, then links: no host finds it without them.
     let target = Target::start(TargetOptions {
         target,
-        key,
+        keys: own_keys.for_target(),
         silent: config.is_silent,
         access: rights.access(),
         exports: Vec::new(),
@@ -251,7 +252,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
     let interfaces = [served_on.clone(), exports.fcoe.described()].concat();
     let (rights, not_there) = (Mutex::new(rights), Mutex::default());
     let waits = Arc::clone(&opener);
-    let served = Arc::new(Served { exports, opener, rights, own_key, missing: not_there });
+    let served = Arc::new(Served { exports, opener, rights, own_keys, missing: not_there });
     disks::await_missing(missing_disks, &served)?;
     links::await_missing(waits, missing, served_on, &served)?;
     watch_generation(&served);
@@ -318,7 +319,7 @@ fn configured(args: &ServeArgs) -> Result<Config> {
     config.fcoe.extend(args.fcoe.iter().map(port));
     config.fcoe_vlan.extend(args.fcoe_vlans.iter().cloned());
     config.host.extend(args.hosts.iter().cloned());
-    config.key = args.key.clone().or(config.key);
+    config.key = args.key.clone().map_or(config.key, |key| vec![key]);
     config.auth = args.auth.or(config.auth);
     config.is_silent |= args.silent;
     let mut initiators = Initiators::Unsaid;
@@ -340,8 +341,8 @@ struct Served {
     exports: Exports,
     opener: Arc<Opener>,
     rights: Mutex<Rights>,
-    /// Its key, if it has one.
-    own_key: Option<PublicKey>,
+    /// Its keys, if it has any.
+    own_keys: OwnKeys,
     /// Its links and ports that are missing so far.
     missing: Mutex<Vec<Missing>>,
 }

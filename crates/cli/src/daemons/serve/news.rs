@@ -43,7 +43,6 @@ fn pending(served: &Config, now: &Config) -> Vec<String> {
         ("name", served.name != now.name),
         ("threads", served.threads != now.threads),
         ("limits", served.limits != now.limits),
-        ("key", served.key != now.key),
         ("silent", served.is_silent != now.is_silent),
         ("udp_discovery", served.is_hidden != now.is_hidden),
         ("fcoe_vlan", served.fcoe_vlan != now.fcoe_vlan),

@@ -1,5 +1,6 @@
 //! Events of a session, and its knowledge of the export.
 
+use tyche_crypto::PublicKey;
 use tyche_wire::{Echo, Geometry, Mac, Reason, Rejection, Status, Uuid, Versions};
 
 use super::{OfferedBy, Problem};
@@ -35,6 +36,17 @@ pub struct ResumeState {
     /// The state of the export. If a loss has not been reported yet, `generation` is the generation
     /// that was lost.
     pub export: ExportState,
+}
+
+/// A target's next key, by which it is to be known from now on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NextKey {
+    /// The target, which has proved the former key.
+    pub target: Uuid,
+    /// The key that it was known by.
+    pub former: PublicKey,
+    /// The key that it is to be known by.
+    pub next: PublicKey,
 }
 
 /// Why a session has failed.
@@ -125,6 +137,8 @@ pub enum SessionEvent {
     CacheLost,
     /// [`Session::resume_state`](super::Session::resume_state) has changed.
     ResumeStateChanged,
+    /// The target is to be known by another key.
+    NextKey(NextKey),
     /// The queue has ended as requested.
     Closed,
 }

@@ -4,12 +4,15 @@
 //! after the target has confirmed the fence. A lost channel is opened again for as long as the
 //! session lives.
 
-use tyche_wire::{Accept, Greeting, Mac, Offer, Reason, Reject, Rejection, Tag};
+use std::sync::Arc;
+
+use tyche_crypto::PublicKey;
+use tyche_wire::{Accept, Greeting, Mac, Offer, Reason, Reject, Rejection, Tag, Uuid};
 
 use super::detector;
 use super::path::Path;
 use super::target_search::Heard;
-use super::{ExportState, Failure, PortConfig, Problem, Session, SessionEvent, State};
+use super::{ExportState, Failure, NextKey, PortConfig, Problem, Session, SessionEvent, State};
 use crate::host::initiator::Piece;
 use crate::rules::{Rule, Rules};
 use crate::target_end::generation::Loss;
@@ -117,7 +120,9 @@ impl<R: Rules> Session<R> {
         }
     }
 
-    pub(super) fn accepted(&mut self, path: usize, accept: &Accept) {
+    /// Takes a live channel into use. `next_key`: see [`SessionEvent::NextKey`].
+    pub(super) fn accepted(&mut self, path: usize, accept: &Accept, next_key: Option<PublicKey>) {
+        self.know_by(accept.target, next_key);
         // Channels of another generation are lost: their completions would count for the new one,
         // whose cache does not hold the writes. The answers to attempts in progress may be from
         // before the loss, and would be taken for another.
@@ -259,6 +264,18 @@ impl<R: Rules> Session<R> {
             if self.paths.all()[path].is_busy() {
                 self.lose(path, Problem::Restored);
             }
+        }
+    }
+
+    /// Knows the target by another key from now on, if it says one, which only the owner of the
+    /// former one can.
+    fn know_by(&mut self, target: Uuid, next_key: Option<PublicKey>) {
+        let (Some(keys), Some(next)) = (&mut self.config.keys, next_key) else { return };
+        let former = std::mem::replace(&mut Arc::make_mut(keys).target, next);
+        if former != next {
+            self.paths.set_key(next);
+            self.search.set_key(next);
+            self.events.push_back(SessionEvent::NextKey(NextKey { target, former, next }));
         }
     }
 

@@ -64,7 +64,7 @@ use config::ConnectParams;
 pub use config::{ChannelChoice, SessionConfig};
 use detector::FailureDetector;
 use ending::Endings;
-pub use event::{ExportState, Failure, ResumeState, SessionEvent};
+pub use event::{ExportState, Failure, NextKey, ResumeState, SessionEvent};
 use fencing::Fences;
 pub use issue::SubmitError;
 use operations::Operations;
@@ -351,7 +351,7 @@ impl<R: Rules> Session<R> {
         let params = ConnectParams { session: &self.config, resume: self.handle.is_connected() };
         let answer = (header, control);
         match self.paths.handle_control(self.now, (port, src), answer, params)? {
-            Some((path, PathEvent::Accepted(accept))) => self.accepted(path, &accept),
+            Some((path, PathEvent::Accepted(accept, key))) => self.accepted(path, &accept, key),
             Some((path, PathEvent::Rejected(rejection))) => self.rejected(path, rejection),
             Some((path, PathEvent::Wider)) => self.replace(path),
             None => {}

@@ -75,9 +75,9 @@ enum State<R> {
     Retired,
 }
 
-/// The effect of a frame on a path.
+/// The effect of a frame on a path. A key: see `SessionEvent::NextKey`.
 pub(super) enum PathEvent {
-    Accepted(Box<Accept>),
+    Accepted(Box<Accept>, Option<tyche_crypto::PublicKey>),
     Rejected(Rejection),
     /// It carries longer frames than its channel has.
     Wider,
@@ -471,10 +471,11 @@ impl<R: Rules> Path<R> {
         // The target takes memory for the channel with its first frame, so one is sent at once.
         initiator.channel.ask_for_life(now);
         (self.frame_len, self.problem, self.was_live) = (config.frame_len, None, true);
-        let (mut guard, mut token) = (None, ResetToken::default());
+        let (mut guard, mut token, mut next_key) = (None, ResetToken::default(), None);
         if let Some(sealing) = sealing {
             initiator.channel.seal_with(sealing.sealer);
             (guard, token) = (Some(Box::new(sealing.guard)), sealing.token);
+            next_key = sealing.next_key;
         }
         let accept = Box::new(accept.clone());
         self.state = State::Live {
@@ -485,7 +486,7 @@ impl<R: Rules> Path<R> {
             since: now,
             widening: None,
         };
-        Ok(PathEvent::Accepted(accept))
+        Ok(PathEvent::Accepted(accept, next_key))
     }
 
     /// Composes the next frame; false if there is none to send now.

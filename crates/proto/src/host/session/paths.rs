@@ -373,6 +373,11 @@ impl<R: Rules> Paths<R> {
         self.paths.iter().position(named)
     }
 
+    /// Shows from now on that the session knows this key of the target.
+    pub(super) fn set_key(&mut self, key: PublicKey) {
+        self.key = Some(key);
+    }
+
     /// Takes an answer to a Hello or Connect; returns what it means to which path.
     ///
     /// # Errors
@@ -388,7 +393,7 @@ impl<R: Rules> Paths<R> {
         let index = self.paths.iter().position(asked).ok_or(Reject::Unexpected)?;
         let path = &mut self.paths[index];
         let event = path.handle_control(now, header, control, params, &mut self.random)?;
-        if matches!(event, Some(PathEvent::Accepted(_))) {
+        if matches!(event, Some(PathEvent::Accepted(..))) {
             self.share_ports();
         }
         Ok(event.map(|event| (index, event)))

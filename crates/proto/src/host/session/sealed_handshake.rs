@@ -1,6 +1,6 @@
 //! A sealed connect, and what its answer is opened with. PROTOCOL.md, "Keys".
 
-use tyche_crypto::{Initiator, Sealer};
+use tyche_crypto::{Initiator, PublicKey, Sealer};
 use tyche_wire::{
     Accept, Connect, Cookie, Introduction, Name, Reject, Rejection, ResetToken, SealedAnswer,
     SealedConnect, Verdict,
@@ -35,6 +35,8 @@ pub(super) struct Sealing {
     pub(super) guard: Guard,
     /// Proves that a Reset is the target's.
     pub(super) token: ResetToken,
+    /// The key that the target is to be known by from now on, if it says another one.
+    pub(super) next_key: Option<PublicKey>,
 }
 
 impl SealedHandshake {
@@ -90,9 +92,10 @@ impl SealedHandshake {
         let (verdict, secrets) = finished.map_err(|_| Reject::Forged)?;
         let (answered, answer) = match Verdict::parse(&verdict)? {
             Verdict::Rejected(it) => ((it.attempt, it.target), ConnectAnswer::Rejected(it)),
-            Verdict::Accepted { suite, token, accept } => {
+            Verdict::Accepted { suite, token, accept, next_key } => {
                 let (sealer, guard) = protection::ends(suite, &secrets, true);
-                let sealing = Sealing { sealer, guard, token };
+                let next_key = next_key.and_then(|bytes| PublicKey::from_bytes(bytes).ok());
+                let sealing = Sealing { sealer, guard, token, next_key };
                 ((accept.attempt, accept.target), ConnectAnswer::Accepted(accept, sealing))
             }
         };
@@ -165,7 +168,7 @@ mod tests {
         let (responder, peer, payload) = opened.expect("it is for this target");
         assert_eq!((peer, payload), (host.public(), bytes.to_vec()));
         let (suite, token) = (CipherSuite::Aes128Gcm, ResetToken([5; 6]));
-        let verdict = Verdict::Accepted { suite, token, accept };
+        let verdict = Verdict::Accepted { suite, token, accept, next_key: None };
         let (answer, _) = responder.finish(&verdict.to_bytes());
         assert_eq!(hex(&answer), known("answer"));
         let (payload, secrets) = initiator.finish(&answer).expect("it is the target's");

@@ -209,6 +209,11 @@ impl TargetSearch {
         Ok(self.resolved)
     }
 
+    /// Looks for the target by another key from now on: it has proved the former one.
+    pub(super) fn set_key(&mut self, key: PublicKey) {
+        self.key = Some(key);
+    }
+
     /// Whether the session was ever connected: from then on target and export stay.
     pub(super) fn is_settled(&self) -> bool {
         self.is_settled

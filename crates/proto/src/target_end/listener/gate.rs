@@ -13,6 +13,7 @@ use tyche_wire::{
     SealedConnect, Ticket, Uuid,
 };
 
+use super::keyring::Keyring;
 use super::shares::Shares;
 use crate::question;
 use crate::rules::{Rule, Rules};
@@ -76,6 +77,8 @@ pub(super) struct Sealed {
     pub(super) issued: Instant,
     /// The cookie in the header, by which threads of a link divide connects.
     pub(super) cookie: Cookie,
+    /// The key of the target that its sender knows, if the target has one.
+    pub(super) known: Option<PublicKey>,
     pub(super) connect: Box<SealedConnect>,
 }
 
@@ -93,6 +96,8 @@ pub(super) struct Asker {
 pub(super) struct Proof {
     /// Of the connect.
     pub(super) attempt: u64,
+    /// The key by which the host knows the target.
+    pub(super) known: PublicKey,
     /// The target that was asked.
     pub(super) target: Uuid,
     pub(super) host: Proven,
@@ -187,28 +192,29 @@ impl Gate {
         self.ask(Question::Connect(asker, Box::new(connect)))
     }
 
-    /// The same for a sealed one. `key`: the target's public key, if it has one.
+    /// The same for a sealed one. `keyring`: the target's keys, if it has any.
     ///
     /// # Errors
-    /// As [`connect`](Self::connect); and `Forged` if it does not show that its sender knows the
-    /// key.
+    /// As [`connect`](Self::connect); and `Forged` if it does not show that its sender knows one
+    /// of the keys.
     pub(super) fn connect_sealed<R: Rules>(
         &mut self,
         now: Instant,
         src: Mac,
         (cookie, connect): (Cookie, SealedConnect),
-        key: Option<&PublicKey>,
+        keyring: Option<&Keyring>,
     ) -> Result<(), Reject> {
         let issued = self.check::<R>(now, src, &connect.ticket)?;
-        let proves = |key| question::connect_proof(key, cookie, &connect) == connect.proof;
-        if !key.is_none_or(proves) {
-            return Err(Reject::Forged);
-        }
+        let proves = |key: &_| question::connect_proof(key, cookie, &connect) == connect.proof;
+        let known = match keyring {
+            Some(keyring) => Some(keyring.find(proves).ok_or(Reject::Forged)?),
+            None => None,
+        };
         if !self.shares(now, src, Kind::SealedConnect, SEALED_INTERVAL) || !self.sealed.takes(now) {
             return Err(Reject::Busy);
         }
         let connect = Box::new(connect);
-        self.ask(Question::SealedConnect(Sealed { mac: src, issued, cookie, connect }))
+        self.ask(Question::SealedConnect(Sealed { mac: src, issued, cookie, known, connect }))
     }
 
     /// When the ticket of a connect was issued.
@@ -380,7 +386,8 @@ mod tests {
     /// who knows it takes the share of one address.
     #[test]
     fn a_flood_of_sealed_connects_leaves_others_the_link() {
-        let key = tyche_crypto::SecretKey::from_random([1; 32]).public();
+        let key = tyche_crypto::SecretKey::from_random([1; 32]);
+        let (keyring, key) = (Keyring::new(key.clone().into()), key.public());
         for knows in [false, true] {
             let [flood, host] = beside_a_flood(|gate, now, src| {
                 let known = Some(&key).filter(|_| knows || src == HOST);
@@ -389,7 +396,8 @@ mod tests {
                 if src == HOST && !now.0.is_multiple_of(100_000_000) {
                     return true;
                 }
-                gate.connect_sealed::<AllRules>(now, src, (Cookie(0), connect), Some(&key)).is_ok()
+                let keyring = Some(&keyring);
+                gate.connect_sealed::<AllRules>(now, src, (Cookie(0), connect), keyring).is_ok()
             });
             let most = if knows { 10_000 / 16 + BURST as usize } else { 0 };
             assert!(flood <= most && host == 1000, "{flood} {host}");
@@ -399,10 +407,10 @@ mod tests {
     #[test]
     fn a_changed_sealed_connect_shows_nothing() {
         let (mut gate, key) = (Gate::new(7), tyche_crypto::SecretKey::from_random([1; 32]));
-        let key = key.public();
+        let (keyring, key) = (Keyring::new(key.clone().into()), key.public());
         let connect = sealed(&gate, NOW, HOST, Some(&key));
         let mut ask = |cookie, connect: SealedConnect| {
-            gate.connect_sealed::<AllRules>(NOW, HOST, (Cookie(cookie), connect), Some(&key))
+            gate.connect_sealed::<AllRules>(NOW, HOST, (Cookie(cookie), connect), Some(&keyring))
         };
         assert_eq!(ask(1, connect.clone()), Err(Reject::Forged));
         let changed = SealedConnect { attempt: 1, ..connect.clone() };

@@ -1,6 +1,6 @@
 //! Discovery, probes, Connects and fences: the work of a listener beside its channels.
 
-use tyche_crypto::{Responder, SecretKey, Secrets};
+use tyche_crypto::{PublicKey, Responder, SecretKey, Secrets};
 use tyche_wire::{
     self as wire, Accept, ChannelId, CipherSuite, Connect, ConnectFlags, Control, Cookie, Discover,
     Fence, Fenced, Flags, Geometry, Header, Hello, Introduction, Mac, Name, Offer, Reason, Reject,
@@ -8,6 +8,7 @@ use tyche_wire::{
 };
 
 use super::gate::{Asker, Proof, Question, Sealed};
+use super::keyring::Keyring;
 use super::open::{Keys, Open};
 use super::{Listener, ListenerEvent, Refusal};
 use crate::channel::ChannelConfig;
@@ -125,7 +126,7 @@ impl<R: Rules> Listener<R> {
         let rest = registry.offered(discover).take(usize::from(total)).skip(usize::from(first));
         // Exports come before the key, which is no more than a hint.
         let room = self.room(discover.frame_len());
-        let key = self.key.as_ref().map(|(_, public)| *public.as_bytes());
+        let key = self.keyring.as_ref().map(|keyring| *keyring.shown().as_bytes());
         let key = key.filter(|_| Offer::records_within(room, true) > 0);
         let records = Offer::records_within(room, key.is_some());
         let offer = Offer {
@@ -144,10 +145,13 @@ impl<R: Rules> Listener<R> {
     /// Opens a sealed connect, and goes on with it as with another.
     fn open_connect(&mut self, now: Instant, sealed: &Sealed, registry: &mut Registry) {
         let (mac, issued, attempt) = (sealed.mac, sealed.issued, sealed.connect.attempt);
-        if self.key.is_none() {
+        let Some(keyring) = &self.keyring else {
             let rejection = self.rejection(attempt, Reason::NoKey, Text::EMPTY);
             return self.answers.post(mac, Flags::NONE, Control::Reject(rejection));
-        }
+        };
+        // The target may have had another key when the connect came.
+        let key = sealed.known.and_then(|known| Some((known, keyring.secret(known)?.clone())));
+        let Some(key) = key else { return self.rejects.add(Reject::Forged) };
         // What is decided already is not decrypted again.
         if self.repeats(mac, attempt) {
             return;
@@ -161,8 +165,7 @@ impl<R: Rules> Listener<R> {
             Err(reject) => return self.rejects.add(reject),
         }
         let ephemeral = protection::draw(self.cookies.random());
-        let (key, _) = self.key.as_ref().expect("checked above");
-        match Proof::check(key, ephemeral, sealed, registry) {
+        match Proof::check(&key, ephemeral, sealed, registry) {
             Ok((proof, connect)) => {
                 let asker = Asker { mac, issued, proof: Some(proof) };
                 self.connect(now, asker, Box::new(connect), registry);
@@ -241,7 +244,9 @@ impl<R: Rules> Listener<R> {
             Admission::Granted(grant) => {
                 let (config, accept) = self.vacant(src, &connect, grant, is_sealed, registry);
                 let token = self.answers.reset_token(accept.channel, accept.cookie);
-                let keys = asker.proof.map(|proof| proof.accept(token, accept.clone()));
+                let lasting = self.keyring.as_ref().map(Keyring::lasting);
+                let keys = asker.proof.zip(lasting);
+                let keys = keys.map(|(proof, key)| proof.accept(token, accept.clone(), key));
                 let reference = ChannelRef { link: self.config.link, channel: accept.channel };
                 registry.opened::<R>(request, grant, reference, (src, accept.cookie));
                 let (origin, session) = (self.gate.origin(src), connect.session);
@@ -361,7 +366,7 @@ impl Proof {
     /// Opens a sealed connect to the target with this key. Its host is the one whose key it has,
     /// not who it says that it is.
     fn check(
-        key: &SecretKey,
+        (known, key): &(PublicKey, SecretKey),
         ephemeral: [u8; 32],
         Sealed { cookie, connect: sealed, .. }: &Sealed,
         registry: &Registry,
@@ -380,7 +385,9 @@ impl Proof {
         let host = registry.access().identify(peer);
         let handshake = Box::new(handshake);
         let (attempt, target) = (connect.attempt, connect.target);
-        let this = Self { attempt, target, host, target_name, export_name, suite, handshake };
+        let known = *known;
+        let this =
+            Self { attempt, known, target, host, target_name, export_name, suite, handshake };
         Ok((this, connect))
     }
 
@@ -388,11 +395,14 @@ impl Proof {
         self.answer(&wire::Verdict::Rejected(rejection)).0
     }
 
-    fn accept(self, token: ResetToken, accept: Accept) -> Box<Keys> {
+    /// Accepts the host, which has to know the target by the key `lasting` from now on.
+    fn accept(self, token: ResetToken, accept: Accept, lasting: PublicKey) -> Box<Keys> {
         let native = protection::native_suite();
         let suite = if self.suite == native { native } else { CipherSuite::ChaCha20Poly1305 };
-        let (answer, secrets) = self.answer(&wire::Verdict::Accepted { suite, token, accept });
-        Keys::new(suite, secrets, answer)
+        let next_key = (self.known != lasting).then_some(*lasting.as_bytes());
+        let verdict = wire::Verdict::Accepted { suite, token, accept, next_key };
+        let (answer, secrets) = self.answer(&verdict);
+        Keys::new(lasting, (suite, secrets), answer)
     }
 
     fn answer(self, verdict: &wire::Verdict) -> (SealedAnswer, Secrets) {

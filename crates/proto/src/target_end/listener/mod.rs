@@ -16,6 +16,7 @@ mod channels;
 mod farewells;
 mod gate;
 mod handshake;
+mod keyring;
 mod open;
 mod part;
 mod refusals;
@@ -25,7 +26,6 @@ mod stalls;
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use tyche_crypto::{PublicKey, SecretKey};
 use tyche_wire::{
     Body, ChannelId, Checksums, Control, Cookie, Event, Flags, Greeting, HEAD_LEN, Header, Kind,
     Mac, Reject, Rejection, Status, Tag, Times, Uuid,
@@ -34,6 +34,8 @@ use tyche_wire::{
 use answers::Answers;
 use channels::Channels;
 use gate::{Class, Gate, Question};
+use keyring::Keyring;
+pub use keyring::TargetKeys;
 use part::Cookies;
 pub use part::Part;
 pub use refusals::Refusal;
@@ -148,9 +150,9 @@ pub struct Listener<R = AllRules> {
     refusals: Refusals,
     events: VecDeque<ListenerEvent>,
     rejects: RejectCounts,
-    /// The target's key, if it has one, with its public part.
-    key: Option<(SecretKey, PublicKey)>,
-    /// Whether only those are answered who know it.
+    /// The target's keys, if it has any.
+    keyring: Option<Keyring>,
+    /// Whether only those are answered who know one of them.
     is_silent: bool,
 }
 
@@ -183,7 +185,7 @@ impl<R: Rules> Listener<R> {
             refusals: Refusals::new(),
             events: VecDeque::new(),
             rejects: RejectCounts::default(),
-            key: None,
+            keyring: None,
             is_silent: false,
         }
     }
@@ -195,10 +197,22 @@ impl<R: Rules> Listener<R> {
     }
 
     /// Has the target take sealed Connects, prove who it is, and say its public key in Offers.
-    pub fn set_key(&mut self, key: SecretKey) {
-        self.answers.set_key(&key, self.config.link);
-        let public = key.public();
-        self.key = Some((key, public));
+    ///
+    /// Keys may be changed while the target runs. Channels of hosts that know the target by another
+    /// key than the last of these end with a farewell: the hosts connect again, and are told then.
+    /// Those of a key that the target has no more can't. The tokens of Resets are made with the
+    /// first key, as long as the target runs.
+    pub fn set_keys(&mut self, now: Instant, keys: impl Into<TargetKeys>) {
+        let keys = keys.into();
+        if self.keyring.is_none() {
+            self.answers.set_key(&keys.own, self.config.link);
+        }
+        let keyring = Keyring::new(keys);
+        let lasting = keyring.lasting();
+        let is_former =
+            |open: &open::Open<R>| open.keys.as_ref().is_some_and(|it| it.known != lasting);
+        self.channels.end(now, is_former);
+        self.keyring = Some(keyring);
     }
 
     /// Sets which source addresses count as one where rates and numbers are bounded: those that
@@ -212,7 +226,7 @@ impl<R: Rules> Listener<R> {
     /// # Panics
     /// If it has none.
     pub fn be_silent(&mut self) {
-        assert!(self.key.is_some(), "a silent target has a key");
+        assert!(self.keyring.is_some(), "a silent target has a key");
         self.is_silent = true;
     }
 
@@ -269,14 +283,14 @@ impl<R: Rules> Listener<R> {
         if self.config.routed && R::keeps(Rule::BoundAnswers) { len } else { usize::MAX }
     }
 
-    /// Whether a question shows that its sender knows the target's key.
+    /// Whether a question shows that its sender knows a key of the target.
     fn class(&self, kind: Kind, payload: &[u8]) -> Class {
         let asks = matches!(kind, Kind::Discover | Kind::Hello);
         let nonce = payload.first_chunk().filter(|_| asks);
-        let is_proof = self.key.as_ref().zip(nonce).is_some_and(|((_, key), nonce)| {
-            question::is_proof(key, kind, u64::from_le_bytes(*nonce))
+        let is_proof = self.keyring.as_ref().zip(nonce).and_then(|(keyring, nonce)| {
+            keyring.find(|key| question::is_proof(key, kind, u64::from_le_bytes(*nonce)))
         });
-        if is_proof { Class::Acquaintance } else { Class::Stranger }
+        if is_proof.is_some() { Class::Acquaintance } else { Class::Stranger }
     }
 
     /// Whether those who do not know the target's key get no answer.
@@ -325,8 +339,8 @@ impl<R: Rules> Listener<R> {
                 if connect.target != self.identity {
                     return Err(Reject::Target);
                 }
-                let key = self.key.as_ref().map(|(_, key)| key);
-                self.gate.connect_sealed::<R>(now, src, (header.cookie, connect), key)
+                let keyring = self.keyring.as_ref();
+                self.gate.connect_sealed::<R>(now, src, (header.cookie, connect), keyring)
             }
             _ => Err(Reject::Unexpected),
         }

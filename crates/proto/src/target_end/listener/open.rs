@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use arrayvec::ArrayVec;
-use tyche_crypto::{Sealer, Secrets};
+use tyche_crypto::{PublicKey, Sealer, Secrets};
 use tyche_wire::{
     Accept, Body, ChannelId, CipherSuite, Event, Fenced, Header, Mac, Reject, SealedAnswer, Uuid,
 };
@@ -30,6 +30,8 @@ const TELL_REMOVED: Duration = Duration::from_millis(500);
 
 /// The keys of a sealed channel.
 pub(super) struct Keys {
+    /// The key by which the host knows the target, since the answer.
+    pub(super) known: PublicKey,
     suite: CipherSuite,
     secrets: Secrets,
     /// Opens the host's frames.
@@ -39,9 +41,13 @@ pub(super) struct Keys {
 }
 
 impl Keys {
-    pub(super) fn new(suite: CipherSuite, secrets: Secrets, answer: SealedAnswer) -> Box<Self> {
+    pub(super) fn new(
+        known: PublicKey,
+        (suite, secrets): (CipherSuite, Secrets),
+        answer: SealedAnswer,
+    ) -> Box<Self> {
         let (_, guard) = protection::ends(suite, &secrets, false);
-        Box::new(Self { suite, secrets, guard, answer })
+        Box::new(Self { known, suite, secrets, guard, answer })
     }
 
     /// Seals frames to the host, from the first on.
