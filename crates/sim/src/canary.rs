@@ -12,6 +12,7 @@
 //! | nothing is executed that was answered | completions, cookie |
 //! | nothing is answered while it is executed | fence, fenced-open, fenced-busy |
 //! | the same, across generations of what is served | fence-after-lost-cache |
+//! | nothing that failed early is executed later, or completes another: the same | fence-failed, forget-failed, fail-together |
 //! | nothing is executed twice in a run of the target | outcomes, fence-after-reset |
 //! | one session writes, until another does | former-channels, holder-noted |
 //! | who was followed is not let in again | followed, writer |
@@ -59,6 +60,9 @@ const CANARIES: &Canaries<Rule, Plan> = &[
     ("flush-other", Mistake::Rule(Rule::OneGeneration)),
     ("flush-twice", Mistake::Rule(Rule::TellOnce)),
     ("sync-error", Mistake::World(|plan| plan.disk.errors_forgotten = true)),
+    ("fence-failed", Mistake::Rule(Rule::FenceFailed)),
+    ("forget-failed", Mistake::Rule(Rule::ForgetFailed)),
+    ("fail-together", Mistake::Rule(Rule::FailTogether)),
     ("outcomes", Mistake::Rule(Rule::UseOutcomes)),
     ("generation", Mistake::World(|plan| plan.restores_unnoticed = true)),
     ("followed", Mistake::Rule(Rule::RefuseFollowed)),

@@ -407,6 +407,10 @@ impl Session {
         match notice {
             Notice::Connected(_) => tracing::info!("the target is back"),
             Notice::Lost(problem) => tracing::warn!("target lost: {problem}; requests wait"),
+            Notice::FailsFast => {
+                tracing::error!("the target is not back in time: requests fail until it is");
+            }
+            Notice::Resumed => tracing::info!("requests are answered again"),
             Notice::Joined(link, peer) => tracing::info!(link, %peer, "channel is live"),
             Notice::Parted(link, peer, problem) => {
                 tracing::warn!(link, %peer, "channel lost: {problem}");

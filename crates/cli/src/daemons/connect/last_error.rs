@@ -63,7 +63,9 @@ impl Reasons {
     /// The current problem, if any.
     fn problem(&self, report: &HostReport) -> Option<String> {
         if self.failure.is_some() || report.live {
-            return self.failure.clone();
+            let closes = report.fails_fast && self.failure.is_none();
+            let closing = "the target is back: it has to close the lost channels first";
+            return self.failure.clone().or_else(|| closes.then(|| closing.to_owned()));
         }
         let attempt = || report.problem.map(|problem| problem.to_string());
         self.refusal.clone().or_else(attempt).or_else(|| self.loss.clone())
