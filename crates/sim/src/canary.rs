@@ -33,6 +33,7 @@
 //! | an answer over UDP is no longer than its question: the same | answers |
 
 use std::cell::Cell;
+use std::time::Duration;
 
 use tyche_proto::{Rule, Rules};
 
@@ -60,9 +61,9 @@ const CANARIES: &Canaries<Rule, Plan> = &[
     ("flush-other", Mistake::Rule(Rule::OneGeneration)),
     ("flush-twice", Mistake::Rule(Rule::TellOnce)),
     ("sync-error", Mistake::World(|plan| plan.disk.errors_forgotten = true)),
-    ("fence-failed", Mistake::Rule(Rule::FenceFailed)),
+    ("fence-failed", Mistake::RuleIn(Rule::FenceFailed, lose_single_queues)),
     ("forget-failed", Mistake::Rule(Rule::ForgetFailed)),
-    ("fail-together", Mistake::Rule(Rule::FailTogether)),
+    ("fail-together", Mistake::RuleIn(Rule::FailTogether, lose_single_queues)),
     ("outcomes", Mistake::Rule(Rule::UseOutcomes)),
     ("generation", Mistake::World(|plan| plan.restores_unnoticed = true)),
     ("followed", Mistake::Rule(Rule::RefuseFollowed)),
@@ -92,6 +93,16 @@ const CANARIES: &Canaries<Rule, Plan> = &[
     ("removed", Mistake::Rule(Rule::DrainBeforeRemoved)),
     ("silence", Mistake::Rule(Rule::StaySilent)),
 ];
+
+/// Queues lose the target one by one, and their operations fail soon, while the disk is slow.
+fn lose_single_queues(plan: &mut Plan) {
+    for host in &mut plan.hosts {
+        (host.queues, host.pauses) = (3, 0.01);
+        host.keep_alive = Duration::from_millis(100);
+        host.fast_io_fail_tmo = Some(Duration::from_millis(20));
+    }
+    plan.disk.hiccups = 0.2;
+}
 
 thread_local! {
     /// The rule that is off in the runs of this thread.

@@ -7,7 +7,7 @@ use crate::shared::error::{Error, Result};
 use crate::shared::health;
 use crate::shared::links::mtu;
 use crate::shared::report::{
-    MachineReport, Output, SessionLink, SessionReport, SessionState, TargetReport,
+    Figures, MachineReport, Output, SessionLink, SessionReport, SessionState, TargetReport,
 };
 use crate::shared::sessions::{Session, targets};
 
@@ -107,6 +107,7 @@ pub(crate) fn state(report: &SessionReport) -> String {
     match &report.state {
         SessionState::Live(_) => "live".to_owned(),
         SessionState::Lost(figures) => lost(figures),
+        SessionState::Failed(figures) if figures.trying => "failed, trying again".to_owned(),
         SessionState::Failed(_) => "failed".to_owned(),
         SessionState::Gone(_) => "gone".to_owned(),
         SessionState::Ending => "ending".to_owned(),

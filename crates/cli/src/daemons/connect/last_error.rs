@@ -8,6 +8,7 @@ use tyche_remote::{Control, HostReport, Notice};
 
 use super::SessionArgs;
 use super::late::MissingLinks;
+use super::revival::Trying;
 use crate::shared::block_device;
 use crate::shared::report::{Figures, SessionReport, SessionState};
 use crate::shared::state::State;
@@ -81,6 +82,8 @@ pub(super) struct Reporter {
     pub(super) missing: Arc<MissingLinks>,
     /// History of the session.
     pub(super) last_error: Arc<LastError>,
+    /// Whether the session, which has failed, is tried again.
+    pub(super) trying: Trying,
 }
 
 impl Reporter {
@@ -98,6 +101,7 @@ impl Reporter {
             let unnamed = self.args.common.links.is_empty();
             figures.links.iter_mut().for_each(|link| link.unnamed = unnamed);
             figures.links.extend(self.missing.reports());
+            figures.trying = self.trying.is_on();
             figures.device_size = block_device::size(&record.device);
         }
         SessionReport { record: record.clone(), state }

@@ -65,7 +65,7 @@ pub enum SessionState {
     Live(Box<Figures>),
     /// The target does not answer: requests wait, or fail if `fails_fast`.
     Lost(Box<Figures>),
-    /// All requests fail, for good.
+    /// All requests fail, for good unless `trying`.
     Failed(Box<Figures>),
     /// The device is not there any more, though the daemon lives.
     Gone(Box<Figures>),
@@ -118,6 +118,9 @@ pub struct Figures {
     /// all fail.
     #[serde(default)]
     pub fails_fast_in_s: Option<f64>,
+    /// Whether the session has failed, and the daemon tries from time to time to begin anew.
+    #[serde(default)]
+    pub trying: bool,
     /// Why the session is not live, in words; null if it is.
     pub problem: Option<String>,
     /// The cipher that its frames are sealed with, `aes-128-gcm` or `chacha20-poly1305`; null if
@@ -433,6 +436,7 @@ impl From<&HostReport> for Figures {
             lost_for_s: seconds(report.lost_for),
             time_left_s: seconds(report.time_left),
             fails_fast: report.fails_fast,
+            trying: false,
             fails_fast_in_s: seconds(report.fails_fast_in),
             problem: None,
             cipher: report.cipher.map(|it| it.to_string()),
