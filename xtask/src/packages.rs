@@ -65,6 +65,7 @@ pub(crate) const GUEST: &[Need] = &[
     ("ethtool", "ethtool"),
     ("fio", "fio"),
     ("ip", "iproute2"),
+    ("mdadm", "mdadm"),
     ("mkfs.btrfs", "btrfs-progs"),
     ("mkfs.ext4", "e2fsprogs"),
     ("mkfs.xfs", "xfsprogs"),

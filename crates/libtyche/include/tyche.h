@@ -287,7 +287,7 @@ int tyche_options_add_link(struct tyche_options *options,
 /**
  * Whether to connect by Fibre Channel over Ethernet, on the one interface that is added; off by
  * default. Options that only Tyche's own protocol has must have their defaults then: channels,
- * EtherType, batch, checksum, host, keys.
+ * EtherType, batch, checksum, host, keys, fast fail timeout.
  */
 int tyche_options_set_fcoe(struct tyche_options *options,
                            bool fcoe);
@@ -403,6 +403,13 @@ int tyche_options_set_timeout_ms(struct tyche_options *options, uint32_t millise
  */
 int tyche_options_set_loss_timeout_ms(struct tyche_options *options,
                                       int64_t milliseconds);
+
+/**
+ * The time that requests wait for a lost target before they fail with EIO, while the session goes
+ * on until the loss timeout, which must be longer; -1: as long as that, the default. Not over FCoE.
+ */
+int tyche_options_set_fast_fail_timeout_ms(struct tyche_options *options,
+                                           int64_t milliseconds);
 
 /**
  * The UUID of the host to present, instead of this machine's.

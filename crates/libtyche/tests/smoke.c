@@ -61,6 +61,8 @@ static tyche_options *options(const char *export, const char *interface, int mod
 	CHECK(tyche_options_set_timeout_ms(o, PATIENCE_MS) == 0);
 	CHECK(tyche_options_set_loss_timeout_ms(o, -2) == -EINVAL);
 	CHECK(tyche_options_set_loss_timeout_ms(o, 60000) == 0);
+	CHECK(tyche_options_set_fast_fail_timeout_ms(o, -2) == -EINVAL);
+	CHECK(tyche_options_set_fast_fail_timeout_ms(o, -1) == 0);
 	CHECK(tyche_options_set_host(o, "not a UUID") == -EINVAL);
 	options_of_protocol(o, fcoe);
 	return o;

@@ -47,6 +47,14 @@ pub enum Rule {
     /// A channel that the host has given up because the target lost its cache is fenced like any
     /// other.
     FenceAfterLostCache,
+    /// After operations have failed early, none is taken before the target has closed the channels
+    /// that the failed modifications were in flight on.
+    FenceFailed,
+    /// An operation that has failed early is forgotten with its number: an answer to a fence ends
+    /// and reissues nothing of it.
+    ForgetFailed,
+    /// While operations of one queue fail early, no queue of its session takes new ones.
+    FailTogether,
     /// A request that the target has executed, by its answer to a fence, is not reissued.
     UseOutcomes,
     /// Where anybody may send from any address, an answer to a Discover is no longer than it.

@@ -7,6 +7,7 @@ mod amplification;
 mod door;
 mod echo;
 mod evictions;
+mod fast_fail;
 mod fences;
 mod floods;
 mod grants;

@@ -18,6 +18,10 @@ pub enum Notice {
     Rejected(Box<Rejection>),
     /// A target on this link, at this address, speaks other versions of the protocol only.
     OtherVersion(String, Mac, Versions),
+    /// The target was away for too long: requests fail from now on, and the session goes on.
+    FailsFast,
+    /// The target is back after [`Notice::FailsFast`]: requests are taken again.
+    Resumed,
     /// The export has another size.
     Resized(u64),
     /// The target has lost completed writes: the next flush fails.

@@ -51,6 +51,10 @@ pub struct HostReport {
     pub lost_for: Option<Duration>,
     /// Time left before all requests fail.
     pub time_left: Option<Duration>,
+    /// Whether requests fail though the session goes on: the target was away for too long.
+    pub fails_fast: bool,
+    /// Time left before that.
+    pub fails_fast_in: Option<Duration>,
     /// Whether all requests fail.
     pub over: bool,
     /// The export, once connected.
@@ -96,6 +100,9 @@ impl HostReport {
         self.live &= other.live;
         self.lost_for = self.lost_for.max(other.lost_for);
         self.time_left = [self.time_left, other.time_left].into_iter().flatten().min();
+        self.fails_fast |= other.fails_fast;
+        let times = [self.fails_fast_in, other.fails_fast_in];
+        self.fails_fast_in = times.into_iter().flatten().min();
         self.over |= other.over;
         self.waiting.operations += other.waiting.operations;
         self.waiting.longest = self.waiting.longest.max(other.waiting.longest);

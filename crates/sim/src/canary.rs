@@ -12,6 +12,7 @@
 //! | nothing is executed that was answered | completions, cookie |
 //! | nothing is answered while it is executed | fence, fenced-open, fenced-busy |
 //! | the same, across generations of what is served | fence-after-lost-cache |
+//! | nothing that failed early is executed later, or completes another: the same | fence-failed, forget-failed, fail-together |
 //! | nothing is executed twice in a run of the target | outcomes, fence-after-reset |
 //! | one session writes, until another does | former-channels, holder-noted |
 //! | who was followed is not let in again | followed, writer |
@@ -32,6 +33,7 @@
 //! | an answer over UDP is no longer than its question: the same | answers |
 
 use std::cell::Cell;
+use std::time::Duration;
 
 use tyche_proto::{Rule, Rules};
 
@@ -59,6 +61,9 @@ const CANARIES: &Canaries<Rule, Plan> = &[
     ("flush-other", Mistake::Rule(Rule::OneGeneration)),
     ("flush-twice", Mistake::Rule(Rule::TellOnce)),
     ("sync-error", Mistake::World(|plan| plan.disk.errors_forgotten = true)),
+    ("fence-failed", Mistake::RuleIn(Rule::FenceFailed, lose_single_queues)),
+    ("forget-failed", Mistake::Rule(Rule::ForgetFailed)),
+    ("fail-together", Mistake::RuleIn(Rule::FailTogether, lose_single_queues)),
     ("outcomes", Mistake::Rule(Rule::UseOutcomes)),
     ("generation", Mistake::World(|plan| plan.restores_unnoticed = true)),
     ("followed", Mistake::Rule(Rule::RefuseFollowed)),
@@ -88,6 +93,16 @@ const CANARIES: &Canaries<Rule, Plan> = &[
     ("removed", Mistake::Rule(Rule::DrainBeforeRemoved)),
     ("silence", Mistake::Rule(Rule::StaySilent)),
 ];
+
+/// Queues lose the target one by one, and their operations fail soon, while the disk is slow.
+fn lose_single_queues(plan: &mut Plan) {
+    for host in &mut plan.hosts {
+        (host.queues, host.pauses) = (3, 0.01);
+        host.keep_alive = Duration::from_millis(100);
+        host.fast_io_fail_tmo = Some(Duration::from_millis(20));
+    }
+    plan.disk.hiccups = 0.2;
+}
 
 thread_local! {
     /// The rule that is off in the runs of this thread.

@@ -81,6 +81,9 @@ pub(crate) struct History {
     acknowledged: BTreeSet<u64>,
     /// Sectors with acknowledged writes that no flush has covered.
     unflushed: BTreeSet<u64>,
+    /// Stamps of modifying operations that failed early, by session and queue: they may be executed
+    /// until the queue takes operations again.
+    failed: BTreeMap<(u64, usize), BTreeSet<u64>>,
     /// When the cache was last lost, and when the disk was last restored.
     lost: Step,
     restored: Step,
@@ -110,6 +113,7 @@ impl History {
             open: BTreeMap::new(),
             acknowledged: BTreeSet::new(),
             unflushed: BTreeSet::new(),
+            failed: BTreeMap::new(),
             lost: 0,
             restored: 0,
             repeatable: BTreeSet::new(),
@@ -344,6 +348,24 @@ impl History {
         };
         self.end_unknown(&gone, now);
         Ok(gone)
+    }
+
+    /// Records that an operation has failed though its session goes on. It may still take effect
+    /// until the session takes others.
+    pub(crate) fn fail_early(&mut self, session: u64, op: OpId) -> Result<(), String> {
+        let gone = self.abandon(session, op)?;
+        if gone.opcode.modifies() {
+            self.failed.entry((session, queue_of(op))).or_default().insert(gone.stamp);
+        }
+        Ok(())
+    }
+
+    /// A queue takes operations again. Returns the stamps of those that have failed, and from now
+    /// on take no effect any more.
+    pub(crate) fn resume(&mut self, session: u64, queue: usize) -> BTreeSet<u64> {
+        let failed = self.failed.remove(&(session, queue)).unwrap_or_default();
+        self.acknowledged.extend(&failed);
+        failed
     }
 
     fn end_unknown(&mut self, gone: &Submitted, now: Step) {

@@ -172,6 +172,7 @@ impl<R: Rules> Host<R> {
             keep_alive: plan.keep_alive,
             reconnect_delay: plan.reconnect_delay,
             ctrl_loss_tmo: plan.ctrl_loss_tmo,
+            fast_io_fail_tmo: plan.fast_io_fail_tmo,
             batch: plan.batch,
             channels: plan.channels,
             choice: plan.choice,

@@ -52,6 +52,9 @@ const STRANGERS: u64 = 0x666f_7267_6572;
 /// Salt of a seed for the random stream of exports that come and go.
 const REMOVALS: u64 = 0x7265_6d6f_7661_6c73;
 
+/// Salt of a seed for the random stream of hosts whose operations fail early.
+const FAST_FAIL: u64 = 0x6661_7374;
+
 /// The kinds of worlds that seeds stand for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Profile {
@@ -172,6 +175,8 @@ pub struct HostPlan {
     pub reconnect_delay: Duration,
     /// Limit for the loss of the target.
     pub ctrl_loss_tmo: Option<Duration>,
+    /// Time without the target after which operations fail.
+    pub fast_io_fail_tmo: Option<Duration>,
     /// Batching policy of its requests.
     pub batch: BatchPolicy,
     /// Queues of its session.
@@ -336,6 +341,11 @@ impl Plan {
         plan.draw_udp();
         plan.draw_keys();
         plan.incidents.draw_removals(&mut Random::new(seed ^ REMOVALS));
+        let mut of_fast_fail = Random::new(seed ^ FAST_FAIL);
+        for host in &mut plan.hosts {
+            let tmo = of_fast_fail.pick(&[0, 0, 0, 20, 200, 1000, 5000]);
+            host.fast_io_fail_tmo = (tmo > 0).then(|| Duration::from_millis(tmo));
+        }
         plan
     }
 }
@@ -393,6 +403,7 @@ impl HostPlan {
             keep_alive: Duration::from_millis(500),
             reconnect_delay: Duration::from_millis(50),
             ctrl_loss_tmo: None,
+            fast_io_fail_tmo: None,
             batch: BatchPolicy::default(),
             queues: 1,
             pauses: 0.0,
@@ -433,6 +444,7 @@ impl HostPlan {
             keep_alive: Duration::from_millis(keep_alive),
             reconnect_delay: Duration::from_millis(random.pick(&[10, 100, 500])),
             ctrl_loss_tmo: (tmo > 0).then(|| Duration::from_millis(tmo)),
+            fast_io_fail_tmo: None,
             mix: Mix::draw(random, len_max.min(disk.size as u32)),
             busy: true,
             whole: false,

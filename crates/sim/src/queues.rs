@@ -347,6 +347,16 @@ impl<R: Rules> Queues<R> {
         self.queues[queue_of(op)].session().is_over()
     }
 
+    /// Whether the operation's queue fails all operations, while the session goes on.
+    pub(crate) fn fails_fast_for(&self, op: OpId) -> bool {
+        self.queues[queue_of(op)].session().fails_fast()
+    }
+
+    /// Whether a queue does: no operation is taken.
+    pub(crate) fn fails_fast(&self) -> bool {
+        self.queues.iter().any(|queue| queue.session().fails_fast())
+    }
+
     /// Whether each queue has a channel.
     pub(crate) fn is_live(&self) -> bool {
         self.queues.iter().all(|queue| queue.session().is_live())

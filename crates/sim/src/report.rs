@@ -50,6 +50,10 @@ pub struct Report {
     pub connections: u64,
     /// Sessions that failed.
     pub failures: u64,
+    /// Times that a queue failed its operations early, while its session went on.
+    pub failed_early: u64,
+    /// Times that such a queue took operations again.
+    pub resumed: u64,
     /// Deaths of the target.
     pub target_crashes: u64,
     /// Deaths of the target with loss of the disk's cache.
@@ -129,6 +133,8 @@ impl Report {
         match notice {
             Notice::Connected(_) => self.connections += 1,
             Notice::Failed(_) => self.failures += 1,
+            Notice::FailsFast => self.failed_early += 1,
+            Notice::Resumed => self.resumed += 1,
             Notice::CacheLost => self.losses_told += 1,
             _ => {}
         }
@@ -170,6 +176,8 @@ impl std::ops::AddAssign for Report {
         self.channels += other.channels;
         self.connections += other.connections;
         self.failures += other.failures;
+        self.failed_early += other.failed_early;
+        self.resumed += other.resumed;
         self.target_crashes += other.target_crashes;
         self.caches_lost += other.caches_lost;
         self.losses_told += other.losses_told;

@@ -160,6 +160,29 @@ fn a_target_that_stays_away_fails_everything_in_time() {
 }
 
 #[test]
+fn a_target_that_stays_away_fails_requests_early_and_serves_when_it_is_back() {
+    let mut plan = Plan::clean(19);
+    plan.hosts[0].fast_io_fail_tmo = Some(SECOND);
+    plan.hosts[0].queues = 2;
+    let mut world = connected(plan);
+    world.kill_target(false);
+    submit_many(&mut world, 50);
+    let lost = |world: &World| world.lost_since(0).is_some();
+    assert!(world.run_until(SECOND, lost).unwrap());
+    let failed = |world: &World| world.in_progress() == 0;
+    assert!(world.run_until(SECOND + SECOND / 2, failed).unwrap());
+    assert!(world.answers(0).count() == 50 && world.answers(0).all(|it| it == Err(Errno::IO)));
+    assert_eq!(perform(&mut world, operation(Opcode::Read, 0, 512)), Err(Errno::IO));
+    world.start_target().unwrap();
+    let queues = |world: &World| world.notices(0).filter(|it| **it == Notice::Resumed).count();
+    assert!(world.run_until(2 * SECOND, |world| queues(world) == 2).unwrap());
+    for opcode in [Opcode::Write, Opcode::Read] {
+        assert_eq!(perform(&mut world, operation(opcode, 0, MIB)), Ok(()));
+    }
+    world.audit().unwrap();
+}
+
+#[test]
 fn a_disconnect_answers_what_is_in_flight_and_frees_the_export() {
     let mut plan = Plan::clean(10);
     plan.add_segment(1500);

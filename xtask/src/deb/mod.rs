@@ -29,13 +29,15 @@ const BUILD: &[Need] = &[
 
 /// Files of the repository, and where they are installed. Documents keep their places relative to
 /// each other, so that their links lead to the same files.
-const FILES: [(&str, &str, u32); 21] = [
+const FILES: [(&str, &str, u32); 23] = [
     ("packaging/systemd/tyche-target.service", "usr/lib/systemd/system", 0o644),
     ("packaging/systemd/tyche@.service", "usr/lib/systemd/system", 0o644),
     ("packaging/systemd/tyche-disconnect.service", "usr/lib/systemd/system", 0o644),
     ("packaging/systemd/tyche-generator", "usr/lib/systemd/system-generators", 0o755),
     ("packaging/udev/59-tyche.rules", "usr/lib/udev/rules.d", 0o644),
     ("packaging/udev/60-tyche.rules", "usr/lib/udev/rules.d", 0o644),
+    ("packaging/udev/65-tyche-md.rules", "usr/lib/udev/rules.d", 0o644),
+    ("packaging/udev/tyche-md-re-add", "usr/lib/udev", 0o755),
     ("packaging/needrestart/tyche.conf", "etc/needrestart/conf.d", 0o644),
     ("packaging/tychetab", "etc/tyche", 0o644),
     ("packaging/target.toml", "usr/share/doc/tyche/examples", 0o644),

@@ -62,8 +62,10 @@ const CHECKS: [(&str, &str, &str); 10] = [
     ),
     (
         "udev reads the rule without complaint",
-        "udevadm test --action=change /devices/virtual/mem/null 2>&1 | grep '60-tyche.rules'",
-        "=Reading rules file: /usr/lib/udev/rules.d/60-tyche.rules\n",
+        "udevadm test --action=change /devices/virtual/mem/null 2>&1 | grep '[0-9]-tyche.*rules'",
+        "=Reading rules file: /usr/lib/udev/rules.d/59-tyche.rules\n\
+         Reading rules file: /usr/lib/udev/rules.d/60-tyche.rules\n\
+         Reading rules file: /usr/lib/udev/rules.d/65-tyche-md.rules\n",
     ),
     (
         "there is a manual page for each command and for tychetab",

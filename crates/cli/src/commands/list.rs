@@ -7,7 +7,7 @@ use crate::shared::error::{Error, Result};
 use crate::shared::health;
 use crate::shared::links::mtu;
 use crate::shared::report::{
-    MachineReport, Output, SessionLink, SessionReport, SessionState, TargetReport,
+    Figures, MachineReport, Output, SessionLink, SessionReport, SessionState, TargetReport,
 };
 use crate::shared::sessions::{Session, targets};
 
@@ -106,13 +106,8 @@ fn narrowed(link: &SessionLink) -> Option<String> {
 pub(crate) fn state(report: &SessionReport) -> String {
     match &report.state {
         SessionState::Live(_) => "live".to_owned(),
-        SessionState::Lost(figures) => match (figures.lost_for_s, figures.time_left_s) {
-            (Some(lost), Some(left)) => {
-                format!("lost for {lost:.0} s, requests fail in {left:.0} s")
-            }
-            (Some(lost), None) => format!("lost for {lost:.0} s, requests wait"),
-            (None, _) => "lost".to_owned(),
-        },
+        SessionState::Lost(figures) => lost(figures),
+        SessionState::Failed(figures) if figures.trying => "failed, trying again".to_owned(),
         SessionState::Failed(_) => "failed".to_owned(),
         SessionState::Gone(_) => "gone".to_owned(),
         SessionState::Ending => "ending".to_owned(),
@@ -123,6 +118,19 @@ pub(crate) fn state(report: &SessionReport) -> String {
         SessionState::Dead { .. } if report.record.ended => "disconnected, still in use".to_owned(),
         SessionState::Dead { .. } => "its daemon died".to_owned(),
         SessionState::Unknown => "unknown".to_owned(),
+    }
+}
+
+/// The state of a session whose target is lost.
+fn lost(figures: &Figures) -> String {
+    let Figures { lost_for_s, time_left_s, fails_fast, fails_fast_in_s, .. } = figures;
+    let Some(lost) = lost_for_s else {
+        return if *fails_fast { "back, requests still fail" } else { "lost" }.to_owned();
+    };
+    match (fails_fast, fails_fast_in_s.or(*time_left_s)) {
+        (true, _) => format!("lost for {lost:.0} s, requests fail"),
+        (false, Some(left)) => format!("lost for {lost:.0} s, requests fail in {left:.0} s"),
+        (false, None) => format!("lost for {lost:.0} s, requests wait"),
     }
 }
 

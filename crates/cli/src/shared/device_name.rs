@@ -49,9 +49,17 @@ impl DeviceName {
         let whose = whose(session);
         let text = format!("TYCHE_UUID={uuid}\nTYCHE_EXPORT={export}\n{whose}\n");
         fs::write(&file, text).context(Code::Other, file.display())?;
-        look_again(&name);
+        look_again(&name, "change");
         await_name(uuid);
         Ok(Some(Self { name, file, session }))
+    }
+}
+
+impl DeviceName {
+    /// Has udev look at the device, which answers requests again after it may have failed some: a
+    /// RAID may take it back. Rules see `SYNTH_ARG_TYCHE=resumed`.
+    pub(crate) fn resumed(&self) {
+        look_again(&self.name, &format!("change {} TYCHE=resumed", Uuid::new_v4()));
     }
 }
 
@@ -61,7 +69,7 @@ impl Drop for DeviceName {
         if text.lines().any(|line| line == whose(self.session)) {
             // A file that remains is in a directory that a reboot empties.
             let _ = fs::remove_file(&self.file);
-            look_again(&self.name);
+            look_again(&self.name, "change");
         }
     }
 }
@@ -96,13 +104,13 @@ fn await_name(uuid: Uuid) {
     tracing::debug!(?settled, "waited for udev");
 }
 
-/// Triggers udev for a device and its partitions, which appeared before the file did.
-fn look_again(name: &str) {
+/// Triggers udev for a device and its partitions, which may have appeared before the file did.
+fn look_again(name: &str, event: &str) {
     let device = Path::new("/sys/class/block").join(name);
     let partitions = fs::read_dir(&device).into_iter().flatten().flatten();
     let partitions = partitions.map(|it| it.path()).filter(|it| it.join("partition").exists());
     for path in std::iter::once(device.clone()).chain(partitions) {
         // A machine with /sys read-only has no udev either.
-        let _ = fs::write(path.join("uevent"), "change");
+        let _ = fs::write(path.join("uevent"), event);
     }
 }

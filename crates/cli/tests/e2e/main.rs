@@ -12,6 +12,7 @@ mod complete;
 mod cuts;
 mod demo;
 mod disks;
+mod early;
 mod ends;
 mod exports;
 mod fabric;

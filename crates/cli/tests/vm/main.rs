@@ -14,6 +14,7 @@ mod filesystems;
 mod interfaces;
 #[path = "../lab/mod.rs"]
 mod lab;
+mod mirror;
 mod nics;
 mod peers;
 mod rdma;

@@ -127,7 +127,7 @@ pub unsafe extern "C" fn tyche_options_add_link(
 
 /// Whether to connect by Fibre Channel over Ethernet, on the one interface that is added; off by
 /// default. Options that only Tyche's own protocol has must have their defaults then: channels,
-/// EtherType, batch, checksum, host, keys.
+/// EtherType, batch, checksum, host, keys, fast fail timeout.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tyche_options_set_fcoe(options: *mut tyche_options, fcoe: bool) -> c_int {
     let put = |it: &mut Options, on: bool| {
@@ -356,6 +356,19 @@ pub unsafe extern "C" fn tyche_options_set_loss_timeout_ms(
     let timeout = (milliseconds >= -1).then_some(timeout);
     // SAFETY: as the header demands.
     unsafe { set(options, timeout, |it, value| it.session.ctrl_loss_tmo = value) }
+}
+
+/// The time that requests wait for a lost target before they fail with EIO, while the session goes
+/// on until the loss timeout, which must be longer; -1: as long as that, the default. Not over FCoE.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tyche_options_set_fast_fail_timeout_ms(
+    options: *mut tyche_options,
+    milliseconds: i64,
+) -> c_int {
+    let timeout = u64::try_from(milliseconds).ok().map(Duration::from_millis);
+    let timeout = (milliseconds >= -1).then_some(timeout);
+    // SAFETY: as the header demands.
+    unsafe { set(options, timeout, |it, value| it.native.fast_io_fail_tmo = value) }
 }
 
 /// The UUID of the host to present, instead of this machine's.

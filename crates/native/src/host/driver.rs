@@ -208,7 +208,8 @@ impl<R: Rules> Driver<R> {
     }
 
     /// Takes a request, or gives it back if the limit of requests in progress is reached. Returns
-    /// its operation of the session; `None` if it is invalid or the session is over: it has ended.
+    /// its operation of the session; `None` if it is invalid, or the session is over or fails fast:
+    /// it has ended.
     pub fn submit(&mut self, now: Instant, job: Job) -> Result<Option<OpId>, Job> {
         let checked = self.geometry().map_or(Ok(()), |disk| job.request.check(&disk));
         let errno = match checked {
@@ -225,7 +226,7 @@ impl<R: Rules> Driver<R> {
                     return Ok(Some(op));
                 }
                 Err(SubmitError::Full) => return Err(job),
-                Err(SubmitError::Over) => Errno::IO,
+                Err(SubmitError::Over | SubmitError::Away) => Errno::IO,
             },
         };
         self.counts.errors.add(job.request.operation.into(), errno);
@@ -326,6 +327,8 @@ impl<R: Rules> Driver<R> {
                     Notice::OtherVersion(self.links[port].clone(), peer, versions)
                 }
                 SessionEvent::Resized(size) => Notice::Resized(size),
+                SessionEvent::FailsFast => Notice::FailsFast,
+                SessionEvent::Resumed => Notice::Resumed,
                 SessionEvent::Failed(failure) => Notice::Failed(failure),
                 SessionEvent::CacheLost => Notice::CacheLost,
                 SessionEvent::ResumeStateChanged => {
@@ -351,6 +354,8 @@ impl<R: Rules> Driver<R> {
             live: session.is_live(),
             lost_for: session.lost_since().map(|since| now.since(since)),
             time_left: session.time_left(now),
+            fails_fast: session.fails_fast(),
+            fails_fast_in: session.time_to_fail_fast(now),
             over: session.is_over(),
             export: session.export(),
             waiting: session.waiting(now),

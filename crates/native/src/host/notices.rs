@@ -22,6 +22,8 @@ pub(super) struct Notices(Mutex<State>);
 struct State {
     notify: Box<dyn FnMut(Notice) + Send>,
     queues: Box<[Queue]>,
+    /// Number of queues whose requests fail though the session goes on.
+    fail_fast: usize,
     /// Whether the owner was told so.
     is_connected: bool,
     is_failed: bool,
@@ -30,7 +32,13 @@ struct State {
 impl Notices {
     pub(super) fn new(queues: usize, notify: Box<dyn FnMut(Notice) + Send>) -> Self {
         let queues = vec![Queue::default(); queues].into();
-        Self(Mutex::new(State { notify, queues, is_connected: false, is_failed: false }))
+        Self(Mutex::new(State {
+            notify,
+            queues,
+            fail_fast: 0,
+            is_connected: false,
+            is_failed: false,
+        }))
     }
 
     /// A queue has a thread from now on.
@@ -67,6 +75,14 @@ impl State {
             Notice::Lost(_) => {
                 self.queues[queue] = Queue::Begun;
                 std::mem::replace(&mut self.is_connected, false)
+            }
+            Notice::FailsFast => {
+                self.fail_fast += 1;
+                self.fail_fast == 1
+            }
+            Notice::Resumed => {
+                self.fail_fast -= 1;
+                self.fail_fast == 0
             }
             Notice::Failed(_) => !std::mem::replace(&mut self.is_failed, true),
             Notice::Closed => {
@@ -121,6 +137,22 @@ mod tests {
         ] {
             notices.tell(queue, notice.clone());
             assert_eq!(told.try_recv().ok(), is_news.then_some(notice));
+        }
+    }
+
+    #[test]
+    fn requests_fail_with_the_first_queue_and_are_taken_again_with_the_last() {
+        let (notices, told) = notices(2);
+        let (fails, resumed) = (Notice::FailsFast, Notice::Resumed);
+        for (queue, notice, is_news) in [
+            (1, &fails, true),
+            (0, &fails, false),
+            (1, &resumed, false),
+            (0, &resumed, true),
+            (0, &fails, true),
+        ] {
+            notices.tell(queue, notice.clone());
+            assert_eq!(told.try_recv().ok().as_ref(), is_news.then_some(notice));
         }
     }
 

@@ -139,6 +139,11 @@ impl<R: Rules> World<R> {
             check_lost(running, self.volumes[export].exported.last_writer)?;
             self.report.shut_out += 1;
         }
+        if notice == Notice::Resumed {
+            let number = running.number;
+            let failed = self.volumes[host.plan.export].history.resume(number, queue);
+            failed.into_iter().try_for_each(|stamp| self.check_not_executing(stamp))?;
+        }
         self.check_notice((index, queue), &notice)?;
         self.report.note(&notice);
         self.note(Happening::Host { host: index, event: format!("{notice:?}") });
@@ -159,7 +164,10 @@ impl<R: Rules> World<R> {
         // No flush succeeds once another queue has failed.
         let is_flush = pending.operation.opcode == Opcode::Flush;
         let is_unknown = is_unknown || (is_flush && running.session.is_ending());
-        if is_unknown && result.is_err() {
+        let fails_fast = answer.was_taken && running.session.fails_fast_for(op);
+        if fails_fast && !is_unknown && result.is_err() {
+            self.volumes[host.plan.export].history.fail_early(running.number, op)?;
+        } else if is_unknown && result.is_err() {
             self.volumes[host.plan.export].history.abandon(running.number, op)?;
         } else {
             let len = pending.operation.len as usize;
@@ -180,8 +188,10 @@ impl<R: Rules> World<R> {
         self.answers.push((index, result));
         self.note(Happening::Answer { host: index, op: op.0, result });
         let host = &mut self.hosts[index];
-        if !host.plan.think.is_zero() {
-            let think = host.random.around(host.plan.think);
+        let fails_fast = host.running.as_ref().is_some_and(|it| it.session.fails_fast());
+        let think = if fails_fast { REFUSED } else { host.plan.think };
+        if !think.is_zero() {
+            let think = host.random.around(think);
             host.thinking_until = now + think;
             self.plan_in(think, Event::Thought(index));
         }
@@ -403,6 +413,9 @@ fn check_lost<R: Rules>(running: &Running<R>, last: Option<Writer>) -> Result<()
     }
     Ok(())
 }
+
+/// Pause of a host whose operations fail at once.
+const REFUSED: Duration = Duration::from_millis(5);
 
 /// The rate in bytes per second that an operation has at least beside others: that of a path of
 /// 10 ms that loses frames, with a window of two.

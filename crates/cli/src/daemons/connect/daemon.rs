@@ -11,6 +11,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::raise;
 use tyche_attach::{Attachment, Stopped};
+use tyche_proto::Failure;
 use tyche_remote::{Notice, Remote};
 use tyche_session::{keep_next_key, log_warnings, wait_connected};
 use uuid::Uuid;
@@ -20,6 +21,7 @@ use super::late::MissingLinks;
 use super::leash::{self, Leash};
 use super::predecessor::Predecessor;
 use super::refusal::in_words;
+use super::revival::{self, Revival, Trying};
 use super::signals::{SIGNALS, SignalHandler, Stage, interrupted};
 use super::start::{Started, start};
 use super::{ConnectArgs, SessionArgs, SessionIdentity, device, leave, memory, orders};
@@ -45,6 +47,8 @@ enum Input {
     Signal(i32),
     /// Make the run-time directory anew if others have removed it.
     Restore,
+    /// The target of the failed session is back, and has admitted this one.
+    Revived(Remote),
     /// An order, to be answered with its result.
     Order(Order, SyncSender<Result<()>>),
 }
@@ -81,7 +85,7 @@ pub(super) fn run(args: &ConnectArgs, detached: bool) -> Result<()> {
             tracing::warn!("`tyche connect` ended before it was told of the device");
             let _ = raise(SIGTERM);
         }
-        release_stdio()?;
+        leave::release_stdio()?;
         leave::leave_directory();
     } else {
         let device = session.state.device.display().to_string();
@@ -95,15 +99,6 @@ pub(super) fn run(args: &ConnectArgs, detached: bool) -> Result<()> {
         let _ = sd_notify::notify(false, &states);
     }
     session.run()
-}
-
-/// Releases the standard streams: the parent must not wait for our output to end.
-fn release_stdio() -> Result<()> {
-    let null = File::options().read(true).write(true).open("/dev/null")?;
-    rustix::stdio::dup2_stdin(&null).map_err(std::io::Error::from)?;
-    rustix::stdio::dup2_stdout(&null).map_err(std::io::Error::from)?;
-    rustix::stdio::dup2_stderr(&null).map_err(std::io::Error::from)?;
-    Ok(())
 }
 
 struct Session {
@@ -122,6 +117,10 @@ struct Session {
     took_over: bool,
     /// Whether the device is, or may be, smaller than the export.
     outgrown: bool,
+    /// Tries to revive the session, if that has failed.
+    revival: Option<Revival>,
+    /// For who listens to orders, and the revival.
+    sender: Sender<Input>,
     /// Whether the session has ended: there is no target to say farewell to.
     closed: bool,
     /// Warnings about the links, for the user.
@@ -206,7 +205,8 @@ impl Session {
         };
         let device = attachment.device_path().to_owned();
         let (args, control) = (args.session.clone(), Arc::clone(host.control()));
-        let reporter = Reporter { args, control, missing, last_error };
+        let trying = Trying::default();
+        let reporter = Reporter { args, control, missing, last_error, trying };
         let state = State {
             session: id,
             export: export.clone(),
@@ -230,6 +230,8 @@ impl Session {
             leash,
             took_over: predecessor.is_some(),
             outgrown: predecessor.is_some(),
+            revival: None,
+            sender,
             closed: false,
             warnings,
             reporter,
@@ -238,17 +240,12 @@ impl Session {
             dir,
             _only: only,
         };
-        session.appeared(predecessor, known.0.uuid, sender)
+        session.appeared(predecessor, known.0.uuid)
     }
 
     /// The session, once it is known to all.
-    fn appeared(
-        mut self,
-        predecessor: Option<Predecessor>,
-        export: Uuid,
-        sender: Sender<Input>,
-    ) -> Result<Self> {
-        match self.appear(predecessor, export, sender) {
+    fn appeared(mut self, predecessor: Option<Predecessor>, export: Uuid) -> Result<Self> {
+        match self.appear(predecessor, export) {
             Err(error) if self.took_over => {
                 // Programs use the device: it waits for another daemon.
                 self.attachment.leave();
@@ -260,19 +257,18 @@ impl Session {
     }
 
     /// Makes the session known to the next daemon, to udev, and to other commands.
-    fn appear(
-        &mut self,
-        predecessor: Option<Predecessor>,
-        export: Uuid,
-        sender: Sender<Input>,
-    ) -> Result<()> {
+    fn appear(&mut self, predecessor: Option<Predecessor>, export: Uuid) -> Result<()> {
         self.state.save(self.dir.path())?;
         if let Some(predecessor) = predecessor {
             predecessor.succeeded();
         }
         let State { device, export: name, session, .. } = &self.state;
         self.name = DeviceName::tell(device, name, export, *session)?;
-        self.listen(sender)
+        if let Some(name) = self.name.as_ref().filter(|_| self.took_over) {
+            // The predecessor may have failed requests.
+            name.resumed();
+        }
+        self.listen()
     }
 
     /// The result that `tyche connect` prints; its warnings are in the log, too.
@@ -285,7 +281,8 @@ impl Session {
     }
 
     /// Starts to listen to the control socket.
-    fn listen(&self, sender: Sender<Input>) -> Result<()> {
+    fn listen(&self) -> Result<()> {
+        let sender = self.sender.clone();
         let (state, reporter) = (self.state.clone(), self.reporter.clone());
         reporter.missing.take_up(Arc::clone(&reporter.control), reporter.args.clone())?;
         let restore = sender.clone();
@@ -338,6 +335,15 @@ impl Session {
             match input {
                 Input::Notice(notice) => self.handle_notice(&notice),
                 Input::Restore => self.restore(),
+                Input::Revived(trial) => match self.may_leave(true) {
+                    Ok(program) => {
+                        tracing::info!("the target is back: the session begins anew");
+                        // Until then, it keeps the export for this host.
+                        std::mem::forget(trial);
+                        return self.leave(program);
+                    }
+                    Err(error) => tracing::error!("the session does not begin anew: {error}"),
+                },
                 // Only a second SIGINT forces the end: it comes from a person. A supervisor that
                 // stops a service repeats its signal, and would take a disk from under a mounted
                 // file system.
@@ -407,6 +413,13 @@ impl Session {
         match notice {
             Notice::Connected(_) => tracing::info!("the target is back"),
             Notice::Lost(problem) => tracing::warn!("target lost: {problem}; requests wait"),
+            Notice::FailsFast => {
+                tracing::error!("the target is not back in time: requests fail until it is");
+            }
+            Notice::Resumed => {
+                tracing::info!("requests are answered again");
+                self.name.iter().for_each(DeviceName::resumed);
+            }
             Notice::Joined(link, peer) => tracing::info!(link, %peer, "channel is live"),
             Notice::Parted(link, peer, problem) => {
                 tracing::warn!(link, %peer, "channel lost: {problem}");
@@ -428,7 +441,7 @@ impl Session {
                 );
             }
             Notice::NextKey(said) => keep_next_key(said),
-            Notice::Failed(failure) => tracing::error!("{failure}; all requests fail from now on"),
+            Notice::Failed(failure) => self.failed(*failure),
             Notice::ResumeState(state) => {
                 self.state.known = Some((*state).into());
                 if let Err(error) = self.state.save(self.dir.path()) {
@@ -437,6 +450,22 @@ impl Session {
                 }
             }
             Notice::Closed => self.closed = true,
+        }
+    }
+
+    /// The session has failed: it is tried again where that may help.
+    fn failed(&mut self, failure: Failure) {
+        tracing::error!("{failure}; all requests fail from now on");
+        if !revival::is_possible(failure, &self.state, &self.given) {
+            return;
+        }
+        let to_loop = self.sender.clone();
+        // A daemon that no longer listens is ending.
+        let revived = move |trial| drop(to_loop.send(Input::Revived(trial)));
+        let begun = Revival::begin(&self.state, &self.given, &self.reporter.trying, revived);
+        match begun {
+            Ok(revival) => self.revival = Some(revival),
+            Err(error) => tracing::error!("the session is not tried again: {error}"),
         }
     }
 
@@ -454,6 +483,7 @@ impl Session {
     fn stop(&mut self, force: bool) -> Result<()> {
         if force {
             self.host.control().abort();
+            self.revival = None;
         }
         if matches!(self.reporter.describe(&self.state).state, SessionState::Failed(_)) {
             self.attachment.give_up_cache();

@@ -8,6 +8,7 @@ use tyche_remote::{Control, HostReport, Notice};
 
 use super::SessionArgs;
 use super::late::MissingLinks;
+use super::revival::Trying;
 use crate::shared::block_device;
 use crate::shared::report::{Figures, SessionReport, SessionState};
 use crate::shared::state::State;
@@ -63,7 +64,9 @@ impl Reasons {
     /// The current problem, if any.
     fn problem(&self, report: &HostReport) -> Option<String> {
         if self.failure.is_some() || report.live {
-            return self.failure.clone();
+            let closes = report.fails_fast && self.failure.is_none();
+            let closing = "the target is back: it has to close the lost channels first";
+            return self.failure.clone().or_else(|| closes.then(|| closing.to_owned()));
         }
         let attempt = || report.problem.map(|problem| problem.to_string());
         self.refusal.clone().or_else(attempt).or_else(|| self.loss.clone())
@@ -79,6 +82,8 @@ pub(super) struct Reporter {
     pub(super) missing: Arc<MissingLinks>,
     /// History of the session.
     pub(super) last_error: Arc<LastError>,
+    /// Whether the session, which has failed, is tried again.
+    pub(super) trying: Trying,
 }
 
 impl Reporter {
@@ -96,6 +101,7 @@ impl Reporter {
             let unnamed = self.args.common.links.is_empty();
             figures.links.iter_mut().for_each(|link| link.unnamed = unnamed);
             figures.links.extend(self.missing.reports());
+            figures.trying = self.trying.is_on();
             figures.device_size = block_device::size(&record.device);
         }
         SessionReport { record: record.clone(), state }

@@ -1,5 +1,6 @@
 //! A device that is left to the next daemon, which may be this process again, as another program.
 
+use std::fs::File;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -12,6 +13,15 @@ use crate::shared::state::State;
 
 /// The directory in which this process was started, if it has left that.
 static STARTED_IN: OnceLock<PathBuf> = OnceLock::new();
+
+/// Releases the standard streams: the parent must not wait for our output to end.
+pub(super) fn release_stdio() -> Result<()> {
+    let null = File::options().read(true).write(true).open("/dev/null")?;
+    rustix::stdio::dup2_stdin(&null).map_err(std::io::Error::from)?;
+    rustix::stdio::dup2_stdout(&null).map_err(std::io::Error::from)?;
+    rustix::stdio::dup2_stderr(&null).map_err(std::io::Error::from)?;
+    Ok(())
+}
 
 /// Leaves the directory of the caller, whose file system is to be unmounted when he likes. It stays
 /// if paths of ours are relative to it.

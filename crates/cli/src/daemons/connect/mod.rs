@@ -19,6 +19,7 @@ mod orders;
 mod predecessor;
 mod refusal;
 mod retry;
+mod revival;
 mod session;
 mod signals;
 mod start;

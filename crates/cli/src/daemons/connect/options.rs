@@ -69,6 +69,12 @@ pub(crate) struct NativeArgs {
         value_parser = positive)]
     pub(crate) reconnect_delay: f64,
 
+    /// How long requests wait for a lost target before they fail with EIO, while the session still
+    /// tries to reach it until --ctrl-loss-tmo, and serves again when it is back. For RAID or
+    /// multipath on top. By default they wait until --ctrl-loss-tmo. Not over FCoE yet.
+    #[arg(long, value_name = "SECONDS", value_parser = positive)]
+    pub(crate) fast_io_fail_tmo: Option<f64>,
+
     /// Channels for each pair of a local interface and one of the target's, 1 to 16.
     #[arg(long, value_name = "NUMBER", default_value_t = NativeOptions::default().channels,
         value_parser = clap::value_parser!(u8).range(1..=i64::from(CHANNELS_MAX)))]
@@ -145,6 +151,7 @@ impl NativeArgs {
             checksum: !self.no_checksum,
             keep_alive: Duration::from_secs_f64(self.keep_alive_tmo),
             reconnect_delay: Duration::from_secs_f64(self.reconnect_delay),
+            fast_io_fail_tmo: self.fast_io_fail_tmo.map(Duration::from_secs_f64),
             host: self.host_id,
             host_name: self.host_name.clone(),
             ..NativeOptions::default()

@@ -63,9 +63,9 @@ impl SessionReport {
 pub enum SessionState {
     /// The target answers.
     Live(Box<Figures>),
-    /// The target does not answer: requests wait.
+    /// The target does not answer: requests wait, or fail if `fails_fast`.
     Lost(Box<Figures>),
-    /// All requests fail, for good.
+    /// All requests fail, for good unless `trying`.
     Failed(Box<Figures>),
     /// The device is not there any more, though the daemon lives.
     Gone(Box<Figures>),
@@ -110,6 +110,17 @@ pub struct Figures {
     pub lost_for_s: Option<f64>,
     /// Seconds until all requests fail; null if the target is not lost, or there is no limit.
     pub time_left_s: Option<f64>,
+    /// Whether requests fail at once, though the session still tries to reach its target:
+    /// `--fast-io-fail-tmo` has passed.
+    #[serde(default)]
+    pub fails_fast: bool,
+    /// Seconds until that; null if the target is not lost, or requests fail already or wait until
+    /// all fail.
+    #[serde(default)]
+    pub fails_fast_in_s: Option<f64>,
+    /// Whether the session has failed, and the daemon tries from time to time to begin anew.
+    #[serde(default)]
+    pub trying: bool,
     /// Why the session is not live, in words; null if it is.
     pub problem: Option<String>,
     /// The cipher that its frames are sealed with, `aes-128-gcm` or `chacha20-poly1305`; null if
@@ -410,7 +421,7 @@ impl SessionState {
         let figures = Box::new(Figures { problem, ..report.into() });
         match report {
             HostReport { over: true, .. } => Self::Failed(figures),
-            HostReport { live: true, .. } => Self::Live(figures),
+            HostReport { live: true, fails_fast: false, .. } => Self::Live(figures),
             _ => Self::Lost(figures),
         }
     }
@@ -424,6 +435,9 @@ impl From<&HostReport> for Figures {
             queues: report.queues as u64,
             lost_for_s: seconds(report.lost_for),
             time_left_s: seconds(report.time_left),
+            fails_fast: report.fails_fast,
+            trying: false,
+            fails_fast_in_s: seconds(report.fails_fast_in),
             problem: None,
             cipher: report.cipher.map(|it| it.to_string()),
             operations: report.waiting.operations as u64,

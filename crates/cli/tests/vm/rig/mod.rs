@@ -104,13 +104,19 @@ impl Rig {
 
     /// Serves exports, as `NAME=PATH`, with more arguments.
     pub(crate) fn serve_exports(&self, exports: &[String], args: &[&str]) -> Target {
-        Target::start(self, ["--link", BRIDGE], exports, args)
+        Target::start(self, "vm", ["--link", BRIDGE], exports, args)
+    }
+
+    /// Serves an export, as `NAME=PATH`, by another target of that name: on the segment, or on a
+    /// link over IP.
+    pub(crate) fn serve_as(&self, name: &str, link: Option<&str>, export: String) -> Target {
+        Target::start(self, name, ["--link", link.unwrap_or(BRIDGE)], &[export], &[])
     }
 
     /// Serves the file over FCoE, with more arguments.
     pub(crate) fn serve_fcoe(&self, args: &[&str]) -> Target {
         let exports = [format!("{DISK}={}", self.disk().display())];
-        Target::start(self, ["--fcoe", HOST], &exports, args)
+        Target::start(self, "vm", ["--fcoe", HOST], &exports, args)
     }
 
     /// Starts a forwarder of a fabric (FCF), which notices after 5 s that a node is silent.

@@ -16,11 +16,17 @@ pub(crate) struct Target {
 
 impl Target {
     /// Starts a target with these exports on these links, and waits until it serves.
-    pub(super) fn start(rig: &Rig, links: [&str; 2], exports: &[String], args: &[&str]) -> Self {
+    pub(super) fn start(
+        rig: &Rig,
+        name: &str,
+        links: [&str; 2],
+        exports: &[String],
+        args: &[&str],
+    ) -> Self {
         let log = rig.path("target.log");
         let stderr = File::options().create(true).append(true).open(&log).unwrap();
         let mut command = rig.command(rig.program());
-        command.args(["serve", "--name", "vm"]).args(links);
+        command.args(["serve", "--name", name]).args(links);
         command.args(exports.iter().flat_map(|it| ["--export", it])).args(args);
         command.stdout(Stdio::piped()).stderr(stderr);
         let mut target = Self { process: Running::start(&mut command), log };

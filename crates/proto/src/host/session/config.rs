@@ -51,6 +51,9 @@ pub struct SessionConfig {
     /// How long to look for a lost target before the session fails; and, but at least 10 s, how
     /// long a live target may take for a request. `None`: without limit.
     pub ctrl_loss_tmo: Option<Duration>,
+    /// How long requests wait for a lost target before they fail, while the session goes on until
+    /// `ctrl_loss_tmo`. `None`: as long as that.
+    pub fast_io_fail_tmo: Option<Duration>,
     /// How requests share frames.
     pub batch: BatchPolicy,
     /// Channels of a queue for each pair of a local link and an address of the target, at least 1.
@@ -94,6 +97,7 @@ impl SessionConfig {
             keep_alive: Duration::from_secs(3),
             reconnect_delay: Duration::from_millis(500),
             ctrl_loss_tmo: None,
+            fast_io_fail_tmo: None,
             batch: BatchPolicy::default(),
             channels: 1,
             choice: ChannelChoice::default(),

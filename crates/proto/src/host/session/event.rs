@@ -131,6 +131,11 @@ pub enum SessionEvent {
     Echoed(Echo),
     /// The export has another size.
     Resized(u64),
+    /// The target was away for `fast_io_fail_tmo`: all operations in progress have failed, and new
+    /// ones are refused.
+    FailsFast,
+    /// The target is back after `FailsFast`: operations are taken again.
+    Resumed,
     /// The session has failed, and with it all operations in progress.
     Failed(Failure),
     /// The target has lost writes that it had completed: the next flush fails.

@@ -6,13 +6,19 @@
 
 use std::sync::Arc;
 
+use arrayvec::ArrayVec;
 use tyche_crypto::PublicKey;
-use tyche_wire::{Accept, Greeting, Mac, Offer, Reason, Reject, Rejection, Tag, Uuid};
+use tyche_wire::{
+    Accept, Content, Control, Flags, Greeting, Kind, Mac, Offer, Reason, Reject, Rejection, Tag,
+    Uuid,
+};
 
 use super::detector;
 use super::path::Path;
+use super::paths::PATHS_MAX;
 use super::target_search::Heard;
 use super::{ExportState, Failure, NextKey, PortConfig, Problem, Session, SessionEvent, State};
+use crate::channel::outgoing::Outgoing;
 use crate::host::initiator::Piece;
 use crate::rules::{Rule, Rules};
 use crate::target_end::generation::Loss;
@@ -168,6 +174,7 @@ impl<R: Rules> Session<R> {
             self.state = State::Live;
             self.progress_timeout.revived(self.now);
             self.events.push_back(SessionEvent::Connected);
+            self.resume();
         }
         if let Some(shorter) = self.paths.take_replaced(path) {
             self.lose(shorter, Problem::Replaced);
@@ -298,6 +305,29 @@ impl<R: Rules> Session<R> {
         for initiator in self.paths.all_live_mut() {
             initiator.channel.ask_for_life(self.now);
         }
+    }
+
+    /// Composes a fence, if one is due on that port.
+    pub(super) fn poll_fence(&mut self, now: Instant, port: usize, out: &mut Outgoing) -> bool {
+        !self.fences.is_empty() && self.compose_fence(now, port, out)
+    }
+
+    /// Composes a Fence, if one is due. Not inlined: while requests run, there is none to send.
+    #[cold]
+    fn compose_fence(&mut self, now: Instant, port: usize, out: &mut Outgoing) -> bool {
+        let paths = self.paths.all().iter().enumerate();
+        let live = || paths.clone().filter(|(_, path)| path.live().is_some());
+        let only = live().count() == 1;
+        let paths = live().filter(|(_, path)| path.port == port).map(|(index, _)| index);
+        let paths: ArrayVec<usize, PATHS_MAX> = paths.collect();
+        let Some((path, fence)) = self.fences.poll(now, &paths.iter().copied(), only) else {
+            return false;
+        };
+        let initiator = self.paths.live_mut(path).expect("only live paths are asked");
+        let header = initiator.channel.unsequenced(now, Kind::Fence, Flags::NONE);
+        let fence = Content::Control(Control::Fence(fence));
+        initiator.channel.address(out, header, fence);
+        true
     }
 
     /// Gives up a channel that the target has reset, and those that a stall has made useless with

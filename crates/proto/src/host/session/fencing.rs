@@ -18,8 +18,9 @@ const INTERVAL_MAX: Duration = Duration::from_millis(640);
 struct Lost {
     cookie: Cookie,
     channel: ChannelId,
-    /// Modifications that wait for the confirmation.
-    pieces: Vec<(Tag, Piece)>,
+    /// Modifications that wait for the confirmation; without their pieces, those that have failed
+    /// meanwhile.
+    pieces: Vec<(Tag, Option<Piece>)>,
     /// When to send the fence next.
     next: Instant,
     /// Time until it is repeated after that.
@@ -43,6 +44,7 @@ impl Fences {
         (cookie, channel): (Cookie, ChannelId),
         pieces: Vec<(Tag, Piece)>,
     ) {
+        let pieces = pieces.into_iter().map(|(tag, piece)| (tag, Some(piece))).collect();
         let (pause, asked, outdated) = (INTERVAL, None, false);
         self.0.push(Lost { cookie, channel, pieces, next: now, pause, asked, outdated });
     }
@@ -50,6 +52,18 @@ impl Fences {
     /// The target has lost its cache, and with it executed writes of these channels without FUA.
     pub(super) fn lose_cache(&mut self) {
         self.0.iter_mut().for_each(|lost| lost.outdated = true);
+    }
+
+    /// All operations have failed: their modifications are not to be issued again, nor to be
+    /// answered, but the channels have to be closed before anything else is done.
+    pub(super) fn forget_operations(&mut self) {
+        let pieces = self.0.iter_mut().flat_map(|lost| &mut lost.pieces);
+        pieces.for_each(|(_, piece)| *piece = None);
+    }
+
+    /// Whether one of the modifications that have failed may still be executed.
+    pub(super) fn has_forgotten(&self) -> bool {
+        self.0.iter().flat_map(|lost| &lost.pieces).any(|(_, piece)| piece.is_none())
     }
 
     /// Takes a confirmation; returns the modifications that waited for it, with their fates.
@@ -61,7 +75,7 @@ impl Fences {
         let mut confirmed = Vec::new();
         for outcome in &fenced.outcomes {
             if let Some(at) = lost.pieces.iter().position(|(tag, _)| *tag == outcome.tag) {
-                let (_, piece) = lost.pieces.remove(at);
+                let (_, Some(piece)) = lost.pieces.remove(at) else { continue };
                 let may_be_gone = lost.outdated && !piece.flags.contains(CommandFlags::FUA);
                 let fate = match outcome.fate {
                     Fate::Executed(Status::Success) if may_be_gone => Fate::Unknown,
@@ -180,6 +194,25 @@ mod tests {
                 assert_eq!(confirmed, [(piece, wanted)]);
             }
         }
+    }
+
+    #[test]
+    fn what_has_failed_is_asked_for_and_never_returned() {
+        let mut fences = Fences::default();
+        let pieces = vec![(tag(1), piece(1)), (tag(2), piece(2))];
+        fences.add(Instant(0), (Cookie(7), ChannelId(3)), pieces);
+        assert!(!fences.has_forgotten());
+        fences.forget_operations();
+        fences.add(Instant(0), (Cookie(8), ChannelId(4)), vec![(tag(3), piece(1))]);
+        let executed = Fate::Executed(Status::Success);
+        let (_, fence) = fences.poll(Instant(0), &(4..5), true).expect("it is due");
+        assert_eq!(fence.tags.as_slice(), [tag(1), tag(2)]);
+        assert!(fences.has_forgotten());
+        assert!(fences.confirmed(Instant(5), &fenced(&fence, executed)).is_empty());
+        assert!(!fences.has_forgotten() && !fences.is_empty());
+        let (_, fence) = fences.poll(Instant(5), &(4..5), true).expect("it is due");
+        let confirmed = fences.confirmed(Instant(6), &fenced(&fence, executed));
+        assert_eq!(confirmed, [(piece(1), executed)], "the new one of that number");
     }
 
     #[test]

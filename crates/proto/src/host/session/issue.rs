@@ -19,6 +19,8 @@ pub enum SubmitError {
     Full,
     /// The session has failed, or is closing or closed.
     Over,
+    /// The target was away for `fast_io_fail_tmo`: operations fail until it is back.
+    Away,
 }
 
 impl<R: Rules> Session<R> {
@@ -43,6 +45,9 @@ impl<R: Rules> Session<R> {
         self.now = now;
         if !matches!(self.state, State::New | State::Live | State::Lost(_)) {
             return Err(SubmitError::Over);
+        }
+        if self.refuses() {
+            return Err(SubmitError::Away);
         }
         let begun = self.operations.begin(now, operation, node);
         let index = begun.ok_or(SubmitError::Full)?;

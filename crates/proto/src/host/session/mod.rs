@@ -4,8 +4,9 @@
 //! pieces over its live channels, and answers each operation once. The requests in flight of a lost
 //! channel are reissued on another, or on the same path when it is connected again; modifications
 //! only after the target has confirmed that the lost channel is closed (*fence before reissue*).
-//! While no channel is live, all operations wait. After `ctrl_loss_tmo` without a channel, they
-//! fail.
+//! While no channel is live, all operations wait. After `fast_io_fail_tmo` without a channel, they
+//! fail, and so do new ones, until the target is back ([`fast_fail`]); after `ctrl_loss_tmo` the
+//! session fails.
 //!
 //! ```text
 //! Port .. Port      local links: which of the target's addresses are heard? port
@@ -29,6 +30,7 @@ mod detector;
 mod ending;
 mod event;
 mod failover;
+mod fast_fail;
 mod fencing;
 mod issue;
 mod operations;
@@ -51,9 +53,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use arrayvec::ArrayVec;
 use tyche_wire::{
-    Body, ChannelId, Checksums, Content, Control, Cookie, Echo, Event, Fate, Flags, Geometry,
+    Body, ChannelId, Checksums, Control, Cookie, Echo, Event, Fate, Flags, Geometry,
     Greeting, Header, Kind, Mac, Reject, Status, Tag,
 };
 
@@ -69,7 +70,7 @@ use fencing::Fences;
 pub use issue::SubmitError;
 use operations::Operations;
 use path::{Path, PathEvent};
-use paths::{PATHS_MAX, Paths};
+use paths::Paths;
 pub use port::PortConfig;
 pub use problem::Problem;
 use progress_timeout::ProgressTimeout;
@@ -121,6 +122,8 @@ pub struct Session<R = AllRules> {
     chooser: Chooser,
     search: TargetSearch,
     progress_timeout: ProgressTimeout,
+    /// Operations fail at once.
+    fails_fast: bool,
     operations: Operations,
     fences: Fences,
     handle: QueueHandle,
@@ -194,6 +197,7 @@ impl<R: Rules> Session<R> {
                 known,
             ),
             progress_timeout: ProgressTimeout::new(config.ctrl_loss_tmo, now),
+            fails_fast: false,
             operations: Operations::new(config.operations_max, config.stages),
             fences: Fences::default(),
             cache: Cache::new(handle.clone(), config.operations_max),
@@ -410,6 +414,7 @@ impl<R: Rules> Session<R> {
                     _ => endings.operations.reissue_smaller(piece),
                 }
             }
+            self.resume();
         }
         if let Some(size) = resized
             && self.handle.resize(size)
@@ -433,29 +438,6 @@ impl<R: Rules> Session<R> {
             return;
         }
         self.lose(path, Problem::Disconnected);
-    }
-
-    /// Composes a fence, if one is due on that port.
-    fn poll_fence(&mut self, now: Instant, port: usize, out: &mut Outgoing) -> bool {
-        !self.fences.is_empty() && self.compose_fence(now, port, out)
-    }
-
-    /// Composes a Fence, if one is due. Not inlined: while requests run, there is none to send.
-    #[cold]
-    fn compose_fence(&mut self, now: Instant, port: usize, out: &mut Outgoing) -> bool {
-        let paths = self.paths.all().iter().enumerate();
-        let live = || paths.clone().filter(|(_, path)| path.live().is_some());
-        let only = live().count() == 1;
-        let paths = live().filter(|(_, path)| path.port == port).map(|(index, _)| index);
-        let paths: ArrayVec<usize, PATHS_MAX> = paths.collect();
-        let Some((path, fence)) = self.fences.poll(now, &paths.iter().copied(), only) else {
-            return false;
-        };
-        let initiator = self.paths.live_mut(path).expect("only live paths are asked");
-        let header = initiator.channel.unsequenced(now, Kind::Fence, Flags::NONE);
-        let fence = Content::Control(Control::Fence(fence));
-        initiator.channel.address(out, header, fence);
-        true
     }
 
     fn fail(&mut self, failure: Failure) {
@@ -507,6 +489,8 @@ impl<R: Rules> Session<R> {
         self.state = State::Closed;
         if !leaves {
             self.handle.end(None);
+        } else if self.fails_fast {
+            self.handle.resume();
         }
         self.fail_operations();
         self.events.push_back(SessionEvent::Closed);
@@ -552,8 +536,10 @@ impl<R: Rules> Session<R> {
         }
         if self.time_left(now) == Some(Duration::ZERO) {
             self.fail(Failure::TargetLost);
-        } else if self.is_live() && self.progress_timeout.is_over(now, self.operations.oldest()) {
+        } else if self.is_live() && self.progress_timeout.is_over(now, self.oldest_wait()) {
             self.fail(Failure::NoProgress);
+        } else if self.time_to_fail_fast(now) == Some(Duration::ZERO) {
+            self.fail_fast();
         }
         self.issue();
     }
@@ -566,7 +552,10 @@ impl<R: Rules> Session<R> {
         }
         let deadline = match self.state {
             State::Closing { next, .. } => return Some(next),
-            State::Lost(since) => self.config.ctrl_loss_tmo.map(|timeout| since + timeout),
+            State::Lost(since) => {
+                let loss = self.config.ctrl_loss_tmo.map(|timeout| since + timeout);
+                earliest(loss, self.fails_fast_at())
+            }
             State::Live => {
                 let suspicion = self.detector.poll_timeout(detector::live(self.paths.all()));
                 let timers = earliest(self.fences.poll_timeout(), suspicion);

@@ -36,6 +36,11 @@ impl ProgressTimeout {
         self.live_since = now;
     }
 
+    /// Since when the session is live, if it is.
+    pub(super) fn live_since(&self) -> Instant {
+        self.live_since
+    }
+
     /// An operation was submitted.
     pub(super) fn submitted(&mut self, now: Instant) {
         if let (None, Some(limit)) = (self.at, self.limit) {

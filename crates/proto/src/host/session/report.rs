@@ -95,6 +95,12 @@ impl<R: Rules> Session<R> {
         self.config.ctrl_loss_tmo.map(|timeout| (since + timeout).since(now))
     }
 
+    /// Time left until operations fail, although the session goes on; `None` if the target is not
+    /// lost, they fail already, or there is no such limit.
+    pub fn time_to_fail_fast(&self, now: Instant) -> Option<Duration> {
+        self.fails_fast_at().map(|at| at.since(now))
+    }
+
     /// Since when the target is lost.
     pub fn lost_since(&self) -> Option<Instant> {
         match self.state {

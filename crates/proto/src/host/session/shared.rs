@@ -27,7 +27,7 @@ use std::sync::{Arc, PoisonError};
 use tyche_wire::Uuid;
 
 use super::event::{ExportState, Failure};
-use crate::sync::{AtomicBool, AtomicU64, Mutex, MutexGuard, Ordering};
+use crate::sync::{AtomicBool, AtomicU64, AtomicUsize, Mutex, MutexGuard, Ordering};
 
 /// Queues that a session has at most.
 pub const QUEUES_MAX: usize = 64;
@@ -100,6 +100,8 @@ pub struct SessionShared {
     is_connected: AtomicBool,
     /// Whether a queue has failed or ended the session: from then on no operation succeeds.
     is_over: AtomicBool,
+    /// Number of queues whose operations fail at once: meanwhile no queue takes new ones.
+    fails_fast: AtomicUsize,
 }
 
 /// A queue's place in its session.
@@ -137,6 +139,7 @@ impl SessionShared {
             size: AtomicU64::new(former.map_or(0, |export| export.geometry.size)),
             is_connected: AtomicBool::new(false),
             is_over: AtomicBool::new(false),
+            fails_fast: AtomicUsize::new(0),
         })
     }
 
@@ -293,6 +296,21 @@ impl QueueHandle {
     pub(crate) fn failure(&self) -> Option<Failure> {
         // Loaded first: the queues of a session that is not over share no lock.
         if self.is_over() { self.shared.known().failure } else { None }
+    }
+
+    /// The queue is about to fail its operations, some of which may still be executed.
+    pub(crate) fn fail_fast(&self) {
+        self.shared.fails_fast.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// No failed operation of the queue can be executed any more.
+    pub(crate) fn resume(&self) {
+        self.shared.fails_fast.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    /// Whether a queue of the session fails its operations at once.
+    pub(crate) fn fails_fast(&self) -> bool {
+        self.shared.fails_fast.load(Ordering::SeqCst) > 0
     }
 
     /// A volatile modification of this queue is completed.

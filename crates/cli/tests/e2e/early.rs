@@ -1,0 +1,149 @@
+//! Requests that fail before their session does, and sessions that have failed and come back.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use rustix::fs::OFlags;
+use serde_json::Value;
+
+use crate::rig::{Rig, Side, finish, rig, run, wait_until};
+
+const SIZE: u64 = 64 << 20;
+const DISK: &str = "disk";
+const BLOCK: usize = 4096;
+/// The longest that a request may take if requests fail after a second, and the target's silence
+/// counts after half a second; on a busy machine.
+const EARLY_MAX: Duration = Duration::from_secs(5);
+
+/// A block in memory, aligned for direct I/O.
+struct Block(Vec<u8>, usize);
+
+impl Block {
+    fn of(byte: u8) -> Self {
+        let memory = vec![byte; 2 * BLOCK];
+        let skip = memory.as_ptr().align_offset(BLOCK);
+        Self(memory, skip)
+    }
+
+    fn bytes(&mut self) -> &mut [u8] {
+        &mut self.0[self.1..self.1 + BLOCK]
+    }
+}
+
+fn direct(device: &Path) -> File {
+    let direct = OFlags::DIRECT.bits().cast_signed();
+    File::options().read(true).write(true).custom_flags(direct).open(device).unwrap()
+}
+
+fn session(rig: &Rig) -> Value {
+    rig.ask(&["list"])["sessions"][0].clone()
+}
+
+fn is_eio<T>(result: io::Result<T>) -> bool {
+    result.err().and_then(|error| error.raw_os_error()) == Some(5)
+}
+
+#[test]
+fn requests_fail_early_and_are_answered_again_by_the_same_session() {
+    let rig = rig!(9000);
+    let target = rig.serve_file(SIZE);
+    let tmo = ["--fast-io-fail-tmo", "1", "--keep-alive-tmo", "0.5", "--ctrl-loss-tmo", "600"];
+    let connected = rig.connect(&tmo);
+    let before = session(&rig);
+    let device = direct(&connected.device);
+    device.write_all_at(Block::of(1).bytes(), 0).unwrap();
+    target.kill();
+    let killed = Instant::now();
+    assert!(is_eio(device.write_all_at(Block::of(2).bytes(), 0)));
+    assert!(killed.elapsed() < EARLY_MAX, "{:?}", killed.elapsed());
+    let now = session(&rig);
+    assert_eq!((&now["state"], &now["fails_fast"]), (&"lost".into(), &true.into()));
+    assert!(now["time_left_s"].as_f64().unwrap() > 500.0, "the session goes on");
+    let begun = Instant::now();
+    assert!(is_eio(device.read_at(Block::of(0).bytes(), 0)));
+    assert!(begun.elapsed() < Duration::from_secs(1), "{:?}: at once", begun.elapsed());
+    let text = run(&mut rig.tyche(Side::Host, &["list"]));
+    assert!(text.contains(" s, requests fail"), "{text}");
+
+    let _target = rig.serve_again();
+    wait_until("it is live again", || session(&rig)["state"] == "live");
+    let mut block = Block::of(0);
+    device.read_exact_at(block.bytes(), 0).unwrap();
+    assert!([1, 2].contains(&block.bytes()[0]), "the failed write may have been executed");
+    device.write_all_at(Block::of(3).bytes(), 0).unwrap();
+    device.sync_all().unwrap();
+    let after = session(&rig);
+    assert_eq!((&after["session"], &after["pid"]), (&before["session"], &before["pid"]));
+    drop(device);
+    connected.disconnect();
+    let mut kept = vec![0; BLOCK];
+    File::open(rig.path("disk.img")).unwrap().read_exact_at(&mut kept, 0).unwrap();
+    assert!(kept.iter().all(|&byte| byte == 3));
+}
+
+#[test]
+fn a_limit_that_would_never_be_reached_is_refused() {
+    let rig = rig!(9000);
+    let args = ["connect", DISK, "--fast-io-fail-tmo", "10", "--ctrl-loss-tmo", "10"];
+    let done = finish(&mut rig.tyche(Side::Host, &args), EARLY_MAX);
+    assert!(!done.success() && done.stderr.contains("fast-io-fail-tmo"), "{}", done.stderr);
+}
+
+#[test]
+fn a_session_that_has_failed_begins_anew_when_its_target_is_back() {
+    let rig = rig!(1500);
+    let target = rig.serve_file(SIZE);
+    let tmo = ["--ctrl-loss-tmo", "1", "--keep-alive-tmo", "0.5"];
+    let connected = rig.connect_as("vhost-user", &tmo);
+    let before = session(&rig);
+    target.kill();
+    wait_until("it has failed", || session(&rig)["state"] == "failed");
+    assert_eq!(session(&rig)["trying"], true);
+    let text = run(&mut rig.tyche(Side::Host, &["list"]));
+    assert!(text.contains("failed, trying again"), "{text}");
+    let _target = rig.serve_again();
+    wait_until("it is live again", || session(&rig)["state"] == "live");
+    let after = session(&rig);
+    assert_ne!(after["session"], before["session"]);
+    assert_eq!((&after["pid"], &after["lasting"]), (&before["pid"], &before["lasting"]));
+    assert!(connected.device.exists());
+    run(&mut rig.tyche(Side::Host, &["disconnect", DISK]));
+}
+
+#[test]
+fn a_session_is_not_tried_again_after_another_host_has_written() {
+    let rig = rig!(1500);
+    let target = rig.serve_file(SIZE);
+    let tmo = ["--ctrl-loss-tmo", "1", "--keep-alive-tmo", "0.5"];
+    let _connected = rig.connect_as("vhost-user", &tmo);
+    target.kill();
+    wait_until("it has failed", || session(&rig)["state"] == "failed");
+    let _target = rig.serve_again();
+    let other = "7d9f2b52-6a3c-4c1e-9a39-1f8d51d0a001";
+    let second = rig.connect_as("loop", &["--host-id", other]);
+    direct(&second.device).write_all_at(Block::of(4).bytes(), 0).unwrap();
+    let first = || {
+        let sessions = rig.ask(&["list"])["sessions"].clone();
+        let is_first = |it: &&Value| it["kind"] == "vhost-user";
+        sessions.as_array().unwrap().iter().find(is_first).cloned().unwrap()
+    };
+    // As long as the other one has it, it is refused; then for good.
+    second.disconnect();
+    wait_until("it is given up", || first()["trying"] == false);
+    assert_eq!(first()["state"], "failed");
+    run(&mut rig.tyche(Side::Host, &["disconnect", DISK, "--force"]));
+}
+
+#[test]
+fn a_device_that_ends_with_its_daemon_stays_failed() {
+    let rig = rig!(1500);
+    let target = rig.serve_file(SIZE);
+    let connected = rig.connect(&["--ctrl-loss-tmo", "1", "--keep-alive-tmo", "0.5"]);
+    target.kill();
+    wait_until("it has failed", || session(&rig)["state"] == "failed");
+    assert_eq!(session(&rig)["trying"], false);
+    connected.disconnect();
+}
