@@ -42,6 +42,7 @@ mod placement;
 mod queues;
 mod rdma;
 mod refusals;
+mod reload;
 mod resize;
 mod rig;
 mod scarce;
