@@ -110,7 +110,8 @@ impl Command {
 
     fn output(&self) -> Format {
         match self {
-            Self::Serve(_) | Self::Completions(_) | Self::Man(_) => Format::Text,
+            Self::Serve(args) => args.output,
+            Self::Completions(_) | Self::Man(_) => Format::Text,
             Self::GenerateUnits(_) | Self::UnitStop(_) => Format::Text,
             Self::Key(args) => args.output(),
             Self::Connect(args) => args.output,

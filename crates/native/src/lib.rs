@@ -24,7 +24,7 @@ pub use memory::ChannelMemory;
 pub use stages::{Stage, StageTimes};
 #[cfg(feature = "target")]
 pub use target_end::{
-    Arrival, ChannelEvent, Departure, ExportReport, Exporter, ExporterEnv, Exports, Remains,
-    RememberWriter, Removal, RenewGeneration, Target, TargetExport, TargetLinkReport,
+    Arrival, ChannelEvent, Departure, ExportReport, Exporter, ExporterEnv, Exports, LinkRemoval,
+    Remains, RememberWriter, Removal, RenewGeneration, Target, TargetExport, TargetLinkReport,
     TargetOptions, TargetReport, TargetSessionReport, Use, UseCounts,
 };

@@ -37,7 +37,7 @@ impl LinkCommand for ServeArgs {
     }
 
     fn output(&self) -> Format {
-        Format::Text
+        self.output
     }
 }
 

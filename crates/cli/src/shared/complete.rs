@@ -69,19 +69,24 @@ pub(crate) fn served_targets() -> ArgValueCandidates {
     ArgValueCandidates::new(targets)
 }
 
-/// The links of the session that the command line names so far; of all if it names none.
+/// The links of the session or target that the command line names so far; of all sessions if it
+/// names none.
 pub(crate) fn used_links() -> ArgValueCandidates {
     ArgValueCandidates::new(|| {
         let sessions = sessions::named_sessions(None).unwrap_or_default();
         let words: Vec<_> = std::env::args().collect();
+        let targets = sessions::targets().unwrap_or_default();
+        let of_target = targets.iter().filter(|(_, target)| words.contains(&target.name));
+        let of_target = of_target.flat_map(|(_, target)| &target.links);
         let is_named =
             |session: &&SessionReport| words.iter().any(|word| session.record.is_named(word));
         let mut of: Vec<_> = sessions.iter().filter(is_named).collect();
-        if of.is_empty() {
+        let of_target: Vec<_> = of_target.map(|link| &link.interface).collect();
+        if of.is_empty() && of_target.is_empty() {
             of = sessions.iter().collect();
         }
-        let links = of.iter().flat_map(|session| session.links());
-        links.filter_map(|link| named(&link.interface, "")).collect()
+        let links = of.iter().flat_map(|session| session.links()).map(|link| &link.interface);
+        links.chain(of_target).filter_map(|link| named(link, "")).collect()
     })
 }
 

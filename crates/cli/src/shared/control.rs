@@ -3,7 +3,7 @@
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -18,13 +18,14 @@ use serde::{Deserialize, Serialize};
 use crate::shared::error::{Code, Error, ErrorReport, Result};
 use crate::shared::export::Export;
 use crate::shared::report::{
-    AccessChanged, ExportChanged, ExportResized, SessionReport, TargetReport,
+    AccessChanged, ExportChanged, ExportResized, PlanReport, SessionReport, TargetLinkChanged,
+    TargetReport,
 };
 
 /// The longest path of a Unix socket in bytes, as the kernel has it.
 const SOCKET_PATH_MAX: usize = 107;
-/// The longest request in bytes: an export with its hosts.
-const REQUEST_MAX: u64 = 64 << 10;
+/// The longest request in bytes: the text of a configuration.
+const REQUEST_MAX: u64 = 4 << 20;
 /// Time limit for the rest of a request that was begun.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(2);
 /// Time limit for a daemon's report: it needs milliseconds. A daemon that takes longer is stopped,
@@ -91,6 +92,27 @@ pub(crate) enum TargetRequest {
         /// Time limit for requests that are with its disk, in milliseconds.
         limit_ms: u64,
     },
+    /// Serve one more link, from now on and after restarts.
+    AddLink {
+        /// Its name.
+        link: String,
+    },
+    /// Serve a link no more.
+    RemoveLink {
+        /// Its name.
+        link: String,
+        /// Even if it is the last one.
+        force: bool,
+        /// Time limit for its end, in milliseconds.
+        limit_ms: u64,
+    },
+    /// Say what reading this configuration would do.
+    Plan {
+        /// The file, for messages.
+        path: PathBuf,
+        /// Its text.
+        text: String,
+    },
     /// Change which hosts may have an export.
     Access {
         /// The export.
@@ -143,6 +165,10 @@ pub(crate) enum ControlAnswer {
     Resized(ExportResized),
     /// To [`TargetRequest::AddExport`] and [`TargetRequest::RemoveExport`].
     Changed(ExportChanged),
+    /// To [`TargetRequest::AddLink`] and [`TargetRequest::RemoveLink`].
+    Link(TargetLinkChanged),
+    /// To [`TargetRequest::Plan`].
+    Plan(PlanReport),
     /// To [`TargetRequest::Access`].
     Access(AccessChanged),
     /// To the other requests, once they are done.

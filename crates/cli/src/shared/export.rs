@@ -34,6 +34,14 @@ impl DefinedAt {
             Self::File { .. } => Code::Config,
         }
     }
+
+    /// The line of its file.
+    pub(crate) fn line(&self) -> Option<usize> {
+        match self {
+            Self::File { line, .. } => Some(*line),
+            Self::CommandLine | Self::Command => None,
+        }
+    }
 }
 
 impl From<&DefinedAt> for DefinedBy {

@@ -114,6 +114,11 @@ impl Session {
         matches!(self.report.state, SessionState::Dead { .. })
     }
 
+    /// Whether that name may mean it.
+    pub(crate) fn has_name(&self, name: &str) -> bool {
+        self.report.record.is_named(name) || self.has_export(name)
+    }
+
     /// Whether it was connected as TARGET/EXPORT, with that export.
     fn has_export(&self, name: &str) -> bool {
         self.report.record.export.split_once('/').is_some_and(|(_, export)| export == name)

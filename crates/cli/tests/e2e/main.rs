@@ -43,6 +43,7 @@ mod placement;
 mod queues;
 mod rdma;
 mod refusals;
+mod reload;
 mod resize;
 mod rig;
 mod scarce;

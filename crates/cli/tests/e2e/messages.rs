@@ -194,9 +194,10 @@ fn sighup_says_what_has_grown_and_what_takes_a_restart() {
     fs::write(&config, one + "[limits]\nchannels = 7\n").unwrap();
     File::options().write(true).open(&disk).unwrap().set_len(2 * MIB).unwrap();
     target.process.signal(Signal::HUP);
-    for part in
-        ["`limits` has changed: that takes a restart", "export disk has grown from 1.0 MiB to 2"]
-    {
+    for part in [
+        "`limits` has changed (line 4): that takes a restart",
+        "export disk has grown from 1.0 MiB to 2",
+    ] {
         wait_until(part, || target.log().contains(part));
     }
 }

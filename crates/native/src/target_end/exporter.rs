@@ -23,7 +23,7 @@ use super::conversion::{block_operation, status};
 use super::exports::{Exports, LoopWaker};
 use super::open_disks::OpenDisks;
 use super::report::TargetLinkReport;
-use super::uses::{Executing, Uses};
+use super::uses::{Executing, Use, Uses};
 use crate::composer::{Composer, raw};
 use crate::memory::ChannelMemory;
 
@@ -160,14 +160,19 @@ impl<R: Rules> Exporter<R> {
         self.listener.set_keys(now, keys);
     }
 
-    /// Closes all channels.
-    pub(super) fn shut_down(&mut self, now: Instant) {
+    /// Closes all channels, and lets nobody in any more.
+    pub fn shut_down(&mut self, now: Instant) {
         self.listener.shut_down(now);
     }
 
-    /// Whether no channel is open.
-    pub(super) fn is_idle(&self) -> bool {
-        self.channels.is_empty()
+    /// Whether there is no channel: none has memory, and the registry knows of none.
+    pub fn is_idle(&self) -> bool {
+        self.channels.is_empty() && self.listener.is_idle()
+    }
+
+    /// What hosts have had done.
+    pub(super) fn uses(&self) -> Vec<Use> {
+        self.uses.all()
     }
 
     /// The means of other threads to call its loop.
@@ -359,7 +364,7 @@ impl<R: Rules> Exporter<R> {
             mac: Mac(port.link().mac()),
             problem: port.trouble().map(str::to_owned),
             requests: self.requests,
-            uses: self.uses.all(),
+            uses: self.uses(),
             by_thread: vec![self.requests],
             port: port.stats(),
             link_counters: port.link().counters(),

@@ -36,6 +36,8 @@ struct Admissions {
     renew_generation: RenewGeneration,
     /// By thread.
     callers: Vec<Arc<LoopWaker>>,
+    /// The indices of threads that have ended, for others.
+    vacant: Vec<usize>,
 }
 
 /// The disk of an export, which threads open a queue to each.
@@ -156,7 +158,9 @@ impl Exports {
         let callers = (0..threads).map(|_| Ok(Arc::new(LoopWaker::new()?)));
         let callers = callers.collect::<io::Result<_>>()?;
         let (registry, disks) = (Registry::new(target), SecondaryMap::new());
-        let admissions = Admissions { registry, disks, remember_writer, renew_generation, callers };
+        let vacant = Vec::new();
+        let admissions =
+            Admissions { registry, disks, remember_writer, renew_generation, callers, vacant };
         let this = Self { admissions: Mutex::new(admissions), closed: Condvar::new() };
         for export in exports {
             this.add(now, export)
@@ -202,9 +206,22 @@ impl Exports {
     /// The system's error when an eventfd cannot be created.
     pub(super) fn add_thread(&self) -> io::Result<(usize, Arc<LoopWaker>)> {
         let caller = Arc::new(LoopWaker::new()?);
-        let callers = &mut self.lock().callers;
+        let Admissions { callers, vacant, .. } = &mut *self.lock();
+        if let Some(index) = vacant.pop() {
+            callers[index] = Arc::clone(&caller);
+            return Ok((index, caller));
+        }
         callers.push(Arc::clone(&caller));
         Ok((callers.len() - 1, caller))
+    }
+
+    /// Gives the index of a thread to others, which has ended and has no channels.
+    pub(super) fn release_thread(&self, index: usize) {
+        let Admissions { registry, vacant, .. } = &mut *self.lock();
+        let sessions = registry.exports().flat_map(|(key, _)| registry.sessions(key));
+        let mut channels = sessions.flat_map(SessionInfo::channels);
+        debug_assert!(channels.all(|(channel, _)| channel.link != index), "it has a channel");
+        vacant.push(index);
     }
 
     /// See [`Target::bring_online`](super::Target::bring_online).
@@ -487,6 +504,7 @@ mod tests {
                 Uuid::from_u128(generations)
             }),
             callers: Vec::new(),
+            vacant: Vec::new(),
         };
         (admissions, export)
     }

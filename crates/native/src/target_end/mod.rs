@@ -13,6 +13,7 @@ mod channels;
 mod conversion;
 mod exporter;
 mod exports;
+mod links;
 mod open_disks;
 mod report;
 mod stages;
@@ -20,8 +21,8 @@ mod thread;
 mod uses;
 
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use tyche_engine::{Clock, Exported, placed, restore};
 use tyche_link::{Except, Link, Share};
@@ -35,14 +36,12 @@ use tyche_store::{ResizeError, Store};
 
 pub use exporter::{ChannelEvent, Exporter, ExporterEnv};
 pub use exports::{Departure, Exports, Remains, Removal};
+pub use links::LinkRemoval;
+use links::{Answers, LinkThreads};
 pub use report::{ExportReport, TargetLinkReport, TargetReport, TargetSessionReport};
-use thread::LinkThread;
 pub use uses::{Use, UseCounts};
 
 use crate::random::secrets;
-
-/// Time limit for the threads to report.
-const ANSWER: Duration = Duration::from_secs(1);
 
 /// A disk to export.
 pub struct TargetExport {
@@ -133,7 +132,7 @@ pub struct TargetOptions {
 /// requests.
 pub struct Target {
     exports: Arc<Exports>,
-    threads: RwLock<Vec<LinkThread>>,
+    threads: Arc<LinkThreads>,
     /// The state that all threads of links share.
     common: Common,
 }
@@ -170,7 +169,7 @@ impl Target {
         let exports =
             Arc::new(Exports::new(target, exports, records, (0, Clock::Monotonic.now()))?);
         exports.set_access(options.access, Vec::new());
-        let this = Self { exports, threads: RwLock::default(), common };
+        let this = Self { exports, threads: Arc::default(), common };
         this.add_links(options.links, options.further_threads, options.beacons)?;
         Ok(this)
     }
@@ -178,7 +177,8 @@ impl Target {
     /// Serves further links, as those of [`TargetOptions`].
     ///
     /// # Errors
-    /// As [`Target::start`].
+    /// As [`Target::start`]; `ResourceBusy` if a [removed](Self::remove_link) link of the same name
+    /// has not ended. None of the links is served then.
     pub fn add_links(
         &self,
         links: Vec<Box<dyn Link>>,
@@ -187,14 +187,15 @@ impl Target {
     ) -> io::Result<()> {
         let mut links = split(links, further_threads)?;
         links.extend(split(beacons, Vec::new())?);
-        let mut threads = self.threads.write().unwrap_or_else(PoisonError::into_inner);
+        // Held until the threads can be told of others.
+        let keys = self.keys();
+        let mut threads = Vec::new();
         for (link, part) in links {
-            let Common { identity, ref keys, silent, ref placement, ethertype, spin } = self.common;
+            let Common { silent, ref placement, ethertype, spin, .. } = self.common;
             let home = placed::home(placement, &*link);
             let (index, caller) = self.exports.add_thread()?;
-            let keys = keys.lock().unwrap_or_else(PoisonError::into_inner).clone();
-            let exports = Arc::clone(&self.exports);
-            let options = thread::Options {
+            let (exports, keys) = (Arc::clone(&self.exports), keys.clone());
+            threads.push(thread::Options {
                 index,
                 caller,
                 link,
@@ -205,10 +206,9 @@ impl Target {
                 spin,
                 keys,
                 silent,
-            };
-            threads.push(LinkThread::start(options, identity)?);
+            });
         }
-        Ok(())
+        self.threads.start(threads, self.common.identity)
     }
 
     /// Changes the keys of a target that has any, on all links: see
@@ -217,42 +217,36 @@ impl Target {
     /// # Panics
     /// If the target has none.
     pub fn set_keys(&self, keys: TargetKeys) {
-        // A link that is added meanwhile has them from the start.
-        let threads = self.threads.write().unwrap_or_else(PoisonError::into_inner);
-        let mut current = self.common.keys.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut current = self.keys();
         assert!(current.replace(keys.clone()).is_some(), "a target without a key");
-        threads.iter().for_each(|thread| thread.set_keys(keys.clone()));
+        self.threads.set_keys(&keys);
     }
 
-    /// Calls `each` with every thread.
-    fn for_each_thread(&self, each: impl FnMut(&LinkThread)) {
-        self.threads.read().unwrap_or_else(PoisonError::into_inner).iter().for_each(each);
+    /// The keys, which stay as they are until the guard is dropped.
+    fn keys(&self) -> MutexGuard<'_, Option<TargetKeys>> {
+        self.common.keys.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Removes a link: nobody is let in over it any more, its channels are closed, and its hosts
+    /// are told, so that their sessions go on over others at once. `None` if there is no such link.
+    pub fn remove_link(&self, link: &str) -> Option<LinkRemoval> {
+        LinkRemoval::begin(&self.threads, link)
+    }
+
+    /// Stops the target, as dropping it does.
+    pub fn stop(&self) {
+        self.threads.stop();
     }
 
     /// Reports the state of the target. The threads of a link make one report. That of a thread
-    /// that does not answer says so: they are asked at the same time, and have a second.
+    /// that does not answer says so: they are asked at the same time, and have a second. A link
+    /// that was removed is reported until it has ended, and what hosts have had done over it beyond
+    /// that.
     pub fn report(&self) -> TargetReport {
-        let mut asked = Vec::new();
-        self.for_each_thread(|thread| asked.push((thread.link.clone(), thread.ask())));
-        let names: Vec<_> = asked.iter().map(|(link, _)| link.clone()).collect();
-        let deadline = Instant::now() + ANSWER;
-        let answers = asked.into_iter().map(|(link, answer)| {
-            let left = deadline.saturating_duration_since(Instant::now());
-            answer.recv_timeout(left).map_err(|_| link)
-        });
-        // Those that have answered know more of their link.
-        let (heard, silent): (Vec<_>, Vec<_>) = answers.partition(Result::is_ok);
-        let mut links: Vec<TargetLinkReport> = Vec::new();
-        for answer in heard.into_iter().chain(silent) {
-            let report = answer.unwrap_or_else(TargetLinkReport::silent);
-            match links.iter_mut().find(|link| link.link == report.link) {
-                Some(link) => link.add(report),
-                None => links.push(report),
-            }
-        }
+        let Answers { links, past, names } = self.threads.ask();
         let health = self.exports.all().into_iter().map(|(key, it)| (key, it.health())).collect();
         let now = Clock::Monotonic.now();
-        TargetReport::new((&self.exports.registry(), now), health, links, &names)
+        TargetReport::new((&self.exports.registry(), now), health, (links, past), &names)
     }
 
     /// Adds an export. Hosts find it from now on.
@@ -339,9 +333,7 @@ impl Target {
     /// # Errors
     /// The error of its store.
     pub fn resize(&self, export: ExportKey, size: Option<u64>) -> Result<Option<u64>, ResizeError> {
-        self.exports.resize(export, size, |event| {
-            self.for_each_thread(|thread| thread.notify(export, event));
-        })
+        self.exports.resize(export, size, |event| self.threads.notify(export, event))
     }
 
     /// Brings an export that is offline online: its disk has arrived at its store. Its name, its
@@ -390,8 +382,6 @@ fn split(
 
 impl Drop for Target {
     fn drop(&mut self) {
-        self.for_each_thread(LinkThread::stop);
-        let threads = self.threads.get_mut().unwrap_or_else(PoisonError::into_inner);
-        threads.drain(..).for_each(LinkThread::join);
+        self.stop();
     }
 }

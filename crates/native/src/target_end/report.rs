@@ -1,6 +1,6 @@
 //! Reports on a target, for people.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use slotmap::SecondaryMap;
@@ -96,6 +96,13 @@ impl TargetLinkReport {
         }
     }
 
+    /// The report on a link that was removed and has not ended.
+    pub(super) fn of_removed(mut self) -> Self {
+        self.problem =
+            Some("it is removed, and ends when its disk has finished requests".to_owned());
+        self
+    }
+
     /// Adds the report of another thread of the same link.
     pub(super) fn add(&mut self, other: Self) {
         self.problem = self.problem.take().or(other.problem);
@@ -127,9 +134,10 @@ impl TargetReport {
     pub(super) fn new(
         (registry, now): (&Registry, Instant),
         mut health: SecondaryMap<ExportKey, Health>,
-        links: Vec<TargetLinkReport>,
-        names: &[String],
+        (links, past): (Vec<TargetLinkReport>, Vec<Use>),
+        names: &BTreeMap<usize, String>,
     ) -> Self {
+        let name = |link: usize| names.get(&link).cloned();
         let sessions = registry.exports().flat_map(|(key, export)| {
             registry.sessions(key).iter().map(|session| TargetSessionReport {
                 export: export.name.to_string(),
@@ -139,11 +147,11 @@ impl TargetReport {
                 key: session.key,
                 writer: session.writer,
                 age: now.since(session.since),
-                links: session.channels().map(|(channel, _)| names[channel.link].clone()).collect(),
+                links: session.channels().filter_map(|(channel, _)| name(channel.link)).collect(),
             })
         });
         let sessions = sessions.collect();
-        let mut uses = Vec::new();
+        let mut uses = past;
         links.iter().for_each(|link| uses::merge(&mut uses, link.uses.clone()));
         let exports = registry.exports().filter_map(|(key, config)| {
             let Health { errors, problem } = health.remove(key)?;

@@ -2,8 +2,8 @@
 
 use std::io;
 use std::os::fd::BorrowedFd;
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -22,6 +22,7 @@ use tyche_wake::Spin;
 use super::exporter::{ChannelEvent, Exporter, ExporterEnv};
 use super::exports::{Exports, LoopWaker};
 use super::report::TargetLinkReport;
+use super::uses::Use;
 use crate::composer::{is_routed, open_port, rings};
 use crate::memory::LinkMemory;
 use crate::random::secrets;
@@ -65,21 +66,30 @@ pub(super) struct Options {
 pub(super) struct LinkThread {
     /// Name of its link.
     pub(super) link: String,
+    /// Its index among those of all links.
+    pub(super) index: usize,
+    /// What hosts have had done over it, once it has ended. Set before it answers nothing more.
+    pub(super) last: Arc<OnceLock<Vec<Use>>>,
     commands: Sender<Command>,
     caller: Arc<LoopWaker>,
     thread: JoinHandle<()>,
 }
 
 impl LinkThread {
-    /// Starts the thread.
+    /// Starts the thread. It calls `ended` with what hosts have had done, when its link is closed
+    /// and the registry knows none of its channels any more.
     ///
     /// # Errors
     /// The system's error when the thread cannot be created.
-    pub(super) fn start(options: Options, target: Uuid) -> io::Result<Self> {
+    pub(super) fn start(
+        options: Options,
+        target: Uuid,
+        ended: impl FnOnce(Vec<Use>) + Send + 'static,
+    ) -> io::Result<Self> {
         let (sender, commands) = channel();
-        let caller = Arc::clone(&options.caller);
-        let link = options.link.name().to_owned();
-        let name = format!("tyche-link{}", options.index);
+        let (caller, exports) = (Arc::clone(&options.caller), Arc::clone(&options.exports));
+        let (link, index) = (options.link.name().to_owned(), options.index);
+        let name = format!("tyche-link{index}");
         let thread = std::thread::Builder::new().name(name).spawn(move || {
             // First, so that the loop's own memory is near, too.
             ThreadAffinity::new().move_to(&options.home);
@@ -88,9 +98,13 @@ impl LinkThread {
             let (exporter, ports) = open(options, target);
             let visits = Pace::new(VISIT_INTERVAL, VISIT_BURST);
             let service = LinkLoop { exporter, commands, stopping: false, visits, unsaid: 0 };
-            EventLoop::new(service, ports, spin).run();
+            // The link is closed when this returns.
+            let service = EventLoop::new(service, ports, spin).run();
+            ended(service.exporter.uses());
+            // Another may have it from now on.
+            exports.release_thread(index);
         })?;
-        Ok(Self { link, commands: sender, caller, thread })
+        Ok(Self { link, index, last: Arc::default(), commands: sender, caller, thread })
     }
 
     fn send(&self, command: Command) {

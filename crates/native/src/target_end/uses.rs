@@ -163,6 +163,16 @@ pub(super) fn merge(uses: &mut Vec<Use>, others: Vec<Use>) {
     }
 }
 
+/// Adds the uses of a thread that has ended to those of others. Of too many pairs the first are
+/// counted as one that nobody is, by their exports.
+pub(super) fn keep_past(past: &mut Vec<Use>, ended: Vec<Use>) {
+    merge(past, ended);
+    past.iter_mut().for_each(|it| it.channels = 0);
+    let surplus = past.len().saturating_sub(USES_MAX);
+    let former = past.drain(..surplus).map(|it| Use { host: None, ..it }).collect();
+    merge(past, former);
+}
+
 #[cfg(test)]
 mod tests {
     use slotmap::KeyData;
@@ -222,5 +232,22 @@ mod tests {
         assert_eq!(all[first].host, Some(host(0)), "it has a channel");
         let reads: u64 = all.iter().map(|it| it.counts.reads).sum();
         assert_eq!(reads, USES_MAX as u64 - 1, "nothing is lost");
+    }
+
+    #[test]
+    fn what_was_done_over_links_that_have_ended_is_counted_in_bounded_memory() {
+        let mut past = Vec::new();
+        for thread in 0..3 {
+            let mut uses = Uses::default();
+            for number in 0..USES_MAX as u128 / 2 {
+                let index = uses.begin(key(1), host(10_000 * thread + number));
+                read(&mut uses, index);
+                uses.end(index);
+            }
+            keep_past(&mut past, uses.all());
+        }
+        assert!(past.len() <= USES_MAX + 1, "{}", past.len());
+        let reads: u64 = past.iter().map(|it| it.counts.reads).sum();
+        assert_eq!(reads, 3 * (USES_MAX as u64 / 2), "nothing is lost");
     }
 }

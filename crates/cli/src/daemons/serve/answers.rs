@@ -6,13 +6,12 @@ use std::time::{Duration, Instant};
 use tyche_native::Remains;
 use tyche_store::ResizeError;
 
-use super::Served;
 use super::access::{Changed, Who};
-use super::changes;
 use super::config::{DefinedAt, Export};
 use super::fcoe::PORTS_ANSWER;
 use super::links::{Missing, What};
 use super::state::Decision;
+use super::{Served, changes, link_changes, reload};
 use crate::shared::control::{AccessChange, ControlAnswer, TargetRequest};
 use crate::shared::error::{Code, Error, Result};
 use crate::shared::report::{AccessChanged, ExportResized, TargetLink, TargetPort, TargetReport};
@@ -33,6 +32,16 @@ pub(super) fn answer(served: Arc<Served>, request: &TargetRequest) -> ControlAns
             let limit = Duration::from_millis(*limit_ms);
             changes::remove(&served, export, *force, limit).map(ControlAnswer::Changed).into()
         }
+        TargetRequest::AddLink { link } => {
+            link_changes::add(&served, link).map(ControlAnswer::Link).into()
+        }
+        TargetRequest::RemoveLink { link, force, limit_ms } => {
+            let limit = Duration::from_millis(*limit_ms);
+            link_changes::remove(&served, link, *force, limit).map(ControlAnswer::Link).into()
+        }
+        TargetRequest::Plan { path, text } => {
+            reload::foresee(&served, path, text).map(ControlAnswer::Plan).into()
+        }
         TargetRequest::Access { export, host, change } => {
             let host = host.as_deref();
             change_access(served, export, host, *change).map(ControlAnswer::Access).into()
@@ -46,7 +55,8 @@ fn report(served: &Served) -> TargetReport {
     let ports = served.exports.fcoe.ask();
     let mut report = TargetReport::new(&served.exports.name, &served.exports.target.report());
     report.fcoe = ports(deadline);
-    for Missing { what, why } in served.missing() {
+    let missing = served.links().missing.clone();
+    for Missing { what, why } in missing {
         let (interface, problem) = (what.name().to_owned(), Some(why));
         match what {
             What::Link(_) => {

@@ -1,25 +1,42 @@
-//! Changes of the exports of a running target: by commands, which outlive its process, and by its
-//! configuration, when it is read again. What the configuration says wins.
+//! Changes of the exports of a running target by commands, which outlive its process. What the
+//! configuration says wins.
 
 use std::time::Duration;
 
 use super::access::Configured;
 use super::config::{Config, DefinedAt, Export};
-use super::own_keys::OwnKeys;
+use super::exports::ExportRemoval;
 use super::state::locked;
-use super::{Served, conflict, fcoe, links};
+use super::{Served, conflict, fcoe};
 use crate::shared::error::{Code, Error, Result};
 use crate::shared::report::ExportChanged;
 
-/// Time limit for requests of an export that is gone from the configuration.
-const REMOVAL_LIMIT: Duration = Duration::from_secs(10);
+/// What was added by command: exports, and links.
+pub(super) type Added = (Vec<Export>, Vec<String>);
 
-/// The exports of a target at its start: those of its configuration, and those that were added by
-/// command and do not contradict it.
+/// What a target is to serve: what its configuration says, and what was added by command and does
+/// not contradict it.
 ///
 /// # Errors
 /// The configuration contradicts itself.
-pub(super) fn with_added(config: Config, added: Vec<Export>) -> Result<Config> {
+pub(super) fn with_added(mut config: Config, (added, links): Added) -> Result<Config> {
+    let (others, links): (Vec<_>, Vec<_>) =
+        links.into_iter().partition(|link| !config.link.contains(link));
+    let is_named = !config.link.is_empty();
+    if is_named {
+        config.link.extend(others.iter().cloned());
+        config.added_links = others;
+    } else if !others.is_empty() {
+        let links = others.join(", ");
+        tracing::warn!("the configuration names no links: {links}, added by command, not served");
+    }
+    for link in links {
+        tracing::debug!("{link} is of the configuration, and was added by command before");
+    }
+    with_added_exports(config, added)
+}
+
+fn with_added_exports(config: Config, added: Vec<Export>) -> Result<Config> {
     let (others, added): (Vec<_>, Vec<_>) =
         added.into_iter().partition(|export| named(&config, &export.name).is_none());
     for export in &added {
@@ -53,12 +70,12 @@ pub(super) fn check(config: &Config) -> Result<()> {
     fcoe::refuse_two_writers(config)
 }
 
-fn named<'a>(config: &'a Config, name: &str) -> Option<&'a Export> {
+pub(super) fn named<'a>(config: &'a Config, name: &str) -> Option<&'a Export> {
     config.export.iter().find(|export| export.name == name)
 }
 
 /// The exports that were added by command.
-fn added(config: &Config) -> impl Iterator<Item = &Export> {
+pub(super) fn added(config: &Config) -> impl Iterator<Item = &Export> {
     config.export.iter().filter(|export| export.place == DefinedAt::Command)
 }
 
@@ -88,7 +105,7 @@ pub(super) fn add(served: &Served, export: &Export, accepted: bool) -> Result<Ex
     drop(rights);
     if let Err(error) = locked(&served.exports.state).keep_added(added(&wanted)) {
         // Nobody has been told of it.
-        let _ = served.exports.remove(&export.name, REMOVAL_LIMIT);
+        served.exports.remove(&export.name);
         return Err(error);
     }
     *served.exports.current() = wanted;
@@ -109,7 +126,7 @@ pub(super) fn remove(
     force: bool,
     limit: Duration,
 ) -> Result<ExportChanged> {
-    let _changing = served.exports.change();
+    let changing = served.exports.change();
     let mut wanted = served.exports.current().clone();
     let export = named(&wanted, name).ok_or_else(|| served.exports.no_export(name))?;
     if export.place != DefinedAt::Command {
@@ -134,11 +151,14 @@ pub(super) fn remove(
     wanted.export.retain(|export| export.name != name);
     locked(&served.exports.state).keep_added(added(&wanted))?;
     *served.exports.current() = wanted;
-    let removed = served.exports.remove(name, limit);
+    let removal = served.exports.remove(name);
     locked(&served.exports.state).forget(name);
-    let ended = *removed.as_ref().unwrap_or(&0);
+    // Others need not wait for its disk.
+    drop(changing);
+    let ended = removal.as_ref().map_or(0, ExportRemoval::sessions);
     tracing::info!("export {name} is removed; sessions that ended: {ended}");
-    removed.map(|ended| changed(served, name, true, ended))
+    removal.map_or(Ok(()), |removal| removal.wait(limit))?;
+    Ok(changed(served, name, true, ended))
 }
 
 fn changed(served: &Served, name: &str, changed: bool, sessions_ended: usize) -> ExportChanged {
@@ -150,63 +170,4 @@ fn changed(served: &Served, name: &str, changed: bool, sessions_ended: usize) ->
         changed,
         sessions_ended: sessions_ended as u64,
     }
-}
-
-/// Serves what a configuration says that was read again: its new exports and links, and no more
-/// exports that are gone and that nobody has connected. What was added by command stays.
-///
-/// # Errors
-/// It contradicts itself, or what was added. Nothing has changed then.
-pub(super) fn reconfigure(served: &Served, now: Config) -> Result<()> {
-    let _changing = served.exports.change();
-    let current = served.exports.current().clone();
-    let wanted = with_added(now, added(&current).cloned().collect())?;
-    let keys = OwnKeys::read(&wanted)?;
-    served.own_keys.check_change(&keys)?;
-    let configured = Configured::of(&wanted, &keys.public())?;
-    served.own_keys.change(&keys, &served.exports.target);
-    served.rights().reconfigure(configured, served);
-    tracing::info!("who may connect was read again");
-    let mut next = Config { export: Vec::new(), link: current.link.clone(), ..wanted.clone() };
-    links::serve_new(served, &mut next.link, &wanted);
-    for export in &current.export {
-        let name = &export.name;
-        match named(&wanted, name) {
-            // Its other properties take a restart.
-            Some(as_wanted) => {
-                next.export.push(Export { place: as_wanted.place.clone(), ..export.clone() });
-            }
-            None => {
-                let users = served.exports.users(name, &served.rights());
-                if users.is_empty() {
-                    match served.exports.remove(name, REMOVAL_LIMIT) {
-                        Ok(_) => tracing::info!("export {name} is removed"),
-                        Err(error) => tracing::error!("{error}"),
-                    }
-                } else {
-                    tracing::warn!(
-                        "export {name} is not in the configuration any more, and is served until \
-                         that is read again without it being connected by {}",
-                        users.join(", ")
-                    );
-                    next.export.push(export.clone());
-                }
-            }
-        }
-    }
-    for export in &wanted.export {
-        if named(&next, &export.name).is_some() {
-            continue;
-        }
-        let opened = served.exports.open(export, false);
-        match opened.and_then(|disk| served.exports.serve(export, &served.rights(), disk)) {
-            Ok(()) => {
-                tracing::info!("export {} is added: {}", export.name, export.path);
-                next.export.push(export.clone());
-            }
-            Err(error) => tracing::error!("export {} is not served: {error}", export.name),
-        }
-    }
-    *served.exports.current() = next;
-    Ok(())
 }

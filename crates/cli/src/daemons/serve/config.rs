@@ -1,5 +1,6 @@
 //! The configuration of a target: from the command line for one disk, from a TOML file for many.
 
+use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::num::NonZeroU8;
 use std::ops::RangeInclusive;
@@ -9,6 +10,7 @@ use std::time::Duration;
 use bytesize::ByteSize;
 use serde::de::{Deserialize, Deserializer};
 use toml::Spanned;
+use toml::de::DeTable;
 use tyche_fcoe::fc::network::Mode;
 use tyche_fcoe::fc::wire::Wwn;
 use tyche_proto::crypto::PublicKey;
@@ -53,6 +55,12 @@ pub(crate) struct Config {
     /// The disks.
     #[serde(deserialize_with = "exports")]
     pub(crate) export: Vec<Export>,
+    /// The links that were added by command, which are among the others.
+    #[serde(skip)]
+    pub(crate) added_links: Vec<String>,
+    /// The lines of the file that begin its keys.
+    #[serde(skip)]
+    pub(crate) lines: BTreeMap<String, usize>,
 }
 
 /// Whether hosts have to prove who they are.
@@ -66,7 +74,7 @@ pub(crate) enum Auth {
 }
 
 /// A host with keys.
-#[derive(Clone, Debug, serde::Deserialize)]
+#[derive(Clone, Debug, PartialEq, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Host {
     /// Its name at this target.
@@ -88,7 +96,7 @@ fn negated<'de, D: Deserializer<'de>>(from: D) -> Result<bool, D::Error> {
     bool::deserialize(from).map(|it| !it)
 }
 
-/// The exports, each with the offset of its table in the file as its line: see [`Config::read`].
+/// The exports, each with the offset of its table in the file as its line: see [`Config::parse`].
 fn exports<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Export>, D::Error> {
     let placed = |export: Spanned<Export>| {
         let place = DefinedAt::File { path: PathBuf::new(), line: export.span().start };
@@ -124,7 +132,7 @@ fn keys<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<PublicKey>, D::Error> 
 }
 
 /// An interface to serve on by FCoE.
-#[derive(Clone, Debug, serde::Deserialize)]
+#[derive(Clone, Debug, PartialEq, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct FcoePort {
     /// Its name.
@@ -214,15 +222,14 @@ where
 }
 
 impl Config {
-    /// Reads a configuration file.
+    /// Parses the text of a configuration file.
     ///
     /// # Errors
     /// `Config`, naming the line and the key.
-    pub(crate) fn read(path: &Path) -> Result<Self> {
+    pub(crate) fn parse(text: &str, path: &Path) -> Result<Self> {
         let wrong = |what: &str| Error::new(Code::Config, format!("{}: {what}", path.display()));
-        let text = std::fs::read_to_string(path).map_err(|error| wrong(&error.to_string()))?;
         let line_at = |offset: usize| text[..offset].matches('\n').count() + 1;
-        let mut config: Self = toml::from_str(&text).map_err(|error| {
+        let mut config: Self = toml::from_str(text).map_err(|error| {
             let start = error.span().map(|span| span.start);
             let key = start.map_or("", |start| {
                 let begin = text[..start].rfind('\n').map_or(0, |end| end + 1);
@@ -236,6 +243,11 @@ impl Config {
                 *line = line_at(*line);
                 path.clone_into(file);
             }
+        }
+        if let Ok(table) = DeTable::parse(text) {
+            let keys = table.get_ref().keys();
+            let line = |key: &Spanned<_>| line_at(key.span().start);
+            config.lines = keys.map(|key| (key.get_ref().to_string(), line(key))).collect();
         }
         Ok(config)
     }
@@ -261,10 +273,7 @@ mod tests {
     use super::*;
 
     fn read(text: &str) -> Result<Config> {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("target.toml");
-        std::fs::write(&path, text).unwrap();
-        Config::read(&path)
+        Config::parse(text, Path::new("target.toml"))
     }
 
     #[test]
@@ -384,5 +393,7 @@ mod tests {
             DefinedAt::CommandLine | DefinedAt::Command => 0,
         };
         assert_eq!(config.export.iter().map(line).collect::<Vec<_>>(), [3, 7]);
+        let keys = [("name".to_owned(), 1), ("export".to_owned(), 3)];
+        assert_eq!(config.lines, BTreeMap::from(keys));
     }
 }

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use tyche_engine::Exported;
-use tyche_fcoe::TargetUnit;
-use tyche_native::{Arrival, Target, TargetExport};
+use tyche_fcoe::{TargetUnit, UnitRemoval};
+use tyche_native::{Arrival, Removal, Target, TargetExport};
 use tyche_proto::wire::Name;
 use tyche_proto::{HostId, SessionInfo};
 use tyche_store::{ResizeError, Store};
@@ -36,7 +36,8 @@ pub(super) struct Exports {
     pub(super) config: Config,
     /// The configuration as it was read last, with the exports that there are now.
     pub(super) current: Mutex<Config>,
-    /// Held by whoever changes the exports, which may take as long as a disk takes to answer.
+    /// Held by whoever changes exports or links. It is not held while a link is opened, or while
+    /// what was removed ends.
     pub(super) changing: Mutex<()>,
     /// The laboratory's wrapper around their stores.
     pub(super) link: LinkArgs,
@@ -84,6 +85,12 @@ impl Exports {
         self.changing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Ends all sessions in an orderly way, and serves nothing more.
+    pub(super) fn stop(&self) {
+        self.fcoe.stop();
+        self.target.stop();
+    }
+
     /// Opens the disk of one more export, which is to be [served](Self::serve).
     ///
     /// # Errors
@@ -96,25 +103,13 @@ impl Exports {
         }
     }
 
-    /// Ends an export: hosts do not find it any more, their sessions end, and nothing of them is
-    /// with its disk when this returns. Returns the number of sessions that end.
-    ///
-    /// # Errors
-    /// `Device` if requests are still with its disk after `limit`. Hosts have it no more.
-    pub(super) fn remove(&self, name: &str, limit: Duration) -> Result<usize> {
-        let Some(key) = self.target.export(name) else { return Ok(0) };
-        let deadline = Instant::now() + limit;
+    /// Ends an export: hosts do not find it any more, and their sessions end. `None` if there is no
+    /// such export.
+    pub(super) fn remove(&self, name: &str) -> Option<ExportRemoval> {
+        let key = self.target.export(name)?;
         let unit = self.fcoe.remove_unit(name);
-        let Some(removal) = self.target.remove(key) else { return Ok(0) };
-        let left = || deadline.saturating_duration_since(Instant::now());
-        if unit.is_none_or(|unit| unit.wait(left())) && removal.wait(left()).is_ok() {
-            return Ok(removal.sessions().len());
-        }
-        let message = format!(
-            "hosts do not have {name} any more, but its disk has not finished requests within {} s",
-            limit.as_secs_f64()
-        );
-        Err(Error::new(Code::Device, message))
+        let removal = self.target.remove(key)?;
+        Some(ExportRemoval { name: name.to_owned(), unit, removal })
     }
 
     /// The hosts that have an export connected, and the ports of FCoE that see it, in words.
@@ -260,8 +255,41 @@ impl Exports {
     }
 }
 
+/// The end of an export. It keeps nothing of the target running.
+pub(super) struct ExportRemoval {
+    name: String,
+    unit: Option<UnitRemoval>,
+    removal: Removal,
+}
+
+impl ExportRemoval {
+    /// The number of sessions that end.
+    pub(super) fn sessions(&self) -> usize {
+        self.removal.sessions().len()
+    }
+
+    /// Waits until nothing of its hosts is with its disk.
+    ///
+    /// # Errors
+    /// `Device` if requests are still with its disk after `limit`. Hosts have it no more.
+    pub(super) fn wait(&self, limit: Duration) -> Result<()> {
+        let deadline = Instant::now() + limit;
+        let left = || deadline.saturating_duration_since(Instant::now());
+        let is_over = |unit: &UnitRemoval| unit.wait(left());
+        if self.unit.as_ref().is_none_or(is_over) && self.removal.wait(left()).is_ok() {
+            return Ok(());
+        }
+        let message = format!(
+            "hosts do not have {} any more, but its disk has not finished requests within {} s",
+            self.name,
+            limit.as_secs_f64()
+        );
+        Err(Error::new(Code::Device, message))
+    }
+}
+
 /// Checks the name of an export: hosts write it behind that of a target, and a slash.
-fn export_name(name: &str) -> Result<Name> {
+pub(super) fn export_name(name: &str) -> Result<Name> {
     if name.starts_with('/') {
         let message = format!("`{name}`: the name of an export does not begin with `/`");
         return Err(Error::new(Code::Usage, message));

@@ -132,6 +132,13 @@ impl Fcoe {
         Ok(missing.collect())
     }
 
+    /// Ends all ports: initiators are logged out.
+    pub(super) fn stop(&self) {
+        let ports = std::mem::take(&mut *self.ports());
+        let announcers = &mut *self.announcers.lock().unwrap_or_else(PoisonError::into_inner);
+        drop((ports, std::mem::take(announcers)));
+    }
+
     /// Shows initiators an export as a logical unit.
     ///
     /// # Errors
@@ -273,15 +280,14 @@ impl Fcoe {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
 
     const PORT: &str = "[[fcoe]]\nlink = \"eth1\"\n";
 
     fn refused(text: &str, has_key: bool) -> Result<()> {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("target.toml");
-        std::fs::write(&path, text).unwrap();
-        refuse_ways_around(&Config::read(&path).unwrap(), has_key)
+        refuse_ways_around(&Config::parse(text, Path::new("target.toml")).unwrap(), has_key)
     }
 
     #[test]

@@ -1,41 +1,26 @@
-//! The links of a target: those that open at the start, and those that come later. A link or a port
-//! of FCoE that is missing costs the others nothing, and is served when it comes. Without names, so
-//! is every interface that comes up.
+//! The links of a target: how they are opened, which ones are served, and which ones are missing so
+//! far.
 
-use std::collections::BTreeMap;
-use std::io;
 use std::num::NonZeroU8;
-use std::sync::Arc;
-use std::thread;
-use std::time::Duration;
 
 use tyche_link::Link;
-use tyche_link::ip::Transport;
-use tyche_link::packet::{Changes, usable_interfaces};
+use tyche_link::ip::{ListenAddress, Transport};
+use tyche_link::packet::usable_interfaces;
+use tyche_native::{LinkRemoval, Target};
 use tyche_numa::Placement;
 use tyche_session::End;
 
+use super::ServeArgs;
 use super::config::{Config, FcoePort};
-use super::{ServeArgs, Served};
 use crate::shared::error::{Code, Error, Result};
 use crate::shared::links::LinkArgs;
-
-/// The interval at which missing links are tried, beside changes of interfaces and addresses.
-const TRY_EVERY: Duration = Duration::from_secs(1);
-/// The same when none is missing: a message of the kernel may be lost.
-const LOOK_EVERY: Duration = Duration::from_secs(60);
-/// The time for an interface that has just come up to get its carrier, its master, and its address.
-const SETTLE: Duration = Duration::from_millis(100);
-/// The most links that a target takes without being told their names: each costs a thread, and a
-/// machine may make interfaces for ever.
-const TAKEN_MAX: usize = 64;
 
 /// Opens the links of a target.
 pub(super) struct Opener {
     args: LinkArgs,
     named: Vec<String>,
     /// Whether all interfaces are served that are up.
-    takes_all: bool,
+    pub(super) takes_all: bool,
     is_found: bool,
     threads: u8,
     placement: Placement,
@@ -44,11 +29,13 @@ pub(super) struct Opener {
 /// Open links of a target.
 #[derive(Default)]
 pub(super) struct Links {
-    pub(super) first: Vec<Box<dyn Link>>,
+    /// Their names, as they were given.
+    names: Vec<String>,
+    first: Vec<Box<dyn Link>>,
     /// The same for each further thread.
-    pub(super) further: Vec<Vec<Box<dyn Link>>>,
+    further: Vec<Vec<Box<dyn Link>>>,
     /// The ends for questions to everybody.
-    pub(super) beacons: Vec<Box<dyn Link>>,
+    beacons: Vec<Box<dyn Link>>,
     /// Those that are missing.
     pub(super) missing: Vec<Missing>,
 }
@@ -61,7 +48,7 @@ pub(super) struct Missing {
 }
 
 /// A link of some kind.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(super) enum What {
     /// Of Tyche.
     Link(String),
@@ -69,6 +56,13 @@ pub(super) enum What {
     Port(FcoePort),
     /// The announcer of the VLANs of an interface.
     Vlans(String, Vec<u16>),
+}
+
+impl Missing {
+    /// Whether it is the link of that name.
+    pub(super) fn is_link(&self, name: &str) -> bool {
+        matches!(&self.what, What::Link(it) if it == name)
+    }
 }
 
 impl What {
@@ -121,183 +115,189 @@ impl Opener {
         self.open_named(&self.named)
     }
 
+    /// Opens a link.
+    ///
+    /// # Errors
+    /// It can't be opened [now](may_pass), or not at all.
+    pub(super) fn open_one(&self, name: &str) -> Result<Links> {
+        self.open_named(&[name.to_owned()])
+    }
+
     /// Opens the links of these names, or all if there are none.
-    fn open_named(&self, names: &[String]) -> Result<Links> {
+    fn open_named(&self, named: &[String]) -> Result<Links> {
         let end = End::Target { is_found: self.is_found };
-        let mut opened = self.args.open_available(names, end, &self.placement)?;
+        let mut opened = self.args.open_available(named, end, &self.placement)?;
         let beacons = std::mem::take(&mut opened.beacons);
         let missing = std::mem::take(&mut opened.missing).into_iter();
         let missing =
             missing.map(|(name, error)| Missing { what: What::Link(name), why: error.to_string() });
-        let missing = missing.collect();
+        let missing: Vec<_> = missing.collect();
         let first = opened.logged();
-        let names: Vec<_> = first.iter().map(|link| link.name().to_owned()).collect();
-        Ok(Links { further: self.open_again(&names)?, first, beacons, missing })
+        let own: Vec<_> = first.iter().map(|link| link.name().to_owned()).collect();
+        let is_missing = |name: &&String| missing.iter().any(|it| it.is_link(name));
+        let names: Vec<_> = named.iter().filter(|it| !is_missing(it)).cloned().collect();
+        let names = if named.is_empty() { own.clone() } else { names };
+        Ok(Links { names, further: self.open_again(&own)?, first, beacons, missing })
+    }
+
+    /// Checks that links of these names may be there, now or later.
+    ///
+    /// # Errors
+    /// `Config` if a name makes no sense, is there twice, or can't have the target's threads.
+    pub(super) fn check(&self, names: &[String]) -> Result<()> {
+        check_names(names)
+            .and_then(|()| self.check_threads(names))
+            .map_err(|error| Error::new(Code::Config, format!("`link`: {error}")))
+    }
+
+    fn check_threads(&self, names: &[String]) -> Result<()> {
+        let is_single =
+            |link: &&String| Transport::named_by(link).is_some_and(|it| !it.has_threads);
+        match names.iter().find(|link| self.threads > 1 && is_single(link)) {
+            None => Ok(()),
+            Some(link) => {
+                let message = format!("{link} has one thread: --threads is for Ethernet and UDP");
+                Err(Error::new(Code::Usage, message))
+            }
+        }
     }
 
     /// Opens the links once more for each thread but the first.
     fn open_again(&self, links: &[String]) -> Result<Vec<Vec<Box<dyn Link>>>> {
-        let is_single =
-            |link: &&String| Transport::named_by(link).is_some_and(|it| !it.has_threads);
-        if let Some(link) = links.iter().find(|link| self.threads > 1 && is_single(link)) {
-            let message = format!("{link} has one thread: --threads is for Ethernet and UDP");
-            return Err(Error::new(Code::Usage, message));
-        }
+        self.check_threads(links)?;
         let open = |_| Ok(self.args.open_all(links, End::TargetThread, &self.placement)?.links);
         (1..self.threads).map(open).collect()
     }
 }
 
-/// Serves missing links as soon as they open, and if `opener` takes all, interfaces that come up.
-/// `served_on`: the names of the present ones.
-///
-/// # Errors
-/// The system's error when the thread cannot be created.
-pub(super) fn await_missing(
-    opener: Arc<Opener>,
-    missing: Vec<Missing>,
-    served_on: Vec<String>,
-    served: &Arc<Served>,
-) -> io::Result<()> {
-    if missing.is_empty() && !opener.takes_all {
-        return Ok(());
-    }
-    let weak = Arc::downgrade(served);
-    let changes = Changes::open().inspect_err(|error| {
-        tracing::warn!("interfaces that come up are noticed late: rtnetlink: {error}");
-    });
-    served.set_missing(&missing);
-    let mut late = Late { opener, missing, served_on, refused: BTreeMap::new() };
-    let watch = move || {
-        loop {
-            let limit = if late.missing.is_empty() { LOOK_EVERY } else { TRY_EVERY };
-            match &changes {
-                Ok(changes) if changes.wait(limit).is_ok() => {}
-                _ => thread::sleep(TRY_EVERY),
-            }
-            thread::sleep(SETTLE);
-            if weak.strong_count() == 0 {
-                return;
-            }
-            late.take_missing(&|| weak.upgrade());
-            late.take_new(&|| weak.upgrade());
-            if late.missing.is_empty() && !late.opener.takes_all {
-                return;
-            }
+/// Checks the names of links: addresses to listen at are known by their beginning.
+fn check_names(names: &[String]) -> Result<()> {
+    for (index, name) in names.iter().enumerate() {
+        if let Err(error) = ListenAddress::parse(name, 0) {
+            return Err(Error::new(Code::Usage, error.to_string()));
         }
-    };
-    thread::Builder::new().name("tyche-late".into()).spawn(watch)?;
+        if name.is_empty() || names[..index].contains(name) {
+            let message = format!("`{name}`: name each link once");
+            return Err(Error::new(Code::Usage, message));
+        }
+    }
     Ok(())
 }
 
-/// The links that come later.
-struct Late {
-    opener: Arc<Opener>,
-    missing: Vec<Missing>,
-    /// The names of those that are served.
-    served_on: Vec<String>,
-    /// Interfaces that are up and can't be opened, and why.
-    refused: BTreeMap<String, String>,
+/// The links of a running target. Behind a lock that is held briefly: not while a link is opened.
+#[derive(Default)]
+pub(super) struct LinkTable {
+    served: Vec<ServedLink>,
+    /// The links and ports that are missing so far: these are waited for.
+    pub(super) missing: Vec<Missing>,
+    /// Whether a thread waits for them.
+    pub(super) is_watched: bool,
 }
 
-/// The target, as long as it runs. It is asked for briefly: whoever has it keeps it from ending.
-type Running<'a> = &'a dyn Fn() -> Option<Arc<Served>>;
+/// A link that is served.
+struct ServedLink {
+    /// Its name, as it was given.
+    named: String,
+    /// The link's own name: of `udp:store1` it has the address and the port.
+    own: String,
+}
 
-impl Late {
-    /// Tries the missing ones.
-    fn take_missing(&mut self, served: Running<'_>) {
-        let opener = &self.opener;
-        let mut news = false;
-        self.missing.retain_mut(|it| {
-            let taken = match &it.what {
-                What::Link(name) => serve_link(opener, name, served),
-                what => served().map_or(Ok(()), |served| served.exports.fcoe.add(what)),
+impl ServedLink {
+    fn is(&self, name: &str) -> bool {
+        self.named == name || self.own == name
+    }
+}
+
+/// A link that was taken out of the table.
+pub(super) enum Taken {
+    /// It was waited for.
+    Missing,
+    /// It was served, and ends.
+    Served(LinkRemoval),
+}
+
+impl LinkTable {
+    /// Serves open links.
+    ///
+    /// # Errors
+    /// The system's error. None of them is served then.
+    pub(super) fn serve(&mut self, target: &Target, links: Links) -> Result<()> {
+        let Links { names, first, further, beacons, missing } = links;
+        let own: Vec<_> = first.iter().map(|link| link.name().to_owned()).collect();
+        target.add_links(first, further, beacons).map_err(|error| {
+            let code = match error.kind() {
+                std::io::ErrorKind::ResourceBusy => Code::Device,
+                _ => Code::Other,
             };
-            let name = it.what.name();
-            match taken {
-                Ok(()) => {
-                    tracing::info!("{name} is there: it is served");
-                    news = true;
-                    return false;
-                }
-                Err(error) if error.message != it.why => {
-                    tracing::warn!("{error}; going on without it");
-                    it.why = error.message;
-                    news = true;
-                }
-                Err(_) => {}
-            }
-            true
-        });
-        if news && let Some(served) = served() {
-            served.set_missing(&self.missing);
+            Error::new(code, error.to_string())
+        })?;
+        for (named, own) in names.into_iter().zip(own) {
+            self.missing.retain(|it| !it.is_link(&named));
+            self.served.push(ServedLink { named, own });
+        }
+        self.missing.extend(missing);
+        Ok(())
+    }
+
+    /// Serves an open link that was waited for, unless it is not wanted any more. Returns whether
+    /// it is served.
+    ///
+    /// # Errors
+    /// The system's error.
+    pub(super) fn serve_awaited(&mut self, target: &Target, links: Links) -> Result<bool> {
+        let is_awaited = |name: &String| self.missing.iter().any(|it| it.is_link(name));
+        match links.names.iter().all(is_awaited) {
+            true => self.serve(target, links).map(|()| true),
+            false => Ok(false),
         }
     }
 
-    /// Takes interfaces that have come up.
-    fn take_new(&mut self, served: Running<'_>) {
-        if !self.opener.takes_all || self.served_on.len() >= TAKEN_MAX {
-            return;
+    /// The names of the links that are served, as they were given.
+    pub(super) fn served(&self) -> impl Iterator<Item = &str> {
+        self.served.iter().map(|it| &*it.named)
+    }
+
+    /// The links' own names.
+    pub(super) fn own_names(&self) -> Vec<String> {
+        self.served.iter().map(|it| it.own.clone()).collect()
+    }
+
+    /// The name, as it was given, of a link that is served or missing.
+    pub(super) fn named(&self, name: &str) -> Option<String> {
+        let served = self.served.iter().find(|it| it.is(name)).map(|it| it.named.clone());
+        served.or_else(|| self.missing.iter().any(|it| it.is_link(name)).then(|| name.to_owned()))
+    }
+
+    /// Why a link is missing, if it is.
+    pub(super) fn why_missing(&self, name: &str) -> Option<&str> {
+        self.missing.iter().find(|it| it.is_link(name)).map(|it| &*it.why)
+    }
+
+    /// Takes a link out: it ends, or is not waited for any more. `None` if there is none.
+    pub(super) fn take(&mut self, target: &Target, name: &str) -> Option<Taken> {
+        if let Some(at) = self.missing.iter().position(|it| it.is_link(name)) {
+            self.missing.remove(at);
+            return Some(Taken::Missing);
         }
-        let up: Vec<_> = usable_interfaces().unwrap_or_default();
-        let up: Vec<_> = up.into_iter().map(|it| it.name).collect();
-        self.refused.retain(|name, _| up.contains(name));
-        for name in up.into_iter().filter(|name| !self.served_on.contains(name)).collect::<Vec<_>>()
-        {
-            match serve_link(&self.opener, &name, served) {
-                Ok(()) => {
-                    tracing::info!("{name} has come up: it is served");
-                    self.served_on.push(name);
-                }
-                Err(error) => {
-                    let before = self.refused.insert(name, error.message.clone());
-                    if before.as_ref() != Some(&error.message) {
-                        tracing::warn!("{error}; going on without it");
-                    }
-                }
-            }
-        }
-        if self.served_on.len() >= TAKEN_MAX {
-            tracing::warn!("{TAKEN_MAX} interfaces are served: others that come up are not");
-        }
+        let at = self.served.iter().position(|it| it.is(name))?;
+        let own = self.served.remove(at).own;
+        target.remove_link(&own).map(Taken::Served)
     }
 }
 
-/// Serves the links of a configuration that was read again and that are new in it. One that is not
-/// there is not waited for. `names`: the links that are served; those that are new are added.
-pub(super) fn serve_new(served: &Served, names: &mut Vec<String>, now: &Config) {
-    // All interfaces are served, and instead of them it takes a restart.
-    if served.opener.takes_all {
-        return;
-    }
-    for name in &now.link {
-        if names.contains(name) {
-            continue;
-        }
-        let opened = served.opener.open_named(std::slice::from_ref(name));
-        let added = opened.and_then(|Links { first, further, beacons, missing }| {
-            if let Some(Missing { why, .. }) = missing.into_iter().next() {
-                return Err(Error::new(Code::Link, why));
-            }
-            Ok(served.exports.target.add_links(first, further, beacons)?)
-        });
-        match added {
-            Ok(()) => {
-                tracing::info!("{name} is served");
-                names.push(name.clone());
-            }
-            Err(error) => {
-                tracing::error!("{error}; {name} is tried again when the file is read again");
-            }
-        }
-    }
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-/// Opens a link and serves it.
-fn serve_link(opener: &Opener, name: &str, served: Running<'_>) -> Result<()> {
-    let Links { first, further, beacons, .. } = opener.open_named(&[name.to_owned()])?;
-    match served() {
-        Some(served) => Ok(served.exports.target.add_links(first, further, beacons)?),
-        None => Ok(()),
+    #[test]
+    fn names_of_links_make_sense_and_are_there_once() {
+        let check = |names: &[&str]| {
+            let names: Vec<_> = names.iter().map(|&name| name.to_owned()).collect();
+            check_names(&names).map_err(|error| error.message)
+        };
+        assert_eq!(check(&["eth0", "udp:0.0.0.0", "tcp:[::1]:7"]), Ok(()));
+        for names in [&["eth0", "eth0"][..], &[""], &["udp:"], &["udp:a:b:c"], &["tcp:a:70000"]] {
+            assert!(check(names).is_err(), "{names:?}");
+        }
     }
 }

@@ -3,31 +3,38 @@
 mod access;
 mod answers;
 mod changes;
+mod check;
 mod config;
 mod conflict;
 mod disks;
 mod exports;
 mod fcoe;
+mod late;
+mod link_changes;
 mod links;
-mod news;
 mod own_keys;
+mod plan;
+mod reading;
+mod reload;
 mod state;
 mod vlan;
 
+use std::num::NonZeroU8;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use clap::Args;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
-use tyche_engine::{Exported, restore};
+use tyche_engine::restore;
 use tyche_fcoe::fc::network::Mode;
 use tyche_native::{Target, TargetOptions};
 use tyche_proto::TargetConfig;
 use tyche_proto::wire::Name;
 use tyche_session::fcoe::parse_mode;
 
-use crate::output::{announce, bytes};
+use crate::output::{Format, announce};
 use crate::shared::complete;
 use crate::shared::control::{self, ControlAnswer};
 use crate::shared::error::{Code, Context, Error, Result};
@@ -38,10 +45,12 @@ use crate::shared::placement::PlacementArgs;
 use crate::shared::runtime::{self, RuntimeDir};
 use access::{Configured, Rights};
 use config::{Auth, Config, Export, FcoePort, Host, Initiators};
+use disks::MissingDisk;
 use exports::Exports;
 use fcoe::Fcoe;
-use links::{Links, Missing, Opener};
+use links::{LinkTable, Opener};
 use own_keys::OwnKeys;
+use reload::Reloader;
 use state::State;
 use vlan::Vlan;
 
@@ -78,10 +87,12 @@ use vlan::Vlan;
 ///
 /// SIGHUP makes it check the sizes of its files again and tell the hosts, and read the file again:
 /// sessions of hosts that may not connect any more are ended, and ports of FCoE do not see the
-/// export any more; new exports and links are served, and exports that are gone and not connected
-/// are not. What takes a restart is logged. `tyche export` adds, removes and enlarges exports while
-/// it runs.
-#[derive(Args, Debug)]
+/// export any more; new exports and links are served; exports that are gone and not connected are
+/// not, nor are links that are gone. What takes a restart is logged, and a file with a mistake
+/// changes nothing; `--check` says both beforehand. Write the file under another name and rename
+/// it, so that it is always whole. `tyche export` adds, removes and enlarges exports, and
+/// `tyche link` adds and removes links, while it runs.
+#[derive(Args, Clone, Debug)]
 #[command(verbatim_doc_comment)]
 #[allow(
     rustdoc::broken_intra_doc_links,
@@ -98,6 +109,16 @@ pub struct ServeArgs {
     /// Read this TOML file; the command line adds to it.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
+
+    /// Serve nothing: say whether the file of --config is valid and, if the target of that name
+    /// runs on this machine, what it would do if it read that file (SIGHUP), and what takes a
+    /// restart. Exit code 8 if there is a mistake. Disks are not opened.
+    #[arg(long, requires = "config")]
+    check: bool,
+
+    /// How to print the result of --check.
+    #[arg(short, long, default_value_t, requires = "check")]
+    pub(crate) output: Format,
 
     /// Interface to serve on, or udp:, tcp: or rdma:ADDRESS:PORT to listen at; may be
     /// repeated. By default all interfaces that are up, or come up later, except members of a
@@ -197,6 +218,9 @@ pub struct ServeArgs {
 
 pub(crate) fn run(args: &ServeArgs) -> Result<()> {
     panics::end_the_process();
+    if let (true, Some(path)) = (args.check, &args.config) {
+        return check::run(args, path);
+    }
     let config = configured(args)?;
     let (name, checked) = own_name(args, &config)?;
     // Before signals are caught: a file may be a pipe that never ends.
@@ -204,11 +228,40 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
     let whose = format!("a target named {name} (give another --name)");
     let dir = RuntimeDir::take(runtime::targets().join(&name), &whose)?;
     let state = State::open(&name, Fcoe::is_alone(&config));
-    let config = changes::with_added(config, state.added()?)?;
+    let config = changes::with_added(config, (state.added()?, state.added_links()?))?;
     if config.export.is_empty() && args.config.is_none() {
         let message = "nothing to export: give --export NAME=PATH or --config FILE";
         return Err(Error::new(Code::Usage, message));
     }
+    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
+    let (served, missing_disks) = start(args, config, (name, checked), own_keys, state)?;
+    let described = served.exports.described();
+    let interfaces = [served.links().own_names(), served.exports.fcoe.described()].concat();
+    let served = Arc::new(served);
+    disks::await_missing(missing_disks, &served)?;
+    late::watch(&served)?;
+    watch_generation(&served);
+    let reloader = Reloader::start(&served)?;
+    let socket = dir.path().join(runtime::CONTROL);
+    let dir = Arc::new(Mutex::new(Some(dir)));
+    answer_at(&socket, &dir, &served)?;
+    tell_ready(&served.exports.name, &described, &interfaces);
+    await_stop(&mut signals, &reloader);
+    tracing::info!("stopping");
+    served.stop();
+    drop(served);
+    drop(dir.lock().unwrap_or_else(PoisonError::into_inner).take());
+    Ok(())
+}
+
+/// Starts the target with these names; returns the disks that are missing as well.
+fn start(
+    args: &ServeArgs,
+    config: Config,
+    (name, checked): (String, Name),
+    own_keys: OwnKeys,
+    state: State,
+) -> Result<(Served, Vec<MissingDisk>)> {
     let target = TargetConfig {
         uuid: state.target(&name)?,
         name: checked,
@@ -217,7 +270,6 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
         channels_max: config.limits.channels,
         batch: args.link.batch(),
     };
-    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
     let configured = Configured::of(&config, &own_keys.public())?;
     let rights = Rights::new(&name, configured, state.decisions()?);
     let opener = Arc::new(Opener::new(args, &config, args.placement.placement()?));
@@ -244,27 +296,19 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
     let changing = Mutex::default();
     let exports = Exports { name, fcoe, target, state, config, current, changing, link };
     let missing_disks = exports.open_all(&args.accepted, &rights)?;
-    let described = exports.described();
-    let Links { first, further, beacons, mut missing } = opener.open()?;
-    let served_on: Vec<_> = first.iter().map(|link| link.name().to_owned()).collect();
-    exports.target.add_links(first, further, beacons)?;
-    missing.extend(exports.fcoe.start(&exports.config)?);
-    let interfaces = [served_on.clone(), exports.fcoe.described()].concat();
-    let (rights, not_there) = (Mutex::new(rights), Mutex::default());
-    let waits = Arc::clone(&opener);
-    let served = Arc::new(Served { exports, opener, rights, own_keys, missing: not_there });
-    disks::await_missing(missing_disks, &served)?;
-    links::await_missing(waits, missing, served_on, &served)?;
-    watch_generation(&served);
-    let socket = dir.path().join(runtime::CONTROL);
-    let dir = Arc::new(Mutex::new(Some(dir)));
-    answer_at(&socket, &dir, &served)?;
-    tell_ready(&served.exports.name, &described, &interfaces);
-    await_stop(&mut signals, &served, args);
-    tracing::info!("stopping");
-    drop(served);
-    drop(dir.lock().unwrap_or_else(PoisonError::into_inner).take());
-    Ok(())
+    let mut table = LinkTable::default();
+    table.serve(&exports.target, opener.open()?)?;
+    table.missing.extend(exports.fcoe.start(&exports.config)?);
+    let served = Served {
+        exports,
+        opener,
+        rights: Mutex::new(rights),
+        own_keys,
+        links: Mutex::new(table),
+        args: args.clone(),
+        is_stopping: AtomicBool::new(false),
+    };
+    Ok((served, missing_disks))
 }
 
 /// Tells user and supervisor what is served.
@@ -311,10 +355,19 @@ fn answer_at(
     .context(Code::Other, "control socket")
 }
 
-/// The configuration, of the file and of the command line.
+/// The configuration at the start, of the file and of the command line.
 fn configured(args: &ServeArgs) -> Result<Config> {
-    let mut config = args.config.as_deref().map(Config::read).transpose()?.unwrap_or_default();
-    config.link.extend(args.links.iter().cloned());
+    let file = args.config.as_deref().map(reading::read_at_start).transpose()?;
+    merged(args, file.unwrap_or_default())
+}
+
+/// The configuration of a file, with what the command line adds to it.
+fn merged(args: &ServeArgs, mut config: Config) -> Result<Config> {
+    config.name = args.name.clone().or(config.name);
+    config.threads = args.threads.and_then(NonZeroU8::new).or(config.threads);
+    config.is_hidden |= args.no_udp_discovery;
+    let links = args.links.iter().filter(|link| !config.link.contains(link));
+    config.link.extend(links.cloned().collect::<Vec<_>>());
     let port = |link: &String| FcoePort::new(link.clone(), args.fcoe_mode, args.e_d_tov);
     config.fcoe.extend(args.fcoe.iter().map(port));
     config.fcoe_vlan.extend(args.fcoe_vlans.iter().cloned());
@@ -343,65 +396,43 @@ struct Served {
     rights: Mutex<Rights>,
     /// Its keys, if it has any.
     own_keys: OwnKeys,
-    /// Its links and ports that are missing so far.
-    missing: Mutex<Vec<Missing>>,
+    links: Mutex<LinkTable>,
+    /// Its command line.
+    args: ServeArgs,
+    is_stopping: AtomicBool,
 }
 
 impl Served {
-    /// The links and ports that are missing so far.
-    fn missing(&self) -> Vec<Missing> {
-        self.missing.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    fn set_missing(&self, missing: &[Missing]) {
-        let mut now = self.missing.lock().unwrap_or_else(PoisonError::into_inner);
-        *now = missing.to_vec();
+    /// Its links, locked. Not to be held while something is waited for.
+    fn links(&self) -> MutexGuard<'_, LinkTable> {
+        self.links.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The access rights of hosts, locked.
     fn rights(&self) -> MutexGuard<'_, Rights> {
         self.rights.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
 
-/// Waits for the signal to stop; on SIGHUP looks again at how large the disks are, and who may
-/// connect.
-fn await_stop(signals: &mut Signals, served: &Served, args: &ServeArgs) {
-    for signal in signals.forever() {
-        if signal != SIGHUP {
-            break;
-        }
-        let read = configured(args).and_then(|now| {
-            changes::reconfigure(served, now.clone())?;
-            Ok(now)
-        });
-        match read {
-            Ok(now) => {
-                let link = served.exports.current().link.clone();
-                let before = Config { link, ..served.exports.config.clone() };
-                if !news::log_pending(&before, &now) {
-                    tracing::info!("nothing else has changed that takes a restart");
-                }
-            }
-            Err(error) => {
-                tracing::error!(
-                    "who may connect, and what is exported, stay as they were: {error}"
-                );
-            }
-        }
-        served.exports.all().for_each(|exported| look_again(served, &exported));
+    /// Whether the target is to end: no step of a change is begun any more.
+    fn is_stopping(&self) -> bool {
+        self.is_stopping.load(Ordering::Relaxed)
+    }
+
+    /// Ends all sessions in an orderly way, whoever is still changing something.
+    fn stop(&self) {
+        self.is_stopping.store(true, Ordering::Relaxed);
+        self.exports.stop();
     }
 }
 
-/// Looks again at how large the disk of an export is.
-fn look_again(served: &Served, exported: &Exported) {
-    let (name, before) = (exported.name(), exported.store().geometry().size);
-    match served.exports.resize(name, None) {
-        Ok(Some(size)) if size != before => {
-            tracing::info!("export {name} has grown from {} to {}", bytes(before), bytes(size));
+/// Waits for the signal to stop; on SIGHUP has the configuration read again. Nothing else is waited
+/// for here: the target can be stopped at any time.
+fn await_stop(signals: &mut Signals, reloader: &Reloader) {
+    for signal in signals.forever() {
+        if signal != SIGHUP {
+            return;
         }
-        Ok(_) => {}
-        Err(error) => tracing::warn!("export {name}: {error}"),
+        reloader.request();
     }
 }
 

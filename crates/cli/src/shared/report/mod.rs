@@ -8,6 +8,7 @@
 mod bench;
 mod link;
 mod output;
+mod plan;
 mod session;
 mod table;
 mod target;
@@ -19,6 +20,10 @@ pub use self::output::{
     AccessChanged, ConnectReport, DiscoveredExport, DiscoveredLun, DiscoveredPort, DiscoveredVlan,
     ExportChanged, ExportResized, ExportedBy, HostReport, KnownTargetReport, LunProperties,
     MachineReport, Output, TabOutcome,
+};
+pub use self::plan::{
+    CheckReport, PendingChange, PlanReport, PlannedAction, PlannedPart, PlannedStep,
+    TargetLinkChanged,
 };
 pub(crate) use self::session::frames;
 pub use self::session::{

@@ -12,7 +12,9 @@ use tyche_native::UseCounts;
 use tyche_session::KnownTarget;
 use uuid::Uuid;
 
-use super::{BenchReport, ExportReport, SessionReport, Table, TargetReport};
+use super::{
+    BenchReport, CheckReport, ExportReport, SessionReport, Table, TargetLinkChanged, TargetReport,
+};
 
 /// The output of a command. Its name in `schema` has a version: fields are added to a version, but
 /// neither removed nor changed.
@@ -83,7 +85,13 @@ pub enum Output {
         /// The targets whose keys this machine knows.
         targets: Vec<KnownTargetReport>,
     },
-    /// `tyche link add`, `tyche link del`.
+    /// `tyche serve --check`.
+    #[serde(rename = "tyche.check/1")]
+    Check(CheckReport),
+    /// `tyche link add`, `tyche link del` at a target.
+    #[serde(rename = "tyche.target-link/1")]
+    TargetLink(TargetLinkChanged),
+    /// `tyche link add`, `tyche link del` at a session.
     #[serde(rename = "tyche.link/2")]
     Link {
         /// UUID of the session.

@@ -245,6 +245,11 @@ impl Gate {
         self.questions.push_back(question);
     }
 
+    /// Drops all questions: the link ends.
+    pub(super) fn forget_questions(&mut self) {
+        self.questions.clear();
+    }
+
     /// Questions that wait.
     pub(super) fn waiting(&self) -> usize {
         self.questions.len()

@@ -154,6 +154,8 @@ pub struct Listener<R = AllRules> {
     keyring: Option<Keyring>,
     /// Whether only those are answered who know one of them.
     is_silent: bool,
+    /// Whether the link ends: nobody without a channel is answered any more.
+    is_ending: bool,
 }
 
 impl<R: Rules> Listener<R> {
@@ -187,6 +189,7 @@ impl<R: Rules> Listener<R> {
             rejects: RejectCounts::default(),
             keyring: None,
             is_silent: false,
+            is_ending: false,
         }
     }
 
@@ -321,6 +324,9 @@ impl<R: Rules> Listener<R> {
         control: Control,
     ) -> Result<(), Reject> {
         self.check_silence(class, &control)?;
+        if self.is_ending {
+            return Err(Reject::Unexpected);
+        }
         match control {
             Control::Hello(hello) => self.handle_hello(now, src, header, &hello),
             Control::Discover(discover) => {
@@ -426,9 +432,18 @@ impl<R: Rules> Listener<R> {
         self.channels.end(now, |open| open.id() == channel);
     }
 
-    /// Closes all channels and sends farewells to their hosts, when the target ends.
+    /// Closes all channels and sends farewells to their hosts, when the target ends, or this link of
+    /// it. From now on nobody is let in.
     pub fn shut_down(&mut self, now: Instant) {
+        self.is_ending = true;
+        self.gate.forget_questions();
         self.channels.end(now, |_| true);
+    }
+
+    /// Whether there is no channel, and none that is closing. One that is half-open counts: the
+    /// registry knows it.
+    pub fn is_idle(&self) -> bool {
+        self.channels.iter().next().is_none()
     }
 
     /// Closes all channels whose frames are sealed: the memory of this machine was put back to an

@@ -5,6 +5,7 @@
 //! /var/lib/tyche/targets/TARGET/target.json           on stable storage
 //! /var/lib/tyche/targets/TARGET/exports/EXPORT.json   on stable storage
 //! /var/lib/tyche/targets/TARGET/exports.json          exports added by command
+//! /var/lib/tyche/targets/TARGET/links.json            links added by command
 //! /var/lib/tyche/targets/TARGET/access.json           hosts allowed and denied by command
 //! /var/lib/tyche/targets/TARGET/luns.json             their LUNs, if they have some
 //! /var/lib/tyche/targets/TARGET/n-port-ids/WWPN       the N_Port_ID of that port of FCoE
@@ -86,6 +87,8 @@ pub(super) struct ExportRecord {
 
 /// The file of the exports that were added by command.
 const ADDED: &str = "exports.json";
+/// The file of the links that were added by command.
+const LINKS: &str = "links.json";
 /// The file of the numbers of exports as logical units.
 const LUNS: &str = "luns.json";
 
@@ -239,6 +242,22 @@ impl State {
     /// `Other` if that is not possible. Those before are kept then.
     pub(super) fn keep_added<'a>(&self, exports: impl Iterator<Item = &'a Export>) -> Result<()> {
         added::keep(&self.dir.join(ADDED), exports)
+    }
+
+    /// The links that were added by command.
+    ///
+    /// # Errors
+    /// `Config` if they can't be read.
+    pub(super) fn added_links(&self) -> Result<Vec<String>> {
+        added::read_links(&self.dir.join(LINKS))
+    }
+
+    /// Keeps the links that were added by command: these from now on.
+    ///
+    /// # Errors
+    /// `Other` if that is not possible. Those before are kept then.
+    pub(super) fn keep_links(&self, links: &[String]) -> Result<()> {
+        added::keep(&self.dir.join(LINKS), links.iter())
     }
 
     /// Forgets an export that was removed for good: its record and its number. Whoever adds one of

@@ -1,0 +1,149 @@
+//! The plan of a target whose configuration has changed.
+
+use std::fmt;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::DefinedBy;
+
+/// The check of a target's configuration.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct CheckReport {
+    /// Name of the target.
+    pub target: String,
+    /// The file; null if there is none.
+    pub config: Option<String>,
+    /// Whether a target of that name runs on this machine.
+    pub running: bool,
+    /// What it would do if it read that configuration; nothing if it does not run.
+    #[serde(flatten)]
+    pub plan: PlanReport,
+    /// What may be meant otherwise, in words, such as an interface that is not there.
+    pub remarks: Vec<String>,
+}
+
+/// The plan of a running target for another configuration.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
+pub struct PlanReport {
+    /// What it does when it reads the configuration, in this order.
+    pub steps: Vec<PlannedStep>,
+    /// What takes a restart of the target.
+    pub restart: Vec<PendingChange>,
+}
+
+/// A step that a running target takes when it reads its configuration.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct PlannedStep {
+    /// What is done.
+    pub action: PlannedAction,
+    /// What it is done to.
+    pub part: PlannedPart,
+    /// The name of that.
+    pub name: String,
+    /// A remark, in words; null if there is none.
+    pub note: Option<String>,
+}
+
+impl fmt::Display for PlannedStep {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { action, part, name, note } = self;
+        match (action, part) {
+            (_, PlannedPart::Auth) => write!(f, "change who has to have a key (`auth`)")?,
+            (PlannedAction::Change, PlannedPart::Host) => {
+                write!(f, "change host {name}: its keys")?;
+            }
+            (PlannedAction::Change, PlannedPart::Export) => {
+                write!(f, "change export {name}: who may have it")?;
+            }
+            (action, part) => write!(f, "{} {} {name}", action.name(), part.name())?,
+        }
+        note.as_ref().map_or(Ok(()), |note| write!(f, " ({note})"))
+    }
+}
+
+/// What is done in a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum PlannedAction {
+    /// It is new.
+    Add,
+    /// It is gone.
+    Remove,
+    /// It is there, and something of it is another.
+    Change,
+}
+
+impl PlannedAction {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Add => "add",
+            Self::Remove => "remove",
+            Self::Change => "change",
+        }
+    }
+}
+
+/// What a step is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum PlannedPart {
+    /// A host with its keys.
+    Host,
+    /// The target's own keys.
+    Key,
+    /// Whether hosts have to have a key.
+    Auth,
+    /// A link.
+    Link,
+    /// An export; if it is changed, those who may have it.
+    Export,
+}
+
+impl PlannedPart {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Host => "host",
+            Self::Key => "key",
+            Self::Auth => "auth",
+            Self::Link => "link",
+            Self::Export => "export",
+        }
+    }
+}
+
+/// A change of a configuration that takes a restart of the target.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct PendingChange {
+    /// The key in the file.
+    pub key: String,
+    /// The line in the file; null if the key is gone from it, or is not of the file.
+    pub line: Option<u64>,
+    /// What has changed, in words.
+    pub change: String,
+}
+
+impl fmt::Display for PendingChange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { line, change, .. } = self;
+        f.write_str(change)?;
+        line.map_or(Ok(()), |line| write!(f, " (line {line})"))
+    }
+}
+
+/// A change of the links of a target.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct TargetLinkChanged {
+    /// Name of the target.
+    pub target: String,
+    /// The link: the interface, or `udp:ADDRESS:PORT`, `tcp:ADDRESS:PORT`, `rdma:ADDRESS:PORT`.
+    pub link: String,
+    /// Whether anything has changed: false if it was so already.
+    pub changed: bool,
+    /// Why the link is not served so far, in words: it is as soon as it is there. Null if it is
+    /// served, or removed.
+    pub waits_for: Option<String>,
+    /// What says that the target has the link, or would have it after it has read its configuration
+    /// again; null if nothing does.
+    pub defined_by: Option<DefinedBy>,
+}
