@@ -162,6 +162,7 @@ pub(super) fn reconfigure(served: &Served, now: Config) -> Result<()> {
     let wanted = with_added(now, added(&current).cloned().collect())?;
     let configured = Configured::of(&wanted, served.own_key)?;
     served.rights().reconfigure(configured, served);
+    served.admins.replace(&wanted.admin);
     tracing::info!("who may connect was read again");
     let mut next = Config { export: Vec::new(), link: current.link.clone(), ..wanted.clone() };
     links::serve_new(served, &mut next.link, &wanted);

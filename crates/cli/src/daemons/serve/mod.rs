@@ -1,10 +1,12 @@
 //! `tyche serve`: export disks.
 
 mod access;
+mod admins;
 mod answers;
 mod changes;
 mod config;
 mod conflict;
+mod control_port;
 mod disks;
 mod exports;
 mod fcoe;
@@ -26,6 +28,7 @@ use tyche_proto::TargetConfig;
 use tyche_proto::crypto::{PublicKey, SecretKey};
 use tyche_proto::wire::Name;
 use tyche_session::fcoe::parse_mode;
+use uuid::Uuid;
 
 use crate::output::{announce, bytes};
 use crate::shared::complete;
@@ -37,6 +40,8 @@ use crate::shared::panics;
 use crate::shared::placement::PlacementArgs;
 use crate::shared::runtime::{self, RuntimeDir};
 use access::{Configured, Rights};
+use admins::Admins;
+use answers::By;
 use config::{Auth, Config, Export, FcoePort, Host, Initiators};
 use exports::Exports;
 use fcoe::Fcoe;
@@ -58,6 +63,11 @@ use vlan::Vlan;
 ///   [[host]]
 ///   name = "vmhost1"
 ///   key = "tyche_..."          # or several: ["tyche_...", "tyche_..."]
+///   control = "tcp:ADDRESS:8652"   # of this machine: admins ask there, by `tyche .. --at`
+///   [[admin]]
+///   name = "ops"
+///   key = "tyche_..."          # not that of a host
+///   read_only = false          # true: may look, and change nothing
 ///   [[fcoe]]                   # Fibre Channel over Ethernet, for other makes as well
 ///   link = "eth2"
 ///   mode = "vn2vn"             # default; "fabric" if switches for FCoE are there
@@ -207,14 +217,8 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
         let message = "nothing to export: give --export NAME=PATH or --config FILE";
         return Err(Error::new(Code::Usage, message));
     }
-    let target = TargetConfig {
-        uuid: state.target(&name)?,
-        name: checked,
-        queue_size_max: config.limits.queue_size,
-        damq_pages_max: (config.limits.data_queue.as_u64() / 4096) as u32,
-        channels_max: config.limits.channels,
-        batch: args.link.batch(),
-    };
+    let target = target_config(args, &config, (state.target(&name)?, checked));
+    let uuid = target.uuid;
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
     let own_key = key.as_ref().map(SecretKey::public);
     let configured = Configured::of(&config, own_key)?;
@@ -226,7 +230,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
     // Exports first, then links: no host finds it without them.
     let target = Target::start(TargetOptions {
         target,
-        key,
+        key: key.clone(),
         silent: config.is_silent,
         access: rights.access(),
         exports: Vec::new(),
@@ -251,19 +255,33 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
     let interfaces = [served_on.clone(), exports.fcoe.described()].concat();
     let (rights, not_there) = (Mutex::new(rights), Mutex::default());
     let waits = Arc::clone(&opener);
-    let served = Arc::new(Served { exports, opener, rights, own_key, missing: not_there });
+    let admins = Admins::new(&exports.config.admin);
+    let served = Served { exports, opener, rights, own_key, missing: not_there, admins };
+    let served = Arc::new(served);
     disks::await_missing(missing_disks, &served)?;
     links::await_missing(waits, missing, served_on, &served)?;
     watch_generation(&served);
     let socket = dir.path().join(runtime::CONTROL);
     let dir = Arc::new(Mutex::new(Some(dir)));
     answer_at(&socket, &dir, &served)?;
+    control_port::open(&served, &served.exports.config, uuid, key)?;
     tell_ready(&served.exports.name, &described, &interfaces);
     await_stop(&mut signals, &served, args);
     tracing::info!("stopping");
     drop(served);
     drop(dir.lock().unwrap_or_else(PoisonError::into_inner).take());
     Ok(())
+}
+
+fn target_config(args: &ServeArgs, config: &Config, (uuid, name): (Uuid, Name)) -> TargetConfig {
+    TargetConfig {
+        uuid,
+        name,
+        queue_size_max: config.limits.queue_size,
+        damq_pages_max: (config.limits.data_queue.as_u64() / 4096) as u32,
+        channels_max: config.limits.channels,
+        batch: args.link.batch(),
+    }
 }
 
 /// Tells user and supervisor what is served.
@@ -303,8 +321,8 @@ fn answer_at(
             tracing::debug!(%error, "run-time directory");
         }
     };
-    control::serve(socket, removed, move |request, _| match answering.upgrade() {
-        Some(served) => answers::answer(served, &request),
+    control::serve(socket, removed, move |request, asker| match answering.upgrade() {
+        Some(served) => answers::answer(served, &request, &By::User(asker.uid())),
         None => ControlAnswer::refused(Code::Other, "the target is stopping"),
     })
     .context(Code::Other, "control socket")
@@ -344,6 +362,8 @@ struct Served {
     own_key: Option<PublicKey>,
     /// Its links and ports that are missing so far.
     missing: Mutex<Vec<Missing>>,
+    /// Those who may ask it from elsewhere.
+    admins: Admins,
 }
 
 impl Served {

@@ -46,6 +46,7 @@ fn pending(served: &Config, now: &Config) -> Vec<String> {
         ("key", served.key != now.key),
         ("silent", served.is_silent != now.is_silent),
         ("udp_discovery", served.is_hidden != now.is_hidden),
+        ("control", served.control != now.control),
         ("fcoe_vlan", served.fcoe_vlan != now.fcoe_vlan),
     ];
     let others = others.into_iter().filter(|(_, differs)| *differs);
