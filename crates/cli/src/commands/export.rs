@@ -464,7 +464,8 @@ fn find(at: &AtArgs, ExportName { export, target }: &ExportName) -> Result<(Targ
         }
         let by = target.as_ref();
         let by = by.map_or_else(|| "no target".to_owned(), |name| format!("no target `{name}`"));
-        let message = format!("{by} {} exports `{export}`; see `tyche list`", at.place());
+        let (place, list) = (at.place(), at.list_command());
+        let message = format!("{by} {place} exports `{export}`; see {list}");
         Error::new(Code::NotFound, message)
     })
 }

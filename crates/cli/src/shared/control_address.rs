@@ -54,11 +54,11 @@ impl TargetPlace {
             Some(rest) => rest.split_once(']').ok_or_else(|| wrong("a bracket is open"))?,
             None => place.split_at(place.find(':').unwrap_or(place.len())),
         };
-        if host.is_empty() {
-            return Err(wrong("there is no host"));
-        }
         if port.rfind(':').is_some_and(|at| at > 0) {
             return Err(wrong("an IPv6 address needs brackets"));
+        }
+        if host.is_empty() {
+            return Err(wrong("there is no host"));
         }
         let port = match port.strip_prefix(':') {
             None if port.is_empty() => PORT,
@@ -121,5 +121,6 @@ mod tests {
         for text in ["", "@a", "a@", "a@:1", "[::1", "::1", "a:b", "a:0", "a:65536", "[::1]7"] {
             assert!(TargetPlace::parse(text).unwrap_err().contains("[NAME@]HOST[:PORT]"), "{text}");
         }
+        assert!(TargetPlace::parse("store1@::1").unwrap_err().contains("brackets"));
     }
 }

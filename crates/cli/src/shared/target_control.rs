@@ -78,6 +78,14 @@ impl AtArgs {
         }
     }
 
+    /// The command that lists them, for messages.
+    pub(crate) fn list_command(&self) -> String {
+        match &self.at {
+            Some(place) => format!("`tyche list --at {place}`"),
+            None => "`tyche list`".to_owned(),
+        }
+    }
+
     /// The targets that the command is about: all of this machine, or the one elsewhere.
     ///
     /// # Errors
@@ -108,7 +116,8 @@ impl AtArgs {
         let mut found = self.targets()?;
         found.retain(|it| name.is_none_or(|name| it.report.name == name));
         if let (Some(name), []) = (name, &found[..]) {
-            let message = format!("no target `{name}` runs {}; see `tyche list`", self.place());
+            let (place, list) = (self.place(), self.list_command());
+            let message = format!("no target `{name}` runs {place}; see {list}");
             return Err(Error::new(Code::NotFound, message));
         }
         Ok(found)

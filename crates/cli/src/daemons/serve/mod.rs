@@ -261,10 +261,10 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
     disks::await_missing(missing_disks, &served)?;
     links::await_missing(waits, missing, served_on, &served)?;
     watch_generation(&served);
+    control_port::open(&served, &served.exports.config, uuid, key)?;
     let socket = dir.path().join(runtime::CONTROL);
     let dir = Arc::new(Mutex::new(Some(dir)));
     answer_at(&socket, &dir, &served)?;
-    control_port::open(&served, &served.exports.config, uuid, key)?;
     tell_ready(&served.exports.name, &described, &interfaces);
     await_stop(&mut signals, &served, args);
     tracing::info!("stopping");
