@@ -12,7 +12,7 @@ use crate::handshake::{self, CHALLENGE_LEN, Identity, VERDICT_LEN, Verdict};
 use crate::record::{ANSWER_MAX, Broken, REQUEST_MAX, Records};
 use crate::wire::Wire;
 
-/// Attempts for an admin who had to go for others before he was heard, and the pause between two
+/// Attempts for an admin that had to go for others before it was heard, and the pause between two
 /// of them at the least; up to twice as long.
 const ATTEMPTS: u32 = 5;
 const PAUSE: Duration = Duration::from_millis(50);
@@ -62,7 +62,7 @@ pub enum ClientError {
 }
 
 impl ClientError {
-    /// Whether the guest may have had to go for others.
+    /// True if the guest may have had to go for others.
     fn is_passing(&self) -> bool {
         matches!(self, Self::Closed | Self::Busy)
     }
@@ -149,12 +149,12 @@ impl Client {
         }
     }
 
-    /// What the target is called, as it has proved.
+    /// UUID and name of the target, as it has said under its key.
     pub fn target(&self) -> &Identity {
         &self.identity
     }
 
-    /// Whether this admin may only ask what is.
+    /// True if this admin may look, and change nothing.
     pub fn is_read_only(&self) -> bool {
         self.verdict == Verdict::Reads
     }

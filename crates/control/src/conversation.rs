@@ -64,7 +64,7 @@ impl From<std::io::Error> for End {
 
 /// Leads the handshake with a guest. `random`: for the challenge and for an ephemeral key, of a
 /// cryptographic source, never used again. `admit` decides about the owner of a key, and is called
-/// once he has proved it.
+/// once the guest has proved that it is the owner.
 ///
 /// # Errors
 /// The reason why no requests may follow.

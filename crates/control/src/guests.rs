@@ -1,8 +1,8 @@
-//! Who is connected, and who has to go for another.
+//! The guests that are connected, and the one that has to go for another.
 //!
 //! A guest has proved nothing at first. There are few places for such guests, fewer for those of
-//! one address, and the oldest yields to a new one, so that an admin always gets a place. Once he
-//! has proved that he is one, he has a place of another kind, which no stranger can take.
+//! one address, and the oldest yields to a new one, so that an admin always gets a place. Once it
+//! has proved that it is one, it has a place of another kind, which no stranger can take.
 
 use std::net::IpAddr;
 
@@ -76,7 +76,7 @@ pub(crate) enum Place {
     Taken,
     /// They are too many.
     Full,
-    /// He has had to go meanwhile.
+    /// It has had to go meanwhile.
     Lost,
 }
 

@@ -33,7 +33,7 @@ pub(crate) const VERDICT_LEN: usize = message_len(PAYLOAD_LEN)[1];
 const PROLOGUE: &[u8] = b"tyche control 1";
 const PSK: [u8; PSK_LEN] = [0; PSK_LEN];
 
-/// What a target is called, by which admins tell apart targets with one key.
+/// UUID and name of a target, by which admins tell apart targets with one key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
     /// Its UUID.
@@ -42,7 +42,7 @@ pub struct Identity {
     pub name: String,
 }
 
-/// The target's decision about a guest who has proved his key.
+/// The target's decision about a guest that has proved its key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// No admin has this key.
@@ -58,7 +58,7 @@ pub enum Verdict {
 impl Verdict {
     const ALL: [Self; 4] = [Self::Unknown, Self::Reads, Self::Changes, Self::Busy];
 
-    /// Whether requests may follow.
+    /// True if requests may follow.
     pub fn is_admitted(self) -> bool {
         matches!(self, Self::Reads | Self::Changes)
     }
@@ -75,7 +75,7 @@ pub(crate) fn challenge(random: [u8; RANDOM_LEN]) -> Challenge {
     bytes
 }
 
-/// Whether these bytes are a challenge of this version.
+/// True if these bytes are a challenge of this version.
 pub(crate) fn is_challenge(bytes: &Challenge) -> bool {
     bytes.starts_with(MAGIC)
 }
@@ -104,14 +104,14 @@ pub(crate) fn hello(
     (initiator, hello)
 }
 
-/// Whether who sent the hello knows the target's key and the challenge. Takes no operation on the
-/// curve.
+/// Checks that the sender of the hello knows the target's key and the challenge, without an
+/// operation on the curve.
 pub(crate) fn has_proof(target: &PublicKey, challenge: &Challenge, hello: &Hello) -> bool {
     let (front, message) = hello.split_at(PROOF_LEN);
     front == proof(target, challenge, message)
 }
 
-/// Opens a hello: the target's end, and the key of the guest, who owns it. `None` if it is forged.
+/// Opens a hello: the target's end, and the key of the guest, which owns it. `None` if it is forged.
 pub(crate) fn open(
     secret: &SecretKey,
     challenge: &Challenge,

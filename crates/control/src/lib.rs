@@ -19,7 +19,7 @@
 //! | `handshake` | the three messages until both know who the other is |
 //! | `record` | sealed messages in numbered records |
 //! | `conversation` | the target's side of one connection |
-//! | `guests` | who is connected, and who has to go for another |
+//! | `guests` | the guests that are connected, and the one that has to go for another |
 //! | `port` | the listening socket, and a thread for each guest |
 //! | `client` | the admin's side |
 

@@ -19,23 +19,23 @@ const BACKLOG: i32 = 1024;
 /// Pause after a connection that could not be accepted, e.g. for want of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// An admin, as the target knows him.
+/// An admin, as the target knows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Admin {
-    /// His name at this target.
+    /// The name at this target.
     pub name: String,
-    /// Whether he may only ask what is.
+    /// Look, and change nothing.
     pub read_only: bool,
 }
 
-/// The admin who asks.
+/// The admin that asks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Caller {
-    /// As the target knows him.
+    /// As the target knows it.
     pub admin: Admin,
-    /// The key that he has proved.
+    /// The key that it has proved.
     pub key: PublicKey,
-    /// Where he asks from.
+    /// The address that it asks from.
     pub address: SocketAddr,
 }
 

@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 
-/// What he does with the bytes of a direction, which are numbered from 0.
+/// Changes to the bytes of a direction, which are numbered from 0.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Plan {
     /// Changes these bits of a byte.
@@ -66,7 +66,7 @@ fn forward(mut from: &TcpStream, mut to: &TcpStream, plan: &Plan, heard: &Mutex<
         if let Some(range) = &plan.repeat
             && (begin..all.len()).contains(&(range.end - 1))
         {
-            assert_eq!(range.end, all.len(), "he waits for the end of a message");
+            assert_eq!(range.end, all.len(), "the range ends with a message");
             passed.extend_from_slice(&all[range.clone()]);
         }
         if let Some(cut) = plan.cut {

@@ -4,12 +4,12 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-use tyche_control::{Client, ClientError, Limits, REQUEST_MAX};
+use tyche_control::{Client, ClientError, REQUEST_MAX};
 use tyche_crypto::SecretKey;
 use tyche_testkit::wait::{PATIENCE, wait_until};
 
 use crate::middle::{Middle, Plan};
-use crate::rig::{Rig, WAIT};
+use crate::rig::{Rig, WAIT, patient};
 
 const CHALLENGE_LEN: usize = 24;
 const HELLO_LEN: usize = 112;
@@ -19,7 +19,7 @@ const AROUND: usize = 20;
 
 #[test]
 fn an_admin_asks_as_often_as_he_likes() {
-    let rig = Rig::new(Limits::default());
+    let rig = Rig::new(patient());
     let mut client = rig.connect(&rig.admin).unwrap();
     assert_eq!((&*client.target().name, client.target().uuid), ("store1", [7; 16]));
     assert!(!client.is_read_only());
@@ -38,7 +38,7 @@ fn an_admin_asks_as_often_as_he_likes() {
 
 #[test]
 fn who_is_no_admin_is_told_so_and_one_who_is_none_any_more_is_out_at_once() {
-    let rig = Rig::new(Limits::default());
+    let rig = Rig::new(patient());
     let stranger = SecretKey::generate();
     assert!(matches!(rig.connect(&stranger), Err(ClientError::Unknown)));
     assert_eq!(rig.refused(), [stranger.public()]);
@@ -72,7 +72,7 @@ fn ask_through(rig: &Rig, plans: [Plan; 2], request: &[u8]) -> (Result<(), Clien
 
 #[test]
 fn a_recorded_handshake_is_good_for_nothing() {
-    let rig = Rig::new(Limits::default());
+    let rig = Rig::new(patient());
     let (asked, heard) = ask_through(&rig, [Plan::default(), Plan::default()], b"evict");
     asked.unwrap();
     let before = rig.port.counts();
@@ -92,7 +92,7 @@ fn a_recorded_handshake_is_good_for_nothing() {
 
 #[test]
 fn a_request_that_is_sent_again_is_forged() {
-    let rig = Rig::new(Limits::default());
+    let rig = Rig::new(patient());
     let request = b"evict";
     let record = HELLO_LEN..HELLO_LEN + request.len() + AROUND;
     let plan = Plan { repeat: Some(record), ..Plan::default() };
@@ -105,7 +105,7 @@ fn a_request_that_is_sent_again_is_forged() {
 
 #[test]
 fn a_bit_that_is_changed_ends_the_connection() {
-    let rig = Rig::new(Limits::default());
+    let rig = Rig::new(patient());
     let of_guest = HELLO_LEN + 5 + AROUND;
     let of_target = CHALLENGE_LEN + VERDICT_LEN + 10 + AROUND;
     for (direction, len) in [(0, of_guest), (1, of_target)] {
@@ -130,7 +130,7 @@ fn a_bit_that_is_changed_ends_the_connection() {
 
 #[test]
 fn a_request_that_is_too_long_or_cut_off_is_none() {
-    let rig = Rig::new(Limits::default());
+    let rig = Rig::new(patient());
     let flip = |at, bits| Plan { flip: Some((at, bits)), ..Plan::default() };
     for (at, bits) in [(HELLO_LEN + 2, 0x10), (HELLO_LEN + 3, 0x40)] {
         let (asked, _) = ask_through(&rig, [flip(at, bits), Plan::default()], b"evict");
@@ -148,7 +148,7 @@ fn a_request_that_is_too_long_or_cut_off_is_none() {
 
 #[test]
 fn idle_admins_and_slow_requests_are_ended() {
-    let mut limits = Limits::default();
+    let mut limits = patient();
     limits.admins.idle = Duration::from_millis(300);
     let rig = Rig::new(limits);
     let mut idle = rig.connect(&rig.admin).unwrap();
@@ -171,7 +171,7 @@ fn idle_admins_and_slow_requests_are_ended() {
 /// A request goes on though the admin is gone, and though the port is closed.
 #[test]
 fn a_request_in_progress_is_executed_to_its_end() {
-    let rig = Rig::new(Limits::default());
+    let rig = Rig::new(patient());
     let mut client = rig.connect(&rig.admin).unwrap();
     let asking = std::thread::spawn(move || client.ask(WAIT, PATIENCE));
     rig.begun.recv_timeout(PATIENCE).unwrap();

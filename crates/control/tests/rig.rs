@@ -8,9 +8,17 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, socket_with};
-use tyche_control::{Admin, Caller, Client, ClientError, Identity, Limits, Port, Service};
+use tyche_control::{
+    Admin, Attending, Caller, Client, ClientError, Identity, Limits, Port, Service,
+};
 use tyche_crypto::{PublicKey, SecretKey};
 use tyche_testkit::wait::PATIENCE;
+
+/// Time limits that are reached only by what hangs, however busy the machine.
+pub(crate) fn patient() -> Limits {
+    let admins = Attending { request: PATIENCE, idle: PATIENCE, answer: PATIENCE };
+    Limits { handshake: PATIENCE, admins, ..Limits::default() }
+}
 
 /// A request that is answered once the test says so.
 pub(crate) const WAIT: &[u8] = b"wait";

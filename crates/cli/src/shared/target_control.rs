@@ -65,7 +65,7 @@ pub(crate) struct FoundTarget {
 }
 
 impl AtArgs {
-    /// Whether the command is about a target elsewhere.
+    /// True if the command is about a target elsewhere.
     pub(crate) fn is_elsewhere(&self) -> bool {
         self.at.is_some()
     }

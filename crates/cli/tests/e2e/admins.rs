@@ -69,7 +69,7 @@ impl<'r> Keys<'r> {
         ["--at", PLACE, "--key", file, "--target-key", &self.target]
     }
 
-    /// What a command of an admin prints.
+    /// The output of a command of an admin.
     fn ask(&self, file: &str, args: &[&str]) -> Value {
         self.rig.ask(&[args, &self.at(&self.file(file))].concat())
     }

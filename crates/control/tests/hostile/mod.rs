@@ -26,7 +26,7 @@ const BUFFER_MAX: usize = (64 << 10) + 16;
 /// Bytes after which a guest stops.
 const SENT_MAX: usize = 1 << 20;
 
-/// What an input has reached.
+/// The state that an input has reached.
 #[derive(Debug, Default)]
 pub(crate) struct Reached {
     /// The end of the connection.
@@ -35,7 +35,7 @@ pub(crate) struct Reached {
     pub(crate) requests: usize,
 }
 
-/// What a guest has sent: all of it is here, and then its end.
+/// All that a guest has sent, and then its end.
 struct Sent<'a> {
     rest: &'a [u8],
     answer: Vec<u8>,

@@ -20,17 +20,17 @@ use crate::shared::control::{AccessChange, ControlAnswer, TargetRequest};
 use crate::shared::error::{Code, Error, Result};
 use crate::shared::report::{AccessChanged, ExportResized, TargetLink, TargetPort, TargetReport};
 
-/// Who asks.
+/// The user or admin that asks.
 pub(super) enum By<'a> {
     /// A user of this machine; none if the kernel does not say which.
     User(Option<u32>),
     /// An admin elsewhere.
     Admin {
-        /// His name at this target.
+        /// The name at this target.
         name: &'a str,
-        /// The key that he has proved.
+        /// The key that it has proved.
         key: PublicKey,
-        /// Where he asks from.
+        /// The address that it asks from.
         address: SocketAddr,
     },
 }
