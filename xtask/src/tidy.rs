@@ -38,11 +38,12 @@ const WRITERS: [&str; 6] = [
     "crates/testkit/",
 ];
 /// Crates without unsafe code.
-const PURE: [&str; 20] = [
+const PURE: [&str; 21] = [
     "baseline",
     "cli",
     "conformance",
     "console",
+    "control",
     "counters",
     "engine",
     "fc",

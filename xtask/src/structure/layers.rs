@@ -20,7 +20,15 @@ const LAYERS: [&[&str]; 11] = [
     &["tyche-fcoe", "tyche-native"],
     &["tyche-remote"],
     &["tyche-engine"],
-    &["tyche-attach", "tyche-fc", "tyche-fcf", "tyche-link", "tyche-proto", "tyche-store"],
+    &[
+        "tyche-attach",
+        "tyche-control",
+        "tyche-fc",
+        "tyche-fcf",
+        "tyche-link",
+        "tyche-proto",
+        "tyche-store",
+    ],
     &["tyche-block", "tyche-fc-wire", "tyche-scsi", "tyche-wake", "tyche-wire"],
     &["tyche-counters", "tyche-crypto", "tyche-geometry", "tyche-numa", "tyche-time"],
     // Programs beside the others: they share no code with them.

@@ -1,6 +1,5 @@
-//! `tyche export`: the exports of the targets that run on this machine.
+//! `tyche export`: the exports of the targets on this machine, or of one elsewhere.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
@@ -9,16 +8,15 @@ use uuid::Uuid;
 
 use crate::output::{Format, Table, bytes, show};
 use crate::shared::complete;
-use crate::shared::control::{AccessChange, TargetRequest, ask};
+use crate::shared::control::{AccessChange, TargetRequest};
 use crate::shared::error::{Code, Context, Error, Result};
 use crate::shared::export::{Export, Initiators, Source};
 use crate::shared::report::{
     AccessChanged, DefinedBy, ExportChanged, ExportReport, ExportResized, ExportedBy, Output,
     TargetReport,
 };
-use crate::shared::runtime::CONTROL;
 use crate::shared::seconds::positive;
-use crate::shared::sessions::{targets, targets_named};
+use crate::shared::target_control::{AtArgs, FoundTarget, TargetControl};
 use crate::size;
 
 /// Time limit until a file's new size is on its disk, behind earlier writes.
@@ -28,11 +26,14 @@ const CHANGE_TIMEOUT: Duration = Duration::from_secs(60);
 /// Time limit until a decision about a host is on stable storage.
 const ACCESS_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Change what a target on this machine exports, while it runs.
+/// Change what a target exports, while it runs: one on this machine, or with --at one elsewhere.
 #[derive(Args, Debug)]
 pub(crate) struct ExportCommand {
     #[command(subcommand)]
     action: Action,
+
+    #[command(flatten)]
+    at: AtArgs,
 
     /// How to print.
     #[arg(short, long, default_value_t, global = true)]
@@ -117,7 +118,7 @@ struct Add {
 #[derive(Args, Debug)]
 struct Remove {
     #[command(flatten)]
-    at: At,
+    of: ExportName,
 
     /// Even if hosts have it connected: their sessions end.
     #[arg(long)]
@@ -143,17 +144,12 @@ struct List {
 /// the file system on the host (resize2fs, xfs_growfs).
 #[derive(Args, Debug)]
 struct Resize {
-    /// The export.
-    #[arg(add = complete::served_exports())]
-    export: String,
+    #[command(flatten)]
+    of: ExportName,
 
     /// Bytes, or a size such as 20G (binary), in all. By default what its file or device has now.
     #[arg(value_parser = size)]
     size: Option<u64>,
-
-    /// The target that exports it, if several on this machine do.
-    #[arg(long, value_name = "NAME", add = complete::served_targets())]
-    target: Option<String>,
 }
 
 /// Let a host have an export, at once and after restarts of the target.
@@ -166,7 +162,7 @@ struct Resize {
 #[allow(rustdoc::broken_intra_doc_links, reason = "TOML in the text of --help")]
 struct Access {
     #[command(flatten)]
-    at: At,
+    of: ExportName,
 
     /// The host: the name of its [[host]], or the UUID of a host without a key. Over FCoE a port:
     /// its WWPN.
@@ -213,15 +209,15 @@ struct Evict {
 #[derive(Args, Debug)]
 struct Revert {
     #[command(flatten)]
-    at: At,
+    of: ExportName,
 
     /// The host. By default all of this export.
     host: Option<String>,
 }
 
-/// An export of a target on this machine.
+/// An export of a target.
 #[derive(Args, Debug)]
-struct At {
+struct ExportName {
     /// The export.
     #[arg(add = complete::served_exports())]
     export: String,
@@ -236,20 +232,21 @@ fn size(text: &str) -> Result<u64, String> {
 }
 
 pub(crate) fn run(command: &ExportCommand) -> Result<()> {
-    let (at, host, change) = match &command.action {
-        Action::Add(add) => return run_add(add, command.output),
-        Action::Remove(remove) => return run_remove(remove, command.output),
-        Action::List(List { target }) => return run_list(target.as_deref(), command.output),
-        Action::Resize(resize) => return run_resize(resize, command.output),
-        Action::Allow(Access { at, host }) => (at, Some(host), AccessChange::Allow),
-        Action::Deny(Deny { access: Access { at, host } }) => (at, Some(host), AccessChange::Deny),
-        Action::Evict(Evict { access: Access { at, host }, timeout }) => {
+    let ExportCommand { action, at, output } = command;
+    let (of, host, change) = match action {
+        Action::Add(add) => return run_add(at, add, *output),
+        Action::Remove(remove) => return run_remove(at, remove, *output),
+        Action::List(List { target }) => return run_list(at, target.as_deref(), *output),
+        Action::Resize(resize) => return run_resize(at, resize, *output),
+        Action::Allow(Access { of, host }) => (of, Some(host), AccessChange::Allow),
+        Action::Deny(Deny { access: Access { of, host } }) => (of, Some(host), AccessChange::Deny),
+        Action::Evict(Evict { access: Access { of, host }, timeout }) => {
             let limit_ms = (timeout * 1000.0).ceil() as u64;
-            (at, Some(host), AccessChange::Evict { limit_ms })
+            (of, Some(host), AccessChange::Evict { limit_ms })
         }
-        Action::Revert(Revert { at, host }) => (at, host.as_ref(), AccessChange::Revert),
+        Action::Revert(Revert { of, host }) => (of, host.as_ref(), AccessChange::Revert),
     };
-    change_access(at, host, change, command.output)
+    change_access(at, of, (host, change), *output)
 }
 
 fn block_size(text: &str) -> Result<u32, String> {
@@ -276,14 +273,15 @@ impl Add {
     }
 }
 
-fn run_add(add: &Add, output: Format) -> Result<()> {
-    let export = absolute(add.wanted())?;
+fn run_add(at: &AtArgs, add: &Add, output: Format) -> Result<()> {
+    let export = absolute(add.wanted(), at.is_elsewhere())?;
     let name = export.name.clone();
-    let (dir, target) = one_target(add.target.as_deref())?;
+    let FoundTarget { mut control, report } = one_target(at, add.target.as_deref())?;
+    let target = report.name;
     let accept_changed_disk = add.accept_changed_disk;
     let request = TargetRequest::AddExport { export, accept_changed_disk };
-    let answer = ask::<ExportChanged>(&dir.join(CONTROL), &request, CHANGE_TIMEOUT);
-    let done = answer.context(Code::Other, format_args!("target `{target}`"))??;
+    let what = format_args!("target `{target}`");
+    let done: ExportChanged = control.ask(&request, CHANGE_TIMEOUT, what)?;
     let size = bytes(done.size.unwrap_or_default());
     let text = match done.changed {
         true => format!("{target} exports {name} ({size})\n"),
@@ -292,9 +290,14 @@ fn run_add(add: &Add, output: Format) -> Result<()> {
     show(output, || Output::ExportChanged(done.clone()), || text)
 }
 
-/// The export with an absolute path: the target runs in another directory.
-fn absolute(export: Export) -> Result<Export> {
+/// The export with an absolute path: the target runs in another directory, and one elsewhere
+/// knows no directory of ours.
+fn absolute(export: Export, is_elsewhere: bool) -> Result<Export> {
     match export.source() {
+        Ok(Source::File(path)) if is_elsewhere && path.is_relative() => {
+            let what = format!("{}: give the absolute path at the target", path.display());
+            Err(Error::new(Code::Usage, what))
+        }
         Ok(Source::File(path)) => {
             let whole = std::path::absolute(&path).context(Code::Usage, path.display())?;
             let message = || Error::new(Code::Usage, format!("{}: not UTF-8", whole.display()));
@@ -305,14 +308,15 @@ fn absolute(export: Export) -> Result<Export> {
     }
 }
 
-fn run_remove(Remove { at, force, timeout }: &Remove, output: Format) -> Result<()> {
-    let At { export, target } = at;
-    let (dir, _) = find(export, target.as_deref())?;
+fn run_remove(at: &AtArgs, remove: &Remove, output: Format) -> Result<()> {
+    let Remove { of, force, timeout } = remove;
+    let export = &of.export;
+    let (mut control, _) = find(at, of)?;
     let (export, limit_ms) = (export.clone(), (timeout * 1000.0).ceil() as u64);
     let request = TargetRequest::RemoveExport { export: export.clone(), force: *force, limit_ms };
     let limit = CHANGE_TIMEOUT + Duration::from_millis(limit_ms);
-    let answer = ask::<ExportChanged>(&dir.join(CONTROL), &request, limit);
-    let done = answer.context(Code::Other, format_args!("the target of `{export}`"))??;
+    let what = format_args!("the target of `{export}`");
+    let done: ExportChanged = control.ask(&request, limit, what)?;
     let ended = sessions_end(done.sessions_ended);
     let text = format!("{} does not export {export} any more{ended}\n", done.target);
     show(output, || Output::ExportChanged(done.clone()), || text)
@@ -327,10 +331,11 @@ fn sessions_end(count: u64) -> String {
     }
 }
 
-fn run_list(target: Option<&str>, output: Format) -> Result<()> {
-    let list: Vec<_> = targets_named(target)?
-        .into_iter()
-        .map(|(_, TargetReport { name, problem, exports, .. })| ExportedBy {
+fn run_list(at: &AtArgs, target: Option<&str>, output: Format) -> Result<()> {
+    let found = at.targets_named(target)?.into_iter();
+    let reports = found.map(|it| it.report);
+    let list: Vec<_> = reports
+        .map(|TargetReport { name, problem, exports, .. }| ExportedBy {
             target: name,
             problem,
             exports,
@@ -369,13 +374,14 @@ fn row(target: &str, export: &ExportReport) -> [String; 6] {
     [target.to_owned(), export.clone(), bytes(*size), path.clone(), what, hosts]
 }
 
-/// The directory and the name of the target with that name, or of the only one of this machine.
-fn one_target(name: Option<&str>) -> Result<(PathBuf, String)> {
-    let mut found = targets_named(name)?;
+/// The target with that name, or the only one that there is.
+fn one_target(at: &AtArgs, name: Option<&str>) -> Result<FoundTarget> {
+    let mut found = at.targets_named(name)?;
     match (found.pop(), &found[..]) {
-        (Some((dir, report)), []) => Ok((dir, report.name)),
-        (Some((_, last)), others) => {
-            let names = others.iter().map(|(_, it)| it.name.as_str()).chain([&*last.name]);
+        (Some(found), []) => Ok(found),
+        (Some(last), others) => {
+            let names = others.iter().map(|it| it.report.name.as_str());
+            let names = names.chain([&*last.report.name]);
             let names = names.collect::<Vec<_>>().join(", ");
             let message = format!("several targets run here: give --target, of {names}");
             Err(Error::new(Code::Usage, message))
@@ -389,19 +395,20 @@ fn one_target(name: Option<&str>) -> Result<(PathBuf, String)> {
 }
 
 fn change_access(
-    At { export, target }: &At,
-    host: Option<&String>,
-    change: AccessChange,
+    at: &AtArgs,
+    of: &ExportName,
+    (host, change): (Option<&String>, AccessChange),
     output: Format,
 ) -> Result<()> {
-    let (dir, _) = find(export, target.as_deref())?;
+    let export = &of.export;
+    let (mut control, _) = find(at, of)?;
     let request = TargetRequest::Access { export: export.clone(), host: host.cloned(), change };
     let timeout = match change {
         AccessChange::Evict { limit_ms } => ACCESS_TIMEOUT + Duration::from_millis(limit_ms),
         _ => ACCESS_TIMEOUT,
     };
-    let answer = ask::<AccessChanged>(&dir.join(CONTROL), &request, timeout);
-    let changed = answer.context(Code::Other, format_args!("the target of `{export}`"))??;
+    let what = format_args!("the target of `{export}`");
+    let changed: AccessChanged = control.ask(&request, timeout, what)?;
     let host = changed.host.as_deref().unwrap_or("all hosts");
     let ended = sessions_end(changed.sessions_ended);
     let text = match change {
@@ -417,11 +424,12 @@ fn change_access(
     show(output, || Output::Access(changed.clone()), || text)
 }
 
-fn run_resize(Resize { export, size, target }: &Resize, output: Format) -> Result<()> {
-    let (dir, before) = find(export, target.as_deref())?;
+fn run_resize(at: &AtArgs, Resize { of, size }: &Resize, output: Format) -> Result<()> {
+    let export = &of.export;
+    let (mut control, before) = find(at, of)?;
     let request = TargetRequest::Resize { export: export.clone(), size: *size };
-    let answer = ask::<ExportResized>(&dir.join(CONTROL), &request, RESIZE_TIMEOUT);
-    let now = answer.context(Code::Other, format_args!("the target of `{export}`"))??;
+    let what = format_args!("the target of `{export}`");
+    let now: ExportResized = control.ask(&request, RESIZE_TIMEOUT, what)?;
     let size = bytes(now.size);
     let text = match before == now.size {
         true => format!("{export} has {size} already\n"),
@@ -430,33 +438,34 @@ fn run_resize(Resize { export, size, target }: &Resize, output: Format) -> Resul
     show(output, || Output::Export { size_before: before, now }, || text)
 }
 
-/// The directory of the one target of this machine that has the export, and the export's size.
-fn find(export: &str, target: Option<&str>) -> Result<(PathBuf, u64)> {
-    let named = |(_, report): &(PathBuf, TargetReport)| target.is_none_or(|it| report.name == it);
-    let size = |(dir, report): (PathBuf, TargetReport)| {
-        let size = report.exports.iter().find(|it| it.export == export)?.size;
-        Some((dir, report.name, size))
-    };
-    let found: Vec<_> = targets()?.into_iter().filter(named).collect();
-    let problem = |(_, report): &(PathBuf, TargetReport)| {
-        report.problem.as_ref().map(|problem| format!("target {}: {problem}", report.name))
+/// The one target that has the export, and the export's size.
+fn find(at: &AtArgs, ExportName { export, target }: &ExportName) -> Result<(TargetControl, u64)> {
+    let mut found = at.targets()?;
+    found.retain(|it| target.as_ref().is_none_or(|name| it.report.name == *name));
+    let problem = |it: &FoundTarget| {
+        let problem = it.report.problem.as_ref();
+        problem.map(|problem| format!("target {}: {problem}", it.report.name))
     };
     let silent = found.iter().find_map(problem);
-    let mut found: Vec<_> = found.into_iter().filter_map(size).collect();
+    let size = |report: &TargetReport| {
+        report.exports.iter().find(|it| it.export == *export).map(|it| it.size)
+    };
+    found.retain(|it| size(&it.report).is_some());
     if found.len() > 1 {
-        let names: Vec<_> = found.iter().map(|(_, name, _)| name.as_str()).collect();
+        let names: Vec<_> = found.iter().map(|it| it.report.name.as_str()).collect();
         let message = format!("`{export}` is exported by {}: give --target", names.join(", "));
         return Err(Error::new(Code::Usage, message));
     }
-    let (dir, _, size) = found.pop().ok_or_else(|| {
+    let found = found.pop().and_then(|it| Some((it.control, size(&it.report)?)));
+    found.ok_or_else(|| {
         if let Some(silent) = silent {
             // It may be the one that exports it.
             return Error::new(Code::Unreachable, silent);
         }
-        let by =
-            target.map_or_else(|| "no target".to_owned(), |name| format!("no target `{name}`"));
-        let message = format!("{by} on this machine exports `{export}`; see `tyche list`");
+        let by = target.as_ref();
+        let by = by.map_or_else(|| "no target".to_owned(), |name| format!("no target `{name}`"));
+        let (place, list) = (at.place(), at.list_command());
+        let message = format!("{by} {place} exports `{export}`; see {list}");
         Error::new(Code::NotFound, message)
-    })?;
-    Ok((dir, size))
+    })
 }

@@ -8,10 +8,10 @@ use crate::output::{Format, Table, bytes, show};
 use crate::shared::complete;
 use crate::shared::error::Result;
 use crate::shared::report::{ExportReport, HostReport, HostUse, Output, TargetReport};
-use crate::shared::sessions::targets_named;
+use crate::shared::target_control::AtArgs;
 
-/// Show who has the exports of the targets on this machine: since when, over which links, and what
-/// was read and written.
+/// Show who has the exports of the targets on this machine, or with --at of one elsewhere: since
+/// when, over which links, and what was read and written.
 ///
 /// Counters begin with the target, and are those of all sessions of a host at an export. Of the
 /// ports of FCoE that are logged in only the names are known.
@@ -25,14 +25,17 @@ pub(crate) struct HostsArgs {
     #[arg(short, long)]
     all: bool,
 
+    #[command(flatten)]
+    at: AtArgs,
+
     /// How to print.
     #[arg(short, long, default_value_t)]
     pub(crate) output: Format,
 }
 
 pub(crate) fn run(args: &HostsArgs) -> Result<()> {
-    let reports = targets_named(args.target.as_deref())?;
-    let mut hosts: Vec<_> = reports.iter().flat_map(|(_, report)| hosts(report)).collect();
+    let found = args.at.targets_named(args.target.as_deref())?;
+    let mut hosts: Vec<_> = found.iter().flat_map(|it| hosts(&it.report)).collect();
     hosts.retain(|host| args.all || host.connected || host.port.is_some());
     hosts.sort_by(|a, b| (&a.target, &a.host, &a.export).cmp(&(&b.target, &b.host, &b.export)));
     show(args.output, || Output::Hosts { hosts: hosts.clone() }, || text(&hosts))

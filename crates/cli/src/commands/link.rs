@@ -1,19 +1,18 @@
 //! `tyche link`: the links of a live session, or of a running target.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
 
 use crate::output::{Format, show};
 use crate::shared::complete;
-use crate::shared::control::{SessionRequest, TargetRequest, ask};
-use crate::shared::error::{Code, Context, Error, Result};
+use crate::shared::control::{SessionRequest, TargetRequest};
+use crate::shared::error::{Code, Error, Result};
 use crate::shared::report::{DefinedBy, Output, TargetLinkChanged};
-use crate::shared::runtime::CONTROL;
 use crate::shared::seconds::positive;
-use crate::shared::sessions::{Session, order, targets};
+use crate::shared::sessions::{Session, order};
 use crate::shared::state::State;
+use crate::shared::target_control::{AtArgs, FoundTarget};
 
 /// Time limit until a link of a target is open, or removed, beyond what its disks take. The name of
 /// an address may take long to be found.
@@ -27,6 +26,9 @@ const CHANGE_TIMEOUT: Duration = Duration::from_secs(60);
 pub(crate) struct LinkCommand {
     #[command(subcommand)]
     action: Action,
+
+    #[command(flatten)]
+    at: AtArgs,
 
     /// How to print.
     #[arg(short, long, default_value_t, global = true)]
@@ -93,7 +95,7 @@ struct LinkArgs {
 /// The daemon that is meant.
 enum Daemon {
     Session,
-    Target { dir: PathBuf, name: String },
+    Target(Box<FoundTarget>),
 }
 
 pub(crate) fn run(command: &LinkCommand) -> Result<()> {
@@ -101,16 +103,16 @@ pub(crate) fn run(command: &LinkCommand) -> Result<()> {
         Action::Add(LinkArgs { name, link, target }) => (name, link, *target),
         Action::Del(Used { name, link, target, .. }) => (name, link, *target),
     };
-    match (find(name, target)?, &command.action) {
-        (Daemon::Target { dir, name }, Action::Add(_)) => {
+    match (find(&command.at, name, target)?, &command.action) {
+        (Daemon::Target(target), Action::Add(_)) => {
             let request = TargetRequest::AddLink { link: link.clone() };
-            change(&dir, &name, &request, CHANGE_TIMEOUT, command.output)
+            change(*target, &request, CHANGE_TIMEOUT, command.output)
         }
-        (Daemon::Target { dir, name }, Action::Del(Used { force, timeout, .. })) => {
+        (Daemon::Target(target), Action::Del(Used { force, timeout, .. })) => {
             let limit_ms = (timeout * 1000.0).ceil() as u64;
             let request = TargetRequest::RemoveLink { link: link.clone(), force: *force, limit_ms };
             let limit = CHANGE_TIMEOUT + Duration::from_millis(limit_ms);
-            change(&dir, &name, &request, limit, command.output)
+            change(*target, &request, limit, command.output)
         }
         (Daemon::Session, Action::Add(_)) => {
             change_session(name, link, &SessionRequest::AddLink { link: link.clone() }, command)
@@ -129,11 +131,12 @@ pub(crate) fn run(command: &LinkCommand) -> Result<()> {
 ///
 /// # Errors
 /// `Usage` if there are both; `Unreachable` if the target does not answer.
-fn find(name: &str, is_target: bool) -> Result<Daemon> {
-    let found = targets()?.into_iter().find(|(_, report)| report.name == name);
-    let Some((dir, report)) = found else {
+fn find(at: &AtArgs, name: &str, is_target: bool) -> Result<Daemon> {
+    let is_target = is_target || at.is_elsewhere();
+    let Some(target) = at.targets()?.into_iter().find(|it| it.report.name == name) else {
         if is_target {
-            let message = format!("no target `{name}` runs on this machine; see `tyche list`");
+            let (place, list) = (at.place(), at.list_command());
+            let message = format!("no target `{name}` runs {place}; see {list}");
             return Err(Error::new(Code::NotFound, message));
         }
         return Ok(Daemon::Session);
@@ -145,9 +148,9 @@ fn find(name: &str, is_target: bool) -> Result<Daemon> {
         );
         return Err(Error::new(Code::Usage, message));
     }
-    match report.problem {
+    match &target.report.problem {
         Some(problem) => Err(Error::new(Code::Unreachable, format!("target {name}: {problem}"))),
-        None => Ok(Daemon::Target { dir, name: report.name }),
+        None => Ok(Daemon::Target(Box::new(target))),
     }
 }
 
@@ -163,14 +166,13 @@ fn change_session(
 }
 
 fn change(
-    dir: &std::path::Path,
-    name: &str,
+    FoundTarget { mut control, report }: FoundTarget,
     request: &TargetRequest,
     limit: Duration,
     output: Format,
 ) -> Result<()> {
-    let answer = ask::<TargetLinkChanged>(&dir.join(CONTROL), request, limit);
-    let done = answer.context(Code::Other, format_args!("target `{name}`"))??;
+    let what = format_args!("target `{}`", report.name);
+    let done: TargetLinkChanged = control.ask(request, limit, what)?;
     let is_removal = matches!(request, TargetRequest::RemoveLink { .. });
     show(output, || Output::TargetLink(done.clone()), || text(&done, is_removal))
 }

@@ -1,4 +1,5 @@
-//! `tyche list`: the sessions and targets of this machine, and the state of each.
+//! `tyche list`: the sessions and targets of this machine, and the state of each; or a target
+//! elsewhere.
 
 use clap::Args;
 
@@ -9,9 +10,11 @@ use crate::shared::links::mtu;
 use crate::shared::report::{
     Figures, MachineReport, Output, SessionLink, SessionReport, SessionState, TargetReport,
 };
-use crate::shared::sessions::{Session, targets};
+use crate::shared::sessions::Session;
+use crate::shared::target_control::AtArgs;
 
-/// List the connected exports of this machine, and the targets that run here.
+/// List the connected exports of this machine, and the targets that run here; or with --at the
+/// target elsewhere.
 #[derive(Args, Debug)]
 pub(crate) struct ListArgs {
     /// Exit with a code that says whether something is missing or faulty: 9 for a disk or a
@@ -19,15 +22,18 @@ pub(crate) struct ListArgs {
     #[arg(long)]
     check: bool,
 
+    #[command(flatten)]
+    at: AtArgs,
+
     /// How to print.
     #[arg(short, long, default_value_t)]
     pub(crate) output: Format,
 }
 
 pub(crate) fn run(args: &ListArgs) -> Result<()> {
-    let mut sessions = Session::all()?;
+    let targets: Vec<_> = args.at.targets()?.into_iter().map(|it| it.report).collect();
+    let mut sessions = if args.at.is_elsewhere() { Vec::new() } else { Session::all()? };
     sessions.sort_by(|a, b| order(a).cmp(&order(b)));
-    let targets: Vec<_> = targets()?.into_iter().map(|(_, report)| report).collect();
     show(
         args.output,
         || {

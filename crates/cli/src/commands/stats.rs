@@ -19,14 +19,16 @@ use crate::shared::report::{
     Counters, ExportReport, Figures, Latency, LatencyReport, MachineReport, Output,
     ProtocolCounters, SessionLink, SessionReport, TargetLink, TargetPort, TargetReport,
 };
-use crate::shared::sessions::{named_sessions, not_found, targets};
+use crate::shared::sessions::{named_sessions, not_found};
+use crate::shared::target_control::AtArgs;
 
 /// Clears a terminal.
 const CLEAR: &str = "\x1b[H\x1b[2J";
 /// Interval of `--watch`.
 const WATCH_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Show counters of sessions and targets of this machine: requests, errors, latency, losses.
+/// Show counters of sessions and targets of this machine, or with --at of a target elsewhere:
+/// requests, errors, latency, losses.
 #[derive(Args, Debug)]
 pub(crate) struct StatsArgs {
     /// Only this one: an export, a session, a device or a target.
@@ -41,6 +43,9 @@ pub(crate) struct StatsArgs {
     #[arg(short, long)]
     watch: bool,
 
+    #[command(flatten)]
+    at: AtArgs,
+
     /// How to print.
     #[arg(short, long, default_value_t)]
     pub(crate) output: Format,
@@ -51,10 +56,11 @@ pub(crate) fn stats(args: &StatsArgs) -> Result<()> {
     let on_terminal = shows_on_terminal();
     let mut before: Option<(Instant, Totals)> = None;
     loop {
-        let sessions = named_sessions(name)?;
-        let targets: Vec<_> = targets()?
+        let found = args.at.targets()?;
+        let sessions = if args.at.is_elsewhere() { Vec::new() } else { named_sessions(name)? };
+        let targets: Vec<_> = found
             .into_iter()
-            .map(|(_, report)| report)
+            .map(|it| it.report)
             .filter(|it| name.is_none_or(|name| it.name == name))
             .collect();
         if let Some(name) = name.filter(|_| sessions.is_empty() && targets.is_empty()) {

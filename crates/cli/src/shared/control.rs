@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::sockopt::{Timeout, set_socket_timeout, socket_peercred};
 use rustix::net::{
     AddressFamily, RecvFlags, SocketAddrUnix, SocketFlags, SocketType, connect, recv, socket_with,
 };
@@ -122,6 +122,31 @@ pub(crate) enum TargetRequest {
         /// The change.
         change: AccessChange,
     },
+}
+
+impl TargetRequest {
+    /// The change that it asks for, as the command that asks says it; `None`: it changes nothing.
+    pub(crate) fn change(&self) -> Option<String> {
+        Some(match self {
+            Self::Report | Self::Plan { .. } => return None,
+            Self::AddLink { link } => format!("link add {link}"),
+            Self::RemoveLink { link, force, .. } => {
+                format!("link del {link}{}", if *force { " --force" } else { "" })
+            }
+            Self::Resize { export, size: Some(size) } => format!("export resize {export} {size}"),
+            Self::Resize { export, size: None } => format!("export resize {export}"),
+            Self::AddExport { export, .. } => {
+                format!("export add {}={}", export.name, export.path)
+            }
+            Self::RemoveExport { export, force, .. } => {
+                format!("export remove {export}{}", if *force { " --force" } else { "" })
+            }
+            Self::Access { export, host, change } => {
+                let host = host.as_ref().map(|host| format!(" {host}")).unwrap_or_default();
+                format!("export {} {export}{host}", change.name())
+            }
+        })
+    }
 }
 
 /// A change of the hosts that may have an export.
@@ -290,6 +315,11 @@ impl Asker<'_> {
     pub(crate) fn waits(&self) -> bool {
         let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
         matches!(recv(self.0, &mut [0], flags), Err(Errno::AGAIN | Errno::INTR))
+    }
+
+    /// The user whose process asks; none if the kernel does not say.
+    pub(crate) fn uid(&self) -> Option<u32> {
+        socket_peercred(self.0).ok().map(|it| it.uid.as_raw())
     }
 }
 

@@ -165,20 +165,6 @@ pub(crate) fn is_running(dir: &Path) -> bool {
     runtime::is_locked(dir)
 }
 
-/// The target with that name, or all of this machine, as [`targets`] has them.
-///
-/// # Errors
-/// As [`targets`], and `NotFound` if none has the name.
-pub(crate) fn targets_named(name: Option<&str>) -> Result<Vec<(PathBuf, TargetReport)>> {
-    let mut found = targets()?;
-    found.retain(|(_, report)| name.is_none_or(|it| report.name == it));
-    if let (Some(name), []) = (name, &found[..]) {
-        let message = format!("no target `{name}` runs on this machine; see `tyche list`");
-        return Err(Error::new(Code::NotFound, message));
-    }
-    Ok(found)
-}
-
 /// Reports of the targets on this machine, with their directories; also of those that live and do
 /// not answer.
 pub(crate) fn targets() -> Result<Vec<(PathBuf, TargetReport)>> {

@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 mod access;
+mod admins;
 mod bench;
 mod channels;
 mod complete;

@@ -18,7 +18,7 @@ use super::config::{Auth, Config, Export};
 use super::state::{Decision, Decisions};
 use crate::shared::error::{Code, Error, Result};
 
-use super::{Served, checked_name, fcoe};
+use super::{Served, admins, checked_name, fcoe};
 
 /// A host or a port that is let in to an export, or kept out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,6 +90,7 @@ impl Configured {
             check_silence(config, has_key)?;
         }
         fcoe::refuse_ways_around(config, has_key)?;
+        admins::check(config, own)?;
         let mut hosts = BTreeMap::<PublicKey, Name>::new();
         for host in &config.host {
             let name = checked_name(&host.name)?;

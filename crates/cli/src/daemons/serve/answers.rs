@@ -1,9 +1,12 @@
-//! Answers of a running target at its control socket.
+//! Answers of a running target at its control socket and its control port.
 
+use std::fmt;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tyche_native::Remains;
+use tyche_proto::crypto::PublicKey;
 use tyche_store::ResizeError;
 
 use super::access::{Changed, Who};
@@ -16,9 +19,48 @@ use crate::shared::control::{AccessChange, ControlAnswer, TargetRequest};
 use crate::shared::error::{Code, Error, Result};
 use crate::shared::report::{AccessChanged, ExportResized, TargetLink, TargetPort, TargetReport};
 
-/// Answers a request at a target's control socket: reports, resizes exports, and changes who may
-/// have them.
-pub(super) fn answer(served: Arc<Served>, request: &TargetRequest) -> ControlAnswer {
+/// The user or admin that asks.
+pub(super) enum By<'a> {
+    /// A user of this machine; none if the kernel does not say which.
+    User(Option<u32>),
+    /// An admin elsewhere.
+    Admin {
+        /// The name at this target.
+        name: &'a str,
+        /// The key that it has proved.
+        key: PublicKey,
+        /// The address that it asks from.
+        address: SocketAddr,
+    },
+}
+
+impl fmt::Display for By<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::User(Some(uid)) => write!(f, "user {uid} of this machine"),
+            Self::User(None) => write!(f, "a user of this machine"),
+            Self::Admin { name, key, address } => {
+                write!(f, "admin {name} ({}) at {address}", key.fingerprint())
+            }
+        }
+    }
+}
+
+/// Answers a request: reports, resizes exports, and changes who may have them. The log says who has
+/// changed what.
+pub(super) fn answer(served: Arc<Served>, request: &TargetRequest, by: &By<'_>) -> ControlAnswer {
+    let answer = execute(served, request);
+    match (request.change(), &answer) {
+        (None, _) => {}
+        (Some(change), ControlAnswer::Refused(report)) => {
+            tracing::warn!(%by, "`{change}` has failed: {}", report.error);
+        }
+        (Some(change), _) => tracing::info!(%by, "`{change}`"),
+    }
+    answer
+}
+
+fn execute(served: Arc<Served>, request: &TargetRequest) -> ControlAnswer {
     match request {
         TargetRequest::Report => ControlAnswer::Target(report(&served)),
         TargetRequest::Resize { export, size } => {

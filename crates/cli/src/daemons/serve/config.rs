@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
+use std::net::SocketAddr;
 use std::num::NonZeroU8;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
@@ -17,6 +18,7 @@ use tyche_proto::crypto::PublicKey;
 use tyche_session::fcoe::{parse_mode, parse_wwpn};
 
 use super::vlan::Vlan;
+use crate::shared::control_address::parse_listening;
 use crate::shared::error::{Code, Error, Result};
 pub(crate) use crate::shared::export::{DefinedAt, Export, Initiators, Source};
 use crate::shared::keys::public_key;
@@ -52,6 +54,11 @@ pub(crate) struct Config {
     pub(crate) is_silent: bool,
     /// The hosts that may connect, by their keys.
     pub(crate) host: Vec<Host>,
+    /// Where admins elsewhere are listened to.
+    #[serde(deserialize_with = "listening")]
+    pub(crate) control: Option<SocketAddr>,
+    /// The admins, by their keys.
+    pub(crate) admin: Vec<Admin>,
     /// The disks.
     #[serde(deserialize_with = "exports")]
     pub(crate) export: Vec<Export>,
@@ -90,6 +97,25 @@ impl Host {
         let (name, key) = text.split_once('=').ok_or("write NAME=KEY")?;
         Ok(Self { name: name.to_owned(), key: vec![public_key(key)?] })
     }
+}
+
+/// An admin with keys, who asks from elsewhere.
+#[derive(Clone, Debug, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Admin {
+    /// The name at this target.
+    pub(crate) name: String,
+    /// The public keys: one, or several while they are exchanged. None is that of a host.
+    #[serde(deserialize_with = "keys")]
+    pub(crate) key: Vec<PublicKey>,
+    /// Whether the admin may only ask what is.
+    #[serde(default)]
+    pub(crate) read_only: bool,
+}
+
+fn listening<'de, D: Deserializer<'de>>(from: D) -> Result<Option<SocketAddr>, D::Error> {
+    let address = parse_listening(&String::deserialize(from)?);
+    address.map(Some).map_err(serde::de::Error::custom)
 }
 
 fn negated<'de, D: Deserializer<'de>>(from: D) -> Result<bool, D::Error> {

@@ -1,11 +1,13 @@
 //! `tyche serve`: export disks.
 
 mod access;
+mod admins;
 mod answers;
 mod changes;
 mod check;
 mod config;
 mod conflict;
+mod control_port;
 mod disks;
 mod exports;
 mod fcoe;
@@ -33,6 +35,7 @@ use tyche_native::{Target, TargetOptions};
 use tyche_proto::TargetConfig;
 use tyche_proto::wire::Name;
 use tyche_session::fcoe::parse_mode;
+use uuid::Uuid;
 
 use crate::output::{Format, announce};
 use crate::shared::complete;
@@ -44,6 +47,8 @@ use crate::shared::panics;
 use crate::shared::placement::PlacementArgs;
 use crate::shared::runtime::{self, RuntimeDir};
 use access::{Configured, Rights};
+use admins::Admins;
+use answers::By;
 use config::{Auth, Config, Export, FcoePort, Host, Initiators};
 use disks::MissingDisk;
 use exports::Exports;
@@ -69,6 +74,11 @@ use vlan::Vlan;
 ///   [[host]]
 ///   name = "vmhost1"
 ///   key = "tyche_..."          # or several: ["tyche_...", "tyche_..."]
+///   control = "tcp:ADDRESS:8652"   # of this machine: admins ask there, by `tyche .. --at`
+///   [[admin]]
+///   name = "ops"
+///   key = "tyche_..."          # not that of a host
+///   read_only = false          # true: may look, and change nothing
 ///   [[fcoe]]                   # Fibre Channel over Ethernet, for other makes as well
 ///   link = "eth2"
 ///   mode = "vn2vn"             # default; "fabric" if switches for FCoE are there
@@ -241,6 +251,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
     disks::await_missing(missing_disks, &served)?;
     late::watch(&served)?;
     watch_generation(&served);
+    control_port::open(&served)?;
     let reloader = Reloader::start(&served)?;
     let socket = dir.path().join(runtime::CONTROL);
     let dir = Arc::new(Mutex::new(Some(dir)));
@@ -262,14 +273,8 @@ fn start(
     own_keys: OwnKeys,
     state: State,
 ) -> Result<(Served, Vec<MissingDisk>)> {
-    let target = TargetConfig {
-        uuid: state.target(&name)?,
-        name: checked,
-        queue_size_max: config.limits.queue_size,
-        damq_pages_max: (config.limits.data_queue.as_u64() / 4096) as u32,
-        channels_max: config.limits.channels,
-        batch: args.link.batch(),
-    };
+    let target = target_config(args, &config, (state.target(&name)?, checked));
+    let uuid = target.uuid;
     let configured = Configured::of(&config, &own_keys.public())?;
     let rights = Rights::new(&name, configured, state.decisions()?);
     let opener = Arc::new(Opener::new(args, &config, args.placement.placement()?));
@@ -299,16 +304,30 @@ fn start(
     let mut table = LinkTable::default();
     table.serve(&exports.target, opener.open()?)?;
     table.missing.extend(exports.fcoe.start(&exports.config)?);
+    let admins = Admins::new(&exports.config.admin);
     let served = Served {
+        uuid,
         exports,
         opener,
         rights: Mutex::new(rights),
         own_keys,
         links: Mutex::new(table),
+        admins,
         args: args.clone(),
         is_stopping: AtomicBool::new(false),
     };
     Ok((served, missing_disks))
+}
+
+fn target_config(args: &ServeArgs, config: &Config, (uuid, name): (Uuid, Name)) -> TargetConfig {
+    TargetConfig {
+        uuid,
+        name,
+        queue_size_max: config.limits.queue_size,
+        damq_pages_max: (config.limits.data_queue.as_u64() / 4096) as u32,
+        channels_max: config.limits.channels,
+        batch: args.link.batch(),
+    }
 }
 
 /// Tells user and supervisor what is served.
@@ -348,8 +367,8 @@ fn answer_at(
             tracing::debug!(%error, "run-time directory");
         }
     };
-    control::serve(socket, removed, move |request, _| match answering.upgrade() {
-        Some(served) => answers::answer(served, &request),
+    control::serve(socket, removed, move |request, asker| match answering.upgrade() {
+        Some(served) => answers::answer(served, &request, &By::User(asker.uid())),
         None => ControlAnswer::refused(Code::Other, "the target is stopping"),
     })
     .context(Code::Other, "control socket")
@@ -391,12 +410,16 @@ fn merged(args: &ServeArgs, mut config: Config) -> Result<Config> {
 
 /// The running target.
 struct Served {
+    /// The target's UUID.
+    uuid: Uuid,
     exports: Exports,
     opener: Arc<Opener>,
     rights: Mutex<Rights>,
     /// Its keys, if it has any.
     own_keys: OwnKeys,
     links: Mutex<LinkTable>,
+    /// Those who may ask it from elsewhere.
+    admins: Admins,
     /// Its command line.
     args: ServeArgs,
     is_stopping: AtomicBool,

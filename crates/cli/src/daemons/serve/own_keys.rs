@@ -14,6 +14,7 @@ use crate::shared::error::{Code, Error, Result};
 use crate::shared::keys::read_key;
 
 /// The keys of a running target.
+#[derive(Default)]
 pub(super) struct OwnKeys(Mutex<Vec<SecretKey>>);
 
 impl OwnKeys {
@@ -36,7 +37,8 @@ impl OwnKeys {
             .map(Self)
     }
 
-    fn all(&self) -> Vec<SecretKey> {
+    /// The secret keys.
+    pub(super) fn all(&self) -> Vec<SecretKey> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 

@@ -236,6 +236,7 @@ fn pending(change: &Change<'_>) -> Vec<Pending> {
         ("threads", started.threads != wanted.threads),
         ("limits", started.limits != wanted.limits),
         ("key", started.key.is_empty() != wanted.key.is_empty()),
+        ("control", started.control != wanted.control),
         ("silent", started.is_silent != wanted.is_silent),
         ("udp_discovery", started.is_hidden != wanted.is_hidden),
         ("fcoe_vlan", started.fcoe_vlan != wanted.fcoe_vlan),

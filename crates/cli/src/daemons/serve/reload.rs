@@ -163,6 +163,7 @@ fn apply(served: &Arc<Served>, now: &Config) -> Result<Plan> {
     let changing = served.exports.change();
     let Planned { plan, current, wanted, keys, configured } = plan(served, now)?;
     served.own_keys.change(&keys, &served.exports.target);
+    served.admins.replace(&wanted.admin, &keys);
     served.rights().reconfigure(configured, served);
     tracing::info!("who may connect was read again");
     let mut applying = Applying::new(served, &current, wanted);
