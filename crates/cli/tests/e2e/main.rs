@@ -13,6 +13,7 @@ mod cuts;
 mod demo;
 mod disks;
 mod ends;
+mod exporter;
 mod exports;
 mod fabric;
 mod fault;
