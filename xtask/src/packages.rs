@@ -25,8 +25,8 @@ pub(crate) const DEMO: &[Need] = &[
     ("xfs_repair", "xfsprogs"),
 ];
 
-/// Programs that only the tests run: NBD clients, programs that unpack and check real trees, and a
-/// compiler for a program that uses the library from C.
+/// Programs that only the tests run: NBD clients, programs that unpack and check real trees, a
+/// compiler for a program that uses the library from C, and what checks metrics and rules.
 pub(crate) const TEST: &[Need] = &[
     ("cc", "gcc"),
     ("fio", "fio"),
@@ -35,6 +35,7 @@ pub(crate) const TEST: &[Need] = &[
     ("nbdcopy", "libnbd-bin"),
     ("nbdinfo", "libnbd-bin"),
     ("nbdkit", "nbdkit"),
+    ("promtool", "prometheus"),
     ("qemu-img", "qemu-utils"),
     ("qemu-io", "qemu-utils"),
     ("setpriv", "util-linux"),

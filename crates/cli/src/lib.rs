@@ -59,6 +59,7 @@ Environment:
   TYCHE_STATE_DIR    what must outlive a restart of the machine; /var/lib/tyche by default
   TYCHE_KNOWN_TARGETS
                      file with the keys of targets; /etc/tyche/known-targets by default
+  TYCHE_GROUP        group whose members may look without being root; tyche by default
   TYCHE_LOG_DIR      where logs of sessions are kept; by default the journal, or /var/log/tyche";
 
 #[derive(Subcommand, Debug)]
@@ -75,6 +76,7 @@ enum Command {
     List(commands::list::ListArgs),
     Hosts(commands::hosts::HostsArgs),
     Stats(commands::stats::StatsArgs),
+    Exporter(daemons::exporter::ExporterArgs),
     Bench(BenchArgs),
     Completions(commands::manual::CompletionsArgs),
     #[command(hide = true)]
@@ -100,6 +102,7 @@ impl Command {
             Self::List(args) => commands::list::run(args),
             Self::Hosts(args) => commands::hosts::run(args),
             Self::Stats(args) => commands::stats::stats(args),
+            Self::Exporter(args) => daemons::exporter::run(args),
             Self::Bench(args) => bench::run(args),
             Self::Completions(args) => commands::manual::completions(args),
             Self::Man(args) => commands::manual::write(args, Cli::command()),
@@ -111,7 +114,7 @@ impl Command {
     fn output(&self) -> Format {
         match self {
             Self::Serve(args) => args.output,
-            Self::Completions(_) | Self::Man(_) => Format::Text,
+            Self::Completions(_) | Self::Man(_) | Self::Exporter(_) => Format::Text,
             Self::GenerateUnits(_) | Self::UnitStop(_) => Format::Text,
             Self::Key(args) => args.output(),
             Self::Connect(args) => args.output,

@@ -30,7 +30,7 @@ mod target_end;
 pub use discovery::{Discovery, FoundNeighbour, FoundVlan, discover};
 pub use initiator::{Ended, Event, FcoeControl, FcoeHost, FcoeHostOptions, FcoeInlineHost};
 pub use initiator::{FurtherLane, LaneHandle, SessionShared};
-pub use initiator::{INITIATOR, InitiatorConfig, InitiatorRole, Obstacle};
+pub use initiator::{INITIATOR, InitiatorConfig, InitiatorRole, Obstacle, counter_tables};
 pub use interface::{FCOE, FIP, Interface, MTU_FULL};
 pub use lanes::{LANES_MAX, share};
 pub use n_port::{NPort, Notice, Rejects, RememberAddress};

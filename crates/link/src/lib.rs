@@ -32,7 +32,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use tyche_block::Arena;
-use tyche_counters::Reading;
+use tyche_counters::{CounterGroup, Metric, Reading};
 use tyche_numa::Node;
 
 pub use batch::{
@@ -59,6 +59,13 @@ pub const ETHERTYPE: u16 = 0x88B5;
 pub static TRANSPORTS: &[&ip::Transport] = &[&rdma::TRANSPORT, &tcp::TRANSPORT, &udp::TRANSPORT];
 
 pub use wrapper::Wrapper;
+
+/// The tables of [`Link::counters`], of all kinds of links.
+pub fn counter_tables() -> impl Iterator<Item = &'static Metric> {
+    let connections = connections::ConnectionStats::METRICS;
+    let tables = [Malformed::METRICS, connections, rdma::RdmaCounts::METRICS];
+    tables.into_iter().chain(udp::counter_tables()).flatten()
+}
 
 /// An Ethernet address.
 pub type Mac = [u8; 6];

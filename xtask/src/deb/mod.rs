@@ -29,11 +29,13 @@ const BUILD: &[Need] = &[
 
 /// Files of the repository, and where they are installed. Documents keep their places relative to
 /// each other, so that their links lead to the same files.
-const FILES: [(&str, &str, u32); 23] = [
+const FILES: [(&str, &str, u32); 29] = [
     ("packaging/systemd/tyche-target.service", "usr/lib/systemd/system", 0o644),
     ("packaging/systemd/tyche@.service", "usr/lib/systemd/system", 0o644),
     ("packaging/systemd/tyche-disconnect.service", "usr/lib/systemd/system", 0o644),
+    ("packaging/systemd/tyche-exporter.service", "usr/lib/systemd/system", 0o644),
     ("packaging/systemd/tyche-generator", "usr/lib/systemd/system-generators", 0o755),
+    ("packaging/sysusers/tyche.conf", "usr/lib/sysusers.d", 0o644),
     ("packaging/udev/59-tyche.rules", "usr/lib/udev/rules.d", 0o644),
     ("packaging/udev/60-tyche.rules", "usr/lib/udev/rules.d", 0o644),
     ("packaging/udev/65-tyche-md.rules", "usr/lib/udev/rules.d", 0o644),
@@ -41,6 +43,8 @@ const FILES: [(&str, &str, u32); 23] = [
     ("packaging/needrestart/tyche.conf", "etc/needrestart/conf.d", 0o644),
     ("packaging/tychetab", "etc/tyche", 0o644),
     ("packaging/target.toml", "usr/share/doc/tyche/examples", 0o644),
+    ("packaging/prometheus/tyche.rules.yml", "usr/share/doc/tyche/examples/prometheus", 0o644),
+    ("packaging/grafana/tyche.json", "usr/share/doc/tyche/examples/grafana", 0o644),
     ("CHANGELOG.md", "usr/share/doc/tyche", 0o644),
     ("PROTOCOL.md", "usr/share/doc/tyche", 0o644),
     ("FC.md", "usr/share/doc/tyche", 0o644),
@@ -51,6 +55,8 @@ const FILES: [(&str, &str, u32); 23] = [
     ("docs/protocol-annexes.md", "usr/share/doc/tyche/docs", 0o644),
     ("docs/golden-frames.md", "usr/share/doc/tyche/docs", 0o644),
     ("docs/golden-frames-fc.md", "usr/share/doc/tyche/docs", 0o644),
+    ("docs/exporter-page.png", "usr/share/doc/tyche/docs", 0o644),
+    ("docs/exporter-dashboard.png", "usr/share/doc/tyche/docs", 0o644),
     ("docs/measurements/congestion.md", "usr/share/doc/tyche/docs/measurements", 0o644),
     ("docs/measurements/network-cards.md", "usr/share/doc/tyche/docs/measurements", 0o644),
 ];

@@ -24,9 +24,12 @@ const PACKAGE: &str = "/tyche.deb";
 /// Programs that the test runs.
 const NEEDS: &[Need] = &[("debootstrap", "debootstrap"), ("unshare", "util-linux")];
 
-/// Files and directories that dpkg, apt and the dynamic loader write at every installation, and
-/// `/run`, which a machine that is off does not have.
-const ALWAYS_CHANGED: [&str; 8] = [
+/// Files and directories that dpkg, apt and the dynamic loader write at every installation, those
+/// that are written with every new group, and `/run`, which a machine that is off does not have.
+const ALWAYS_CHANGED: [&str; 11] = [
+    "./etc/.pwd.lock",
+    "./etc/group-",
+    "./etc/gshadow-",
     "./etc/ld.so.cache",
     "./run",
     "./var/cache",
@@ -38,14 +41,19 @@ const ALWAYS_CHANGED: [&str; 8] = [
 ];
 
 /// A description, a command to run in the root, and text that its output must contain.
-const CHECKS: [(&str, &str, &str); 10] = [
+const CHECKS: [(&str, &str, &str); 11] = [
     ("the program runs", "tyche --version", VERSION),
     // Any other output is an error.
     (
         "systemd finds nothing wrong with the units",
         "cd /usr/lib/systemd/system && systemd-analyze --man=no verify tyche-target.service \
-         tyche-disconnect.service tyche@.service 2>&1; echo \"exit code $?\"",
+         tyche-exporter.service tyche-disconnect.service tyche@.service 2>&1; echo \"exit code $?\"",
         "=exit code 0\n",
+    ),
+    (
+        "there is a group for those who may read reports",
+        "getent group tyche | cut -d: -f1",
+        "=tyche\n",
     ),
     (
         "a line of tychetab is a unit at boot",

@@ -1,4 +1,5 @@
-//! The commands that stay: the daemon of a session, and that of a target.
+//! The commands that stay: the daemon of a session, that of a target, and the exporter of metrics.
 
 pub(crate) mod connect;
+pub(crate) mod exporter;
 pub(crate) mod serve;

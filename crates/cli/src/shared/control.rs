@@ -7,16 +7,19 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::Mode;
 use rustix::io::Errno;
 use rustix::net::sockopt::{Timeout, set_socket_timeout, socket_peercred};
 use rustix::net::{
     AddressFamily, RecvFlags, SocketAddrUnix, SocketFlags, SocketType, connect, recv, socket_with,
 };
+use rustix::process::{Uid, geteuid};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::shared::error::{Code, Error, ErrorReport, Result};
 use crate::shared::export::Export;
+use crate::shared::readers;
 use crate::shared::report::{
     AccessChanged, ExportChanged, ExportResized, PlanReport, SessionReport, TargetLinkChanged,
     TargetReport,
@@ -35,6 +38,24 @@ pub(crate) const REPORT_TIMEOUT: Duration = Duration::from_secs(2);
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// The interval at which a daemon without requests looks whether its socket is still there.
 const LOOK_EVERY: Timespec = Timespec { tv_sec: 2, tv_nsec: 0 };
+
+/// A request to a daemon.
+pub(crate) trait Request: DeserializeOwned {
+    /// Whether it changes nothing: readers may send it, too ([`readers`]).
+    fn is_report(&self) -> bool;
+}
+
+impl Request for SessionRequest {
+    fn is_report(&self) -> bool {
+        matches!(self, Self::Report)
+    }
+}
+
+impl Request for TargetRequest {
+    fn is_report(&self) -> bool {
+        matches!(self, Self::Report)
+    }
+}
 
 /// A request to the daemon of a session.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -329,7 +350,7 @@ impl Asker<'_> {
 ///
 /// # Errors
 /// If the socket can't be made.
-pub(crate) fn serve<R: DeserializeOwned>(
+pub(crate) fn serve<R: Request>(
     socket: &Path,
     removed: impl Fn() + Send + 'static,
     answer: impl Fn(R, &Asker<'_>) -> ControlAnswer + Clone + Send + 'static,
@@ -403,11 +424,13 @@ fn bind(socket: &Path) -> io::Result<Bound> {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
     }
     let listener = UnixListener::bind(socket)?;
+    // A connection takes the right to write.
+    readers::admit(socket, Mode::RGRP | Mode::WGRP);
     Ok(Bound { listener, file: identity(socket)? })
 }
 
 /// Answers a request in a thread of its own.
-fn answer_apart<R: DeserializeOwned>(
+fn answer_apart<R: Request>(
     stream: UnixStream,
     answer: impl Fn(R, &Asker<'_>) -> ControlAnswer + Send + 'static,
 ) {
@@ -421,7 +444,7 @@ fn answer_apart<R: DeserializeOwned>(
     }
 }
 
-fn answer_one<R: DeserializeOwned>(
+fn answer_one<R: Request>(
     stream: &UnixStream,
     answer: impl Fn(R, &Asker<'_>) -> ControlAnswer,
 ) -> io::Result<()> {
@@ -430,12 +453,20 @@ fn answer_one<R: DeserializeOwned>(
     let mut line = String::new();
     BufReader::new(stream.take(REQUEST_MAX)).read_line(&mut line)?;
     let answer = match serde_json::from_str(&line) {
-        Ok(request) => answer(request, &Asker(stream)),
+        Ok(request) if may_ask(stream, &request) => answer(request, &Asker(stream)),
+        Ok(_) => ControlAnswer::refused(Code::Permission, "only root may change anything"),
         Err(error) => ControlAnswer::refused(Code::Other, &format!("not a request: {error}")),
     };
     let mut line = serde_json::to_vec(&answer)?;
     line.push(b'\n');
     { stream }.write_all(&line)
+}
+
+/// Whether who is at the other end may ask for that. Only root and the daemon's own user may
+/// change anything.
+fn may_ask(stream: &UnixStream, request: &impl Request) -> bool {
+    let owns = |uid: Uid| uid.is_root() || uid == geteuid();
+    request.is_report() || socket_peercred(stream).is_ok_and(|peer| owns(peer.uid))
 }
 
 #[cfg(test)]

@@ -19,6 +19,7 @@ pub(crate) mod log;
 pub(crate) mod panics;
 pub(crate) mod placement;
 pub(crate) mod rates;
+pub(crate) mod readers;
 pub mod report;
 pub(crate) mod runtime;
 pub(crate) mod seconds;

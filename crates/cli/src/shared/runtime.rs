@@ -19,11 +19,12 @@ use std::path::{Path, PathBuf};
 use std::process;
 use std::time::{Duration, Instant};
 
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{FlockOperation, Mode, flock};
 use tyche_session::{RUNTIME_DIR_VARIABLE, runtime_dir, set};
 use uuid::Uuid;
 
 use crate::shared::error::{Code, Context, Error, Result};
+use crate::shared::readers;
 
 /// The directory of logs on machines without a journal.
 pub(crate) const LOGS: &str = "/var/log/tyche";
@@ -120,6 +121,7 @@ impl RuntimeDir {
             create(&path)?;
             if let Some(lock) = lock(&path)? {
                 sign(&lock);
+                admit_readers(&path);
                 return Ok(Self { path, is_left: false, lock });
             }
         }
@@ -142,6 +144,7 @@ impl RuntimeDir {
         let taken = || Error::new(Code::Other, "another process has taken its place");
         self.lock = lock(&self.path)?.ok_or_else(taken)?;
         sign(&self.lock);
+        admit_readers(&self.path);
         Ok(true)
     }
 
@@ -171,6 +174,16 @@ pub(crate) fn lock(dir: &Path) -> Result<Option<File>> {
     };
     // The previous owner may have removed it, and the whole directory.
     Ok(lock.filter(|lock| is_at(lock, &path)))
+}
+
+/// Lets readers find the process that owns a directory, and see whether it is alive.
+fn admit_readers(dir: &Path) {
+    let enter = Mode::RGRP | Mode::XGRP;
+    let root = runtime_dir();
+    for dir in dir.ancestors().take_while(|dir| dir.starts_with(&root)) {
+        readers::admit(dir, enter);
+    }
+    readers::admit(&dir.join(LOCK), Mode::RGRP);
 }
 
 /// Writes this process's number into its lock, for those whom it does not answer.

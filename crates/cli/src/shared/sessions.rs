@@ -46,22 +46,8 @@ impl Session {
 
     /// The session of that directory, if there is one.
     pub(crate) fn find(dir: PathBuf) -> Option<Self> {
-        let silent = |problem: String| {
-            let state = SessionState::Silent { problem };
-            Some(SessionReport { record: State::load(&dir)?, state })
-        };
-        let living = match ask(&dir.join(CONTROL), &SessionRequest::Report, REPORT_TIMEOUT) {
-            Ok(Ok(report)) => Some(report),
-            Ok(Err(refusal)) => Some(silent(refusal.message)?),
-            Err(error) if is_nobody(error.kind()) => None,
-            Err(error) if is_timeout(&error) => {
-                let record = State::load(&dir)?;
-                Some(silent(unanswered(&record, REPORT_TIMEOUT))?)
-            }
-            Err(error) => Some(silent(error.to_string())?),
-        };
-        if let Some(report) = living {
-            return Some(Self { dir, report, left: None });
+        if let Ok(report) = living(&dir) {
+            return Some(Self { dir, report: report?, left: None });
         }
         if State::load(&dir).is_some_and(|record| !record.ended) {
             runtime::await_unlocked(&dir, DEATH);
@@ -79,15 +65,12 @@ impl Session {
             }
             return None;
         };
-        // A device whose state is unknown counts as left.
-        let left = record.lasting.clone().filter(|it| it.is_there().unwrap_or(true));
-        if record.ended && left.is_none() && !record.has_device() {
+        let left = left(&record);
+        let Some(report) = dead(&record, left.is_some()) else {
             leftovers::clear(&dir, Some(&record));
             return None;
-        }
-        let clear = leftovers::clearing(&record, left.is_some());
-        let state = SessionState::Dead { waits: left.is_some(), clear };
-        Some(Self { dir, report: SessionReport { record, state }, left })
+        };
+        Some(Self { dir, report, left })
     }
 
     /// The error of a command for a daemon that lives, and did not answer within that time.
@@ -123,6 +106,58 @@ impl Session {
     fn has_export(&self, name: &str) -> bool {
         self.report.record.export.split_once('/').is_some_and(|(_, export)| export == name)
     }
+}
+
+/// There is no daemon.
+struct Nobody;
+
+/// The report of the daemon of that directory; `None` if it does not report, and has no record.
+fn living(dir: &Path) -> std::result::Result<Option<SessionReport>, Nobody> {
+    let silent = |problem: String| {
+        let state = SessionState::Silent { problem };
+        Some(SessionReport { record: State::load(dir)?, state })
+    };
+    match ask(&dir.join(CONTROL), &SessionRequest::Report, REPORT_TIMEOUT) {
+        Ok(Ok(report)) => Ok(Some(report)),
+        Ok(Err(refusal)) => Ok(silent(refusal.message)),
+        Err(error) if is_nobody(error.kind()) => Err(Nobody),
+        Err(error) if is_timeout(&error) => {
+            let record = State::load(dir);
+            Ok(record.and_then(|record| silent(unanswered(&record, REPORT_TIMEOUT))))
+        }
+        Err(error) => Ok(silent(error.to_string())),
+    }
+}
+
+/// The device that a dead daemon has left. One whose state is unknown counts as left.
+fn left(record: &State) -> Option<Lasting> {
+    record.lasting.clone().filter(|it| it.is_there().unwrap_or(true))
+}
+
+/// The report on a dead daemon; `None` if nothing is left of a session that was ended.
+fn dead(record: &State, waits: bool) -> Option<SessionReport> {
+    if record.ended && !waits && !record.has_device() {
+        return None;
+    }
+    let clear = leftovers::clearing(record, waits);
+    let state = SessionState::Dead { waits, clear };
+    Some(SessionReport { record: record.clone(), state })
+}
+
+/// Reports on all sessions for who only looks: nothing of what dead daemons have left is removed,
+/// and no privilege is needed ([`readers`](crate::shared::readers)).
+pub(crate) fn observed() -> Result<Vec<SessionReport>> {
+    let dir = runtime::sessions();
+    let dirs = runtime::below(&dir).context(Code::Permission, dir.display())?;
+    Ok(each(dirs, |dir| match living(&dir) {
+        Ok(report) => report,
+        // It is starting or ending.
+        Err(Nobody) if runtime::is_locked(&dir) => None,
+        Err(Nobody) => {
+            let record = State::load(&dir)?;
+            dead(&record, left(&record).is_some())
+        }
+    }))
 }
 
 /// The message about a daemon that lives, and did not answer within that time.

@@ -4,6 +4,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::Mode;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tyche_attach::fuse::FuseMount;
@@ -13,6 +14,7 @@ use uuid::Uuid;
 
 use crate::shared::attach::{Kind, Lasting};
 use crate::shared::error::{Code, Context, Result};
+use crate::shared::readers;
 use crate::{shared::block_device, shared::runtime};
 
 /// Name of the file, in the session's directory.
@@ -53,6 +55,7 @@ impl State {
         let (path, aside) = (dir.join(FILE), dir.join("session.json.new"));
         let text = serde_json::to_string(self).context(Code::Other, path.display())?;
         fs::write(&aside, text).context(Code::Other, aside.display())?;
+        readers::admit(&aside, Mode::RGRP);
         fs::rename(&aside, &path).context(Code::Other, path.display())
     }
 

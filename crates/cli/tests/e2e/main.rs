@@ -15,6 +15,7 @@ mod demo;
 mod disks;
 mod early;
 mod ends;
+mod exporter;
 mod exports;
 mod fabric;
 mod fault;

@@ -31,6 +31,7 @@ pub use inline::FcoeInlineHost;
 pub use lane::InitiatorConfig;
 pub use obstacle::Obstacle;
 pub use options::FcoeHostOptions;
+pub use report::counter_tables;
 pub use requests::Ended;
 pub use role::{Event, InitiatorRole};
 pub use shared::{LaneHandle, SessionShared};

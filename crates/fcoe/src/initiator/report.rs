@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tyche_counters::{CounterGroup, Reading, counters};
+use tyche_counters::{CounterGroup, Metric, Reading, counters};
 use tyche_engine::{Done, LinkNodes, Port, PortStats, Ports, RequestCounts, SessionNodes};
 use tyche_fc::Rules;
 use tyche_fc::initiator::{Ignored, Repairs};
@@ -108,6 +108,11 @@ counters! {
         /// Frames dropped, for whatever reason.
         dropped: Counter in Frames,
     }
+}
+
+/// The tables of the counters of a session's link.
+pub fn counter_tables() -> impl Iterator<Item = &'static Metric> {
+    [Dropped::METRICS, Ignored::METRICS, Repairs::METRICS].into_iter().flatten()
 }
 
 /// All counters, with those that are 0.

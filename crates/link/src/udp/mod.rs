@@ -45,7 +45,7 @@ pub use server::UdpServer;
 
 use std::net::SocketAddr;
 
-use tyche_counters::{CounterGroup, Reading};
+use tyche_counters::{CounterGroup, Metric, Reading};
 
 use crate::ip::{End, OpenError, OpenedLink, Transport};
 use crate::{HEAD, Link, Mac};
@@ -126,6 +126,11 @@ impl Default for UdpOptions {
 /// counts its own overhead, and reports twice the size that was asked for.
 fn capacity(receive_buffer: usize, frame_len: usize) -> usize {
     receive_buffer / (2 * frame_len.max(HEAD))
+}
+
+/// The tables of the counters that only links over UDP have.
+pub(crate) fn counter_tables() -> [&'static [Metric]; 3] {
+    [outgoing::Counters::METRICS, incoming::Counters::METRICS, server::Unknown::METRICS]
 }
 
 /// The counters of both directions.

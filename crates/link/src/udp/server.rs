@@ -33,7 +33,7 @@ pub struct UdpServer {
 
 counters! {
     /// Frames of unknown peers.
-    struct Unknown as "udp_" {
+    pub(super) struct Unknown as "udp_" {
         /// Datagrams of senders over IPv6 who can't be told from others.
         strangers: Counter in Events,
     }
