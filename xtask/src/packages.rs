@@ -25,8 +25,8 @@ pub(crate) const DEMO: &[Need] = &[
     ("xfs_repair", "xfsprogs"),
 ];
 
-/// Programs that only the tests run: NBD clients, programs that unpack and check real trees, and a
-/// compiler for a program that uses the library from C.
+/// Programs that only the tests run: NBD clients, programs that unpack and check real trees, one
+/// that shows frames, and a compiler for a program that uses the library from C.
 pub(crate) const TEST: &[Need] = &[
     ("cc", "gcc"),
     ("fio", "fio"),
@@ -40,6 +40,7 @@ pub(crate) const TEST: &[Need] = &[
     ("setpriv", "util-linux"),
     ("tar", "tar"),
     ("timeout", "coreutils"),
+    ("tshark", "tshark"),
     ("unshare", "util-linux"),
 ];
 
