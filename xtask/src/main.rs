@@ -5,7 +5,6 @@
 mod bench;
 mod conformance;
 mod counts;
-mod deb;
 mod deny;
 mod fio;
 mod instructions;
@@ -13,6 +12,7 @@ mod library;
 mod lint;
 mod loom;
 mod numa;
+mod package;
 mod packages;
 mod program;
 mod rust_version;
@@ -53,6 +53,10 @@ usage: cargo xtask COMMAND
   numa            prove placement (--affinity) on a virtual machine with two NUMA nodes
   deb [--test]    make the Debian package, target/deb/tyche_VERSION_ARCH.deb; and install, check
                   and remove it in a clean Debian 12 (as root)
+  rpm [--test]    make the package for distributions with RPM, target/rpm/tyche-VERSION-1.ARCH.rpm;
+                  and check it, install and remove it in an empty directory (as root)
+  oci [--test]    make an image for containers, target/oci/tyche-VERSION-ARCH.tar; and run it (as
+                  root)
   vm [FILTER]     test block devices on Debian's kernels, in virtual machines (as
                   root); FILTER is a part of the names of tests, such as `ublk::` or `smoke`
   vm peers        compare with other network block devices within one of these machines
@@ -70,7 +74,7 @@ fn main() -> ExitCode {
         Some("bench") => bench::run(&rest),
         Some("soak") => soak::run(&rest),
         Some("conformance") => conformance::run(&rest),
-        Some("deb") if deb::is_usage(&rest) => deb::run(&rest),
+        Some(_) if package::is_usage(&command, &rest) => package::run(&command, &rest),
         Some("test") if rest.is_empty() => suite::run(),
         Some("lint") if rest.is_empty() => lint::run(),
         Some("instructions") if rest.is_empty() || rest == ["--bless"] => {

@@ -25,8 +25,9 @@ pub(crate) const DEMO: &[Need] = &[
     ("xfs_repair", "xfsprogs"),
 ];
 
-/// Programs that only the tests run: NBD clients, programs that unpack and check real trees, a
-/// compiler for a program that uses the library from C, and what checks metrics and rules.
+/// Programs that only the tests run: NBD clients, programs that unpack and check real trees, one
+/// that shows frames, a compiler for a program that uses the library from C, and what checks metrics
+/// and rules.
 pub(crate) const TEST: &[Need] = &[
     ("cc", "gcc"),
     ("fio", "fio"),
@@ -41,6 +42,7 @@ pub(crate) const TEST: &[Need] = &[
     ("setpriv", "util-linux"),
     ("tar", "tar"),
     ("timeout", "coreutils"),
+    ("tshark", "tshark"),
     ("unshare", "util-linux"),
 ];
 

@@ -2,6 +2,7 @@
 
 mod corpus;
 mod display;
+mod dissector;
 mod exhaustive;
 mod frames;
 mod golden;

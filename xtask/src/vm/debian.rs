@@ -6,7 +6,7 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::Command;
 
-use crate::{Result, build, cargo, deb, succeeds, target_dir};
+use crate::{Result, build, cargo, package, succeeds, target_dir};
 
 /// Packages besides the least of a Debian.
 const INCLUDE: &str = "systemd,systemd-sysv,udev,kmod,iproute2,procps";
@@ -33,7 +33,7 @@ pub(super) fn make() -> Result<()> {
             fs::remove_dir_all(&root).map_err(explain)?;
         }
         println!("vm: making a Debian with debootstrap, once");
-        deb::bootstrap(&root, INCLUDE)?;
+        package::bootstrap(&root, INCLUDE)?;
         prepare(&root).map_err(explain)?;
         let aside = image.with_extension("part");
         let mut make = Command::new("mkfs.ext4");
@@ -50,7 +50,7 @@ pub(super) fn make() -> Result<()> {
     }
     for (number, profile) in [(1, "debug"), (2, "release")] {
         let program = target_dir().join(profile).join("tyche");
-        let package = deb::package(&program, &vm.join("package"))?;
+        let package = package::deb(&program, &vm.join("package"))?;
         let to = vm.join(format!("package-{number}.deb"));
         fs::rename(&package, &to).map_err(|error| format!("{}: {error}", to.display()))?;
     }

@@ -8,7 +8,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::{VERSION, output, run_tool};
+use super::say as say_of;
+use super::tool::{VERSION, output, run_tool};
 use crate::packages::{self, Need};
 use crate::{Result, target_dir};
 
@@ -141,7 +142,7 @@ pub(super) fn test(package: &Path) -> Result<bool> {
 }
 
 fn say(what: &str, good: bool) {
-    println!("deb: {what}{}", if good { "" } else { ": NO" });
+    say_of("deb", what, good);
 }
 
 /// Reports whether the files are the expected ones, and lists the differences.

@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::{output, run_tool};
+use super::tool::{output, run_tool};
 use crate::Result;
 
 /// A directory that stands for `/`.
@@ -65,6 +65,17 @@ impl Stage {
         let said = output(Command::new("du").args(["-k", "--summarize"]).arg(&self.root))?;
         let size = said.split_whitespace().next().and_then(|number| number.parse().ok());
         size.ok_or_else(|| format!("du does not say a size: {said}"))
+    }
+
+    /// All files and directories, sorted: the kind (`f`, `d`) and the path.
+    pub(super) fn entries(&self) -> Result<Vec<(String, String)>> {
+        let mut find = Command::new("find");
+        find.current_dir(&self.root).args([".", "-mindepth", "1", "-printf", "%y %P\\n"]);
+        let listed = output(&mut find)?;
+        let split = |line: &str| line.split_once(' ').map(|(a, b)| (a.to_owned(), b.to_owned()));
+        let mut entries: Vec<_> = listed.lines().filter_map(split).collect();
+        entries.sort_by(|a, b| a.1.cmp(&b.1));
+        Ok(entries)
     }
 
     /// Checksums of all files, in dpkg's format.
