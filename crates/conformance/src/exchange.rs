@@ -8,7 +8,10 @@ use std::time::Duration;
 
 use serde_json::{Map, Value};
 
-use crate::frame::{ACK_REQUEST, Entry, Frame, Mac, compose, on_channel, readdress, ring};
+use crate::frame::{
+    ACK_REQUEST, Entry, Frame, Mac, check_header, compose, on_channel, readdress, ring,
+};
+use crate::sealed::{ChannelKeys, Handshakes, changes, flip};
 use crate::table::{Bindings, Table, hex, number, object};
 use crate::{Result, Subject};
 
@@ -45,6 +48,10 @@ pub(crate) struct Channel {
     pub(crate) is_deaf: bool,
     /// Whether a Disconnect has come.
     pub(crate) is_over: bool,
+    /// Whether nothing may come any more.
+    pub(crate) is_mute: bool,
+    /// The keys of its frames, if they are sealed.
+    pub(crate) keys: Option<ChannelKeys>,
 }
 
 /// A sent frame, kept for sending it again.
@@ -64,12 +71,34 @@ pub(crate) struct Exchange<'a> {
     /// Frames without entries that no step has examined.
     pub(crate) inbox: VecDeque<Frame>,
     sent: BTreeMap<String, Sent>,
+    pub(crate) handshakes: Handshakes,
+    /// Whether a channel has, or had, keys.
+    pub(crate) has_keys: bool,
+    random: &'a mut dyn FnMut() -> u64,
 }
 
 impl<'a> Exchange<'a> {
-    pub(crate) fn new(table: &'a Table, subject: &'a mut dyn Subject, bindings: Bindings) -> Self {
-        let (channels, inbox, sent) = Default::default();
-        Self { table, subject, bindings, channels, inbox, sent }
+    pub(crate) fn new(
+        table: &'a Table,
+        subject: &'a mut dyn Subject,
+        bindings: Bindings,
+        random: &'a mut dyn FnMut() -> u64,
+    ) -> Self {
+        let (channels, inbox, sent, handshakes) = Default::default();
+        let has_keys = false;
+        Self { table, subject, bindings, channels, inbox, sent, handshakes, has_keys, random }
+    }
+
+    /// The next random number.
+    pub(crate) fn random(&mut self) -> u64 {
+        (self.random)()
+    }
+
+    /// Bytes of an ephemeral key.
+    pub(crate) fn ephemeral(&mut self) -> [u8; 32] {
+        let mut bytes = [0; 32];
+        bytes.as_chunks_mut().0.iter_mut().for_each(|it| *it = self.random().to_le_bytes());
+        bytes
     }
 
     /// Opens our end of a channel with the bound values.
@@ -102,16 +131,25 @@ impl<'a> Exchange<'a> {
         let code = self.table.value("kind", kind)? as u8;
         let mut auto = Map::new();
         let mut spec = spec.clone();
-        if kind == "Data" {
+        let is_sealed = on_channel(code) && self.seals(&spec)?;
+        if is_sealed {
+            auto.insert("payload_crc".to_owned(), 0.into());
+        } else if kind == "Data" {
             auto.insert("flags".to_owned(), Value::from(vec!["CHECKSUMMED"]));
         }
+        let label = spec.remove("as");
+        self.handshake(kind, &mut spec, label.as_ref().and_then(Value::as_str))?;
         if on_channel(code) {
             let flags = spec.get("flags").or_else(|| auto.get("flags")).cloned();
             let flags = Map::from_iter([("flags".to_owned(), flags.unwrap_or(0.into()))]);
             let flags = number(&self.table.encode("header", &flags, &self.bindings)?[2..4]);
+            let out_of_turn = self.out_of_turn(&spec)?;
             let channel = self.channel(&spec)?;
             let number = spec.get("packet").and_then(Value::as_u64).unwrap_or(0);
-            channel.packet = number.max(channel.packet + 1);
+            match out_of_turn {
+                Some(number) => drop(spec.insert("packet".to_owned(), number.into())),
+                None => channel.packet = number.max(channel.packet + 1),
+            }
             if let Some(ring) = ring(kind, flags)
                 && !spec.contains_key("position")
             {
@@ -122,8 +160,106 @@ impl<'a> Exchange<'a> {
         } else {
             auto.insert("channel".to_owned(), 0xffff.into());
         }
-        let bytes = compose(self.table, &spec, auto, self.addresses(&spec)?, &self.bindings)?;
+        let mut bytes = compose(self.table, &spec, auto, self.addresses(&spec)?, &self.bindings)?;
+        if is_sealed {
+            let keys = serde_json::json!({"on": spec.get("keys_of").or_else(|| spec.get("on"))});
+            let keys = self.channel(object(&keys)?)?.keys.as_ref();
+            keys.ok_or("keys of a channel that has none")?.seal(&mut bytes);
+        }
+        let flips = changes(&spec, "flip")?;
+        if !flips.is_empty() {
+            flip(&mut bytes, &flips, 0)?;
+            // The checksum is no secret: somebody who changes the header sets it right.
+            check_header(&mut bytes);
+        }
         Ok(Sent { spec, bytes })
+    }
+
+    /// Whether a frame is to be sealed: its channel has keys, and it is not to be in the clear.
+    fn seals(&mut self, spec: &Map<String, Value>) -> Result<bool> {
+        let clear = spec.get("clear").and_then(Value::as_bool).unwrap_or(false);
+        Ok(!clear && self.channel(spec)?.keys.is_some())
+    }
+
+    /// The packet number of a frame that does not get the next one: `number`, or that of the frame
+    /// `number_of`.
+    fn out_of_turn(&self, spec: &Map<String, Value>) -> Result<Option<u64>> {
+        if let Some(number) = spec.get("number").and_then(Value::as_u64) {
+            return Ok(Some(number));
+        }
+        let Some(label) = spec.get("number_of").and_then(Value::as_str) else { return Ok(None) };
+        let sent = self.sent.get(label).ok_or_else(|| format!("nothing was sent as {label:?}"))?;
+        Ok(Some(number(&sent.bytes[28..36])))
+    }
+
+    /// Gives a SealedConnect or a SealedAnswer its message. The frame has the bytes of its body
+    /// then.
+    fn handshake(
+        &mut self,
+        kind: &str,
+        spec: &mut Map<String, Value>,
+        label: Option<&str>,
+    ) -> Result<()> {
+        let ephemeral = self.ephemeral();
+        let parts = (self.table, &self.bindings);
+        let body = match kind {
+            "SealedConnect" if spec.contains_key("introduction") => {
+                let label = label.unwrap_or("connect");
+                let (body, cookie) = self.handshakes.connect(parts, (spec, label), ephemeral)?;
+                spec.entry("cookie").or_insert(cookie.into());
+                body
+            }
+            "SealedAnswer" if spec.contains_key("verdict") => {
+                self.handshakes.answer(parts, spec)?
+            }
+            _ => return Ok(()),
+        };
+        let used = ["introduction", "verdict", "body", "key", "peer_key", "prologue", "to", "flip"];
+        used.iter().for_each(|field| drop(spec.remove(*field)));
+        let digits: String = body.iter().map(|byte| format!("{byte:02x}")).collect();
+        spec.insert("data".to_owned(), digits.into());
+        Ok(())
+    }
+
+    /// Opens what a frame of a handshake has come with, if a step wants to see it.
+    ///
+    /// # Errors
+    /// If it can't be opened, or is other than wanted.
+    pub(crate) fn open_handshake(
+        &mut self,
+        pattern: &Map<String, Value>,
+        frame: &Frame,
+        bindings: &mut Bindings,
+    ) -> Result<()> {
+        let (header, body) = (&frame.header.fields, &frame.body.fields);
+        if pattern.contains_key("introduction") {
+            let ephemeral = self.ephemeral();
+            let fields = (header, body);
+            self.handshakes.introduced(self.table, pattern, fields, bindings, ephemeral)
+        } else if pattern.contains_key("verdict") {
+            self.handshakes.answered(self.table, pattern, body, bindings)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Opens a frame of a channel with keys; returns any other as it is. `None` if it may be sealed
+    /// with keys that are forgotten.
+    ///
+    /// # Errors
+    /// If it was not sealed with the keys of its channel.
+    fn unseal(&mut self, bytes: Vec<u8>) -> Result<Option<(Vec<u8>, bool)>> {
+        if bytes.len() < 64 || !on_channel(bytes[15]) {
+            return Ok(Some((bytes, false)));
+        }
+        let ends = (&bytes[18..20], &bytes[20..28]);
+        let mut channels = self.channels.values_mut();
+        let channel = channels.find(|it| (&*it.own.0, &*it.own.1) == ends);
+        match channel {
+            Some(Channel { keys: Some(keys), .. }) => Ok(Some((keys.open(&bytes)?, true))),
+            None if self.has_keys => Ok(None),
+            _ => Ok(Some((bytes, false))),
+        }
     }
 
     fn addresses(&self, spec: &Map<String, Value>) -> Result<(Mac, Mac)> {
@@ -139,7 +275,7 @@ impl<'a> Exchange<'a> {
         Ok((address("dst", "$peer")?, address("src", "$own")?))
     }
 
-    /// Sends a frame, or only composes it if it is to be `lost`.
+    /// Sends a frame, or only composes it if it is to be `lost`. It is kept as `label`.
     pub(crate) fn send(&mut self, spec: &Value, label: Option<&str>, lost: bool) -> Result<()> {
         let sent = self.next(object(spec)?, true)?;
         if !lost {
@@ -182,7 +318,8 @@ impl<'a> Exchange<'a> {
     /// Receives the next frame within that time; false if none comes.
     pub(crate) fn pump(&mut self, patience: Duration) -> Result<bool> {
         let Some(bytes) = self.subject.receive(patience)? else { return Ok(false) };
-        let frame = Frame::parse(self.table, &bytes)?;
+        let Some((bytes, was_sealed)) = self.unseal(bytes)? else { return Ok(true) };
+        let frame = Frame::parse(self.table, &bytes, was_sealed)?;
         if !on_channel(frame.field("kind") as u8) {
             self.inbox.push_back(frame);
             return Ok(true);
@@ -283,6 +420,9 @@ impl Channel {
     /// If its numbers are wrong.
     fn take(&mut self, frame: &Frame) -> Result<bool> {
         let packet = frame.field("packet");
+        if self.is_mute {
+            return Err(format!("a {} on a channel that must not be used any more", frame.kind));
+        }
         if packet <= self.packet_received {
             return Err(format!("packet number {packet} after {}", self.packet_received));
         }

@@ -83,6 +83,8 @@ pub(crate) fn compose(
     for (key, value) in spec {
         match key.as_str() {
             "on" | "src" | "dst" | "body" | "pad" | "data" | "put" => {}
+            // How it is sealed: the exchange's affair.
+            "clear" | "flip" | "keys_of" | "number" | "number_of" => {}
             "entries" if value.is_array() => {}
             _ => {
                 header.insert(key.clone(), value.clone());
@@ -111,7 +113,7 @@ pub(crate) fn compose(
         put(&mut head, *at, bytes)?;
     }
     if !header.contains_key("header_crc") {
-        seal(&mut head);
+        check_header(&mut head);
     }
     Ok([head, payload].concat())
 }
@@ -160,7 +162,7 @@ fn put(bytes: &mut [u8], at: usize, what: &[u8]) -> Result<()> {
 }
 
 /// Makes the header's checksum valid.
-fn seal(frame: &mut [u8]) {
+pub(crate) fn check_header(frame: &mut [u8]) {
     let crc = Checksum::of(&frame[ETHERNET..HEADER_CRC]);
     frame[HEADER_CRC..HEAD].copy_from_slice(&crc.to_le_bytes());
 }
@@ -181,11 +183,12 @@ pub(crate) fn readdress(frame: &mut [u8], (dst, src): (Mac, Mac), header: &[u8])
 }
 
 impl Frame {
-    /// Decodes a frame, and checks the rules for every frame.
+    /// Decodes a frame, and checks the rules for every frame. Of one that was sealed, `bytes` are
+    /// in the clear.
     ///
     /// # Errors
     /// The rule that it breaks.
-    pub(crate) fn parse(table: &Table, bytes: &[u8]) -> Result<Self> {
+    pub(crate) fn parse(table: &Table, bytes: &[u8], was_sealed: bool) -> Result<Self> {
         let (head, payload) =
             bytes.split_at_checked(HEAD).ok_or("a frame shorter than 64 bytes")?;
         let (header, _) = table.decode("header", &head[ETHERNET..])?;
@@ -205,7 +208,11 @@ impl Frame {
         let (data, entries) = payload.split_at(data_len);
         let covers = kind != "Echo" && (kind != "Data" || field("flags") & CHECKSUMMED != 0);
         let covered = if covers { payload } else { entries };
-        if u64::from(Checksum::of(covered)) != field("payload_crc") {
+        let sum = if was_sealed { 0 } else { Checksum::of(covered) };
+        if was_sealed && kind == "Data" && covers {
+            return Err("a sealed Data that is CHECKSUMMED".to_owned());
+        }
+        if u64::from(sum) != field("payload_crc") {
             return Err(format!("a {kind} with a wrong payload checksum"));
         }
         let mut body = Decoded::default();

@@ -8,12 +8,13 @@
 //!             suite     the files and their vectors
 //!             run       one vector: its steps, one after the other
 //!             exchange  frames in and out, the state of channels
+//!             sealed    handshakes with keys, sealed frames
 //!             frame     frames as bytes
 //!             table     fields as bytes
 //! ```
 //!
-//! Only the CRC comes from the implementation: frames are composed and decoded with the table of
-//! fields in `conformance/frames.json`.
+//! Only the CRC and the ciphers come from the implementation: frames are composed and decoded with
+//! the table of fields in `conformance/frames.json`.
 
 #![forbid(unsafe_code)]
 
@@ -21,6 +22,7 @@ mod exchange;
 mod frame;
 pub mod live;
 mod run;
+mod sealed;
 mod suite;
 mod table;
 
@@ -40,6 +42,45 @@ pub enum Role {
     Target,
     /// The host: the suite plays a target.
     Host,
+    /// A target with a key that lets in hosts without one, too: the suite plays hosts of either
+    /// kind.
+    SealedTarget,
+    /// A target that is silent: docs/protocol-annexes.md, "Silent targets".
+    SilentTarget,
+    /// A host with a key: the suite plays its target.
+    SealedHost,
+}
+
+impl Role {
+    /// All of them.
+    pub const ALL: [Self; 5] =
+        [Self::Target, Self::Host, Self::SealedTarget, Self::SilentTarget, Self::SealedHost];
+
+    /// Its name, which is also that of its file of vectors.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Target => "target",
+            Self::Host => "host",
+            Self::SealedTarget => "sealed-target",
+            Self::SilentTarget => "silent-target",
+            Self::SealedHost => "sealed-host",
+        }
+    }
+
+    /// Whether it is a host.
+    pub fn is_host(self) -> bool {
+        matches!(self, Self::Host | Self::SealedHost)
+    }
+
+    /// Whether it is a target.
+    pub fn is_target(self) -> bool {
+        !self.is_host()
+    }
+
+    /// Whether it has a key.
+    pub fn has_keys(self) -> bool {
+        !matches!(self, Self::Target | Self::Host)
+    }
 }
 
 /// The implementation under test, at the other end of a link.
@@ -83,4 +124,13 @@ pub trait Subject {
     /// # Errors
     /// If the counters can't be read.
     fn rejects(&mut self) -> Result<Option<BTreeMap<String, u64>>>;
+
+    /// Whether it can be told that the memory of its machine was put back to an earlier state.
+    fn can_restore(&self) -> bool;
+
+    /// Tells it so.
+    ///
+    /// # Errors
+    /// If it can't be told.
+    fn restore(&mut self) -> Result<()>;
 }

@@ -31,6 +31,8 @@ pub struct Live {
     began: Instant,
     /// The command that prints the counters of a target.
     counters: Option<String>,
+    /// The command that tells it that the memory of its machine was put back.
+    restore: Option<String>,
     agent: Option<Agent>,
 }
 
@@ -44,16 +46,21 @@ struct Agent {
 
 impl Live {
     /// Opens an interface. `counters` is a shell command that prints, as JSON, how many frames the
-    /// target has rejected.
+    /// target has rejected; `restore` is one that tells the implementation that the memory of its
+    /// machine was put back.
     ///
     /// # Errors
     /// If the interface can't be opened.
-    pub fn open(interface: &str, counters: Option<String>) -> Result<Self> {
+    pub fn open(
+        interface: &str,
+        counters: Option<String>,
+        restore: Option<String>,
+    ) -> Result<Self> {
         let link = PacketLink::open(&PacketOptions::new(interface));
         let link = link.map_err(|error| error.to_string())?;
         let batch = RxBatch::new(BATCH, link.frame_len_max() - HEAD);
         let (came, began) = (VecDeque::new(), Instant::now());
-        Ok(Self { link, batch, came, began, counters, agent: None })
+        Ok(Self { link, batch, came, began, counters, restore, agent: None })
     }
 
     /// Starts over: discards received frames, and starts a new agent for a host, by the shell
@@ -201,6 +208,19 @@ impl Subject for Live {
         let mut counts = BTreeMap::new();
         sum(&value, &mut counts);
         Ok(Some(counts))
+    }
+
+    fn can_restore(&self) -> bool {
+        self.restore.is_some()
+    }
+
+    fn restore(&mut self) -> Result<()> {
+        let command = self.restore.as_deref().ok_or("no command tells it")?;
+        let status = Command::new("sh").args(["-c", command]).status();
+        match status.map_err(|error| format!("{command}: {error}"))? {
+            status if status.success() => Ok(()),
+            status => Err(format!("{command}: {status}")),
+        }
     }
 }
 

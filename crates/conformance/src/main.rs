@@ -10,8 +10,10 @@ use tyche_conformance::live::Live;
 use tyche_conformance::{Outcome, Result, Role, Suite};
 
 const USAGE: &str = "\
-usage: tyche-conformance target INTERFACE [--counters COMMAND] [--vectors DIR] [FILTER]
-       tyche-conformance host INTERFACE --agent COMMAND [--vectors DIR] [FILTER]
+usage: tyche-conformance target|sealed-target|silent-target INTERFACE [--counters COMMAND]
+           [--restore COMMAND] [--vectors DIR] [FILTER]
+       tyche-conformance host|sealed-host INTERFACE --agent COMMAND [--restore COMMAND]
+           [--vectors DIR] [FILTER]
 
 Plays a host against the target, or a target against the host, that is at the other end of
 INTERFACE, vector by vector; FILTER is a part of their names. conformance/README.md says what the
@@ -27,23 +29,21 @@ struct Options {
     interface: String,
     counters: Option<String>,
     agent: Option<String>,
+    restore: Option<String>,
     vectors: Option<PathBuf>,
     filter: String,
 }
 
 fn main() -> ExitCode {
     let mut args = std::env::args().skip(1);
-    let role = match args.next().as_deref() {
-        Some("target") => Some(Role::Target),
-        Some("host") => Some(Role::Host),
-        _ => None,
-    };
+    let role = args.next();
+    let role = Role::ALL.into_iter().find(|it| Some(it.name()) == role.as_deref());
     let options = options(args);
     let (Some(role), Some(options)) = (role, options) else {
         eprintln!("{USAGE}");
         return ExitCode::from(2);
     };
-    if role == Role::Host && options.agent.is_none() {
+    if role.is_host() && options.agent.is_none() {
         eprintln!("{USAGE}");
         return ExitCode::from(2);
     }
@@ -64,6 +64,7 @@ fn options(mut args: impl Iterator<Item = String>) -> Option<Options> {
         match arg.as_str() {
             "--counters" => options.counters = Some(args.next()?),
             "--agent" => options.agent = Some(args.next()?),
+            "--restore" => options.restore = Some(args.next()?),
             "--vectors" => options.vectors = Some(args.next()?.into()),
             _ if arg.starts_with('-') || !options.filter.is_empty() => return None,
             _ => options.filter = arg,
@@ -77,7 +78,8 @@ fn run(role: Role, options: &Options) -> Result<Option<bool>> {
     let ours = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../conformance");
     let folder = options.vectors.as_ref().unwrap_or(&ours);
     let suite = Suite::read(folder, role)?;
-    let mut live = Live::open(&options.interface, options.counters.clone())?;
+    let mut live =
+        Live::open(&options.interface, options.counters.clone(), options.restore.clone())?;
     let hasher = RandomState::new();
     let mut count = 0_u64;
     let mut random = || {
@@ -85,7 +87,7 @@ fn run(role: Role, options: &Options) -> Result<Option<bool>> {
         hasher.hash_one(count)
     };
     let (mut passed, mut known, mut failed) = (0, 0, 0);
-    let side = if role == Role::Target { "target" } else { "host" };
+    let side = role.name();
     for name in suite.names().filter(|name| name.contains(&options.filter)) {
         live.renew(options.agent.as_deref())?;
         let (number, text) = match suite.run(&name, &mut live, &mut random) {

@@ -32,7 +32,7 @@ impl<'a> Run<'a> {
         subject: &'a mut dyn Subject,
         role: Role,
         preludes: &'a Map<String, Value>,
-        random: &mut dyn FnMut() -> u64,
+        random: &'a mut dyn FnMut() -> u64,
     ) -> Self {
         let mut bindings = crate::table::Bindings::new();
         for name in ["host", "session", "device", "target", "generation"] {
@@ -47,7 +47,8 @@ impl<'a> Run<'a> {
         bindings.insert("stranger".to_owned(), vec![2, 0, 0, 0, 0xc0, 0xf0]);
         bindings.insert("everybody".to_owned(), vec![0xff; 6]);
         bindings.insert("frame_len".to_owned(), subject.frame_len().to_le_bytes().to_vec());
-        let exchange = Exchange::new(table, subject, bindings);
+        bindings.extend(table.keys.bindings());
+        let exchange = Exchange::new(table, subject, bindings, random);
         Self { exchange, role, preludes, said: BTreeMap::new() }
     }
 
@@ -77,7 +78,7 @@ impl<'a> Run<'a> {
                 left = Err(format!("at the end: nothing has asked for {entry}"));
             }
             // For a host the agent is ended instead.
-            if self.role == Role::Host || self.exchange.channel(object(&spec)?)?.is_over {
+            if self.role.is_host() || self.exchange.channel(object(&spec)?)?.is_over {
                 continue;
             }
             self.exchange.send(&spec, None, false)?;
@@ -102,8 +103,23 @@ impl<'a> Run<'a> {
                 self.steps(steps.ok_or_else(|| format!("no prelude is called {value}"))?)
             }
             "open" => self.exchange.open(text()?),
-            "send" => self.exchange.send(&without_label(value), label("as"), false),
-            "lose" => self.exchange.send(&without_label(value), label("as"), true),
+            "seal" => {
+                let (on, keys) =
+                    (serde_json::json!({"on": text()?}), self.exchange.handshakes.keys());
+                self.exchange.channel(object(&on)?)?.keys = Some(keys?);
+                self.exchange.has_keys = true;
+                Ok(())
+            }
+            "discard" => self.discard(text()?),
+            "mute" => {
+                let mute = serde_json::json!({"on": text()?});
+                self.exchange.channel(object(&mute)?)?.is_mute = true;
+                Ok(())
+            }
+            "proves" => self.proves(object(value)?),
+            "restore" => self.exchange.subject.restore(),
+            "send" => self.exchange.send(value, label("as"), false),
+            "lose" => self.exchange.send(value, label("as"), true),
             "again" => self.exchange.repeat(text()?, true),
             "replay" => self.exchange.repeat(text()?, false),
             "deaf" => {
@@ -137,11 +153,36 @@ impl<'a> Run<'a> {
                     known.ok_or_else(|| format!("nothing is bound to {text}"))?
                 }
                 Value::String(text) => hex(text)?,
+                Value::Object(proof) => self.nonce(proof, None)?,
                 value => value.as_u64().ok_or("a number")?.to_le_bytes().to_vec(),
             };
             self.exchange.bindings.insert(name.clone(), bytes);
         }
         Ok(())
+    }
+
+    /// A nonce that proves that its sender knows a key, for a kind of frame. Its first two bytes are
+    /// those of `like`.
+    fn nonce(&mut self, proof: &Map<String, Value>, like: Option<&[u8]>) -> Result<Vec<u8>> {
+        let text = |field: &str| proof.get(field).and_then(Value::as_str).unwrap_or_default();
+        let kind = self.exchange.table.value("kind", text("kind"))? as u8;
+        let random = self.exchange.random().to_le_bytes();
+        let salt = like.unwrap_or(&random);
+        self.exchange.table.keys.nonce(text("key"), kind, [salt[0], salt[1]])
+    }
+
+    /// Forgets the frames of a kind that have come.
+    fn discard(&mut self, kind: &str) -> Result<()> {
+        self.exchange.drain()?;
+        self.exchange.inbox.retain(|frame| frame.kind != kind);
+        Ok(())
+    }
+
+    /// Checks that a nonce proves that its sender knows a key.
+    fn proves(&mut self, proof: &Map<String, Value>) -> Result<()> {
+        let nonce = self.exchange.bindings.get("nonce").cloned().ok_or("no $nonce")?;
+        let right = self.nonce(proof, Some(&nonce))?;
+        if nonce == right { Ok(()) } else { Err("the nonce is no proof".to_owned()) }
     }
 
     /// Waits for `time`, and receives frames meanwhile.
@@ -174,7 +215,9 @@ impl<'a> Run<'a> {
                 let mut bindings = exchange.bindings.clone();
                 bindings.insert("source".to_owned(), frame.src.to_vec());
                 let mut header = pattern.clone();
-                header.retain(|key, _| !matches!(&**key, "kind" | "body" | "on" | "repeat"));
+                let others = ["kind", "body", "on", "repeat", "as", "to", "key", "peer_key"];
+                let others = [&others[..], &["introduction", "verdict"]].concat();
+                header.retain(|key, _| !others.contains(&&**key));
                 let table = exchange.table;
                 let compared = table.compare("header", &header, &frame.header, &mut bindings);
                 let compared = compared.and_then(|()| match pattern.get("body") {
@@ -185,6 +228,8 @@ impl<'a> Run<'a> {
                     }
                     None => Ok(()),
                 });
+                let compared =
+                    compared.and_then(|()| exchange.open_handshake(pattern, &frame, &mut bindings));
                 match compared {
                     Ok(()) => {
                         exchange.bindings = bindings;
@@ -205,7 +250,10 @@ impl<'a> Run<'a> {
     fn reject(&mut self, value: &Value) -> Result<()> {
         let reason = value["reason"].as_str().ok_or("for what reason?")?;
         let answers = value.get("answers").and_then(Value::as_str);
-        self.rejects(reason, answers, |exchange| exchange.send_wrong(&value["frame"]))
+        self.rejects(reason, answers, |exchange| match value["replay"].as_str() {
+            Some(label) => exchange.repeat(label, false),
+            None => exchange.send_wrong(&value["frame"]),
+        })
     }
 
     /// Sends a literal frame that must have no effect, and checks that it has none.
@@ -240,7 +288,7 @@ impl<'a> Run<'a> {
         let acked: Vec<_> = channels.clone().map(|channel| channel.acked).collect();
         let entries: usize = channels.map(|channel| channel.entries.len()).sum();
         // A host may send further requests at any time.
-        let counts = |kind: &str| self.role == Role::Target || kind == "Disconnect";
+        let counts = |kind: &str| self.role.is_target() || kind == "Disconnect";
         let frames = self.exchange.inbox.iter().filter(|frame| counts(&frame.kind)).count();
         format!("acks {acked:?}, {entries} entries, {frames} other frames")
     }
@@ -254,7 +302,7 @@ impl<'a> Run<'a> {
             self.exchange.probe(name)?;
         }
         let can_ask = self.exchange.bindings.contains_key("peer");
-        if names.is_empty() && self.role == Role::Target && can_ask {
+        if names.is_empty() && self.role.is_target() && can_ask {
             for _ in 0..2 {
                 self.hello()?;
             }
@@ -263,8 +311,13 @@ impl<'a> Run<'a> {
     }
 
     fn hello(&mut self) -> Result<()> {
-        let number = number(&self.exchange.bindings["number"]).wrapping_add(1);
-        self.exchange.bindings.insert("number".to_owned(), number.to_le_bytes().to_vec());
+        let number = if self.role.has_keys() {
+            let proof = serde_json::json!({"key": "target", "kind": "Hello"});
+            self.nonce(object(&proof)?, None)?
+        } else {
+            number(&self.exchange.bindings["number"]).wrapping_add(1).to_le_bytes().to_vec()
+        };
+        self.exchange.bindings.insert("number".to_owned(), number);
         let body = serde_json::json!({"nonce": "$number", "target": "$target", "frame_len": 1294});
         self.exchange.send(&serde_json::json!({"kind": "Hello", "body": body}), None, false)?;
         let body = serde_json::json!({"nonce": "$number"});
@@ -300,7 +353,7 @@ impl<'a> Run<'a> {
     fn quiet(&mut self, _why: &str) -> Result<()> {
         self.settle()?;
         let entries = self.exchange.channels.values().any(|channel| !channel.entries.is_empty());
-        let frames = self.role == Role::Target && !self.exchange.inbox.is_empty();
+        let frames = self.role.is_target() && !self.exchange.inbox.is_empty();
         if entries || frames {
             Err(format!("there came {}", self.exchange.describe()))
         } else {
@@ -463,15 +516,6 @@ impl<'a> Run<'a> {
         };
         if words == expected { Ok(()) } else { Err(format!("the agent says {words:?} of {id}")) }
     }
-}
-
-/// The frame of a `send` step, without the label under which it is kept.
-fn without_label(value: &Value) -> Value {
-    let mut value = value.clone();
-    if let Some(frame) = value.as_object_mut() {
-        frame.remove("as");
-    }
-    value
 }
 
 fn same_bytes(came: &[u8], wanted: &[u8]) -> Result<()> {

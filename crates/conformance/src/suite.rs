@@ -45,10 +45,7 @@ impl Suite {
             value.map_err(|error| format!("{name}: {error}"))
         };
         let table = Table::parse(&text("frames.json")?)?;
-        let mut file = json(match role {
-            Role::Target => "target.json",
-            Role::Host => "host.json",
-        })?;
+        let mut file = json(&format!("{}.json", role.name()))?;
         let mut take = |key: &str| file.get_mut(key).map(Value::take).unwrap_or_default();
         let (preludes, vectors) = (take("preludes"), take("vectors"));
         let list = |value: Value| match value {
@@ -56,7 +53,8 @@ impl Suite {
             _ => Err("no list of vectors".to_owned()),
         };
         let Value::Object(preludes) = preludes else { return Err("no preludes".to_owned()) };
-        let frames = list(json("single.json")?)?;
+        // They are in the clear.
+        let frames = if role.has_keys() { Vec::new() } else { list(json("single.json")?)? };
         Ok(Self { table, role, preludes, vectors: list(vectors)?, frames })
     }
 
@@ -77,8 +75,11 @@ impl Suite {
     ) -> Outcome {
         let vector = self.names().position(|it| it == name);
         let Some(index) = vector else { return Outcome::Failed("no such vector".to_owned()) };
-        let mut run = Run::new(&self.table, subject, self.role, &self.preludes, random);
         let scripted = self.vectors.get(index);
+        if scripted.is_some_and(|it| it["needs"] == "restore") && !subject.can_restore() {
+            return Outcome::Known("nothing can tell it that its memory was put back".to_owned());
+        }
+        let mut run = Run::new(&self.table, subject, self.role, &self.preludes, random);
         let done = match scripted {
             Some(vector) => run.steps(&vector["steps"]),
             None => {

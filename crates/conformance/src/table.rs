@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value};
 
 use crate::Result;
+use crate::sealed::Keyring;
 
 /// The bytes of fields by name.
 pub(crate) type Fields = BTreeMap<String, Vec<u8>>;
@@ -20,6 +21,8 @@ pub(crate) type Bindings = BTreeMap<String, Vec<u8>>;
 pub(crate) struct Table {
     names: BTreeMap<String, BTreeMap<String, u64>>,
     layouts: BTreeMap<String, Vec<Field>>,
+    /// The keys of the ends that prove who they are.
+    pub(crate) keys: Keyring,
 }
 
 /// A field of a frame.
@@ -64,12 +67,15 @@ impl Table {
         let names = serde_json::from_value(value["names"].clone());
         let names = names.map_err(|error| format!("names: {error}"))?;
         let mut layouts = BTreeMap::from([("header".to_owned(), layout(&value["header"])?)]);
-        for (group, prefix) in [("entries", "entry"), ("lists", "list"), ("bodies", "body")] {
+        let groups =
+            [("entries", "entry"), ("lists", "list"), ("bodies", "body"), ("payloads", "payload")];
+        for (group, prefix) in groups {
             for (name, fields) in object(&value[group])? {
                 layouts.insert(format!("{prefix} {name}"), layout(fields)?);
             }
         }
-        Ok(Self { names, layouts })
+        let keys = Keyring::parse(&value["keys"])?;
+        Ok(Self { names, layouts, keys })
     }
 
     /// The value of a name, such as that of a kind of frame.

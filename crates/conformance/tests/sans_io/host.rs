@@ -1,13 +1,15 @@
 //! A host without threads: its state machine and the memory of its operations.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tyche_conformance::Result;
+use tyche_proto::crypto::SecretKey;
 use tyche_proto::wire::{CommandFlags, HEAD_LEN, Name, Opcode, Status, Uuid};
 use tyche_proto::{
-    BatchPolicy, ExportId, Instant, OpId, Opened, Operation, Outgoing, PortConfig, RejectCounts,
-    Rules, Session, SessionConfig, SessionEvent,
+    BatchPolicy, ExportId, HostKeys, Instant, OpId, Opened, Operation, Outgoing, PortConfig,
+    RejectCounts, Rules, Session, SessionConfig, SessionEvent,
 };
 use tyche_testkit::random::Random;
 
@@ -24,6 +26,16 @@ pub(crate) struct Host<R> {
 
 impl<R: Rules> Host<R> {
     pub(crate) fn new() -> Self {
+        Self::with_keys(None)
+    }
+
+    /// A host that has a key, and knows that of its target.
+    pub(crate) fn keyed() -> Self {
+        let [secret, target] = [1, 2].map(|byte| SecretKey::from_random([byte; 32]));
+        Self::with_keys(Some(HostKeys { secret, target: target.public(), target_uuid: None }))
+    }
+
+    fn with_keys(keys: Option<HostKeys>) -> Self {
         let name = |text| Name::new(text).unwrap();
         let (identity, session) = (Uuid::from_u128(1), Uuid::from_u128(2));
         let export = ExportId::Name(name("conf"));
@@ -33,6 +45,7 @@ impl<R: Rules> Host<R> {
             operations_max: 8,
             reconnect_delay: Duration::from_millis(20),
             batch: BatchPolicy::Natural,
+            keys: keys.map(Arc::new),
             ..SessionConfig::new(identity, name("host"), session, export)
         };
         let (frame_len_max, rings) = (FRAME_LEN, [64; 2]);
@@ -94,8 +107,9 @@ fn runs(bytes: &[u8]) -> String {
 
 impl<R: Rules> Machine for Host<R> {
     fn handle_frame(&mut self, now: Instant, head: &[u8; HEAD_LEN], payload: &[u8]) {
-        self.session.handle_frame(now, 0, (head, payload), &mut Opened::default());
-        self.take_events(payload);
+        let mut opened = Opened::default();
+        let clear = self.session.handle_frame(now, 0, (head, payload), &mut opened);
+        self.take_events(clear);
     }
 
     fn handle_timeout(&mut self, now: Instant) {
@@ -137,5 +151,10 @@ impl<R: Rules> Machine for Host<R> {
 
     fn rejects(&self) -> &RejectCounts {
         self.session.rejects()
+    }
+
+    fn restore(&mut self, now: Instant) {
+        self.session.renew_keys(now);
+        self.take_events(&[]);
     }
 }

@@ -35,6 +35,9 @@ pub(crate) trait Machine {
     }
 
     fn rejects(&self) -> &RejectCounts;
+
+    /// The memory of its machine was put back to an earlier state.
+    fn restore(&mut self, now: Instant);
 }
 
 /// A [`Subject`] that is a state machine in the same process. Waiting moves the virtual clock from
@@ -107,5 +110,15 @@ impl<M: Machine> Subject for Simulated<M> {
     fn rejects(&mut self) -> Result<Option<BTreeMap<String, u64>>> {
         let counts = self.machine.rejects().iter();
         Ok(Some(counts.map(|(reject, count)| (reject.name().to_owned(), count)).collect()))
+    }
+
+    fn can_restore(&self) -> bool {
+        true
+    }
+
+    fn restore(&mut self) -> Result<()> {
+        self.machine.restore(self.now);
+        self.transmit();
+        Ok(())
     }
 }

@@ -44,6 +44,24 @@ fn the_host_does_what_the_vectors_ask() {
     assert!(failed.is_empty(), "{} failed:\n{}", failed.len(), failed.join("\n"));
 }
 
+#[test]
+fn the_target_with_a_key_does_what_the_vectors_ask() {
+    let failed = failures(Role::SealedTarget, target::Target::<AllRules>::keyed);
+    assert!(failed.is_empty(), "{} failed:\n{}", failed.len(), failed.join("\n"));
+}
+
+#[test]
+fn the_silent_target_does_what_the_vectors_ask() {
+    let failed = failures(Role::SilentTarget, target::Target::<AllRules>::silent);
+    assert!(failed.is_empty(), "{} failed:\n{}", failed.len(), failed.join("\n"));
+}
+
+#[test]
+fn the_host_with_a_key_does_what_the_vectors_ask() {
+    let failed = failures(Role::SealedHost, host::Host::<AllRules>::keyed);
+    assert!(failed.is_empty(), "{} failed:\n{}", failed.len(), failed.join("\n"));
+}
+
 thread_local! {
     /// The rule that is off in this thread.
     static OFF: Cell<Option<Rule>> = const { Cell::new(None) };
@@ -68,6 +86,9 @@ macro_rules! canaries {
             let failed = match Role::$role {
                 Role::Target => failures(Role::Target, target::Target::<Broken>::new),
                 Role::Host => failures(Role::Host, host::Host::<Broken>::new),
+                Role::SealedTarget => failures(Role::SealedTarget, target::Target::<Broken>::keyed),
+                Role::SilentTarget => failures(Role::SilentTarget, target::Target::<Broken>::silent),
+                Role::SealedHost => failures(Role::SealedHost, host::Host::<Broken>::keyed),
             };
             println!("{}:\n{}", stringify!($rule), failed.join("\n"));
             assert!(!failed.is_empty(), "no vector misses {}", stringify!($rule));
@@ -88,5 +109,12 @@ canaries! {
     unfenced_writes_are_noticed: FenceBeforeReissue at Host;
     unfenced_resets_are_noticed: FenceAfterReset at Host;
     outcomes_that_are_ignored_are_noticed: UseOutcomes at Host;
+    replays_at_a_target_are_noticed: RejectReplays at SealedTarget;
+    forged_frames_at_a_target_are_noticed: CheckTag at SealedTarget;
+    sealed_connects_without_a_ticket_are_noticed: CheckTicket at SealedTarget;
+    answers_to_strangers_are_noticed: StaySilent at SilentTarget;
+    replays_at_a_host_are_noticed: RejectReplays at SealedHost;
+    forged_frames_at_a_host_are_noticed: CheckTag at SealedHost;
+    answers_in_the_clear_are_noticed: RefuseClear at SealedHost;
     lost_caches_without_an_error_are_noticed: LostCacheFailsFlush at Host;
 }

@@ -2,10 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use tyche_proto::crypto::SecretKey;
 use tyche_proto::wire::{Command, Geometry, HEAD_LEN, Name, Opcode, PAGE_LEN, Status, Uuid};
 use tyche_proto::{
-    Action, Allowed, BatchPolicy, ExportConfig, ExportKey, Instant, Listener, ListenerConfig,
-    ListenerEvent, Opened, OpenedChannel, Outgoing, Registry, RejectCounts, Rules, TargetConfig,
+    Access, Action, Allowed, BatchPolicy, ExportConfig, ExportKey, Instant, Listener,
+    ListenerConfig, ListenerEvent, Opened, OpenedChannel, Outgoing, Registry, RejectCounts, Rules,
+    TargetConfig,
 };
 use tyche_testkit::random::Random;
 
@@ -50,10 +52,43 @@ fn export(number: u128, name: &str) -> ExportConfig {
 
 impl<R: Rules> Target<R> {
     pub(crate) fn new() -> Self {
+        Self::named("target")
+    }
+
+    /// A target with a key, which lets in hosts without one, too.
+    pub(crate) fn keyed() -> Self {
+        let mut this = Self::named("conformance");
+        let config = export(4, "conf-keys");
+        let key = this.registry.add_export(Instant(0), config).unwrap();
+        this.disks.insert(key, vec![0; SIZE]);
+        this.listener.set_key(SecretKey::from_random([2; 32]));
+        let names = Some([Name::new("conf-host").unwrap()].into());
+        let allowed = Allowed { names, ..Allowed::default() };
+        this.knows(&[(1, "conf-host"), (3, "conf-other")]);
+        this.registry.set_allowed(key, allowed);
+        this
+    }
+
+    /// The same, which answers nobody who does not know its key.
+    pub(crate) fn silent() -> Self {
+        let mut this = Self::keyed();
+        this.listener.be_silent();
+        this
+    }
+
+    /// Sets the hosts that it knows, by the bytes of their keys.
+    pub(crate) fn knows(&mut self, hosts: &[(u8, &str)]) {
+        let public = |byte| SecretKey::from_random([byte; 32]).public();
+        let hosts = hosts.iter().map(|&(byte, name)| (public(byte), Name::new(name).unwrap()));
+        let access = Access { required: false, hosts: hosts.collect() };
+        self.registry.set_access(access, []);
+    }
+
+    fn named(name: &str) -> Self {
         let uuid = Uuid::from_u128(3);
         let mut registry = Registry::new(TargetConfig {
             uuid,
-            name: Name::new("target").unwrap(),
+            name: Name::new(name).unwrap(),
             queue_size_max: 8,
             damq_pages_max: 256,
             channels_max: 8,
@@ -153,8 +188,8 @@ fn execute(disk: &mut [u8], memory: &mut Memory, command: Command) -> Status {
 
 impl<R: Rules> Machine for Target<R> {
     fn handle_frame(&mut self, now: Instant, head: &[u8; HEAD_LEN], payload: &[u8]) {
-        self.payload = payload.to_vec();
-        self.listener.handle_frame(now, (head, payload), &mut Opened::default());
+        let mut opened = Opened::default();
+        self.payload = self.listener.handle_frame(now, (head, payload), &mut opened).to_vec();
         self.serve(now);
     }
 
@@ -175,5 +210,10 @@ impl<R: Rules> Machine for Target<R> {
 
     fn rejects(&self) -> &RejectCounts {
         self.listener.rejects()
+    }
+
+    fn restore(&mut self, now: Instant) {
+        self.listener.renew_keys();
+        self.serve(now);
     }
 }
