@@ -61,7 +61,7 @@ impl<R: Rules> Target<R> {
         let config = export(4, "conf-keys");
         let key = this.registry.add_export(Instant(0), config).unwrap();
         this.disks.insert(key, vec![0; SIZE]);
-        this.listener.set_key(SecretKey::from_random([2; 32]));
+        this.listener.set_keys(Instant(0), SecretKey::from_random([2; 32]));
         let names = Some([Name::new("conf-host").unwrap()].into());
         let allowed = Allowed { names, ..Allowed::default() };
         this.knows(&[(1, "conf-host"), (3, "conf-other")]);
