@@ -406,7 +406,8 @@ int tyche_options_set_loss_timeout_ms(struct tyche_options *options,
 
 /**
  * The time that requests wait for a lost target before they fail with EIO, while the session goes
- * on until the loss timeout, which must be longer; -1: as long as that, the default. Not over FCoE.
+ * on until the loss timeout, which must be longer; -1, the default: as long as that. Not over
+ * FCoE.
  */
 int tyche_options_set_fast_fail_timeout_ms(struct tyche_options *options,
                                            int64_t milliseconds);

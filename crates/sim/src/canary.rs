@@ -12,7 +12,7 @@
 //! | nothing is executed that was answered | completions, cookie |
 //! | nothing is answered while it is executed | fence, fenced-open, fenced-busy |
 //! | the same, across generations of what is served | fence-after-lost-cache |
-//! | nothing that failed early is executed later, or completes another: the same | fence-failed, forget-failed, fail-together |
+//! | nothing that failed early happens later: the same | fence- and forget-failed, fail-together |
 //! | nothing is executed twice in a run of the target | outcomes, fence-after-reset |
 //! | one session writes, until another does | former-channels, holder-noted |
 //! | who was followed is not let in again | followed, writer |

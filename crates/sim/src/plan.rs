@@ -341,12 +341,17 @@ impl Plan {
         plan.draw_udp();
         plan.draw_keys();
         plan.incidents.draw_removals(&mut Random::new(seed ^ REMOVALS));
-        let mut of_fast_fail = Random::new(seed ^ FAST_FAIL);
-        for host in &mut plan.hosts {
-            let tmo = of_fast_fail.pick(&[0, 0, 0, 20, 200, 1000, 5000]);
+        plan.draw_fast_fail();
+        plan
+    }
+
+    /// Draws the hosts whose operations fail early.
+    fn draw_fast_fail(&mut self) {
+        let mut random = Random::new(self.seed ^ FAST_FAIL);
+        for host in &mut self.hosts {
+            let tmo = random.pick(&[0, 0, 0, 20, 200, 1000, 5000]);
             host.fast_io_fail_tmo = (tmo > 0).then(|| Duration::from_millis(tmo));
         }
-        plan
     }
 }
 

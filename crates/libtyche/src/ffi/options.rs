@@ -359,7 +359,8 @@ pub unsafe extern "C" fn tyche_options_set_loss_timeout_ms(
 }
 
 /// The time that requests wait for a lost target before they fail with EIO, while the session goes
-/// on until the loss timeout, which must be longer; -1: as long as that, the default. Not over FCoE.
+/// on until the loss timeout, which must be longer; -1, the default: as long as that. Not over
+/// FCoE.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tyche_options_set_fast_fail_timeout_ms(
     options: *mut tyche_options,

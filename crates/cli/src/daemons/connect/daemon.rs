@@ -205,8 +205,7 @@ impl Session {
         };
         let device = attachment.device_path().to_owned();
         let (args, control) = (args.session.clone(), Arc::clone(host.control()));
-        let trying = Trying::default();
-        let reporter = Reporter { args, control, missing, last_error, trying };
+        let reporter = Reporter { args, control, missing, last_error, trying: Trying::default() };
         let state = State {
             session: id,
             export: export.clone(),

@@ -118,7 +118,9 @@ mod tests {
         };
         assert_eq!(parse(&["a", "--fcoe", "--link=eth1", "--wwpn=200002005e100001"]), Ok(()));
         let conflict = clap::error::ErrorKind::ArgumentConflict;
-        assert_eq!(parse(&["a", "--fcoe", "--channels=2"]), Err(conflict));
+        for option in ["--channels=2", "--fast-io-fail-tmo=5"] {
+            assert_eq!(parse(&["a", "--fcoe", option]), Err(conflict), "{option}");
+        }
         let missing = clap::error::ErrorKind::MissingRequiredArgument;
         assert_eq!(parse(&["a", "--e-d-tov=1"]), Err(missing));
     }

@@ -54,8 +54,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tyche_wire::{
-    Body, ChannelId, Checksums, Control, Cookie, Echo, Event, Fate, Flags, Geometry,
-    Greeting, Header, Kind, Mac, Reject, Status, Tag,
+    Body, ChannelId, Checksums, Control, Cookie, Echo, Event, Fate, Flags, Geometry, Greeting,
+    Header, Kind, Mac, Reject, Status, Tag,
 };
 
 use cache::Cache;
