@@ -111,7 +111,7 @@ pub(crate) fn has_proof(target: &PublicKey, challenge: &Challenge, hello: &Hello
     front == proof(target, challenge, message)
 }
 
-/// Opens a hello: the target's end, and the key of the guest, which owns it. `None` if it is forged.
+/// Opens a hello: the target's end, and the key of the guest, its owner. `None` if it is forged.
 pub(crate) fn open(
     secret: &SecretKey,
     challenge: &Challenge,

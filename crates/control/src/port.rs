@@ -2,7 +2,7 @@
 
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -18,6 +18,8 @@ use crate::handshake::{Identity, RANDOM_LEN, Verdict};
 const BACKLOG: i32 = 1024;
 /// Pause after a connection that could not be accepted, e.g. for want of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// Time limit until the thread of a guest that has lost its place has ended, if there are too many.
+const THREAD_WAIT: Duration = Duration::from_millis(200);
 
 /// An admin, as the target knows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -111,6 +113,8 @@ struct Shared {
     limits: Limits,
     service: Arc<dyn Service>,
     table: Mutex<Table>,
+    /// Signalled when a thread ends.
+    ended: Condvar,
 }
 
 struct Table {
@@ -135,7 +139,13 @@ impl Port {
         let guests = Guests::new(limits.bounds);
         let table = Table { guests, threads: 0, counts: Counts::default(), is_closed: false };
         let owner = Owner::new(keys, identity);
-        let shared = Arc::new(Shared { owner, limits, service, table: Mutex::new(table) });
+        let shared = Arc::new(Shared {
+            owner,
+            limits,
+            service,
+            table: Mutex::new(table),
+            ended: Condvar::new(),
+        });
         let (theirs, guests) = (Arc::clone(&shared), Arc::clone(&listener));
         let thread = thread::Builder::new().name("control-port".into());
         let thread = Some(thread.spawn(move || theirs.receive(&guests))?);
@@ -236,9 +246,12 @@ impl Shared {
     fn seat(self: &Arc<Self>, stream: TcpStream, address: SocketAddr) -> io::Result<()> {
         let until = Instant::now() + self.limits.handshake;
         let stream = Arc::new(stream);
-        let mut table = self.table();
+        let threads_max = self.limits.bounds.threads();
+        let is_full = |table: &mut Table| table.threads >= threads_max;
+        let waited = self.ended.wait_timeout_while(self.table(), THREAD_WAIT, is_full);
+        let (mut table, _) = waited.unwrap_or_else(PoisonError::into_inner);
         table.counts.guests += 1;
-        if table.threads >= self.limits.bounds.threads() {
+        if table.threads >= threads_max {
             table.counts.displaced += 1;
             return Ok(());
         }
@@ -313,6 +326,7 @@ impl Drop for Seat {
         let mut table = self.shared.table();
         table.guests.leave(self.id);
         table.threads -= 1;
+        self.shared.ended.notify_one();
     }
 }
 

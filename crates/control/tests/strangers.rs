@@ -126,6 +126,7 @@ fn strangers_take_no_place_of_an_admin() {
         // The reset of one that is displaced is no matter.
         drop(TcpStream::connect(rig.address()).unwrap());
     }
+    wait_until("they have come", || rig.port.counts().guests >= 102);
     wait_until("they are gone", || rig.port.guests() == 2);
     let third = rig.connect_from("127.0.3.1");
     assert!(matches!(third, Err(ClientError::Busy)), "{third:?}");

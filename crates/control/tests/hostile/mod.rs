@@ -27,6 +27,7 @@ const BUFFER_MAX: usize = (64 << 10) + 16;
 const SENT_MAX: usize = 1 << 20;
 
 /// The state that an input has reached.
+#[allow(dead_code, reason = "the fuzzer does not look at it")]
 #[derive(Debug, Default)]
 pub(crate) struct Reached {
     /// The end of the connection.
