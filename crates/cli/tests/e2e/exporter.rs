@@ -228,7 +228,7 @@ fn members_of_the_group_may_look_and_nothing_else() {
         expect(&finish(&mut nobody(NOBODY, args), PATIENCE), args, 4, &["only root may change"]);
     }
     // Others may not even look.
-    expect(&finish(&mut nobody("12345", &write), PATIENCE), &write, 4, &["sessions"]);
+    expect(&finish(&mut nobody("12345", &write), PATIENCE), &write, 4, &["members of the group"]);
     rig.disconnect_all();
 }
 

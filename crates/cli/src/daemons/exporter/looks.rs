@@ -3,12 +3,10 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-use crate::shared::error::Result;
+use crate::shared::error::{Code, Error, Result};
 use crate::shared::report::MachineReport;
 use crate::shared::sessions::{observed, targets};
 
-/// The age up to which a look serves others as well.
-const FRESH: Duration = Duration::from_millis(250);
 /// The least time between two looks that rates are made of.
 const RATE_TIME_MIN: Duration = Duration::from_secs(1);
 
@@ -32,6 +30,16 @@ impl Look {
     /// # Errors
     /// `Permission` if the run-time directory can't be read.
     pub(super) fn new() -> Result<Self> {
+        Self::taken().map_err(|error| match error.code {
+            Code::Permission => {
+                let hint = "root may look, and members of the group `tyche`";
+                Error { message: format!("{}; {hint}", error.message), ..error }
+            }
+            _ => error,
+        })
+    }
+
+    fn taken() -> Result<Self> {
         let begun = Instant::now();
         // At the same time: both may wait for daemons that are stopped.
         let (sessions, targets) = std::thread::scope(|scope| {
@@ -59,15 +67,16 @@ struct Pair {
 }
 
 impl Looks {
-    /// The present state, and an earlier one, if there is one. Those who ask at the same time get
-    /// the same: daemons are not asked more often because many look.
+    /// The present state, and an earlier one, if there is one. There is one look at a time. Those
+    /// who have come before it began share it: daemons are not asked more often because many look.
     ///
     /// # Errors
     /// As [`Look::new`].
     pub(super) fn look(&self) -> Result<(Arc<Look>, Option<Arc<Look>>)> {
+        let come = Instant::now();
         let mut pair = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let fresh = pair.last.clone().filter(|last| last.at.elapsed() <= FRESH);
-        let now = match fresh {
+        let begun_later = pair.last.clone().filter(|last| last.at - last.took >= come);
+        let now = match begun_later {
             Some(last) => last,
             None => pair.take(Look::new()?),
         };

@@ -122,16 +122,8 @@ fn state(session: &SessionReport) -> String {
 }
 
 fn session_card(page: &mut Html, sessions: &[SessionReport], rates: Rates<'_>) {
-    let head = [
-        "Export",
-        "Device",
-        "State",
-        "Reads",
-        "Writes",
-        "Latency, 99 %",
-        "In progress",
-        "Errors",
-    ];
+    let head =
+        ["Export", "Device", "State", "Reads", "Writes", "Latency, 99 %", "In progress", "Errors"];
     let mut table = Table::new(head);
     let mut links = Table::new(LINKS);
     for session in sessions {
