@@ -50,8 +50,8 @@ impl Capture {
         self.add_train(&[frame], frame.len() + padding, port);
     }
 
-    /// Adds frames of one direction in datagrams of `segment` bytes, as they are captured where they
-    /// travel as one.
+    /// Adds frames of one direction in datagrams of `segment` bytes, which travel, and so
+    /// are captured, as one.
     pub(super) fn add_train(&mut self, frames: &[&[u8]], segment: usize, port: u16) {
         let (ends, ports) = ends(frames[0], port);
         let mut train = Vec::new();
