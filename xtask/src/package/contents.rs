@@ -17,7 +17,7 @@ const NEEDS: &[Need] = &[("gzip", "gzip"), ("strip", "binutils")];
 
 /// Files of the repository, and where they are installed. Documents keep their places relative to
 /// each other, so that their links lead to the same files.
-pub(super) const FILES: [(&str, &str, u32); 30] = [
+pub(super) const FILES: [(&str, &str, u32); 33] = [
     ("packaging/systemd/tyche-target.service", "usr/lib/systemd/system", 0o644),
     ("packaging/systemd/tyche@.service", "usr/lib/systemd/system", 0o644),
     ("packaging/systemd/tyche-disconnect.service", "usr/lib/systemd/system", 0o644),
@@ -40,6 +40,9 @@ pub(super) const FILES: [(&str, &str, u32); 30] = [
     ("docs/guide.md", "usr/share/doc/tyche/docs", 0o644),
     ("docs/reference.md", "usr/share/doc/tyche/docs", 0o644),
     ("docs/troubleshooting.md", "usr/share/doc/tyche/docs", 0o644),
+    ("docs/high-availability.md", "usr/share/doc/tyche/docs", 0o644),
+    ("docs/moving-from.md", "usr/share/doc/tyche/docs", 0o644),
+    ("docs/upgrade.md", "usr/share/doc/tyche/docs", 0o644),
     ("docs/schema.json", "usr/share/doc/tyche/docs", 0o644),
     ("docs/protocol-annexes.md", "usr/share/doc/tyche/docs", 0o644),
     ("docs/golden-frames.md", "usr/share/doc/tyche/docs", 0o644),

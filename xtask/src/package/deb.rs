@@ -69,8 +69,6 @@ fn documentation(stage: &Stage) -> Result<()> {
     );
     let history = stage.path("usr/share/doc/tyche/changelog");
     stage.write(Path::new("usr/share/doc/tyche/changelog"), &changelog, 0o644)?;
-    let overrides = repository().join("packaging/debian/lintian-overrides");
-    stage.copy(&overrides, Path::new("usr/share/lintian/overrides/tyche"), 0o644)?;
     stage.compress(&history)
 }
 

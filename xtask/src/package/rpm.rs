@@ -24,6 +24,9 @@ const OWN: [&str; 5] = [
     "usr/share/tyche",
 ];
 
+/// Where rpm keeps what is installed, in the directory of the test.
+const DATABASE: &str = "/var/lib/rpm";
+
 /// Builds the package of a program below `dir`.
 pub(super) fn package(program: &Path, dir: &Path) -> Result<PathBuf> {
     packages::install(BUILD)?;
@@ -106,7 +109,7 @@ fn install(package: &Path) -> Result<bool> {
     fs::create_dir_all(&root).map_err(|error| format!("{}: {error}", root.display()))?;
     let rpm = |args: &[&str]| {
         let mut rpm = Command::new("rpm");
-        rpm.arg("--root").arg(&root).args(args);
+        rpm.args(["--dbpath", DATABASE]).arg("--root").arg(&root).args(args);
         rpm
     };
     run_tool(&mut rpm(&["--initdb"]))?;
@@ -119,8 +122,8 @@ fn install(package: &Path) -> Result<bool> {
     say("rpm", "the program runs", runs);
     run_tool(&mut rpm(&["--erase", "--noscripts", "tyche"]))?;
     let mut find = Command::new("find");
-    find.arg(&root).args(["-type", "f", "-not", "-path", "*/var/lib/*", "-not", "-path"]);
-    let left = output(find.arg("*/root/.rpmdb/*"))?;
+    find.arg(&root).args(["-type", "f", "-not", "-path", &format!("*{DATABASE}/*")]);
+    let left = output(&mut find)?;
     say("rpm", "removing it leaves no file", left.is_empty());
     print!("{}{left}", String::from_utf8_lossy(&wrong));
     Ok(wrong.is_empty() && runs && left.is_empty())

@@ -17,10 +17,11 @@ pub(super) fn maintainer() -> String {
     format!("{name} <{email}>")
 }
 
-/// A value of the packaged commit, by a `format` of `git log`.
+/// A value of the packaged commit, by a `format` of `git log`; `%cd` is its day as RPM wants it.
 pub(super) fn commit(format: &str) -> Result<String> {
     let mut git = Command::new("git");
-    git.current_dir(repository()).args(["log", "-1", &format!("--format={format}")]);
+    git.current_dir(repository()).args(["log", "-1", "--date=format:%a %b %d %Y"]);
+    git.arg(format!("--format={format}"));
     Ok(output(&mut git)?.trim().to_owned())
 }
 

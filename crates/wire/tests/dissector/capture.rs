@@ -47,15 +47,24 @@ impl Capture {
 
     /// Adds a frame in a datagram from or to `port` at the target, with padding behind it.
     pub(super) fn add_datagram(&mut self, frame: &[u8], port: u16, padding: usize) {
-        let (ends, ports) = ends(frame, port);
-        let mut datagram = vec![0; ETHERNET_LEN - 2];
-        datagram.extend((frame.len() as u16).to_be_bytes());
-        datagram.extend(&frame[ETHERNET_LEN..]);
-        datagram.resize(datagram.len() + padding, 0);
+        self.add_train(&[frame], frame.len() + padding, port);
+    }
+
+    /// Adds frames of one direction in datagrams of `segment` bytes, which travel, and so
+    /// are captured, as one.
+    pub(super) fn add_train(&mut self, frames: &[&[u8]], segment: usize, port: u16) {
+        let (ends, ports) = ends(frames[0], port);
+        let mut train = Vec::new();
+        for (index, frame) in frames.iter().enumerate() {
+            train.extend([0; ETHERNET_LEN - 2]);
+            train.extend((frame.len() as u16).to_be_bytes());
+            train.extend(&frame[ETHERNET_LEN..]);
+            train.resize((index + 1) * segment, 0);
+        }
         let mut header = ports.concat();
-        header.extend((datagram.len() as u16 + 8).to_be_bytes());
+        header.extend((train.len() as u16 + 8).to_be_bytes());
         header.extend([0, 0]);
-        self.add_ip(UDP, ends, &[header, datagram].concat());
+        self.add_ip(UDP, ends, &[header, train].concat());
     }
 
     /// Adds the frames as two streams, one for each direction, in segments of `segment` bytes.

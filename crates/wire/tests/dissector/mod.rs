@@ -93,6 +93,32 @@ fn frames_in_datagrams_are_shown_at_any_port() {
     }
 }
 
+/// Datagrams that the kernel or a card cuts or has put together are captured as one.
+#[test]
+fn frames_in_trains_are_shown_one_by_one() {
+    let tshark = tshark!();
+    let frames = golden();
+    let mine: Vec<&[u8]> =
+        frames.iter().map(Vec::as_slice).filter(|frame| capture::is_to_target(frame)).collect();
+    let longest = mine.iter().map(|frame| frame.len()).max().unwrap();
+    for segment in [longest, longest + 77] {
+        let mut capture = Capture::new();
+        let mut wanted = Vec::new();
+        for train in mine.chunks(12) {
+            capture.add_train(train, segment, PORTS[1]);
+            let padded =
+                |frame: &&[u8]| Fields::of(frame).in_datagram(frame, segment - frame.len());
+            wanted.extend(train.iter().map(padded));
+        }
+        let packets = tshark.packets(&capture);
+        let shown: Vec<_> = packets.iter().flatten().collect();
+        assert_eq!(shown.len(), wanted.len());
+        for (shown, wanted) in shown.into_iter().zip(&wanted) {
+            check("a train", shown, wanted);
+        }
+    }
+}
+
 /// Several frames in one segment, and frames over several segments.
 #[test]
 fn frames_in_streams_are_shown_wherever_segments_end() {
