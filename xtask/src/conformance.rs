@@ -5,6 +5,7 @@
 
 use std::ffi::OsString;
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread;
@@ -21,7 +22,6 @@ const NONE: i32 = 3;
 const PATIENCE: Duration = Duration::from_secs(20);
 /// The exports that the vectors expect of a target: conformance/README.md.
 const EXPORTS: &str = r#"
-name = "conformance"
 [[export]]
 name = "conf"
 path = "DISK"
@@ -46,18 +46,60 @@ uuid = "00000000-0000-0000-0000-00000000c0f3"
 block_size = 512
 "#;
 
+/// The configuration of the target of FCoE. Its LUNs are kept by its name, and the first is 0.
+const FCOE_TARGET: &str = r#"
+name = "conformance-fc"
+[[export]]
+name = "conf"
+path = "DISK"
+uuid = "00000000-0000-0000-0000-00000000c0f0"
+block_size = 512
+"#;
+/// A target with a key: what its configuration has in front of its exports, and another of these.
+const KEYS: [&str; 2] = [
+    r#"
+key = "KEY"
+auth = "optional"
+[[host]]
+name = "conf-host"
+key = "tyche_pOCSkrZRwni5dyxWn1-puxPZBrRqtoyd-dwrRAn4ogk"
+[[host]]
+name = "conf-other"
+key = "tyche_Xf7dO2vUf2-ijuFdlp1bsOpTd01Ii9r53xxuASSz7yI"
+"#,
+    r#"
+[[export]]
+name = "conf-keys"
+path = "mem:1M"
+uuid = "00000000-0000-0000-0000-00000000c0f4"
+block_size = 512
+allow = ["conf-host"]
+"#,
+];
+/// The secret keys of the host and the target: 32 bytes 0x01 and 0x02.
+const HOST_KEY: &str = "tyche_secret_AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE";
+const TARGET_KEY: &str = "tyche_secret_AgICAgICAgICAgICAgICAgICAgICAgICAgICAgICAgI";
+/// The public key of the target.
+const TARGET_PUBLIC: &str = "tyche_zo060cy2M-x7cMF4FKXHbs0CloUFDTRHRboFhw5YfVk";
+
+/// The ends that are tested, by their names in the suite.
+const TARGETS: [&str; 4] = ["target", "sealed-target", "silent-target", FCOE];
+/// The one that speaks Fibre Channel over Ethernet.
+const FCOE: &str = "fc-target";
+const HOSTS: [&str; 2] = ["host", "sealed-host"];
+
 /// Runs the suite; false if a vector failed. `args` is at most a filter, for all of it on this
-/// machine alone; or `--target INTERFACE` or `--host INTERFACE`, and options of the suite.
+/// machine alone; or `--ROLE INTERFACE`, such as `--target eth1`, and options of the suite.
 pub(crate) fn run(args: &[OsString]) -> Result<bool> {
     let flag = args.first().and_then(|arg| arg.to_str()).unwrap_or_default();
     match flag.strip_prefix("--") {
-        Some(role @ ("target" | "host")) => {
+        Some(role) if TARGETS.iter().chain(&HOSTS).any(|it| *it == role) => {
             if !succeeds(cargo().args(["build", "--package", "tyche-conformance"]))? {
                 return Ok(false);
             }
             succeeds(Command::new(built("tyche-conformance")).arg(role).args(&args[1..]))
         }
-        _ if args.len() < 2 && !flag.starts_with('-') => both(args),
+        _ if args.len() < 2 && !flag.starts_with('-') => all(args),
         _ => Err("see conformance/README.md for what it takes".to_owned()),
     }
 }
@@ -66,8 +108,8 @@ fn built(program: &str) -> PathBuf {
     target_dir().join("debug").join(program)
 }
 
-/// Tests our own target, then our own host.
-fn both(filter: &[OsString]) -> Result<bool> {
+/// Tests our own targets, then our own hosts.
+fn all(filter: &[OsString]) -> Result<bool> {
     packages::install(packages::DEMO)?;
     let packages = ["--package", "tyche-conformance", "--package", "tyche"];
     let agent = ["--package", "libtyche", "--example", "conformance-agent"];
@@ -77,7 +119,21 @@ fn both(filter: &[OsString]) -> Result<bool> {
         return Ok(false);
     }
     let cable = Cable::lay()?;
-    let target = serve(&cable)?;
+    let mut results = Vec::new();
+    for role in TARGETS {
+        results.push(test_target(&cable, role, filter)?);
+    }
+    for role in HOSTS {
+        results.push(test_host(&cable, role, filter)?);
+    }
+    if results.iter().all(Option::is_none) {
+        return Err("no vector has that in its name".to_owned());
+    }
+    Ok(results.into_iter().flatten().all(|passed| passed))
+}
+
+fn test_target(cable: &Cable, role: &str, filter: &[OsString]) -> Result<Option<bool>> {
+    let target = serve(cable, role)?;
     let stats = cable.inside("b", &built("tyche"));
     let counters = format!(
         "TYCHE_RUNTIME_DIR={} {} stats -o json",
@@ -85,18 +141,25 @@ fn both(filter: &[OsString]) -> Result<bool> {
         shell(&stats)
     );
     let mut command = cable.inside("a", &built("tyche-conformance"));
-    command.args(["target", PLAYED, "--counters", &counters]).args(filter);
-    let target_passed = suite(&mut command);
+    command.args([role, PLAYED]);
+    if role != FCOE {
+        command.args(["--counters", &counters, "--restore", &cable.uevent()]);
+    }
+    let passed = suite(command.args(filter));
     drop(target);
+    passed
+}
+
+fn test_host(cable: &Cable, role: &str, filter: &[OsString]) -> Result<Option<bool>> {
     let mut agent = cable.inside("b", &built("examples/conformance-agent"));
     agent.arg(TESTED);
-    let mut command = cable.inside("a", &built("tyche-conformance"));
-    command.args(["host", PLAYED, "--agent", &shell(&agent)]).args(filter);
-    let host_passed = suite(&mut command);
-    match (target_passed?, host_passed?) {
-        (None, None) => Err("no vector has that in its name".to_owned()),
-        (target, host) => Ok(target.unwrap_or(true) && host.unwrap_or(true)),
+    if role != "host" {
+        agent.arg(cable.key("host", HOST_KEY)?).arg(TARGET_PUBLIC);
     }
+    let mut command = cable.inside("a", &built("tyche-conformance"));
+    command.args([role, PLAYED, "--agent", &shell(&agent)]);
+    command.args(["--restore", &cable.uevent()]).args(filter);
+    suite(&mut command)
 }
 
 /// Runs the suite for one role; `None` if it has no such vector.
@@ -111,15 +174,33 @@ fn shell(command: &Command) -> String {
     words.map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" ")
 }
 
-/// Starts the target and waits until it serves.
-fn serve(cable: &Cable) -> Result<Running> {
+/// The configuration of a target.
+fn config(cable: &Cable, role: &str) -> Result<String> {
+    let disk = cable.dir.join("disk.img");
+    let exports = EXPORTS.replace("DISK", &disk.to_string_lossy());
+    let name = "name = \"conformance\"\n";
+    match role {
+        "target" => return Ok([name, &exports].concat()),
+        FCOE => return Ok(FCOE_TARGET.replace("DISK", &disk.to_string_lossy())),
+        _ => {}
+    }
+    let key = cable.key("target", TARGET_KEY)?;
+    let [keys, export] = KEYS;
+    let silent = format!("silent = {}", role == "silent-target");
+    let keys = keys.replace("KEY", &key.to_string_lossy());
+    Ok([name, &silent, &keys, &exports, export].concat())
+}
+
+/// Starts a target and waits until it serves.
+fn serve(cable: &Cable, role: &str) -> Result<Running> {
     let wrong = |error: std::io::Error| format!("the target's files: {error}");
-    let (disk, config) = (cable.dir.join("disk.img"), cable.dir.join("target.toml"));
+    let (disk, file) = (cable.dir.join("disk.img"), cable.dir.join("target.toml"));
     fs::File::create(&disk).and_then(|file| file.set_len(1 << 20)).map_err(wrong)?;
-    fs::write(&config, EXPORTS.replace("DISK", &disk.to_string_lossy())).map_err(wrong)?;
+    fs::write(&file, config(cable, role)?).map_err(wrong)?;
     let log = fs::File::create(cable.dir.join("target.log")).map_err(wrong)?;
     let mut command = cable.inside("b", &built("tyche"));
-    command.args(["serve", "--link", TESTED, "--config"]).arg(&config);
+    let link = if role == FCOE { "--fcoe" } else { "--link" };
+    command.args(["serve", link, TESTED, "--config"]).arg(&file);
     command.env("TYCHE_RUNTIME_DIR", cable.dir.join("run"));
     let out = cable.dir.join("target.out");
     command.stdout(fs::File::create(&out).map_err(wrong)?).stderr(log);
@@ -172,6 +253,21 @@ impl Cable {
 
     fn namespace(&self, side: &str) -> String {
         format!("{}-{side}", self.name)
+    }
+
+    /// A file with a secret key.
+    fn key(&self, name: &str, text: &str) -> Result<PathBuf> {
+        let path = self.dir.join(format!("{name}.key"));
+        let wrong = |error| format!("{}: {error}", path.display());
+        fs::write(&path, format!("{text}\n")).map_err(wrong)?;
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).map_err(wrong)?;
+        Ok(path)
+    }
+
+    /// The command that tells the tested end that its machine's memory was put back.
+    fn uevent(&self) -> String {
+        let mut command = self.inside("b", &built("tyche-conformance"));
+        shell(command.arg("uevent"))
     }
 
     /// A command in one end's network namespace; its other namespaces are the machine's.

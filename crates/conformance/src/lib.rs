@@ -13,18 +13,22 @@
 //!             table     fields as bytes
 //! ```
 //!
+//! [`fc`] has the same for exchanges of Fibre Channel.
+//!
 //! Only the CRC and the ciphers come from the implementation: frames are composed and decoded with
 //! the table of fields in `conformance/frames.json`.
 
 #![forbid(unsafe_code)]
 
 mod exchange;
+pub mod fc;
 mod frame;
 pub mod live;
 mod run;
 mod sealed;
 mod suite;
 mod table;
+pub mod uevent;
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -39,7 +39,8 @@ impl Keyring {
             let bytes = bytes.map_err(|_| format!("the key {name:?} has not 32 bytes"))?;
             Ok((name.clone(), SecretKey::from_random(bytes)))
         };
-        Ok(Self(object(value)?.iter().map(key).collect::<Result<_>>()?))
+        let keys = value.as_object().into_iter().flatten();
+        Ok(Self(keys.map(key).collect::<Result<_>>()?))
     }
 
     /// The key that a step names by `field`, or the one called `default`.

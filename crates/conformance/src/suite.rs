@@ -36,26 +36,16 @@ impl Suite {
     /// # Errors
     /// If a file is missing or invalid.
     pub fn read(folder: &Path, role: Role) -> Result<Self> {
-        let text = |name: &str| {
-            let path = folder.join(name);
-            fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))
+        let table = Table::new(&read_json(folder, "frames.json")?)?;
+        let mut file = read_json(folder, &format!("{}.json", role.name()))?;
+        let vectors = list(file["vectors"].take())?;
+        let Value::Object(preludes) = file["preludes"].take() else {
+            return Err("no preludes".to_owned());
         };
-        let json = |name: &str| {
-            let value = serde_json::from_str::<Value>(&text(name)?);
-            value.map_err(|error| format!("{name}: {error}"))
-        };
-        let table = Table::parse(&text("frames.json")?)?;
-        let mut file = json(&format!("{}.json", role.name()))?;
-        let mut take = |key: &str| file.get_mut(key).map(Value::take).unwrap_or_default();
-        let (preludes, vectors) = (take("preludes"), take("vectors"));
-        let list = |value: Value| match value {
-            Value::Array(list) => Ok(list),
-            _ => Err("no list of vectors".to_owned()),
-        };
-        let Value::Object(preludes) = preludes else { return Err("no preludes".to_owned()) };
         // They are in the clear.
-        let frames = if role.has_keys() { Vec::new() } else { list(json("single.json")?)? };
-        Ok(Self { table, role, preludes, vectors: list(vectors)?, frames })
+        let frames =
+            if role.has_keys() { Vec::new() } else { list(read_json(folder, "single.json")?)? };
+        Ok(Self { table, role, preludes, vectors, frames })
     }
 
     /// The names of all vectors.
@@ -102,4 +92,25 @@ impl Suite {
 
 fn text<'a>(value: &'a Value, key: &str) -> &'a str {
     value[key].as_str().unwrap_or("?")
+}
+
+/// Reads a file of the suite.
+///
+/// # Errors
+/// If it is missing or invalid.
+pub(crate) fn read_json(folder: &Path, name: &str) -> Result<Value> {
+    let path = folder.join(name);
+    let text = fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+    serde_json::from_str(&text).map_err(|error| format!("{name}: {error}"))
+}
+
+/// The items of a list of vectors.
+///
+/// # Errors
+/// If it is none.
+pub(crate) fn list(value: Value) -> Result<Vec<Value>> {
+    match value {
+        Value::Array(list) => Ok(list),
+        _ => Err("no list of vectors".to_owned()),
+    }
 }

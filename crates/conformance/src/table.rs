@@ -21,6 +21,8 @@ pub(crate) type Bindings = BTreeMap<String, Vec<u8>>;
 pub(crate) struct Table {
     names: BTreeMap<String, BTreeMap<String, u64>>,
     layouts: BTreeMap<String, Vec<Field>>,
+    /// Whether numbers are big-endian on the wire. Values of fields are little-endian here.
+    is_big: bool,
     /// The keys of the ends that prove who they are.
     pub(crate) keys: Keyring,
 }
@@ -46,6 +48,8 @@ enum FieldKind {
     List(String, String),
     /// An optional field at the end, of so many bytes.
     Tail(usize),
+    /// As many bytes as the named field says.
+    Bytes(String),
 }
 
 /// A received body or entry.
@@ -58,24 +62,23 @@ pub(crate) struct Decoded {
 }
 
 impl Table {
-    /// Reads `frames.json`.
+    /// Takes the content of `frames.json`, or of `fc-frames.json`.
     ///
     /// # Errors
-    /// If the file is invalid.
-    pub(crate) fn parse(text: &str) -> Result<Self> {
-        let value: Value = serde_json::from_str(text).map_err(|error| error.to_string())?;
+    /// If it is invalid.
+    pub(crate) fn new(value: &Value) -> Result<Self> {
         let names = serde_json::from_value(value["names"].clone());
         let names = names.map_err(|error| format!("names: {error}"))?;
         let mut layouts = BTreeMap::from([("header".to_owned(), layout(&value["header"])?)]);
         let groups =
             [("entries", "entry"), ("lists", "list"), ("bodies", "body"), ("payloads", "payload")];
         for (group, prefix) in groups {
-            for (name, fields) in object(&value[group])? {
+            for (name, fields) in value[group].as_object().into_iter().flatten() {
                 layouts.insert(format!("{prefix} {name}"), layout(fields)?);
             }
         }
         let keys = Keyring::parse(&value["keys"])?;
-        Ok(Self { names, layouts, keys })
+        Ok(Self { names, layouts, is_big: value["order"] == "big", keys })
     }
 
     /// The value of a name, such as that of a kind of frame.
@@ -129,27 +132,47 @@ impl Table {
                         bytes.extend(self.encode(&format!("list {of}"), object(item)?, with)?);
                     }
                 }
-                (FieldKind::List(..) | FieldKind::Tail(_), None) => {}
+                (FieldKind::List(..) | FieldKind::Tail(_) | FieldKind::Bytes(_), None) => {}
+                (FieldKind::Bytes(_), Some(value)) => {
+                    bytes.extend(hex(value.as_str().unwrap_or("?"))?);
+                }
                 (FieldKind::List(..), Some(_)) => return Err(format!("{}: no list", field.name)),
                 (kind, Some(value)) => {
                     let encoded = self.encode_value(kind, value, with);
-                    bytes.extend(encoded.map_err(|why| format!("{}: {why}", field.name))?);
+                    let encoded = encoded.map_err(|why| format!("{}: {why}", field.name))?;
+                    bytes.extend(self.ordered(kind, encoded));
                 }
                 (kind, None) => {
                     let counted = layout.iter().find_map(|list| match &list.kind {
-                        FieldKind::List(_, count) if *count == field.name => values.get(&list.name),
+                        FieldKind::List(_, count) | FieldKind::Bytes(count)
+                            if *count == field.name =>
+                        {
+                            values.get(&list.name)
+                        }
                         _ => None,
                     });
-                    let count = counted.and_then(Value::as_array).map_or(0, Vec::len);
+                    let count = match counted {
+                        Some(Value::Array(items)) => items.len(),
+                        Some(Value::String(text)) => hex(text)?.len(),
+                        _ => 0,
+                    };
                     let mut default = vec![0; kind.len()];
                     if let (FieldKind::Number(len, _), count) = (kind, count as u64) {
                         default.copy_from_slice(&count.to_le_bytes()[..*len]);
                     }
-                    bytes.extend(default);
+                    bytes.extend(self.ordered(kind, default));
                 }
             }
         }
         Ok(bytes)
+    }
+
+    /// A field's bytes on the wire.
+    fn ordered(&self, kind: &FieldKind, mut bytes: Vec<u8>) -> Vec<u8> {
+        if self.is_big && matches!(kind, FieldKind::Number(..)) {
+            bytes.reverse();
+        }
+        bytes
     }
 
     fn encode_value(&self, kind: &FieldKind, value: &Value, with: &Bindings) -> Result<Vec<u8>> {
@@ -167,6 +190,7 @@ impl Table {
                 let number = number.as_u64().ok_or_else(|| format!("{number} is no number"))?;
                 fit(number.to_le_bytes().to_vec())
             }
+            (FieldKind::Bytes(_), Value::String(text)) => hex(text),
             (FieldKind::Text(_), Value::String(text)) => fit(text.as_bytes().to_vec()),
             (FieldKind::Number(_, Some(group)), Value::String(name)) => {
                 fit(self.value(group, name)?.to_le_bytes().to_vec())
@@ -210,13 +234,21 @@ impl Table {
                 decoded.lists.insert(field.name.clone(), items);
                 continue;
             }
+            if let FieldKind::Bytes(count) = &field.kind {
+                // Lengths of what peers may leave out.
+                let len = number(&decoded.fields[count]) as usize;
+                let (value, rest) = bytes.split_at(len.min(bytes.len()));
+                decoded.fields.insert(field.name.clone(), value.to_vec());
+                bytes = rest;
+                continue;
+            }
             if matches!(field.kind, FieldKind::Tail(_)) && bytes.is_empty() {
                 decoded.fields.insert(field.name.clone(), Vec::new());
                 continue;
             }
             let short = || format!("{name} ends before its field {}", field.name);
             let (value, rest) = bytes.split_at_checked(field.kind.len()).ok_or_else(short)?;
-            decoded.fields.insert(field.name.clone(), value.to_vec());
+            decoded.fields.insert(field.name.clone(), self.ordered(&field.kind, value.to_vec()));
             bytes = rest;
         }
         Ok((decoded, bytes))
@@ -279,12 +311,14 @@ impl FieldKind {
         Some(match kind {
             "u8" => Self::Number(1, word()),
             "u16" => Self::Number(2, word()),
+            "u24" => Self::Number(3, word()),
             "u32" => Self::Number(4, word()),
             "u64" => Self::Number(8, word()),
             "hex" => Self::Hex(word()?.parse().ok()?),
             "text" => Self::Text(word()?.parse().ok()?),
             "tag" => Self::Tag,
             "list" => Self::List(word()?, word()?),
+            "bytes" => Self::Bytes(word()?),
             "tail" => Self::Tail(word()?.parse().ok()?),
             _ => return None,
         })
@@ -295,7 +329,7 @@ impl FieldKind {
         match self {
             Self::Number(len, _) | Self::Hex(len) | Self::Text(len) | Self::Tail(len) => *len,
             Self::Tag => 4,
-            Self::List(..) => 0,
+            Self::List(..) | Self::Bytes(_) => 0,
         }
     }
 }

@@ -17,13 +17,19 @@ const LOOK: Duration = Duration::from_millis(20);
 type Orders = Mutex<BTreeMap<u64, (String, bool)>>;
 
 fn main() -> ExitCode {
-    let Some(interface) = std::env::args().nth(1) else {
-        eprintln!("usage: conformance-agent INTERFACE");
+    let mut options = Options::new("conf");
+    let mut args = std::env::args().skip(1);
+    let Some(interface) = args.next() else {
+        eprintln!("usage: conformance-agent INTERFACE [KEY-FILE TARGET-KEY]");
         return ExitCode::from(2);
     };
+    options.links = vec![interface];
+    if let (Some(file), Some(target)) = (args.next(), args.next()) {
+        (options.key, options.target_key) = (file.into(), target.parse().ok());
+    }
     let (volume, orders) = (Arc::new(OnceLock::new()), Arc::new(Orders::default()));
     let (opened, known) = (Arc::clone(&volume), Arc::clone(&orders));
-    thread::spawn(move || serve(interface, &opened, &known));
+    thread::spawn(move || serve(options, &opened, &known));
     for (token, line) in (0..).zip(io::stdin().lock().lines().map_while(Result::ok)) {
         if line == "rejects" {
             say(&format!("rejects {}", volume.get().map_or("unknown".to_owned(), rejects)));
@@ -35,9 +41,7 @@ fn main() -> ExitCode {
 }
 
 /// Connects, and reports the end of each request.
-fn serve(interface: String, opened: &OnceLock<Volume>, orders: &Orders) {
-    let mut options = Options::new("conf");
-    options.links = vec![interface];
+fn serve(mut options: Options, opened: &OnceLock<Volume>, orders: &Orders) {
     options.mode = Mode::Queue;
     options.timeout = Duration::from_secs(30);
     let volume = match options.open() {

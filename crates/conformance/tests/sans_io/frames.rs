@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 
 use serde_json::Value;
-use tyche_wire::{ENTRY_LEN, HEAD_LEN, Kind, Opcode, Reason, Status};
+use tyche_wire::{CipherSuite, ENTRY_LEN, HEAD_LEN, Introduction, Kind, Opcode, Reason, Status};
 
 fn read(name: &str) -> String {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../conformance");
@@ -28,6 +28,7 @@ fn length(fields: &Value) -> usize {
     let lengths = words.map(|words| match words[..] {
         ["u8", ..] => 1,
         ["u16", ..] => 2,
+        ["u24", ..] => 3,
         ["u32", ..] | ["tag"] => 4,
         ["u64", ..] => 8,
         ["hex" | "text", len] => len.parse().unwrap(),
@@ -44,6 +45,11 @@ fn each_kind_of_frame_has_its_fields() {
     let entries = frames["entries"].as_object().unwrap();
     assert!(entries.values().all(|fields| length(fields) == ENTRY_LEN));
     assert_eq!(keys(&frames["entries"]), keys(&frames["names"]["entry"]));
+    // A body follows each of them.
+    let payloads = [("introduction", Introduction::LEN - 208), ("verdict", 8)];
+    for (name, len) in payloads {
+        assert_eq!(length(&frames["payloads"][name]), len, "{name}");
+    }
     // Those of the others are their entries, or there are none.
     let has_body = |kind: &&Kind| {
         use Kind::{Command, Data, Disconnect, Echo, Keepalive, Void};
@@ -67,6 +73,7 @@ fn names_of_values_are_those_of_the_protocol() {
     assert_eq!(names["operation"], codes(Opcode::ALL, |opcode| opcode as u64));
     assert_eq!(names["status"], codes(Status::ALL, |status| status as u64));
     assert_eq!(names["reason"], codes(Reason::ALL, |reason| reason as u64));
+    assert_eq!(names["suite"], codes(CipherSuite::ALL, |suite| suite as u64));
 }
 
 #[test]
@@ -78,5 +85,50 @@ fn the_readme_names_fields_that_there_are() {
     let header = frames["header"].as_array().unwrap();
     for name in named {
         assert!(header.iter().any(|field| field[0] == name), "no field {name:?}");
+    }
+}
+
+/// The fields of Fibre Channel, whose layouts have the lengths of FC.md.
+#[test]
+fn kinds_of_frames_of_fibre_channel_are_those_of_the_protocol() {
+    use tyche_fc::wire::{FC_HEADER_LEN, FCtl, Kind, fcp};
+    let frames: Value = serde_json::from_str(&read("fc-frames.json")).unwrap();
+    let code = |group: &str, name: &str| frames["names"][group][name].as_u64().unwrap();
+    let kinds = [
+        ("FcpData", Kind::FcpData),
+        ("FcpConf", Kind::FcpConf),
+        ("FcpXferRdy", Kind::FcpXferRdy),
+        ("FcpCmnd", Kind::FcpCmnd),
+        ("FcpRsp", Kind::FcpRsp),
+        ("ElsRequest", Kind::ElsRequest),
+        ("ElsReply", Kind::ElsReply),
+        ("Abts", Kind::Abts),
+        ("BaAcc", Kind::BaAcc),
+        ("BaRjt", Kind::BaRjt),
+    ];
+    assert_eq!(keys(&frames["names"]["kind"]).len(), kinds.len());
+    for (name, kind) in kinds {
+        assert_eq!(code("kind", name), u64::from(kind.to_wire()), "{name}");
+    }
+    let values = [
+        ("REQUEST", FCtl::REQUEST),
+        ("REPLY", FCtl::REPLY),
+        ("XFER_RDY", FCtl::XFER_RDY),
+        ("WRITE_DATA", FCtl::WRITE_DATA),
+        ("WRITE_DATA_END", FCtl::WRITE_DATA_END),
+        ("READ_DATA", FCtl::READ_DATA),
+        ("READ_DATA_END", FCtl::READ_DATA_END),
+        ("RESPONSE", FCtl::RESPONSE),
+        ("ABTS", FCtl::ABTS),
+        ("CONFIRMATION", FCtl::CONFIRMATION),
+    ];
+    for (name, value) in values {
+        assert_eq!(FCtl::from_wire(code("f_ctl", name) as u32), value, "{name}");
+    }
+    assert_eq!(length(&frames["header"]), FC_HEADER_LEN);
+    assert_eq!(length(&frames["bodies"]["FcpCmnd"]), fcp::COMMAND_LEN);
+    let lengths = [("FcpXferRdy", 12), ("BaAcc", 12), ("BaRjt", 4), ("Rec", 12), ("LsAcc", 24)];
+    for (name, len) in lengths {
+        assert_eq!(length(&frames["bodies"][name]), len, "{name}");
     }
 }

@@ -2,10 +2,12 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot set its stage has failed")]
 
+mod fc;
 mod frames;
 mod host;
 mod machine;
 mod target;
+mod weak;
 
 use std::cell::Cell;
 use std::path::Path;
