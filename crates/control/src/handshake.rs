@@ -156,6 +156,7 @@ pub(crate) fn finish(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::record::Records;
 
     fn keys() -> [(SecretKey, PublicKey); 2] {
         [1, 2].map(|number| {
@@ -217,10 +218,40 @@ mod tests {
         }
     }
 
+    const DOCUMENT: &str = include_str!("../../../docs/protocol-annexes.md");
+
     #[test]
     fn the_document_has_the_lengths() {
-        let document = include_str!("../../../docs/protocol-annexes.md");
         let lengths = format!("a hello has {HELLO_LEN} bytes, a verdict {VERDICT_LEN}");
-        assert!(document.contains(&lengths), "{lengths}");
+        assert!(DOCUMENT.contains(&lengths), "{lengths}");
+    }
+
+    /// The lines of the document: a name, and hexadecimal digits in lines of 48 bytes.
+    fn lines(name: &str, bytes: &[u8]) -> String {
+        let hex = |part: &[u8]| part.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+        let parts: Vec<_> = bytes.chunks(48).map(hex).collect();
+        format!("{name:14}{}\n", parts.join(&format!("\n{:14}", "")))
+    }
+
+    #[test]
+    fn the_document_has_an_example() {
+        let [(admin, _), (target, target_public)] = keys();
+        let challenge = challenge([5; RANDOM_LEN]);
+        let (_, hello) = hello((&admin, &target_public), &challenge, [3; 32]);
+        let (responder, _) = open(&target, &challenge, [4; 32], &hello).unwrap();
+        let identity = Identity { uuid: [7; 16], name: "store1".into() };
+        let (verdict, secrets) = decide(responder, &identity, Verdict::Changes);
+        let request = Records::of_admin(&secrets).seal(br#"{"request":"report"}"#);
+        let answer = Records::of_target(&secrets).seal(b"{}");
+        let each: [(&str, &[u8]); 5] = [
+            ("challenge", &challenge),
+            ("hello", &hello),
+            ("verdict", &verdict),
+            ("request", &request),
+            ("answer", &answer),
+        ];
+        let example: String = each.iter().map(|(name, bytes)| lines(name, bytes)).collect();
+        println!("{example}");
+        assert!(DOCUMENT.contains(&example), "{example}");
     }
 }
