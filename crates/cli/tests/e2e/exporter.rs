@@ -175,11 +175,14 @@ fn daemons_that_do_not_answer_are_seen_and_clients_that_say_nothing_keep_nobody_
     drop(silent);
     drop(stopped);
     session.kill();
-    let metrics = exporter.metrics();
-    assert_eq!(metrics[&format!("tyche_daemon_up{{side=\"host\",{labels}}}")], 0.0);
-    assert_eq!(metrics[&format!("tyche_session_state{{{labels},state=\"dead\"}}")], 1.0);
-    // Looking has removed nothing.
-    assert_eq!(exporter.metrics()[&format!("tyche_session_state{{{labels},state=\"dead\"}}")], 1.0);
+    let is_dead = || {
+        let metrics = exporter.metrics();
+        let one = |name: &str| metrics.get(name).copied();
+        one(&format!("tyche_session_state{{{labels},state=\"dead\"}}")) == Some(1.0)
+            && one(&format!("tyche_daemon_up{{side=\"host\",{labels}}}")) == Some(0.0)
+    };
+    wait_until("the daemon is dead", is_dead);
+    assert!(is_dead(), "looking has removed nothing");
 }
 
 /// A copy of the program that everybody may run, and a directory for everybody.
