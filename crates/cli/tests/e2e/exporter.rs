@@ -10,7 +10,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, kill_process};
 
 use crate::hung::HungDisk;
 use crate::load::{LOAD_SIZE, Load};
@@ -232,7 +232,9 @@ fn members_of_the_group_may_look_and_nothing_else() {
     }
     // Others may not even look.
     expect(&finish(&mut nobody("12345", &write), PATIENCE), &write, 4, &["members of the group"]);
-    rig.disconnect_all();
+    let pid = rig.ask(&["list"])["sessions"][0]["pid"].as_i64().unwrap();
+    kill_process(Pid::from_raw(i32::try_from(pid).unwrap()).unwrap(), Signal::KILL).unwrap();
+    wait_until("a dead daemon is listed", || run(&mut nobody(NOBODY, &["list"])).contains(" dead"));
 }
 
 #[test]
