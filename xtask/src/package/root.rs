@@ -48,7 +48,8 @@ const CHECKS: [(&str, &str, &str); 11] = [
     (
         "systemd finds nothing wrong with the units",
         "cd /usr/lib/systemd/system && systemd-analyze --man=no verify tyche-target.service \
-         tyche-exporter.service tyche-disconnect.service tyche@.service 2>&1; echo \"exit code $?\"",
+         tyche-exporter.service tyche-disconnect.service tyche@.service 2>&1; \
+         echo \"exit code $?\"",
         "=exit code 0\n",
     ),
     (

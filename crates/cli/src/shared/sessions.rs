@@ -52,8 +52,11 @@ impl Session {
         if State::load(&dir).is_some_and(|record| !record.ended) {
             runtime::await_unlocked(&dir, DEATH);
         }
-        // If the lock can't be taken, the daemon is starting or ending.
-        let _lock = leftovers::lock_dead(&dir)?;
+        let Some(_lock) = leftovers::lock_dead(&dir) else {
+            // The daemon is starting or ending; or the lock is not for those who may only look.
+            let (report, left) = seen_dead(&dir)?;
+            return Some(Self { dir, report, left });
+        };
         let Some(record) = State::load(&dir) else {
             if State::exists(&dir) {
                 // Of another version of this program. Its device stays listed.
@@ -151,13 +154,16 @@ pub(crate) fn observed() -> Result<Vec<SessionReport>> {
     let dirs = runtime::below(&dir).context(Code::Permission, dir.display())?;
     Ok(each(dirs, |dir| match living(&dir) {
         Ok(report) => report,
-        // It is starting or ending.
-        Err(Nobody) if runtime::is_locked(&dir) => None,
-        Err(Nobody) => {
-            let record = State::load(&dir)?;
-            dead(&record, left(&record).is_some())
-        }
+        Err(Nobody) => seen_dead(&dir).map(|(report, _)| report),
     }))
+}
+
+/// The report on a dead daemon, and the device that it has left, without the lock; `None` if it is
+/// starting or ending.
+fn seen_dead(dir: &Path) -> Option<(SessionReport, Option<Lasting>)> {
+    let record = Some(dir).filter(|dir| !runtime::is_locked(dir)).and_then(State::load)?;
+    let left = left(&record);
+    Some((dead(&record, left.is_some())?, left))
 }
 
 /// The message about a daemon that lives, and did not answer within that time.

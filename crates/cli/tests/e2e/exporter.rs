@@ -10,7 +10,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, kill_process};
 
 use crate::hung::HungDisk;
 use crate::load::{LOAD_SIZE, Load};
@@ -175,11 +175,14 @@ fn daemons_that_do_not_answer_are_seen_and_clients_that_say_nothing_keep_nobody_
     drop(silent);
     drop(stopped);
     session.kill();
-    let metrics = exporter.metrics();
-    assert_eq!(metrics[&format!("tyche_daemon_up{{side=\"host\",{labels}}}")], 0.0);
-    assert_eq!(metrics[&format!("tyche_session_state{{{labels},state=\"dead\"}}")], 1.0);
-    // Looking has removed nothing.
-    assert_eq!(exporter.metrics()[&format!("tyche_session_state{{{labels},state=\"dead\"}}")], 1.0);
+    let is_dead = || {
+        let metrics = exporter.metrics();
+        let one = |name: &str| metrics.get(name).copied();
+        one(&format!("tyche_session_state{{{labels},state=\"dead\"}}")) == Some(1.0)
+            && one(&format!("tyche_daemon_up{{side=\"host\",{labels}}}")) == Some(0.0)
+    };
+    wait_until("the daemon is dead", is_dead);
+    assert!(is_dead(), "looking has removed nothing");
 }
 
 /// A copy of the program that everybody may run, and a directory for everybody.
@@ -229,7 +232,9 @@ fn members_of_the_group_may_look_and_nothing_else() {
     }
     // Others may not even look.
     expect(&finish(&mut nobody("12345", &write), PATIENCE), &write, 4, &["members of the group"]);
-    rig.disconnect_all();
+    let pid = rig.ask(&["list"])["sessions"][0]["pid"].as_i64().unwrap();
+    kill_process(Pid::from_raw(i32::try_from(pid).unwrap()).unwrap(), Signal::KILL).unwrap();
+    wait_until("a dead daemon is listed", || run(&mut nobody(NOBODY, &["list"])).contains(" dead"));
 }
 
 #[test]

@@ -43,7 +43,9 @@ fn lost() -> Value {
         "disk": { "target": uuid(3), "uuid": uuid(4), "size": 1 << 30, "block_size": 512 },
         "requests": { "reads": 5, "read_bytes": 20480, "errors": 3,
             "errors_by_kind": { "flush": { "io": 3 } } },
-        "latency": { "reads": { "all": { "count": 5, "sum_ns": 500_000, "buckets": [[99_999, 5]] } } },
+        "latency": { "reads": {
+            "all": { "count": 5, "sum_ns": 500_000, "buckets": [[99_999, 5]] },
+        } },
         "rejects": { "payload_checksum": 2 },
         "links": [
             { "interface": "eth0", "live": true, "rtt_us": 40, "tx_frames": 9, "channels":
@@ -55,7 +57,12 @@ fn lost() -> Value {
 }
 
 fn target() -> Value {
-    let session = |number| json!({ "session": uuid(number), "host": uuid(7), "host_name": "hostA", "writer": true });
+    let host = json!({ "host": uuid(7), "host_name": "hostA", "writer": true });
+    let session = |number| {
+        let mut session = host.clone();
+        session["session"] = json!(uuid(number));
+        session
+    };
     let strange = json!({ "export": "a\"b\\c\n<d>", "problem": "its device is gone" });
     let export = json!({
         "export": "vm1", "uuid": uuid(4), "path": "/srv/vm1.img", "size": 1 << 30,
@@ -65,8 +72,8 @@ fn target() -> Value {
     let port = json!({ "interface": "eth1", "wwpn": "20:00:02:00:5e:10:00:01", "commands": 8,
         "initiators": ["20:00:02:00:5e:10:00:02"], "rejects": { "fcs": 1 },
         "ignored": { "stranger": 1 } });
-    let link = json!({ "interface": "eth1", "requests": 7, "malformed_short": 1, "malformed_long": 1,
-        "of_tomorrow": 4, "rejects": { "of_tomorrow": 1 } });
+    let link = json!({ "interface": "eth1", "requests": 7, "malformed_short": 1,
+        "malformed_long": 1, "of_tomorrow": 4, "rejects": { "of_tomorrow": 1 } });
     json!({ "name": "store1", "pid": 8, "exports": [export, strange], "links": [link],
         "fcoe": [port], "cpu_s": 2.5 })
 }
