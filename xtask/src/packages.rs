@@ -37,6 +37,7 @@ pub(crate) const TEST: &[Need] = &[
     ("nbdkit", "nbdkit"),
     ("qemu-img", "qemu-utils"),
     ("qemu-io", "qemu-utils"),
+    ("script", "bsdutils"),
     ("setpriv", "util-linux"),
     ("tar", "tar"),
     ("timeout", "coreutils"),

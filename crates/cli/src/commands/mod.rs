@@ -13,5 +13,6 @@ pub(crate) mod list;
 pub(crate) mod manual;
 pub(crate) mod reload;
 pub(crate) mod stats;
+pub(crate) mod top;
 pub(crate) mod unit;
 pub(crate) mod units;

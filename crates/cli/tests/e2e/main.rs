@@ -49,6 +49,7 @@ mod stages;
 mod state;
 mod strangers;
 mod tcp;
+mod top;
 mod trust;
 mod udp;
 mod udp_search;

@@ -11,6 +11,7 @@ mod output;
 mod session;
 mod table;
 mod target;
+mod top;
 
 pub use self::bench::{BenchReport, TailFigures};
 pub(crate) use self::link::Counters;
@@ -29,6 +30,10 @@ pub use self::table::Table;
 pub use self::target::{
     DefinedBy, ExportReport, ExportSession, HostUse, TargetChannel, TargetLink, TargetPort,
     TargetReport,
+};
+pub use self::top::{
+    ExportRates, HostRates, LinkRates, OperationRates, RequestRates, SessionRates, StateName,
+    TargetRates, TopReport, TrafficRates,
 };
 
 #[cfg(test)]

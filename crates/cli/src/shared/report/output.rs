@@ -12,7 +12,7 @@ use tyche_native::UseCounts;
 use tyche_session::KnownTarget;
 use uuid::Uuid;
 
-use super::{BenchReport, ExportReport, SessionReport, Table, TargetReport};
+use super::{BenchReport, ExportReport, SessionReport, Table, TargetReport, TopReport};
 
 /// The output of a command. Its name in `schema` has a version: fields are added to a version, but
 /// neither removed nor changed.
@@ -105,6 +105,9 @@ pub enum Output {
     /// `tyche stats`.
     #[serde(rename = "tyche.stats/1")]
     Stats(MachineReport),
+    /// `tyche top`.
+    #[serde(rename = "tyche.top/1")]
+    Top(TopReport),
     /// `tyche bench`.
     #[serde(rename = "tyche.bench/1")]
     Bench(BenchReport),
