@@ -76,6 +76,7 @@ enum Command {
     Hosts(commands::hosts::HostsArgs),
     Stats(commands::stats::StatsArgs),
     Top(commands::top::TopArgs),
+    Doctor(commands::doctor::DoctorArgs),
     Bench(BenchArgs),
     Completions(commands::manual::CompletionsArgs),
     #[command(hide = true)]
@@ -102,6 +103,7 @@ impl Command {
             Self::Hosts(args) => commands::hosts::run(args),
             Self::Stats(args) => commands::stats::stats(args),
             Self::Top(args) => commands::top::run(args),
+            Self::Doctor(args) => commands::doctor::run(args),
             Self::Bench(args) => bench::run(args),
             Self::Completions(args) => commands::manual::completions(args),
             Self::Man(args) => commands::manual::write(args, Cli::command()),
@@ -136,6 +138,7 @@ impl Command {
             Self::Hosts(args) => args.output,
             Self::Stats(args) => args.output,
             Self::Top(args) => args.output,
+            Self::Doctor(args) => args.output,
             Self::Bench(args) => args.output,
         }
     }

@@ -4,6 +4,7 @@ pub mod bench;
 pub(crate) mod connect_all;
 pub(crate) mod disconnect;
 pub(crate) mod discover;
+pub(crate) mod doctor;
 pub(crate) mod export;
 pub(crate) mod hosts;
 pub(crate) mod key;

@@ -12,6 +12,7 @@ mod complete;
 mod cuts;
 mod demo;
 mod disks;
+mod doctor;
 mod ends;
 mod exports;
 mod fabric;

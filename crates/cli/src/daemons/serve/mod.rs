@@ -3,7 +3,7 @@
 mod access;
 mod answers;
 mod changes;
-mod config;
+pub(crate) mod config;
 mod conflict;
 mod disks;
 mod exports;

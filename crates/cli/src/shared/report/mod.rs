@@ -6,6 +6,7 @@
 //! fields are ignored, and most missing ones have their default.
 
 mod bench;
+mod doctor;
 mod link;
 mod output;
 mod session;
@@ -14,6 +15,7 @@ mod target;
 mod top;
 
 pub use self::bench::{BenchReport, TailFigures};
+pub use self::doctor::{DoctorPath, DoctorReport, Finding, Severity};
 pub(crate) use self::link::Counters;
 pub use self::link::{LinkNuma, ProtocolCounters};
 pub use self::output::{

@@ -12,7 +12,9 @@ use tyche_native::UseCounts;
 use tyche_session::KnownTarget;
 use uuid::Uuid;
 
-use super::{BenchReport, ExportReport, SessionReport, Table, TargetReport, TopReport};
+use super::{
+    BenchReport, DoctorReport, ExportReport, SessionReport, Table, TargetReport, TopReport,
+};
 
 /// The output of a command. Its name in `schema` has a version: fields are added to a version, but
 /// neither removed nor changed.
@@ -108,6 +110,9 @@ pub enum Output {
     /// `tyche top`.
     #[serde(rename = "tyche.top/1")]
     Top(TopReport),
+    /// `tyche doctor`.
+    #[serde(rename = "tyche.doctor/1")]
+    Doctor(DoctorReport),
     /// `tyche bench`.
     #[serde(rename = "tyche.bench/1")]
     Bench(BenchReport),
