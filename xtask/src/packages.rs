@@ -39,6 +39,7 @@ pub(crate) const TEST: &[Need] = &[
     ("promtool", "prometheus"),
     ("qemu-img", "qemu-utils"),
     ("qemu-io", "qemu-utils"),
+    ("script", "bsdutils"),
     ("setpriv", "util-linux"),
     ("tar", "tar"),
     ("timeout", "coreutils"),

@@ -77,6 +77,8 @@ enum Command {
     Hosts(commands::hosts::HostsArgs),
     Stats(commands::stats::StatsArgs),
     Exporter(daemons::exporter::ExporterArgs),
+    Top(commands::top::TopArgs),
+    Doctor(commands::doctor::DoctorArgs),
     Bench(BenchArgs),
     Completions(commands::manual::CompletionsArgs),
     #[command(hide = true)]
@@ -103,11 +105,23 @@ impl Command {
             Self::Hosts(args) => commands::hosts::run(args),
             Self::Stats(args) => commands::stats::stats(args),
             Self::Exporter(args) => daemons::exporter::run(args),
+            Self::Top(args) => commands::top::run(args),
+            Self::Doctor(args) => commands::doctor::run(args),
             Self::Bench(args) => bench::run(args),
             Self::Completions(args) => commands::manual::completions(args),
             Self::Man(args) => commands::manual::write(args, Cli::command()),
             Self::GenerateUnits(args) => commands::units::generate(args),
             Self::UnitStop(args) => commands::unit::stop(args),
+        }
+    }
+
+    /// The log level, unless `RUST_LOG` says another.
+    fn log_level(&self) -> LevelFilter {
+        match self {
+            Self::Serve(_) | Self::Connect(_) => LevelFilter::INFO,
+            // Lines would go across the screen.
+            Self::Top(args) if args.takes_terminal() => LevelFilter::OFF,
+            _ => LevelFilter::WARN,
         }
     }
 
@@ -127,6 +141,8 @@ impl Command {
             Self::List(args) => args.output,
             Self::Hosts(args) => args.output,
             Self::Stats(args) => args.output,
+            Self::Top(args) => args.output,
+            Self::Doctor(args) => args.output,
             Self::Bench(args) => args.output,
         }
     }
@@ -137,9 +153,7 @@ pub fn main() -> ExitCode {
     serve_claims();
     shared::complete::answer_shell(Cli::command);
     let Cli { command } = Cli::try_parse().unwrap_or_else(|error| refuse(&error));
-    let runs_long = matches!(command, Command::Serve(_) | Command::Connect(_));
-    let level = if runs_long { LevelFilter::INFO } else { LevelFilter::WARN };
-    run("tyche", level, command.output(), || command.run())
+    run("tyche", command.log_level(), command.output(), || command.run())
 }
 
 /// Prints a mistake in the command line, also as JSON if that was asked for, and ends the program.

@@ -12,6 +12,7 @@ mod conversion;
 mod discovery;
 mod host;
 mod memory;
+mod path_probe;
 mod random;
 mod stages;
 #[cfg(feature = "target")]
@@ -21,6 +22,7 @@ pub use conversion::operation;
 pub use discovery::{Discovery, Foreign, Found, Listing, discover, search};
 pub use host::{ConnectError, Driver, HostControl, HostEnv, HostOptions, HostSession, InlineHost};
 pub use memory::ChannelMemory;
+pub use path_probe::{ProbedPath, probe_paths};
 pub use stages::{Stage, StageTimes};
 #[cfg(feature = "target")]
 pub use target_end::{

@@ -151,8 +151,11 @@ impl KnownTargets {
         Self::of(set(VARIABLE).map_or_else(|| FILE.into(), PathBuf::from))
     }
 
-    /// Reads the list in that file.
-    fn of(path: PathBuf) -> Result<Self, KnownTargetsError> {
+    /// Reads the list in that file; without the file it is empty.
+    ///
+    /// # Errors
+    /// `Io` or `Open`.
+    pub fn of(path: PathBuf) -> Result<Self, KnownTargetsError> {
         let mut file = match File::open(&path) {
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 return Ok(Self::parse(path, Vec::new()));

@@ -11,7 +11,7 @@ use clap_complete::env::CompleteEnv;
 use clap_complete::{ArgValueCandidates, CompletionCandidate};
 use tyche_link::packet::usable_interfaces;
 use tyche_proto::wire::{ETHERTYPE, Name};
-use tyche_session::open_usable;
+use tyche_session::{KnownTargets, open_usable};
 
 use crate::output::bytes;
 use crate::shared::identity;
@@ -61,6 +61,20 @@ pub(crate) fn served_exports() -> ArgValueCandidates {
         let targets = sessions::targets().unwrap_or_default();
         let exports = targets.iter().flat_map(|(_, report)| &report.exports);
         exports.filter_map(|it| named(&it.export, "")).collect()
+    })
+}
+
+/// The targets whose keys this machine knows, and those that tychetab names.
+pub(crate) fn known_targets() -> ArgValueCandidates {
+    ArgValueCandidates::new(|| {
+        let known = KnownTargets::read().map(|it| it.targets().to_vec()).unwrap_or_default();
+        let mut names: Vec<_> = known.iter().map(|it| it.name.to_string()).collect();
+        let listed = Tab::read(Path::new(tab::PATH)).map(Tab::into_lines).unwrap_or_default();
+        let targets = listed.iter().filter_map(|line| line.export.split_once('/'));
+        names.extend(targets.map(|it| it.0.to_owned()));
+        names.sort();
+        names.dedup();
+        names.iter().filter_map(|name| named(name, "")).collect()
     })
 }
 

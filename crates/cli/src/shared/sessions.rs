@@ -211,25 +211,28 @@ pub(crate) fn is_running(dir: &Path) -> bool {
 pub(crate) fn targets() -> Result<Vec<(PathBuf, TargetReport)>> {
     let dir = runtime::targets();
     let dirs = runtime::below(&dir).context(Code::Permission, dir.display())?;
-    Ok(each(dirs, |dir| {
-        let report = match ask(&dir.join(CONTROL), &TargetRequest::Report, REPORT_TIMEOUT) {
-            Ok(Ok(report)) => report,
-            // It has ended; or it is starting or ending.
-            Err(error) if is_nobody(error.kind()) || !is_running(&dir) => return None,
-            Ok(Err(refusal)) => silent_target(&dir, refusal.message),
-            Err(error) if is_timeout(&error) => {
-                let limit = REPORT_TIMEOUT.as_secs_f64();
-                let wake = runtime::owner(&dir).map(|pid| format!(": `kill -CONT {pid}` wakes it"));
-                let wake = wake.unwrap_or_default();
-                silent_target(
-                    &dir,
-                    format!("does not answer within {limit} s: it is stuck, or stopped{wake}"),
-                )
-            }
-            Err(error) => silent_target(&dir, error.to_string()),
-        };
-        Some((dir, report))
-    }))
+    Ok(each(dirs, |dir| Some((dir.clone(), target_at(&dir)?))))
+}
+
+/// The report of the target with that directory, if there is one; also of one that lives and does
+/// not answer.
+pub(crate) fn target_at(dir: &Path) -> Option<TargetReport> {
+    Some(match ask(&dir.join(CONTROL), &TargetRequest::Report, REPORT_TIMEOUT) {
+        Ok(Ok(report)) => report,
+        // It has ended; or it is starting or ending.
+        Err(error) if is_nobody(error.kind()) || !is_running(dir) => return None,
+        Ok(Err(refusal)) => silent_target(dir, refusal.message),
+        Err(error) if is_timeout(&error) => {
+            let limit = REPORT_TIMEOUT.as_secs_f64();
+            let wake = runtime::owner(dir).map(|pid| format!(": `kill -CONT {pid}` wakes it"));
+            let wake = wake.unwrap_or_default();
+            silent_target(
+                dir,
+                format!("does not answer within {limit} s: it is stuck, or stopped{wake}"),
+            )
+        }
+        Err(error) => silent_target(dir, error.to_string()),
+    })
 }
 
 /// The report on the target with that directory, which lives and does not answer.

@@ -7,6 +7,7 @@ use clap::{Arg, Args, Command, FromArgMatches};
 use tyche_proto::TargetId;
 
 use super::{ConnectArgs, is_of_a_session};
+use crate::shared::attach::Kind;
 use crate::shared::error::Result;
 use crate::shared::tab::{Fields, Line, Tab};
 
@@ -31,6 +32,11 @@ impl Entry {
         let fields = line.fields.as_ref().map_err(String::clone);
         let parsed = fields.and_then(|fields| Self::parse(&line.export, fields));
         parsed.map_err(|what| line.mistake(&what))
+    }
+
+    /// The kind of device that it asks for.
+    pub(crate) fn kind(&self) -> Kind {
+        self.connect.device.kind
     }
 
     fn parse(export: &str, Fields { links, options }: &Fields) -> Result<Self, String> {

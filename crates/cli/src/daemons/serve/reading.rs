@@ -38,7 +38,7 @@ pub(super) fn read(path: &Path, was_empty: bool) -> Result<(Config, String)> {
 ///
 /// # Errors
 /// As [`read`]; a mistake is told at once.
-pub(super) fn read_at_start(path: &Path) -> Result<Config> {
+pub(crate) fn read_at_start(path: &Path) -> Result<Config> {
     fs::metadata(path).map_err(|error| wrong(path, &error.to_string()))?;
     let text = again_and_again(|| text(path, true)).or_else(|doubt| {
         let text = fs::read_to_string(path).map_err(|error| wrong(path, &error.to_string()))?;

@@ -6,14 +6,17 @@
 //! fields are ignored, and most missing ones have their default.
 
 mod bench;
+mod doctor;
 mod link;
 mod output;
 mod plan;
 mod session;
 mod table;
 mod target;
+mod top;
 
 pub use self::bench::{BenchReport, TailFigures};
+pub use self::doctor::{DoctorPath, DoctorReport, Finding, Severity};
 pub(crate) use self::link::Counters;
 pub use self::link::{LinkNuma, ProtocolCounters};
 pub use self::output::{
@@ -34,6 +37,10 @@ pub use self::table::Table;
 pub use self::target::{
     DefinedBy, ExportReport, ExportSession, HostUse, TargetChannel, TargetLink, TargetPort,
     TargetReport,
+};
+pub use self::top::{
+    ExportRates, HostRates, LinkRates, OperationRates, RequestRates, SessionRates, StateName,
+    TargetRates, TopReport, TrafficRates,
 };
 
 #[cfg(test)]

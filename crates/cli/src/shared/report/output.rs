@@ -13,7 +13,8 @@ use tyche_session::KnownTarget;
 use uuid::Uuid;
 
 use super::{
-    BenchReport, CheckReport, ExportReport, SessionReport, Table, TargetLinkChanged, TargetReport,
+    BenchReport, CheckReport, DoctorReport, ExportReport, SessionReport, Table, TargetLinkChanged,
+    TargetReport, TopReport,
 };
 
 /// The output of a command. Its name in `schema` has a version: fields are added to a version, but
@@ -113,6 +114,12 @@ pub enum Output {
     /// `tyche stats`.
     #[serde(rename = "tyche.stats/1")]
     Stats(MachineReport),
+    /// `tyche top`.
+    #[serde(rename = "tyche.top/1")]
+    Top(TopReport),
+    /// `tyche doctor`.
+    #[serde(rename = "tyche.doctor/1")]
+    Doctor(DoctorReport),
     /// `tyche bench`.
     #[serde(rename = "tyche.bench/1")]
     Bench(BenchReport),
