@@ -26,8 +26,8 @@ pub(crate) const DEMO: &[Need] = &[
 ];
 
 /// Programs that only the tests run: NBD clients, programs that unpack and check real trees, one
-/// that shows frames, a compiler for a program that uses the library from C, and what checks metrics
-/// and rules.
+/// that shows frames, a compiler for a program that uses the library from C, and one that checks
+/// metrics and rules.
 pub(crate) const TEST: &[Need] = &[
     ("cc", "gcc"),
     ("fio", "fio"),

@@ -76,7 +76,8 @@ fn ends() -> &'static Ends {
             Initiator::new((&admin, &public), &[0; PSK_LEN], &prologue, [3; 32], &[]);
         let identity = Identity { uuid: [7; 16], name: "store1".into() };
         let hello = [&proof(&public, &message)[..], &message].concat();
-        Ends { owner: Owner::new(vec![target], identity), target: public, admin: admin.public(), hello }
+        let owner = Owner::new(vec![target], identity);
+        Ends { owner, target: public, admin: admin.public(), hello }
     })
 }
 

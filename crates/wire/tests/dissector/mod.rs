@@ -195,8 +195,8 @@ fn answers_and_retransmissions_are_found() {
     assert_eq!(only(&packets[8]).problems, ["retransmission"]);
 }
 
-/// Where the capture began too late, a tag tells whose answer it is, unless two channels between the
-/// same addresses have it.
+/// Where the capture began too late, a tag tells whose answer it is, unless two channels between
+/// the same addresses have it.
 #[test]
 fn answers_are_found_without_a_handshake_where_they_are_unique() {
     let tshark = tshark!();

@@ -565,10 +565,8 @@ fn connect(
 
 /// Opens the session's log. Returns its place, or else a warning: the session works without a log.
 fn open_log(export: &str, session: Uuid) -> (Option<String>, Option<String>) {
-    match crate::shared::log::open(export, session) {
-        Ok(log) => (Some(log), None),
-        Err(error) => (None, Some(format!("this session has no log: {error}"))),
-    }
+    let none = |error| (None, Some(format!("this session has no log: {error}")));
+    crate::shared::log::open(export, session).map_or_else(none, |log| (Some(log), None))
 }
 
 /// Waits until the session is live, and has `check` say why it is not. Returns the state of the
@@ -583,11 +581,10 @@ fn await_connection(
     let mut later = Vec::new();
     let next = |wait| match inputs.recv_timeout(wait) {
         Ok(Input::Notice(notice)) => {
-            match notice {
-                Notice::ResumeState(state) => known = Some(state.into()),
-                Notice::NextKey(_) => later.push(notice.clone()),
-                _ => {}
+            if let Notice::ResumeState(state) = notice {
+                known = Some(state.into());
             }
+            later.extend(matches!(notice, Notice::NextKey(_)).then(|| notice.clone()));
             Ok(Some(notice))
         }
         Ok(Input::Signal(_)) => Err(interrupted()),
@@ -597,8 +594,6 @@ fn await_connection(
         }
     };
     wait_connected(args.timeout(), next, check, |notice| args.ended(notice))?;
-    for notice in later {
-        let _ = sender.send(Input::Notice(notice));
-    }
+    later.into_iter().for_each(|notice| drop(sender.send(Input::Notice(notice))));
     Ok(known.expect("it is known before the session is live"))
 }

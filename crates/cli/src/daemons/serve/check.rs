@@ -30,11 +30,7 @@ const PLAN_TIMEOUT: Duration = Duration::from_secs(10);
 ///
 /// # Errors
 /// `Config` or `Usage`, with the mistake.
-pub(super) fn validate(
-    config: &Config,
-    own_keys: &OwnKeys,
-    opener: &Opener,
-) -> Result<Configured> {
+pub(super) fn validate(config: &Config, own_keys: &OwnKeys, opener: &Opener) -> Result<Configured> {
     for export in &config.export {
         let wrong = |message: String| Error::new(export.place.code(), message);
         export.source().map_err(|error| wrong(format!("{}: {error}", export.described())))?;

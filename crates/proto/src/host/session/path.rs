@@ -357,7 +357,7 @@ impl<R: Rules> Path<R> {
         match answer {
             ConnectAnswer::Rejected(it) => Ok(PathEvent::Rejected(it)),
             ConnectAnswer::Accepted(it, sealing) => {
-                self.handle_accept(now, &it, Some(sealing), session)
+                self.handle_accept(now, &it, Some(*sealing), session)
             }
         }
     }

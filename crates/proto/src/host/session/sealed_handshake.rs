@@ -22,7 +22,7 @@ pub(super) struct SealedHandshake {
 /// The answer of a target.
 pub(super) enum ConnectAnswer {
     /// The channel is open.
-    Accepted(Accept, Sealing),
+    Accepted(Accept, Box<Sealing>),
     /// It is refused.
     Rejected(Rejection),
 }
@@ -95,7 +95,7 @@ impl SealedHandshake {
             Verdict::Accepted { suite, token, accept, next_key } => {
                 let (sealer, guard) = protection::ends(suite, &secrets, true);
                 let next_key = next_key.and_then(|bytes| PublicKey::from_bytes(bytes).ok());
-                let sealing = Sealing { sealer, guard, token, next_key };
+                let sealing = Box::new(Sealing { sealer, guard, token, next_key });
                 ((accept.attempt, accept.target), ConnectAnswer::Accepted(accept, sealing))
             }
         };

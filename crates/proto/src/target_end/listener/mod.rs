@@ -432,8 +432,8 @@ impl<R: Rules> Listener<R> {
         self.channels.end(now, |open| open.id() == channel);
     }
 
-    /// Closes all channels and sends farewells to their hosts, when the target ends, or this link of
-    /// it. From now on nobody is let in.
+    /// Closes all channels and sends farewells to their hosts, when the target or this link ends.
+    /// From now on nobody is let in.
     pub fn shut_down(&mut self, now: Instant) {
         self.is_ending = true;
         self.gate.forget_questions();
