@@ -1,16 +1,19 @@
 //! A target that is changed while it runs: by its file, which is read again, and by commands for
 //! its links.
 
-use std::fs;
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::thread;
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use tyche_testkit::process::finish;
 
+use crate::hung::{HungDisk, serve_nested};
 use crate::links::{HOSTS, TARGETS, await_live, connect_evenly, lay_cables, links};
 use crate::load::{LOAD_SIZE, Load};
-use crate::refusals::refused;
+use crate::refusals::{expect, refused};
 use crate::rig::{DISK, PATIENCE, Rig, Side, Target, rig, run, wait_until};
 
 /// What the log says when a file was read again and taken.
@@ -274,4 +277,38 @@ fn a_name_of_a_session_and_a_target_is_refused_until_one_is_meant() {
     let all = ["link", "add", "all", udp];
     refused(&rig, Side::Target, &all, 2, &["serves every interface that is up"]);
     assert!(Path::new(&rig.path("state/targets/disk/links.json")).exists());
+}
+
+/// A change that waits for a disk does not hold up the next one.
+#[test]
+fn a_removed_link_whose_disk_hangs_is_named_and_ends_by_itself() {
+    let rig = rig!();
+    let (_, inner, outer) = serve_nested(&rig, LOAD_SIZE);
+    let session = rig.connect_at((Side::Host, "h2"), "fuse", &[]);
+    let file = File::options().write(true).open(&session.device).unwrap();
+    file.write_all_at(&[1; 4096], 0).unwrap();
+    let hung = HungDisk::hang(&inner);
+    let writing = thread::spawn(move || file.write_all_at(&[2; 4096], 0));
+    wait_until("it is with the disk", || rig.stats().0["operations"] != 0);
+    link(&rig, &["add", "outer", "udp:127.0.0.1:47003"]);
+    let del = ["link", "del", "outer", "t2", "--timeout", "0.2"];
+    let done = finish(&mut rig.tyche(Side::Target, &del), PATIENCE);
+    expect(&done, &del, 9, &["takes no more requests", "ends when they are finished"]);
+    let outers = || {
+        let list = rig.ask_at(Side::Target, &["list"]);
+        let targets = list["targets"].as_array().unwrap();
+        let outer = targets.iter().find(|it| it["name"] == "outer").unwrap();
+        outer["links"].as_array().unwrap().clone()
+    };
+    let is_ending =
+        |link: &Value| link["problem"].as_str().is_some_and(|it| it.contains("removed"));
+    assert!(outers().iter().any(is_ending), "{:?}", outers());
+    let again = ["link", "add", "outer", "t2"];
+    refused(&rig, Side::Target, &again, 9, &["was removed, and has not ended"]);
+    drop(hung);
+    wait_until("it has ended", || outers().len() == 1);
+    link(&rig, &["add", "outer", "t2"]);
+    writing.join().unwrap().unwrap();
+    session.disconnect();
+    drop(outer);
 }

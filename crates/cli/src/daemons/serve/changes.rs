@@ -28,7 +28,8 @@ pub(super) fn with_added(mut config: Config, (added, links): Added) -> Result<Co
         config.added_links = others;
     } else if !others.is_empty() {
         let links = others.join(", ");
-        tracing::warn!("the configuration names no links: {links}, added by command, not served");
+        let what = "which were added by command, do not count";
+        tracing::warn!("the configuration names no links: {links}, {what}");
     }
     for link in links {
         tracing::debug!("{link} is of the configuration, and was added by command before");

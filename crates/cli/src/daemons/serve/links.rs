@@ -19,6 +19,8 @@ use crate::shared::links::LinkArgs;
 pub(super) struct Opener {
     args: LinkArgs,
     named: Vec<String>,
+    /// Those that were added by command.
+    added: Vec<String>,
     /// Whether all interfaces are served that are up.
     pub(super) takes_all: bool,
     is_found: bool,
@@ -85,6 +87,7 @@ impl Opener {
         Self {
             args: args.link.clone(),
             named: config.link.clone(),
+            added: config.added_links.clone(),
             takes_all: config.link.is_empty() && config.fcoe.is_empty(),
             is_found: !config.is_hidden && !args.no_udp_discovery,
             threads: args.threads.or(config.threads.map(NonZeroU8::get)).unwrap_or(1),
@@ -112,7 +115,21 @@ impl Opener {
             );
             return Ok(Links::default());
         }
-        self.open_named(&self.named)
+        self.open_named(&self.named).or_else(|error| {
+            // What was added by command keeps no target from starting.
+            let is_added = |name: &&String| self.added.contains(name);
+            let (added, named): (Vec<_>, Vec<_>) = self.named.iter().partition(is_added);
+            if added.is_empty() {
+                return Err(error);
+            }
+            let mut links = self.open_named(&named.into_iter().cloned().collect::<Vec<_>>())?;
+            tracing::warn!("{error}; going on without the links that were added by command");
+            links.missing.extend(added.into_iter().map(|name| Missing {
+                what: What::Link(name.clone()),
+                why: error.message.clone(),
+            }));
+            Ok(links)
+        })
     }
 
     /// Opens a link.

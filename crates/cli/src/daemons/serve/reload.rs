@@ -243,7 +243,10 @@ impl<'a> Applying<'a> {
             },
         };
         let export = current.export.iter().map(kept).collect();
-        let next = Config { export, link: current.link.clone(), ..wanted.clone() };
+        // Between names and all interfaces it takes a restart: what was added is kept until then.
+        let names = if wanted.link.is_empty() { current } else { &wanted };
+        let added_links = names.added_links.clone();
+        let next = Config { export, link: current.link.clone(), added_links, ..wanted.clone() };
         let (removals, ending) = Default::default();
         Self { served, wanted, next, has_new_links: true, removals, ending }
     }
