@@ -212,7 +212,7 @@ fn await_line(mut from: impl BufRead) {
 /// A target, which ends when it is dropped.
 #[expect(dead_code, reason = "only held")]
 enum RunningTarget {
-    Tyche(Target),
+    Tyche(Box<Target>),
     Fcoe(FcoeTarget),
 }
 
@@ -220,7 +220,7 @@ impl RunningTarget {
     /// Starts one with so many threads for its interface: one over FCoE.
     fn start(protocol: Protocol, threads: usize, spins: bool) -> Self {
         match protocol {
-            Tyche => Self::Tyche(target(threads, spins)),
+            Tyche => Self::Tyche(Box::new(target(threads, spins))),
             Fcoe => Self::Fcoe(fcoe_target(spins)),
         }
     }

@@ -216,10 +216,10 @@ impl Target {
     ///
     /// # Panics
     /// If the target has none.
-    pub fn set_keys(&self, keys: TargetKeys) {
+    pub fn set_keys(&self, keys: &TargetKeys) {
         let mut current = self.keys();
         assert!(current.replace(keys.clone()).is_some(), "a target without a key");
-        self.threads.set_keys(&keys);
+        self.threads.set_keys(keys);
     }
 
     /// The keys, which stay as they are until the guard is dropped.

@@ -97,7 +97,7 @@ impl OwnKeys {
             }
             None => tracing::info!(key = own, "this key alone is the target's from now on"),
         }
-        target.set_keys(keys);
+        target.set_keys(&keys);
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = now.all();
     }
 }
