@@ -24,7 +24,7 @@ const LIMIT: Duration = Duration::from_secs(3600);
 const BUFFER_MAX: usize = (64 << 10) + 16;
 
 /// Bytes after which a guest stops.
-const SENT_MAX: usize = 1 << 20;
+const SENT_MAX: usize = 1 << 17;
 
 /// The state that an input has reached.
 #[allow(dead_code, reason = "the fuzzer does not look at it")]
