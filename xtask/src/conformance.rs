@@ -59,7 +59,6 @@ block_size = 512
 const KEYS: [&str; 2] = [
     r#"
 key = "KEY"
-auth = "optional"
 [[host]]
 name = "conf-host"
 key = "tyche_pOCSkrZRwni5dyxWn1-puxPZBrRqtoyd-dwrRAn4ogk"
@@ -186,9 +185,9 @@ fn config(cable: &Cable, role: &str) -> Result<String> {
     }
     let key = cable.key("target", TARGET_KEY)?;
     let [keys, export] = KEYS;
-    let silent = format!("silent = {}", role == "silent-target");
+    let access = if role == "silent-target" { "silent = true\n" } else { "auth = \"optional\"\n" };
     let keys = keys.replace("KEY", &key.to_string_lossy());
-    Ok([name, &silent, &keys, &exports, export].concat())
+    Ok([name, access, &keys, &exports, export].concat())
 }
 
 /// Starts a target and waits until it serves.
@@ -202,6 +201,8 @@ fn serve(cable: &Cable, role: &str) -> Result<Running> {
     let link = if role == FCOE { "--fcoe" } else { "--link" };
     command.args(["serve", link, TESTED, "--config"]).arg(&file);
     command.env("TYCHE_RUNTIME_DIR", cable.dir.join("run"));
+    // An earlier run knew another disk by that name.
+    command.env("TYCHE_STATE_DIR", cable.dir.join("state"));
     let out = cable.dir.join("target.out");
     command.stdout(fs::File::create(&out).map_err(wrong)?).stderr(log);
     let child = command.spawn().map_err(|error| format!("start the target: {error}"))?;

@@ -70,6 +70,8 @@ pub(crate) struct Exchange<'a> {
     pub(crate) channels: BTreeMap<String, Channel>,
     /// Frames without entries that no step has examined.
     pub(crate) inbox: VecDeque<Frame>,
+    /// Answers to frames that were repeated until they came: they may come once more, late.
+    answers: Vec<Frame>,
     sent: BTreeMap<String, Sent>,
     pub(crate) handshakes: Handshakes,
     /// Whether a channel has, or had, keys.
@@ -85,8 +87,19 @@ impl<'a> Exchange<'a> {
         random: &'a mut dyn FnMut() -> u64,
     ) -> Self {
         let (channels, inbox, sent, handshakes) = Default::default();
-        let has_keys = false;
-        Self { table, subject, bindings, channels, inbox, sent, handshakes, has_keys, random }
+        let (has_keys, answers) = (false, Vec::new());
+        Self {
+            table,
+            subject,
+            bindings,
+            channels,
+            inbox,
+            answers,
+            sent,
+            handshakes,
+            has_keys,
+            random,
+        }
     }
 
     /// The next random number.
@@ -344,6 +357,19 @@ impl<'a> Exchange<'a> {
             self.send(&ack, None, false)?;
         }
         Ok(true)
+    }
+
+    /// Notes an answer to a frame that was repeated until it came.
+    pub(crate) fn note_answer(&mut self, frame: Frame) {
+        self.answers.push(frame);
+    }
+
+    /// The frames that no step has examined, without answers that have come before.
+    pub(crate) fn unexamined(&self) -> impl Iterator<Item = &Frame> {
+        let same = |it: &Frame, frame: &Frame| {
+            it.kind == frame.kind && it.body.fields == frame.body.fields
+        };
+        self.inbox.iter().filter(move |frame| !self.answers.iter().any(|it| same(it, frame)))
     }
 
     /// Receives all pending frames.

@@ -233,6 +233,9 @@ impl<'a> Run<'a> {
                 match compared {
                     Ok(()) => {
                         exchange.bindings = bindings;
+                        if repeat.is_some() {
+                            exchange.note_answer(frame);
+                        }
                         return Ok(Some(()));
                     }
                     Err(why) => differs = Some(why),
@@ -289,7 +292,7 @@ impl<'a> Run<'a> {
         let entries: usize = channels.map(|channel| channel.entries.len()).sum();
         // A host may send further requests at any time.
         let counts = |kind: &str| self.role.is_target() || kind == "Disconnect";
-        let frames = self.exchange.inbox.iter().filter(|frame| counts(&frame.kind)).count();
+        let frames = self.exchange.unexamined().filter(|frame| counts(&frame.kind)).count();
         format!("acks {acked:?}, {entries} entries, {frames} other frames")
     }
 
@@ -353,7 +356,7 @@ impl<'a> Run<'a> {
     fn quiet(&mut self, _why: &str) -> Result<()> {
         self.settle()?;
         let entries = self.exchange.channels.values().any(|channel| !channel.entries.is_empty());
-        let frames = self.role.is_target() && !self.exchange.inbox.is_empty();
+        let frames = self.role.is_target() && self.exchange.unexamined().next().is_some();
         if entries || frames {
             Err(format!("there came {}", self.exchange.describe()))
         } else {

@@ -19,6 +19,8 @@ const XID_FIRST: u16 = 0x0100;
 /// The first OX_ID of questions whether all was looked at, and questions until a target is ready.
 const PROBES: u16 = 0x7000;
 const READY_MAX: u32 = 16;
+/// The flag of a response that is to be confirmed.
+const CONF_REQ: u64 = 0x10;
 /// RX_IDs of a target of ours.
 const RX_IDS: u64 = 65_521;
 
@@ -186,7 +188,14 @@ impl<'a> Run<'a> {
     /// Receives the next frame within that time; false if none comes.
     fn pump(&mut self, patience: Duration) -> Result<bool> {
         let Some(bytes) = self.subject.receive(patience)? else { return Ok(false) };
-        self.inbox.push_back(FcFrame::parse(self.table, &bytes, self.subject.ports())?);
+        let frame = FcFrame::parse(self.table, &bytes, self.subject.ports())?;
+        let flags = frame.body.fields.get("flags").map_or(0, |flags| number(flags));
+        if frame.kind == "FcpRsp" && flags & CONF_REQ != 0 {
+            let [ox_id, rx_id] = ["ox_id", "rx_id"].map(|name| frame.field(name));
+            let confirmation = json!({"kind": "FcpConf", "ox_id": ox_id, "rx_id": rx_id});
+            self.send(object(&confirmation)?, true)?;
+        }
+        self.inbox.push_back(frame);
         Ok(true)
     }
 

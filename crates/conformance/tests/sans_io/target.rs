@@ -69,9 +69,11 @@ impl<R: Rules> Target<R> {
         this
     }
 
-    /// The same, which answers nobody who does not know its key.
+    /// The same, which answers nobody who does not know its key, and lets in no host without one.
     pub(crate) fn silent() -> Self {
         let mut this = Self::keyed();
+        let access = Access { required: true, ..this.registry.access().clone() };
+        this.registry.set_access(access, []);
         this.listener.be_silent();
         this
     }

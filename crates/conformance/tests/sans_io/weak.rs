@@ -24,13 +24,13 @@ const PROOF: usize = HEAD_LEN + 488;
 /// A machine behind functions that change its frames.
 struct Weak<M> {
     machine: M,
-    incoming: fn(&mut Vec<u8>),
-    outgoing: fn(&mut Vec<u8>),
+    incoming: fn(&mut [u8]),
+    outgoing: fn(&mut [u8]),
     /// Whether it gives up its keys when its memory was put back.
     restores: bool,
 }
 
-fn keep(_: &mut Vec<u8>) {}
+fn keep(_: &mut [u8]) {}
 
 impl<M> Weak<M> {
     fn new(machine: M) -> Self {
@@ -49,7 +49,7 @@ fn check(frame: &mut [u8]) {
 }
 
 /// No sender has to prove that he knows the key.
-fn prove(frame: &mut Vec<u8>) {
+fn prove(frame: &mut [u8]) {
     if frame[15] == SEALED_CONNECT && frame.len() > PROOF {
         let key = SecretKey::from_random([2; 32]).public();
         let parts =
@@ -61,7 +61,7 @@ fn prove(frame: &mut Vec<u8>) {
 }
 
 /// The checksum of a sealed payload is not looked at.
-fn ignore_checksum(frame: &mut Vec<u8>) {
+fn ignore_checksum(frame: &mut [u8]) {
     if frame[15] >= CHANNELS {
         frame[PAYLOAD_CRC].fill(0);
         check(frame);
@@ -69,7 +69,7 @@ fn ignore_checksum(frame: &mut Vec<u8>) {
 }
 
 /// Resets have no token.
-fn forget_token(frame: &mut Vec<u8>) {
+fn forget_token(frame: &mut [u8]) {
     if frame[15] == RESET {
         frame[TOKEN].fill(0);
         check(frame);
@@ -77,7 +77,7 @@ fn forget_token(frame: &mut Vec<u8>) {
 }
 
 /// Any Reset is believed.
-fn believe(frame: &mut Vec<u8>) {
+fn believe(frame: &mut [u8]) {
     if frame[15] == RESET {
         frame[TOKEN].fill(5);
         check(frame);
