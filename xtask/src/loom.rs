@@ -11,8 +11,15 @@ use std::process::Command;
 use crate::{Result, program, suite};
 
 /// The packages that have models.
-const PACKAGES: [&str; 6] =
-    ["tyche-block", "tyche-fcoe", "tyche-link", "tyche-proto", "tyche-store", "tyche-wake"];
+const PACKAGES: [&str; 7] = [
+    "tyche-block",
+    "tyche-engine",
+    "tyche-fcoe",
+    "tyche-link",
+    "tyche-proto",
+    "tyche-store",
+    "tyche-wake",
+];
 /// Flags of the compiler. Optimizing takes longer than it saves.
 const FLAGS: [&str; 4] = ["--cfg", "loom", "-C", "opt-level=0"];
 /// How often threads are preempted at most in one run: most bugs need two at most, and the number

@@ -13,6 +13,8 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser, Subcommand};
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
 use tyche_console::{output, size};
 
 pub use crate::commands::bench;
@@ -199,8 +201,10 @@ pub fn run(
     let started = started.and_then(|()| shared::limits::apply().context(Code::Other, "limits"));
     let filter = EnvFilter::try_from_default_env();
     let filter = filter.unwrap_or_else(|_| EnvFilter::new(level.to_string()));
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_target(false);
-    log.with_ansi(false).with_timer(shared::log::Clock).with_writer(shared::log::Log).init();
+    let lines = tracing_subscriber::fmt::layer().with_target(false).with_ansi(false);
+    let lines = lines.with_timer(shared::log::Clock).with_writer(shared::log::Log);
+    let log = tracing_subscriber::registry().with(filter).with(shared::log::KeepFields);
+    log.with(lines).init();
     let result = started.and_then(|()| command());
     shared::log::flush();
     finish(program, &result, output)

@@ -26,11 +26,15 @@ pub mod identity;
 mod intake;
 mod job;
 mod latency;
+#[cfg(feature = "target")]
+mod limiter;
 pub mod placed;
 mod port;
 mod ports;
 mod protocol;
 pub mod restore;
+#[cfg(feature = "target")]
+mod sync;
 mod volume;
 
 pub use clock::{Clock, now};
@@ -43,6 +47,8 @@ pub use histogram::Histogram;
 pub use intake::Intake;
 pub use job::{Done, Job};
 pub use latency::{LATENCY, Latency};
+#[cfg(feature = "target")]
+pub use limiter::{Limiter, Line, RateLimit, Step};
 pub use placed::{LinkNodes, SessionNodes, ThreadAffinity};
 pub use port::{BATCH, Batches, Port, PortStats, batch_frames};
 pub use ports::Ports;

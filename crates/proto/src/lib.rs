@@ -52,7 +52,7 @@ pub use target_end::listener::{
     Refusal, TargetKeys,
 };
 pub use target_end::registry::{Registry, TargetConfig};
-pub use target_end::requests::Action;
+pub use target_end::requests::{Action, Amounts};
 pub use target_end::visits::Visit;
 pub use tyche_crypto as crypto;
 pub use tyche_time::{Instant, Pace};

@@ -11,6 +11,7 @@ mod fast_fail;
 mod fences;
 mod floods;
 mod grants;
+mod held;
 mod hostile;
 mod hostile_sequences;
 mod keys;

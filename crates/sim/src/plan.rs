@@ -10,8 +10,10 @@ mod strangers;
 mod topology;
 mod udp;
 
+use std::num::NonZeroU64;
 use std::time::Duration;
 
+use tyche_engine::RateLimit;
 use tyche_proto::{BatchPolicy, ChannelChoice};
 use tyche_wire::ETHERNET_LEN;
 
@@ -54,6 +56,8 @@ const REMOVALS: u64 = 0x7265_6d6f_7661_6c73;
 
 /// Salt of a seed for the random stream of hosts whose operations fail early.
 const FAST_FAIL: u64 = 0x6661_7374;
+/// Salt of a seed for the random stream of the limits of exports.
+const LIMITS: u64 = 0x6c69_6d69_7473;
 
 /// The kinds of worlds that seeds stand for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -122,6 +126,8 @@ pub struct TargetPlan {
     pub batch: BatchPolicy,
     /// Whether it answers only those who know its key.
     pub silent: bool,
+    /// The limit of the requests of each export.
+    pub limit: RateLimit,
 }
 
 /// A disk.
@@ -228,6 +234,7 @@ impl Plan {
                 damq_pages_max: 1024,
                 batch: BatchPolicy::default(),
                 silent: false,
+                limit: RateLimit::default(),
             },
             disk: DiskPlan {
                 size: 4 << 20,
@@ -342,6 +349,9 @@ impl Plan {
         plan.draw_keys();
         plan.incidents.draw_removals(&mut Random::new(seed ^ REMOVALS));
         plan.draw_fast_fail();
+        if !steady {
+            plan.target.draw_limit(&mut Random::new(seed ^ LIMITS));
+        }
         plan
     }
 
@@ -364,6 +374,16 @@ impl TargetPlan {
             damq_pages_max: random.pick(&[256, 300, 1024]),
             batch: random.pick(&BATCH),
             silent: false,
+            limit: RateLimit::default(),
+        }
+    }
+
+    /// Draws limits of its exports that some requests wait at.
+    fn draw_limit(&mut self, random: &mut Random) {
+        if random.chance(0.25) {
+            let [iops, mebibytes] = [random.pick(&[200, 200, 1000]), random.pick(&[0, 0, 32])];
+            self.limit.iops = NonZeroU64::new(iops);
+            self.limit.bytes_per_second = NonZeroU64::new(mebibytes << 20);
         }
     }
 }

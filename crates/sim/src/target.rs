@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tyche_block::Extent;
-use tyche_engine::{Clock, Ports, Protocol};
+use tyche_engine::{Clock, Ports, Protocol, RateLimit};
 use tyche_native::{ChannelEvent, Exporter, ExporterEnv, Exports, Removal, TargetExport};
 use tyche_proto::{
     Access, Allowed, ChannelRef, ChannelStats, ExportKey, HostId, Instant, Listener,
@@ -122,6 +122,8 @@ pub(crate) struct Process<R: Rules> {
     served: Vec<Served>,
     clock: Arc<AtomicU64>,
     records: Arc<Mutex<Records>>,
+    /// The limit of each export.
+    limit: RateLimit,
     /// The open channels.
     pub(crate) channels: BTreeMap<(usize, ChannelId), Channel>,
     pub(crate) jobs: BTreeMap<u64, Job>,
@@ -230,6 +232,7 @@ impl<R: Rules> Process<R> {
         let is_keyed = access.is_some();
         access.map(|access| exports.set_access(access, Vec::new()));
         let keys: Vec<_> = exports.registry().exports().map(|(key, _)| key).collect();
+        keys.iter().for_each(|key| exports.set_limit(*key, plan.limit));
         let served = keys.into_iter().zip(buses).map(|(key, bus)| Served::new(key, bus)).collect();
         let link = |(index, (plan_of_link, mac)): (usize, (&LinkPlan, (Mac, Carrier)))| {
             let routed = mac.1 != Carrier::Ethernet;
@@ -265,6 +268,7 @@ impl<R: Rules> Process<R> {
             served,
             clock,
             records,
+            limit: plan.limit,
             channels: BTreeMap::new(),
             jobs: BTreeMap::new(),
             executed: BTreeMap::new(),
@@ -419,6 +423,7 @@ impl<R: Rules> Process<R> {
     pub(crate) fn add_again(&mut self, now: Instant, exported: Exported, disk: &Disk) {
         let (target_export, bus) = exported.export(disk);
         let key = self.exports.add(now, target_export).expect("nothing of the former is left");
+        self.exports.set_limit(key, self.limit);
         self.served[exported.index] = Served::new(key, bus);
         self.executed.retain(|(export, ..), _| *export != exported.index);
     }

@@ -7,6 +7,7 @@ mod disks;
 mod drive;
 mod edges;
 mod fcoe;
+mod limits;
 mod links;
 mod scenarios;
 mod seeds;

@@ -17,7 +17,7 @@ const NEEDS: &[Need] = &[("gzip", "gzip"), ("strip", "binutils")];
 
 /// Files of the repository, and where they are installed. Documents keep their places relative to
 /// each other, so that their links lead to the same files.
-pub(super) const FILES: [(&str, &str, u32); 33] = [
+pub(super) const FILES: [(&str, &str, u32); 34] = [
     ("packaging/systemd/tyche-target.service", "usr/lib/systemd/system", 0o644),
     ("packaging/systemd/tyche@.service", "usr/lib/systemd/system", 0o644),
     ("packaging/systemd/tyche-disconnect.service", "usr/lib/systemd/system", 0o644),
@@ -50,6 +50,7 @@ pub(super) const FILES: [(&str, &str, u32); 33] = [
     ("docs/exporter-page.png", "usr/share/doc/tyche/docs", 0o644),
     ("docs/exporter-dashboard.png", "usr/share/doc/tyche/docs", 0o644),
     ("docs/measurements/congestion.md", "usr/share/doc/tyche/docs/measurements", 0o644),
+    ("docs/measurements/limits.md", "usr/share/doc/tyche/docs/measurements", 0o644),
     ("docs/measurements/network-cards.md", "usr/share/doc/tyche/docs/measurements", 0o644),
 ];
 

@@ -1,5 +1,6 @@
 //! `tyche export`: the exports of the targets on this machine, or of one elsewhere.
 
+use std::num::NonZeroU64;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
@@ -11,6 +12,7 @@ use crate::shared::complete;
 use crate::shared::control::{AccessChange, TargetRequest};
 use crate::shared::error::{Code, Context, Error, Result};
 use crate::shared::export::{Export, Initiators, Source};
+use crate::shared::rate_limit::{parse_bytes_per_second, parse_iops};
 use crate::shared::report::{
     AccessChanged, DefinedBy, ExportChanged, ExportReport, ExportResized, ExportedBy, Output,
     TargetReport,
@@ -84,6 +86,14 @@ struct Add {
     /// Let several hosts write at once: only for cluster file systems.
     #[arg(long)]
     shared: bool,
+
+    /// The most requests of its hosts in a second, together.
+    #[arg(long, value_name = "NUMBER", value_parser = parse_iops)]
+    iops: Option<NonZeroU64>,
+
+    /// The most bytes that its hosts read and write in a second, together: a size such as 200M.
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes_per_second)]
+    bytes_per_second: Option<NonZeroU64>,
 
     /// Host with a key that may connect, by the name of its [[host]]; may be repeated. By default
     /// all of them.
@@ -265,6 +275,8 @@ impl Add {
             write_back: self.write_back,
             block_size: self.block_size,
             shared: self.shared,
+            iops: self.iops,
+            bytes_per_second: self.bytes_per_second,
             hosts: self.hosts.clone(),
             allow: (!self.allow.is_empty()).then(|| self.allow.clone()),
             initiators,
@@ -367,6 +379,9 @@ fn row(target: &str, export: &ExportReport) -> [String; 6] {
         DefinedBy::CommandLine => Some("of the command line".to_owned()),
         DefinedBy::File | DefinedBy::Unknown => None,
     });
+    what.extend(export.iops.map(|iops| format!("{iops} IOPS")));
+    what.extend(export.bytes_per_second.map(|rate| format!("{}/s", bytes(rate))));
+    what.extend((export.waiting > 0).then(|| format!("{} wait", export.waiting)));
     what.extend(export.problem.clone());
     let hosts: Vec<_> = export.sessions.iter().map(|it| it.host_name.as_str()).collect();
     let (what, hosts) = (what.join(", "), hosts.join(", "));

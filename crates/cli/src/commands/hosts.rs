@@ -82,12 +82,13 @@ fn of_use(target: &TargetReport, export: &ExportReport, used: &HostUse) -> HostR
         connected_s: sessions().map(|it| it.connected_s).reduce(f64::max),
         links,
         port: None,
+        waiting: used.waiting,
         requests: used.requests,
     }
 }
 
 fn text(hosts: &[HostReport]) -> String {
-    let head = ["TARGET", "HOST", "EXPORT", "FOR", "LINKS", "READ", "WRITTEN", "FAILED"];
+    let head = ["TARGET", "HOST", "EXPORT", "FOR", "LINKS", "READ", "WRITTEN", "LIMITED", "FAILED"];
     let mut table = Table::new(head);
     for host in hosts {
         let means = host.requests.means();
@@ -108,10 +109,21 @@ fn text(hosts: &[HostReport]) -> String {
             host.links.join(", "),
             moved(counts.reads, counts.read_bytes, means[0]),
             moved(counts.writes, counts.written_bytes, means[1]),
+            limited(host),
             counts.failed.to_string(),
         ]);
     }
     table.to_string()
+}
+
+/// How many requests have waited at a limit, for how long, and how many do now.
+fn limited(HostReport { waiting, requests, .. }: &HostReport) -> String {
+    let Some(mean) = requests.limited_ns.checked_div(requests.limited) else {
+        return if *waiting > 0 { format!("{waiting} wait") } else { "-".to_owned() };
+    };
+    let micros = mean / 1000;
+    let past = format!("{}, {micros} µs each", requests.limited);
+    if *waiting > 0 { format!("{past}; {waiting} wait") } else { past }
 }
 
 /// Seconds in the largest unit of which there is one.
@@ -127,12 +139,31 @@ fn age(seconds: f64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use tyche_native::UseCounts;
+
     use super::*;
+    use crate::shared::report;
 
     #[test]
     fn ages_are_in_the_largest_unit() {
         let ages = [0.9, 59.0, 61.0, 7200.0, 200_000.0].map(age);
         assert_eq!(ages, ["0 s", "59 s", "1 min", "2 h", "2 d"]);
+    }
+
+    #[test]
+    fn requests_that_wait_are_shown_with_those_that_have_waited() {
+        let shown = |waiting, limited: u64, limited_ns: u64| {
+            let counts = UseCounts { limited, limited_ns, ..UseCounts::default() };
+            super::limited(&HostReport {
+                waiting,
+                requests: report::Table(counts),
+                ..Default::default()
+            })
+        };
+        assert_eq!(shown(0, 0, 0), "-");
+        assert_eq!(shown(3, 0, 0), "3 wait");
+        assert_eq!(shown(0, 2, 9000), "2, 4 µs each");
+        assert_eq!(shown(3, 2, 9000), "2, 4 µs each; 3 wait");
     }
 
     /// A host without a key may say the name of one that has one.

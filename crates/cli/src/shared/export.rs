@@ -1,15 +1,18 @@
 //! A disk to export, as it is written in a file, on a command line, or by `tyche export add`.
 
+use std::num::NonZeroU64;
 use std::path::PathBuf;
 
 use serde::de::{Deserialize, Deserializer};
 use serde::{Serialize, Serializer};
+use tyche_engine::RateLimit;
 use tyche_fcoe::fc::wire::Wwn;
 use tyche_proto::wire::Geometry;
 use tyche_session::fcoe::parse_wwpn;
 use uuid::Uuid;
 
 use crate::shared::error::Code;
+use crate::shared::rate_limit::{bytes_per_second, iops};
 use crate::shared::report::DefinedBy;
 use crate::size;
 
@@ -78,6 +81,16 @@ pub(crate) struct Export {
     /// Several hosts may write at once: only for cluster file systems.
     #[serde(default)]
     pub(crate) shared: bool,
+    /// The most requests of its hosts in a second, together.
+    #[serde(default, deserialize_with = "iops", skip_serializing_if = "Option::is_none")]
+    pub(crate) iops: Option<NonZeroU64>,
+    /// The most bytes that they read and write in a second, together.
+    #[serde(
+        default,
+        deserialize_with = "bytes_per_second",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub(crate) bytes_per_second: Option<NonZeroU64>,
     /// UUIDs of the hosts that may connect; empty: all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) hosts: Vec<Uuid>,
@@ -132,6 +145,11 @@ impl Export {
                 format!("line {line} of {} (`{name}`, {path})", file.display())
             }
         }
+    }
+
+    /// The limit of its requests.
+    pub(crate) fn limit(&self) -> RateLimit {
+        RateLimit { iops: self.iops, bytes_per_second: self.bytes_per_second }
     }
 
     /// Whether another one says the same, wherever it is defined.
@@ -278,6 +296,8 @@ mod tests {
             write_back: true,
             block_size: Some(4096),
             shared: true,
+            iops: NonZeroU64::new(10_000),
+            bytes_per_second: NonZeroU64::new(200 << 20),
             hosts: vec![Uuid::from_u128(8)],
             allow: Some(vec!["alpha".to_owned()]),
             initiators: Initiators::Ports(vec![Wwn(0x2100_0200_5e10_0002)]),

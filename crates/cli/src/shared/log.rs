@@ -12,11 +12,17 @@
 //! /var/log/tyche/EXPORT.log    all sessions of the export, one after the other
 //! /var/log/tyche/EXPORT.log.1  the previous file, once the first is 1 MiB long
 //! ```
+//!
+//! An entry in the journal has a field for each value that is logged with its line, in capitals and
+//! with `TYCHE_` before its name: `journalctl TYCHE_HOST=vmhost1`.
 
+use std::cell::RefCell;
+use std::env;
 use std::fmt;
 use std::fs::{self, File};
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::fd::AsFd;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,10 +30,13 @@ use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, sync_cha
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use tracing::{Level, Metadata};
+use tracing::field::{Field, Visit};
+use tracing::{Event, Level, Metadata, Subscriber};
+use tracing_subscriber::Layer;
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
+use tracing_subscriber::layer;
 use uuid::Uuid;
 
 use crate::output::write_error;
@@ -60,11 +69,10 @@ struct Queue {
 }
 
 enum Entry {
-    Line(Level, Vec<u8>),
+    /// A line, with the journal's fields of what is in it.
+    Line(Level, Vec<u8>, Vec<u8>),
     /// Dropped when all earlier entries are written.
-    Mark {
-        _until: SyncSender<()>,
-    },
+    Mark { _until: SyncSender<()> },
 }
 
 impl Queue {
@@ -78,8 +86,8 @@ impl Queue {
         Ok(Self { entries, lost, has_clock })
     }
 
-    fn add(&self, level: Level, line: Vec<u8>) {
-        if self.entries.try_send(Entry::Line(level, line)).is_err() {
+    fn add(&self, level: Level, line: Vec<u8>, fields: Vec<u8>) {
+        if self.entries.try_send(Entry::Line(level, line, fields)).is_err() {
             self.lost.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -125,7 +133,9 @@ pub(crate) fn open(export: &str, session: Uuid) -> Result<String> {
     let directory = runtime::logs();
     let (queue, name) = match &directory {
         None if Path::new(JOURNAL).exists() => {
-            let journal = Journal::open(Path::new(JOURNAL), export, session);
+            let session = session.to_string();
+            let fields = [("TYCHE_EXPORT", export), ("TYCHE_SESSION", &session)];
+            let journal = Journal::open(Path::new(JOURNAL), &fields);
             let journal = journal.context(Code::Other, JOURNAL)?;
             let name = format!("journalctl TYCHE_SESSION={session}");
             (Queue::start(journal, true)?, name)
@@ -143,6 +153,27 @@ pub(crate) fn open(export: &str, session: Uuid) -> Result<String> {
     Ok(name)
 }
 
+/// Sends the log of a target to the journal from now on, if standard error leads there: the journal
+/// gets the fields of each line then. Without that, or if it is not to be had, nothing changes.
+pub(crate) fn open_journal(target: &str) {
+    if !is_journal(&io::stderr(), env::var("JOURNAL_STREAM").ok().as_deref()) {
+        return;
+    }
+    let journal = Journal::open(Path::new(JOURNAL), &[("TYCHE_TARGET", target)]);
+    if let Ok(queue) = journal.and_then(|journal| Queue::start(journal, true)) {
+        let _ = PERMANENT.set(queue);
+    }
+}
+
+/// Whether a descriptor is the stream of the journal that systemd has opened for this process.
+/// `stream`: its device and inode, as systemd says them.
+fn is_journal(descriptor: &impl AsFd, stream: Option<&str>) -> bool {
+    let file = descriptor.as_fd().try_clone_to_owned().map(File::from);
+    let found = file.and_then(|file| file.metadata());
+    let found = found.map(|found| format!("{}:{}", found.dev(), found.ino()));
+    stream.is_some_and(|stream| found.is_ok_and(|found| found == stream))
+}
+
 /// Waits until all entries are written, up to a time limit.
 pub(crate) fn flush() {
     if let Some(queue) = queue() {
@@ -153,7 +184,7 @@ pub(crate) fn flush() {
 /// Logs the last words of this process, whatever the log level is.
 pub(crate) fn last_words(text: &str) {
     if let Some(queue) = queue() {
-        queue.add(Level::ERROR, of_ours(Level::ERROR, text, queue.has_clock));
+        queue.add(Level::ERROR, of_ours(Level::ERROR, text, queue.has_clock), Vec::new());
         queue.flush();
     }
 }
@@ -180,7 +211,7 @@ fn keep(mut place: impl LogSink, queue: &Receiver<Entry>, lost: &AtomicU64, has_
                 if unsaid > 0 {
                     let text = format!("{unsaid} lines were lost: this log could not be written");
                     let line = of_ours(Level::WARN, &text, has_clock);
-                    if place.write(Level::WARN, &line).is_ok() {
+                    if place.write(Level::WARN, &line, &[]).is_ok() {
                         unsaid = 0;
                     }
                 }
@@ -188,8 +219,8 @@ fn keep(mut place: impl LogSink, queue: &Receiver<Entry>, lost: &AtomicU64, has_
                 entry
             }
         };
-        if let Entry::Line(level, line) = entry
-            && place.write(level, &line).is_err()
+        if let Entry::Line(level, line, fields) = entry
+            && place.write(level, &line, &fields).is_err()
         {
             unsaid += 1;
         }
@@ -198,13 +229,13 @@ fn keep(mut place: impl LogSink, queue: &Receiver<Entry>, lost: &AtomicU64, has_
 
 /// A place for the log.
 trait LogSink {
-    fn write(&mut self, level: Level, line: &[u8]) -> io::Result<()>;
+    fn write(&mut self, level: Level, line: &[u8], fields: &[u8]) -> io::Result<()>;
 }
 
 struct Stderr;
 
 impl LogSink for Stderr {
-    fn write(&mut self, _level: Level, line: &[u8]) -> io::Result<()> {
+    fn write(&mut self, _level: Level, line: &[u8], _fields: &[u8]) -> io::Result<()> {
         write_error(line)
     }
 }
@@ -223,7 +254,7 @@ impl LogFile {
 }
 
 impl LogSink for LogFile {
-    fn write(&mut self, _level: Level, line: &[u8]) -> io::Result<()> {
+    fn write(&mut self, _level: Level, line: &[u8], _fields: &[u8]) -> io::Result<()> {
         if self.file.metadata()?.len() + line.len() as u64 > FILE_MAX {
             // Another session of the export may have replaced it already.
             if runtime::is_at(&self.file, &self.path) {
@@ -244,20 +275,20 @@ struct Journal {
 }
 
 impl Journal {
-    fn open(path: &Path, export: &str, session: Uuid) -> io::Result<Self> {
+    /// The journal at a socket. `common`: fields of all entries.
+    fn open(path: &Path, common: &[(&str, &str)]) -> io::Result<Self> {
         let socket = UnixDatagram::unbound()?;
         socket.connect(path)?;
         let mut fields = Vec::new();
         field(&mut fields, "SYSLOG_IDENTIFIER", b"tyche");
-        field(&mut fields, "TYCHE_EXPORT", export.as_bytes());
-        field(&mut fields, "TYCHE_SESSION", session.to_string().as_bytes());
+        common.iter().for_each(|(name, value)| field(&mut fields, name, value.as_bytes()));
         Ok(Self { socket, fields })
     }
 }
 
 impl LogSink for Journal {
-    fn write(&mut self, level: Level, line: &[u8]) -> io::Result<()> {
-        let mut entry = self.fields.clone();
+    fn write(&mut self, level: Level, line: &[u8], fields: &[u8]) -> io::Result<()> {
+        let mut entry = [&self.fields, fields].concat();
         field(&mut entry, "PRIORITY", priority(level));
         field(&mut entry, "MESSAGE", line.trim_ascii());
         self.socket.send(&entry).map(drop)
@@ -283,6 +314,48 @@ fn priority(level: Level) -> &'static [u8] {
     }
 }
 
+thread_local! {
+    /// The journal's fields of the line that this thread is about to write.
+    static FIELDS: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Keeps the values that are logged with a line for the [`Line`] that is written next. It comes
+/// before the layer that writes lines.
+pub(crate) struct KeepFields;
+
+impl<S: Subscriber> Layer<S> for KeepFields {
+    fn on_event(&self, event: &Event<'_>, _: layer::Context<'_, S>) {
+        FIELDS.with_borrow_mut(|fields| {
+            fields.clear();
+            if queue().is_some_and(|queue| queue.has_clock) {
+                event.record(&mut Recorder(fields));
+            }
+        });
+    }
+}
+
+/// Writes values as fields of the journal.
+struct Recorder<'a>(&'a mut Vec<u8>);
+
+impl Recorder<'_> {
+    fn add(&mut self, of: &Field, value: &str) {
+        if of.name() != "message" {
+            let name = format!("TYCHE_{}", of.name().to_ascii_uppercase().replace('.', "_"));
+            field(self.0, &name, value.as_bytes());
+        }
+    }
+}
+
+impl Visit for Recorder<'_> {
+    fn record_str(&mut self, of: &Field, value: &str) {
+        self.add(of, value);
+    }
+
+    fn record_debug(&mut self, of: &Field, value: &dyn fmt::Debug) {
+        self.add(of, &format!("{value:?}"));
+    }
+}
+
 /// The factory of log lines.
 pub(crate) struct Log;
 
@@ -304,7 +377,7 @@ pub(crate) struct Line(Level);
 impl Write for Line {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         if let Some(queue) = queue() {
-            queue.add(self.0, line.to_owned());
+            queue.add(self.0, line.to_owned(), FIELDS.take());
         }
         Ok(line.len())
     }
@@ -328,6 +401,10 @@ impl FormatTime for Clock {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Mutex;
+
+    use tracing_subscriber::layer::SubscriberExt;
+
     use super::*;
 
     #[test]
@@ -338,9 +415,9 @@ mod tests {
         let mut other = LogFile::open(path.clone()).unwrap();
         let line = [&[b'x'; 1023][..], b"\n"].concat();
         for _ in 0..2 * FILE_MAX / 1024 {
-            log.write(Level::INFO, &line).unwrap();
+            log.write(Level::INFO, &line, &[]).unwrap();
         }
-        other.write(Level::INFO, b"of another session\n").unwrap();
+        other.write(Level::INFO, b"of another session\n", &[]).unwrap();
         let length = |path: &Path| fs::metadata(path).unwrap().len();
         assert_eq!(length(&dir.path().join("vm1.log.1")), FILE_MAX);
         // The other session has noticed, and replaced nothing too early.
@@ -355,11 +432,11 @@ mod tests {
         fs::create_dir(&here).unwrap();
         let mut log = LogFile::open(here.join("vm1.log")).unwrap();
         let full = vec![b'x'; FILE_MAX as usize];
-        log.write(Level::INFO, &full).unwrap();
+        log.write(Level::INFO, &full, &[]).unwrap();
         fs::rename(&here, &away).unwrap();
-        log.write(Level::INFO, b"lost\n").unwrap_err();
+        log.write(Level::INFO, b"lost\n", &[]).unwrap_err();
         fs::rename(&away, &here).unwrap();
-        log.write(Level::INFO, b"kept\n").unwrap();
+        log.write(Level::INFO, b"kept\n", &[]).unwrap();
         assert_eq!(fs::read(here.join("vm1.log")).unwrap(), b"kept\n");
     }
 
@@ -369,8 +446,11 @@ mod tests {
         let path = dir.path().join("socket");
         let journald = UnixDatagram::bind(&path).unwrap();
         let session = Uuid::nil().to_string();
-        let mut journal = Journal::open(&path, "vm1", Uuid::nil()).unwrap();
-        journal.write(Level::WARN, b" WARN a\nb\n").unwrap();
+        let common = [("TYCHE_EXPORT", "vm1"), ("TYCHE_SESSION", &*session)];
+        let mut journal = Journal::open(&path, &common).unwrap();
+        let mut fields = Vec::new();
+        field(&mut fields, "TYCHE_READS", b"3");
+        journal.write(Level::WARN, b" WARN a\nb\n", &fields).unwrap();
         let mut entry = [0; 1024];
         let len = journald.recv(&mut entry).unwrap();
         let wanted = [
@@ -378,10 +458,42 @@ mod tests {
             b"TYCHE_EXPORT\n\x03\0\0\0\0\0\0\0vm1\n",
             b"TYCHE_SESSION\n\x24\0\0\0\0\0\0\0",
             session.as_bytes(),
+            b"\nTYCHE_READS\n\x01\0\0\0\0\0\0\x003",
             b"\nPRIORITY\n\x01\0\0\0\0\0\0\x004\n",
             b"MESSAGE\n\x08\0\0\0\0\0\0\0WARN a\nb\n",
         ];
         assert_eq!(entry[..len], wanted.concat());
+    }
+
+    #[test]
+    fn standard_error_is_the_journal_if_it_is_the_stream_that_systemd_names() {
+        let file = tempfile::tempfile().unwrap();
+        let found = file.metadata().unwrap();
+        let own = format!("{}:{}", found.dev(), found.ino());
+        assert!(is_journal(&file, Some(&own)));
+        assert!(!is_journal(&file, Some("8:1")) && !is_journal(&file, None));
+    }
+
+    #[test]
+    fn values_are_fields_in_capitals() {
+        struct Kept(Arc<Mutex<Vec<u8>>>);
+        impl<S: Subscriber> Layer<S> for Kept {
+            fn on_event(&self, event: &Event<'_>, _: layer::Context<'_, S>) {
+                event.record(&mut Recorder(&mut self.0.lock().unwrap()));
+            }
+        }
+        let kept = Arc::<Mutex<Vec<u8>>>::default();
+        let subscriber = tracing_subscriber::registry().with(Kept(Arc::clone(&kept)));
+        tracing::subscriber::with_default(subscriber, || {
+            let (host, none) = ("vmhost1", None::<u64>);
+            tracing::info!(host, none, reads = 3, key = %"SHA256:x", "host has left");
+        });
+        let mut wanted = Vec::new();
+        let values = [("HOST", "vmhost1"), ("READS", "3"), ("KEY", "SHA256:x")];
+        for (name, value) in values {
+            field(&mut wanted, &format!("TYCHE_{name}"), value.as_bytes());
+        }
+        assert_eq!(*kept.lock().unwrap(), wanted);
     }
 
     /// A place whose writes wait for permission, and fail if it says so.
@@ -391,7 +503,7 @@ mod tests {
     }
 
     impl LogSink for Stuck {
-        fn write(&mut self, _level: Level, line: &[u8]) -> io::Result<()> {
+        fn write(&mut self, _level: Level, line: &[u8], _: &[u8]) -> io::Result<()> {
             if !self.permissions.recv().unwrap_or(true) {
                 return Err(io::ErrorKind::StorageFull.into());
             }
@@ -407,7 +519,7 @@ mod tests {
         let queue = Queue::start(Stuck { permissions, written }, true).unwrap();
         // One may be with the thread, which waits for its permission; nobody waits for the thread.
         for number in 0..2 * LINES_MAX {
-            queue.add(Level::INFO, format!("{number}\n").into_bytes());
+            queue.add(Level::INFO, format!("{number}\n").into_bytes(), Vec::new());
         }
         queue.flush();
         // The first fails; the rest, and what tells of the lost ones, is written.

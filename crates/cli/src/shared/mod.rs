@@ -18,6 +18,7 @@ pub(crate) mod links;
 pub(crate) mod log;
 pub(crate) mod panics;
 pub(crate) mod placement;
+pub(crate) mod rate_limit;
 pub(crate) mod rates;
 pub(crate) mod readers;
 pub mod report;

@@ -127,6 +127,50 @@ fn a_host_is_denied_and_allowed_while_the_target_runs_and_after_restarts() {
     rig.connect(&known.keys("beta")).disconnect();
 }
 
+#[test]
+fn a_host_that_waits_at_its_limit_is_evicted_all_the_same() {
+    let rig = rig!(1500);
+    let known = Configured::new(&rig, &["alpha"]);
+    rig.file("disk.img", SIZE);
+    let config = known.configure(&rig, "");
+    let free = fs::read_to_string(&config).unwrap();
+    // So few that a load is never without requests that wait.
+    let limited = free.replacen("name = \"alpha\"", "name = \"alpha\"\niops = 10", 1);
+    fs::write(&config, &limited).unwrap();
+    let target = rig.serve(&["--config", &config]);
+    let link = rig.cable.link(Side::Host);
+    let args = ["bench", DISK, "--link", link, "--iodepth", "64", "--runtime", "600"];
+    let mut bench = rig.tyche(Side::Host, &[&args[..], &known.keys("alpha")].concat());
+    let mut bench = Running::start(bench.stderr(Stdio::null()));
+    // It may not be there yet.
+    let hosts = || rig.ask_at(Side::Target, &["hosts"]);
+    let alpha = || hosts().pointer("/hosts/0").cloned().unwrap_or_default();
+    let waiting = || alpha()["waiting"].as_u64().unwrap_or_default();
+    wait_until("requests wait", || waiting() > 0);
+    wait_until("requests have waited", || alpha()["requests"]["limited_ns"].as_u64() > Some(0));
+    let text = run(&mut rig.tyche(Side::Target, &["hosts"]));
+    assert!(text.contains(" wait"), "{text}");
+    fs::write(&config, &free).unwrap();
+    target.process.signal(Signal::HUP);
+    wait_until("it has no limit", || alpha()["requests"]["reads"].as_u64() > Some(2000));
+    assert_eq!(waiting(), 0);
+    fs::write(&config, format!("{free}bytes_per_second = \"1M\"\n")).unwrap();
+    target.process.signal(Signal::HUP);
+    wait_until("requests wait at the export", || waiting() > 0);
+    let text = run(&mut rig.tyche(Side::Target, &["export", "list"]));
+    assert!(text.contains("1.0 MiB/s"), "{text}");
+    assert_eq!(export(&rig, &["evict", DISK, "alpha"])["sessions_ended"], 1);
+    target.await_log("host alpha has left disk after");
+    wait_until("the load has failed", || !bench.is_running());
+    let log = target.log();
+    let left = log.lines().find(|line| line.contains("has left")).unwrap();
+    for part in ["export=disk", "host=alpha", "key=SHA256:", "seconds=", "reads=", "failed=0"] {
+        assert!(left.contains(part), "{part}: {left}");
+    }
+    let evicted = log.lines().find(|line| line.contains("`evict` of alpha")).unwrap();
+    assert!(evicted.contains("key=\"SHA256:"), "{evicted}");
+}
+
 /// Ends a target, and starts the next.
 fn restart(rig: &Rig, target: Target, config: &str) -> Target {
     target.kill();

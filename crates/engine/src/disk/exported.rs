@@ -9,18 +9,20 @@ use tyche_block::{Errno, OperationKind};
 use tyche_store::Store;
 
 use crate::errors::ErrorCounts;
+use crate::limiter::Limiter;
 
 /// The least time between two log lines about a disk: one that fails may fail thousands of requests
 /// in a second.
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
-/// A store under its name, with what all loops count of it: failed requests, and losses that it
-/// does not know of itself. A failure is logged at most every ten seconds.
+/// A store under its name, with what all loops share of it: its limit, failed requests, and losses
+/// that it does not know of itself. A failure is logged at most every ten seconds.
 pub struct Exported {
     name: String,
     store: Arc<dyn Store>,
     failures: Mutex<Failures>,
     distrusts: AtomicU64,
+    limiter: Limiter,
 }
 
 #[derive(Default)]
@@ -43,7 +45,8 @@ pub struct Health {
 impl Exported {
     /// A disk of that name.
     pub fn new(name: String, store: Arc<dyn Store>) -> Self {
-        Self { name, store, failures: Mutex::default(), distrusts: AtomicU64::new(0) }
+        let (failures, limiter) = (Mutex::default(), Limiter::default());
+        Self { name, store, failures, distrusts: AtomicU64::new(0), limiter }
     }
 
     /// Its name.
@@ -54,6 +57,11 @@ impl Exported {
     /// Its store.
     pub fn store(&self) -> &Arc<dyn Store> {
         &self.store
+    }
+
+    /// The limit of its requests, those of all hosts together.
+    pub fn limiter(&self) -> &Limiter {
+        &self.limiter
     }
 
     /// How often completed writes may have been lost: by its store, or with all that this machine

@@ -2,18 +2,26 @@
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tyche_block::Completion;
-use tyche_engine::Disk;
+use tyche_engine::{Disk, Limiter, Line, Step};
 use tyche_time::Instant;
 
 use super::units::{LogicalUnit, Units};
+
+/// Time after which a thread whose commands wait looks whether their limit has changed.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// The access of a thread to a logical unit.
 pub(super) struct OpenUnit {
     number: u8,
     pub(super) unit: Arc<LogicalUnit>,
     pub(super) disk: Disk,
+    /// Commands that wait at its limit, by exchange.
+    line: Line<u16>,
+    /// When the limit was last looked at.
+    looked_at: Instant,
     /// The losses of the disk that its generation accounts for, as this thread knows.
     losses: u64,
 }
@@ -23,7 +31,26 @@ impl OpenUnit {
         let disk = Disk::new(Arc::clone(&unit.unit.exported));
         let losses = disk.exported().losses();
         units.renew(&unit);
-        Self { number: unit.unit.number, unit, disk, losses }
+        let (number, line, looked_at) = (unit.unit.number, Line::default(), Instant(0));
+        Self { number, unit, disk, line, looked_at, losses }
+    }
+
+    fn limiter(&self) -> &Limiter {
+        self.unit.unit.exported.limiter()
+    }
+
+    /// Has a command wait that moves `len` bytes, if there is a limit. Whether it waits.
+    pub(super) fn waits(&mut self, now: Instant, exchange: u16, len: u32) -> bool {
+        let waits = self.limiter().is_limited() || !self.line.is_empty();
+        if waits {
+            self.line.push(now, exchange, len);
+        }
+        waits
+    }
+
+    /// When a command may go on. Another limit is noticed in [`LOOK_EVERY`].
+    fn next_at(&self) -> Option<Instant> {
+        self.line.next_at().map(|at| at.min(self.looked_at + LOOK_EVERY))
     }
 
     /// Looks whether the disk has lost writes that were done. Then it has a new generation before
@@ -69,6 +96,42 @@ impl OpenUnits {
         if done.iter().any(|completion| completion.result.is_err()) {
             self.0.iter_mut().for_each(|open| open.notice(units));
         }
+    }
+
+    /// The next command whose turn at its limit has come.
+    pub(super) fn next(&mut self, now: Instant) -> Option<u16> {
+        for open in &mut self.0 {
+            let OpenUnit { unit, line, .. } = open;
+            loop {
+                match line.step(now, std::iter::once(unit.unit.exported.limiter())) {
+                    Step::Waits => break,
+                    Step::Pays => {}
+                    Step::Passes(exchange, _) => return Some(exchange),
+                }
+            }
+            open.looked_at = now;
+        }
+        None
+    }
+
+    /// Removes a command that waits and `is_ending`; it is not executed.
+    pub(super) fn take_ending(&mut self, is_ending: impl Fn(u16) -> bool) -> Option<u16> {
+        let mut taken = None;
+        for open in self.0.iter_mut().filter(|open| !open.line.is_empty()) {
+            open.line.retain(|exchange| {
+                let stays = taken.is_some() || !is_ending(*exchange);
+                if !stays {
+                    taken = Some(*exchange);
+                }
+                stays
+            });
+        }
+        taken
+    }
+
+    /// When a command may go on that waits.
+    pub(super) fn next_at(&self) -> Option<Instant> {
+        self.0.iter().filter_map(OpenUnit::next_at).min()
     }
 
     /// The descriptors of the disks to wait for.

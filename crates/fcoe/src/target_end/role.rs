@@ -17,7 +17,7 @@ use tyche_scsi::vpd::TargetPort;
 use tyche_scsi::{
     ANSWER_LEN_MAX, Direction, Failure, Lun, NexusId, Reply, Status, Step, Task, ToldAttention,
 };
-use tyche_time::Instant;
+use tyche_time::{Instant, earliest};
 
 use super::grants::Grants;
 use super::management::{self, Management};
@@ -167,6 +167,7 @@ impl<R: Rules> TargetRole<R> {
 
     /// Advances the operations at the stores; false if there was nothing to do.
     pub fn work(&mut self, now: Instant) -> bool {
+        self.take_turns(now);
         self.open.work(now, &self.units, &mut self.done);
         let worked = !self.done.is_empty();
         let mut done = std::mem::take(&mut self.done);
@@ -205,7 +206,12 @@ impl<R: Rules> TargetRole<R> {
                 Action::Place { exchange, offset, len } => {
                     self.slot(exchange).place(offset, &payload[..len as usize]);
                 }
-                Action::Execute { exchange } => self.execute(now, exchange),
+                Action::Execute { exchange } => {
+                    let (unit, len) = self.slot(exchange).cost();
+                    if !self.open.get_mut(unit).waits(now, exchange, len) {
+                        self.execute(now, exchange);
+                    }
+                }
                 Action::Release { exchange } => self.release(exchange),
                 Action::Confirmed { exchange } => self.confirm(exchange),
                 Action::Manage { exchange, initiator, lun, function } => {
@@ -219,6 +225,17 @@ impl<R: Rules> TargetRole<R> {
                     self.drained.push_back(wwpn);
                 }
             }
+        }
+    }
+
+    /// Executes the commands whose turn at their limit has come. Those that are to end meanwhile
+    /// do, and are not executed.
+    fn take_turns(&mut self, now: Instant) {
+        while let Some(exchange) = self.open.take_ending(|it| self.lane.is_ending(it)) {
+            self.complete(now, exchange, &Reply::GOOD);
+        }
+        while let Some(exchange) = self.open.next(now) {
+            self.execute(now, exchange);
         }
     }
 
@@ -529,7 +546,7 @@ impl<R: Rules> Role for TargetRole<R> {
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
-        self.lane.poll_timeout()
+        earliest(self.lane.poll_timeout(), self.open.next_at())
     }
 
     fn poll_drained(&mut self) -> Option<Wwn> {

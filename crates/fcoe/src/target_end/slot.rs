@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tyche_block::{Extent, Operation};
 use tyche_fc::Part;
 use tyche_fc::wire::Wwn;
-use tyche_scsi::{NexusId, Reply, Task};
+use tyche_scsi::{Lun, NexusId, Reply, Task};
 use tyche_store::{Loan, Store};
 
 use super::memory::Claim;
@@ -71,6 +71,24 @@ pub(super) struct List {
 }
 
 impl Slot {
+    /// The unit that its command is for, and the bytes that it moves.
+    ///
+    /// # Panics
+    /// If it has no command.
+    pub(super) fn cost(&self) -> (u8, u32) {
+        match self.work {
+            Work::Task(task) => {
+                let Task { unit, operation, len, .. } = self.then.unwrap_or(task);
+                (unit, if operation.has_data() { len } else { 0 })
+            }
+            Work::List(List { lun, .. }) => {
+                let unit = Lun(lun).number().and_then(|number| u8::try_from(number).ok());
+                (unit.expect("the device server knows the unit"), 0)
+            }
+            Work::None => unreachable!("it was accepted with its work"),
+        }
+    }
+
     /// The effect of its present operation on the cache of its disk, if it has one.
     pub(super) fn stake_of(&self, store: &dyn Store) -> Option<AtStake> {
         let Work::Task(Task { operation, .. }) = self.work else { return None };

@@ -2,17 +2,18 @@
 //! units that are removed.
 
 use std::io;
+use std::num::NonZeroU64;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tyche_block::{Arena, Completion, Geometry, Request};
-use tyche_engine::Exported;
+use tyche_engine::{Exported, RateLimit};
 use tyche_fcoe::fc::wire::fcp::TaskManagement;
 use tyche_fcoe::scsi::cdb::{Command, Form, Range};
 use tyche_fcoe::scsi::{Code, Status};
-use tyche_fcoe::{Departure, LunTaken, TargetUnit, Units, VisibleTo};
+use tyche_fcoe::{Departure, LunTaken, Role, TargetUnit, Units, VisibleTo};
 use tyche_store::memory::MemoryStore;
 use tyche_store::{Queue, ResizeError, Store};
 
@@ -256,4 +257,54 @@ fn a_unit_that_no_thread_serves_is_removed_at_once() {
     assert!(units.remove(0).unwrap().wait(Duration::ZERO));
     assert_eq!(Arc::strong_count(&disk), 1);
     units.add(unit(disk, None)).unwrap();
+}
+
+/// An export that lets nearly nothing through: what comes after the first command waits.
+#[test]
+fn a_write_that_waits_at_a_limit_is_not_executed_once_its_initiator_is_shut_out() {
+    let (disk, _) = held_disk();
+    let units = units_of(Arc::clone(&disk), None, true);
+    let mut both = [1, 2].map(|number| Target::of(&units, number));
+    both[0].welcome(HOST);
+    both[1].welcome(OTHER);
+    both[0].attend();
+    let bytes_per_second = NonZeroU64::new(1);
+    disk.limiter().set(RateLimit { iops: None, bytes_per_second });
+    let write = |both: &mut [Target; 2], data| {
+        both[0].send(WRITE, 512);
+        let mut ends = both[0].ends(&[data; 512]);
+        work(both);
+        ends.extend(both[0].ends(&[]));
+        ends
+    };
+    assert_eq!(write(&mut both, 7).len(), 1, "the first is executed");
+    assert!(write(&mut both, 8).is_empty() && write(&mut both, 9).is_empty());
+    assert!(both[0].role.poll_timeout().is_some());
+    let departure = evict(&units, HOST);
+    work(&mut both);
+    assert!(departure.wait(Duration::ZERO), "nothing of it is with the disk");
+    disk.limiter().set(RateLimit::default());
+    work(&mut both);
+    assert_eq!(read(&mut both[1]), 7, "the others are not executed");
+}
+
+#[test]
+fn commands_that_wait_go_on_when_their_limit_is_lifted() {
+    let (disk, _) = held_disk();
+    let units = units_of(Arc::clone(&disk), None, false);
+    let mut target = Target::of(&units, 1);
+    target.welcome(HOST);
+    target.attend();
+    let bytes_per_second = NonZeroU64::new(1);
+    disk.limiter().set(RateLimit { iops: None, bytes_per_second });
+    for _ in 0..3 {
+        target.send(WRITE, 512);
+        target.ends(&[7; 512]);
+        while target.role.work(target.now) {}
+    }
+    let before = target.role.commands();
+    disk.limiter().set(RateLimit::default());
+    while target.role.work(target.now) {}
+    assert_eq!(target.role.commands(), before + 2);
+    assert_eq!(target.ends(&[]).len(), 2);
 }

@@ -21,6 +21,7 @@ use tyche_proto::{
 use super::channels::{Channel, Channels};
 use super::conversion::{block_operation, status};
 use super::exports::{Exports, LoopWaker};
+use super::lines::{Lines, Turn};
 use super::open_disks::OpenDisks;
 use super::report::TargetLinkReport;
 use super::uses::{Executing, Use, Uses};
@@ -88,6 +89,8 @@ pub struct Exporter<R: Rules = AllRules> {
     requests: u64,
     /// What hosts have had done.
     uses: Uses,
+    /// Requests that wait at limits.
+    lines: Lines,
     /// The time of the owner's last call.
     now: Instant,
     /// Whether any channel has stages.
@@ -118,6 +121,7 @@ impl<R: Rules> Exporter<R> {
             done: Vec::with_capacity(DEPTH),
             requests: 0,
             uses: Uses::default(),
+            lines: Lines::default(),
             now: Instant(0),
             timed: false,
             events: Vec::new(),
@@ -142,7 +146,8 @@ impl<R: Rules> Exporter<R> {
         if self.restores.is_another() {
             self.listener.renew_keys();
         }
-        self.execute(now) | self.serve_requests(now)
+        let has_started = self.take_turns(now);
+        self.execute(now) | self.serve_requests(now) | has_started
     }
 
     /// The next host that was refused, for the log.
@@ -172,7 +177,7 @@ impl<R: Rules> Exporter<R> {
 
     /// What hosts have had done.
     pub(super) fn uses(&self) -> Vec<Use> {
-        self.uses.all()
+        self.uses.all(|line| self.lines.waiting(line))
     }
 
     /// The means of other threads to call its loop.
@@ -205,7 +210,9 @@ impl<R: Rules> Exporter<R> {
             Ok(arena) => arena,
             Err(error) => return self.turn_away(id, damq_pages, &error),
         };
-        let of = (export, self.uses.begin(export, host), generation);
+        let use_index = self.uses.begin(export, host);
+        self.lines.open(use_index, self.exports.limits(export, host));
+        let of = (export, use_index, generation);
         let channel = Channel::new(of, arena, opened.queue_size, opened.stages);
         self.disks.open(export, &channel.arena, &self.exports);
         self.events.push(ChannelEvent::Opened { channel: id, export });
@@ -228,6 +235,7 @@ impl<R: Rules> Exporter<R> {
         let Some(channel) = self.channels.close(id) else { return };
         let export = channel.export;
         self.uses.end(channel.use_index);
+        self.lines.close(channel.use_index, id);
         self.disks.close::<R>(export, &channel.into_arena(), &self.exports);
         self.timed = self.channels.are_timed();
         self.events.push(ChannelEvent::Closed { channel: id });
@@ -254,9 +262,30 @@ impl<R: Rules> Exporter<R> {
                 {
                     stages.begun(command.tag.slot, self.clock.now(), read, frame.waited);
                 }
-                self.start(id, &command);
+                if self.lines.passes(self.now, channel.use_index) {
+                    return self.start(id, &command);
+                }
+                self.listener.hold(id, command.tag);
+                self.lines.push(self.now, channel.use_index, (id, command));
             }
         }
+    }
+
+    /// Starts the requests whose turn has come; false if there was none.
+    fn take_turns(&mut self, now: Instant) -> bool {
+        self.lines.begin_turn(now);
+        let mut has_started = false;
+        while let Some(Turn { channel, command, line, waited }) = self.lines.next(now) {
+            if !self.listener.resume(channel, command.tag) {
+                continue;
+            }
+            if !waited.is_zero() {
+                self.uses.count_wait(line, waited);
+            }
+            self.start(channel, &command);
+            has_started = true;
+        }
+        has_started
     }
 
     /// Submits a request to its store, or answers an invalid one at once.
@@ -405,7 +434,8 @@ impl<R: Rules> Protocol for Exporter<R> {
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
-        self.disks.watch_at().into_iter().chain(self.listener.poll_timeout()).min()
+        let timers = [self.disks.watch_at(), self.lines.next_at(), self.listener.poll_timeout()];
+        timers.into_iter().flatten().min()
     }
 
     fn frames(&mut self, _: usize) -> impl Frames<'_> {

@@ -1,6 +1,7 @@
 //! The exports of a target, shared by its threads: stores, admission, and the doorbells between the
 //! threads.
 
+use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,8 +9,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use slotmap::SecondaryMap;
-use tyche_engine::{Disk, Exported};
-use tyche_proto::wire::{Event, Uuid};
+use tyche_engine::{Disk, Exported, Limiter, RateLimit};
+use tyche_proto::wire::{Event, Name, Uuid};
 use tyche_proto::{
     Access, AllRules, Allowed, ExportConfig, ExportKey, ExportTaken, HostId, Instant, Loss,
     Registry, Rule, Rules, SessionInfo, TargetConfig, Visit, Writer,
@@ -17,6 +18,7 @@ use tyche_proto::{
 use tyche_store::{ResizeError, Store};
 use tyche_wake::Doorbell;
 
+use super::lines::Limits;
 use super::{Arrival, RememberWriter, RenewGeneration, TargetExport};
 
 /// The state that the threads of a target share: the registry of sessions behind a lock, which
@@ -38,6 +40,8 @@ struct Admissions {
     callers: Vec<Arc<LoopWaker>>,
     /// The indices of threads that have ended, for others.
     vacant: Vec<usize>,
+    /// The limits of hosts with a name, also of those that have none so far.
+    hosts: BTreeMap<Name, Arc<Limiter>>,
 }
 
 /// The disk of an export, which threads open a queue to each.
@@ -69,6 +73,11 @@ impl Admissions {
             self.callers[link].called.store(true, Ordering::Relaxed);
             self.callers[link].doorbell.ring();
         }
+    }
+
+    /// Wakes all links: requests that wait at a limit may go on.
+    fn wake(&self) {
+        self.callers.iter().for_each(|caller| caller.doorbell.ring());
     }
 
     /// Records that the last writer of an export is unknown.
@@ -158,9 +167,16 @@ impl Exports {
         let callers = (0..threads).map(|_| Ok(Arc::new(LoopWaker::new()?)));
         let callers = callers.collect::<io::Result<_>>()?;
         let (registry, disks) = (Registry::new(target), SecondaryMap::new());
-        let vacant = Vec::new();
-        let admissions =
-            Admissions { registry, disks, remember_writer, renew_generation, callers, vacant };
+        let (vacant, hosts) = (Vec::new(), BTreeMap::new());
+        let admissions = Admissions {
+            registry,
+            disks,
+            remember_writer,
+            renew_generation,
+            callers,
+            vacant,
+            hosts,
+        };
         let this = Self { admissions: Mutex::new(admissions), closed: Condvar::new() };
         for export in exports {
             this.add(now, export)
@@ -235,6 +251,41 @@ impl Exports {
         let config = ExportConfig { uuid, generation, geometry, ..before };
         registry.bring_online(export, config, last_writer);
         self.closed.notify_all();
+    }
+
+    /// Sets the limit of the requests of all hosts at an export, if there is such an export.
+    pub fn set_limit(&self, export: ExportKey, limit: RateLimit) {
+        let admissions = self.lock();
+        if let Some(disk) = admissions.disks.get(export) {
+            disk.exported.limiter().set(limit);
+            admissions.wake();
+        }
+    }
+
+    /// Sets the limits of hosts by name, each for all exports together. Hosts that are not named
+    /// have none.
+    pub fn set_host_limits(&self, limits: &BTreeMap<Name, RateLimit>) {
+        let mut admissions = self.lock();
+        for name in limits.keys() {
+            admissions.hosts.entry(*name).or_default();
+        }
+        for (name, limiter) in &admissions.hosts {
+            limiter.set(limits.get(name).copied().unwrap_or_default());
+        }
+        admissions.wake();
+    }
+
+    /// The limits of a host at an export.
+    ///
+    /// # Panics
+    /// If there is no such export: one that has channels is there.
+    pub(super) fn limits(&self, export: ExportKey, host: HostId) -> Limits {
+        let Admissions { disks, hosts, .. } = &mut *self.lock();
+        let limiter = match host {
+            HostId::Name(name) => Some(Arc::clone(hosts.entry(name).or_default())),
+            HostId::Uuid(_) => None,
+        };
+        Limits::new(Arc::clone(&disks[export].exported), limiter)
     }
 
     /// The registry of sessions, locked.
@@ -505,6 +556,7 @@ mod tests {
             }),
             callers: Vec::new(),
             vacant: Vec::new(),
+            hosts: BTreeMap::new(),
         };
         (admissions, export)
     }

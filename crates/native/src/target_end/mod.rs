@@ -14,17 +14,19 @@ mod conversion;
 mod exporter;
 mod exports;
 mod links;
+mod lines;
 mod open_disks;
 mod report;
 mod stages;
 mod thread;
 mod uses;
 
+use std::collections::BTreeMap;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tyche_engine::{Clock, Exported, placed, restore};
+use tyche_engine::{Clock, Exported, RateLimit, placed, restore};
 use tyche_link::{Except, Link, Share};
 use tyche_numa::Placement;
 use tyche_proto::wire::{CONNECT_COOKIE_AT, COOKIE_AT, KIND_AT, Kind, Name, Uuid};
@@ -244,7 +246,8 @@ impl Target {
     /// that.
     pub fn report(&self) -> TargetReport {
         let Answers { links, past, names } = self.threads.ask();
-        let health = self.exports.all().into_iter().map(|(key, it)| (key, it.health())).collect();
+        let health = |(key, it): (_, Arc<Exported>)| (key, (it.health(), it.limiter().limit()));
+        let health = self.exports.all().into_iter().map(health).collect();
         let now = Clock::Monotonic.now();
         TargetReport::new((&self.exports.registry(), now), health, (links, past), &names)
     }
@@ -294,6 +297,17 @@ impl Target {
         let exported = self.exports.exported(export).expect("the export is there");
         let exports = Arc::clone(&self.exports);
         move || exports.generation(export, exported.losses())
+    }
+
+    /// Sets the limit of the requests of all hosts at an export, those over FCoE included.
+    pub fn set_limit(&self, export: ExportKey, limit: RateLimit) {
+        self.exports.set_limit(export, limit);
+    }
+
+    /// Sets the limits of hosts by name, each for all exports together. Hosts that are not named
+    /// have none.
+    pub fn set_host_limits(&self, limits: &BTreeMap<Name, RateLimit>) {
+        self.exports.set_host_limits(limits);
     }
 
     /// Declares that all exports may have lost writes and their last writers are unknown: the

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use slotmap::SecondaryMap;
 use tyche_counters::Reading;
-use tyche_engine::{ErrorCounts, Health, PortStats, placed::LinkNodes};
+use tyche_engine::{ErrorCounts, Health, PortStats, RateLimit, placed::LinkNodes};
 use tyche_proto::crypto::PublicKey;
 use tyche_proto::wire::{Mac, Uuid};
 use tyche_proto::{
@@ -25,6 +25,8 @@ pub struct ExportReport {
     pub errors: ErrorCounts,
     /// The fault of its file or device, if any.
     pub problem: Option<String>,
+    /// The limit of its requests.
+    pub limit: RateLimit,
 }
 
 /// A session at the target, for people.
@@ -133,7 +135,7 @@ pub struct TargetReport {
 impl TargetReport {
     pub(super) fn new(
         (registry, now): (&Registry, Instant),
-        mut health: SecondaryMap<ExportKey, Health>,
+        mut health: SecondaryMap<ExportKey, (Health, RateLimit)>,
         (links, past): (Vec<TargetLinkReport>, Vec<Use>),
         names: &BTreeMap<usize, String>,
     ) -> Self {
@@ -154,9 +156,9 @@ impl TargetReport {
         let mut uses = past;
         links.iter().for_each(|link| uses::merge(&mut uses, link.uses.clone()));
         let exports = registry.exports().filter_map(|(key, config)| {
-            let Health { errors, problem } = health.remove(key)?;
+            let (Health { errors, problem }, limit) = health.remove(key)?;
             let uses = uses.iter().filter(|it| it.export == key).cloned().collect();
-            Some(ExportReport { uses, config: config.clone(), errors, problem })
+            Some(ExportReport { uses, config: config.clone(), errors, problem, limit })
         });
         Self { exports: exports.collect(), sessions, links }
     }

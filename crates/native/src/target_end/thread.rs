@@ -15,7 +15,8 @@ use tyche_link::Link;
 use tyche_numa::NumaAffinity;
 use tyche_proto::wire::{Event, Mac, Uuid};
 use tyche_proto::{
-    ExportKey, Instant, LinkPart, Listener, ListenerConfig, Pace, Refusal, TargetKeys, Visit,
+    Amounts, ExportKey, Instant, LinkPart, Listener, ListenerConfig, Pace, Refusal, TargetKeys,
+    Visit,
 };
 use tyche_wake::Spin;
 
@@ -175,6 +176,8 @@ fn log_refusal(link: &dyn Link, refusal: &Refusal) {
     let Refusal { host_name, host, key, export, export_name, reason, detail, left_out, .. } =
         refusal;
     let from = address(link, refusal.from);
+    let fingerprint = key.map(|key| key.fingerprint());
+    let fingerprint = fingerprint.as_ref().map(tracing::field::display);
     let export = if export_name.is_empty() { export.to_string() } else { export_name.to_string() };
     let host = match key {
         Some(_) if refusal.is_known => host_name.to_string(),
@@ -183,25 +186,38 @@ fn log_refusal(link: &dyn Link, refusal: &Refusal) {
     };
     let link = link.name();
     let detail = if detail.is_empty() { String::new() } else { format!(" ({detail})") };
-    tracing::warn!(link, from, left_out, "refused {export} to host {host}: {reason}{detail}");
+    tracing::warn!(
+        link, from, left_out, export, host = %host_name, key = fingerprint,
+        "refused {export} to host {host}: {reason}{detail}"
+    );
 }
 
 /// Logs that a session has come, or gone.
 fn log_visit(link: &dyn Link, now: Instant, visit: &Visit) {
-    let Visit { export, session, host, host_name, key, writer, left_out, .. } = visit;
+    let &Visit { export, session, host, host_name, key, writer, left_out, .. } = visit;
     let (from, link) = (address(link, visit.from), link.name());
-    let host = match key {
+    let key = key.map(|key| key.fingerprint());
+    let who = match key {
         Some(_) => host_name.to_string(),
         None => format!("{host_name} ({host})"),
     };
-    if visit.is_over {
-        let stayed = now.since(visit.since).as_secs();
-        let what = format!("host {host} has left {export} after {stayed} s");
-        tracing::info!(link, from, left_out, %session, "{what}");
-    } else {
-        let how = if *writer { "for writing" } else { "for reading" };
-        tracing::info!(link, from, left_out, %session, "host {host} has connected {export} {how}");
+    let key = key.as_ref().map(tracing::field::display);
+    if !visit.is_over {
+        let how = if writer { "for writing" } else { "for reading" };
+        tracing::info!(
+            link, from, left_out, %session, %export, host = %host_name, key,
+            "host {who} has connected {export} {how}"
+        );
+        return;
     }
+    let seconds = now.since(visit.since).as_secs();
+    let Amounts { reads, read_bytes, writes, written_bytes, failed } = visit.amounts;
+    let why = if visit.is_displaced { ": another session of it takes its place" } else { "" };
+    tracing::info!(
+        link, from, left_out, %session, %export, host = %host_name, key,
+        seconds, reads, read_bytes, writes, written_bytes, failed,
+        "host {who} has left {export} after {seconds} s{why}"
+    );
 }
 
 /// The address of a peer, for people.

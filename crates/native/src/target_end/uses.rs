@@ -11,8 +11,8 @@ use tyche_proto::{ExportKey, HostId, Instant};
 const USES_MAX: usize = 1024;
 
 counters! {
-    /// Requests of hosts that have ended, and their times from the frame that completed them to the
-    /// disk's answer.
+    /// Requests of hosts that have ended, and their times from the frame that completed them, or
+    /// the end of their wait at a limit, to the disk's answer.
     pub struct UseCounts {
         /// Successful reads.
         reads: Counter in Requests,
@@ -32,6 +32,10 @@ counters! {
         others: Counter in Requests,
         /// Requests that the disk has failed, or that were invalid.
         failed: Counter in Requests,
+        /// Requests that have waited at a limit, before their time began.
+        limited: Counter in Requests,
+        /// The time that all of these have waited.
+        limited_ns: Counter in Nanoseconds,
     }
 }
 
@@ -82,8 +86,16 @@ pub struct Use {
     pub host: Option<HostId>,
     /// Its counters.
     pub counts: UseCounts,
+    /// Its requests that wait at a limit now.
+    pub waiting: usize,
     /// Its open channels of this thread.
     channels: usize,
+}
+
+impl Use {
+    fn new(export: ExportKey, host: Option<HostId>) -> Self {
+        Self { export, host, counts: UseCounts::default(), waiting: 0, channels: 0 }
+    }
 }
 
 /// The uses of a thread.
@@ -95,7 +107,7 @@ impl Uses {
     pub(super) fn begin(&mut self, export: ExportKey, host: HostId) -> usize {
         let of = |host| move |it: &Use| (it.export, it.host) == (export, host);
         let index = self.0.iter().position(of(Some(host))).unwrap_or_else(|| {
-            let new = Use { export, host: Some(host), counts: UseCounts::default(), channels: 0 };
+            let new = Use::new(export, Some(host));
             if self.0.len() < USES_MAX {
                 self.0.push(new);
                 return self.0.len() - 1;
@@ -119,7 +131,7 @@ impl Uses {
     fn former(&mut self, export: ExportKey) -> usize {
         let is_it = |it: &Use| it.export == export && it.host.is_none();
         self.0.iter().position(is_it).unwrap_or_else(|| {
-            self.0.push(Use { export, host: None, counts: UseCounts::default(), channels: 0 });
+            self.0.push(Use::new(export, None));
             self.0.len() - 1
         })
     }
@@ -146,9 +158,17 @@ impl Uses {
         self.0[index].counts.add(request, result, now);
     }
 
-    /// All of them.
-    pub(super) fn all(&self) -> Vec<Use> {
-        self.0.clone()
+    /// Counts a request whose wait at a limit is over.
+    pub(super) fn count_wait(&mut self, index: usize, waited: Duration) {
+        let counts = &mut self.0[index].counts;
+        counts.limited += 1;
+        counts.limited_ns += u64::try_from(waited.as_nanos()).unwrap_or(u64::MAX);
+    }
+
+    /// All of them. `waiting`: how many requests of each wait at a limit.
+    pub(super) fn all(&self, waiting: impl Fn(usize) -> usize) -> Vec<Use> {
+        let uses = self.0.iter().enumerate();
+        uses.map(|(index, it)| Use { waiting: waiting(index), ..it.clone() }).collect()
     }
 }
 
@@ -157,7 +177,10 @@ pub(super) fn merge(uses: &mut Vec<Use>, others: Vec<Use>) {
     for other in others {
         let is_it = |it: &&mut Use| (it.export, it.host) == (other.export, other.host);
         match uses.iter_mut().find(is_it) {
-            Some(mine) => mine.counts += other.counts,
+            Some(mine) => {
+                mine.counts += other.counts;
+                mine.waiting += other.waiting;
+            }
             None => uses.push(other),
         }
     }
@@ -167,7 +190,7 @@ pub(super) fn merge(uses: &mut Vec<Use>, others: Vec<Use>) {
 /// counted as one that nobody is, by their exports.
 pub(super) fn keep_past(past: &mut Vec<Use>, ended: Vec<Use>) {
     merge(past, ended);
-    past.iter_mut().for_each(|it| it.channels = 0);
+    past.iter_mut().for_each(|it| (it.channels, it.waiting) = (0, 0));
     let surplus = past.len().saturating_sub(USES_MAX);
     let former = past.drain(..surplus).map(|it| Use { host: None, ..it }).collect();
     merge(past, former);
@@ -205,12 +228,12 @@ mod tests {
         read(&mut uses, c);
         let executing = Executing { operation: OperationKind::Write, len: 4096, begun: Instant(0) };
         uses.count(b, executing, Err(Errno::IO), Instant(5));
-        let reads: Vec<_> = uses.all().iter().map(|it| it.counts.reads).collect();
+        let reads: Vec<_> = uses.all(|_| 0).iter().map(|it| it.counts.reads).collect();
         assert_eq!(reads, [2, 0, 1]);
-        assert_eq!(uses.all()[a].counts.means(), [Some(Duration::from_micros(2)), None]);
-        assert_eq!((uses.all()[b].counts.failed, uses.all()[b].counts.writes), (1, 0));
-        let mut merged = uses.all();
-        merge(&mut merged, uses.all());
+        assert_eq!(uses.all(|_| 0)[a].counts.means(), [Some(Duration::from_micros(2)), None]);
+        assert_eq!((uses.all(|_| 0)[b].counts.failed, uses.all(|_| 0)[b].counts.writes), (1, 0));
+        let mut merged = uses.all(|_| 0);
+        merge(&mut merged, uses.all(|_| 0));
         assert_eq!((merged.len(), merged[0].counts.reads), (3, 4));
     }
 
@@ -227,7 +250,7 @@ mod tests {
             let index = uses.begin(key(1), host(10_000 + number));
             uses.end(index);
         }
-        let all = uses.all();
+        let all = uses.all(|_| 0);
         assert!(all.len() <= USES_MAX + 1, "{}", all.len());
         assert_eq!(all[first].host, Some(host(0)), "it has a channel");
         let reads: u64 = all.iter().map(|it| it.counts.reads).sum();
@@ -244,7 +267,7 @@ mod tests {
                 read(&mut uses, index);
                 uses.end(index);
             }
-            keep_past(&mut past, uses.all());
+            keep_past(&mut past, uses.all(|_| 0));
         }
         assert!(past.len() <= USES_MAX + 1, "{}", past.len());
         let reads: u64 = past.iter().map(|it| it.counts.reads).sum();

@@ -9,6 +9,7 @@ use crate::target_end::access::{Identity, Proven};
 use crate::target_end::contest::{Contest, Contested};
 use crate::target_end::export::{ChannelRef, Export, ExportKey, Member, SessionInfo, Writer};
 use crate::target_end::registry::{Registry, TargetConfig};
+use crate::target_end::requests::Amounts;
 use crate::time::Instant;
 
 /// Sessions of one host on an export at once.
@@ -242,6 +243,8 @@ impl Registry {
             writer: grant.writer,
             since: issued,
             channels: vec![member],
+            amounts: Amounts::default(),
+            is_displaced: false,
             contest: None,
         };
         self.visits.note(come.visit(export.config.name, member.host, false));
@@ -411,6 +414,7 @@ impl Export {
                     Contested::Silent => {}
                 }
             }
+            session.is_displaced |= !same;
             let channels = session.channels.iter().filter(in_the_way);
             closed.extend(channels.map(|it| it.channel));
         }

@@ -9,7 +9,7 @@ use tyche_wire::{ChannelId, Cookie, ExportInfo, Geometry, Mac, Name, Text, Uuid}
 
 use crate::target_end::access::{Allowed, Identity};
 use crate::target_end::contest::Contest;
-use crate::target_end::requests::Outcomes;
+use crate::target_end::requests::{Amounts, Outcomes};
 use crate::target_end::takeovers::Takeovers;
 use crate::target_end::visits::Visit;
 use crate::time::Instant;
@@ -80,6 +80,10 @@ pub struct SessionInfo {
     /// When it came.
     pub since: Instant,
     pub(crate) channels: Vec<Member>,
+    /// What it has had done on channels that are closed.
+    pub(crate) amounts: Amounts,
+    /// Whether another session of its host takes its place.
+    pub(crate) is_displaced: bool,
     /// Whether another session of the same host wants to displace it, and its signs of life.
     pub(crate) contest: Option<Contest>,
 }
@@ -122,9 +126,23 @@ impl SessionInfo {
 
     /// Its coming to an export, or its end, by a channel that leads to that address.
     pub(crate) fn visit(&self, export: Name, from: Mac, is_over: bool) -> Visit {
-        let &Self { session, host, host_name, key, writer, since, .. } = self;
+        let &Self { session, host, host_name, key, writer, since, amounts, is_displaced, .. } =
+            self;
         let (host, left_out) = (host.uuid(), 0);
-        Visit { export, session, host, host_name, key, writer, from, since, is_over, left_out }
+        Visit {
+            export,
+            session,
+            host,
+            host_name,
+            key,
+            writer,
+            from,
+            since,
+            is_over,
+            is_displaced,
+            amounts,
+            left_out,
+        }
     }
 
     pub(crate) fn has(&self, channel: ChannelRef) -> bool {

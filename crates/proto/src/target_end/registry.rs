@@ -16,7 +16,7 @@ use crate::target_end::access::{Access, Allowed, HostId};
 use crate::target_end::export::{
     ChannelRef, Closed, Export, ExportConfig, ExportKey, ExportTaken, Member, SessionInfo, Writer,
 };
-use crate::target_end::requests::Outcomes;
+use crate::target_end::requests::{Amounts, Outcomes};
 use crate::target_end::visits::{Visit, Visits};
 use crate::time::Instant;
 
@@ -419,13 +419,15 @@ impl Registry {
         sessions.map(|session| session.channels.len()).sum()
     }
 
-    /// Removes a closed channel, which has no requests at the disk. `outcomes`: those of its
+    /// Removes a closed channel, which has no requests at the disk, and has had that much done.
+    /// `outcomes`: those of its
     /// requests, if its host may ask for them, and whether it has all the completions. These are
     /// kept only if it has asked already: they would displace those of others.
     pub(crate) fn closed(
         &mut self,
         export: ExportKey,
         channel: ChannelRef,
+        amounts: Amounts,
         outcomes: Option<(Outcomes, bool)>,
     ) {
         let Some(export) = self.exports.get_mut(export) else { return };
@@ -436,6 +438,7 @@ impl Registry {
         });
         if let Some((session, at)) = place {
             let member = session.channels.swap_remove(at);
+            session.amounts += amounts;
             if session.channels.is_empty() {
                 self.visits.note(session.visit(export.config.name, member.host, true));
             }

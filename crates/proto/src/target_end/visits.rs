@@ -6,6 +6,7 @@ use std::collections::VecDeque;
 use tyche_crypto::PublicKey;
 use tyche_wire::{Mac, Name, Uuid};
 
+use crate::target_end::requests::Amounts;
 use crate::time::Instant;
 
 /// Visits that wait to be asked for.
@@ -32,6 +33,10 @@ pub struct Visit {
     pub since: Instant,
     /// Whether it has gone.
     pub is_over: bool,
+    /// Whether another session of its host has taken its place.
+    pub is_displaced: bool,
+    /// What it has had done, if it has gone.
+    pub amounts: Amounts,
     /// Visits before this one that were left out.
     pub left_out: u64,
 }
@@ -78,6 +83,8 @@ mod tests {
             from: Mac([2; 6]),
             since: Instant(1),
             is_over: false,
+            is_displaced: false,
+            amounts: Amounts::default(),
             left_out: 0,
         };
         (0..VISITS_MAX + 3).for_each(|_| visits.note(visit));

@@ -228,6 +228,14 @@ impl Rights {
         allowed
     }
 
+    /// The fingerprints of the keys of a host, if it has any.
+    pub(super) fn fingerprint(&self, who: Who) -> Option<String> {
+        let Who::Host(HostId::Name(name)) = who else { return None };
+        let keys = self.configured.access.hosts.iter().filter(|(_, it)| **it == name);
+        let keys: Vec<_> = keys.map(|(key, _)| key.fingerprint()).collect();
+        (!keys.is_empty()).then(|| keys.join(" "))
+    }
+
     /// The hosts of an export with that decision.
     pub(super) fn decided(&self, export: &str, decision: Decision) -> Vec<String> {
         let hosts = self.decisions.of(export).filter(|(_, it)| *it == decision);
@@ -370,7 +378,8 @@ impl Rights {
 
 fn log_ended(ended: &[SessionInfo]) {
     for session in ended {
-        tracing::warn!(host = %session.host_name, session = %session.session,
+        let key = session.key.map(|key| key.fingerprint());
+        tracing::warn!(host = %session.host_name, key, session = %session.session,
             "the host may not connect any more: its session ends");
     }
 }

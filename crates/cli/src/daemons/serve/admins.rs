@@ -103,7 +103,7 @@ mod tests {
         let config = |admins: Vec<config::Admin>| Config {
             control: listening,
             admin: admins,
-            host: vec![Host { name: "alpha".to_owned(), key: vec![host] }],
+            host: vec![Host::parse(&format!("alpha={host}")).unwrap()],
             ..Config::default()
         };
         check(&config(vec![of("ops", admin)]), &[own]).unwrap();

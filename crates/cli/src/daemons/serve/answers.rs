@@ -132,7 +132,7 @@ fn resize(served: &Served, name: &str, size: Option<u64>) -> Result<ExportResize
         Error::new(code, format!("export `{name}`: {error}"))
     })?;
     let size = size.ok_or_else(|| served.exports.no_export(name))?;
-    tracing::info!(size, "export {name} is resized");
+    tracing::info!(export = name, size, "export {name} is resized");
     Ok(ExportResized { target: served.exports.name.clone(), export: name.to_owned(), size })
 }
 
@@ -154,7 +154,16 @@ fn change_access(
     }?;
     let of_host = changed.who.map(|who| who.to_string()).or_else(|| host.map(str::to_owned));
     let name = of_host.as_deref().unwrap_or("all hosts");
-    tracing::info!("export {export}: `{}` of {name}", change.name());
+    let key = changed.who.and_then(|who| served.rights().fingerprint(who));
+    let ended = changed.ended.len();
+    tracing::info!(
+        export,
+        host = name,
+        key,
+        ended,
+        "export {export}: `{}` of {name}",
+        change.name()
+    );
     let is_out = matches!(change, AccessChange::Deny | AccessChange::Evict { .. });
     let is_host = matches!(changed.who, Some(Who::Host(_)));
     let has_other_way = is_out && is_host && served.exports.fcoe.shows(export);

@@ -110,7 +110,8 @@ pub(super) fn add(served: &Served, export: &Export, accepted: bool) -> Result<Ex
         return Err(error);
     }
     *served.exports.current() = wanted;
-    tracing::info!("export {} is added: {}", export.name, export.path);
+    let (name, path) = (&export.name, &export.path);
+    tracing::info!(export = name, path, "export {name} is added: {path}");
     Ok(changed(served, &export.name, true, 0))
 }
 
@@ -157,7 +158,7 @@ pub(super) fn remove(
     // Others need not wait for its disk.
     drop(changing);
     let ended = removal.as_ref().map_or(0, ExportRemoval::sessions);
-    tracing::info!("export {name} is removed; sessions that ended: {ended}");
+    tracing::info!(export = name, ended, "export {name} is removed; sessions that ended: {ended}");
     removal.map_or(Ok(()), |removal| removal.wait(limit))?;
     Ok(changed(served, name, true, ended))
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::net::SocketAddr;
-use std::num::NonZeroU8;
+use std::num::{NonZeroU8, NonZeroU64};
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -12,6 +12,7 @@ use bytesize::ByteSize;
 use serde::de::{Deserialize, Deserializer};
 use toml::Spanned;
 use toml::de::DeTable;
+use tyche_engine::RateLimit;
 use tyche_fcoe::fc::network::Mode;
 use tyche_fcoe::fc::wire::Wwn;
 use tyche_proto::crypto::PublicKey;
@@ -22,6 +23,7 @@ use crate::shared::control_address::parse_listening;
 use crate::shared::error::{Code, Error, Result};
 pub(crate) use crate::shared::export::{DefinedAt, Export, Initiators, Source};
 use crate::shared::keys::public_key;
+use crate::shared::rate_limit::{bytes_per_second, iops};
 use crate::size;
 
 /// The configuration, as it is in a file.
@@ -89,13 +91,25 @@ pub(crate) struct Host {
     /// Its public keys: one, or several while they are exchanged.
     #[serde(deserialize_with = "keys")]
     pub(crate) key: Vec<PublicKey>,
+    /// The most requests in a second, at all exports together.
+    #[serde(default, deserialize_with = "iops")]
+    pub(crate) iops: Option<NonZeroU64>,
+    /// The most bytes that it reads and writes in a second, at all exports together.
+    #[serde(default, deserialize_with = "bytes_per_second")]
+    pub(crate) bytes_per_second: Option<NonZeroU64>,
 }
 
 impl Host {
     /// Parses `NAME=KEY` from the command line.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let (name, key) = text.split_once('=').ok_or("write NAME=KEY")?;
-        Ok(Self { name: name.to_owned(), key: vec![public_key(key)?] })
+        let (iops, bytes_per_second) = (None, None);
+        Ok(Self { name: name.to_owned(), key: vec![public_key(key)?], iops, bytes_per_second })
+    }
+
+    /// The limit of its requests.
+    pub(crate) fn limit(&self) -> RateLimit {
+        RateLimit { iops: self.iops, bytes_per_second: self.bytes_per_second }
     }
 }
 
@@ -343,6 +357,27 @@ mod tests {
             read(&format!("{export}block_size = 4096\n")).unwrap().export[0].block_size,
             Some(4096)
         );
+    }
+
+    #[test]
+    fn exports_and_hosts_have_limits_of_requests_and_bytes() {
+        let export = "[[export]]\nname = \"a\"\npath = \"mem:1M\"\n";
+        let limits = "iops = 10000\nbytes_per_second = \"200M\"\n";
+        let host = format!("[[host]]\nname = \"b\"\nkey = []\n{limits}");
+        let config = read(&format!("{host}{export}{limits}")).unwrap();
+        let limit = RateLimit {
+            iops: NonZeroU64::new(10_000),
+            bytes_per_second: NonZeroU64::new(200 << 20),
+        };
+        assert_eq!([config.export[0].limit(), config.host[0].limit()], [limit; 2]);
+        assert_eq!(read(export).unwrap().export[0].limit(), RateLimit::default());
+        for (key, range) in [
+            ("iops = 9", "write 10 to 1000000000"),
+            ("bytes_per_second = \"1k\"", "write 1.0 MiB to 1.0 TiB"),
+        ] {
+            let error = read(&format!("{export}{key}\n")).unwrap_err();
+            assert!(error.message.ends_with(&format!("line 4: `{key}`: {range}")), "{error}");
+        }
     }
 
     #[test]

@@ -1,11 +1,12 @@
 //! The exports of a running target, by name. What they are for its own hosts and for those of
 //! FCoE is made here, from their configuration, their disks and their records.
 
+use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use tyche_engine::Exported;
+use tyche_engine::{Exported, RateLimit};
 use tyche_fcoe::{TargetUnit, UnitRemoval};
 use tyche_native::{Arrival, Removal, Target, TargetExport};
 use tyche_proto::wire::Name;
@@ -147,6 +148,7 @@ impl Exports {
             offline,
         });
         let key = key.map_err(|taken| io::Error::new(ErrorKind::AlreadyExists, taken))?;
+        self.target.set_limit(key, export.limit());
         if !self.config.fcoe.is_empty() {
             let mut state = locked(&self.state);
             let number = state.lun(&export.name, known.uuid)?;
@@ -164,6 +166,24 @@ impl Exports {
             })?;
         }
         Ok(())
+    }
+
+    /// Has the limits of a configuration count, of exports and of hosts.
+    pub(super) fn set_limits(&self, config: &Config) {
+        for export in &config.export {
+            if let Some(key) = self.target.export(&export.name) {
+                self.target.set_limit(key, export.limit());
+            }
+        }
+        let mut hosts = BTreeMap::<Name, RateLimit>::new();
+        for host in &config.host {
+            // Several tables may be of one host, with a key in each: the lower limits count.
+            if let Some(name) = Name::new(&host.name) {
+                let limit = hosts.entry(name).or_default();
+                *limit = limit.min(host.limit());
+            }
+        }
+        self.target.set_host_limits(&hosts);
     }
 
     /// All exports, with their disks.

@@ -43,6 +43,7 @@ use crate::shared::control::{self, ControlAnswer};
 use crate::shared::error::{Code, Context, Error, Result};
 use crate::shared::fcoe::e_d_tov;
 use crate::shared::links::LinkArgs;
+use crate::shared::log;
 use crate::shared::panics;
 use crate::shared::placement::PlacementArgs;
 use crate::shared::runtime::{self, RuntimeDir};
@@ -71,10 +72,12 @@ use vlan::Vlan;
 ///   key = "/etc/tyche/key"     # of this target, [present, next] while it is changed; then only
 ///                              # these hosts may connect:
 ///   silent = false             # true: no answer to those who do not know this target's key
+///   control = "tcp:ADDRESS:8652"   # of this machine: admins ask there, by `tyche .. --at`
 ///   [[host]]
 ///   name = "vmhost1"
 ///   key = "tyche_..."          # or several: ["tyche_...", "tyche_..."]
-///   control = "tcp:ADDRESS:8652"   # of this machine: admins ask there, by `tyche .. --at`
+///   iops = 10000               # limit of its requests; default: none
+///   bytes_per_second = "200M"  # the same for what it reads and writes
 ///   [[admin]]
 ///   name = "ops"
 ///   key = "tyche_..."          # not that of a host
@@ -88,6 +91,7 @@ use vlan::Vlan;
 ///   write_back = false         # true: faster, durable only when the host flushes
 ///   read_only = false
 ///   block_size = 4096          # or 512
+///   iops = 50000               # limits of all hosts together, as those of a host
 ///   allow = ["vmhost1"]        # default: every [[host]]
 ///   hosts = ["UUID"]           # without keys: who may connect; default: everybody
 ///   initiators = ["WWPN"]      # the same for FCoE, or "any": one of them with a key
@@ -97,11 +101,11 @@ use vlan::Vlan;
 ///
 /// SIGHUP makes it check the sizes of its files again and tell the hosts, and read the file again:
 /// sessions of hosts that may not connect any more are ended, and ports of FCoE do not see the
-/// export any more; new exports and links are served; exports that are gone and not connected are
-/// not, nor are links that are gone. What takes a restart is logged, and a file with a mistake
-/// changes nothing; `--check` says both beforehand. Write the file under another name and rename
-/// it, so that it is always whole. `tyche export` adds, removes and enlarges exports, and
-/// `tyche link` adds and removes links, while it runs.
+/// export any more; other limits hold; new exports and links are served; exports that are gone and
+/// not connected are not, nor are links that are gone. What takes a restart is logged, and a file
+/// with a mistake changes nothing; `--check` says both beforehand. Write the file under another
+/// name and rename it, so that it is always whole. `tyche export` adds, removes and enlarges
+/// exports, and `tyche link` adds and removes links, while it runs.
 #[derive(Args, Clone, Debug)]
 #[command(verbatim_doc_comment)]
 #[allow(
@@ -233,6 +237,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
     }
     let config = configured(args)?;
     let (name, checked) = own_name(args, &config)?;
+    log::open_journal(&name);
     // Before signals are caught: a file may be a pipe that never ends.
     let own_keys = OwnKeys::read(&config)?;
     let whose = format!("a target named {name} (give another --name)");
@@ -301,6 +306,7 @@ fn start(
     let changing = Mutex::default();
     let exports = Exports { name, fcoe, target, state, config, current, changing, link };
     let missing_disks = exports.open_all(&args.accepted, &rights)?;
+    exports.set_limits(&exports.config);
     let mut table = LinkTable::default();
     table.serve(&exports.target, opener.open()?)?;
     table.missing.extend(exports.fcoe.start(&exports.config)?);

@@ -6,9 +6,8 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use tyche_proto::crypto::PublicKey;
 
-use super::config::{Config, Export};
+use super::config::{Config, Export, Host};
 use crate::shared::report::{PendingChange, PlanReport, PlannedAction, PlannedPart, PlannedStep};
 
 /// See the [module](self).
@@ -125,8 +124,8 @@ fn access(current: &Config, wanted: &Config) -> Vec<Step> {
     let mut steps = Vec::new();
     steps.extend(before.keys().filter(|it| !now.contains_key(*it)).map(|it| host(Remove, it)));
     steps.extend(now.keys().filter(|it| !before.contains_key(*it)).map(|it| host(Add, it)));
-    let has_other_keys = |name: &&&str| before.get(*name).is_some_and(|it| *it != now[*name]);
-    steps.extend(now.keys().filter(has_other_keys).map(|it| host(Change, it)));
+    let is_other = |name: &&&str| before.get(*name).is_some_and(|it| *it != now[*name]);
+    steps.extend(now.keys().filter(is_other).map(|it| host(Change, it)));
     let has_keys = !current.key.is_empty() && !wanted.key.is_empty();
     if has_keys && current.key != wanted.key {
         steps.push(Step::new(Change, PlannedPart::Key, "key"));
@@ -137,11 +136,11 @@ fn access(current: &Config, wanted: &Config) -> Vec<Step> {
     steps
 }
 
-/// The keys of each host, by its name.
-fn hosts(config: &Config) -> BTreeMap<&str, Vec<PublicKey>> {
+/// The tables of each host, by its name.
+fn hosts(config: &Config) -> BTreeMap<&str, Vec<&Host>> {
     let mut hosts = BTreeMap::<_, Vec<_>>::new();
     for host in &config.host {
-        hosts.entry(host.name.as_str()).or_default().extend(&host.key);
+        hosts.entry(host.name.as_str()).or_default().push(host);
     }
     hosts
 }
@@ -169,13 +168,14 @@ fn pairs<'a>(
     })
 }
 
-/// Those who may have an export.
+/// Those who may have an export, and how much.
 fn users(export: &Export) -> impl PartialEq {
-    (export.hosts.clone(), export.allow.clone(), export.initiators.clone())
+    let Export { hosts, allow, initiators, iops, bytes_per_second, .. } = export;
+    ((hosts.clone(), allow.clone(), initiators.clone()), (*iops, *bytes_per_second))
 }
 
 /// The properties of an export that are read when it is added only: not its name, the place that
-/// defines it, and who may have it.
+/// defines it, who may have it, and how much they may have.
 fn properties(export: &Export) -> impl PartialEq {
     let &Export {
         ref path,
@@ -189,6 +189,8 @@ fn properties(export: &Export) -> impl PartialEq {
         hosts: _,
         allow: _,
         initiators: _,
+        iops: _,
+        bytes_per_second: _,
     } = export;
     (path.clone(), uuid, [read_only, write_back, shared], block_size)
 }

@@ -179,6 +179,7 @@ fn apply(served: &Arc<Served>, now: &Config) -> Result<Plan> {
     {
         tracing::warn!("{error}");
     }
+    served.exports.set_limits(&next);
     *served.exports.current() = next;
     if let Err(error) = late::watch(served) {
         tracing::error!("no thread to wait for links that are missing: {error}");
@@ -234,11 +235,13 @@ impl<'a> Applying<'a> {
         // Exports keep the properties that take a restart.
         let kept = |export: &Export| match named(&wanted, &export.name) {
             None => export.clone(),
-            Some(Export { place, hosts, allow, initiators, .. }) => Export {
+            Some(Export { place, hosts, allow, initiators, iops, bytes_per_second, .. }) => Export {
                 place: place.clone(),
                 hosts: hosts.clone(),
                 allow: allow.clone(),
                 initiators: initiators.clone(),
+                iops: *iops,
+                bytes_per_second: *bytes_per_second,
                 ..export.clone()
             },
         };

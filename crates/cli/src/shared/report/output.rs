@@ -411,6 +411,8 @@ pub struct HostReport {
     pub links: Vec<String>,
     /// WWPN of a port of Fibre Channel over Ethernet; null if it is none.
     pub port: Option<String>,
+    /// Its requests that wait at a limit now.
+    pub waiting: u64,
     /// Its requests since the target started.
     pub requests: Table<UseCounts>,
 }

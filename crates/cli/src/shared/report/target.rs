@@ -1,6 +1,7 @@
 //! The report on a target.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU64;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -95,6 +96,12 @@ pub struct ExportReport {
     pub denied: Vec<String>,
     /// The sessions that have it connected.
     pub sessions: Vec<ExportSession>,
+    /// The most requests of its hosts in a second; null: any number.
+    pub iops: Option<u64>,
+    /// The most bytes that its hosts read and write in a second; null: any number.
+    pub bytes_per_second: Option<u64>,
+    /// Requests of its hosts that wait at a limit now, without those over FCoE.
+    pub waiting: u64,
     /// Requests of its hosts since the target started, without those over FCoE.
     pub requests: Table<UseCounts>,
     /// The same by host, also of those that have left.
@@ -107,6 +114,8 @@ pub struct ExportReport {
 pub struct HostUse {
     /// The host: its name if it has a key, else its UUID; empty: several that have left.
     pub host: String,
+    /// Its requests that wait at a limit now.
+    pub waiting: u64,
     /// Its requests.
     #[serde(flatten)]
     pub requests: Table<UseCounts>,
@@ -133,6 +142,9 @@ impl From<&tyche_native::ExportReport> for ExportReport {
             allowed: Vec::new(),
             denied: Vec::new(),
             sessions: Vec::new(),
+            iops: report.limit.iops.map(NonZeroU64::get),
+            bytes_per_second: report.limit.bytes_per_second.map(NonZeroU64::get),
+            waiting: report.uses.iter().map(|it| it.waiting as u64).sum(),
             requests: Table(report.uses.iter().fold(UseCounts::default(), |mut sum, it| {
                 sum += it.counts;
                 sum
@@ -145,7 +157,7 @@ impl From<&tyche_native::ExportReport> for ExportReport {
 impl From<&Use> for HostUse {
     fn from(used: &Use) -> Self {
         let host = used.host.map_or_else(String::new, |host| host.to_string());
-        Self { host, requests: Table(used.counts) }
+        Self { host, waiting: used.waiting as u64, requests: Table(used.counts) }
     }
 }
 

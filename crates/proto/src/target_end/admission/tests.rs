@@ -7,6 +7,7 @@ use crate::rules::AllRules;
 use crate::target_end::access::Access;
 use crate::target_end::export::{ExportConfig, ExportKey};
 use crate::target_end::registry::TargetConfig;
+use crate::target_end::requests::Amounts;
 
 const MACHINE: Uuid = Uuid::from_u128(0xaa);
 const CLAIMER: Uuid = Uuid::from_u128(0xbb);
@@ -103,7 +104,7 @@ fn only(registry: &Registry) -> ExportKey {
 
 fn leave(registry: &mut Registry) {
     let export = only(registry);
-    registry.closed(export, ChannelRef { link: 0, channel: ChannelId(0) }, None);
+    registry.closed(export, ChannelRef { link: 0, channel: ChannelId(0) }, Amounts::default(), None);
     assert!(registry.sessions(export).is_empty());
 }
 

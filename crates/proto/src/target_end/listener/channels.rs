@@ -55,6 +55,11 @@ impl<R: Rules> Channels<R> {
         self.iter().filter(|open| !open.closing)
     }
 
+    /// Whether a channel is there, and is not closing.
+    pub(super) fn is_open(&mut self, channel: ChannelId) -> bool {
+        self.get_mut(channel).is_some_and(|open| !open.closing)
+    }
+
     /// The index of the next channel.
     pub(super) fn vacancy(&self) -> ChannelId {
         let gap = self.slots.iter().position(Option::is_none);

@@ -18,6 +18,7 @@ use crate::target_end::admission::{Admission, Grant, Request};
 use crate::target_end::attempts::Verdict;
 use crate::target_end::export::ChannelRef;
 use crate::target_end::registry::{FenceAnswer, Registry};
+use crate::target_end::requests::TargetChannel;
 use crate::time::Instant;
 
 impl<R: Rules> Listener<R> {
@@ -108,7 +109,9 @@ impl<R: Rules> Listener<R> {
             let channel = open.id();
             let target = open.target.as_ref().filter(|_| !open.is_done);
             let outcomes = target.map(|target| (target.outcomes(), target.is_answered()));
-            registry.closed(open.grant.export, ChannelRef { link, channel }, outcomes);
+            let amounts = open.target.as_ref().map(TargetChannel::amounts).unwrap_or_default();
+            let reference = ChannelRef { link, channel };
+            registry.closed(open.grant.export, reference, amounts, outcomes);
             if open.target.is_some() {
                 events.push_back(ListenerEvent::Closed { channel });
             }

@@ -491,6 +491,26 @@ impl<R: Rules> Listener<R> {
         self.channels.close(channel);
     }
 
+    /// Holds a request back that was handed out for execution, until it is [resumed](Self::resume).
+    /// It keeps its pages. If its channel is closed meanwhile, it is not executed: a fence says so,
+    /// and nothing waits for it.
+    ///
+    /// # Panics
+    /// If the request was not handed out for execution.
+    pub fn hold(&mut self, channel: ChannelId, tag: Tag) {
+        self.channels.busy(channel).hold(tag);
+    }
+
+    /// Hands out a request again that was held back. False if it must not be executed: its channel
+    /// is closed, or its export removed.
+    ///
+    /// # Panics
+    /// If the request was not held back, or the end of its channel was
+    /// [reported](ListenerEvent::Closed).
+    pub fn resume(&mut self, channel: ChannelId, tag: Tag) -> bool {
+        self.channels.is_open(channel) && self.channels.busy(channel).resume(tag)
+    }
+
     /// Sends an event to all hosts of an export.
     pub fn notify(&mut self, export: ExportKey, event: Event) {
         self.channels.notify(export, event);

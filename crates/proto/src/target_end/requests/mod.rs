@@ -3,6 +3,7 @@
 //! The host chooses slots and pages. The target checks that they exist and that no two requests in
 //! progress share one. (MSST 2014, section II.B; PROTOCOL.md, "Slots, tags and placement".)
 
+mod amounts;
 mod check;
 mod outcomes;
 
@@ -23,6 +24,7 @@ use crate::channel::turns::Turns;
 use crate::channel::{Channel, ChannelConfig};
 use crate::rules::{Rule, Rules};
 use crate::time::Instant;
+pub use amounts::Amounts;
 use check::Noted;
 pub(crate) use outcomes::Outcomes;
 
@@ -71,6 +73,8 @@ enum State {
     Gathering,
     /// At the disk.
     Executing,
+    /// Handed out for execution, and not at the disk yet.
+    Held,
     /// The data of a read are being sent.
     Sending,
     /// Its completion waits to be sent.
@@ -124,6 +128,10 @@ pub(crate) struct TargetChannel<R> {
     /// The export is removed: requests are not executed any more.
     is_ended: bool,
     executing: usize,
+    /// Requests that are held back from the disk.
+    held: usize,
+    /// What the disk has done.
+    amounts: Amounts,
     /// Stage times, on channels that have them.
     answers: Option<KeptTimesBySlot>,
     /// A Disconnect, or the answer to one, to be sent before the channel is removed.
@@ -163,6 +171,8 @@ impl<R: Rules> TargetChannel<R> {
             removed: false,
             is_ended: false,
             executing: 0,
+            held: 0,
+            amounts: Amounts::default(),
             farewell: None,
         }
     }
@@ -365,6 +375,7 @@ impl<R: Rules> TargetChannel<R> {
         assert!(slot.state == State::Executing && slot.generation == tag.generation);
         self.executing -= 1;
         let opcode = slot.command.map(|command| command.opcode);
+        self.amounts.add(slot.command.as_ref(), status);
         if opcode == Some(Opcode::Read) && status == Status::Success {
             slot.state = State::Sending;
             self.sending.push(tag.slot, slot.held);
@@ -388,15 +399,44 @@ impl<R: Rules> TargetChannel<R> {
         self.executing -= 1;
     }
 
+    /// Holds a request back that was handed out for execution, until it is [resumed](Self::resume).
+    /// Unless it is, it is not executed.
+    pub(crate) fn hold(&mut self, tag: Tag) {
+        let slot = &mut self.slots[usize::from(tag.slot)];
+        assert!(slot.state == State::Executing && slot.generation == tag.generation);
+        slot.state = State::Held;
+        self.executing -= 1;
+        self.held += 1;
+    }
+
+    /// Hands out a request again that was held back; false if the export is removed.
+    pub(crate) fn resume(&mut self, tag: Tag) -> bool {
+        if self.is_ended {
+            return false;
+        }
+        let slot = &mut self.slots[usize::from(tag.slot)];
+        assert!(slot.state == State::Held && slot.generation == tag.generation);
+        slot.state = State::Executing;
+        self.executing += 1;
+        self.held -= 1;
+        true
+    }
+
+    /// The amount of what the disk has done on this channel.
+    pub(crate) fn amounts(&self) -> Amounts {
+        self.amounts
+    }
+
     /// Whether the host has all the completions, and so has no reason to ask for outcomes.
     pub(crate) fn is_answered(&self) -> bool {
-        self.completions.is_empty() && self.sending.is_empty() && self.channel.is_acked()
+        let is_sent = self.completions.is_empty() && self.sending.is_empty();
+        self.held == 0 && is_sent && self.channel.is_acked()
     }
 
     /// The outcomes of the requests, when none is at the disk any more.
     pub(crate) fn outcomes(&self) -> Outcomes {
         let fate = |slot: &Slot| match slot.state {
-            State::Gathering => Fate::NotExecuted,
+            State::Gathering | State::Held => Fate::NotExecuted,
             _ => Fate::Executed(slot.status),
         };
         Outcomes::new(self.slots.iter().map(|slot| (slot.generation, fate(slot))))
