@@ -52,6 +52,9 @@ const STRANGERS: u64 = 0x666f_7267_6572;
 /// Salt of a seed for the random stream of exports that come and go.
 const REMOVALS: u64 = 0x7265_6d6f_7661_6c73;
 
+/// Salt of a seed for the random stream of links of the target that come and go.
+const UNLINKS: u64 = 0x756e_6c69_6e6b_7320;
+
 /// The kinds of worlds that seeds stand for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Profile {
@@ -336,6 +339,7 @@ impl Plan {
         plan.draw_udp();
         plan.draw_keys();
         plan.incidents.draw_removals(&mut Random::new(seed ^ REMOVALS));
+        plan.incidents.draw_unlinks(&mut Random::new(seed ^ UNLINKS));
         plan
     }
 }
