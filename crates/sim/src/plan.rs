@@ -58,6 +58,8 @@ const REMOVALS: u64 = 0x7265_6d6f_7661_6c73;
 const FAST_FAIL: u64 = 0x6661_7374;
 /// Salt of a seed for the random stream of the limits of exports.
 const LIMITS: u64 = 0x6c69_6d69_7473;
+/// Salt of a seed for the random stream of links of the target that come and go.
+const UNLINKS: u64 = 0x756e_6c69_6e6b_7320;
 
 /// The kinds of worlds that seeds stand for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -352,6 +354,7 @@ impl Plan {
         if !steady {
             plan.target.draw_limit(&mut Random::new(seed ^ LIMITS));
         }
+        plan.incidents.draw_unlinks(&mut Random::new(seed ^ UNLINKS));
         plan
     }
 

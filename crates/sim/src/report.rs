@@ -70,6 +70,8 @@ pub struct Report {
     pub evictions: u64,
     /// Times that an export was removed.
     pub removals: u64,
+    /// Times that a link of the target was removed.
+    pub unlinks: u64,
     /// Deaths of programs whose devices were left for others.
     pub daemon_deaths: u64,
     /// Operations that such programs left unanswered.
@@ -186,6 +188,7 @@ impl std::ops::AddAssign for Report {
         self.links_cleared += other.links_cleared;
         self.evictions += other.evictions;
         self.removals += other.removals;
+        self.unlinks += other.unlinks;
         self.daemon_deaths += other.daemon_deaths;
         self.reissued += other.reissued;
         self.shut_out += other.shut_out;

@@ -22,7 +22,7 @@ use crate::keys;
 use crate::link::{Carrier, Train, Wire, port};
 use crate::memory::{Memory, Writable};
 use crate::network::Delivery;
-use crate::plan::{ExportPlan, LinkPlan, TargetPlan};
+use crate::plan::{ExportPlan, TargetPlan};
 use crate::random::Random;
 use crate::store::{Bus, Submitted, store};
 
@@ -118,6 +118,8 @@ pub(crate) enum Record {
 pub(crate) struct Process<R: Rules> {
     exports: Arc<Exports>,
     links: Vec<TargetLink<R>>,
+    /// Counters of links that were removed.
+    past: ChannelStats,
     /// By index.
     served: Vec<Served>,
     clock: Arc<AtomicU64>,
@@ -136,6 +138,60 @@ struct TargetLink<R: Rules> {
     ports: Ports,
     wire: Wire,
     writable: Writable,
+    stage: Stage,
+}
+
+/// The life of a link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Served,
+    /// It was removed.
+    Ending,
+    /// Nothing of it is left.
+    Over,
+}
+
+/// What the links of a process are made with.
+struct Site<'a> {
+    plan: &'a TargetPlan,
+    exports: &'a Arc<Exports>,
+    clock: &'a Arc<AtomicU64>,
+    is_keyed: bool,
+}
+
+impl<R: Rules> TargetLink<R> {
+    fn new(
+        Site { plan, exports, clock, is_keyed }: &Site<'_>,
+        index: usize,
+        mac: (Mac, Carrier),
+        mut random: Random,
+    ) -> Self {
+        let routed = mac.1 != Carrier::Ethernet;
+        let frame_len_max = plan.links[index].frame_len_max;
+        let (port, wire) = port(format!("target-{index}"), mac, frame_len_max);
+        let writable = Writable::default();
+        let mut ports = Ports::with_clock(Clock::Simulated(Arc::clone(clock)));
+        ports.insert(0, port);
+        let config = ListenerConfig { link: index, frame_len_max, rings: plan.rings, routed };
+        let pages_max = plan.damq_pages_max as usize;
+        let identity = exports.registry().target().uuid;
+        let mut listener = Listener::new(config, identity, Box::new(move || random.next()));
+        if *is_keyed {
+            listener.set_keys(Instant(0), keys::of_target());
+        }
+        if plan.silent {
+            listener.be_silent();
+        }
+        let site = ExporterEnv {
+            index,
+            listener,
+            memory: Box::new(Memory { pages_max, writable: writable.clone() }),
+            ethertype: ETHERTYPE,
+            clock: Clock::Simulated(Arc::clone(clock)),
+        };
+        let exporter = Exporter::new(Arc::clone(exports), site);
+        Self { exporter, ports, wire, writable, stage: Stage::Served }
+    }
 }
 
 /// An export that the process serves.
@@ -216,7 +272,6 @@ impl<R: Rules> Process<R> {
             channels_max: CHANNELS_MAX,
             batch: plan.batch,
         };
-        let identity = target.uuid;
         let (mut exported, mut added, mut buses) = (Vec::new(), Vec::new(), Vec::new());
         for (export, disk) in exports {
             let (target_export, bus) = export.export(disk);
@@ -234,37 +289,13 @@ impl<R: Rules> Process<R> {
         let keys: Vec<_> = exports.registry().exports().map(|(key, _)| key).collect();
         keys.iter().for_each(|key| exports.set_limit(*key, plan.limit));
         let served = keys.into_iter().zip(buses).map(|(key, bus)| Served::new(key, bus)).collect();
-        let link = |(index, (plan_of_link, mac)): (usize, (&LinkPlan, (Mac, Carrier)))| {
-            let routed = mac.1 != Carrier::Ethernet;
-            let mut random = random.fork();
-            let frame_len_max = plan_of_link.frame_len_max;
-            let (port, wire) = port(format!("target-{index}"), mac, frame_len_max);
-            let writable = Writable::default();
-            let mut ports = Ports::with_clock(Clock::Simulated(Arc::clone(&clock)));
-            ports.insert(0, port);
-            let config = ListenerConfig { link: index, frame_len_max, rings: plan.rings, routed };
-            let pages_max = plan.damq_pages_max as usize;
-            let mut listener = Listener::new(config, identity, Box::new(move || random.next()));
-            if is_keyed {
-                listener.set_keys(Instant(0), keys::of_target());
-            }
-            if plan.silent {
-                listener.be_silent();
-            }
-            let site = ExporterEnv {
-                index,
-                listener,
-                memory: Box::new(Memory { pages_max, writable: writable.clone() }),
-                ethertype: ETHERTYPE,
-                clock: Clock::Simulated(Arc::clone(&clock)),
-            };
-            let exporter = Exporter::new(Arc::clone(&exports), site);
-            TargetLink { exporter, ports, wire, writable }
-        };
-        let links = plan.links.iter().zip(macs).enumerate().map(link).collect();
+        let site = Site { plan, exports: &exports, clock: &clock, is_keyed };
+        let link = |(index, mac)| TargetLink::new(&site, index, mac, random.fork());
+        let links = macs.enumerate().map(link).collect();
         Self {
             exports,
             links,
+            past: ChannelStats::default(),
             served,
             clock,
             records,
@@ -297,8 +328,11 @@ impl<R: Rules> Process<R> {
 
     /// Gives a frame to a link. Returns whether it was taken.
     pub(crate) fn handle_frame(&mut self, now: Instant, link: usize, frame: &Delivery) -> bool {
-        let TargetLink { exporter, ports, wire, .. } = &mut self.links[link];
+        let TargetLink { exporter, ports, wire, stage, .. } = &mut self.links[link];
         self.clock.store(now.0, Ordering::Relaxed);
+        if *stage == Stage::Over {
+            return false;
+        }
         let dropped = exporter.listener().rejects().total();
         wire.arrive(&frame.frame, frame.is_congested);
         ports.receive(now, exporter);
@@ -315,14 +349,16 @@ impl<R: Rules> Process<R> {
     /// When to call [`handle_timeout`](Self::handle_timeout).
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
         let timers = |it: &TargetLink<R>| [it.exporter.poll_timeout(), it.ports.poll_timeout()];
-        self.links.iter().flat_map(timers).flatten().min()
+        let there = self.links.iter().filter(|link| link.stage != Stage::Over);
+        there.flat_map(timers).flatten().min()
     }
 
     /// Lets a link take completions of the disks, and admit hosts; false if there was nothing to
     /// do.
     pub(crate) fn work(&mut self, now: Instant, link: usize) -> bool {
         self.clock.store(now.0, Ordering::Relaxed);
-        self.links[link].exporter.work(now)
+        let TargetLink { exporter, stage, .. } = &mut self.links[link];
+        *stage != Stage::Over && exporter.work(now)
     }
 
     /// Has a link send all frames that it can, and returns them. `frame_len_taken`: bytes of the
@@ -333,9 +369,16 @@ impl<R: Rules> Process<R> {
         link: usize,
         frame_len_taken: usize,
     ) -> Vec<Train> {
-        let TargetLink { exporter, ports, wire, .. } = &mut self.links[link];
+        let TargetLink { exporter, ports, wire, stage, .. } = &mut self.links[link];
+        if *stage == Stage::Over {
+            return Vec::new();
+        }
         wire.begin_round(frame_len_taken);
         ports.transmit(now, exporter);
+        if *stage == Stage::Ending && exporter.is_idle() {
+            // After its last round.
+            *stage = Stage::Over;
+        }
         std::iter::from_fn(|| wire.take()).collect()
     }
 
@@ -346,6 +389,9 @@ impl<R: Rules> Process<R> {
         for (index, &event) in events.iter().enumerate() {
             match event {
                 ChannelEvent::Opened { channel, export } => {
+                    if self.links[link].stage != Stage::Served {
+                        return Err(format!("a channel opens on link {link}, which was removed"));
+                    }
                     let export = self.served.iter().position(|served| served.key == export);
                     let export = export.ok_or("a channel for no export")?;
                     if self.channels.insert((link, channel), Channel::new(export)).is_some() {
@@ -428,6 +474,34 @@ impl<R: Rules> Process<R> {
         self.executed.retain(|(export, ..), _| *export != exported.index);
     }
 
+    /// Removes a link; false if it was removed already.
+    pub(crate) fn remove_link(&mut self, now: Instant, link: usize) -> bool {
+        let TargetLink { exporter, stage, .. } = &mut self.links[link];
+        let is_served = *stage == Stage::Served;
+        if is_served {
+            exporter.shut_down(now);
+            *stage = Stage::Ending;
+        }
+        is_served
+    }
+
+    /// Serves a link again that was removed; false if something of it is left.
+    pub(crate) fn add_link_again(
+        &mut self,
+        (plan, is_keyed): (&TargetPlan, bool),
+        link: usize,
+        mac: (Mac, Carrier),
+        random: Random,
+    ) -> bool {
+        let is_over = self.links[link].stage == Stage::Over;
+        if is_over {
+            self.past += self.links[link].exporter.listener().stats();
+            let site = Site { plan, exports: &self.exports, clock: &self.clock, is_keyed };
+            self.links[link] = TargetLink::new(&site, link, mac, random);
+        }
+        is_over || self.links[link].stage == Stage::Served
+    }
+
     /// The disk of an export has another size.
     pub(crate) fn resize(&mut self, export: usize, size: u64) {
         let Self { exports, links, served, .. } = self;
@@ -441,7 +515,7 @@ impl<R: Rules> Process<R> {
 
     /// Counters of all channels.
     pub(crate) fn stats(&self) -> ChannelStats {
-        let mut stats = ChannelStats::default();
+        let mut stats = self.past;
         self.listeners().for_each(|listener| stats += listener.stats());
         stats
     }

@@ -22,6 +22,7 @@ mod removals;
 mod requests;
 mod seals;
 mod strangers;
+mod unlinks;
 mod witness;
 
 use std::collections::HashMap;
@@ -52,6 +53,7 @@ use incidents::Incident;
 use kept::Snapshot;
 use removals::Removals;
 use strangers::{Other, Others};
+use unlinks::Unlinks;
 
 /// Limit of frames in flight: more is a flood.
 const FRAMES_MAX: usize = 200_000;
@@ -112,6 +114,7 @@ pub struct World<R: Rules = AllRules> {
     breaker: Option<Breaker>,
     evictions: Evictions,
     removals: Removals,
+    unlinks: Unlinks,
     /// The target cannot store anything.
     state_full: bool,
     /// Strangers, clones and the forger.
@@ -161,6 +164,7 @@ impl<R: Rules> World<R> {
             breaker: plan.breaker.clone().map(|breaker| Breaker::new(breaker, plan.seed)),
             evictions: Evictions::default(),
             removals: Removals::default(),
+            unlinks: Unlinks::default(),
             state_full: false,
             frames_in_flight: 0,
             spins: 0,

@@ -354,6 +354,25 @@ fn links_are_taken_out_of_a_live_session_and_put_back() {
     world.audit().unwrap();
 }
 
+/// Its hosts are told: nothing waits for them to notice.
+#[test]
+fn links_are_taken_out_of_a_target_under_load_and_put_back() {
+    let mut world = bundle(17, 3);
+    let mut count = 0;
+    for link in [0, 1, 2, 1, 0] {
+        count += submit_many(&mut world, 20);
+        world.run_for(Duration::from_micros(50)).unwrap();
+        world.remove_target_link(link).unwrap();
+        expect_answers(&mut world, count, SECOND / 2);
+        world.run_for(SECOND).unwrap();
+        assert!(!world.is_link_live(0, link), "nobody is let in over it");
+        world.add_target_link(link).unwrap();
+        expect_back(&mut world, link, 5 * SECOND);
+    }
+    assert_eq!(world.report().unlinks, 5);
+    world.audit().unwrap();
+}
+
 #[test]
 fn the_last_link_stays() {
     let mut world = bundle(15, 2);

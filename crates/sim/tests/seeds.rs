@@ -91,6 +91,7 @@ fn nothing_bad_happens_on_many_links_either() {
     assert!(total(|report| report.cuts) > SEEDS * 10);
     assert!(total(|report| report.one_ways) > SEEDS * 3);
     assert!(total(|report| report.relinks) > SEEDS / 4);
+    assert!(total(|report| report.unlinks) > SEEDS / 4);
     assert!(total(|report| report.blackouts) > SEEDS / 4);
     assert!(total(|report| report.fences) > SEEDS * 2);
     assert!(total(|report| report.fence_cuts) > SEEDS / 4);

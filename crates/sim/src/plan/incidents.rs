@@ -54,6 +54,8 @@ pub struct Incidents {
     pub evict: Option<Duration>,
     /// An export is removed, and added again later.
     pub remove: Option<Duration>,
+    /// A link of the target is removed, and added again later, if it has another.
+    pub unlink: Option<Duration>,
     /// The segment without incidents, if there is one.
     pub steady: Option<usize>,
 }
@@ -102,6 +104,12 @@ impl Incidents {
     pub(super) fn draw_removals(&mut self, random: &mut Random) {
         let mean = Duration::from_millis(random.pick(&[300, 2000]));
         self.remove = (random.chance(0.3) && self.steady.is_none()).then_some(mean);
+    }
+
+    /// Draws whether links of the target come and go.
+    pub(super) fn draw_unlinks(&mut self, random: &mut Random) {
+        let mean = Duration::from_millis(random.pick(&[300, 2000]));
+        self.unlink = (random.chance(0.3) && self.steady.is_none()).then_some(mean);
     }
 
     /// Removes the incidents that could stop a host for longer than the loss of a link does, while

@@ -83,6 +83,7 @@ impl<R: Rules> World<R> {
         self.past_stats += process.stats();
         self.others.witness.lose_target();
         self.removals.forget();
+        self.unlinks.forget();
         let mut torn = Vec::new();
         for Job { export, operation, mut buffer, mut progress, .. } in process.jobs.into_values() {
             let disk = &mut self.volumes[export].disk;

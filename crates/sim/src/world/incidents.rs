@@ -49,10 +49,13 @@ pub(super) enum Incident {
     Remove,
     /// A removed export is added again.
     AddAgain(usize),
+    Unlink,
+    /// A removed link of the target is added again.
+    LinkBack(usize),
 }
 
 impl Incident {
-    const RECURRING: [Self; 20] = [
+    const RECURRING: [Self; 21] = [
         Self::TargetCrash,
         Self::Unanswered,
         Self::TargetFreeze,
@@ -73,6 +76,7 @@ impl Incident {
         Self::Rebind,
         Self::Evict,
         Self::Remove,
+        Self::Unlink,
     ];
 }
 
@@ -106,6 +110,7 @@ impl<R: Rules> World<R> {
             Incident::Rebind => plan.rebind,
             Incident::Evict => plan.evict,
             Incident::Remove => plan.remove,
+            Incident::Unlink => plan.unlink,
             Incident::TargetRestart
             | Incident::Restore
             | Incident::StateFree
@@ -113,6 +118,7 @@ impl<R: Rules> World<R> {
             | Incident::Repair(_)
             | Incident::LetIn(_)
             | Incident::AddAgain(_)
+            | Incident::LinkBack(_)
             | Incident::Plug(..) => None,
         };
         if let Some(mean) = mean {
@@ -131,6 +137,7 @@ impl<R: Rules> World<R> {
             Incident::Repair(segment) => self.repair(segment),
             Incident::Plug(host, link) => self.add_link_to(host, link)?,
             Incident::AddAgain(export) => self.add_export_again(export)?,
+            Incident::LinkBack(link) => self.link_back(link)?,
             _ if self.calm => {}
             Incident::Again(segment, times) => self.flap(segment, times)?,
             Incident::TargetCrash => {
@@ -185,6 +192,7 @@ impl<R: Rules> World<R> {
             }
             Incident::LetIn(host) => self.let_in(host),
             Incident::Remove => self.remove_randomly()?,
+            Incident::Unlink => self.unlink_randomly()?,
         }
         self.plan_next(incident);
         Ok(())

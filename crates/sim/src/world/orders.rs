@@ -110,6 +110,24 @@ impl<R: Rules> World<R> {
         self.checked(result)
     }
 
+    /// Removes a link of the target, for good.
+    ///
+    /// # Errors
+    /// The violation that the checker found.
+    pub fn remove_target_link(&mut self, link: usize) -> Result<(), Box<Violation>> {
+        let result = self.unlink(link);
+        self.checked(result)
+    }
+
+    /// Adds a link of the target again that was removed, as soon as nothing of it is left.
+    ///
+    /// # Errors
+    /// The violation that the checker found.
+    pub fn add_target_link(&mut self, link: usize) -> Result<(), Box<Violation>> {
+        let result = self.link_back(link);
+        self.checked(result)
+    }
+
     /// Sets the probability that a flush or a write with FUA fails, and loses data to be written
     /// back.
     pub fn set_sync_errors(&mut self, probability: f64) {
