@@ -36,7 +36,8 @@ usage: cargo xtask COMMAND
   test            run all tests (as root); with CI=true an unlisted skip is a failure
   conformance [FILTER]
                   hold our target and host against PROTOCOL.md, vector by vector (as root); with
-                  --target INTERFACE or --host INTERFACE, any other (conformance/README.md)
+                  --target INTERFACE, --host INTERFACE or another role, any other implementation
+                  (conformance/README.md)
   lint            check format, lints and the house rules
   instructions [--bless]
                   count the instructions of the hot path, and compare with the counts that are

@@ -23,6 +23,7 @@
 mod exchange;
 pub mod fc;
 mod frame;
+mod keys;
 pub mod live;
 mod run;
 mod sealed;

@@ -19,6 +19,8 @@ use crate::{Mac, Result, Subject};
 
 /// Frames received at once.
 const BATCH: usize = 64;
+/// Time limit for the first frame of an agent that was started, on a machine that has much to do.
+const START: Duration = Duration::from_secs(20);
 /// Time limit for sending a frame, and for the agent's answer about its counters.
 const PATIENCE: Duration = Duration::from_secs(2);
 
@@ -73,6 +75,12 @@ impl Live {
         self.agent = None;
         while self.receive(Duration::ZERO)?.is_some() {}
         self.agent = agent.map(Agent::start).transpose()?;
+        if self.agent.is_some()
+            && let Some(frame) = self.receive(START)?
+        {
+            // It is the vector that examines it.
+            self.came.push_front(frame);
+        }
         Ok(())
     }
 

@@ -20,8 +20,8 @@ usage: tyche-conformance target|sealed-target|silent-target INTERFACE [--counter
        tyche-conformance uevent
 
 Plays a host against the target, or a target against the host, that is at the other end of
-INTERFACE, vector by vector; FILTER is a part of their names. `fc-target` is one of Fibre Channel over
-Ethernet, without a fabric. conformance/README.md says what the
+INTERFACE, vector by vector; FILTER is a part of their names. `fc-target` is one of Fibre Channel
+over Ethernet, without a fabric. conformance/README.md says what the
 other end has to export or to connect, and what an agent is. Exit codes: 0 all passed, 1 one failed,
 2 usage, 3 no vector has FILTER in its name. `uevent` tells the programs of this network
 namespace that the memory of their machine was put back to an earlier state.";

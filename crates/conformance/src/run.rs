@@ -161,8 +161,8 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// A nonce that proves that its sender knows a key, for a kind of frame. Its first two bytes are
-    /// those of `like`.
+    /// A nonce that proves that its sender knows a key, for a kind of frame. Its first two bytes
+    /// are those of `like`.
     fn nonce(&mut self, proof: &Map<String, Value>, like: Option<&[u8]>) -> Result<Vec<u8>> {
         let text = |field: &str| proof.get(field).and_then(Value::as_str).unwrap_or_default();
         let kind = self.exchange.table.value("kind", text("kind"))? as u8;

@@ -1,7 +1,7 @@
 //! Keys: handshakes of the suite's end, and the sealing of frames. PROTOCOL.md, "Keys".
 //!
-//! The ciphers and the order of the handshake are those of `tyche-crypto`; all bytes around them are
-//! composed here, from the table of fields.
+//! The ciphers and the order of the handshake are those of `tyche-crypto`; all bytes around them
+//! are composed here, from the table of fields.
 
 use std::collections::BTreeMap;
 
@@ -24,50 +24,6 @@ const PROOF: usize = 16;
 const VERDICT_BODY: usize = 160;
 /// No key is shared beforehand.
 const PSK: [u8; tyche_crypto::PSK_LEN] = [0; tyche_crypto::PSK_LEN];
-
-/// The keys by which the ends of the suite know each other, by name: `keys` in `frames.json`.
-pub(crate) struct Keyring(BTreeMap<String, SecretKey>);
-
-impl Keyring {
-    /// Reads them.
-    ///
-    /// # Errors
-    /// If one has not 32 bytes.
-    pub(crate) fn parse(value: &Value) -> Result<Self> {
-        let key = |(name, text): (&String, &Value)| {
-            let bytes = hex(text.as_str().unwrap_or("?"))?.try_into();
-            let bytes = bytes.map_err(|_| format!("the key {name:?} has not 32 bytes"))?;
-            Ok((name.clone(), SecretKey::from_random(bytes)))
-        };
-        let keys = value.as_object().into_iter().flatten();
-        Ok(Self(keys.map(key).collect::<Result<_>>()?))
-    }
-
-    /// The key that a step names by `field`, or the one called `default`.
-    fn named(&self, spec: &Map<String, Value>, field: &str, default: &str) -> Result<&SecretKey> {
-        self.get(spec.get(field).and_then(Value::as_str).unwrap_or(default))
-    }
-
-    fn get(&self, name: &str) -> Result<&SecretKey> {
-        self.0.get(name).ok_or_else(|| format!("no key is called {name:?}"))
-    }
-
-    /// The public parts, as `NAME_key`.
-    pub(crate) fn bindings(&self) -> impl Iterator<Item = (String, Vec<u8>)> {
-        let public = |key: &SecretKey| key.public().as_bytes().to_vec();
-        self.0.iter().map(move |(name, key)| (format!("{name}_key"), public(key)))
-    }
-
-    /// The nonce of a Discover or Hello by somebody who knows a public key: "Silent targets".
-    ///
-    /// # Errors
-    /// If no key has that name.
-    pub(crate) fn nonce(&self, name: &str, kind: u8, salt: [u8; 2]) -> Result<Vec<u8>> {
-        let key = self.get(name)?.public();
-        let digest = digest(&[b"tyche question", key.as_bytes(), &[kind], &salt]);
-        Ok([&salt[..], &digest[..6]].concat())
-    }
-}
 
 /// The handshakes of a vector, and what the last of them has agreed on.
 #[derive(Default)]

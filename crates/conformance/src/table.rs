@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value};
 
 use crate::Result;
-use crate::sealed::Keyring;
+use crate::keys::Keyring;
 
 /// The bytes of fields by name.
 pub(crate) type Fields = BTreeMap<String, Vec<u8>>;
@@ -77,7 +77,10 @@ impl Table {
                 layouts.insert(format!("{prefix} {name}"), layout(fields)?);
             }
         }
-        let keys = Keyring::parse(&value["keys"])?;
+        let keys = value["keys"].as_object().into_iter().flatten();
+        let keys = Keyring::new(
+            keys.map(|(name, text)| Ok((name.clone(), hex(text.as_str().unwrap_or("?"))?))),
+        )?;
         Ok(Self { names, layouts, is_big: value["order"] == "big", keys })
     }
 

@@ -6,8 +6,8 @@
 //! live      a target on a network interface: address, login
 //! ```
 //!
-//! The addresses and the login are made by the state machines of `tyche-fc`; all frames of exchanges
-//! are composed and decoded with the table of fields in `conformance/fc-frames.json`.
+//! The addresses and the login are made by the state machines of `tyche-fc`; all frames of
+//! exchanges are composed and decoded with the table of fields in `conformance/fc-frames.json`.
 
 mod frame;
 pub mod live;

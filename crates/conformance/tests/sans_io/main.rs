@@ -89,7 +89,9 @@ macro_rules! canaries {
                 Role::Target => failures(Role::Target, target::Target::<Broken>::new),
                 Role::Host => failures(Role::Host, host::Host::<Broken>::new),
                 Role::SealedTarget => failures(Role::SealedTarget, target::Target::<Broken>::keyed),
-                Role::SilentTarget => failures(Role::SilentTarget, target::Target::<Broken>::silent),
+                Role::SilentTarget => {
+                    failures(Role::SilentTarget, target::Target::<Broken>::silent)
+                }
                 Role::SealedHost => failures(Role::SealedHost, host::Host::<Broken>::keyed),
             };
             println!("{}:\n{}", stringify!($rule), failed.join("\n"));
