@@ -387,7 +387,7 @@ end
 local state
 
 function proto.init()
-    state = { questions = {}, open = {}, partners = {}, positions = {}, notes = {} }
+    state = { questions = {}, open = {}, partners = {}, paired = {}, positions = {}, notes = {} }
 end
 
 local function note_of(pinfo, header)
@@ -421,6 +421,7 @@ end
 local function ask_on_channel(frame, index, label)
     if frame.note.is_again then return end
     local question = ask(frame, index, frame.channel .. label)
+    if state.paired[frame.channel] then return end
     local way = frame.there .. label
     state.open[way] = state.open[way] or {}
     state.open[way][frame.channel] = question
@@ -474,7 +475,8 @@ local MATCH = {
         local question = state.questions["connect" .. values.attempt]
         answer(frame, 0, question)
         if question and question.channel then
-            state.partners[question.channel] = values["accept.channel"] .. values["accept.cookie"]
+            local channel = values["accept.channel"] .. values["accept.cookie"]
+            state.partners[question.channel], state.paired[channel] = channel, true
         end
     end,
     [KIND.Reject] = function(frame, values)

@@ -195,6 +195,24 @@ fn answers_and_retransmissions_are_found() {
     assert_eq!(only(&packets[8]).problems, ["retransmission"]);
 }
 
+/// Where the capture began too late, a tag tells whose answer it is, unless two channels between
+/// the same addresses have it.
+#[test]
+fn answers_are_found_without_a_handshake_where_they_are_unique() {
+    let tshark = tshark!();
+    let request = numbered("data-write", 1, 0);
+    let answer = answer_to([10, 0, 4, 0]);
+    let mut other = request.clone();
+    other[COOKIE_AT] ^= 1;
+    frames::mend(&mut other);
+    let unique = [&request[..], &answer];
+    let ambiguous = [&request[..], &other, &answer];
+    let packets = tshark.packets(&Capture::of(unique));
+    assert_eq!(only(&packets[0]).found, [found("response_in", "2")]);
+    let packets = tshark.packets(&Capture::of(ambiguous));
+    assert!(packets.iter().all(|packet| only(packet).found.is_empty()));
+}
+
 /// The golden frame of answers, as the answer to the request with this tag alone.
 fn answer_to(tag: [u8; 4]) -> Vec<u8> {
     let mut frame = numbered("command-answers", 1, 0);
