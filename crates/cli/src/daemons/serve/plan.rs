@@ -6,7 +6,6 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-
 use super::config::{Config, Export, Host};
 use crate::shared::report::{PendingChange, PlanReport, PlannedAction, PlannedPart, PlannedStep};
 

@@ -235,15 +235,17 @@ impl<'a> Applying<'a> {
         // Exports keep the properties that take a restart.
         let kept = |export: &Export| match named(&wanted, &export.name) {
             None => export.clone(),
-            Some(Export { place, hosts, allow, initiators, iops, bytes_per_second, .. }) => Export {
-                place: place.clone(),
-                hosts: hosts.clone(),
-                allow: allow.clone(),
-                initiators: initiators.clone(),
-                iops: *iops,
-                bytes_per_second: *bytes_per_second,
-                ..export.clone()
-            },
+            Some(Export { place, hosts, allow, initiators, iops, bytes_per_second, .. }) => {
+                Export {
+                    place: place.clone(),
+                    hosts: hosts.clone(),
+                    allow: allow.clone(),
+                    initiators: initiators.clone(),
+                    iops: *iops,
+                    bytes_per_second: *bytes_per_second,
+                    ..export.clone()
+                }
+            }
         };
         let export = current.export.iter().map(kept).collect();
         // Between names and all interfaces it takes a restart: what was added is kept until then.

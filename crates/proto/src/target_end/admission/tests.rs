@@ -104,7 +104,12 @@ fn only(registry: &Registry) -> ExportKey {
 
 fn leave(registry: &mut Registry) {
     let export = only(registry);
-    registry.closed(export, ChannelRef { link: 0, channel: ChannelId(0) }, Amounts::default(), None);
+    registry.closed(
+        export,
+        ChannelRef { link: 0, channel: ChannelId(0) },
+        Amounts::default(),
+        None,
+    );
     assert!(registry.sessions(export).is_empty());
 }
 
