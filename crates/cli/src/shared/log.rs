@@ -156,7 +156,7 @@ pub(crate) fn open(export: &str, session: Uuid) -> Result<String> {
 /// Sends the log of a target to the journal from now on, if standard error leads there: the journal
 /// gets the fields of each line then. Without that, or if it is not to be had, nothing changes.
 pub(crate) fn open_journal(target: &str) {
-    if !is_journal(&io::stderr(), env::var("JOURNAL_STREAM").ok().as_deref()) {
+    if !is_journal(&rustix::stdio::stderr(), env::var("JOURNAL_STREAM").ok().as_deref()) {
         return;
     }
     let journal = Journal::open(Path::new(JOURNAL), &[("TYCHE_TARGET", target)]);
