@@ -234,7 +234,9 @@ fn members_of_the_group_may_look_and_nothing_else() {
     expect(&finish(&mut nobody("12345", &write), PATIENCE), &write, 4, &["members of the group"]);
     let pid = rig.ask(&["list"])["sessions"][0]["pid"].as_i64().unwrap();
     kill_process(Pid::from_raw(i32::try_from(pid).unwrap()).unwrap(), Signal::KILL).unwrap();
-    wait_until("a dead daemon is listed", || run(&mut nobody(NOBODY, &["list"])).contains(" dead"));
+    wait_until("a dead daemon is listed", || {
+        run(&mut nobody(NOBODY, &["list"])).contains("daemon died")
+    });
 }
 
 #[test]
