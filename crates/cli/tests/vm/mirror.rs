@@ -119,7 +119,7 @@ fn member_away(option: &str, fails_after_s: u64, has_failed: &str) {
     assert_eq!(state(&guest, "mismatch_cnt"), "0");
     guest.run(&format!("mdadm --stop {ARRAY}"));
     guest.run("udevadm control --exit");
-    members.into_iter().for_each(Session::disconnect);
+    members.iter().for_each(|member| drop(member.run("tyche disconnect $D")));
     drop(targets);
     let [left, right] = MEMBERS.map(|(member, _)| fs::read(rig.path(member)).unwrap());
     // Behind the superblocks and the bitmaps.
