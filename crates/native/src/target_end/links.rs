@@ -81,7 +81,7 @@ impl LinkThreads {
         let before = threads.serving.len();
         for options in options {
             let (index, this) = (options.index, Arc::clone(self));
-            match LinkThread::start(options, target, move |last| this.note_end(index, last)) {
+            match LinkThread::start(options, target, move |last| this.note_end(index, &last)) {
                 Ok(thread) => threads.serving.push(thread),
                 Err(error) => {
                     let started = threads.serving.split_off(before);
@@ -107,14 +107,14 @@ impl LinkThreads {
     }
 
     /// Takes note that a thread has ended, of which its link is closed. Called by that thread.
-    fn note_end(&self, index: usize, last: Vec<Use>) {
+    fn note_end(&self, index: usize, last: &[Use]) {
         let Threads { serving, ending, past, .. } = &mut *self.lock();
         for threads in [serving, ending] {
             if let Some(at) = threads.iter().position(|it| it.index == index) {
                 // With it goes its handle: nobody joins it.
                 let thread = threads.swap_remove(at);
-                uses::keep_past(past, last.clone());
-                let _ = thread.last.set(last.clone());
+                uses::keep_past(past, last.to_vec());
+                let _ = thread.last.set(last.to_vec());
             }
         }
         self.ended.notify_all();
