@@ -2,6 +2,7 @@
 //! it.
 
 use std::path::Path;
+use std::time::Duration;
 
 use tyche_link::ip::ListenAddress;
 use tyche_link::packet::interfaces;
@@ -19,8 +20,6 @@ use crate::shared::error::{Code, Context, Error, Result};
 use crate::shared::report::{CheckReport, Output, PlanReport};
 use crate::shared::runtime::CONTROL;
 use crate::shared::sessions::targets;
-
-use std::time::Duration;
 
 /// Time limit for a running target to make its plan: it asks its ports of FCoE who uses an export.
 const PLAN_TIMEOUT: Duration = Duration::from_secs(10);

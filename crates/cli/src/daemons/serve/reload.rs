@@ -297,7 +297,7 @@ impl<'a> Applying<'a> {
         let mut table = self.served.links();
         let is_missing = table.why_missing(name).is_some();
         let is_other_served = table.served().any(|it| self.wanted.link.iter().any(|one| one == it));
-        let may_go = is_missing || self.has_new_links && is_other_served;
+        let may_go = is_missing || (self.has_new_links && is_other_served);
         if !may_go {
             tracing::warn!(
                 "link {name} is not in the configuration any more, and is served until that is \
