@@ -230,12 +230,17 @@ impl<T> Line<T> {
         (!self.is_empty()).then_some(self.usable_at)
     }
 
-    /// Removes the requests of which `stays` says so, wherever they are in the line.
+    /// Keeps the requests of which `stays` says so, and removes the others. It is asked once about
+    /// each, in order.
     pub fn retain(&mut self, mut stays: impl FnMut(&T) -> bool) {
-        if self.waiting.front().is_some_and(|(first, ..)| !stays(first)) {
-            self.taken = None;
-        }
-        self.waiting.retain(|(request, ..)| stays(request));
+        let (taken, mut is_first) = (&mut self.taken, true);
+        self.waiting.retain(|(request, ..)| {
+            let stays = stays(request);
+            if std::mem::take(&mut is_first) && !stays {
+                *taken = None;
+            }
+            stays
+        });
     }
 }
 
