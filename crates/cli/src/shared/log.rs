@@ -21,7 +21,6 @@ use std::env;
 use std::fmt;
 use std::fs::{self, File};
 use std::io::{self, Write};
-use std::os::fd::AsFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
@@ -156,7 +155,7 @@ pub(crate) fn open(export: &str, session: Uuid) -> Result<String> {
 /// Sends the log of a target to the journal from now on, if standard error leads there: the journal
 /// gets the fields of each line then. Without that, or if it is not to be had, nothing changes.
 pub(crate) fn open_journal(target: &str) {
-    if !is_journal(&rustix::stdio::stderr(), env::var("JOURNAL_STREAM").ok().as_deref()) {
+    if !is_journal(Path::new("/proc/self/fd/2"), env::var("JOURNAL_STREAM").ok().as_deref()) {
         return;
     }
     let journal = Journal::open(Path::new(JOURNAL), &[("TYCHE_TARGET", target)]);
@@ -165,12 +164,10 @@ pub(crate) fn open_journal(target: &str) {
     }
 }
 
-/// Whether a descriptor is the stream of the journal that systemd has opened for this process.
+/// Whether a file is the stream of the journal that systemd has opened for this process.
 /// `stream`: its device and inode, as systemd says them.
-fn is_journal(descriptor: &impl AsFd, stream: Option<&str>) -> bool {
-    let file = descriptor.as_fd().try_clone_to_owned().map(File::from);
-    let found = file.and_then(|file| file.metadata());
-    let found = found.map(|found| format!("{}:{}", found.dev(), found.ino()));
+fn is_journal(file: &Path, stream: Option<&str>) -> bool {
+    let found = fs::metadata(file).map(|found| format!("{}:{}", found.dev(), found.ino()));
     stream.is_some_and(|stream| found.is_ok_and(|found| found == stream))
 }
 
@@ -467,11 +464,11 @@ mod tests {
 
     #[test]
     fn standard_error_is_the_journal_if_it_is_the_stream_that_systemd_names() {
-        let file = tempfile::tempfile().unwrap();
-        let found = file.metadata().unwrap();
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let found = file.as_file().metadata().unwrap();
         let own = format!("{}:{}", found.dev(), found.ino());
-        assert!(is_journal(&file, Some(&own)));
-        assert!(!is_journal(&file, Some("8:1")) && !is_journal(&file, None));
+        assert!(is_journal(file.path(), Some(&own)));
+        assert!(!is_journal(file.path(), Some("8:1")) && !is_journal(file.path(), None));
     }
 
     #[test]
