@@ -189,6 +189,14 @@ impl<T> Line<T> {
         self.waiting.push_back((request, len, now));
     }
 
+    /// Has the line go on at once if one of its limits has changed.
+    pub fn look<'l>(&mut self, now: Instant, limiters: impl Iterator<Item = &'l Limiter>) {
+        let changes = limiters.map(|it| it.changes.load(Ordering::Relaxed)).sum();
+        if std::mem::replace(&mut self.changes, changes) != changes {
+            self.usable_at = now;
+        }
+    }
+
     /// Goes on with the first request: takes a part of what it costs, and removes it when all of
     /// that is taken and its turn has come.
     pub fn step<'l>(
@@ -197,10 +205,7 @@ impl<T> Line<T> {
         limiters: impl Iterator<Item = &'l Limiter> + Clone,
     ) -> Step<T> {
         let Some(&(_, len, since)) = self.waiting.front() else { return Step::Waits };
-        let changes = limiters.clone().map(|it| it.changes.load(Ordering::Relaxed)).sum();
-        if std::mem::replace(&mut self.changes, changes) != changes {
-            self.usable_at = now;
-        }
+        self.look(now, limiters.clone());
         if self.usable_at <= now && self.taken != Some(len) {
             let (requests, taken) = self.taken.map_or((1, 0), |taken| (0, taken));
             let part = (len - taken).min(PART);

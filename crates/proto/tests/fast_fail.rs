@@ -19,9 +19,13 @@ const READ: Operation = Operation { opcode: Opcode::Read, ..WRITE };
 /// A pair whose requests fail early. Of two channels one can be opened while the target still has
 /// requests of the other.
 fn pair() -> Pair {
+    pair_that_fails_after(EARLY)
+}
+
+fn pair_that_fails_after(tmo: Duration) -> Pair {
     let mut pair = Pair::connected(SessionConfig {
         channels: 2,
-        fast_io_fail_tmo: Some(EARLY),
+        fast_io_fail_tmo: Some(tmo),
         ctrl_loss_tmo: Some(LATE),
         keep_alive: Duration::from_millis(100),
         ..session()
@@ -138,6 +142,24 @@ fn a_target_that_is_back_and_does_not_say_what_it_has_done_is_waited_for_in_vain
     let (mut pair, _, _) = in_doubt();
     let said = steps(&mut pair, LATE + Duration::from_secs(2));
     assert_eq!(said.last(), Some(&SessionEvent::Failed(Failure::NoProgress)));
+}
+
+#[test]
+fn the_time_at_a_slow_disk_is_no_outage() {
+    let tmo = Duration::from_secs(4);
+    let mut pair = pair_that_fails_after(tmo);
+    let op = pair.session.submit(pair.now, WRITE).unwrap();
+    let frame = pair.host_sends().unwrap();
+    pair.target_takes(&frame);
+    let (channel, tag) = executed(&mut pair).unwrap();
+    assert!(completed(&steps(&mut pair, tmo * 3)).is_empty());
+    let said = cut(&mut pair, Duration::from_millis(300));
+    assert!(said.iter().any(|event| matches!(event, SessionEvent::Lost(_))), "{said:?}");
+    let said = steps(&mut pair, Duration::from_millis(1500));
+    assert!(pair.session.is_live() && !said.contains(&SessionEvent::FailsFast), "{said:?}");
+    pair.listener.complete(channel, tag, Status::Success);
+    let said = steps(&mut pair, Duration::from_secs(1));
+    assert_eq!(completed(&said), [(op, Status::Success)]);
 }
 
 #[test]

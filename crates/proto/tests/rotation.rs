@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use tyche_proto::crypto::{PublicKey, SecretKey};
+use tyche_proto::wire::{Content, Control};
 use tyche_proto::{SessionEvent, TargetKeys};
 
 use crate::keys::{asking, connected, events, keyed, secret, talk, target_key};
@@ -106,4 +107,33 @@ fn a_change_that_is_taken_back_is_another_change() {
     pair.listener.set_keys(pair.now, target_key());
     talk(&mut pair, Duration::from_secs(2));
     assert!(pair.session.is_live());
+}
+
+/// The keys that are shown to a host that knows the target by this one.
+fn shown_to(host_knows: &SecretKey) -> Vec<PublicKey> {
+    let mut pair = asking(keyed(1, host_knows));
+    begin(&mut pair);
+    let mut shown = Vec::new();
+    for _ in 0..20 {
+        while let Some(frame) = pair.host_sends() {
+            pair.target_takes(&frame);
+        }
+        pair.listener.serve_requests(pair.now, &mut pair.registry);
+        while let Some(frame) = pair.target_sends() {
+            if let Content::Control(Control::Offer(offer)) = &pair.out.content {
+                let key = offer.key.expect("it has one");
+                shown.push(PublicKey::from_bytes(key).expect("a key"));
+            }
+            pair.host_takes(&frame);
+        }
+        pair.step();
+    }
+    shown.dedup();
+    shown
+}
+
+#[test]
+fn a_host_is_shown_the_key_that_it_knows() {
+    assert_eq!(shown_to(&target_key()), [target_key().public()]);
+    assert_eq!(shown_to(&next_key()), [next_key().public()]);
 }

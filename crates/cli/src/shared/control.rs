@@ -29,7 +29,9 @@ use crate::shared::report::{
 const SOCKET_PATH_MAX: usize = 107;
 /// The longest request in bytes: the text of a configuration.
 const REQUEST_MAX: u64 = 4 << 20;
-/// Time limit for the rest of a request that was begun.
+/// The same for those who may ask for reports only.
+const REPORT_REQUEST_MAX: u64 = 4 << 10;
+/// Time limit for a request, from the connection on.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(2);
 /// Time limit for a daemon's report: it needs milliseconds. A daemon that takes longer is stopped,
 /// or stuck.
@@ -448,12 +450,14 @@ fn answer_one<R: Request>(
     stream: &UnixStream,
     answer: impl Fn(R, &Asker<'_>) -> ControlAnswer,
 ) -> io::Result<()> {
-    stream.set_read_timeout(Some(REQUEST_TIMEOUT))?;
     stream.set_write_timeout(Some(REQUEST_TIMEOUT))?;
+    let may_change = may_change(stream);
+    let max = if may_change { REQUEST_MAX } else { REPORT_REQUEST_MAX };
+    let until = Until { stream, deadline: Instant::now() + REQUEST_TIMEOUT };
     let mut line = String::new();
-    BufReader::new(stream.take(REQUEST_MAX)).read_line(&mut line)?;
-    let answer = match serde_json::from_str(&line) {
-        Ok(request) if may_ask(stream, &request) => answer(request, &Asker(stream)),
+    BufReader::new(until.take(max)).read_line(&mut line)?;
+    let answer = match serde_json::from_str::<R>(&line) {
+        Ok(request) if may_change || request.is_report() => answer(request, &Asker(stream)),
         Ok(_) => ControlAnswer::refused(Code::Permission, "only root may change anything"),
         Err(error) => ControlAnswer::refused(Code::Other, &format!("not a request: {error}")),
     };
@@ -462,11 +466,27 @@ fn answer_one<R: Request>(
     { stream }.write_all(&line)
 }
 
-/// Whether who is at the other end may ask for that. Only root and the daemon's own user may
-/// change anything.
-fn may_ask(stream: &UnixStream, request: &impl Request) -> bool {
+/// Whether who is at the other end may change anything: root, and the daemon's own user.
+fn may_change(stream: &UnixStream) -> bool {
     let owns = |uid: Uid| uid.is_root() || uid == geteuid();
-    request.is_report() || socket_peercred(stream).is_ok_and(|peer| owns(peer.uid))
+    socket_peercred(stream).is_ok_and(|peer| owns(peer.uid))
+}
+
+/// A stream that is read until a deadline, however slowly the bytes come.
+struct Until<'a> {
+    stream: &'a UnixStream,
+    deadline: Instant,
+}
+
+impl Read for Until<'_> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let left = self.deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        self.stream.set_read_timeout(Some(left))?;
+        self.stream.read(into)
+    }
 }
 
 #[cfg(test)]

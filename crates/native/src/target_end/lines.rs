@@ -92,9 +92,12 @@ impl Lines {
             limited.limits = limits;
             return;
         }
-        debug_assert_eq!(self.lines.len(), line, "uses are numbered one after the other");
-        let (line, active_at, credit) = (Line::default(), Instant(0), 0);
-        self.lines.push(Limited { limits, line, active_at, credit });
+        // Those who have left have numbers as well, and no channels.
+        while self.lines.len() <= line {
+            let limits = Limits::new(Arc::clone(&limits.export), limits.host.clone());
+            let (line, active_at, credit) = (Line::default(), Instant(0), 0);
+            self.lines.push(Limited { limits, line, active_at, credit });
+        }
     }
 
     /// Removes the requests of a channel, which are not executed.
@@ -132,7 +135,8 @@ impl Lines {
             self.is_shared = active.count() > 1;
         }
         for &line in &self.busy {
-            let Limited { credit, line, .. } = &mut self.lines[line];
+            let Limited { limits, credit, line, .. } = &mut self.lines[line];
+            line.look(now, limits.limiters());
             let most = cost(line.first_len().unwrap_or_default()).max(QUANTUM);
             let more = credit.saturating_add(QUANTUM).min(most);
             *credit = if self.is_shared { more } else { u32::MAX };

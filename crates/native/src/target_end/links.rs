@@ -58,6 +58,20 @@ struct Asked {
     last: Arc<OnceLock<Vec<Use>>>,
 }
 
+impl Threads {
+    fn check_free<'a>(&self, mut links: impl Iterator<Item = &'a str>) -> io::Result<()> {
+        if self.is_over {
+            return Err(io::Error::other("the target is stopping"));
+        }
+        let Some(same) = links.find(|link| self.ending.iter().any(|old| old.link == *link)) else {
+            return Ok(());
+        };
+        let message =
+            format!("{same} was removed, and has not ended: its disk has not finished requests");
+        Err(io::Error::new(ErrorKind::ResourceBusy, message))
+    }
+}
+
 impl LinkThreads {
     /// Starts threads with these options, each of which has an index of its own.
     ///
@@ -67,17 +81,7 @@ impl LinkThreads {
     /// there are no such channels. None of the links is served then.
     pub(super) fn start(self: &Arc<Self>, options: Vec<Options>, target: Uuid) -> io::Result<()> {
         let mut threads = self.lock();
-        if threads.is_over {
-            return Err(io::Error::other("the target is stopping"));
-        }
-        let is_ending = |it: &&Options| threads.ending.iter().any(|old| old.link == it.link.name());
-        if let Some(same) = options.iter().find(is_ending) {
-            let message = format!(
-                "{} was removed, and has not ended: its disk has not finished requests",
-                same.link.name()
-            );
-            return Err(io::Error::new(ErrorKind::ResourceBusy, message));
-        }
+        threads.check_free(options.iter().map(|it| it.link.name()))?;
         let before = threads.serving.len();
         for options in options {
             let (index, this) = (options.index, Arc::clone(self));
@@ -92,6 +96,15 @@ impl LinkThreads {
             }
         }
         Ok(())
+    }
+
+    /// Checks that threads for links of these names can be started: before anything is taken for
+    /// them.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub(super) fn check_free<'a>(&self, links: impl Iterator<Item = &'a str>) -> io::Result<()> {
+        self.lock().check_free(links)
     }
 
     /// Has the threads of a link end; returns their indices. None if there is no such link.

@@ -189,6 +189,7 @@ impl Target {
     ) -> io::Result<()> {
         let mut links = split(links, further_threads)?;
         links.extend(split(beacons, Vec::new())?);
+        self.threads.check_free(links.iter().map(|(link, _)| link.name()))?;
         // Held until the threads can be told of others.
         let keys = self.keys();
         let mut threads = Vec::new();

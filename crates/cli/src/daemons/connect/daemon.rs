@@ -16,6 +16,7 @@ use tyche_remote::{Notice, Remote};
 use tyche_session::{keep_next_key, log_warnings, wait_connected};
 use uuid::Uuid;
 
+use super::checks::Checks;
 use super::last_error::{LastError, Reporter};
 use super::late::MissingLinks;
 use super::leash::{self, Leash};
@@ -26,14 +27,14 @@ use super::signals::{SIGNALS, SignalHandler, Stage, interrupted};
 use super::start::{Started, start};
 use super::{ConnectArgs, SessionArgs, SessionIdentity, device, leave, memory, orders};
 use crate::output::{announce, in_format, line};
-use crate::shared::attach::{self, Kind};
+use crate::shared::attach;
 use crate::shared::control::{self, Asker, ControlAnswer, SessionRequest};
 use crate::shared::device_name::DeviceName;
 use crate::shared::error::{Code, CodedResult, Context, Error, Result};
 use crate::shared::report::{ConnectReport, Output, SessionState};
 use crate::shared::runtime::{self, CONTROL, RuntimeDir};
 use crate::shared::state::{KnownExport, State};
-use crate::{shared::block_device, shared::leftovers, shared::panics, shared::sessions};
+use crate::{shared::block_device, shared::panics};
 
 /// Pause before a device that could not grow tries again.
 const GROW_RETRY: Duration = Duration::from_secs(5);
@@ -133,35 +134,6 @@ struct Session {
     dir: RuntimeDir,
     /// Lock of the export, which excludes other daemons of this host.
     _only: File,
-}
-
-/// The result of the checks before anything is connected.
-struct Checks {
-    only: File,
-    /// The predecessor, if there is one: a dead daemon whose device waits.
-    predecessor: Option<Predecessor>,
-    /// The kind of attachment, and in `compromise` why it is not the best.
-    kind: Kind,
-    compromise: Option<String>,
-}
-
-impl Checks {
-    fn find(args: &ConnectArgs, host: Uuid) -> Result<Self> {
-        let export = &args.session.export;
-        sessions::refuse_twice(export, host)?;
-        let only = runtime::lock_export(export, host)?;
-        let predecessor = Predecessor::find(export, host)?;
-        leftovers::clear_predecessors(export, host)?;
-        leftovers::forget_gone()?;
-        let (kind, compromise) = match &predecessor {
-            Some(predecessor) => {
-                let limit = predecessor.lasting.why_not_growable().filter(|_| args.device.growable);
-                (predecessor.check_kind(args.device.kind, export)?, limit)
-            }
-            None => args.device.kind.resolve(),
-        };
-        Ok(Self { only, predecessor, kind, compromise })
-    }
 }
 
 impl Session {
@@ -334,6 +306,8 @@ impl Session {
             match input {
                 Input::Notice(notice) => self.handle_notice(&notice),
                 Input::Restore => self.restore(),
+                // It was given up meanwhile.
+                Input::Revived(_) if self.revival.is_none() => {}
                 Input::Revived(trial) => match self.may_leave(true) {
                     Ok(program) => {
                         tracing::info!("the target is back: the session begins anew");
@@ -341,7 +315,11 @@ impl Session {
                         std::mem::forget(trial);
                         return self.leave(program);
                     }
-                    Err(error) => tracing::error!("the session does not begin anew: {error}"),
+                    Err(error) => {
+                        tracing::error!("the session does not begin anew yet: {error}");
+                        drop(trial);
+                        self.try_to_revive();
+                    }
                 },
                 // Only a second SIGINT forces the end: it comes from a person. A supervisor that
                 // stops a service repeats its signal, and would take a disk from under a mounted
@@ -455,9 +433,12 @@ impl Session {
     /// The session has failed: it is tried again where that may help.
     fn failed(&mut self, failure: Failure) {
         tracing::error!("{failure}; all requests fail from now on");
-        if !revival::is_possible(failure, &self.state, &self.given) {
-            return;
+        if revival::is_possible(failure, &self.state, &self.given) {
+            self.try_to_revive();
         }
+    }
+
+    fn try_to_revive(&mut self) {
         let to_loop = self.sender.clone();
         // A daemon that no longer listens is ending.
         let revived = move |trial| drop(to_loop.send(Input::Revived(trial)));

@@ -4,6 +4,7 @@
 //! usable, or why not. With `--foreground` the command is the daemon.
 
 mod adopt;
+mod checks;
 mod daemon;
 mod device;
 mod entry;

@@ -70,8 +70,8 @@ pub(crate) struct NativeArgs {
     pub(crate) reconnect_delay: f64,
 
     /// How long requests wait for a lost target before they fail with EIO, while the session still
-    /// tries to reach it until --ctrl-loss-tmo, and serves again when it is back. For RAID or
-    /// multipath on top. By default they wait until --ctrl-loss-tmo. Not over FCoE yet.
+    /// tries to reach it until --ctrl-loss-tmo, and serves again when it is back. For RAID on top.
+    /// By default they wait until --ctrl-loss-tmo. Not over FCoE yet.
     #[arg(long, value_name = "SECONDS", value_parser = positive)]
     pub(crate) fast_io_fail_tmo: Option<f64>,
 

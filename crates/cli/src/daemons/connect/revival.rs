@@ -16,7 +16,7 @@ use std::time::Duration;
 use tyche_proto::Failure;
 use tyche_proto::wire::Reason;
 use tyche_remote::{Notice, Remote};
-use tyche_session::wait_connected;
+use tyche_session::{keep_next_key, wait_connected};
 use uuid::Uuid;
 
 use super::signals::interrupted;
@@ -139,6 +139,9 @@ fn connect(
         }
         let notice = notices.recv_timeout(wait).ok();
         lasts |= notice.as_ref().is_some_and(is_final);
+        if let Some(Notice::NextKey(said)) = &notice {
+            keep_next_key(said);
+        }
         Ok(notice)
     };
     let ended = |notice| args.session.ended(notice);

@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::access::Configured;
 use super::config::{Config, DefinedAt, Export};
 use super::exports::ExportRemoval;
+use super::own_keys::OwnKeys;
 use super::state::locked;
 use super::{Served, conflict, fcoe};
 use crate::shared::error::{Code, Error, Result};
@@ -19,7 +20,11 @@ pub(super) type Added = (Vec<Export>, Vec<String>);
 ///
 /// # Errors
 /// The configuration contradicts itself.
-pub(super) fn with_added(mut config: Config, (added, links): Added) -> Result<Config> {
+pub(super) fn with_added(
+    mut config: Config,
+    (added, links): Added,
+    own_keys: &OwnKeys,
+) -> Result<Config> {
     let (others, links): (Vec<_>, Vec<_>) =
         links.into_iter().partition(|link| !config.link.contains(link));
     let is_named = !config.link.is_empty();
@@ -34,10 +39,10 @@ pub(super) fn with_added(mut config: Config, (added, links): Added) -> Result<Co
     for link in links {
         tracing::debug!("{link} is of the configuration, and was added by command before");
     }
-    with_added_exports(config, added)
+    with_added_exports(config, added, own_keys)
 }
 
-fn with_added_exports(config: Config, added: Vec<Export>) -> Result<Config> {
+fn with_added_exports(config: Config, added: Vec<Export>, own_keys: &OwnKeys) -> Result<Config> {
     let (others, added): (Vec<_>, Vec<_>) =
         added.into_iter().partition(|export| named(&config, &export.name).is_none());
     for export in &added {
@@ -47,12 +52,17 @@ fn with_added_exports(config: Config, added: Vec<Export>) -> Result<Config> {
     let with = |config: &Config, more: &[Export]| {
         let mut all = config.clone();
         all.export.extend(more.iter().cloned());
-        check(&all).map(|()| all)
+        check(&all)?;
+        // Hosts of one may be gone from the configuration.
+        Configured::of(&all, &own_keys.public()).map(|_| all)
     };
+    if others.is_empty() {
+        return check(&config).map(|()| config);
+    }
     if let Ok(all) = with(&config, &others) {
         return Ok(all);
     }
-    check(&config)?;
+    with(&config, &[])?;
     // One by one, to find out which ones contradict the others.
     Ok(others.iter().fold(config, |config, export| {
         with(&config, std::slice::from_ref(export)).unwrap_or_else(|error| {
@@ -142,7 +152,8 @@ pub(super) fn remove(
         let message = format!("{} is not one that was added: {remedy}", export.described());
         return Err(Error::new(export.place.code(), message));
     }
-    let users = served.exports.users(name, &served.rights());
+    let visible = served.rights().visible_at(name);
+    let users = served.exports.users(name, &visible);
     if !force && !users.is_empty() {
         let message = format!(
             "{name} is connected by {}: disconnect it there, or give --force, and its sessions end",

@@ -92,6 +92,11 @@ impl Answering {
         };
         let Caller { admin: Admin { name, read_only }, key, address } = caller;
         let by = By::Admin { name, key: *key, address: *address };
+        // Its text names files that the target would read.
+        if matches!(request, TargetRequest::Plan { .. }) {
+            let message = "a plan is made on the target's machine only";
+            return ControlAnswer::refused(Code::Refused, message);
+        }
         match request.change().filter(|_| *read_only) {
             Some(change) => {
                 tracing::warn!(%by, "`{change}` is refused: the admin is read_only");

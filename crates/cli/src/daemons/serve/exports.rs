@@ -7,11 +7,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use tyche_engine::{Exported, RateLimit};
-use tyche_fcoe::{TargetUnit, UnitRemoval};
+use tyche_fcoe::{TargetUnit, UnitRemoval, VisibleTo};
 use tyche_native::{Arrival, Removal, Target, TargetExport};
 use tyche_proto::wire::Name;
-use tyche_proto::{HostId, SessionInfo};
+use tyche_proto::{ExportKey, HostId, SessionInfo};
 use tyche_store::{ResizeError, Store};
+use uuid::Uuid;
 
 use super::access::Rights;
 use super::checked_name;
@@ -114,11 +115,12 @@ impl Exports {
     }
 
     /// The hosts that have an export connected, and the ports of FCoE that see it, in words.
-    pub(super) fn users(&self, name: &str, rights: &Rights) -> Vec<String> {
+    /// `visible`: the ports that may see it. It may take two seconds.
+    pub(super) fn users(&self, name: &str, visible: &VisibleTo) -> Vec<String> {
         let report = self.target.report();
         let sessions = report.sessions.iter().filter(|session| session.export == name);
         let hosts = sessions.map(|session| session.host_name.clone());
-        hosts.chain(self.fcoe.users(name, &rights.visible_at(name))).collect()
+        hosts.chain(self.fcoe.users(name, visible)).collect()
     }
 
     /// Serves an export with its disk to those who may have it.
@@ -149,23 +151,36 @@ impl Exports {
         });
         let key = key.map_err(|taken| io::Error::new(ErrorKind::AlreadyExists, taken))?;
         self.target.set_limit(key, export.limit());
-        if !self.config.fcoe.is_empty() {
-            let mut state = locked(&self.state);
-            let number = state.lun(&export.name, known.uuid)?;
-            let continues = state.continues(&export.name).unwrap_or(is_missing);
-            // The registry waits for it.
-            drop(state);
-            self.fcoe.add_unit(TargetUnit {
-                number,
-                exported: self.target.disk(key).expect("it was added"),
-                uuid: known.uuid,
-                shared: export.shared,
-                initiators: rights.visible_at(&export.name),
-                continues,
-                generation: Some(Box::new(self.target.generation(key))),
-            })?;
+        let shown = self.show_unit(key, export, rights, (known.uuid, is_missing));
+        // No part of it is served.
+        shown.inspect_err(|_| drop(self.target.remove(key)))
+    }
+
+    /// Shows a served export to ports of FCoE, if the target has any.
+    fn show_unit(
+        &self,
+        key: ExportKey,
+        export: &Export,
+        rights: &Rights,
+        (uuid, is_missing): (Uuid, bool),
+    ) -> Result<()> {
+        if self.config.fcoe.is_empty() {
+            return Ok(());
         }
-        Ok(())
+        let mut state = locked(&self.state);
+        let number = state.lun(&export.name, uuid)?;
+        let continues = state.continues(&export.name).unwrap_or(is_missing);
+        // The registry waits for it.
+        drop(state);
+        self.fcoe.add_unit(TargetUnit {
+            number,
+            exported: self.target.disk(key).expect("it was added"),
+            uuid,
+            shared: export.shared,
+            initiators: rights.visible_at(&export.name),
+            continues,
+            generation: Some(Box::new(self.target.generation(key))),
+        })
     }
 
     /// Has the limits of a configuration count, of exports and of hosts.

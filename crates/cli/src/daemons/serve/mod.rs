@@ -243,7 +243,8 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
     let whose = format!("a target named {name} (give another --name)");
     let dir = RuntimeDir::take(runtime::targets().join(&name), &whose)?;
     let state = State::open(&name, Fcoe::is_alone(&config));
-    let config = changes::with_added(config, (state.added()?, state.added_links()?))?;
+    let added = (state.added()?, state.added_links()?);
+    let config = changes::with_added(config, added, &own_keys)?;
     if config.export.is_empty() && args.config.is_none() {
         let message = "nothing to export: give --export NAME=PATH or --config FILE";
         return Err(Error::new(Code::Usage, message));

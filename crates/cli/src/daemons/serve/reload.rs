@@ -117,9 +117,9 @@ struct Planned {
 fn plan(served: &Served, now: &Config) -> Result<Planned> {
     let current = served.exports.current().clone();
     let added = (changes::added(&current).cloned().collect(), current.added_links.clone());
-    let wanted = changes::with_added(now.clone(), added)?;
+    let keys = served.own_keys.after(&current, now)?;
+    let wanted = changes::with_added(now.clone(), added, &keys)?;
     let started = &served.exports.config;
-    let keys = served.own_keys.after(&current, &wanted)?;
     let configured = validate(&wanted, &keys, &served.opener).map_err(|error| {
         match wanted.key.is_empty() == current.key.is_empty() {
             true => error,
@@ -144,7 +144,8 @@ pub(super) fn foresee(served: &Served, path: &Path, text: &str) -> Result<PlanRe
             is_absent.then(|| "it is not there: no link is removed before it is".to_owned())
         }
         (PlannedPart::Export, PlannedAction::Remove) => {
-            let users = served.exports.users(&step.name, &served.rights());
+            let visible = served.rights().visible_at(&step.name);
+            let users = served.exports.users(&step.name, &visible);
             let users = (!users.is_empty()).then(|| users.join(", "))?;
             Some(format!("connected by {users}: only when it is read again without that"))
         }
@@ -164,9 +165,11 @@ fn apply(served: &Arc<Served>, now: &Config) -> Result<Plan> {
     let Planned { plan, current, wanted, keys, configured } = plan(served, now)?;
     served.own_keys.change(&keys, &served.exports.target);
     served.admins.replace(&wanted.admin, &keys);
+    let mut applying = Applying::new(served, &current, wanted);
+    // Before hosts are let in.
+    served.exports.set_limits(&applying.next);
     served.rights().reconfigure(configured, served);
     tracing::info!("who may connect was read again");
-    let mut applying = Applying::new(served, &current, wanted);
     for step in &plan.steps {
         if served.is_stopping() {
             break;
@@ -174,12 +177,13 @@ fn apply(served: &Arc<Served>, now: &Config) -> Result<Plan> {
         applying.take(step, links.remove(&step.name));
     }
     let Applying { next, removals, ending, .. } = applying;
-    if next.added_links != current.added_links
-        && let Err(error) = locked(&served.exports.state).keep_links(&next.added_links)
-    {
+    let state = locked(&served.exports.state);
+    let kept = state.keep_links(&next.added_links);
+    // The file may have taken over what was added.
+    if let Err(error) = kept.and_then(|()| state.keep_added(changes::added(&next))) {
         tracing::warn!("{error}");
     }
-    served.exports.set_limits(&next);
+    drop(state);
     *served.exports.current() = next;
     if let Err(error) = late::watch(served) {
         tracing::error!("no thread to wait for links that are missing: {error}");
@@ -330,7 +334,8 @@ impl<'a> Applying<'a> {
     /// Removes an export that nobody has connected.
     fn remove_export(&mut self, name: &str) {
         let exports = &self.served.exports;
-        let users = exports.users(name, &self.served.rights());
+        let visible = self.served.rights().visible_at(name);
+        let users = exports.users(name, &visible);
         if !users.is_empty() {
             tracing::warn!(
                 "export {name} is not in the configuration any more, and is served until that is \

@@ -7,10 +7,8 @@
 use std::sync::Arc;
 
 use arrayvec::ArrayVec;
-use tyche_crypto::PublicKey;
 use tyche_wire::{
     Accept, Content, Control, Flags, Greeting, Kind, Mac, Offer, Reason, Reject, Rejection, Tag,
-    Uuid,
 };
 
 use super::detector;
@@ -127,8 +125,8 @@ impl<R: Rules> Session<R> {
     }
 
     /// Takes a live channel into use. `next_key`: see [`SessionEvent::NextKey`].
-    pub(super) fn accepted(&mut self, path: usize, accept: &Accept, next_key: Option<PublicKey>) {
-        self.know_by(accept.target, next_key);
+    pub(super) fn accepted(&mut self, path: usize, accept: &Accept, next_key: Option<NextKey>) {
+        self.know_by(next_key);
         // Channels of another generation are lost: their completions would count for the new one,
         // whose cache does not hold the writes. The answers to attempts in progress may be from
         // before the loss, and would be taken for another.
@@ -275,15 +273,16 @@ impl<R: Rules> Session<R> {
     }
 
     /// Knows the target by another key from now on, if it says one, which only the owner of the
-    /// former one can.
-    fn know_by(&mut self, target: Uuid, next_key: Option<PublicKey>) {
-        let (Some(keys), Some(next)) = (&mut self.config.keys, next_key) else { return };
-        let former = std::mem::replace(&mut Arc::make_mut(keys).target, next);
-        if former != next {
-            self.paths.set_key(next);
-            self.search.set_key(next);
-            self.events.push_back(SessionEvent::NextKey(NextKey { target, former, next }));
+    /// key that it has proved can. A late answer by a former key says nothing.
+    fn know_by(&mut self, next_key: Option<NextKey>) {
+        let (Some(keys), Some(said)) = (&mut self.config.keys, next_key) else { return };
+        if keys.target != said.former || said.former == said.next {
+            return;
         }
+        Arc::make_mut(keys).target = said.next;
+        self.paths.set_key(said.next);
+        self.search.set_key(said.next);
+        self.events.push_back(SessionEvent::NextKey(said));
     }
 
     /// Looks for another target, if no channel could be opened to the one that was found.

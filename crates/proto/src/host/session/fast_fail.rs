@@ -1,7 +1,7 @@
 //! Requests that fail early, while the session goes on.
 //!
 //! After `fast_io_fail_tmo` without the target, all operations in progress fail, and new ones are
-//! refused, so that who is above the device (RAID, multipath) can use another. The session looks
+//! refused, so that who is above the device (RAID) can use another. The session looks
 //! for its target until `ctrl_loss_tmo`, and takes operations again when it is back.
 //!
 //! A failed modification is in doubt while its lost channel has an unconfirmed fence: the target
@@ -9,12 +9,19 @@
 //! then: so its fence keeps the tag only. Operations are refused until no such doubt is left, on
 //! all queues of the session: a failed write must not undo a later one (*fence before anew*).
 
+use std::time::Duration;
+
 use tyche_wire::Status;
 
 use super::{Session, SessionEvent, State};
 use crate::host::operation::OpId;
 use crate::rules::{Rule, Rules};
 use crate::time::{Instant, earliest};
+
+/// An outage that is shorter fails no operation, however old that is. Longer: the operations of a
+/// session that is lost again and again wait longer. Shorter: channels that are opened anew make old
+/// operations fail.
+const LEAST_OUTAGE: Duration = Duration::from_secs(5);
 
 impl<R: Rules> Session<R> {
     /// Whether operations fail at once because the target was away for too long, or is back and has
@@ -35,7 +42,9 @@ impl<R: Rules> Session<R> {
     pub(super) fn fails_fast_at(&self) -> Option<Instant> {
         let State::Lost(since) = self.state else { return None };
         let timeout = self.config.fast_io_fail_tmo.filter(|_| !self.fails_fast)?;
-        let longest = self.operations.oldest().map(|oldest| since.max(oldest + timeout * 2));
+        // The time that an operation has waited at a live target is no outage.
+        let least = since + (timeout / 2).min(LEAST_OUTAGE);
+        let longest = self.operations.oldest().map(|oldest| least.max(oldest + timeout * 2));
         earliest(Some(since + timeout), longest)
     }
 

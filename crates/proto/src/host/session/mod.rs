@@ -490,7 +490,9 @@ impl<R: Rules> Session<R> {
         if !leaves {
             self.handle.end(None);
         } else if self.fails_fast {
+            self.fails_fast = false;
             self.handle.resume();
+            self.events.push_back(SessionEvent::Resumed);
         }
         self.fail_operations();
         self.events.push_back(SessionEvent::Closed);

@@ -77,7 +77,7 @@ enum State<R> {
 
 /// The effect of a frame on a path. A key: see `SessionEvent::NextKey`.
 pub(super) enum PathEvent {
-    Accepted(Box<Accept>, Option<tyche_crypto::PublicKey>),
+    Accepted(Box<Accept>, Option<super::NextKey>),
     Rejected(Rejection),
     /// It carries longer frames than its channel has.
     Wider,

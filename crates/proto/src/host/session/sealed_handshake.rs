@@ -7,6 +7,7 @@ use tyche_wire::{
 };
 
 use super::config::SessionConfig;
+use super::event::NextKey;
 use super::target_search::{ExportId, TargetId};
 use crate::channel::protection::{self, Guard};
 use crate::question;
@@ -15,6 +16,8 @@ use crate::question;
 /// and the state that opens its answer.
 pub(super) struct SealedHandshake {
     cookie: Cookie,
+    /// The key by which the target is known.
+    known: PublicKey,
     frame: SealedConnect,
     handshake: Initiator,
 }
@@ -36,7 +39,7 @@ pub(super) struct Sealing {
     /// Proves that a Reset is the target's.
     pub(super) token: ResetToken,
     /// The key that the target is to be known by from now on, if it says another one.
-    pub(super) next_key: Option<PublicKey>,
+    pub(super) next_key: Option<NextKey>,
 }
 
 impl SealedHandshake {
@@ -70,7 +73,7 @@ impl SealedHandshake {
             Initiator::new(ends, &protection::PSK, &prologue, ephemeral, &bytes);
         frame.message.copy_from_slice(&message);
         frame.proof = question::connect_proof(&keys.target, cookie, &frame);
-        Some(Box::new(Self { cookie, frame, handshake }))
+        Some(Box::new(Self { cookie, known: keys.target, frame, handshake }))
     }
 
     /// The cookie in its header: the first half of the channel's.
@@ -94,7 +97,9 @@ impl SealedHandshake {
             Verdict::Rejected(it) => ((it.attempt, it.target), ConnectAnswer::Rejected(it)),
             Verdict::Accepted { suite, token, accept, next_key } => {
                 let (sealer, guard) = protection::ends(suite, &secrets, true);
-                let next_key = next_key.and_then(|bytes| PublicKey::from_bytes(bytes).ok());
+                let next = next_key.and_then(|bytes| PublicKey::from_bytes(bytes).ok());
+                let (target, former) = (accept.target, self.known);
+                let next_key = next.map(|next| NextKey { target, former, next });
                 let sealing = Box::new(Sealing { sealer, guard, token, next_key });
                 ((accept.attempt, accept.target), ConnectAnswer::Accepted(accept, sealing))
             }

@@ -3,8 +3,8 @@
 use tyche_crypto::{PublicKey, Responder, SecretKey, Secrets};
 use tyche_wire::{
     self as wire, Accept, ChannelId, CipherSuite, Connect, ConnectFlags, Control, Cookie, Discover,
-    Fence, Fenced, Flags, Geometry, Header, Hello, Introduction, Mac, Name, Offer, Reason, Reject,
-    Rejection, ResetToken, SealedAnswer, Text, Versions,
+    Fence, Fenced, Flags, Geometry, Header, Hello, Introduction, Kind, Mac, Name, Offer, Reason,
+    Reject, Rejection, ResetToken, SealedAnswer, Text, Versions,
 };
 
 use super::gate::{Asker, Proof, Question, Sealed};
@@ -13,6 +13,7 @@ use super::open::{Keys, Open};
 use super::{Listener, ListenerEvent, Refusal};
 use crate::channel::ChannelConfig;
 use crate::channel::protection::{self, PSK};
+use crate::question;
 use crate::rules::{Rule, Rules};
 use crate::target_end::admission::{Admission, Grant, Request};
 use crate::target_end::attempts::Verdict;
@@ -129,7 +130,10 @@ impl<R: Rules> Listener<R> {
         let rest = registry.offered(discover).take(usize::from(total)).skip(usize::from(first));
         // Exports come before the key, which is no more than a hint.
         let room = self.room(discover.frame_len());
-        let key = self.keyring.as_ref().map(|keyring| *keyring.shown().as_bytes());
+        // Who knows one of the keys is shown that one: he may know the next one already.
+        let proved = |key: &_| question::is_proof(key, Kind::Discover, discover.nonce);
+        let key = self.keyring.as_ref();
+        let key = key.map(|it| *it.find(proved).unwrap_or_else(|| it.shown()).as_bytes());
         let key = key.filter(|_| Offer::records_within(room, true) > 0);
         let records = Offer::records_within(room, key.is_some());
         let offer = Offer {
