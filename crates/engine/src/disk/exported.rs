@@ -22,7 +22,7 @@ pub struct Exported {
     store: Arc<dyn Store>,
     failures: Mutex<Failures>,
     distrusts: AtomicU64,
-    limiter: Limiter,
+    limiter: Arc<Limiter>,
 }
 
 #[derive(Default)]
@@ -45,7 +45,7 @@ pub struct Health {
 impl Exported {
     /// A disk of that name.
     pub fn new(name: String, store: Arc<dyn Store>) -> Self {
-        let (failures, limiter) = (Mutex::default(), Limiter::default());
+        let (failures, limiter) = (Mutex::default(), Arc::default());
         Self { name, store, failures, distrusts: AtomicU64::new(0), limiter }
     }
 
@@ -59,8 +59,8 @@ impl Exported {
         &self.store
     }
 
-    /// The limit of its requests, those of all hosts together.
-    pub fn limiter(&self) -> &Limiter {
+    /// The limit of its requests, those of all hosts together. It keeps no disk open.
+    pub fn limiter(&self) -> &Arc<Limiter> {
         &self.limiter
     }
 

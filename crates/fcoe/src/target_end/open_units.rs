@@ -103,7 +103,7 @@ impl OpenUnits {
         for open in &mut self.0 {
             let OpenUnit { unit, line, .. } = open;
             loop {
-                match line.step(now, std::iter::once(unit.unit.exported.limiter())) {
+                match line.step(now, std::iter::once(&**unit.unit.exported.limiter())) {
                     Step::Waits => break,
                     Step::Pays => {}
                     Step::Passes(exchange, _) => return Some(exchange),

@@ -285,7 +285,7 @@ impl Exports {
             HostId::Name(name) => Some(Arc::clone(hosts.entry(name).or_default())),
             HostId::Uuid(_) => None,
         };
-        Limits::new(Arc::clone(&disks[export].exported), limiter)
+        Limits::new(Arc::clone(disks[export].exported.limiter()), limiter)
     }
 
     /// The registry of sessions, locked.

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tyche_engine::{Exported, Limiter, Line, Step};
+use tyche_engine::{Limiter, Line, Step};
 use tyche_proto::Instant;
 use tyche_proto::wire::{ChannelId, Command};
 
@@ -30,18 +30,19 @@ fn cost(len: u32) -> u32 {
 
 /// The limits that the requests of a host at an export are subject to.
 pub(super) struct Limits {
-    export: Arc<Exported>,
+    /// That of the export. A line may outlive the disk.
+    export: Arc<Limiter>,
     /// That of the host, if it is known by a name.
     host: Option<Arc<Limiter>>,
 }
 
 impl Limits {
-    pub(super) fn new(export: Arc<Exported>, host: Option<Arc<Limiter>>) -> Self {
+    pub(super) fn new(export: Arc<Limiter>, host: Option<Arc<Limiter>>) -> Self {
         Self { export, host }
     }
 
     fn limiters(&self) -> impl Iterator<Item = &Limiter> + Clone {
-        std::iter::once(self.export.limiter()).chain(self.host.as_deref())
+        std::iter::once(&*self.export).chain(self.host.as_deref())
     }
 
     fn are_set(&self) -> bool {
@@ -189,7 +190,7 @@ impl Lines {
 mod tests {
     use std::num::NonZeroU64;
 
-    use tyche_engine::RateLimit;
+    use tyche_engine::{Exported, RateLimit};
     use tyche_proto::wire::{CommandFlags, Opcode, Tag};
     use tyche_store::null::NullStore;
 
@@ -210,7 +211,8 @@ mod tests {
     /// As many lines of an export.
     fn lines(export: &Arc<Exported>, count: usize) -> Lines {
         let mut lines = Lines::default();
-        (0..count).for_each(|line| lines.open(line, Limits::new(Arc::clone(export), None)));
+        (0..count)
+            .for_each(|line| lines.open(line, Limits::new(Arc::clone(export.limiter()), None)));
         lines
     }
 
