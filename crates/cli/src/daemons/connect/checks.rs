@@ -1,5 +1,5 @@
-//! The checks before a session is connected: no other daemon has its export, and what a dead one has
-//! left.
+//! The checks before a session is connected: no other daemon has its export; and what a dead one
+//! has left.
 
 use std::fs::File;
 

@@ -19,8 +19,8 @@ use crate::rules::{Rule, Rules};
 use crate::time::{Instant, earliest};
 
 /// An outage that is shorter fails no operation, however old that is. Longer: the operations of a
-/// session that is lost again and again wait longer. Shorter: channels that are opened anew make old
-/// operations fail.
+/// session that is lost again and again wait longer. Shorter: channels that are opened anew make
+/// old operations fail.
 const LEAST_OUTAGE: Duration = Duration::from_secs(5);
 
 impl<R: Rules> Session<R> {
