@@ -114,7 +114,7 @@ impl Host {
 }
 
 /// An admin with keys, who asks from elsewhere.
-#[derive(Clone, Debug, serde::Deserialize)]
+#[derive(Clone, Debug, PartialEq, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Admin {
     /// The name at this target.

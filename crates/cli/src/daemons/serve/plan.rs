@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use super::config::{Config, Export, Host};
+use super::config::{Admin, Config, Export, Host};
 use crate::shared::report::{PendingChange, PlanReport, PlannedAction, PlannedPart, PlannedStep};
 
 /// See the [module](self).
@@ -115,33 +115,45 @@ impl Pending {
     }
 }
 
-/// The steps that change who may connect.
+/// The steps that change who may connect, and who may ask.
 fn access(current: &Config, wanted: &Config) -> Vec<Step> {
-    use PlannedAction::{Add, Change, Remove};
-    let (before, now) = (hosts(current), hosts(wanted));
-    let host = |action, name: &&str| Step::new(action, PlannedPart::Host, *name);
-    let mut steps = Vec::new();
-    steps.extend(before.keys().filter(|it| !now.contains_key(*it)).map(|it| host(Remove, it)));
-    steps.extend(now.keys().filter(|it| !before.contains_key(*it)).map(|it| host(Add, it)));
-    let is_other = |name: &&&str| before.get(*name).is_some_and(|it| *it != now[*name]);
-    steps.extend(now.keys().filter(is_other).map(|it| host(Change, it)));
+    let hosts = |config| by_name::<Host>(config, |it| &it.name);
+    let mut steps = compared(PlannedPart::Host, &hosts(&current.host), &hosts(&wanted.host));
     let has_keys = !current.key.is_empty() && !wanted.key.is_empty();
     if has_keys && current.key != wanted.key {
-        steps.push(Step::new(Change, PlannedPart::Key, "key"));
+        steps.push(Step::new(PlannedAction::Change, PlannedPart::Key, "key"));
     }
     if current.auth != wanted.auth {
-        steps.push(Step::new(Change, PlannedPart::Auth, "auth"));
+        steps.push(Step::new(PlannedAction::Change, PlannedPart::Auth, "auth"));
     }
+    let admins = |config| by_name::<Admin>(config, |it| &it.name);
+    steps.extend(compared(PlannedPart::Admin, &admins(&current.admin), &admins(&wanted.admin)));
     steps
 }
 
-/// The tables of each host, by its name.
-fn hosts(config: &Config) -> BTreeMap<&str, Vec<&Host>> {
-    let mut hosts = BTreeMap::<_, Vec<_>>::new();
-    for host in &config.host {
-        hosts.entry(host.name.as_str()).or_default().push(host);
+/// Tables of the same kind, by the name that they are about.
+fn by_name<T>(tables: &[T], name: impl Fn(&T) -> &String) -> BTreeMap<&str, Vec<&T>> {
+    let mut named = BTreeMap::<_, Vec<_>>::new();
+    for table in tables {
+        named.entry(name(table).as_str()).or_default().push(table);
     }
-    hosts
+    named
+}
+
+/// The steps from some tables to others.
+fn compared<T: PartialEq>(
+    part: PlannedPart,
+    before: &BTreeMap<&str, Vec<&T>>,
+    now: &BTreeMap<&str, Vec<&T>>,
+) -> Vec<Step> {
+    use PlannedAction::{Add, Change, Remove};
+    let step = |action, name: &&str| Step::new(action, part, *name);
+    let mut steps = Vec::new();
+    steps.extend(before.keys().filter(|it| !now.contains_key(*it)).map(|it| step(Remove, it)));
+    steps.extend(now.keys().filter(|it| !before.contains_key(*it)).map(|it| step(Add, it)));
+    let is_other = |name: &&&str| before.get(*name).is_some_and(|it| *it != now[*name]);
+    steps.extend(now.keys().filter(is_other).map(|it| step(Change, it)));
+    steps
 }
 
 /// The links that are new, and those that are gone.
@@ -297,7 +309,7 @@ mod tests {
             "add link eth2",
             "remove export c",
             "add export d",
-            "change export a: who may have it",
+            "change export a: who may have it, or its limits",
             "remove link eth0",
         ];
         assert_eq!(plan(&served, &wanted), (link(&steps), link(&[])));
@@ -322,7 +334,7 @@ mod tests {
         let steps = [
             "remove host alpha",
             "add host gamma",
-            "change host beta: its keys",
+            "change host beta: its keys or limits",
             "change who has to have a key (`auth`)",
         ];
         assert_eq!(plan(&before, &now), (link(&steps), link(&[])));

@@ -51,10 +51,10 @@ impl fmt::Display for PlannedStep {
         match (action, part) {
             (_, PlannedPart::Auth) => write!(f, "change who has to have a key (`auth`)")?,
             (PlannedAction::Change, PlannedPart::Host) => {
-                write!(f, "change host {name}: its keys")?;
+                write!(f, "change host {name}: its keys or limits")?;
             }
             (PlannedAction::Change, PlannedPart::Export) => {
-                write!(f, "change export {name}: who may have it")?;
+                write!(f, "change export {name}: who may have it, or its limits")?;
             }
             (action, part) => write!(f, "{} {} {name}", action.name(), part.name())?,
         }
@@ -90,13 +90,15 @@ impl PlannedAction {
 pub enum PlannedPart {
     /// A host with its keys.
     Host,
+    /// An admin, who asks from elsewhere.
+    Admin,
     /// The target's own keys.
     Key,
     /// Whether hosts have to have a key.
     Auth,
     /// A link.
     Link,
-    /// An export; if it is changed, those who may have it.
+    /// An export; if it is changed, those who may have it, or its limits.
     Export,
 }
 
@@ -104,6 +106,7 @@ impl PlannedPart {
     fn name(self) -> &'static str {
         match self {
             Self::Host => "host",
+            Self::Admin => "admin",
             Self::Key => "key",
             Self::Auth => "auth",
             Self::Link => "link",
