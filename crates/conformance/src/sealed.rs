@@ -66,7 +66,8 @@ fn suite(code: u64) -> Result<Suite> {
     }
 }
 
-/// What the handshake binds: `[[offset, bytes], ..]` in `changes` is put there to have it wrong.
+/// The bytes that the handshake binds: `[[offset, bytes], ..]` in `changes` is put there to have
+/// it wrong.
 fn prologue(cookie: &[u8], clear: &[u8], changes: &[(usize, Vec<u8>)]) -> Result<Vec<u8>> {
     let mut bytes = [&b"Tyche"[..], &[2], cookie, clear].concat();
     for (at, change) in changes {

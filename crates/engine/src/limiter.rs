@@ -58,7 +58,7 @@ impl RateLimit {
 /// A token bucket.
 #[derive(Debug)]
 struct Bucket {
-    /// What is earned in a second; 0: no limit.
+    /// The amount that is earned in a second; 0: no limit.
     rate: AtomicU64,
     /// When all that was taken is earned, in ticks.
     earned_at: AtomicU64,

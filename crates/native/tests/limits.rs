@@ -23,7 +23,7 @@ fn limit(target: &Target, limit: RateLimit) {
     target.set_limit(target.export("disk").unwrap(), limit);
 }
 
-/// What the only host has had done, once its first frame has come.
+/// The counters of the only host, once its first frame has come.
 fn used(target: &Target) -> Use {
     let mut used = None;
     wait_until("the host is there", || {

@@ -151,7 +151,7 @@ enum Stage {
     Over,
 }
 
-/// What the links of a process are made with.
+/// The parts that the links of a process share.
 struct Site<'a> {
     plan: &'a TargetPlan,
     exports: &'a Arc<Exports>,

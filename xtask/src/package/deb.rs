@@ -15,7 +15,7 @@ use crate::{Result, root as repository};
 /// Programs that build the package.
 const BUILD: &[Need] = &[("dpkg-deb", "dpkg"), ("dpkg-shlibdeps", "dpkg-dev")];
 
-/// What Debian's own check needs.
+/// The programs of Debian's own check.
 const CHECK: &[Need] = &[("lintian", "lintian")];
 
 /// The scripts that dpkg calls when it installs and removes the package.

@@ -16,7 +16,7 @@ use crate::load::{LOAD_SIZE, Load};
 use crate::refusals::{expect, refused};
 use crate::rig::{DISK, PATIENCE, Rig, Side, Target, rig, run, wait_until};
 
-/// What the log says when a file was read again and taken.
+/// The line of the log for a file that was read again and taken.
 const READ: &str = "nothing else has changed that takes a restart";
 
 /// A configuration with these links, the disk of a [`Load`], and further lines.

@@ -87,7 +87,7 @@ pub struct Exporter<R: Rules = AllRules> {
     done: Vec<Completion>,
     /// Requests answered.
     requests: u64,
-    /// What hosts have had done.
+    /// The counters of hosts.
     uses: Uses,
     /// Requests that wait at limits.
     lines: Lines,
@@ -175,7 +175,7 @@ impl<R: Rules> Exporter<R> {
         self.channels.is_empty() && self.listener.is_idle()
     }
 
-    /// What hosts have had done.
+    /// The counters of hosts.
     pub(super) fn uses(&self) -> Vec<Use> {
         self.uses.all(|line| self.lines.waiting(line))
     }

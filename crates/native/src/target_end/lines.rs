@@ -16,23 +16,23 @@ use tyche_proto::wire::{ChannelId, Command};
 const ACTIVE_FOR: Duration = Duration::from_millis(10);
 /// How often is looked which hosts are active.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
-/// What a host may cost in a turn of the loop, in bytes, while several are active: 16 requests of 4
+/// The most that a host may cost in a turn of the loop while several are active: 16 requests of 4
 /// KiB. Less: fewer answers share a system call. More: a host with many requests in flight has a
 /// larger share.
 const QUANTUM: u32 = 128 << 10;
 /// The cost of a request besides that of its bytes, in bytes.
 const REQUEST_COST: u32 = 4 << 10;
 
-/// What a request that moves `len` bytes costs.
+/// Returns the cost of a request that moves `len` bytes.
 fn cost(len: u32) -> u32 {
     len + REQUEST_COST
 }
 
 /// The limits that the requests of a host at an export are subject to.
 pub(super) struct Limits {
-    /// That of the export. A line may outlive the disk.
+    /// The export's limit. A line may outlive the disk.
     export: Arc<Limiter>,
-    /// That of the host, if it is known by a name.
+    /// The host's limit, if it is known by a name.
     host: Option<Arc<Limiter>>,
 }
 
@@ -56,7 +56,7 @@ struct Limited {
     line: Line<(ChannelId, Command)>,
     /// When its last request came.
     active_at: Instant,
-    /// What it may still cost in this turn of the loop.
+    /// The cost that is left to it in this turn of the loop.
     credit: u32,
 }
 

@@ -2,7 +2,7 @@
 //! they have ended.
 //!
 //! A thread takes note of its end itself, so that nobody has to wait for one whose disk takes long.
-//! What hosts have had done over a removed link is still counted.
+//! Requests of hosts over a removed link stay counted.
 
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
@@ -34,7 +34,7 @@ struct Threads {
     serving: Vec<LinkThread>,
     /// Those of removed links.
     ending: Vec<LinkThread>,
-    /// What hosts have had done over removed links.
+    /// Counters of hosts over removed links.
     past: Vec<Use>,
     /// Whether the target is stopping.
     is_over: bool,
@@ -44,7 +44,7 @@ struct Threads {
 pub(super) struct Answers {
     /// The links, each once.
     pub(super) links: Vec<TargetLinkReport>,
-    /// What hosts have had done over links that are not there any more.
+    /// Counters of hosts over links that are not there any more.
     pub(super) past: Vec<Use>,
     /// The names of the threads' links, by the threads' indices.
     pub(super) names: BTreeMap<usize, String>,

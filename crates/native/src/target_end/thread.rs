@@ -69,7 +69,7 @@ pub(super) struct LinkThread {
     pub(super) link: String,
     /// Its index among those of all links.
     pub(super) index: usize,
-    /// What hosts have had done over it, once it has ended. Set before it answers nothing more.
+    /// The counters of its hosts, once it has ended. Set before it answers nothing more.
     pub(super) last: Arc<OnceLock<Vec<Use>>>,
     commands: Sender<Command>,
     caller: Arc<LoopWaker>,

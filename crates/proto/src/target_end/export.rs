@@ -80,7 +80,7 @@ pub struct SessionInfo {
     /// When it came.
     pub since: Instant,
     pub(crate) channels: Vec<Member>,
-    /// What it has had done on channels that are closed.
+    /// Its amounts on channels that are closed.
     pub(crate) amounts: Amounts,
     /// Whether another session of its host takes its place.
     pub(crate) is_displaced: bool,

@@ -35,7 +35,7 @@ pub struct Visit {
     pub is_over: bool,
     /// Whether another session of its host has taken its place.
     pub is_displaced: bool,
-    /// What it has had done, if it has gone.
+    /// Its amounts, if it has gone.
     pub amounts: Amounts,
     /// Visits before this one that were left out.
     pub left_out: u64,

@@ -372,7 +372,7 @@ impl Fields {
         all
     }
 
-    /// What a datagram has around the fields.
+    /// The headers of a datagram around the fields.
     pub(super) fn in_datagram(self, frame: &[u8], padding: usize) -> Self {
         let mut all = Self::default();
         all.bytes("datagram", &[0; 12]).text("length", frame.len());

@@ -10,7 +10,7 @@ use crate::shared::sessions::{observed, targets};
 /// The least time between two looks that rates are made of.
 const RATE_TIME_MIN: Duration = Duration::from_secs(1);
 
-/// What was seen at one time.
+/// All samples of one time.
 #[derive(Debug)]
 pub(super) struct Look {
     /// When the last answer had come.

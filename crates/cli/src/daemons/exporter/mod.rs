@@ -116,7 +116,7 @@ fn addresses(args: &ExporterArgs) -> Vec<SocketAddr> {
     }
 }
 
-/// What answers requests.
+/// The answers to requests.
 fn answer() -> Answer {
     let looks = Looks::default();
     Arc::new(move |request: &Request| {

@@ -20,7 +20,7 @@ use crate::shared::report::{
 const TEMPLATE: &str = include_str!("page.html");
 /// Seconds until the page is loaded again, and if it has no rates yet.
 const REFRESH: (&str, &str) = ("5", "2");
-/// What stands for an unknown value.
+/// The sign for an unknown value.
 const NONE: &str = "–";
 
 /// Writes the page.

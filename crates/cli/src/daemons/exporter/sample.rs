@@ -13,7 +13,7 @@ fn uuid(number: u128) -> String {
     Uuid::from_u128(number).to_string()
 }
 
-/// What was seen of it.
+/// A look at the machine of the tests.
 pub(super) fn look() -> Look {
     let record = |number, export: &str, device: &str| {
         json!({ "session": uuid(number), "host": uuid(7), "export": export, "kind": "ublk",

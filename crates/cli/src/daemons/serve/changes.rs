@@ -12,10 +12,10 @@ use super::{Served, conflict, fcoe};
 use crate::shared::error::{Code, Error, Result};
 use crate::shared::report::ExportChanged;
 
-/// What was added by command: exports, and links.
+/// The exports and links that were added by command.
 pub(super) type Added = (Vec<Export>, Vec<String>);
 
-/// What a target is to serve: what its configuration says, and what was added by command and does
+/// The configuration to serve: that of the file, and the parts that were added by command and do
 /// not contradict it.
 ///
 /// # Errors

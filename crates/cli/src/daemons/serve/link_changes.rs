@@ -126,7 +126,7 @@ fn check_way(served: &Served) -> Result<()> {
     Err(Error::new(Code::Usage, message))
 }
 
-/// What says that the target has a link.
+/// The place that names a link of the target.
 fn defined_by(served: &Served, link: &str) -> Option<DefinedBy> {
     let current = served.exports.current();
     if current.added_links.iter().any(|it| it == link) {

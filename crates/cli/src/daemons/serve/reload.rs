@@ -131,7 +131,7 @@ fn plan(served: &Served, now: &Config) -> Result<Planned> {
     Ok(Planned { plan, current, wanted, keys, configured })
 }
 
-/// What reading a file with this text would do.
+/// Returns the plan of a reload of a file with this text.
 ///
 /// # Errors
 /// As that has: nothing would change.
@@ -224,7 +224,7 @@ fn await_exports(removals: Vec<(String, ExportRemoval)>, deadline: Instant) {
 struct Applying<'a> {
     served: &'a Served,
     wanted: Config,
-    /// What is served after the steps that were taken.
+    /// The configuration that is served after the steps that were taken.
     next: Config,
     /// Whether all new links are served.
     has_new_links: bool,

@@ -16,28 +16,28 @@ pub struct CheckReport {
     pub config: Option<String>,
     /// Whether a target of that name runs on this machine.
     pub running: bool,
-    /// What it would do if it read that configuration; nothing if it does not run.
+    /// The plan of a target that read that configuration; empty if it does not run.
     #[serde(flatten)]
     pub plan: PlanReport,
-    /// What may be meant otherwise, in words, such as an interface that is not there.
+    /// Remarks on what may be meant otherwise, such as an interface that is not there.
     pub remarks: Vec<String>,
 }
 
 /// The plan of a running target for another configuration.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct PlanReport {
-    /// What it does when it reads the configuration, in this order.
+    /// The steps that it takes when it reads the configuration, in this order.
     pub steps: Vec<PlannedStep>,
-    /// What takes a restart of the target.
+    /// The changes that take a restart of the target.
     pub restart: Vec<PendingChange>,
 }
 
 /// A step that a running target takes when it reads its configuration.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct PlannedStep {
-    /// What is done.
+    /// The action.
     pub action: PlannedAction,
-    /// What it is done to.
+    /// Its subject.
     pub part: PlannedPart,
     /// The name of that.
     pub name: String,
@@ -62,7 +62,7 @@ impl fmt::Display for PlannedStep {
     }
 }
 
-/// What is done in a step.
+/// The action of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum PlannedAction {
@@ -84,7 +84,7 @@ impl PlannedAction {
     }
 }
 
-/// What a step is about.
+/// The subject of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum PlannedPart {
@@ -122,7 +122,7 @@ pub struct PendingChange {
     pub key: String,
     /// The line in the file; null if the key is gone from it, or is not of the file.
     pub line: Option<u64>,
-    /// What has changed, in words.
+    /// The change, in words.
     pub change: String,
 }
 
@@ -146,7 +146,7 @@ pub struct TargetLinkChanged {
     /// Why the link is not served so far, in words: it is as soon as it is there. Null if it is
     /// served, or removed.
     pub waits_for: Option<String>,
-    /// What says that the target has the link, or would have it after it has read its configuration
+    /// The place that names the link, now or after the target has read its configuration
     /// again; null if nothing does.
     pub defined_by: Option<DefinedBy>,
 }

@@ -130,7 +130,7 @@ pub(crate) struct TargetChannel<R> {
     executing: usize,
     /// Requests that are held back from the disk.
     held: usize,
-    /// What the disk has done.
+    /// The amounts that the disk has done.
     amounts: Amounts,
     /// Stage times, on channels that have them.
     answers: Option<KeptTimesBySlot>,
