@@ -6,7 +6,7 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -30,6 +30,8 @@ const PART: usize = 8 << 10;
 const FRAMES: usize = (1 << *POWERS.end()) / PART;
 /// How long a message may take.
 const PATIENCE: Duration = Duration::from_secs(3);
+/// The port that the next link of this process listens at: several may be measured at once.
+static PORT: AtomicU16 = AtomicU16::new(1);
 /// The part of a write's time in the model until its card knows of it: four words over the bus.
 const INITIATION: Duration = Duration::from_nanos(400);
 
@@ -209,7 +211,8 @@ impl Measurement {
     /// A connected link, whose ends are in this process.
     fn ends(&self) -> io::Result<(End<DoubleServer>, End<DoubleClient>)> {
         let [high, low] = (std::process::id() as u16).to_be_bytes();
-        let at = [SocketAddr::from(([127, 2, high, low], 1))];
+        let port = PORT.fetch_add(1, Ordering::Relaxed);
+        let at = [SocketAddr::from(([127, 2, high, low], port))];
         let [first, second] = self.cores.clone();
         let server = DoubleServer::listen(&at, &self.options).map_err(io::Error::other)?;
         let mut server = End::new(server, first);
