@@ -74,28 +74,38 @@ impl Bucket {
         let rate = rate.map_or(0, NonZeroU64::get);
         let differs = self.rate.swap(rate, Ordering::Relaxed) != rate;
         if differs {
-            // What was taken at another price is forgotten.
-            self.earned_at.store(0, Ordering::Relaxed);
+            // What was taken at another price is forgotten. Who takes after it sees the new rate.
+            self.update(|_| 0);
         }
         differs
     }
 
     /// Takes an amount; returns since when it may be used, which is later the later it is taken.
     fn take(&self, now: Instant, amount: u64) -> Instant {
-        let rate = self.rate.load(Ordering::Relaxed);
-        if rate == 0 || amount == 0 {
-            return Instant(0);
-        }
-        let price = u128::from(amount) * TICKS_PER_SECOND / u128::from(rate);
-        let price = u64::try_from(price).unwrap_or(u64::MAX);
         let ticks = now.0.saturating_mul(TICKS);
-        // Nothing else is read or written with it, so it needs no ordering.
-        let taken =
-            self.earned_at.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |earned_at| {
-                Some(earned_at.max(ticks).saturating_add(price))
-            });
-        let (Ok(before) | Err(before)) = taken;
-        Instant(0) + Duration::from_nanos(before.max(ticks) / TICKS).saturating_sub(BURST)
+        loop {
+            let rate = self.rate.load(Ordering::Relaxed);
+            if rate == 0 || amount == 0 {
+                return Instant(0);
+            }
+            let price = u128::from(amount) * TICKS_PER_SECOND / u128::from(rate);
+            let price = u64::try_from(price).unwrap_or(u64::MAX);
+            let before =
+                self.update(|earned_at| earned_at.max(ticks).saturating_add(price)).max(ticks);
+            if self.rate.load(Ordering::Relaxed) == rate {
+                return Instant(0) + Duration::from_nanos(before / TICKS).saturating_sub(BURST);
+            }
+            // It may be at the price of a former rate.
+            self.update(|earned_at| earned_at.saturating_sub(price));
+        }
+    }
+
+    /// Changes the time when all is earned; returns the time before.
+    fn update(&self, change: impl Fn(u64) -> u64) -> u64 {
+        let change = |earned_at| Some(change(earned_at));
+        let update = self.earned_at.fetch_update(Ordering::AcqRel, Ordering::Acquire, change);
+        let (Ok(before) | Err(before)) = update;
+        before
     }
 }
 
