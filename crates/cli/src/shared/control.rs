@@ -4,6 +4,7 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -31,6 +32,8 @@ const SOCKET_PATH_MAX: usize = 107;
 const REQUEST_MAX: u64 = 4 << 20;
 /// The same for those who may ask for reports only.
 const REPORT_REQUEST_MAX: u64 = 4 << 10;
+/// The most readers that are answered at once: each takes a thread, for some seconds at most.
+const READERS_MAX: usize = 16;
 /// Time limit for a request, from the connection on.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(2);
 /// Time limit for a daemon's report: it needs milliseconds. A daemon that takes longer is stopped,
@@ -288,17 +291,26 @@ struct Asked {
     line: String,
 }
 
-/// Connects to a daemon and sends it a request.
-fn begin(socket: &Path, request: &impl Serialize, timeout: Duration) -> io::Result<Asked> {
+/// Whether a process listens at a control socket.
+pub(crate) fn listens(socket: &Path) -> bool {
+    // Too many others wait to connect if that takes so long.
+    reach(socket, REPORT_TIMEOUT).map_or_else(|error| is_timeout(&error), |_| true)
+}
+
+/// Connects to a daemon.
+fn reach(socket: &Path, timeout: Duration) -> io::Result<UnixStream> {
     let kind = (SocketType::STREAM, SocketFlags::CLOEXEC);
     let connection = socket_with(AddressFamily::UNIX, kind.0, kind.1, None)?;
     // The limit for connecting as well: one waits while too many others do.
     set_socket_timeout(&connection, Timeout::Send, Some(timeout))?;
     connect(&connection, &SocketAddrUnix::new(socket)?)?;
-    let mut stream = UnixStream::from(connection);
-    let mut line = serde_json::to_vec(request)?;
-    line.push(b'\n');
-    stream.write_all(&line)?;
+    Ok(connection.into())
+}
+
+/// Connects to a daemon and sends it a request.
+fn begin(socket: &Path, request: &impl Serialize, timeout: Duration) -> io::Result<Asked> {
+    let mut stream = reach(socket, timeout)?;
+    stream.write_all(&line(request)?)?;
     Ok(Asked { stream: BufReader::new(stream), line: String::new() })
 }
 
@@ -358,11 +370,11 @@ pub(crate) fn serve<R: Request>(
     answer: impl Fn(R, &Asker<'_>) -> ControlAnswer + Clone + Send + 'static,
 ) -> io::Result<()> {
     let mut bound = bind(socket)?;
-    let socket = socket.to_owned();
+    let (socket, readers) = (socket.to_owned(), Readers::default());
     std::thread::Builder::new().name("control".into()).spawn(move || {
         loop {
             match bound.accept() {
-                Ok(Some(stream)) => answer_apart(stream, answer.clone()),
+                Ok(Some(stream)) => answer_apart(stream, &readers, answer.clone()),
                 Ok(None) if bound.is_at(&socket) => {}
                 Ok(None) => {
                     removed();
@@ -431,15 +443,29 @@ fn bind(socket: &Path) -> io::Result<Bound> {
     Ok(Bound { listener, file: identity(socket)? })
 }
 
-/// Answers a request in a thread of its own.
+/// Answers a request in a thread of its own. `readers`: those that are being answered.
 fn answer_apart<R: Request>(
-    stream: UnixStream,
+    mut stream: UnixStream,
+    readers: &Readers,
     answer: impl Fn(R, &Asker<'_>) -> ControlAnswer + Send + 'static,
 ) {
-    let spawned = std::thread::Builder::new().name("control-answer".into()).spawn(move || {
-        if let Err(error) = answer_one(&stream, answer) {
+    let may_change = may_change(&stream);
+    let reader = if may_change { Some(Reader::default()) } else { readers.admit() };
+    let Some(reader) = reader else {
+        let message = format!("{READERS_MAX} others ask at the moment: try again");
+        let refusal = line(&ControlAnswer::refused(Code::Unreachable, &message));
+        // It goes into the buffer of a new connection.
+        let prompt = stream.set_nonblocking(true);
+        if let Err(error) = prompt.and(refusal).and_then(|line| stream.write_all(&line)) {
             tracing::debug!(%error, "control connection");
         }
+        return;
+    };
+    let spawned = std::thread::Builder::new().name("control-answer".into()).spawn(move || {
+        if let Err(error) = answer_one(&stream, may_change, answer) {
+            tracing::debug!(%error, "control connection");
+        }
+        drop(reader);
     });
     if let Err(error) = spawned {
         tracing::warn!(%error, "no thread to answer a control request");
@@ -448,22 +474,42 @@ fn answer_apart<R: Request>(
 
 fn answer_one<R: Request>(
     stream: &UnixStream,
+    may_change: bool,
     answer: impl Fn(R, &Asker<'_>) -> ControlAnswer,
 ) -> io::Result<()> {
     stream.set_write_timeout(Some(REQUEST_TIMEOUT))?;
-    let may_change = may_change(stream);
     let max = if may_change { REQUEST_MAX } else { REPORT_REQUEST_MAX };
     let until = Until { stream, deadline: Instant::now() + REQUEST_TIMEOUT };
-    let mut line = String::new();
-    BufReader::new(until.take(max)).read_line(&mut line)?;
-    let answer = match serde_json::from_str::<R>(&line) {
+    let mut request = String::new();
+    BufReader::new(until.take(max)).read_line(&mut request)?;
+    let answer = match serde_json::from_str::<R>(&request) {
         Ok(request) if may_change || request.is_report() => answer(request, &Asker(stream)),
         Ok(_) => ControlAnswer::refused(Code::Permission, "only root may change anything"),
         Err(error) => ControlAnswer::refused(Code::Other, &format!("not a request: {error}")),
     };
-    let mut line = serde_json::to_vec(&answer)?;
+    { stream }.write_all(&line(&answer)?)
+}
+
+/// A request or an answer as it is sent.
+fn line(message: &impl Serialize) -> io::Result<Vec<u8>> {
+    let mut line = serde_json::to_vec(message)?;
     line.push(b'\n');
-    { stream }.write_all(&line)
+    Ok(line)
+}
+
+/// A reader that is being answered.
+type Reader = Arc<()>;
+
+/// The readers that are being answered.
+#[derive(Default)]
+struct Readers(Reader);
+
+impl Readers {
+    /// One more, unless it is one too many. Its place is free when it is dropped.
+    fn admit(&self) -> Option<Reader> {
+        // One is held here.
+        (Arc::strong_count(&self.0) <= READERS_MAX).then(|| Arc::clone(&self.0))
+    }
 }
 
 /// Whether who is at the other end may change anything: root, and the daemon's own user.
@@ -508,6 +554,15 @@ mod tests {
             let error = parse_answer::<Done>(unknown).unwrap().err().unwrap();
             assert_eq!((error.code, error.message.as_str()), (Code::Other, "no"));
         }
+    }
+
+    #[test]
+    fn readers_are_bounded() {
+        let readers = Readers::default();
+        let mut admitted: Vec<_> = (0..READERS_MAX).map(|_| readers.admit().unwrap()).collect();
+        assert!(readers.admit().is_none());
+        admitted.pop();
+        assert!(readers.admit().is_some());
     }
 
     #[test]

@@ -12,9 +12,9 @@
 //! /run/tyche/devices/NAME     the file for udev about the block device of that name
 //! ```
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process;
 use std::time::{Duration, Instant};
@@ -23,6 +23,7 @@ use rustix::fs::{FlockOperation, Mode, flock};
 use tyche_session::{RUNTIME_DIR_VARIABLE, runtime_dir, set};
 use uuid::Uuid;
 
+use crate::shared::control;
 use crate::shared::error::{Code, Context, Error, Result};
 use crate::shared::readers;
 
@@ -120,7 +121,7 @@ impl RuntimeDir {
         for _ in 0..LOOKS {
             create(&path)?;
             if let Some(lock) = lock(&path)? {
-                sign(&lock);
+                own(&lock);
                 admit_readers(&path);
                 return Ok(Self { path, is_left: false, lock });
             }
@@ -143,7 +144,7 @@ impl RuntimeDir {
         create(&self.path)?;
         let taken = || Error::new(Code::Other, "another process has taken its place");
         self.lock = lock(&self.path)?.ok_or_else(taken)?;
-        sign(&self.lock);
+        own(&self.lock);
         admit_readers(&self.path);
         Ok(true)
     }
@@ -176,18 +177,22 @@ pub(crate) fn lock(dir: &Path) -> Result<Option<File>> {
     Ok(lock.filter(|lock| is_at(lock, &path)))
 }
 
-/// Lets readers find the process that owns a directory, and see whether it is alive.
+/// Lets readers find the process that owns a directory.
 fn admit_readers(dir: &Path) {
     let enter = Mode::RGRP | Mode::XGRP;
     let root = runtime_dir();
     for dir in dir.ancestors().take_while(|dir| dir.starts_with(&root)) {
         readers::admit(dir, enter);
     }
-    readers::admit(&dir.join(LOCK), Mode::RGRP);
 }
 
-/// Writes this process's number into its lock, for those whom it does not answer.
-fn sign(lock: &File) {
+/// Keeps a lock from others, and writes this process's number into it, for those whom the process
+/// does not answer.
+fn own(lock: &File) {
+    // Whoever can open it can hold it, and keep the next process from starting.
+    if let Err(error) = lock.set_permissions(Permissions::from_mode(0o600)) {
+        tracing::warn!(%error, "others may hold the lock of this process");
+    }
     // Only people need it.
     let _ =
         lock.set_len(0).and_then(|()| lock.write_all_at(process::id().to_string().as_bytes(), 0));
@@ -222,7 +227,8 @@ pub(crate) fn lock_export(export: &str, host: Uuid) -> Result<File> {
 }
 
 fn lock_file(file: &Path) -> io::Result<Option<File>> {
-    let lock = OpenOptions::new().create(true).truncate(false).write(true).open(file)?;
+    let mut options = OpenOptions::new();
+    let lock = options.create(true).truncate(false).write(true).mode(0o600).open(file)?;
     // A process that checks the lock holds it for a moment.
     for _ in 0..LOOKS {
         if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok() {
@@ -235,8 +241,14 @@ fn lock_file(file: &Path) -> io::Result<Option<File>> {
 
 /// Whether a running process has the directory.
 pub(crate) fn is_locked(dir: &Path) -> bool {
-    let lock = File::open(dir.join(LOCK));
-    lock.is_ok_and(|lock| flock(&lock, FlockOperation::NonBlockingLockShared).is_err())
+    match File::open(dir.join(LOCK)) {
+        Ok(lock) => flock(&lock, FlockOperation::NonBlockingLockShared).is_err(),
+        // Readers have no right to it.
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => {
+            control::listens(&dir.join(CONTROL))
+        }
+        Err(_) => false,
+    }
 }
 
 /// Waits until no process has the directory, for `limit` at most; false if one still has.

@@ -230,6 +230,13 @@ fn members_of_the_group_may_look_and_nothing_else() {
     for args in [["disconnect", DISK].as_slice(), &["export", "deny", DISK, "host1"]] {
         expect(&finish(&mut nobody(NOBODY, args), PATIENCE), args, 4, &["only root may change"]);
     }
+    // Who could hold the lock of a daemon could keep the next one from starting.
+    let lock = rig.path("run/targets/e2e/lock");
+    let hold = ["flock", "--shared", "--nonblock", lock.to_str().unwrap(), "true"];
+    let (user, group) = (format!("--reuid={NOBODY}"), format!("--regid={NOBODY}"));
+    let words = [&[&user, &group, "--clear-groups"], hold.as_slice()].concat();
+    let held = finish(&mut rig.at(Side::Host, Path::new("setpriv"), &words), PATIENCE);
+    assert!(!held.status.success() && held.stderr.contains("Permission denied"), "{held:?}");
     // Others may not even look.
     expect(&finish(&mut nobody("12345", &write), PATIENCE), &write, 4, &["members of the group"]);
     let pid = rig.ask(&["list"])["sessions"][0]["pid"].as_i64().unwrap();
