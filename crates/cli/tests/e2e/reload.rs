@@ -169,6 +169,14 @@ fn what_a_reload_would_do_is_said_beforehand() {
     assert_eq!(said(&report["steps"][0]), ["remove", "export", DISK], "it is connected");
     assert_eq!(report["steps"].as_array().unwrap().len(), 1);
     session.disconnect();
+    rig.ask_at(Side::Target, &["export", "add", "added=mem:1M"]);
+    let text = configuration(&[link], "") + "[[export]]\nname = \"added\"\npath = \"mem:2M\"\n";
+    configure(&rig, &text);
+    let report = check(&[]);
+    let (left_out, said) = (report["left_out"][0].as_str().unwrap(), "mem:2M) counts instead");
+    assert!(left_out.contains(said), "{report}");
+    assert!(!target.log().contains(said), "it was only asked: {}", target.log());
+    reload(&target, said);
     for (text, said) in [
         ("threads = 0\n", "line 1: `threads = 0`"),
         ("link = [\"eth0\", \"eth0\"]\n", "name each link once"),

@@ -16,7 +16,7 @@ use crate::shared::report::ExportChanged;
 pub(super) type Added = (Vec<Export>, Vec<String>);
 
 /// The configuration to serve: that of the file, and the parts that were added by command and do
-/// not contradict it.
+/// not contradict it. With the parts that do not count, each with the reason.
 ///
 /// # Errors
 /// The configuration contradicts itself.
@@ -24,30 +24,32 @@ pub(super) fn with_added(
     mut config: Config,
     (added, links): Added,
     own_keys: &OwnKeys,
-) -> Result<Config> {
-    let (others, links): (Vec<_>, Vec<_>) =
-        links.into_iter().partition(|link| !config.link.contains(link));
+) -> Result<(Config, Vec<String>)> {
+    let mut left_out = Vec::new();
+    let others: Vec<_> = links.into_iter().filter(|link| !config.link.contains(link)).collect();
     let is_named = !config.link.is_empty();
     if is_named {
         config.link.extend(others.iter().cloned());
         config.added_links = others;
     } else if !others.is_empty() {
         let links = others.join(", ");
-        let what = "which were added by command, do not count";
-        tracing::warn!("the configuration names no links: {links}, {what}");
+        left_out.push(format!("the configuration names no links, so {links} do not count"));
     }
-    for link in links {
-        tracing::debug!("{link} is of the configuration, and was added by command before");
-    }
-    with_added_exports(config, added, own_keys)
+    let config = with_added_exports(config, added, own_keys, &mut left_out)?;
+    Ok((config, left_out))
 }
 
-fn with_added_exports(config: Config, added: Vec<Export>, own_keys: &OwnKeys) -> Result<Config> {
+fn with_added_exports(
+    config: Config,
+    added: Vec<Export>,
+    own_keys: &OwnKeys,
+    left_out: &mut Vec<String>,
+) -> Result<Config> {
     let (others, added): (Vec<_>, Vec<_>) =
         added.into_iter().partition(|export| named(&config, &export.name).is_none());
     for export in &added {
         let counts = named(&config, &export.name).expect("the others are apart").described();
-        tracing::warn!("{counts} counts, and not what was added by command");
+        left_out.push(format!("{counts} counts instead"));
     }
     let with = |config: &Config, more: &[Export]| {
         let mut all = config.clone();
@@ -66,10 +68,17 @@ fn with_added_exports(config: Config, added: Vec<Export>, own_keys: &OwnKeys) ->
     // One by one, to find out which ones contradict the others.
     Ok(others.iter().fold(config, |config, export| {
         with(&config, std::slice::from_ref(export)).unwrap_or_else(|error| {
-            tracing::error!("what was added by command is not served: {error}");
+            left_out.push(error.message);
             config
         })
     }))
+}
+
+/// Logs what was added by command and does not count.
+pub(super) fn warn_of(left_out: &[String]) {
+    for reason in left_out {
+        tracing::warn!("not all that was added by command is served: {reason}");
+    }
 }
 
 /// Checks that exports do not contradict each other.

@@ -79,8 +79,8 @@ pub(super) fn run(args: &ServeArgs, path: &Path) -> Result<()> {
 }
 
 fn text_of(report: &CheckReport) -> String {
-    let CheckReport { target, config, running, plan: PlanReport { steps, restart }, remarks } =
-        report;
+    let CheckReport { target, config, running, plan, remarks } = report;
+    let PlanReport { steps, restart, left_out } = plan;
     let mut lines = vec![format!("{} is valid", config.as_deref().unwrap_or("the command line"))];
     lines.extend(remarks.iter().cloned());
     match (running, steps.is_empty()) {
@@ -94,6 +94,10 @@ fn text_of(report: &CheckReport) -> String {
     if !restart.is_empty() {
         lines.push("these changes take a restart:".to_owned());
         lines.extend(restart.iter().map(|change| format!("  {change}")));
+    }
+    if !left_out.is_empty() {
+        lines.push("not all that was added by command is served then:".to_owned());
+        lines.extend(left_out.iter().map(|reason| format!("  {reason}")));
     }
     lines.iter().map(|line| line.clone() + "\n").collect()
 }

@@ -126,7 +126,8 @@ pub struct ServeArgs {
 
     /// Serve nothing: say whether the file of --config is valid and, if the target of that name
     /// runs on this machine, what it would do if it read that file (SIGHUP), and what takes a
-    /// restart. Exit code 8 if there is a mistake. Disks are not opened.
+    /// restart. Exit code 8 if there is a mistake. Disks are not opened. It reads the target's key,
+    /// and asks the target, as root.
     #[arg(long, requires = "config")]
     check: bool,
 
@@ -244,7 +245,8 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
     let dir = RuntimeDir::take(runtime::targets().join(&name), &whose)?;
     let state = State::open(&name, Fcoe::is_alone(&config));
     let added = (state.added()?, state.added_links()?);
-    let config = changes::with_added(config, added, &own_keys)?;
+    let (config, left_out) = changes::with_added(config, added, &own_keys)?;
+    changes::warn_of(&left_out);
     if config.export.is_empty() && args.config.is_none() {
         let message = "nothing to export: give --export NAME=PATH or --config FILE";
         return Err(Error::new(Code::Usage, message));

@@ -76,7 +76,8 @@ impl OwnKeys {
         let message = format!(
             "`key`: hosts know this target by the key {}, which is none of these: give both \
              first, key = [\"PRESENT\", \"NEXT\"], and the next one alone when every host has been \
-             connected meanwhile",
+             connected meanwhile; if the present one was stolen, restart the target with the new \
+             one, and give that to the hosts",
             known.fingerprint()
         );
         Err(Error::new(Code::Config, message))

@@ -96,6 +96,7 @@ impl Plan {
         PlanReport {
             steps: self.steps.iter().map(|step| step.report(note(step))).collect(),
             restart: self.pending.iter().map(Pending::report).collect(),
+            left_out: Vec::new(),
         }
     }
 }

@@ -104,6 +104,8 @@ fn look_again(served: &Served, exported: &Exported) {
 /// A plan, with the configurations that it was made of.
 struct Planned {
     plan: Plan,
+    /// The parts that were added by command and do not count.
+    left_out: Vec<String>,
     current: Config,
     wanted: Config,
     keys: OwnKeys,
@@ -118,7 +120,7 @@ fn plan(served: &Served, now: &Config) -> Result<Planned> {
     let current = served.exports.current().clone();
     let added = (changes::added(&current).cloned().collect(), current.added_links.clone());
     let keys = served.own_keys.after(&current, now)?;
-    let wanted = changes::with_added(now.clone(), added, &keys)?;
+    let (wanted, left_out) = changes::with_added(now.clone(), added, &keys)?;
     let started = &served.exports.config;
     let configured = validate(&wanted, &keys, &served.opener).map_err(|error| {
         match wanted.key.is_empty() == current.key.is_empty() {
@@ -128,7 +130,7 @@ fn plan(served: &Served, now: &Config) -> Result<Planned> {
     })?;
     let takes_all = served.opener.takes_all;
     let plan = Plan::new(&Change { started, current: &current, wanted: &wanted, takes_all });
-    Ok(Planned { plan, current, wanted, keys, configured })
+    Ok(Planned { plan, left_out, current, wanted, keys, configured })
 }
 
 /// Returns the plan of a reload of a file with this text.
@@ -137,7 +139,7 @@ fn plan(served: &Served, now: &Config) -> Result<Planned> {
 /// As that has: nothing would change.
 pub(super) fn foresee(served: &Served, path: &Path, text: &str) -> Result<PlanReport> {
     let now = merged(&served.args, Config::parse(text, path)?)?;
-    let Planned { plan, .. } = plan(served, &now)?;
+    let Planned { plan, left_out, .. } = plan(served, &now)?;
     let note = |step: &Step| match (step.part, step.action) {
         (PlannedPart::Link, PlannedAction::Add) => {
             let is_absent = !absent(std::slice::from_ref(&step.name)).is_empty();
@@ -151,7 +153,7 @@ pub(super) fn foresee(served: &Served, path: &Path, text: &str) -> Result<PlanRe
         }
         _ => None,
     };
-    Ok(plan.report(note))
+    Ok(PlanReport { left_out, ..plan.report(note) })
 }
 
 /// Takes the steps from what is served to a configuration of file and command line.
@@ -162,7 +164,8 @@ fn apply(served: &Arc<Served>, now: &Config) -> Result<Plan> {
     // The name of an address may take long to be found: no command waits for it.
     let mut links = open_new(served, &plan(served, now)?.plan);
     let changing = served.exports.change();
-    let Planned { plan, current, wanted, keys, configured } = plan(served, now)?;
+    let Planned { plan, left_out, current, wanted, keys, configured } = plan(served, now)?;
+    changes::warn_of(&left_out);
     served.own_keys.change(&keys, &served.exports.target);
     served.admins.replace(&wanted.admin, &keys);
     let mut applying = Applying::new(served, &current, wanted);

@@ -30,6 +30,9 @@ pub struct PlanReport {
     pub steps: Vec<PlannedStep>,
     /// The changes that take a restart of the target.
     pub restart: Vec<PendingChange>,
+    /// The parts that were added by command and do not count, each with the reason.
+    #[serde(default)]
+    pub left_out: Vec<String>,
 }
 
 /// A step that a running target takes when it reads its configuration.
