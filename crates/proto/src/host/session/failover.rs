@@ -275,14 +275,23 @@ impl<R: Rules> Session<R> {
     /// Knows the target by another key from now on, if it says one, which only the owner of the
     /// key that it has proved can. A late answer by a former key says nothing.
     fn know_by(&mut self, next_key: Option<NextKey>) {
-        let (Some(keys), Some(said)) = (&mut self.config.keys, next_key) else { return };
-        if keys.target != said.former || said.former == said.next {
-            return;
+        let (Some(keys), Some(said)) = (&self.config.keys, next_key) else { return };
+        let is_news = keys.target == said.former && said.former != said.next;
+        if is_news && self.handle.know_by(&said) {
+            self.events.push_back(SessionEvent::NextKey(said));
         }
-        Arc::make_mut(keys).target = said.next;
-        self.paths.set_key(said.next);
-        self.search.set_key(said.next);
-        self.events.push_back(SessionEvent::NextKey(said));
+        self.learn_key();
+    }
+
+    /// Knows the target by the key that a queue of the session was told.
+    pub(super) fn learn_key(&mut self) {
+        let Some(keys) = &mut self.config.keys else { return };
+        let Some(told) = self.handle.target_key().filter(|&told| told != keys.target) else {
+            return;
+        };
+        Arc::make_mut(keys).target = told;
+        self.paths.set_key(told);
+        self.search.set_key(told);
     }
 
     /// Looks for another target, if no channel could be opened to the one that was found.

@@ -180,7 +180,7 @@ impl<R: Rules> Session<R> {
         let resume_state = export.map(|export| ResumeState { device: config.device, export });
         let key = config.keys.as_ref().map(|keys| keys.target);
         let known = export.map(|known| (known.target, known.uuid, known.geometry.read_only));
-        Self {
+        let mut session = Self {
             state: if resume_state.is_some() { State::Lost(now) } else { State::New },
             paths: Paths::new(
                 now,
@@ -208,7 +208,9 @@ impl<R: Rules> Session<R> {
             rejects: RejectCounts::default(),
             config,
             now,
-        }
+        };
+        session.learn_key();
+        session
     }
 
     /// What the session wants.
@@ -515,6 +517,7 @@ impl<R: Rules> Session<R> {
         if let Some(failure) = self.handle.failure() {
             return self.fail(failure);
         }
+        self.learn_key();
         if let State::Closing { round, next, leaves } = self.state {
             if now >= next && round == FAREWELLS {
                 self.end(leaves);

@@ -24,9 +24,10 @@
 
 use std::sync::{Arc, PoisonError};
 
+use tyche_crypto::PublicKey;
 use tyche_wire::Uuid;
 
-use super::event::{ExportState, Failure};
+use super::event::{ExportState, Failure, NextKey};
 use crate::sync::{AtomicBool, AtomicU64, AtomicUsize, Mutex, MutexGuard, Ordering};
 
 /// Queues that a session has at most.
@@ -77,7 +78,7 @@ struct Line {
 }
 
 /// The state that all queues share, which changes rarely.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Agreed {
     export: Option<ExportState>,
     /// The generations seen, oldest first, and the ordinal of the oldest.
@@ -85,6 +86,8 @@ struct Agreed {
     first: u16,
     /// Why the session has failed.
     failure: Option<Failure>,
+    /// The key that the target is known by, if it is another one than at first.
+    target_key: Option<PublicKey>,
 }
 
 /// The state that the queues of a session share: the export, the end of the session, and the writes
@@ -133,9 +136,10 @@ impl SessionShared {
             let left = Written::new(1, u64::from(inherits));
             lines[queues].written.store(left.0, Ordering::Relaxed);
         }
+        let known = Agreed { export: former, generations, first: 1, ..Agreed::default() };
         Arc::new(Self {
             lines,
-            known: Mutex::new(Agreed { export: former, generations, first: 1, failure: None }),
+            known: Mutex::new(known),
             size: AtomicU64::new(former.map_or(0, |export| export.geometry.size)),
             is_connected: AtomicBool::new(false),
             is_over: AtomicBool::new(false),
@@ -258,6 +262,21 @@ impl QueueHandle {
             export.geometry.size = size;
         }
         self.shared.size.swap(size, Ordering::AcqRel) != size
+    }
+
+    /// The key that the target is known by, if it is another one than at first.
+    pub(crate) fn target_key(&self) -> Option<PublicKey> {
+        self.shared.known().target_key
+    }
+
+    /// Has all queues know the target by its next key; false if they know it by a third one.
+    pub(crate) fn know_by(&self, said: &NextKey) -> bool {
+        let mut known = self.shared.known();
+        let is_known = known.target_key.is_none_or(|key| key == said.former);
+        if is_known {
+            known.target_key = Some(said.next);
+        }
+        is_known
     }
 
     /// Whether a queue of the session has been connected to its target.
