@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use tyche_proto::crypto::PublicKey;
 use tyche_proto::{
     ExportId, Instant, OpId, Operation, PathReport, PortConfig, ResumeState, Rules, SessionConfig,
     TargetId,
@@ -97,6 +98,8 @@ pub(crate) struct Host<R: Rules> {
     pub(crate) generations: BTreeMap<usize, Uuid>,
     /// The target that it asks for.
     pub(crate) target: TargetId,
+    /// The key that it knows that by, if it has keys and has been started.
+    pub(crate) target_key: Option<PublicKey>,
     uuid: Uuid,
     name: Name,
 }
@@ -125,6 +128,7 @@ impl<R: Rules> Host<R> {
             generation: None,
             generations: BTreeMap::new(),
             target: TargetId::Any,
+            target_key: None,
             uuid: uuid(1, index as u64),
             name: Name::new(&format!("host-{index}")).expect("a name"),
         }
@@ -139,20 +143,21 @@ impl<R: Rules> Host<R> {
         self.uuid
     }
 
-    /// Begins a session, which takes over the device of a `former` one if given. `is_keyed`: with
-    /// the keys of the host.
+    /// Begins a session, which takes over the device of a `former` one if given. `target_key`: the
+    /// key that a new host with keys knows the target by.
     pub(crate) fn start(
         &mut self,
         now: Instant,
         number: u64,
         former: Option<ResumeState>,
         network: &Network,
-        is_keyed: bool,
+        target_key: Option<PublicKey>,
     ) {
         assert!(self.running.is_none(), "one session at a time");
         (self.attempts, self.writes) = (BTreeMap::new(), false);
         self.generations.clear();
         self.kept = former.map(|former| Kept { newest: former, since: now, older: former });
+        self.target_key = self.target_key.or(target_key);
         let plan = &self.plan;
         let config = SessionConfig {
             host: self.uuid,
@@ -176,7 +181,7 @@ impl<R: Rules> Host<R> {
             batch: plan.batch,
             channels: plan.channels,
             choice: plan.choice,
-            keys: is_keyed.then(|| keys::of_host(self.uuid.as_u64_pair().1)),
+            keys: self.target_key.map(|key| keys::of_host(self.uuid.as_u64_pair().1, key)),
         };
         let used = (0..plan.links.len()).filter(|link| !self.removed.contains(link));
         let links = used.map(|link| self.local(link, network)).collect();

@@ -3,7 +3,7 @@
 
 use std::sync::{Arc, LazyLock};
 
-use tyche_proto::crypto::SecretKey;
+use tyche_proto::crypto::{PublicKey, SecretKey};
 use tyche_proto::{Access, HostKeys};
 use tyche_wire::Name;
 
@@ -17,8 +17,9 @@ fn secret(number: u8) -> SecretKey {
     SecretKey::from_random([number ^ 0x5a; 32])
 }
 
-/// The keys of a forger, which the target does not know.
-pub(crate) static OF_FORGER: LazyLock<HostKeys> = LazyLock::new(|| of(FORGER));
+/// The keys of a forger, which the target does not know. It knows the target's first one.
+pub(crate) static OF_FORGER: LazyLock<HostKeys> =
+    LazyLock::new(|| of(FORGER, of_target(0).public()));
 
 /// The names of all hosts, by their keys.
 static NAMES: LazyLock<Access> = LazyLock::new(|| {
@@ -31,19 +32,19 @@ pub(crate) fn name(host: u64) -> Name {
     Name::new(&format!("host-{host}")).expect("a name")
 }
 
-fn of(number: u8) -> HostKeys {
-    HostKeys { secret: secret(number), target: secret(TARGET).public(), target_uuid: None }
+fn of(number: u8, target: PublicKey) -> HostKeys {
+    HostKeys { secret: secret(number), target, target_uuid: None }
 }
 
-/// The key of the target.
-pub(crate) fn of_target() -> SecretKey {
-    secret(TARGET)
+/// The key of the target after that many changes of it.
+pub(crate) fn of_target(changes: u8) -> SecretKey {
+    SecretKey::from_random([TARGET ^ 0x5a, changes].repeat(16).try_into().expect("32 bytes"))
 }
 
-/// The keys of a host.
-pub(crate) fn of_host(host: u64) -> Arc<HostKeys> {
+/// The keys of a host that knows the target by that key.
+pub(crate) fn of_host(host: u64, target: PublicKey) -> Arc<HostKeys> {
     let number = u8::try_from(host).ok().filter(|&number| number < HOSTS_MAX);
-    Arc::new(of(number.expect("a world has few hosts")))
+    Arc::new(of(number.expect("a world has few hosts"), target))
 }
 
 /// The hosts that may connect. `required`: no others may.

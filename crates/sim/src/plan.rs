@@ -58,6 +58,8 @@ const REMOVALS: u64 = 0x7265_6d6f_7661_6c73;
 const FAST_FAIL: u64 = 0x6661_7374;
 /// Salt of a seed for the random stream of the limits of exports.
 const LIMITS: u64 = 0x6c69_6d69_7473;
+/// Salt of a seed for the random stream of changes of the target's key.
+const ROTATIONS: u64 = 0x726f_7461_7465;
 /// Salt of a seed for the random stream of links of the target that come and go.
 const UNLINKS: u64 = 0x756e_6c69_6e6b_7320;
 
@@ -352,7 +354,14 @@ impl Plan {
         plan.incidents.draw_removals(&mut Random::new(seed ^ REMOVALS));
         plan.draw_fast_fail();
         if !steady {
-            plan.target.draw_limit(&mut Random::new(seed ^ LIMITS));
+            let random = &mut Random::new(seed ^ LIMITS);
+            plan.target.draw_limit(random);
+            if plan.target.limit != RateLimit::default() {
+                plan.incidents.draw_relimits(random);
+            }
+        }
+        if plan.keyed {
+            plan.incidents.draw_rotations(&mut Random::new(seed ^ ROTATIONS));
         }
         plan.incidents.draw_unlinks(&mut Random::new(seed ^ UNLINKS));
         plan
@@ -384,11 +393,15 @@ impl TargetPlan {
     /// Draws limits of its exports that some requests wait at.
     fn draw_limit(&mut self, random: &mut Random) {
         if random.chance(0.25) {
-            let [iops, mebibytes] = [random.pick(&[200, 200, 1000]), random.pick(&[0, 0, 32])];
-            self.limit.iops = NonZeroU64::new(iops);
-            self.limit.bytes_per_second = NonZeroU64::new(mebibytes << 20);
+            self.limit = draw_limit(random);
         }
     }
+}
+
+/// Draws a limit that some requests wait at.
+pub(crate) fn draw_limit(random: &mut Random) -> RateLimit {
+    let [iops, mebibytes] = [random.pick(&[200, 200, 1000]), random.pick(&[0, 0, 32])];
+    RateLimit { iops: NonZeroU64::new(iops), bytes_per_second: NonZeroU64::new(mebibytes << 20) }
 }
 
 impl DiskPlan {

@@ -72,6 +72,10 @@ pub struct Report {
     pub removals: u64,
     /// Times that a link of the target was removed.
     pub unlinks: u64,
+    /// Times that the target's key was changed.
+    pub key_changes: u64,
+    /// Times that the limits of exports were changed.
+    pub limit_changes: u64,
     /// Deaths of programs whose devices were left for others.
     pub daemon_deaths: u64,
     /// Operations that such programs left unanswered.
@@ -189,6 +193,8 @@ impl std::ops::AddAssign for Report {
         self.evictions += other.evictions;
         self.removals += other.removals;
         self.unlinks += other.unlinks;
+        self.key_changes += other.key_changes;
+        self.limit_changes += other.limit_changes;
         self.daemon_deaths += other.daemon_deaths;
         self.reissued += other.reissued;
         self.shut_out += other.shut_out;

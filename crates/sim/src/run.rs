@@ -87,6 +87,10 @@ impl<R: Rules> World<R> {
             return Err(self.violation(what).into());
         }
         let rejoined = self.elapsed() - begun;
+        if !self.run_until(REJOIN_MAX, |world| world.untold_host().is_none())? {
+            let what = format!("host {:?} is not told the target's next key", self.untold_host());
+            return Err(self.violation(what).into());
+        }
         self.read_back()?;
         Ok(Report { rejoined, ..self.report() })
     }

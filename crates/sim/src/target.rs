@@ -12,13 +12,12 @@ use tyche_engine::{Clock, Ports, Protocol, RateLimit};
 use tyche_native::{ChannelEvent, Exporter, ExporterEnv, Exports, Removal, TargetExport};
 use tyche_proto::{
     Access, Allowed, ChannelRef, ChannelStats, ExportKey, HostId, Instant, Listener,
-    ListenerConfig, Loss, Operation, Registry, Rules, TargetConfig, Writer,
+    ListenerConfig, Loss, Operation, Registry, Rules, TargetConfig, TargetKeys, Writer,
 };
 use tyche_wire::{ChannelId, Cookie, ETHERTYPE, Event as ExportEvent, Mac, Name, Tag, Uuid};
 
 use crate::disk::{Disk, Progress};
 use crate::host::{export_index, export_name, uuid};
-use crate::keys;
 use crate::link::{Carrier, Train, Wire, port};
 use crate::memory::{Memory, Writable};
 use crate::network::Delivery;
@@ -156,12 +155,12 @@ struct Site<'a> {
     plan: &'a TargetPlan,
     exports: &'a Arc<Exports>,
     clock: &'a Arc<AtomicU64>,
-    is_keyed: bool,
+    keys: Option<TargetKeys>,
 }
 
 impl<R: Rules> TargetLink<R> {
     fn new(
-        Site { plan, exports, clock, is_keyed }: &Site<'_>,
+        Site { plan, exports, clock, keys }: &Site<'_>,
         index: usize,
         mac: (Mac, Carrier),
         mut random: Random,
@@ -176,8 +175,8 @@ impl<R: Rules> TargetLink<R> {
         let pages_max = plan.damq_pages_max as usize;
         let identity = exports.registry().target().uuid;
         let mut listener = Listener::new(config, identity, Box::new(move || random.next()));
-        if *is_keyed {
-            listener.set_keys(Instant(0), keys::of_target());
+        if let Some(keys) = keys {
+            listener.set_keys(Instant(0), keys.clone());
         }
         if plan.silent {
             listener.be_silent();
@@ -256,10 +255,10 @@ impl Exported {
 
 impl<R: Rules> Process<R> {
     /// A process that serves these exports on links with these addresses, to hosts with keys if
-    /// there is an `access`.
+    /// there is an `access` with keys of its own.
     pub(crate) fn new<'a>(
         now: Instant,
-        (plan, access): (&TargetPlan, Option<Access>),
+        (plan, access): (&TargetPlan, Option<(Access, TargetKeys)>),
         exports: impl Iterator<Item = (Exported, &'a Disk)>,
         macs: impl Iterator<Item = (Mac, Carrier)>,
         random: &mut Random,
@@ -284,12 +283,15 @@ impl<R: Rules> Process<R> {
         let keepers = (keeper_of_writers(&records), keeper_of_generations(&records, exported));
         let exports = Exports::new(target, added, keepers, (plan.links.len(), now));
         let exports = Arc::new(exports.expect("the machine has descriptors for the run"));
-        let is_keyed = access.is_some();
-        access.map(|access| exports.set_access(access, Vec::new()));
-        let keys: Vec<_> = exports.registry().exports().map(|(key, _)| key).collect();
-        keys.iter().for_each(|key| exports.set_limit(*key, plan.limit));
-        let served = keys.into_iter().zip(buses).map(|(key, bus)| Served::new(key, bus)).collect();
-        let site = Site { plan, exports: &exports, clock: &clock, is_keyed };
+        let keys = access.map(|(access, keys)| {
+            exports.set_access(access, Vec::new());
+            keys
+        });
+        let of_exports: Vec<_> = exports.registry().exports().map(|(key, _)| key).collect();
+        of_exports.iter().for_each(|key| exports.set_limit(*key, plan.limit));
+        let served =
+            of_exports.into_iter().zip(buses).map(|(key, bus)| Served::new(key, bus)).collect();
+        let site = Site { plan, exports: &exports, clock: &clock, keys };
         let link = |(index, mac)| TargetLink::new(&site, index, mac, random.fork());
         let links = macs.enumerate().map(link).collect();
         Self {
@@ -488,7 +490,7 @@ impl<R: Rules> Process<R> {
     /// Serves a link again that was removed; false if something of it is left.
     pub(crate) fn add_link_again(
         &mut self,
-        (plan, is_keyed): (&TargetPlan, bool),
+        (plan, keys): (&TargetPlan, Option<TargetKeys>),
         link: usize,
         mac: (Mac, Carrier),
         random: Random,
@@ -496,10 +498,24 @@ impl<R: Rules> Process<R> {
         let is_over = self.links[link].stage == Stage::Over;
         if is_over {
             self.past += self.links[link].exporter.listener().stats();
-            let site = Site { plan, exports: &self.exports, clock: &self.clock, is_keyed };
+            let site = Site { plan, exports: &self.exports, clock: &self.clock, keys };
             self.links[link] = TargetLink::new(&site, link, mac, random);
         }
         is_over || self.links[link].stage == Stage::Served
+    }
+
+    /// Has other keys from now on.
+    pub(crate) fn set_keys(&mut self, now: Instant, keys: &TargetKeys) {
+        for link in self.links.iter_mut().filter(|link| link.stage == Stage::Served) {
+            link.exporter.set_keys(now, keys.clone());
+        }
+    }
+
+    /// Has another limit of each export from now on.
+    pub(crate) fn set_limit(&mut self, limit: RateLimit) {
+        self.limit = limit;
+        let mut served = self.served.iter().filter(|served| served.removal.is_none());
+        served.by_ref().for_each(|served| self.exports.set_limit(served.key, limit));
     }
 
     /// The disk of an export has another size.

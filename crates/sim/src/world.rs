@@ -20,6 +20,7 @@ mod outages;
 mod recorder;
 mod removals;
 mod requests;
+mod rotation;
 mod seals;
 mod strangers;
 mod unlinks;
@@ -52,6 +53,7 @@ use freezer::{Freezer, Part};
 use incidents::Incident;
 use kept::Snapshot;
 use removals::Removals;
+use rotation::Rotation;
 use strangers::{Other, Others};
 use unlinks::Unlinks;
 
@@ -115,6 +117,7 @@ pub struct World<R: Rules = AllRules> {
     evictions: Evictions,
     removals: Removals,
     unlinks: Unlinks,
+    rotation: Rotation,
     /// The target cannot store anything.
     state_full: bool,
     /// Strangers, clones and the forger.
@@ -144,7 +147,8 @@ impl<R: Rules> World<R> {
         let others = Others::new(&plan, now, &mut network);
         let mut of_target = random.fork();
         let volumes = Volume::all(&plan, random.fork());
-        let process = Some(begin(now, &plan, &volumes, &network, &mut of_target));
+        let rotation = Rotation::default();
+        let process = Some(begin(now, (&plan, rotation), &volumes, &network, &mut of_target));
         let mut world = Self {
             now,
             schedule: Schedule::new(),
@@ -165,6 +169,7 @@ impl<R: Rules> World<R> {
             evictions: Evictions::default(),
             removals: Removals::default(),
             unlinks: Unlinks::default(),
+            rotation,
             state_full: false,
             frames_in_flight: 0,
             spins: 0,
@@ -457,7 +462,7 @@ impl<R: Rules> World<R> {
 /// Begins a run of the target's process.
 fn begin<R: Rules>(
     now: Instant,
-    plan: &Plan,
+    (plan, rotation): (&Plan, Rotation),
     volumes: &[Volume],
     network: &Network,
     random: &mut Random,
@@ -465,7 +470,7 @@ fn begin<R: Rules>(
     let ports = (0..plan.target.links.len()).map(|link| network.port(Station::Target, link));
     let macs = ports.map(|port| (network.mac(port), network.carrier(port)));
     let exports = volumes.iter().map(|volume| (volume.exported, &volume.disk));
-    let access = plan.keyed.then(|| keys::access(plan.requires_keys()));
+    let access = plan.keyed.then(|| (keys::access(plan.requires_keys()), rotation.keys()));
     Process::new(now, (&plan.target, access), exports, macs, random)
 }
 

@@ -74,6 +74,8 @@ fn nothing_bad_happens_and_everything_bad_was_tried() {
     assert!(total(|report| report.renewals) > SEEDS / 10);
     assert!(total(|report| report.evictions) > SEEDS / 10);
     assert!(total(|report| report.removals) > SEEDS / 2);
+    assert!(total(|report| report.key_changes) > SEEDS / 10);
+    assert!(total(|report| report.limit_changes) > SEEDS / 10);
     expect_udp(&reports);
     for report in &reports {
         assert!(report.retransmissions <= report.frames, "{report}");

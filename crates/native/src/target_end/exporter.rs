@@ -161,7 +161,7 @@ impl<R: Rules> Exporter<R> {
     }
 
     /// Changes the target's keys.
-    pub(super) fn set_keys(&mut self, now: Instant, keys: TargetKeys) {
+    pub fn set_keys(&mut self, now: Instant, keys: TargetKeys) {
         self.listener.set_keys(now, keys);
     }
 

@@ -56,6 +56,10 @@ pub struct Incidents {
     pub remove: Option<Duration>,
     /// A link of the target is removed, and added again later, if it has another.
     pub unlink: Option<Duration>,
+    /// The target's key is changed, a step at a time; if there are keys.
+    pub rotate: Option<Duration>,
+    /// The limits of exports are changed.
+    pub relimit: Option<Duration>,
     /// The segment without incidents, if there is one.
     pub steady: Option<usize>,
 }
@@ -110,6 +114,20 @@ impl Incidents {
     pub(super) fn draw_unlinks(&mut self, random: &mut Random) {
         let mean = Duration::from_millis(random.pick(&[300, 2000]));
         self.unlink = (random.chance(0.3) && self.steady.is_none()).then_some(mean);
+    }
+
+    /// Draws whether the target's key is changed.
+    pub(super) fn draw_rotations(&mut self, random: &mut Random) {
+        let mean = Duration::from_millis(random.pick(&[100, 500, 2000]));
+        // A target that is restored has keys of a former time.
+        let is_possible = self.steady.is_none() && self.restore.is_none();
+        self.rotate = (random.chance(0.4) && is_possible).then_some(mean);
+    }
+
+    /// Draws whether limits of exports are changed.
+    pub(super) fn draw_relimits(&mut self, random: &mut Random) {
+        let mean = Duration::from_millis(random.pick(&[20, 200, 1000]));
+        self.relimit = random.chance(0.5).then_some(mean);
     }
 
     /// Removes the incidents that could stop a host for longer than the loss of a link does, while

@@ -129,8 +129,8 @@ impl<R: Rules> World<R> {
         }
         self.note(Happening::Incident("the target is back".into()));
         self.begin_anew();
-        let Self { now, plan, volumes, network, random, .. } = self;
-        let mut process = begin(*now, plan, volumes, network, random);
+        let Self { now, plan, volumes, network, random, rotation, .. } = self;
+        let mut process = begin(*now, (plan, *rotation), volumes, network, random);
         process.set_state_full(self.state_full);
         self.process = Some(process);
         self.deny_all_evicted();

@@ -29,8 +29,8 @@ impl<R: Rules> World<R> {
         self.sessions += 1;
         let left = self.hosts[index].left.take();
         let former = left.as_ref().map(|left| left.former);
-        let is_keyed = self.plan.keyed;
-        self.hosts[index].start(self.now, self.sessions, former, &self.network, is_keyed);
+        let key = self.plan.keyed.then(|| self.rotation.lasting());
+        self.hosts[index].start(self.now, self.sessions, former, &self.network, key);
         let (host, session) = (self.hosts[index].uuid(), uuid(2, self.sessions));
         self.others.witness.begin(self.now, host, session);
         let event = format!("begins session {}", self.sessions);
@@ -130,6 +130,9 @@ impl<R: Rules> World<R> {
             if generation == Some(exported.generation()) {
                 history.learn(running.number, queue);
             }
+        }
+        if let Notice::NextKey(said) = &notice {
+            host.target_key = Some(said.next);
         }
         if notice == Notice::CacheLost {
             self.volumes[host.plan.export].history.learn_loss(running.number);

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use tyche_engine::RateLimit;
 use tyche_proto::Rules;
 use tyche_wire::SECTOR_LEN;
 
@@ -10,6 +11,7 @@ use super::exports::Volume;
 use super::freezer::Part;
 use super::{Event, World};
 use crate::network::Station;
+use crate::plan::draw_limit;
 use crate::trace::Happening;
 
 /// An incident, or a consequence of one.
@@ -52,10 +54,12 @@ pub(super) enum Incident {
     Unlink,
     /// A removed link of the target is added again.
     LinkBack(usize),
+    Rotate,
+    Relimit,
 }
 
 impl Incident {
-    const RECURRING: [Self; 21] = [
+    const RECURRING: [Self; 23] = [
         Self::TargetCrash,
         Self::Unanswered,
         Self::TargetFreeze,
@@ -77,6 +81,8 @@ impl Incident {
         Self::Evict,
         Self::Remove,
         Self::Unlink,
+        Self::Rotate,
+        Self::Relimit,
     ];
 }
 
@@ -111,6 +117,8 @@ impl<R: Rules> World<R> {
             Incident::Evict => plan.evict,
             Incident::Remove => plan.remove,
             Incident::Unlink => plan.unlink,
+            Incident::Rotate => plan.rotate,
+            Incident::Relimit => plan.relimit,
             Incident::TargetRestart
             | Incident::Restore
             | Incident::StateFree
@@ -193,6 +201,8 @@ impl<R: Rules> World<R> {
             Incident::LetIn(host) => self.let_in(host),
             Incident::Remove => self.remove_randomly()?,
             Incident::Unlink => self.unlink_randomly()?,
+            Incident::Rotate => self.rotate()?,
+            Incident::Relimit => self.relimit()?,
         }
         self.plan_next(incident);
         Ok(())
@@ -216,6 +226,18 @@ impl<R: Rules> World<R> {
         disk.spoil(sector, stamp);
         self.report.rotten += 1;
         self.note(Happening::Incident(format!("sector {sector} rots, to stamp {stamp}")));
+    }
+
+    /// Changes the limits of the exports, or lifts them.
+    fn relimit(&mut self) -> Result<(), String> {
+        let is_lifted = self.random.chance(0.3);
+        let limit = draw_limit(&mut self.random);
+        let limit = if is_lifted { RateLimit::default() } else { limit };
+        let Some(process) = &mut self.process else { return Ok(()) };
+        process.set_limit(limit);
+        self.report.limit_changes += 1;
+        self.note(Happening::Incident(format!("exports have other limits: {limit:?}")));
+        self.drive_target()
     }
 
     fn resize_randomly(&mut self) -> Result<(), String> {

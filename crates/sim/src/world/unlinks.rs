@@ -65,7 +65,7 @@ impl<R: Rules> World<R> {
         let Some(process) = &mut self.process else { return Ok(()) };
         let port = self.network.port(Station::Target, link);
         let mac = (self.network.mac(port), self.network.carrier(port));
-        let plan = (&self.plan.target, self.plan.keyed);
+        let plan = (&self.plan.target, self.plan.keyed.then(|| self.rotation.keys()));
         if !process.add_link_again(plan, link, mac, self.random.fork()) {
             self.plan_in(AGAIN, Event::Incident(Incident::LinkBack(link)));
             return Ok(());
