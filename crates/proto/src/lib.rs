@@ -49,7 +49,7 @@ pub use target_end::export::{
 pub use target_end::generation::Loss;
 pub use target_end::listener::{
     ChannelReport, Listener, ListenerConfig, ListenerEvent, OpenedChannel, Part as LinkPart,
-    Refusal, TargetKeys,
+    Refusal, RefusalCounts, TargetKeys,
 };
 pub use target_end::registry::{Registry, TargetConfig};
 pub use target_end::requests::{Action, Amounts};

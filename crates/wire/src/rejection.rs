@@ -13,6 +13,7 @@
 
 use core::fmt;
 
+use tyche_counters::Label;
 use uuid::Uuid;
 
 use crate::body::{Reader, Writer};
@@ -51,6 +52,33 @@ codes! {
         OtherTarget = 12,
         /// The disk of the export is missing at the target; the detail says what is wrong.
         Offline = 13,
+    }
+}
+
+impl Label for Reason {
+    const ALL: &'static [Self] = Self::ALL;
+
+    fn index(self) -> usize {
+        // They are numbered from 1 on.
+        self as usize - 1
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::UnknownExport => "unknown_export",
+            Self::Held => "held",
+            Self::ReadOnly => "read_only",
+            Self::NoResources => "no_resources",
+            Self::SessionLost => "session_lost",
+            Self::Version => "version",
+            Self::Cloned => "cloned",
+            Self::NoState => "no_state",
+            Self::KeyRequired => "key_required",
+            Self::NoKey => "no_key",
+            Self::Denied => "denied",
+            Self::OtherTarget => "other_target",
+            Self::Offline => "offline",
+        }
     }
 }
 

@@ -139,6 +139,9 @@ fn a_mistake_is_told_and_nobody_gets_in() {
         expect(&finish(&mut rig.tyche(Side::Host, &args), PATIENCE), &args, code, said);
     }
     assert_eq!(rig.ask(&["list"])["targets"][0]["exports"][0]["sessions"], serde_json::json!([]));
+    let refusals = &rig.ask(&["stats"])["targets"][0]["links"][0]["refusals"];
+    assert!(refusals["key_required"].as_u64() >= Some(1), "{refusals}");
+    assert!(refusals["denied"].as_u64() >= Some(1), "{refusals}");
     target.kill();
     let args = ["serve", "--export", &rig.export(), "--host", &format!("alpha={}", keys.host)];
     let done = finish(&mut rig.tyche(Side::Target, &args), PATIENCE);

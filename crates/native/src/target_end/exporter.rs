@@ -399,6 +399,7 @@ impl<R: Rules> Exporter<R> {
             link_counters: port.link().counters(),
             channel: self.listener.stats(),
             rejects: *self.listener.rejects(),
+            refusals: *self.listener.refusals(),
             channels: self.listener.channels().collect(),
             nodes: LinkNodes {
                 nic: port.home().nic,

@@ -9,7 +9,8 @@ use tyche_engine::{ErrorCounts, Health, PortStats, RateLimit, placed::LinkNodes}
 use tyche_proto::crypto::PublicKey;
 use tyche_proto::wire::{Mac, Uuid};
 use tyche_proto::{
-    ChannelReport, ChannelStats, ExportConfig, ExportKey, Instant, Registry, RejectCounts,
+    ChannelReport, ChannelStats, ExportConfig, ExportKey, Instant, RefusalCounts, Registry,
+    RejectCounts,
 };
 
 use super::uses::{self, Use};
@@ -73,6 +74,8 @@ pub struct TargetLinkReport {
     pub channel: ChannelStats,
     /// Dropped frames by reason.
     pub rejects: RejectCounts,
+    /// Refused attempts to connect by reason.
+    pub refusals: RefusalCounts,
     /// The open channels.
     pub channels: Vec<ChannelReport>,
     /// NUMA nodes of its parts.
@@ -93,6 +96,7 @@ impl TargetLinkReport {
             link_counters: Vec::new(),
             channel: ChannelStats::default(),
             rejects: RejectCounts::default(),
+            refusals: RefusalCounts::default(),
             channels: Vec::new(),
             nodes: LinkNodes::default(),
         }
@@ -117,6 +121,7 @@ impl TargetLinkReport {
         }
         self.channel += other.channel;
         self.rejects += other.rejects;
+        self.refusals += other.refusals;
         self.channels.extend(other.channels);
     }
 }

@@ -98,6 +98,9 @@ definitions! {
     /// Frames dropped, by reason: those of all links of a session, those of each link of a target.
     REJECTED = "tyche_rejected_frames": Counter
         by &["side", "export", "uuid", "target", "link", "reason"];
+    /// Attempts to connect that a target has refused, by reason. A host that waits for another to
+    /// leave tries again and again.
+    REFUSED = "tyche_refused_connects": Counter by &["target", "link", "reason"];
 
     /// 1, with the UUID of the export and its file or device.
     EXPORT_INFO = "tyche_export_info": Gauge by &["target", "export", "uuid", "path"];

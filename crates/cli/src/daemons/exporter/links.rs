@@ -1,14 +1,14 @@
 //! Metrics of links: of sessions, of targets, and of ports of FCoE.
 
-use tyche_counters::{CounterGroup, Metric};
-use tyche_proto::wire::Reject;
+use tyche_counters::{CounterGroup, Label, Metric};
+use tyche_proto::wire::{Reason, Reject};
 
 use super::definitions::{
     LINK_CHANNELS, LINK_FRAME, LINK_REQUESTS, LINK_RTT, LINK_SCOPE, LINK_UNKNOWN, LINK_UP,
-    LINK_WINDOW, REJECTED,
+    LINK_WINDOW, REFUSED, REJECTED,
 };
 use super::derived;
-use super::families::{Families, Labels};
+use super::families::{Definition, Families, Labels};
 use crate::shared::report::{Counters, ProtocolCounters, SessionLink, TargetLink};
 
 /// The tables of counters that only some kinds of links have.
@@ -36,7 +36,11 @@ pub(super) fn add_of_session(families: &mut Families, session: &Labels, link: &S
 }
 
 /// Adds the metrics of a target's link.
-pub(super) fn add_of_target(families: &mut Families, target: &Labels, link: &TargetLink) {
+pub(super) fn add_of_target(
+    families: &mut Families,
+    (name, target): (&Labels, &Labels),
+    link: &TargetLink,
+) {
     let labels = target.with("link", &link.interface);
     families.add(&LINK_UP, &labels, link.problem.is_none());
     families.add(&LINK_CHANNELS, &labels, link.channels.len() as u64);
@@ -44,6 +48,12 @@ pub(super) fn add_of_target(families: &mut Families, target: &Labels, link: &Tar
     derived::add(families, LINK_SCOPE, &labels, link.port.iter());
     add_own(families, &labels, &link.counters);
     add_protocol(families, &labels, &link.channel, &link.rejects);
+    add_by_reason::<Reason>(
+        families,
+        &REFUSED,
+        &name.with("link", &link.interface),
+        &link.refusals,
+    );
 }
 
 /// Adds the counters of the protocol.
@@ -54,14 +64,23 @@ pub(super) fn add_protocol(
     rejects: &Counters,
 ) {
     derived::add(families, LINK_SCOPE, labels, channel.counters.iter());
-    // Those that are 0 as well: a rate begins with them.
-    for reason in Reject::ALL {
-        let count = rejects.get(reason.name()).copied().unwrap_or(0);
-        families.add(&REJECTED, &labels.with("reason", reason.name()), count);
+    add_by_reason::<Reject>(families, &REJECTED, labels, rejects);
+}
+
+/// Adds counters by reason; those that are 0 as well, because a rate begins with them.
+fn add_by_reason<L: Label>(
+    families: &mut Families,
+    family: &'static Definition,
+    labels: &Labels,
+    counters: &Counters,
+) {
+    for reason in L::ALL {
+        let count = counters.get(reason.name()).copied().unwrap_or(0);
+        families.add(family, &labels.with("reason", reason.name()), count);
     }
-    let is_known = |name: &str| Reject::ALL.iter().any(|reason| reason.name() == name);
-    for (name, count) in rejects.iter().filter(|(name, _)| !is_known(name)) {
-        families.add(&REJECTED, &labels.with("reason", name), *count);
+    let is_known = |name: &str| L::ALL.iter().any(|reason| reason.name() == name);
+    for (name, count) in counters.iter().filter(|(name, _)| !is_known(name)) {
+        families.add(family, &labels.with("reason", name), *count);
     }
 }
 

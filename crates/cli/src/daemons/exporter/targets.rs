@@ -26,7 +26,10 @@ pub(super) fn add(families: &mut Families, report: &TargetReport) {
     }
     families.add(&CPU, &with_side, report.cpu_s);
     report.exports.iter().for_each(|export| add_export(families, &labels, export));
-    report.links.iter().for_each(|link| links::add_of_target(families, &with_side, link));
+    report
+        .links
+        .iter()
+        .for_each(|link| links::add_of_target(families, (&labels, &with_side), link));
     report.fcoe.iter().for_each(|port| add_port(families, (&labels, &with_side), port));
 }
 

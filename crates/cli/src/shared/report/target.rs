@@ -235,6 +235,8 @@ pub struct TargetLink {
     pub channel: ProtocolCounters,
     /// Frames dropped, by reason.
     pub rejects: Counters,
+    /// Attempts to connect that were refused, by reason.
+    pub refusals: Counters,
     /// NUMA nodes of its parts.
     pub numa: LinkNuma,
     /// Frames and bytes.
@@ -258,6 +260,7 @@ impl From<&TargetLinkReport> for TargetLink {
             frames_per_io: ratio(frames, link.requests),
             channel: ProtocolCounters::new(link.channel, link.port.tx_frames),
             rejects: by_name(link.rejects.iter()),
+            refusals: by_name(link.refusals.iter()),
             numa: (&link.nodes).into(),
             port: Table(link.port),
             counters: own(&link.link_counters),

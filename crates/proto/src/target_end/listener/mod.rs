@@ -38,8 +38,8 @@ use keyring::Keyring;
 pub use keyring::TargetKeys;
 use part::Cookies;
 pub use part::Part;
-pub use refusals::Refusal;
 use refusals::Refusals;
+pub use refusals::{Refusal, RefusalCounts};
 
 use crate::channel::body::{RawFrame, open_body, parse_body};
 use crate::channel::outgoing::Outgoing;
@@ -554,6 +554,11 @@ impl<R: Rules> Listener<R> {
     /// Numbers of dropped frames, by reason.
     pub fn rejects(&self) -> &RejectCounts {
         &self.rejects
+    }
+
+    /// Numbers of refused attempts to connect, by reason.
+    pub fn refusals(&self) -> &RefusalCounts {
+        self.refusals.counts()
     }
 
     /// Counters of all channels, the closed ones included.

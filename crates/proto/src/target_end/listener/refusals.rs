@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use arrayvec::ArrayVec;
+use tyche_counters::CountsBy;
 use tyche_crypto::PublicKey;
 use tyche_wire::{Mac, Name, Reason, Text, Uuid};
 
@@ -40,12 +41,16 @@ pub struct Refusal {
     pub left_out: u64,
 }
 
+/// Numbers of refusals, by reason.
+pub type RefusalCounts = CountsBy<Reason, { Reason::ALL.len() }>;
+
 /// The queue of refusals that the target's log has not taken yet. Refusals beyond its rate or room
 /// are only counted, and the next one that is queued reports their number.
 pub(super) struct Refusals {
     pace: Pace,
     waiting: ArrayVec<Refusal, { REPORT_BURST as usize }>,
     left_out: u64,
+    counts: RefusalCounts,
 }
 
 impl Refusals {
@@ -54,11 +59,18 @@ impl Refusals {
             pace: Pace::new(REPORT_INTERVAL, REPORT_BURST),
             waiting: ArrayVec::new(),
             left_out: 0,
+            counts: RefusalCounts::default(),
         }
+    }
+
+    /// Numbers of all refusals.
+    pub(super) fn counts(&self) -> &RefusalCounts {
+        &self.counts
     }
 
     /// Notes a refusal, or only counts it.
     pub(super) fn note(&mut self, now: Instant, refusal: Refusal) {
+        self.counts.add(refusal.reason);
         if self.waiting.is_full() || !self.pace.takes(now) {
             self.left_out += 1;
             return;
@@ -110,5 +122,6 @@ mod tests {
         now = now + REPORT_INTERVAL;
         refusals.note(now, refusal);
         assert_eq!(left_out(&mut refusals), [1]);
+        assert_eq!(refusals.counts().of(Reason::Denied), 104);
     }
 }
