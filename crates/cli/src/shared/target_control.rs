@@ -28,7 +28,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const REPORT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The target elsewhere that a command is about, if it is not one of this machine.
-#[derive(Args, Debug)]
+#[derive(Args, Clone, Debug)]
 pub(crate) struct AtArgs {
     /// Ask the target there, at its control port, instead of those on this machine. NAME is its
     /// name in known-targets; PORT is 8652 by default.
@@ -92,10 +92,7 @@ impl AtArgs {
     /// The one elsewhere does not answer, is another, or refuses; or an option is missing.
     pub(crate) fn targets(&self) -> Result<Vec<FoundTarget>> {
         let Some(place) = &self.at else {
-            if self.target_key.is_some() || self.key.is_some() {
-                let message = "--key and --target-key are for a target elsewhere: give --at";
-                return Err(Error::new(Code::Usage, message));
-            }
+            self.check()?;
             let local = sessions::targets()?.into_iter().map(|(dir, report)| FoundTarget {
                 control: TargetControl::Socket(dir.join(CONTROL)),
                 report,
@@ -106,6 +103,18 @@ impl AtArgs {
         let what = format_args!("target at {place}");
         let report = control.ask(&TargetRequest::Report, REPORT_TIMEOUT, what)?;
         Ok(vec![FoundTarget { control, report }])
+    }
+
+    /// Checks that no option for a target elsewhere is given without one.
+    ///
+    /// # Errors
+    /// `Usage`.
+    pub(crate) fn check(&self) -> Result<()> {
+        if self.at.is_some() || (self.target_key.is_none() && self.key.is_none()) {
+            return Ok(());
+        }
+        let message = "--key and --target-key are for a target elsewhere: give --at";
+        Err(Error::new(Code::Usage, message))
     }
 
     /// As [`targets`](Self::targets): the one with that name, or all.

@@ -20,6 +20,7 @@ use crate::output::{Format, show, shows_on_terminal};
 use crate::shared::error::Result;
 use crate::shared::report::Output;
 use crate::shared::seconds::within;
+use crate::shared::target_control::AtArgs;
 
 use self::watch::Watch;
 
@@ -29,7 +30,8 @@ const INTERVALS: RangeInclusive<Duration> = Duration::from_millis(100)..=Duratio
 const ANSWERS: Duration = Duration::from_secs(10);
 
 /// Show requests, throughput, latency and losses of the sessions on this machine as they change,
-/// with their links and queues, and of the targets with their exports and hosts.
+/// with their links and queues, and of the targets with their exports and hosts; or with --at those
+/// of a target elsewhere.
 ///
 /// On a terminal it goes on until `q`; `?` lists the keys. Elsewhere, with `--count` or with `-o
 /// json`, it looks twice, prints the rates between the two looks, and ends.
@@ -43,6 +45,9 @@ pub(crate) struct TopArgs {
     /// output is no terminal.
     #[arg(short = 'n', long, value_name = "N")]
     count: Option<NonZeroU32>,
+
+    #[command(flatten)]
+    at: AtArgs,
 
     /// How to print.
     #[arg(short, long, default_value_t)]
@@ -62,7 +67,8 @@ impl TopArgs {
 
 pub(crate) fn run(args: &TopArgs) -> Result<()> {
     let interval = Duration::from_secs_f64(args.interval);
-    let mut watch = Watch::new();
+    args.at.check()?;
+    let mut watch = Watch::new(args.at.clone())?;
     if args.takes_terminal() {
         return screen::show(&mut watch, interval);
     }

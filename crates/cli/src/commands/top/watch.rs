@@ -1,7 +1,9 @@
-//! The daemons of this machine, each asked at its own pace: one that hangs delays no other.
+//! The daemons of this machine, or a target elsewhere, each asked at its own pace: one that hangs
+//! delays no other.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -10,6 +12,7 @@ use crate::shared::error::{Code, Context, Result};
 use crate::shared::report::{SessionReport, TargetReport, TopReport};
 use crate::shared::runtime;
 use crate::shared::sessions::{Session, target_at};
+use crate::shared::target_control::AtArgs;
 
 use super::rates::{self, Look};
 
@@ -18,6 +21,8 @@ use super::rates::{self, Look};
 enum Kind {
     Session,
     Target,
+    /// A target elsewhere, which has the place in words instead of a directory.
+    Elsewhere,
 }
 
 /// The content of a directory.
@@ -50,6 +55,7 @@ impl<T> Looks<T> {
 
 /// See the [module](self).
 pub(super) struct Watch {
+    at: Arc<AtArgs>,
     sessions: BTreeMap<PathBuf, Looks<SessionReport>>,
     targets: BTreeMap<PathBuf, Looks<TargetReport>>,
     /// Those that have not answered yet.
@@ -58,13 +64,21 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    pub(super) fn new() -> Self {
-        Self {
+    /// Watches the daemons of this machine, or the target elsewhere.
+    ///
+    /// # Errors
+    /// That target does not answer, is another, or refuses.
+    pub(super) fn new(at: AtArgs) -> Result<Self> {
+        if at.is_elsewhere() {
+            at.targets()?;
+        }
+        Ok(Self {
+            at: Arc::new(at),
             sessions: BTreeMap::new(),
             targets: BTreeMap::new(),
             asked: BTreeSet::new(),
             answers: channel(),
-        }
+        })
     }
 
     /// Asks all daemons but those that have not answered yet, each in a thread of its own. Its wait
@@ -73,27 +87,35 @@ impl Watch {
     /// # Errors
     /// `Permission`: the run-time directory can't be read.
     pub(super) fn ask(&mut self) -> Result<()> {
+        if self.at.is_elsewhere() {
+            self.ask_one(self.at.place().into(), Kind::Elsewhere);
+            return Ok(());
+        }
         let below = |dir: PathBuf| runtime::below(&dir).context(Code::Permission, dir.display());
         let (sessions, targets) = (below(runtime::sessions())?, below(runtime::targets())?);
         self.sessions.retain(|dir, _| sessions.contains(dir));
         self.targets.retain(|dir, _| targets.contains(dir));
         let all = sessions.into_iter().map(|dir| (dir, Kind::Session));
         for (dir, kind) in all.chain(targets.into_iter().map(|dir| (dir, Kind::Target))) {
-            if !self.asked.insert(dir.clone()) {
-                continue;
-            }
-            let (answers, path) = (self.answers.0.clone(), dir.clone());
-            let asking = thread::Builder::new().name("top-ask".into()).spawn(move || {
-                let found = look(&path, kind);
-                // Nobody waits any more if the program ends.
-                let _ = answers.send(Answer { dir: path, at: Instant::now(), found });
-            });
-            if asking.is_err() {
-                // No thread to spare: it is asked the next time.
-                self.asked.remove(&dir);
-            }
+            self.ask_one(dir, kind);
         }
         Ok(())
+    }
+
+    fn ask_one(&mut self, dir: PathBuf, kind: Kind) {
+        if !self.asked.insert(dir.clone()) {
+            return;
+        }
+        let (answers, path, at) = (self.answers.0.clone(), dir.clone(), Arc::clone(&self.at));
+        let asking = thread::Builder::new().name("top-ask".into()).spawn(move || {
+            let found = look(&path, kind, &at);
+            // Nobody waits any more if the program ends.
+            let _ = answers.send(Answer { dir: path, at: Instant::now(), found });
+        });
+        if asking.is_err() {
+            // No thread to spare: it is asked the next time.
+            self.asked.remove(&dir);
+        }
     }
 
     /// Takes the answers until all have come, for `limit` at most. Returns whether any did.
@@ -142,12 +164,21 @@ impl Watch {
     }
 }
 
-fn look(dir: &Path, kind: Kind) -> Found {
-    match kind {
-        Kind::Session => Session::find(dir.to_owned())
-            .map_or(Found::Nothing, |session| Found::Session(Box::new(session.report))),
-        Kind::Target => {
-            target_at(dir).map_or(Found::Nothing, |report| Found::Target(Box::new(report)))
+fn look(dir: &Path, kind: Kind, at: &AtArgs) -> Found {
+    let target = match kind {
+        Kind::Session => {
+            let session = Session::find(dir.to_owned());
+            return session.map_or(Found::Nothing, |it| Found::Session(Box::new(it.report)));
         }
-    }
+        Kind::Target => target_at(dir),
+        Kind::Elsewhere => match at.targets() {
+            Ok(found) => found.into_iter().next().map(|it| it.report),
+            // It stays, with the reason.
+            Err(error) => {
+                let (name, problem) = (at.place(), Some(error.message));
+                Some(TargetReport { name, problem, ..TargetReport::default() })
+            }
+        },
+    };
+    target.map_or(Found::Nothing, |report| Found::Target(Box::new(report)))
 }
