@@ -11,14 +11,11 @@ use serde_json::{Map, Value};
 use crate::frame::{
     ACK_REQUEST, Entry, Frame, Mac, check_header, compose, on_channel, readdress, ring,
 };
+use crate::receiver::Receiver;
 use crate::sealed::{ChannelKeys, Handshakes, changes, flip};
 use crate::table::{Bindings, Table, hex, number, object};
 use crate::{Result, Subject};
 
-/// Time limit for anything that must arrive.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(3);
-/// Polling interval while nothing arrives.
-const LOOK: Duration = Duration::from_millis(50);
 /// Positions of our receive rings, as in every vector's handshake.
 const WINDOW: u64 = 64;
 
@@ -328,8 +325,44 @@ impl<'a> Exchange<'a> {
         self.subject.send(&sent.bytes)
     }
 
-    /// Receives the next frame within that time; false if none comes.
-    pub(crate) fn pump(&mut self, patience: Duration) -> Result<bool> {
+    /// Makes the peer of a channel answer, so that it has processed everything sent before.
+    pub(crate) fn probe(&mut self, name: &str) -> Result<()> {
+        for _ in 0..2 {
+            self.drain()?;
+            let spec = serde_json::json!({"on": name});
+            let before = self.channel(object(&spec)?)?.frames;
+            let probe = serde_json::json!(
+                {"kind": "Keepalive", "flags": ["ACK_REQUEST"], "on": name}
+            );
+            self.send(&probe, None, false)?;
+            self.until("the answer to a keepalive that asks for an ack", |this| {
+                let channel = this.channel(object(&spec)?)?;
+                Ok((channel.frames > before).then_some(()))
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Notes an answer to a frame that was repeated until it came.
+    pub(crate) fn note_answer(&mut self, frame: Frame) {
+        self.answers.push(frame);
+    }
+
+    /// The frames that no step has examined, without answers that have come before.
+    pub(crate) fn unexamined(&self) -> impl Iterator<Item = &Frame> {
+        let same = |it: &Frame, frame: &Frame| {
+            it.kind == frame.kind && it.body.fields == frame.body.fields
+        };
+        self.inbox.iter().filter(move |frame| !self.answers.iter().any(|it| same(it, frame)))
+    }
+}
+
+impl Receiver for Exchange<'_> {
+    fn now(&self) -> Duration {
+        self.subject.now()
+    }
+
+    fn pump(&mut self, patience: Duration) -> Result<bool> {
         let Some(bytes) = self.subject.receive(patience)? else { return Ok(false) };
         let Some((bytes, was_sealed)) = self.unseal(bytes)? else { return Ok(true) };
         let frame = Frame::parse(self.table, &bytes, was_sealed)?;
@@ -359,72 +392,10 @@ impl<'a> Exchange<'a> {
         Ok(true)
     }
 
-    /// Notes an answer to a frame that was repeated until it came.
-    pub(crate) fn note_answer(&mut self, frame: Frame) {
-        self.answers.push(frame);
-    }
-
-    /// The frames that no step has examined, without answers that have come before.
-    pub(crate) fn unexamined(&self) -> impl Iterator<Item = &Frame> {
-        let same = |it: &Frame, frame: &Frame| {
-            it.kind == frame.kind && it.body.fields == frame.body.fields
-        };
-        self.inbox.iter().filter(move |frame| !self.answers.iter().any(|it| same(it, frame)))
-    }
-
-    /// Receives all pending frames.
-    pub(crate) fn drain(&mut self) -> Result<()> {
-        while self.pump(Duration::ZERO)? {}
-        Ok(())
-    }
-
-    /// Receives frames until `done` returns a value.
-    ///
-    /// # Errors
-    /// If that takes longer than [`PATIENCE`], with the frames that came instead.
-    pub(crate) fn until<T>(
-        &mut self,
-        what: &str,
-        mut done: impl FnMut(&mut Self) -> Result<Option<T>>,
-    ) -> Result<T> {
-        let deadline = self.subject.now() + PATIENCE;
-        loop {
-            if let Some(found) = done(self)? {
-                return Ok(found);
-            }
-            let left = deadline.saturating_sub(self.subject.now());
-            if left.is_zero() {
-                return Err(format!("{what} did not come; there came {}", self.describe()));
-            }
-            self.pump(left.min(LOOK))?;
-        }
-    }
-
-    /// Describes the received frames and entries that no step has examined.
-    pub(crate) fn describe(&self) -> String {
+    fn left(&self) -> Vec<String> {
         let frames = self.inbox.iter().map(|frame| frame.describe(self.table));
-        let channels = self.channels.values().flat_map(|channel| &channel.entries);
-        let came: Vec<String> =
-            frames.chain(channels.map(|entry| entry.describe(self.table))).collect();
-        if came.is_empty() { "nothing".to_owned() } else { came.join(", ") }
-    }
-
-    /// Makes the peer of a channel answer, so that it has processed everything sent before.
-    pub(crate) fn probe(&mut self, name: &str) -> Result<()> {
-        for _ in 0..2 {
-            self.drain()?;
-            let spec = serde_json::json!({"on": name});
-            let before = self.channel(object(&spec)?)?.frames;
-            let probe = serde_json::json!(
-                {"kind": "Keepalive", "flags": ["ACK_REQUEST"], "on": name}
-            );
-            self.send(&probe, None, false)?;
-            self.until("the answer to a keepalive that asks for an ack", |this| {
-                let channel = this.channel(object(&spec)?)?;
-                Ok((channel.frames > before).then_some(()))
-            })?;
-        }
-        Ok(())
+        let entries = self.channels.values().flat_map(|channel| &channel.entries);
+        frames.chain(entries.map(|entry| entry.describe(self.table))).collect()
     }
 }
 

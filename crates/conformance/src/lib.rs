@@ -25,6 +25,7 @@ pub mod fc;
 mod frame;
 mod keys;
 pub mod live;
+mod receiver;
 mod run;
 mod sealed;
 mod suite;

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use serde_json::{Map, Value};
 
-use crate::exchange::{Exchange, PATIENCE};
+use crate::exchange::Exchange;
+use crate::receiver::{PATIENCE, Receiver, with_difference};
 use crate::table::{Table, hex, number, object, shown};
 use crate::{Result, Role, Subject};
 
@@ -131,7 +132,7 @@ impl<'a> Run<'a> {
                 self.exchange.channels.remove(text()?);
                 Ok(())
             }
-            "wait" => self.wait(Duration::from_millis(value.as_u64().unwrap_or(0))),
+            "wait" => self.exchange.wait(Duration::from_millis(value.as_u64().unwrap_or(0))),
             "expect" => self.expect(object(value)?),
             "reject" => self.reject(value),
             "quiet" => self.quiet(text()?),
@@ -185,18 +186,6 @@ impl<'a> Run<'a> {
         if nonce == right { Ok(()) } else { Err("the nonce is no proof".to_owned()) }
     }
 
-    /// Waits for `time`, and receives frames meanwhile.
-    fn wait(&mut self, time: Duration) -> Result<()> {
-        let deadline = self.exchange.subject.now() + time;
-        loop {
-            let left = deadline.saturating_sub(self.exchange.subject.now());
-            if left.is_zero() {
-                return Ok(());
-            }
-            self.exchange.pump(left)?;
-        }
-    }
-
     /// Waits for a frame without entries that matches the pattern.
     fn expect(&mut self, pattern: &Map<String, Value>) -> Result<()> {
         let kind = pattern.get("kind").and_then(Value::as_str).ok_or("what kind of frame?")?;
@@ -243,10 +232,7 @@ impl<'a> Run<'a> {
             }
             Ok(None)
         });
-        came.map_err(|why| match differs {
-            Some(differs) => format!("{why}; of those that came, the last: {differs}"),
-            None => why,
-        })
+        with_difference(came, differs)
     }
 
     /// Sends a frame that must have no effect, and checks that it has none.
@@ -348,7 +334,7 @@ impl<'a> Run<'a> {
                     if counted.is_empty() { "nothing".into() } else { counted.join(", ") };
                 return Err(format!("not counted as {reason}; counted: {counted}"));
             }
-            self.wait(POLL)?;
+            self.exchange.wait(POLL)?;
         }
     }
 

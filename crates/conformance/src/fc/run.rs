@@ -8,11 +8,9 @@ use serde_json::{Map, Value, json};
 use super::frame::{FcFrame, compose};
 use super::{FcRole, FcSubject};
 use crate::Result;
-use crate::exchange::PATIENCE;
+use crate::receiver::{PATIENCE, Receiver, with_difference};
 use crate::table::{Bindings, Table, hex, number, object, shown};
 
-/// Polling interval while nothing arrives.
-const LOOK: Duration = Duration::from_millis(10);
 /// OX_IDs of a vector, and the first of the first vector.
 const XIDS: u16 = 32;
 const XID_FIRST: u16 = 0x0100;
@@ -185,60 +183,6 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Receives the next frame within that time; false if none comes.
-    fn pump(&mut self, patience: Duration) -> Result<bool> {
-        let Some(bytes) = self.subject.receive(patience)? else { return Ok(false) };
-        let frame = FcFrame::parse(self.table, &bytes, self.subject.ports())?;
-        let flags = frame.body.fields.get("flags").map_or(0, |flags| number(flags));
-        if frame.kind == "FcpRsp" && flags & CONF_REQ != 0 {
-            let [ox_id, rx_id] = ["ox_id", "rx_id"].map(|name| frame.field(name));
-            let confirmation = json!({"kind": "FcpConf", "ox_id": ox_id, "rx_id": rx_id});
-            self.send(object(&confirmation)?, true)?;
-        }
-        self.inbox.push_back(frame);
-        Ok(true)
-    }
-
-    fn drain(&mut self) -> Result<()> {
-        while self.pump(Duration::ZERO)? {}
-        Ok(())
-    }
-
-    fn wait(&mut self, time: Duration) -> Result<()> {
-        let deadline = self.subject.now() + time;
-        loop {
-            let left = deadline.saturating_sub(self.subject.now());
-            if left.is_zero() {
-                return Ok(());
-            }
-            self.pump(left)?;
-        }
-    }
-
-    /// Receives frames until `done` returns a value.
-    fn until<T>(
-        &mut self,
-        (what, patience): (&str, Duration),
-        mut done: impl FnMut(&mut Self) -> Result<Option<T>>,
-    ) -> Result<T> {
-        let deadline = self.subject.now() + patience;
-        loop {
-            if let Some(found) = done(self)? {
-                return Ok(found);
-            }
-            let left = deadline.saturating_sub(self.subject.now());
-            if left.is_zero() {
-                return Err(format!("{what} did not come; there came {}", self.describe()));
-            }
-            self.pump(left.min(LOOK))?;
-        }
-    }
-
-    fn describe(&self) -> String {
-        let came: Vec<String> = self.inbox.iter().map(FcFrame::describe).collect();
-        if came.is_empty() { "nothing".to_owned() } else { came.join(", ") }
-    }
-
     /// Waits for a frame of that kind that has these fields. `within` is its time in milliseconds.
     fn expect(&mut self, pattern: &Map<String, Value>) -> Result<()> {
         let kind = pattern.get("kind").and_then(Value::as_str).ok_or("what kind of frame?")?;
@@ -247,7 +191,7 @@ impl<'a> Run<'a> {
         let mut header = pattern.clone();
         header.retain(|key, _| !matches!(&**key, "kind" | "body" | "data" | "within"));
         let mut differs = None;
-        let came = self.until((&format!("{kind} as described"), patience), |this| {
+        let came = self.until_within((&format!("{kind} as described"), patience), |this| {
             let mut bindings = this.bindings.clone();
             let fits = |frame: &FcFrame, bindings: &mut Bindings| {
                 this.table.compare("header", &header, &frame.header, bindings)?;
@@ -274,10 +218,7 @@ impl<'a> Run<'a> {
             }
             Ok(None)
         });
-        came.map_err(|why| match differs {
-            Some(differs) => format!("{why}; of those that came, the last: {differs}"),
-            None => why,
-        })
+        with_difference(came, differs)
     }
 
     /// Takes the data of a read, which are one sequence, and its response. `rx` is the name that
@@ -288,7 +229,7 @@ impl<'a> Run<'a> {
         let ox_id = u64::from(wanted[0]) << 8 | u64::from(wanted[1]);
         let data = hex(pattern.get("data").and_then(Value::as_str).unwrap_or_default())?;
         let (mut came, mut sequence, mut is_over) = (vec![0; data.len()], None::<[u64; 3]>, false);
-        let response = self.until(("the response to a read", PATIENCE), |this| {
+        let response = self.until("the response to a read", |this| {
             let at = this.inbox.iter().position(|frame| frame.field("ox_id") == ox_id);
             let Some(frame) = at.and_then(|at| this.inbox.remove(at)) else { return Ok(None) };
             if frame.kind != "FcpData" {
@@ -344,7 +285,7 @@ impl<'a> Run<'a> {
         }
         let command = json!({"kind": "FcpCmnd", "ox_id": ox_id, "body": body});
         self.send(object(&command)?, true)?;
-        self.until(("the answer to TEST UNIT READY", PATIENCE), |this| {
+        self.until("the answer to TEST UNIT READY", |this| {
             let mut frames = this.inbox.iter();
             let at = frames.position(|it| it.field("ox_id") == ox_id && it.kind == "FcpRsp");
             let frame = at.and_then(|at| this.inbox.remove(at));
@@ -379,7 +320,7 @@ impl<'a> Run<'a> {
         let expected = wanted.get("words").and_then(Value::as_str).unwrap_or("ok");
         let is_silent = wanted.get("silent").is_some();
         let patience = if is_silent { Duration::ZERO } else { PATIENCE };
-        let said = self.until(("the agent's answer", patience), |this| {
+        let said = self.until_within(("the agent's answer", patience), |this| {
             while let Some(line) = this.subject.said()? {
                 let (id, words) = line.split_once(' ').unwrap_or((&line, ""));
                 this.said.insert(id.to_owned(), words.to_owned());
@@ -393,6 +334,29 @@ impl<'a> Run<'a> {
             Ok(words) => Err(format!("the agent says {words:?} of {id}")),
             Err(why) => Err(why),
         }
+    }
+}
+
+impl Receiver for Run<'_> {
+    fn now(&self) -> Duration {
+        self.subject.now()
+    }
+
+    fn pump(&mut self, patience: Duration) -> Result<bool> {
+        let Some(bytes) = self.subject.receive(patience)? else { return Ok(false) };
+        let frame = FcFrame::parse(self.table, &bytes, self.subject.ports())?;
+        let flags = frame.body.fields.get("flags").map_or(0, |flags| number(flags));
+        if frame.kind == "FcpRsp" && flags & CONF_REQ != 0 {
+            let [ox_id, rx_id] = ["ox_id", "rx_id"].map(|name| frame.field(name));
+            let confirmation = json!({"kind": "FcpConf", "ox_id": ox_id, "rx_id": rx_id});
+            self.send(object(&confirmation)?, true)?;
+        }
+        self.inbox.push_back(frame);
+        Ok(true)
+    }
+
+    fn left(&self) -> Vec<String> {
+        self.inbox.iter().map(FcFrame::describe).collect()
     }
 }
 
