@@ -63,6 +63,8 @@ impl InlineHost {
     /// `timeout` has passed.
     pub fn connect(&mut self, timeout: Duration) -> Result<Geometry, ConnectError> {
         let (mut result, mut refusal) = (None, None);
+        // For the owner, who polls them later.
+        let mut others = Vec::new();
         self.inner.run_until(now() + timeout, |driver, _| {
             while result.is_none()
                 && let Some(notice) = driver.notices.pop_front()
@@ -76,11 +78,13 @@ impl InlineHost {
                         let refusal = Box::new(refusal.take().unwrap_or(notice));
                         result = Some(Err(ConnectError::Refused(refusal)));
                     }
-                    _ => {}
+                    other => others.push(other),
                 }
             }
             result.is_some()
         });
+        let (driver, _) = self.inner.parts();
+        others.into_iter().rev().for_each(|notice| driver.notices.push_front(notice));
         let problem = self.inner.service().problem();
         result.unwrap_or(Err(ConnectError::TimedOut(problem)))
     }

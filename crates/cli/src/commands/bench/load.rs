@@ -9,6 +9,7 @@ use tyche_engine::Histogram;
 use tyche_native::InlineHost;
 use tyche_proto::NodeCounts;
 use tyche_remote::Notice;
+use tyche_session::keep_next_key;
 
 use super::Period;
 use super::requests::Requests;
@@ -177,7 +178,14 @@ pub(super) fn parts(completion: Completion) -> (u64, Extent) {
 
 /// Ends the measurement if the target is lost: requests after that would measure something else.
 pub fn check_notices(host: &mut InlineHost) -> Result<()> {
-    std::iter::from_fn(|| host.poll_notice()).find_map(|it| lost(&it)).map_or(Ok(()), Err)
+    let mut notices = std::iter::from_fn(|| host.poll_notice());
+    let noted = notices.find_map(|notice| {
+        if let Notice::NextKey(said) = &notice {
+            keep_next_key(said);
+        }
+        lost(&notice)
+    });
+    noted.map_or(Ok(()), Err)
 }
 
 /// The error for a measurement whose target is lost.

@@ -120,6 +120,8 @@ struct Session {
     outgrown: bool,
     /// Tries to revive the session, if that has failed.
     revival: Option<Revival>,
+    /// The session that is to take its place.
+    trial: Option<Remote>,
     /// For who listens to orders, and the revival.
     sender: Sender<Input>,
     /// Whether the session has ended: there is no target to say farewell to.
@@ -202,6 +204,7 @@ impl Session {
             took_over: predecessor.is_some(),
             outgrown: predecessor.is_some(),
             revival: None,
+            trial: None,
             sender,
             closed: false,
             warnings,
@@ -258,7 +261,8 @@ impl Session {
         reporter.missing.take_up(Arc::clone(&reporter.control), reporter.args.clone())?;
         let restore = sender.clone();
         // Fails only if the loop has ended.
-        let removed = move || drop(restore.send(Input::Restore));
+        // It is the session's own, whoever has removed it.
+        let removed = move || restore.send(Input::Restore).is_ok();
         let to_loop = Mutex::new(sender);
         let hand_over = move |order, answer| {
             let order = Input::Order(order, answer);
@@ -294,33 +298,31 @@ impl Session {
             self.grow();
         }
         loop {
-            let wait = if self.outgrown { GROW_RETRY } else { Duration::MAX };
+            // What waits already is an order to this process, and comes before it begins anew.
+            let wait = match (&self.trial, self.outgrown) {
+                (Some(_), _) => Duration::ZERO,
+                (None, true) => GROW_RETRY,
+                (None, false) => Duration::MAX,
+            };
             let input = match self.inputs.recv_timeout(wait) {
                 Ok(input) => input,
                 Err(RecvTimeoutError::Disconnected) => break,
                 Err(RecvTimeoutError::Timeout) => {
-                    self.grow();
+                    match self.trial.take().map(|trial| self.successor(trial)) {
+                        Some(program @ Some(_)) => return self.leave(program),
+                        Some(None) => {}
+                        None => self.grow(),
+                    }
                     continue;
                 }
             };
             match input {
                 Input::Notice(notice) => self.handle_notice(&notice),
-                Input::Restore => self.restore(),
-                // It was given up meanwhile.
-                Input::Revived(_) if self.revival.is_none() => {}
-                Input::Revived(trial) => match self.may_leave(true) {
-                    Ok(program) => {
-                        tracing::info!("the target is back: the session begins anew");
-                        // Until then, it keeps the export for this host.
-                        std::mem::forget(trial);
-                        return self.leave(program);
-                    }
-                    Err(error) => {
-                        tracing::error!("the session does not begin anew yet: {error}");
-                        drop(trial);
-                        self.try_to_revive();
-                    }
-                },
+                Input::Restore => {
+                    let _ = self.restore().inspect_err(|error| tracing::debug!(%error, "restore"));
+                }
+                // It may have been given up meanwhile.
+                Input::Revived(trial) => self.trial = self.revival.as_ref().and(Some(trial)),
                 // Only a second SIGINT forces the end: it comes from a person. A supervisor that
                 // stops a service repeats its signal, and would take a disk from under a mounted
                 // file system.
@@ -359,20 +361,36 @@ impl Session {
         Ok(())
     }
 
-    /// Makes the directory and the record anew that others have removed.
-    fn restore(&mut self) {
-        let restored = self.dir.restore();
-        let saved = restored.and_then(|_| self.state.save(self.dir.path()));
-        if let Err(error) = saved {
-            tracing::debug!(%error, "run-time directory");
+    /// The program that takes the place of this one, whose session has failed, as the trial has
+    /// shown that it can; `None` if it can't yet.
+    fn successor(&mut self, trial: Remote) -> Option<PathBuf> {
+        match self.may_leave(true) {
+            Ok(program) => {
+                tracing::info!("the target is back: the session begins anew");
+                // Until then, it keeps the export for this host.
+                std::mem::forget(trial);
+                program
+            }
+            Err(error) => {
+                tracing::error!("the session does not begin anew yet: {error}");
+                drop(trial);
+                self.try_to_revive();
+                None
+            }
         }
     }
 
+    /// Makes the directory anew that others have removed, and saves the record.
+    fn restore(&mut self) -> Result<()> {
+        self.dir.restore()?;
+        self.state.save(self.dir.path())
+    }
+
     /// Leaves the device to the next daemon, without a farewell: until that comes, the target keeps
-    /// the export for this host. With a program this process goes on as that.
+    /// the export for this host. With a program this process goes on as that. Before the device is
+    /// left, nothing may fail: it would end with this process.
     fn leave(mut self, again: Option<PathBuf>) -> Result<()> {
         tracing::info!("the device is left to the next daemon");
-        self.state.save(self.dir.path())?;
         self.attachment.leave();
         crate::shared::log::flush();
         match again {
@@ -382,7 +400,9 @@ impl Session {
         }
     }
 
-    fn may_leave(&self, again: bool) -> Result<Option<PathBuf>> {
+    /// Checks that the device can be left, and saves what the next daemon needs.
+    fn may_leave(&mut self, again: bool) -> Result<Option<PathBuf>> {
+        self.restore()?;
         leave::may_leave(&self.state, &self.given, again)
     }
 

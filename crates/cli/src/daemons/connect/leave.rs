@@ -23,6 +23,14 @@ pub(super) fn release_stdio() -> Result<()> {
     Ok(())
 }
 
+/// The absolute form of a path that is relative to the directory in which this process was started.
+pub(super) fn absolute(path: &Path) -> std::io::Result<PathBuf> {
+    match STARTED_IN.get() {
+        Some(dir) => Ok(dir.join(path)),
+        None => std::path::absolute(path),
+    }
+}
+
 /// Leaves the directory of the caller, whose file system is to be unmounted when he likes. It stays
 /// if paths of ours are relative to it.
 pub(super) fn leave_directory() {

@@ -147,13 +147,23 @@ fn is_of_a_session(command: &Command, argument: &Id) -> bool {
 }
 
 impl ConnectArgs {
-    /// The arguments, with those of the export's line in tychetab if `--tab` is given.
+    /// The arguments, with those of the export's line in tychetab if `--tab` is given. Paths are
+    /// absolute: the daemon leaves the directory that it is started in.
     fn resolved(&self) -> Result<Self> {
+        let mut args = self.listed()?;
+        for path in [&mut args.session.native.key, &mut args.device.socket].into_iter().flatten() {
+            *path = leave::absolute(path)?;
+        }
+        Ok(args)
+    }
+
+    fn listed(&self) -> Result<Self> {
         let Some(path) = &self.tab else { return Ok(self.clone()) };
-        let listed = Entry::of(&Tab::read(path)?.line(&self.session.export)?)?.connect;
+        let path = leave::absolute(path)?;
+        let listed = Entry::of(&Tab::read(&path)?.line(&self.session.export)?)?.connect;
         let Self { foreground, retry, daemon, reloaded, output, .. } = *self;
         let session = SessionArgs { approved_key: self.session.approved_key, ..listed.session };
-        let tab = self.tab.clone();
+        let tab = Some(path);
         Ok(Self { session, tab, foreground, retry, daemon, reloaded, output, ..listed })
     }
 
@@ -175,10 +185,7 @@ impl ConnectArgs {
             true => self.session.clone(),
             false => self.session.settled(before)?,
         };
-        // The daemon leaves the directory that it is started in.
-        let socket = self.device.socket.as_deref().map(std::path::absolute).transpose()?;
-        let device = DeviceArgs { socket, ..self.device.clone() };
-        Ok(Self { session, device, ..self.clone() })
+        Ok(Self { session, ..self.clone() })
     }
 }
 
