@@ -360,13 +360,14 @@ impl Asker<'_> {
 
 /// Answers requests at `socket` for ever, each in a thread of its own, so that a slow one does not
 /// delay others. A socket that others remove is made anew within some seconds: without one, no
-/// command reaches the daemon. `removed` is called before, for what was removed with it.
+/// command reaches the daemon. `removed` is called before, for what was removed with it, and says
+/// whether the socket's directory is this process's.
 ///
 /// # Errors
 /// If the socket can't be made.
 pub(crate) fn serve<R: Request>(
     socket: &Path,
-    removed: impl Fn() + Send + 'static,
+    removed: impl Fn() -> bool + Send + 'static,
     answer: impl Fn(R, &Asker<'_>) -> ControlAnswer + Clone + Send + 'static,
 ) -> io::Result<()> {
     let mut bound = bind(socket)?;
@@ -376,16 +377,14 @@ pub(crate) fn serve<R: Request>(
             match bound.accept() {
                 Ok(Some(stream)) => answer_apart(stream, &readers, answer.clone()),
                 Ok(None) if bound.is_at(&socket) => {}
-                Ok(None) => {
-                    removed();
-                    match bind(&socket) {
-                        Ok(anew) => {
-                            tracing::warn!("{} was removed: made anew", socket.display());
-                            bound = anew;
-                        }
-                        Err(error) => tracing::debug!(%error, "control socket"),
+                Ok(None) if !removed() => {}
+                Ok(None) => match bind(&socket) {
+                    Ok(anew) => {
+                        tracing::warn!("{} was removed: made anew", socket.display());
+                        bound = anew;
                     }
-                }
+                    Err(error) => tracing::debug!(%error, "control socket"),
+                },
                 Err(error) => {
                     tracing::warn!(%error, "a control request can't be accepted");
                     std::thread::sleep(ACCEPT_PAUSE);

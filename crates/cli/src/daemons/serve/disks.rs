@@ -9,6 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use tyche_native::Arrival;
+use tyche_proto::ExportKey;
 use tyche_store::Store;
 use tyche_store::file::{FileOptions, FileStore};
 use tyche_store::late::LateStore;
@@ -101,30 +102,32 @@ fn take(
     Ok((store, known))
 }
 
-/// Looks for missing disks until all are there, in a thread of its own, which waits for none of
-/// them for long.
-pub(super) fn await_missing(mut missing: Vec<MissingDisk>, served: &Arc<Served>) -> io::Result<()> {
+/// Looks for missing disks until all are there or their exports are removed, in a thread of its
+/// own, which waits for none of them for long.
+pub(super) fn await_missing(
+    mut missing: Vec<(ExportKey, MissingDisk)>,
+    served: &Arc<Served>,
+) -> io::Result<()> {
     if missing.is_empty() {
         return Ok(());
     }
-    let (served, state) = (Arc::downgrade(served), Arc::clone(&served.exports.state));
+    let served = Arc::downgrade(served);
     let look = move || {
         while !missing.is_empty() && served.strong_count() > 0 {
             thread::sleep(LOOK_EVERY);
-            missing.retain(|disk| {
-                let served = served.upgrade();
-                served.is_some_and(|it| it.exports.has(&disk.export.name))
-            });
-            for MissingDisk { export, opening, .. } in &mut missing {
+            for (_, MissingDisk { export, opening, .. }) in &mut missing {
                 opening.get_or_insert_with(|| Opening::begin(export, Duration::ZERO));
             }
             let deadline = Instant::now() + PROMPT;
-            missing.retain_mut(|disk| {
-                let arrival = disk.look(&state, deadline);
-                let (Some(arrival), Some(served)) = (arrival, served.upgrade()) else {
-                    return true;
-                };
-                served.exports.bring_online(&disk.export.name, arrival);
+            missing.retain_mut(|(key, disk)| {
+                let Some(served) = served.upgrade() else { return false };
+                // Another export may get its name, which has a record of its own.
+                let _changing = served.exports.change();
+                if !served.exports.is_served(*key) {
+                    return false;
+                }
+                let Some(arrival) = disk.look(&served.exports.state, deadline) else { return true };
+                served.exports.bring_online(*key, arrival);
                 tracing::info!("export {}: its disk is there: online", disk.export.name);
                 false
             });

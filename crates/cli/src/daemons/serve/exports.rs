@@ -55,7 +55,7 @@ impl Exports {
         &self,
         accepted: &[String],
         rights: &Rights,
-    ) -> Result<Vec<MissingDisk>> {
+    ) -> Result<Vec<(ExportKey, MissingDisk)>> {
         let Self { config, .. } = self;
         let openings: Vec<_> = config.export.iter().map(Opening::begin_if_file).collect();
         let deadline = Instant::now() + OPEN_LIMIT;
@@ -65,13 +65,13 @@ impl Exports {
             let opened = disks::open(export, accepted, &self.state, (opening, deadline))?;
             let (store, known, disk) = opened;
             let offline = disk.as_ref().map(|disk| disk.why.message.clone());
-            self.serve(export, rights, (store, known, offline))?;
-            missing.extend(disk);
+            let key = self.serve(export, rights, (store, known, offline))?;
+            missing.extend(disk.map(|disk| (key, disk)));
         }
         if !missing.is_empty() && missing.len() == config.export.len() {
-            return Err(missing.swap_remove(0).why);
+            return Err(missing.swap_remove(0).1.why);
         }
-        for MissingDisk { export, why, .. } in &missing {
+        for (_, MissingDisk { export, why, .. }) in &missing {
             tracing::error!("export {} is offline until its disk is there: {why}", export.name);
         }
         Ok(missing)
@@ -123,7 +123,7 @@ impl Exports {
         hosts.chain(self.fcoe.users(name, visible)).collect()
     }
 
-    /// Serves an export with its disk to those who may have it.
+    /// Serves an export with its disk to those who may have it; returns its key.
     ///
     /// # Errors
     /// Its name makes no sense, or its name or its UUID is another export's.
@@ -132,7 +132,7 @@ impl Exports {
         export: &Export,
         rights: &Rights,
         (mut store, known, offline): OpenDisk,
-    ) -> Result<()> {
+    ) -> Result<ExportKey> {
         let name = export_name(&export.name)
             .map_err(|error| Error { code: export.place.code(), ..error })?;
         let is_missing = offline.is_some();
@@ -153,7 +153,8 @@ impl Exports {
         self.target.set_limit(key, export.limit());
         let shown = self.show_unit(key, export, rights, (known.uuid, is_missing));
         // No part of it is served.
-        shown.inspect_err(|_| drop(self.target.remove(key)))
+        shown.inspect_err(|_| drop(self.target.remove(key)))?;
+        Ok(key)
     }
 
     /// Shows a served export to ports of FCoE, if the target has any.
@@ -246,11 +247,16 @@ impl Exports {
         Ok(size)
     }
 
+    /// Whether the export with that key is served.
+    pub(super) fn is_served(&self, key: ExportKey) -> bool {
+        self.target.disk(key).is_some_and(|it| self.target.export(it.name()) == Some(key))
+    }
+
     /// Serves an export whose disk has arrived.
-    pub(super) fn bring_online(&self, name: &str, arrival: Arrival) {
-        if let Some(key) = self.target.export(name) {
+    pub(super) fn bring_online(&self, key: ExportKey, arrival: Arrival) {
+        if let Some(exported) = self.target.disk(key) {
             self.target.bring_online(key, arrival);
-            self.fcoe.arrived(name, arrival.uuid);
+            self.fcoe.arrived(exported.name(), arrival.uuid);
         }
     }
 

@@ -32,8 +32,8 @@ use signal_hook::iterator::Signals;
 use tyche_engine::restore;
 use tyche_fcoe::fc::network::Mode;
 use tyche_native::{Target, TargetOptions};
-use tyche_proto::TargetConfig;
 use tyche_proto::wire::Name;
+use tyche_proto::{ExportKey, TargetConfig};
 use tyche_session::fcoe::parse_mode;
 use uuid::Uuid;
 
@@ -280,7 +280,7 @@ fn start(
     (name, checked): (String, Name),
     own_keys: OwnKeys,
     state: State,
-) -> Result<(Served, Vec<MissingDisk>)> {
+) -> Result<(Served, Vec<(ExportKey, MissingDisk)>)> {
     let target = target_config(args, &config, (state.target(&name)?, checked));
     let uuid = target.uuid;
     let configured = Configured::of(&config, &own_keys.public())?;
@@ -372,9 +372,8 @@ fn answer_at(
     let (answering, dir) = (Arc::downgrade(served), Arc::clone(dir));
     let removed = move || {
         let mut dir = dir.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(Err(error)) = dir.as_mut().map(RuntimeDir::restore) {
-            tracing::debug!(%error, "run-time directory");
-        }
+        let restored = dir.as_mut().map_or(Ok(false), RuntimeDir::restore);
+        restored.inspect_err(|error| tracing::debug!(%error, "run-time directory")).is_ok()
     };
     control::serve(socket, removed, move |request, asker| match answering.upgrade() {
         Some(served) => answers::answer(served, &request, &By::User(asker.uid())),

@@ -121,16 +121,28 @@ fn plan(served: &Served, now: &Config) -> Result<Planned> {
     let added = (changes::added(&current).cloned().collect(), current.added_links.clone());
     let keys = served.own_keys.after(&current, now)?;
     let (wanted, left_out) = changes::with_added(now.clone(), added, &keys)?;
-    let started = &served.exports.config;
-    let configured = validate(&wanted, &keys, &served.opener).map_err(|error| {
+    let (started, takes_all) = (&served.exports.config, served.opener.takes_all);
+    let until_restart = as_served(&wanted, started, &current);
+    changes::check(&until_restart).map_err(|error| Error {
+        message: format!("{error}; other links of FCoE, or none, take a restart"),
+        ..error
+    })?;
+    let configured = validate(&until_restart, &keys, &served.opener).map_err(|error| {
         match wanted.key.is_empty() == current.key.is_empty() {
             true => error,
             false => Error { message: format!("{error}; a new `key` takes a restart"), ..error },
         }
     })?;
-    let takes_all = served.opener.takes_all;
     let plan = Plan::new(&Change { started, current: &current, wanted: &wanted, takes_all });
     Ok(Planned { plan, left_out, current, wanted, keys, configured })
+}
+
+/// The configuration that counts until a restart: with the ports of FCoE that there are, and with
+/// links if there are any.
+fn as_served(wanted: &Config, started: &Config, current: &Config) -> Config {
+    let is_other_kind = wanted.link.is_empty() != started.link.is_empty();
+    let link = if is_other_kind { &current.link } else { &wanted.link };
+    Config { fcoe: started.fcoe.clone(), link: link.clone(), ..wanted.clone() }
 }
 
 /// Returns the plan of a reload of a file with this text.
@@ -258,7 +270,8 @@ impl<'a> Applying<'a> {
         // Between names and all interfaces it takes a restart: what was added is kept until then.
         let names = if wanted.link.is_empty() { current } else { &wanted };
         let added_links = names.added_links.clone();
-        let next = Config { export, link: current.link.clone(), added_links, ..wanted.clone() };
+        let (link, fcoe) = (current.link.clone(), current.fcoe.clone());
+        let next = Config { export, link, fcoe, added_links, ..wanted.clone() };
         let (removals, ending) = Default::default();
         Self { served, wanted, next, has_new_links: true, removals, ending }
     }
@@ -326,7 +339,7 @@ impl<'a> Applying<'a> {
         let export = named(&self.wanted, name).expect("the plan names what is wanted").clone();
         let opened = exports.open(&export, false);
         match opened.and_then(|disk| exports.serve(&export, &self.served.rights(), disk)) {
-            Ok(()) => {
+            Ok(_) => {
                 tracing::info!("export {name} is added: {}", export.path);
                 self.next.export.push(export);
             }
