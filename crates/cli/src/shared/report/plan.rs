@@ -98,6 +98,8 @@ pub enum PlannedPart {
     Auth,
     /// A link.
     Link,
+    /// A pool.
+    Pool,
     /// An export; if it is changed, those who may have it, or its limits.
     Export,
 }
@@ -110,6 +112,7 @@ impl PlannedPart {
             Self::Key => "key",
             Self::Auth => "auth",
             Self::Link => "link",
+            Self::Pool => "pool",
             Self::Export => "export",
         }
     }
