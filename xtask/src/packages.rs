@@ -41,6 +41,7 @@ pub(crate) const TEST: &[Need] = &[
     ("qemu-io", "qemu-utils"),
     ("script", "bsdutils"),
     ("setpriv", "util-linux"),
+    ("strace", "strace"),
     ("tar", "tar"),
     ("timeout", "coreutils"),
     ("tshark", "tshark"),

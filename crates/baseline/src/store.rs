@@ -61,6 +61,10 @@ impl Store for HandOverStore {
         self.inner.check_backing()
     }
 
+    fn file(&self) -> Option<BorrowedFd<'_>> {
+        self.inner.file()
+    }
+
     fn losses(&self) -> u64 {
         self.inner.losses()
     }

@@ -26,6 +26,7 @@ mod rules;
 mod undo;
 
 use std::io;
+use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -131,6 +132,10 @@ impl Store for FaultStore {
 
     fn check_backing(&self) -> Result<(), BackingError> {
         self.shared.inner.check_backing()
+    }
+
+    fn file(&self) -> Option<BorrowedFd<'_>> {
+        self.shared.inner.file()
     }
 
     /// Counts every crash, and every durable step that fails by a rule.

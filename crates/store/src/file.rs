@@ -40,6 +40,7 @@ mod queue;
 mod syncs;
 
 use std::io;
+use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -144,6 +145,10 @@ impl Store for FileStore {
 
     fn check_backing(&self) -> Result<(), BackingError> {
         self.opened.check_backing()
+    }
+
+    fn file(&self) -> Option<BorrowedFd<'_>> {
+        self.opened.regular_file()
     }
 
     fn losses(&self) -> u64 {

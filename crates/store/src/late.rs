@@ -1,6 +1,7 @@
 //! A disk that is missing at first: its file or device is not there yet, or is another's.
 
 use std::io::{self, ErrorKind};
+use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use tyche_block::Geometry;
@@ -63,6 +64,10 @@ impl Store for LateStore {
     fn check_backing(&self) -> Result<(), BackingError> {
         let store = self.store.get().ok_or_else(|| self.missing())?;
         store.check_backing()
+    }
+
+    fn file(&self) -> Option<BorrowedFd<'_>> {
+        self.store.get()?.file()
     }
 
     fn losses(&self) -> u64 {

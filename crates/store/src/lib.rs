@@ -135,6 +135,12 @@ pub trait Store: Send + Sync {
         Ok(())
     }
 
+    /// The regular file that has the blocks, at their offsets. `None` for all other disks, and for
+    /// one that is missing.
+    fn file(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
     /// How often completed writes may have been lost since the store was opened, because a durable
     /// step (a flush, a sync) failed where there is a cache. Each loss is counted once, before the
     /// completion that tells of it can be reaped. A flush that is reaped with success before the

@@ -1,5 +1,9 @@
 //! `tyche export`: the exports of the targets on this machine, or of one elsewhere.
 
+mod clone;
+mod list;
+mod name;
+
 use std::num::NonZeroU64;
 use std::time::Duration;
 
@@ -7,19 +11,19 @@ use clap::{Args, Subcommand};
 use tyche_proto::wire::Geometry;
 use uuid::Uuid;
 
-use crate::output::{Format, Table, bytes, show};
+use crate::output::{Format, bytes, show};
 use crate::shared::complete;
-use crate::shared::control::{AccessChange, TargetRequest};
+use crate::shared::control::{AccessChange, NewFile, TargetRequest};
 use crate::shared::error::{Code, Context, Error, Result};
 use crate::shared::export::{Export, Initiators, Source};
 use crate::shared::rate_limit::{parse_bytes_per_second, parse_iops};
-use crate::shared::report::{
-    AccessChanged, DefinedBy, ExportChanged, ExportReport, ExportResized, ExportedBy, Output,
-    TargetReport,
-};
+use crate::shared::report::{AccessChanged, ExportChanged, ExportResized, Output};
 use crate::shared::seconds::positive;
-use crate::shared::target_control::{AtArgs, FoundTarget, TargetControl};
+use crate::shared::target_control::{AtArgs, FoundTarget};
 use crate::size;
+use clone::{CloneDisk, Snapshot};
+use list::List;
+use name::{ExportName, find, one_target};
 
 /// Time limit until a file's new size is on its disk, behind earlier writes.
 const RESIZE_TIMEOUT: Duration = Duration::from_secs(60);
@@ -46,6 +50,8 @@ pub(crate) struct ExportCommand {
 enum Action {
     Add(Box<Add>),
     Remove(Remove),
+    Snapshot(Snapshot),
+    Clone(CloneDisk),
     List(List),
     Resize(Resize),
     Allow(Access),
@@ -56,6 +62,9 @@ enum Action {
 
 /// Serve one more disk, from now on and after restarts of the target.
 ///
+/// With --pool and --size a file is made for it, in the directory of that [[pool]] of target.toml:
+/// zeroes, which take no room before they are written. Nothing that is there is overwritten.
+///
 /// The target keeps it in its state, beside its configuration, before this returns. The same again
 /// changes nothing; another disk, or other properties, for a name that is taken are refused with
 /// exit code 10. If the configuration has an export of that name one day, it counts, and not this.
@@ -63,9 +72,17 @@ enum Action {
 #[allow(rustdoc::broken_intra_doc_links, reason = "TOML in the text of --help")]
 struct Add {
     /// The export: NAME=PATH for a file or block device, NAME=mem:SIZE, NAME=sparse:SIZE or
-    /// NAME=null:SIZE, as for `tyche serve --export`.
-    #[arg(value_name = "NAME=PATH", value_parser = Export::parse)]
-    export: Export,
+    /// NAME=null:SIZE, as for `tyche serve --export`. With --pool its name alone.
+    #[arg(value_name = "NAME[=PATH]")]
+    export: String,
+
+    /// Make a file for it in this pool.
+    #[arg(long, requires = "size")]
+    pool: Option<String>,
+
+    /// The size of that file: bytes, or a size such as 20G (binary).
+    #[arg(long, requires = "pool", value_parser = size)]
+    size: Option<u64>,
 
     /// Its UUID. By default one is made, and kept as long as the export is there.
     #[arg(long)]
@@ -123,8 +140,8 @@ struct Add {
 /// Refused with exit code 7 while hosts have it connected; with --force, their sessions end with
 /// errors, and what they have written and not flushed may be lost. When this returns, nothing of
 /// them is with the disk any more; if that takes longer than --timeout, the exit code is 9. What is
-/// on the disk is not touched. What the target knows of the export is forgotten: added again, it is
-/// another disk for hosts.
+/// on the disk is not touched, unless --delete is given. What the target knows of the export is
+/// forgotten: added again, it is another disk for hosts.
 #[derive(Args, Debug)]
 struct Remove {
     #[command(flatten)]
@@ -134,17 +151,13 @@ struct Remove {
     #[arg(long)]
     force: bool,
 
+    /// Delete its file, which is in a pool, for good. Its snapshots and clones stay.
+    #[arg(long)]
+    delete: bool,
+
     /// How long to wait for requests that are with the disk.
     #[arg(long, value_name = "SECONDS", default_value_t = 60.0, value_parser = positive)]
     timeout: f64,
-}
-
-/// List the exports of the targets on this machine: what they are, what says so, and who has them.
-#[derive(Args, Debug)]
-struct List {
-    /// The target. By default all.
-    #[arg(long, value_name = "NAME", add = complete::served_targets())]
-    target: Option<String>,
 }
 
 /// Make an export larger. Hosts that are connected see the new size at once.
@@ -225,18 +238,6 @@ struct Revert {
     host: Option<String>,
 }
 
-/// An export of a target.
-#[derive(Args, Debug)]
-struct ExportName {
-    /// The export.
-    #[arg(add = complete::served_exports())]
-    export: String,
-
-    /// The target that exports it, if several on this machine do.
-    #[arg(long, value_name = "NAME", add = complete::served_targets())]
-    target: Option<String>,
-}
-
 fn size(text: &str) -> Result<u64, String> {
     size::parse(text).map_err(|error| format!("{error}; write 20G"))
 }
@@ -246,7 +247,9 @@ pub(crate) fn run(command: &ExportCommand) -> Result<()> {
     let (of, host, change) = match action {
         Action::Add(add) => return run_add(at, add, *output),
         Action::Remove(remove) => return run_remove(at, remove, *output),
-        Action::List(List { target }) => return run_list(at, target.as_deref(), *output),
+        Action::Snapshot(of) => return clone::snapshot(at, of, *output),
+        Action::Clone(of) => return clone::clone(at, of, *output),
+        Action::List(list) => return list::run(at, list, *output),
         Action::Resize(resize) => return run_resize(at, resize, *output),
         Action::Allow(Access { of, host }) => (of, Some(host), AccessChange::Allow),
         Action::Deny(Deny { access: Access { of, host } }) => (of, Some(host), AccessChange::Deny),
@@ -265,11 +268,27 @@ fn block_size(text: &str) -> Result<u32, String> {
 }
 
 impl Add {
-    /// The export that it is about.
-    fn wanted(&self) -> Export {
+    /// The file that is to be made for it, if any.
+    fn new_file(&self) -> Option<NewFile> {
+        let (pool, size) = (self.pool.clone()?, self.size?);
+        Some(NewFile { pool, size })
+    }
+
+    /// The export that it is about. Of a new file the target knows the path.
+    fn wanted(&self) -> Result<Export> {
         let mut initiators = Initiators::Unsaid;
         self.initiators.iter().for_each(|said| initiators.add(said));
-        Export {
+        let named = match &self.pool {
+            Some(pool) => {
+                let (name, path) = (self.export.clone(), format!("pool {pool}"));
+                Export { name, path, ..Export::default() }
+            }
+            None => Export::parse(&self.export).map_err(|error| {
+                let what = format!("`{}`: {error}; or give --pool and --size", self.export);
+                Error::new(Code::Usage, what)
+            })?,
+        };
+        Ok(Export {
             uuid: self.uuid,
             read_only: self.read_only,
             write_back: self.write_back,
@@ -280,18 +299,22 @@ impl Add {
             hosts: self.hosts.clone(),
             allow: (!self.allow.is_empty()).then(|| self.allow.clone()),
             initiators,
-            ..self.export.clone()
-        }
+            ..named
+        })
     }
 }
 
 fn run_add(at: &AtArgs, add: &Add, output: Format) -> Result<()> {
-    let export = absolute(add.wanted(), at.is_elsewhere())?;
+    let new_file = add.new_file();
+    let export = match new_file {
+        Some(_) => add.wanted()?,
+        None => absolute(add.wanted()?, at.is_elsewhere())?,
+    };
     let name = export.name.clone();
     let FoundTarget { mut control, report } = one_target(at, add.target.as_deref())?;
     let target = report.name;
     let accept_changed_disk = add.accept_changed_disk;
-    let request = TargetRequest::AddExport { export, accept_changed_disk };
+    let request = TargetRequest::AddExport { export, accept_changed_disk, new_file };
     let what = format_args!("target `{target}`");
     let done: ExportChanged = control.ask(&request, CHANGE_TIMEOUT, what)?;
     let size = bytes(done.size.unwrap_or_default());
@@ -321,16 +344,17 @@ fn absolute(export: Export, is_elsewhere: bool) -> Result<Export> {
 }
 
 fn run_remove(at: &AtArgs, remove: &Remove, output: Format) -> Result<()> {
-    let Remove { of, force, timeout } = remove;
+    let &Remove { ref of, force, delete, timeout } = remove;
     let export = &of.export;
     let (mut control, _) = find(at, of)?;
     let (export, limit_ms) = (export.clone(), (timeout * 1000.0).ceil() as u64);
-    let request = TargetRequest::RemoveExport { export: export.clone(), force: *force, limit_ms };
+    let request = TargetRequest::RemoveExport { export: export.clone(), force, delete, limit_ms };
     let limit = CHANGE_TIMEOUT + Duration::from_millis(limit_ms);
     let what = format_args!("the target of `{export}`");
     let done: ExportChanged = control.ask(&request, limit, what)?;
     let ended = sessions_end(done.sessions_ended);
-    let text = format!("{} does not export {export} any more{ended}\n", done.target);
+    let file = if delete { "; its file is deleted" } else { "" };
+    let text = format!("{} does not export {export} any more{ended}{file}\n", done.target);
     show(output, || Output::ExportChanged(done.clone()), || text)
 }
 
@@ -340,72 +364,6 @@ fn sessions_end(count: u64) -> String {
         0 => String::new(),
         1 => "; its session ends".to_owned(),
         count => format!("; {count} sessions end"),
-    }
-}
-
-fn run_list(at: &AtArgs, target: Option<&str>, output: Format) -> Result<()> {
-    let found = at.targets_named(target)?.into_iter();
-    let reports = found.map(|it| it.report);
-    let list: Vec<_> = reports
-        .map(|TargetReport { name, problem, exports, .. }| ExportedBy {
-            target: name,
-            problem,
-            exports,
-        })
-        .collect();
-    let text = || {
-        let mut table = Table::new(["TARGET", "EXPORT", "SIZE", "DISK", "", "HOSTS"]);
-        for by in &list {
-            let silent = by.problem.iter().map(|_| {
-                let [export, size, disk, what, hosts] = ["(silent)", "", "", "", ""];
-                [by.target.as_str(), export, size, disk, what, hosts].map(str::to_owned)
-            });
-            let rows = silent.chain(by.exports.iter().map(|export| row(&by.target, export)));
-            rows.for_each(|row| table.row(row));
-        }
-        table.to_string()
-    };
-    show(output, || Output::ExportList { targets: list.clone() }, text)
-}
-
-/// An export of a target in the table.
-fn row(target: &str, export: &ExportReport) -> [String; 6] {
-    let mut what = Vec::new();
-    what.extend(export.lun.map(|lun| format!("LUN {lun}")));
-    what.extend(export.read_only.then(|| "read-only".to_owned()));
-    what.extend(export.shared.then(|| "shared".to_owned()));
-    what.extend(match export.defined_by {
-        DefinedBy::Command => Some("added".to_owned()),
-        DefinedBy::CommandLine => Some("of the command line".to_owned()),
-        DefinedBy::File | DefinedBy::Unknown => None,
-    });
-    what.extend(export.iops.map(|iops| format!("{iops} IOPS")));
-    what.extend(export.bytes_per_second.map(|rate| format!("{}/s", bytes(rate))));
-    what.extend((export.waiting > 0).then(|| format!("{} wait", export.waiting)));
-    what.extend(export.problem.clone());
-    let hosts: Vec<_> = export.sessions.iter().map(|it| it.host_name.as_str()).collect();
-    let (what, hosts) = (what.join(", "), hosts.join(", "));
-    let ExportReport { export, path, size, .. } = export;
-    [target.to_owned(), export.clone(), bytes(*size), path.clone(), what, hosts]
-}
-
-/// The target with that name, or the only one that there is.
-fn one_target(at: &AtArgs, name: Option<&str>) -> Result<FoundTarget> {
-    let mut found = at.targets_named(name)?;
-    match (found.pop(), &found[..]) {
-        (Some(found), []) => Ok(found),
-        (Some(last), others) => {
-            let names = others.iter().map(|it| it.report.name.as_str());
-            let names = names.chain([&*last.report.name]);
-            let names = names.collect::<Vec<_>>().join(", ");
-            let message = format!("several targets run here: give --target, of {names}");
-            Err(Error::new(Code::Usage, message))
-        }
-        (None, _) => {
-            let message = "no target runs on this machine: start `tyche serve`, or \
-                           `systemctl start tyche-target`";
-            Err(Error::new(Code::NotFound, message))
-        }
     }
 }
 
@@ -451,36 +409,4 @@ fn run_resize(at: &AtArgs, Resize { of, size }: &Resize, output: Format) -> Resu
         false => format!("{export} has {size} now, {} before\n", bytes(before)),
     };
     show(output, || Output::Export { size_before: before, now }, || text)
-}
-
-/// The one target that has the export, and the export's size.
-fn find(at: &AtArgs, ExportName { export, target }: &ExportName) -> Result<(TargetControl, u64)> {
-    let mut found = at.targets()?;
-    found.retain(|it| target.as_ref().is_none_or(|name| it.report.name == *name));
-    let problem = |it: &FoundTarget| {
-        let problem = it.report.problem.as_ref();
-        problem.map(|problem| format!("target {}: {problem}", it.report.name))
-    };
-    let silent = found.iter().find_map(problem);
-    let size = |report: &TargetReport| {
-        report.exports.iter().find(|it| it.export == *export).map(|it| it.size)
-    };
-    found.retain(|it| size(&it.report).is_some());
-    if found.len() > 1 {
-        let names: Vec<_> = found.iter().map(|it| it.report.name.as_str()).collect();
-        let message = format!("`{export}` is exported by {}: give --target", names.join(", "));
-        return Err(Error::new(Code::Usage, message));
-    }
-    let found = found.pop().and_then(|it| Some((it.control, size(&it.report)?)));
-    found.ok_or_else(|| {
-        if let Some(silent) = silent {
-            // It may be the one that exports it.
-            return Error::new(Code::Unreachable, silent);
-        }
-        let by = target.as_ref();
-        let by = by.map_or_else(|| "no target".to_owned(), |name| format!("no target `{name}`"));
-        let (place, list) = (at.place(), at.list_command());
-        let message = format!("{by} {place} exports `{export}`; see {list}");
-        Error::new(Code::NotFound, message)
-    })
 }

@@ -127,7 +127,7 @@ fn limited(HostReport { waiting, requests, .. }: &HostReport) -> String {
 }
 
 /// Seconds in the largest unit of which there is one.
-fn age(seconds: f64) -> String {
+pub(crate) fn age(seconds: f64) -> String {
     let seconds = seconds as u64;
     match seconds {
         0..60 => format!("{seconds} s"),

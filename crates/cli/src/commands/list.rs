@@ -48,6 +48,7 @@ pub(crate) fn run(args: &ListArgs) -> Result<()> {
             }
             if !targets.is_empty() {
                 text += &target_table(&targets);
+                text += &pool_table(&targets);
             }
             let of_sessions = sessions.iter().flat_map(|it| health::of_session(&it.report));
             let notes = of_sessions.chain(targets.iter().flat_map(health::of_target));
@@ -179,6 +180,34 @@ fn target_table(targets: &[TargetReport]) -> String {
                 hosts.collect::<Vec<_>>().join(", "),
             ]);
         }
+    }
+    table.to_string()
+}
+
+/// The pools of targets, with how full they are; empty if there are none.
+pub(crate) fn pool_table(targets: &[TargetReport]) -> String {
+    if targets.iter().all(|target| target.pools.is_empty()) {
+        return String::new();
+    }
+    let mut table = Table::new(["TARGET", "POOL", "SIZE", "USED", "PROVISIONED", "PLACE"]);
+    for (target, pool) in targets.iter().flat_map(|it| it.pools.iter().map(move |pool| (it, pool)))
+    {
+        let [size, used] = [pool.size, pool.used].map(|it| it.map_or("-".to_owned(), bytes));
+        let percent = pool.size.zip(pool.used).filter(|(size, _)| *size > 0);
+        let percent =
+            percent.map(|(size, used)| format!(" ({:.0} %)", 100.0 * used as f64 / size as f64));
+        let place = match &pool.problem {
+            Some(problem) => format!("{} ({problem})", pool.path),
+            None => pool.path.clone(),
+        };
+        table.row([
+            target.name.clone(),
+            pool.pool.clone(),
+            size,
+            used + &percent.unwrap_or_default(),
+            bytes(pool.provisioned),
+            place,
+        ]);
     }
     table.to_string()
 }

@@ -22,8 +22,8 @@ use crate::shared::error::{Code, Error, ErrorReport, Result};
 use crate::shared::export::Export;
 use crate::shared::readers;
 use crate::shared::report::{
-    AccessChanged, ExportChanged, ExportResized, PlanReport, SessionReport, TargetLinkChanged,
-    TargetReport,
+    AccessChanged, ExportChanged, ExportCloned, ExportResized, PlanReport, SessionReport,
+    TargetLinkChanged, TargetReport,
 };
 
 /// The longest path of a Unix socket in bytes, as the kernel has it.
@@ -108,6 +108,18 @@ pub(crate) enum TargetRequest {
         export: Export,
         /// Whether it may be another disk than the last one of that name.
         accept_changed_disk: bool,
+        /// The file that is made for it, whose path the target knows.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        new_file: Option<NewFile>,
+    },
+    /// Clone the disk of an export, and serve that, from now on and after restarts.
+    CloneExport {
+        /// The export.
+        export: String,
+        /// The name of the clone.
+        clone: String,
+        /// Whether it is a snapshot, which nobody may write.
+        read_only: bool,
     },
     /// Serve an export no more that was added so.
     RemoveExport {
@@ -115,6 +127,9 @@ pub(crate) enum TargetRequest {
         export: String,
         /// Even if hosts have it connected.
         force: bool,
+        /// Its file is deleted, which is in a pool.
+        #[serde(default, skip_serializing_if = "is_false")]
+        delete: bool,
         /// Time limit for requests that are with its disk, in milliseconds.
         limit_ms: u64,
     },
@@ -150,6 +165,21 @@ pub(crate) enum TargetRequest {
     },
 }
 
+/// A file that is made for an export.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct NewFile {
+    /// The pool.
+    pub(crate) pool: String,
+    /// Bytes.
+    pub(crate) size: u64,
+}
+
+/// Requests without it are understood by earlier versions.
+fn is_false(value: &bool) -> bool {
+    !value
+}
+
 impl TargetRequest {
     /// The change that it asks for, as the command that asks says it; `None`: it changes nothing.
     pub(crate) fn change(&self) -> Option<String> {
@@ -161,11 +191,19 @@ impl TargetRequest {
             }
             Self::Resize { export, size: Some(size) } => format!("export resize {export} {size}"),
             Self::Resize { export, size: None } => format!("export resize {export}"),
+            Self::AddExport { export, new_file: Some(NewFile { pool, size }), .. } => {
+                format!("export add {} --pool {pool} --size {size}", export.name)
+            }
             Self::AddExport { export, .. } => {
                 format!("export add {}={}", export.name, export.path)
             }
-            Self::RemoveExport { export, force, .. } => {
-                format!("export remove {export}{}", if *force { " --force" } else { "" })
+            Self::CloneExport { export, clone, read_only } => {
+                let verb = if *read_only { "snapshot" } else { "clone" };
+                format!("export {verb} {export} {clone}")
+            }
+            Self::RemoveExport { export, force, delete, .. } => {
+                let force = if *force { " --force" } else { "" };
+                format!("export remove {export}{force}{}", if *delete { " --delete" } else { "" })
             }
             Self::Access { export, host, change } => {
                 let host = host.as_ref().map(|host| format!(" {host}")).unwrap_or_default();
@@ -216,6 +254,8 @@ pub(crate) enum ControlAnswer {
     Resized(ExportResized),
     /// To [`TargetRequest::AddExport`] and [`TargetRequest::RemoveExport`].
     Changed(ExportChanged),
+    /// To [`TargetRequest::CloneExport`].
+    Cloned(ExportCloned),
     /// To [`TargetRequest::AddLink`] and [`TargetRequest::RemoveLink`].
     Link(TargetLinkChanged),
     /// To [`TargetRequest::Plan`].

@@ -13,7 +13,7 @@ use uuid::Uuid;
 
 use crate::shared::error::Code;
 use crate::shared::rate_limit::{bytes_per_second, iops};
-use crate::shared::report::DefinedBy;
+use crate::shared::report::{DefinedBy, Origin};
 use crate::size;
 
 /// The place that defines an export.
@@ -104,6 +104,9 @@ pub(crate) struct Export {
         skip_serializing_if = "Initiators::is_unsaid"
     )]
     pub(crate) initiators: Initiators,
+    /// The disk that it was cloned from, if it was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) origin: Option<Origin>,
     /// The place that defines this export.
     #[serde(skip)]
     pub(crate) place: DefinedAt,
@@ -301,6 +304,7 @@ mod tests {
             hosts: vec![Uuid::from_u128(8)],
             allow: Some(vec!["alpha".to_owned()]),
             initiators: Initiators::Ports(vec![Wwn(0x2100_0200_5e10_0002)]),
+            origin: Some(Origin { export: "b".to_owned(), uuid: Uuid::from_u128(9), time: 5 }),
             ..least.clone()
         };
         let any = Export { initiators: Initiators::Any, ..least.clone() };

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use crate::shared::error::Code;
 use crate::shared::report::{
-    Counters, ExportReport, Figures, SessionLink, SessionReport, SessionState, TargetReport,
+    Counters, ExportReport, Figures, PoolReport, SessionLink, SessionReport, SessionState,
+    TargetReport,
 };
 
 /// The counters of failed requests, such as `read medium 2, write no space 1; the last 5 s ago`;
@@ -89,7 +90,21 @@ pub(crate) fn of_target(target: &TargetReport) -> Vec<String> {
     let faulty = links.chain(ports).filter_map(|(link, problem)| {
         Some(format!("link {link} of {}: {}", target.name, problem.as_ref()?))
     });
-    silent.chain(notes).chain(faulty).collect()
+    silent.chain(notes).chain(faulty).chain(target.pools.iter().filter_map(of_pool)).collect()
+}
+
+/// Percents of a pool's file system from which it counts as nearly full.
+const NEARLY_FULL: u64 = 90;
+
+/// The problem of a pool, if it has one.
+pub(crate) fn of_pool(pool: &PoolReport) -> Option<String> {
+    let about = format!("pool {} ({})", pool.pool, pool.path);
+    if let Some(problem) = &pool.problem {
+        return Some(format!("{about}: {problem}"));
+    }
+    let percent = pool.used?.saturating_mul(100).checked_div(pool.size?)?;
+    let fails = "writes of hosts fail when it is full";
+    (percent >= NEARLY_FULL).then(|| format!("{about} is {percent} % full: {fails}"))
 }
 
 /// The kind of the worst problem of these sessions and targets: of a disk or a session, of a target
@@ -175,6 +190,25 @@ mod tests {
         assert_eq!(of_session(&live(json!({ "longest_s": 0.1, "fences": 0 }))), [""; 0]);
         let dead = session(&json!({ "state": "dead", "waits": false, "clear": [] }));
         assert_eq!(of_session(&dead), [""; 0]);
+    }
+
+    #[test]
+    fn pools_that_are_nearly_full_or_not_there_are_named() {
+        let pool = |size, used, problem: Option<&str>| PoolReport {
+            pool: "fast".to_owned(),
+            path: "dir:/srv".to_owned(),
+            size,
+            used,
+            problem: problem.map(str::to_owned),
+            ..PoolReport::default()
+        };
+        let said = |it: PoolReport| of_pool(&it).unwrap_or_default();
+        assert_eq!(said(pool(Some(1000), Some(899), None)), "");
+        let full = "pool fast (dir:/srv) is 90 % full: writes of hosts fail when it is full";
+        assert_eq!(said(pool(Some(1000), Some(900), None)), full);
+        assert_eq!(said(pool(Some(0), Some(0), None)), "");
+        let silent = "pool fast (dir:/srv): does not answer";
+        assert_eq!(said(pool(None, None, Some("does not answer"))), silent);
     }
 
     #[test]

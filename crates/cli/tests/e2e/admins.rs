@@ -49,9 +49,12 @@ impl<'r> Keys<'r> {
         };
         let admins: String = admins.iter().map(table).collect();
         let (key, host) = (self.file("target.key"), self.public("host.key"));
-        let disk = self.file("disk.img");
+        let (disk, pool) = (self.file("disk.img"), self.rig.path("vols"));
+        fs::create_dir_all(&pool).unwrap();
+        let pool = pool.display();
         let text = format!(
             "key = {key:?}\ncontrol = \"tcp:10.8.0.1:8652\"\n{admins}\
+             [[pool]]\nname = \"fast\"\npath = \"dir:{pool}\"\n\
              [[host]]\nname = \"alpha\"\nkey = {host:?}\n\
              [[export]]\nname = {DISK:?}\npath = {disk:?}\n"
         );
@@ -122,6 +125,12 @@ fn every_command_works_from_elsewhere_and_the_log_says_who_asked() {
     assert_eq!(ops(&["allow", "more", "alpha"])["host"], "alpha");
     assert_eq!(ops(&["revert", "more"])["host"], Value::Null);
     assert_eq!(ops(&["remove", "more"])["changed"], true);
+    let make = ["add", "made", "--pool", "fast", "--size", "1M"];
+    assert_eq!(ops(&make)["size"], 1 << 20);
+    let snapshot = ["export", "snapshot", "made", "snap"];
+    keys.refused("monitor.key", &snapshot, 7, &["may change nothing"]);
+    assert_eq!(ops(&["remove", "made", "--delete"])["changed"], true);
+    assert_eq!(fs::read_dir(rig.path("vols")).unwrap().count(), 0);
     assert_eq!(ops(&["evict", DISK, "alpha"])["sessions_ended"], 1);
     session.disconnect_by_force();
     let by = {
@@ -138,6 +147,8 @@ fn every_command_works_from_elsewhere_and_the_log_says_who_asked() {
         "`export allow more alpha`",
         "`export revert more`",
         "`export remove more`",
+        "`export add made --pool fast --size 1048576`",
+        "`export remove made --delete`",
         &format!("`export evict {DISK} alpha`"),
     ] {
         wait_until(change, || {

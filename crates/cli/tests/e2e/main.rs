@@ -43,6 +43,7 @@ mod missing;
 mod nbd;
 mod outside;
 mod placement;
+mod pools;
 mod queues;
 mod rdma;
 mod refusals;

@@ -1,7 +1,7 @@
 //! Opens a path: a locked descriptor, the geometry and the abilities of the disk.
 
 use std::fs;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -110,6 +110,11 @@ impl Opened {
             None if now < size => Err(BackingError::Shrunk { now, size }),
             None => Ok(()),
         }
+    }
+
+    /// See [`Store::file`](crate::Store::file).
+    pub(super) fn regular_file(&self) -> Option<BorrowedFd<'_>> {
+        (!self.is_device).then(|| self.file.as_fd())
     }
 
     /// Notes whether the file has become shorter than the disk. A device can't be lengthened by a

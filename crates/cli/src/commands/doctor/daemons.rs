@@ -106,6 +106,10 @@ fn target(machine: &Machine, target: &TargetReport) -> Vec<Finding> {
             findings.push(Finding::warning("export-errors", what).remedy("look at that disk"));
         }
     }
+    for what in target.pools.iter().filter_map(health::of_pool) {
+        let found = Finding::warning("pool-problem", format!("{what} (target {name})"));
+        findings.push(found.remedy("make room, or mount it: `tyche export list --tree` has all"));
+    }
     let ports: Vec<_> = target.links.iter().map(|link| *link.port).collect();
     let again = target.links.iter().map(|link| link.channel.counters.retransmitted).sum();
     findings.extend(losses(&format!("target {name}"), &ports, again));

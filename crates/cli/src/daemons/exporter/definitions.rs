@@ -13,6 +13,8 @@ pub(super) const SESSION: &[&str] = &["export", "uuid"];
 pub(super) const LINK: &[&str] = &["side", "export", "uuid", "target", "link"];
 /// Labels of an export of a target.
 pub(super) const EXPORT: &[&str] = &["target", "export"];
+/// Labels of a pool of a target.
+pub(super) const POOL: &[&str] = &["target", "pool"];
 
 /// The requests of a session.
 pub(super) const REQUESTS: Scope = Scope { prefix: "", labels: SESSION };
@@ -120,6 +122,17 @@ definitions! {
     EXPORT_DENIED = "tyche_export_denied_hosts": Gauge by EXPORT;
     /// Requests that the file or device has failed, by operation and by kind of error.
     EXPORT_ERRORS = "tyche_export_errors": Counter by &["target", "export", "op", "errno"];
+
+    /// Bytes that the export's file has on its file system, those that it shares with clones
+    /// included.
+    EXPORT_ALLOCATED = "tyche_export_allocated_bytes": Gauge by EXPORT;
+
+    /// Size of the file system of a pool.
+    POOL_SIZE = "tyche_pool_size_bytes": Gauge by POOL;
+    /// Bytes of the file system of a pool that have data, whoever has written them.
+    POOL_USED = "tyche_pool_used_bytes": Gauge by POOL;
+    /// Sizes of the exports in a pool, all together.
+    POOL_PROVISIONED = "tyche_pool_provisioned_bytes": Gauge by POOL;
 
     /// Initiators that are logged in at a target's port of FCoE.
     FCOE_INITIATORS = "tyche_fcoe_initiators": Gauge by &["target", "link"];

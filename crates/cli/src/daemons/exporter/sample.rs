@@ -66,6 +66,7 @@ fn target() -> Value {
     let strange = json!({ "export": "a\"b\\c\n<d>", "problem": "its device is gone" });
     let export = json!({
         "export": "vm1", "uuid": uuid(4), "path": "/srv/vm1.img", "size": 1 << 30,
+        "pool": "fast", "allocated": 1 << 20,
         "denied": ["hostB"], "sessions": [session(1), session(5)],
         "hosts": [{ "host": "", "writes": 9, "read_ns": 500_000_000 }],
     });
@@ -74,6 +75,9 @@ fn target() -> Value {
         "ignored": { "stranger": 1 } });
     let link = json!({ "interface": "eth1", "requests": 7, "malformed_short": 1,
         "malformed_long": 1, "of_tomorrow": 4, "rejects": { "of_tomorrow": 1 } });
+    let pool = json!({ "pool": "fast", "path": "dir:/srv", "size": 1_u64 << 40, "used": 1 << 30,
+        "provisioned": 1 << 30 });
     json!({ "name": "store1", "pid": 8, "exports": [export, strange], "links": [link],
+        "pools": [pool],
         "fcoe": [port], "cpu_s": 2.5 })
 }

@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 use tyche_counters::CounterGroup;
 
 use super::definitions::{
-    CPU, DAEMON_UP, EXPORT_ALLOWED, EXPORT_DENIED, EXPORT_ERRORS, EXPORT_HELD, EXPORT_INFO,
-    EXPORT_READ_ONLY, EXPORT_SIZE, EXPORT_UP, FCOE_IGNORED, FCOE_INITIATORS, LINK_REQUESTS,
-    LINK_SCOPE, LINK_UP, REJECTED, USE,
+    CPU, DAEMON_UP, EXPORT_ALLOCATED, EXPORT_ALLOWED, EXPORT_DENIED, EXPORT_ERRORS, EXPORT_HELD,
+    EXPORT_INFO, EXPORT_READ_ONLY, EXPORT_SIZE, EXPORT_UP, FCOE_IGNORED, FCOE_INITIATORS,
+    LINK_REQUESTS, LINK_SCOPE, LINK_UP, POOL_PROVISIONED, POOL_SIZE, POOL_USED, REJECTED, USE,
 };
 use super::families::{Families, Labels};
 use super::{derived, links, sessions};
-use crate::shared::report::{ExportReport, ExportSession, TargetPort, TargetReport};
+use crate::shared::report::{ExportReport, ExportSession, PoolReport, TargetPort, TargetReport};
 
 /// The host of requests of several that have left.
 const LEFT: &str = "(left)";
@@ -31,6 +31,14 @@ pub(super) fn add(families: &mut Families, report: &TargetReport) {
         .iter()
         .for_each(|link| links::add_of_target(families, (&labels, &with_side), link));
     report.fcoe.iter().for_each(|port| add_port(families, (&labels, &with_side), port));
+    report.pools.iter().for_each(|pool| add_pool(families, &labels, pool));
+}
+
+fn add_pool(families: &mut Families, target: &Labels, pool: &PoolReport) {
+    let labels = target.with("pool", &pool.pool);
+    pool.size.iter().for_each(|size| families.add(&POOL_SIZE, &labels, *size));
+    pool.used.iter().for_each(|used| families.add(&POOL_USED, &labels, *used));
+    families.add(&POOL_PROVISIONED, &labels, pool.provisioned);
 }
 
 fn add_export(families: &mut Families, target: &Labels, export: &ExportReport) {
@@ -39,6 +47,8 @@ fn add_export(families: &mut Families, target: &Labels, export: &ExportReport) {
     families.add(&EXPORT_INFO, &info, true);
     families.add(&EXPORT_UP, &labels, export.problem.is_none());
     families.add(&EXPORT_SIZE, &labels, export.size);
+    let allocated = export.allocated.iter();
+    allocated.for_each(|bytes| families.add(&EXPORT_ALLOCATED, &labels, *bytes));
     families.add(&EXPORT_READ_ONLY, &labels, export.read_only);
     families.add(&EXPORT_ALLOWED, &labels, export.allowed.len() as u64);
     families.add(&EXPORT_DENIED, &labels, export.denied.len() as u64);

@@ -242,6 +242,15 @@ impl Rights {
         hosts.map(|(host, _)| host.to_owned()).collect()
     }
 
+    /// Has the decisions about an export hold for one that is cloned from it as well.
+    ///
+    /// # Errors
+    /// `Other` if they can't be kept.
+    pub(super) fn inherit(&mut self, clone: &str, export: &str) -> Result<()> {
+        let before = self.decisions.clone();
+        self.decisions.copy(export, clone).inspect_err(|_| self.decisions = before)
+    }
+
     /// Takes another configuration. Its exports that the target does not serve mean nothing, and
     /// one that it lacks stays as it was. Sessions of hosts that may not connect any more end, and
     /// commands of ports that may not have an export any more.

@@ -2,22 +2,32 @@
 
 use std::fmt;
 use std::net::SocketAddr;
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use rustix::fs::{AtFlags, StatxFlags, statx};
 use tyche_native::Remains;
 use tyche_proto::crypto::PublicKey;
 use tyche_store::ResizeError;
 
 use super::access::{Changed, Who};
+use super::changes::{self, Removal};
 use super::config::{DefinedAt, Export};
 use super::fcoe::PORTS_ANSWER;
 use super::links::{Missing, What};
+use super::pool::{self, Pool};
+use super::pool_usage::Usage;
 use super::state::Decision;
-use super::{Served, changes, link_changes, reload};
+use super::{Served, link_changes, reload, volumes};
 use crate::shared::control::{AccessChange, ControlAnswer, TargetRequest};
 use crate::shared::error::{Code, Error, Result};
-use crate::shared::report::{AccessChanged, ExportResized, TargetLink, TargetPort, TargetReport};
+use crate::shared::report::{
+    AccessChanged, ExportReport, ExportResized, PoolReport, TargetLink, TargetPort, TargetReport,
+};
+
+/// Time limit for the file systems of pools to say how full they are, of all of them together.
+const POOLS_ANSWER: Duration = Duration::from_millis(200);
 
 /// The user or admin that asks.
 pub(super) enum By<'a> {
@@ -66,13 +76,23 @@ fn execute(served: Arc<Served>, request: &TargetRequest) -> ControlAnswer {
         TargetRequest::Resize { export, size } => {
             resize(&served, export, *size).map(ControlAnswer::Resized).into()
         }
-        TargetRequest::AddExport { export, accept_changed_disk } => {
+        TargetRequest::AddExport { export, accept_changed_disk, new_file } => {
             let export = Export { place: DefinedAt::Command, ..export.clone() };
-            changes::add(&served, &export, *accept_changed_disk).map(ControlAnswer::Changed).into()
+            let accepted = *accept_changed_disk;
+            let changed = match new_file {
+                Some(file) => volumes::make(&served, &export, file, accepted),
+                None => changes::add(&served, &export, accepted),
+            };
+            changed.map(ControlAnswer::Changed).into()
         }
-        TargetRequest::RemoveExport { export, force, limit_ms } => {
+        TargetRequest::CloneExport { export, clone, read_only } => {
+            let cloned = volumes::clone(&served, (export, clone), *read_only);
+            cloned.map(ControlAnswer::Cloned).into()
+        }
+        TargetRequest::RemoveExport { export, force, delete, limit_ms } => {
             let limit = Duration::from_millis(*limit_ms);
-            changes::remove(&served, export, *force, limit).map(ControlAnswer::Changed).into()
+            let removal = Removal { force: *force, delete: *delete, limit };
+            changes::remove(&served, export, &removal).map(ControlAnswer::Changed).into()
         }
         TargetRequest::AddLink { link } => {
             link_changes::add(&served, link).map(ControlAnswer::Link).into()
@@ -110,17 +130,48 @@ fn report(served: &Served) -> TargetReport {
         }
     }
     let current = served.exports.current().clone();
+    let disks: Vec<_> = served.exports.all().collect();
     let rights = served.rights();
     for export in &mut report.exports {
         if let Some(configured) = current.export.iter().find(|it| it.name == export.export) {
             export.path.clone_from(&configured.path);
             export.defined_by = (&configured.place).into();
+            export.pool = pool::of(&current.pool, configured).map(|pool| pool.name.clone());
+            export.origin.clone_from(&configured.origin);
         }
+        let disk = disks.iter().find(|disk| disk.name() == export.export);
+        export.allocated = disk.and_then(|disk| allocated(disk.store().file()?));
         export.lun = served.exports.fcoe.lun(&export.export);
         export.allowed = rights.decided(&export.export, Decision::Allowed);
         export.denied = rights.decided(&export.export, Decision::Denied);
     }
+    drop(rights);
+    report.pools = pools(served, &current.pool, &report.exports);
     report
+}
+
+/// The bytes of a file on its file system, as the kernel knows them: a file server that hangs is
+/// not waited for.
+fn allocated(file: BorrowedFd<'_>) -> Option<u64> {
+    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+    statx(file, "", flags, StatxFlags::BLOCKS).ok().map(|found| found.stx_blocks * 512)
+}
+
+fn pools(served: &Served, pools: &[Pool], exports: &[ExportReport]) -> Vec<PoolReport> {
+    let deadline = Instant::now() + POOLS_ANSWER;
+    let looks = served.pools.look(pools.iter().map(|pool| &*pool.dir), deadline);
+    let report = |(pool, usage): (&Pool, Result<Usage, String>)| {
+        let is_of = |export: &&ExportReport| export.pool.as_ref() == Some(&pool.name);
+        PoolReport {
+            pool: pool.name.clone(),
+            path: pool.path(),
+            size: usage.as_ref().ok().map(|it| it.size),
+            used: usage.as_ref().ok().map(|it| it.used),
+            provisioned: exports.iter().filter(is_of).map(|export| export.size).sum(),
+            problem: usage.err(),
+        }
+    };
+    pools.iter().zip(looks).map(report).collect()
 }
 
 fn resize(served: &Served, name: &str, size: Option<u64>) -> Result<ExportResized> {

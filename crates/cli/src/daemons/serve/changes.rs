@@ -7,8 +7,8 @@ use super::access::Configured;
 use super::config::{Config, DefinedAt, Export};
 use super::exports::ExportRemoval;
 use super::own_keys::OwnKeys;
-use super::state::locked;
-use super::{Served, conflict, fcoe};
+use super::state::{Leftover, locked};
+use super::{Served, conflict, fcoe, pool, pool_files};
 use crate::shared::error::{Code, Error, Result};
 use crate::shared::report::ExportChanged;
 
@@ -81,11 +81,12 @@ pub(super) fn warn_of(left_out: &[String]) {
     }
 }
 
-/// Checks that exports do not contradict each other.
+/// Checks that exports, and pools, do not contradict each other.
 ///
 /// # Errors
 /// `Usage` or `Config`.
 pub(super) fn check(config: &Config) -> Result<()> {
+    pool::refuse_twins(&config.pool)?;
     conflict::refuse(&config.export)?;
     fcoe::refuse_two_writers(config)
 }
@@ -107,46 +108,64 @@ pub(super) fn added(config: &Config) -> impl Iterator<Item = &Export> {
 /// it; or it can't be kept. Nothing has changed then.
 pub(super) fn add(served: &Served, export: &Export, accepted: bool) -> Result<ExportChanged> {
     let _changing = served.exports.change();
-    let mut wanted = served.exports.current().clone();
-    if let Some(other) = named(&wanted, &export.name) {
+    if let Some(other) = named(&served.exports.current().clone(), &export.name) {
         if other.is_same(export) {
             return Ok(changed(served, &export.name, false, 0));
         }
         let what = "is there already, and says something else";
         return Err(Error::new(Code::Exists, format!("{} {what}", other.described())));
     }
+    publish(served, export, accepted)?;
+    Ok(changed(served, &export.name, true, 0))
+}
+
+/// Serves one more export, and keeps it; by whoever changes exports.
+///
+/// # Errors
+/// As [`add`]. Nothing has changed then.
+pub(super) fn publish(served: &Served, export: &Export, accepted: bool) -> Result<()> {
+    let before = served.exports.current().clone();
+    let mut wanted = before.clone();
     wanted.export.push(export.clone());
     check(&wanted)?;
     let configured = Configured::of(&wanted, &served.own_keys.public())?;
     let disk = served.exports.open(export, accepted)?;
+    // Before any host can write to it.
+    locked(&served.exports.state).keep_added(added(&wanted))?;
     let mut rights = served.rights();
     rights.reconfigure(configured, served);
-    served.exports.serve(export, &rights, disk)?;
-    drop(rights);
-    if let Err(error) = locked(&served.exports.state).keep_added(added(&wanted)) {
-        // Nobody has been told of it.
-        served.exports.remove(&export.name);
+    if let Err(error) = served.exports.serve(export, &rights, disk) {
+        if let Err(error) = locked(&served.exports.state).keep_added(added(&before)) {
+            tracing::error!("export {} will be there after a restart: {error}", export.name);
+        }
         return Err(error);
     }
+    drop(rights);
     *served.exports.current() = wanted;
     let (name, path) = (&export.name, &export.path);
     tracing::info!(export = name, path, "export {name} is added: {path}");
-    Ok(changed(served, &export.name, true, 0))
+    Ok(())
 }
 
-/// Removes an export that was added by command, for good. `force`: even if hosts have it connected,
-/// whose sessions end.
+/// The removal of an export, as it is asked for.
+pub(super) struct Removal {
+    /// Even if hosts have it connected, whose sessions end.
+    pub(super) force: bool,
+    /// Its file, which is in a pool, is deleted.
+    pub(super) delete: bool,
+    /// How long requests that are with its disk are waited for.
+    pub(super) limit: Duration,
+}
+
+/// Removes an export that was added by command, for good.
 ///
 /// # Errors
 /// `NotFound` if there is none; `Config` or `Usage` if the configuration has it; `Refused` if hosts
-/// have it connected; `Other` if that can't be kept. Nothing has changed then. `Device` if its disk
-/// has not finished requests after `limit`: it is removed.
-pub(super) fn remove(
-    served: &Served,
-    name: &str,
-    force: bool,
-    limit: Duration,
-) -> Result<ExportChanged> {
+/// have it connected; `Device` if its file can't be deleted; `Other` if that can't be kept. Nothing
+/// has changed then. `Device` also if its disk has not finished requests after the limit: it is
+/// removed.
+pub(super) fn remove(served: &Served, name: &str, removal: &Removal) -> Result<ExportChanged> {
+    let &Removal { force, delete, limit } = removal;
     let changing = served.exports.change();
     let mut wanted = served.exports.current().clone();
     let export = named(&wanted, name).ok_or_else(|| served.exports.no_export(name))?;
@@ -170,20 +189,51 @@ pub(super) fn remove(
         );
         return Err(Error::new(Code::Refused, message));
     }
+    let file = delete.then(|| pool_files::find(&served.exports, &wanted, export)).transpose()?;
+    let file = file.flatten();
     wanted.export.retain(|export| export.name != name);
-    locked(&served.exports.state).keep_added(added(&wanted))?;
+    keep_removed(served, &wanted, file.as_ref())?;
     *served.exports.current() = wanted;
     let removal = served.exports.remove(name);
     locked(&served.exports.state).forget(name);
+    let is_deleted = file.map_or(Ok(()), |file| delete_file(served, &file));
     // Others need not wait for its disk.
     drop(changing);
     let ended = removal.as_ref().map_or(0, ExportRemoval::sessions);
     tracing::info!(export = name, ended, "export {name} is removed; sessions that ended: {ended}");
     removal.map_or(Ok(()), |removal| removal.wait(limit))?;
+    is_deleted?;
     Ok(changed(served, name, true, ended))
 }
 
-fn changed(served: &Served, name: &str, changed: bool, sessions_ended: usize) -> ExportChanged {
+/// Keeps what is left when an export is removed. `file`: what is to be deleted with it.
+fn keep_removed(served: &Served, wanted: &Config, file: Option<&Leftover>) -> Result<()> {
+    let mut state = locked(&served.exports.state);
+    file.iter().for_each(|file| state.leave((*file).clone()));
+    let kept = state.keep_added(added(wanted));
+    if kept.is_err() {
+        file.iter().for_each(|file| state.take_up(file));
+    }
+    kept
+}
+
+/// Deletes the file of an export that is removed.
+fn delete_file(served: &Served, file: &Leftover) -> Result<()> {
+    pool_files::delete(&served.exports.state, file)?;
+    let current = served.exports.current().clone();
+    if let Err(error) = locked(&served.exports.state).keep_added(added(&current)) {
+        tracing::warn!("{error}; a file that is gone is looked for at the next start");
+    }
+    Ok(())
+}
+
+/// The answer to a change of an export.
+pub(super) fn changed(
+    served: &Served,
+    name: &str,
+    changed: bool,
+    sessions_ended: usize,
+) -> ExportChanged {
     let disk = served.exports.all().find(|disk| disk.name() == name);
     ExportChanged {
         target: served.exports.name.clone(),

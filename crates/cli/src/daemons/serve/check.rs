@@ -73,6 +73,13 @@ pub(super) fn run(args: &ServeArgs, path: &Path) -> Result<()> {
         remarks: absent(&config.link)
             .into_iter()
             .map(|link| format!("there is no interface {link} now: it is served when it is there"))
+            .chain(config.pool.iter().filter(|pool| !pool.dir.is_dir()).map(|pool| {
+                let dir = pool.dir.display();
+                format!(
+                    "pool {}: there is no directory {dir} now: nothing is made there",
+                    pool.name
+                )
+            }))
             .collect(),
     };
     show(args.output, || Output::Check(report.clone()), || text_of(&report))

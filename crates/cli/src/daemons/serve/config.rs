@@ -18,6 +18,7 @@ use tyche_fcoe::fc::wire::Wwn;
 use tyche_proto::crypto::PublicKey;
 use tyche_session::fcoe::{parse_mode, parse_wwpn};
 
+use super::pool::Pool;
 use super::vlan::Vlan;
 use crate::shared::control_address::parse_listening;
 use crate::shared::error::{Code, Error, Result};
@@ -61,6 +62,8 @@ pub(crate) struct Config {
     pub(crate) control: Option<SocketAddr>,
     /// The admins, by their keys.
     pub(crate) admin: Vec<Admin>,
+    /// The pools.
+    pub(crate) pool: Vec<Pool>,
     /// The disks.
     #[serde(deserialize_with = "exports")]
     pub(crate) export: Vec<Export>,

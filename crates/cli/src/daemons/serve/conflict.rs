@@ -44,6 +44,15 @@ pub(super) fn refuse(exports: &[Export]) -> Result<()> {
     Ok(())
 }
 
+/// Another export with the same file or device as the one of that name.
+pub(super) fn sharing<'a>(exports: &'a [Export], name: &str) -> Option<&'a Export> {
+    let identities = identities(exports);
+    let index = exports.iter().position(|export| export.name == name)?;
+    let own = identities[index]?;
+    let mut others = exports.iter().zip(&identities).filter(|(other, _)| other.name != name);
+    others.find(|(_, identity)| **identity == Some(own)).map(|(other, _)| other)
+}
+
 /// Identity of a file or device, independent of its path: whether it is a device; device number, or
 /// file system and inode.
 type FileId = (bool, u64, u64);

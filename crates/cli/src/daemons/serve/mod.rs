@@ -16,10 +16,14 @@ mod link_changes;
 mod links;
 mod own_keys;
 mod plan;
+pub(crate) mod pool;
+mod pool_files;
+mod pool_usage;
 pub(crate) mod reading;
 mod reload;
 mod state;
 mod vlan;
+mod volumes;
 
 use std::num::NonZeroU8;
 use std::path::{Path, PathBuf};
@@ -85,6 +89,9 @@ use vlan::Vlan;
 ///   [[fcoe]]                   # Fibre Channel over Ethernet, for other makes as well
 ///   link = "eth2"
 ///   mode = "vn2vn"             # default; "fabric" if switches for FCoE are there
+///   [[pool]]                   # for `tyche export add --pool`, `export snapshot`, `export clone`
+///   name = "fast"
+///   path = "dir:/srv/vols"     # snapshots need XFS or btrfs
 ///   [[export]]
 ///   name = "vm1"
 ///   path = "/srv/vm1.img"      # or a block device, mem:1G, sparse:1T, null:1T
@@ -243,8 +250,11 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
     let own_keys = OwnKeys::read(&config)?;
     let whose = format!("a target named {name} (give another --name)");
     let dir = RuntimeDir::take(runtime::targets().join(&name), &whose)?;
-    let state = State::open(&name, Fcoe::is_alone(&config));
+    let mut state = State::open(&name, Fcoe::is_alone(&config));
     let added = (state.added()?, state.added_links()?);
+    let settled = Mutex::new(state);
+    pool_files::settle(&settled, config.export.iter().chain(&added.0));
+    let state = settled.into_inner().unwrap_or_else(PoisonError::into_inner);
     let (config, left_out) = changes::with_added(config, added, &own_keys)?;
     changes::warn_of(&left_out);
     if config.export.is_empty() && args.config.is_none() {
@@ -322,6 +332,7 @@ fn start(
         own_keys,
         links: Mutex::new(table),
         admins,
+        pools: pool_usage::Looks::default(),
         args: args.clone(),
         is_stopping: AtomicBool::new(false),
     };
@@ -428,6 +439,8 @@ struct Served {
     links: Mutex<LinkTable>,
     /// Those who may ask it from elsewhere.
     admins: Admins,
+    /// How full its pools are.
+    pools: pool_usage::Looks,
     /// Its command line.
     args: ServeArgs,
     is_stopping: AtomicBool,

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use super::config::{Admin, Config, Export, Host};
+use super::pool::Pool;
 use crate::shared::report::{PendingChange, PlanReport, PlannedAction, PlannedPart, PlannedStep};
 
 /// See the [module](self).
@@ -73,7 +74,7 @@ impl Plan {
     pub(super) fn new(change: &Change<'_>) -> Self {
         use PlannedAction::{Add, Change as Changed, Remove};
         let Change { current, wanted, .. } = *change;
-        let mut steps = access(current, wanted);
+        let mut steps = tables(current, wanted);
         let (added, removed) = links(change);
         steps.extend(added.map(|link| Step::new(Add, PlannedPart::Link, link)));
         let is_in = |config: &Config, name: &str| config.export.iter().any(|it| it.name == name);
@@ -116,8 +117,8 @@ impl Pending {
     }
 }
 
-/// The steps that change who may connect, and who may ask.
-fn access(current: &Config, wanted: &Config) -> Vec<Step> {
+/// The steps that change who may connect, who may ask, and where disks are made.
+fn tables(current: &Config, wanted: &Config) -> Vec<Step> {
     let hosts = |config| by_name::<Host>(config, |it| &it.name);
     let mut steps = compared(PlannedPart::Host, &hosts(&current.host), &hosts(&wanted.host));
     let has_keys = !current.key.is_empty() && !wanted.key.is_empty();
@@ -129,6 +130,8 @@ fn access(current: &Config, wanted: &Config) -> Vec<Step> {
     }
     let admins = |config| by_name::<Admin>(config, |it| &it.name);
     steps.extend(compared(PlannedPart::Admin, &admins(&current.admin), &admins(&wanted.admin)));
+    let pools = |config| by_name::<Pool>(config, |it| &it.name);
+    steps.extend(compared(PlannedPart::Pool, &pools(&current.pool), &pools(&wanted.pool)));
     steps
 }
 
@@ -203,6 +206,7 @@ fn properties(export: &Export) -> impl PartialEq {
         initiators: _,
         iops: _,
         bytes_per_second: _,
+        origin: _,
     } = export;
     (path.clone(), uuid, [read_only, write_back, shared], block_size)
 }
@@ -338,6 +342,21 @@ mod tests {
             "change host beta: its keys or limits",
             "change who has to have a key (`auth`)",
         ];
+        assert_eq!(plan(&before, &now), (link(&steps), link(&[])));
+    }
+
+    #[test]
+    fn pools_come_and_go_and_move() {
+        let config = |pools: &[(&str, &str)]| {
+            let pool = |(name, path): &(&str, &str)| {
+                format!("[[pool]]\nname = {name:?}\npath = {path:?}\n")
+            };
+            let text: String = pools.iter().map(pool).collect();
+            Config::parse(&text, Path::new("target.toml")).unwrap()
+        };
+        let before = config(&[("fast", "dir:/srv/a"), ("old", "dir:/srv/b")]);
+        let now = config(&[("fast", "dir:/srv/c"), ("new", "dir:/srv/b")]);
+        let steps = ["remove pool old", "add pool new", "change pool fast"];
         assert_eq!(plan(&before, &now), (link(&steps), link(&[])));
     }
 

@@ -21,8 +21,8 @@ pub(crate) use self::link::Counters;
 pub use self::link::{LinkNuma, ProtocolCounters};
 pub use self::output::{
     AccessChanged, ConnectReport, DiscoveredExport, DiscoveredLun, DiscoveredPort, DiscoveredVlan,
-    ExportChanged, ExportResized, ExportedBy, HostReport, KnownTargetReport, LunProperties,
-    MachineReport, Output, TabOutcome,
+    ExportChanged, ExportCloned, ExportResized, ExportedBy, HostReport, KnownTargetReport,
+    LunProperties, MachineReport, Output, TabOutcome,
 };
 pub use self::plan::{
     CheckReport, PendingChange, PlanReport, PlannedAction, PlannedPart, PlannedStep,
@@ -35,8 +35,8 @@ pub use self::session::{
 };
 pub use self::table::Table;
 pub use self::target::{
-    DefinedBy, ExportReport, ExportSession, HostUse, TargetChannel, TargetLink, TargetPort,
-    TargetReport,
+    DefinedBy, ExportReport, ExportSession, HostUse, Origin, PoolReport, TargetChannel, TargetLink,
+    TargetPort, TargetReport,
 };
 pub use self::top::{
     ExportRates, HostRates, LinkRates, OperationRates, RequestRates, SessionRates, StateName,

@@ -13,8 +13,8 @@ use tyche_session::KnownTarget;
 use uuid::Uuid;
 
 use super::{
-    BenchReport, CheckReport, DoctorReport, ExportReport, SessionReport, Table, TargetLinkChanged,
-    TargetReport, TopReport,
+    BenchReport, CheckReport, DoctorReport, ExportReport, Origin, PoolReport, SessionReport, Table,
+    TargetLinkChanged, TargetReport, TopReport,
 };
 
 /// The output of a command. Its name in `schema` has a version: fields are added to a version, but
@@ -69,6 +69,9 @@ pub enum Output {
     /// `tyche export add` and `remove`.
     #[serde(rename = "tyche.export-changed/1")]
     ExportChanged(ExportChanged),
+    /// `tyche export snapshot` and `clone`.
+    #[serde(rename = "tyche.export-cloned/1")]
+    ExportCloned(ExportCloned),
     /// `tyche export list`.
     #[serde(rename = "tyche.export-list/1")]
     ExportList {
@@ -378,6 +381,25 @@ pub struct ExportChanged {
     pub sessions_ended: u64,
 }
 
+/// A clone of an export of a target.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct ExportCloned {
+    /// Name of the target.
+    pub target: String,
+    /// Name of the clone.
+    pub export: String,
+    /// The disk that it was cloned from.
+    pub origin: Origin,
+    /// Whether it is a snapshot: nobody may write it.
+    pub read_only: bool,
+    /// Its size in bytes.
+    pub size: u64,
+    /// Whether anything has changed: false if it was there already.
+    pub changed: bool,
+    /// The seconds for which writes of the original had to wait; null if nothing has changed.
+    pub pause_s: Option<f64>,
+}
+
 /// The exports of a target.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct ExportedBy {
@@ -387,6 +409,9 @@ pub struct ExportedBy {
     pub problem: Option<String>,
     /// Its exports.
     pub exports: Vec<ExportReport>,
+    /// Its pools.
+    #[serde(default)]
+    pub pools: Vec<PoolReport>,
 }
 
 /// A host at an export of a target.

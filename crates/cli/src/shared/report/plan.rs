@@ -101,6 +101,8 @@ pub enum PlannedPart {
     Auth,
     /// A link.
     Link,
+    /// A pool.
+    Pool,
     /// An export; if it is changed, those who may have it, or its limits.
     Export,
 }
@@ -113,6 +115,7 @@ impl PlannedPart {
             Self::Key => "key",
             Self::Auth => "auth",
             Self::Link => "link",
+            Self::Pool => "pool",
             Self::Export => "export",
         }
     }

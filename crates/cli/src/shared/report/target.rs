@@ -33,6 +33,8 @@ pub struct TargetReport {
     pub links: Vec<TargetLink>,
     /// The ports of Fibre Channel over Ethernet, one for each interface with it.
     pub fcoe: Vec<TargetPort>,
+    /// The pools.
+    pub pools: Vec<PoolReport>,
     /// CPU time that the process has used, in seconds.
     pub cpu_s: f64,
 }
@@ -52,6 +54,7 @@ impl TargetReport {
             exports: exports.collect(),
             links: report.links.iter().map(TargetLink::from).collect(),
             fcoe: Vec::new(),
+            pools: Vec::new(),
             cpu_s: cpu_seconds(),
         }
     }
@@ -69,6 +72,13 @@ pub struct ExportReport {
     pub path: String,
     /// What says that it is exported.
     pub defined_by: DefinedBy,
+    /// The pool whose directory has its file; null if none has.
+    pub pool: Option<String>,
+    /// The disk that it was cloned from; null if it was not. One that is read-only is a snapshot.
+    pub origin: Option<Origin>,
+    /// Bytes that its file has on its file system, those that it shares with clones included; null
+    /// if it is no file.
+    pub allocated: Option<u64>,
     /// Size in bytes.
     pub size: u64,
     /// Size of a block in bytes: 512 or 4096.
@@ -108,6 +118,38 @@ pub struct ExportReport {
     pub hosts: Vec<HostUse>,
 }
 
+/// The disk that an export was cloned from.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct Origin {
+    /// Name of the export, then.
+    pub export: String,
+    /// UUID of the export.
+    pub uuid: Uuid,
+    /// The moment of the clone, in seconds since the beginning of 1970 (UTC).
+    pub time: u64,
+}
+
+/// A pool of a target.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct PoolReport {
+    /// Its name.
+    pub pool: String,
+    /// Its kind and its directory, as in `dir:/srv/vols`.
+    pub path: String,
+    /// Bytes that its file system has; null if that is not known.
+    pub size: Option<u64>,
+    /// Bytes of the file system that have data, whoever has written them; null if that is not
+    /// known.
+    pub used: Option<u64>,
+    /// Sizes of the exports in it, all together, in bytes: the bytes that they would have if all
+    /// were written and nothing shared.
+    pub provisioned: u64,
+    /// Why it can't be looked at, in words; null if it can.
+    pub problem: Option<String>,
+}
+
 /// What a host has had done at an export, over all links but FCoE.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
@@ -129,6 +171,9 @@ impl From<&tyche_native::ExportReport> for ExportReport {
             uuid: export.uuid,
             path: String::new(),
             defined_by: DefinedBy::default(),
+            pool: None,
+            origin: None,
+            allocated: None,
             size: export.geometry.size,
             block_size: export.geometry.block_size.into(),
             read_only: export.geometry.read_only,

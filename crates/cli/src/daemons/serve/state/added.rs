@@ -1,26 +1,61 @@
 //! The exports and the links that were added by command, which outlive the target's process.
 
+use std::fmt::Display;
 use std::fs;
 use std::io::ErrorKind;
 use std::path::Path;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 
 use super::super::config::{DefinedAt, Export};
+use super::leftover::Leftover;
 use super::record::replace;
 use crate::shared::error::{Code, Error, Result};
 
-/// Reads the exports in a file; none if there is no file.
+/// An entry of the file of the exports: one of those, or a file in a pool that is to be none.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Entry<'a> {
+    Export(&'a Export),
+    Leftover(&'a Leftover),
+}
+
+/// Reads the exports in a file, and the files in pools that are to be no exports; none if there is
+/// no file.
 ///
 /// # Errors
 /// `Config` if the file can't be read: without it, exports would be gone that hosts rely on.
-pub(super) fn read(path: &Path) -> Result<Vec<Export>> {
+pub(super) fn read(path: &Path) -> Result<(Vec<Export>, Vec<Leftover>)> {
     let remedy = "it has the exports that `tyche export add` has added: mend it, or remove it and \
                   add them again";
-    let mut exports: Vec<Export> = read_list(path, remedy)?;
+    let entries: Vec<Value> = read_list(path, remedy)?;
+    let (left, exports): (Vec<_>, Vec<_>) =
+        entries.into_iter().partition(|entry| entry.get("leftover").is_some());
+    let leftovers: Vec<Leftover> = parsed(left, path, remedy)?;
+    let mut exports: Vec<Export> = parsed(exports, path, remedy)?;
     exports.iter_mut().for_each(|export| export.place = DefinedAt::Command);
-    Ok(exports)
+    Ok((exports, leftovers))
+}
+
+fn parsed<T: DeserializeOwned>(values: Vec<Value>, path: &Path, remedy: &str) -> Result<Vec<T>> {
+    let parsed = serde_json::from_value(Value::Array(values));
+    parsed.map_err(|error| unreadable(path, error, remedy))
+}
+
+/// Puts these exports and files on stable storage, in the place of those before.
+///
+/// # Errors
+/// As [`keep`].
+pub(super) fn keep_exports<'a>(
+    path: &Path,
+    exports: impl Iterator<Item = &'a Export>,
+    leftovers: &[Leftover],
+) -> Result<()> {
+    let exports: Vec<_> = exports.map(Entry::Export).collect();
+    let leftovers: Vec<_> = leftovers.iter().map(Entry::Leftover).collect();
+    keep(path, exports.iter().chain(&leftovers))
 }
 
 /// Reads the links in a file; none if there is no file.
@@ -43,10 +78,14 @@ fn read_list<T: DeserializeOwned>(path: &Path, remedy: &str) -> Result<Vec<T>> {
     };
     let read = text.map_err(|error| error.to_string());
     let read = read.and_then(|text| serde_json::from_str(&text).map_err(|error| error.to_string()));
-    read.map_err(|error| Error::new(Code::Config, format!("{}: {error}; {remedy}", path.display())))
+    read.map_err(|error| unreadable(path, error, remedy))
 }
 
-/// Puts these exports or links on stable storage, in the place of those before.
+fn unreadable(path: &Path, error: impl Display, remedy: &str) -> Error {
+    Error::new(Code::Config, format!("{}: {error}; {remedy}", path.display()))
+}
+
+/// Puts these on stable storage, in the place of those before.
 ///
 /// # Errors
 /// `Other` if that is not possible. Those before are still there.
@@ -67,12 +106,14 @@ mod tests {
     fn exports_outlive_the_process() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("new/exports.json");
-        assert_eq!(read(&path).unwrap(), []);
+        assert_eq!(read(&path).unwrap(), (vec![], vec![]));
         let place = DefinedAt::Command;
         let export = |text| Export { place: place.clone(), ..Export::parse(text).unwrap() };
         let added = [export("a=mem:1M"), export("b=/dev/b")];
-        keep(&path, added.iter()).unwrap();
-        assert_eq!(read(&path).unwrap(), added);
+        let file = tempfile::NamedTempFile::new_in("/var/tmp").unwrap();
+        let left = Leftover::new(file.path(), None, &file).unwrap();
+        keep_exports(&path, added.iter(), std::slice::from_ref(&left)).unwrap();
+        assert_eq!(read(&path).unwrap(), (added.to_vec(), vec![left]));
         fs::write(&path, "[{}]").unwrap();
         let error = read(&path).unwrap_err();
         let said = error.message.contains("exports.json") && error.message.contains("add them");

@@ -82,6 +82,20 @@ impl Decisions {
         self.store()
     }
 
+    /// Has the decisions about an export be those about another one as well, in the place of those
+    /// before.
+    ///
+    /// # Errors
+    /// As [`set`](Self::set).
+    pub(crate) fn copy(&mut self, from: &str, to: &str) -> Result<()> {
+        let hosts = self.of.get(from).cloned().unwrap_or_default();
+        if self.of.get(to).cloned().unwrap_or_default() == hosts {
+            return Ok(());
+        }
+        self.of.insert(to.to_owned(), hosts);
+        self.store()
+    }
+
     /// Keeps the decisions, by export and host, for which `keeps` is true.
     ///
     /// # Errors

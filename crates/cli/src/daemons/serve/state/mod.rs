@@ -4,7 +4,7 @@
 //! ```text
 //! /var/lib/tyche/targets/TARGET/target.json           on stable storage
 //! /var/lib/tyche/targets/TARGET/exports/EXPORT.json   on stable storage
-//! /var/lib/tyche/targets/TARGET/exports.json          exports added by command
+//! /var/lib/tyche/targets/TARGET/exports.json          exports added by command, and leftovers
 //! /var/lib/tyche/targets/TARGET/links.json            links added by command
 //! /var/lib/tyche/targets/TARGET/access.json           hosts allowed and denied by command
 //! /var/lib/tyche/targets/TARGET/luns.json             their LUNs, if they have some
@@ -22,11 +22,12 @@
 
 mod added;
 mod decisions;
+mod leftover;
 mod luns;
 mod machine;
 mod record;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
@@ -41,9 +42,11 @@ use uuid::Uuid;
 use super::config::Export;
 use crate::shared::error::{Code, Error, Result};
 use crate::shared::runtime;
-use record::{FileIdentity, Record, file_name, replace};
+use record::{FileIdentity, Record, replace};
 
 pub(super) use decisions::{Decision, Decisions};
+pub(super) use leftover::Leftover;
+pub(super) use record::file_name;
 
 /// Maximum length in bytes of the reason that a host is told when it can't write.
 const REFUSAL_MAX: usize = 120;
@@ -58,6 +61,8 @@ pub(super) struct State {
     exports: BTreeMap<String, Kept>,
     /// The numbers of the exports as logical units, by name, if they have any.
     luns: BTreeMap<String, u8>,
+    /// Files in pools that are to be no exports.
+    leftovers: Vec<Leftover>,
 }
 
 /// Properties of an export's disk.
@@ -122,8 +127,8 @@ impl State {
     pub(super) fn open(target: &str, is_fcoe: bool) -> Self {
         let name = file_name(target);
         let dir = identity::state_dir().join("targets").join(&name);
-        let (exports, luns) = Default::default();
-        Self { dir, notes: runtime::state(&name), is_fcoe, exports, luns }
+        let (exports, luns, leftovers) = Default::default();
+        Self { dir, notes: runtime::state(&name), is_fcoe, exports, luns, leftovers }
     }
 
     /// The target's UUID, made once. If it can't be kept, it is derived from the machine's
@@ -232,16 +237,50 @@ impl State {
     ///
     /// # Errors
     /// `Config` if they can't be read.
-    pub(super) fn added(&self) -> Result<Vec<Export>> {
-        added::read(&self.dir.join(ADDED))
+    pub(super) fn added(&mut self) -> Result<Vec<Export>> {
+        let (exports, leftovers) = added::read(&self.dir.join(ADDED))?;
+        self.leftovers = leftovers;
+        Ok(exports)
     }
 
-    /// Keeps the exports that were added by command: these from now on.
+    /// Whether there is a record of an export of that name.
+    pub(super) fn has_record(&self, export: &str) -> bool {
+        self.record_of(export).exists()
+    }
+
+    /// The UUID of a permanent export whose disk is there.
+    pub(super) fn uuid(&self, export: &str) -> Option<Uuid> {
+        self.exports.get(export).map(|kept| kept.record.uuid)
+    }
+
+    /// Files in pools that are to be no exports. Those that are have been taken up by somebody.
+    pub(super) fn leftovers<'a>(
+        &mut self,
+        exports: impl Iterator<Item = &'a Export>,
+    ) -> Vec<Leftover> {
+        let paths: BTreeSet<_> = exports.map(|export| Path::new(&export.path)).collect();
+        self.leftovers.retain(|left| !paths.contains(&*left.path));
+        self.leftovers.clone()
+    }
+
+    /// Has a file be kept as one that is to be no export, from the next
+    /// [`keep_added`](Self::keep_added) on.
+    pub(super) fn leave(&mut self, left: Leftover) {
+        self.leftovers.push(left);
+    }
+
+    /// Has a file be kept as such no more, from the next [`keep_added`](Self::keep_added) on.
+    pub(super) fn take_up(&mut self, left: &Leftover) {
+        self.leftovers.retain(|it| it != left);
+    }
+
+    /// Keeps the exports that were added by command, and files that are to be none: these from now
+    /// on.
     ///
     /// # Errors
     /// `Other` if that is not possible. Those before are kept then.
     pub(super) fn keep_added<'a>(&self, exports: impl Iterator<Item = &'a Export>) -> Result<()> {
-        added::keep(&self.dir.join(ADDED), exports)
+        added::keep_exports(&self.dir.join(ADDED), exports, &self.leftovers)
     }
 
     /// The links that were added by command.

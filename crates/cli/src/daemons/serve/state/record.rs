@@ -101,13 +101,19 @@ pub(super) struct FileIdentity {
 }
 
 impl FileIdentity {
-    fn of(file: impl AsFd) -> io::Result<Self> {
+    pub(super) fn of(file: impl AsFd) -> io::Result<Self> {
         let fields = StatxFlags::INO | StatxFlags::BTIME;
         let status = statx(file, "", AtFlags::EMPTY_PATH, fields)?;
         let knows_birth = status.stx_mask & StatxFlags::BTIME.bits() != 0;
         let born = (status.stx_btime.tv_sec, status.stx_btime.tv_nsec);
         let inode = status.stx_ino;
         Ok(Self { machine: identity::keeper(), inode, born: knows_birth.then_some(born) })
+    }
+
+    /// Whether the file system says when files were made: another file has another identity then,
+    /// even if it has the inode of one that is gone.
+    pub(super) fn knows_birth(&self) -> bool {
+        self.born.is_some()
     }
 }
 
@@ -171,7 +177,7 @@ fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
 }
 
 /// Encodes a name as a file name that stays in its directory, whatever the name is.
-pub(super) fn file_name(name: &str) -> String {
+pub(crate) fn file_name(name: &str) -> String {
     let mut encoded = String::new();
     for (index, byte) in name.bytes().enumerate() {
         let plain = byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');

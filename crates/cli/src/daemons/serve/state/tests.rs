@@ -37,8 +37,9 @@ impl StateDir {
 
     fn try_start(&self, disk: &Disk<'_>) -> Result<(State, ExportRecord)> {
         let (dir, notes) = (self.dir.path().join("state"), self.dir.path().join("run"));
-        let (is_fcoe, (exports, luns)) = (self.is_fcoe.get(), Default::default());
-        let mut state = State { dir, notes, is_fcoe, exports, luns };
+        let (exports, luns, leftovers) = Default::default();
+        let is_fcoe = self.is_fcoe.get();
+        let mut state = State { dir, notes, is_fcoe, exports, luns, leftovers };
         let known = state.add(disk)?;
         Ok((state, known))
     }

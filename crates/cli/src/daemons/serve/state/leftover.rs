@@ -1,0 +1,104 @@
+//! Files in pools that are no export's: not yet, because their command is under way, or not any
+//! more, because they are to be deleted. They are kept in one file with the exports that were
+//! added, so that a file becomes an export, or ceases to be one, at one moment. What a killed
+//! target has left over is removed when it starts again.
+
+use std::io::{self, ErrorKind};
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Mode, OFlags, open};
+use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
+
+use super::super::pool::sync_directory;
+use super::record::FileIdentity;
+
+/// See the [module](self).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Leftover {
+    /// The path of the file.
+    #[serde(rename = "leftover")]
+    pub(super) path: PathBuf,
+    /// The export whose record is of this file, and of no use without it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) export: Option<String>,
+    /// The file: another one of that path is somebody else's.
+    file: FileIdentity,
+}
+
+impl Leftover {
+    /// An open file, which has that path, or is to get it. `export`: the one whose record is of no
+    /// use without it.
+    ///
+    /// # Errors
+    /// The system's. `Unsupported` if the file system does not tell one file from a later one.
+    pub(crate) fn new(path: &Path, export: Option<&str>, file: impl AsFd) -> io::Result<Self> {
+        let file = FileIdentity::of(file)?;
+        if !file.knows_birth() {
+            let what = "its file system does not say when files were made";
+            return Err(io::Error::new(ErrorKind::Unsupported, what));
+        }
+        Ok(Self { path: path.to_owned(), export: export.map(str::to_owned), file })
+    }
+
+    /// Whether it is at its path, and nothing else.
+    ///
+    /// # Errors
+    /// The system's.
+    pub(crate) fn is_there(&self) -> io::Result<bool> {
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        match open(&self.path, flags, Mode::empty()) {
+            Err(Errno::NOENT | Errno::NOTDIR) => Ok(false),
+            Err(errno) => Err(errno.into()),
+            Ok(found) => Ok(FileIdentity::of(found)? == self.file),
+        }
+    }
+
+    /// Removes the file, if it is there, from stable storage as well.
+    ///
+    /// # Errors
+    /// The system's, with the path.
+    pub(crate) fn remove(&self) -> io::Result<()> {
+        let removed = self.is_there().and_then(|is_there| {
+            if !is_there {
+                return Ok(());
+            }
+            std::fs::remove_file(&self.path)?;
+            self.path.parent().map_or(Ok(()), sync_directory)
+        });
+        removed.map_err(|error| {
+            io::Error::new(error.kind(), format!("{}: {error}", self.path.display()))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, File};
+
+    use super::*;
+
+    #[test]
+    fn only_the_file_itself_is_removed() {
+        let dir = tempfile::tempdir_in("/var/tmp").unwrap();
+        let (path, aside) = (dir.path().join("a"), dir.path().join("b"));
+        let left = Leftover::new(&path, Some("a"), File::create(&path).unwrap()).unwrap();
+        let text = serde_json::to_string(&left).unwrap();
+        assert_eq!(serde_json::from_str::<Leftover>(&text).unwrap(), left, "{text}");
+        assert!(left.is_there().unwrap());
+        fs::rename(&path, &aside).unwrap();
+        fs::write(&path, "theirs").unwrap();
+        left.remove().unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "theirs");
+        fs::remove_file(&path).unwrap();
+        std::os::unix::fs::symlink(&aside, &path).unwrap();
+        left.remove().unwrap();
+        assert!(path.is_symlink() && aside.exists());
+        fs::rename(&aside, &path).unwrap();
+        left.remove().unwrap();
+        assert!(!path.exists());
+        left.remove().unwrap();
+    }
+}
