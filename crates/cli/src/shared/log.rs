@@ -368,13 +368,24 @@ impl MakeWriter<'_> for Log {
     }
 }
 
-/// One line of the log.
+/// An entry of which all lines but the first are indented: what somebody else has named, with a
+/// line feed in its name, looks like no entry of ours.
+fn indented(entry: &[u8]) -> Vec<u8> {
+    let (text, end) = match entry {
+        [text @ .., b'\n'] => (text, &b"\n"[..]),
+        text => (text, &[][..]),
+    };
+    let lines: Vec<_> = text.split(|byte| *byte == b'\n').collect();
+    [&lines.join(&b"\n    "[..]), end].concat()
+}
+
+/// One entry of the log.
 pub(crate) struct Line(Level);
 
 impl Write for Line {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         if let Some(queue) = queue() {
-            queue.add(self.0, line.to_owned(), FIELDS.take());
+            queue.add(self.0, indented(line), FIELDS.take());
         }
         Ok(line.len())
     }
@@ -435,6 +446,12 @@ mod tests {
         fs::rename(&away, &here).unwrap();
         log.write(Level::INFO, b"kept\n", &[]).unwrap();
         assert_eq!(fs::read(here.join("vm1.log")).unwrap(), b"kept\n");
+    }
+
+    #[test]
+    fn what_others_name_begins_no_entry() {
+        assert_eq!(indented(b"INFO a\n"), b"INFO a\n");
+        assert_eq!(indented(b"WARN x\nINFO y\n"), b"WARN x\n    INFO y\n");
     }
 
     #[test]

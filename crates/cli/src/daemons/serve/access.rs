@@ -251,6 +251,14 @@ impl Rights {
         self.decisions.copy(export, clone).inspect_err(|_| self.decisions = before)
     }
 
+    /// Forgets the decisions about an export that is gone for good: another of its name is to begin
+    /// with none.
+    pub(super) fn forget(&mut self, export: &str) {
+        if let Err(error) = self.decisions.retain(|of, _, _| of != export) {
+            tracing::warn!("{error}; what was decided about {export} counts after a restart");
+        }
+    }
+
     /// Takes another configuration. Its exports that the target does not serve mean nothing, and
     /// one that it lacks stays as it was. Sessions of hosts that may not connect any more end, and
     /// commands of ports that may not have an export any more.

@@ -27,14 +27,13 @@ pub(super) fn with_added(
 ) -> Result<(Config, Vec<String>)> {
     let mut left_out = Vec::new();
     let others: Vec<_> = links.into_iter().filter(|link| !config.link.contains(link)).collect();
-    let is_named = !config.link.is_empty();
-    if is_named {
+    if !config.link.is_empty() {
         config.link.extend(others.iter().cloned());
-        config.added_links = others;
     } else if !others.is_empty() {
         let links = others.join(", ");
         left_out.push(format!("the configuration names no links, so {links} do not count"));
     }
+    config.added_links = others;
     let config = with_added_exports(config, added, own_keys, &mut left_out)?;
     Ok((config, left_out))
 }
@@ -66,11 +65,13 @@ fn with_added_exports(
     }
     with(&config, &[])?;
     // One by one, to find out which ones contradict the others.
-    Ok(others.iter().fold(config, |config, export| {
-        with(&config, std::slice::from_ref(export)).unwrap_or_else(|error| {
-            left_out.push(error.message);
-            config
-        })
+    Ok(others.into_iter().fold(config, |mut config, export| {
+        match with(&config, std::slice::from_ref(&export)) {
+            Ok(all) => return all,
+            Err(error) => left_out.push(error.message),
+        }
+        config.idle.push(export);
+        config
     }))
 }
 
@@ -95,9 +96,11 @@ pub(super) fn named<'a>(config: &'a Config, name: &str) -> Option<&'a Export> {
     config.export.iter().find(|export| export.name == name)
 }
 
-/// The exports that were added by command.
+/// The exports that were added by command, also those that are not served.
 pub(super) fn added(config: &Config) -> impl Iterator<Item = &Export> {
-    config.export.iter().filter(|export| export.place == DefinedAt::Command)
+    let served = config.export.iter().filter(|export| export.place == DefinedAt::Command);
+    // One that is connected is served until it is not.
+    served.chain(config.idle.iter().filter(|export| named(config, &export.name).is_none()))
 }
 
 /// Serves one more export, and keeps it. One that is there already and says the same is left as it
@@ -127,6 +130,7 @@ pub(super) fn publish(served: &Served, export: &Export, accepted: bool) -> Resul
     let before = served.exports.current().clone();
     let mut wanted = before.clone();
     wanted.export.push(export.clone());
+    wanted.idle.retain(|it| it.name != export.name);
     check(&wanted)?;
     let configured = Configured::of(&wanted, &served.own_keys.public())?;
     let disk = served.exports.open(export, accepted)?;
@@ -168,7 +172,8 @@ pub(super) fn remove(served: &Served, name: &str, removal: &Removal) -> Result<E
     let &Removal { force, delete, limit } = removal;
     let changing = served.exports.change();
     let mut wanted = served.exports.current().clone();
-    let export = named(&wanted, name).ok_or_else(|| served.exports.no_export(name))?;
+    let idle = wanted.idle.iter().find(|export| export.name == name);
+    let export = named(&wanted, name).or(idle).ok_or_else(|| served.exports.no_export(name))?;
     if export.place != DefinedAt::Command {
         let remedy = match export.place {
             DefinedAt::File { .. } => {
@@ -192,10 +197,12 @@ pub(super) fn remove(served: &Served, name: &str, removal: &Removal) -> Result<E
     let file = delete.then(|| pool_files::find(&served.exports, &wanted, export)).transpose()?;
     let file = file.flatten();
     wanted.export.retain(|export| export.name != name);
+    wanted.idle.retain(|export| export.name != name);
     keep_removed(served, &wanted, file.as_ref())?;
     *served.exports.current() = wanted;
     let removal = served.exports.remove(name);
     locked(&served.exports.state).forget(name);
+    served.rights().forget(name);
     let is_deleted = file.map_or(Ok(()), |file| delete_file(served, &file));
     // Others need not wait for its disk.
     drop(changing);

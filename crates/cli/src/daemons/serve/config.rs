@@ -67,7 +67,11 @@ pub(crate) struct Config {
     /// The disks.
     #[serde(deserialize_with = "exports")]
     pub(crate) export: Vec<Export>,
-    /// The links that were added by command, which are among the others.
+    /// The exports that were added by command and contradict the others: they are kept, and served
+    /// when they do not any more.
+    #[serde(skip)]
+    pub(crate) idle: Vec<Export>,
+    /// The links that were added by command. They are among the others if any link is named.
     #[serde(skip)]
     pub(crate) added_links: Vec<String>,
     /// The lines of the file that begin its keys.

@@ -129,12 +129,13 @@ fn check_way(served: &Served) -> Result<()> {
 /// The place that names a link of the target.
 fn defined_by(served: &Served, link: &str) -> Option<DefinedBy> {
     let current = served.exports.current();
-    if current.added_links.iter().any(|it| it == link) {
+    let is_in = |links: &[String]| links.iter().any(|it| it == link);
+    if is_in(&current.added_links) && is_in(&current.link) {
         Some(DefinedBy::Command)
-    } else if served.args.links.iter().any(|it| it == link) {
+    } else if is_in(&served.args.links) {
         Some(DefinedBy::CommandLine)
     } else {
-        current.link.iter().any(|it| it == link).then_some(DefinedBy::File)
+        is_in(&current.link).then_some(DefinedBy::File)
     }
 }
 

@@ -267,11 +267,8 @@ impl<'a> Applying<'a> {
             }
         };
         let export = current.export.iter().map(kept).collect();
-        // Between names and all interfaces it takes a restart: what was added is kept until then.
-        let names = if wanted.link.is_empty() { current } else { &wanted };
-        let added_links = names.added_links.clone();
         let (link, fcoe) = (current.link.clone(), current.fcoe.clone());
-        let next = Config { export, link, fcoe, added_links, ..wanted.clone() };
+        let next = Config { export, link, fcoe, ..wanted.clone() };
         let (removals, ending) = Default::default();
         Self { served, wanted, next, has_new_links: true, removals, ending }
     }
