@@ -174,7 +174,7 @@ fn who_may_not_ask_is_told_why() {
     keys.refused("stranger.key", &["list"], 7, &["knows no admin with the key", &stranger]);
     keys.refused("stranger.key", &["top"], 7, &["knows no admin with the key", &stranger]);
     let top = keys.ask("monitor.key", &["top", "--interval", "0.1"]);
-    assert_eq!((&top["targets"][0]["name"], &top["sessions"]), (&json!("e2e"), &json!([])));
+    assert_eq!((&top["targets"][0]["target"], &top["sessions"]), (&json!("e2e"), &json!([])));
     keys.refused("host.key", &["list"], 7, &["knows no admin with the key", &host]);
     target.await_log("refused at `control`: no [[admin]] has this key");
     keys.refused("ops.key", &["export", "add", "a=relative.img"], 2, &["absolute path"]);
