@@ -6,6 +6,7 @@ mod bench;
 mod conformance;
 mod counts;
 mod deny;
+mod exports;
 mod fio;
 mod instructions;
 mod library;
@@ -51,6 +52,8 @@ usage: cargo xtask COMMAND
   bench [ARGS..]  compare Tyche with TCP, NBD and bare frames (as root; `.. bench --help`)
   soak [ARGS..]   look for violations, for as long as you like: seeds of the simulator from random
                   starts, and faults on real interfaces (as root; `.. soak --help`)
+  exports         add, connect and remove a thousand exports beside eight sessions, with kills of
+                  the target, and without them measure its memory (as root; minutes)
   numa            prove placement (--affinity) on a virtual machine with two NUMA nodes
   deb [--test]    make the Debian package, target/deb/tyche_VERSION_ARCH.deb; and install, check
                   and remove it in a clean Debian 12 (as root)
@@ -60,6 +63,8 @@ usage: cargo xtask COMMAND
                   root)
   vm [FILTER]     test block devices on Debian's kernels, in virtual machines (as
                   root); FILTER is a part of the names of tests, such as `ublk::` or `smoke`
+  vm postgres     test a database on a disk whose target is killed and whose network is cut, and on
+                  a snapshot of it
   vm peers        compare with other network block devices within one of these machines
   fio-engine      build the engine for the installed fio, target/fio/tyche.so
 
@@ -83,6 +88,7 @@ fn main() -> ExitCode {
         }
         Some("counts") if rest.is_empty() || rest == ["--bless"] => counts::run(!rest.is_empty()),
         Some("loom") if rest.is_empty() => loom::run(),
+        Some("exports") if rest.is_empty() => exports::run(),
         Some("numa") if rest.is_empty() => numa::run(),
         Some("vm") if rest == ["peers"] => vm::compare(),
         Some("vm") if rest.len() < 2 => vm::run(rest.first()),

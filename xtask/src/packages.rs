@@ -58,6 +58,7 @@ pub(crate) const VM: &[Need] = &[
     ("nft", "nftables"),
     ("objdump", "binutils"),
     ("qemu-system-x86_64", "qemu-system-x86"),
+    ("tar", "tar"),
     ("xz", "xz-utils"),
     ("zstd", "zstd"),
 ];
@@ -133,6 +134,20 @@ pub(crate) fn install_backport(package: &str) -> Result<()> {
     install.args(["--target-release", &suite, package]);
     let installed = succeeds(&mut install)?;
     if installed { Ok(()) } else { Err(format!("could not install {package}: see above")) }
+}
+
+/// Downloads packages to a directory, with those of their dependencies that this machine lacks.
+/// Installs nothing.
+pub(crate) fn download(packages: &[&str], dir: &Path) -> Result<()> {
+    let mut download = apt_get(&["install", "--yes", "--no-install-recommends"]);
+    // A package is downloaded even if it is installed.
+    download.args(["--reinstall", "--download-only", "--option"]);
+    download.arg(format!("Dir::Cache::Archives={}/", dir.display())).args(packages);
+    // A fresh system has no package lists yet; old ones name packages that are no more.
+    if succeeds(&mut download)? || (update().is_ok() && succeeds(&mut download)?) {
+        return Ok(());
+    }
+    Err(format!("could not download {}: see above", packages.join(" ")))
 }
 
 /// Renews apt's lists of packages.

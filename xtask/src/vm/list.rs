@@ -9,7 +9,7 @@ use std::process::Command;
 use std::time::Instant;
 
 use super::kernel::Series;
-use super::{debian, image};
+use super::{debian, image, postgres};
 use crate::suite::{Skip, follow};
 use crate::{Result, cargo, packages};
 
@@ -26,8 +26,12 @@ pub(crate) fn run(filter: Option<&OsString>) -> Result<bool> {
     }
     // Without this kernel, its tests are left out.
     image::make_if_known(Series::V7)?;
-    if filter.is_none_or(|filter| filter.to_string_lossy().contains("systemd")) {
+    let is_wanted = |what| filter.is_none_or(|filter| filter.to_string_lossy().contains(what));
+    if is_wanted("systemd") {
         debian::make()?;
+    }
+    if is_wanted("postgres") {
+        postgres::make()?;
     }
     let began = Instant::now();
     let mut tests = cargo();

@@ -5,8 +5,8 @@
 //!
 //! There are two kinds. A [script] contains all that it needs in its archive, runs, and
 //! ends: the tests of placement use it. The [list] boots [guests](image) with the programs of
-//! this machine, or with a [Debian](debian) of their own. Tests on this machine control them, while
-//! they cut links and kill targets outside.
+//! this machine, or with a [Debian](debian) of their own; some run [PostgreSQL](postgres). Tests on
+//! this machine control them, while they cut links and kill targets outside.
 
 mod archive;
 mod debian;
@@ -14,6 +14,7 @@ mod image;
 mod kernel;
 mod list;
 mod peers;
+mod postgres;
 mod script;
 
 use std::fs;

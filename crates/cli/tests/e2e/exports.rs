@@ -1,13 +1,10 @@
 //! Exports that come and go while a target runs: by commands, and by its configuration.
 
-use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
-use tyche_testkit::random::Random;
 
 use crate::load::Load;
 use crate::refusals::{expect, refused};
@@ -27,14 +24,14 @@ fn disk(rig: &Rig, name: &str) -> String {
 }
 
 /// Writes a configuration with these lines, and returns its path.
-fn configure(rig: &Rig, lines: &str) -> String {
+pub(crate) fn configure(rig: &Rig, lines: &str) -> String {
     let path = rig.path("target.toml");
     fs::write(&path, lines).unwrap();
     path.display().to_string()
 }
 
 /// A table of a configuration.
-fn table(rig: &Rig, name: &str) -> String {
+pub(crate) fn table(rig: &Rig, name: &str) -> String {
     let path = rig.path(&format!("{name}.img"));
     if !path.exists() {
         rig.file(&format!("{name}.img"), SIZE);
@@ -42,12 +39,12 @@ fn table(rig: &Rig, name: &str) -> String {
     format!("[[export]]\nname = {name:?}\npath = {path:?}\n")
 }
 
-fn serve(rig: &Rig, config: &str) -> Target {
+pub(crate) fn serve(rig: &Rig, config: &str) -> Target {
     rig.serve(&["--config", config])
 }
 
 /// The names of what is exported, with what says so.
-fn listed(rig: &Rig) -> Vec<(String, String)> {
+pub(crate) fn listed(rig: &Rig) -> Vec<(String, String)> {
     let list = export(rig, &["list"]);
     assert_eq!(list["schema"], "tyche.export-list/1");
     let exports = list["targets"][0]["exports"].as_array().unwrap();
@@ -189,69 +186,6 @@ fn the_configuration_is_read_again_whole_and_wins() {
     reload(&["[[export]\n".to_owned()], "stay as they were");
     assert_eq!(listed(&rig).len(), 2);
     reload(&[a.replace("\n\n", "\n") + "read_only = true\n", c], "has other properties");
-}
-
-/// Exports are added and removed, and the target is killed at random moments: what was answered
-/// counts, and nothing is left of what was removed. `TYCHE_EXPORTS` is how many are added.
-#[test]
-fn the_set_of_exports_is_the_one_that_was_answered() {
-    let count = std::env::var("TYCHE_EXPORTS").map_or(60, |it| it.parse().unwrap());
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
-    let seed = now.as_nanos() as u64;
-    println!("seed {seed}");
-    let (rig, mut random) = (rig!(1500), Random(seed));
-    let config = configure(&rig, &table(&rig, DISK));
-    let mut target = Some(serve(&rig, &config));
-    let session = rig.connect_as("fuse", &[]);
-    let load = Load::start(&session.device);
-    let (mut there, mut next) = (BTreeSet::new(), 0);
-    while next < count {
-        // One that is not answered may be there, and is asked for again.
-        let kills = random.chance(8);
-        let killer = kills.then(|| {
-            let (pid, pause) = (target.as_ref().unwrap().pid(), random.below(20));
-            std::thread::spawn(move || {
-                std::thread::sleep(Duration::from_millis(pause));
-                let pid = rustix::process::Pid::from_raw(pid as i32).unwrap();
-                rustix::process::kill_process(pid, Signal::KILL).unwrap();
-            })
-        });
-        let removed = random.chance(3).then(|| there.iter().next().cloned()).flatten();
-        let name = removed.clone().unwrap_or_else(|| format!("e{next}"));
-        let args = match &removed {
-            Some(name) => vec!["export".to_owned(), "remove".to_owned(), name.clone()],
-            None => vec!["export".to_owned(), "add".to_owned(), format!("{name}=mem:64k")],
-        };
-        let args: Vec<_> = args.iter().map(String::as_str).collect();
-        let done = finish(&mut rig.tyche(Side::Target, &args), PATIENCE);
-        if let Some(killer) = killer {
-            killer.join().unwrap();
-            target.take().unwrap().kill();
-            target = Some(serve(&rig, &config));
-        }
-        let now: BTreeSet<_> = listed(&rig).into_iter().map(|it| it.0).collect();
-        let is_there = now.contains(&name);
-        match done.success() {
-            true => assert_eq!(is_there, removed.is_none(), "{name}: {}", done.stdout),
-            false => assert!(kills, "{args:?}: {}", done.stderr),
-        }
-        match is_there {
-            true => there.insert(name),
-            false => there.remove(&name),
-        };
-        next += usize::from(removed.is_none() && is_there);
-        assert!(now.iter().filter(|it| *it != DISK).eq(&there), "{now:?}, not {there:?}");
-    }
-    load.await_progress();
-    load.finish();
-    session.disconnect();
-    for name in &there {
-        export(&rig, &["remove", name]);
-    }
-    assert_eq!(listed(&rig), [by_file(DISK)]);
-    let left = rig.path("state/targets/e2e/exports");
-    let left = fs::read_dir(left).unwrap().map(|it| it.unwrap().file_name());
-    assert_eq!(left.collect::<Vec<_>>(), ["disk.json"], "records of what was removed");
 }
 
 #[test]

@@ -9,6 +9,7 @@ mod access;
 mod admins;
 mod bench;
 mod channels;
+mod churn;
 mod complete;
 mod cuts;
 mod demo;

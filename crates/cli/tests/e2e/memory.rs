@@ -23,7 +23,7 @@ fn read(host: &mut InlineHost) {
 }
 
 /// The target's anonymous memory in bytes, without that of its export.
-fn resident(target: &Target) -> usize {
+pub(crate) fn resident(target: &Target) -> usize {
     let status = fs::read_to_string(format!("/proc/{}/status", target.pid())).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();
     line.trim().trim_end_matches(" kB").parse::<usize>().unwrap() << 10

@@ -17,6 +17,7 @@ mod lab;
 mod mirror;
 mod nics;
 mod peers;
+mod postgres;
 mod rdma;
 mod recovery;
 mod rig;
