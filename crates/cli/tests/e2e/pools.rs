@@ -369,7 +369,6 @@ fn serve_until(rig: &Rig, config: &str, (call, from, path): (&str, u32, &Path)) 
     let log = rig.path("strace.log");
     let args = [
         "-f",
-        "--seccomp-bpf",
         "-o",
         log.to_str().unwrap(),
         "-P",
