@@ -5,7 +5,7 @@
 //! The tests of each run are short. Those of a thousand exports are ignored, and are run by
 //! `cargo xtask exports`. `TYCHE_SEED` repeats the choices of a run, which prints it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
