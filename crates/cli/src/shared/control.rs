@@ -102,7 +102,7 @@ pub(crate) enum TargetRequest {
     /// Serve one more export, from now on and after restarts.
     AddExport {
         /// The export.
-        export: Export,
+        export: Box<Export>,
         /// Whether it may be another disk than the last one of that name.
         accept_changed_disk: bool,
         /// The file that is made for it, whose path the target knows.
