@@ -351,20 +351,26 @@ impl Plan {
         plan.draw_edges();
         plan.draw_udp();
         plan.draw_keys();
-        plan.incidents.draw_removals(&mut Random::new(seed ^ REMOVALS));
         plan.draw_fast_fail();
+        plan.draw_changes(steady);
+        plan
+    }
+
+    /// Draws what the target's administrator changes while hosts use it.
+    fn draw_changes(&mut self, steady: bool) {
+        let of = |salt: u64| Random::new(self.seed ^ salt);
+        self.incidents.draw_removals(&mut of(REMOVALS));
+        self.incidents.draw_unlinks(&mut of(UNLINKS));
         if !steady {
-            let random = &mut Random::new(seed ^ LIMITS);
-            plan.target.draw_limit(random);
-            if plan.target.limit != RateLimit::default() {
-                plan.incidents.draw_relimits(random);
+            let random = &mut of(LIMITS);
+            self.target.draw_limit(random);
+            if self.target.limit != RateLimit::default() {
+                self.incidents.draw_relimits(random);
             }
         }
-        if plan.keyed {
-            plan.incidents.draw_rotations(&mut Random::new(seed ^ ROTATIONS));
+        if self.keyed {
+            self.incidents.draw_rotations(&mut of(ROTATIONS));
         }
-        plan.incidents.draw_unlinks(&mut Random::new(seed ^ UNLINKS));
-        plan
     }
 
     /// Draws the hosts whose operations fail early.

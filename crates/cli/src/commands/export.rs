@@ -314,7 +314,8 @@ fn run_add(at: &AtArgs, add: &Add, output: Format) -> Result<()> {
     let FoundTarget { mut control, report } = one_target(at, add.target.as_deref())?;
     let target = report.name;
     let accept_changed_disk = add.accept_changed_disk;
-    let request = TargetRequest::AddExport { export, accept_changed_disk, new_file };
+    let request =
+        TargetRequest::AddExport { export: Box::new(export), accept_changed_disk, new_file };
     let what = format_args!("target `{target}`");
     let done: ExportChanged = control.ask(&request, CHANGE_TIMEOUT, what)?;
     let size = bytes(done.size.unwrap_or_default());

@@ -1,33 +1,26 @@
 //! The protocol between commands and daemons: one line of JSON each way over a Unix socket.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::os::unix::fs::MetadataExt;
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::Mode;
 use rustix::io::Errno;
-use rustix::net::sockopt::{Timeout, set_socket_timeout, socket_peercred};
-use rustix::net::{
-    AddressFamily, RecvFlags, SocketAddrUnix, SocketFlags, SocketType, connect, recv, socket_with,
-};
-use rustix::process::{Uid, geteuid};
+use rustix::net::sockopt::socket_peercred;
+use rustix::net::{RecvFlags, recv};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+pub(crate) use crate::shared::control_socket::{REPORT_TIMEOUT, is_timeout};
+use crate::shared::control_socket::{Until, bind, may_change, reach};
 use crate::shared::error::{Code, Error, ErrorReport, Result};
 use crate::shared::export::Export;
-use crate::shared::readers;
 use crate::shared::report::{
     AccessChanged, ExportChanged, ExportCloned, ExportResized, PlanReport, SessionReport,
     TargetLinkChanged, TargetReport,
 };
 
-/// The longest path of a Unix socket in bytes, as the kernel has it.
-const SOCKET_PATH_MAX: usize = 107;
 /// The longest request in bytes: the text of a configuration.
 const REQUEST_MAX: u64 = 4 << 20;
 /// The same for those who may ask for reports only.
@@ -36,17 +29,12 @@ const REPORT_REQUEST_MAX: u64 = 4 << 10;
 const READERS_MAX: usize = 16;
 /// Time limit for a request, from the connection on.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(2);
-/// Time limit for a daemon's report: it needs milliseconds. A daemon that takes longer is stopped,
-/// or stuck.
-pub(crate) const REPORT_TIMEOUT: Duration = Duration::from_secs(2);
 /// Pause after a connection that could not be accepted.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// The interval at which a daemon without requests looks whether its socket is still there.
-const LOOK_EVERY: Timespec = Timespec { tv_sec: 2, tv_nsec: 0 };
 
 /// A request to a daemon.
 pub(crate) trait Request: DeserializeOwned {
-    /// Whether it changes nothing: readers may send it, too ([`readers`]).
+    /// Whether it changes nothing: readers may send it, too ([`readers`](crate::shared::readers)).
     fn is_report(&self) -> bool;
 }
 
@@ -105,7 +93,7 @@ pub(crate) enum TargetRequest {
     /// Serve one more export, from now on and after restarts.
     AddExport {
         /// The export.
-        export: Export,
+        export: Box<Export>,
         /// Whether it may be another disk than the last one of that name.
         accept_changed_disk: bool,
         /// The file that is made for it, whose path the target knows.
@@ -331,22 +319,6 @@ struct Asked {
     line: String,
 }
 
-/// Whether a process listens at a control socket.
-pub(crate) fn listens(socket: &Path) -> bool {
-    // Too many others wait to connect if that takes so long.
-    reach(socket, REPORT_TIMEOUT).map_or_else(|error| is_timeout(&error), |_| true)
-}
-
-/// Connects to a daemon.
-fn reach(socket: &Path, timeout: Duration) -> io::Result<UnixStream> {
-    let kind = (SocketType::STREAM, SocketFlags::CLOEXEC);
-    let connection = socket_with(AddressFamily::UNIX, kind.0, kind.1, None)?;
-    // The limit for connecting as well: one waits while too many others do.
-    set_socket_timeout(&connection, Timeout::Send, Some(timeout))?;
-    connect(&connection, &SocketAddrUnix::new(socket)?)?;
-    Ok(connection.into())
-}
-
 /// Connects to a daemon and sends it a request.
 fn begin(socket: &Path, request: &impl Serialize, timeout: Duration) -> io::Result<Asked> {
     let mut stream = reach(socket, timeout)?;
@@ -367,11 +339,6 @@ impl Asked {
         })?;
         Ok(parse_answer(&self.line)?)
     }
-}
-
-/// Whether a daemon did not answer in time.
-pub(crate) fn is_timeout(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
 }
 
 /// Parses a daemon's answer, which may be an error.
@@ -433,53 +400,6 @@ pub(crate) fn serve<R: Request>(
         }
     })?;
     Ok(())
-}
-
-/// A control socket, and the file that it was bound to.
-struct Bound {
-    listener: UnixListener,
-    file: (u64, u64),
-}
-
-impl Bound {
-    /// The next connection; none if there is none for [`LOOK_EVERY`].
-    fn accept(&self) -> io::Result<Option<UnixStream>> {
-        match poll(&mut [PollFd::new(&self.listener, PollFlags::IN)], Some(&LOOK_EVERY)) {
-            Ok(0) | Err(Errno::INTR) => Ok(None),
-            Ok(_) => Ok(Some(self.listener.accept()?.0)),
-            Err(error) => Err(error.into()),
-        }
-    }
-
-    fn is_at(&self, socket: &Path) -> bool {
-        identity(socket).is_ok_and(|file| file == self.file)
-    }
-}
-
-/// The device and the inode of a file.
-fn identity(path: &Path) -> io::Result<(u64, u64)> {
-    std::fs::metadata(path).map(|it| (it.dev(), it.ino()))
-}
-
-/// Binds a control socket, in the place of a dead process's.
-fn bind(socket: &Path) -> io::Result<Bound> {
-    match std::fs::remove_file(socket) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
-    let len = socket.as_os_str().len();
-    if len > SOCKET_PATH_MAX {
-        let message = format!(
-            "{}: {len} bytes are too long for a socket, {SOCKET_PATH_MAX} are possible: give \
-             TYCHE_RUNTIME_DIR, or a name, a shorter one",
-            socket.display()
-        );
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
-    }
-    let listener = UnixListener::bind(socket)?;
-    // A connection takes the right to write.
-    readers::admit(socket, Mode::RGRP | Mode::WGRP);
-    Ok(Bound { listener, file: identity(socket)? })
 }
 
 /// Answers a request in a thread of its own. `readers`: those that are being answered.
@@ -551,29 +471,6 @@ impl Readers {
     }
 }
 
-/// Whether who is at the other end may change anything: root, and the daemon's own user.
-fn may_change(stream: &UnixStream) -> bool {
-    let owns = |uid: Uid| uid.is_root() || uid == geteuid();
-    socket_peercred(stream).is_ok_and(|peer| owns(peer.uid))
-}
-
-/// A stream that is read until a deadline, however slowly the bytes come.
-struct Until<'a> {
-    stream: &'a UnixStream,
-    deadline: Instant,
-}
-
-impl Read for Until<'_> {
-    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        let left = self.deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Err(io::ErrorKind::TimedOut.into());
-        }
-        self.stream.set_read_timeout(Some(left))?;
-        self.stream.read(into)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -602,19 +499,5 @@ mod tests {
         assert!(readers.admit().is_none());
         admitted.pop();
         assert!(readers.admit().is_some());
-    }
-
-    #[test]
-    fn a_path_that_is_too_long_for_a_socket_is_named_with_the_remedy() {
-        let dir = tempfile::tempdir().unwrap();
-        let socket = |len: usize| {
-            let name = "s".repeat(len - dir.path().as_os_str().len() - 1);
-            bind(&dir.path().join(name)).err().map(|error| error.to_string())
-        };
-        assert_eq!(socket(SOCKET_PATH_MAX), None);
-        let error = socket(SOCKET_PATH_MAX + 1).unwrap();
-        for part in ["108 bytes are too long for a socket", "give TYCHE_RUNTIME_DIR"] {
-            assert!(error.contains(part), "{error}");
-        }
     }
 }

@@ -5,6 +5,7 @@ pub(crate) mod block_device;
 pub(crate) mod complete;
 pub(crate) mod control;
 pub(crate) mod control_address;
+pub(crate) mod control_socket;
 pub(crate) mod device_name;
 pub(crate) mod error;
 pub(crate) mod export;

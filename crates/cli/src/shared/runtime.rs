@@ -23,7 +23,7 @@ use rustix::fs::{FlockOperation, Mode, flock};
 use tyche_session::{RUNTIME_DIR_VARIABLE, runtime_dir, set};
 use uuid::Uuid;
 
-use crate::shared::control;
+use crate::shared::control_socket;
 use crate::shared::error::{Code, Context, Error, Result};
 use crate::shared::readers;
 
@@ -245,7 +245,7 @@ pub(crate) fn is_locked(dir: &Path) -> bool {
         Ok(lock) => flock(&lock, FlockOperation::NonBlockingLockShared).is_err(),
         // Readers have no right to it.
         Err(error) if error.kind() == ErrorKind::PermissionDenied => {
-            control::listens(&dir.join(CONTROL))
+            control_socket::listens(&dir.join(CONTROL))
         }
         Err(_) => false,
     }

@@ -166,7 +166,8 @@ fn the_configuration_is_read_again_whole_and_wins() {
     // One that is connected stays.
     reload(&[a.clone(), table(&rig, DISK)], read);
     let session = rig.connect_as("fuse", &[]);
-    reload(&[a.clone(), c.clone()], "is served until");
+    reload(&[a.clone(), c.clone()], read);
+    assert!(target.log().contains("is served until"), "{}", target.log());
     let mut now = listed(&rig);
     now.sort();
     assert_eq!(now, [by_file("a"), by_file("c"), by_file(DISK)], "c is the file's now");

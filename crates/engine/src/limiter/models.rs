@@ -5,8 +5,8 @@ use loom::thread;
 
 use super::*;
 
-/// A limit that is changed while a thread takes leaves nothing behind that was taken at the price of
-/// the former one.
+/// A limit that is changed while a thread takes leaves nothing behind that was taken at the former
+/// price.
 #[test]
 fn a_former_price_is_forgotten() {
     loom::model(|| {

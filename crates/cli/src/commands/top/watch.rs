@@ -88,7 +88,7 @@ impl Watch {
     /// `Permission`: the run-time directory can't be read.
     pub(super) fn ask(&mut self) -> Result<()> {
         if self.at.is_elsewhere() {
-            self.ask_one(self.at.place().into(), Kind::Elsewhere);
+            self.ask_one(Path::new(&self.at.place()), Kind::Elsewhere);
             return Ok(());
         }
         let below = |dir: PathBuf| runtime::below(&dir).context(Code::Permission, dir.display());
@@ -97,16 +97,16 @@ impl Watch {
         self.targets.retain(|dir, _| targets.contains(dir));
         let all = sessions.into_iter().map(|dir| (dir, Kind::Session));
         for (dir, kind) in all.chain(targets.into_iter().map(|dir| (dir, Kind::Target))) {
-            self.ask_one(dir, kind);
+            self.ask_one(&dir, kind);
         }
         Ok(())
     }
 
-    fn ask_one(&mut self, dir: PathBuf, kind: Kind) {
-        if !self.asked.insert(dir.clone()) {
+    fn ask_one(&mut self, dir: &Path, kind: Kind) {
+        if !self.asked.insert(dir.to_owned()) {
             return;
         }
-        let (answers, path, at) = (self.answers.0.clone(), dir.clone(), Arc::clone(&self.at));
+        let (answers, path, at) = (self.answers.0.clone(), dir.to_owned(), Arc::clone(&self.at));
         let asking = thread::Builder::new().name("top-ask".into()).spawn(move || {
             let found = look(&path, kind, &at);
             // Nobody waits any more if the program ends.
@@ -114,7 +114,7 @@ impl Watch {
         });
         if asking.is_err() {
             // No thread to spare: it is asked the next time.
-            self.asked.remove(&dir);
+            self.asked.remove(dir);
         }
     }
 

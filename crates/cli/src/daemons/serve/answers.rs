@@ -77,7 +77,7 @@ fn execute(served: Arc<Served>, request: &TargetRequest) -> ControlAnswer {
             resize(&served, export, *size).map(ControlAnswer::Resized).into()
         }
         TargetRequest::AddExport { export, accept_changed_disk, new_file } => {
-            let export = Export { place: DefinedAt::Command, ..export.clone() };
+            let export = Export { place: DefinedAt::Command, ..(**export).clone() };
             let accepted = *accept_changed_disk;
             let changed = match new_file {
                 Some(file) => volumes::make(&served, &export, file, accepted),

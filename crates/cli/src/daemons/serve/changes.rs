@@ -111,7 +111,8 @@ pub(super) fn added(config: &Config) -> impl Iterator<Item = &Export> {
 /// it; or it can't be kept. Nothing has changed then.
 pub(super) fn add(served: &Served, export: &Export, accepted: bool) -> Result<ExportChanged> {
     let _changing = served.exports.change();
-    if let Some(other) = named(&served.exports.current().clone(), &export.name) {
+    let current = served.exports.current().clone();
+    if let Some(other) = named(&current, &export.name) {
         if other.is_same(export) {
             return Ok(changed(served, &export.name, false, 0));
         }

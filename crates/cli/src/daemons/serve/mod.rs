@@ -253,7 +253,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
     let mut state = State::open(&name, Fcoe::is_alone(&config));
     let added = (state.added()?, state.added_links()?);
     let settled = Mutex::new(state);
-    pool_files::settle(&settled, config.export.iter().chain(&added.0));
+    pool_files::settle(&settled, &config.export.iter().chain(&added.0).collect::<Vec<_>>());
     let mut state = settled.into_inner().unwrap_or_else(PoisonError::into_inner);
     state.forget_removed(config.export.iter().chain(&added.0));
     let (config, left_out) = changes::with_added(config, added, &own_keys)?;

@@ -67,12 +67,12 @@ pub(super) fn delete(state: &Mutex<State>, file: &Leftover) -> Result<()> {
 
 /// Deletes what a killed target has left over. A file system that does not answer is not waited for
 /// for long: then it is tried again later.
-pub(super) fn settle<'a>(state: &Mutex<State>, exports: impl Iterator<Item = &'a Export> + Clone) {
-    let leftovers = locked(state).leftovers(exports.clone());
+pub(super) fn settle(state: &Mutex<State>, exports: &[&Export]) {
+    let leftovers = locked(state).leftovers(exports.iter().copied());
     if leftovers.is_empty() {
         return;
     }
-    let is_export = |name: &String| exports.clone().any(|export| export.name == *name);
+    let is_export = |name: &String| exports.iter().any(|export| export.name == *name);
     let (sender, removed) = sync_channel(leftovers.len());
     let work = move || {
         // Nobody waits for it after the limit.

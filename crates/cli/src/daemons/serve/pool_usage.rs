@@ -37,7 +37,7 @@ impl Looks {
         for dir in &dirs {
             asked.entry((*dir).to_owned()).or_insert_with(|| ask(dir));
         }
-        let mut take = |dir: &Path| {
+        let take = |dir: &Path| {
             let answer = asked.get(dir).ok_or("is named twice")?;
             let left = deadline.saturating_duration_since(Instant::now());
             let answer = match answer.recv_timeout(left) {
@@ -48,7 +48,7 @@ impl Looks {
             asked.remove(dir);
             answer
         };
-        dirs.into_iter().map(|dir| take(dir)).collect()
+        dirs.into_iter().map(take).collect()
     }
 }
 

@@ -158,7 +158,7 @@ fn cloned(
 
 /// Deletes what an earlier command has left over.
 fn settle(served: &Served, config: &Config) {
-    pool_files::settle(&served.exports.state, config.export.iter());
+    pool_files::settle(&served.exports.state, &config.export.iter().collect::<Vec<_>>());
 }
 
 /// Gives a file its name in a pool, and serves it as an export.
