@@ -43,9 +43,8 @@ const KEPT_MAX: u64 = 1 << 20;
 
 /// The set of exports after a restart is the one that was answered.
 #[test]
-#[ignore = "each step syncs the disk that other tests wait for: cargo xtask exports"]
 fn the_set_of_exports_is_the_one_that_was_answered() {
-    let rig = rig!(alone, 9000);
+    let rig = rig!(9000);
     kill_while_exports_change(&rig, 15, 1);
 }
 
