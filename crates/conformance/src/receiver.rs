@@ -1,4 +1,4 @@
-//! What a player receives: one frame after the other, until a step has what it waits for.
+//! The receiving half of a player: one frame after the other, until a step has what it waits for.
 
 use std::time::Duration;
 
@@ -92,7 +92,7 @@ pub(crate) trait Receiver {
 /// came.
 ///
 /// # Errors
-/// That of the wait, with the difference.
+/// The error of the wait, with the difference.
 pub(crate) fn with_difference<T>(came: Result<T>, differs: Option<String>) -> Result<T> {
     came.map_err(|why| match differs {
         Some(differs) => format!("{why}; of those that came, the last: {differs}"),

@@ -514,8 +514,9 @@ impl<R: Rules> Process<R> {
     /// Has another limit of each export from now on.
     pub(crate) fn set_limit(&mut self, limit: RateLimit) {
         self.limit = limit;
-        let mut served = self.served.iter().filter(|served| served.removal.is_none());
-        served.by_ref().for_each(|served| self.exports.set_limit(served.key, limit));
+        for served in self.served.iter().filter(|served| served.removal.is_none()) {
+            self.exports.set_limit(served.key, limit);
+        }
     }
 
     /// The disk of an export has another size.

@@ -392,6 +392,18 @@ fn serve_until(rig: &Rig, config: &str, (call, from, path): (&str, u32, &Path)) 
     running
 }
 
+/// Has a target be killed at that call of a command, which gets no answer then. Returns this in
+/// words.
+fn kill_at(rig: &Rig, config: &str, step: (&str, u32, &Path), args: &[&str]) -> String {
+    let about = format!("{args:?} killed at {} {}", step.0, step.1);
+    let mut running = serve_until(rig, config, step);
+    let command = [&["export"], args].concat();
+    let done = finish(&mut rig.tyche(Side::Target, &command), PATIENCE);
+    assert!(!done.success(), "{about}: {}", done.stdout);
+    wait_until(&about, || !running.is_running());
+    about
+}
+
 /// Kills the target at each step of each command, starts it again, and looks whether what it serves
 /// is what was answered, or all of it; the command succeeds then.
 #[test]
@@ -420,21 +432,17 @@ fn a_target_that_is_killed_has_made_all_or_nothing() {
     let add: &[&str] = &["add", "new", "--pool", "fast", "--size", "16M"];
     let snapshot: &[&str] = &["snapshot", DISK, "new"];
     let clone: &[&str] = &["clone", DISK, "new"];
+    let remove: &[&str] = &["remove", "new", "--delete"];
     for (args, (call, from, path, is_kept)) in
         [add, snapshot, clone].into_iter().flat_map(|args| making("new").map(|step| (args, step)))
     {
-        let mut running = serve_until(&rig, &config, (call, from, &path));
-        let about = format!("{args:?} killed at {call} {from}");
-        let command = [&["export"], args].concat();
-        let done = finish(&mut rig.tyche(Side::Target, &command), PATIENCE);
-        assert!(!done.success(), "{about}: {}", done.stdout);
-        wait_until(&about, || !running.is_running());
+        let about = kill_at(&rig, &config, (call, from, &path), args);
         let _target = serve(&rig, &config);
         let wanted = if is_kept { set(&[DISK, "new"]) } else { set(&[DISK]) };
         assert_eq!((names(&rig), files(&vols)), (wanted.clone(), wanted), "{about}");
         assert_eq!(export(&rig, args)["changed"], !is_kept, "{about}");
         assert_eq!(names(&rig), set(&[DISK, "new"]), "{about}");
-        export(&rig, &["remove", "new", "--delete"]);
+        export(&rig, remove);
         assert_eq!(files(&vols), set(&[DISK]), "{about}");
         assert_eq!(fs::read_to_string(&kept).unwrap().matches("leftover").count(), 0, "{about}");
     }
@@ -447,17 +455,12 @@ fn a_target_that_is_killed_has_made_all_or_nothing() {
         let target = serve(&rig, &config);
         export(&rig, snapshot);
         drop(target);
-        let mut running = serve_until(&rig, &config, (call, from, &path));
-        let about = format!("remove killed at {call} {from}");
-        let remove = ["export", "remove", "new", "--delete"];
-        let done = finish(&mut rig.tyche(Side::Target, &remove), PATIENCE);
-        assert!(!done.success(), "{about}: {}", done.stdout);
-        wait_until(&about, || !running.is_running());
+        let about = kill_at(&rig, &config, (call, from, &path), remove);
         let _target = serve(&rig, &config);
         let wanted = if is_there { set(&[DISK, "new"]) } else { set(&[DISK]) };
         assert_eq!((names(&rig), files(&vols)), (wanted.clone(), wanted), "{about}");
         if is_there {
-            export(&rig, &["remove", "new", "--delete"]);
+            export(&rig, remove);
         }
     }
 }

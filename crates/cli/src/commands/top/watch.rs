@@ -67,7 +67,7 @@ impl Watch {
     /// Watches the daemons of this machine, or the target elsewhere.
     ///
     /// # Errors
-    /// That target does not answer, is another, or refuses.
+    /// The target elsewhere does not answer, is another, or refuses.
     pub(super) fn new(at: AtArgs) -> Result<Self> {
         if at.is_elsewhere() {
             at.targets()?;

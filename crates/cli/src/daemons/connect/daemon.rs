@@ -260,8 +260,7 @@ impl Session {
         let (state, reporter) = (self.state.clone(), self.reporter.clone());
         reporter.missing.take_up(Arc::clone(&reporter.control), reporter.args.clone())?;
         let restore = sender.clone();
-        // Fails only if the loop has ended.
-        // It is the session's own, whoever has removed it.
+        // The directory is the session's own. It fails only if the loop has ended.
         let removed = move || restore.send(Input::Restore).is_ok();
         let to_loop = Mutex::new(sender);
         let hand_over = move |order, answer| {

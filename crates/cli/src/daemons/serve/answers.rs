@@ -1,5 +1,6 @@
 //! Answers of a running target at its control socket and its control port.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
@@ -130,7 +131,8 @@ fn report(served: &Served) -> TargetReport {
         }
     }
     let current = served.exports.current().clone();
-    let disks: Vec<_> = served.exports.all().collect();
+    let disks = served.exports.all().map(|disk| (disk.name().to_owned(), disk));
+    let disks: BTreeMap<_, _> = disks.collect();
     let rights = served.rights();
     for export in &mut report.exports {
         if let Some(configured) = current.export.iter().find(|it| it.name == export.export) {
@@ -139,7 +141,7 @@ fn report(served: &Served) -> TargetReport {
             export.pool = pool::of(&current.pool, configured).map(|pool| pool.name.clone());
             export.origin.clone_from(&configured.origin);
         }
-        let disk = disks.iter().find(|disk| disk.name() == export.export);
+        let disk = disks.get(&export.export);
         export.allocated = disk.and_then(|disk| allocated(disk.store().file()?));
         export.lun = served.exports.fcoe.lun(&export.export);
         export.allowed = rights.decided(&export.export, Decision::Allowed);

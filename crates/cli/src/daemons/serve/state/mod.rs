@@ -4,7 +4,8 @@
 //! ```text
 //! /var/lib/tyche/targets/TARGET/target.json           on stable storage
 //! /var/lib/tyche/targets/TARGET/exports/EXPORT.json   on stable storage
-//! /var/lib/tyche/targets/TARGET/exports.json          exports added by command, and leftovers
+//! /var/lib/tyche/targets/TARGET/exports.json          exports added by command, leftovers of
+//!                                                     pools, and exports that are being removed
 //! /var/lib/tyche/targets/TARGET/links.json            links added by command
 //! /var/lib/tyche/targets/TARGET/access.json           hosts allowed and denied by command
 //! /var/lib/tyche/targets/TARGET/luns.json             their LUNs, if they have some
