@@ -114,6 +114,9 @@ pub(super) struct Path<R> {
     pub(super) was_live: bool,
     /// Farewells sent.
     farewells: u32,
+    /// Whether the next connect asks for block status. A target that does not know the flag drops
+    /// the connect, so after one without an answer the next is of the other kind.
+    asks_status: bool,
     /// Index of the path that it replaces once it is live.
     pub(super) replaces: Option<usize>,
 }
@@ -139,6 +142,7 @@ impl<R: Rules> Path<R> {
             flaps: 0,
             was_live: false,
             farewells: 0,
+            asks_status: true,
             replaces: None,
         }
     }
@@ -411,6 +415,7 @@ impl<R: Rules> Path<R> {
         flags.set(ConnectFlags::CHECKSUM, session.checksum && !self.config.checks_data);
         flags.set(ConnectFlags::RESUME, resume);
         flags.set(ConnectFlags::STAGES, session.stages);
+        flags.set(ConnectFlags::BLOCK_STATUS, self.asks_status);
         let connect = Connect {
             attempt: random(),
             ticket,
@@ -450,7 +455,8 @@ impl<R: Rules> Path<R> {
             && accept.frame_len <= connect.frame_len
             // A target grants room for at least one request.
             && accept.damq_pages <= connect.damq_pages.max(DAMQ_PAGES_LEAST)
-            && (!accept.stages || connect.flags.contains(ConnectFlags::STAGES));
+            && (!accept.stages || connect.flags.contains(ConnectFlags::STAGES))
+            && (!accept.block_status || connect.flags.contains(ConnectFlags::BLOCK_STATUS));
         if !fits {
             return Err(Reject::Unexpected);
         }
@@ -464,6 +470,7 @@ impl<R: Rules> Path<R> {
             keep_alive_ns: u64::from(accept.keep_alive_ms) * 1_000_000,
             checksum: accept.checksum,
             stages: accept.stages,
+            block_status: accept.block_status,
             batch: session.batch,
         };
         let mut initiator = Initiator::new(config, accept.queue_size, accept.damq_pages, now);
@@ -564,7 +571,9 @@ impl<R: Rules> Path<R> {
                 repeat.is_exhausted(now).then_some(Problem::NoHello)
             }
             State::Connecting { repeat, problem, .. } => {
-                repeat.is_exhausted(now).then_some(*problem)
+                let unanswered = repeat.is_exhausted(now).then_some(*problem);
+                self.asks_status ^= unanswered.is_some();
+                unanswered
             }
             State::Live { initiator, .. } => {
                 initiator.channel.handle_timeout(now).err().map(|dead| match dead {
