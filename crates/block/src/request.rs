@@ -18,14 +18,8 @@ pub enum OperationKind {
 
 impl OperationKind {
     /// All of them, in order.
-    pub const ALL: [Self; 6] = [
-        Self::Read,
-        Self::Write,
-        Self::Flush,
-        Self::Discard,
-        Self::WriteZeroes,
-        Self::BlockStatus,
-    ];
+    pub const ALL: [Self; 6] =
+        [Self::Read, Self::Write, Self::Flush, Self::Discard, Self::WriteZeroes, Self::BlockStatus];
 
     /// The name in reports.
     pub fn name(self) -> &'static str {
@@ -65,7 +59,8 @@ pub struct Request {
     /// Length of the range. For reads and writes at most the buffer's length. Of a block status it
     /// is the length of the answer; the range that the answer is about is the disk's to choose.
     pub len: u32,
-    /// The data of a write, or the memory for data or status to be read; `None` for all other operations.
+    /// The data of a write, or the memory for data or status to be read; `None` for all other
+    /// operations.
     pub buffer: Option<Extent>,
 }
 

@@ -97,10 +97,7 @@ pub(super) fn transmission_flags(geometry: &Geometry) -> u16 {
 
 /// Runs the handshake until transmission may start, and returns what was agreed; otherwise returns
 /// why it ended.
-pub(super) fn negotiate(
-    stream: &mut (impl Read + Write),
-    offer: &Offer,
-) -> Result<Agreed, Ending> {
+pub(super) fn negotiate(stream: &mut (impl Read + Write), offer: &Offer) -> Result<Agreed, Ending> {
     let zeroes = greet(stream)?;
     let mut agreed = Agreed::default();
     for _ in 0..OPTIONS_MAX {

@@ -188,14 +188,9 @@ mod tests {
         let described = |len: u32, is_one: bool| {
             let mut bytes = answer();
             let count = describe(&mut bytes, (4096, len), is_one).unwrap();
-            let pair = |bytes: &[u8]| (&bytes[..4], &bytes[4..8]).into();
             let number = |bytes: &[u8]| u32::from_be_bytes(bytes.try_into().unwrap());
             let words = bytes[..count * 8].chunks(8);
-            words.map(|word| -> (u32, u32) {
-                let (len, flags): (&[u8], &[u8]) = pair(word);
-                (number(len), number(flags))
-            })
-            .collect::<Vec<_>>()
+            words.map(|word| (number(&word[..4]), number(&word[4..]))).collect::<Vec<_>>()
         };
         assert_eq!(described(512, false), [(512, 0)]);
         assert_eq!(described(1024, false), [(1024, 0)]);

@@ -121,10 +121,9 @@ impl Job {
     pub(super) fn durable(&self, can: &Abilities) -> bool {
         match self.operation {
             Operation::Write { fua } | Operation::WriteZeroes { fua, .. } => fua || !can.write_back,
-            Operation::Read
-            | Operation::Flush
-            | Operation::Discard
-            | Operation::BlockStatus => false,
+            Operation::Read | Operation::Flush | Operation::Discard | Operation::BlockStatus => {
+                false
+            }
         }
     }
 
@@ -207,11 +206,7 @@ impl Job {
                 forget(&can.punch);
                 return Next::Done(Err(errno));
             }
-            Step::Transfer
-            | Step::ZeroWrite
-            | Step::Sync
-            | Step::Status
-            | Step::Refuse(_) => {
+            Step::Transfer | Step::ZeroWrite | Step::Sync | Step::Status | Step::Refuse(_) => {
                 return Next::Done(Err(errno));
             }
         };

@@ -17,8 +17,8 @@ use tyche_block::{Arena, Extent, Geometry, PAGE};
 
 use super::backing::Found;
 use super::job::{Abilities, ZEROES};
-use super::syncs::Syncs;
 use super::status::{self, StatusThread};
+use super::syncs::Syncs;
 use super::{Direct, FileOptions, OpenError, backing, identity, lock, others};
 use crate::BackingError;
 use crate::resize::{self, ResizeError};

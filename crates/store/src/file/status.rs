@@ -1,7 +1,7 @@
 //! The thread that finds out which ranges of a file are holes.
 //!
-//! `lseek` with `SEEK_DATA` and `SEEK_HOLE` may wait for the medium, because it reads the map of the
-//! file's blocks, and io_uring has no such operation. So a thread of the file does it for all
+//! `lseek` with `SEEK_DATA` and `SEEK_HOLE` may wait for the medium, because it reads the map of
+//! the file's blocks, and io_uring has no such operation. So a thread of the file does it for all
 //! queues, one request after the other; it begins with the first. A queue hands it the request's
 //! buffer, and is woken by its [`Waker`] as after a sync of another queue.
 //!

@@ -99,7 +99,7 @@ impl Driver {
         self.run(Operation::Flush, 0, 0).result
     }
 
-    /// The status of the disk from `offset` on, as far as one answer tells; `None` if it cannot tell.
+    /// The status of the disk from `offset` on, as one answer tells; `None` if it tells none.
     pub(crate) fn status(&mut self, offset: u64, size: u64) -> Option<Vec<StatusRun>> {
         let len = (size - offset).min(STATUS_LEN_MAX.into()) as usize;
         let Completion { result, buffer, .. } = self.run(Operation::BlockStatus, offset, len);

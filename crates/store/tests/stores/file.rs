@@ -64,11 +64,8 @@ fn holes_are_told_as_the_filesystem_has_them() {
     };
     assert_eq!(runs, [StatusRun::hole(size)]);
     driver.write(WRITE, MIB as u64, &vec![0xa5; MIB]).unwrap();
-    let runs = [
-        StatusRun::hole(MIB as u64),
-        StatusRun::data(MIB as u64),
-        StatusRun::hole(6 * MIB as u64),
-    ];
+    let runs =
+        [StatusRun::hole(MIB as u64), StatusRun::data(MIB as u64), StatusRun::hole(6 * MIB as u64)];
     assert_eq!(driver.status(0, size).unwrap(), runs);
     let unmap = Operation::WriteZeroes { fua: false, may_unmap: true };
     driver.run(unmap, MIB as u64, MIB).result.unwrap();

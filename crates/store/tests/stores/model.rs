@@ -54,9 +54,8 @@ impl Oracle {
         let mut at = offset;
         for StatusRun { len, is_hole, is_zero } in runs {
             for start in (at..at + len).step_by(self.block as usize) {
-                let is_changing = |&(from, len): &(u64, usize)| {
-                    (from..from + len as u64).contains(&start)
-                };
+                let is_changing =
+                    |&(from, len): &(u64, usize)| (from..from + len as u64).contains(&start);
                 let number = (start / self.block) as usize;
                 let found = &self.bytes[start as usize..][..self.block as usize];
                 let matters = self.defined[number] && !changing.iter().any(is_changing);

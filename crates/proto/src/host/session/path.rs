@@ -11,11 +11,10 @@ use std::time::Duration;
 
 use tyche_wire::{
     Accept, ChannelId, CipherSuite, Connect, ConnectFlags, Content, Control, Cookie, Flags, Header,
-    Hello, Kind, Mac, PAGE_LEN, REQUEST_LEN_MAX, Reason, Reject, Rejection, Reset, ResetToken,
-    SealedAnswer, Ticket, Uuid,
+    Hello, Kind, Mac, Reason, Reject, Rejection, Reset, ResetToken, SealedAnswer, Ticket, Uuid,
 };
 
-use super::config::{ConnectParams, SessionConfig};
+use super::config::{ConnectParams, SessionConfig, fits};
 use super::port::PortConfig;
 use super::probes::{Lengths, PROBE_ROUNDS, Widening, lengths, probe};
 use super::problem::Problem;
@@ -31,9 +30,6 @@ use crate::time::Instant;
 const FLAP: Duration = Duration::from_secs(5);
 /// Each flap in a row doubles the pause before the next attempt, up to 2⁶-fold.
 const FLAPS_MAX: u32 = 6;
-
-/// Pages that a target may grant even if fewer were requested: those of the longest request.
-const DAMQ_PAGES_LEAST: u32 = REQUEST_LEN_MAX / PAGE_LEN as u32;
 
 enum State<R> {
     Idle {
@@ -450,14 +446,7 @@ impl<R: Rules> Path<R> {
         let State::Connecting { connect, repeat, .. } = &self.state else {
             return Err(Reject::Unexpected);
         };
-        let fits = accept.export == connect.export
-            && accept.queue_size <= connect.queue_size
-            && accept.frame_len <= connect.frame_len
-            // A target grants room for at least one request.
-            && accept.damq_pages <= connect.damq_pages.max(DAMQ_PAGES_LEAST)
-            && (!accept.stages || connect.flags.contains(ConnectFlags::STAGES))
-            && (!accept.block_status || connect.flags.contains(ConnectFlags::BLOCK_STATUS));
-        if !fits {
+        if !fits(accept, connect) {
             return Err(Reject::Unexpected);
         }
         let config = ChannelConfig {
