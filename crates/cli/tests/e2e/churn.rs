@@ -135,9 +135,6 @@ struct Churn<'a> {
     kills_one_in: Option<u64>,
     kills: u64,
     unanswered: u64,
-    /// Exports whose removal had its effect and no answer. A target that is killed between the two
-    /// steps of a removal leaves the record of the export's identity.
-    interrupted: BTreeSet<String>,
 }
 
 impl<'a> Churn<'a> {
@@ -160,7 +157,6 @@ impl<'a> Churn<'a> {
             kills_one_in: None,
             kills: 0,
             unanswered: 0,
-            interrupted: BTreeSet::new(),
         }
     }
 
@@ -225,9 +221,6 @@ impl<'a> Churn<'a> {
             let answered: Vec<_> = self.there.keys().filter(|it| *it != name).collect();
             assert_eq!(others, answered, "after {args:?}, killed: {killed}");
             if is_there == wanted {
-                if !wanted && !done.success() {
-                    self.interrupted.insert(name.to_owned());
-                }
                 return;
             }
         }
@@ -271,8 +264,7 @@ impl<'a> Churn<'a> {
     fn assert_nothing_is_left(&self, sessions: usize) {
         let kept = fs::read_dir(self.rig.path("state/targets/e2e/exports")).unwrap();
         let names = kept.map(|it| it.unwrap().file_name().into_string().unwrap());
-        let names = names.map(|it| it.trim_end_matches(".json").to_owned());
-        let mut kept: Vec<_> = names.filter(|it| !self.interrupted.contains(it)).collect();
+        let mut kept: Vec<_> = names.map(|it| it.trim_end_matches(".json").to_owned()).collect();
         kept.sort();
         let wanted: Vec<_> = (0..sessions).map(of_session).collect();
         assert_eq!(kept, wanted, "records of what is gone");

@@ -198,7 +198,7 @@ pub(super) fn remove(served: &Served, name: &str, removal: &Removal) -> Result<E
     let file = file.flatten();
     wanted.export.retain(|export| export.name != name);
     wanted.idle.retain(|export| export.name != name);
-    keep_removed(served, &wanted, file.as_ref())?;
+    keep_removed(served, (name, file.as_ref()), &wanted)?;
     *served.exports.current() = wanted;
     let removal = served.exports.remove(name);
     locked(&served.exports.state).forget(name);
@@ -214,11 +214,17 @@ pub(super) fn remove(served: &Served, name: &str, removal: &Removal) -> Result<E
 }
 
 /// Keeps what is left when an export is removed. `file`: what is to be deleted with it.
-fn keep_removed(served: &Served, wanted: &Config, file: Option<&Leftover>) -> Result<()> {
+fn keep_removed(
+    served: &Served,
+    (export, file): (&str, Option<&Leftover>),
+    wanted: &Config,
+) -> Result<()> {
     let mut state = locked(&served.exports.state);
+    state.remove(export);
     file.iter().for_each(|file| state.leave((*file).clone()));
     let kept = state.keep_added(added(wanted));
     if kept.is_err() {
+        state.keep(export);
         file.iter().for_each(|file| state.take_up(file));
     }
     kept

@@ -254,7 +254,8 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
     let added = (state.added()?, state.added_links()?);
     let settled = Mutex::new(state);
     pool_files::settle(&settled, config.export.iter().chain(&added.0));
-    let state = settled.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let mut state = settled.into_inner().unwrap_or_else(PoisonError::into_inner);
+    state.forget_removed(config.export.iter().chain(&added.0));
     let (config, left_out) = changes::with_added(config, added, &own_keys)?;
     changes::warn_of(&left_out);
     if config.export.is_empty() && args.config.is_none() {

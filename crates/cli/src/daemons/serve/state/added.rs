@@ -5,38 +5,55 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::Path;
 
-use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use uuid::Uuid;
 
 use super::super::config::{DefinedAt, Export};
 use super::leftover::Leftover;
 use super::record::replace;
 use crate::shared::error::{Code, Error, Result};
 
-/// An entry of the file of the exports: one of those, or a file in a pool that is to be none.
+/// An entry of the file of the exports: one of those, a file in a pool that is to be none, or one
+/// that was removed.
 #[derive(Serialize)]
 #[serde(untagged)]
 enum Entry<'a> {
     Export(&'a Export),
     Leftover(&'a Leftover),
+    Removed(&'a Removed),
 }
 
-/// Reads the exports in a file, and the files in pools that are to be no exports; none if there is
-/// no file.
+/// An export that was removed for good, and whose records may be left: they are forgotten next.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Removed {
+    /// Its name.
+    #[serde(rename = "removed")]
+    pub(super) export: String,
+    /// The UUID that it had, if it was permanent and its disk was there.
+    pub(super) uuid: Option<Uuid>,
+}
+
+/// The content of the file of the exports.
+pub(super) type Kept = (Vec<Export>, Vec<Leftover>, Vec<Removed>);
+
+/// Reads the exports in a file, the files in pools that are to be no exports, and the exports whose
+/// records are to be forgotten; none if there is no file.
 ///
 /// # Errors
 /// `Config` if the file can't be read: without it, exports would be gone that hosts rely on.
-pub(super) fn read(path: &Path) -> Result<(Vec<Export>, Vec<Leftover>)> {
+pub(super) fn read(path: &Path) -> Result<Kept> {
     let remedy = "it has the exports that `tyche export add` has added: mend it, or remove it and \
                   add them again";
     let entries: Vec<Value> = read_list(path, remedy)?;
-    let (left, exports): (Vec<_>, Vec<_>) =
-        entries.into_iter().partition(|entry| entry.get("leftover").is_some());
-    let leftovers: Vec<Leftover> = parsed(left, path, remedy)?;
+    let has = |key| move |entry: &Value| entry.get(key).is_some();
+    let (left, others): (Vec<_>, Vec<_>) = entries.into_iter().partition(has("leftover"));
+    let (removed, exports) = others.into_iter().partition(has("removed"));
     let mut exports: Vec<Export> = parsed(exports, path, remedy)?;
     exports.iter_mut().for_each(|export| export.place = DefinedAt::Command);
-    Ok((exports, leftovers))
+    Ok((exports, parsed(left, path, remedy)?, parsed(removed, path, remedy)?))
 }
 
 fn parsed<T: DeserializeOwned>(values: Vec<Value>, path: &Path, remedy: &str) -> Result<Vec<T>> {
@@ -44,7 +61,7 @@ fn parsed<T: DeserializeOwned>(values: Vec<Value>, path: &Path, remedy: &str) ->
     parsed.map_err(|error| unreadable(path, error, remedy))
 }
 
-/// Puts these exports and files on stable storage, in the place of those before.
+/// Puts these on stable storage, in the place of those before.
 ///
 /// # Errors
 /// As [`keep`].
@@ -52,10 +69,12 @@ pub(super) fn keep_exports<'a>(
     path: &Path,
     exports: impl Iterator<Item = &'a Export>,
     leftovers: &[Leftover],
+    removed: &[Removed],
 ) -> Result<()> {
     let exports: Vec<_> = exports.map(Entry::Export).collect();
-    let leftovers: Vec<_> = leftovers.iter().map(Entry::Leftover).collect();
-    keep(path, exports.iter().chain(&leftovers))
+    let leftovers = leftovers.iter().map(Entry::Leftover);
+    let others: Vec<_> = leftovers.chain(removed.iter().map(Entry::Removed)).collect();
+    keep(path, exports.iter().chain(&others))
 }
 
 /// Reads the links in a file; none if there is no file.
@@ -106,14 +125,16 @@ mod tests {
     fn exports_outlive_the_process() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("new/exports.json");
-        assert_eq!(read(&path).unwrap(), (vec![], vec![]));
+        assert_eq!(read(&path).unwrap(), Kept::default());
         let place = DefinedAt::Command;
         let export = |text| Export { place: place.clone(), ..Export::parse(text).unwrap() };
         let added = [export("a=mem:1M"), export("b=/dev/b")];
         let file = tempfile::NamedTempFile::new_in("/var/tmp").unwrap();
         let left = Leftover::new(file.path(), None, &file).unwrap();
-        keep_exports(&path, added.iter(), std::slice::from_ref(&left)).unwrap();
-        assert_eq!(read(&path).unwrap(), (added.to_vec(), vec![left]));
+        let (left, uuid) = ([left], Some(Uuid::from_u128(7)));
+        let removed = [Removed { export: "c".into(), uuid }];
+        keep_exports(&path, added.iter(), &left, &removed).unwrap();
+        assert_eq!(read(&path).unwrap(), (added.to_vec(), left.to_vec(), removed.to_vec()));
         fs::write(&path, "[{}]").unwrap();
         let error = read(&path).unwrap_err();
         let said = error.message.contains("exports.json") && error.message.contains("add them");

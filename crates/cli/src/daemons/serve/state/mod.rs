@@ -42,6 +42,7 @@ use uuid::Uuid;
 use super::config::Export;
 use crate::shared::error::{Code, Error, Result};
 use crate::shared::runtime;
+use added::Removed;
 use record::{FileIdentity, Record, replace};
 
 pub(super) use decisions::{Decision, Decisions};
@@ -63,6 +64,8 @@ pub(super) struct State {
     luns: BTreeMap<String, u8>,
     /// Files in pools that are to be no exports.
     leftovers: Vec<Leftover>,
+    /// Exports whose records are to be forgotten.
+    removed: Vec<Removed>,
 }
 
 /// Properties of an export's disk.
@@ -127,8 +130,8 @@ impl State {
     pub(super) fn open(target: &str, is_fcoe: bool) -> Self {
         let name = file_name(target);
         let dir = identity::state_dir().join("targets").join(&name);
-        let (exports, luns, leftovers) = Default::default();
-        Self { dir, notes: runtime::state(&name), is_fcoe, exports, luns, leftovers }
+        let (exports, luns, leftovers, removed) = Default::default();
+        Self { dir, notes: runtime::state(&name), is_fcoe, exports, luns, leftovers, removed }
     }
 
     /// The target's UUID, made once. If it can't be kept, it is derived from the machine's
@@ -238,8 +241,8 @@ impl State {
     /// # Errors
     /// `Config` if they can't be read.
     pub(super) fn added(&mut self) -> Result<Vec<Export>> {
-        let (exports, leftovers) = added::read(&self.dir.join(ADDED))?;
-        self.leftovers = leftovers;
+        let (exports, leftovers, removed) = added::read(&self.dir.join(ADDED))?;
+        (self.leftovers, self.removed) = (leftovers, removed);
         Ok(exports)
     }
 
@@ -280,7 +283,7 @@ impl State {
     /// # Errors
     /// `Other` if that is not possible. Those before are kept then.
     pub(super) fn keep_added<'a>(&self, exports: impl Iterator<Item = &'a Export>) -> Result<()> {
-        added::keep_exports(&self.dir.join(ADDED), exports, &self.leftovers)
+        added::keep_exports(&self.dir.join(ADDED), exports, &self.leftovers, &self.removed)
     }
 
     /// The links that were added by command.
@@ -299,9 +302,38 @@ impl State {
         added::keep(&self.dir.join(LINKS), links.iter())
     }
 
+    /// Has an export be removed for good with the next [`keep_added`](Self::keep_added), which may
+    /// be the last thing that this process does. It is to be [forgotten](Self::forget) then.
+    pub(super) fn remove(&mut self, export: &str) {
+        let uuid = self.uuid(export);
+        self.removed.push(Removed { export: export.to_owned(), uuid });
+    }
+
+    /// Takes back that an export is removed.
+    pub(super) fn keep(&mut self, export: &str) {
+        self.removed.retain(|it| it.export != export);
+    }
+
+    /// Forgets what a killed target has left of exports that it has removed, but of these.
+    pub(super) fn forget_removed<'a>(&mut self, exports: impl Iterator<Item = &'a Export>) {
+        let there: BTreeSet<_> = exports.map(|export| &*export.name).collect();
+        for Removed { export, uuid } in std::mem::take(&mut self.removed) {
+            if there.contains(&*export) {
+                continue;
+            }
+            self.forget(&export);
+            uuid.iter().for_each(|uuid| luns::forget(&self.dir.join(LUNS), *uuid));
+            let decided = self.decisions().and_then(|mut it| it.retain(|of, _, _| of != export));
+            if let Err(error) = decided {
+                tracing::warn!("{error}; what was decided about {export} still counts");
+            }
+        }
+    }
+
     /// Forgets an export that was removed for good: its record and its number. Whoever adds one of
     /// its name adds another disk.
     pub(super) fn forget(&mut self, export: &str) {
+        self.keep(export);
         let kept = self.exports.remove(export);
         for file in [self.record_of(export), self.notes.join(file_name(export))] {
             if let Err(error) = fs::remove_file(&file)

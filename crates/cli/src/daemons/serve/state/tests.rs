@@ -37,9 +37,9 @@ impl StateDir {
 
     fn try_start(&self, disk: &Disk<'_>) -> Result<(State, ExportRecord)> {
         let (dir, notes) = (self.dir.path().join("state"), self.dir.path().join("run"));
-        let (exports, luns, leftovers) = Default::default();
+        let (exports, luns, leftovers, removed) = Default::default();
         let is_fcoe = self.is_fcoe.get();
-        let mut state = State { dir, notes, is_fcoe, exports, luns, leftovers };
+        let mut state = State { dir, notes, is_fcoe, exports, luns, leftovers, removed };
         let known = state.add(disk)?;
         Ok((state, known))
     }
