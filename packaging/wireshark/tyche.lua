@@ -87,7 +87,7 @@ local KIND = {
 local KINDS = {}
 for name, code in pairs(KIND) do KINDS[code] = name end
 local ENTRIES = { "Command", "Completion", "Data", "Event", "Echo" }
-local OPERATIONS = { "Read", "Write", "Flush", "Discard", "WriteZeroes" }
+local OPERATIONS = { "Read", "Write", "Flush", "Discard", "WriteZeroes", "BlockStatus" }
 local STATUSES = {
     [0] = "Success", "Io", "Invalid", "ReadOnly", "NoSpace", "Unsupported", "NoMemory",
 }
@@ -314,13 +314,14 @@ local BODY = {
         attempt, ticket, target, uuid("host", "Host"), uuid("session", "Session"),
         uuid("device", "Device"), export, text("host_name", "Name of the host", 64),
         connect_cookie, connect_channel, shape[1], shape[2], shape[3], shape[4], shape[5],
-        flags("connect.flags", 32, { "READ_ONLY", "CHECKSUM", "RESUME", "STAGES" }), keep_alive,
+        flags("connect.flags", 32, { "READ_ONLY", "CHECKSUM", "RESUME", "STAGES", "BLOCK_STATUS" }), keep_alive,
     },
     [KIND.Accept] = {
         attempt, target, uuid("generation", "Generation"), export, size,
         accept_cookie, accept_channel, shape[1], shape[2], shape[3], shape[4], shape[5], block_size,
         flags("accept.flags", 32,
-            { "READ_ONLY", "CHECKSUM", "WRITE_CACHE", "DISCARD", "STAGES", "ROTATIONAL" }),
+            { "READ_ONLY", "CHECKSUM", "WRITE_CACHE", "DISCARD", "STAGES", "ROTATIONAL",
+                "BLOCK_STATUS" }),
         keep_alive, zero(4),
     },
     [KIND.Reject] = {

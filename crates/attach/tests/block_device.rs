@@ -2,6 +2,7 @@
 
 #![allow(missing_docs, clippy::unwrap_used)]
 
+#[allow(dead_code, reason = "other tests use the rest")]
 mod disk;
 mod rig;
 

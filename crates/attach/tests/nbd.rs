@@ -2,197 +2,21 @@
 
 #![allow(missing_docs, clippy::unwrap_used)]
 
+mod client;
+#[allow(dead_code, reason = "other tests use the rest")]
 mod disk;
 
 use std::fs;
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
 use std::time::Instant;
 
+use client::*;
 use disk::{MemoryDisk, pattern};
-use tempfile::TempDir;
 use tyche_attach::nbd::{Ending, NbdServer};
 use tyche_attach::{Attachment, Stopped};
 use tyche_block::{Errno, Operation};
-use tyche_testkit::wait::{PATIENCE, wait_until};
-
-const NAME: &str = "disk one";
-const OPT_EXPORT_NAME: u32 = 1;
-const OPT_ABORT: u32 = 2;
-const OPT_LIST: u32 = 3;
-const OPT_STARTTLS: u32 = 5;
-const OPT_INFO: u32 = 6;
-const OPT_GO: u32 = 7;
-const OPT_STRUCTURED_REPLY: u32 = 8;
-const REP_ACK: u32 = 1;
-const REP_SERVER: u32 = 2;
-const REP_INFO: u32 = 3;
-const ERR_UNSUP: u32 = 0x8000_0001;
-const ERR_INVALID: u32 = 0x8000_0003;
-const ERR_UNKNOWN: u32 = 0x8000_0006;
-const ERR_TOO_BIG: u32 = 0x8000_0009;
-const READ: u16 = 0;
-const WRITE: u16 = 1;
-const DISC: u16 = 2;
-const FLUSH: u16 = 3;
-const TRIM: u16 = 4;
-const CACHE: u16 = 5;
-const WRITE_ZEROES: u16 = 6;
-const FUA: u16 = 1;
-const NO_HOLE: u16 = 2;
-const FAST_ZERO: u16 = 16;
-
-struct Served {
-    server: NbdServer,
-    disk: MemoryDisk,
-    path: PathBuf,
-    _dir: TempDir,
-}
-
-fn serve(disk: MemoryDisk) -> Served {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("socket");
-    let server = NbdServer::start(&path, NAME, &disk.dyn_disk()).unwrap();
-    Served { server, disk, path, _dir: dir }
-}
-
-impl Served {
-    fn connect(&self) -> Client {
-        let stream = UnixStream::connect(&self.path).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        stream.set_write_timeout(Some(PATIENCE)).unwrap();
-        Client { stream }
-    }
-
-    /// A client in transmission.
-    fn client(&self) -> Client {
-        let mut client = self.connect();
-        client.greet(3);
-        client.go(NAME, OPT_GO);
-        let mut replies = client.replies(OPT_GO);
-        assert_eq!(replies.pop().unwrap(), (REP_ACK, vec![]));
-        client
-    }
-
-    fn wait_ended(&self, ending: Ending, count: u64) {
-        wait_until(&format!("{count} ended: {ending}"), || self.server.ended(ending) == count);
-    }
-}
-
-struct Client {
-    stream: UnixStream,
-}
-
-impl Client {
-    fn greet(&mut self, flags: u32) {
-        let mut greeting = [0; 18];
-        self.stream.read_exact(&mut greeting).unwrap();
-        assert_eq!(&greeting, b"NBDMAGICIHAVEOPT\0\x03");
-        self.send(&flags.to_be_bytes());
-    }
-
-    fn send(&mut self, bytes: &[u8]) {
-        self.stream.write_all(bytes).unwrap();
-    }
-
-    fn receive<const N: usize>(&mut self) -> [u8; N] {
-        let mut bytes = [0; N];
-        self.stream.read_exact(&mut bytes).unwrap();
-        bytes
-    }
-
-    fn option(&mut self, option: u32, data: &[u8]) {
-        let mut bytes = b"IHAVEOPT".to_vec();
-        bytes.extend(option.to_be_bytes());
-        bytes.extend((data.len() as u32).to_be_bytes());
-        bytes.extend(data);
-        self.send(&bytes);
-    }
-
-    fn go(&mut self, name: &str, option: u32) {
-        let mut data = (name.len() as u32).to_be_bytes().to_vec();
-        data.extend(name.as_bytes());
-        data.extend([0, 2, 0, 1, 0, 3]);
-        self.option(option, &data);
-    }
-
-    /// The replies to an option, up to the final one.
-    fn replies(&mut self, option: u32) -> Vec<(u32, Vec<u8>)> {
-        let mut replies = Vec::new();
-        loop {
-            assert_eq!(self.receive::<8>(), 0x0003_e889_0455_65a9_u64.to_be_bytes());
-            assert_eq!(self.receive(), option.to_be_bytes());
-            let kind = u32::from_be_bytes(self.receive());
-            let mut data = vec![0; u32::from_be_bytes(self.receive()) as usize];
-            self.stream.read_exact(&mut data).unwrap();
-            replies.push((kind, data));
-            if !matches!(kind, REP_SERVER | REP_INFO) {
-                return replies;
-            }
-        }
-    }
-
-    /// The kind of the single reply to an option.
-    fn reply(&mut self, option: u32) -> u32 {
-        let mut replies = self.replies(option);
-        assert_eq!(replies.len(), 1, "{replies:?}");
-        replies.pop().unwrap().0
-    }
-
-    fn request(&mut self, flags: u16, command: u16, cookie: u64, offset: u64, len: u32) {
-        let mut bytes = 0x2560_9513_u32.to_be_bytes().to_vec();
-        bytes.extend(flags.to_be_bytes());
-        bytes.extend(command.to_be_bytes());
-        bytes.extend(cookie.to_be_bytes());
-        bytes.extend(offset.to_be_bytes());
-        bytes.extend(len.to_be_bytes());
-        self.send(&bytes);
-    }
-
-    /// Cookie and error number of the next reply.
-    fn result(&mut self) -> (u64, u32) {
-        assert_eq!(self.receive(), 0x6744_6698_u32.to_be_bytes());
-        let error = u32::from_be_bytes(self.receive());
-        (u64::from_be_bytes(self.receive()), error)
-    }
-
-    /// Error number of a request without data.
-    fn call(&mut self, flags: u16, command: u16, offset: u64, len: u32) -> u32 {
-        let cookie = offset ^ 0xa5a5_0000_0000_5a5a;
-        self.request(flags, command, cookie, offset, len);
-        let (answered, error) = self.result();
-        assert_eq!(answered, cookie);
-        error
-    }
-
-    fn write(&mut self, flags: u16, offset: u64, data: &[u8]) -> u32 {
-        self.request(flags, WRITE, 7, offset, data.len() as u32);
-        self.send(data);
-        self.result().1
-    }
-
-    fn read(&mut self, offset: u64, len: u32) -> Result<Vec<u8>, u32> {
-        match self.call(0, READ, offset, len) {
-            0 => {
-                let mut data = vec![0; len as usize];
-                self.stream.read_exact(&mut data).unwrap();
-                Ok(data)
-            }
-            error => Err(error),
-        }
-    }
-
-    /// Waits for the server to hang up; any data are an error.
-    fn expect_end(&mut self) {
-        match self.stream.read(&mut [0; 64]) {
-            Ok(0) => {}
-            Err(error) if error.kind() == ErrorKind::ConnectionReset => {}
-            other => panic!("the server did not hang up: {other:?}"),
-        }
-    }
-}
+use tyche_testkit::wait::PATIENCE;
 
 #[test]
 fn handshake_describes_the_export() {
@@ -200,8 +24,8 @@ fn handshake_describes_the_export() {
     let mut client = served.connect();
     client.greet(3);
 
-    client.option(OPT_STRUCTURED_REPLY, &[]);
-    assert_eq!(client.reply(OPT_STRUCTURED_REPLY), ERR_UNSUP);
+    client.option(OPT_EXTENDED_HEADERS, &[]);
+    assert_eq!(client.reply(OPT_EXTENDED_HEADERS), ERR_UNSUP);
     client.option(OPT_STARTTLS, &[]);
     assert_eq!(client.reply(OPT_STARTTLS), ERR_UNSUP);
     client.option(4711, b"something from the future");
@@ -537,8 +361,22 @@ fn sockets_are_private_and_replaced_only_when_dead() {
 fn only_so_many_clients_at_once() {
     let served = serve(MemoryDisk::new(1 << 20, 512));
     let mut clients: Vec<_> = (0..64).map(|_| served.client()).collect();
-    served.connect().expect_end();
+    let mut refused = served.connect();
+    refused.greet(3);
+    refused.option(OPT_STRUCTURED_REPLY, &[]);
+    let why = b"64 clients are connected, and no more may be".to_vec();
+    assert_eq!(refused.replies(OPT_STRUCTURED_REPLY), [(ERR_POLICY, why.clone())]);
+    refused.go(NAME, OPT_GO);
+    assert_eq!(refused.replies(OPT_GO), [(ERR_POLICY, why)]);
+    assert_eq!(served.server.counts().connected, 64);
+    drop(refused);
     served.wait_ended(Ending::TooMany, 1);
+    // Those who wait for a word beyond a few get none.
+    let mut waiting: Vec<_> = (0..8).map(|_| served.connect()).collect();
+    waiting.iter_mut().for_each(|client| client.greet(3));
+    served.connect().expect_end();
+    drop(waiting);
+    served.wait_ended(Ending::TooMany, 10);
     clients.pop();
     served.wait_ended(Ending::HungUp, 1);
     clients.push(served.client());

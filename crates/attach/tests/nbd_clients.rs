@@ -92,6 +92,7 @@ fn nbdinfo() {
         "block_size_minimum: 4096",
         "block_size_preferred: 4096",
         "block_size_maximum: 4194304",
+        "base:allocation",
     ] {
         assert!(text.contains(line), "no {line} in {text}");
     }

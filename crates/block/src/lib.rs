@@ -19,4 +19,6 @@ pub use disk::{Disk, Sink, queues};
 pub use errno::Errno;
 pub use reclaim::{avoid_reclaim_io, lock_memory};
 pub use request::{Completion, OperationKind, Request};
-pub use tyche_geometry::{Geometry, Operation};
+pub use tyche_geometry::{
+    Geometry, Operation, STATUS_LEN_MAX, StatusRun, StatusWriter, status_runs,
+};

@@ -13,12 +13,13 @@ pub enum OperationKind {
     Flush,
     Discard,
     WriteZeroes,
+    BlockStatus,
 }
 
 impl OperationKind {
     /// All of them, in order.
-    pub const ALL: [Self; 5] =
-        [Self::Read, Self::Write, Self::Flush, Self::Discard, Self::WriteZeroes];
+    pub const ALL: [Self; 6] =
+        [Self::Read, Self::Write, Self::Flush, Self::Discard, Self::WriteZeroes, Self::BlockStatus];
 
     /// The name in reports.
     pub fn name(self) -> &'static str {
@@ -28,6 +29,7 @@ impl OperationKind {
             Self::Flush => "flush",
             Self::Discard => "discard",
             Self::WriteZeroes => "write_zeroes",
+            Self::BlockStatus => "block_status",
         }
     }
 }
@@ -41,6 +43,7 @@ impl From<Operation> for OperationKind {
             Operation::Flush => Self::Flush,
             Operation::Discard => Self::Discard,
             Operation::WriteZeroes { .. } => Self::WriteZeroes,
+            Operation::BlockStatus => Self::BlockStatus,
         }
     }
 }
@@ -53,9 +56,11 @@ pub struct Request {
     pub operation: Operation,
     /// First byte on the disk.
     pub offset: u64,
-    /// Length of the range. For reads and writes at most the buffer's length.
+    /// Length of the range. For reads and writes at most the buffer's length. Of a block status it
+    /// is the length of the answer; the range that the answer is about is the disk's to choose.
     pub len: u32,
-    /// The data of a write, or the memory to read into; `None` for all other operations.
+    /// The data of a write, or the memory for data or status to be read; `None` for all other
+    /// operations.
     pub buffer: Option<Extent>,
 }
 

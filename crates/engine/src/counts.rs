@@ -70,7 +70,9 @@ impl RequestCounts {
                 writes.add(begun, now);
             }
             Operation::Flush => succeeded.flushes += 1,
-            Operation::Discard | Operation::WriteZeroes { .. } => succeeded.others += 1,
+            Operation::Discard | Operation::WriteZeroes { .. } | Operation::BlockStatus => {
+                succeeded.others += 1;
+            }
         }
     }
 

@@ -1,7 +1,7 @@
 //! The properties of a disk ([`Geometry`]), in one type for all: a store finds them out, a target
 //! configures its export with them, frames carry them to the host, and sessions, attachments and
 //! reports use them there. And what a disk is asked to do ([`Operation`]), for requests and for
-//! SCSI commands.
+//! SCSI commands, and how it tells which of its ranges are holes ([`StatusRun`]).
 //!
 //! It is a crate of its own because the crates that share it share nothing else: frames
 //! (`tyche-wire`) and commands (`tyche-scsi`) know no requests, and requests (`tyche-block`) know
@@ -10,8 +10,10 @@
 #![no_std]
 #![forbid(unsafe_code)]
 
+mod block_status;
 mod operation;
 
+pub use block_status::{STATUS_LEN_MAX, StatusRun, StatusWriter, status_runs};
 pub use operation::{Misfit, Operation};
 
 /// The properties of a disk.

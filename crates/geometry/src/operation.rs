@@ -1,6 +1,6 @@
 //! The operations of a disk, and which of them it can do.
 
-use crate::Geometry;
+use crate::{Geometry, STATUS_LEN_MAX};
 
 /// An operation of a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -23,13 +23,17 @@ pub enum Operation {
         /// Blocks may be deallocated (a hole may be punched).
         may_unmap: bool,
     },
+    /// Fill the buffer with the status of the disk from the offset on, as
+    /// [`StatusWriter`](crate::StatusWriter) writes it: at least one run. The length is that of the
+    /// answer, [`STATUS_LEN_MAX`] at most.
+    BlockStatus,
 }
 
 impl Operation {
     /// Whether it carries data, in either direction.
     #[inline]
     pub fn has_data(self) -> bool {
-        matches!(self, Self::Read | Self::Write { .. })
+        matches!(self, Self::Read | Self::Write { .. } | Self::BlockStatus)
     }
 
     /// Whether it changes the content of the disk: on a read-only disk it fails.
@@ -64,6 +68,9 @@ impl Geometry {
             return Ok(());
         }
         let block = u64::from(self.block_size);
+        if operation == Operation::BlockStatus && len > STATUS_LEN_MAX {
+            return Err(Misfit::Invalid);
+        }
         if len == 0 || !offset.is_multiple_of(block) || !u64::from(len).is_multiple_of(block) {
             return Err(Misfit::Invalid);
         }

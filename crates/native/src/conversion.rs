@@ -20,6 +20,7 @@ pub fn operation(request: &Request) -> Operation {
             flags.set(CommandFlags::MAY_UNMAP, may_unmap);
             Opcode::WriteZeroes
         }
+        BlockOperation::BlockStatus => Opcode::BlockStatus,
     };
     let flush = opcode == Opcode::Flush;
     let (offset, len) = if flush { (0, 0) } else { (request.offset, request.len) };

@@ -280,6 +280,7 @@ fn an_accept_in_the_clear_is_not_the_targets() {
                 damq_pages: 256,
                 checksum: true,
                 stages: false,
+                block_status: false,
                 keep_alive_ms: 3000,
             };
             let mut out = Outgoing::new();

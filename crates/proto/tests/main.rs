@@ -4,6 +4,7 @@
 
 mod admission;
 mod amplification;
+mod block_status;
 mod door;
 mod echo;
 mod evictions;

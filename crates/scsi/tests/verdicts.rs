@@ -112,7 +112,7 @@ fn long_operations_take_several_commands() {
     let (_, data, covers, _) = command(&disk, READ, 0, 3 << 20);
     assert_eq!((data, covers), (Data::In(1 << 20), 1 << 20));
     let whole = 0xffff_fe00;
-    for operation in [Operation::Discard, ZEROES] {
+    for operation in [Operation::Discard, ZEROES, Operation::BlockStatus] {
         assert_eq!(command(&disk, operation, 0, whole).2, 1 << 30);
     }
     // A target that states no limits.
@@ -144,7 +144,7 @@ fn a_target_that_can_do_less_gets_other_commands() {
     let through = Disk { geometry, write_same: Some(false), ..simple };
     assert_eq!(command(&through, write, 0, 512), (cdb, Data::Out(512), 512, false));
     assert_eq!(through.request(Operation::Flush, 0, 0), Ok(Translation::Nothing));
-    for operation in [Operation::Discard, ZEROES] {
+    for operation in [Operation::Discard, ZEROES, Operation::BlockStatus] {
         assert_eq!(through.request(operation, 0, 512), Err(Failure::NotSupported));
     }
 }

@@ -7,6 +7,7 @@
 //! | what is durable is there: the same | lost-cache, queues, former-generation, flush, sync-error |
 //! | the same, after a loss that a living target has noticed | flush-early, flush-other |
 //! | a flush fails only for who had data at stake, once: the same | flush-twice |
+//! | no acknowledged write is told as a hole: the same | status |
 //! | a session is told of a restored target: the same | generation |
 //! | a write is executed with its own data | payload |
 //! | nothing is executed that was answered | completions, cookie |
@@ -60,6 +61,7 @@ const CANARIES: &Canaries<Rule, Plan> = &[
     ("flush-early", Mistake::Rule(Rule::DoubtFlush)),
     ("flush-other", Mistake::Rule(Rule::OneGeneration)),
     ("flush-twice", Mistake::Rule(Rule::TellOnce)),
+    ("status", Mistake::World(tell_the_medium)),
     ("sync-error", Mistake::World(|plan| plan.disk.errors_forgotten = true)),
     ("fence-failed", Mistake::RuleIn(Rule::FenceFailed, lose_single_queues)),
     ("forget-failed", Mistake::Rule(Rule::ForgetFailed)),
@@ -102,6 +104,12 @@ fn lose_single_queues(plan: &mut Plan) {
         host.fast_io_fail_tmo = Some(Duration::from_millis(20));
     }
     plan.disk.hiccups = 0.2;
+}
+
+/// The disk does not look into its cache when it tells which ranges are holes.
+fn tell_the_medium(plan: &mut Plan) {
+    (plan.disk.status_lies, plan.disk.write_cache) = (true, true);
+    plan.hosts.iter_mut().for_each(|host| host.mix.status = 20);
 }
 
 thread_local! {

@@ -11,11 +11,12 @@
 //!
 //! Unlike a real disk, it does not write zeroes for WriteZeroes and Discard, but content that
 //! identifies the operation. So the checker can distinguish a late repetition from the last
-//! operation, as with writes. The protocol does not look at data.
+//! operation, as with writes. The protocol does not look at data. Asked for the status of a range,
+//! it tells such sectors, and those that were never written, as holes.
 
 use std::collections::BTreeSet;
 
-use tyche_block::{Errno, Geometry};
+use tyche_block::{Errno, Geometry, StatusRun, StatusWriter};
 use tyche_proto::Operation;
 use tyche_wire::{CommandFlags, Opcode};
 
@@ -38,6 +39,8 @@ pub(crate) struct Disk {
     adrift: BTreeSet<u64>,
     /// How often a flush or a write with FUA has failed.
     losses: u64,
+    /// Stamps of the operations that have zeroed or discarded sectors.
+    zeroing: BTreeSet<u64>,
     random: Random,
 }
 
@@ -74,6 +77,7 @@ impl Disk {
             dirty: BTreeSet::new(),
             adrift: BTreeSet::new(),
             losses: 0,
+            zeroing: BTreeSet::new(),
             size,
             plan,
             random,
@@ -198,6 +202,25 @@ impl Disk {
         data.copy_from_slice(&self.seen[first..first + data.len()]);
     }
 
+    /// Tells which sectors are holes, from the offset of the operation on.
+    pub(crate) fn status(&self, operation: &Operation, data: &mut [u8]) {
+        let mut status = StatusWriter::new(data);
+        let first = operation.offset / SECTOR as u64;
+        for sector in first..self.size / SECTOR as u64 {
+            let lies = self.plan.status_lies;
+            let content = if lies { self.durable(sector) } else { self.seen(sector) };
+            let is_hole = match content {
+                Content::Zero => true,
+                Content::Stamp(stamp) => self.zeroing.contains(&stamp),
+                Content::Garbage => false,
+            };
+            let run = if is_hole { StatusRun::hole } else { StatusRun::data };
+            if !status.push(run(SECTOR as u64)) {
+                break;
+            }
+        }
+    }
+
     fn put(&mut self, operation: &Operation, stamp: u64, sector: u64, data: &[u8]) {
         let range = Self::range(sector);
         match operation.opcode {
@@ -207,7 +230,10 @@ impl Disk {
             }
             // A discarded sector may keep its content or get any other; this disk does either.
             Opcode::Discard if self.random.chance(0.5) => return,
-            _ => fill(&mut self.seen[range], stamp, sector),
+            _ => {
+                self.zeroing.insert(stamp);
+                fill(&mut self.seen[range], stamp, sector);
+            }
         }
         self.dirty.insert(sector);
         self.adrift.remove(&sector);

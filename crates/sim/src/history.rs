@@ -21,11 +21,12 @@ use tyche_block::Errno;
 use tyche_proto::OpId;
 use tyche_wire::{CommandFlags, Opcode};
 
-use crate::content::{Content, SECTOR, examine};
+use crate::content::{Content, SECTOR};
 use crate::disk::Disk;
 use crate::plan::{DiskPlan, Promises};
 use crate::queues::queue_of;
 
+mod seen;
 mod stakes;
 #[cfg(test)]
 mod tests;
@@ -97,6 +98,8 @@ pub(crate) struct History {
     wrote: BTreeSet<u64>,
     /// Those of them that have not been told that the disk was restored.
     untold: BTreeSet<u64>,
+    /// Sectors that were told as holes.
+    holes: u64,
 }
 
 impl History {
@@ -121,6 +124,7 @@ impl History {
             stakes: Stakes::default(),
             wrote: BTreeSet::new(),
             untold: BTreeSet::new(),
+            holes: 0,
         }
     }
 
@@ -162,7 +166,8 @@ impl History {
         }
         if opcode.modifies() {
             let repeats = !self.promises.outcomes;
-            let value = Value::new(Content::Stamp(stamp), session, began, repeats);
+            let mut value = Value::new(Content::Stamp(stamp), session, began, repeats);
+            value.zeroes = opcode != Opcode::Write;
             for sector in submitted.sectors() {
                 if let Some(values) = self.sectors.get_mut(sector as usize) {
                     values.push(value);
@@ -172,7 +177,7 @@ impl History {
         Ok(())
     }
 
-    /// Checks and records the answer to an operation. `data`: the data of a read.
+    /// Checks and records the answer to an operation. `data`: the data of a read, or a status.
     pub(crate) fn complete(
         &mut self,
         session: u64,
@@ -187,28 +192,14 @@ impl History {
         };
         match done.opcode {
             Opcode::Read if result.is_ok() => self.check_read(now, &done, data)?,
-            Opcode::Read => {}
+            Opcode::BlockStatus if result.is_ok() => self.check_status(&done, data)?,
+            Opcode::Read | Opcode::BlockStatus => {}
             Opcode::Flush => self.flushed(now, &done, result, disk)?,
             Opcode::Write | Opcode::Discard | Opcode::WriteZeroes => {
                 self.modified(now, (op, &done), result, disk)?;
             }
         }
         Ok(done)
-    }
-
-    fn check_read(&mut self, now: Step, read: &Submitted, data: &[u8]) -> Result<(), String> {
-        let began = read.began;
-        for (sector, bytes) in read.sectors().zip(data.chunks_exact(SECTOR)) {
-            let content = examine(bytes, sector);
-            let values = &mut self.sectors[sector as usize];
-            if self.lost < began {
-                observe(values, content, began, now)
-            } else {
-                find(values, content, began).map(drop)
-            }
-            .map_err(|why| wrong("a read returned", (content, sector), why, values))?;
-        }
-        Ok(())
     }
 
     fn modified(
@@ -230,7 +221,7 @@ impl History {
                 self.check_told(done)?;
             }
         }
-        let reads = self.open.values().filter(|open| open.opcode == Opcode::Read);
+        let reads = self.open.values().filter(|open| open.opcode.returns_data());
         let oldest_read = reads.map(|read| read.began).min().unwrap_or(now);
         // The answer may be from before the loss. But if the queue knows of the loss, it has
         // repeated the lost part before it answers.

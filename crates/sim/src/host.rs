@@ -220,6 +220,11 @@ impl<R: Rules> Host<R> {
         if opcode == Opcode::Flush {
             return Operation { opcode, flags, offset: 0, len: 0 };
         }
+        if opcode == Opcode::BlockStatus {
+            let offset = random.below(size / block) * block;
+            let len = random.pick(&[block, 4096]).min(size - offset) as u32;
+            return Operation { opcode, flags, offset, len };
+        }
         let longest = u64::from(self.plan.mix.len_max).min(size) / block;
         // Half of the requests are one block, and the rest of all lengths.
         let short = !self.plan.whole && random.chance(0.5);
@@ -235,7 +240,9 @@ impl<R: Rules> Host<R> {
 
 fn draw_kind(random: &mut Random, mix: &Mix, read_only: bool) -> (Opcode, CommandFlags) {
     if read_only {
-        return (Opcode::Read, CommandFlags::NONE);
+        let asks = random.hits(f64::from(mix.status) / 100.0);
+        let opcode = if asks { Opcode::BlockStatus } else { Opcode::Read };
+        return (opcode, CommandFlags::NONE);
     }
     let kinds = [
         (mix.read, Opcode::Read, CommandFlags::NONE),
@@ -244,6 +251,7 @@ fn draw_kind(random: &mut Random, mix: &Mix, read_only: bool) -> (Opcode, Comman
         (mix.flush, Opcode::Flush, CommandFlags::NONE),
         (mix.write_zeroes, Opcode::WriteZeroes, CommandFlags::NONE),
         (mix.discard, Opcode::Discard, CommandFlags::NONE),
+        (mix.status, Opcode::BlockStatus, CommandFlags::NONE),
     ];
     let total: u32 = kinds.iter().map(|kind| kind.0).sum();
     let mut point = random.below(u64::from(total)) as u32;

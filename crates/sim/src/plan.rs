@@ -62,6 +62,8 @@ const LIMITS: u64 = 0x6c69_6d69_7473;
 const ROTATIONS: u64 = 0x726f_7461_7465;
 /// Salt of a seed for the random stream of links of the target that come and go.
 const UNLINKS: u64 = 0x756e_6c69_6e6b_7320;
+/// Of the hosts that ask for the status of ranges.
+const STATUS: u64 = 0x7374_6174_7573;
 
 /// The kinds of worlds that seeds stand for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -160,6 +162,8 @@ pub struct DiskPlan {
     pub flush_lies: bool,
     /// A flush succeeds after one that failed: broken on purpose.
     pub errors_forgotten: bool,
+    /// The status of ranges is that of the medium, without what is in the cache: broken on purpose.
+    pub status_lies: bool,
 }
 
 /// A host.
@@ -220,6 +224,8 @@ pub struct Mix {
     pub write_zeroes: u32,
     /// Discards.
     pub discard: u32,
+    /// Requests for the status of ranges; of hosts that only read, that share in a hundred.
+    pub status: u32,
     /// Longest read or write in bytes.
     pub len_max: u32,
 }
@@ -252,6 +258,7 @@ impl Plan {
                 tears: 0.0,
                 flush_lies: false,
                 errors_forgotten: false,
+                status_lies: false,
             },
             shared: false,
             further: Vec::new(),
@@ -353,6 +360,7 @@ impl Plan {
         plan.draw_keys();
         plan.draw_fast_fail();
         plan.draw_changes(steady);
+        plan.draw_status();
         plan
     }
 
@@ -370,6 +378,14 @@ impl Plan {
         }
         if self.keyed {
             self.incidents.draw_rotations(&mut of(ROTATIONS));
+        }
+    }
+
+    /// Draws the hosts that ask for the status of ranges.
+    fn draw_status(&mut self) {
+        let mut random = Random::new(self.seed ^ STATUS);
+        for host in &mut self.hosts {
+            host.mix.status = random.pick(&[0, 0, 3, 20]);
         }
     }
 
@@ -424,6 +440,7 @@ impl DiskPlan {
             tears: 0.0,
             flush_lies: false,
             errors_forgotten: false,
+            status_lies: false,
         }
     }
 
@@ -463,6 +480,7 @@ impl HostPlan {
                 flush: 0,
                 write_zeroes: 0,
                 discard: 0,
+                status: 0,
                 len_max: 4096,
             },
             busy: false,
@@ -514,6 +532,7 @@ impl Mix {
             flush: 1 + sometimes(5),
             write_zeroes: sometimes(3),
             discard: sometimes(2),
+            status: 0,
             len_max,
         }
     }

@@ -82,6 +82,8 @@ pub struct Report {
     pub reissued: u64,
     /// Sessions that were refused because others had written since.
     pub shut_out: u64,
+    /// Sectors that a status has told as holes.
+    pub holes: u64,
     /// Requests that the disk failed.
     pub disk_errors: u64,
     /// Flushes and writes with FUA that failed because a write-back failed, then or before.
@@ -167,6 +169,7 @@ impl std::ops::AddAssign for Report {
         self.succeeded += other.succeeded;
         self.failed += other.failed;
         self.vanished += other.vanished;
+        self.holes += other.holes;
         self.frames += other.frames;
         self.drops += other.drops;
         self.corrupted += other.corrupted;

@@ -17,10 +17,12 @@ pub(crate) fn request(operation: &Operation, stamp: u64) -> Request {
     let (fua, may_unmap) =
         (flags.contains(CommandFlags::FUA), flags.contains(CommandFlags::MAY_UNMAP));
     let (operation, buffer) = match opcode {
-        Opcode::Read => {
+        Opcode::Read | Opcode::BlockStatus => {
             let mut buffer = buffer(len);
             buffer.fill(STALE);
-            (BlockOperation::Read, Some(buffer))
+            let is_read = opcode == Opcode::Read;
+            let kind = if is_read { BlockOperation::Read } else { BlockOperation::BlockStatus };
+            (kind, Some(buffer))
         }
         Opcode::Write => {
             let mut buffer = buffer(len);

@@ -400,6 +400,7 @@ impl<R: Rules> World<R> {
         let stats = self.stats();
         Report {
             frames: counts.frames,
+            holes: self.volumes.iter().map(|volume| volume.history.holes()).sum(),
             drops: counts.drops,
             corrupted: counts.corrupted,
             duplicated: counts.duplicated,

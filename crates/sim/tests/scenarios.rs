@@ -314,3 +314,20 @@ fn an_export_that_is_removed_fails_its_session_at_once_and_comes_back_with_its_c
     assert_eq!(perform(&mut world, operation(Opcode::Read, 0, MIB)), Ok(()));
     world.audit().unwrap();
 }
+
+#[test]
+fn holes_are_told_by_status_and_their_data_are_not() {
+    let mut world = connected(Plan::clean(7));
+    let status = |offset| operation(Opcode::BlockStatus, offset, 4096);
+    let holes = |world: &World| world.report().holes;
+    assert_eq!(perform(&mut world, status(0)), Ok(()));
+    let all = 4 * u64::from(MIB) / 512;
+    assert_eq!(holes(&world), all);
+    assert_eq!(perform(&mut world, operation(Opcode::Write, 4096, MIB)), Ok(()));
+    assert_eq!(perform(&mut world, status(0)), Ok(()));
+    let written = u64::from(MIB) / 512;
+    assert_eq!(holes(&world), all + all - written);
+    assert_eq!(perform(&mut world, operation(Opcode::WriteZeroes, 4096, MIB)), Ok(()));
+    assert_eq!(perform(&mut world, status(u64::from(MIB))), Ok(()));
+    assert_eq!(holes(&world), all + all - written + all - u64::from(MIB) / 512);
+}

@@ -75,7 +75,7 @@ impl Shared {
         let loses = match operation {
             Operation::Flush => cached,
             Operation::Write { fua } | Operation::WriteZeroes { fua, .. } => fua && cached,
-            Operation::Read | Operation::Discard => false,
+            Operation::Read | Operation::Discard | Operation::BlockStatus => false,
         };
         if loses {
             self.losses.fetch_add(1, Ordering::AcqRel);

@@ -24,6 +24,8 @@
 //! program lengthens it. A file that is cut between the measurement and a write of the same batch
 //! is not noticed by that batch.
 //!
+//! **Holes.** A thread of the file asks the file system for them (`status`). A device tells none.
+//!
 //! **Sleeping.** [`wait_fd`](crate::Queue::wait_fd) is the ring's own descriptor: readable exactly
 //! while completions wait, level-triggered, and without the counter of an `eventfd`. Requests that
 //! fail at once go through the ring as well, so that it alone signals completions.
@@ -37,6 +39,7 @@ mod lock;
 mod opened;
 mod others;
 mod queue;
+mod status;
 mod syncs;
 
 use std::io;

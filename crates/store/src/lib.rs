@@ -42,7 +42,7 @@ use tyche_block::{Arena, Completion, Geometry, Request};
 /// use std::io;
 /// use std::os::fd::BorrowedFd;
 ///
-/// use tyche_block::{Arena, Completion, Geometry, Operation, Request};
+/// use tyche_block::{Arena, Completion, Errno, Geometry, Operation, Request};
 /// use tyche_store::{Queue, ResizeError, Store};
 ///
 /// struct Numbers {
@@ -70,13 +70,16 @@ use tyche_block::{Arena, Completion, Geometry, Request};
 ///     fn register(&mut self, _arena: &Arena) {}
 ///     fn unregister(&mut self, _arena: &Arena) {}
 ///     fn submit(&mut self, token: u64, mut request: Request) {
+///         // Whoever asks takes all for data.
+///         let is_status = request.operation == Operation::BlockStatus;
+///         let result = if is_status { Err(Errno::OPNOTSUPP) } else { Ok(()) };
 ///         if let (Operation::Read, Some(buffer)) = (request.operation, &mut request.buffer) {
 ///             let data = &mut buffer[..request.len as usize];
 ///             for (sector, data) in (request.offset / 512..).zip(data.chunks_mut(8).step_by(64)) {
 ///                 data.copy_from_slice(&sector.to_be_bytes());
 ///             }
 ///         }
-///         self.done.push(Completion { token, result: Ok(()), buffer: request.buffer });
+///         self.done.push(Completion { token, result, buffer: request.buffer });
 ///     }
 ///     fn kick(&mut self) -> io::Result<()> {
 ///         Ok(())
@@ -154,7 +157,8 @@ pub trait Store: Send + Sync {
 /// One thread's access to a store.
 ///
 /// Requests have passed [`Request::check`]; a queue completes one that it can't execute with
-/// [`tyche_block::Errno::INVAL`] and never panics on it. Dropping a queue waits until the kernel is
+/// [`tyche_block::Errno::INVAL`], or `OPNOTSUPP` where it knows no status of its blocks, and never
+/// panics on it. Dropping a queue waits until the kernel is
 /// done with every buffer.
 pub trait Queue: Send {
     /// Announces `arena` as memory of future buffers, so that the queue can register it with the

@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use tyche_block::{Geometry, Operation, Request};
+use tyche_block::{Geometry, Operation, Request, StatusRun, StatusWriter};
 
 use crate::inline::{self, Serve};
 use crate::{Queue, ResizeError, Store, resize};
@@ -66,8 +66,15 @@ impl Serve for Null {
     }
 
     fn serve(&self, request: &mut Request) {
-        if let (Operation::Read, Some(buffer)) = (request.operation, &mut request.buffer) {
-            buffer[..request.len as usize].fill(0);
+        let Some(buffer) = &mut request.buffer else { return };
+        let bytes = &mut buffer[..request.len as usize];
+        match request.operation {
+            Operation::Read => bytes.fill(0),
+            Operation::BlockStatus => {
+                let rest = self.geometry().size - request.offset;
+                StatusWriter::new(bytes).push(StatusRun::hole(rest));
+            }
+            _ => {}
         }
     }
 }

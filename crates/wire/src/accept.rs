@@ -44,6 +44,8 @@ flags! {
     STAGES = 16,
     /// Seeks take time: the disks are rotational.
     ROTATIONAL = 32,
+    /// The target answers requests for the block status of ranges.
+    BLOCK_STATUS = 64,
 }
 
 impl AcceptFlags {
@@ -103,6 +105,8 @@ pub struct Accept {
     pub checksum: bool,
     /// Whether completions carry the times of their requests in the target's stages.
     pub stages: bool,
+    /// Whether the target answers requests for the block status of ranges.
+    pub block_status: bool,
     /// Milliseconds of silence after which the target drops the channel.
     pub keep_alive_ms: u32,
 }
@@ -146,6 +150,7 @@ impl Accept {
             damq_pages,
             checksum: flags.contains(AcceptFlags::CHECKSUM),
             stages: flags.contains(AcceptFlags::STAGES),
+            block_status: flags.contains(AcceptFlags::BLOCK_STATUS),
             keep_alive_ms,
         })
     }
@@ -154,6 +159,7 @@ impl Accept {
         let mut flags = AcceptFlags::of(&self.geometry);
         flags.set(AcceptFlags::CHECKSUM, self.checksum);
         flags.set(AcceptFlags::STAGES, self.stages);
+        flags.set(AcceptFlags::BLOCK_STATUS, self.block_status);
         fields.u64(self.attempt).uuid(&self.target).uuid(&self.generation).uuid(&self.export);
         fields.u64(self.geometry.size).u64(self.cookie.0).u16(self.channel.0).u16(self.queue_size);
         fields.u16(self.rings[0]).u16(self.rings[1]).u32(self.frame_len).u32(self.damq_pages);

@@ -40,6 +40,8 @@ flags! {
     RESUME = 4,
     /// Completions shall carry the times of their requests in the target's stages.
     STAGES = 8,
+    /// The host would ask for the block status of ranges.
+    BLOCK_STATUS = 16,
 }
 
 /// A host asks for a channel.

@@ -19,7 +19,7 @@ use zerocopy::{
 
 use crate::codes::codes;
 use crate::flags::flags;
-use crate::{ENTRY_LEN, PART_UNIT, REQUEST_LEN_MAX, Reject, SECTOR_LEN, Tag};
+use crate::{ENTRY_LEN, PART_UNIT, REQUEST_LEN_MAX, Reject, SECTOR_LEN, STATUS_LEN_MAX, Tag};
 
 codes! {
     /// The operation of a command. PROTOCOL.md, "Operations".
@@ -34,13 +34,21 @@ codes! {
         Discard = 4,
         /// The range reads as zeroes from now on.
         WriteZeroes = 5,
+        /// Which ranges from the offset on are holes, and which read as zeroes; the length is that
+        /// of the answer. docs/protocol-annexes.md, "Block status".
+        BlockStatus = 6,
     }
 }
 
 impl Opcode {
     /// Whether the request moves data over the wire.
     pub fn has_data(self) -> bool {
-        matches!(self, Self::Read | Self::Write)
+        self.returns_data() || self == Self::Write
+    }
+
+    /// Whether data move to the host.
+    pub fn returns_data(self) -> bool {
+        matches!(self, Self::Read | Self::BlockStatus)
     }
 
     /// Whether the request changes the disk's content.
@@ -97,7 +105,7 @@ pub struct Command {
     pub tag: Tag,
     /// First byte on the disk, a multiple of 512.
     pub offset: u64,
-    /// Bytes, a multiple of 512; at most 1 MiB where data moves.
+    /// Bytes, a multiple of 512; at most 1 MiB where data moves, and 4096 of a block status.
     pub len: u32,
     /// First page of the `damq` for the request's data; zero where no data moves.
     pub damq_page: u32,
@@ -342,6 +350,7 @@ impl Command {
             || !offset.is_multiple_of(SECTOR_LEN)
             || offset.checked_add(u64::from(len)).is_none()
             || (opcode.has_data() && len > REQUEST_LEN_MAX)
+            || (opcode == Opcode::BlockStatus && len > STATUS_LEN_MAX)
         {
             return Err(Reject::Range);
         }

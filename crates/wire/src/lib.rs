@@ -73,7 +73,7 @@ pub use rejection::{Reason, Rejection};
 pub use reset::{Reset, ResetToken};
 pub use sealed::{CipherSuite, Introduction, SealedAnswer, SealedConnect, Verdict};
 pub use ticket::Ticket;
-pub use tyche_geometry::Geometry;
+pub use tyche_geometry::{Geometry, STATUS_LEN_MAX};
 pub use types::{ChannelId, Cookie, Name, PacketNumber, Position, Tag, Text};
 pub use uuid::Uuid;
 

@@ -158,7 +158,7 @@ fn connect() -> Control {
         rings: [256, 1024],
         frame_len: 9014,
         damq_pages: 4096,
-        flags: ConnectFlags::CHECKSUM,
+        flags: ConnectFlags::CHECKSUM | ConnectFlags::BLOCK_STATUS,
         keep_alive_ms: 5000,
     })
 }
@@ -178,6 +178,7 @@ fn accept() -> Control {
         damq_pages: 2048,
         checksum: true,
         stages: false,
+        block_status: true,
         keep_alive_ms: 5000,
     })
 }
@@ -213,8 +214,8 @@ fn outside(name: &str) -> Option<Expected> {
             reply.header.flags = Flags::REPLY;
             reply
         }
-        "connect" => control(208, 0xed75_5022, connect()),
-        "accept" => control(104, 0x75ac_a9b0, accept()),
+        "connect" => control(208, 0x6903_5996, connect()),
+        "accept" => control(104, 0x110b_c9fc, accept()),
         "reject" => {
             let detail = Text::new("writer-2").expect("a good text");
             let rejection = Rejection {
@@ -259,7 +260,7 @@ fn pattern<const N: usize>() -> [u8; N] {
 
 /// Frames in the command rings of a channel.
 fn in_command_rings(name: &str) -> Option<Expected> {
-    use Opcode::{Discard, Flush, Read, Write, WriteZeroes};
+    use Opcode::{BlockStatus, Discard, Flush, Read, Write, WriteZeroes};
     const FUA: CommandFlags = CommandFlags::FUA;
     const FUA_UNMAP: CommandFlags = CommandFlags(3);
     const NONE: CommandFlags = CommandFlags::NONE;
@@ -269,7 +270,7 @@ fn in_command_rings(name: &str) -> Option<Expected> {
                 flags: Flags::ACK_REQUEST,
                 ..to_target(Kind::Command, 70000, [0xffff_fffe, 41])
             },
-            (0xffff_ffff, 0x2995_6910),
+            (0xffff_ffff, 0xa108_06fd),
             vec![],
             vec![
                 command((Read, NONE), tag(5, 1), (1 << 32, 8192), 12),
@@ -277,6 +278,7 @@ fn in_command_rings(name: &str) -> Option<Expected> {
                 command((Flush, NONE), tag(7, 3), (0, 0), 0),
                 command((Discard, NONE), tag(8, 1), (0, 1 << 30), 0),
                 command((WriteZeroes, FUA_UNMAP), tag(9, 0xffff), (1 << 20, 1 << 21), 0),
+                command((BlockStatus, NONE), tag(13, 1), (1 << 24, 4096), 40),
             ],
         ),
         "command-answers" => with_entries(

@@ -80,6 +80,7 @@ fn tables_have_the_flags() {
         (ConnectFlags::CHECKSUM.0, "CHECKSUM"),
         (ConnectFlags::RESUME.0, "RESUME"),
         (ConnectFlags::STAGES.0, "STAGES"),
+        (ConnectFlags::BLOCK_STATUS.0, "BLOCK_STATUS"),
     ];
     assert_eq!(codes(&document, "### Connect"), hexadecimal(4, &flags));
     let flags = [
@@ -89,6 +90,7 @@ fn tables_have_the_flags() {
         (AcceptFlags::DISCARD.0, "DISCARD"),
         (AcceptFlags::STAGES.0, "STAGES"),
         (AcceptFlags::ROTATIONAL.0, "ROTATIONAL"),
+        (AcceptFlags::BLOCK_STATUS.0, "BLOCK_STATUS"),
     ];
     assert_eq!(codes(&document, "### Accept"), hexadecimal(4, &flags));
 }

@@ -135,9 +135,10 @@ fn connect() -> impl Strategy<Value = Control> {
 fn accept() -> impl Strategy<Value = Control> {
     let names = (uuid(), uuid(), uuid());
     let addresses = (any::<u64>(), own_cookie(), channel());
-    let options = (any::<bool>(), any::<bool>());
+    let options = (any::<bool>(), any::<bool>(), any::<bool>());
     (names, addresses, rings(), sizes(), 256..=1u32 << 20, geometry(), options).prop_map(
-        |(names, addresses, rings, sizes, damq_pages, mut geometry, (checksum, stages))| {
+        |(names, addresses, rings, sizes, damq_pages, mut geometry, options)| {
+            let (checksum, stages, block_status) = options;
             geometry.size -= geometry.size % u64::from(geometry.block_size);
             let (target, generation, export) = names;
             let (attempt, cookie, channel) = addresses;
@@ -156,6 +157,7 @@ fn accept() -> impl Strategy<Value = Control> {
                 damq_pages,
                 checksum,
                 stages,
+                block_status,
                 keep_alive_ms,
             })
         },
@@ -265,6 +267,7 @@ fn command() -> impl Strategy<Value = Command> {
         extent(REQUEST_LEN_MAX),
         any::<u32>(),
     );
+    let asking = (Just((Opcode::BlockStatus, 0)), extent(STATUS_LEN_MAX), any::<u32>());
     let clearing = (
         prop_oneof![
             Just((Opcode::Discard, 0)),
@@ -274,7 +277,7 @@ fn command() -> impl Strategy<Value = Command> {
         Just(0),
     );
     let flush = (Just((Opcode::Flush, 0)), Just((0, 0)), Just(0));
-    (tag(), prop_oneof![moving, clearing, flush]).prop_map(
+    (tag(), prop_oneof![moving, asking, clearing, flush]).prop_map(
         |(tag, ((opcode, flags), (offset, len), damq_page))| {
             let flags = CommandFlags(flags);
             Command { opcode, flags, tag, offset, len, damq_page }

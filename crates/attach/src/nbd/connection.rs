@@ -13,12 +13,13 @@ use std::thread;
 use std::time::Duration;
 
 use tracing::{debug, warn};
-use tyche_block::{Completion, Disk, Errno, Operation, Request, Sink};
+use tyche_block::{Completion, Disk, Errno, Extent, Operation, Request, STATUS_LEN_MAX, Sink};
 
 use super::ending::{Counters, Ending};
-use super::handshake::{self, Offer};
+use super::handshake::{self, Agreed, Offer};
 use super::outbox::{Outbox, Pushed, Reply};
-use super::wire::{Command, RequestHeader, command_flag, simple_reply};
+use super::reply::{self, ReplyHeader};
+use super::wire::{Command, RequestHeader, command_flag};
 use crate::slots::{self, Closed, Slots};
 
 /// The most requests of one connection that are in progress or wait for their replies to be sent.
@@ -30,6 +31,9 @@ const STALL_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// As [`STALL_TIMEOUT`], during the handshake, which depends on the client alone.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// As [`STALL_TIMEOUT`], of a client that is one too many: it is told so, and holds a thread.
+const REFUSAL_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The time for which the last requests of a client that has disconnected are kept alive.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(30);
@@ -47,11 +51,17 @@ const SKIP_MAX: u32 = 32 << 20;
 pub(super) struct Peer {
     stream: UnixStream,
     closed: Closed,
+    /// It is one too many, and told so.
+    is_refused: bool,
 }
 
 impl Peer {
-    pub(super) fn new(stream: UnixStream) -> Self {
-        Self { stream, closed: Closed::default() }
+    pub(super) fn new(stream: UnixStream, is_refused: bool) -> Self {
+        Self { stream, closed: Closed::default(), is_refused }
+    }
+
+    pub(super) fn is_refused(&self) -> bool {
+        self.is_refused
     }
 
     /// Ends every wait of the connection's threads, on the socket or elsewhere.
@@ -66,8 +76,57 @@ impl Peer {
 #[derive(Debug)]
 struct Pending {
     cookie: u64,
-    /// Bytes of data that follow a reply of success.
-    data_len: usize,
+    kind: ReplyKind,
+}
+
+/// The kind of the reply to a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ReplyKind {
+    /// A simple one; bytes of data that follow if it is a success.
+    Simple(usize),
+    /// A chunk with the data of a read.
+    Data { offset: u64, len: usize },
+    /// A chunk with the descriptors of a range, or of the first part of it only.
+    Status { offset: u64, len: u32, is_one: bool, answer_len: usize },
+}
+
+impl ReplyKind {
+    /// The header of the reply, and its data.
+    fn reply(
+        self,
+        cookie: u64,
+        result: Result<(), Errno>,
+        buffer: Option<Extent>,
+    ) -> (ReplyHeader, Option<Extent>, usize) {
+        match (self, result) {
+            (Self::Simple(len), Ok(())) if len > 0 => {
+                (ReplyHeader::simple(cookie, Ok(())), buffer, len)
+            }
+            // A write's buffer is free for other requests before its reply is sent.
+            (Self::Simple(_), _) => (ReplyHeader::simple(cookie, result), None, 0),
+            (Self::Data { offset, len }, Ok(())) => {
+                (ReplyHeader::data(cookie, offset, len), buffer, len)
+            }
+            (Self::Status { offset, len, is_one, answer_len }, Ok(())) => {
+                let mut buffer = buffer;
+                let answer = buffer.as_deref_mut().and_then(|it| it.get_mut(..answer_len));
+                let range = (offset, len);
+                match answer.and_then(|it| reply::describe(it, range, is_one)) {
+                    Some(count) => {
+                        let header = ReplyHeader::status(cookie, count);
+                        (header, buffer, count * reply::DESCRIPTOR_LEN)
+                    }
+                    // Not what a target may say.
+                    None => (ReplyHeader::error(cookie, Errno::IO), None, 0),
+                }
+            }
+            // A disk that cannot tell has data everywhere.
+            (Self::Status { len, .. }, Err(Errno::OPNOTSUPP)) => {
+                (ReplyHeader::all_data(cookie, len), None, 0)
+            }
+            (_, Err(errno)) => (ReplyHeader::error(cookie, errno), None, 0),
+        }
+    }
 }
 
 /// The sink for the disk's answers.
@@ -83,15 +142,11 @@ impl Sink for Connection {
     fn complete(&self, completion: Completion) {
         let Completion { token, result, buffer } = completion;
         let pending = self.slots.take(token);
-        if result.is_err() {
+        let is_status = matches!(pending.kind, ReplyKind::Status { .. });
+        if result.is_err() && !(is_status && result == Err(Errno::OPNOTSUPP)) {
             self.counters.errors.fetch_add(1, Ordering::Relaxed);
         }
-        let (data, data_len) = match result {
-            Ok(()) if pending.data_len > 0 => (buffer, pending.data_len),
-            // A write's buffer is free for other requests before its reply is sent.
-            _ => (None, 0),
-        };
-        let header = simple_reply(pending.cookie, result);
+        let (header, data, data_len) = pending.kind.reply(pending.cookie, result, buffer);
         let reply = Reply { token, header, data, data_len, sent: 0 };
         match self.outbox.push(&self.peer.stream, reply) {
             Pushed::Queued => {}
@@ -111,19 +166,20 @@ pub(super) fn serve(
     offer: &Offer,
     counters: &Arc<Counters>,
 ) -> Ending {
-    if let Err(ending) = shake_hands(&peer.stream, offer) {
-        return ending;
-    }
+    let agreed = match shake_hands(&peer.stream, offer) {
+        Ok(agreed) => agreed,
+        Err(ending) => return ending,
+    };
     debug!("NBD transmission starts");
-    transmit(peer, disk, offer.payload_max, counters)
+    transmit(peer, disk, (offer.payload_max, agreed), counters)
 }
 
 /// Serves one client that has the disk's parameters already. Reads and writes of more than
-/// `payload_max` bytes are refused.
+/// `payload_max` bytes are refused, and what was not `agreed`.
 pub(super) fn transmit(
     peer: &Arc<Peer>,
     disk: &Arc<dyn Disk>,
-    payload_max: u32,
+    (payload_max, agreed): (u32, Agreed),
     counters: &Arc<Counters>,
 ) -> Ending {
     let connection = Arc::new(Connection {
@@ -142,7 +198,7 @@ pub(super) fn transmit(
     };
 
     let sink: Arc<dyn Sink> = Arc::clone(&connection) as _;
-    let ending = Reader { connection: &connection, sink: &sink, disk, payload_max }.run();
+    let ending = Reader { connection: &connection, sink: &sink, disk, payload_max, agreed }.run();
 
     if ending.is_orderly() {
         connection.slots.wait_idle(DRAIN_TIMEOUT, &peer.closed);
@@ -157,13 +213,25 @@ pub(super) fn transmit(
     }
 }
 
-fn shake_hands(mut stream: &UnixStream, offer: &Offer) -> Result<(), Ending> {
-    let timeouts = |timeout| {
-        stream.set_read_timeout(Some(timeout)).and(stream.set_write_timeout(Some(timeout)))
-    };
-    timeouts(HANDSHAKE_TIMEOUT).map_err(|_| Ending::HungUp)?;
-    handshake::negotiate(&mut stream, offer)?;
-    timeouts(STALL_TIMEOUT).map_err(|_| Ending::HungUp)
+fn shake_hands(mut stream: &UnixStream, offer: &Offer) -> Result<Agreed, Ending> {
+    set_timeouts(stream, HANDSHAKE_TIMEOUT)?;
+    let agreed = handshake::negotiate(&mut stream, offer)?;
+    set_timeouts(stream, STALL_TIMEOUT)?;
+    Ok(agreed)
+}
+
+/// Tells a client that is one too many why it is not served. Returns the reason of its end.
+pub(super) fn turn_away(peer: &Peer, why: &str) -> Ending {
+    let mut stream = &peer.stream;
+    match set_timeouts(stream, REFUSAL_TIMEOUT) {
+        Ok(()) => handshake::turn_away(&mut stream, why),
+        Err(ending) => ending,
+    }
+}
+
+fn set_timeouts(stream: &UnixStream, timeout: Duration) -> Result<(), Ending> {
+    let set = stream.set_read_timeout(Some(timeout));
+    set.and(stream.set_write_timeout(Some(timeout))).map_err(|_| Ending::HungUp)
 }
 
 impl Connection {
@@ -187,6 +255,7 @@ struct Reader<'a> {
     sink: &'a Arc<dyn Sink>,
     disk: &'a Arc<dyn Disk>,
     payload_max: u32,
+    agreed: Agreed,
 }
 
 impl Reader<'_> {
@@ -219,11 +288,9 @@ impl Reader<'_> {
                 Err(errno)
             }
         };
-        let data_len = match header.command {
-            Command::Read => header.len as usize,
-            _ => 0,
-        };
-        let pending = Pending { cookie: header.cookie, data_len };
+        let answer_len = request.as_ref().map_or(0, |request| request.len as usize);
+        let kind = self.reply_kind(&header, answer_len);
+        let pending = Pending { cookie: header.cookie, kind };
         let token = self
             .connection
             .slots
@@ -252,6 +319,22 @@ impl Reader<'_> {
         }
     }
 
+    /// The kind of the reply to a request; `answer_len`: bytes that the disk answers.
+    fn reply_kind(&self, header: &RequestHeader, answer_len: usize) -> ReplyKind {
+        let RequestHeader { offset, len, flags, .. } = *header;
+        match header.command {
+            Command::Read if self.agreed.is_structured => {
+                ReplyKind::Data { offset, len: len as usize }
+            }
+            Command::Read => ReplyKind::Simple(len as usize),
+            Command::BlockStatus if self.agreed.is_structured => {
+                let is_one = flags & command_flag::REQ_ONE != 0;
+                ReplyKind::Status { offset, len, is_one, answer_len }
+            }
+            _ => ReplyKind::Simple(0),
+        }
+    }
+
     /// The disk operation of a request, or the error that refuses it.
     fn operation(&self, header: &RequestHeader) -> Result<Operation, Errno> {
         let RequestHeader { command, flags, .. } = *header;
@@ -265,12 +348,19 @@ impl Reader<'_> {
             // use its fallback.
             Command::WriteZeroes if flags & command_flag::FAST_ZERO != 0 => Err(Errno::OPNOTSUPP),
             Command::Read | Command::Write if header.len > self.payload_max => Err(Errno::INVAL),
+            Command::Read if flags & command_flag::DF != 0 && !self.agreed.is_structured => {
+                Err(Errno::INVAL)
+            }
+            // One chunk, with DF or without.
             Command::Read => Ok(Operation::Read),
+            Command::BlockStatus if self.agreed.tells_status => Ok(Operation::BlockStatus),
             Command::Write => Ok(Operation::Write { fua }),
             Command::Flush => Ok(Operation::Flush),
             Command::Trim if self.disk.geometry().discard => Ok(Operation::Discard),
             Command::WriteZeroes => Ok(Operation::WriteZeroes { fua, may_unmap }),
-            Command::Trim | Command::Unknown | Command::Disconnect => Err(Errno::INVAL),
+            Command::Trim | Command::BlockStatus | Command::Unknown | Command::Disconnect => {
+                Err(Errno::INVAL)
+            }
         }
     }
 
@@ -283,21 +373,37 @@ impl Reader<'_> {
         operation: Operation,
     ) -> Result<Result<Request, Errno>, Ending> {
         let mut buffer = None;
+        let (offset, len) = match operation {
+            Operation::Flush => (0, 0),
+            Operation::BlockStatus => match self.status_range(header) {
+                Ok(range) => range,
+                Err(errno) => return Ok(Err(errno)),
+            },
+            _ => (header.offset, header.len),
+        };
         if operation.has_data() {
-            let len = header.len as usize;
+            let len = len as usize;
             let closed = &self.connection.peer.closed;
             let extent = slots::alloc(self.disk.arena(), len, closed).ok_or(Ending::HungUp)?;
             let extent = buffer.insert(extent);
-            if operation != Operation::Read {
+            if matches!(operation, Operation::Write { .. }) {
                 stream.read_exact(extent).map_err(|_| Ending::Truncated)?;
             }
         }
-        let (offset, len) = match operation {
-            Operation::Flush => (0, 0),
-            _ => (header.offset, header.len),
-        };
         let request = Request { operation, offset, len, buffer };
         Ok(request.check(&self.disk.geometry()).map(|()| request))
+    }
+
+    /// The range that a disk is asked with for the status of a client's: its length is that of the
+    /// answer, as long as fits the disk; a block for a client that wants one descriptor only.
+    fn status_range(&self, header: &RequestHeader) -> Result<(u64, u32), Errno> {
+        let geometry = self.disk.geometry();
+        let RequestHeader { offset, len, flags, .. } = *header;
+        geometry.check(Operation::Read, offset, len).map_err(|_| Errno::INVAL)?;
+        let is_one = flags & command_flag::REQ_ONE != 0;
+        let most = if is_one { geometry.block_size } else { STATUS_LEN_MAX };
+        let left = geometry.size - offset;
+        Ok((offset, u32::try_from(left).unwrap_or(most).min(most)))
     }
 }
 

@@ -7,6 +7,7 @@ use std::io::{self, Read, Write};
 
 use tyche_block::Geometry;
 
+use super::contexts::{ALLOCATION, ALLOCATION_ID, ContextRequest};
 use super::ending::Ending;
 use super::wire::{
     InfoRequest, MAGIC, OPTION_MAGIC, OPTION_REPLY_MAGIC, OptionHeader, handshake_flag, info,
@@ -23,6 +24,9 @@ const OPTION_SKIP_MAX: u32 = 1 << 20;
 /// Options in one handshake. Real clients send fewer than ten.
 const OPTIONS_MAX: usize = 64;
 
+/// Options that are answered to a client that is one too many.
+const REFUSALS_MAX: usize = 8;
+
 /// The offer to clients.
 #[derive(Clone, Debug)]
 pub(super) struct Offer {
@@ -30,6 +34,15 @@ pub(super) struct Offer {
     pub(super) geometry: Geometry,
     /// The longest read or write, in bytes.
     pub(super) payload_max: u32,
+}
+
+/// The agreement with a client about the transmission.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Agreed {
+    /// Replies with data are structured.
+    pub(super) is_structured: bool,
+    /// The client may ask for the status of ranges.
+    pub(super) tells_status: bool,
 }
 
 impl Offer {
@@ -40,11 +53,15 @@ impl Offer {
         name.is_empty() || name == self.name.as_bytes()
     }
 
-    fn export_info(&self) -> [u8; 12] {
+    fn export_info(&self, agreed: Agreed) -> [u8; 12] {
         let mut bytes = [0; 12];
         bytes[..2].copy_from_slice(&info::EXPORT.to_be_bytes());
         bytes[2..10].copy_from_slice(&self.geometry.size.to_be_bytes());
-        bytes[10..].copy_from_slice(&transmission_flags(&self.geometry).to_be_bytes());
+        let mut flags = transmission_flags(&self.geometry);
+        if agreed.is_structured {
+            flags |= transmission_flag::SEND_DF;
+        }
+        bytes[10..].copy_from_slice(&flags.to_be_bytes());
         bytes
     }
 
@@ -78,8 +95,43 @@ pub(super) fn transmission_flags(geometry: &Geometry) -> u16 {
     }
 }
 
-/// Runs the handshake until transmission may start; otherwise returns why it ended.
-pub(super) fn negotiate(stream: &mut (impl Read + Write), offer: &Offer) -> Result<(), Ending> {
+/// Runs the handshake until transmission may start, and returns what was agreed; otherwise returns
+/// why it ended.
+pub(super) fn negotiate(stream: &mut (impl Read + Write), offer: &Offer) -> Result<Agreed, Ending> {
+    let zeroes = greet(stream)?;
+    let mut agreed = Agreed::default();
+    for _ in 0..OPTIONS_MAX {
+        if answer_option(stream, offer, zeroes, &mut agreed)? {
+            return Ok(agreed);
+        }
+    }
+    Err(Ending::TooManyOptions)
+}
+
+/// Refuses each option of a client that is one too many, with a text for its user, until it leaves.
+/// Returns why it ended.
+pub(super) fn turn_away(stream: &mut (impl Read + Write), why: &str) -> Ending {
+    let mut refuse = || -> Result<(), Ending> {
+        greet(stream)?;
+        for _ in 0..REFUSALS_MAX {
+            let mut header = [0; OptionHeader::LEN];
+            receive_or_hung_up(stream, &mut header)?;
+            let header = OptionHeader::parse(&header).ok_or(Ending::BadMagic)?;
+            if header.len > OPTION_SKIP_MAX || header.option == option::EXPORT_NAME {
+                break;
+            }
+            skip(stream, header.len)?;
+            answer(stream, header.option, reply::ERR_POLICY, why.as_bytes())?;
+        }
+        Ok(())
+    };
+    // However it went: there was no room.
+    let _ = refuse();
+    Ending::TooMany
+}
+
+/// Greets a client. Returns whether it wants zeroes behind the answer to an export's name.
+fn greet(stream: &mut (impl Read + Write)) -> Result<bool, Ending> {
     let mut greeting = [0; 18];
     greeting[..8].copy_from_slice(&MAGIC.to_be_bytes());
     greeting[8..16].copy_from_slice(&OPTION_MAGIC.to_be_bytes());
@@ -93,14 +145,7 @@ pub(super) fn negotiate(stream: &mut (impl Read + Write), offer: &Offer) -> Resu
     if client_flags & !u32::from(flags) != 0 {
         return Err(Ending::BadFlags);
     }
-    let zeroes = client_flags & u32::from(handshake_flag::NO_ZEROES) == 0;
-
-    for _ in 0..OPTIONS_MAX {
-        if answer_option(stream, offer, zeroes)? {
-            return Ok(());
-        }
-    }
-    Err(Ending::TooManyOptions)
+    Ok(client_flags & u32::from(handshake_flag::NO_ZEROES) == 0)
 }
 
 /// Reads one option and answers it. Returns true if transmission starts now.
@@ -108,6 +153,7 @@ fn answer_option(
     stream: &mut (impl Read + Write),
     offer: &Offer,
     zeroes: bool,
+    agreed: &mut Agreed,
 ) -> Result<bool, Ending> {
     let mut header = [0; OptionHeader::LEN];
     receive_or_hung_up(stream, &mut header)?;
@@ -120,7 +166,7 @@ fn answer_option(
 
     match header.option {
         option::EXPORT_NAME if offer.is_named(data) => {
-            return start_by_name(stream, offer, zeroes).map(|()| true);
+            return start_by_name(stream, offer, *agreed, zeroes).map(|()| true);
         }
         option::EXPORT_NAME => return Err(Ending::UnknownExport),
         option::ABORT => {
@@ -131,8 +177,20 @@ fn answer_option(
         option::LIST if data.is_empty() => list(stream, offer)?,
         option::LIST => answer(stream, header.option, reply::ERR_INVALID, &[])?,
         option::INFO | option::GO => {
-            let known = describe(stream, offer, header.option, data)?;
+            let known = describe(stream, offer, *agreed, header.option, data)?;
             return Ok(known && header.option == option::GO);
+        }
+        option::STRUCTURED_REPLY if data.is_empty() => {
+            agreed.is_structured = true;
+            answer(stream, header.option, reply::ACK, &[])?;
+        }
+        option::STRUCTURED_REPLY => answer(stream, header.option, reply::ERR_INVALID, &[])?,
+        option::LIST_META_CONTEXT | option::SET_META_CONTEXT => {
+            let is_selection = header.option == option::SET_META_CONTEXT;
+            let selected = answer_contexts(stream, offer, *agreed, header.option, data)?;
+            if is_selection {
+                agreed.tells_status = selected;
+            }
         }
         unknown => answer(stream, unknown, reply::ERR_UNSUP, &[])?,
     }
@@ -148,9 +206,14 @@ fn refuse_long(stream: &mut (impl Read + Write), header: OptionHeader) -> Result
     answer(stream, header.option, reply::ERR_TOO_BIG, &[])
 }
 
-fn start_by_name(stream: &mut impl Write, offer: &Offer, zeroes: bool) -> Result<(), Ending> {
+fn start_by_name(
+    stream: &mut impl Write,
+    offer: &Offer,
+    agreed: Agreed,
+    zeroes: bool,
+) -> Result<(), Ending> {
     let mut bytes = [0; 10 + 124];
-    bytes[..10].copy_from_slice(&offer.export_info()[2..]);
+    bytes[..10].copy_from_slice(&offer.export_info(agreed)[2..]);
     send(stream, if zeroes { &bytes } else { &bytes[..10] })
 }
 
@@ -165,6 +228,7 @@ fn list(stream: &mut impl Write, offer: &Offer) -> Result<(), Ending> {
 fn describe(
     stream: &mut impl Write,
     offer: &Offer,
+    agreed: Agreed,
     option: u32,
     data: &[u8],
 ) -> Result<bool, Ending> {
@@ -174,7 +238,7 @@ fn describe(
     if !offer.is_named(request.name) {
         return answer(stream, option, reply::ERR_UNKNOWN, &[]).map(|()| false);
     }
-    answer(stream, option, reply::INFO, &offer.export_info())?;
+    answer(stream, option, reply::INFO, &offer.export_info(agreed))?;
     // Sent even if not asked for: it does a client that ignores it no harm.
     answer(stream, option, reply::INFO, &offer.block_size_info())?;
     if request.wants(info::NAME) {
@@ -183,6 +247,34 @@ fn describe(
     }
     answer(stream, option, reply::ACK, &[])?;
     Ok(true)
+}
+
+/// Answers `LIST_META_CONTEXT` and `SET_META_CONTEXT`. Returns whether the context was listed or
+/// selected.
+fn answer_contexts(
+    stream: &mut impl Write,
+    offer: &Offer,
+    agreed: Agreed,
+    option: u32,
+    data: &[u8],
+) -> Result<bool, Ending> {
+    let request = ContextRequest::parse(data).filter(|_| agreed.is_structured);
+    let Some(request) = request else {
+        return answer(stream, option, reply::ERR_INVALID, &[]).map(|()| false);
+    };
+    if !offer.is_named(request.name) {
+        return answer(stream, option, reply::ERR_UNKNOWN, &[]).map(|()| false);
+    }
+    let (is_in, id) = match option {
+        option::SET_META_CONTEXT => (request.selects(), ALLOCATION_ID),
+        _ => (request.lists(), 0),
+    };
+    if is_in {
+        let context = [&id.to_be_bytes()[..], ALLOCATION].concat();
+        answer(stream, option, reply::META_CONTEXT, &context)?;
+    }
+    answer(stream, option, reply::ACK, &[])?;
+    Ok(is_in)
 }
 
 fn answer(stream: &mut impl Write, option: u32, kind: u32, data: &[u8]) -> Result<(), Ending> {
@@ -255,10 +347,13 @@ mod tests {
     }
 
     const GOOD: &[u8] = b"\0\0\0\x03IHAVEOPT\0\0\0\x03\0\0\0\0\
+        IHAVEOPT\0\0\0\x08\0\0\0\0\
+        IHAVEOPT\0\0\0\x09\0\0\0\x0b\0\0\0\x03vol\0\0\0\0\
+        IHAVEOPT\0\0\0\x0a\0\0\0\x1e\0\0\0\x03vol\0\0\0\x01\0\0\0\x0fbase:allocation\
         IHAVEOPT\0\0\0\x06\0\0\0\x0b\0\0\0\x03vol\0\x01\0\x03\
         IHAVEOPT\0\0\0\x07\0\0\0\x09\0\0\0\x03vol\0\0";
 
-    fn negotiate(input: &[u8]) -> (Result<(), Ending>, Vec<u8>) {
+    fn negotiate(input: &[u8]) -> (Result<Agreed, Ending>, Vec<u8>) {
         let geometry = Geometry { write_cache: true, discard: true, ..Geometry::new(1 << 20, 512) };
         let offer = Offer { name: "vol".into(), geometry, payload_max: 1 << 20 };
         let mut script = Script { input, output: Vec::new() };
@@ -268,7 +363,8 @@ mod tests {
 
     #[test]
     fn a_handshake_cut_anywhere_just_ends() {
-        assert_eq!(negotiate(GOOD).0, Ok(()));
+        let agreed = Agreed { is_structured: true, tells_status: true };
+        assert_eq!(negotiate(GOOD).0, Ok(agreed));
         for len in 0..GOOD.len() {
             let (result, _) = negotiate(&GOOD[..len]);
             assert!(matches!(result, Err(Ending::HungUp | Ending::Truncated)), "cut at {len}");

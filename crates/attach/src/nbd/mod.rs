@@ -4,10 +4,12 @@
 //! the device provides the same facts.
 
 mod connection;
+mod contexts;
 mod device;
 mod ending;
 mod handshake;
 mod outbox;
+mod reply;
 mod server;
 mod wire;
 

@@ -15,7 +15,7 @@ use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
 use tyche_block::Extent;
 
-use super::wire::SIMPLE_REPLY_LEN;
+use super::reply::ReplyHeader;
 
 /// The most data of a reply, in bytes, that the data path's own thread sends. Copying more into a
 /// socket takes longer than waking the writer (some microseconds).
@@ -29,8 +29,8 @@ const BATCH: usize = 32;
 pub(super) struct Reply {
     /// The slot of the request, freed when the reply is out.
     pub(super) token: u64,
-    pub(super) header: [u8; SIMPLE_REPLY_LEN],
-    /// The data of a read; the first `data_len` bytes count.
+    pub(super) header: ReplyHeader,
+    /// The data of a read, or descriptors of a range; the first `data_len` bytes count.
     pub(super) data: Option<Extent>,
     pub(super) data_len: usize,
     pub(super) sent: usize,
@@ -42,14 +42,14 @@ impl Reply {
     }
 
     fn is_sent(&self) -> bool {
-        self.sent == SIMPLE_REPLY_LEN + self.data().len()
+        self.sent == self.header.bytes().len() + self.data().len()
     }
 
     /// The rest to send, as header and data.
     fn unsent(&self) -> [&[u8]; 2] {
-        let header = &self.header[self.sent.min(SIMPLE_REPLY_LEN)..];
-        let data = &self.data()[self.sent.saturating_sub(SIMPLE_REPLY_LEN)..];
-        [header, data]
+        let header = self.header.bytes();
+        let data = &self.data()[self.sent.saturating_sub(header.len())..];
+        [&header[self.sent.min(header.len())..], data]
     }
 }
 

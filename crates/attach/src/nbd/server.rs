@@ -2,7 +2,9 @@
 //! `fio`), without privileges and without a block device.
 //!
 //! - The handshake is fixed newstyle (`NBD_OPT_GO` and the older `EXPORT_NAME`), with one export.
-//!   TLS and structured replies are declined, so clients use simple replies.
+//!   TLS and extended headers are declined. Structured replies have one chunk.
+//! - A client may ask which ranges are holes (`base:allocation`). The disk is asked each time:
+//!   nothing is remembered that a write could make wrong.
 //! - Requests must be aligned to the announced block size. Others get `EINVAL`, as does a read or
 //!   write longer than the announced maximum: a quarter of the disk's arena, rounded down to a
 //!   power of two, and 32 MiB at most.
@@ -35,6 +37,10 @@ use crate::{Attachment, Error, Stopped, slots};
 /// The most clients at once. Each costs two threads.
 const CONNECTIONS_MAX: usize = 64;
 
+/// The most clients beyond these that are told so at once, in a thread for each. Others are hung up
+/// on without a word.
+const REFUSED_MAX: usize = 8;
+
 /// The longest name that the specification allows, in bytes.
 const NAME_LEN_MAX: usize = 4096;
 
@@ -51,13 +57,18 @@ pub struct NbdServer {
 struct Shared {
     counters: Arc<Counters>,
     stopping: AtomicBool,
-    /// The live connections.
+    /// The live connections, among them clients that are being refused.
     peers: Mutex<Vec<Arc<Peer>>>,
 }
 
 impl Shared {
     fn peers(&self) -> MutexGuard<'_, Vec<Arc<Peer>>> {
         self.peers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The connections that are served.
+    fn connected(&self) -> usize {
+        self.peers().iter().filter(|peer| !peer.is_refused()).count()
     }
 }
 
@@ -95,7 +106,7 @@ impl NbdServer {
         let shared = Arc::new(Shared {
             counters: Arc::new(Counters::default()),
             stopping: AtomicBool::new(false),
-            peers: Mutex::new(Vec::with_capacity(CONNECTIONS_MAX)),
+            peers: Mutex::new(Vec::with_capacity(CONNECTIONS_MAX + REFUSED_MAX)),
         });
         let acceptor = Acceptor {
             listener,
@@ -116,7 +127,7 @@ impl NbdServer {
         let counters = &self.shared.counters;
         NbdCounts {
             accepted: counters.accepted.load(Ordering::Relaxed),
-            connected: self.shared.peers().len(),
+            connected: self.shared.connected(),
             requests: counters.requests.load(Ordering::Relaxed),
             errors: counters.errors.load(Ordering::Relaxed),
         }
@@ -151,7 +162,7 @@ impl Attachment for NbdServer {
     fn stop(&mut self, force: bool) -> Result<Stopped, Error> {
         // A client that has ended may still be noted.
         let deadline = Instant::now() + BUSY_GRACE;
-        while !force && self.acceptor.is_some() && !self.shared.peers().is_empty() {
+        while !force && self.acceptor.is_some() && self.shared.connected() > 0 {
             if Instant::now() >= deadline {
                 return Ok(Stopped::InUse);
             }
@@ -196,17 +207,22 @@ impl Acceptor {
         }
     }
 
-    /// Starts a connection, unless the limit is reached.
+    /// Starts a connection. If the limit is reached, its client is told so.
     fn start(&self, stream: UnixStream) -> Option<JoinHandle<()>> {
-        let peer = Arc::new(Peer::new(stream));
+        let is_refused = self.shared.connected() == CONNECTIONS_MAX;
+        let peer = Arc::new(Peer::new(stream, is_refused));
         {
             let mut peers = self.shared.peers();
-            if peers.len() == CONNECTIONS_MAX {
+            let refused = peers.iter().filter(|peer| peer.is_refused()).count();
+            if is_refused && refused == REFUSED_MAX {
                 drop(peers);
                 end(&self.shared, &peer, Ending::TooMany);
                 return None;
             }
             peers.push(Arc::clone(&peer));
+        }
+        if is_refused {
+            return self.refuse(peer);
         }
         let offer = Offer {
             name: self.name.clone(),
@@ -223,6 +239,22 @@ impl Acceptor {
                 end(&shared, &peer, ending);
             })
         };
+        if thread.is_err() {
+            end(&self.shared, &peer, Ending::TooMany);
+        }
+        thread.ok()
+    }
+}
+
+impl Acceptor {
+    /// Starts a thread that tells a client that there are too many.
+    fn refuse(&self, peer: Arc<Peer>) -> Option<JoinHandle<()>> {
+        let (shared, refused) = (Arc::clone(&self.shared), Arc::clone(&peer));
+        let thread = thread::Builder::new().name("nbd-refuse".into()).spawn(move || {
+            let why = format!("{CONNECTIONS_MAX} clients are connected, and no more may be");
+            let ending = connection::turn_away(&refused, &why);
+            end(&shared, &refused, ending);
+        });
         if thread.is_err() {
             end(&self.shared, &peer, Ending::TooMany);
         }

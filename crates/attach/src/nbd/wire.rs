@@ -2,8 +2,6 @@
 //!
 //! All integers are big-endian. The names are those of the NBD specification without the prefix.
 
-use tyche_block::Errno;
-
 /// First eight bytes that a server sends.
 pub(super) const MAGIC: u64 = 0x4e42_444d_4147_4943;
 /// Follows the magic, and starts every option of a client.
@@ -12,8 +10,6 @@ pub(super) const OPTION_MAGIC: u64 = 0x4948_4156_454f_5054;
 pub(super) const OPTION_REPLY_MAGIC: u64 = 0x0003_e889_0455_65a9;
 /// Starts every request.
 pub(super) const REQUEST_MAGIC: u32 = 0x2560_9513;
-/// Starts every simple reply.
-pub(super) const SIMPLE_REPLY_MAGIC: u32 = 0x6744_6698;
 
 /// Handshake flags, of the server and of the client alike.
 pub(super) mod handshake_flag {
@@ -30,6 +26,9 @@ pub(super) mod option {
     pub(crate) const LIST: u32 = 3;
     pub(crate) const INFO: u32 = 6;
     pub(crate) const GO: u32 = 7;
+    pub(crate) const STRUCTURED_REPLY: u32 = 8;
+    pub(crate) const LIST_META_CONTEXT: u32 = 9;
+    pub(crate) const SET_META_CONTEXT: u32 = 10;
 }
 
 /// Kinds of answers to options.
@@ -37,7 +36,9 @@ pub(super) mod reply {
     pub(crate) const ACK: u32 = 1;
     pub(crate) const SERVER: u32 = 2;
     pub(crate) const INFO: u32 = 3;
+    pub(crate) const META_CONTEXT: u32 = 4;
     pub(crate) const ERR_UNSUP: u32 = 0x8000_0001;
+    pub(crate) const ERR_POLICY: u32 = 0x8000_0002;
     pub(crate) const ERR_INVALID: u32 = 0x8000_0003;
     pub(crate) const ERR_UNKNOWN: u32 = 0x8000_0006;
     pub(crate) const ERR_TOO_BIG: u32 = 0x8000_0009;
@@ -59,6 +60,7 @@ pub(super) mod transmission_flag {
     pub(crate) const ROTATIONAL: u16 = 1 << 4;
     pub(crate) const SEND_TRIM: u16 = 1 << 5;
     pub(crate) const SEND_WRITE_ZEROES: u16 = 1 << 6;
+    pub(crate) const SEND_DF: u16 = 1 << 7;
     pub(crate) const CAN_MULTI_CONN: u16 = 1 << 8;
 }
 
@@ -66,6 +68,8 @@ pub(super) mod transmission_flag {
 pub(super) mod command_flag {
     pub(crate) const FUA: u16 = 1 << 0;
     pub(crate) const NO_HOLE: u16 = 1 << 1;
+    pub(crate) const DF: u16 = 1 << 2;
+    pub(crate) const REQ_ONE: u16 = 1 << 3;
     pub(crate) const FAST_ZERO: u16 = 1 << 4;
 }
 
@@ -78,6 +82,7 @@ pub(super) enum Command {
     Flush,
     Trim,
     WriteZeroes,
+    BlockStatus,
     /// Any other command, answered with `EINVAL`; none carries a payload.
     Unknown,
 }
@@ -91,6 +96,7 @@ impl Command {
             3 => Self::Flush,
             4 => Self::Trim,
             6 => Self::WriteZeroes,
+            7 => Self::BlockStatus,
             _ => Self::Unknown,
         }
     }
@@ -99,6 +105,8 @@ impl Command {
     pub(super) fn allowed_flags(self) -> u16 {
         match self {
             // A client that was offered FUA may set it on any command; elsewhere it has no effect.
+            Self::Read => command_flag::FUA | command_flag::DF,
+            Self::BlockStatus => command_flag::FUA | command_flag::REQ_ONE,
             Self::WriteZeroes => {
                 command_flag::FUA | command_flag::NO_HOLE | command_flag::FAST_ZERO
             }
@@ -135,36 +143,6 @@ impl RequestHeader {
             offset: fields.u64(),
             len: fields.u32(),
         })
-    }
-}
-
-/// Bytes of a simple reply's header.
-pub(super) const SIMPLE_REPLY_LEN: usize = 16;
-
-/// The header of a reply; the data of a successful read follows.
-pub(super) fn simple_reply(cookie: u64, result: Result<(), Errno>) -> [u8; SIMPLE_REPLY_LEN] {
-    let error = result.map_or_else(error_number, |()| 0);
-    let mut bytes = [0; SIMPLE_REPLY_LEN];
-    bytes[..4].copy_from_slice(&SIMPLE_REPLY_MAGIC.to_be_bytes());
-    bytes[4..8].copy_from_slice(&error.to_be_bytes());
-    bytes[8..].copy_from_slice(&cookie.to_be_bytes());
-    bytes
-}
-
-/// Converts an errno to the nearest of NBD's nine errors.
-fn error_number(errno: Errno) -> u32 {
-    const EPERM: u32 = 1;
-    const EIO: u32 = 5;
-    const EINVAL: u32 = 22;
-    const ENOSPC: u32 = 28;
-    match errno.0 {
-        libc::EROFS | libc::EACCES | libc::EPERM => EPERM,
-        libc::EFBIG | libc::EDQUOT | libc::ENOSPC => ENOSPC,
-        libc::EINVAL => EINVAL,
-        known @ (libc::ENOMEM | libc::EOVERFLOW | libc::EOPNOTSUPP | libc::ESHUTDOWN) => {
-            known.unsigned_abs()
-        }
-        _ => EIO,
     }
 }
 
@@ -211,10 +189,26 @@ impl<'a> InfoRequest<'a> {
     }
 }
 
-/// Takes integers off the front of a header of known length.
-struct Fields<'a>(&'a [u8]);
+/// Takes fields off the front of a message: integers of a header of known length, and what the
+/// client says is there.
+pub(super) struct Fields<'a>(pub(super) &'a [u8]);
 
-impl Fields<'_> {
+impl<'a> Fields<'a> {
+    /// An integer, if there is one.
+    pub(super) fn try_u32(&mut self) -> Option<u32> {
+        let (field, rest) = self.0.split_first_chunk()?;
+        self.0 = rest;
+        Some(u32::from_be_bytes(*field))
+    }
+
+    /// A text behind its length.
+    pub(super) fn text(&mut self) -> Option<&'a [u8]> {
+        let len = self.try_u32()? as usize;
+        let (text, rest) = self.0.split_at_checked(len)?;
+        self.0 = rest;
+        Some(text)
+    }
+
     fn take<const N: usize>(&mut self) -> [u8; N] {
         let (field, rest) = self.0.split_first_chunk().expect("the header's length is a constant");
         self.0 = rest;
@@ -269,24 +263,5 @@ mod tests {
         assert_eq!(InfoRequest::parse(&[&data[..], &[0]].concat()), None, "one byte too many");
         let huge = [0xff, 0xff, 0xff, 0xff, b'h', 0, 0];
         assert_eq!(InfoRequest::parse(&huge), None);
-    }
-
-    #[test]
-    fn errors_are_mapped_to_the_nine_that_exist() {
-        let number = |errno| simple_reply(7, Err(Errno(errno)))[4..8].to_vec();
-        assert_eq!(simple_reply(7, Ok(())), *b"\x67\x44\x66\x98\0\0\0\0\0\0\0\0\0\0\0\x07");
-        for (errno, expected) in [
-            (libc::EROFS, 1),
-            (libc::EIO, 5),
-            (libc::ETIMEDOUT, 5),
-            (libc::ENOMEM, 12),
-            (libc::EINVAL, 22),
-            (libc::ENOSPC, 28),
-            (libc::EOVERFLOW, 75),
-            (libc::EOPNOTSUPP, 95),
-            (libc::ESHUTDOWN, 108),
-        ] {
-            assert_eq!(number(errno), [0, 0, 0, expected], "errno {errno}");
-        }
     }
 }

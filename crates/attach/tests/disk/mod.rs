@@ -5,7 +5,10 @@ use std::ops::Range;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread;
 
-use tyche_block::{Arena, Completion, Disk, Errno, Geometry, Operation, PAGE, Request, Sink};
+use tyche_block::{
+    Arena, Completion, Disk, Errno, Geometry, Operation, PAGE, Request, Sink, StatusRun,
+    StatusWriter,
+};
 use tyche_testkit::wait::{PATIENCE, wait_until};
 
 /// Threads that answer; with several, answers overtake each other.
@@ -30,6 +33,7 @@ struct DiskState {
     held: bool,
     failures: Vec<(Range<u64>, Errno)>,
     flush_error: Option<Errno>,
+    lies: bool,
     log: Vec<(Operation, u64, u32)>,
     handles: usize,
 }
@@ -57,6 +61,7 @@ impl MemoryDisk {
             held: false,
             failures: Vec::new(),
             flush_error: None,
+            lies: false,
             log: Vec::new(),
             handles: 1,
         };
@@ -103,6 +108,11 @@ impl MemoryDisk {
     /// Fails flushes with an error, or lets them succeed again.
     pub(crate) fn fail_flushes(&self, errno: Option<Errno>) {
         self.shared.lock().flush_error = errno;
+    }
+
+    /// Answers that are no status from now on.
+    pub(crate) fn lie_about_holes(&self) {
+        self.shared.lock().lies = true;
     }
 
     /// Enlarges the disk.
@@ -193,6 +203,11 @@ impl DiskState {
                 return Err(*errno);
             }
         }
+        if operation == Operation::BlockStatus {
+            let answer = &mut buffer.as_mut().unwrap()[..len as usize];
+            self.status(offset as usize, answer);
+            return Ok(());
+        }
         let bytes = &mut self.bytes[offset as usize..end as usize];
         match operation {
             Operation::Read => buffer.as_mut().unwrap()[..len as usize].copy_from_slice(bytes),
@@ -202,9 +217,24 @@ impl DiskState {
             // After a discard any data may be read; this pattern is unlike the old content.
             Operation::Discard => bytes.fill(0xdd),
             Operation::WriteZeroes { .. } => bytes.fill(0),
-            Operation::Flush => unreachable!(),
+            Operation::Flush | Operation::BlockStatus => unreachable!(),
         }
         Ok(())
+    }
+
+    /// Sectors of zeroes are holes.
+    fn status(&self, offset: usize, answer: &mut [u8]) {
+        let mut status = StatusWriter::new(answer);
+        for sector in self.bytes[offset..].chunks(512) {
+            let is_zero = sector.iter().all(|&byte| byte == 0);
+            let run = if is_zero { StatusRun::hole } else { StatusRun::data };
+            if !status.push(run(512)) {
+                break;
+            }
+        }
+        if self.lies {
+            answer.fill(0xEE);
+        }
     }
 }
 

@@ -1,9 +1,12 @@
-//! A disk that answers at once, stores nothing, and records its requests.
+//! A disk that answers at once, stores nothing, and records its requests. Asked for the status of a
+//! range, it has data in the first block, and a hole behind it.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use tyche_block::{Arena, Completion, Disk, Geometry, Operation, Request, Sink};
+use tyche_block::{
+    Arena, Completion, Disk, Geometry, Operation, Request, Sink, StatusRun, StatusWriter,
+};
 
 /// Bytes of the disk.
 pub(crate) const SIZE: u64 = 1 << 20;
@@ -72,6 +75,12 @@ impl Disk for Ledger {
         if let Some(buffer) = &mut buffer {
             match operation {
                 Operation::Read => fill(offset, buffer),
+                Operation::BlockStatus => {
+                    let mut status = StatusWriter::new(&mut buffer[..len as usize]);
+                    let rest = SIZE - offset - u64::from(BLOCK);
+                    assert!(status.push(StatusRun::data(BLOCK.into())));
+                    assert!(status.push(StatusRun::hole(rest)));
+                }
                 _ => written = digest(&buffer[..len as usize]),
             }
         }

@@ -114,7 +114,13 @@ pub(crate) fn check(sent: &[u8]) -> Session {
     let ended = |index: &usize| before[*index] != after[*index];
     let ending = Ending::ALL[(0..before.len()).find(ended).expect("endings are counted")];
     let executed = server.disk.take(PAYLOAD_MAX);
-    let mut dialogue = Dialogue { sent: Bytes(sent), received: Bytes(&received), ending };
+    let mut dialogue = Dialogue {
+        sent: Bytes(sent),
+        received: Bytes(&received),
+        ending,
+        is_structured: false,
+        tells_status: false,
+    };
     if dialogue.handshake() {
         dialogue.transmission(&executed);
     } else {
@@ -130,6 +136,9 @@ mod option {
     pub(super) const LIST: u32 = 3;
     pub(super) const INFO: u32 = 6;
     pub(super) const GO: u32 = 7;
+    pub(super) const STRUCTURED_REPLY: u32 = 8;
+    pub(super) const LIST_META_CONTEXT: u32 = 9;
+    pub(super) const SET_META_CONTEXT: u32 = 10;
 }
 
 const ACK: u32 = 1;
@@ -146,6 +155,8 @@ struct Dialogue<'a> {
     sent: Bytes<'a>,
     received: Bytes<'a>,
     ending: Ending,
+    is_structured: bool,
+    tells_status: bool,
 }
 
 impl<'a> Dialogue<'a> {
@@ -173,8 +184,18 @@ impl<'a> Dialogue<'a> {
                     }
                     assert_ne!(self.answers(number), ACK);
                 }
+                option::SET_META_CONTEXT if data.len() <= NAME_OPTION_MAX => {
+                    // Set by its answer.
+                    self.tells_status = false;
+                    if self.answers(number) != ACK {
+                        self.tells_status = false;
+                    }
+                    assert!(self.is_structured || !self.tells_status, "selected too early");
+                }
                 _ => {
-                    if self.answers(number) == ACK && number == option::GO {
+                    let is_done = self.answers(number) == ACK;
+                    self.is_structured |= is_done && number == option::STRUCTURED_REPLY;
+                    if is_done && number == option::GO {
                         return true;
                     }
                 }
@@ -214,6 +235,13 @@ impl<'a> Dialogue<'a> {
                     assert_eq!(self.received.take(len), Some(&b"\0\0\0\x03vol"[..]));
                 }
                 (option::INFO | option::GO, 3) => self.information(len),
+                (option::LIST_META_CONTEXT | option::SET_META_CONTEXT, 4) => {
+                    let is_selection = number == option::SET_META_CONTEXT;
+                    let id = u32::from(is_selection).to_be_bytes();
+                    assert_eq!(self.received.array(), Some(id));
+                    assert_eq!(self.received.take(len - 4), Some(&b"base:allocation"[..]));
+                    self.tells_status |= is_selection;
+                }
                 _ => panic!("option {number} is answered with {kind}"),
             }
         }
@@ -236,7 +264,8 @@ impl<'a> Dialogue<'a> {
     /// Size and transmission flags.
     fn export(&mut self) {
         assert_eq!(self.received.array(), Some(ledger::SIZE.to_be_bytes()));
-        assert_eq!(self.received.take(2), Some(&[1, 0x6d][..]));
+        let flags = if self.is_structured { 0xed } else { 0x6d };
+        assert_eq!(self.received.take(2), Some(&[1, flags][..]));
     }
 
     /// Parses requests and replies to the end.
@@ -245,8 +274,13 @@ impl<'a> Dialogue<'a> {
         while let Some(Request { command, flags, cookie, offset, len }) = self.request() {
             let payload = if command == WRITE { len as usize } else { 0 };
             let Some(payload) = self.sent.take(payload) else { break };
-            let asked = entry(command, flags, offset, len, payload);
+            let asked = self.entry((command, flags), offset, len, payload);
             let done = executed.next_if(|done| Some(**done) == asked).is_some();
+            if self.is_structured && matches!(command, READ | BLOCK_STATUS) {
+                let one = command == BLOCK_STATUS && flags & REQ_ONE != 0;
+                self.chunk((command, cookie), done, (offset, len), one);
+                continue;
+            }
             let Some(error) = self.reply(cookie) else { continue };
             assert_eq!(error == 0, done, "error {error} for {asked:?}");
             if done && command == READ {
@@ -285,6 +319,48 @@ impl<'a> Dialogue<'a> {
         Some(error)
     }
 
+    /// Parses the only chunk of a structured reply, which may be cut as simple ones.
+    fn chunk(
+        &mut self,
+        (command, cookie): (u16, [u8; 8]),
+        done: bool,
+        (offset, len): (u64, u32),
+        one: bool,
+    ) {
+        let Some(mut header) = self.received.take(20).map(Bytes) else {
+            assert!(!self.ending.is_orderly(), "no reply to {cookie:x?}");
+            self.received = Bytes(&[]);
+            return;
+        };
+        assert_eq!(header.take(6), Some(&[0x66, 0x8e, 0x33, 0xef, 0, 1][..]));
+        let kind = u16::from_be_bytes(header.array().unwrap());
+        assert_eq!(header.array(), Some(cookie));
+        let bytes = u32::from_be_bytes(header.array().unwrap()) as usize;
+        assert_eq!(kind < 1 << 15, done, "chunk {kind} for {command}");
+        match kind {
+            1 => {
+                assert_eq!((command, bytes), (READ, 8 + len as usize));
+                assert!(self.received.take(8).is_none_or(|it| it == offset.to_be_bytes()));
+                self.data(offset, len as usize);
+            }
+            5 => {
+                assert_eq!(command, BLOCK_STATUS);
+                let rest = (ledger::SIZE - offset) as u32 - ledger::BLOCK;
+                let hole = (len - ledger::BLOCK.min(len)).min(rest);
+                let mut expected = vec![1, ledger::BLOCK.min(len), 0];
+                if hole > 0 && !one {
+                    expected.extend([hole, 3]);
+                }
+                let expected: Vec<u8> = expected.into_iter().flat_map(u32::to_be_bytes).collect();
+                let there = self.received.0.len().min(bytes);
+                assert!(there == bytes || !self.ending.is_orderly());
+                assert_eq!(bytes, expected.len());
+                assert_eq!(self.received.take(there), Some(&expected[..there]));
+            }
+            _ => assert_eq!((bytes, self.received.take(6).is_some()), (6, true)),
+        }
+    }
+
     fn data(&mut self, offset: u64, len: usize) {
         let there = self.received.0.len().min(len);
         assert!(there == len || !self.ending.is_orderly(), "{there} bytes of {len}");
@@ -298,6 +374,9 @@ const READ: u16 = 0;
 const WRITE: u16 = 1;
 const DISCONNECT: u16 = 2;
 const WRITE_ZEROES: u16 = 6;
+const BLOCK_STATUS: u16 = 7;
+const DF: u16 = 4;
+const REQ_ONE: u16 = 8;
 
 struct Request {
     flags: u16,
@@ -307,23 +386,45 @@ struct Request {
     len: u32,
 }
 
-/// The disk's expected entry for a request, if it is valid.
-fn entry(command: u16, flags: u16, offset: u64, len: u32, payload: &[u8]) -> Option<Entry> {
-    // A fast zeroing is refused, as are flags that were not offered.
-    let allowed = if command == WRITE_ZEROES { 3 } else { 1 };
-    if flags & !allowed != 0 {
-        return None;
+impl Dialogue<'_> {
+    /// The disk's expected entry for a request, if it is valid.
+    fn entry(
+        &self,
+        (command, flags): (u16, u16),
+        offset: u64,
+        len: u32,
+        payload: &[u8],
+    ) -> Option<Entry> {
+        // A fast zeroing is refused, as are flags that were not offered.
+        let allowed = match command {
+            WRITE_ZEROES => 3,
+            READ if self.is_structured => 1 | DF,
+            BLOCK_STATUS => 1 | REQ_ONE,
+            _ => 1,
+        };
+        if flags & !allowed != 0 {
+            return None;
+        }
+        let fua = flags & 1 != 0;
+        let may_unmap = flags & 2 == 0;
+        let digest = if command == WRITE { ledger::digest(payload) } else { 0 };
+        let (operation, offset, len) = match command {
+            READ => (Operation::Read, offset, len),
+            WRITE => (Operation::Write { fua }, offset, len),
+            3 => (Operation::Flush, 0, 0),
+            4 => (Operation::Discard, offset, len),
+            WRITE_ZEROES => (Operation::WriteZeroes { fua, may_unmap }, offset, len),
+            BLOCK_STATUS if self.tells_status => {
+                let end = offset.checked_add(len.into())?;
+                let whole = (offset | u64::from(len)).is_multiple_of(ledger::BLOCK.into());
+                if len == 0 || end > ledger::SIZE || !whole {
+                    return None;
+                }
+                let most = if flags & REQ_ONE != 0 { ledger::BLOCK } else { 4096 };
+                (Operation::BlockStatus, offset, (ledger::SIZE - offset).min(most.into()) as u32)
+            }
+            _ => return None,
+        };
+        Some(Entry { operation, offset, len, digest })
     }
-    let fua = flags & 1 != 0;
-    let may_unmap = flags & 2 == 0;
-    let digest = if command == WRITE { ledger::digest(payload) } else { 0 };
-    let (operation, offset, len) = match command {
-        READ => (Operation::Read, offset, len),
-        WRITE => (Operation::Write { fua }, offset, len),
-        3 => (Operation::Flush, 0, 0),
-        4 => (Operation::Discard, offset, len),
-        WRITE_ZEROES => (Operation::WriteZeroes { fua, may_unmap }, offset, len),
-        _ => return None,
-    };
-    Some(Entry { operation, offset, len, digest })
 }

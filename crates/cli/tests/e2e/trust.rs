@@ -221,6 +221,7 @@ fn accept(attempt: u64, target: Uuid, export: Uuid) -> Control {
         damq_pages: 256,
         checksum: true,
         stages: false,
+        block_status: false,
         keep_alive_ms: 3000,
     })
 }

@@ -13,6 +13,7 @@ pub(super) fn block_operation(command: &Command) -> Operation {
         Opcode::Flush => Operation::Flush,
         Opcode::Discard => Operation::Discard,
         Opcode::WriteZeroes => Operation::WriteZeroes { fua, may_unmap },
+        Opcode::BlockStatus => Operation::BlockStatus,
     }
 }
 

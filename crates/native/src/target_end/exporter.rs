@@ -12,7 +12,7 @@ use tyche_engine::{
     placed::{self, LinkNodes},
     restore::Restores,
 };
-use tyche_proto::wire::{self, ChannelId, Event, Mac, Opcode, Tag};
+use tyche_proto::wire::{self, ChannelId, Event, Mac, Tag};
 use tyche_proto::{
     Action, AllRules, ExportKey, Instant, Listener, ListenerEvent, Opened, OpenedChannel, Outgoing,
     Pace, Part, Refusal, Registry, Rule, Rules, TargetKeys, Visit,
@@ -290,7 +290,7 @@ impl<R: Rules> Exporter<R> {
 
     /// Submits a request to its store, or answers an invalid one at once.
     fn start(&mut self, id: ChannelId, command: &wire::Command) {
-        if command.opcode != Opcode::Read && self.is_outdated(id) {
+        if !command.opcode.returns_data() && self.is_outdated(id) {
             // A write would count for the generation of the channel, and a flush promise that what
             // that generation has lost is durable.
             self.listener.close_without(id, command.tag);

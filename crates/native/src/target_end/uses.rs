@@ -57,7 +57,7 @@ impl UseCounts {
                 self.write_ns += time;
             }
             (Ok(()), OperationKind::Flush) => self.flushes += 1,
-            (Ok(()), OperationKind::Discard | OperationKind::WriteZeroes) => self.others += 1,
+            (Ok(()), _) => self.others += 1,
         }
     }
 

@@ -92,6 +92,8 @@ pub(crate) struct ChannelConfig {
     pub(crate) checksum: bool,
     /// Whether completions carry stage times.
     pub(crate) stages: bool,
+    /// Whether the host may ask for block status.
+    pub(crate) block_status: bool,
     /// How our requests or answers share frames.
     pub(crate) batch: BatchPolicy,
 }

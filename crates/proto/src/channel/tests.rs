@@ -16,6 +16,7 @@ pub(crate) fn config() -> ChannelConfig {
         keep_alive_ns: 60_000_000_000,
         checksum: true,
         stages: false,
+        block_status: true,
         batch: BatchPolicy::Natural,
     }
 }

@@ -100,6 +100,8 @@ pub(crate) struct Initiator<R> {
     event_at: Option<Position>,
     /// Stage times, on channels that have them.
     stage_samples: Option<StageSamples>,
+    /// Whether the target answers requests for block status.
+    tells_status: bool,
 }
 
 impl<R: Rules> Initiator<R> {
@@ -119,6 +121,7 @@ impl<R: Rules> Initiator<R> {
         };
         Self {
             stage_samples: config.stages.then(|| StageSamples::new(queue_size)),
+            tells_status: config.block_status,
             channel: Channel::new(config, now),
             load: Load::new(now),
             slots: (0..queue_size).map(slot).collect(),
@@ -147,7 +150,8 @@ impl<R: Rules> Initiator<R> {
     }
 
     /// The rest of a request in flight, for another channel, as pieces: a read goes on with
-    /// what has not arrived, so that it ends however often channels are lost.
+    /// what has not arrived, so that it ends however often channels are lost. A block status begins
+    /// anew: its answer depends on where it begins.
     pub(crate) fn rest(&self, Tag { slot, .. }: Tag, piece: Piece) -> Vec<Piece> {
         if piece.opcode != Opcode::Read {
             return vec![piece];
@@ -176,6 +180,11 @@ impl<R: Rules> Initiator<R> {
         self.silent_since().map_or(Duration::ZERO, |since| now.since(since))
     }
 
+    /// Whether the target takes requests of that kind on this channel.
+    pub(crate) fn takes(&self, opcode: Opcode) -> bool {
+        opcode != Opcode::BlockStatus || self.tells_status
+    }
+
     /// Takes a request; false if there is no slot or no `damq` room for it now.
     pub(crate) fn submit(&mut self, now: Instant, piece: Piece) -> bool {
         let Some(&slot) = self.free.front() else { return false };
@@ -186,7 +195,7 @@ impl<R: Rules> Initiator<R> {
                 None => return false,
             },
         };
-        if piece.opcode == Opcode::Read {
+        if piece.opcode.returns_data() {
             self.received.clear(damq_page, piece.len);
         }
         self.free.pop_front();
@@ -290,7 +299,7 @@ impl<R: Rules> Initiator<R> {
     fn check_data(&mut self, data: &Data) -> Result<(), Reject> {
         let frame = self.frame;
         let (slot, piece) = self.slot_of(data.tag)?;
-        if piece.opcode != Opcode::Read || data.total != piece.len || data.damq_page != 0 {
+        if !piece.opcode.returns_data() || data.total != piece.len || data.damq_page != 0 {
             return Err(Reject::Mismatch);
         }
         let noted = slot.noted.filter(|(number, _)| *number == frame);
@@ -408,7 +417,7 @@ impl<R: Rules> Initiator<R> {
         let piece = slot.piece.expect("checked before");
         // A completion may overtake data.
         let lacks_data = status == Status::Success && slot.moved < piece.len;
-        let is_early = piece.opcode == Opcode::Read && lacks_data;
+        let is_early = piece.opcode.returns_data() && lacks_data;
         slot.succeeded |= is_early;
         if let Some(stage_samples) = &mut self.stage_samples {
             stage_samples.answered(tag.slot, times);

@@ -5,8 +5,8 @@ use tyche_proto::wire::{
     Accept, AcceptFlags, Ack, ChannelId, Command, CommandFlags, Completion, Connect, ConnectFlags,
     Content, Control, Cookie, Data, Discover, Echo, Entry, Event, ExportFlags, ExportInfo, Fate,
     Fence, Fenced, Flags, Header, Hello, Kind, Mac, Name, Offer, Opcode, Outcome, PacketNumber,
-    Position, REQUEST_LEN_MAX, Reason, Rejection, Reset, ResetToken, Ring, Status, Tag, Text,
-    Ticket, Times, Uuid, Versions,
+    Position, REQUEST_LEN_MAX, Reason, Rejection, Reset, ResetToken, Ring, STATUS_LEN_MAX, Status,
+    Tag, Text, Ticket, Times, Uuid, Versions,
 };
 
 use super::adversary::{Adversary, SLOTS, Way, sources};
@@ -332,6 +332,8 @@ fn entry(way: &Way, bytes: &mut Bytes<'_>, data: &mut Vec<u8>) -> Entry {
             let opcode = bytes.pick(Opcode::ALL);
             let offset = u64::from(bytes.u8()) * PLOT;
             let is_flush = opcode == Opcode::Flush;
+            let is_status = opcode == Opcode::BlockStatus;
+            let len = if is_status { len.min(STATUS_LEN_MAX) } else { len };
             Entry::Command(Command {
                 opcode,
                 flags: CommandFlags::NONE,

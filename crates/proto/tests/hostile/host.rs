@@ -161,7 +161,7 @@ impl<R: Rules> Host<R> {
             match event {
                 SessionEvent::Data { op, offset, len, source } => {
                     let pending = self.pending.get_mut(&op).expect("data of what has not ended");
-                    assert_eq!(pending.operation.opcode, Opcode::Read);
+                    assert!(pending.operation.opcode.returns_data());
                     let data = &payload[source as usize..][..len as usize];
                     pending.memory[offset as usize..][..len as usize].copy_from_slice(data);
                 }

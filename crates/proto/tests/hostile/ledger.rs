@@ -82,7 +82,7 @@ impl Ledger {
         if !self.is_clean || status != Status::Success {
             return;
         }
-        if operation.opcode == Opcode::Read {
+        if operation.opcode.returns_data() {
             assert!(content::is_read(operation.offset, data), "other data than the disk has");
         }
         if operation.opcode.modifies() {

@@ -29,7 +29,7 @@ mod world;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use tyche_proto::wire::{CommandFlags, Echo, Opcode, SECTOR_LEN, Status};
+use tyche_proto::wire::{CommandFlags, Echo, Opcode, SECTOR_LEN, STATUS_LEN_MAX, Status};
 use tyche_proto::{Operation, Rules};
 use tyche_testkit::allocations::Counting;
 
@@ -160,12 +160,17 @@ fn step<R: Rules>(world: &mut World<R>, bytes: &mut Bytes<'_>) {
 
 fn operation(bytes: &mut Bytes<'_>) -> Operation {
     let (what, how) = (bytes.u8(), bytes.u8());
-    let opcode = Opcode::ALL[usize::from(what & 7) % Opcode::ALL.len()];
+    // As many as there were when most of the corpus was found.
+    let opcode = match what & 7 {
+        5 => Opcode::BlockStatus,
+        index => Opcode::ALL[usize::from(index) % 5],
+    };
     let fua = matches!(opcode, Opcode::Write | Opcode::WriteZeroes) && what & 8 != 0;
     let flags = if fua { CommandFlags::FUA } else { CommandFlags::NONE };
     let sectors = [1, 2, 8, 8, 9, 32, 128, 512][usize::from(how & 7)];
     let (offset, len) = match opcode {
         Opcode::Flush => (0, 0),
+        Opcode::BlockStatus => (u64::from(how >> 3) * SECTOR_LEN, STATUS_LEN_MAX),
         _ => (u64::from(how >> 3) * SECTOR_LEN, sectors * SECTOR_LEN as u32),
     };
     Operation { opcode, flags, offset, len }

@@ -259,7 +259,7 @@ impl<R: Rules> Target<R> {
         }
         let slot = &mut it.slots[usize::from(command.tag.slot)];
         assert!(std::mem::take(&mut slot.executing));
-        let is_read = command.opcode == Opcode::Read && status == Status::Success;
+        let is_read = command.opcode.returns_data() && status == Status::Success;
         if is_read {
             content::read(command.offset, &mut slot.data);
         }

@@ -123,6 +123,8 @@ impl Disk {
                 return Err(Failure::NotSupported);
             }
             Operation::WriteZeroes { .. } => self.write_same_blocks(),
+            // A user takes all for data.
+            Operation::BlockStatus => return Err(Failure::NotSupported),
             _ => self.transfer_blocks(),
         };
         let (lba, blocks) = (offset / u64::from(block_size), (len / block_size).min(max));
@@ -142,6 +144,7 @@ impl Disk {
         let range = Range { form: self.form, lba, blocks };
         match operation {
             Operation::Read => (Command::Read { range, fua: false }, Data::In(covers)),
+            Operation::BlockStatus => unreachable!("there is no command for it"),
             Operation::Write { fua } => {
                 let fua = fua && self.fua && self.geometry.write_cache;
                 (Command::Write { range, fua }, Data::Out(covers))

@@ -378,6 +378,7 @@ fn draw_disk(random: &mut Random) -> DiskPlan {
         tears: 0.0,
         flush_lies: false,
         errors_forgotten: false,
+        status_lies: false,
     }
 }
 
@@ -391,6 +392,7 @@ impl InitiatorPlan {
             flush: 1 + sometimes(5),
             write_zeroes: 0,
             discard: 0,
+            status: 0,
             len_max: 0,
         };
         Self {

@@ -20,6 +20,8 @@ use crate::content::Content;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Value {
     pub(super) content: Content,
+    /// Its operation has zeroed or discarded the sector: it may be told as a hole.
+    pub(super) zeroes: bool,
     pub(super) session: u64,
     pub(super) began: Step,
     /// Of a torn value: when the operation began that was being written.
@@ -52,6 +54,7 @@ impl Value {
     pub(super) fn new(content: Content, session: u64, began: Step, repeats: bool) -> Self {
         Self {
             content,
+            zeroes: content == Content::Zero,
             session,
             began,
             whole: NEVER,

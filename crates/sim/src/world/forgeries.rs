@@ -394,6 +394,7 @@ pub(super) fn accept(connect: &Connect, attempt: u64, random: u64) -> Accept {
         damq_pages: connect.damq_pages.max(256),
         checksum: false,
         stages: false,
+        block_status: false,
         keep_alive_ms: connect.keep_alive_ms,
     }
 }

@@ -319,8 +319,10 @@ impl<R: Rules> World<R> {
             disk.advance(operation, progress, data);
             Err(Errno::IO)
         } else {
-            if operation.opcode == Opcode::Read {
-                disk.read(operation, data);
+            match operation.opcode {
+                Opcode::Read => disk.read(operation, data),
+                Opcode::BlockStatus => disk.status(operation, data),
+                _ => {}
             }
             let result = disk.finish(operation, std::mem::take(progress), data, !self.calm);
             self.report.sync_errors += u64::from(result.is_err());

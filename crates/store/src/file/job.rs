@@ -9,6 +9,7 @@
 //! read, write      Transfer* ─────────────────────────▶ [Sync] ▶ done
 //! flush            Sync ──────────────────────────────────────▶ done
 //! discard          [DiscardDevice] ─▶ Punch ──────────────────▶ done
+//! block status     Status ────────────────────────────────────▶ done
 //! write zeroes     [Punch] ─▶ ZeroRange ─▶ ZeroWrite* ─▶ [Sync] ▶ done
 //!                  (*: repeated; from one method to the next where the first is not supported)
 //! ```
@@ -38,6 +39,8 @@ pub(super) enum Step {
     ZeroWrite,
     /// Make everything durable.
     Sync,
+    /// Have the thread of the file find out which ranges are holes.
+    Status,
     /// No operation: the request fails, through the ring like all others, so that the ring alone
     /// signals completions.
     Refuse(Errno),
@@ -49,6 +52,8 @@ pub(super) struct Abilities {
     pub(super) discard_device: AtomicBool,
     pub(super) punch: AtomicBool,
     pub(super) zero_range: AtomicBool,
+    /// The file system tells which ranges are holes.
+    pub(super) holes: bool,
     /// A completed write may still be volatile.
     pub(super) write_back: bool,
     /// The page cache is bypassed.
@@ -90,6 +95,8 @@ impl Job {
             Operation::WriteZeroes { may_unmap: true, .. } if able(&can.punch) => Step::Punch,
             Operation::WriteZeroes { .. } if able(&can.zero_range) => Step::ZeroRange,
             Operation::WriteZeroes { .. } => Step::ZeroWrite,
+            Operation::BlockStatus if can.holes => Step::Status,
+            Operation::BlockStatus => Step::Refuse(Errno::OPNOTSUPP),
         };
         Self { operation, offset, len, done: 0, step, attempts: 0 }
     }
@@ -114,7 +121,9 @@ impl Job {
     pub(super) fn durable(&self, can: &Abilities) -> bool {
         match self.operation {
             Operation::Write { fua } | Operation::WriteZeroes { fua, .. } => fua || !can.write_back,
-            Operation::Read | Operation::Flush | Operation::Discard => false,
+            Operation::Read | Operation::Flush | Operation::Discard | Operation::BlockStatus => {
+                false
+            }
         }
     }
 
@@ -151,7 +160,7 @@ impl Job {
                 if self.done < self.len { Next::Again } else { self.finish(can) }
             }
             Step::Punch | Step::ZeroRange => self.finish(can),
-            Step::DiscardDevice | Step::Sync | Step::Refuse(_) => Next::Done(Ok(())),
+            Step::DiscardDevice | Step::Sync | Step::Status | Step::Refuse(_) => Next::Done(Ok(())),
         }
     }
 
@@ -197,7 +206,7 @@ impl Job {
                 forget(&can.punch);
                 return Next::Done(Err(errno));
             }
-            Step::Transfer | Step::ZeroWrite | Step::Sync | Step::Refuse(_) => {
+            Step::Transfer | Step::ZeroWrite | Step::Sync | Step::Status | Step::Refuse(_) => {
                 return Next::Done(Err(errno));
             }
         };
@@ -214,6 +223,7 @@ mod tests {
             discard_device: true.into(),
             punch: true.into(),
             zero_range: true.into(),
+            holes: true,
             write_back,
             direct: align > 1,
             align,

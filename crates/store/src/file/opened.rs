@@ -17,6 +17,7 @@ use tyche_block::{Arena, Extent, Geometry, PAGE};
 
 use super::backing::Found;
 use super::job::{Abilities, ZEROES};
+use super::status::{self, StatusThread};
 use super::syncs::Syncs;
 use super::{Direct, FileOptions, OpenError, backing, identity, lock, others};
 use crate::BackingError;
@@ -43,6 +44,7 @@ pub(super) struct Opened {
     /// Bytes at the end of the file that are no whole block, and not exported.
     pub(super) odd: u64,
     zeroes: OnceLock<Extent>,
+    pub(super) status: StatusThread,
 }
 
 impl Opened {
@@ -69,6 +71,7 @@ impl Opened {
                 discard_device: AtomicBool::new(is_device),
                 punch: AtomicBool::new(is_device || discard),
                 zero_range: AtomicBool::new(true),
+                holes: !is_device && status::knows_holes(&file),
                 write_back: options.write_back,
                 direct: align.is_some(),
                 align: align.unwrap_or(1),
@@ -85,6 +88,7 @@ impl Opened {
             resizing: Mutex::new(()),
             odd,
             zeroes: OnceLock::new(),
+            status: StatusThread::default(),
             file,
         })
     }
@@ -173,7 +177,7 @@ impl Opened {
 }
 
 /// Opens another file description. It needs no lock, because it writes nothing.
-fn reopen(file: &OwnedFd) -> Result<OwnedFd, Errno> {
+pub(super) fn reopen(file: &OwnedFd) -> Result<OwnedFd, Errno> {
     let path = format!("/proc/self/fd/{}", file.as_raw_fd());
     open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
 }

@@ -20,7 +20,8 @@ use tyche_block::{Arena, Completion, Errno, Extent, Operation, Request};
 
 use super::buffers::Buffers;
 use super::job::{Job, Next, Step};
-use super::opened::Opened;
+use super::opened::{self, Opened};
+use super::status::{Answer, Answers, Question};
 use super::syncs::{Turn, Waker};
 use crate::Queue;
 
@@ -32,7 +33,7 @@ const FILE: types::Fixed = types::Fixed(0);
 const SYNC_FILE: types::Fixed = types::Fixed(1);
 /// The user data of the sync that this queue runs; slots have lower numbers.
 const SYNC: u64 = u64::MAX;
-/// The user data of the wait for another queue's sync.
+/// The user data of the wait for another queue's sync, or for a status.
 const WAKE: u64 = u64::MAX - 1;
 /// `BLOCK_URING_CMD_DISCARD`, `_IO(0x12, 0)`: discard on a block device, since Linux 6.12.
 const DISCARD_COMMAND: u32 = 0x1200;
@@ -46,6 +47,9 @@ pub(super) struct RingQueue {
     /// Entries put into the ring and not yet answered.
     unanswered: usize,
     waits: Waits,
+    /// Slots whose status the file's thread finds out, and its answers.
+    asked: usize,
+    answers: Answers,
     buffers: Buffers,
     /// Whether the file was measured since the last kick.
     is_measured: bool,
@@ -69,7 +73,7 @@ struct Waits {
 enum KernelAnswer {
     Slot(u32, i32),
     Sync(i32),
-    /// Another queue's sync has ended.
+    /// Another queue's sync has ended, or a status is there.
     Woken,
 }
 
@@ -100,6 +104,7 @@ impl RingQueue {
         let slots = (0..depth).map(|_| None).collect();
         let free = (0..depth).rev().collect();
         let (spare, waker) = (Vec::new(), Waker::new()?);
+        let answers = Answers::new(waker.clone());
         let waits = Waits { slots: Vec::new(), spare, runs: false, is_armed: false, waker };
         Ok(Self {
             ring,
@@ -107,6 +112,8 @@ impl RingQueue {
             free,
             unanswered: 0,
             waits,
+            asked: 0,
+            answers,
             buffers,
             is_measured: false,
             opened: Arc::clone(opened),
@@ -123,6 +130,10 @@ impl RingQueue {
             self.take_turn(turn);
             return;
         }
+        if in_flight.job.step == Step::Status && self.ask(slot) {
+            return;
+        }
+        let in_flight = self.slots[slot as usize].as_mut().expect("a slot in use");
         let entry = in_flight.entry(&self.opened).user_data(u64::from(slot));
         self.enqueue(&entry);
     }
@@ -135,13 +146,57 @@ impl RingQueue {
                 let sync = opcode::Fsync::new(SYNC_FILE).flags(types::FsyncFlags::DATASYNC);
                 self.enqueue(&sync.build().user_data(SYNC));
             }
-            Turn::Wait if !self.waits.runs && !self.waits.is_armed => {
-                self.waits.is_armed = true;
-                let fd = types::Fd(self.waits.waker.fd().as_raw_fd());
-                let poll = opcode::PollAdd::new(fd, libc::POLLIN as u32);
-                self.enqueue(&poll.build().user_data(WAKE));
-            }
+            Turn::Wait if !self.waits.runs => self.arm(),
             Turn::Wait | Turn::Done => {}
+        }
+    }
+
+    /// Has the ring wait for the waker.
+    fn arm(&mut self) {
+        if mem::replace(&mut self.waits.is_armed, true) {
+            return;
+        }
+        let fd = types::Fd(self.waits.waker.fd().as_raw_fd());
+        let poll = opcode::PollAdd::new(fd, libc::POLLIN as u32);
+        self.enqueue(&poll.build().user_data(WAKE));
+    }
+
+    /// Has the thread of the file find out the status that a slot wants; false if there is no
+    /// thread, and the slot is to be refused.
+    fn ask(&mut self, slot: u32) -> bool {
+        let opened = &self.opened;
+        let in_flight = self.slots[slot as usize].as_mut().expect("a slot in use");
+        let geometry = opened.geometry();
+        let question = Question {
+            slot,
+            offset: in_flight.job.offset,
+            end: geometry.size.min(opened.end()),
+            block_size: geometry.block_size,
+            buffer: in_flight.buffer.take().expect("an answer was checked to have a buffer"),
+            len: in_flight.job.len as usize,
+            answers: self.answers.clone(),
+        };
+        let open = || opened::reopen(&opened.file).ok();
+        if let Err(unasked) = opened.status.ask(question, open) {
+            in_flight.buffer = Some(unasked.buffer);
+            in_flight.job.step = Step::Refuse(Errno::NOMEM);
+            return false;
+        }
+        self.asked += 1;
+        self.arm();
+        true
+    }
+
+    /// Ends the slots that the file's thread has answered, and goes on waiting for the others.
+    fn hear(&mut self, out: &mut Vec<Completion>) {
+        for Answer { slot, buffer, result } in self.answers.take() {
+            self.asked -= 1;
+            let in_flight = self.slots[slot as usize].take().expect("a slot in use");
+            self.free.push(slot);
+            out.push(Completion { token: in_flight.token, result, buffer: Some(buffer) });
+        }
+        if self.asked > 0 {
+            self.arm();
         }
     }
 
@@ -185,6 +240,7 @@ impl RingQueue {
                 self.waits.is_armed = false;
                 self.waits.waker.clear();
                 self.settle(out);
+                self.hear(out);
             }
         }
     }
@@ -238,10 +294,12 @@ impl RingQueue {
 
     /// Checks that the disk, and what is left of the file, have the range of a request. A write
     /// beyond the end of a file that has shrunk would lengthen it again, and what was cut off would
-    /// read as zeroes. So the file is measured before the modifications of each batch.
+    /// read as zeroes, and look like a hole. So the file is measured before the modifications and
+    /// questions of each batch.
     fn check(&mut self, request: &Request) -> Result<(), Errno> {
         request.check(&self.opened.geometry())?;
-        if request.operation.modifies() && !self.is_measured {
+        let matters = request.operation.modifies() || request.operation == Operation::BlockStatus;
+        if matters && !self.is_measured {
             self.is_measured = true;
             self.opened.measure();
         }
@@ -312,6 +370,7 @@ impl InFlight {
             }
             Step::Refuse(_) => opcode::Nop::new().build(),
             Step::Sync => unreachable!("syncs are not a slot's own"),
+            Step::Status => unreachable!("a status is the thread's"),
         }
     }
 

@@ -49,8 +49,8 @@ struct State {
     waiting: Vec<Waker>,
 }
 
-/// Wakes a queue that waits for the sync of another.
-#[derive(Clone)]
+/// Wakes a queue that waits for the sync of another, or for the status of a range.
+#[derive(Clone, Debug)]
 pub(super) struct Waker(Arc<OwnedFd>);
 
 /// The part of a queue that wants a sync.

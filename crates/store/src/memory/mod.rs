@@ -2,8 +2,8 @@
 //!
 //! The disk is one anonymous mapping. The kernel allocates its pages at the first write, or all of
 //! them in [`MemoryStore::populate`]: on a virtual machine, a first write that waits for its page
-//! takes 20 to 100 times as long. Discarded regions give their pages back in either case. Reads can
-//! do without a copy ([`Queue::lend`]).
+//! takes 20 to 100 times as long. Discarded regions give their pages back in either case, and are
+//! holes then, as those that were never written. Reads can do without a copy ([`Queue::lend`]).
 
 mod frame_table;
 mod mapping;
@@ -114,7 +114,8 @@ impl Serve for MemoryDisk {
                 self.pages.discard(offset, len);
             }
             (Operation::WriteZeroes { .. }, _) => self.pages.zero(offset, len),
-            (Operation::Flush | Operation::Read | Operation::Write { .. }, _) => {}
+            (Operation::BlockStatus, Some(buffer)) => self.pages.status(offset, &mut buffer[..len]),
+            (_, None) | (Operation::Flush, _) => {}
         }
     }
 

@@ -34,7 +34,7 @@ use std::slice;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::mm::{Advice, madvise};
-use tyche_block::PAGE;
+use tyche_block::{PAGE, StatusRun, StatusWriter};
 
 use super::frame_table::FrameTable;
 use super::mapping::Mapping;
@@ -54,6 +54,10 @@ const SPARE: usize = 16 * 1024;
 /// The longest loan, in bytes, that is prefetched, which pays because its reader serves other
 /// requests first. Longer loans are left to the processor's own prefetcher.
 const PREFETCH_MAX: usize = 16 * 1024;
+
+/// The longest range of which one answer tells the status, in bytes: 256 GiB, whose bits are read
+/// in some 100 µs.
+const STATUS_MAX: usize = 1 << 38;
 
 /// A lock with two cache lines to itself, because processors prefetch them in pairs.
 #[derive(Default)]
@@ -143,6 +147,25 @@ impl Pages {
                 to[at..][..len].copy_from_slice(from);
             }
         });
+    }
+
+    /// Tells which regions may have memory: [`StatusWriter`] says how.
+    pub(super) fn status(&self, offset: u64, bytes: &mut [u8]) {
+        let mut status = StatusWriter::new(bytes);
+        let mut start = usize::try_from(offset).expect("the disk's size is a usize");
+        let end = self.len.min(start.saturating_add(STATUS_MAX));
+        while start < end {
+            // No lock: a write that is done has set its bit, and one that is not may be later.
+            let word = self.written[start / SPAN].load(Ordering::Relaxed);
+            let step = if matches!(word, 0 | u32::MAX) { SPAN } else { REGION };
+            let next = (start + 1).next_multiple_of(step).min(end);
+            let (len, is_written) = (next - start, word >> (start / REGION % 32) & 1 != 0);
+            let run = if is_written { StatusRun::data } else { StatusRun::hole };
+            if !status.push(run(len as u64)) {
+                return;
+            }
+            start = next;
+        }
     }
 
     /// Copies to the disk.
@@ -356,6 +379,8 @@ mod tests {
     use std::sync::Barrier;
     use std::thread;
 
+    use tyche_block::status_runs;
+
     use super::*;
 
     const LEN: usize = 4 * REGION;
@@ -381,6 +406,29 @@ mod tests {
         assert_eq!(content(&pages, near as usize + 49, 2), [0, 3], "a part of a page");
         pages.discard(0, 1 << 40);
         assert_eq!(content(&pages, near as usize, 100), [0; 100], "written anew");
+    }
+
+    #[test]
+    fn what_was_written_and_not_discarded_is_no_hole() {
+        let pages = Pages::new(1 << 40).unwrap();
+        let runs = |offset: usize| {
+            let mut bytes = [0; PAGE];
+            pages.status(offset as u64, &mut bytes);
+            status_runs(&bytes, offset as u64).unwrap().collect::<Vec<_>>()
+        };
+        let (region, max) = (REGION as u64, STATUS_MAX as u64);
+        assert_eq!(runs(512), [StatusRun::hole(max)]);
+        pages.write(3 * region + 512, &[1; 512]);
+        let data = StatusRun::data(region);
+        assert_eq!(runs(0), [StatusRun::hole(3 * region), data, StatusRun::hole(max - 4 * region)]);
+        assert_eq!(runs(3 * REGION + 4096)[0], StatusRun::data(region - 4096));
+        assert_eq!(runs((1 << 40) - 512), [StatusRun::hole(512)]);
+        pages.discard(3 * region, REGION);
+        assert_eq!(runs(0), [StatusRun::hole(max)]);
+        for index in 0..600 {
+            pages.write(2 * index * region, &[1; 512]);
+        }
+        assert_eq!(runs(0).len(), PAGE / 8, "and no more than there is room for");
     }
 
     fn content(pages: &Pages, offset: usize, len: usize) -> Vec<u8> {

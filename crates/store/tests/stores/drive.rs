@@ -2,7 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use tyche_block::{Arena, Completion, Errno, Extent, Operation, PAGE, Request};
+use tyche_block::{
+    Arena, Completion, Errno, Extent, Operation, PAGE, Request, STATUS_LEN_MAX, StatusRun,
+    status_runs,
+};
 use tyche_store::{Queue, Store};
 use tyche_testkit::wait::{PATIENCE, wait_readable};
 
@@ -94,6 +97,18 @@ impl Driver {
 
     pub(crate) fn flush(&mut self) -> Result<(), Errno> {
         self.run(Operation::Flush, 0, 0).result
+    }
+
+    /// The status of the disk from `offset` on, as one answer tells; `None` if it tells none.
+    pub(crate) fn status(&mut self, offset: u64, size: u64) -> Option<Vec<StatusRun>> {
+        let len = (size - offset).min(STATUS_LEN_MAX.into()) as usize;
+        let Completion { result, buffer, .. } = self.run(Operation::BlockStatus, offset, len);
+        if result == Err(Errno::OPNOTSUPP) {
+            return None;
+        }
+        result.expect("a status");
+        let buffer = buffer.expect("its buffer");
+        Some(status_runs(&buffer[..len], offset).expect("a list of runs").collect())
     }
 
     /// Asserts that every page is back with the arena.

@@ -5,10 +5,10 @@ use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
 
 use tempfile::NamedTempFile;
-use tyche_block::{Arena, Errno, Operation, PAGE};
+use tyche_block::{Arena, Errno, Operation, PAGE, StatusRun};
 use tyche_store::file::{Direct, FileOptions, FileStore};
 use tyche_store::{BackingError, ResizeError, Store};
-use tyche_testkit::wait::PATIENCE;
+use tyche_testkit::wait::{PATIENCE, wait_until};
 
 use crate::drive::{Driver, WRITE};
 
@@ -51,6 +51,45 @@ fn discarded_and_unmapped_space_goes_back_to_the_filesystem() {
         assert_eq!(driver.read(MIB as u64, MIB), vec![0; MIB]);
         assert_eq!(driver.read(0, MIB), vec![0xa5; MIB]);
     }
+}
+
+#[test]
+fn holes_are_told_as_the_filesystem_has_them() {
+    let file = temporary(8 * MIB as u64);
+    let mut driver = Driver::new(&open(&file), 4);
+    let size = 8 * MIB as u64;
+    let Some(runs) = driver.status(0, size) else {
+        println!("SKIPPED: the filesystem of the temporary directory is not known to tell holes");
+        return;
+    };
+    assert_eq!(runs, [StatusRun::hole(size)]);
+    driver.write(WRITE, MIB as u64, &vec![0xa5; MIB]).unwrap();
+    let runs =
+        [StatusRun::hole(MIB as u64), StatusRun::data(MIB as u64), StatusRun::hole(6 * MIB as u64)];
+    assert_eq!(driver.status(0, size).unwrap(), runs);
+    let unmap = Operation::WriteZeroes { fua: false, may_unmap: true };
+    driver.run(unmap, MIB as u64, MIB).result.unwrap();
+    assert_eq!(driver.status(0, size).unwrap(), [StatusRun::hole(size)]);
+    // What was cut off is lost, also if the file is lengthened again.
+    file.as_file().set_len(MIB as u64).unwrap();
+    assert_eq!(driver.run(Operation::BlockStatus, 2 * MIB as u64, 4096).result, Err(Errno::IO));
+    file.as_file().set_len(size).unwrap();
+    assert_eq!(driver.run(Operation::BlockStatus, 2 * MIB as u64, 4096).result, Err(Errno::IO));
+    assert_eq!(driver.status(0, size).unwrap(), [StatusRun::hole(MIB as u64)]);
+}
+
+#[test]
+fn a_status_in_flight_returns_its_buffer_when_the_queue_is_gone() {
+    let file = temporary(MIB as u64);
+    let store = open(&file);
+    let mut driver = Driver::new(&store, 4);
+    for token in 0..4 {
+        driver.submit(token, Operation::BlockStatus, 0, 4096);
+    }
+    driver.queue.kick().unwrap();
+    driver.queue = store.queue(1).unwrap();
+    let pages = driver.arena.pages() * PAGE;
+    wait_until("the buffers are back", || driver.arena.claim(0, pages).is_some());
 }
 
 #[test]

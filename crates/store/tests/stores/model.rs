@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use tempfile::{NamedTempFile, TempDir};
-use tyche_block::Operation;
+use tyche_block::{Operation, StatusRun, status_runs};
 use tyche_store::Store;
 use tyche_store::fault::FaultStore;
 use tyche_store::file::{Direct, FileOptions, FileStore};
@@ -16,6 +16,8 @@ use crate::drive::Driver;
 /// Bytes of every disk here: larger than the chunks of any store, and not round.
 pub(crate) const SIZE: u64 = (3 << 20) + (24 << 10);
 const DEPTH: usize = 16;
+/// The token of a request for the status of a range; requests of the model have small ones.
+const STATUS: u64 = u64::MAX - 1;
 /// The longest range of one request, larger than a step of zeroing.
 const LEN_MAX: u64 = 5 << 18;
 
@@ -40,6 +42,29 @@ impl Oracle {
     fn store(&mut self, offset: u64, bytes: &[u8]) {
         self.bytes[offset as usize..][..bytes.len()].copy_from_slice(bytes);
         self.define(offset, bytes.len(), true);
+    }
+
+    /// Checks that what is told as holes reads as zeroes, except for `changing` ranges.
+    fn check_holes(
+        &self,
+        offset: u64,
+        runs: impl IntoIterator<Item = StatusRun>,
+        changing: &[(u64, usize)],
+    ) -> u64 {
+        let mut at = offset;
+        for StatusRun { len, is_hole, is_zero } in runs {
+            for start in (at..at + len).step_by(self.block as usize) {
+                let is_changing =
+                    |&(from, len): &(u64, usize)| (from..from + len as u64).contains(&start);
+                let number = (start / self.block) as usize;
+                let found = &self.bytes[start as usize..][..self.block as usize];
+                let matters = self.defined[number] && !changing.iter().any(is_changing);
+                let is_data = matters && found.iter().any(|&byte| byte != 0);
+                assert!(!is_data || !(is_hole || is_zero), "block {number} is told as a hole");
+            }
+            at += len;
+        }
+        at
     }
 
     pub(crate) fn check(&self, offset: u64, read: &[u8]) {
@@ -89,7 +114,7 @@ pub(crate) fn run(store: &dyn Store, seed: u64, register: bool, rounds: usize) -
     let (size, block) = (geometry.size, u64::from(geometry.block_size));
     let mut random = Random(seed);
     let mut oracle = Oracle::new(size, geometry.block_size);
-    let mut driver = Driver::new(store, DEPTH + 1);
+    let mut driver = Driver::new(store, DEPTH + 2);
     if register {
         driver.queue.register(&driver.arena.clone());
     }
@@ -109,7 +134,14 @@ pub(crate) fn run(store: &dyn Store, seed: u64, register: bool, rounds: usize) -
         if random.chance(4) {
             driver.submit(u64::MAX, Operation::Flush, 0, 0);
         }
+        let (asked, len) = (random.below(size / block) * block, block as usize);
+        driver.submit(STATUS, Operation::BlockStatus, asked, len);
+        let mut status = None;
         for completion in driver.finish() {
+            if completion.token == STATUS {
+                status = completion.result.ok().and(completion.buffer);
+                continue;
+            }
             completion.result.expect("every request of the model succeeds");
             let Some((operation, offset, len, bytes)) = requests.get(completion.token as usize)
             else {
@@ -120,8 +152,20 @@ pub(crate) fn run(store: &dyn Store, seed: u64, register: bool, rounds: usize) -
                 Operation::Write { .. } => oracle.store(*offset, bytes),
                 Operation::WriteZeroes { .. } => oracle.store(*offset, &vec![0; *len]),
                 Operation::Discard => oracle.define(*offset, *len, false),
-                Operation::Flush => unreachable!("a flush has a token of its own"),
+                Operation::Flush | Operation::BlockStatus => {
+                    unreachable!("these have tokens of their own")
+                }
             }
+        }
+        let changing: Vec<_> = requests.iter().map(|&(_, offset, len, _)| (offset, len)).collect();
+        if let Some(status) = status {
+            let runs = status_runs(&status[..len], asked).expect("a list of runs");
+            oracle.check_holes(asked, runs, &changing);
+        }
+        let mut at = 0;
+        while at < size {
+            let Some(runs) = driver.status(at, size) else { break };
+            at = oracle.check_holes(at, runs, &[]);
         }
     }
     if register {

@@ -171,7 +171,7 @@ impl Fields {
     }
 
     fn connect(&mut self, it: &Connect) {
-        let bits = ["read_only", "checksum", "resume", "stages"];
+        let bits = ["read_only", "checksum", "resume", "stages", "block_status"];
         self.hex("attempt", it.attempt, 16)
             .bytes("ticket", &it.ticket.0)
             .text("target", it.target)
@@ -204,8 +204,17 @@ impl Fields {
             disk.discard,
             it.stages,
             disk.rotational,
+            it.block_status,
         ];
-        let bits = ["read_only", "checksum", "write_cache", "discard", "stages", "rotational"];
+        let bits = [
+            "read_only",
+            "checksum",
+            "write_cache",
+            "discard",
+            "stages",
+            "rotational",
+            "block_status",
+        ];
         self.hex("attempt", it.attempt, 16)
             .text("target", it.target)
             .text("generation", it.generation)

@@ -14,6 +14,7 @@ use tyche_block::Disk;
 
 use crate::nbd::connection::{self, Peer};
 use crate::nbd::ending::Counters;
+use crate::nbd::handshake::Agreed;
 
 /// A pair of sockets, before one goes to the kernel.
 #[derive(Debug)]
@@ -70,14 +71,15 @@ impl Server {
     /// and a machine may be suspended in the middle of either. [`hang_up`](Self::hang_up) ends
     /// every wait.
     pub(super) fn serve(&mut self, stream: UnixStream) -> io::Result<()> {
-        let peer = Arc::new(Peer::new(stream));
+        let peer = Arc::new(Peer::new(stream, false));
         let disk = Arc::clone(&self.disks[self.connections.len() % self.disks.len()]);
         let counters = Arc::clone(&self.counters);
-        let (request_max, stopping) = (self.request_max, Arc::clone(&self.stopping));
+        // The kernel knows no structured replies.
+        let (terms, stopping) = ((self.request_max, Agreed::default()), Arc::clone(&self.stopping));
         let thread = {
             let peer = Arc::clone(&peer);
             thread::Builder::new().name("nbd-reader".into()).spawn(move || {
-                let ending = connection::transmit(&peer, &disk, request_max, &counters);
+                let ending = connection::transmit(&peer, &disk, terms, &counters);
                 if stopping.load(Ordering::Acquire) {
                     debug!(%ending, "connection with the kernel ended");
                 } else {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tyche_wire::{Name, PAGE_LEN, Uuid};
+use tyche_wire::{Accept, Connect, ConnectFlags, Name, PAGE_LEN, REQUEST_LEN_MAX, Uuid};
 
 use super::event::ExportState;
 use super::target_search::{ExportId, TargetId};
@@ -104,6 +104,21 @@ impl SessionConfig {
             keys: None,
         }
     }
+}
+
+/// Pages that a target may grant even if fewer were requested: those of the longest request.
+const DAMQ_PAGES_LEAST: u32 = REQUEST_LEN_MAX / PAGE_LEN as u32;
+
+/// Whether an answer grants no more than was asked for.
+pub(super) fn fits(accept: &Accept, connect: &Connect) -> bool {
+    let asked = |flag| connect.flags.contains(flag);
+    accept.export == connect.export
+        && accept.queue_size <= connect.queue_size
+        && accept.frame_len <= connect.frame_len
+        // A target grants room for at least one request.
+        && accept.damq_pages <= connect.damq_pages.max(DAMQ_PAGES_LEAST)
+        && (!accept.stages || asked(ConnectFlags::STAGES))
+        && (!accept.block_status || asked(ConnectFlags::BLOCK_STATUS))
 }
 
 /// How a session chooses a channel for each request.

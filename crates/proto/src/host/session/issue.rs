@@ -1,10 +1,12 @@
 //! Cuts operations into pieces and hands these to channels.
 
-use tyche_wire::REQUEST_LEN_MAX;
+use tyche_wire::{REQUEST_LEN_MAX, Status};
 
 use super::choice::Wanted;
+use super::ending::Endings;
 use super::path::Path;
 use super::{Session, State};
+use crate::host::initiator::Piece;
 use crate::host::operation::{OpId, Operation};
 use crate::rules::{Rule, Rules};
 use crate::time::Instant;
@@ -65,9 +67,22 @@ impl<R: Rules> Session<R> {
             let chosen = self.chooser.choose(self.now, self.paths.all(), wanted);
             let Some(path) = chosen else { return };
             let initiator = self.paths.live_mut(path).expect("only live channels are chosen");
+            if !initiator.takes(piece.opcode) {
+                self.refuse(&piece);
+                continue;
+            }
             assert!(initiator.submit(self.now, piece), "only channels with room are chosen");
             self.operations.issued(&piece);
         }
+    }
+
+    /// Ends a piece that the target does not know how to execute.
+    #[cold]
+    fn refuse(&mut self, piece: &Piece) {
+        self.operations.issued(piece);
+        let Self { now, operations, cache, events, .. } = self;
+        let mut endings = Endings { now: *now, operations, cache, events };
+        endings.end::<R>(piece, Status::Unsupported, None);
     }
 }
 

@@ -11,11 +11,10 @@ use std::time::Duration;
 
 use tyche_wire::{
     Accept, ChannelId, CipherSuite, Connect, ConnectFlags, Content, Control, Cookie, Flags, Header,
-    Hello, Kind, Mac, PAGE_LEN, REQUEST_LEN_MAX, Reason, Reject, Rejection, Reset, ResetToken,
-    SealedAnswer, Ticket, Uuid,
+    Hello, Kind, Mac, Reason, Reject, Rejection, Reset, ResetToken, SealedAnswer, Ticket, Uuid,
 };
 
-use super::config::{ConnectParams, SessionConfig};
+use super::config::{ConnectParams, SessionConfig, fits};
 use super::port::PortConfig;
 use super::probes::{Lengths, PROBE_ROUNDS, Widening, lengths, probe};
 use super::problem::Problem;
@@ -31,9 +30,6 @@ use crate::time::Instant;
 const FLAP: Duration = Duration::from_secs(5);
 /// Each flap in a row doubles the pause before the next attempt, up to 2⁶-fold.
 const FLAPS_MAX: u32 = 6;
-
-/// Pages that a target may grant even if fewer were requested: those of the longest request.
-const DAMQ_PAGES_LEAST: u32 = REQUEST_LEN_MAX / PAGE_LEN as u32;
 
 enum State<R> {
     Idle {
@@ -114,6 +110,9 @@ pub(super) struct Path<R> {
     pub(super) was_live: bool,
     /// Farewells sent.
     farewells: u32,
+    /// Whether the next connect asks for block status. A target that does not know the flag drops
+    /// the connect, so after one without an answer the next is of the other kind.
+    asks_status: bool,
     /// Index of the path that it replaces once it is live.
     pub(super) replaces: Option<usize>,
 }
@@ -139,6 +138,7 @@ impl<R: Rules> Path<R> {
             flaps: 0,
             was_live: false,
             farewells: 0,
+            asks_status: true,
             replaces: None,
         }
     }
@@ -411,6 +411,7 @@ impl<R: Rules> Path<R> {
         flags.set(ConnectFlags::CHECKSUM, session.checksum && !self.config.checks_data);
         flags.set(ConnectFlags::RESUME, resume);
         flags.set(ConnectFlags::STAGES, session.stages);
+        flags.set(ConnectFlags::BLOCK_STATUS, self.asks_status);
         let connect = Connect {
             attempt: random(),
             ticket,
@@ -445,13 +446,7 @@ impl<R: Rules> Path<R> {
         let State::Connecting { connect, repeat, .. } = &self.state else {
             return Err(Reject::Unexpected);
         };
-        let fits = accept.export == connect.export
-            && accept.queue_size <= connect.queue_size
-            && accept.frame_len <= connect.frame_len
-            // A target grants room for at least one request.
-            && accept.damq_pages <= connect.damq_pages.max(DAMQ_PAGES_LEAST)
-            && (!accept.stages || connect.flags.contains(ConnectFlags::STAGES));
-        if !fits {
+        if !fits(accept, connect) {
             return Err(Reject::Unexpected);
         }
         let config = ChannelConfig {
@@ -464,6 +459,7 @@ impl<R: Rules> Path<R> {
             keep_alive_ns: u64::from(accept.keep_alive_ms) * 1_000_000,
             checksum: accept.checksum,
             stages: accept.stages,
+            block_status: accept.block_status,
             batch: session.batch,
         };
         let mut initiator = Initiator::new(config, accept.queue_size, accept.damq_pages, now);
@@ -564,7 +560,9 @@ impl<R: Rules> Path<R> {
                 repeat.is_exhausted(now).then_some(Problem::NoHello)
             }
             State::Connecting { repeat, problem, .. } => {
-                repeat.is_exhausted(now).then_some(*problem)
+                let unanswered = repeat.is_exhausted(now).then_some(*problem);
+                self.asks_status ^= unanswered.is_some();
+                unanswered
             }
             State::Live { initiator, .. } => {
                 initiator.channel.handle_timeout(now).err().map(|dead| match dead {

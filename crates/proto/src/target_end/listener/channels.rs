@@ -314,6 +314,7 @@ mod tests {
             damq_pages: 256,
             checksum: false,
             stages: false,
+            block_status: false,
             keep_alive_ms: 60_000,
         };
         let grant = Grant { export: export_key(1), writer: true, queue_size: 8, damq_pages: 256 };

@@ -335,6 +335,7 @@ impl<R: Rules> Listener<R> {
         // A tag covers all that a checksum does.
         let checksum = connect.flags.contains(ConnectFlags::CHECKSUM) && !is_sealed;
         let stages = connect.flags.contains(ConnectFlags::STAGES);
+        let block_status = connect.flags.contains(ConnectFlags::BLOCK_STATUS);
         let export = registry.export(grant.export);
         let accept = Accept {
             attempt: connect.attempt,
@@ -351,6 +352,7 @@ impl<R: Rules> Listener<R> {
             damq_pages: grant.damq_pages,
             checksum,
             stages,
+            block_status,
             keep_alive_ms: connect.keep_alive_ms,
         };
         let config = ChannelConfig {
@@ -363,6 +365,7 @@ impl<R: Rules> Listener<R> {
             keep_alive_ns: u64::from(connect.keep_alive_ms) * 1_000_000,
             checksum,
             stages,
+            block_status,
             batch: registry.target().batch,
         };
         (config, accept)

@@ -53,6 +53,9 @@ impl<R: Rules> TargetChannel<R> {
     }
 
     fn check_command(&mut self, command: &Command) -> Result<(), Reject> {
+        if command.opcode == Opcode::BlockStatus && !self.tells_status {
+            return Err(Reject::Unexpected);
+        }
         let held = if command.opcode.has_data() { command.len } else { 0 };
         let noted = self.note(command.tag, command.damq_page, held)?;
         let fits = command.opcode == Opcode::Write || !noted.has_data;

@@ -119,6 +119,8 @@ pub(crate) struct TargetChannel<R> {
     entries: ArrayVec<ToTarget, ENTRIES_MAX>,
     /// The host may write.
     writer: bool,
+    /// The host may ask for block status.
+    tells_status: bool,
     /// Reads whose data are being sent.
     sending: Turns,
     completions: VecDeque<(Tag, Status)>,
@@ -165,6 +167,7 @@ impl<R: Rules> TargetChannel<R> {
             frame: 0,
             entries: ArrayVec::new(),
             writer,
+            tells_status: config.block_status,
             sending: Turns::new(slots),
             completions: VecDeque::with_capacity(slots),
             resized: None,
@@ -376,7 +379,7 @@ impl<R: Rules> TargetChannel<R> {
         self.executing -= 1;
         let opcode = slot.command.map(|command| command.opcode);
         self.amounts.add(slot.command.as_ref(), status);
-        if opcode == Some(Opcode::Read) && status == Status::Success {
+        if opcode.is_some_and(Opcode::returns_data) && status == Status::Success {
             slot.state = State::Sending;
             self.sending.push(tag.slot, slot.held);
             return true;

@@ -119,6 +119,7 @@ fn accept(connect: &Connect) -> Accept {
         damq_pages: connect.damq_pages,
         checksum: false,
         stages: false,
+        block_status: false,
         keep_alive_ms: connect.keep_alive_ms,
     }
 }
