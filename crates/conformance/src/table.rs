@@ -257,6 +257,31 @@ impl Table {
         Ok((decoded, bytes))
     }
 
+    /// What came in a field and what is wanted there, both without the bits that may be either
+    /// way: the names behind a `?` in a list.
+    fn without_optional(
+        &self,
+        kind: &FieldKind,
+        came: &[u8],
+        wanted: &Value,
+    ) -> Result<(Vec<u8>, Value)> {
+        let mut came = came.to_vec();
+        let (FieldKind::Number(_, Some(group)), Value::Array(names)) = (kind, wanted) else {
+            return Ok((came, wanted.clone()));
+        };
+        let mut wanted = Vec::new();
+        for name in names {
+            let Some(optional) = name.as_str().and_then(|name| name.strip_prefix('?')) else {
+                wanted.push(name.clone());
+                continue;
+            };
+            for (byte, bits) in came.iter_mut().zip(self.value(group, optional)?.to_le_bytes()) {
+                *byte &= !bits;
+            }
+        }
+        Ok((came, Value::Array(wanted)))
+    }
+
     /// Compares received fields with those that are `wanted`, and binds the values to capture.
     ///
     /// # Errors
@@ -282,21 +307,21 @@ impl Table {
                 }
                 continue;
             }
-            let bytes = &came.fields[key];
+            let (bytes, value) = self.without_optional(&field.kind, &came.fields[key], value)?;
             match value.as_str() {
                 Some(text) if text.starts_with('?') => {
-                    with.insert(text[1..].to_owned(), bytes.clone());
+                    with.insert(text[1..].to_owned(), bytes);
                 }
                 Some(text) if text.starts_with('!') => {
                     let other = self.encode_value(&field.kind, &Value::from(&text[1..]), with)?;
-                    if other == *bytes {
-                        return Err(format!("{key} is {} again", shown(bytes)));
+                    if other == bytes {
+                        return Err(format!("{key} is {} again", shown(&bytes)));
                     }
                 }
                 _ => {
-                    let expected = self.encode_value(&field.kind, value, with)?;
-                    if expected != *bytes {
-                        let (came, expected) = (shown(bytes), shown(&expected));
+                    let expected = self.encode_value(&field.kind, &value, with)?;
+                    if expected != bytes {
+                        let (came, expected) = (shown(&bytes), shown(&expected));
                         return Err(format!("{key} is {came}, not {expected}"));
                     }
                 }
