@@ -123,6 +123,8 @@ fn nbdcopy() {
 #[test]
 fn nbdcopy_reports_errors() {
     let served = Served::new(MemoryDisk::new(8 * MIB, 512));
+    // A hole would not be read.
+    served.disk.write(0, &pattern(4, 8 * MIB));
     served.disk.fail(5 << 20..(5 << 20) + 512, Errno::IO);
     let dst = served.file("dst");
     let Some((success, text)) = client("nbdcopy", &[&served.uri(), dst.to_str().unwrap()]) else {
