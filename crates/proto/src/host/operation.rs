@@ -15,7 +15,8 @@ pub struct Operation {
     pub len: u32,
 }
 
-/// Number of an operation in progress. It is used again after the operation has completed.
+/// Number of an operation in progress. It is used again once the event of its completion was
+/// polled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct OpId(pub u32);
 

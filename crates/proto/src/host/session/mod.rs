@@ -573,7 +573,11 @@ impl<R: Rules> Session<R> {
 
     /// The next event.
     pub fn poll_event(&mut self) -> Option<SessionEvent> {
-        self.events.pop_front()
+        let event = self.events.pop_front()?;
+        if let SessionEvent::Completed { op, .. } = event {
+            self.operations.release(op.0);
+        }
+        Some(event)
     }
 
     /// Composes the next frame for a local link; false if there is none to send now.

@@ -187,7 +187,7 @@ impl Operations {
     }
 
     /// Takes the end of a piece. If it was the last of its operation, returns the operation and its
-    /// status at the target.
+    /// status at the target. Its index is used again only when it is [released](Self::release).
     pub(super) fn end(
         &mut self,
         now: Instant,
@@ -213,21 +213,22 @@ impl Operations {
             }
             Progress::Done(status) => {
                 self.table[piece.op as usize] = None;
-                self.free.push(piece.op);
                 Some((operation, status))
             }
         }
     }
 
-    /// Ends all operations with an error; returns them.
+    /// Lets the index of an operation that has ended be used again.
+    pub(super) fn release(&mut self, index: u32) {
+        self.free.push(index);
+    }
+
+    /// Ends all operations with an error; returns them, to be [released](Self::release).
     pub(super) fn fail(&mut self) -> Vec<u32> {
         self.pending.clear();
         self.reissued.clear();
-        let (table, free) = (&mut self.table, &mut self.free);
-        let failed = (0..).zip(table).filter_map(|(index, op)| op.take().map(|_| index));
-        let failed: Vec<_> = failed.collect();
-        free.extend(&failed);
-        failed
+        let table = (0..).zip(&mut self.table);
+        table.filter_map(|(index, op)| op.take().map(|_| index)).collect()
     }
 
     /// The target has lost its cache: marks the operations that may have been in it to be repeated.
@@ -259,7 +260,7 @@ impl Operations {
 
     /// Number of operations in progress.
     pub(super) fn len(&self) -> usize {
-        self.table.len() - self.free.len()
+        self.table.iter().flatten().count()
     }
 }
 
@@ -379,5 +380,16 @@ mod tests {
         assert_eq!(operations.fail(), [0]);
         assert_eq!((operations.len(), operations.oldest()), (0, None));
         assert!(operations.next(|_| MIB).is_none());
+    }
+
+    #[test]
+    fn an_index_is_used_again_once_its_end_was_heard() {
+        let mut operations = Operations::new(1, false);
+        operations.begin(Instant(1), write(512), None).unwrap();
+        let piece = issue(&mut operations);
+        assert_eq!(end(&mut operations, &piece, Status::Success), Some(Status::Success));
+        assert_eq!(operations.begin(Instant(2), write(512), None), None, "nobody knows of it");
+        operations.release(piece.op);
+        assert_eq!(operations.begin(Instant(2), write(512), None), Some(piece.op));
     }
 }
