@@ -203,7 +203,13 @@ impl Disk {
     }
 
     /// Tells which sectors are holes, from the offset of the operation on.
-    pub(crate) fn status(&self, operation: &Operation, data: &mut [u8]) {
+    ///
+    /// # Errors
+    /// If the disk has been cut off before that since the request was checked.
+    pub(crate) fn status(&self, operation: &Operation, data: &mut [u8]) -> Result<(), Errno> {
+        if operation.offset >= self.size {
+            return Err(Errno::IO);
+        }
         let mut status = StatusWriter::new(data);
         let first = operation.offset / SECTOR as u64;
         for sector in first..self.size / SECTOR as u64 {
@@ -219,6 +225,7 @@ impl Disk {
                 break;
             }
         }
+        Ok(())
     }
 
     fn put(&mut self, operation: &Operation, stamp: u64, sector: u64, data: &[u8]) {

@@ -71,7 +71,7 @@ impl Serve for Null {
         match request.operation {
             Operation::Read => bytes.fill(0),
             Operation::BlockStatus => {
-                let rest = self.geometry().size - request.offset;
+                let rest = self.geometry().size.saturating_sub(request.offset);
                 StatusWriter::new(bytes).push(StatusRun::hole(rest));
             }
             _ => {}

@@ -319,12 +319,16 @@ impl<R: Rules> World<R> {
             disk.advance(operation, progress, data);
             Err(Errno::IO)
         } else {
-            match operation.opcode {
-                Opcode::Read => disk.read(operation, data),
+            let told = match operation.opcode {
                 Opcode::BlockStatus => disk.status(operation, data),
-                _ => {}
-            }
-            let result = disk.finish(operation, std::mem::take(progress), data, !self.calm);
+                Opcode::Read => {
+                    disk.read(operation, data);
+                    Ok(())
+                }
+                _ => Ok(()),
+            };
+            let ended = disk.finish(operation, std::mem::take(progress), data, !self.calm);
+            let result = told.and(ended);
             self.report.sync_errors += u64::from(result.is_err());
             process.bus(export).set_losses(disk.losses());
             let modifies = process.jobs[&id].operation.opcode.modifies();
