@@ -41,7 +41,7 @@ impl StatusRun {
     }
 
     fn flags(self) -> u64 {
-        u64::from(self.is_hole) * HOLE | u64::from(self.is_zero) * ZERO
+        (u64::from(self.is_hole) * HOLE) | (u64::from(self.is_zero) * ZERO)
     }
 
     fn of_word(word: u64) -> Option<Self> {

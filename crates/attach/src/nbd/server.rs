@@ -222,7 +222,7 @@ impl Acceptor {
             peers.push(Arc::clone(&peer));
         }
         if is_refused {
-            return self.refuse(peer);
+            return self.refuse(&peer);
         }
         let offer = Offer {
             name: self.name.clone(),
@@ -248,15 +248,15 @@ impl Acceptor {
 
 impl Acceptor {
     /// Starts a thread that tells a client that there are too many.
-    fn refuse(&self, peer: Arc<Peer>) -> Option<JoinHandle<()>> {
-        let (shared, refused) = (Arc::clone(&self.shared), Arc::clone(&peer));
+    fn refuse(&self, peer: &Arc<Peer>) -> Option<JoinHandle<()>> {
+        let (shared, refused) = (Arc::clone(&self.shared), Arc::clone(peer));
         let thread = thread::Builder::new().name("nbd-refuse".into()).spawn(move || {
             let why = format!("{CONNECTIONS_MAX} clients are connected, and no more may be");
             let ending = connection::turn_away(&refused, &why);
             end(&shared, &refused, ending);
         });
         if thread.is_err() {
-            end(&self.shared, &peer, Ending::TooMany);
+            end(&self.shared, peer, Ending::TooMany);
         }
         thread.ok()
     }

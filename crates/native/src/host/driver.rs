@@ -223,6 +223,8 @@ impl<R: Rules> Driver<R> {
                     if let Some(stages) = &mut self.stages {
                         stages.called(index, now);
                     }
+                    // The target may not know how to execute it.
+                    self.settle();
                     return Ok(Some(op));
                 }
                 Err(SubmitError::Full) => return Err(job),

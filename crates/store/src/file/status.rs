@@ -38,7 +38,7 @@ pub(super) fn knows_holes(file: impl AsFd) -> bool {
         0x0102_1994, // tmpfs
         0x794C_7630, // overlayfs
     ];
-    fstatfs(file).is_ok_and(|found| KNOWN.contains(&(found.f_type as i64)))
+    fstatfs(file).is_ok_and(|found| KNOWN.contains(&found.f_type))
 }
 
 /// A request for the thread.

@@ -26,7 +26,8 @@ pub enum SubmitError {
 }
 
 impl<R: Rules> Session<R> {
-    /// Begins an operation.
+    /// Begins an operation. It has ended already if the target does not know how to execute it:
+    /// poll the events.
     ///
     /// # Errors
     /// See [`SubmitError`].
