@@ -202,6 +202,15 @@ impl Disk {
         data.copy_from_slice(&self.seen[first..first + data.len()]);
     }
 
+    /// Whether a sector with that content is one that was never written, zeroed or discarded.
+    pub(crate) fn is_hole(&self, content: Content) -> bool {
+        match content {
+            Content::Zero => true,
+            Content::Stamp(stamp) => self.zeroing.contains(&stamp),
+            Content::Garbage => false,
+        }
+    }
+
     /// Tells which sectors are holes, from the offset of the operation on.
     ///
     /// # Errors
@@ -215,12 +224,7 @@ impl Disk {
         for sector in first..self.size / SECTOR as u64 {
             let lies = self.plan.status_lies;
             let content = if lies { self.durable(sector) } else { self.seen(sector) };
-            let is_hole = match content {
-                Content::Zero => true,
-                Content::Stamp(stamp) => self.zeroing.contains(&stamp),
-                Content::Garbage => false,
-            };
-            let run = if is_hole { StatusRun::hole } else { StatusRun::data };
+            let run = if self.is_hole(content) { StatusRun::hole } else { StatusRun::data };
             if !status.push(run(SECTOR as u64)) {
                 break;
             }

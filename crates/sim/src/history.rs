@@ -487,7 +487,9 @@ impl History {
             values.retain(|value| value.content != content || value.is_open());
             values.iter_mut().for_each(|value| value.lose_disk(now));
             if values.iter().all(|value| value.content != content) {
-                values.push(Value::found(content, now));
+                let mut found = Value::found(content, now);
+                found.zeroes = disk.is_hole(content);
+                values.push(found);
             }
         }
     }
