@@ -1,20 +1,20 @@
 //! PostgreSQL on an export, whose target is killed and whose network is cut under load: no
-//! transaction is lost that a client was told of, and nothing is damaged. The same holds for a copy
-//! of the export as a loss of power would leave it.
+//! transaction is lost that a client was told of, and nothing is damaged. The same holds for a
+//! snapshot of the export, which is what a loss of power would leave.
 //!
 //! Clients note in the guest's memory what was acknowledged to them (`postgres.sh`).
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use tyche_testkit::random::Random;
 
 use crate::attachment::Attachment;
-use crate::rig::{Guest, Job, MIB, Rig, Session, Target, run};
+use crate::rig::{DISK, Guest, Job, MIB, Rig, Session, Target, run};
 
 /// The kind of device.
 const THIS: Attachment = Attachment::Ublk;
@@ -59,20 +59,20 @@ fn xfs() {
 #[test]
 #[ignore = "needs a virtual machine: cargo xtask vm"]
 fn canary() {
-    let Some((rig, target, guest)) = start() else { return };
+    let Some((pool, _target, guest)) = start() else { return };
     let session = make_database(&guest, &BARE);
     let load = start_load(&session);
     // Its files have their places.
     session.await_requests(2 * REQUESTS);
-    let older = snapshot(&rig, &target, "older");
+    pool.export(&["snapshot", DISK, "older"]);
     session.await_requests(REQUESTS);
-    let (moment, newer) = (now(&guest), snapshot(&rig, &target, "newer"));
+    let moment = now(&guest);
+    pool.export(&["snapshot", DISK, "newer"]);
     end_load(&session, load);
     script(&session, "stop; umount /mnt");
     session.disconnect();
-    drop(target);
-    let forgotten = forget(&older, &newer);
-    let _target = serve_copy(&rig, &newer);
+    pool.export(&["clone", "newer", "copy"]);
+    let forgotten = forget(&pool.file("older"), &pool.file("copy"));
     let session = Session::connect_to(&guest, THIS, "copy", "");
     let job = begin(&session, &format!("mount $D /mnt; check_database {moment}"));
     let done = job.finish(LIMIT);
@@ -86,19 +86,20 @@ fn canary() {
 /// Runs the whole course on a file system.
 fn survive(file_system: &FileSystem) {
     let began = Instant::now();
-    let Some((rig, mut target, guest)) = start() else { return };
+    let Some((pool, mut target, guest)) = start() else { return };
     let session = make_database(&guest, file_system);
     let load = start_load(&session);
     for _ in 0..ROUNDS {
         target.kill();
-        target = rig.serve(&[]);
+        target = pool.serve();
         session.await_requests(REQUESTS);
-        rig.cut(0);
+        pool.rig.cut(0);
         thread::sleep(CUT);
-        rig.mend(0);
+        pool.rig.mend(0);
         session.await_requests(REQUESTS);
     }
-    let (moment, copy) = (now(&guest), snapshot(&rig, &target, "copy"));
+    let moment = now(&guest);
+    println!("RESULT {}", pool.export(&["snapshot", DISK, "snapshot"]).trim());
     session.await_requests(REQUESTS);
     end_load(&session, load);
     let check = file_system.check;
@@ -112,8 +113,7 @@ fn survive(file_system: &FileSystem) {
     );
     println!("RESULT {ROUNDS} kills, {ROUNDS} cuts: {}", summary(&said));
     session.disconnect();
-    drop(target);
-    let _target = serve_copy(&rig, &copy);
+    pool.export(&["clone", "snapshot", "copy"]);
     let session = Session::connect_to(&guest, THIS, "copy", "");
     let said = script(
         &session,
@@ -128,17 +128,62 @@ fn survive(file_system: &FileSystem) {
     println!("RESULT {} s", began.elapsed().as_secs());
 }
 
-/// A target and a guest that has PostgreSQL, unless that was not unpacked.
-fn start() -> Option<(Rig, Target, Guest)> {
+/// A pool on a file system of its own, which is unmounted in the end.
+struct Pool {
+    rig: Rig,
+}
+
+impl Pool {
+    fn new() -> Self {
+        let pool = Self { rig: Rig::new() };
+        let (image, point) = (pool.rig.path("pool.img"), pool.rig.path("pool"));
+        File::create_new(&image).unwrap().set_len(8 * SIZE).unwrap();
+        fs::create_dir(&point).unwrap();
+        run(Command::new("mkfs.xfs").arg("-q").arg(&image));
+        run(Command::new("mount").args(["-o", "loop"]).arg(&image).arg(&point));
+        let config = format!("[[pool]]\nname = \"fast\"\npath = \"dir:{}\"\n", point.display());
+        fs::write(pool.rig.path("target.toml"), config).unwrap();
+        pool
+    }
+
+    fn serve(&self) -> Target {
+        let config = self.rig.path("target.toml");
+        self.rig.serve_exports(&[], &["--config", config.to_str().unwrap()])
+    }
+
+    /// `tyche export` at the target.
+    fn export(&self, args: &[&str]) -> String {
+        self.rig.tyche(&[&["export"], args].concat())
+    }
+
+    /// The file of an export.
+    fn file(&self, export: &str) -> PathBuf {
+        self.rig.path("pool").join(export)
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        let mut unmount = Command::new("umount");
+        let unmounted = unmount.arg(self.rig.path("pool")).stderr(Stdio::inherit()).status();
+        println!("the pool is unmounted: {unmounted:?}");
+    }
+}
+
+/// A target with a pool, and a guest that has PostgreSQL, unless that was not unpacked.
+fn start() -> Option<(Pool, Target, Guest)> {
     let archive = THIS.kernel().image().with_file_name("postgres.tar");
     if !archive.exists() {
         println!("SKIPPED: PostgreSQL is not unpacked, which `cargo xtask vm postgres` does");
         return None;
     }
-    let (rig, target, guest) = Rig::start(SIZE, THIS);
+    let pool = Pool::new();
+    let target = pool.serve();
+    pool.export(&["add", "--pool", "fast", "--size", &SIZE.to_string(), DISK]);
+    let guest = pool.rig.boot(0, &THIS.into());
     guest.put(&archive, "postgres.tar");
     fs::write(guest.shared("postgres.sh"), include_str!("postgres.sh")).unwrap();
-    Some((rig, target, guest))
+    Some((pool, target, guest))
 }
 
 /// Starts a script that knows the functions of `postgres.sh`, with the device as `$D`.
@@ -177,23 +222,7 @@ fn now(guest: &Guest) -> String {
     guest.run("date +%s%6N").trim().to_owned()
 }
 
-/// Copies the export at a moment: a disk as a loss of power would leave it.
-fn snapshot(rig: &Rig, target: &Target, name: &str) -> PathBuf {
-    let copy = rig.path(name).with_extension("img");
-    target.while_stopped(|| {
-        let mut command = Command::new("cp");
-        command.args(["--reflink=auto", "--sparse=always"]).arg(rig.disk()).arg(&copy);
-        run(&mut command);
-    });
-    copy
-}
-
-/// Serves a copy as another export, of a target of its own.
-fn serve_copy(rig: &Rig, copy: &Path) -> Target {
-    rig.serve_as("copies", None, format!("copy={}", copy.display()))
-}
-
-/// Has the newer copy forget half of the pages that were written since the older one; returns how
+/// Has the newer disk forget half of the pages that were written since the older one; returns how
 /// many.
 fn forget(older: &Path, newer: &Path) -> u64 {
     let older = File::open(older).unwrap();

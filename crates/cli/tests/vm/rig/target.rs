@@ -6,7 +6,7 @@ use std::process::Stdio;
 
 use rustix::process::Signal;
 
-use super::{Rig, Running, wait_until};
+use super::{Rig, Running};
 
 /// A running `tyche serve`.
 pub(crate) struct Target {
@@ -42,21 +42,6 @@ impl Target {
     /// Makes the target look at the size of its file.
     pub(crate) fn hang_up(&self) {
         self.process.signal(Signal::HUP);
-    }
-
-    /// Runs `action` while no thread of the target runs.
-    pub(crate) fn while_stopped<T>(&self, action: impl FnOnce() -> T) -> T {
-        self.process.signal(Signal::STOP);
-        let tasks = format!("/proc/{}/task", self.process.id());
-        wait_until("the target is stopped", || {
-            fs::read_dir(&tasks).unwrap().flatten().all(|task| {
-                let status = fs::read_to_string(task.path().join("status")).unwrap_or_default();
-                status.contains("\nState:\tT")
-            })
-        });
-        let done = action();
-        self.process.signal(Signal::CONT);
-        done
     }
 
     /// Kills the target as a power failure would.
