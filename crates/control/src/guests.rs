@@ -2,7 +2,9 @@
 //!
 //! A guest has proved nothing at first. There are few places for such guests, fewer for those of
 //! one address, and the oldest yields to a new one, so that an admin always gets a place. Once it
-//! has proved that it is one, it has a place of another kind, which no stranger can take.
+//! has proved that it is one, it has a place of another kind, which no stranger can take. One key
+//! gets half of these at most: an admin whose program hangs, or whose key was stolen, does not keep
+//! out the one who comes to remove it.
 
 use std::net::IpAddr;
 
@@ -17,11 +19,13 @@ pub struct Bounds {
     pub strangers_of_one: usize,
     /// Of admins.
     pub admins: usize,
+    /// Of these, with one key.
+    pub admins_of_one: usize,
 }
 
 impl Default for Bounds {
     fn default() -> Self {
-        Self { strangers: 32, strangers_of_one: 8, admins: 32 }
+        Self { strangers: 32, strangers_of_one: 8, admins: 32, admins_of_one: 16 }
     }
 }
 
@@ -74,7 +78,7 @@ struct Guest<H> {
 pub(crate) enum Place {
     /// The guest has a place among the admins.
     Taken,
-    /// They are too many.
+    /// They are too many, or those with its key are.
     Full,
     /// It has had to go meanwhile.
     Lost,
@@ -118,10 +122,12 @@ impl<H> Guests<H> {
 
     /// Gives a guest a place among the admins.
     pub(crate) fn prove(&mut self, id: GuestId, key: PublicKey) -> Place {
-        let admins = self.list.iter().filter(|guest| guest.key.is_some()).count();
+        let admins = || self.list.iter().filter_map(|guest| guest.key.as_ref());
+        let is_full = admins().count() >= self.bounds.admins
+            || admins().filter(|of| **of == key).count() >= self.bounds.admins_of_one;
         match self.list.iter_mut().find(|guest| guest.id == id) {
             None => Place::Lost,
-            Some(_) if admins >= self.bounds.admins => Place::Full,
+            Some(_) if is_full => Place::Full,
             Some(guest) => {
                 guest.key = Some(key);
                 Place::Taken
@@ -151,7 +157,7 @@ mod tests {
     use super::*;
 
     fn bounds() -> Bounds {
-        Bounds { strangers: 4, strangers_of_one: 2, admins: 2 }
+        Bounds { strangers: 4, strangers_of_one: 2, admins: 3, admins_of_one: 2 }
     }
 
     fn address(text: &str) -> IpAddr {
@@ -185,14 +191,28 @@ mod tests {
         }
         let (second, _) = guests.enter(one, 100);
         assert_eq!(guests.prove(second, keys[1]), Place::Taken);
-        let (third, _) = guests.enter(one, 101);
+        let (again, _) = guests.enter(one, 101);
+        assert_eq!(guests.prove(again, keys[1]), Place::Taken);
+        let (third, _) = guests.enter(one, 102);
         assert_eq!(guests.prove(third, keys[2]), Place::Full);
         guests.leave(second);
         assert_eq!(guests.prove(third, keys[2]), Place::Taken);
-        let (fourth, _) = guests.enter(one, 102);
+        let (fourth, _) = guests.enter(one, 103);
         guests.take(|key| key.is_none());
         assert_eq!(guests.prove(fourth, keys[1]), Place::Lost);
-        assert_eq!(guests.take(|key| key == Some(&keys[2])), [101]);
-        assert_eq!(guests.take(|_| true), [0]);
+        assert_eq!(guests.take(|key| key == Some(&keys[2])), [102]);
+        assert_eq!(guests.take(|_| true), [0, 101]);
+    }
+
+    #[test]
+    fn one_key_leaves_places_to_others() {
+        let mut guests = Guests::new(bounds());
+        let [greedy, other] = [1, 2].map(|number| SecretKey::from_random([number; 32]).public());
+        let mut prove = |key| {
+            let (guest, _) = guests.enter(address("10.0.0.1"), 0);
+            guests.prove(guest, key)
+        };
+        assert_eq!([greedy; 3].map(&mut prove), [Place::Taken, Place::Taken, Place::Full]);
+        assert_eq!(prove(other), Place::Taken);
     }
 }
