@@ -133,9 +133,11 @@ fn report(served: &Served) -> TargetReport {
     let current = served.exports.current().clone();
     let disks = served.exports.all().map(|disk| (disk.name().to_owned(), disk));
     let disks: BTreeMap<_, _> = disks.collect();
+    let configured = current.export.iter().map(|it| (&it.name, it));
+    let configured: BTreeMap<_, _> = configured.collect();
     let rights = served.rights();
     for export in &mut report.exports {
-        if let Some(configured) = current.export.iter().find(|it| it.name == export.export) {
+        if let Some(configured) = configured.get(&export.export) {
             export.path.clone_from(&configured.path);
             export.defined_by = (&configured.place).into();
             export.pool = pool::of(&current.pool, configured).map(|pool| pool.name.clone());
