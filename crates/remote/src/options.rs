@@ -16,10 +16,18 @@ pub struct SessionOptions {
     /// The time that requests wait for a lost target before they fail; `None`: for ever. 600 s by
     /// default.
     pub ctrl_loss_tmo: Option<Duration>,
+    /// The time that they wait before they fail while the session goes on; shorter than
+    /// `ctrl_loss_tmo`. `None`, the default: as long as that.
+    pub fast_io_fail_tmo: Option<Duration>,
 }
 
 impl Default for SessionOptions {
     fn default() -> Self {
-        Self { queue_size: 128, read_only: false, ctrl_loss_tmo: Some(Duration::from_secs(600)) }
+        Self {
+            queue_size: 128,
+            read_only: false,
+            ctrl_loss_tmo: Some(Duration::from_secs(600)),
+            fast_io_fail_tmo: None,
+        }
     }
 }

@@ -43,9 +43,6 @@ pub struct NativeOptions {
     pub keep_alive: Duration,
     /// Pause between two attempts to reach a lost target; 0.5 s by default.
     pub reconnect_delay: Duration,
-    /// The time that requests wait for a lost target before they fail, while the session goes on;
-    /// shorter than `ctrl_loss_tmo`. `None`, the default: as long as that.
-    pub fast_io_fail_tmo: Option<Duration>,
     /// The batching of requests in frames.
     pub batch: BatchPolicy,
     /// The host to present; `None`, the default: this machine.
@@ -62,7 +59,6 @@ impl Default for NativeOptions {
             checksum: true,
             keep_alive: Duration::from_secs(3),
             reconnect_delay: Duration::from_millis(500),
-            fast_io_fail_tmo: None,
             batch: BatchPolicy::default(),
             host: None,
             host_name: None,
@@ -87,12 +83,6 @@ impl NativeOptions {
         check(common)?;
         ensure((1..=CHANNELS_MAX).contains(&self.channels), "an interface has 1 to 16 channels")?;
         ensure(KEEP_ALIVE.contains(&self.keep_alive), "a keep-alive time is 0.1 s to 60 s")?;
-        let lives_on = |fails: Duration| common.ctrl_loss_tmo.is_none_or(|ends| fails < ends);
-        ensure(
-            self.fast_io_fail_tmo.is_none_or(lives_on),
-            "requests can fail early (fast-io-fail-tmo) only before the session does \
-             (ctrl-loss-tmo)",
-        )?;
         let host = self.host.unwrap_or(machine);
         let host_name = Name::truncated(&self.host_name.clone().unwrap_or_else(host_name));
         Ok(SessionConfig {
@@ -104,7 +94,7 @@ impl NativeOptions {
             keep_alive: self.keep_alive,
             reconnect_delay: self.reconnect_delay,
             ctrl_loss_tmo: common.ctrl_loss_tmo,
-            fast_io_fail_tmo: self.fast_io_fail_tmo,
+            fast_io_fail_tmo: common.fast_io_fail_tmo,
             batch: self.batch,
             channels: self.channels.into(),
             choice: self.choice,
@@ -119,7 +109,12 @@ impl NativeOptions {
 /// # Errors
 /// An option has an invalid value.
 pub fn check(options: &SessionOptions) -> Result<(), InvalidOption> {
-    ensure(QUEUE_SIZE.contains(&options.queue_size), "a queue size is 1 to 1024")
+    ensure(QUEUE_SIZE.contains(&options.queue_size), "a queue size is 1 to 1024")?;
+    let lives_on = |fails: Duration| options.ctrl_loss_tmo.is_none_or(|ends| fails < ends);
+    ensure(
+        options.fast_io_fail_tmo.is_none_or(lives_on),
+        "requests can fail early (fast-io-fail-tmo) only before the session does (ctrl-loss-tmo)",
+    )
 }
 
 fn ensure(is_right: bool, message: &'static str) -> Result<(), InvalidOption> {
@@ -161,12 +156,12 @@ mod tests {
         let keep_alive = Duration::from_secs(61);
         assert!(!config(&NativeOptions { channels: 17, ..native.clone() }, &common, "vm1"));
         assert!(!config(&NativeOptions { keep_alive, ..native.clone() }, &common, "vm1"));
-        let early = |seconds| NativeOptions {
-            fast_io_fail_tmo: Some(Duration::from_secs(seconds)),
-            ..native.clone()
+        let early = |seconds, common: &SessionOptions| {
+            let fast_io_fail_tmo = Some(Duration::from_secs(seconds));
+            config(&native, &SessionOptions { fast_io_fail_tmo, ..common.clone() }, "vm1")
         };
         let for_ever = SessionOptions { ctrl_loss_tmo: None, ..common.clone() };
-        assert!(config(&early(599), &common, "vm1") && config(&early(600), &for_ever, "vm1"));
-        assert!(!config(&early(600), &common, "vm1"));
+        assert!(early(599, &common) && early(600, &for_ever));
+        assert!(!early(600, &common));
     }
 }

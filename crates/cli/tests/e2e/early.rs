@@ -88,13 +88,64 @@ fn requests_fail_early_and_are_answered_again_by_the_same_session() {
 }
 
 #[test]
+fn requests_fail_early_over_fcoe_and_are_answered_again() {
+    let rig = rig!(2500);
+    rig.file("disk.img", SIZE);
+    let links = ["--fcoe", rig.cable.link(Side::Target)];
+    let serve = || rig.serve_on(&links, &["--export", &rig.export()]);
+    let target = serve();
+    let tmo = ["--fast-io-fail-tmo", "1", "--ctrl-loss-tmo", "600", "--queues", "2"];
+    let disk = await_port(&rig);
+    let connected = rig.connect_disk(Side::Host, &disk, &[&fcoe(&rig), &tmo[..]].concat());
+    let before = session(&rig);
+    let device = direct(&connected.device);
+    device.write_all_at(Block::of(1).bytes(), 0).unwrap();
+    target.kill();
+    assert!(is_eio(device.write_all_at(Block::of(2).bytes(), 0)));
+    let now = session(&rig);
+    assert_eq!((&now["state"], &now["fails_fast"]), (&"lost".into(), &true.into()));
+    assert!(now["time_left_s"].as_f64().unwrap() > 500.0, "the session goes on");
+    let begun = Instant::now();
+    for _ in 0..4 {
+        assert!(is_eio(device.read_at(Block::of(0).bytes(), 0)), "on each queue");
+    }
+    assert!(begun.elapsed() < ONCE_MAX, "{:?}", begun.elapsed());
+
+    let _target = serve();
+    wait_until("it is live again", || session(&rig)["state"] == "live");
+    assert_eq!(session(&rig)["fails_fast"], false);
+    device.write_all_at(Block::of(3).bytes(), 0).unwrap();
+    device.sync_all().unwrap();
+    let after = session(&rig);
+    assert_eq!((&after["session"], &after["pid"]), (&before["session"], &before["pid"]));
+    drop(device);
+    connected.disconnect();
+}
+
+/// The WWPN of the target's port, once it is found.
+fn await_port(rig: &Rig) -> String {
+    let mut port = None;
+    wait_until("the target is found", || {
+        let found = rig.ask(&[&["discover"], &fcoe(rig)[..]].concat());
+        port = found["ports"][0]["wwpn"].as_str().map(str::to_owned);
+        port.is_some()
+    });
+    port.unwrap()
+}
+
+fn fcoe(rig: &Rig) -> [&str; 3] {
+    ["--fcoe", "--link", rig.cable.link(Side::Host)]
+}
+
+#[test]
 fn a_limit_that_would_never_be_reached_is_refused() {
     let rig = rig!(9000);
-    let link = rig.cable.link(Side::Host);
-    let tmo = ["--fast-io-fail-tmo", "10", "--ctrl-loss-tmo", "10"];
-    let args = [&["connect", DISK, "--link", link], &tmo[..]].concat();
-    let done = finish(&mut rig.tyche(Side::Host, &args), PATIENCE);
-    assert!(!done.success() && done.stderr.contains("fast-io-fail-tmo"), "{}", done.stderr);
+    for (disk, links) in [(DISK, &fcoe(&rig)[1..]), ("20:00:02:00:5e:10:00:01", &fcoe(&rig))] {
+        let tmo = ["--fast-io-fail-tmo", "10", "--ctrl-loss-tmo", "10"];
+        let args = [&["connect", disk], links, &tmo].concat();
+        let done = finish(&mut rig.tyche(Side::Host, &args), PATIENCE);
+        assert!(!done.success() && done.stderr.contains("fast-io-fail-tmo"), "{}", done.stderr);
+    }
 }
 
 #[test]

@@ -105,6 +105,7 @@ impl Driver {
         let mut report = report(now, &role.lane, (ports, self.port.rejects()), &mut self.counts);
         report.lost_for = role.lost_since.map(|at| now.since(at));
         report.time_left = role.give_up_at().map(|at| at.since(now));
+        report.fails_fast_in = role.fails_fast_at().map(|at| at.since(now));
         (report.export, report.problem) = (self.export, self.problem);
         report
     }
@@ -161,6 +162,8 @@ impl Driver {
                 self.tell(Notice::Lost(problem));
             }
             Event::Away => {}
+            Event::FailsFast => self.tell(Notice::FailsFast),
+            Event::Resumed => self.tell(Notice::Resumed),
             Event::Resized => {
                 if let Some(geometry) = self.geometry() {
                     self.tell(Notice::Resized(geometry.size));

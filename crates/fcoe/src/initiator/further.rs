@@ -199,6 +199,7 @@ mod tests {
             frames: 1,
             read_only: false,
             ctrl_loss_tmo: None,
+            fast_io_fail_tmo: None,
             xids: COMMANDS,
             seed: 0,
         }

@@ -269,7 +269,7 @@ impl<R: Rules> InitiatorLane<R> {
     /// Sends the command of a request again, now or then. If that has been in vain for long, the
     /// request has failed, or another login is tried, as long as requests wait for a lost target.
     fn retry(&mut self, now: Instant, number: u16, why: Hindrance, at: Option<Instant>) {
-        let limit = self.config.ctrl_loss_tmo;
+        let limit = self.config.fast_io_fail_tmo.or(self.config.ctrl_loss_tmo);
         let operation = self.requests.get_mut(number);
         operation.retries = operation.retries.saturating_add(1);
         let vain_since = *operation.vain_since.get_or_insert(now);

@@ -46,6 +46,8 @@ pub struct InitiatorConfig {
     pub read_only: bool,
     /// The time that requests wait for a lost target; `None`: for ever.
     pub ctrl_loss_tmo: Option<Duration>,
+    /// The time that they wait before they fail while the session goes on; `None`: as long as that.
+    pub fast_io_fail_tmo: Option<Duration>,
     /// The first and last number of the exchanges of commands, which the lanes divide: some
     /// thousands for each, for those of which frames were lost are out of use for R_A_TOV.
     pub xids: (u16, u16),
@@ -67,6 +69,8 @@ pub(super) struct InitiatorLane<R> {
     /// The disk, once it is known.
     pub(super) disk: Option<Disk>,
     is_ready: bool,
+    /// Whether requests fail until it is ready.
+    fails_fast: bool,
     is_over: bool,
     pub(super) requests: Requests,
     pub(super) commands: Commands,
@@ -102,6 +106,7 @@ impl<R: Rules> InitiatorLane<R> {
             logouts: 0,
             disk: None,
             is_ready: false,
+            fails_fast: false,
             is_over: false,
             requests: Requests::new(REQUESTS_MAX),
             commands: Commands::new(2 * config.depth),
@@ -129,6 +134,11 @@ impl<R: Rules> InitiatorLane<R> {
         self.logouts
     }
 
+    /// Whether requests fail until the disk is ready.
+    pub(super) fn fails_fast(&self) -> bool {
+        self.fails_fast
+    }
+
     /// Whether all requests fail.
     pub(super) fn is_over(&self) -> bool {
         self.is_over
@@ -154,10 +164,7 @@ impl<R: Rules> InitiatorLane<R> {
         if self.is_ready {
             self.begin();
         }
-        if state.is_over && !self.is_over {
-            self.is_over = true;
-            self.requests.end_waiting(Errno::IO);
-        }
+        (self.fails_fast, self.is_over) = (state.fails_fast, state.is_over);
         self.handle_events(now);
     }
 
@@ -175,7 +182,7 @@ impl<R: Rules> InitiatorLane<R> {
 
     /// Takes a request, or gives it back if there is no room.
     pub(super) fn submit(&mut self, now: Instant, job: Job) -> Result<(), Job> {
-        if self.is_over {
+        if self.is_over || self.fails_fast {
             self.requests.refuse(now, job, Errno::IO);
             return Ok(());
         }
@@ -206,9 +213,11 @@ impl<R: Rules> InitiatorLane<R> {
         self.unit(self.config.lun)
     }
 
-    /// Has requests go on.
+    /// Has requests go on, or end.
     fn go(&mut self) {
-        if self.is_ready && !self.is_over {
+        if self.is_over || self.fails_fast {
+            self.requests.end_waiting(Errno::IO);
+        } else if self.is_ready {
             self.issue();
         }
     }

@@ -49,6 +49,7 @@ impl FcoeHostOptions {
             frames: receive_capacity(link) / 4 * 3,
             read_only: self.session.read_only,
             ctrl_loss_tmo: self.session.ctrl_loss_tmo,
+            fast_io_fail_tmo: self.session.fast_io_fail_tmo,
             xids: lanes::COMMANDS,
             seed: getrandom::u64().expect("the kernel's random numbers are always there"),
         }

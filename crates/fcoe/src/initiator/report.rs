@@ -46,7 +46,7 @@ pub(super) fn report<R: Rules>(
         live: lane.is_ready(),
         lost_for: None,
         time_left: None,
-        fails_fast: false,
+        fails_fast: lane.fails_fast(),
         fails_fast_in: None,
         over: lane.is_over(),
         export: None,

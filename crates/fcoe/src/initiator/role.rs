@@ -8,7 +8,7 @@
 //!  └───────────────────────── logout ────────────────────────────────┘
 //! ```
 //!
-//! Requests wait until the disk is ready. After each login the disk is asked for its properties
+//! Requests wait until the disk is ready, or fail after `fast_io_fail_tmo`. After each login the disk is asked for its properties
 //! again: it must be the same. Further lanes take the [state](super::shared) from here. A
 //! login has ended when the last of them has noticed.
 
@@ -41,6 +41,10 @@ pub enum Event {
     Ready,
     /// It can't be used now: requests wait.
     Away,
+    /// It was away for long: requests fail until it can be used again.
+    FailsFast,
+    /// Requests are taken again after that.
+    Resumed,
     /// It has another size.
     Resized,
     /// Writes that were done may be lost: the next flush fails.
@@ -126,6 +130,11 @@ impl<R: Rules> InitiatorRole<R> {
     /// Whether all requests fail.
     pub fn is_over(&self) -> bool {
         self.state.is_over
+    }
+
+    /// Whether requests fail until the disk can be used again.
+    pub fn fails_fast(&self) -> bool {
+        self.state.fails_fast
     }
 
     /// Whether the target is logged in.
@@ -321,8 +330,12 @@ impl<R: Rules> InitiatorRole<R> {
         (self.lost_since, self.is_fresh) = (None, false);
         self.phase = Phase::Ready;
         (self.state.disk, self.state.is_ready) = (Some(disk), true);
+        let failed_fast = std::mem::take(&mut self.state.fails_fast);
         self.publish(now);
         self.events.push_back(Event::Ready);
+        if failed_fast {
+            self.events.push_back(Event::Resumed);
+        }
     }
 
     /// If the disk has another generation than before, writes may be lost that were done. A target
@@ -361,6 +374,14 @@ impl<R: Rules> InitiatorRole<R> {
     /// When all requests fail if the disk does not come back.
     pub(super) fn give_up_at(&self) -> Option<Instant> {
         Some(self.lost_since? + self.config().ctrl_loss_tmo?)
+    }
+
+    /// When requests fail if the disk does not come back, while the session goes on. Nothing of
+    /// what fails happens later: the end of the login has ended all commands at this end, and the
+    /// next login ends them at the target before the disk can be used.
+    pub(super) fn fails_fast_at(&self) -> Option<Instant> {
+        let timeout = self.config().fast_io_fail_tmo.filter(|_| !self.fails_fast())?;
+        Some(self.lost_since? + timeout)
     }
 
     fn log_in(&mut self, now: Instant, login: &port::Login) {
@@ -437,15 +458,21 @@ impl<R: Rules> Role for InitiatorRole<R> {
             self.events.push_back(Event::GivenUp);
             self.fail(now);
         }
+        if !self.is_over() && self.fails_fast_at().is_some_and(|at| at <= now) {
+            self.state.fails_fast = true;
+            self.publish(now);
+            self.events.push_back(Event::FailsFast);
+        }
         self.follow(now);
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
-        let give_up = self.give_up_at().filter(|_| !self.is_over());
+        let ends = earliest(self.fails_fast_at(), self.give_up_at());
+        let ends = ends.filter(|_| !self.is_over());
         // While nothing is to be asked, the time for it may have passed.
         let is_inquiring = matches!(self.phase, Phase::Listing(_) | Phase::Asking(_));
         let ask_at = self.ask_at.filter(|_| is_inquiring);
-        earliest(self.lane.poll_timeout(), earliest(ask_at, give_up))
+        earliest(self.lane.poll_timeout(), earliest(ask_at, ends))
     }
 
     fn poll_drained(&mut self) -> Option<Wwn> {

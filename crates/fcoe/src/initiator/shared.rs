@@ -41,6 +41,8 @@ pub(super) struct State {
     pub(super) disk: Option<Disk>,
     /// Whether requests are executed.
     pub(super) is_ready: bool,
+    /// Whether requests fail until the disk is ready again.
+    pub(super) fails_fast: bool,
     /// Whether all requests fail, for good.
     pub(super) is_over: bool,
     /// Whether the threads end when no request is in progress.

@@ -148,7 +148,11 @@ fn host_options(interface: Interface, target: Wwn) -> FcoeHostOptions {
         target,
         lun: Lun::ZERO,
         further_queues: Vec::new(),
-        session: SessionOptions { queue_size: 64, read_only: false, ctrl_loss_tmo: None },
+        session: SessionOptions {
+            queue_size: 64,
+            ctrl_loss_tmo: None,
+            ..SessionOptions::default()
+        },
         device: Uuid::nil(),
         resumes: None,
         arena_pages: 8192,

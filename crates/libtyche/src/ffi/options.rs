@@ -369,7 +369,7 @@ pub unsafe extern "C" fn tyche_options_set_fast_fail_timeout_ms(
     let timeout = u64::try_from(milliseconds).ok().map(Duration::from_millis);
     let timeout = (milliseconds >= -1).then_some(timeout);
     // SAFETY: as the header demands.
-    unsafe { set(options, timeout, |it, value| it.native.fast_io_fail_tmo = value) }
+    unsafe { set(options, timeout, |it, value| it.session.fast_io_fail_tmo = value) }
 }
 
 /// The UUID of the host to present, instead of this machine's.

@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use tyche_block::Errno;
 use tyche_engine::Job;
+use tyche_fcoe::fc::port;
 use tyche_fcoe::fc::wire::Wwn;
 use tyche_fcoe::scsi::Lun;
 use tyche_fcoe::{
-    FCOE, FurtherLane, InitiatorConfig, InitiatorRole, NPort, Notice, PortConfig, SessionShared,
-    share,
+    Event, FCOE, FurtherLane, InitiatorConfig, InitiatorRole, NPort, Notice, PortConfig,
+    SessionShared, share,
 };
 use tyche_proto::{Instant, Operation};
 use tyche_wire::{CommandFlags, Mac, Opcode};
@@ -71,6 +72,8 @@ pub(super) struct Initiator {
 
 /// The time that a thread takes to wake up.
 const WAKE: Duration = Duration::from_micros(20);
+/// Pause of an initiator whose operations fail at once.
+const REFUSED: Duration = Duration::from_millis(20);
 
 impl Initiator {
     pub(super) fn new(
@@ -88,6 +91,7 @@ impl Initiator {
             frames: plan.frames,
             read_only: false,
             ctrl_loss_tmo: None,
+            fast_io_fail_tmo: plan.fast_io_fail_tmo,
             xids: (0, (depth as u16 + plan.further_xids) * plan.lanes.next_power_of_two() - 1),
             seed: 0,
         };
@@ -241,20 +245,22 @@ impl Initiator {
         frames
     }
 
-    /// Changes since the last call, as text, and how many of them were those of logins.
-    pub(super) fn take_notices(&mut self) -> (Vec<String>, u64) {
-        let (mut told, mut logins) = (Vec::new(), 0);
-        let Some(station) = &mut self.station else { return (told, logins) };
+    /// Changes since the last call.
+    pub(super) fn take_notices(&mut self) -> (Vec<port::Event>, Vec<Event>) {
+        let (mut logins, mut events) = (Vec::new(), Vec::new());
+        let Some(station) = &mut self.station else { return (logins, events) };
         while let Some(notice) = station.port.poll_notice() {
             if let Notice::Login(event) = notice {
-                logins += 1;
-                told.push(format!("{event:?}"));
+                logins.push(event);
             }
         }
-        while let Some(event) = station.port.role.poll_event() {
-            told.push(format!("{event:?}"));
-        }
-        (told, logins)
+        events.extend(std::iter::from_fn(|| station.port.role.poll_event()));
+        (logins, events)
+    }
+
+    /// Whether its operations fail while its session goes on.
+    pub(super) fn fails_fast(&self) -> bool {
+        self.station.as_ref().is_some_and(|station| station.port.role.fails_fast())
     }
 
     /// Bytes of its disk, once it is known.
@@ -345,7 +351,8 @@ impl Initiator {
     }
 
     pub(super) fn think(&mut self, now: Instant) -> Instant {
-        self.thinking_until = now + self.random.around(self.plan.think);
+        let think = if self.fails_fast() { REFUSED } else { self.plan.think };
+        self.thinking_until = now + self.random.around(think);
         self.thinking_until
     }
 }

@@ -57,6 +57,11 @@ impl Ledger {
         self.entries.values_mut().for_each(|it| it.is_lost = true);
     }
 
+    /// An operation has failed for a reason that says nothing about writes.
+    pub(super) fn forget(&mut self, session: u64, op: u32) {
+        self.entries.remove(&(session, op));
+    }
+
     /// A session has ended.
     pub(super) fn vanish(&mut self, session: u64) {
         self.entries.retain(|key, _| key.0 != session);
@@ -67,7 +72,7 @@ impl Ledger {
     pub(super) fn complete(&mut self, session: u64, op: u32, result: Result<(), Errno>) -> bool {
         let (now, is_ok) = (self.tick(), result.is_ok());
         if result == Err(GONE) {
-            self.entries.remove(&(session, op));
+            self.forget(session, op);
             return true;
         }
         let Some(entry) = self.entries.get_mut(&(session, op)) else { return true };

@@ -9,6 +9,8 @@ use crate::random::Random;
 
 /// Salt of a seed, so that these worlds have nothing in common with the others.
 const SALT: u64 = 0x6663_6f65;
+/// Another one, for initiators whose operations fail early.
+const FAST_FAIL: u64 = 0x6661_696c;
 /// Bytes that a logical unit can have at most.
 pub(super) const SIZE_MAX: u64 = 128 << 10;
 /// The largest MTU.
@@ -111,6 +113,8 @@ pub(super) struct InitiatorPlan {
     pub(super) lanes: u16,
     /// The longest time that one of several lanes does not run, in milliseconds.
     pub(super) nap_ms_max: u64,
+    /// Operations fail when the disk was away for so long, while the session goes on.
+    pub(super) fast_io_fail_tmo: Option<Duration>,
 }
 
 /// The network.
@@ -211,6 +215,16 @@ impl FcoePlan {
         .offend(random)
         .forgo_generations(random)
         .add_interface(random)
+        .fail_early(&mut Random::new(seed ^ SALT ^ FAST_FAIL))
+    }
+
+    /// Operations of some initiators fail early.
+    fn fail_early(mut self, random: &mut Random) -> Self {
+        for initiator in &mut self.initiators {
+            let tmo = random.pick(&[0, 0, 0, 20, 200, 1000, 5000]);
+            initiator.fast_io_fail_tmo = (tmo > 0).then(|| Duration::from_millis(tmo));
+        }
+        self
     }
 
     /// A tenth of the worlds has a hostile initiator.
@@ -404,6 +418,7 @@ impl InitiatorPlan {
             further_xids: random.pick(&[20, 40]),
             lanes: 1,
             nap_ms_max: NAP_MS_MAX,
+            fast_io_fail_tmo: None,
         }
     }
 }

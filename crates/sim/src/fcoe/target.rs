@@ -61,6 +61,8 @@ pub(super) struct Job {
     queue: usize,
     token: u64,
     operation: Operation,
+    /// Of its data, if it is a write.
+    stamp: u64,
     buffer: Option<Extent>,
     progress: Progress,
     /// Times that it is looked at before it ends, and the time between them.
@@ -285,6 +287,12 @@ impl Target {
         }
     }
 
+    /// Whether a write with that stamp is under way at a disk.
+    pub(super) fn executes(&self, unit: usize, stamp: u64) -> bool {
+        let mut jobs = self.running.iter().flat_map(|running| running.jobs.values());
+        jobs.any(|job| job.unit == unit && job.stamp == stamp && stamp != 0)
+    }
+
     /// Writes that the process has at a disk, by number.
     pub(super) fn writes_at(&self, unit: usize) -> BTreeSet<u64> {
         let jobs = self.running.iter().flat_map(|running| &running.jobs);
@@ -334,8 +342,12 @@ impl Target {
                 let Operation { opcode, offset, len, .. } = operation;
                 let what = format!("disk {index} begins {opcode:?} {offset}+{len} {stamp}");
                 begun.push((now + pause, *number, what));
+                if stamp != 0 && unit.history.is_acknowledged(stamp) {
+                    return Err(format!("{operation:?} is executed, and has ended before"));
+                }
+                let unit = index;
                 let job =
-                    Job { unit: index, queue, token, operation, buffer, progress, steps, pause };
+                    Job { unit, queue, token, operation, stamp, buffer, progress, steps, pause };
                 running.jobs.insert(*number, job);
             }
         }

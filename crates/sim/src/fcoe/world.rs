@@ -10,13 +10,14 @@ use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
+use tyche_block::Errno;
 use tyche_fc::Rule;
 use tyche_fcf::FcfConfig;
 use tyche_fcoe::fc::neighbour::Functions;
 use tyche_fcoe::fc::network::Mode;
 use tyche_fcoe::fc::port;
 use tyche_fcoe::fc::wire::{self, HEAD_LEN, Header, PortId, Wwn};
-use tyche_fcoe::{FCOE, Notice, PortConfig};
+use tyche_fcoe::{Event as DiskEvent, FCOE, Notice, PortConfig};
 use tyche_proto::{Instant, OpId, Operation};
 use tyche_wire::{CommandFlags, Mac, Opcode};
 
@@ -437,7 +438,7 @@ impl World {
     fn settle_initiator(&mut self, index: usize) -> Result<Vec<(usize, Vec<u8>)>, String> {
         let now = self.now;
         self.initiators[index].receive(now);
-        self.take_notices(index);
+        self.take_notices(index)?;
         self.take_answers(index)?;
         while self.may_submit(index) {
             let size = self.initiators[index].size().expect("it is ready");
@@ -449,12 +450,27 @@ impl World {
         Ok(self.initiators[index].transmit(now))
     }
 
-    fn take_notices(&mut self, index: usize) {
-        let (told, logins) = self.initiators[index].take_notices();
-        self.epochs[self.targets.len() + index] += logins;
-        for what in told {
-            self.trace(format!("initiator {index}: {what}"));
+    fn take_notices(&mut self, index: usize) -> Result<(), String> {
+        let (logins, events) = self.initiators[index].take_notices();
+        self.epochs[self.targets.len() + index] += logins.len() as u64;
+        for login in logins {
+            self.trace(format!("initiator {index}: {login:?}"));
         }
+        for event in events {
+            self.report.failed_early += u64::from(event == DiskEvent::FailsFast);
+            if event == DiskEvent::Resumed {
+                let Initiator { session, plan, .. } = &self.initiators[index];
+                let disk = plan.disk;
+                let failed = self.units[disk].history.resume(*session, 0);
+                let is_late =
+                    |it: &u64| self.targets.iter().any(|target| target.executes(disk, *it));
+                if let Some(stamp) = failed.into_iter().find(is_late) {
+                    return Err(format!("the write of stamp {stamp} has failed, and goes on"));
+                }
+            }
+            self.trace(format!("initiator {index}: {event:?}"));
+        }
+        Ok(())
     }
 
     fn take_answers(&mut self, index: usize) -> Result<(), String> {
@@ -473,6 +489,11 @@ impl World {
             let at = initiator.think(self.now);
             self.schedule.plan(at, Event::Go { initiator: index });
             self.trace.note(self.now, Happening::Answer { host: index, op, result });
+            if self.initiators[index].fails_fast() && result == Err(Errno::IO) {
+                unit.history.fail_early(session, OpId(op))?;
+                unit.ledger.forget(session, op);
+                continue;
+            }
             let done = unit.history.complete(session, OpId(op), result, &data, &unit.disk)?;
             let is_right = unit.ledger.complete(session, op, result);
             // A flush may fail for another reason, and a power on may mean a loss.

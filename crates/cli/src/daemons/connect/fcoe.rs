@@ -7,6 +7,7 @@ use clap::Args;
 use tyche_fcoe::fc::network::Mode;
 use tyche_fcoe::fc::wire::Wwn;
 use tyche_fcoe::{FcoeHostOptions, LANES_MAX, Obstacle, PortOptions};
+use tyche_session::check;
 use tyche_session::fcoe::{
     E_D_TOV, Numbers, PortName, Unreached, parse_disk, parse_mode, parse_wwpn, ports_dir,
 };
@@ -62,6 +63,8 @@ impl FcoeArgs {
             let message = "FCoE needs one interface: name it with --link";
             return Err(Error::new(Code::Usage, message));
         };
+        let common = session.common.options();
+        check(&common).coded()?;
         let queues = session.common.queues.map_or(1, usize::from);
         if queues > LANES_MAX {
             let message = format!("over FCoE a session has 1 to {LANES_MAX} queues");
@@ -82,7 +85,7 @@ impl FcoeArgs {
             target,
             lun,
             further_queues,
-            session: session.common.options(),
+            session: common,
             device: identity.device,
             resumes: identity.resumes,
             arena_pages: arena_pages(queues),
@@ -118,7 +121,7 @@ mod tests {
         };
         assert_eq!(parse(&["a", "--fcoe", "--link=eth1", "--wwpn=200002005e100001"]), Ok(()));
         let conflict = clap::error::ErrorKind::ArgumentConflict;
-        for option in ["--channels=2", "--fast-io-fail-tmo=5"] {
+        for option in ["--channels=2", "--reconnect-delay=5"] {
             assert_eq!(parse(&["a", "--fcoe", option]), Err(conflict), "{option}");
         }
         let missing = clap::error::ErrorKind::MissingRequiredArgument;

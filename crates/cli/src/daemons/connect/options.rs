@@ -37,6 +37,12 @@ pub(crate) struct CommonArgs {
         default_value_t = ctrl_loss_tmo_default(), value_parser = ctrl_loss_tmo)]
     pub(crate) ctrl_loss_tmo: i64,
 
+    /// How long requests wait for a lost target before they fail with EIO, while the session still
+    /// tries to reach it until --ctrl-loss-tmo, and serves again when it is back. For RAID on top.
+    /// By default they wait until --ctrl-loss-tmo.
+    #[arg(long, value_name = "SECONDS", value_parser = positive)]
+    pub(crate) fast_io_fail_tmo: Option<f64>,
+
     /// Queues of the session, 1 to 64, over FCoE to 16; by default 1, or with --affinity one for
     /// each NUMA node that the links are on. Each has a thread, channels or exchanges, memory, and
     /// a socket on each link of its own, so that requests of different queues share nothing. A
@@ -68,12 +74,6 @@ pub(crate) struct NativeArgs {
         default_value_t = NativeOptions::default().reconnect_delay.as_secs_f64(),
         value_parser = positive)]
     pub(crate) reconnect_delay: f64,
-
-    /// How long requests wait for a lost target before they fail with EIO, while the session still
-    /// tries to reach it until --ctrl-loss-tmo, and serves again when it is back. For RAID on top.
-    /// By default they wait until --ctrl-loss-tmo. Not over FCoE yet.
-    #[arg(long, value_name = "SECONDS", value_parser = positive)]
-    pub(crate) fast_io_fail_tmo: Option<f64>,
 
     /// Channels for each pair of a local interface and one of the target's, 1 to 16.
     #[arg(long, value_name = "NUMBER", default_value_t = NativeOptions::default().channels,
@@ -137,8 +137,12 @@ impl CommonArgs {
 
     /// These of the session.
     pub(super) fn options(&self) -> SessionOptions {
-        let &Self { queue_size, read_only, .. } = self;
-        SessionOptions { queue_size, read_only, ctrl_loss_tmo: self.answer_within() }
+        SessionOptions {
+            queue_size: self.queue_size,
+            read_only: self.read_only,
+            ctrl_loss_tmo: self.answer_within(),
+            fast_io_fail_tmo: self.fast_io_fail_tmo.map(Duration::from_secs_f64),
+        }
     }
 }
 
@@ -151,7 +155,6 @@ impl NativeArgs {
             checksum: !self.no_checksum,
             keep_alive: Duration::from_secs_f64(self.keep_alive_tmo),
             reconnect_delay: Duration::from_secs_f64(self.reconnect_delay),
-            fast_io_fail_tmo: self.fast_io_fail_tmo.map(Duration::from_secs_f64),
             host: self.host_id,
             host_name: self.host_name.clone(),
             ..NativeOptions::default()
