@@ -74,7 +74,7 @@ impl<'a> StatusWriter<'a> {
 
     /// Adds a run behind the others; false if there is no room for it.
     pub fn push(&mut self, run: StatusRun) -> bool {
-        debug_assert!(run.len.is_multiple_of(UNIT), "a run is whole sectors");
+        assert!(run.len.is_multiple_of(UNIT), "a run is whole sectors");
         if run.len == 0 {
             return true;
         }

@@ -158,6 +158,10 @@ fn answer_option(
     let mut header = [0; OptionHeader::LEN];
     receive_or_hung_up(stream, &mut header)?;
     let header = OptionHeader::parse(&header).ok_or(Ending::BadMagic)?;
+    if header.option == option::SET_META_CONTEXT {
+        // Also one that is refused ends the former selection.
+        agreed.tells_status = false;
+    }
     let mut data = [0; OPTION_LEN_MAX];
     let Some(data) = data.get_mut(..header.len as usize) else {
         return refuse_long(stream, header).map(|()| false);

@@ -95,8 +95,7 @@ impl Job {
             Operation::WriteZeroes { may_unmap: true, .. } if able(&can.punch) => Step::Punch,
             Operation::WriteZeroes { .. } if able(&can.zero_range) => Step::ZeroRange,
             Operation::WriteZeroes { .. } => Step::ZeroWrite,
-            Operation::BlockStatus if can.holes => Step::Status,
-            Operation::BlockStatus => Step::Refuse(Errno::OPNOTSUPP),
+            Operation::BlockStatus => Step::Status,
         };
         Self { operation, offset, len, done: 0, step, attempts: 0 }
     }

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::{io, mem};
 
 use io_uring::{EnterFlags, IoUring, opcode, squeue, types};
-use tyche_block::{Arena, Completion, Errno, Extent, Operation, Request};
+use tyche_block::{Arena, Completion, Errno, Extent, Geometry, Operation, Request};
 
 use super::buffers::Buffers;
 use super::job::{Job, Next, Step};
@@ -161,30 +161,43 @@ impl RingQueue {
         self.enqueue(&poll.build().user_data(WAKE));
     }
 
-    /// Has the thread of the file find out the status that a slot wants; false if there is no
-    /// thread, and the slot is to be refused.
+    /// Has the thread of the file find out the status that a slot wants. False if that has ended:
+    /// without holes or a thread all is data.
     fn ask(&mut self, slot: u32) -> bool {
         let opened = &self.opened;
         let in_flight = self.slots[slot as usize].as_mut().expect("a slot in use");
-        let geometry = opened.geometry();
-        let question = Question {
-            slot,
-            offset: in_flight.job.offset,
-            end: geometry.size.min(opened.end()),
-            block_size: geometry.block_size,
-            buffer: in_flight.buffer.take().expect("an answer was checked to have a buffer"),
-            len: in_flight.job.len as usize,
-            answers: self.answers.clone(),
-        };
-        let open = || opened::reopen(&opened.file).ok();
-        if let Err(unasked) = opened.status.ask(question, open) {
-            in_flight.buffer = Some(unasked.buffer);
-            in_flight.job.step = Step::Refuse(Errno::NOMEM);
+        let Job { offset, len, .. } = in_flight.job;
+        let Geometry { size, block_size, .. } = opened.geometry();
+        let end = size.min(opened.end());
+        let end = end - end % u64::from(block_size);
+        if offset >= end {
+            // It was cut off.
+            in_flight.job.step = Step::Refuse(Errno::IO);
             return false;
         }
-        self.asked += 1;
-        self.arm();
-        true
+        let mut question = Question {
+            slot,
+            offset,
+            end,
+            block_size,
+            buffer: in_flight.buffer.take().expect("an answer was checked to have a buffer"),
+            len: len as usize,
+            answers: self.answers.clone(),
+        };
+        if opened.can.holes {
+            let open = || opened::reopen(&opened.file).ok();
+            match opened.status.ask(question, open) {
+                Ok(()) => {
+                    self.asked += 1;
+                    self.arm();
+                    return true;
+                }
+                Err(unasked) => question = unasked,
+            }
+        }
+        question.tell_data();
+        in_flight.buffer = Some(question.buffer);
+        false
     }
 
     /// Ends the slots that the file's thread has answered, and goes on waiting for the others.
@@ -368,9 +381,9 @@ impl InFlight {
                     .cmd(command)
                     .build()
             }
-            Step::Refuse(_) => opcode::Nop::new().build(),
+            // It has ended, or a status was told at once.
+            Step::Refuse(_) | Step::Status => opcode::Nop::new().build(),
             Step::Sync => unreachable!("syncs are not a slot's own"),
-            Step::Status => unreachable!("a status is the thread's"),
         }
     }
 

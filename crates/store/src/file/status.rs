@@ -27,16 +27,15 @@ const STEPS_MAX: usize = 1024;
 
 /// Whether `lseek` tells the truth about the file. In these file systems it takes dirty pages and
 /// delayed allocation into account (Linux: `iomap_seek_data` for ext4 and XFS,
-/// `find_desired_extent` of btrfs, `shmem_file_llseek`); overlayfs asks the one below it. Others
-/// have told fresh data to be a hole (OpenZFS before 2.2.2), or ask a server that the page cache
-/// may be ahead of.
+/// `find_desired_extent` of btrfs, `shmem_file_llseek`). Others have told fresh data to be a hole
+/// (OpenZFS before 2.2.2), ask a server that the page cache may be ahead of, or ask a file system
+/// below, whichever that is (overlayfs).
 pub(super) fn knows_holes(file: impl AsFd) -> bool {
-    const KNOWN: [i64; 5] = [
+    const KNOWN: [i64; 4] = [
         0xEF53,      // ext4
         0x5846_5342, // XFS
         0x9123_683E, // btrfs
         0x0102_1994, // tmpfs
-        0x794C_7630, // overlayfs
     ];
     fstatfs(file).is_ok_and(|found| KNOWN.contains(&found.f_type))
 }
@@ -53,6 +52,14 @@ pub(super) struct Question {
     /// Bytes of the buffer for the answer.
     pub(super) len: usize,
     pub(super) answers: Answers,
+}
+
+impl Question {
+    /// Answers that all is data.
+    pub(super) fn tell_data(&mut self) {
+        let mut status = StatusWriter::new(&mut self.buffer[..self.len]);
+        status.push(StatusRun::data(self.end - self.offset));
+    }
 }
 
 /// An answer for a queue's slot.
@@ -117,10 +124,16 @@ fn begin(file: OwnedFd) -> Option<Sender<Question>> {
 
 /// The thread. As many questions wait at most as the queues of the file have slots.
 fn answer(file: &OwnedFd, questions: &Receiver<Question>) {
-    for question in questions {
-        let Question { slot, offset, end, block_size, mut buffer, len, answers } = question;
+    for mut question in questions {
+        let Question { offset, end, block_size, len, .. } = question;
         let range = (offset, end, u64::from(block_size));
-        let result = find_runs(file, range, &mut buffer[..len]);
+        let mut result = find_runs(file, range, &mut question.buffer[..len]);
+        if let Err(Errno(libc::EINVAL | libc::ENOTTY | libc::EOPNOTSUPP)) = result {
+            // It has no holes that it tells of.
+            question.tell_data();
+            result = Ok(());
+        }
+        let Question { slot, buffer, answers, .. } = question;
         answers.give(Answer { slot, buffer, result });
     }
 }
@@ -150,7 +163,7 @@ fn find_runs(
         }
         at = stop;
     }
-    // What was cut off is lost, and no hole.
+    // A part that was cut off is lost, and no hole.
     let stat = fstat(file).map_err(from_system)?;
     if stat.st_size.unsigned_abs() < end { Err(Errno::IO) } else { Ok(()) }
 }

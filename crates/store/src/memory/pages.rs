@@ -55,9 +55,9 @@ const SPARE: usize = 16 * 1024;
 /// requests first. Longer loans are left to the processor's own prefetcher.
 const PREFETCH_MAX: usize = 16 * 1024;
 
-/// The longest range of which one answer tells the status, in bytes: 256 GiB, whose bits are read
-/// in some 100 µs.
-const STATUS_MAX: usize = 1 << 38;
+/// The longest range of which one answer tells the status, in bytes: 32 GiB, whose bits are read
+/// in the time that a short read takes.
+const STATUS_MAX: usize = 1 << 35;
 
 /// A lock with two cache lines to itself, because processors prefetch them in pairs.
 #[derive(Default)]

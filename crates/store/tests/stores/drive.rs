@@ -99,16 +99,13 @@ impl Driver {
         self.run(Operation::Flush, 0, 0).result
     }
 
-    /// The status of the disk from `offset` on, as one answer tells; `None` if it tells none.
-    pub(crate) fn status(&mut self, offset: u64, size: u64) -> Option<Vec<StatusRun>> {
+    /// The status of the disk from `offset` on, as one answer tells.
+    pub(crate) fn status(&mut self, offset: u64, size: u64) -> Vec<StatusRun> {
         let len = (size - offset).min(STATUS_LEN_MAX.into()) as usize;
         let Completion { result, buffer, .. } = self.run(Operation::BlockStatus, offset, len);
-        if result == Err(Errno::OPNOTSUPP) {
-            return None;
-        }
         result.expect("a status");
         let buffer = buffer.expect("its buffer");
-        Some(status_runs(&buffer[..len], offset).expect("a list of runs").collect())
+        status_runs(&buffer[..len], offset).expect("a list of runs").collect()
     }
 
     /// Asserts that every page is back with the arena.

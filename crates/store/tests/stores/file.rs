@@ -58,24 +58,31 @@ fn holes_are_told_as_the_filesystem_has_them() {
     let file = temporary(8 * MIB as u64);
     let mut driver = Driver::new(&open(&file), 4);
     let size = 8 * MIB as u64;
-    let Some(runs) = driver.status(0, size) else {
+    if driver.status(0, size) == [StatusRun::data(size)] {
         println!("SKIPPED: the filesystem of the temporary directory is not known to tell holes");
         return;
-    };
-    assert_eq!(runs, [StatusRun::hole(size)]);
+    }
+    assert_eq!(driver.status(0, size), [StatusRun::hole(size)]);
     driver.write(WRITE, MIB as u64, &vec![0xa5; MIB]).unwrap();
     let runs =
         [StatusRun::hole(MIB as u64), StatusRun::data(MIB as u64), StatusRun::hole(6 * MIB as u64)];
-    assert_eq!(driver.status(0, size).unwrap(), runs);
+    assert_eq!(driver.status(0, size), runs);
     let unmap = Operation::WriteZeroes { fua: false, may_unmap: true };
     driver.run(unmap, MIB as u64, MIB).result.unwrap();
-    assert_eq!(driver.status(0, size).unwrap(), [StatusRun::hole(size)]);
+    assert_eq!(driver.status(0, size), [StatusRun::hole(size)]);
+    // A block that was cut is lost, and what is left of it is no part of a run.
+    driver.write(WRITE, 0, &vec![0xa5; 2 * MIB]).unwrap();
+    for odd in [3, 2] {
+        file.as_file().set_len(MIB as u64 + odd).unwrap();
+        assert_eq!(driver.run(Operation::BlockStatus, MIB as u64, 4096).result, Err(Errno::IO));
+        assert_eq!(driver.status(0, size), [StatusRun::data(MIB as u64)]);
+    }
     // What was cut off is lost, also if the file is lengthened again.
     file.as_file().set_len(MIB as u64).unwrap();
     assert_eq!(driver.run(Operation::BlockStatus, 2 * MIB as u64, 4096).result, Err(Errno::IO));
     file.as_file().set_len(size).unwrap();
     assert_eq!(driver.run(Operation::BlockStatus, 2 * MIB as u64, 4096).result, Err(Errno::IO));
-    assert_eq!(driver.status(0, size).unwrap(), [StatusRun::hole(MIB as u64)]);
+    assert_eq!(driver.status(0, size), [StatusRun::data(MIB as u64)]);
 }
 
 #[test]

@@ -136,10 +136,12 @@ pub(crate) fn run(store: &dyn Store, seed: u64, register: bool, rounds: usize) -
         }
         let (asked, len) = (random.below(size / block) * block, block as usize);
         driver.submit(STATUS, Operation::BlockStatus, asked, len);
-        let mut status = None;
+        let mut status = Vec::new();
         for completion in driver.finish() {
             if completion.token == STATUS {
-                status = completion.result.ok().and(completion.buffer);
+                completion.result.expect("a status");
+                let answer = completion.buffer.expect("its buffer");
+                status.extend(status_runs(&answer[..len], asked).expect("a list of runs"));
                 continue;
             }
             completion.result.expect("every request of the model succeeds");
@@ -158,14 +160,10 @@ pub(crate) fn run(store: &dyn Store, seed: u64, register: bool, rounds: usize) -
             }
         }
         let changing: Vec<_> = requests.iter().map(|&(_, offset, len, _)| (offset, len)).collect();
-        if let Some(status) = status {
-            let runs = status_runs(&status[..len], asked).expect("a list of runs");
-            oracle.check_holes(asked, runs, &changing);
-        }
+        oracle.check_holes(asked, status, &changing);
         let mut at = 0;
         while at < size {
-            let Some(runs) = driver.status(at, size) else { break };
-            at = oracle.check_holes(at, runs, &[]);
+            at = oracle.check_holes(at, driver.status(at, size), &[]);
         }
     }
     if register {

@@ -110,9 +110,6 @@ pub(super) struct Path<R> {
     pub(super) was_live: bool,
     /// Farewells sent.
     farewells: u32,
-    /// Whether the next connect asks for block status. A target that does not know the flag drops
-    /// the connect, so after one without an answer the next is of the other kind.
-    asks_status: bool,
     /// Index of the path that it replaces once it is live.
     pub(super) replaces: Option<usize>,
 }
@@ -138,7 +135,6 @@ impl<R: Rules> Path<R> {
             flaps: 0,
             was_live: false,
             farewells: 0,
-            asks_status: true,
             replaces: None,
         }
     }
@@ -411,7 +407,7 @@ impl<R: Rules> Path<R> {
         flags.set(ConnectFlags::CHECKSUM, session.checksum && !self.config.checks_data);
         flags.set(ConnectFlags::RESUME, resume);
         flags.set(ConnectFlags::STAGES, session.stages);
-        flags.set(ConnectFlags::BLOCK_STATUS, self.asks_status);
+        flags.set(ConnectFlags::BLOCK_STATUS, true);
         let connect = Connect {
             attempt: random(),
             ticket,
@@ -560,9 +556,7 @@ impl<R: Rules> Path<R> {
                 repeat.is_exhausted(now).then_some(Problem::NoHello)
             }
             State::Connecting { repeat, problem, .. } => {
-                let unanswered = repeat.is_exhausted(now).then_some(*problem);
-                self.asks_status ^= unanswered.is_some();
-                unanswered
+                repeat.is_exhausted(now).then_some(*problem)
             }
             State::Live { initiator, .. } => {
                 initiator.channel.handle_timeout(now).err().map(|dead| match dead {
