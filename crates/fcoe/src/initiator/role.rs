@@ -8,9 +8,9 @@
 //!  └───────────────────────── logout ────────────────────────────────┘
 //! ```
 //!
-//! Requests wait until the disk is ready, or fail after `fast_io_fail_tmo`. After each login the disk is asked for its properties
-//! again: it must be the same. Further lanes take the [state](super::shared) from here. A
-//! login has ended when the last of them has noticed.
+//! Requests wait until the disk is ready, or fail after `fast_io_fail_tmo`. After each login the
+//! disk is asked for its properties again: it must be the same. Further lanes take the
+//! [state](super::shared) from here. A login has ended when the last of them has noticed.
 
 use std::collections::VecDeque;
 use std::time::Duration;
