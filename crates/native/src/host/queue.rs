@@ -106,6 +106,10 @@ impl QueueDriver for Queue {
         &mut self.driver.done
     }
 
+    fn answered(&mut self) {
+        self.driver.answered();
+    }
+
     fn poll_notice(&mut self) -> Option<Notice> {
         let notice = self.driver.notices.pop_front()?;
         match notice {
