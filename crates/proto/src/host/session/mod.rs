@@ -92,7 +92,7 @@ use crate::rules::{AllRules, Rule, Rules};
 use crate::time::{Instant, earliest};
 
 /// Number of farewells on each path, and how long an answer is awaited after each.
-const FAREWELLS: u32 = 3;
+const FAREWELLS: u32 = 20;
 const FAREWELL_INTERVAL: Duration = Duration::from_millis(50);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
