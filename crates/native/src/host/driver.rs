@@ -250,6 +250,12 @@ impl<R: Rules> Driver<R> {
         self.settle();
     }
 
+    /// Fails requests at once until the target is back.
+    pub(super) fn fail_until_connected(&mut self, now: Instant) {
+        self.session.fail_until_connected(now);
+        self.settle();
+    }
+
     /// Takes notice of what another queue of the session has shared, such as its failure.
     pub fn take_notice(&mut self, now: Instant) {
         self.session.handle_timeout(now);

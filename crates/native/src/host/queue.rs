@@ -21,8 +21,9 @@ pub(super) type Threads = Arc<Mutex<Vec<JoinHandle<()>>>>;
 pub(super) enum Command {
     AddLink(HostLink, SyncSender<Result<(), LinkChangeError>>),
     RemoveLink(String, SyncSender<Result<(), LinkChangeError>>),
-    /// Another queue has failed.
+    /// Another queue has failed, or another key of the target was read.
     Check,
+    FailUntilConnected,
     Disconnect,
     Abort,
 }
@@ -139,6 +140,7 @@ impl QueueDriver for Queue {
                 let _ = to.send(self.driver.remove_link(now, ports, &name));
             }
             Command::Check => self.driver.take_notice(now),
+            Command::FailUntilConnected => self.driver.fail_until_connected(now),
             Command::Disconnect => self.driver.disconnect(now),
             Command::Abort => self.driver.abort(now),
         }
