@@ -92,7 +92,10 @@ impl Inline {
     }
 
     pub(crate) fn geometry(&self) -> Geometry {
-        self.geometry.load()
+        let geometry = self.geometry.load();
+        // Only one queue of a session has a notice of another size.
+        let size = self.shared.as_ref().map_or(geometry.size, |shared| shared.size());
+        Geometry { size, ..geometry }
     }
 
     pub(crate) fn arena(&self) -> &Arena {

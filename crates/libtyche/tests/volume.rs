@@ -20,6 +20,7 @@ use tyche_link::{Link, memory};
 use tyche_native::Target;
 use tyche_proto::wire::{Reason, Uuid};
 use tyche_store::memory::MemoryStore;
+use tyche_store::null::NullStore;
 use tyche_testkit::wait::{PATIENCE, wait_readable, wait_until};
 
 use target::{options_of_target, target};
@@ -104,6 +105,30 @@ fn what_is_written_is_read_in_all_modes_despite_losses() {
         }
         volume.close(PATIENCE);
     }
+}
+
+#[test]
+fn all_queues_have_the_size_that_one_is_told_of() {
+    let (ours, theirs): (Vec<_>, Vec<_>) = (0..2).map(|_| memory::pair(9014).unwrap()).unzip();
+    let mut theirs = theirs.into_iter().map(|link| Box::new(link) as Box<dyn Link>);
+    let store = Arc::new(NullStore::new(SIZE, 512).unwrap());
+    let mut all = options_of_target(theirs.next().unwrap(), store);
+    all.links.extend(theirs);
+    let target = Target::start(all).unwrap();
+    let links = ours.into_iter().map(|link| {
+        let link: Box<dyn Link> = Box::new(link);
+        vec![HostLink { link, target: None }]
+    });
+    let first = Options { queues: 2, ..options(Mode::Inline) }.open_on(links.collect()).unwrap();
+    let second = first.open_queue().unwrap();
+    target.resize(target.export("disk").unwrap(), Some(2 * SIZE)).unwrap();
+    wait_until("the first is told", || {
+        first.poll(&mut Vec::new(), usize::MAX).unwrap();
+        first.geometry().size == 2 * SIZE
+    });
+    assert_eq!(second.geometry().size, 2 * SIZE);
+    second.close(PATIENCE);
+    first.close(PATIENCE);
 }
 
 #[test]

@@ -15,7 +15,7 @@ use tyche_link::{HEAD, Interface, Link, RxBatch, TxBatch, TxFrame, TxVectors, me
 use tyche_native::Target;
 use tyche_proto::wire::Uuid;
 use tyche_proto::{Problem, ResumeState};
-use tyche_remote::{Control, Notice};
+use tyche_remote::{Control, HostLink, Notice};
 use tyche_store::Store;
 use tyche_store::fault::{FaultStore, Rule};
 use tyche_store::memory::MemoryStore;
@@ -299,6 +299,54 @@ fn another_program_takes_a_device_over_and_learns_of_a_lost_cache() {
     assert_eq!((told.device, told.export.uuid), (left.device, left.export.uuid));
     assert_eq!(client.flush(), Ok(()));
     assert_eq!(client.read(0, 4096).unwrap(), [1; 4096]);
+}
+
+/// The predecessor's requests have failed: those of the next do, on each queue and at once, until
+/// the target is back.
+#[test]
+fn requests_go_on_failing_in_another_program_until_the_target_is_back() {
+    let (ours, theirs): (Vec<_>, Vec<_>) = (0..2).map(|_| memory::pair(9014).unwrap()).unzip();
+    let theirs: Vec<_> = theirs.into_iter().map(|link| Arc::new(Mutex::new(link))).collect();
+    let store: Arc<dyn Store> = Arc::new(MemoryStore::new(SIZE, 512).unwrap());
+    let serve = || {
+        let mut options = options_of_target(Shared::new(&theirs[0]), Arc::clone(&store));
+        options.links.push(Shared::new(&theirs[1]));
+        Target::start(options).unwrap()
+    };
+    let mut ours = ours.into_iter().map(|link| Arc::new(Mutex::new(link)));
+    let [first, second] = [(); 2].map(|()| ours.next().unwrap());
+    let start = |left: Option<ResumeState>| {
+        let further = HostLink { link: Shared::new(&second), target: None };
+        Client::start_with(Shared::new(&first), PATIENCE, |options| {
+            options.further_queues.push(vec![further]);
+            if let Some(left) = left {
+                options.session.session = Uuid::from_u128(4);
+                options.session.device = left.device;
+                options.session.resumes = Some(left.export);
+            }
+        })
+    };
+    let target = serve();
+    let client = start(None);
+    let left = client.await_resume_state();
+    let client = client.connected();
+    client.write(0, &[1; 4096]).unwrap();
+    drop((client, target));
+
+    let client = start(Some(left));
+    client.host.control().fail_until_connected();
+    client.await_notice(|notice| *notice == Notice::FailsFast);
+    for queue in client.disk.queues() {
+        assert_eq!(queue.geometry().size, SIZE, "it is known from the beginning");
+        let begun = Instant::now();
+        assert_eq!(client.read_on(&queue, 0, 4096), Err(Errno::IO));
+        assert!(begun.elapsed() < PATIENCE / 2);
+    }
+    let _target = serve();
+    client.await_notice(|notice| *notice == Notice::Resumed);
+    for queue in client.disk.queues() {
+        assert_eq!(client.read_on(&queue, 0, 4096).unwrap(), [1; 4096]);
+    }
 }
 
 #[test]

@@ -169,3 +169,25 @@ fn the_session_fails_for_good_later() {
     assert_eq!(said.last(), Some(&SessionEvent::Failed(Failure::TargetLost)));
     assert_eq!(pair.session.submit(pair.now, READ), Err(SubmitError::Over));
 }
+
+/// The target is busy for longer than it takes a farewell to be lost: it must hear of the end.
+#[test]
+fn a_farewell_is_repeated_until_a_busy_target_answers() {
+    let keep_alive = Duration::from_secs(3);
+    let mut pair = Pair::connected(SessionConfig { keep_alive, ..session() });
+    events(&mut pair);
+    pair.session.disconnect(pair.now);
+    let said = cut(&mut pair, Duration::from_millis(800));
+    assert!(said.is_empty(), "it waits for the answer: {said:?}");
+    let said = steps(&mut pair, Duration::from_millis(100));
+    assert_eq!(said.last(), Some(&SessionEvent::Closed));
+    assert_eq!(pair.listener.channels().count(), 0);
+}
+
+#[test]
+fn a_farewell_to_a_target_that_is_gone_has_an_end() {
+    let mut pair = pair();
+    pair.session.disconnect(pair.now);
+    let said = cut(&mut pair, Duration::from_millis(1100));
+    assert_eq!(said.last(), Some(&SessionEvent::Closed));
+}

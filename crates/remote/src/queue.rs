@@ -32,6 +32,9 @@ pub trait QueueDriver: Service {
     /// Finished requests, to be taken.
     fn done(&mut self) -> &mut Vec<Done>;
 
+    /// All finished requests that were taken have been handed over to the device that they are from.
+    fn answered(&mut self) {}
+
     /// The next notice. It comes after the answers that there were before.
     fn poll_notice(&mut self) -> Option<Notice> {
         None
@@ -219,6 +222,8 @@ impl<D: QueueDriver> Service for QueueLoop<D> {
     fn work(&mut self, now: Instant) -> bool {
         let mut worked = self.settle(now);
         worked |= self.intake.poll();
+        // Devices without threads of their own have the answers from there.
+        self.driver.answered();
         let driver = &mut self.driver;
         worked |= self.intake.take(|job| driver.submit(now, job));
         worked | self.settle(now)

@@ -4,6 +4,7 @@ use std::any::Any;
 use std::sync::Arc;
 
 use tyche_block::Disk;
+use tyche_proto::NextKey;
 use tyche_wake::MakePoller;
 
 use crate::{HostLink, HostReport, LinkChangeError};
@@ -26,6 +27,15 @@ pub trait Control: Send + Sync {
 
     /// Aborts the session: all requests in progress fail. The notice that it is closed follows.
     fn abort(&self);
+
+    /// Has a session that takes over a device fail requests at once, as its predecessor did, until
+    /// the target is back. Sessions that can't take requests before they are connected do not.
+    fn fail_until_connected(&self) {}
+
+    /// Has the session know its target by the next key, if it knows it by the former one.
+    fn know_by(&self, said: &NextKey) {
+        let _ = said;
+    }
 
     /// Adds a poller to the thread of a queue. It is polled until it ends, even after the end of
     /// the session.

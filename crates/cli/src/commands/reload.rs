@@ -60,7 +60,9 @@ fn reload(session: &Session, limit: Duration) -> Result<Uuid> {
     let is_next = |it: &Session| {
         let next = &it.report.record;
         let is_live = matches!(it.report.state, SessionState::Live(_));
-        next.pid == record.pid && next.session != record.session && is_live
+        // Where requests fail, the device is served without the target.
+        let is_served = is_live || next.changed.fails;
+        next.pid == record.pid && next.session != record.session && is_served
     };
     loop {
         if let Some(next) = Session::all()?.into_iter().find(is_next) {

@@ -2,6 +2,7 @@
 
 pub(crate) mod attach;
 pub(crate) mod block_device;
+pub(crate) mod changed;
 pub(crate) mod complete;
 pub(crate) mod control;
 pub(crate) mod control_address;

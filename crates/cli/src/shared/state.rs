@@ -13,6 +13,7 @@ use tyche_proto::{ExportState, ResumeState};
 use uuid::Uuid;
 
 use crate::shared::attach::{Kind, Lasting};
+use crate::shared::changed::Changed;
 use crate::shared::error::{Code, Context, Result};
 use crate::shared::readers;
 use crate::{shared::block_device, shared::runtime};
@@ -47,6 +48,9 @@ pub(crate) struct State {
     /// Whether the session was ended on purpose, and only a device in use is left.
     #[serde(default)]
     pub(crate) ended: bool,
+    /// What has changed since it began, for the next daemon.
+    #[serde(default)]
+    pub(crate) changed: Changed,
 }
 
 impl State {
@@ -177,6 +181,7 @@ mod tests {
             sequence: None,
             log: None,
             ended: false,
+            changed: Changed::default(),
         };
         state.save(dir.path()).unwrap();
         let loaded = State::load(dir.path()).unwrap();

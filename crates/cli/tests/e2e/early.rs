@@ -148,6 +148,50 @@ fn a_limit_that_would_never_be_reached_is_refused() {
     }
 }
 
+/// Neither a reload nor the death of the daemon turns a device that fails into one that waits.
+#[test]
+fn requests_go_on_failing_in_the_next_daemon() {
+    let rig = rig!(1500);
+    let target = rig.serve_file(SIZE);
+    let tmo = ["--fast-io-fail-tmo", "1", "--keep-alive-tmo", "0.5", "--ctrl-loss-tmo", "600"];
+    let connected = rig.connect_as("vhost-user", &tmo);
+    let before = session(&rig);
+    target.kill();
+    let fails = || session(&rig)["fails_fast"] == true;
+    wait_until("requests fail", fails);
+    rig.ask(&["reload", DISK]);
+    wait_until("requests fail in the next program", fails);
+    let reloaded = session(&rig);
+    assert_ne!(reloaded["session"], before["session"]);
+    assert_eq!((&reloaded["pid"], &reloaded["state"]), (&before["pid"], &"lost".into()));
+    connected.kill();
+    let next = rig.connect_as("vhost-user", &tmo);
+    assert!(next.warnings.contains("requests fail until it is back"), "{}", next.warnings);
+    wait_until("requests fail in the next daemon", fails);
+    let _target = rig.serve_again();
+    wait_until("it is live again", || session(&rig)["state"] == "live" && !fails());
+    assert_eq!(session(&rig)["changed"]["fails"], false);
+    rig.disconnect_all();
+}
+
+/// The target is away again when the next program begins, or so long that the session failed.
+#[test]
+fn a_session_that_has_failed_fails_in_the_next_daemon() {
+    let rig = rig!(1500);
+    let target = rig.serve_file(SIZE);
+    let connected =
+        rig.connect_as("vhost-user", &["--ctrl-loss-tmo", "1", "--keep-alive-tmo", "0.5"]);
+    target.kill();
+    wait_until("it has failed, and is tried", || session(&rig)["trying"] == true);
+    rig.ask(&["reload", DISK]);
+    assert_eq!(session(&rig)["changed"]["fails"], true);
+    wait_until("it has failed, and is tried", || session(&rig)["trying"] == true);
+    let _target = rig.serve_again();
+    wait_until("it is live again", || session(&rig)["state"] == "live");
+    assert_eq!(session(&rig)["pid"], connected.value["pid"]);
+    rig.disconnect_all();
+}
+
 #[test]
 fn a_session_that_has_failed_begins_anew_when_its_target_is_back() {
     let rig = rig!(1500);

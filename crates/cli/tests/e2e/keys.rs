@@ -158,7 +158,7 @@ fn a_mistake_is_told_and_nobody_gets_in() {
     expect(&done, &args, 6, &["says that it has no key"]);
 }
 
-fn hang_up(target: &Target) {
+pub(crate) fn hang_up(target: &Target) {
     let pid = Pid::from_raw(target.pid().cast_signed()).unwrap();
     kill_process(pid, Signal::HUP).unwrap();
 }

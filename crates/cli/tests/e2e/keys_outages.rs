@@ -1,11 +1,17 @@
 //! Sessions with keys whose daemon, links or target fail.
 
+use std::fs;
+
+use rustix::process::Signal;
+use serde_json::Value;
+
 use crate::files::Files;
-use crate::keys::{Keys, make, make_file_system};
+use crate::keys::{Keys, hang_up, make, make_file_system};
 use crate::links::{HOSTS, TARGETS, await_live, await_shares, connect, lay_cables, links};
 use crate::load::{LOAD_SIZE, Load};
 use crate::refusals::expect;
 use crate::rig::{DISK, PATIENCE, Rig, Side, Target, check_ext4, finish, rig, wait_until};
+use crate::trust::know;
 
 const SIZE: u64 = 1 << 30;
 /// A host that is not this machine.
@@ -57,6 +63,97 @@ fn a_device_is_taken_over_unless_another_host_has_written() {
     let again = [&again[..], &keys.connect()].concat();
     let done = finish(&mut rig.tyche(Side::Host, &again), PATIENCE);
     expect(&done, &again, 7, &["connected elsewhere since", "--force"]);
+}
+
+/// A target with two disks whose key is changed, step by step.
+struct Rotated<'a> {
+    rig: &'a Rig,
+    keys: Keys,
+    next: String,
+    target: Target,
+}
+
+impl<'a> Rotated<'a> {
+    fn serve(rig: &'a Rig) -> Self {
+        let (keys, next) = (Keys::new(rig), make(rig, "next.key"));
+        configure(rig, &keys, &["target.key"]);
+        let target = rig.serve(&["--config", rig.path("target.toml").to_str().unwrap()]);
+        Self { rig, keys, next, target }
+    }
+
+    /// Both keys from now on.
+    fn announce(&self) {
+        configure(self.rig, &self.keys, &["target.key", "next.key"]);
+        hang_up(&self.target);
+    }
+
+    /// The next key alone.
+    fn finish(&self) {
+        configure(self.rig, &self.keys, &["next.key"]);
+        hang_up(&self.target);
+        self.target.await_log("this key alone");
+    }
+}
+
+fn configure(rig: &Rig, keys: &Keys, files: &[&str]) {
+    let files: Vec<_> = files.iter().map(|file| rig.path(file)).collect();
+    let text = format!(
+        "key = {files:?}\n[[host]]\nname = \"alpha\"\nkey = {:?}\n[[export]]\nname = {DISK:?}\n\
+         path = \"mem:16M\"\n[[export]]\nname = \"other\"\npath = \"mem:16M\"\n",
+        keys.host
+    );
+    fs::write(rig.path("target.toml"), text).unwrap();
+}
+
+fn state(rig: &Rig, export: &str) -> Value {
+    let sessions = rig.ask(&["list"])["sessions"].clone();
+    let mut sessions = sessions.as_array().unwrap().iter();
+    sessions.find(|it| it["export"] == export).map(|it| it["state"].clone()).unwrap_or_default()
+}
+
+/// It was not there to be told of the next key, and reads what another session of its host has kept.
+#[test]
+fn a_session_that_is_lost_learns_the_next_key_from_another_one() {
+    let rig = rig!(1500);
+    let rotated = Rotated::serve(&rig);
+    let link = rig.cable.link(Side::Host);
+    let found = rig.ask(&["discover", "--link", link])["exports"][0].clone();
+    let uuid = found["target"].as_str().unwrap().parse().unwrap();
+    know(&rig, &rotated.keys.target, uuid);
+    let key = rig.path("host.key").display().to_string();
+    let args = ["--as", "fuse", "--link", link, "--key", &key, "--keep-alive-tmo", "0.5"];
+    let names = [DISK, "other"].map(|export| format!("e2e/{export}"));
+    let [lost, told] = [0, 1].map(|at| rig.connect_disk(Side::Host, &names[at], &args));
+    lost.signal(Signal::STOP);
+    rotated.announce();
+    wait_until("the other keeps the next key", || {
+        fs::read_to_string(rig.path("known-targets")).unwrap().starts_with(&rotated.next)
+    });
+    rotated.finish();
+    wait_until("the other is live", || state(&rig, &names[1]) == "live");
+    lost.signal(Signal::CONT);
+    wait_until("it is live again", || {
+        state(&rig, &names[0]) == "live" && rig.logs().contains("another key by now")
+    });
+    lost.disconnect();
+    told.disconnect();
+}
+
+/// Where the key is the user's, the next daemon of a device has the next one from the record.
+#[test]
+fn the_next_daemon_knows_the_next_key_though_the_former_was_given() {
+    let rig = rig!(1500);
+    let rotated = Rotated::serve(&rig);
+    let session = rig.connect_as("vhost-user", &rotated.keys.connect());
+    rotated.announce();
+    wait_until("it is told", || rig.logs().contains("give the next one"));
+    rotated.finish();
+    rig.ask(&["reload", DISK]);
+    assert_eq!(state(&rig, DISK), "live");
+    session.kill();
+    let next = rig.connect_as("vhost-user", &rotated.keys.connect());
+    assert_eq!((state(&rig, DISK), &next.device), ("live".into(), &session.device));
+    rig.disconnect_all();
 }
 
 /// Every block is read back and compared while links fail, and at the end.

@@ -252,3 +252,35 @@ fn what_cannot_be_used_is_left_out_unless_there_is_nothing_else() {
     refused(&rig, Side::Host, &["connect", DISK], 5, &[HOSTS[1], "MTU of 1000", "ip link set"]);
     drop(target);
 }
+
+/// They are those of the device, whoever serves it, until a user says something else.
+#[test]
+fn links_that_were_changed_are_those_of_the_next_daemon() {
+    let rig = rig!();
+    lay_cables(&rig, 3, 1500);
+    let _target = serve(&rig);
+    let over = |links: &[&'static str]| {
+        let links = links.iter().flat_map(|link| ["--link", link]);
+        let args: Vec<_> = ["--as", "vhost-user"].into_iter().chain(links).collect();
+        rig.connect_over(Side::Host, &args)
+    };
+    let session = over(&HOSTS[..2]);
+    rig.ask(&["link", "add", DISK, HOSTS[2]]);
+    rig.ask(&["link", "del", DISK, HOSTS[0]]);
+    await_live(&rig, &HOSTS[1..3]);
+    for _ in 0..2 {
+        rig.ask(&["reload", DISK]);
+        await_live(&rig, &HOSTS[1..3]);
+    }
+    session.kill();
+    let session = over(&HOSTS[..2]);
+    await_live(&rig, &HOSTS[1..3]);
+    rig.ask(&["link", "add", DISK, HOSTS[0]]);
+    session.kill();
+    let session = over(&HOSTS[..1]);
+    await_live(&rig, &HOSTS[..1]);
+    session.kill();
+    let _session = over(&HOSTS[..2]);
+    await_live(&rig, &HOSTS[..2]);
+    rig.disconnect_all();
+}

@@ -18,13 +18,13 @@ use std::mem::MaybeUninit;
 use std::net::{IpAddr, SocketAddr};
 use std::ops::ControlFlow;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering, fence};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use rustix::event::{EventfdFlags, PollFlags, eventfd};
-use rustix::fs::{MemfdFlags, fstat, ftruncate, memfd_create};
+use rustix::fs::{MemfdFlags, fstat, ftruncate, memfd_create, stat};
 use rustix::io::Errno;
 use rustix::net::{
     self, AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
@@ -476,9 +476,36 @@ impl QueuePair for DoublePair {
     }
 }
 
+/// A listening socket, whose file goes with it.
+pub struct Listener {
+    socket: OwnedFd,
+    place: PathBuf,
+    /// The number of its file: another listener may have the place by now.
+    file: u64,
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        if file_at(&self.place).is_ok_and(|file| file == self.file) {
+            let _ = std::fs::remove_file(&self.place);
+        }
+    }
+}
+
+/// The number of the file at a place.
+fn file_at(place: &Path) -> io::Result<u64> {
+    Ok(stat(place)?.st_ino)
+}
+
 impl Carrier for Double {
     type Options = DoubleOptions;
-    type Listener = OwnedFd;
+    type Listener = Listener;
     type Attempt = OwnedFd;
     type Opened = OwnedFd;
     type Connection = RdmaConnection<DoublePair>;
@@ -486,17 +513,18 @@ impl Carrier for Double {
 
     const TRANSPORT: &'static Transport = &TRANSPORT;
 
-    fn listen(address: &SocketAddr, _: &DoubleOptions) -> io::Result<(OwnedFd, SocketAddr)> {
+    fn listen(address: &SocketAddr, _: &DoubleOptions) -> io::Result<(Listener, SocketAddr)> {
         let socket = socket()?;
         let place = place(address);
         // What is left of a listener that was killed.
         let _ = std::fs::remove_file(&place);
-        net::bind(&socket, &SocketAddrUnix::new(place)?)?;
-        net::listen(&socket, LISTEN_BACKLOG)?;
-        Ok((socket, *address))
+        net::bind(&socket, &SocketAddrUnix::new(&place)?)?;
+        let listener = Listener { file: file_at(&place)?, place, socket };
+        net::listen(&listener, LISTEN_BACKLOG)?;
+        Ok((listener, *address))
     }
 
-    fn accept(listener: &OwnedFd) -> io::Result<Option<(OwnedFd, Option<IpAddr>)>> {
+    fn accept(listener: &Listener) -> io::Result<Option<(OwnedFd, Option<IpAddr>)>> {
         match net::accept_with(listener, FLAGS) {
             Ok(socket) => Ok(Some((socket, None))),
             Err(Errno::AGAIN | Errno::INTR) => Ok(None),
@@ -551,4 +579,23 @@ fn socket() -> io::Result<OwnedFd> {
 /// The place of the socket that stands for an address.
 fn place(address: &SocketAddr) -> PathBuf {
     std::env::temp_dir().join(format!("tyche-rdma-{}-{}", address.ip(), address.port()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_listener_leaves_no_file_and_takes_none_of_another() {
+        // Of this process alone, so that no other listens there.
+        let [_, _, high, low] = std::process::id().to_be_bytes();
+        let address = SocketAddr::from(([127, 99, high, low], 1));
+        let listen = || Double::listen(&address, &DoubleOptions::default()).unwrap().0;
+        let first = listen();
+        let second = listen();
+        drop(first);
+        assert!(place(&address).exists(), "it is the second's by now");
+        drop(second);
+        assert!(!place(&address).exists());
+    }
 }

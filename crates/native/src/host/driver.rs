@@ -246,6 +246,18 @@ impl<R: Rules> Driver<R> {
         self.session.echo(echo, frame_len)
     }
 
+    /// The owner has handed over all of `done` that it has taken, to the device.
+    pub fn answered(&mut self) {
+        self.session.answered();
+        self.settle();
+    }
+
+    /// Fails requests at once until the target is back.
+    pub(super) fn fail_until_connected(&mut self, now: Instant) {
+        self.session.fail_until_connected(now);
+        self.settle();
+    }
+
     /// Takes notice of what another queue of the session has shared, such as its failure.
     pub fn take_notice(&mut self, now: Instant) {
         self.session.handle_timeout(now);

@@ -198,6 +198,7 @@ fn round(driver: &mut Driver, ports: &mut Ports, now: Instant, done: &mut Vec<Co
         stages.returned(tyche_engine::now());
     }
     done.extend(driver.done.drain(..).map(|done| done.completion));
+    driver.answered();
     // Late answers have no recipient.
     driver.echoed.clear();
     sent | received

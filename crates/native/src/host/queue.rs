@@ -21,8 +21,9 @@ pub(super) type Threads = Arc<Mutex<Vec<JoinHandle<()>>>>;
 pub(super) enum Command {
     AddLink(HostLink, SyncSender<Result<(), LinkChangeError>>),
     RemoveLink(String, SyncSender<Result<(), LinkChangeError>>),
-    /// Another queue has failed.
+    /// Another queue has failed, or another key of the target was read.
     Check,
+    FailUntilConnected,
     Disconnect,
     Abort,
 }
@@ -106,6 +107,10 @@ impl QueueDriver for Queue {
         &mut self.driver.done
     }
 
+    fn answered(&mut self) {
+        self.driver.answered();
+    }
+
     fn poll_notice(&mut self) -> Option<Notice> {
         let notice = self.driver.notices.pop_front()?;
         match notice {
@@ -135,6 +140,7 @@ impl QueueDriver for Queue {
                 let _ = to.send(self.driver.remove_link(now, ports, &name));
             }
             Command::Check => self.driver.take_notice(now),
+            Command::FailUntilConnected => self.driver.fail_until_connected(now),
             Command::Disconnect => self.driver.disconnect(now),
             Command::Abort => self.driver.abort(now),
         }

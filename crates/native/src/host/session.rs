@@ -6,7 +6,7 @@ use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, PoisonError};
 
 use tyche_engine::Volume;
-use tyche_proto::Session;
+use tyche_proto::{NextKey, Session, SessionShared};
 use tyche_remote::{
     Control, HostLink, HostReport, LinkChangeError, LinkControl, Notice, Queues, Remote,
 };
@@ -25,7 +25,8 @@ pub struct HostSession {
 
 impl HostSession {
     /// Starts the thread of the session's first queue, which begins to look for the target at once;
-    /// those of further queues start when it is connected. Calls `notify` with each notice, in
+    /// those of further queues start when it is connected, or now if the session takes over a
+    /// device, which it serves from the beginning. Calls `notify` with each notice, in
     /// order. `notify` must not wait.
     ///
     /// # Errors
@@ -39,12 +40,16 @@ impl HostSession {
     ) -> io::Result<Self> {
         let queues = options.queues();
         let shared = <Session>::shared(&options.session, queues);
+        let former = options.session.resumes;
         let options = options.split();
         let arenas = options.iter().enumerate().map(|(queue, options)| {
             assert!(!options.links.is_empty(), "a session needs a link");
             options.arena(queue, queues)
         });
         let volume = Arc::new(Volume::new(arenas)?);
+        if let Some(export) = &former {
+            volume.loops()[0].set_geometry(export.geometry);
+        }
         let notices = Arc::new(Notices::new(queues, Box::new(notify)));
         let (controls, starters) = Queues::new(&volume);
         let threads = Threads::default();
@@ -58,8 +63,11 @@ impl HostSession {
             threads: Arc::clone(&threads),
         });
         let first = starters.next().expect("a session has at least one queue");
-        first.start(starters.collect())?;
-        let control = HostControl { queues: controls, notices };
+        let mut others: Vec<_> = starters.collect();
+        let now = if former.is_some() { std::mem::take(&mut others) } else { Vec::new() };
+        first.start(others)?;
+        now.into_iter().try_for_each(|other| other.start(Vec::new()))?;
+        let control = HostControl { queues: controls, notices, shared };
         Ok(Self { volume, control, threads })
     }
 
@@ -102,6 +110,7 @@ impl Drop for HostSession {
 pub struct HostControl {
     queues: Arc<Queues<Command>>,
     notices: Arc<Notices>,
+    shared: Arc<SessionShared>,
 }
 
 impl HostControl {
@@ -126,6 +135,16 @@ impl Control for HostControl {
 
     fn abort(&self) {
         self.queues.send_all(|| Command::Abort);
+    }
+
+    fn fail_until_connected(&self) {
+        self.queues.send_all(|| Command::FailUntilConnected);
+    }
+
+    fn know_by(&self, said: &NextKey) {
+        if self.shared.know_by(said) {
+            self.queues.send_all(|| Command::Check);
+        }
     }
 
     fn adopt(&self, queue: usize, make: MakePoller) {

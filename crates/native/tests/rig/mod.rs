@@ -142,7 +142,13 @@ impl Client {
     }
 
     pub fn read(&self, offset: u64, len: u32) -> Result<Vec<u8>, Errno> {
-        self.submit(Operation::Read, offset, Data::In(len), 0);
+        self.read_on(&self.disk, offset, len)
+    }
+
+    /// Reads by way of one of the disk's queues.
+    pub fn read_on(&self, disk: &Arc<dyn Disk>, offset: u64, len: u32) -> Result<Vec<u8>, Errno> {
+        let buffer = disk.arena().alloc(len as usize);
+        disk.submit(Request { operation: Operation::Read, offset, len, buffer }, 0, &self.sink);
         let completion = self.answer();
         completion.result.map(|()| completion.buffer.unwrap()[..len as usize].to_vec())
     }

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io::ErrorKind;
 use std::path::PathBuf;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -11,57 +11,42 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::raise;
 use tyche_attach::{Attachment, Stopped};
-use tyche_proto::Failure;
+use tyche_proto::{Failure, NextKey};
 use tyche_remote::{Notice, Remote};
-use tyche_session::{keep_next_key, log_warnings, wait_connected};
+use tyche_session::{keep_next_key, log_warnings};
 use uuid::Uuid;
 
 use super::checks::Checks;
-use super::last_error::{LastError, Reporter};
-use super::late::MissingLinks;
+use super::connection::{Before, Connected, connect, open_log};
+use super::inputs::{Input, Order};
+use super::last_error::Reporter;
 use super::leash::{self, Leash};
 use super::predecessor::Predecessor;
 use super::refusal::in_words;
 use super::revival::{self, Revival, Trying};
-use super::signals::{SIGNALS, SignalHandler, Stage, interrupted};
-use super::start::{Started, start};
-use super::{ConnectArgs, SessionArgs, SessionIdentity, device, leave, memory, orders};
+use super::signals::{SIGNALS, SignalHandler};
+use super::target_key::TargetKey;
+use super::{ConnectArgs, SessionIdentity, device, leave, memory, orders};
 use crate::output::{announce, in_format, line};
 use crate::shared::attach;
+use crate::shared::changed::{Changed, Replaced};
 use crate::shared::control::{self, Asker, ControlAnswer, SessionRequest};
 use crate::shared::device_name::DeviceName;
 use crate::shared::error::{Code, CodedResult, Context, Error, Result};
 use crate::shared::report::{ConnectReport, Output, SessionState};
 use crate::shared::runtime::{self, CONTROL, RuntimeDir};
-use crate::shared::state::{KnownExport, State};
+use crate::shared::state::State;
 use crate::{shared::block_device, shared::panics};
 
 /// Pause before a device that could not grow tries again.
 const GROW_RETRY: Duration = Duration::from_secs(5);
 /// Time limit for the target to confirm the end of the session.
-const FAREWELL: Duration = Duration::from_secs(1);
+const FAREWELL: Duration = Duration::from_secs(2);
+/// The interval at which a session without its target reads again by which key that is known.
+const KEY_RETRY: Duration = Duration::from_secs(1);
 
-/// An event that the daemon waits for.
-enum Input {
-    Notice(Notice),
-    /// Disconnect, by the number of the signal that asks for it.
-    Signal(i32),
-    /// Make the run-time directory anew if others have removed it.
-    Restore,
-    /// The target of the failed session is back, and has admitted this one.
-    Revived(Remote),
-    /// An order, to be answered with its result.
-    Order(Order, SyncSender<Result<()>>),
-}
-
-/// An order that ends the session.
-#[derive(Clone, Copy)]
-enum Order {
-    /// Remove the device.
-    Disconnect { force: bool },
-    /// Leave the device to the next daemon, and be that if `again`.
-    Leave { again: bool },
-}
+/// The warning for a daemon that takes over the device of one whose requests have failed.
+const AWAY: &str = "the target was away for too long: requests fail until it is back";
 
 /// Runs the session. With `detached` the caller is another `tyche connect`, which waits for one
 /// line of JSON.
@@ -126,6 +111,9 @@ struct Session {
     sender: Sender<Input>,
     /// Whether the session has ended: there is no target to say farewell to.
     closed: bool,
+    /// Whether the target is away.
+    is_lost: bool,
+    target_key: TargetKey,
     /// Warnings about the links, for the user.
     warnings: Vec<String>,
     reporter: Reporter,
@@ -144,9 +132,12 @@ impl Session {
         let leash = if detached { leash::detach(args.reloaded)? } else { None };
         let (export, host_id) = (&args.session.export, args.session.host()?);
         let Checks { only, predecessor, kind, compromise } = Checks::find(args, host_id)?;
-        let known = predecessor.as_ref().map(|predecessor| predecessor.known);
-        let resumes = known.map(|known| known.0);
-        let (given, args) = (args.clone(), &args.settled(resumes.map(|export| export.target))?);
+        let resumes = predecessor.as_ref().map(|predecessor| predecessor.known.0);
+        let changed = predecessor.as_ref().map(|it| it.changed.clone()).unwrap_or_default();
+        let target = resumes.map(|export| export.target);
+        let (given, args) = (args.clone(), &args.settled(target, &changed)?);
+        let before = Before::of(predecessor.as_ref(), args);
+        let fails = matches!(before, Before::Failed(_));
         let id = Uuid::new_v4();
         let dir = RuntimeDir::take(runtime::sessions().join(id.to_string()), "this session")?;
         let (log, no_log) = if detached { open_log(export, id) } else { (None, None) };
@@ -156,12 +147,17 @@ impl Session {
         let (sender, inputs) = channel();
         let identities = SessionIdentity { session: id, device: identity, resumes };
         let is_new = predecessor.is_none() && kind.is_of_this_kernel();
-        let connected = connect(args, &identities, (signals, is_new), known, (&sender, &inputs))?;
+        let connected = connect(args, &identities, (signals, is_new), before, (&sender, &inputs))?;
         let Connected { host, known, signals, mut warnings, missing, last_error } = connected;
-        tracing::info!(export, session = %id, "connected");
         log_warnings(no_log.as_slice());
         warnings.extend(no_log);
-        warnings.extend(args.session.remember(known.0.target));
+        if fails {
+            tracing::warn!(export, session = %id, "{AWAY}");
+            warnings.push(AWAY.to_owned());
+        } else {
+            tracing::info!(export, session = %id, "connected");
+            warnings.extend(args.session.remember(known.0.target));
+        }
         let options = device::options(args, kind, identity, dir.path(), host.control().queues());
         let made = device::make(&options, &host, predecessor.as_ref());
         // Logged only now: `--retry` gets here once, but connects many times.
@@ -179,6 +175,8 @@ impl Session {
         };
         let device = attachment.device_path().to_owned();
         let (args, control) = (args.session.clone(), Arc::clone(host.control()));
+        let changed = args.still_changed(changed);
+        let target_key = TargetKey::new(&args.trust, known.0.target);
         let reporter = Reporter { args, control, missing, last_error, trying: Trying::default() };
         let state = State {
             session: id,
@@ -192,6 +190,7 @@ impl Session {
             known: Some(known),
             log,
             ended: false,
+            changed: Changed { fails, ..changed },
         };
         let session = Self {
             state,
@@ -207,6 +206,8 @@ impl Session {
             trial: None,
             sender,
             closed: false,
+            is_lost: fails,
+            target_key,
             warnings,
             reporter,
             given,
@@ -238,7 +239,7 @@ impl Session {
         }
         let State { device, export: name, session, .. } = &self.state;
         self.name = DeviceName::tell(device, name, export, *session)?;
-        if let Some(name) = self.name.as_ref().filter(|_| self.took_over) {
+        if let Some(name) = self.name.as_ref().filter(|_| self.took_over && !self.is_lost) {
             // The predecessor may have failed requests.
             name.resumed();
         }
@@ -262,6 +263,7 @@ impl Session {
         let restore = sender.clone();
         // The directory is the session's own. It fails only if the loop has ended.
         let removed = move || restore.send(Input::Restore).is_ok();
+        let changes = Mutex::new(sender.clone());
         let to_loop = Mutex::new(sender);
         let hand_over = move |order, answer| {
             let order = Input::Order(order, answer);
@@ -279,10 +281,14 @@ impl Session {
                 orders::pass_on(&|answer| hand_over(order, answer))
             }
             SessionRequest::AddLink { link } => {
-                reporter.missing.add(&*reporter.control, &reporter.args, &link)
+                let added = reporter.missing.add(&*reporter.control, &reporter.args, &link);
+                keep_links(&added, &reporter, &changes);
+                added
             }
             SessionRequest::RemoveLink { link } => {
-                reporter.missing.remove(&*reporter.control, &link)
+                let removed = reporter.missing.remove(&*reporter.control, &link);
+                keep_links(&removed, &reporter, &changes);
+                removed
             }
         });
         let socket = self.dir.path().join(CONTROL);
@@ -298,10 +304,11 @@ impl Session {
         }
         loop {
             // What waits already is an order to this process, and comes before it begins anew.
-            let wait = match (&self.trial, self.outgrown) {
-                (Some(_), _) => Duration::ZERO,
-                (None, true) => GROW_RETRY,
-                (None, false) => Duration::MAX,
+            let wait = match (&self.trial, self.outgrown, self.is_lost) {
+                (Some(_), ..) => Duration::ZERO,
+                (None, _, true) => KEY_RETRY,
+                (None, true, false) => GROW_RETRY,
+                (None, false, false) => Duration::MAX,
             };
             let input = match self.inputs.recv_timeout(wait) {
                 Ok(input) => input,
@@ -310,13 +317,14 @@ impl Session {
                     match self.trial.take().map(|trial| self.successor(trial)) {
                         Some(program @ Some(_)) => return self.leave(program),
                         Some(None) => {}
-                        None => self.grow(),
+                        None => self.try_again(),
                     }
                     continue;
                 }
             };
             match input {
                 Input::Notice(notice) => self.handle_notice(&notice),
+                Input::Links(names) => self.keep_links(names),
                 Input::Restore => {
                     let _ = self.restore().inspect_err(|error| tracing::debug!(%error, "restore"));
                 }
@@ -379,6 +387,47 @@ impl Session {
         }
     }
 
+    /// Does again what may succeed by now.
+    fn try_again(&mut self) {
+        if self.outgrown {
+            self.grow();
+        }
+        if self.is_lost
+            && let Some(said) = self.target_key.read_again()
+        {
+            let key = said.next.fingerprint();
+            tracing::info!(key, "the target is known by another key by now");
+            self.host.control().know_by(&said);
+            self.keep_key(&said);
+        }
+    }
+
+    fn keep_key(&mut self, said: &NextKey) {
+        let before = self.state.changed.target_key.take();
+        self.state.changed.target_key = self.target_key.renewed(said, before);
+        self.keep("an older key of the target");
+    }
+
+    fn keep_links(&mut self, names: Vec<String>) {
+        let before = self.state.changed.links.take();
+        let given = self.given.session.common.links.clone();
+        self.state.changed.links = Replaced::again(before, given, names);
+        self.keep("the links from before");
+    }
+
+    /// Notes for the next daemon whether requests fail.
+    fn keep_failing(&mut self, fails: bool) {
+        self.state.changed.fails = fails;
+        self.keep("another state of the session");
+    }
+
+    /// Saves the record, without which the next daemon uses `instead`.
+    fn keep(&self, instead: &str) {
+        if let Err(error) = self.state.save(self.dir.path()) {
+            tracing::warn!(%error, "record not saved: the next daemon uses {instead}");
+        }
+    }
+
     /// Makes the directory anew that others have removed, and saves the record.
     fn restore(&mut self) -> Result<()> {
         self.dir.restore()?;
@@ -407,13 +456,21 @@ impl Session {
 
     fn handle_notice(&mut self, notice: &Notice) {
         match notice {
-            Notice::Connected(_) => tracing::info!("the target is back"),
-            Notice::Lost(problem) => tracing::warn!("target lost: {problem}; requests wait"),
+            Notice::Connected(_) => {
+                self.is_lost = false;
+                tracing::info!("the target is back");
+            }
+            Notice::Lost(problem) => {
+                self.is_lost = true;
+                tracing::warn!("target lost: {problem}; requests wait");
+            }
             Notice::FailsFast => {
                 tracing::error!("the target is not back in time: requests fail until it is");
+                self.keep_failing(true);
             }
             Notice::Resumed => {
                 tracing::info!("requests are answered again");
+                self.keep_failing(false);
                 self.name.iter().for_each(DeviceName::resumed);
             }
             Notice::Joined(link, peer) => tracing::info!(link, %peer, "channel is live"),
@@ -436,14 +493,15 @@ impl Session {
                     the next flush fails"
                 );
             }
-            Notice::NextKey(said) => keep_next_key(said),
+            Notice::NextKey(said) => {
+                keep_next_key(said);
+                self.keep_key(said);
+            }
             Notice::Failed(failure) => self.failed(*failure),
             Notice::ResumeState(state) => {
                 self.state.known = Some((*state).into());
-                if let Err(error) = self.state.save(self.dir.path()) {
-                    // The saved state is older, which is safe: at worst another flush fails.
-                    tracing::warn!(%error, "record not saved: the next daemon uses an older one");
-                }
+                // An older one is safe: at worst another flush fails.
+                self.keep("an older one");
             }
             Notice::Closed => self.closed = true,
         }
@@ -452,6 +510,7 @@ impl Session {
     /// The session has failed: it is tried again where that may help.
     fn failed(&mut self, failure: Failure) {
         tracing::error!("{failure}; all requests fail from now on");
+        self.keep_failing(true);
         if revival::is_possible(failure, &self.state, &self.given) {
             self.try_to_revive();
         }
@@ -525,75 +584,14 @@ impl Session {
     }
 }
 
-/// A session that is connected, and has no device yet.
-struct Connected {
-    host: Remote,
-    known: KnownExport,
-    signals: SignalHandler,
-    warnings: Vec<String>,
-    missing: Arc<MissingLinks>,
-    last_error: Arc<LastError>,
-}
-
-/// Connects a session; `known`: the state of the export, as the device's former one knew it. From
-/// now on it gets the signals; `is_new`: nobody uses the device yet.
-fn connect(
-    args: &ConnectArgs,
-    identity: &SessionIdentity,
-    (signals, is_new): (Signals, bool),
-    known: Option<KnownExport>,
-    (sender, inputs): (&Sender<Input>, &Receiver<Input>),
-) -> Result<Connected> {
-    let (notices, caught) = (sender.clone(), sender.clone());
-    let last_error = Arc::<LastError>::default();
-    let (noted, session) = (Arc::clone(&last_error), args.session.clone());
-    let started = start(args, identity, move |notice| {
-        noted.note(&notice, &session);
-        // A daemon that no longer listens is ending.
-        let _ = notices.send(Input::Notice(notice));
-    })?;
-    let Started { remote: host, mut check, warnings, missing } = started;
-    log_warnings(&warnings);
-    let stage = if is_new { Stage::Making } else { Stage::Made };
-    let hand_over = move |signal| caught.send(Input::Signal(signal)).is_ok();
-    let signals = SignalHandler::start(signals, Arc::clone(host.control()), stage, hand_over)?;
-    let missing = MissingLinks::new(missing);
-    let known = await_connection(&mut *check, (sender, inputs), &args.session, known);
-    let known = known.map_err(|error| missing.added_to(error))?;
-    Ok(Connected { host, known, signals, warnings, missing, last_error })
-}
-
-/// Opens the session's log. Returns its place, or else a warning: the session works without a log.
-fn open_log(export: &str, session: Uuid) -> (Option<String>, Option<String>) {
-    let none = |error| (None, Some(format!("this session has no log: {error}")));
-    crate::shared::log::open(export, session).map_or_else(none, |log| (Some(log), None))
-}
-
-/// Waits until the session is live, and has `check` say why it is not. Returns the state of the
-/// export: the one that was `known`, unless the target sends another. Another key of the target is
-/// an input again, for later: the one that it has proved may not be kept yet.
-fn await_connection(
-    check: &mut dyn FnMut(bool) -> Result<()>,
-    (sender, inputs): (&Sender<Input>, &Receiver<Input>),
-    args: &SessionArgs,
-    mut known: Option<KnownExport>,
-) -> Result<KnownExport> {
-    let mut later = Vec::new();
-    let next = |wait| match inputs.recv_timeout(wait) {
-        Ok(Input::Notice(notice)) => {
-            if let Notice::ResumeState(state) = notice {
-                known = Some(state.into());
-            }
-            later.extend(matches!(notice, Notice::NextKey(_)).then(|| notice.clone()));
-            Ok(Some(notice))
-        }
-        Ok(Input::Signal(_)) => Err(interrupted()),
-        Ok(_) | Err(RecvTimeoutError::Timeout) => Ok(None),
-        Err(RecvTimeoutError::Disconnected) => {
-            Err(Error::new(Code::Other, "the session's thread died"))
-        }
-    };
-    wait_connected(args.timeout(), next, check, |notice| args.ended(notice))?;
-    later.into_iter().for_each(|notice| drop(sender.send(Input::Notice(notice))));
-    Ok(known.expect("it is known before the session is live"))
+/// Tells the daemon's loop which links the session has, if they have changed.
+fn keep_links(changed: &ControlAnswer, reporter: &Reporter, changes: &Mutex<Sender<Input>>) {
+    if !matches!(changed, ControlAnswer::Done {}) {
+        return;
+    }
+    let names = reporter.missing.names(&*reporter.control);
+    // Fails only if the loop has ended.
+    if let (Some(names), Ok(changes)) = (names, changes.lock()) {
+        let _ = changes.send(Input::Links(names));
+    }
 }

@@ -72,6 +72,13 @@ impl MissingLinks {
         orders::to_answer(orders::remove_link(control, name))
     }
 
+    /// The names of all links of the session, missing ones included; `None` if that is not known.
+    pub(super) fn names(&self, control: &dyn Control) -> Option<Vec<String>> {
+        let used = control.report()?.links.into_iter().map(|link| link.link);
+        let missing = self.lock().clone().into_iter().map(|link| link.name);
+        Some(used.chain(missing).collect())
+    }
+
     /// Waits no longer for a link; false if it was not missing.
     fn forget(&self, name: &str) -> bool {
         let mut missing = self.lock();

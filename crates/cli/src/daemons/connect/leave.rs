@@ -51,7 +51,7 @@ pub(super) fn leave_directory() {
 /// `Device` if the device ends with its daemon; `NotFound` if there is no program; or what the next
 /// daemon would fail with.
 pub(super) fn may_leave(state: &State, args: &ConnectArgs, again: bool) -> Result<Option<PathBuf>> {
-    let State { device, kind, lasting, known, .. } = state;
+    let State { device, kind, lasting, known, changed, .. } = state;
     if lasting.is_none() {
         let message = format!(
             "{} ends with its daemon, as each device of kind {}: disconnect it when it is not in \
@@ -66,7 +66,7 @@ pub(super) fn may_leave(state: &State, args: &ConnectArgs, again: bool) -> Resul
     // It may be gone, which matters to relative paths only.
     let _ = STARTED_IN.get().map(std::env::set_current_dir);
     let target = known.as_ref().map(|known| known.0.target);
-    if let Err(error) = args.check_anew(target) {
+    if let Err(error) = args.check_anew(target, changed) {
         leave_directory();
         let message = format!("the device keeps its daemon: the next would fail: {error}");
         return Err(Error { message, ..error });

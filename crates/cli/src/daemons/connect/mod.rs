@@ -5,11 +5,13 @@
 
 mod adopt;
 mod checks;
+mod connection;
 mod daemon;
 mod device;
 mod entry;
 pub(crate) mod fcoe;
 mod first_contact;
+mod inputs;
 mod last_error;
 mod late;
 mod leash;
@@ -24,6 +26,7 @@ mod revival;
 mod session;
 mod signals;
 mod start;
+mod target_key;
 mod trust;
 
 use std::ffi::OsString;
@@ -46,6 +49,7 @@ pub(crate) use session::SessionArgs;
 
 use crate::output::{Format, remark, show};
 use crate::shared::attach::Kind;
+use crate::shared::changed::Changed;
 use crate::shared::control::parse_answer;
 use crate::shared::error::{Code, Context, Error, Result};
 use crate::shared::links::mtu;
@@ -169,8 +173,8 @@ impl ConnectArgs {
 
     /// Checks that a daemon which is started with these arguments now would get to connecting, to
     /// this target: the line in tychetab and the keys may have changed since they were read.
-    fn check_anew(&self, target: Option<Uuid>) -> Result<()> {
-        self.resolved()?.settled(target)?.session.keys().map(drop)
+    fn check_anew(&self, target: Option<Uuid>, changed: &Changed) -> Result<()> {
+        self.resolved()?.settled(target, changed)?.session.keys().map(drop)
     }
 
     /// Time limit for connecting.
@@ -179,12 +183,13 @@ impl ConnectArgs {
     }
 
     /// The arguments, with the key that the target has to prove; FCoE has no keys. `before`: UUID
-    /// of the target that the device is connected to already.
-    fn settled(&self, before: Option<Uuid>) -> Result<Self> {
-        let session = match self.fcoe.is_wanted() {
+    /// of the target that the device is connected to already, and what has changed since.
+    fn settled(&self, before: Option<Uuid>, changed: &Changed) -> Result<Self> {
+        let mut session = match self.fcoe.is_wanted() {
             true => self.session.clone(),
             false => self.session.settled(before)?,
         };
+        session.renew(changed);
         Ok(Self { session, ..self.clone() })
     }
 }

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use uuid::Uuid;
 
 use crate::shared::attach::{Kind, Lasting};
+use crate::shared::changed::Changed;
 use crate::shared::error::{Code, Error, Result};
 use crate::shared::runtime;
 use crate::shared::state::{KnownExport, State};
@@ -21,6 +22,8 @@ pub(super) struct Predecessor {
     pub(super) lasting: Lasting,
     /// The state of the export as the predecessor knew it.
     pub(super) known: KnownExport,
+    /// Changes while the predecessor ran.
+    pub(super) changed: Changed,
 }
 
 impl Predecessor {
@@ -37,7 +40,7 @@ impl Predecessor {
                 let message = format!("another `tyche connect` is taking {export} over");
                 return Err(Error::new(Code::Other, message));
             };
-            return Ok(Some(Self { dir, _lock: lock, lasting, known }));
+            return Ok(Some(Self { dir, _lock: lock, lasting, known, changed: state.changed }));
         }
         Ok(None)
     }

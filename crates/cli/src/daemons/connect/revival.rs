@@ -122,7 +122,9 @@ fn connect(
     let (Some(lasting), Some(known)) = (&state.lasting, &state.known) else {
         return Err((Error::new(Code::Device, "its device ends with its daemon"), true));
     };
-    let args = given.resolved().and_then(|it| it.settled(Some(known.0.target))).map_err(passes)?;
+    let args = given.resolved();
+    let args = args.and_then(|it| it.settled(Some(known.0.target), &state.changed));
+    let args = args.map_err(passes)?;
     let identity = SessionIdentity {
         session: Uuid::new_v4(),
         device: lasting.identity,

@@ -19,6 +19,7 @@ use uuid::Uuid;
 use super::MissingLink;
 use super::options::{CommonArgs, IoPolicy, NativeArgs};
 use super::trust::Trust;
+use crate::shared::changed::Changed;
 use crate::shared::complete;
 use crate::shared::error::{Code, CodedResult, Error, Result};
 use crate::shared::identity;
@@ -94,6 +95,26 @@ impl SessionArgs {
             return Err(Error::new(Code::Usage, message));
         }
         Ok(Self { trust, ..self.clone() })
+    }
+
+    /// Has what was changed while the predecessor ran count, where that was given the same.
+    pub(super) fn renew(&mut self, changed: &Changed) {
+        let links = changed.links.as_ref().and_then(|it| it.of(&self.common.links));
+        self.common.links = links.unwrap_or_else(|| std::mem::take(&mut self.common.links));
+        if let Some(replaced) = &changed.target_key {
+            self.trust.renew(replaced);
+        }
+    }
+
+    /// What still counts of that, if this daemon is changed as well.
+    pub(super) fn still_changed(&self, changed: Changed) -> Changed {
+        let Changed { links, target_key, .. } = changed;
+        let key = self.trust.key().map(|key| key.to_string());
+        Changed {
+            fails: false,
+            links: links.filter(|it| it.now == self.common.links),
+            target_key: target_key.filter(|it| Some(&it.now) == key.as_ref()),
+        }
     }
 
     /// The keys of the session, if it shall have any.

@@ -9,6 +9,7 @@ use tyche_proto::wire::Name;
 use tyche_session::{KnownTarget, KnownTargets};
 use uuid::Uuid;
 
+use crate::shared::changed::Replaced;
 use crate::shared::error::{Code, CodedResult, Error, Result};
 use crate::shared::keys::public_key;
 
@@ -83,6 +84,18 @@ impl Trust {
             Self::Given(key) | Self::Approved(_, key) => Some(*key),
             Self::KnownTarget { target, .. } => Some(target.key),
         }
+    }
+
+    /// Has the target prove the key that has replaced its own, if it has.
+    pub(super) fn renew(&mut self, replaced: &Replaced<String>) {
+        let key = match self {
+            Self::Clear => return,
+            Self::Given(key) | Self::Approved(_, key) => key,
+            Self::KnownTarget { target, .. } => &mut target.key,
+        };
+        // Another version may write keys in another way.
+        let now = replaced.of(&key.to_string()).and_then(|now| now.parse().ok());
+        *key = now.unwrap_or(*key);
     }
 
     /// The UUID that the target has to have: that of a known one. Another may have the same key.

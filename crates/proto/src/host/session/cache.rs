@@ -16,15 +16,15 @@ pub(crate) struct Cache {
     handle: QueueHandle,
     /// For each operation and writer: what the operation has to cover, if it is a flush.
     covers: Box<[Written]>,
-    /// Whether a flush has reported a loss.
-    has_reported: bool,
+    /// Whether an answer that reports a loss is on its way to the device.
+    is_telling: bool,
 }
 
 impl Cache {
     /// `operations`: operations in progress at most.
     pub(crate) fn new(handle: QueueHandle, operations: u32) -> Self {
         let len = operations as usize * handle.shared().writers();
-        Self { handle, covers: vec![Written::NOTHING; len].into(), has_reported: false }
+        Self { handle, covers: vec![Written::NOTHING; len].into(), is_telling: false }
     }
 
     fn covers(&mut self, op: u32) -> (&QueueHandle, &mut [Written]) {
@@ -45,9 +45,14 @@ impl Cache {
         self.handle.lose_cache(is_told)
     }
 
-    /// Whether a flush has reported a loss since the last question.
-    pub(crate) fn take_reported(&mut self) -> bool {
-        std::mem::take(&mut self.has_reported)
+    /// All answers so far are with the device; whether one of them has reported a loss.
+    #[inline]
+    pub(crate) fn answered(&mut self) -> bool {
+        let has_told = std::mem::take(&mut self.is_telling);
+        if has_told {
+            self.handle.told();
+        }
+        has_told
     }
 
     /// Takes the end of an operation at the target; returns its status for the host.
@@ -85,8 +90,13 @@ impl Cache {
         if status != Status::Success {
             handle.keep_former(covers);
         }
-        let is_safe = handle.flushed(covers);
-        self.has_reported |= !is_safe;
+        let is_safe = handle.is_safe(covers);
+        let is_telling = !covers_nothing && (!is_safe || status != Status::Success);
+        if is_telling && R::keeps(Rule::HandOverBeforeTold) {
+            handle.tell();
+        }
+        handle.settle(covers);
+        self.is_telling |= is_telling;
         match status {
             _ if !is_safe => Status::Io,
             Status::Success => Status::Success,
@@ -189,6 +199,47 @@ mod tests {
         assert!(cache.handle.is_dirty());
         assert_eq!(flush(&mut cache), Status::Success);
         assert!(!cache.handle.is_dirty());
+    }
+
+    /// The program may die before the answer is with the device.
+    #[test]
+    fn the_next_session_knows_of_a_loss_until_its_report_is_handed_over() {
+        let export = super::super::shared::tests::export;
+        let shared = SessionShared::new(2, None);
+        let [mut one, other] = [0, 1].map(|queue| Cache::new(shared.handle(queue), 2));
+        let generation = || other.handle.resumable().unwrap().generation.as_u128();
+        for cache in [&one, &other] {
+            cache.handle.connect(export(1));
+        }
+        one.finish::<AllRules>(0, &WRITE, Status::Success);
+        for cache in [&one, &other] {
+            cache.lose(true);
+            cache.handle.connect(export(2));
+        }
+        assert_eq!(flush(&mut one), Status::Io);
+        assert_eq!(generation(), 1, "nobody has been told yet");
+        assert_eq!(flush(&mut one), Status::Success, "the same session tells once");
+        assert_eq!(generation(), 1);
+        assert!(one.answered() && !one.answered());
+        assert_eq!(generation(), 2);
+    }
+
+    /// What the target has lost by a failed flush is in a new generation, of which another queue may
+    /// know first.
+    #[test]
+    fn the_next_session_knows_of_a_failed_flush_until_its_answer_is_handed_over() {
+        let export = super::super::shared::tests::export;
+        let mut cache = cache();
+        cache.handle.connect(export(1));
+        cache.finish::<AllRules>(0, &WRITE, Status::Success);
+        cache.begin(1, &FLUSH, true);
+        assert_eq!(cache.finish::<AllRules>(1, &FLUSH, Status::Io), Status::Io);
+        assert!(!cache.lose(true), "it was told");
+        cache.handle.connect(export(2));
+        let generation = |cache: &Cache| cache.handle.resumable().unwrap().generation.as_u128();
+        assert_eq!(generation(&cache), 1);
+        assert!(cache.answered());
+        assert_eq!(generation(&cache), 2);
     }
 
     #[test]

@@ -24,11 +24,10 @@ pub struct ExportState {
 /// program: [`SessionConfig::device`](super::SessionConfig::device) and
 /// [`SessionConfig::resumes`](super::SessionConfig::resumes).
 ///
-/// It changes with the generation or the size of the export, and when a loss has been reported;
-/// each time there is a [`SessionEvent::ResumeStateChanged`]. The owner keeps the first one before
-/// the device takes its first request, and a later one only after it has given the answers that
-/// came before that event: one of them may be the only report of a lost cache. An older one is
-/// safe: at worst another flush fails.
+/// It changes with the generation or the size of the export, and when a loss has been reported to
+/// the device ([`Session::answered`](super::Session::answered)); each time there is a
+/// [`SessionEvent::ResumeStateChanged`]. The owner keeps the first one before the device takes its
+/// first request. An older one is safe: at worst another flush fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ResumeState {
     /// The device.

@@ -277,7 +277,7 @@ impl<R: Rules> Session<R> {
     fn know_by(&mut self, next_key: Option<NextKey>) {
         let (Some(keys), Some(said)) = (&self.config.keys, next_key) else { return };
         let is_news = keys.target == said.former && said.former != said.next;
-        if is_news && self.handle.know_by(&said) {
+        if is_news && self.handle.shared().know_by(&said) {
             self.events.push_back(SessionEvent::NextKey(said));
         }
         self.learn_key();

@@ -68,6 +68,15 @@ impl<R: Rules> Session<R> {
         self.events.push_back(SessionEvent::FailsFast);
     }
 
+    /// Has a session that takes over a device go on as the former one of the device has left it:
+    /// operations fail at once, until the target is back. Nothing changes if it is there.
+    pub fn fail_until_connected(&mut self, now: Instant) {
+        self.now = now;
+        if matches!(self.state, State::Lost(_)) && !self.fails_fast {
+            self.fail_fast();
+        }
+    }
+
     /// Takes operations again if the target is back and no failed modification is in doubt.
     pub(super) fn resume(&mut self) {
         if !self.fails_fast || self.state != State::Live {

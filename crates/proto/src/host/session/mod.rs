@@ -92,7 +92,7 @@ use crate::rules::{AllRules, Rule, Rules};
 use crate::time::{Instant, earliest};
 
 /// Number of farewells on each path, and how long an answer is awaited after each.
-const FAREWELLS: u32 = 3;
+const FAREWELLS: u32 = 20;
 const FAREWELL_INTERVAL: Duration = Duration::from_millis(50);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -228,6 +228,14 @@ impl<R: Rules> Session<R> {
     /// The state to keep for the next session of the device.
     pub fn resume_state(&self) -> Option<ResumeState> {
         self.handle.resumable().map(|export| ResumeState { device: self.config.device, export })
+    }
+
+    /// The owner has handed over the answers of all operations whose ends it has taken, to their
+    /// device. A loss that one of them reports is not reported again.
+    pub fn answered(&mut self) {
+        if self.cache.answered() {
+            self.note_resume_state();
+        }
     }
 
     /// Reports a change of [`resume_state`](Self::resume_state).
@@ -423,7 +431,7 @@ impl<R: Rules> Session<R> {
         {
             self.events.push_back(SessionEvent::Resized(size));
         }
-        if resized.is_some() | self.cache.take_reported() {
+        if resized.is_some() {
             self.note_resume_state();
         }
         if removed {

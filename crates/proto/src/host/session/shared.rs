@@ -22,47 +22,21 @@
 //! were lost: each flush fails that has to cover some of them, until one has reported that.
 //! PROTOCOL.md, "Lost writes"; docs/protocol-annexes.md, "Queues".
 
+mod agreed;
+mod written;
+
 use std::sync::{Arc, PoisonError};
 
 use tyche_crypto::PublicKey;
-use tyche_wire::Uuid;
+
+use agreed::{Agreed, LOST};
+pub(crate) use written::Written;
 
 use super::event::{ExportState, Failure, NextKey};
 use crate::sync::{AtomicBool, AtomicU64, AtomicUsize, Mutex, MutexGuard, Ordering};
 
 /// Queues that a session has at most.
 pub const QUEUES_MAX: usize = 64;
-
-/// Generations that are remembered, because a queue may still be in them.
-const GENERATIONS_MAX: usize = 256;
-/// In place of an ordinal: a flush has to cover modifications that are lost.
-const LOST: u16 = u16::MAX;
-/// Number of ordinals. They are numbered from 1 on, and wrap.
-const ORDINALS: u32 = LOST as u32 - 1;
-
-/// How many volatile modifications a queue has completed, and the ordinal of its generation: 16
-/// bits above 48 bits of count. Zero: the queue never had a channel.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Written(u64);
-
-impl Written {
-    const COUNT_BITS: u32 = 48;
-
-    /// A flush has nothing to cover.
-    pub(crate) const NOTHING: Self = Self(0);
-
-    fn new(ordinal: u16, count: u64) -> Self {
-        Self(u64::from(ordinal) << Self::COUNT_BITS | count)
-    }
-
-    fn ordinal(self) -> u16 {
-        (self.0 >> Self::COUNT_BITS) as u16
-    }
-
-    fn count(self) -> u64 {
-        self.0 & ((1 << Self::COUNT_BITS) - 1)
-    }
-}
 
 /// The state that one queue writes. Aligned, so that no two queues write to the same cache line.
 #[derive(Debug)]
@@ -75,19 +49,6 @@ struct Line {
     /// By queue: how many of that queue's modifications the flushes of this queue have covered, or
     /// reported as lost.
     flushed: Box<[AtomicU64]>,
-}
-
-/// The state that all queues share, which changes rarely.
-#[derive(Debug, Default)]
-struct Agreed {
-    export: Option<ExportState>,
-    /// The generations seen, oldest first, and the ordinal of the oldest.
-    generations: Vec<Uuid>,
-    first: u16,
-    /// Why the session has failed.
-    failure: Option<Failure>,
-    /// The key that the target is known by, if it is another one than at first.
-    target_key: Option<PublicKey>,
 }
 
 /// The state that the queues of a session share: the export, the end of the session, and the writes
@@ -161,6 +122,11 @@ impl SessionShared {
         self.lines.len() - 1
     }
 
+    /// Bytes of the export, once it is known.
+    pub fn size(&self) -> u64 {
+        self.size.load(Ordering::Acquire)
+    }
+
     /// Number of those whose writes a flush covers: the queues and the former session.
     pub(super) fn writers(&self) -> usize {
         self.lines.len()
@@ -169,6 +135,17 @@ impl SessionShared {
     /// The number of the former session among them.
     fn former(&self) -> usize {
         self.queues()
+    }
+
+    /// Has all queues know the target by its next key; false if they know it by a third
+    /// one. Those that wait for a timer learn it then.
+    pub fn know_by(&self, said: &NextKey) -> bool {
+        let mut known = self.known();
+        let is_known = known.target_key.is_none_or(|key| key == said.former);
+        if is_known {
+            known.target_key = Some(said.next);
+        }
+        is_known
     }
 
     fn known(&self) -> MutexGuard<'_, Agreed> {
@@ -195,33 +172,22 @@ impl SessionShared {
         Some(self.lost(writer)).filter(|lost| lost.count() > self.covered(writer))
     }
 
+    /// The oldest ordinal that a queue is still in, the former session's writes are, or lost writes
+    /// were of which the device has not been told.
+    fn oldest(&self, known: &Agreed) -> Option<u16> {
+        let (queues, former) = (0..self.queues(), self.former());
+        let former = Some(former).filter(|&it| self.is_dirty(it));
+        let written = queues.chain(former).map(|it| self.written(it));
+        let lost = (0..self.writers()).filter_map(|it| self.unreported(it));
+        let ordinals = written.chain(lost).map(Written::ordinal);
+        // An answer is noted there, under the lock, before it settles what it reports.
+        let ordinals = ordinals.chain(known.telling.iter().map(|it| it.1));
+        ordinals.filter(|&ordinal| ordinal != 0).min_by_key(|&ordinal| known.age(ordinal))
+    }
+
     /// Whether the target's cache may hold modifications of a writer.
     fn is_dirty(&self, writer: usize) -> bool {
         self.written(writer).count() > self.lost(writer).count().max(self.covered(writer))
-    }
-}
-
-impl Agreed {
-    /// The ordinal of a generation, which is added if it is new.
-    fn ordinal(&mut self, generation: Uuid) -> u16 {
-        let index =
-            self.generations.iter().rposition(|&it| it == generation).unwrap_or_else(|| {
-                if self.generations.len() == GENERATIONS_MAX {
-                    self.generations.remove(0);
-                    // Zero means no ordinal.
-                    self.first = self.first.checked_add(1).unwrap_or(1);
-                }
-                self.generations.push(generation);
-                self.generations.len() - 1
-            });
-        let number = u32::from(self.first) - 1 + index as u32;
-        (number % ORDINALS) as u16 + 1
-    }
-
-    /// The index of an ordinal's generation; for a forgotten ordinal, that of the oldest.
-    fn age(&self, ordinal: u16) -> usize {
-        let age = (u32::from(ordinal) + ORDINALS - u32::from(self.first)) % ORDINALS;
-        if (age as usize) < self.generations.len() { age as usize } else { 0 }
     }
 }
 
@@ -250,9 +216,9 @@ impl QueueHandle {
         self.shared.known().export
     }
 
-    /// Bytes of the export.
+    /// See [`SessionShared::size`].
     pub(crate) fn size(&self) -> u64 {
-        self.shared.size.load(Ordering::Acquire)
+        self.shared.size()
     }
 
     /// Sets the size of the export; returns whether it has changed.
@@ -267,16 +233,6 @@ impl QueueHandle {
     /// The key that the target is known by, if it is another one than at first.
     pub(crate) fn target_key(&self) -> Option<PublicKey> {
         self.shared.known().target_key
-    }
-
-    /// Has all queues know the target by its next key; false if they know it by a third one.
-    pub(crate) fn know_by(&self, said: &NextKey) -> bool {
-        let mut known = self.shared.known();
-        let is_known = known.target_key.is_none_or(|key| key == said.former);
-        if is_known {
-            known.target_key = Some(said.next);
-        }
-        is_known
     }
 
     /// Whether a queue of the session has been connected to its target.
@@ -378,21 +334,36 @@ impl QueueHandle {
         }
     }
 
-    /// Takes the success of a flush of this queue that had to cover `covers`. Returns whether all
-    /// of that is on stable storage. If not, the caller must report the loss: it is not reported
-    /// again.
-    pub(crate) fn flushed(&self, covers: &[Written]) -> bool {
+    /// Whether all that a flush of this queue had to cover is in the generation of the queue: if the
+    /// flush succeeds, it is on stable storage.
+    pub(crate) fn is_safe(&self, covers: &[Written]) -> bool {
         let mine = self.shared.written(self.queue).ordinal();
-        let mut is_safe = true;
+        covers.iter().all(|cover| *cover == Written::NOTHING || cover.ordinal() == mine)
+    }
+
+    /// The answer to a flush of this queue settles `covers`, what it had to cover: that is on stable
+    /// storage, or reported as lost, and not reported again.
+    pub(crate) fn settle(&self, covers: &[Written]) {
         for (flushed, cover) in self.line().flushed.iter().zip(covers) {
-            if *cover != Written::NOTHING {
-                is_safe &= cover.ordinal() == mine;
-                if flushed.load(Ordering::Relaxed) < cover.count() {
-                    flushed.store(cover.count(), Ordering::Release);
-                }
+            if flushed.load(Ordering::Relaxed) < cover.count() {
+                flushed.store(cover.count(), Ordering::Release);
             }
         }
-        is_safe
+    }
+
+    /// An answer of this queue is about to report a loss. The program may die before the device has
+    /// it, so until [then](Self::told) the next session of the device has to know of the loss.
+    pub(crate) fn tell(&self) {
+        let mut known = self.shared.known();
+        let is_new = known.telling.iter().all(|(queue, _)| *queue != self.queue);
+        if let Some(oldest) = self.shared.oldest(&known).filter(|_| is_new) {
+            known.telling.push((self.queue, oldest));
+        }
+    }
+
+    /// The answers of this queue that report losses are with the device.
+    pub(crate) fn told(&self) {
+        self.shared.known().telling.retain(|(queue, _)| *queue != self.queue);
     }
 
     /// The target has lost its cache, with the modifications of this queue and of the former
@@ -413,21 +384,13 @@ impl QueueHandle {
         is_dirty
     }
 
-    /// The export as the next session of the device has to know it. Its generation is the oldest
-    /// that a queue is still in, the former session's writes are, or lost writes were that no flush
-    /// has reported.
+    /// The export as the next session of the device has to know it.
     pub(crate) fn resumable(&self) -> Option<ExportState> {
         let known = self.shared.known();
         let export = known.export?;
-        let (queues, former) = (0..self.shared.queues(), self.shared.former());
-        let former = Some(former).filter(|&it| self.shared.is_dirty(it));
-        let written = queues.chain(former).map(|it| self.shared.written(it));
-        let lost = (0..self.shared.writers()).filter_map(|it| self.shared.unreported(it));
-        let ordinals = written.chain(lost).map(Written::ordinal).filter(|&ordinal| ordinal != 0);
-        let oldest = ordinals.map(|ordinal| known.age(ordinal)).min();
+        let oldest = self.shared.oldest(&known).map(|ordinal| known.age(ordinal));
         let oldest = oldest.and_then(|age| known.generations.get(age).copied());
-        let generation = oldest.unwrap_or(export.generation);
-        Some(ExportState { generation, ..export })
+        Some(ExportState { generation: oldest.unwrap_or(export.generation), ..export })
     }
 }
 
@@ -436,7 +399,7 @@ mod models;
 
 #[cfg(test)]
 pub(super) mod tests {
-    use tyche_wire::Geometry;
+    use tyche_wire::{Geometry, Uuid};
 
     use super::*;
 
@@ -478,7 +441,7 @@ pub(super) mod tests {
     }
 
     pub(super) fn end(handle: &QueueHandle, covers: &[Written]) -> bool {
-        handle.flushed(covers)
+        (handle.is_safe(covers), handle.settle(covers)).0
     }
 
     #[test]
