@@ -16,6 +16,7 @@ pub(crate) use crate::shared::control_socket::{REPORT_TIMEOUT, is_timeout};
 use crate::shared::control_socket::{Until, bind, may_change, reach};
 use crate::shared::error::{Code, Error, ErrorReport, Result};
 use crate::shared::export::Export;
+use crate::shared::setting::Setting;
 use crate::shared::report::{
     AccessChanged, ExportChanged, ExportCloned, ExportResized, PlanReport, SessionReport,
     TargetLinkChanged, TargetReport,
@@ -121,6 +122,20 @@ pub(crate) enum TargetRequest {
         /// Time limit for requests that are with its disk, in milliseconds.
         limit_ms: u64,
     },
+    /// Give an export that was added so another name.
+    RenameExport {
+        /// Its name.
+        export: String,
+        /// The other name.
+        to: String,
+    },
+    /// Change properties of an export that was added so.
+    SetExport {
+        /// Its name.
+        export: String,
+        /// The changes.
+        settings: Vec<Setting>,
+    },
     /// Serve one more link, from now on and after restarts.
     AddLink {
         /// Its name.
@@ -193,6 +208,11 @@ impl TargetRequest {
                 let force = if *force { " --force" } else { "" };
                 format!("export remove {export}{force}{}", if *delete { " --delete" } else { "" })
             }
+            Self::RenameExport { export, to } => format!("export rename {export} {to}"),
+            Self::SetExport { export, settings } => {
+                let settings: Vec<_> = settings.iter().map(Setting::to_string).collect();
+                format!("export set {export} {}", settings.join(" "))
+            }
             Self::Access { export, host, change } => {
                 let host = host.as_ref().map(|host| format!(" {host}")).unwrap_or_default();
                 format!("export {} {export}{host}", change.name())
@@ -240,7 +260,7 @@ pub(crate) enum ControlAnswer {
     Target(TargetReport),
     /// To [`TargetRequest::Resize`].
     Resized(ExportResized),
-    /// To [`TargetRequest::AddExport`] and [`TargetRequest::RemoveExport`].
+    /// To [`TargetRequest::AddExport`] and other changes of the exports.
     Changed(ExportChanged),
     /// To [`TargetRequest::CloneExport`].
     Cloned(ExportCloned),

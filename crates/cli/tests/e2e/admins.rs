@@ -121,6 +121,11 @@ fn every_command_works_from_elsewhere_and_the_log_says_who_asked() {
     let names: Vec<_> = names.iter().map(|it| it["export"].as_str().unwrap()).collect();
     assert_eq!(names, [DISK, "more"]);
     assert_eq!(ops(&["resize", "more", "128M"])["size"], 128 << 20);
+    assert_eq!(ops(&["rename", "more", "most"])["changed"], true);
+    assert_eq!(ops(&["rename", "more", "most"])["changed"], false);
+    assert_eq!(ops(&["rename", "most", "more"])["changed"], true);
+    assert_eq!(ops(&["set", "more", "iops=1000", "allow=alpha"])["changed"], true);
+    keys.refused("monitor.key", &["export", "set", "more", "iops=none"], 7, &["may change nothing"]);
     assert_eq!(ops(&["deny", "more", "alpha"])["sessions_ended"], 0);
     assert_eq!(ops(&["allow", "more", "alpha"])["host"], "alpha");
     assert_eq!(ops(&["revert", "more"])["host"], Value::Null);
@@ -143,6 +148,8 @@ fn every_command_works_from_elsewhere_and_the_log_says_who_asked() {
     for change in [
         &*format!("`export add {more}`"),
         "`export resize more 134217728`",
+        "`export rename more most`",
+        "`export set more iops=1000 allow=alpha`",
         "`export deny more alpha`",
         "`export allow more alpha`",
         "`export revert more`",

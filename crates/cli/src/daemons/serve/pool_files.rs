@@ -44,7 +44,7 @@ pub(super) fn find(
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         found => found.context(Code::Device, path)?,
     };
-    let disk = exports.all().find(|disk| disk.name() == name);
+    let disk = exports.disk(name);
     let disk = disk.as_ref().and_then(|disk| disk.store().file());
     let disk = disk.ok_or_else(|| Error::new(Code::Device, format!("{path}: it is not open")))?;
     let open = fstat(disk).map_err(std::io::Error::from).context(Code::Device, path)?;
