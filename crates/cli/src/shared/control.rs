@@ -16,11 +16,11 @@ pub(crate) use crate::shared::control_socket::{REPORT_TIMEOUT, is_timeout};
 use crate::shared::control_socket::{Until, bind, may_change, reach};
 use crate::shared::error::{Code, Error, ErrorReport, Result};
 use crate::shared::export::Export;
-use crate::shared::setting::Setting;
 use crate::shared::report::{
     AccessChanged, ExportChanged, ExportCloned, ExportResized, PlanReport, SessionReport,
     TargetLinkChanged, TargetReport,
 };
+use crate::shared::setting::Setting;
 
 /// The longest request in bytes: the text of a configuration.
 const REQUEST_MAX: u64 = 4 << 20;

@@ -322,6 +322,9 @@ mod tests {
             r#"{"name":"a","path":"mem:1M","read_only":false,"write_back":false,"shared":false}"#
         );
         let (place, renamed_from) = (DefinedAt::Command, most.renamed_from.clone());
-        assert!(least.is_same(&Export { place, renamed_from, ..least.clone() }) && !least.is_same(&most));
+        assert!(
+            least.is_same(&Export { place, renamed_from, ..least.clone() })
+                && !least.is_same(&most)
+        );
     }
 }

@@ -3,8 +3,8 @@
 use std::fmt::{self, Display};
 use std::num::NonZeroU64;
 
-use serde::de::{Deserialize, Deserializer};
 use serde::Serialize;
+use serde::de::{Deserialize, Deserializer};
 use tyche_proto::wire::Geometry;
 use uuid::Uuid;
 

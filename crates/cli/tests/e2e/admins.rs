@@ -125,7 +125,12 @@ fn every_command_works_from_elsewhere_and_the_log_says_who_asked() {
     assert_eq!(ops(&["rename", "more", "most"])["changed"], false);
     assert_eq!(ops(&["rename", "most", "more"])["changed"], true);
     assert_eq!(ops(&["set", "more", "iops=1000", "allow=alpha"])["changed"], true);
-    keys.refused("monitor.key", &["export", "set", "more", "iops=none"], 7, &["may change nothing"]);
+    keys.refused(
+        "monitor.key",
+        &["export", "set", "more", "iops=none"],
+        7,
+        &["may change nothing"],
+    );
     assert_eq!(ops(&["deny", "more", "alpha"])["sessions_ended"], 0);
     assert_eq!(ops(&["allow", "more", "alpha"])["host"], "alpha");
     assert_eq!(ops(&["revert", "more"])["host"], Value::Null);

@@ -9,8 +9,7 @@ use serde_json::{Value, json};
 
 use crate::load::Load;
 use crate::pools::{
-    self, MAKE, configure, export, files, kill_at, listed, names, pool, refuse, serve, set, starts,
-    write,
+    MAKE, configure, export, files, kill_at, listed, names, pool, refuse, serve, set, starts, write,
 };
 use crate::refusals::refused;
 use crate::rig::{DISK, Rig, Side, Target, rig, wait_until};
@@ -255,7 +254,13 @@ fn limits_and_hosts_of_an_export_change_while_it_is_used() {
     assert_eq!(export(&rig, &["set", DISK, &others])["sessions_ended"], 1);
     session.disconnect_by_force();
     let link = rig.cable.link(Side::Host);
-    refused(&rig, Side::Host, &["connect", DISK, "--link", link], 7, &["not allowed"]);
+    refused(
+        &rig,
+        Side::Host,
+        &["connect", DISK, "--link", link],
+        3,
+        &["offers nothing to this host"],
+    );
     export(&rig, &["set", DISK, "hosts=any"]);
     rig.connect_as("fuse", &[]).disconnect();
     drop(target);
@@ -278,14 +283,14 @@ fn a_disk_that_nobody_has_is_opened_anew_with_other_properties() {
     target.kill();
     let target = serve(&rig, &config);
     check(&rig);
-    // What can't be opened so is served as before.
+    // What can't be opened so is served as before, when it can.
     let odd = rig.path("disk.img");
     File::options().write(true).open(&odd).unwrap().set_len(0).unwrap();
     let wrong = ["set", DISK, "read_only=false"];
     refuse(&rig, &wrong, 9, &["disk.img"]);
     File::options().write(true).open(&odd).unwrap().set_len(64 << 20).unwrap();
-    drop(target);
-    let _target = serve(&rig, &config);
+    wait_until("it is there", || found(&rig, DISK)["problem"].is_null());
+    assert_eq!(found(&rig, DISK)["read_only"], true);
     export(&rig, &["set", DISK, "read_only=false", "shared=true", "write_back=true"]);
     write(&rig, DISK, 6);
     let now = found(&rig, DISK);
@@ -293,5 +298,37 @@ fn a_disk_that_nobody_has_is_opened_anew_with_other_properties() {
     refuse(&rig, &["set", DISK, "colour=red"], 2, &["there is no such key; there are iops"]);
     refuse(&rig, &["set", DISK, "size=1G"], 2, &["`tyche export resize`"]);
     refuse(&rig, &["set", DISK, "iops=10", "iops=11"], 2, &["given twice"]);
-    assert_eq!(pools::export(&rig, &["set", DISK, "shared=true"])["changed"], false);
+    assert_eq!(export(&rig, &["set", DISK, "shared=true"])["changed"], false);
+    drop(target);
+}
+
+/// Hosts of FCoE know a disk by its LUN, and do not notice another name.
+#[test]
+fn hosts_of_fcoe_go_on_under_another_name() {
+    let rig = rig!(2500);
+    let path = rig.path("target.toml");
+    fs::write(&path, "").unwrap();
+    let fcoe = ["--fcoe", rig.cable.link(Side::Target)];
+    let target = rig.serve_on(&fcoe, &["--config", path.to_str().unwrap()]);
+    rig.file("disk.img", 64 << 20);
+    export(&rig, &["add", &format!("{DISK}={}", rig.path("disk.img").display())]);
+    let link = rig.cable.link(Side::Host);
+    let mut ports = Value::Null;
+    wait_until("the target is found", || {
+        ports = rig.ask(&["discover", "--fcoe", "--link", link])["ports"].take();
+        ports.as_array().is_some_and(|ports| !ports.is_empty())
+    });
+    let disk = format!("{}:0", ports[0]["wwpn"].as_str().unwrap());
+    let session = rig.connect_disk(Side::Host, &disk, &["--fcoe", "--link", link, "--as", "fuse"]);
+    let load = Load::start(&session.device);
+    load.await_progress();
+    export(&rig, &["rename", DISK, "new"]);
+    load.await_progress();
+    assert_eq!(found(&rig, "new")["lun"], 0);
+    refuse(&rig, &["set", "new", "read_only=true"], 7, &["is connected by"]);
+    refuse(&rig, &["remove", "new"], 7, &["is connected by"]);
+    load.finish();
+    session.disconnect();
+    assert_eq!(export(&rig, &["remove", "new"])["changed"], true);
+    drop(target);
 }

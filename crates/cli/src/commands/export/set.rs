@@ -13,7 +13,7 @@ use crate::shared::report::{ExportChanged, Output};
 use crate::shared::setting::Setting;
 use crate::shared::target_control::AtArgs;
 
-/// Change properties of an export that `tyche export add` has added.
+/// Change properties of an export that `tyche export add` has added
 ///
 /// The keys are those of an [[export]] in target.toml. These change under its hosts, at once:
 ///
@@ -56,8 +56,7 @@ pub(super) fn run(at: &AtArgs, Set { of, settings }: &Set, output: Format) -> Re
     }
     let export = &of.export;
     let (mut control, _) = find(at, of)?;
-    let request =
-        TargetRequest::SetExport { export: export.clone(), settings: settings.clone() };
+    let request = TargetRequest::SetExport { export: export.clone(), settings: settings.clone() };
     let what = format_args!("the target of `{export}`");
     let done: ExportChanged = control.ask(&request, CHANGE_TIMEOUT, what)?;
     let ended = sessions_end(done.sessions_ended);

@@ -105,6 +105,18 @@ impl Exports {
         }
     }
 
+    /// As [`open`](Self::open), but a disk that is missing is to be
+    /// [waited for](disks::await_missing) once it is served.
+    ///
+    /// # Errors
+    /// A disk in memory has no room.
+    pub(super) fn open_or_miss(&self, export: &Export) -> Result<(OpenDisk, Option<MissingDisk>)> {
+        let opening = (Opening::begin_if_file(export), Instant::now() + OPEN_LIMIT);
+        let (store, known, missing) = disks::open(export, false, &self.state, opening)?;
+        let offline = missing.as_ref().map(|disk| disk.why.message.clone());
+        Ok(((store, known, offline), missing))
+    }
+
     /// Ends an export: hosts do not find it any more, and their sessions end. `None` if there is no
     /// such export.
     pub(super) fn remove(&self, name: &str) -> Option<ExportRemoval> {

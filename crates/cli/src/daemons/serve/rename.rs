@@ -68,7 +68,11 @@ pub(super) fn finish(served: &Served) -> Result<()> {
 }
 
 /// The answer if there is no export to be renamed: it may have been before.
-fn was_renamed(served: &Served, config: &Config, (from, to): (&str, &str)) -> Result<ExportChanged> {
+fn was_renamed(
+    served: &Served,
+    config: &Config,
+    (from, to): (&str, &str),
+) -> Result<ExportChanged> {
     let is_it = |it: &Export| it.renamed_from.as_deref() == Some(from);
     if named(config, to).is_some_and(is_it) {
         return Ok(changed(served, to, false, 0));

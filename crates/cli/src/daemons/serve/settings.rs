@@ -3,15 +3,16 @@
 //! Limits, and who may have an export, change under its hosts. The other properties are those of
 //! its open disk, which hosts have taken for given: it is opened anew while nobody has it.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use super::Served;
 use super::access::Configured;
 use super::changes::{added, changed, check, named, refuse_configured};
 use super::config::{Config, Export, Source};
 use super::exports::OpenDisk;
 use super::plan::properties;
 use super::state::locked;
+use super::{Served, disks};
 use crate::shared::error::{Code, Error, Result};
 use crate::shared::report::ExportChanged;
 use crate::shared::setting::Setting;
@@ -26,7 +27,7 @@ const CLOSE_LIMIT: Duration = Duration::from_secs(10);
 /// `NotFound` if there is no such export; `Config` or `Usage` if the configuration has it, or the
 /// change makes no sense; `Refused` if hosts have it connected that would not learn of the change;
 /// `Device` if its disk can't be opened so; `Other` if it can't be kept. Nothing has changed then.
-pub(super) fn set(served: &Served, name: &str, settings: &[Setting]) -> Result<ExportChanged> {
+pub(super) fn set(served: &Arc<Served>, name: &str, settings: &[Setting]) -> Result<ExportChanged> {
     let _changing = served.exports.change();
     let before = served.exports.current().clone();
     let idle = before.idle.iter().find(|export| export.name == name);
@@ -98,9 +99,9 @@ fn refuse_in_use(served: &Served, export: &Export, settings: &[Setting]) -> Resu
 /// Opens the disk of an export anew with other properties, which are kept. It is to be served then.
 ///
 /// # Errors
-/// It can't be opened, or kept: then it is served as before.
+/// It can't be opened, or kept: then it is served as before, as soon as its disk is there.
 fn reopen(
-    served: &Served,
+    served: &Arc<Served>,
     (before, now): (&Export, &Export),
     keep: impl FnOnce() -> Result<()>,
 ) -> Result<OpenDisk> {
@@ -112,8 +113,11 @@ fn reopen(
     let opened = opened.and_then(|()| exports.open(now, false));
     let kept = opened.and_then(|disk| keep().map(|()| disk));
     kept.inspect_err(|_| {
-        let disk = exports.open(before, false);
-        let again = disk.and_then(|disk| exports.serve(before, &served.rights(), disk));
+        let again = exports.open_or_miss(before).and_then(|(disk, missing)| {
+            let key = exports.serve(before, &served.rights(), disk)?;
+            let missing = missing.map(|missing| (key, missing));
+            disks::await_missing(missing.into_iter().collect(), served).map_err(Error::from)
+        });
         if let Err(error) = again {
             let name = &before.name;
             tracing::error!("export {name} is served when the target starts again: {error}");

@@ -96,7 +96,11 @@ fn move_file(from: &Path, to: &Path) -> io::Result<()> {
     if !from.exists() {
         return Ok(());
     }
-    if to.exists() { fs::remove_file(from)? } else { fs::rename(from, to)? }
+    if to.exists() {
+        fs::remove_file(from)?
+    } else {
+        fs::rename(from, to)?
+    }
     from.parent().map_or(Ok(()), |dir| File::open(dir)?.sync_all())
 }
 
