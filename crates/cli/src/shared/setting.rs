@@ -227,7 +227,7 @@ mod tests {
             ("allow=", "`allow`: write some with commas between them, or any"),
             ("allow=a,,b", "or any"),
             ("hosts=alpha", "`hosts`: "),
-            ("initiators=1", "`initiators`: a WWPN is 16 hexadecimal digits"),
+            ("initiators=1", "`initiators`: `1`: a WWPN is 16 hexadecimal digits"),
             ("read_only=yes", "`read_only`: write true or false"),
             ("block_size=1024", "write 512 or 4096"),
             ("name=b", "`tyche export rename`"),

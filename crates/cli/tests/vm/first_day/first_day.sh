@@ -167,11 +167,12 @@ for pid in $(pidof tyche @tyche); do cmp /proc/$pid/exe /usr/sbin/tyche; done
 
 part Remove
 touch /run/stop; wait $LOAD; [ ! -e /run/failed ]
-fails 100 host 'apt remove --yes tyche 2>&1 | grep -v "^[A-Z(]" | tail -n 3; exit ${PIPESTATUS[0]}'
+host 'tyche disconnect store/vm2'
+tell 'The package is not removed while one of its disks is in use.'
+fails 100 host 'apt remove --yes tyche 2>&1 | grep ^tyche:; exit ${PIPESTATUS[0]}'
 says 'unmount'
 host 'umount /mnt'
 host 'systemctl stop tyche@$(systemd-escape store/vm1)'
-host 'tyche disconnect store/vm2'
 target 'tyche hosts'
 target 'tyche export remove vm2 --delete'
 target 'tyche export remove vm1 --delete'
