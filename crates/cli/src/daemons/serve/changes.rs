@@ -8,7 +8,7 @@ use super::config::{Config, DefinedAt, Export};
 use super::exports::ExportRemoval;
 use super::own_keys::OwnKeys;
 use super::state::{Leftover, locked};
-use super::{Served, conflict, fcoe, pool, pool_files, rename};
+use super::{Served, conflict, fcoe, pool, pool_files};
 use crate::shared::error::{Code, Error, Result};
 use crate::shared::report::ExportChanged;
 
@@ -134,7 +134,7 @@ pub(super) fn publish(served: &Served, export: &Export, accepted: bool) -> Resul
     wanted.idle.retain(|it| it.name != export.name);
     check(&wanted)?;
     let configured = Configured::of(&wanted, &served.own_keys.public())?;
-    rename::finish(served)?;
+    finish_renames(served)?;
     let disk = served.exports.open(export, accepted)?;
     // Before any host can write to it.
     locked(&served.exports.state).keep_added(added(&wanted))?;
@@ -203,6 +203,17 @@ pub(super) fn remove(served: &Served, name: &str, removal: &Removal) -> Result<E
     removal.map_or(Ok(()), |removal| removal.wait(limit))?;
     is_deleted?;
     Ok(changed(served, name, true, ended))
+}
+
+/// Has what is kept of renamed exports follow them, if something has kept it from that.
+///
+/// # Errors
+/// `Other` if it still can't.
+pub(super) fn finish_renames(served: &Served) -> Result<()> {
+    // In the order of all who need both.
+    let mut rights = served.rights();
+    let mut state = locked(&served.exports.state);
+    if state.is_renaming() { state.finish_renames(rights.decisions()) } else { Ok(()) }
 }
 
 /// Refuses to change an export that was not added by command. `what`: what is to be done with it in

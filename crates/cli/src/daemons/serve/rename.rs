@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use tyche_proto::RenameRefused;
 
-use super::changes::{added, changed, check, named, refuse_configured};
+use super::changes::{added, changed, check, finish_renames, named, refuse_configured};
 use super::config::{Config, Export};
 use super::exports::export_name;
 use super::pool::{self, Pool};
@@ -37,7 +37,7 @@ pub(super) fn rename(served: &Served, from: &str, to: &str) -> Result<ExportChan
     let refused = |why| refusal(from, why);
     check_name(served, &before, (export, to))?;
     served.exports.target.check_rename(key, name).map_err(refused)?;
-    finish(served)?;
+    finish_renames(served)?;
     pool_files::settle(&served.exports.state, &before.export.iter().collect::<Vec<_>>());
     let wanted = renamed(served, &before, (export, to))?;
     check(&wanted)?;
@@ -54,17 +54,6 @@ pub(super) fn rename(served: &Served, from: &str, to: &str) -> Result<ExportChan
     *served.exports.current() = wanted;
     tracing::info!(export = to, former = from, "export {from} is {to} now");
     Ok(changed(served, to, true, 0))
-}
-
-/// Has what is kept of renamed exports follow them, if something has kept it from that.
-///
-/// # Errors
-/// `Other` if it still can't.
-pub(super) fn finish(served: &Served) -> Result<()> {
-    // In the order of all who need both.
-    let mut rights = served.rights();
-    let mut state = locked(&served.exports.state);
-    if state.is_renaming() { state.finish_renames(rights.decisions()) } else { Ok(()) }
 }
 
 /// The answer if there is no export to be renamed: it may have been before.
