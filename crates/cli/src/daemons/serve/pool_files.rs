@@ -75,11 +75,13 @@ pub(super) fn settle(state: &Mutex<State>, exports: &[&Export]) {
     let is_export = |name: &String| exports.iter().any(|export| export.name == *name);
     let (sender, removed) = sync_channel(leftovers.len());
     let work = move || {
-        // Nobody waits for it after the limit.
-        leftovers.into_iter().try_for_each(|left| {
+        for left in leftovers {
             let result = left.remove();
-            sender.send((left, result))
-        })
+            if sender.send((left, result)).is_err() {
+                // Nobody waits for it after the limit.
+                return;
+            }
+        }
     };
     if let Err(error) = thread::Builder::new().name("tyche-settle".into()).spawn(work) {
         tracing::warn!("files of pools that no export has are left: {error}");

@@ -46,9 +46,15 @@ target() { at store nsenter --mount=/run/machine/store --net=/run/netns/store ba
 host() { at host bash -c "$1"; note "host# $1"; }
 
 at() {
-    local machine=$1 code=0
+    local machine=$1 code count
     shift
-    timeout 300 "$@" </dev/null >$SAID 2>&1 || code=$?
+    for count in {1..5}; do
+        code=0
+        timeout 300 "$@" </dev/null >$SAID 2>&1 || code=$?
+        # An emulated machine may stand still for longer than a command waits for a daemon.
+        [ $code -eq 6 ] && grep -q 'does not answer within' $SAID || break
+        sleep 5
+    done
     if [ $code -ne $WANTED ]; then
         echo "at $machine: ${*: -1}: exit code $code, not $WANTED:"
         cat $SAID

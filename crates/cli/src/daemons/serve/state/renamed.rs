@@ -97,9 +97,9 @@ fn move_file(from: &Path, to: &Path) -> io::Result<()> {
         return Ok(());
     }
     if to.exists() {
-        fs::remove_file(from)?
+        fs::remove_file(from)?;
     } else {
-        fs::rename(from, to)?
+        fs::rename(from, to)?;
     }
     from.parent().map_or(Ok(()), |dir| File::open(dir)?.sync_all())
 }
