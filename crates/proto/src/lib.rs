@@ -44,7 +44,7 @@ pub use question::{connect_proof, nonce as nonce_of_question};
 pub use rules::{AllRules, Rule, Rules};
 pub use target_end::access::{Access, Allowed, HostId, Identity};
 pub use target_end::export::{
-    ChannelRef, ExportConfig, ExportKey, ExportTaken, SessionInfo, Writer,
+    ChannelRef, ExportConfig, ExportKey, ExportTaken, RenameRefused, SessionInfo, Writer,
 };
 pub use target_end::generation::Loss;
 pub use target_end::listener::{

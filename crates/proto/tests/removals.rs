@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use tyche_proto::wire::{ConnectFlags, Reason, Status, Uuid};
-use tyche_proto::{AllRules, ExportConfig, ExportTaken, Failure, Instant, SessionEvent};
+use tyche_proto::{
+    AllRules, ExportConfig, ExportTaken, Failure, Instant, RenameRefused, SessionEvent,
+};
 
 use crate::door::{Door, session as session_of};
 use crate::evictions::executed;
@@ -102,4 +104,35 @@ fn two_exports_have_neither_the_name_nor_the_uuid_in_common() {
     let other = ExportConfig { name: name("other"), ..config };
     let taken = door.registry.add_export(Instant(0), other);
     assert_eq!(taken, Err(ExportTaken::Uuid(Uuid::from_u128(4))));
+}
+
+#[test]
+fn an_export_that_hosts_have_keeps_its_name() {
+    let pair = connected();
+    let refused = pair.registry.check_rename(pair.export, name("other"));
+    assert!(matches!(refused, Err(RenameRefused::InUse(hosts)) if hosts.len() == 1));
+}
+
+#[test]
+fn a_ticket_does_not_open_an_export_that_was_renamed_since() {
+    let mut door = Door::new(false);
+    let config = door.registry.export(door.export).clone();
+    let other = ExportConfig { name: name("other"), uuid: Uuid::from_u128(9), ..config };
+    door.registry.add_export(door.now, other).unwrap();
+    let rename = |door: &mut Door, to| {
+        door.registry.check_rename(door.export, to)?;
+        door.registry.rename(door.now, door.export, to);
+        Ok(())
+    };
+    let taken = ExportTaken::Name(name("other"));
+    assert_eq!(rename(&mut door, name("other")), Err(RenameRefused::Taken(taken)));
+    let late = door.connect(100, session_of(100), ConnectFlags::NONE);
+    door.wait(Duration::from_millis(10));
+    assert_eq!(rename(&mut door, name("third")), Ok(()));
+    assert_eq!(door.registry.export(door.export).name, name("third"));
+    // The ticket may be for another export, which had that name before.
+    assert_eq!(door.insist(&late), None);
+    assert_eq!(door.ask(100, session_of(100), ConnectFlags::NONE), Ok(()));
+    door.registry.remove_export(door.export);
+    assert_eq!(rename(&mut door, name("fourth")), Err(RenameRefused::Unknown));
 }

@@ -37,6 +37,7 @@ pub(super) const FILES: [(&str, &str, u32); 34] = [
     ("CHANGELOG.md", "usr/share/doc/tyche", 0o644),
     ("PROTOCOL.md", "usr/share/doc/tyche", 0o644),
     ("FC.md", "usr/share/doc/tyche", 0o644),
+    ("docs/first-day.md", "usr/share/doc/tyche/docs", 0o644),
     ("docs/guide.md", "usr/share/doc/tyche/docs", 0o644),
     ("docs/reference.md", "usr/share/doc/tyche/docs", 0o644),
     ("docs/troubleshooting.md", "usr/share/doc/tyche/docs", 0o644),

@@ -3,6 +3,8 @@
 mod clone;
 mod list;
 mod name;
+mod rename;
+mod set;
 
 use std::num::NonZeroU64;
 use std::time::Duration;
@@ -24,6 +26,8 @@ use crate::size;
 use clone::{CloneDisk, Snapshot};
 use list::List;
 use name::{ExportName, find, one_target};
+use rename::Rename;
+use set::Set;
 
 /// Time limit until a file's new size is on its disk, behind earlier writes.
 const RESIZE_TIMEOUT: Duration = Duration::from_secs(60);
@@ -50,6 +54,8 @@ pub(crate) struct ExportCommand {
 enum Action {
     Add(Box<Add>),
     Remove(Remove),
+    Rename(Rename),
+    Set(Set),
     Snapshot(Snapshot),
     Clone(CloneDisk),
     List(List),
@@ -247,6 +253,8 @@ pub(crate) fn run(command: &ExportCommand) -> Result<()> {
     let (of, host, change) = match action {
         Action::Add(add) => return run_add(at, add, *output),
         Action::Remove(remove) => return run_remove(at, remove, *output),
+        Action::Rename(rename) => return rename::run(at, rename, *output),
+        Action::Set(set) => return set::run(at, set, *output),
         Action::Snapshot(of) => return clone::snapshot(at, of, *output),
         Action::Clone(of) => return clone::clone(at, of, *output),
         Action::List(list) => return list::run(at, list, *output),

@@ -60,7 +60,7 @@ struct KeyFile {
 #[derive(Args, Debug)]
 struct Fingerprint {
     /// The public key; by default this machine's own.
-    #[arg(value_parser = public_key)]
+    #[arg(value_parser = key_to_compare)]
     key: Option<PublicKey>,
 
     /// File of the secret key.
@@ -79,6 +79,14 @@ struct KnownArgs {
 struct Forget {
     /// Name of the target, as `tyche key known` lists it, or its UUID.
     target: String,
+}
+
+/// Parses a public key. A path is taken for one by whoever has several keys.
+fn key_to_compare(text: &str) -> Result<PublicKey, String> {
+    public_key(text).map_err(|error| match text.contains('/') {
+        true => "a file of a key is named with --file".to_owned(),
+        false => error,
+    })
 }
 
 impl KeyCommand {

@@ -20,6 +20,7 @@ use crate::shared::report::{
     AccessChanged, ExportChanged, ExportCloned, ExportResized, PlanReport, SessionReport,
     TargetLinkChanged, TargetReport,
 };
+use crate::shared::setting::Setting;
 
 /// The longest request in bytes: the text of a configuration.
 const REQUEST_MAX: u64 = 4 << 20;
@@ -121,6 +122,20 @@ pub(crate) enum TargetRequest {
         /// Time limit for requests that are with its disk, in milliseconds.
         limit_ms: u64,
     },
+    /// Give an export that was added so another name.
+    RenameExport {
+        /// Its name.
+        export: String,
+        /// The other name.
+        to: String,
+    },
+    /// Change properties of an export that was added so.
+    SetExport {
+        /// Its name.
+        export: String,
+        /// The changes.
+        settings: Vec<Setting>,
+    },
     /// Serve one more link, from now on and after restarts.
     AddLink {
         /// Its name.
@@ -193,6 +208,11 @@ impl TargetRequest {
                 let force = if *force { " --force" } else { "" };
                 format!("export remove {export}{force}{}", if *delete { " --delete" } else { "" })
             }
+            Self::RenameExport { export, to } => format!("export rename {export} {to}"),
+            Self::SetExport { export, settings } => {
+                let settings: Vec<_> = settings.iter().map(Setting::to_string).collect();
+                format!("export set {export} {}", settings.join(" "))
+            }
             Self::Access { export, host, change } => {
                 let host = host.as_ref().map(|host| format!(" {host}")).unwrap_or_default();
                 format!("export {} {export}{host}", change.name())
@@ -240,7 +260,7 @@ pub(crate) enum ControlAnswer {
     Target(TargetReport),
     /// To [`TargetRequest::Resize`].
     Resized(ExportResized),
-    /// To [`TargetRequest::AddExport`] and [`TargetRequest::RemoveExport`].
+    /// To [`TargetRequest::AddExport`] and other changes of the exports.
     Changed(ExportChanged),
     /// To [`TargetRequest::CloneExport`].
     Cloned(ExportCloned),

@@ -107,6 +107,9 @@ pub(crate) struct Export {
     /// The disk that it was cloned from, if it was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) origin: Option<Origin>,
+    /// The name that it had before, if it was renamed by command.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) renamed_from: Option<String>,
     /// The place that defines this export.
     #[serde(skip)]
     pub(crate) place: DefinedAt,
@@ -155,9 +158,10 @@ impl Export {
         RateLimit { iops: self.iops, bytes_per_second: self.bytes_per_second }
     }
 
-    /// Whether another one says the same, wherever it is defined.
+    /// Whether another one says the same, wherever it is defined, and whatever it was called before.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
-        *self == Self { place: self.place.clone(), ..other.clone() }
+        let (place, renamed_from) = (self.place.clone(), self.renamed_from.clone());
+        *self == Self { place, renamed_from, ..other.clone() }
     }
 
     /// Parses `path`.
@@ -191,7 +195,7 @@ pub(crate) enum Initiators {
 }
 
 /// The word for all ports.
-const ANY: &str = "any";
+pub(crate) const ANY: &str = "any";
 
 impl Initiators {
     fn is_unsaid(&self) -> bool {
@@ -239,7 +243,7 @@ impl Serialize for Initiators {
     }
 }
 
-fn initiators<'de, D: Deserializer<'de>>(from: D) -> Result<Initiators, D::Error> {
+pub(crate) fn initiators<'de, D: Deserializer<'de>>(from: D) -> Result<Initiators, D::Error> {
     #[derive(serde::Deserialize)]
     #[serde(untagged)]
     enum WordOrList {
@@ -257,7 +261,7 @@ fn initiators<'de, D: Deserializer<'de>>(from: D) -> Result<Initiators, D::Error
     }
 }
 
-fn block_size<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u32>, D::Error> {
+pub(crate) fn block_size<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u32>, D::Error> {
     let bytes = u32::deserialize(from)?;
     let is_valid = Geometry::is_block_size(bytes);
     is_valid.then_some(Some(bytes)).ok_or_else(|| serde::de::Error::custom("write 512 or 4096"))
@@ -305,6 +309,7 @@ mod tests {
             allow: Some(vec!["alpha".to_owned()]),
             initiators: Initiators::Ports(vec![Wwn(0x2100_0200_5e10_0002)]),
             origin: Some(Origin { export: "b".to_owned(), uuid: Uuid::from_u128(9), time: 5 }),
+            renamed_from: Some("c".to_owned()),
             ..least.clone()
         };
         let any = Export { initiators: Initiators::Any, ..least.clone() };
@@ -316,7 +321,10 @@ mod tests {
             serde_json::to_string(&least).unwrap(),
             r#"{"name":"a","path":"mem:1M","read_only":false,"write_back":false,"shared":false}"#
         );
-        let place = DefinedAt::Command;
-        assert!(least.is_same(&Export { place, ..least.clone() }) && !least.is_same(&most));
+        let (place, renamed_from) = (DefinedAt::Command, most.renamed_from.clone());
+        assert!(
+            least.is_same(&Export { place, renamed_from, ..least.clone() })
+                && !least.is_same(&most)
+        );
     }
 }

@@ -27,6 +27,7 @@ pub mod report;
 pub(crate) mod runtime;
 pub(crate) mod seconds;
 pub(crate) mod sessions;
+pub(crate) mod setting;
 pub(crate) mod state;
 pub(crate) mod tab;
 pub(crate) mod target_control;

@@ -89,6 +89,43 @@ fn hang_up(target: &Target) {
 }
 
 /// Every command that asks a target, from the other end of the cable.
+/// Gives an export another name and other properties, from elsewhere.
+fn rename_and_set(keys: &Keys<'_>) {
+    let ops = |args: &[&str]| keys.ask("ops.key", &[&["export"], args].concat());
+    assert_eq!(ops(&["rename", "more", "most"])["changed"], true);
+    assert_eq!(ops(&["rename", "more", "most"])["changed"], false);
+    assert_eq!(ops(&["rename", "most", "more"])["changed"], true);
+    assert_eq!(ops(&["set", "more", "iops=1000", "allow=alpha"])["changed"], true);
+    keys.refused(
+        "monitor.key",
+        &["export", "set", "more", "iops=none"],
+        7,
+        &["may change nothing"],
+    );
+}
+
+/// Waits until the log says of each change who has asked for it.
+fn await_changes(target: &Target, more: &str, by: &str) {
+    for change in [
+        &*format!("`export add {more}`"),
+        "`export resize more 134217728`",
+        "`export rename more most`",
+        "`export set more iops=1000 allow=alpha`",
+        "`export deny more alpha`",
+        "`export allow more alpha`",
+        "`export revert more`",
+        "`export remove more`",
+        "`export add made --pool fast --size 1048576`",
+        "`export remove made --delete`",
+        &format!("`export evict {DISK} alpha`"),
+    ] {
+        wait_until(change, || {
+            let log = target.log();
+            log.lines().any(|line| line.contains(change) && line.contains(by))
+        });
+    }
+}
+
 #[test]
 fn every_command_works_from_elsewhere_and_the_log_says_who_asked() {
     let rig = addressed(rig!(1500));
@@ -121,6 +158,7 @@ fn every_command_works_from_elsewhere_and_the_log_says_who_asked() {
     let names: Vec<_> = names.iter().map(|it| it["export"].as_str().unwrap()).collect();
     assert_eq!(names, [DISK, "more"]);
     assert_eq!(ops(&["resize", "more", "128M"])["size"], 128 << 20);
+    rename_and_set(&keys);
     assert_eq!(ops(&["deny", "more", "alpha"])["sessions_ended"], 0);
     assert_eq!(ops(&["allow", "more", "alpha"])["host"], "alpha");
     assert_eq!(ops(&["revert", "more"])["host"], Value::Null);
@@ -140,22 +178,7 @@ fn every_command_works_from_elsewhere_and_the_log_says_who_asked() {
         );
         format!("by=admin ops ({}) at 10.8.0.2:", print.stdout.trim())
     };
-    for change in [
-        &*format!("`export add {more}`"),
-        "`export resize more 134217728`",
-        "`export deny more alpha`",
-        "`export allow more alpha`",
-        "`export revert more`",
-        "`export remove more`",
-        "`export add made --pool fast --size 1048576`",
-        "`export remove made --delete`",
-        &format!("`export evict {DISK} alpha`"),
-    ] {
-        wait_until(change, || {
-            let log = target.log();
-            log.lines().any(|line| line.contains(change) && line.contains(&by))
-        });
-    }
+    await_changes(&target, &more, &by);
     rig.ask_at(Side::Target, &["export", "revert", DISK]);
     let local = format!("`export revert {DISK}` by=user 0 of this machine");
     target.await_log(&local);

@@ -49,6 +49,7 @@ mod queues;
 mod rdma;
 mod refusals;
 mod reload;
+mod renames;
 mod resize;
 mod rig;
 mod scarce;

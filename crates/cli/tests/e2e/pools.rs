@@ -21,7 +21,7 @@ const BLOCK: usize = 4096;
 const SIZE: u64 = 128 << 20;
 
 /// The disks of the pool `fast`, on a file system of that kind of its own.
-fn pool(rig: &Rig, kind: &str, size: u64) -> PathBuf {
+pub(crate) fn pool(rig: &Rig, kind: &str, size: u64) -> PathBuf {
     let (image, point) = (rig.file("pool.img", size), rig.path("pool"));
     fs::create_dir(&point).unwrap();
     run(Command::new(format!("mkfs.{kind}")).arg("-q").arg(&image));
@@ -32,41 +32,41 @@ fn pool(rig: &Rig, kind: &str, size: u64) -> PathBuf {
 }
 
 /// Writes a configuration with the pool and these lines; returns its path.
-fn configure(rig: &Rig, vols: &Path, lines: &str) -> String {
+pub(crate) fn configure(rig: &Rig, vols: &Path, lines: &str) -> String {
     let path = rig.path("target.toml");
     let pool = format!("[[pool]]\nname = \"fast\"\npath = \"dir:{}\"\n", vols.display());
     fs::write(&path, pool + lines).unwrap();
     path.display().to_string()
 }
 
-fn serve(rig: &Rig, config: &str) -> Target {
+pub(crate) fn serve(rig: &Rig, config: &str) -> Target {
     rig.serve(&["--config", config])
 }
 
 /// `tyche export` at the target.
-fn export(rig: &Rig, args: &[&str]) -> Value {
+pub(crate) fn export(rig: &Rig, args: &[&str]) -> Value {
     rig.ask_at(Side::Target, &[&["export"], args].concat())
 }
 
-fn refuse(rig: &Rig, args: &[&str], code: i32, said: &[&str]) {
+pub(crate) fn refuse(rig: &Rig, args: &[&str], code: i32, said: &[&str]) {
     refused(rig, Side::Target, &[&["export"], args].concat(), code, said);
 }
 
 /// The first target's exports, by name.
-fn listed(rig: &Rig) -> Vec<Value> {
+pub(crate) fn listed(rig: &Rig) -> Vec<Value> {
     export(rig, &["list"])["targets"][0]["exports"].as_array().unwrap().clone()
 }
 
-fn names(rig: &Rig) -> BTreeSet<String> {
+pub(crate) fn names(rig: &Rig) -> BTreeSet<String> {
     listed(rig).iter().map(|it| it["export"].as_str().unwrap().to_owned()).collect()
 }
 
-fn files(vols: &Path) -> BTreeSet<String> {
+pub(crate) fn files(vols: &Path) -> BTreeSet<String> {
     let files = fs::read_dir(vols).unwrap();
     files.map(|it| it.unwrap().file_name().into_string().unwrap()).collect()
 }
 
-fn set(names: &[&str]) -> BTreeSet<String> {
+pub(crate) fn set(names: &[&str]) -> BTreeSet<String> {
     names.iter().map(|&name| name.to_owned()).collect()
 }
 
@@ -211,7 +211,7 @@ fn snapshots_are_of_one_moment_on_btrfs() {
 }
 
 /// Writes the first block of an export.
-fn write(rig: &Rig, name: &str, byte: u8) {
+pub(crate) fn write(rig: &Rig, name: &str, byte: u8) {
     let link = ["--link", rig.cable.link(Side::Host), "--as", "fuse"];
     let session = rig.connect_disk(Side::Host, name, &link);
     let device = File::options().write(true).open(&session.device).unwrap();
@@ -221,12 +221,12 @@ fn write(rig: &Rig, name: &str, byte: u8) {
 }
 
 /// The first bytes of files.
-fn starts(vols: &Path, names: &[&str]) -> Vec<u8> {
+pub(crate) fn starts(vols: &Path, names: &[&str]) -> Vec<u8> {
     names.iter().map(|name| fs::read(vols.join(name)).unwrap()[0]).collect()
 }
 
 /// The command that makes [`DISK`] in the pool.
-const MAKE: [&str; 6] = ["add", DISK, "--pool", "fast", "--size", "64M"];
+pub(crate) const MAKE: [&str; 6] = ["add", DISK, "--pool", "fast", "--size", "64M"];
 
 #[test]
 fn disks_are_made_where_nothing_else_is() {
@@ -394,7 +394,7 @@ fn serve_until(rig: &Rig, config: &str, (call, from, path): (&str, u32, &Path)) 
 
 /// Has a target be killed at that call of a command, which gets no answer then. Returns this in
 /// words.
-fn kill_at(rig: &Rig, config: &str, step: (&str, u32, &Path), args: &[&str]) -> String {
+pub(crate) fn kill_at(rig: &Rig, config: &str, step: (&str, u32, &Path), args: &[&str]) -> String {
     let about = format!("{args:?} killed at {} {}", step.0, step.1);
     let mut running = serve_until(rig, config, step);
     let command = [&["export"], args].concat();

@@ -11,6 +11,7 @@ mod counts;
 mod device;
 mod fcoe;
 mod filesystems;
+mod first_day;
 mod interfaces;
 #[path = "../lab/mod.rs"]
 mod lab;

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use tyche_block::{Errno, OperationKind};
@@ -18,7 +18,7 @@ const LOG_INTERVAL: Duration = Duration::from_secs(10);
 /// A store under its name, with what all loops share of it: its limit, failed requests, and losses
 /// that it does not know of itself. A failure is logged at most every ten seconds.
 pub struct Exported {
-    name: String,
+    name: RwLock<Arc<str>>,
     store: Arc<dyn Store>,
     failures: Mutex<Failures>,
     distrusts: AtomicU64,
@@ -46,12 +46,18 @@ impl Exported {
     /// A disk of that name.
     pub fn new(name: String, store: Arc<dyn Store>) -> Self {
         let (failures, limiter) = (Mutex::default(), Arc::default());
+        let name = RwLock::new(name.into());
         Self { name, store, failures, distrusts: AtomicU64::new(0), limiter }
     }
 
-    /// Its name.
-    pub fn name(&self) -> &str {
-        &self.name
+    /// Its name now.
+    pub fn name(&self) -> Arc<str> {
+        Arc::clone(&self.name.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Gives it another name.
+    pub fn rename(&self, name: &str) {
+        *self.name.write().unwrap_or_else(PoisonError::into_inner) = name.into();
     }
 
     /// Its store.
@@ -91,7 +97,7 @@ impl Exported {
         failures.counts.add(operation, errno);
         let Some(unsaid) = failures.limit.admit(Instant::now()) else { return };
         drop(failures);
-        let (name, what) = (&self.name, operation.name().replace('_', " "));
+        let (name, what) = (self.name(), operation.name().replace('_', " "));
         match unsaid {
             0 => tracing::error!("export {name}: {what} failed: {errno}"),
             _ => tracing::error!(
@@ -113,7 +119,7 @@ impl Exported {
 
     fn complain(&self, what: &str, error: &io::Error) {
         if self.failures().limit.admit(Instant::now()).is_some() {
-            tracing::error!("export {}: {what}, trying again: {error}", self.name);
+            tracing::error!("export {}: {what}, trying again: {error}", self.name());
         }
     }
 
@@ -123,7 +129,7 @@ impl Exported {
         failures.hanging += 1;
         failures.hangs_since.get_or_insert_with(|| Instant::now() - time);
         drop(failures);
-        let (name, seconds) = (&self.name, time.as_secs());
+        let (name, seconds) = (self.name(), time.as_secs());
         tracing::error!(
             "export {name}: its disk has not answered {requests} requests for {seconds} s: hosts \
              wait; look at the kernel's log"
@@ -140,7 +146,7 @@ impl Exported {
         let since = failures.hangs_since.take();
         drop(failures);
         let seconds = since.map_or(0, |since| since.elapsed().as_secs());
-        tracing::warn!("export {}: its disk answers again, after {seconds} s", self.name);
+        tracing::warn!("export {}: its disk answers again, after {seconds} s", self.name());
     }
 
     /// Checks the backing file or device.

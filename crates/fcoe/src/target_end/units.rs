@@ -232,7 +232,7 @@ impl Units {
     pub fn lun(&self, export: &str) -> Option<u8> {
         let table = self.table();
         let is_it =
-            |entry: &Entry| entry.removal.is_none() && entry.unit.unit.exported.name() == export;
+            |entry: &Entry| entry.removal.is_none() && *entry.unit.unit.exported.name() == *export;
         table.iter().find_map(|(number, entry)| is_it(entry).then_some(*number))
     }
 

@@ -13,7 +13,7 @@ use tyche_engine::{Disk, Exported, Limiter, RateLimit};
 use tyche_proto::wire::{Event, Name, Uuid};
 use tyche_proto::{
     Access, AllRules, Allowed, ExportConfig, ExportKey, ExportTaken, HostId, Instant, Loss,
-    Registry, Rule, Rules, SessionInfo, TargetConfig, Visit, Writer,
+    Registry, RenameRefused, Rule, Rules, SessionInfo, TargetConfig, Visit, Writer,
 };
 use tyche_store::{ResizeError, Store};
 use tyche_wake::Doorbell;
@@ -214,6 +214,28 @@ impl Exports {
         admissions.call();
         drop(admissions);
         Some(Removal { exports: Arc::clone(self), export, exported, sessions })
+    }
+
+    /// Gives an export another name, which `keep` has on stable storage: no host is let in
+    /// meanwhile. From then on its records are written by that name. Returns what `keep` does; if
+    /// that is an error, nothing has changed.
+    ///
+    /// # Errors
+    /// As [`Registry::check_rename`].
+    pub fn rename<E>(
+        &self,
+        (export, name): (ExportKey, Name),
+        now: Instant,
+        keep: impl FnOnce() -> Result<(), E>,
+    ) -> Result<Result<(), E>, RenameRefused> {
+        let Admissions { registry, disks, .. } = &mut *self.lock();
+        registry.check_rename(export, name)?;
+        let kept = keep();
+        if kept.is_ok() {
+            registry.rename(now, export, name);
+            disks[export].exported.rename(name.as_str());
+        }
+        Ok(kept)
     }
 
     /// Makes room for one more thread; returns its index.

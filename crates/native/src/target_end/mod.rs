@@ -32,7 +32,7 @@ use tyche_numa::Placement;
 use tyche_proto::wire::{CONNECT_COOKIE_AT, COOKIE_AT, KIND_AT, Kind, Name, Uuid};
 use tyche_proto::{
     Access, AllRules, Allowed, ExportConfig, ExportKey, ExportTaken, HostId, LinkPart, Loss,
-    SessionInfo, TargetConfig, TargetKeys, Writer,
+    RenameRefused, SessionInfo, TargetConfig, TargetKeys, Writer,
 };
 use tyche_store::{ResizeError, Store};
 
@@ -269,6 +269,35 @@ impl Target {
     /// Hosts of other protocols are not known here: the export is to be removed for them first.
     pub fn remove(&self, export: ExportKey) -> Option<Removal> {
         self.exports.remove::<AllRules>(export)
+    }
+
+    /// Why the disk of an export is missing; `None` if it is there.
+    pub fn why_offline(&self, export: ExportKey) -> Option<String> {
+        self.exports.registry().why_offline(export).map(str::to_owned)
+    }
+
+    /// As [`Registry::check_rename`](tyche_proto::Registry::check_rename).
+    ///
+    /// # Errors
+    /// As that.
+    pub fn check_rename(&self, export: ExportKey, name: Name) -> Result<(), RenameRefused> {
+        self.exports.registry().check_rename(export, name)
+    }
+
+    /// Gives an export that no host has connected another name, which `keep` has on stable storage:
+    /// no host is let in meanwhile, and `keep` must not wait for anything else of this target.
+    /// Hosts of other protocols go on: they do not know it by its name. Returns what `keep` does;
+    /// if that is an error, nothing has changed.
+    ///
+    /// # Errors
+    /// As [`Registry::check_rename`](tyche_proto::Registry::check_rename).
+    pub fn rename<E>(
+        &self,
+        export: ExportKey,
+        name: Name,
+        keep: impl FnOnce() -> Result<(), E>,
+    ) -> Result<Result<(), E>, RenameRefused> {
+        self.exports.rename((export, name), Clock::Monotonic.now(), keep)
     }
 
     /// The exports, with their disks.

@@ -181,6 +181,19 @@ impl std::fmt::Display for ExportTaken {
 
 impl std::error::Error for ExportTaken {}
 
+/// Why an export can't get another name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RenameRefused {
+    /// There is no such export.
+    Unknown,
+    /// Another export has the name, or one that is being removed.
+    Taken(ExportTaken),
+    /// These hosts have it connected, and know it by its name.
+    InUse(Vec<String>),
+    /// Its disk is missing, for this reason.
+    Offline(String),
+}
+
 /// An export in the registry, with its sessions.
 pub(crate) struct Export {
     pub(crate) config: ExportConfig,

@@ -14,7 +14,8 @@ use crate::channel::batching::BatchPolicy;
 use crate::rules::{Rule, Rules};
 use crate::target_end::access::{Access, Allowed, HostId};
 use crate::target_end::export::{
-    ChannelRef, Closed, Export, ExportConfig, ExportKey, ExportTaken, Member, SessionInfo, Writer,
+    ChannelRef, Closed, Export, ExportConfig, ExportKey, ExportTaken, Member, RenameRefused,
+    SessionInfo, Writer,
 };
 use crate::target_end::requests::{Amounts, Outcomes};
 use crate::target_end::visits::{Visit, Visits};
@@ -90,6 +91,35 @@ impl Registry {
             }
         }
         Ok(self.exports.insert(Export::new(now, config)))
+    }
+
+    /// Checks that an export can get another name: no host has it connected, and its disk is there.
+    ///
+    /// # Errors
+    /// The first reason against it.
+    pub fn check_rename(&self, key: ExportKey, name: Name) -> Result<(), RenameRefused> {
+        let mut others = self.exports.iter().filter(|(other, _)| *other != key);
+        let export = self.exports.get(key).filter(|export| !export.is_removed);
+        let export = export.ok_or(RenameRefused::Unknown)?;
+        if others.any(|(_, other)| other.config.name == name) {
+            return Err(RenameRefused::Taken(ExportTaken::Name(name)));
+        }
+        if let Some(why) = &export.offline {
+            return Err(RenameRefused::Offline(why.as_str().to_owned()));
+        }
+        if !export.sessions.is_empty() {
+            let hosts = export.sessions.iter().map(|session| session.host_name.to_string());
+            return Err(RenameRefused::InUse(hosts.collect()));
+        }
+        Ok(())
+    }
+
+    /// Gives an export another name, which [can be](Self::check_rename). It stays the same disk.
+    /// Tickets of before do not open it.
+    pub fn rename(&mut self, now: Instant, key: ExportKey, name: Name) {
+        if let Some(export) = self.exports.get_mut(key) {
+            (export.config.name, export.since) = (name, now);
+        }
     }
 
     /// Removes an export: it is neither offered nor found any more, its hosts are told, and its

@@ -259,10 +259,32 @@ impl Rights {
         }
     }
 
+    /// Whether anything is decided about an export of that name.
+    pub(super) fn has_decided(&self, export: &str) -> bool {
+        self.decisions.of(export).next().is_some()
+    }
+
+    /// Has the rights at an export be those under its other name, which is kept. Sessions and
+    /// ports have them already.
+    pub(super) fn rename(&mut self, from: &str, to: &str) {
+        let Configured { allowed, initiators, .. } = &mut self.configured;
+        if let Some(hosts) = allowed.remove(from) {
+            allowed.insert(to.to_owned(), hosts);
+        }
+        if let Some(ports) = initiators.remove(from) {
+            initiators.insert(to.to_owned(), ports);
+        }
+    }
+
+    /// The decisions of commands, to be moved with what is kept of a renamed export.
+    pub(super) fn decisions(&mut self) -> &mut Decisions {
+        &mut self.decisions
+    }
+
     /// Takes another configuration. Its exports that the target does not serve mean nothing, and
     /// one that it lacks stays as it was. Sessions of hosts that may not connect any more end, and
-    /// commands of ports that may not have an export any more.
-    pub(super) fn reconfigure(&mut self, configured: Configured, served: &Served) {
+    /// commands of ports that may not have an export any more. Returns how many sessions end.
+    pub(super) fn reconfigure(&mut self, configured: Configured, served: &Served) -> usize {
         let before = std::mem::replace(&mut self.configured, configured);
         for (export, allowed) in before.allowed {
             self.configured.allowed.entry(export).or_insert(allowed);
@@ -271,7 +293,9 @@ impl Rights {
             self.configured.initiators.entry(export).or_insert(initiators);
         }
         self.forget_granted();
-        log_ended(&served.exports.set_access(self));
+        let ended = served.exports.set_access(self);
+        log_ended(&ended);
+        ended.len()
     }
 
     /// Forgets who was let in by command, and is by the configuration now: from now on the

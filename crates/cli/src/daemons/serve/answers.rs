@@ -20,7 +20,7 @@ use super::links::{Missing, What};
 use super::pool::{self, Pool};
 use super::pool_usage::Usage;
 use super::state::Decision;
-use super::{Served, link_changes, reload, volumes};
+use super::{Served, link_changes, reload, rename, settings, volumes};
 use crate::shared::control::{AccessChange, ControlAnswer, TargetRequest};
 use crate::shared::error::{Code, Error, Result};
 use crate::shared::report::{
@@ -95,6 +95,12 @@ fn execute(served: Arc<Served>, request: &TargetRequest) -> ControlAnswer {
             let removal = Removal { force: *force, delete: *delete, limit };
             changes::remove(&served, export, &removal).map(ControlAnswer::Changed).into()
         }
+        TargetRequest::RenameExport { export, to } => {
+            rename::rename(&served, export, to).map(ControlAnswer::Changed).into()
+        }
+        TargetRequest::SetExport { export, settings } => {
+            settings::set(&served, export, settings).map(ControlAnswer::Changed).into()
+        }
         TargetRequest::AddLink { link } => {
             link_changes::add(&served, link).map(ControlAnswer::Link).into()
         }
@@ -131,7 +137,7 @@ fn report(served: &Served) -> TargetReport {
         }
     }
     let current = served.exports.current().clone();
-    let disks = served.exports.all().map(|disk| (disk.name().to_owned(), disk));
+    let disks = served.exports.all().map(|disk| (disk.name(), disk));
     let disks: BTreeMap<_, _> = disks.collect();
     let configured = current.export.iter().map(|it| (&it.name, it));
     let configured: BTreeMap<_, _> = configured.collect();
@@ -143,7 +149,7 @@ fn report(served: &Served) -> TargetReport {
             export.pool = pool::of(&current.pool, configured).map(|pool| pool.name.clone());
             export.origin.clone_from(&configured.origin);
         }
-        let disk = disks.get(&export.export);
+        let disk = disks.get(&*export.export);
         export.allocated = disk.and_then(|disk| allocated(disk.store().file()?));
         export.lun = served.exports.fcoe.lun(&export.export);
         export.allowed = rights.decided(&export.export, Decision::Allowed);

@@ -134,6 +134,7 @@ pub(super) fn publish(served: &Served, export: &Export, accepted: bool) -> Resul
     wanted.idle.retain(|it| it.name != export.name);
     check(&wanted)?;
     let configured = Configured::of(&wanted, &served.own_keys.public())?;
+    finish_renames(served)?;
     let disk = served.exports.open(export, accepted)?;
     // Before any host can write to it.
     locked(&served.exports.state).keep_added(added(&wanted))?;
@@ -175,17 +176,7 @@ pub(super) fn remove(served: &Served, name: &str, removal: &Removal) -> Result<E
     let mut wanted = served.exports.current().clone();
     let idle = wanted.idle.iter().find(|export| export.name == name);
     let export = named(&wanted, name).or(idle).ok_or_else(|| served.exports.no_export(name))?;
-    if export.place != DefinedAt::Command {
-        let remedy = match export.place {
-            DefinedAt::File { .. } => {
-                "remove it there, and have the target read that again \
-                                       (`systemctl reload tyche-target`, or SIGHUP)"
-            }
-            _ => "it is gone when the target starts without it",
-        };
-        let message = format!("{} is not one that was added: {remedy}", export.described());
-        return Err(Error::new(export.place.code(), message));
-    }
+    refuse_configured(export, "remove it", "it is gone when the target starts without it")?;
     let visible = served.rights().visible_at(name);
     let users = served.exports.users(name, &visible);
     if !force && !users.is_empty() {
@@ -212,6 +203,35 @@ pub(super) fn remove(served: &Served, name: &str, removal: &Removal) -> Result<E
     removal.map_or(Ok(()), |removal| removal.wait(limit))?;
     is_deleted?;
     Ok(changed(served, name, true, ended))
+}
+
+/// Has what is kept of renamed exports follow them, if something has kept it from that.
+///
+/// # Errors
+/// `Other` if it still can't.
+pub(super) fn finish_renames(served: &Served) -> Result<()> {
+    // In the order of all who need both.
+    let mut rights = served.rights();
+    let mut state = locked(&served.exports.state);
+    if state.is_renaming() { state.finish_renames(rights.decisions()) } else { Ok(()) }
+}
+
+/// Refuses to change an export that was not added by command. `what`: what is to be done with it in
+/// its file; `restart`: what becomes of one of the command line.
+///
+/// # Errors
+/// `Config` or `Usage`, with the remedy.
+pub(super) fn refuse_configured(export: &Export, what: &str, restart: &str) -> Result<()> {
+    let remedy = match export.place {
+        DefinedAt::Command => return Ok(()),
+        DefinedAt::File { .. } => format!(
+            "{what} there, and have the target read that again (`systemctl reload tyche-target`, \
+             or SIGHUP)"
+        ),
+        DefinedAt::CommandLine => restart.to_owned(),
+    };
+    let message = format!("{} is not one that was added: {remedy}", export.described());
+    Err(Error::new(export.place.code(), message))
 }
 
 /// Keeps what is left when an export is removed. `file`: what is to be deleted with it.
@@ -248,7 +268,7 @@ pub(super) fn changed(
     changed: bool,
     sessions_ended: usize,
 ) -> ExportChanged {
-    let disk = served.exports.all().find(|disk| disk.name() == name);
+    let disk = served.exports.disk(name);
     ExportChanged {
         target: served.exports.name.clone(),
         export: name.to_owned(),

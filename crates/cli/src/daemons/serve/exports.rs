@@ -105,6 +105,18 @@ impl Exports {
         }
     }
 
+    /// As [`open`](Self::open), but a disk that is missing is to be
+    /// [waited for](disks::await_missing) once it is served.
+    ///
+    /// # Errors
+    /// A disk in memory has no room.
+    pub(super) fn open_or_miss(&self, export: &Export) -> Result<(OpenDisk, Option<MissingDisk>)> {
+        let opening = (Opening::begin_if_file(export), Instant::now() + OPEN_LIMIT);
+        let (store, known, missing) = disks::open(export, false, &self.state, opening)?;
+        let offline = missing.as_ref().map(|disk| disk.why.message.clone());
+        Ok(((store, known, offline), missing))
+    }
+
     /// Ends an export: hosts do not find it any more, and their sessions end. `None` if there is no
     /// such export.
     pub(super) fn remove(&self, name: &str) -> Option<ExportRemoval> {
@@ -207,11 +219,16 @@ impl Exports {
         self.target.exported().into_iter().map(|(_, exported)| exported)
     }
 
+    /// The disk of the export of that name.
+    pub(super) fn disk(&self, name: &str) -> Option<Arc<Exported>> {
+        self.target.export(name).and_then(|key| self.target.disk(key))
+    }
+
     /// The exports in words, each with its size and its LUN, if it has one.
     pub(super) fn described(&self) -> Vec<String> {
         let described = self.all().map(|exported| {
             let (name, size) = (exported.name(), exported.store().geometry().size);
-            match self.fcoe.lun(name) {
+            match self.fcoe.lun(&name) {
                 // Its disk is missing.
                 _ if size == 0 => format!("{name} (offline)"),
                 Some(lun) => format!("{name} ({}, LUN {lun})", bytes(size)),
@@ -249,14 +266,14 @@ impl Exports {
 
     /// Whether the export with that key is served.
     pub(super) fn is_served(&self, key: ExportKey) -> bool {
-        self.target.disk(key).is_some_and(|it| self.target.export(it.name()) == Some(key))
+        self.target.disk(key).is_some_and(|it| self.target.export(&it.name()) == Some(key))
     }
 
     /// Serves an export whose disk has arrived.
     pub(super) fn bring_online(&self, key: ExportKey, arrival: Arrival) {
         if let Some(exported) = self.target.disk(key) {
             self.target.bring_online(key, arrival);
-            self.fcoe.arrived(exported.name(), arrival.uuid);
+            self.fcoe.arrived(&exported.name(), arrival.uuid);
         }
     }
 
@@ -264,9 +281,13 @@ impl Exports {
     /// that end.
     pub(super) fn set_access(&self, rights: &Rights) -> Vec<SessionInfo> {
         let exports = self.target.exported();
-        let allowed = exports.iter().map(|(key, it)| (*key, rights.allowed_at(it.name())));
+        let allowed = exports.iter().map(|(key, it)| (*key, rights.allowed_at(&it.name())));
         let ended = self.target.set_access(rights.access(), allowed.collect());
-        self.fcoe.show(exports.iter().map(|(_, it)| (it.name(), rights.visible_at(it.name()))));
+        let shown = exports.iter().map(|(_, it)| it.name()).map(|name| {
+            let visible = rights.visible_at(&name);
+            (name, visible)
+        });
+        self.fcoe.show(shown);
         ended
     }
 

@@ -216,13 +216,13 @@ impl Fcoe {
 
     /// Changes which ports may have exports. One of ours that is missing so far serves them like
     /// that when it comes.
-    pub(super) fn show<'a>(
+    pub(super) fn show(
         &self,
-        wanted: impl IntoIterator<Item = (&'a str, VisibleTo)>,
+        wanted: impl IntoIterator<Item = (impl AsRef<str>, VisibleTo)>,
     ) -> Departure {
         // Without ports in the configuration there are no units.
         let wanted = wanted.into_iter();
-        let wanted = wanted.filter_map(|(name, it)| Some((self.lun(name)?, it)));
+        let wanted = wanted.filter_map(|(name, it)| Some((self.lun(name.as_ref())?, it)));
         self.units.set_initiators(wanted.collect())
     }
 

@@ -21,6 +21,8 @@ mod pool_files;
 mod pool_usage;
 pub(crate) mod reading;
 mod reload;
+mod rename;
+mod settings;
 mod state;
 mod vlan;
 mod volumes;
@@ -256,6 +258,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
     pool_files::settle(&settled, &config.export.iter().chain(&added.0).collect::<Vec<_>>());
     let mut state = settled.into_inner().unwrap_or_else(PoisonError::into_inner);
     state.forget_removed(config.export.iter().chain(&added.0));
+    state.finish_killed_renames()?;
     let (config, left_out) = changes::with_added(config, added, &own_keys)?;
     changes::warn_of(&left_out);
     if config.export.is_empty() && args.config.is_none() {

@@ -191,7 +191,7 @@ fn users(export: &Export) -> impl PartialEq {
 
 /// The properties of an export that are read when it is added only: not its name, the place that
 /// defines it, who may have it, and how much they may have.
-fn properties(export: &Export) -> impl PartialEq {
+pub(super) fn properties(export: &Export) -> impl PartialEq + use<> {
     let &Export {
         ref path,
         uuid,
@@ -207,6 +207,7 @@ fn properties(export: &Export) -> impl PartialEq {
         iops: _,
         bytes_per_second: _,
         origin: _,
+        renamed_from: _,
     } = export;
     (path.clone(), uuid, [read_only, write_back, shared], block_size)
 }

@@ -130,11 +130,11 @@ impl Pool {
         Error::new(Code::Device, message)
     }
 
-    /// Gives a complete file its name, on stable storage.
+    /// Gives a complete file its name, or one more, on stable storage.
     ///
     /// # Errors
     /// `Exists` if something has that name; `Device` if the system refuses it.
-    pub(super) fn name_file(&self, file: &File, path: &Path) -> Result<()> {
+    pub(super) fn name_file(&self, file: impl AsFd, path: &Path) -> Result<()> {
         let open = format!("/proc/self/fd/{}", file.as_fd().as_raw_fd());
         match linkat(CWD, &open, CWD, path, AtFlags::SYMLINK_FOLLOW) {
             Ok(()) => {}
@@ -224,7 +224,7 @@ mod tests {
         pool.name_file(&file, &dir.path().join("a")).unwrap();
         assert_eq!(fs::metadata(dir.path().join("a")).unwrap().len(), 1 << 20);
         fs::write(dir.path().join("b"), "theirs").unwrap();
-        let error = pool.name_file(&pool.new_file().unwrap(), &dir.path().join("b")).unwrap_err();
+        let error = pool.name_file(pool.new_file().unwrap(), &dir.path().join("b")).unwrap_err();
         assert!(error.code == Code::Exists && error.message.contains("is no export"), "{error}");
         assert_eq!(fs::read_to_string(dir.path().join("b")).unwrap(), "theirs");
         let gone = Pool { dir: dir.path().join("gone"), ..pool };

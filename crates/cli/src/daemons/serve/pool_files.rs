@@ -44,7 +44,7 @@ pub(super) fn find(
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         found => found.context(Code::Device, path)?,
     };
-    let disk = exports.all().find(|disk| disk.name() == name);
+    let disk = exports.disk(name);
     let disk = disk.as_ref().and_then(|disk| disk.store().file());
     let disk = disk.ok_or_else(|| Error::new(Code::Device, format!("{path}: it is not open")))?;
     let open = fstat(disk).map_err(std::io::Error::from).context(Code::Device, path)?;
@@ -75,11 +75,13 @@ pub(super) fn settle(state: &Mutex<State>, exports: &[&Export]) {
     let is_export = |name: &String| exports.iter().any(|export| export.name == *name);
     let (sender, removed) = sync_channel(leftovers.len());
     let work = move || {
-        // Nobody waits for it after the limit.
-        leftovers.into_iter().try_for_each(|left| {
+        for left in leftovers {
             let result = left.remove();
-            sender.send((left, result))
-        })
+            if sender.send((left, result)).is_err() {
+                // Nobody waits for it after the limit.
+                return;
+            }
+        }
     };
     if let Err(error) = thread::Builder::new().name("tyche-settle".into()).spawn(work) {
         tracing::warn!("files of pools that no export has are left: {error}");

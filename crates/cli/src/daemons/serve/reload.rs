@@ -92,7 +92,7 @@ fn read(served: &Served) -> Result<Config> {
 /// Looks again at how large the disk of an export is.
 fn look_again(served: &Served, exported: &Exported) {
     let (name, before) = (exported.name(), exported.store().geometry().size);
-    match served.exports.resize(name, None) {
+    match served.exports.resize(&name, None) {
         Ok(Some(size)) if size != before => {
             tracing::info!("export {name} has grown from {} to {}", bytes(before), bytes(size));
         }

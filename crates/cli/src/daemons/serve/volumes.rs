@@ -80,7 +80,7 @@ pub(super) fn clone(
         return Ok(cloned(served, (new, origin, read_only), None));
     }
     let pool = pool::of(&config.pool, source).ok_or_else(|| in_no_pool(source))?;
-    let disk = served.exports.all().find(|disk| disk.name() == export);
+    let disk = served.exports.disk(export);
     let disk = disk.ok_or_else(|| served.exports.no_export(export))?;
     let usable = match disk.store().check_backing() {
         Err(error @ BackingError::Missing(_)) => Err(error.to_string()),
@@ -98,6 +98,7 @@ pub(super) fn clone(
         read_only,
         write_back: source.write_back && !read_only,
         origin: Some(origin.clone()),
+        renamed_from: None,
         place: DefinedAt::Command,
         ..placed(pool, &Export { name: new.to_owned(), ..source.clone() })?
     };

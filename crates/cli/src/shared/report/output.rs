@@ -66,7 +66,7 @@ pub enum Output {
         #[serde(flatten)]
         now: ExportResized,
     },
-    /// `tyche export add` and `remove`.
+    /// `tyche export add`, `remove`, `rename` and `set`.
     #[serde(rename = "tyche.export-changed/1")]
     ExportChanged(ExportChanged),
     /// `tyche export snapshot` and `clone`.

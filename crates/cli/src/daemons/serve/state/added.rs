@@ -13,16 +13,18 @@ use uuid::Uuid;
 use super::super::config::{DefinedAt, Export};
 use super::leftover::Leftover;
 use super::record::replace;
+use super::renamed::Renamed;
 use crate::shared::error::{Code, Error, Result};
 
-/// An entry of the file of the exports: one of those, a file in a pool that is to be none, or one
-/// that was removed.
+/// An entry of the file of the exports: one of those, a file in a pool that is to be none, one that
+/// was removed, or another name of one.
 #[derive(Serialize)]
 #[serde(untagged)]
 enum Entry<'a> {
     Export(&'a Export),
     Leftover(&'a Leftover),
     Removed(&'a Removed),
+    Renamed(&'a Renamed),
 }
 
 /// An export that was removed for good, and whose records may be left: they are forgotten next.
@@ -37,10 +39,18 @@ pub(super) struct Removed {
 }
 
 /// The content of the file of the exports.
-pub(super) type Kept = (Vec<Export>, Vec<Leftover>, Vec<Removed>);
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Kept {
+    pub(super) exports: Vec<Export>,
+    /// Files in pools that are to be no exports.
+    pub(super) leftovers: Vec<Leftover>,
+    /// Exports whose records are to be forgotten.
+    pub(super) removed: Vec<Removed>,
+    /// Exports whose records are to follow them to another name.
+    pub(super) renamed: Vec<Renamed>,
+}
 
-/// Reads the exports in a file, the files in pools that are to be no exports, and the exports whose
-/// records are to be forgotten; none if there is no file.
+/// Reads what is kept with the exports in a file; nothing if there is no file.
 ///
 /// # Errors
 /// `Config` if the file can't be read: without it, exports would be gone that hosts rely on.
@@ -50,10 +60,16 @@ pub(super) fn read(path: &Path) -> Result<Kept> {
     let entries: Vec<Value> = read_list(path, remedy)?;
     let has = |key| move |entry: &Value| entry.get(key).is_some();
     let (left, others): (Vec<_>, Vec<_>) = entries.into_iter().partition(has("leftover"));
-    let (removed, exports) = others.into_iter().partition(has("removed"));
+    let (removed, others): (Vec<_>, Vec<_>) = others.into_iter().partition(has("removed"));
+    let (renamed, exports) = others.into_iter().partition(has("renamed"));
     let mut exports: Vec<Export> = parsed(exports, path, remedy)?;
     exports.iter_mut().for_each(|export| export.place = DefinedAt::Command);
-    Ok((exports, parsed(left, path, remedy)?, parsed(removed, path, remedy)?))
+    Ok(Kept {
+        exports,
+        leftovers: parsed(left, path, remedy)?,
+        removed: parsed(removed, path, remedy)?,
+        renamed: parsed(renamed, path, remedy)?,
+    })
 }
 
 fn parsed<T: DeserializeOwned>(values: Vec<Value>, path: &Path, remedy: &str) -> Result<Vec<T>> {
@@ -69,11 +85,12 @@ pub(super) fn keep_exports<'a>(
     path: &Path,
     exports: impl Iterator<Item = &'a Export>,
     leftovers: &[Leftover],
-    removed: &[Removed],
+    (removed, renamed): (&[Removed], &[Renamed]),
 ) -> Result<()> {
     let exports: Vec<_> = exports.map(Entry::Export).collect();
     let leftovers = leftovers.iter().map(Entry::Leftover);
-    let others: Vec<_> = leftovers.chain(removed.iter().map(Entry::Removed)).collect();
+    let others = leftovers.chain(removed.iter().map(Entry::Removed));
+    let others: Vec<_> = others.chain(renamed.iter().map(Entry::Renamed)).collect();
     keep(path, exports.iter().chain(&others))
 }
 
@@ -133,8 +150,15 @@ mod tests {
         let left = Leftover::new(file.path(), None, &file).unwrap();
         let (left, uuid) = ([left], Some(Uuid::from_u128(7)));
         let removed = [Removed { export: "c".into(), uuid }];
-        keep_exports(&path, added.iter(), &left, &removed).unwrap();
-        assert_eq!(read(&path).unwrap(), (added.to_vec(), left.to_vec(), removed.to_vec()));
+        let renamed = [Renamed { from: "d".into(), to: "a".into() }];
+        keep_exports(&path, added.iter(), &left, (&removed, &renamed)).unwrap();
+        let kept = Kept {
+            exports: added.to_vec(),
+            leftovers: left.to_vec(),
+            removed: removed.to_vec(),
+            renamed: renamed.to_vec(),
+        };
+        assert_eq!(read(&path).unwrap(), kept);
         fs::write(&path, "[{}]").unwrap();
         let error = read(&path).unwrap_err();
         let said = error.message.contains("exports.json") && error.message.contains("add them");

@@ -96,6 +96,21 @@ impl Decisions {
         self.store()
     }
 
+    /// Has the decisions about an export be those about the name that it has now. May be repeated,
+    /// also if there are none any more.
+    ///
+    /// # Errors
+    /// As [`set`](Self::set).
+    pub(super) fn rename(&mut self, from: &str, to: &str) -> Result<()> {
+        match self.of.remove(from) {
+            Some(hosts) => drop(self.of.insert(to.to_owned(), hosts)),
+            // An attempt before may not have been stored.
+            None if self.of.contains_key(to) => {}
+            None => return Ok(()),
+        }
+        self.store()
+    }
+
     /// Keeps the decisions, by export and host, for which `keeps` is true.
     ///
     /// # Errors

@@ -24,6 +24,10 @@ pub(crate) struct Leftover {
     /// The export whose record is of this file, and of no use without it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) export: Option<String>,
+    /// The path that the file has as well, if it is to be left there only. It is not removed unless
+    /// it is there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    also: Option<PathBuf>,
     /// The file: another one of that path is somebody else's.
     file: FileIdentity,
 }
@@ -40,7 +44,13 @@ impl Leftover {
             let what = "its file system does not say when files were made";
             return Err(io::Error::new(ErrorKind::Unsupported, what));
         }
-        Ok(Self { path: path.to_owned(), export: export.map(str::to_owned), file })
+        Ok(Self { path: path.to_owned(), export: export.map(str::to_owned), also: None, file })
+    }
+
+    /// The same for one of the two paths that a file has.
+    #[must_use]
+    pub(crate) fn beside(self, other: &Path) -> Self {
+        Self { also: Some(other.to_owned()), ..self }
     }
 
     /// Whether it is at its path, and nothing else.
@@ -48,12 +58,22 @@ impl Leftover {
     /// # Errors
     /// The system's.
     pub(crate) fn is_there(&self) -> io::Result<bool> {
+        self.is_at(&self.path)
+    }
+
+    fn is_at(&self, path: &Path) -> io::Result<bool> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        match open(&self.path, flags, Mode::empty()) {
+        match open(path, flags, Mode::empty()) {
             Err(Errno::NOENT | Errno::NOTDIR) => Ok(false),
             Err(errno) => Err(errno.into()),
             Ok(found) => Ok(FileIdentity::of(found)? == self.file),
         }
+    }
+
+    /// Whether it may be removed: it is at its path, and where it is to be left, if anywhere.
+    fn may_go(&self) -> io::Result<bool> {
+        let is_left = self.also.as_ref().map_or(Ok(true), |other| self.is_at(other))?;
+        Ok(is_left && self.is_there()?)
     }
 
     /// Removes the file, if it is there, from stable storage as well.
@@ -61,8 +81,8 @@ impl Leftover {
     /// # Errors
     /// The system's, with the path.
     pub(crate) fn remove(&self) -> io::Result<()> {
-        let removed = self.is_there().and_then(|is_there| {
-            if !is_there {
+        let removed = self.may_go().and_then(|may_go| {
+            if !may_go {
                 return Ok(());
             }
             std::fs::remove_file(&self.path)?;
@@ -100,5 +120,25 @@ mod tests {
         left.remove().unwrap();
         assert!(!path.exists());
         left.remove().unwrap();
+    }
+
+    #[test]
+    fn the_last_name_of_a_file_is_not_removed() {
+        let dir = tempfile::tempdir_in("/var/tmp").unwrap();
+        let (old, new) = (dir.path().join("a"), dir.path().join("b"));
+        let left = Leftover::new(&old, None, File::create(&old).unwrap()).unwrap().beside(&new);
+        let text = serde_json::to_string(&left).unwrap();
+        assert_eq!(serde_json::from_str::<Leftover>(&text).unwrap(), left, "{text}");
+        for in_the_way in [false, true] {
+            if in_the_way {
+                fs::write(&new, "theirs").unwrap();
+            }
+            left.remove().unwrap();
+            assert!(old.exists());
+        }
+        fs::remove_file(&new).unwrap();
+        fs::hard_link(&old, &new).unwrap();
+        left.remove().unwrap();
+        assert!(!old.exists() && new.exists());
     }
 }

@@ -5,7 +5,8 @@
 //! /var/lib/tyche/targets/TARGET/target.json           on stable storage
 //! /var/lib/tyche/targets/TARGET/exports/EXPORT.json   on stable storage
 //! /var/lib/tyche/targets/TARGET/exports.json          exports added by command, leftovers of
-//!                                                     pools, and exports that are being removed
+//!                                                     pools, and exports whose other files
+//!                                                     are to go, or to get another name
 //! /var/lib/tyche/targets/TARGET/links.json            links added by command
 //! /var/lib/tyche/targets/TARGET/access.json           hosts allowed and denied by command
 //! /var/lib/tyche/targets/TARGET/luns.json             their LUNs, if they have some
@@ -27,6 +28,7 @@ mod leftover;
 mod luns;
 mod machine;
 mod record;
+mod renamed;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -43,8 +45,9 @@ use uuid::Uuid;
 use super::config::Export;
 use crate::shared::error::{Code, Error, Result};
 use crate::shared::runtime;
-use added::Removed;
+use added::{Kept as Added, Removed};
 use record::{FileIdentity, Record, replace};
+use renamed::Renamed;
 
 pub(super) use decisions::{Decision, Decisions};
 pub(super) use leftover::Leftover;
@@ -65,8 +68,9 @@ pub(super) struct State {
     luns: BTreeMap<String, u8>,
     /// Files in pools that are to be no exports.
     leftovers: Vec<Leftover>,
-    /// Exports whose records are to be forgotten.
+    /// Exports whose records are to be forgotten, and those whose records are to follow them.
     removed: Vec<Removed>,
+    renamed: Vec<Renamed>,
 }
 
 /// Properties of an export's disk.
@@ -131,8 +135,9 @@ impl State {
     pub(super) fn open(target: &str, is_fcoe: bool) -> Self {
         let name = file_name(target);
         let dir = identity::state_dir().join("targets").join(&name);
-        let (exports, luns, leftovers, removed) = Default::default();
-        Self { dir, notes: runtime::state(&name), is_fcoe, exports, luns, leftovers, removed }
+        let (exports, luns, notes) = (BTreeMap::new(), BTreeMap::new(), runtime::state(&name));
+        let (leftovers, removed, renamed) = Default::default();
+        Self { dir, notes, is_fcoe, exports, luns, leftovers, removed, renamed }
     }
 
     /// The target's UUID, made once. If it can't be kept, it is derived from the machine's
@@ -242,8 +247,8 @@ impl State {
     /// # Errors
     /// `Config` if they can't be read.
     pub(super) fn added(&mut self) -> Result<Vec<Export>> {
-        let (exports, leftovers, removed) = added::read(&self.dir.join(ADDED))?;
-        (self.leftovers, self.removed) = (leftovers, removed);
+        let Added { exports, leftovers, removed, renamed } = added::read(&self.dir.join(ADDED))?;
+        (self.leftovers, self.removed, self.renamed) = (leftovers, removed, renamed);
         Ok(exports)
     }
 
@@ -284,7 +289,8 @@ impl State {
     /// # Errors
     /// `Other` if that is not possible. Those before are kept then.
     pub(super) fn keep_added<'a>(&self, exports: impl Iterator<Item = &'a Export>) -> Result<()> {
-        added::keep_exports(&self.dir.join(ADDED), exports, &self.leftovers, &self.removed)
+        let others = (&self.removed[..], &self.renamed[..]);
+        added::keep_exports(&self.dir.join(ADDED), exports, &self.leftovers, others)
     }
 
     /// The links that were added by command.

@@ -37,9 +37,9 @@ impl StateDir {
 
     fn try_start(&self, disk: &Disk<'_>) -> Result<(State, ExportRecord)> {
         let (dir, notes) = (self.dir.path().join("state"), self.dir.path().join("run"));
-        let (exports, luns, leftovers, removed) = Default::default();
+        let (exports, luns, leftovers, (removed, renamed)) = Default::default();
         let is_fcoe = self.is_fcoe.get();
-        let mut state = State { dir, notes, is_fcoe, exports, luns, leftovers, removed };
+        let mut state = State { dir, notes, is_fcoe, exports, luns, leftovers, removed, renamed };
         let known = state.add(disk)?;
         Ok((state, known))
     }
@@ -311,4 +311,29 @@ fn an_export_whose_disk_comes_later_keeps_the_lun_that_it_had_till_then() {
     assert_eq!(state.add(&LATE).unwrap().uuid, late.uuid);
     let all = [("vm1", first.uuid), ("vm3", third.uuid), ("vm2", late.uuid)];
     assert_eq!(all.map(|(name, uuid)| state.lun(name, uuid).unwrap()), [0, 2, 1]);
+}
+
+#[test]
+fn the_record_of_an_export_follows_it_to_another_name() {
+    for disk in [DISK, THROUGH] {
+        let home = StateDir::new();
+        let (mut state, first) = home.start(&disk);
+        let mut decisions = state.decisions().unwrap();
+        decisions.set("vm1", "alpha", Some(Decision::Denied)).unwrap();
+        let writer = Writer { session: Uuid::from_u128(5), ..nobody() };
+        state.remember("vm1", writer).unwrap();
+        state.rename("vm1", "vm2");
+        state.follow("vm1", "vm2");
+        state.finish_renames(&mut decisions).unwrap();
+        assert!(!state.is_renaming() && !home.record().exists());
+        assert_eq!((decisions.of("vm1").count(), decisions.of("vm2").count()), (0, 1));
+        // What is recorded later is in the same file.
+        let last = Writer { session: Uuid::from_u128(6), ..writer };
+        state.remember("vm2", last).unwrap();
+        let (_, known) = home.start(&Disk { name: "vm2", ..disk });
+        assert_eq!((known.uuid, known.generation), (first.uuid, first.generation));
+        assert_eq!(known.writer, Some(last));
+        // The former name is that of another disk.
+        assert_ne!(home.start(&disk).1.uuid, first.uuid);
+    }
 }
