@@ -17,7 +17,7 @@ const NEEDS: &[Need] = &[("gzip", "gzip"), ("strip", "binutils")];
 
 /// Files of the repository, and where they are installed. Documents keep their places relative to
 /// each other, so that their links lead to the same files.
-pub(super) const FILES: [(&str, &str, u32); 34] = [
+pub(super) const FILES: [(&str, &str, u32); 35] = [
     ("packaging/systemd/tyche-target.service", "usr/lib/systemd/system", 0o644),
     ("packaging/systemd/tyche@.service", "usr/lib/systemd/system", 0o644),
     ("packaging/systemd/tyche-disconnect.service", "usr/lib/systemd/system", 0o644),
