@@ -32,7 +32,7 @@ pub trait QueueDriver: Service {
     /// Finished requests, to be taken.
     fn done(&mut self) -> &mut Vec<Done>;
 
-    /// All finished requests that were taken have been handed over to the device that they are from.
+    /// All finished requests that were taken have been handed over to the device they are from.
     fn answered(&mut self) {}
 
     /// The next notice. It comes after the answers that there were before.

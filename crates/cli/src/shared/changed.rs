@@ -6,12 +6,12 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// See the [module](self).
+/// Changes since a session began, for the next daemon of its device.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub(crate) struct Changed {
-    /// Whether requests fail because the target was away for too long: those of the next daemon fail
-    /// until it is back.
+    /// Whether requests fail because the target was away for too long: those of the next daemon
+    /// fail until it is back.
     pub(crate) fails: bool,
     /// The names of the links, if links were added or removed.
     pub(crate) links: Option<Replaced<Vec<String>>>,

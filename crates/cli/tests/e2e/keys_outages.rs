@@ -111,7 +111,7 @@ fn state(rig: &Rig, export: &str) -> Value {
     sessions.find(|it| it["export"] == export).map(|it| it["state"].clone()).unwrap_or_default()
 }
 
-/// It was not there to be told of the next key, and reads what another session of its host has kept.
+/// It was not there to be told the next key, and reads what another session of its host has kept.
 #[test]
 fn a_session_that_is_lost_learns_the_next_key_from_another_one() {
     let rig = rig!(1500);

@@ -587,7 +587,6 @@ mod tests {
 
     #[test]
     fn a_listener_leaves_no_file_and_takes_none_of_another() {
-        // Of this process alone, so that no other listens there.
         let [_, _, high, low] = std::process::id().to_be_bytes();
         let address = SocketAddr::from(([127, 99, high, low], 1));
         let listen = || Double::listen(&address, &DoubleOptions::default()).unwrap().0;

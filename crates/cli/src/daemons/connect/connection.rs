@@ -18,6 +18,9 @@ use super::{ConnectArgs, SessionArgs, SessionIdentity};
 use crate::shared::error::{Code, Error, Result};
 use crate::shared::state::KnownExport;
 
+/// The warning for a daemon that takes over the device of one whose requests have failed.
+const AWAY: &str = "the target was away for too long: requests fail until it is back";
+
 /// A session that is connected, and has no device yet.
 pub(super) struct Connected {
     pub(super) host: Remote,
@@ -80,6 +83,22 @@ pub(super) fn connect(
         }
     };
     Ok(Connected { host, known, signals, warnings, missing, last_error })
+}
+
+/// Logs that a session has begun, with that target; returns a warning if there is one. If the
+/// session `fails`, it has the device of a predecessor, and no target yet.
+pub(super) fn begun(
+    args: &SessionArgs,
+    session: Uuid,
+    (target, fails): (Uuid, bool),
+) -> Option<String> {
+    let export = &args.export;
+    if fails {
+        tracing::warn!(export, %session, "{AWAY}");
+        return Some(AWAY.to_owned());
+    }
+    tracing::info!(export, %session, "connected");
+    args.remember(target)
 }
 
 /// Opens the session's log. Returns its place, or else a warning: the session works without a log.

@@ -17,7 +17,7 @@ use tyche_session::{keep_next_key, log_warnings};
 use uuid::Uuid;
 
 use super::checks::Checks;
-use super::connection::{Before, Connected, connect, open_log};
+use super::connection::{Before, Connected, begun, connect, open_log};
 use super::inputs::{Input, Order};
 use super::last_error::Reporter;
 use super::leash::{self, Leash};
@@ -44,9 +44,6 @@ const GROW_RETRY: Duration = Duration::from_secs(5);
 const FAREWELL: Duration = Duration::from_secs(2);
 /// The interval at which a session without its target reads again by which key that is known.
 const KEY_RETRY: Duration = Duration::from_secs(1);
-
-/// The warning for a daemon that takes over the device of one whose requests have failed.
-const AWAY: &str = "the target was away for too long: requests fail until it is back";
 
 /// Runs the session. With `detached` the caller is another `tyche connect`, which waits for one
 /// line of JSON.
@@ -134,8 +131,7 @@ impl Session {
         let Checks { only, predecessor, kind, compromise } = Checks::find(args, host_id)?;
         let resumes = predecessor.as_ref().map(|predecessor| predecessor.known.0);
         let changed = predecessor.as_ref().map(|it| it.changed.clone()).unwrap_or_default();
-        let target = resumes.map(|export| export.target);
-        let (given, args) = (args.clone(), &args.settled(target, &changed)?);
+        let (given, args) = (args.clone(), &args.settled(resumes.map(|it| it.target), &changed)?);
         let before = Before::of(predecessor.as_ref(), args);
         let fails = matches!(before, Before::Failed(_));
         let id = Uuid::new_v4();
@@ -151,13 +147,7 @@ impl Session {
         let Connected { host, known, signals, mut warnings, missing, last_error } = connected;
         log_warnings(no_log.as_slice());
         warnings.extend(no_log);
-        if fails {
-            tracing::warn!(export, session = %id, "{AWAY}");
-            warnings.push(AWAY.to_owned());
-        } else {
-            tracing::info!(export, session = %id, "connected");
-            warnings.extend(args.session.remember(known.0.target));
-        }
+        warnings.extend(begun(&args.session, id, (known.0.target, fails)));
         let options = device::options(args, kind, identity, dir.path(), host.control().queues());
         let made = device::make(&options, &host, predecessor.as_ref());
         // Logged only now: `--retry` gets here once, but connects many times.
@@ -269,8 +259,12 @@ impl Session {
             let order = Input::Order(order, answer);
             to_loop.lock().is_ok_and(|sender| sender.send(order).is_ok())
         };
+        let dir = self.dir.path().to_owned();
         let respond = Arc::new(move |request, asker: &Asker<'_>| match request {
-            SessionRequest::Report => ControlAnswer::Session(Box::new(reporter.describe(&state))),
+            SessionRequest::Report => {
+                let record = State::load(&dir).unwrap_or_else(|| state.clone());
+                ControlAnswer::Session(Box::new(reporter.describe(&record)))
+            }
             SessionRequest::Disconnect { force } => {
                 let order = Order::Disconnect { force };
                 let of = (&*reporter.control, state.device.as_path());
@@ -586,10 +580,8 @@ impl Session {
 
 /// Tells the daemon's loop which links the session has, if they have changed.
 fn keep_links(changed: &ControlAnswer, reporter: &Reporter, changes: &Mutex<Sender<Input>>) {
-    if !matches!(changed, ControlAnswer::Done {}) {
-        return;
-    }
-    let names = reporter.missing.names(&*reporter.control);
+    let is_changed = matches!(changed, ControlAnswer::Done {});
+    let names = reporter.missing.names(&*reporter.control).filter(|_| is_changed);
     // Fails only if the loop has ended.
     if let (Some(names), Ok(changes)) = (names, changes.lock()) {
         let _ = changes.send(Input::Links(names));

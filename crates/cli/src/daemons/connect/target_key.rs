@@ -26,7 +26,7 @@ impl TargetKey {
         Self { target, now: trust.key(), is_listed }
     }
 
-    /// The target is known by its next key from now on. Returns what the next daemon needs for that.
+    /// The target is known by its next key from now on. Returns what the next daemon needs to know.
     pub(super) fn renewed(
         &mut self,
         said: &NextKey,

@@ -334,15 +334,15 @@ impl QueueHandle {
         }
     }
 
-    /// Whether all that a flush of this queue had to cover is in the generation of the queue: if the
-    /// flush succeeds, it is on stable storage.
+    /// Whether all that a flush of this queue had to cover is in the generation of the queue: if
+    /// the flush succeeds, it is on stable storage.
     pub(crate) fn is_safe(&self, covers: &[Written]) -> bool {
         let mine = self.shared.written(self.queue).ordinal();
         covers.iter().all(|cover| *cover == Written::NOTHING || cover.ordinal() == mine)
     }
 
-    /// The answer to a flush of this queue settles `covers`, what it had to cover: that is on stable
-    /// storage, or reported as lost, and not reported again.
+    /// The answer to a flush of this queue settles `covers`, what it had to cover: that is on
+    /// stable storage, or reported as lost, and not reported again.
     pub(crate) fn settle(&self, covers: &[Written]) {
         for (flushed, cover) in self.line().flushed.iter().zip(covers) {
             if flushed.load(Ordering::Relaxed) < cover.count() {
