@@ -158,7 +158,7 @@ impl Export {
         RateLimit { iops: self.iops, bytes_per_second: self.bytes_per_second }
     }
 
-    /// Whether another one says the same, wherever it is defined, and whatever it was called before.
+    /// Whether another one says the same, wherever it is defined, whatever it was called before.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         let (place, renamed_from) = (self.place.clone(), self.renamed_from.clone());
         *self == Self { place, renamed_from, ..other.clone() }
