@@ -4,9 +4,9 @@ use std::collections::VecDeque;
 
 use tyche_wire::Status;
 
-use super::SessionEvent;
 use super::cache::Cache;
 use super::operations::Operations;
+use super::{Session, SessionEvent};
 use crate::channel::stages::StageSample;
 use crate::host::initiator::Piece;
 use crate::host::operation::OpId;
@@ -34,6 +34,16 @@ impl Endings<'_> {
         {
             let status = self.cache.finish::<R>(piece.op, &operation, status);
             self.events.push_back(SessionEvent::Completed { op: OpId(piece.op), status });
+        }
+    }
+}
+
+impl<R: Rules> Session<R> {
+    /// The owner has handed over the answers of all operations whose ends it has taken, to their
+    /// device. A loss that one of them reports is not reported again.
+    pub fn answered(&mut self) {
+        if self.cache.answered() {
+            self.note_resume_state();
         }
     }
 }

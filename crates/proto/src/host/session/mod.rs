@@ -230,16 +230,8 @@ impl<R: Rules> Session<R> {
         self.handle.resumable().map(|export| ResumeState { device: self.config.device, export })
     }
 
-    /// The owner has handed over the answers of all operations whose ends it has taken, to their
-    /// device. A loss that one of them reports is not reported again.
-    pub fn answered(&mut self) {
-        if self.cache.answered() {
-            self.note_resume_state();
-        }
-    }
-
     /// Reports a change of [`resume_state`](Self::resume_state).
-    fn note_resume_state(&mut self) {
+    pub(super) fn note_resume_state(&mut self) {
         let resume_state = self.resume_state();
         if resume_state != self.resume_state {
             self.resume_state = resume_state;
