@@ -98,9 +98,6 @@ pub enum Rule {
     LostCacheFailsFlush,
     /// A loss that a failed flush has told of is not told again.
     TellOnce,
-    /// A loss counts as told when the answer that tells of it was handed over to the device, not
-    /// before: the program may die in between, and the next session of the device has to tell.
-    HandOverBeforeTold,
     /// A channel carries requests of one generation of its export only.
     OneGeneration,
     /// A flush that was with the disk when the generation changed is not believed.

@@ -6,7 +6,6 @@
 //! | a read returns what it can: [`history`](crate::history) | duplicates |
 //! | what is durable is there: the same | lost-cache, queues, former-generation, flush, sync-error |
 //! | the same, after a loss that a living target has noticed | flush-early, flush-other |
-//! | the same, by the next program of a device: the same | flush-told |
 //! | a flush fails only for who had data at stake, once: the same | flush-twice |
 //! | no acknowledged write is told as a hole: the same | status |
 //! | a session is told of a restored target: the same | generation |
@@ -62,7 +61,6 @@ const CANARIES: &Canaries<Rule, Plan> = &[
     ("flush-early", Mistake::Rule(Rule::DoubtFlush)),
     ("flush-other", Mistake::Rule(Rule::OneGeneration)),
     ("flush-twice", Mistake::Rule(Rule::TellOnce)),
-    ("flush-told", Mistake::RuleIn(Rule::HandOverBeforeTold, kill_between_queues)),
     ("status", Mistake::World(tell_the_medium)),
     ("sync-error", Mistake::World(|plan| plan.disk.errors_forgotten = true)),
     ("fence-failed", Mistake::RuleIn(Rule::FenceFailed, lose_single_queues)),
@@ -100,25 +98,12 @@ const CANARIES: &Canaries<Rule, Plan> = &[
 
 /// Queues lose the target one by one, and their operations fail soon, while the disk is slow.
 fn lose_single_queues(plan: &mut Plan) {
-    // Pauses of threads take their time.
-    plan.stall_max = None;
     for host in &mut plan.hosts {
         (host.queues, host.pauses) = (3, 0.01);
         host.keep_alive = Duration::from_millis(100);
         host.fast_io_fail_tmo = Some(Duration::from_millis(20));
     }
     plan.disk.hiccups = 0.2;
-}
-
-/// The target loses its cache often, the threads of a session pause, and its program is killed.
-fn kill_between_queues(plan: &mut Plan) {
-    (plan.disk.write_cache, plan.stall_max) = (true, None);
-    plan.incidents.target_crash = Some(Duration::from_millis(100));
-    plan.incidents.daemon_death = Some(Duration::from_millis(100));
-    for host in &mut plan.hosts {
-        (host.queues, host.pauses) = (3, 0.02);
-        (host.mix.flush, host.mix.status) = (30, 0);
-    }
 }
 
 /// The disk does not look into its cache when it tells which ranges are holes.

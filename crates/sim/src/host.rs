@@ -198,14 +198,6 @@ impl<R: Rules> Host<R> {
         });
     }
 
-    /// The threads of its sessions pause no more.
-    pub(crate) fn calm(&mut self) {
-        self.plan.pauses = 0.0;
-        if let Some(running) = &mut self.running {
-            running.session.calm();
-        }
-    }
-
     /// Keeps the session's [`ResumeState`] for the next program.
     pub(crate) fn keep(&mut self, now: Instant) {
         let newest = self.running.as_ref().and_then(|running| running.session.resume_state());

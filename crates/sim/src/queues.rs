@@ -77,8 +77,6 @@ struct Queue<R: Rules> {
     carried: BTreeMap<OpId, OpId>,
     /// Operations begun.
     begun: u32,
-    /// What the thread has to tell, and has not handed over yet.
-    told: VecDeque<QueueEvent>,
 }
 
 /// The end of an operation.
@@ -183,9 +181,9 @@ impl<R: Rules> Queues<R> {
         };
         let (driver, ports) = Driver::with_ports(self.config.clone(), handle, links, machine);
         let links = self.links.iter().map(|local| local.link).zip(wires.into_iter().enumerate());
-        let (carriers, carried, told) = Default::default();
+        let (carriers, carried) = Default::default();
         let links = links.collect();
-        let mut queue = Queue { driver, ports, links, carriers, carried, begun: 0, told };
+        let mut queue = Queue { driver, ports, links, carriers, carried, begun: 0 };
         for change in &self.changes {
             match change {
                 Change::Add(local) => queue.add(now, local),
@@ -201,11 +199,6 @@ impl<R: Rules> Queues<R> {
         while self.queues.len() < self.shared.queues() {
             self.begin(now);
         }
-    }
-
-    /// Its threads pause no more.
-    pub(crate) fn calm(&mut self) {
-        self.pauses = 0.0;
     }
 
     /// The configuration of the session.
@@ -259,21 +252,16 @@ impl<R: Rules> Queues<R> {
         let wake = |(queue, still_until): (&Queue<R>, &Instant)| {
             let timers = [queue.driver.poll_timeout(), queue.ports.poll_timeout()];
             let due = if is_ending { Some(now) } else { timers.into_iter().flatten().min() };
-            let due = due.filter(|_| !queue.session().is_over());
-            let due = if queue.told.is_empty() { due } else { Some(now) };
-            due.map(|due| due.max(*still_until))
+            due.filter(|_| !queue.session().is_over()).map(|due| due.max(*still_until))
         };
         self.queues.iter().zip(&self.still_until).filter_map(wake).min()
     }
 
-    /// The next thing that a queue has to tell, with its number. One whose thread pauses tells it
-    /// later: its answers have not been handed over when the program dies.
+    /// The next thing that a queue has to tell, with its number.
     pub(crate) fn poll(&mut self, now: Instant) -> Option<(usize, QueueEvent)> {
         self.set_clock(now);
-        self.queues.iter_mut().for_each(Queue::collect);
-        let queues = self.queues.iter_mut().enumerate().zip(&self.still_until);
-        let mut queues = queues.filter(|(_, until)| now >= **until);
-        let (number, told) = queues.find_map(|((number, it), _)| Some((number, it.poll()?)))?;
+        let mut queues = self.queues.iter_mut().enumerate();
+        let (number, told) = queues.find_map(|(number, queue)| Some((number, queue.poll()?)))?;
         if matches!(told, QueueEvent::Notice(Notice::Connected(_))) {
             self.begin_others(now);
         }
@@ -350,9 +338,8 @@ impl<R: Rules> Queues<R> {
         self.queues.iter().any(|queue| queue.session().is_over())
     }
 
-    /// Whether all queues are, and have told all.
     pub(crate) fn is_over(&self) -> bool {
-        self.queues.iter().all(|queue| queue.session().is_over() && queue.told.is_empty())
+        self.queues.iter().all(|queue| queue.session().is_over())
     }
 
     /// Whether the queue of an operation is over.
@@ -394,7 +381,7 @@ impl<R: Rules> Queues<R> {
     }
 
     pub(crate) fn operations(&self) -> usize {
-        self.queues.iter().map(Queue::operations).sum()
+        self.queues.iter().map(|queue| queue.session().operations()).sum()
     }
 
     /// The reports on all channels, with the link that each uses.
@@ -470,32 +457,18 @@ impl<R: Rules> Queue<R> {
         }
     }
 
-    /// Takes what the driver has to tell: answers first, as its owner does.
-    fn collect(&mut self) {
-        for done in std::mem::take(&mut self.driver.done) {
-            let op = OpId(done.completion.token as u32);
-            let carrier = self.carriers.remove(&op);
-            let stage_sample = carrier.and_then(|carrier| {
-                self.carried.remove(&carrier);
-                self.session().stage_sample(carrier)
-            });
-            let answered = Answered { done, was_taken: carrier.is_some(), stage_sample };
-            self.told.push_back(QueueEvent::Done(op, answered));
-        }
-        self.told.extend(self.driver.notices.drain(..).map(QueueEvent::Notice));
-    }
-
     fn poll(&mut self) -> Option<QueueEvent> {
-        if self.told.is_empty() {
+        if self.driver.done.is_empty() {
             self.driver.answered();
-            self.collect();
+            return self.driver.notices.pop_front().map(QueueEvent::Notice);
         }
-        self.told.pop_front()
-    }
-
-    /// Operations without an answer.
-    fn operations(&self) -> usize {
-        let is_answer = |it: &&QueueEvent| matches!(it, QueueEvent::Done(..));
-        self.session().operations() + self.told.iter().filter(is_answer).count()
+        let done = self.driver.done.remove(0);
+        let op = OpId(done.completion.token as u32);
+        let carrier = self.carriers.remove(&op);
+        let stage_sample = carrier.and_then(|carrier| {
+            self.carried.remove(&carrier);
+            self.session().stage_sample(carrier)
+        });
+        Some(QueueEvent::Done(op, Answered { done, was_taken: carrier.is_some(), stage_sample }))
     }
 }

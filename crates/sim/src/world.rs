@@ -427,7 +427,6 @@ impl<R: Rules> World<R> {
         self.note(Happening::Incident("all is calm".into()));
         self.calm = true;
         self.network.calm();
-        self.hosts.iter_mut().for_each(Host::calm);
         self.let_all_in();
         self.restart_target()?;
         for host in 0..self.hosts.len() {

@@ -32,6 +32,7 @@ pub(super) struct Connected {
 }
 
 /// The state that the predecessor has left, if there is one.
+#[derive(Clone, Copy)]
 pub(super) enum Before {
     /// The export, as it knew it.
     Known(Option<KnownExport>),
@@ -85,20 +86,29 @@ pub(super) fn connect(
     Ok(Connected { host, known, signals, warnings, missing, last_error })
 }
 
-/// Logs that a session has begun, with that target; returns a warning if there is one. If the
-/// session `fails`, it has the device of a predecessor, and no target yet.
+/// Logs that a session has begun, with that target; returns the warnings, also that it has
+/// `no_log`. If the session `fails`, it has the device of a predecessor, and no target yet.
 pub(super) fn begun(
     args: &SessionArgs,
     session: Uuid,
     (target, fails): (Uuid, bool),
-) -> Option<String> {
+    no_log: Option<String>,
+) -> Vec<String> {
     let export = &args.export;
-    if fails {
+    let warning = if fails {
         tracing::warn!(export, %session, "{AWAY}");
-        return Some(AWAY.to_owned());
-    }
-    tracing::info!(export, %session, "connected");
-    args.remember(target)
+        Some(AWAY.to_owned())
+    } else {
+        tracing::info!(export, %session, "connected");
+        args.remember(target)
+    };
+    logged(no_log).into_iter().chain(warning).collect()
+}
+
+/// Logs a warning, if there is one, and returns it.
+pub(super) fn logged(warning: Option<String>) -> Option<String> {
+    log_warnings(warning.as_slice());
+    warning
 }
 
 /// Opens the session's log. Returns its place, or else a warning: the session works without a log.

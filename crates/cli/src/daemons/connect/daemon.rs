@@ -17,7 +17,7 @@ use tyche_session::{keep_next_key, log_warnings};
 use uuid::Uuid;
 
 use super::checks::Checks;
-use super::connection::{Before, Connected, begun, connect, open_log};
+use super::connection::{Before, Connected, begun, connect, logged, open_log};
 use super::inputs::{Input, Order};
 use super::last_error::Reporter;
 use super::leash::{self, Leash};
@@ -145,14 +145,11 @@ impl Session {
         let is_new = predecessor.is_none() && kind.is_of_this_kernel();
         let connected = connect(args, &identities, (signals, is_new), before, (&sender, &inputs))?;
         let Connected { host, known, signals, mut warnings, missing, last_error } = connected;
-        log_warnings(no_log.as_slice());
-        warnings.extend(no_log);
-        warnings.extend(begun(&args.session, id, (known.0.target, fails)));
+        warnings.extend(begun(&args.session, id, (known.0.target, fails), no_log));
         let options = device::options(args, kind, identity, dir.path(), host.control().queues());
         let made = device::make(&options, &host, predecessor.as_ref());
         // Logged only now: `--retry` gets here once, but connects many times.
-        log_warnings(compromise.as_slice());
-        warnings.extend(compromise);
+        warnings.extend(logged(compromise));
         let (attachment, lasting) = match made {
             Err(error) if predecessor.is_some() => {
                 // Dropping the host would wait for its thread, which may serve the device.
@@ -163,24 +160,21 @@ impl Session {
             // caused.
             made => signals.made().and(made)?,
         };
-        let device = attachment.device_path().to_owned();
         let (args, control) = (args.session.clone(), Arc::clone(host.control()));
-        let changed = args.still_changed(changed);
-        let target_key = TargetKey::new(&args.trust, known.0.target);
         let reporter = Reporter { args, control, missing, last_error, trying: Trying::default() };
         let state = State {
             session: id,
             export: export.clone(),
             host: host_id,
             kind,
-            sequence: block_device::sequence(&device),
-            device,
+            sequence: block_device::sequence(attachment.device_path()),
+            device: attachment.device_path().to_owned(),
             pid: std::process::id(),
             lasting,
             known: Some(known),
             log,
             ended: false,
-            changed: Changed { fails, ..changed },
+            changed: Changed { fails, ..reporter.args.still_changed(changed) },
         };
         let session = Self {
             state,
@@ -197,7 +191,7 @@ impl Session {
             sender,
             closed: false,
             is_lost: fails,
-            target_key,
+            target_key: TargetKey::new(&reporter.args.trust, known.0.target),
             warnings,
             reporter,
             given,

@@ -92,7 +92,7 @@ impl Cache {
         }
         let is_safe = handle.is_safe(covers);
         let is_telling = !covers_nothing && (!is_safe || status != Status::Success);
-        if is_telling && R::keeps(Rule::HandOverBeforeTold) {
+        if is_telling {
             handle.tell();
         }
         handle.settle(covers);
