@@ -124,11 +124,16 @@ fn queue() -> Option<&'static Queue> {
 }
 
 /// Sends the log of the session's daemon to its permanent place from now on. Returns how to read
-/// it: a file, or the command that shows it.
+/// it: a file, or the command that shows it. A daemon that tries again keeps the one of its first
+/// attempt.
 ///
 /// # Errors
-/// If the file can't be made, or the log is open already.
+/// If the file can't be made.
 pub(crate) fn open(export: &str, session: Uuid) -> Result<String> {
+    static PLACE: OnceLock<String> = OnceLock::new();
+    if let Some(place) = PLACE.get() {
+        return Ok(place.clone());
+    }
     let directory = runtime::logs();
     let (queue, name) = match &directory {
         None if Path::new(JOURNAL).exists() => {
@@ -149,7 +154,7 @@ pub(crate) fn open(export: &str, session: Uuid) -> Result<String> {
         }
     };
     PERMANENT.set(queue).map_err(|_| "it is open").context(Code::Other, "log")?;
-    Ok(name)
+    Ok(PLACE.get_or_init(|| name).clone())
 }
 
 /// Sends the log of a target to the journal from now on, if standard error leads there: the journal

@@ -32,7 +32,7 @@ use crate::shared::attach;
 use crate::shared::changed::{Changed, Replaced};
 use crate::shared::control::{self, Asker, ControlAnswer, SessionRequest};
 use crate::shared::device_name::DeviceName;
-use crate::shared::error::{Code, CodedResult, Context, Error, Result};
+use crate::shared::error::{Code, CodedResult, Context, Result};
 use crate::shared::report::{ConnectReport, Output, SessionState};
 use crate::shared::runtime::{self, CONTROL, RuntimeDir};
 use crate::shared::state::State;
@@ -52,11 +52,12 @@ pub(super) fn run(args: &ConnectArgs, detached: bool) -> Result<()> {
     let started = Session::start(args, detached);
     let session = match started {
         Ok(session) => session,
-        Err(error) if detached => {
-            let _ = announce(&line(&error.report()));
-            return Err(Error { message: String::new(), ..error });
+        Err(error) => {
+            if detached {
+                let _ = announce(&line(&error.report()));
+            }
+            return Err(error);
         }
-        Err(error) => return Err(error),
     };
     let announcement = session.announcement();
     if let Some(leash) = &session.leash {

@@ -219,11 +219,14 @@ pub(crate) fn run(args: &ConnectArgs) -> Result<()> {
     }
     let args = &args;
     // The device that waits for a reloaded daemon has no other.
-    if let Some(pause) = args.retry.or_else(|| args.reloaded.then_some(RELOAD_RETRY)) {
-        return retry::run(args, Duration::from_secs_f64(pause));
-    }
-    if args.daemon || args.foreground {
-        return daemon::run(args, args.daemon);
+    let pause = args.retry.or_else(|| args.reloaded.then_some(RELOAD_RETRY));
+    if pause.is_some() || args.daemon || args.foreground {
+        let pause = pause.map(Duration::from_secs_f64);
+        let done = pause.map_or_else(|| daemon::run(args, args.daemon), |it| retry::run(args, it));
+        // A detached daemon has told whoever asked for it.
+        let told =
+            |error| if args.daemon { Error { message: String::new(), ..error } } else { error };
+        return done.map_err(told);
     }
     // Warnings about --affinity are printed here: the daemon would write them to its log.
     args.session.placement.placement()?;
