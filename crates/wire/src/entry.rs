@@ -43,7 +43,7 @@ codes! {
 impl Opcode {
     /// Whether the request moves data over the wire.
     pub fn has_data(self) -> bool {
-        self.returns_data() || self == Self::Write
+        matches!(self, Self::Read | Self::Write | Self::BlockStatus)
     }
 
     /// Whether data move to the host.
@@ -61,6 +61,16 @@ impl Opcode {
             Self::Write => CommandFlags::FUA,
             Self::WriteZeroes => CommandFlags::FUA | CommandFlags::MAY_UNMAP,
             _ => CommandFlags::NONE,
+        }
+    }
+
+    /// The longest length of a request.
+    fn len_max(self) -> u32 {
+        match self {
+            Self::Read | Self::Write => REQUEST_LEN_MAX,
+            Self::BlockStatus => STATUS_LEN_MAX,
+            Self::Flush => 0,
+            Self::Discard | Self::WriteZeroes => u32::MAX,
         }
     }
 }
@@ -346,15 +356,13 @@ impl Command {
                 return Err(Reject::Range);
             }
         } else if len == 0
-            || !u64::from(len).is_multiple_of(SECTOR_LEN)
-            || !offset.is_multiple_of(SECTOR_LEN)
+            || !(offset | u64::from(len)).is_multiple_of(SECTOR_LEN)
             || offset.checked_add(u64::from(len)).is_none()
-            || (opcode.has_data() && len > REQUEST_LEN_MAX)
-            || (opcode == Opcode::BlockStatus && len > STATUS_LEN_MAX)
+            || len > opcode.len_max()
         {
             return Err(Reject::Range);
         }
-        if !opcode.has_data() && damq_page != 0 {
+        if damq_page != 0 && !opcode.has_data() {
             return Err(Reject::Reserved);
         }
         Ok(())

@@ -17,6 +17,8 @@ const HALVED_MIN: u32 = 64 << 10;
 /// The operation table of a queue.
 pub(super) struct Operations {
     table: Box<[Option<Op>]>,
+    /// Operations in progress: those whose end was not heard are neither among them nor free.
+    len: usize,
     /// By operation, if configured: the stage times of its piece that ended last.
     stage_samples: Option<Box<[Option<StageSample>]>>,
     /// Last in, first out: what was used last is still in the cache.
@@ -87,6 +89,7 @@ impl Operations {
     pub(super) fn new(len: u32, stage_samples: bool) -> Self {
         Self {
             table: vec![None; len as usize].into(),
+            len: 0,
             stage_samples: stage_samples.then(|| vec![None; len as usize].into()),
             free: (0..len).rev().collect(),
             pending: VecDeque::with_capacity(len as usize),
@@ -103,6 +106,7 @@ impl Operations {
         node: Option<u16>,
     ) -> Option<u32> {
         let index = self.free.pop()?;
+        self.len += 1;
         self.table[index as usize] = Some(Op {
             operation,
             node,
@@ -213,6 +217,7 @@ impl Operations {
             }
             Progress::Done(status) => {
                 self.table[piece.op as usize] = None;
+                self.len -= 1;
                 Some((operation, status))
             }
         }
@@ -227,6 +232,7 @@ impl Operations {
     pub(super) fn fail(&mut self) -> Vec<u32> {
         self.pending.clear();
         self.reissued.clear();
+        self.len = 0;
         let table = (0..).zip(&mut self.table);
         table.filter_map(|(index, op)| op.take().map(|_| index)).collect()
     }
@@ -260,7 +266,7 @@ impl Operations {
 
     /// Number of operations in progress.
     pub(super) fn len(&self) -> usize {
-        self.table.iter().flatten().count()
+        self.len
     }
 }
 
