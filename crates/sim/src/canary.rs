@@ -58,7 +58,7 @@ const CANARIES: &Canaries<Rule, Plan> = &[
     ("former-channels", Mistake::Rule(Rule::CloseFormer)),
     ("former-generation", Mistake::Rule(Rule::RememberFormerGeneration)),
     ("flush", Mistake::World(|plan| plan.disk.flush_lies = true)),
-    ("flush-early", Mistake::Rule(Rule::DoubtFlush)),
+    ("flush-early", Mistake::RuleIn(Rule::DoubtFlush, fail_flushes)),
     ("flush-other", Mistake::Rule(Rule::OneGeneration)),
     ("flush-twice", Mistake::Rule(Rule::TellOnce)),
     ("status", Mistake::World(tell_the_medium)),
@@ -104,6 +104,12 @@ fn lose_single_queues(plan: &mut Plan) {
         host.fast_io_fail_tmo = Some(Duration::from_millis(20));
     }
     plan.disk.hiccups = 0.2;
+}
+
+/// Flushes fail often, and others are with the disk meanwhile.
+fn fail_flushes(plan: &mut Plan) {
+    (plan.disk.write_cache, plan.disk.sync_errors) = (true, 0.2);
+    plan.hosts.iter_mut().for_each(|host| host.mix.flush = host.mix.flush.max(10));
 }
 
 /// The disk does not look into its cache when it tells which ranges are holes.
