@@ -204,7 +204,8 @@ fn a_disconnect_from_a_dead_target_ends_all_the_same() {
     world.kill_target(false);
     let many = submit_many(&mut world, 30);
     world.disconnect(0).unwrap();
-    world.run_for(SECOND / 5).unwrap();
+    // It says farewell for a second.
+    world.run_for(SECOND * 3 / 2).unwrap();
     assert_eq!((world.in_progress(), world.answers(0).count()), (0, many));
     assert!(has(&world, 0, &Notice::Closed));
 }
