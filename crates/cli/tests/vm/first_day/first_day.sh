@@ -148,7 +148,7 @@ says 'vm1.*lost|lost'
 tell 'What is written waits. vm2 was to wait for 10 s only, and has failed: it is tried again.'
 target 'systemctl start tyche-target'
 more
-until_at host 'tyche list --check'
+until_live
 host 'tyche list'
 says 'vm1.*live'
 says 'vm2.*live'
@@ -159,7 +159,7 @@ host 'cd /var/tmp && apt install --reinstall ./tyche_0.1.0_amd64.deb 2>/dev/null
 more
 host 'tyche reload --all'
 more
-until_at host 'tyche list --check'
+until_live
 for pid in $(pidof tyche @tyche); do cmp /proc/$pid/exe /usr/sbin/tyche; done
 
 part Remove

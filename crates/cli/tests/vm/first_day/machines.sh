@@ -69,7 +69,7 @@ fails() { WANTED=$1; shift; "$@"; }
 
 note() {
     echo "$1"
-    { printf '\n```\n%s\n' "$1"; cut -c 1-160 $SAID; printf '```\n'; } >>$TRANSCRIPT
+    { printf '\n```\n%s\n' "$1"; cut -c 1-160 $SAID | tr -d '\r'; printf '```\n'; } >>$TRANSCRIPT
 }
 
 # The last command has printed a line like that.
@@ -90,4 +90,10 @@ until_at() {
     echo "not within a minute: $2"
     cat $SAID
     exit 1
+}
+
+# Waits until both disks are there, and all is well. One whose daemon makes room for its successor
+# is not listed for a moment.
+until_live() {
+    until_at host 'for disk in vm1 vm2; do tyche list | grep "$disk.* live" || exit; done; tyche list --check'
 }
