@@ -257,8 +257,8 @@ impl Table {
         Ok((decoded, bytes))
     }
 
-    /// What came in a field and what is wanted there, both without the bits that may be either
-    /// way: the names behind a `?` in a list.
+    /// The received and the wanted value of a field, both without the bits that may be either way:
+    /// the names behind a `?` in a list.
     fn without_optional(
         &self,
         kind: &FieldKind,

@@ -32,7 +32,7 @@ fn connected_without() -> Pair {
     pair
 }
 
-/// What the target has to execute, and the offset and length of it.
+/// The requests that the target has to execute, each with its offset and length.
 fn executed(pair: &mut Pair) -> Vec<(Opcode, u64, u32)> {
     let mut executed = Vec::new();
     while let Some(event) = pair.listener.poll_event() {

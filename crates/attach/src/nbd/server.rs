@@ -244,9 +244,7 @@ impl Acceptor {
         }
         thread.ok()
     }
-}
 
-impl Acceptor {
     /// Starts a thread that tells a client that there are too many.
     fn refuse(&self, peer: &Arc<Peer>) -> Option<JoinHandle<()>> {
         let (shared, refused) = (Arc::clone(&self.shared), Arc::clone(peer));

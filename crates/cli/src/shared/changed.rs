@@ -1,7 +1,7 @@
 //! Changes of a session while it runs, for the next daemon of its device.
 //!
-//! That is started as this one was, with the same arguments. What has been changed since counts for
-//! it, unless it is told something else by its own arguments.
+//! The next daemon is started with the arguments of this one. These changes count for it as well,
+//! unless its own arguments say something else.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

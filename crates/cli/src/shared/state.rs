@@ -48,7 +48,7 @@ pub(crate) struct State {
     /// Whether the session was ended on purpose, and only a device in use is left.
     #[serde(default)]
     pub(crate) ended: bool,
-    /// What has changed since it began, for the next daemon.
+    /// Changes since it began, for the next daemon.
     #[serde(default)]
     pub(crate) changed: Changed,
 }

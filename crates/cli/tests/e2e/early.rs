@@ -49,6 +49,13 @@ fn is_eio<T>(result: io::Result<T>) -> bool {
     result.err().and_then(|error| error.raw_os_error()) == Some(5)
 }
 
+/// Asserts that requests fail, and the session goes on.
+fn assert_fails_fast(rig: &Rig) {
+    let now = session(rig);
+    assert_eq!((&now["state"], &now["fails_fast"]), (&"lost".into(), &true.into()));
+    assert!(now["time_left_s"].as_f64().unwrap() > 500.0, "the session goes on");
+}
+
 #[test]
 fn requests_fail_early_and_are_answered_again_by_the_same_session() {
     let rig = rig!(9000);
@@ -62,9 +69,7 @@ fn requests_fail_early_and_are_answered_again_by_the_same_session() {
     let killed = Instant::now();
     assert!(is_eio(device.write_all_at(Block::of(2).bytes(), 0)));
     assert!(killed.elapsed() < EARLY_MAX, "{:?}", killed.elapsed());
-    let now = session(&rig);
-    assert_eq!((&now["state"], &now["fails_fast"]), (&"lost".into(), &true.into()));
-    assert!(now["time_left_s"].as_f64().unwrap() > 500.0, "the session goes on");
+    assert_fails_fast(&rig);
     let begun = Instant::now();
     assert!(is_eio(device.read_at(Block::of(0).bytes(), 0)));
     assert!(begun.elapsed() < ONCE_MAX, "{:?}", begun.elapsed());
@@ -102,9 +107,7 @@ fn requests_fail_early_over_fcoe_and_are_answered_again() {
     device.write_all_at(Block::of(1).bytes(), 0).unwrap();
     target.kill();
     assert!(is_eio(device.write_all_at(Block::of(2).bytes(), 0)));
-    let now = session(&rig);
-    assert_eq!((&now["state"], &now["fails_fast"]), (&"lost".into(), &true.into()));
-    assert!(now["time_left_s"].as_f64().unwrap() > 500.0, "the session goes on");
+    assert_fails_fast(&rig);
     let begun = Instant::now();
     for _ in 0..4 {
         assert!(is_eio(device.read_at(Block::of(0).bytes(), 0)), "on each queue");

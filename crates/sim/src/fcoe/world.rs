@@ -43,8 +43,6 @@ const FAULTS_MAX: Duration = Duration::from_secs(120);
 /// Time limit for the operations that are left when faults have stopped: a neighbour is missed
 /// after 20 s, a command is given up after 30 s, and a disk hangs for up to 45 s.
 const CALM_MAX: Duration = Duration::from_secs(300);
-/// The time after which an operation that can't be executed fails.
-const IN_VAIN: Duration = Duration::from_secs(30);
 /// Bytes of each read when a disk is read back.
 const READ_BACK_LEN: u64 = 32 << 10;
 /// Events at the same time after which it counts as standing still.

@@ -1,4 +1,4 @@
-//! What reads may return, and what a status of ranges may tell.
+//! Checks of the content that reads return, and of the holes that a status tells.
 
 use tyche_block::{StatusRun, status_runs};
 

@@ -44,7 +44,7 @@ pub(super) struct Set {
     #[command(flatten)]
     of: ExportName,
 
-    /// What is to change.
+    /// The properties to change.
     #[arg(value_name = "KEY=VALUE", required = true, value_parser = Setting::parse)]
     settings: Vec<Setting>,
 }

@@ -42,7 +42,7 @@ pub(super) enum Before {
 }
 
 impl Before {
-    /// What that predecessor has left, for a daemon with these arguments.
+    /// The state that a predecessor has left, for a daemon with these arguments.
     pub(super) fn of(predecessor: Option<&Predecessor>, args: &ConnectArgs) -> Self {
         // A session over FCoE takes no request before it is connected.
         let fails = |it: &&Predecessor| it.changed.fails && !args.fcoe.is_wanted();

@@ -1,4 +1,4 @@
-//! What the daemon of a session waits for.
+//! The inputs of a session's daemon: notices, signals, orders, and changes of links.
 
 use std::sync::mpsc::SyncSender;
 

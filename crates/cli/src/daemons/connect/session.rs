@@ -106,7 +106,7 @@ impl SessionArgs {
         }
     }
 
-    /// What still counts of that, if this daemon is changed as well.
+    /// The changes of the predecessor that still count, if this daemon is changed as well.
     pub(super) fn still_changed(&self, changed: Changed) -> Changed {
         let Changed { links, target_key, .. } = changed;
         let key = self.trust.key().map(|key| key.to_string());

@@ -224,7 +224,7 @@ mod tests {
         assert_eq!(generation(), 2);
     }
 
-    /// What the target has lost by a failed flush is in a new generation, of which another queue
+    /// A target that has lost writes by a failed flush has a new generation, of which another queue
     /// may know first.
     #[test]
     fn the_next_session_knows_of_a_failed_flush_until_its_answer_is_handed_over() {

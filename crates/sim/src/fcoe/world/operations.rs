@@ -1,13 +1,18 @@
 //! The operations of initiators: drawn, submitted, and checked when they have ended.
 
+use std::time::Duration;
+
 use tyche_block::Errno;
 use tyche_fcoe::Event as DiskEvent;
 use tyche_proto::{OpId, Operation};
 
-use super::{Event, IN_VAIN, World};
+use super::{Event, World};
 use crate::fcoe::initiator::{Ended, Initiator};
 use crate::plan::DiskPlan;
 use crate::trace::Happening;
+
+/// The time after which an operation that can't be executed fails.
+const IN_VAIN: Duration = Duration::from_secs(30);
 
 impl World {
     pub(super) fn settle_initiator(

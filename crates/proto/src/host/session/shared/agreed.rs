@@ -1,4 +1,4 @@
-//! What the queues of a session have agreed on, under a lock.
+//! The state that the queues of a session have agreed on, under a lock.
 
 use tyche_crypto::PublicKey;
 use tyche_wire::Uuid;
