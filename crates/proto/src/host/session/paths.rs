@@ -19,6 +19,7 @@ use super::pairing::{self, Pair};
 use super::path::{LostChannel, Path, PathEvent};
 use super::port::{Port, PortConfig};
 use super::problem::Problem;
+use super::shared::QUEUES_MAX;
 use super::target_search::{ResolvedExport, TargetSearch};
 use crate::channel::outgoing::Outgoing;
 use crate::channel::protection::Guard;
@@ -474,9 +475,10 @@ impl<R: Rules> Paths<R> {
 }
 
 /// The first half of a queue's cookies: random but for the first byte. The parts of a target's link
-/// divide the channels by that byte, and the queues of a session have consecutive ones, so that
-/// they spread evenly.
+/// divide the channels by that byte, and the queues of a session have consecutive ones, up to 255:
+/// so each has a part of its own as long as there are enough.
 fn mark(session: Uuid, queue: usize, random: u64) -> u32 {
-    let first = session.as_bytes()[0].wrapping_add(queue as u8);
+    const FIRST_MAX: u8 = (256 - QUEUES_MAX) as u8;
+    let first = session.as_bytes()[0] % FIRST_MAX + queue as u8;
     (random >> 32) as u32 & !0xff | u32::from(first)
 }

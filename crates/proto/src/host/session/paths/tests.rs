@@ -343,3 +343,17 @@ fn the_counters_of_lost_channels_stay() {
     paths.pair(NOW + Duration::from_secs(3600), AIM, &config());
     assert!(!paths.all().iter().any(Path::is_busy), "closed for good");
 }
+
+#[test]
+fn queues_have_parts_of_a_link_for_themselves_wherever_they_begin_to_count() {
+    for begin in 0..=u8::MAX {
+        let mut session = [7; 16];
+        session[0] = begin;
+        let first = |queue| mark(Uuid::from_bytes(session), queue, u64::MAX) & 0xff;
+        for parts in 1..=QUEUES_MAX {
+            let mut of: Vec<_> = (0..parts).map(|it| first(it) as usize % parts).collect();
+            of.sort_unstable();
+            assert!(of.into_iter().eq(0..parts), "{parts} parts, from {begin} on");
+        }
+    }
+}
