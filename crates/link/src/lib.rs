@@ -15,6 +15,7 @@
 //! | [`fault`] | a wrapper that loses, repeats, reorders, corrupts and delays |
 
 mod batch;
+mod bpf;
 pub mod connections;
 pub mod fault;
 pub mod ip;

@@ -24,6 +24,17 @@ pub(crate) fn set_option<T>(
     check(unsafe { libc::setsockopt(socket.as_raw_fd(), level, name, value, len) }).map(drop)
 }
 
+/// Attaches a program, which the kernel runs for what comes, by one of the options for that.
+pub(crate) fn attach(
+    socket: BorrowedFd<'_>,
+    option: i32,
+    steps: &mut [libc::sock_filter],
+) -> io::Result<()> {
+    let len = libc::c_ushort::try_from(steps.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
+    let program = libc::sock_fprog { len, filter: steps.as_mut_ptr() };
+    set_option(socket, libc::SOL_SOCKET, option, &program)
+}
+
 /// Reads an option. `T` must be made of integers only: the kernel may write any bytes to it.
 pub(crate) fn option<T: Copy>(
     socket: BorrowedFd<'_>,

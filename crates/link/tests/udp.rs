@@ -11,7 +11,7 @@ use tyche_link::fault::{FaultLink, FaultPlan, Side};
 use tyche_link::ip::{ListenAddress, OpenError};
 use tyche_link::udp::segment::{self, Search};
 use tyche_link::udp::{FRAME_LEN_MAX, UdpClient, UdpOptions, UdpServer, datagram};
-use tyche_link::{HEAD, Link, Mac, RxBatch, TxVectors};
+use tyche_link::{Except, HEAD, Link, Mac, RxBatch, Share, TxVectors};
 use tyche_testkit::wait::{PATIENCE, wait_until};
 
 const NOW: Duration = Duration::ZERO;
@@ -196,7 +196,7 @@ fn a_port_is_taken_once_and_shared_by_the_threads_of_one_target() {
     assert_eq!(source.kind(), ErrorKind::AddrInUse);
     let mut sockets = vec![first];
     for _ in 0..3 {
-        let socket = UdpServer::listen_beside(&[address], &UdpOptions::default()).unwrap();
+        let socket = sockets[0].beside(&UdpOptions::default()).unwrap();
         assert_eq!(socket.address(), address);
         sockets.push(socket);
     }
@@ -218,6 +218,35 @@ fn a_port_is_taken_once_and_shared_by_the_threads_of_one_target() {
     }
     let again = UdpServer::listen(&[address], &UdpOptions::default());
     assert!(again.is_err(), "another target does not share it");
+}
+
+#[test]
+fn threads_of_a_target_divide_frames_by_a_byte() {
+    const OF: u8 = 3;
+    const AT: usize = 40;
+    const KIND: usize = 30;
+    let first = listen(LOOPBACK);
+    let address = first.address();
+    let mut sockets = vec![first];
+    for _ in 1..OF {
+        sockets.push(sockets[0].beside(&UdpOptions::default()).unwrap());
+    }
+    let except = Some(Except { at: KIND, mask: u8::MAX, value: 9, by: Some(AT + 1) });
+    let share = |index| Share { index, of: OF, at: AT, except };
+    for (index, socket) in (0..).zip(&mut sockets) {
+        assert!(socket.select(share(index)));
+    }
+    for number in 0..64 {
+        let mut sent = frame(BROADCAST, [7; 6], 500, number.into());
+        sent[KIND] = if number % 4 == 0 { 9 } else { number };
+        (sent[AT], sent[AT + 1]) = (number, number / 2);
+        // Each from another port: where it comes from is all the same.
+        let mut client = connect(address);
+        send_all(&mut client, std::slice::from_ref(&sent));
+        let owner = (0..OF).find(|&index| share(index).has(&sent)).unwrap();
+        let came = receive_all(&mut sockets[usize::from(owner)], &mut batch(64), 1);
+        assert_eq!(came[0][14..], sent[14..]);
+    }
 }
 
 /// Sends one frame of that length.

@@ -76,6 +76,8 @@ pub struct LinkOptions<'a> {
 pub struct Opened {
     /// The links.
     pub links: Vec<Box<dyn Link>>,
+    /// The same for each further thread of a target, in the same order.
+    pub further: Vec<Vec<Box<dyn Link>>>,
     /// Of a target that is to be found: its ends for questions to everybody, each of the name of
     /// one of the links.
     pub beacons: Vec<Box<dyn Link>>,
@@ -86,6 +88,13 @@ pub struct Opened {
 }
 
 impl Opened {
+    /// Adds a link, with those of further threads.
+    fn add(&mut self, link: Box<dyn Link>, further: Vec<Box<dyn Link>>) {
+        self.links.push(link);
+        self.further.resize_with(further.len(), Vec::new);
+        self.further.iter_mut().zip(further).for_each(|(links, link)| links.push(link));
+    }
+
     /// The links; logs the warnings.
     pub fn logged(self) -> Vec<Box<dyn Link>> {
         log_warnings(&self.warnings);
@@ -181,7 +190,9 @@ impl LinkOptions<'_> {
         if let Some(shortfall) = link.shortfall() {
             tracing::warn!(interface = name, "{shortfall}");
         }
-        opened.links.push(Box::new(link));
+        let again = |_| Ok(Box::new(PacketLink::open(&options)?) as Box<dyn Link>);
+        let further = (0..end.further()).map(again).collect::<Result<_, LinkError>>()?;
+        opened.add(Box::new(link), further);
         Ok(())
     }
 }
@@ -199,12 +210,12 @@ fn check_names(named: &[String]) -> Result<(), LinkError> {
 fn open_ip(place: &ListenAddress, end: End, opened: &mut Opened) -> Result<(), LinkError> {
     let found = place.resolve();
     let addresses = found.map_err(|error| LinkError::Address(place.host().to_owned(), error))?;
-    let OpenedLink { link, beacon } = (place.transport().open)(place, &addresses, end)?;
+    let OpenedLink { link, further, beacon } = (place.transport().open)(place, &addresses, end)?;
     match beacon {
         Ok(beacon) => opened.beacons.extend(beacon),
         Err(warning) => opened.warnings.push(warning),
     }
-    opened.links.push(link);
+    opened.add(link, further);
     Ok(())
 }
 

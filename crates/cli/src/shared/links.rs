@@ -140,10 +140,14 @@ impl LinkArgs {
         let Some(wrapper) = &self.wrapper else { return Ok(()) };
         let is_missing = |name: &&String| opened.missing.iter().any(|(it, _)| it == *name);
         let present: Vec<_> = named.iter().filter(|name| !is_missing(name)).collect();
-        let names = present.into_iter().map(Some).chain(std::iter::repeat(None));
-        let links = std::mem::take(&mut opened.links).into_iter().zip(names);
-        let links = links.map(|(link, name)| (name.map_or(link.name(), |it| it).to_owned(), link));
-        opened.links = wrapper.links(links.collect(), self.spin())?;
+        for links in std::iter::once(&mut opened.links).chain(&mut opened.further) {
+            let names = present.iter().map(Some).chain(std::iter::repeat(None));
+            let named = std::mem::take(links).into_iter().zip(names).map(|(link, name)| {
+                let name = name.map_or(link.name(), |it| it.as_str()).to_owned();
+                (name, link)
+            });
+            *links = wrapper.links(named.collect(), self.spin())?;
+        }
         Ok(())
     }
 }

@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use crate::files::Files;
 use crate::rig::{Rig, Side, rig, run};
+use crate::udp;
 
 const SIZE: u64 = 1 << 30;
 /// How often the target is killed.
@@ -63,6 +64,34 @@ fn requests_are_shown_by_thread() {
     let all = run(&mut rig.tyche(Side::Host, &["stats", "-v"]));
     assert!(all.contains("requests queue 2") && all.contains("requests thread 1"), "{all}");
     session.disconnect();
+}
+
+#[test]
+fn each_queue_has_a_thread_of_the_target_for_itself() {
+    const QUEUES: usize = 3;
+    let rig = udp::addressed(rig!(9000));
+    let ends = |link: &str| (link.to_owned(), link.to_owned());
+    let cable = |side| rig.cable.link(side).to_owned();
+    let ethernet = (cable(Side::Target), cable(Side::Host));
+    for (listen, link) in [ethernet, ends(udp::LINK), ends("tcp:10.8.0.1")] {
+        let threads = ["--export", "disk=mem:64M", "--threads", "3"];
+        let _target = rig.serve_on(&["--link", &listen], &threads);
+        let by_thread = || -> Vec<u64> {
+            let stats = rig.ask_at(Side::Target, &["stats"]);
+            let counts = stats["targets"][0]["links"][0]["requests_by_thread"].clone();
+            counts.as_array().unwrap().iter().map(|it| it.as_u64().unwrap()).collect()
+        };
+        // Where a session begins to count its queues is random.
+        for _ in 0..3 {
+            let before = by_thread();
+            let queues = ["--link", &link, "--queues", "3", "--iodepth", "3", "--runtime", "0.3"];
+            rig.ask(&[&["bench", "disk", "--rw", "randwrite", "--yes"], &queues[..]].concat());
+            let counts = by_thread().into_iter().zip(before).map(|(now, before)| now - before);
+            let counts: Vec<_> = counts.collect();
+            let busy = counts.iter().filter(|count| **count > 0).count();
+            assert_eq!(busy, QUEUES, "{link}: {counts:?}");
+        }
+    }
 }
 
 #[test]

@@ -14,12 +14,15 @@
 //! Frames without room in their connection are lost, as at a switch whose port is too slow; other
 //! connections are not affected.
 //!
+//! A target's end may be divided among threads (`division.rs`).
+//!
 //! A connection on which a server sends frames of a channel keeps its place. Any other keeps it
 //! only until it is needed: one address has [`UNSERVED_PER_ADDRESS_MAX`] of these, and at the
 //! limit of all connections the address with most of them loses its oldest. So nobody who connects
 //! and says nothing of use keeps others out.
 
 mod client;
+mod division;
 mod readiness;
 mod server;
 
@@ -47,8 +50,8 @@ const CLIENT: Mac = [0x02, 0, 0, 0, 0, 2];
 /// the third byte, are a number for the peer.
 const CONNECTION: u8 = 0x06;
 
-/// The connections of one address that carry no channel. A host opens one for each queue and
-/// waits for a few frames on each, so more are somebody's who wants to be in the way.
+/// The connections of one address that carry no channel, for each thread. A host opens one for each
+/// queue and waits for a few frames on each, so more are somebody's who wants to be in the way.
 pub const UNSERVED_PER_ADDRESS_MAX: usize = 32;
 
 /// The part of the address of a server's peer that its owner cannot choose: all connections from
@@ -100,7 +103,7 @@ pub trait Carrier: 'static {
     /// An attempt to connect.
     type Attempt: Send;
     /// A connection that carries no frames yet: the result of an attempt, or of `accept`.
-    type Opened;
+    type Opened: Send;
     /// A connection.
     type Connection: Connection;
     /// What the connections of a link share.

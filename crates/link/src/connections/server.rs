@@ -8,16 +8,19 @@ use std::time::Instant;
 
 use tyche_counters::{CounterGroup, Reading};
 
+use super::division::{Accepted, Full, Portion};
 use super::readiness::{BACKLOG, Readiness};
 use super::{Broken, Carrier, Connection, ConnectionOptions, ConnectionStats, Counts, sendable};
 use super::{CONNECTION, SERVER, UNSERVED_PER_ADDRESS_MAX};
 use crate::ip::{OpenError, Origins, Transport, UNSERVED_AFTER};
-use crate::{FRAMES_MAX, Interface, Link, Mac, Placement, RxBatch, TxBatch, is_of_channel};
+use crate::{FRAMES_MAX, Interface, Link, Mac, Placement, RxBatch, Share, TxBatch, is_of_channel};
 
 /// The most connections accepted in one call: the others get their turn, too.
 const ACCEPTS_MAX: usize = 16;
 /// The key of the listener; the keys of connections are their slots.
 const LISTENER: u64 = BACKLOG - 1;
+/// The key of the connections that another thread has accepted.
+const INBOX: u64 = BACKLOG - 2;
 
 const BROADCAST: Mac = [0xff; 6];
 
@@ -48,7 +51,10 @@ enum Route {
 pub struct Server<C: Carrier> {
     name: String,
     address: SocketAddr,
-    listener: C::Listener,
+    /// Of the thread that accepts.
+    listener: Option<C::Listener>,
+    /// The connections that are this thread's.
+    portion: Portion<C::Opened>,
     options: C::Options,
     shared: C::Shared,
     /// Whether the listener is not watched, because a connection could not be accepted.
@@ -57,8 +63,6 @@ pub struct Server<C: Carrier> {
     slots: Box<[Slot<C::Connection>]>,
     /// The slot that receives first, round robin.
     turn: usize,
-    /// Connections accepted so far.
-    serial: u32,
     origins: Origins,
     /// The routes of the frames in the current batch.
     routes: Vec<Route>,
@@ -96,22 +100,53 @@ impl<C: Carrier> Server<C> {
     /// # Panics
     /// If the most connections are not 1 to 255.
     pub fn listen(addresses: &[SocketAddr], options: &C::Options) -> Result<Self, OpenError> {
+        let mut servers = Self::listen_for(addresses, options, 1)?;
+        Ok(servers.pop().expect("a thread"))
+    }
+
+    /// The links of several threads, which divide the connections.
+    ///
+    /// # Errors
+    /// As [`listen`](Self::listen).
+    ///
+    /// # Panics
+    /// As [`listen`](Self::listen).
+    pub fn listen_for(
+        addresses: &[SocketAddr],
+        options: &C::Options,
+        threads: u8,
+    ) -> Result<Vec<Self>, OpenError> {
+        let failed = |transport, address, source| OpenError::Listen { transport, address, source };
+        let (_, (listener, address)) = C::TRANSPORT.first(addresses, options, C::listen, failed)?;
+        let mut listener = Some(listener);
+        let portions = Portion::all(threads).map_err(OpenError::system("eventfd"))?;
+        portions.map(|it| Self::with(listener.take(), address, options, it)).collect()
+    }
+
+    fn with(
+        listener: Option<C::Listener>,
+        address: SocketAddr,
+        options: &C::Options,
+        portion: Portion<C::Opened>,
+    ) -> Result<Self, OpenError> {
         let places = options.connections_max();
         assert!((1..=255).contains(&places), "a server of {places} connections");
         let readiness = Readiness::new().map_err(OpenError::system("epoll"))?;
-        let failed = |transport, address, source| OpenError::Listen { transport, address, source };
-        let (_, (listener, address)) = C::TRANSPORT.first(addresses, options, C::listen, failed)?;
-        readiness.add(&listener, LISTENER).map_err(OpenError::system("epoll_ctl"))?;
+        let watched = match &listener {
+            Some(listener) => readiness.add(listener, LISTENER),
+            None => readiness.add(portion.bell(), INBOX),
+        };
+        watched.map_err(OpenError::system("epoll_ctl"))?;
         Ok(Self {
             name: format!("{}:{address}", C::TRANSPORT.name),
             address,
             listener,
+            portion,
             options: options.clone(),
             shared: C::share(),
             pauses: false,
             slots: (0..places).map(|_| None).collect(),
             turn: 0,
-            serial: 0,
             origins: Origins::default(),
             routes: Vec::with_capacity(FRAMES_MAX),
             readiness,
@@ -142,6 +177,11 @@ impl<C: Carrier> Server<C> {
             match self.readiness.key(index) {
                 BACKLOG => {}
                 LISTENER => accepts = true,
+                INBOX => {
+                    for accepted in self.portion.take() {
+                        self.stats.unaccepted += u64::from(self.open(accepted).is_err());
+                    }
+                }
                 slot => {
                     let slot = slot as usize;
                     if let Some(place) = &mut self.slots[slot] {
@@ -167,25 +207,51 @@ impl<C: Carrier> Server<C> {
                     if !is_scarce(&error) {
                         continue;
                     }
-                    let ignored = self.readiness.set_input(&self.listener, LISTENER, false);
-                    self.pauses = ignored.is_ok();
+                    self.pauses = self.set_accepting(false).is_ok();
                     break;
                 }
             }
         }
     }
 
+    /// Sets whether the listener is watched.
+    fn set_accepting(&self, on: bool) -> io::Result<()> {
+        let Some(listener) = &self.listener else { return Ok(()) };
+        self.readiness.set_input(listener, LISTENER, on)
+    }
+
     /// Accepts a new connection; false if there is none.
     fn accept_one(&mut self) -> io::Result<bool> {
-        let Some((opened, peer)) = C::accept(&self.listener)? else { return Ok(false) };
+        let Some(listener) = &self.listener else { return Ok(false) };
+        let Some((opened, peer)) = C::accept(listener)? else { return Ok(false) };
         let origin = peer.map_or(0, |peer| self.origins.of(peer)) & ORIGIN;
-        let Some(slot) = self.place(origin) else {
+        match self.portion.assign(opened, origin) {
+            Ok(Some(own)) => self.open(own)?,
+            Ok(None) => {}
             // The refusal: dropping it.
+            Err(Full) => self.stats.refused += 1,
+        }
+        Ok(true)
+    }
+
+    /// Opens a connection that is this thread's.
+    fn open(&mut self, accepted: Accepted<C::Opened>) -> io::Result<()> {
+        let origin = accepted.origin;
+        let opened = self.open_in_place(accepted);
+        if !matches!(opened, Ok(true)) {
+            self.portion.note_end(origin);
+        }
+        opened.map(drop)
+    }
+
+    /// As [`open`](Self::open); false if there is no place for it.
+    fn open_in_place(&mut self, accepted: Accepted<C::Opened>) -> io::Result<bool> {
+        let Accepted { opened, origin, serial } = accepted;
+        let Some(slot) = self.place(origin) else {
             self.stats.refused += 1;
-            return Ok(true);
+            return Ok(false);
         };
-        self.serial = self.serial.wrapping_add(1);
-        let [_, a, b, c] = self.serial.to_be_bytes();
+        let [_, a, b, c] = serial.to_be_bytes();
         let [high, low] = origin.to_be_bytes();
         let mac = [CONNECTION | high << 3, slot as u8, low, a, b, c];
         let link = (&self.options, &self.shared);
@@ -235,6 +301,7 @@ impl<C: Carrier> Server<C> {
     fn put(&mut self, slot: usize, place: Slot<C::Connection>) {
         if let Some(ended) = std::mem::replace(&mut self.slots[slot], place) {
             self.ended += ended.connection.counts();
+            self.portion.note_end(origin_of(ended.connection.mac()));
         }
     }
 
@@ -276,7 +343,7 @@ impl<C: Carrier> Link for Server<C> {
     /// Its frames do not grow. Tries again to accept connections.
     fn look_after(&mut self) -> Option<usize> {
         if self.pauses {
-            self.pauses = self.readiness.set_input(&self.listener, LISTENER, true).is_err();
+            self.pauses = self.set_accepting(true).is_err();
         }
         None
     }
@@ -350,6 +417,11 @@ impl<C: Carrier> Link for Server<C> {
             self.readiness.raise();
         }
         self.readiness.as_fd()
+    }
+
+    /// The connections are divided already.
+    fn select(&mut self, _: Share) -> bool {
+        true
     }
 
     fn placement(&self) -> Option<Arc<dyn Placement>> {

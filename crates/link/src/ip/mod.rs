@@ -30,15 +30,28 @@ pub enum End {
     Target {
         /// Whether hosts that do not know its address find it, where the transport can do that.
         is_found: bool,
+        /// Threads that serve the link, from 1 on: more than one only where the transport
+        /// [can have them](Transport::has_threads).
+        threads: u8,
     },
-    /// A further thread of that end, which listens at the same places.
-    TargetThread,
+}
+
+impl End {
+    /// The further links that it has, one for each thread but the first.
+    pub fn further(self) -> u8 {
+        match self {
+            Self::Host => 0,
+            Self::Target { threads, .. } => threads.saturating_sub(1),
+        }
+    }
 }
 
 /// An open link.
 pub struct OpenedLink {
     /// The link.
     pub link: Box<dyn Link>,
+    /// The same for each further thread of a target, in order of their [shares](crate::Share).
+    pub further: Vec<Box<dyn Link>>,
     /// Of a target that is to be found: its end for questions to everybody, if it has one; or a
     /// warning why hosts do not find it.
     pub beacon: Result<Option<Box<dyn Link>>, String>,
@@ -46,7 +59,16 @@ pub struct OpenedLink {
 
 impl<L: Link + 'static> From<L> for OpenedLink {
     fn from(link: L) -> Self {
-        Self { link: Box::new(link), beacon: Ok(None) }
+        Self { link: Box::new(link), further: Vec::new(), beacon: Ok(None) }
+    }
+}
+
+impl OpenedLink {
+    /// The links of a target's threads, of which there is one at least.
+    pub(crate) fn of_threads<L: Link + 'static>(links: impl IntoIterator<Item = L>) -> Self {
+        let mut links = links.into_iter().map(|link| Box::new(link) as Box<dyn Link>);
+        let link = links.next().expect("a thread");
+        Self { link, further: links.collect(), beacon: Ok(None) }
     }
 }
 

@@ -24,10 +24,8 @@
 //! foreign VLAN. One to a single address is "for others" with and without a foreign VLAN: both
 //! pass, if the network card takes frames of that VLAN at all.
 
-use crate::{Except, Mac, Share, is_group};
-
-/// The remainder of a division (linux/filter.h).
-const BPF_MOD: u32 = 0x90;
+use crate::bpf::{self, jump, load, load_half, verdict};
+use crate::{Mac, Share, is_group};
 
 /// The filter's result for a frame that passes: the number of bytes to keep.
 const WHOLE_FRAME: u32 = u32::MAX;
@@ -99,20 +97,9 @@ impl Filter {
                 verdict(0),
             ]
         });
-        let shared = self.share.map(|Share { index, of, at, except }| {
-            let as_others = Except { at, mask: 0, value: 0, by: Some(at) };
-            let except = except.unwrap_or(as_others);
-            [
-                load_byte(except.at as u32),
-                step(libc::BPF_ALU | libc::BPF_AND | libc::BPF_K, 0, 0, except.mask.into()),
-                jump(libc::BPF_JEQ, 0, 2, except.value.into()),
-                except.by.map_or(load_zero(), |at| load_byte(at as u32)),
-                skip(1),
-                load_byte(at as u32),
-                step(libc::BPF_ALU | BPF_MOD | libc::BPF_K, 0, 0, of.into()),
-                jump(libc::BPF_JEQ, 1, 0, index.into()),
-                verdict(0),
-            ]
+        let shared = self.share.map(|share| {
+            let own = [jump(libc::BPF_JEQ, 1, 0, share.index.into()), verdict(0)];
+            bpf::remainder(&share).into_iter().chain(own)
         });
         let addressed = for_us.into_iter().chain(for_members).chain([verdict(0)]);
         let steps = addressed.chain(own).chain(marked.into_iter().flatten());
@@ -126,46 +113,7 @@ fn ancillary(what: i32) -> u32 {
     (libc::SKF_AD_OFF + what).cast_unsigned()
 }
 
-/// Loads the byte at an offset of the frame.
-fn load_byte(at: u32) -> libc::sock_filter {
-    step(libc::BPF_LD | libc::BPF_B | libc::BPF_ABS, 0, 0, at)
-}
-
-/// Loads a zero.
-fn load_zero() -> libc::sock_filter {
-    step(libc::BPF_LD | libc::BPF_IMM, 0, 0, 0)
-}
-
-/// Loads the two bytes at an offset of the frame.
-fn load_half(at: u32) -> libc::sock_filter {
-    step(libc::BPF_LD | libc::BPF_H | libc::BPF_ABS, 0, 0, at)
-}
-
 /// A number of steps to skip.
 fn steps_within_byte(steps: usize) -> u8 {
     steps.try_into().expect("members are bounded")
-}
-
-/// Skips steps.
-fn skip(steps: u32) -> libc::sock_filter {
-    step(libc::BPF_JMP | libc::BPF_JA, 0, 0, steps)
-}
-
-/// Loads the word at an offset of the frame.
-fn load(at: u32) -> libc::sock_filter {
-    step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, at)
-}
-
-/// Compares the loaded word, and skips `if_so` or `if_not` steps.
-fn jump(how: u32, if_so: u8, if_not: u8, with: u32) -> libc::sock_filter {
-    step(libc::BPF_JMP | how | libc::BPF_K, if_so, if_not, with)
-}
-
-/// Ends with this number of bytes of the frame; with zero, it is dropped.
-fn verdict(bytes: u32) -> libc::sock_filter {
-    step(libc::BPF_RET | libc::BPF_K, 0, 0, bytes)
-}
-
-fn step(code: u32, jt: u8, jf: u8, k: u32) -> libc::sock_filter {
-    libc::sock_filter { code: code as u16, jt, jf, k }
 }

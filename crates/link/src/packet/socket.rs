@@ -46,10 +46,7 @@ impl Socket {
 
     /// Sets the filter for received frames.
     pub(super) fn filter(&self, filter: &Filter) -> io::Result<()> {
-        let mut steps = filter.program();
-        let program =
-            libc::sock_fprog { len: steps.len() as libc::c_ushort, filter: steps.as_mut_ptr() };
-        self.set(libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &program)
+        sys::attach(self.as_fd(), libc::SO_ATTACH_FILTER, &mut filter.program())
     }
 
     /// Has the interface receive frames to this address, too.

@@ -34,7 +34,7 @@ use std::time::Duration;
 use connection::TcpConnection;
 
 use crate::connections::{Carrier, Client, ConnectionOptions, Readiness, Server};
-use crate::ip::{End, Transport};
+use crate::ip::{End, OpenedLink, Transport};
 use crate::{HEAD, Mac};
 
 /// TCP among the transports.
@@ -43,11 +43,13 @@ pub(crate) static TRANSPORT: Transport = Transport {
     number: 1,
     is_routed: false,
     checks_data: false,
-    has_threads: false,
+    has_threads: true,
     no_host: "there is no host",
     open: |_, addresses, end| match (end, TcpOptions::default()) {
         (End::Host, options) => Ok(TcpClient::connect(addresses, &options)?.into()),
-        (_, options) => Ok(TcpServer::listen(addresses, &options)?.into()),
+        (End::Target { threads, .. }, options) => {
+            Ok(OpenedLink::of_threads(TcpServer::listen_for(addresses, &options, threads)?))
+        }
     },
 };
 

@@ -62,19 +62,21 @@ pub(crate) static TRANSPORT: Transport = Transport {
         let options = UdpOptions::default();
         match end {
             End::Host => Ok(UdpClient::connect(place, addresses, &options)?.into()),
-            End::Target { is_found } => listen(addresses, &options, is_found),
-            End::TargetThread => Ok(UdpServer::listen_beside(addresses, &options)?.into()),
+            End::Target { is_found, .. } => listen(addresses, &options, is_found, end.further()),
         }
     },
 };
 
-/// A target's end, with its beacon if it is to be found.
+/// A target's end with so many further threads, and with its beacon if it is to be found.
 fn listen(
     addresses: &[SocketAddr],
     options: &UdpOptions,
     is_found: bool,
+    further: u8,
 ) -> Result<OpenedLink, OpenError> {
     let link = UdpServer::listen(addresses, options)?;
+    let beside = |_| Ok(Box::new(link.beside(options)?) as Box<dyn Link>);
+    let further = (0..further).map(beside).collect::<Result<_, OpenError>>()?;
     let beacon = if is_found { link.beacon() } else { Ok(None) };
     let beacon = beacon.map(|it| it.map(|it| Box::new(it) as Box<dyn Link>)).map_err(|error| {
         format!(
@@ -83,7 +85,7 @@ fn listen(
             segment::SEARCH_PORT
         )
     });
-    Ok(OpenedLink { link: Box::new(link), beacon })
+    Ok(OpenedLink { link: Box::new(link), further, beacon })
 }
 
 /// The address of a link's own end, whichever it is.

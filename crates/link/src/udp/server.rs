@@ -39,35 +39,28 @@ counters! {
     }
 }
 
+const FAILED: fn(&'static Transport, SocketAddr, io::Error) -> OpenError =
+    |transport, address, source| OpenError::Listen { transport, address, source };
+
 impl UdpServer {
     /// Listens at the first possible of `addresses`; port 0 means any free one.
     ///
     /// # Errors
     /// The reason why the last of them fails, with a remedy.
     pub fn listen(addresses: &[SocketAddr], options: &UdpOptions) -> Result<Self, OpenError> {
-        Self::bound(addresses, options, open)
+        let (_, (socket, address)) = TRANSPORT.first(addresses, options, open, FAILED)?;
+        Self::with(socket, address)
     }
 
-    /// Listens at the address of another link of this process as well, for another thread. The
-    /// kernel divides the peers among these links: all frames of one socket of a host come to the
-    /// same (`SO_REUSEPORT`).
+    /// Listens at the same address, for another thread (`SO_REUSEPORT`). The kernel divides frames
+    /// among these links as they [select](Link::select) them, in the order in which they were
+    /// opened; until then by their senders.
     ///
     /// # Errors
     /// As [`listen`](Self::listen).
-    pub fn listen_beside(
-        addresses: &[SocketAddr],
-        options: &UdpOptions,
-    ) -> Result<Self, OpenError> {
-        Self::bound(addresses, options, open_beside)
-    }
-
-    fn bound(
-        addresses: &[SocketAddr],
-        options: &UdpOptions,
-        open: fn(&SocketAddr, &UdpOptions) -> io::Result<(OwnedFd, SocketAddr)>,
-    ) -> Result<Self, OpenError> {
-        let failed = |transport, address, source| OpenError::Listen { transport, address, source };
-        let (_, (socket, address)) = TRANSPORT.first(addresses, options, open, failed)?;
+    pub fn beside(&self, options: &UdpOptions) -> Result<Self, OpenError> {
+        let address = [self.address];
+        let (_, (socket, address)) = TRANSPORT.first(&address, options, open_beside, FAILED)?;
         Self::with(socket, address)
     }
 
@@ -167,9 +160,8 @@ impl Link for UdpServer {
         self.incoming.wait_fd(self.receiver())
     }
 
-    fn select(&mut self, _: Share) -> bool {
-        // The kernel has divided the peers: see `listen_beside`.
-        true
+    fn select(&mut self, share: Share) -> bool {
+        socket::divide(&self.socket, &share).is_ok()
     }
 
     fn overruns(&mut self) -> u64 {

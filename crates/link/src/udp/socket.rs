@@ -10,7 +10,7 @@ use rustix::net::addr::SocketAddrStorage;
 use rustix::net::sockopt::{Ipv4PathMtuDiscovery, Ipv6PathMtuDiscovery};
 use rustix::net::{self, AddressFamily, SocketAddrAny, SocketFlags, SocketType, ipproto, sockopt};
 
-use crate::sys;
+use crate::{Share, bpf, sys};
 
 /// Bytes of UDP's own header, and of IP's.
 const UDP: usize = 8;
@@ -82,6 +82,13 @@ pub(super) fn bind(socket: &OwnedFd, address: &SocketAddr) -> io::Result<SocketA
 /// Lets further sockets be bound to the address of this one, or this one to that of another.
 pub(super) fn share(socket: &OwnedFd) -> io::Result<()> {
     Ok(sockopt::set_socket_reuseport(socket, true)?)
+}
+
+/// Has the kernel divide what comes among the sockets of one address, which were bound in the order
+/// of their shares' indices. The last call counts, at whichever of these sockets.
+pub(super) fn divide(socket: &OwnedFd, share: &Share) -> io::Result<()> {
+    let mut steps = [&bpf::remainder(share)[..], &[bpf::result()]].concat();
+    sys::attach(socket.as_fd(), libc::SO_ATTACH_REUSEPORT_CBPF, &mut steps)
 }
 
 /// Restricts a socket to what comes by an interface.

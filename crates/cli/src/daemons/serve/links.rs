@@ -142,19 +142,21 @@ impl Opener {
 
     /// Opens the links of these names, or all if there are none.
     fn open_named(&self, named: &[String]) -> Result<Links> {
-        let end = End::Target { is_found: self.is_found };
+        self.check_threads(named)?;
+        let end = End::Target { is_found: self.is_found, threads: self.threads };
         let mut opened = self.args.open_available(named, end, &self.placement)?;
         let beacons = std::mem::take(&mut opened.beacons);
         let missing = std::mem::take(&mut opened.missing).into_iter();
         let missing =
             missing.map(|(name, error)| Missing { what: What::Link(name), why: error.to_string() });
         let missing: Vec<_> = missing.collect();
+        let further = std::mem::take(&mut opened.further);
         let first = opened.logged();
-        let own: Vec<_> = first.iter().map(|link| link.name().to_owned()).collect();
         let is_missing = |name: &&String| missing.iter().any(|it| it.is_link(name));
         let names: Vec<_> = named.iter().filter(|it| !is_missing(it)).cloned().collect();
-        let names = if named.is_empty() { own.clone() } else { names };
-        Ok(Links { names, further: self.open_again(&own)?, first, beacons, missing })
+        let own = || first.iter().map(|link| link.name().to_owned()).collect();
+        let names = if named.is_empty() { own() } else { names };
+        Ok(Links { names, further, first, beacons, missing })
     }
 
     /// Checks that links of these names may be there, now or later.
@@ -173,17 +175,10 @@ impl Opener {
         match names.iter().find(|link| self.threads > 1 && is_single(link)) {
             None => Ok(()),
             Some(link) => {
-                let message = format!("{link} has one thread: --threads is for Ethernet and UDP");
+                let message = format!("{link} has one thread: --threads is not for RDMA");
                 Err(Error::new(Code::Usage, message))
             }
         }
-    }
-
-    /// Opens the links once more for each thread but the first.
-    fn open_again(&self, links: &[String]) -> Result<Vec<Vec<Box<dyn Link>>>> {
-        self.check_threads(links)?;
-        let open = |_| Ok(self.args.open_all(links, End::TargetThread, &self.placement)?.links);
-        (1..self.threads).map(open).collect()
     }
 }
 
