@@ -1,7 +1,20 @@
 //! The channel table of a listener: which channels there are, whose turn it is to send, and when
 //! one is closed.
+//!
+//! A thousand idle channels cost a busy one nothing: a channel is looked at only when something has
+//! happened to it, or its timer has expired.
+//!
+//! ```text
+//!             a frame, a request, an event,
+//!               or its timer has expired              nothing to send
+//!  [ settled ] ----------------------------> [ stirred ] -----------> [ settled ]
+//!    its timer is noted,                       its turns to send         ...
+//!    and whether it needs the registry
+//! ```
 
-use tyche_wire::{ChannelId, Content, Control, Cookie, Event, Flags, Kind, Mac, Uuid};
+use std::collections::{BTreeMap, VecDeque};
+
+use tyche_wire::{ChannelId, Cookie, Event, Flags, Kind, Mac, Uuid};
 
 use super::ChannelReport;
 use super::open::Open;
@@ -23,21 +36,99 @@ const HALF_OPEN_PER_ADDRESS_MAX: usize = 32;
 pub(super) struct Channels<R> {
     /// By index; a removed channel leaves a gap that is used again.
     slots: Vec<Option<Open<R>>>,
-    /// Index of the channel that is polled first for a frame (round robin).
-    turn: usize,
+    /// By index.
+    notes: Vec<Note>,
+    /// The earliest timer that is noted.
+    earliest: Instant,
+    /// Settled channels that need the registry.
+    needing: usize,
+    /// The indices of stirred channels, in the order of their turns to send.
+    stirred: VecDeque<usize>,
     /// Counters of channels that were removed.
     past: ChannelStats,
 }
 
+/// What is known of a channel without looking at it.
+#[derive(Clone, Copy)]
+struct Note {
+    /// When it is to be looked at; of a stirred channel as it was before.
+    timer: Instant,
+    is_stirred: bool,
+    /// Whether it is settled, and needs the registry.
+    needs_registry: bool,
+}
+
+/// The timer of a channel that has none.
+const NEVER: Instant = Instant(u64::MAX);
+
 impl<R: Rules> Channels<R> {
     pub(super) fn new() -> Self {
-        Self { slots: Vec::new(), turn: 0, past: ChannelStats::default() }
+        Self {
+            slots: Vec::new(),
+            notes: Vec::new(),
+            earliest: NEVER,
+            needing: 0,
+            stirred: VecDeque::new(),
+            past: ChannelStats::default(),
+        }
     }
 
     /// A channel, closing ones included.
     #[inline]
     pub(super) fn get_mut(&mut self, channel: ChannelId) -> Option<&mut Open<R>> {
-        self.slots.get_mut(usize::from(channel.0)).and_then(Option::as_mut)
+        let index = usize::from(channel.0);
+        if self.slots.get(index)?.is_some() {
+            self.stir(index);
+        }
+        self.slots[index].as_mut()
+    }
+
+    /// Has a channel be looked at.
+    #[inline]
+    fn stir(&mut self, index: usize) {
+        let note = &mut self.notes[index];
+        if !note.is_stirred {
+            self.needing -= usize::from(note.needs_registry);
+            (note.is_stirred, note.needs_registry) = (true, false);
+            self.stirred.push_back(index);
+        }
+    }
+
+    /// Notes what is to be known of a stirred channel that has nothing to send. It is the next.
+    fn settle(&mut self) {
+        let Some(index) = self.stirred.pop_front() else { return };
+        let open = self.slots[index].as_ref();
+        let timer = open.and_then(Open::timer).unwrap_or(NEVER);
+        let needs_registry = open.is_some_and(Open::needs_registry);
+        let note = Note { timer, is_stirred: false, needs_registry };
+        self.needing += usize::from(needs_registry);
+        let before = std::mem::replace(&mut self.notes[index], note);
+        if timer <= self.earliest {
+            self.earliest = timer;
+        } else if before.timer == self.earliest {
+            self.earliest = self.notes.iter().map(|note| note.timer).min().unwrap_or(NEVER);
+        }
+    }
+
+    /// The stirred channels.
+    fn stirred(&self) -> impl Iterator<Item = &Open<R>> {
+        self.stirred.iter().filter_map(|&index| self.slots[index].as_ref())
+    }
+
+    /// Whether a channel needs the registry.
+    pub(super) fn need_registry(&self) -> bool {
+        self.needing > 0 || self.stirred().any(Open::needs_registry)
+    }
+
+    /// All channels that may need the registry.
+    pub(super) fn needing_mut(&mut self) -> impl Iterator<Item = &mut Open<R>> {
+        for index in 0..self.notes.len() {
+            if self.needing > 0 && self.notes[index].needs_registry {
+                self.stir(index);
+            }
+        }
+        let slots = self.slots.iter_mut().zip(&self.notes);
+        slots.filter(|(_, note)| note.is_stirred).filter_map(|(slot, _)| slot.as_mut())
     }
 
     /// All channels, closing ones included.
@@ -47,6 +138,7 @@ impl<R: Rules> Channels<R> {
 
     /// All channels, closing ones included.
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Open<R>> {
+        (0..self.slots.len()).for_each(|index| self.stir(index));
         self.slots.iter_mut().flatten()
     }
 
@@ -56,8 +148,9 @@ impl<R: Rules> Channels<R> {
     }
 
     /// Whether a channel is there, and is not closing.
-    pub(super) fn is_open(&mut self, channel: ChannelId) -> bool {
-        self.get_mut(channel).is_some_and(|open| !open.closing)
+    pub(super) fn is_open(&self, channel: ChannelId) -> bool {
+        let open = self.slots.get(usize::from(channel.0)).and_then(Option::as_ref);
+        open.is_some_and(|open| !open.closing)
     }
 
     /// The index of the next channel.
@@ -91,6 +184,7 @@ impl<R: Rules> Channels<R> {
         let index = usize::from(open.id().0);
         if index == self.slots.len() {
             self.slots.push(None);
+            self.notes.push(Note { timer: NEVER, is_stirred: false, needs_registry: false });
         }
         self.slots[index] = Some(open);
         self.share_receiver();
@@ -98,16 +192,15 @@ impl<R: Rules> Channels<R> {
 
     /// Removes the closed channels that have no requests at the disk any more, and passes them on.
     pub(super) fn reap(&mut self, mut removed: impl FnMut(Open<R>)) {
-        let mut closed = false;
-        for slot in &mut self.slots {
-            if let Some(open) = slot.take_if(|open| open.is_over()) {
-                if let Some(target) = &open.target {
-                    self.past += target.channel.stats;
-                }
-                removed(open);
-                closed = true;
+        let over: Vec<_> = self.needing_mut().filter(|it| it.is_over()).map(|it| it.id()).collect();
+        for channel in &over {
+            let open = self.slots[usize::from(channel.0)].take().expect("it is over");
+            if let Some(target) = &open.target {
+                self.past += target.channel.stats;
             }
+            removed(open);
         }
+        let closed = !over.is_empty();
         if closed {
             self.share_receiver();
         }
@@ -117,20 +210,17 @@ impl<R: Rules> Channels<R> {
     /// those of its session.
     pub(super) fn share_receiver(&mut self) {
         let heard = |open: &&Open<R>| !open.closing && open.target.is_some();
-        let sessions: Vec<Uuid> = self.iter().filter(heard).map(|open| open.session).collect();
-        for open in self.slots.iter_mut().flatten() {
-            let count = sessions.iter().filter(|session| **session == open.session).count();
-            if let Some(target) = &mut open.target {
-                target.channel.share_path(count);
-            }
+        let mut sessions = BTreeMap::<Uuid, usize>::new();
+        for open in self.iter().filter(heard) {
+            *sessions.entry(open.session).or_default() += 1;
         }
-        let open = |open: &&mut Open<R>| !open.closing;
-        let targets = self.slots.iter_mut().flatten().filter(open);
-        let targets = targets.filter_map(|open| open.target.as_mut());
-        let count = targets.count();
-        let targets = self.slots.iter_mut().flatten().filter(open);
-        for target in targets.filter_map(|open| open.target.as_mut()) {
-            target.channel.share_receiver(count);
+        let count = sessions.values().sum();
+        for open in self.iter_mut() {
+            let Some(target) = &mut open.target else { continue };
+            target.channel.share_path(sessions.get(&open.session).copied().unwrap_or(0));
+            if !open.closing {
+                target.channel.share_receiver(count);
+            }
         }
     }
 
@@ -166,8 +256,7 @@ impl<R: Rules> Channels<R> {
     /// The channel of a request that is at the disk.
     #[inline]
     pub(super) fn busy(&mut self, channel: ChannelId) -> &mut TargetChannel<R> {
-        let open = self.slots[usize::from(channel.0)].as_mut();
-        let target = open.and_then(|open| open.target.as_mut());
+        let target = self.get_mut(channel).and_then(|open| open.target.as_mut());
         target.expect("a channel outlives its requests")
     }
 
@@ -183,57 +272,47 @@ impl<R: Rules> Channels<R> {
 
     /// Composes the next frame; false if there is none to send now.
     pub(super) fn poll_transmit(&mut self, now: Instant, out: &mut Outgoing) -> bool {
-        let count = self.slots.len();
-        for i in 0..count {
-            let index = (self.turn + i) % count;
-            let Some(open) = &mut self.slots[index] else { continue };
-            let Some(target) = &mut open.target else { continue };
-            if let Some(header) = target.farewell.take() {
-                target.channel.address(out, header, Content::Empty);
+        while let Some(&index) = self.stirred.front() {
+            let open = self.slots[index].as_mut();
+            if open.is_some_and(|open| open.poll_transmit(now, out)) {
+                self.stirred.rotate_left(1);
                 return true;
             }
-            if open.closing {
-                continue;
-            }
-            if let Some(fenced) = open.fenced.pop() {
-                let header = target.channel.unsequenced(now, Kind::Fenced, Flags::NONE);
-                let fenced = Content::Control(Control::Fenced(fenced));
-                target.channel.address(out, header, fenced);
-                return true;
-            }
-            if target.poll_transmit(now, out) {
-                self.turn = index + 1;
-                return true;
-            }
+            self.settle();
         }
         false
     }
 
     /// Runs the timers that have expired.
     pub(super) fn handle_timeout(&mut self, now: Instant) {
-        for open in self.iter_mut().filter(|open| !open.closing) {
-            open.closing = match &mut open.target {
-                Some(target) => target.channel.handle_timeout(now).is_err(),
-                None => now >= open.half_open_until(),
-            };
-            open.closing |= open.ends_at().is_some_and(|at| now >= at);
-        }
-        for open in self.iter_mut() {
-            open.doubt_stalled(now);
+        for index in 0..self.notes.len() {
+            let Note { timer, is_stirred, .. } = self.notes[index];
+            if !is_stirred && timer > now {
+                continue;
+            }
+            self.stir(index);
+            if let Some(open) = &mut self.slots[index] {
+                open.handle_timeout(now);
+            }
         }
     }
 
     /// When to call [`handle_timeout`](Self::handle_timeout) and
     /// [`poll_transmit`](Self::poll_transmit).
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
-        let timeouts = self.open().map(|open| match &open.target {
-            Some(target) => {
-                let timers = earliest(Some(target.channel.poll_timeout()), open.stalls_at());
-                earliest(timers, open.ends_at())
-            }
-            None => Some(open.half_open_until()),
-        });
-        timeouts.fold(None, earliest)
+        debug_assert!(self.notes_are_true());
+        let noted = Some(self.earliest).filter(|at| *at != NEVER);
+        self.stirred().map(Open::timer).fold(noted, earliest)
+    }
+
+    /// Whether the notes say of all settled channels what a look at them would.
+    fn notes_are_true(&self) -> bool {
+        let settled = || self.iter().filter(|it| !self.notes[usize::from(it.id().0)].is_stirred);
+        let timer = settled().map(Open::timer).fold(None, earliest).unwrap_or(NEVER);
+        let needing = settled().filter(|it| it.needs_registry()).count();
+        self.earliest <= timer
+            && (!self.stirred.is_empty() || self.earliest == timer)
+            && self.needing == needing
     }
 
     /// Counters of all channels, including removed ones.

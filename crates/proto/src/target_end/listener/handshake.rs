@@ -45,7 +45,7 @@ impl<R: Rules> Listener<R> {
 
     /// Whether [`serve_requests`](Self::serve_requests) has something to do.
     pub fn has_requests(&self) -> bool {
-        self.gate.waiting() > 0 || self.channels.iter().any(Open::needs_registry)
+        self.gate.waiting() > 0 || self.channels.need_registry()
     }
 
     /// Does the work that needs the registry: answers Discovers, Connects and fences, reports signs
@@ -68,7 +68,7 @@ impl<R: Rules> Listener<R> {
     /// Reports channels that were asked for a sign of life and have shown one.
     fn report_life(&mut self, registry: &mut Registry) {
         let link = self.config.link;
-        for open in self.channels.iter_mut().filter(|open| open.shows_life()) {
+        for open in self.channels.needing_mut().filter(|open| open.shows_life()) {
             open.asked_at = None;
             let heard_at = open.heard_at().expect("a channel that shows life was heard");
             registry.lives(heard_at, ChannelRef { link, channel: open.id() });

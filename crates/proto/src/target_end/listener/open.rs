@@ -6,17 +6,19 @@ use std::time::Duration;
 use arrayvec::ArrayVec;
 use tyche_crypto::{PublicKey, Sealer, Secrets};
 use tyche_wire::{
-    Accept, Body, ChannelId, CipherSuite, Event, Fenced, Header, Mac, Reject, SealedAnswer, Uuid,
+    Accept, Body, ChannelId, CipherSuite, Content, Control, Event, Fenced, Flags, Header, Kind,
+    Mac, Reject, SealedAnswer, Uuid,
 };
 
 use super::{ListenerEvent, OpenedChannel};
 use crate::channel::ChannelConfig;
+use crate::channel::outgoing::Outgoing;
 use crate::channel::protection::{self, Guard};
 use crate::rules::Rules;
 use crate::target_end::access::Identity;
 use crate::target_end::admission::Grant;
 use crate::target_end::requests::TargetChannel;
-use crate::time::Instant;
+use crate::time::{Instant, earliest};
 
 /// Answers to fences that wait on a channel.
 const FENCES_MAX: usize = 8;
@@ -180,6 +182,49 @@ impl<R: Rules> Open<R> {
         }
         self.closing |= self.removed_at.is_some() && target.has_told_end();
         Ok(target)
+    }
+
+    /// Composes the next frame; false if there is none to send now.
+    pub(super) fn poll_transmit(&mut self, now: Instant, out: &mut Outgoing) -> bool {
+        let Some(target) = &mut self.target else { return false };
+        if let Some(header) = target.farewell.take() {
+            target.channel.address(out, header, Content::Empty);
+            return true;
+        }
+        if self.closing {
+            return false;
+        }
+        if let Some(fenced) = self.fenced.pop() {
+            let header = target.channel.unsequenced(now, Kind::Fenced, Flags::NONE);
+            target.channel.address(out, header, Content::Control(Control::Fenced(fenced)));
+            return true;
+        }
+        target.poll_transmit(now, out)
+    }
+
+    /// Runs the timers that have expired.
+    pub(super) fn handle_timeout(&mut self, now: Instant) {
+        if !self.closing {
+            self.closing = match &mut self.target {
+                Some(target) => target.channel.handle_timeout(now).is_err(),
+                None => now >= self.half_open_until(),
+            };
+            self.closing |= self.ends_at().is_some_and(|at| now >= at);
+        }
+        self.doubt_stalled(now);
+    }
+
+    /// When to call [`handle_timeout`](Self::handle_timeout) and
+    /// [`poll_transmit`](Self::poll_transmit).
+    pub(super) fn timer(&self) -> Option<Instant> {
+        match &self.target {
+            _ if self.closing => None,
+            Some(target) => {
+                let timers = earliest(Some(target.channel.poll_timeout()), self.stalls_at());
+                earliest(timers, self.ends_at())
+            }
+            None => Some(self.half_open_until()),
+        }
     }
 
     /// Tells the host that the export is removed, and executes no request any more. The channel is

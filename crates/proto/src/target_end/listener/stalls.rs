@@ -40,7 +40,7 @@ impl<R: Rules> Listener<R> {
     /// asked for a sign of life; if they are all silent, giving up one would not help.
     pub(super) fn give_up_stalled(&mut self, now: Instant, registry: &mut Registry) {
         let link = self.config.link;
-        for open in self.channels.iter_mut().filter(|open| open.is_doubted) {
+        for open in self.channels.needing_mut().filter(|open| open.is_doubted) {
             open.is_doubted = false;
             let channel = ChannelRef { link, channel: open.id() };
             open.closing |= registry.report_stall(now, channel);
