@@ -8,11 +8,13 @@
 //! ```
 
 mod frame;
+mod lending;
 mod own;
 mod rx;
 mod tx;
 
 pub use frame::{Refused, RxFrame};
+pub(crate) use lending::LendingMemory;
 pub(crate) use rx::Lender;
 pub use rx::{Malformed, RxBatch};
 pub use tx::{COPIED_MAX, TxBatch, TxFrame, TxVectors};

@@ -62,7 +62,7 @@ pub struct RxBatch {
     waited: Vec<Option<Duration>>,
     /// By slot: what is special about the frame.
     marks: Vec<Marks>,
-    loan: Option<Loan>,
+    loans: Vec<Loan>,
 }
 
 /// What is special about a frame.
@@ -117,7 +117,7 @@ impl RxBatch {
             places: vec![FramePlace::Own(0); frames],
             waited: vec![None; frames],
             marks: vec![Marks::default(); frames],
-            loan: None,
+            loans: Vec::new(),
         }
     }
 
@@ -218,9 +218,11 @@ impl RxBatch {
     /// called after a batch is handled, before the sender is told to go on.
     pub fn clear(&mut self) {
         self.count = 0;
-        if let Some(Loan { lender, positions }) = self.loan.take() {
-            lender.give_back(positions);
-        }
+        self.give_back();
+    }
+
+    fn give_back(&mut self) {
+        self.loans.drain(..).for_each(|Loan { lender, positions }| lender.give_back(positions));
     }
 
     /// Adds a copy of the frame that is the concatenation of `parts`.
@@ -287,17 +289,22 @@ impl RxBatch {
         Ok(())
     }
 
-    /// Records the lender and the positions of all frames lent since the batch was cleared.
+    /// Records a lender and the positions of all frames that it has lent since the batch was
+    /// cleared.
     pub(crate) fn borrow_from(&mut self, lender: Arc<dyn Lender>, positions: Range<usize>) {
-        assert!(self.loan.is_none(), "one loan at a time");
-        self.loan = Some(Loan { lender, positions });
+        self.loans.push(Loan { lender, positions });
+    }
+
+    /// Whether the lender at that address is the last that was recorded.
+    pub(crate) fn borrows_from(&self, lender: *const ()) -> bool {
+        self.loans.last().is_some_and(|it| Arc::as_ptr(&it.lender).cast() == lender)
     }
 
     /// Copies lent frames and gives them back, so that the batch can be kept for any time.
     pub fn settle(&mut self) {
-        let Some(Loan { lender, positions }) = self.loan.take() else {
+        if self.loans.is_empty() {
             return;
-        };
+        }
         let new = || Own::new(self.order.len(), self.head_len, self.payload_max);
         let own = self.own.get_or_insert_with(new);
         for &slot in &self.order[..self.count] {
@@ -309,7 +316,7 @@ impl RxBatch {
                 self.places[slot] = FramePlace::Own(copied.expect("a lent frame fits its slot"));
             }
         }
-        lender.give_back(positions);
+        self.give_back();
     }
 
     /// Keeps the frames for which `keep` is true, in their order.

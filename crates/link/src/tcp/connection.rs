@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 
 use super::input::{Input, Malformed};
 use super::output::{Output, prefix};
-use super::{PREFIX, socket};
+use super::{FRAME_LEN_MAX, PREFIX, socket};
 use crate::connections::{Broken, Connection, NoCounts, Readiness};
 use crate::{Mac, RxBatch, TxFrame};
 
@@ -13,8 +13,8 @@ use crate::{Mac, RxBatch, TxFrame};
 const GATHER_FRAMES: usize = 64;
 /// The most vectors per system call.
 const GATHER_VECTORS: usize = 256;
-/// Bytes of an Ethernet address; the source comes after the destination.
-const ADDRESS: usize = 6;
+/// The least room to read into. Less: the same bytes in more calls.
+const ROOM_MIN: usize = PREFIX + FRAME_LEN_MAX;
 
 /// One TCP connection of a link: its socket, with the receive and output buffers, and the Ethernet
 /// address that stands for the peer. Frames are sent from where they lie; only what the socket does
@@ -51,12 +51,7 @@ impl TcpConnection {
     }
 
     fn unpack(&mut self, batch: &mut RxBatch) -> Result<(), Malformed> {
-        while batch.len() < batch.capacity() {
-            let Some(frame) = self.input.pop()? else { break };
-            frame[ADDRESS..2 * ADDRESS].copy_from_slice(&self.mac);
-            // A frame that is too long for the batch is lost, as on an interface.
-            let _ = batch.push([&*frame]);
-        }
+        while batch.len() < batch.capacity() && self.input.pop(&self.mac, batch)? {}
         Ok(())
     }
 
@@ -124,7 +119,7 @@ fn parts_max(frame: &TxFrame<'_>) -> usize {
 }
 
 // The output buffer has room for all frames of one call, so no frame is cut off half-way.
-const _: () = assert!(GATHER_FRAMES * (PREFIX + super::FRAME_LEN_MAX) <= super::OUTPUT_BYTES);
+const _: () = assert!(GATHER_FRAMES * (PREFIX + FRAME_LEN_MAX) <= super::OUTPUT_BYTES);
 
 impl Connection for TcpConnection {
     type Counts = NoCounts;
@@ -156,10 +151,17 @@ impl Connection for TcpConnection {
 
     /// Reads from the socket at most once.
     fn receive(&mut self, batch: &mut RxBatch) -> Result<(), Broken> {
+        if self.input.is_lent() {
+            // Another batch has frames of the last call.
+            return Ok(());
+        }
         self.unpack(batch)?;
         if self.readable && batch.len() < batch.capacity() {
             let room = self.input.room();
             let size = room.len();
+            if size < ROOM_MIN {
+                return Ok(());
+            }
             let count = socket::receive(&self.socket, room)?;
             // A short read has emptied the socket.
             self.readable = count == Some(size);

@@ -9,13 +9,9 @@
 //!          `------- a train -------'  `-- another -'
 //! ```
 
-use std::cell::UnsafeCell;
 use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::ptr::NonNull;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::event::{EventfdFlags, eventfd};
 use tyche_counters::counters;
@@ -23,7 +19,7 @@ use tyche_counters::counters;
 use super::DATAGRAM_MAX;
 use super::datagram::{self, ETHERNET};
 use super::socket::{self, Received};
-use crate::batch::Lender;
+use crate::batch::LendingMemory;
 use crate::{ETHERTYPE, HEAD, Mac, Malformed, RxBatch};
 
 /// Bytes of the memory: a few of the longest trains. More would not stay in the cache.
@@ -46,7 +42,7 @@ counters! {
 pub(super) struct Incoming {
     /// A descriptor that is always readable.
     readable: OwnedFd,
-    memory: Arc<Memory>,
+    memory: LendingMemory,
     /// The train that is being divided.
     train: Option<Train>,
     /// The end of the received trains.
@@ -74,7 +70,7 @@ impl Incoming {
         let readable = eventfd(1, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         Ok(Self {
             readable,
-            memory: Arc::new(Memory::new()),
+            memory: LendingMemory::new(BYTES)?,
             train: None,
             end: 0,
             is_busy: false,
@@ -102,7 +98,7 @@ impl Incoming {
         mut admit: impl FnMut(&Received) -> Option<Mac>,
     ) -> io::Result<()> {
         batch.clear();
-        if self.memory.lent.load(Ordering::Acquire) {
+        if self.memory.is_lent() {
             // Another batch has frames of the last call.
             return Ok(());
         }
@@ -120,8 +116,12 @@ impl Incoming {
                 self.is_busy = true;
                 break;
             }
-            let Some(room) = self.memory.room(self.end) else { break };
-            let received = match socket::receive(socket, room) {
+            let (start, own) = self.memory.own();
+            let Some(room) = own.get_mut(self.end - start..).filter(|it| it.len() >= DATAGRAM_MAX)
+            else {
+                break;
+            };
+            let received = match socket::receive(socket, &mut room[..DATAGRAM_MAX]) {
                 Ok(Some(received)) => received,
                 Ok(None) => {
                     self.is_busy = trains > 1;
@@ -144,25 +144,21 @@ impl Incoming {
         }
         self.counters.trains_received += trains;
         self.counters.train_frames_received += batch.len() as u64;
-        if !batch.is_empty() {
-            self.memory.lent.store(true, Ordering::Relaxed);
-            batch.borrow_from(self.memory.clone(), 0..1);
-        }
         result
     }
 
     /// Adds frames of the present train to the batch, up to its room.
-    fn divide(&mut self, batch: &mut RxBatch, own: Mac) {
+    fn divide(&mut self, batch: &mut RxBatch, own_mac: Mac) {
         let Some(Train { bytes, segment, source, is_congested }) = &mut self.train else { return };
         while bytes.start < bytes.end {
             if batch.len() == batch.capacity() {
                 return;
             }
             let end = bytes.end.min(bytes.start + *segment);
-            match self.memory.open(bytes.start..end, own, *source) {
-                // SAFETY: the frame is not written before the batch gives it back, and is not
-                // handed out twice.
-                Some(frame) => match unsafe { batch.lend(frame.cast(), frame.len(), None) } {
+            let (first, own) = self.memory.own();
+            let datagram = &mut own[bytes.start - first..end - first];
+            match open(datagram, own_mac, *source) {
+                Some(len) => match self.memory.lend(batch, bytes.start..bytes.start + len) {
                     Ok(()) if *is_congested => batch.mark_congested(),
                     Ok(()) => {}
                     Err(refused) => self.malformed.count(refused),
@@ -175,54 +171,17 @@ impl Incoming {
     }
 }
 
-/// The memory, of which a batch may read as long as it is lent.
-struct Memory {
-    bytes: Box<[UnsafeCell<u8>]>,
-    lent: AtomicBool,
-}
-
-// SAFETY: while the memory is lent, only the batch reads it, and nobody writes it; otherwise only
-// the owner of `Incoming` uses it.
-unsafe impl Sync for Memory {}
-
-impl Memory {
-    fn new() -> Self {
-        let bytes = std::iter::repeat_with(|| UnsafeCell::new(0)).take(BYTES).collect();
-        Self { bytes, lent: AtomicBool::new(false) }
+/// Gives the frame in a datagram the Ethernet header that it has at this end of the link. Returns
+/// its length; `None` if it is cut short.
+fn open(datagram: &mut [u8], own: Mac, source: Mac) -> Option<usize> {
+    if datagram.len() < HEAD {
+        return None;
     }
-
-    /// The memory from `start` on, if it has room for the longest train.
-    fn room(&self, start: usize) -> Option<NonNull<[u8]>> {
-        let fits = start + DATAGRAM_MAX <= self.bytes.len();
-        fits.then(|| NonNull::slice_from_raw_parts(self.at(start), DATAGRAM_MAX))
-    }
-
-    fn at(&self, index: usize) -> NonNull<u8> {
-        assert!(index <= self.bytes.len(), "byte {index} of {}", self.bytes.len());
-        // SAFETY: it is in the memory, or at its end.
-        unsafe { NonNull::from(&*self.bytes).cast::<u8>().add(index) }
-    }
-
-    /// The frame in a datagram, with the Ethernet header that it has at this end of the link;
-    /// `None` if it is cut short.
-    fn open(&self, datagram: Range<usize>, own: Mac, source: Mac) -> Option<NonNull<[u8]>> {
-        if datagram.len() < HEAD {
-            return None;
-        }
-        let start = self.at(datagram.start);
-        // SAFETY: a head is longer, and a datagram is opened once, before its frame is lent: nobody
-        // else refers to these bytes.
-        let header = unsafe { start.cast::<[u8; ETHERNET]>().as_mut() };
-        let len = datagram::frame_len(header, datagram.len())?;
-        header[..6].copy_from_slice(&own);
-        header[6..12].copy_from_slice(&source);
-        header[12..].copy_from_slice(&ETHERTYPE.to_be_bytes());
-        Some(NonNull::slice_from_raw_parts(start, len))
-    }
-}
-
-impl Lender for Memory {
-    fn give_back(&self, _: Range<usize>) {
-        self.lent.store(false, Ordering::Release);
-    }
+    let datagram_len = datagram.len();
+    let header: &mut [u8; ETHERNET] = datagram.first_chunk_mut().expect("a head is longer");
+    let len = datagram::frame_len(header, datagram_len)?;
+    header[..6].copy_from_slice(&own);
+    header[6..12].copy_from_slice(&source);
+    header[12..].copy_from_slice(&ETHERTYPE.to_be_bytes());
+    Some(len)
 }

@@ -4,7 +4,7 @@ use std::io;
 use std::mem::{self, MaybeUninit};
 use std::net::{Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::ptr::{self, NonNull};
+use std::ptr;
 
 use rustix::net::addr::SocketAddrStorage;
 use rustix::net::sockopt::{Ipv4PathMtuDiscovery, Ipv6PathMtuDiscovery};
@@ -142,11 +142,11 @@ pub(super) struct Received {
 }
 
 /// Receives a train; `None` if none waits.
-pub(super) fn receive(socket: BorrowedFd<'_>, room: NonNull<[u8]>) -> io::Result<Option<Received>> {
+pub(super) fn receive(socket: BorrowedFd<'_>, room: &mut [u8]) -> io::Result<Option<Received>> {
     #[repr(C, align(8))]
     struct Control([MaybeUninit<u8>; CONTROL]);
 
-    let mut vector = libc::iovec { iov_base: room.as_ptr().cast(), iov_len: room.len() };
+    let mut vector = libc::iovec { iov_base: room.as_mut_ptr().cast(), iov_len: room.len() };
     let mut sender = MaybeUninit::<SocketAddrStorage>::uninit();
     let mut control = Control([MaybeUninit::uninit(); CONTROL]);
     // SAFETY: all-zero is a valid `msghdr`.
@@ -159,7 +159,7 @@ pub(super) fn receive(socket: BorrowedFd<'_>, room: NonNull<[u8]>) -> io::Result
     message.msg_controllen = CONTROL;
     let bytes = loop {
         // SAFETY: the message points to memory of these lengths, which nobody else uses now: the
-        // caller owns the room.
+        // room is borrowed exclusively.
         let result = unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut message, 0) };
         if let Ok(bytes) = usize::try_from(result) {
             break bytes;
