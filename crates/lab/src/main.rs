@@ -5,6 +5,7 @@
 
 mod bench;
 mod bottleneck;
+mod crowd;
 mod demo;
 mod disks;
 mod fault;
@@ -49,6 +50,7 @@ enum Command {
     Demo(demo::DemoArgs),
     Floor(floor::FloorArgs),
     Messages(messages::MessagesArgs),
+    Crowd(crowd::CrowdArgs),
     Fcf(fcf::FcfArgs),
     Bottleneck(bottleneck::BottleneckArgs),
     Serve(Wrapped<ServeArgs>),
@@ -64,6 +66,7 @@ impl Command {
             Self::Demo(args) => demo::run(args),
             Self::Floor(args) => floor::run(args),
             Self::Messages(args) => messages::run(args),
+            Self::Crowd(args) => crowd::run(args),
             Self::Fcf(args) => fcf::run(args),
             Self::Bottleneck(args) => bottleneck::run(args),
             Self::Serve(wrapped) => wrapped.run(),
@@ -79,6 +82,7 @@ impl Command {
             Self::Demo(args) => args.output,
             Self::Floor(args) => args.output(),
             Self::Messages(args) => args.output,
+            Self::Crowd(args) => args.output,
             Self::Fcf(_) | Self::Bottleneck(_) => Format::Text,
             Self::Serve(wrapped) => wrapped.output(),
             Self::Connect(wrapped) => wrapped.output(),
