@@ -112,8 +112,24 @@ impl Arena {
     /// # Panics
     /// As [`new`](Self::new).
     pub fn untouched(pages: usize) -> io::Result<Self> {
-        let parts = Parts { pages, nodes: Box::default(), of_cpu: Box::default() };
-        Ok(Self::of(Self::map(pages)?, parts, 1))
+        Ok(Self::unused(Self::map(pages)?, Box::default()))
+    }
+
+    /// As [`untouched`](Self::untouched), placed on one NUMA node.
+    ///
+    /// # Errors
+    /// As [`on`](Self::on).
+    ///
+    /// # Panics
+    /// As [`new`](Self::new).
+    pub fn untouched_on(pages: usize, node: Node) -> io::Result<Self> {
+        Ok(Self::unused(Self::map_on(pages, node)?, [node].into()))
+    }
+
+    fn unused(mut mapping: Mapping, nodes: Box<[Node]>) -> Self {
+        mapping.spare();
+        let pages = mapping.len() / PAGE;
+        Self::of(mapping, Parts { pages, nodes, of_cpu: Box::default() }, 1)
     }
 
     /// As [`try_new`](Self::try_new), in a file that is nowhere but in memory, for another process
@@ -137,10 +153,14 @@ impl Arena {
     /// # Panics
     /// As [`new`](Self::new).
     pub fn on(pages: usize, node: Node) -> io::Result<Self> {
+        Ok(Self::whole(Self::map_on(pages, node)?, [node].into()))
+    }
+
+    fn map_on(pages: usize, node: Node) -> io::Result<Mapping> {
         let mapping = Self::map(pages)?;
         let (start, len) = mapping.part(0, pages * PAGE);
         tyche_numa::bind(start, len, node).map_err(io::Error::other)?;
-        Ok(Self::whole(mapping, [node].into()))
+        Ok(mapping)
     }
 
     /// As [`new`](Self::new), with `pages` pages on each NUMA node that the placement names for
@@ -197,6 +217,19 @@ impl Arena {
     /// The number of pages.
     pub fn pages(&self) -> usize {
         self.memory.pages
+    }
+
+    /// Gives the memory of an arena that nobody uses back to the kernel: each page is allocated anew
+    /// at its next use. False if pages are lent: then nothing changes. Not for memory that a card or
+    /// another process may write to.
+    pub fn forget(&self) -> bool {
+        let whole = self.claim(0, self.pages() * PAGE);
+        whole.map(|mut whole| whole.forget()).is_some()
+    }
+
+    /// Whether pages were looked for in vain since the last call.
+    pub(crate) fn takes_lack(&self) -> bool {
+        self.memory.lent.takes_lack()
     }
 
     /// The start of the memory and its length in bytes, for registering it with the kernel.
@@ -288,6 +321,13 @@ impl Extent {
     pub fn node(&self) -> Option<Node> {
         let parts = &self.memory.parts;
         parts.nodes.get(self.first / parts.pages).copied()
+    }
+
+    /// Gives its memory back to the kernel: it is zero from now on, and each page is allocated anew
+    /// at its next use. Not for memory that a card or another process may write to.
+    pub(crate) fn forget(&mut self) {
+        // SAFETY: the pages are lent to `self` alone, which is borrowed exclusively.
+        unsafe { self.memory.mapping.forget(self.first * PAGE, self.pages * PAGE) };
     }
 
     fn start(&self) -> NonNull<u8> {

@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use std::ptr::{self, NonNull};
 
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
-use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
 
 /// Zeroed memory of whole pages. On a machine with several NUMA nodes the first touch of a page
 /// decides its node.
@@ -57,6 +57,25 @@ impl Mapping {
     pub(crate) fn touch(&mut self) {
         // SAFETY: the mapping's own memory, borrowed exclusively.
         unsafe { self.base.write_bytes(0, self.len) }
+    }
+
+    /// Has the kernel allocate single pages, as they are touched, and not many at once.
+    pub(crate) fn spare(&mut self) {
+        // Without that it takes more memory.
+        // SAFETY: the mapping's own memory, whose content stays.
+        let _ = unsafe { madvise(self.base.as_ptr().cast(), self.len, Advice::LinuxNoHugepage) };
+    }
+
+    /// Gives `len` bytes at `offset`, which are whole pages, back to the kernel; they are zero when
+    /// they are used next.
+    ///
+    /// # Safety
+    /// Nobody refers to them.
+    pub(crate) unsafe fn forget(&self, offset: usize, len: usize) {
+        let (start, len) = self.part(offset, len);
+        // SAFETY: the mapping's own memory, to which nobody refers. Without the advice (before Linux
+        // 5.18) it stays as it is.
+        let _ = unsafe { madvise(start.as_ptr().cast(), len, Advice::LinuxDontneedLocked) };
     }
 
     /// The address and length of the `len` bytes at `offset`.

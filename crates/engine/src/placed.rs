@@ -5,7 +5,7 @@
 
 use std::io;
 
-use tyche_block::Arena;
+use tyche_block::{Arena, ArenaSize};
 use tyche_link::Link;
 use tyche_numa::{Cpus, Near, Node, NumaAffinity, Placement, allowed_cpus, pin};
 
@@ -60,25 +60,43 @@ pub fn near(home: &NumaAffinity) -> Option<Near> {
 /// # Errors
 /// The system's error if there is none.
 pub fn channel_arena(home: &NumaAffinity, pages: usize) -> io::Result<Arena> {
-    let Some(node) = home.node() else { return Arena::try_new(pages) };
-    Arena::on(pages, node).or_else(|error| {
-        let arena = Arena::try_new(pages)?;
+    arena_at(home, pages, (Arena::untouched, Arena::untouched_on))
+}
+
+/// As [`channel_arena`], but all of it is allocated now.
+///
+/// # Errors
+/// As that.
+pub fn touched_arena(home: &NumaAffinity, pages: usize) -> io::Result<Arena> {
+    arena_at(home, pages, (Arena::try_new, Arena::on))
+}
+
+/// Makes an arena anywhere, or on a node.
+type Make = (fn(usize) -> io::Result<Arena>, fn(usize, Node) -> io::Result<Arena>);
+
+fn arena_at(home: &NumaAffinity, pages: usize, (anywhere, on): Make) -> io::Result<Arena> {
+    let Some(node) = home.node() else { return anywhere(pages) };
+    on(pages, node).or_else(|error| {
+        let arena = anywhere(pages)?;
         tracing::warn!("memory is anywhere: {error}");
         Ok(arena)
     })
 }
 
-/// Memory for the requests of a session whose thread is at `home`. A session of one queue has it
-/// spread over the nodes if the placement says so.
+/// Memory for the requests of a session whose thread is at `home`: all of it is allocated now,
+/// unless it is to have a [`Reserve`](tyche_block::Reserve). A session of one queue has it spread
+/// over the nodes if the placement says so.
 pub fn request_arena(
     placement: &Placement,
     home: &NumaAffinity,
     queues: usize,
-    pages: usize,
+    size: ArenaSize,
 ) -> Arena {
+    let pages = size.all;
     let nodes = placement.buffer_nodes().len();
     if nodes == 0 || queues > 1 && home.node().is_some() {
-        return channel_arena(home, pages).unwrap_or_else(|_| Arena::new(pages));
+        let make = if size.is_elastic() { channel_arena } else { touched_arena };
+        return make(home, pages).unwrap_or_else(|_| Arena::new(pages));
     }
     Arena::spread(pages.div_ceil(nodes), placement).unwrap_or_else(|error| {
         tracing::warn!("memory is anywhere: {error}");

@@ -24,6 +24,9 @@ pub trait ChannelMemory: Send {
     /// If there is no memory.
     fn open(&mut self, channel: ChannelId, pages: usize, places: Option<Mac>) -> io::Result<Arena>;
 
+    /// Whether the peer can write to the memory of a channel.
+    fn is_exposed(&self, channel: ChannelId) -> bool;
+
     /// Notes that a channel is closed: when this returns, the peer can't write to its memory any
     /// more.
     fn close(&mut self, channel: ChannelId);
@@ -56,6 +59,10 @@ impl ChannelMemory for LinkMemory {
         let memory = placement.expose(peer.0, channel.0, memory)?;
         self.peers.insert(channel, peer);
         Ok(memory)
+    }
+
+    fn is_exposed(&self, channel: ChannelId) -> bool {
+        self.peers.contains_key(&channel)
     }
 
     fn close(&mut self, channel: ChannelId) {

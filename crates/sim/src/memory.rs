@@ -32,6 +32,10 @@ impl ChannelMemory for Memory {
         Arena::untouched(pages)
     }
 
+    fn is_exposed(&self, _: ChannelId) -> bool {
+        false
+    }
+
     fn close(&mut self, channel: ChannelId) {
         self.writable.channels().remove(&channel);
     }

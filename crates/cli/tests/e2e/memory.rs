@@ -1,11 +1,13 @@
 //! The memory that a target uses for its sessions, and its limits in the configuration.
 
 use std::fs;
+use std::process::Command;
 
 use tyche_native::InlineHost;
 
+use crate::nbd::uri;
 use crate::refusals::refused;
-use crate::rig::{DISK, PATIENCE, Side, Target, await_done, rig, submit};
+use crate::rig::{DISK, PATIENCE, Side, Target, await_done, rig, run, submit, wait_until};
 
 const SESSIONS: usize = 100;
 const QUEUE_SIZE: u16 = 128;
@@ -24,7 +26,12 @@ fn read(host: &mut InlineHost) {
 
 /// The target's anonymous memory in bytes, without that of its export.
 pub(crate) fn resident(target: &Target) -> usize {
-    let status = fs::read_to_string(format!("/proc/{}/status", target.pid())).unwrap();
+    resident_of(target.pid())
+}
+
+/// The anonymous memory of a process, in bytes.
+fn resident_of(pid: u32) -> usize {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();
     line.trim().trim_end_matches(" kB").parse::<usize>().unwrap() << 10
 }
@@ -35,7 +42,8 @@ fn sessions_take_no_more_than_the_limits_say() {
     let config = rig.path("target.toml");
     let text = format!(
         "[limits]\nchannels = {SESSIONS}\nqueue_size = {QUEUE_SIZE}\ndata_queue = \"1MiB\"\n\
-         [[export]]\nname = \"{DISK}\"\npath = \"mem:16M\"\n"
+         [[export]]\nname = \"{DISK}\"\npath = \"{}\"\n",
+        rig.file("disk.img", 16 << 20).display()
     );
     fs::write(&config, text).unwrap();
     let target = rig.serve(&["--config", config.to_str().unwrap()]);
@@ -57,12 +65,44 @@ fn sessions_take_no_more_than_the_limits_say() {
         per_session(idle),
         per_session(used)
     );
+    assert!(idle <= SESSIONS * FIXED_MAX, "{idle} bytes before the first request");
     assert!(used >= SESSIONS * DATA_QUEUE, "{used} bytes: the whole data queue was used");
     assert!(used <= SESSIONS * (DATA_QUEUE + FIXED_MAX), "{used} bytes");
+    wait_until("idle sessions have given their data queues back", || {
+        hosts.iter_mut().for_each(|host| _ = host.poll(&mut Vec::new()));
+        resident(&target) - start <= SESSIONS * FIXED_MAX
+    });
+    let connected =
+        rig.ask_at(Side::Target, &["list"])["targets"][0]["exports"][0]["sessions"].clone();
+    assert_eq!(connected.as_array().map(Vec::len), Some(SESSIONS), "all are there still");
+    hosts.iter_mut().for_each(read);
 
     let link = rig.cable.link(Side::Host);
     let one_more = ["bench", DISK, "--link", link, "--timeout", "5"];
     refused(&rig, Side::Host, &one_more, 7, &["no room", "`channels`"]);
     hosts.pop().expect("a hundred").disconnect(PATIENCE);
     rig.ask(&["bench", DISK, "--link", link, "--runtime", "0.1"]);
+}
+
+#[test]
+fn a_session_takes_memory_as_its_requests_need_it() {
+    /// What an idle one may take, in bytes, its receive ring aside.
+    const IDLE_MAX: usize = 12 << 20;
+    let rig = rig!(9000);
+    let _target = rig.serve(&["--export", "disk=mem:64M"]);
+    let session = rig.connect_as("nbd-socket", &[]);
+    let used = || resident_of(session.pid());
+    let idle = used();
+    let load = || {
+        let long = ["--requests=64", "--request-size=1048576", &uri(&session), "null:"];
+        run(Command::new("nbdcopy").args(long));
+    };
+    load();
+    let loaded = used();
+    println!("a session: {} KiB when it is idle, {} KiB after a load", idle >> 10, loaded >> 10);
+    assert!(idle <= IDLE_MAX, "{idle} bytes before the first request");
+    assert!(loaded >= idle + (4 << 20), "{loaded} bytes: many requests take more at once");
+    wait_until("an idle session has given its memory back", || used() <= IDLE_MAX);
+    load();
+    session.disconnect();
 }

@@ -168,6 +168,12 @@ impl Disk {
         (self.busy && !self.hangs).then(|| self.progress_at + HANGS_AFTER)
     }
 
+    /// Whether it has requests, or had some at the last [`watch`](Self::watch).
+    pub fn is_busy(&self) -> bool {
+        let in_flight = self.queue.as_ref().map_or(0, |queue| queue.in_flight());
+        self.busy || in_flight > 0 || !self.waiting.is_empty()
+    }
+
     /// The descriptor to wait for.
     pub fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
         self.queue.as_ref()?.wait_fd()

@@ -23,6 +23,23 @@ struct Slot {
     executing: Option<Executing>,
 }
 
+impl Slot {
+    fn is_free(&self) -> bool {
+        self.extent.is_none() && self.executing.is_none()
+    }
+}
+
+/// The use of the memory of a channel, as far as it could be given back.
+#[derive(Clone, Copy, PartialEq)]
+enum Activity {
+    /// None since it was given back.
+    None,
+    /// Some since the last look.
+    Recent,
+    /// Some before that.
+    Past,
+}
+
 /// The memory and the state of an open channel.
 pub(super) struct Channel {
     pub(super) export: ExportKey,
@@ -33,6 +50,9 @@ pub(super) struct Channel {
     /// The `damq`.
     pub(super) arena: Arena,
     slots: Box<[Slot]>,
+    activity: Activity,
+    /// Whether the peer may write to the `damq` by itself: it stays as it is then.
+    is_exposed: bool,
     /// The stage times of its requests, if its host wants them.
     pub(super) stages: Option<TargetStages>,
 }
@@ -41,7 +61,7 @@ impl Channel {
     pub(super) fn new(
         (export, use_index, generation): (ExportKey, usize, Uuid),
         arena: Arena,
-        queue_size: u16,
+        (queue_size, is_exposed): (u16, bool),
         stages: bool,
     ) -> Self {
         Self {
@@ -50,6 +70,8 @@ impl Channel {
             generation,
             arena,
             slots: (0..queue_size).map(|_| Slot::default()).collect(),
+            activity: Activity::None,
+            is_exposed,
             stages: stages.then(|| TargetStages::new(queue_size)),
         }
     }
@@ -59,11 +81,26 @@ impl Channel {
         self.arena
     }
 
+    /// Looks whether the `damq` was used since the last look. Returns the channel if it was not, and
+    /// its memory may be given back.
+    pub(super) fn look(&mut self) -> Option<&Self> {
+        let is_past = self.activity == Activity::Past && self.slots.iter().all(Slot::is_free);
+        self.activity = match self.activity {
+            Activity::None => Activity::None,
+            Activity::Past if is_past => Activity::None,
+            Activity::Recent | Activity::Past => Activity::Past,
+        };
+        is_past.then_some(self)
+    }
+
     /// Gives pages of the `damq` to a slot.
     pub(super) fn claim(&mut self, slot: u16, page: u32, len: u32) {
         let extent = self.arena.claim(page as usize, len as usize);
         let extent = extent.expect("the protocol keeps requests' pages apart");
         self.put(slot, extent);
+        if !self.is_exposed {
+            self.activity = Activity::Recent;
+        }
     }
 
     /// The request of a slot goes to the store.
@@ -147,6 +184,23 @@ impl Channels {
 
     pub(super) fn is_empty(&self) -> bool {
         self.0.iter().all(Option::is_none)
+    }
+
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Channel> {
+        self.0.iter_mut().flatten()
+    }
+
+    /// The channels that have not used memory since the last [look](Channel::look), but before.
+    pub(super) fn unused(&self) -> Vec<ChannelId> {
+        let channels = (0..).map(ChannelId).zip(&self.0);
+        let is_past =
+            |it: &Option<Channel>| it.as_ref().is_some_and(|it| it.activity == Activity::Past);
+        channels.filter(|(_, it)| is_past(it)).map(|(id, _)| id).collect()
+    }
+
+    /// Whether a [look](Channel::look) may find memory to give back.
+    pub(super) fn are_active(&self) -> bool {
+        self.0.iter().flatten().any(|channel| channel.activity != Activity::None)
     }
 
     /// Whether any host wants stage times.

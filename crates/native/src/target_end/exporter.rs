@@ -28,6 +28,9 @@ use super::uses::{Executing, Use, Uses};
 use crate::composer::{Composer, raw};
 use crate::memory::ChannelMemory;
 
+/// A channel that has not used its memory for so long, and twice that at most, gives it back. Lower:
+/// more pages are allocated anew for hosts that pause.
+const IDLE: Duration = Duration::from_secs(5);
 /// The least time between two messages about channels that were turned away.
 const COMPLAINT_INTERVAL: Duration = Duration::from_secs(10);
 /// Sessions that have come or gone, and wait for the owner.
@@ -82,6 +85,8 @@ pub struct Exporter<R: Rules = AllRules> {
     clock: Clock,
     /// Restores of this machine that its channels outlived.
     restores: Restores,
+    /// When to look for channels that do not use their memory.
+    looks_at: Option<Instant>,
     /// Messages about channels that were turned away.
     complaints: Pace,
     done: Vec<Completion>,
@@ -117,6 +122,7 @@ impl<R: Rules> Exporter<R> {
             opened: Opened::default(),
             clock,
             restores: Restores::until_now(),
+            looks_at: None,
             complaints: Pace::new(COMPLAINT_INTERVAL, 1),
             done: Vec::with_capacity(DEPTH),
             requests: 0,
@@ -213,7 +219,8 @@ impl<R: Rules> Exporter<R> {
         let use_index = self.uses.begin(export, host);
         self.lines.open(use_index, self.exports.limits(export, host));
         let of = (export, use_index, generation);
-        let channel = Channel::new(of, arena, opened.queue_size, opened.stages);
+        let sizes = (opened.queue_size, self.memory.is_exposed(id));
+        let channel = Channel::new(of, arena, sizes, opened.stages);
         self.disks.open(export, &channel.arena, &self.exports);
         self.events.push(ChannelEvent::Opened { channel: id, export });
         self.channels.open(id, channel);
@@ -229,6 +236,19 @@ impl<R: Rules> Exporter<R> {
             let kib = u64::from(damq_pages) * (PAGE as u64 / 1024);
             tracing::error!(%error, "no memory for a channel ({kib} KiB): its host is turned away");
         }
+    }
+
+    /// Gives the memory of channels back that have not used it for a while.
+    fn spare_idle(&mut self, now: Instant) {
+        for channel in self.channels.unused() {
+            self.listener.rest(channel);
+        }
+        self.settle(None);
+        let Self { channels, disks, .. } = self;
+        for channel in channels.iter_mut().filter_map(Channel::look) {
+            disks.spare(channel.export, &channel.arena);
+        }
+        self.looks_at = channels.are_active().then_some(now + IDLE);
     }
 
     fn close(&mut self, id: ChannelId) {
@@ -251,7 +271,10 @@ impl<R: Rules> Exporter<R> {
         };
         match action {
             Action::Release { slot } => channel.release(slot),
-            Action::Claim { slot, page, len } => channel.claim(slot, page, len),
+            Action::Claim { slot, page, len } => {
+                channel.claim(slot, page, len);
+                self.looks_at.get_or_insert(self.now + IDLE);
+            }
             Action::Place { slot, offset, len, source } => {
                 let (_, frame) = frame.expect("data come with a frame");
                 channel.place(slot, offset, &frame.payload[source as usize..][..len as usize]);
@@ -431,12 +454,15 @@ impl<R: Rules> Protocol for Exporter<R> {
     }
 
     fn handle_timeout(&mut self, now: Instant) {
+        if self.looks_at.is_some_and(|at| at <= now) {
+            self.spare_idle(now);
+        }
         self.listener.handle_timeout(now);
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
-        let timers = [self.disks.watch_at(), self.lines.next_at(), self.listener.poll_timeout()];
-        timers.into_iter().flatten().min()
+        let own = [self.disks.watch_at(), self.lines.next_at(), self.looks_at];
+        own.into_iter().chain([self.listener.poll_timeout()]).flatten().min()
     }
 
     fn frames(&mut self, _: usize) -> impl Frames<'_> {

@@ -2,7 +2,7 @@
 //!
 //! A loop opens a queue to a disk with the first channel for its export, and gives it up with the
 //! last. So exports come and go without a word to the loops, and a loop waits only for disks that
-//! it uses.
+//! it uses, and looks at those that have requests.
 
 use std::os::fd::BorrowedFd;
 
@@ -23,6 +23,8 @@ struct OpenDisk {
     losses: Option<u64>,
     /// Open channels of the loop for the export.
     channels: usize,
+    /// Whether it is among those to look at.
+    is_busy: bool,
 }
 
 impl OpenDisk {
@@ -40,17 +42,22 @@ impl OpenDisk {
 
 /// The disks of a loop, by export. Methods that name an export panic if it has no channel.
 #[derive(Default)]
-pub(super) struct OpenDisks(SecondaryMap<ExportKey, OpenDisk>);
+pub(super) struct OpenDisks {
+    disks: SecondaryMap<ExportKey, OpenDisk>,
+    /// Those that may have requests.
+    busy: Vec<ExportKey>,
+}
 
 impl OpenDisks {
     /// Adds a channel with that memory to those of an export.
     pub(super) fn open(&mut self, export: ExportKey, arena: &Arena, exports: &Exports) {
-        if !self.0.contains_key(export) {
+        if !self.disks.contains_key(export) {
             let (generation, losses) = (Uuid::nil(), None);
             let disk = exports.open_disk(export);
-            self.0.insert(export, OpenDisk { disk, generation, losses, channels: 0 });
+            self.disks
+                .insert(export, OpenDisk { disk, generation, losses, channels: 0, is_busy: false });
         }
-        let open = &mut self.0[export];
+        let open = &mut self.disks[export];
         open.channels += 1;
         // If there is no queue, the first request says so.
         let _ = open.disk.register(arena);
@@ -58,48 +65,68 @@ impl OpenDisks {
 
     /// Removes a channel, which has no request at the disk.
     pub(super) fn close<R: Rules>(&mut self, export: ExportKey, arena: &Arena, exports: &Exports) {
-        let open = &mut self.0[export];
+        let open = &mut self.disks[export];
         open.disk.unregister(arena);
         open.channels -= 1;
         if open.channels == 0 {
-            self.0.remove(export);
+            self.disks.remove(export);
+            self.busy.retain(|it| *it != export);
             exports.close_disk::<R>(export);
         }
+    }
+
+    /// Gives the memory of a channel back until it is used again; none of it is at the disk.
+    pub(super) fn spare(&mut self, export: ExportKey, arena: &Arena) {
+        let disk = &mut self.disks[export].disk;
+        disk.unregister(arena);
+        arena.forget();
+        let _ = disk.register(arena);
     }
 
     /// The disk of an export.
     #[inline]
     pub(super) fn get_mut(&mut self, export: ExportKey) -> &mut Disk {
-        &mut self.0[export].disk
+        let open = &mut self.disks[export];
+        if !std::mem::replace(&mut open.is_busy, true) {
+            self.busy.push(export);
+        }
+        &mut open.disk
     }
 
     /// The current generation of an export.
     #[inline]
     pub(super) fn generation(&mut self, export: ExportKey, exports: &Exports) -> Uuid {
-        self.0[export].generation(export, exports)
+        self.disks[export].generation(export, exports)
     }
 
     /// Advances the requests at all disks, and adds the finished ones to `done`.
     pub(super) fn work(&mut self, now: Instant, exports: &Exports, done: &mut Vec<Completion>) {
-        for (export, open) in &mut self.0 {
+        self.busy.retain(|export| {
+            let open = &mut self.disks[*export];
             let before = done.len();
             open.disk.work(done);
             open.disk.watch(now);
             if done[before..].iter().any(|completion| completion.result.is_err()) {
                 // A loss is on stable storage before the failure is reported: otherwise it would be
                 // forgotten if the target died now and the host flushed again.
-                open.generation(export, exports);
+                open.generation(*export, exports);
             }
-        }
+            open.is_busy = open.disk.is_busy();
+            open.is_busy
+        });
+    }
+
+    fn busy(&self) -> impl Iterator<Item = &Disk> {
+        self.busy.iter().map(|export| &self.disks[*export].disk)
     }
 
     /// The descriptors of the disks to wait for.
     pub(super) fn wait_fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        self.0.values().filter_map(|open| open.disk.wait_fd())
+        self.busy().filter_map(Disk::wait_fd)
     }
 
     /// When [`work`](Self::work) has to look at the disks next, if nothing happens.
     pub(super) fn watch_at(&self) -> Option<Instant> {
-        self.0.values().filter_map(|open| open.disk.watch_at()).min()
+        self.busy().filter_map(Disk::watch_at).min()
     }
 }

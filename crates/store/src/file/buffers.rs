@@ -1,104 +1,107 @@
 //! Memory registered with a ring.
 //!
-//! The kernel pins registered memory once instead of once per request. The table is created empty
-//! and sparse; an arena takes one entry for each gibibyte, the most that an entry may cover. Where
-//! registration is refused (an old kernel, a limit on locked memory), requests find no entry and
-//! use plain I/O.
+//! The kernel pins registered memory once instead of once per request. So that memory which nobody
+//! uses is not pinned, an arena is registered in blocks, each when a request uses it for the first
+//! time: the first blocks are short, for pages are used from the first one on. Where registration
+//! is refused (an old kernel, a limit on locked memory, a full table), and for a buffer across two
+//! blocks, requests find no entry and use plain I/O.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
 
 use io_uring::Submitter;
-use tyche_block::Arena;
+use tyche_block::{Arena, PAGE};
 
 /// Entries of the table.
-const ENTRIES: u32 = 64;
+const ENTRIES: u16 = 256;
 /// Bytes that the kernel lets one entry cover.
 const ENTRY_MAX: usize = 1 << 30;
+/// Bytes of the first block. Each further one is so long that with those before it, it is
+/// [`GROWTH`] times as long.
+const FIRST: usize = 16 * PAGE;
+const GROWTH: usize = 4;
 
-/// The table of registered memory, by index.
+/// The table of registered memory.
 pub(super) struct Buffers {
-    /// Grows to the most entries ever in use at once, which keeps a search short.
-    entries: Vec<Option<Registered>>,
-    /// The limit of entries; zero if the kernel has no sparse tables.
-    entries_max: usize,
+    /// By the addresses at which they begin.
+    arenas: BTreeMap<usize, Announced>,
+    /// The entries that are not used; none if the kernel has no sparse tables.
+    free: Vec<u16>,
 }
 
-struct Registered {
-    start: usize,
-    len: usize,
+/// An arena of which blocks are registered.
+struct Announced {
     /// Keeps the memory mapped while its pages are registered. After an unmap, new memory at the
     /// same address would have other pages, and the kernel would still write to the old ones.
     arena: Arena,
+    /// The blocks that were used, by their offsets: their entries, or `None` if they have none.
+    blocks: BTreeMap<usize, Option<u16>>,
+}
+
+/// The block of an arena of `total` bytes with the byte at `offset`.
+fn block(offset: usize, total: usize) -> Range<usize> {
+    let (mut start, mut end) = (0, FIRST);
+    while offset >= end {
+        start = end;
+        end = (start * GROWTH).min(start + ENTRY_MAX);
+    }
+    start..end.min(total)
 }
 
 impl Buffers {
     pub(super) fn new(submitter: &Submitter<'_>) -> Self {
-        let sparse = submitter.register_buffers_sparse(ENTRIES);
-        let entries_max = if sparse.is_ok() { ENTRIES as usize } else { 0 };
-        Self { entries: Vec::with_capacity(entries_max), entries_max }
+        let sparse = submitter.register_buffers_sparse(ENTRIES.into());
+        let free = if sparse.is_ok() { (0..ENTRIES).rev().collect() } else { Vec::new() };
+        Self { arenas: BTreeMap::new(), free }
     }
 
-    /// Registers as much of `arena` as the kernel allows.
-    pub(super) fn register(&mut self, submitter: &Submitter<'_>, arena: &Arena) {
-        let (base, total) = arena.region();
-        let base = base.as_ptr() as usize;
-        if self.entries.iter().flatten().any(|entry| entry.is_of(arena)) {
-            return;
-        }
-        for start in (0..total).step_by(ENTRY_MAX) {
-            let index = self.entries.iter().position(Option::is_none);
-            let index = index.unwrap_or(self.entries.len());
-            if index == self.entries_max {
-                return;
-            }
-            if index == self.entries.len() {
-                self.entries.push(None);
-            }
-            let len = ENTRY_MAX.min(total - start);
-            if update(submitter, index, base + start, len) {
-                let arena = arena.clone();
-                self.entries[index] = Some(Registered { start: base + start, len, arena });
-            }
-        }
+    /// Registers parts of `arena` as they are used.
+    pub(super) fn register(&mut self, arena: &Arena) {
+        let new = || Announced { arena: arena.clone(), blocks: BTreeMap::new() };
+        self.arenas.entry(arena.region().0.as_ptr().addr()).or_insert_with(new);
     }
 
     pub(super) fn unregister(&mut self, submitter: &Submitter<'_>, arena: &Arena) {
-        for (index, slot) in self.entries.iter_mut().enumerate() {
-            if slot.as_ref().is_some_and(|entry| entry.is_of(arena))
-                && update(submitter, index, 0, 0)
-            {
-                *slot = None;
+        let Some(announced) = self.arenas.remove(&arena.region().0.as_ptr().addr()) else { return };
+        for index in announced.blocks.into_values().flatten() {
+            if update(submitter, index, (0, 0)) {
+                self.free.push(index);
             }
         }
     }
 
     /// The index of the entry that covers `bytes` wholly.
-    pub(super) fn find(&self, bytes: &[u8]) -> Option<u16> {
-        let start = bytes.as_ptr() as usize;
-        let index = self
-            .entries
-            .iter()
-            .position(|slot| slot.as_ref().is_some_and(|entry| entry.covers(start, bytes.len())))?;
-        u16::try_from(index).ok()
+    pub(super) fn find(&mut self, submitter: &Submitter<'_>, bytes: &[u8]) -> Option<u16> {
+        let start = bytes.as_ptr().addr();
+        let (base, announced) = self.arenas.range_mut(..=start).next_back()?;
+        let (base, total) = (*base, announced.arena.region().1);
+        let (first, last) = (start - base, start - base + bytes.len());
+        if last > total {
+            return None;
+        }
+        let block = block(first, total);
+        if last > block.end {
+            return None;
+        }
+        let free = &mut self.free;
+        *announced.blocks.entry(block.start).or_insert_with(|| {
+            let index = free.pop()?;
+            let is_done = update(submitter, index, (base + block.start, block.len()));
+            if !is_done {
+                free.push(index);
+            }
+            is_done.then_some(index)
+        })
     }
 }
 
-impl Registered {
-    fn covers(&self, start: usize, len: usize) -> bool {
-        len <= self.len && start >= self.start && start - self.start <= self.len - len
-    }
-
-    fn is_of(&self, arena: &Arena) -> bool {
-        self.arena.region().0 == arena.region().0
-    }
-}
-
-/// Sets an entry of the table to the `len` bytes at `start`, or clears it if both are zero. Returns
-/// whether the kernel has done so.
-fn update(submitter: &Submitter<'_>, index: usize, start: usize, len: usize) -> bool {
+/// Sets an entry of the table to a number of bytes at an address, or clears it if both are zero.
+/// Returns whether the kernel has done so.
+fn update(submitter: &Submitter<'_>, index: u16, (start, len): (usize, usize)) -> bool {
     let iovec = libc::iovec { iov_base: start as *mut libc::c_void, iov_len: len };
-    let index = u32::try_from(index).expect("the table is small");
     // SAFETY: the memory belongs to an arena that the table holds on to for as long as the entry
     // exists and, as the ring is closed before the table is dropped, until the kernel is done.
-    unsafe { submitter.register_buffers_update(index, &[iovec], None).is_ok() }
+    unsafe { submitter.register_buffers_update(index.into(), &[iovec], None).is_ok() }
 }
 
 #[cfg(test)]
@@ -106,14 +109,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_entry_covers_what_lies_wholly_in_it() {
-        let entry = Registered { start: 0x10000, len: 0x4000, arena: Arena::new(1) };
-        for (start, len) in [(0x10000, 0x4000), (0x13fff, 1), (0x12000, 0x2000)] {
-            assert!(entry.covers(start, len), "{len:#x} bytes at {start:#x}");
+    fn blocks_divide_an_arena_and_grow() {
+        for total in [PAGE, 15 * PAGE, FIRST, FIRST + PAGE, 8192 * PAGE, 3 * ENTRY_MAX + PAGE] {
+            let mut at = 0;
+            while at < total {
+                let block = block(at, total);
+                assert_eq!(block.start, at, "of {total}");
+                assert!((1..=ENTRY_MAX).contains(&block.len()));
+                for inside in [block.start + 1, block.end - 1] {
+                    assert_eq!(super::block(inside, total), block);
+                }
+                at = block.end;
+            }
+            assert_eq!(at, total);
         }
-        // The third is an extent across the border of two entries.
-        for (start, len) in [(0xffff, 2), (0x14000, 1), (0x13000, 0x2000), (0x10000, 0x4001)] {
-            assert!(!entry.covers(start, len), "{len:#x} bytes at {start:#x}");
-        }
+        let ends = [0, 16, 64, 256, 1024].map(|page| block(page * PAGE, usize::MAX).end / PAGE);
+        assert_eq!(ends, [16, 64, 256, 1024, 4096]);
     }
 }

@@ -419,7 +419,7 @@ impl InFlight {
 
 impl Queue for RingQueue {
     fn register(&mut self, arena: &Arena) {
-        self.buffers.register(&self.ring.submitter(), arena);
+        self.buffers.register(arena);
     }
 
     fn unregister(&mut self, arena: &Arena) {
@@ -434,7 +434,8 @@ impl Queue for RingQueue {
             Err(errno) => Job::refuse(&request, errno),
         };
         let buffer = request.buffer;
-        let registered = buffer.as_deref().and_then(|bytes| self.buffers.find(bytes));
+        let submitter = self.ring.submitter();
+        let registered = buffer.as_deref().and_then(|it| self.buffers.find(&submitter, it));
         let failures = self.opened.syncs.failures();
         let in_flight = InFlight { token, job, buffer, registered, failures, sync: 0 };
         self.slots[slot as usize] = Some(in_flight);

@@ -511,6 +511,16 @@ impl<R: Rules> Listener<R> {
         self.channels.is_open(channel) && self.channels.busy(channel).resume(tag)
     }
 
+    /// Has a channel that is idle free the pages of answered requests, which it keeps otherwise until
+    /// others claim them: for an owner that can make use of them.
+    pub fn rest(&mut self, channel: ChannelId) {
+        let Self { channels, events, .. } = self;
+        let target = channels.get_mut(channel).and_then(|open| open.target.as_mut());
+        if let Some(target) = target {
+            target.rest(|action| events.push_back(ListenerEvent::Action { channel, action }));
+        }
+    }
+
     /// Sends an event to all hosts of an export.
     pub fn notify(&mut self, export: ExportKey, event: Event) {
         self.channels.notify(export, event);

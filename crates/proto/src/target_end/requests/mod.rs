@@ -329,6 +329,19 @@ impl<R: Rules> TargetChannel<R> {
         act(Action::Claim { slot: index, page, len });
     }
 
+    /// Frees the pages that answered requests have, whose data the host has: those of none are
+    /// needed by anybody, but they are kept until the next request, which mostly claims the same.
+    pub(crate) fn rest(&mut self, mut act: impl FnMut(Action)) {
+        if self.executing > 0 || !self.is_answered() {
+            return;
+        }
+        for index in 0..self.slots.len() {
+            if self.slots[index].state == State::Done {
+                self.release(index as u16, &mut act);
+            }
+        }
+    }
+
     fn release(&mut self, index: u16, act: &mut impl FnMut(Action)) {
         let slot = &mut self.slots[usize::from(index)];
         if slot.held > 0 {
