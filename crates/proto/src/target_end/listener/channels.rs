@@ -77,14 +77,13 @@ impl<R: Rules> Channels<R> {
     #[inline]
     pub(super) fn get_mut(&mut self, channel: ChannelId) -> Option<&mut Open<R>> {
         let index = usize::from(channel.0);
-        if self.slots.get(index)?.is_some() {
+        if !self.notes.get(index)?.is_stirred {
             self.stir(index);
         }
-        self.slots[index].as_mut()
+        self.slots.get_mut(index)?.as_mut()
     }
 
     /// Has a channel be looked at.
-    #[inline]
     fn stir(&mut self, index: usize) {
         let note = &mut self.notes[index];
         if !note.is_stirred {
