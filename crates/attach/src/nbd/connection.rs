@@ -18,7 +18,7 @@ use tyche_block::{Completion, Disk, Errno, Extent, Operation, Request, STATUS_LE
 use super::ending::{Counters, Ending};
 use super::handshake::{self, Agreed, Offer};
 use super::outbox::{Outbox, Pushed, Reply};
-use super::reply::{self, ReplyHeader};
+use super::reply::{self, ReplyHeader, StatusQuestion};
 use super::wire::{Command, RequestHeader, command_flag};
 use crate::slots::{self, Closed, Slots};
 
@@ -86,8 +86,8 @@ enum ReplyKind {
     Simple(usize),
     /// A chunk with the data of a read.
     Data { offset: u64, len: usize },
-    /// A chunk with the descriptors of a range, or of the first part of it only.
-    Status { offset: u64, len: u32, is_one: bool, answer_len: usize },
+    /// A chunk with the descriptors of a range; bytes that the disk answers.
+    Status(StatusQuestion, usize),
 }
 
 impl ReplyKind {
@@ -107,11 +107,10 @@ impl ReplyKind {
             (Self::Data { offset, len }, Ok(())) => {
                 (ReplyHeader::data(cookie, offset, len), buffer, len)
             }
-            (Self::Status { offset, len, is_one, answer_len }, Ok(())) => {
+            (Self::Status(question, answer_len), Ok(())) => {
                 let mut buffer = buffer;
                 let answer = buffer.as_deref_mut().and_then(|it| it.get_mut(..answer_len));
-                let range = (offset, len);
-                match answer.and_then(|it| reply::describe(it, range, is_one)) {
+                match answer.and_then(|it| reply::describe(it, question)) {
                     Some(count) => {
                         let header = ReplyHeader::status(cookie, count);
                         (header, buffer, count * reply::DESCRIPTOR_LEN)
@@ -121,8 +120,8 @@ impl ReplyKind {
                 }
             }
             // A disk that cannot tell has data everywhere.
-            (Self::Status { len, .. }, Err(Errno::OPNOTSUPP)) => {
-                (ReplyHeader::all_data(cookie, len), None, 0)
+            (Self::Status(question, _), Err(Errno::OPNOTSUPP)) => {
+                (ReplyHeader::all_data(cookie, question.len), None, 0)
             }
             (_, Err(errno)) => (ReplyHeader::error(cookie, errno), None, 0),
         }
@@ -142,7 +141,7 @@ impl Sink for Connection {
     fn complete(&self, completion: Completion) {
         let Completion { token, result, buffer } = completion;
         let pending = self.slots.take(token);
-        let is_status = matches!(pending.kind, ReplyKind::Status { .. });
+        let is_status = matches!(pending.kind, ReplyKind::Status(..));
         if result.is_err() && !(is_status && result == Err(Errno::OPNOTSUPP)) {
             self.counters.errors.fetch_add(1, Ordering::Relaxed);
         }
@@ -329,7 +328,9 @@ impl Reader<'_> {
             Command::Read => ReplyKind::Simple(len as usize),
             Command::BlockStatus if self.agreed.is_structured => {
                 let is_one = flags & command_flag::REQ_ONE != 0;
-                ReplyKind::Status { offset, len, is_one, answer_len }
+                let block_size = self.disk.geometry().block_size;
+                let question = StatusQuestion { offset, len, is_one, block_size };
+                ReplyKind::Status(question, answer_len)
             }
             _ => ReplyKind::Simple(0),
         }

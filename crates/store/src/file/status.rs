@@ -200,7 +200,8 @@ mod tests {
     fn runs(file: &OwnedFd, range: (u64, u64, u64)) -> Result<Vec<StatusRun>, Errno> {
         let mut bytes = [0; 512];
         find_runs(file, range, &mut bytes)?;
-        let runs = status_runs(&bytes, range.0).expect("an answer is valid");
+        let block = u32::try_from(range.2).expect("a block's size");
+        let runs = status_runs(&bytes, range.0, block).expect("an answer is valid");
         Ok(runs.collect())
     }
 
