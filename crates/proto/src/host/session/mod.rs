@@ -456,6 +456,7 @@ impl<R: Rules> Session<R> {
     fn fail_operations(&mut self) {
         self.paths.close(self.now);
         self.fences.clear();
+        self.handle.note_status(false);
         let ended = |index| SessionEvent::Completed { op: OpId(index), status: Status::Io };
         self.events.extend(self.operations.fail().into_iter().map(ended));
     }
