@@ -15,6 +15,7 @@ use std::time::Duration;
 use tracing::{debug, warn};
 use tyche_block::{Completion, Disk, Errno, Extent, Operation, Request, STATUS_LEN_MAX, Sink};
 
+use super::deadline::{Handshaking, Limits};
 use super::ending::{Counters, Ending};
 use super::handshake::{self, Agreed, Offer};
 use super::outbox::{Outbox, Pushed, Reply};
@@ -29,11 +30,11 @@ const IN_FLIGHT_MAX: usize = 128;
 /// such a client holds memory that others may be waiting for. Between requests it may be silent.
 const STALL_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// As [`STALL_TIMEOUT`], during the handshake, which depends on the client alone.
-const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Time limits of the handshake, which depends on the client alone, and may be a person's.
+const HANDSHAKE: Limits = Limits { step: Duration::from_secs(10), whole: Duration::from_secs(120) };
 
-/// As [`STALL_TIMEOUT`], of a client that is one too many: it is told so, and holds a thread.
-const REFUSAL_TIMEOUT: Duration = Duration::from_secs(2);
+/// The same of a client that is one too many: it is told so, and holds a thread.
+const REFUSAL: Limits = Limits { step: Duration::from_secs(2), whole: Duration::from_secs(2) };
 
 /// The time for which the last requests of a client that has disconnected are kept alive.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(30);
@@ -212,25 +213,16 @@ pub(super) fn transmit(
     }
 }
 
-fn shake_hands(mut stream: &UnixStream, offer: &Offer) -> Result<Agreed, Ending> {
-    set_timeouts(stream, HANDSHAKE_TIMEOUT)?;
-    let agreed = handshake::negotiate(&mut stream, offer)?;
-    set_timeouts(stream, STALL_TIMEOUT)?;
+fn shake_hands(stream: &UnixStream, offer: &Offer) -> Result<Agreed, Ending> {
+    let agreed = handshake::negotiate(&mut Handshaking::new(stream, HANDSHAKE), offer)?;
+    let set = stream.set_read_timeout(Some(STALL_TIMEOUT));
+    set.and(stream.set_write_timeout(Some(STALL_TIMEOUT))).map_err(|_| Ending::HungUp)?;
     Ok(agreed)
 }
 
 /// Tells a client that is one too many why it is not served. Returns the reason of its end.
 pub(super) fn turn_away(peer: &Peer, why: &str) -> Ending {
-    let mut stream = &peer.stream;
-    match set_timeouts(stream, REFUSAL_TIMEOUT) {
-        Ok(()) => handshake::turn_away(&mut stream, why),
-        Err(ending) => ending,
-    }
-}
-
-fn set_timeouts(stream: &UnixStream, timeout: Duration) -> Result<(), Ending> {
-    let set = stream.set_read_timeout(Some(timeout));
-    set.and(stream.set_write_timeout(Some(timeout))).map_err(|_| Ending::HungUp)
+    handshake::turn_away(&mut Handshaking::new(&peer.stream, REFUSAL), why)
 }
 
 impl Connection {
