@@ -277,6 +277,17 @@ pub(crate) enum ControlAnswer {
 }
 
 impl ControlAnswer {
+    /// Whether a request has changed something; false also if it has failed.
+    pub(crate) fn has_changed(&self) -> bool {
+        match self {
+            Self::Changed(it) => it.changed,
+            Self::Cloned(it) => it.changed,
+            Self::Link(it) => it.changed,
+            Self::Resized(_) | Self::Access(_) | Self::Done {} => true,
+            Self::Session(_) | Self::Target(_) | Self::Plan(_) | Self::Refused(_) => false,
+        }
+    }
+
     /// The answer to a request that has failed.
     pub(crate) fn refused(code: Code, message: &str) -> Self {
         Self::Refused(Error::new(code, message).report())

@@ -173,6 +173,9 @@ pub(super) fn foresee(served: &Served, path: &Path, text: &str) -> Result<PlanRe
 /// # Errors
 /// The configuration has a mistake. Nothing has changed then.
 fn apply(served: &Arc<Served>, now: &Config) -> Result<Plan> {
+    let first = plan(served, now)?;
+    // Others may change something for long, also those who are not to any more.
+    served.admins.withdraw(&first.wanted.admin);
     // The name of an address may take long to be found: no command waits for it.
     let mut links = open_new(served, &plan(served, now)?.plan);
     let changing = served.exports.change();

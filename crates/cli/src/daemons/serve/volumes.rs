@@ -7,6 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use tyche_store::BackingError;
 
+use super::by::By;
 use super::changes::{added, changed, named, publish};
 use super::config::{Config, DefinedAt, Export};
 use super::exports::export_name;
@@ -28,10 +29,10 @@ use crate::shared::report::{ExportChanged, ExportCloned, Origin};
 pub(super) fn make(
     served: &Served,
     export: &Export,
-    NewFile { pool, size }: &NewFile,
-    accepted: bool,
+    (NewFile { pool, size }, accepted): (&NewFile, bool),
+    by: &By<'_>,
 ) -> Result<ExportChanged> {
-    let _changing = served.exports.change();
+    let _changing = by.turn(served)?;
     let config = served.exports.current().clone();
     let pool = find_pool(served, &config, pool)?;
     let export = Export { place: DefinedAt::Command, ..placed(pool, export)? };
@@ -68,8 +69,9 @@ pub(super) fn clone(
     served: &Served,
     (export, new): (&str, &str),
     read_only: bool,
+    by: &By<'_>,
 ) -> Result<ExportCloned> {
-    let _changing = served.exports.change();
+    let _changing = by.turn(served)?;
     let config = served.exports.current().clone();
     let source = named(&config, export).ok_or_else(|| served.exports.no_export(export))?;
     let uuid = locked(&served.exports.state).uuid(export);
