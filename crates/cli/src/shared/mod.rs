@@ -18,6 +18,7 @@ pub(crate) mod leftovers;
 pub(crate) mod limits;
 pub(crate) mod links;
 pub(crate) mod log;
+pub(crate) mod looks;
 pub(crate) mod panics;
 pub(crate) mod placement;
 pub(crate) mod rate_limit;

@@ -48,7 +48,10 @@ pub(super) fn answer(served: Arc<Served>, request: &TargetRequest, by: &By<'_>) 
 
 fn execute(served: Arc<Served>, request: &TargetRequest, by: &By<'_>) -> ControlAnswer {
     match request {
-        TargetRequest::Report => ControlAnswer::Target(report(&served)),
+        TargetRequest::Report => {
+            let seen = served.reports.look(|| report(&served));
+            ControlAnswer::Target((*seen).clone())
+        }
         TargetRequest::Resize { export, size } => {
             resize(&served, export, *size, by).map(ControlAnswer::Resized).into()
         }

@@ -52,8 +52,10 @@ use crate::shared::error::{Code, Context, Error, Result};
 use crate::shared::fcoe::e_d_tov;
 use crate::shared::links::LinkArgs;
 use crate::shared::log;
+use crate::shared::looks::Looks;
 use crate::shared::panics;
 use crate::shared::placement::PlacementArgs;
+use crate::shared::report::TargetReport;
 use crate::shared::runtime::{self, RuntimeDir};
 use access::{Configured, Rights};
 use admins::Admins;
@@ -339,6 +341,7 @@ fn start(
         links: Mutex::new(table),
         admins,
         pools: pool_usage::Looks::default(),
+        reports: Looks::default(),
         args: args.clone(),
         is_stopping: AtomicBool::new(false),
     };
@@ -447,6 +450,8 @@ struct Served {
     admins: Admins,
     /// How full its pools are.
     pools: pool_usage::Looks,
+    /// Its reports.
+    reports: Looks<TargetReport>,
     /// Its command line.
     args: ServeArgs,
     is_stopping: AtomicBool,
