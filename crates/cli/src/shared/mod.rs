@@ -21,6 +21,7 @@ pub(crate) mod log;
 pub(crate) mod looks;
 pub(crate) mod panics;
 pub(crate) mod placement;
+pub(crate) mod places;
 pub(crate) mod rate_limit;
 pub(crate) mod rates;
 pub(crate) mod readers;
