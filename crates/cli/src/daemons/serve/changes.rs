@@ -147,6 +147,7 @@ pub(super) fn publish(served: &Served, export: &Export, accepted: bool) -> Resul
     let mut rights = served.rights();
     rights.reconfigure(configured, served);
     if let Err(error) = served.exports.serve(export, &rights, disk) {
+        rights.forget_configured(&export.name);
         if let Err(error) = locked(&served.exports.state).keep_added(added(&before)) {
             tracing::error!("export {} will be there after a restart: {error}", export.name);
         }

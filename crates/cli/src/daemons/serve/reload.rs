@@ -343,7 +343,10 @@ impl<'a> Applying<'a> {
                 tracing::info!("export {name} is added: {}", export.path);
                 self.next.export.push(export);
             }
-            Err(error) => tracing::error!("export {name} is not served: {error}"),
+            Err(error) => {
+                self.served.rights().forget_configured(name);
+                tracing::error!("export {name} is not served: {error}");
+            }
         }
     }
 
@@ -362,5 +365,6 @@ impl<'a> Applying<'a> {
         }
         self.next.export.retain(|export| export.name != name);
         self.removals.extend(exports.remove(name).map(|removal| (name.to_owned(), removal)));
+        self.served.rights().forget_configured(name);
     }
 }

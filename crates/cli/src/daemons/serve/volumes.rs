@@ -108,8 +108,9 @@ pub(super) fn clone(
     let file = pool.new_file()?;
     let pause = pool.clone_file(&file, from)?;
     // Whoever was kept out of the one is kept out of the other.
-    served.rights().inherit(new, export)?;
-    install(served, pool, (&file, &clone), false)?;
+    let before = served.rights().inherit(new, export)?;
+    let installed = install(served, pool, (&file, &clone), false);
+    installed.inspect_err(|_| served.rights().disinherit(new, before))?;
     let pause = pause.as_secs_f64();
     tracing::info!(export = new, of = export, pause, "export {new} is a clone of {export}");
     Ok(cloned(served, (new, &origin, read_only), Some(pause)))
