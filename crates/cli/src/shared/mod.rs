@@ -1,6 +1,7 @@
 //! Used by several commands: sessions and what is kept of them, devices, links, reports, logs.
 
 pub(crate) mod attach;
+pub(crate) mod attempt;
 pub(crate) mod block_device;
 pub(crate) mod changed;
 pub(crate) mod complete;
