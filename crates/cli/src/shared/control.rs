@@ -522,6 +522,9 @@ fn line(message: &impl Serialize) -> io::Result<Vec<u8>> {
 }
 
 #[cfg(test)]
+mod corpus;
+
+#[cfg(test)]
 mod tests {
     use super::*;
 
