@@ -9,7 +9,7 @@ mod disk;
 use std::fs;
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::fs::PermissionsExt;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use client::*;
 use disk::{MemoryDisk, pattern};
@@ -200,7 +200,7 @@ fn a_client_that_takes_no_replies_is_not_read_from_for_ever() {
     let mut stream = &client.stream;
     let deadline = Instant::now() + PATIENCE;
     let mut quiet = Instant::now();
-    while quiet.elapsed() < std::time::Duration::from_millis(200) {
+    while quiet.elapsed() < Duration::from_millis(200) {
         assert!(Instant::now() < deadline, "the server reads without end");
         match stream.write(&request) {
             Ok(len) => {
@@ -383,6 +383,22 @@ fn only_so_many_clients_at_once() {
     for client in &mut clients {
         assert_eq!(client.call(0, FLUSH, 0, 0), 0);
     }
+}
+
+#[test]
+fn a_client_that_is_one_too_many_holds_its_thread_for_a_bounded_time() {
+    let served = serve(MemoryDisk::new(1 << 20, 512));
+    let _clients: Vec<_> = (0..64).map(|_| served.client()).collect();
+    let mut refused = served.connect();
+    refused.greet(3);
+    // An option as long as one may be, byte by byte.
+    refused.send(b"IHAVEOPT\0\0\0\x07\0\x10\0\0");
+    let begun = Instant::now();
+    while refused.stream.write_all(&[0]).is_ok() {
+        assert!(begun.elapsed() < PATIENCE, "it goes on");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    served.wait_ended(Ending::TooMany, 1);
 }
 
 #[test]

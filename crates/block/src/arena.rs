@@ -316,6 +316,11 @@ impl Extent {
         Arc::ptr_eq(&self.memory, &arena.memory)
     }
 
+    /// A number of its arena, which no other has while the extent lives.
+    pub fn arena_id(&self) -> usize {
+        Arc::as_ptr(&self.memory).addr()
+    }
+
     /// The NUMA node of the extent, if its arena was placed on one or [spread](Arena::spread) over
     /// several.
     pub fn node(&self) -> Option<Node> {

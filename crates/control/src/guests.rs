@@ -3,10 +3,12 @@
 //! A guest has proved nothing at first. There are few places for such guests, fewer for those of
 //! one address, and the oldest yields to a new one, so that an admin always gets a place. Once it
 //! has proved that it is one, it has a place of another kind, which no stranger can take. One key
-//! gets half of these at most: an admin whose program hangs, or whose key was stolen, does not keep
-//! out the one who comes to remove it.
+//! gets half of these at most: an admin whose key was stolen does not keep out the one who comes to
+//! remove it. If all are taken, the admin yields for which the target has waited longest: it has
+//! not asked yet or again, or does not take its answer. So programs that hang keep nobody out.
 
 use std::net::IpAddr;
+use std::time::{Duration, Instant};
 
 use tyche_crypto::PublicKey;
 
@@ -21,11 +23,14 @@ pub struct Bounds {
     pub admins: usize,
     /// Of these, with one key.
     pub admins_of_one: usize,
+    /// An admin for which the target has waited for so long makes room for another.
+    pub silence: Duration,
 }
 
 impl Default for Bounds {
     fn default() -> Self {
-        Self { strangers: 32, strangers_of_one: 8, admins: 32, admins_of_one: 16 }
+        let silence = Duration::from_secs(1);
+        Self { strangers: 32, strangers_of_one: 8, admins: 32, admins_of_one: 16, silence }
     }
 }
 
@@ -70,6 +75,8 @@ struct Guest<H> {
     origin: Origin,
     /// Of an admin.
     key: Option<PublicKey>,
+    /// Since when the target waits for it; `None`: a request of it is being executed.
+    silent_since: Option<Instant>,
     handle: H,
 }
 
@@ -116,23 +123,48 @@ impl<H> Guests<H> {
         });
         let id = GuestId(self.next);
         self.next += 1;
-        self.list.push(Guest { id, origin, key: None, handle });
+        self.list.push(Guest { id, origin, key: None, silent_since: None, handle });
         (id, displaced)
     }
 
-    /// Gives a guest a place among the admins.
-    pub(crate) fn prove(&mut self, id: GuestId, key: PublicKey) -> Place {
-        let admins = || self.list.iter().filter_map(|guest| guest.key.as_ref());
-        let is_full = admins().count() >= self.bounds.admins
-            || admins().filter(|of| **of == key).count() >= self.bounds.admins_of_one;
-        match self.list.iter_mut().find(|guest| guest.id == id) {
-            None => Place::Lost,
-            Some(_) if is_full => Place::Full,
-            Some(guest) => {
-                guest.key = Some(key);
-                Place::Taken
-            }
+    /// Gives a guest a place among the admins; returns who has to go for that.
+    pub(crate) fn prove(
+        &mut self,
+        id: GuestId,
+        key: PublicKey,
+        now: Instant,
+    ) -> (Place, Option<H>) {
+        if self.list.iter().all(|guest| guest.id != id) {
+            return (Place::Lost, None);
         }
+        let admins = || self.list.iter().filter_map(|guest| guest.key.as_ref());
+        let mut displaced = None;
+        let has_key_all = admins().filter(|of| **of == key).count() >= self.bounds.admins_of_one;
+        if has_key_all || admins().count() >= self.bounds.admins {
+            let Some(silent) = self.silent_admin(now, |of| !has_key_all || *of == key) else {
+                return (Place::Full, None);
+            };
+            displaced = Some(self.list.remove(silent).handle);
+        }
+        if let Some(guest) = self.list.iter_mut().find(|guest| guest.id == id) {
+            (guest.key, guest.silent_since) = (Some(key), Some(now));
+        }
+        (Place::Taken, displaced)
+    }
+
+    /// The admin of these for which the target has waited longest, if that is long enough.
+    fn silent_admin(&self, now: Instant, is_one: impl Fn(&PublicKey) -> bool) -> Option<usize> {
+        let silent = self.list.iter().enumerate().filter_map(|(index, guest)| {
+            let since = guest.silent_since.filter(|_| guest.key.as_ref().is_some_and(&is_one))?;
+            (now.saturating_duration_since(since) >= self.bounds.silence).then_some((since, index))
+        });
+        silent.min().map(|(_, index)| index)
+    }
+
+    /// Notes since when the target waits for an admin, or that a request of it is being executed.
+    pub(crate) fn note_silence(&mut self, id: GuestId, since: Option<Instant>) {
+        let guest = self.list.iter_mut().find(|guest| guest.id == id);
+        guest.into_iter().for_each(|guest| guest.silent_since = since);
     }
 
     pub(crate) fn leave(&mut self, id: GuestId) {
@@ -157,7 +189,8 @@ mod tests {
     use super::*;
 
     fn bounds() -> Bounds {
-        Bounds { strangers: 4, strangers_of_one: 2, admins: 3, admins_of_one: 2 }
+        let silence = Duration::from_secs(1);
+        Bounds { strangers: 4, strangers_of_one: 2, admins: 3, admins_of_one: 2, silence }
     }
 
     fn address(text: &str) -> IpAddr {
@@ -182,37 +215,65 @@ mod tests {
     #[test]
     fn admins_have_places_that_no_stranger_takes() {
         let mut guests = Guests::new(bounds());
-        let one = address("10.0.0.1");
+        let (one, now) = (address("10.0.0.1"), Instant::now());
         let keys = [1, 2, 3].map(|number| SecretKey::from_random([number; 32]).public());
         let (first, _) = guests.enter(one, 0);
-        assert_eq!(guests.prove(first, keys[0]), Place::Taken);
+        assert_eq!(guests.prove(first, keys[0], now).0, Place::Taken);
         for guest in 1..100 {
             assert_ne!(guests.enter(one, guest).1, Some(0));
         }
         let (second, _) = guests.enter(one, 100);
-        assert_eq!(guests.prove(second, keys[1]), Place::Taken);
+        assert_eq!(guests.prove(second, keys[1], now).0, Place::Taken);
         let (again, _) = guests.enter(one, 101);
-        assert_eq!(guests.prove(again, keys[1]), Place::Taken);
+        assert_eq!(guests.prove(again, keys[1], now).0, Place::Taken);
         let (third, _) = guests.enter(one, 102);
-        assert_eq!(guests.prove(third, keys[2]), Place::Full);
+        assert_eq!(guests.prove(third, keys[2], now).0, Place::Full);
         guests.leave(second);
-        assert_eq!(guests.prove(third, keys[2]), Place::Taken);
+        assert_eq!(guests.prove(third, keys[2], now).0, Place::Taken);
         let (fourth, _) = guests.enter(one, 103);
         guests.take(|key| key.is_none());
-        assert_eq!(guests.prove(fourth, keys[1]), Place::Lost);
+        assert_eq!(guests.prove(fourth, keys[1], now).0, Place::Lost);
         assert_eq!(guests.take(|key| key == Some(&keys[2])), [102]);
         assert_eq!(guests.take(|_| true), [0, 101]);
     }
 
     #[test]
     fn one_key_leaves_places_to_others() {
-        let mut guests = Guests::new(bounds());
+        let (mut guests, now) = (Guests::new(bounds()), Instant::now());
         let [greedy, other] = [1, 2].map(|number| SecretKey::from_random([number; 32]).public());
         let mut prove = |key| {
             let (guest, _) = guests.enter(address("10.0.0.1"), 0);
-            guests.prove(guest, key)
+            guests.prove(guest, key, now).0
         };
         assert_eq!([greedy; 3].map(&mut prove), [Place::Taken, Place::Taken, Place::Full]);
         assert_eq!(prove(other), Place::Taken);
+    }
+
+    #[test]
+    fn the_admin_that_has_been_silent_longest_yields() {
+        let (mut guests, begin) = (Guests::new(bounds()), Instant::now());
+        let keys = [1, 2, 3].map(|number| SecretKey::from_random([number; 32]).public());
+        let at = |ms: u64| begin + Duration::from_millis(ms);
+        let come = |guests: &mut Guests<u32>, handle, key, now| {
+            let (id, _) = guests.enter(address("10.0.0.1"), handle);
+            (id, guests.prove(id, key, now))
+        };
+        let (first, _) = come(&mut guests, 0, keys[0], at(0));
+        let (second, _) = come(&mut guests, 1, keys[0], at(100));
+        assert_eq!(come(&mut guests, 2, keys[0], at(999)).1, (Place::Full, None), "too early");
+        guests.note_silence(first, None);
+        assert_eq!(
+            come(&mut guests, 3, keys[0], at(1000)).1,
+            (Place::Full, None),
+            "it waits for us"
+        );
+        assert_eq!(come(&mut guests, 4, keys[0], at(1100)).1, (Place::Taken, Some(1)));
+        guests.note_silence(second, None);
+        guests.note_silence(first, Some(at(1200)));
+        assert_eq!(come(&mut guests, 5, keys[1], at(1200)).1, (Place::Taken, None));
+        // All places are taken, and the one that was last given is the first silent one.
+        assert_eq!(come(&mut guests, 6, keys[2], at(2050)).1, (Place::Full, None));
+        assert_eq!(come(&mut guests, 7, keys[2], at(2100)).1, (Place::Taken, Some(4)));
+        assert_eq!(come(&mut guests, 8, keys[2], at(2200)).1, (Place::Taken, Some(0)));
     }
 }

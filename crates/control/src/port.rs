@@ -296,8 +296,11 @@ impl Shared {
         attend(&mut wire, &mut records, self.limits.admins, |request| {
             // It may be another by now.
             let admin = self.service.admin(&key)?;
+            self.table().guests.note_silence(id, None);
             let answer = self.service.answer(&Caller { admin, key, address }, request);
-            self.table().counts.requests += 1;
+            let mut table = self.table();
+            table.guests.note_silence(id, Some(Instant::now()));
+            table.counts.requests += 1;
             Some(answer)
         })
     }
@@ -307,7 +310,9 @@ impl Shared {
             self.service.refused(key, address);
             return Verdict::Unknown;
         };
-        match self.table().guests.prove(id, *key) {
+        let (place, displaced) = self.table().guests.prove(id, *key, Instant::now());
+        displaced.iter().for_each(|stream| close(stream));
+        match place {
             Place::Taken if admin.read_only => Verdict::Reads,
             Place::Taken => Verdict::Changes,
             Place::Full | Place::Lost => Verdict::Busy,

@@ -168,6 +168,32 @@ fn idle_admins_and_slow_requests_are_ended() {
     assert!(begin.elapsed() < PATIENCE);
 }
 
+#[test]
+fn admins_who_do_not_take_their_answers_make_room() {
+    let mut limits = patient();
+    (limits.bounds.admins_of_one, limits.bounds.silence) = (2, Duration::from_millis(300));
+    let rig = Rig::new(limits);
+    // One that has not asked yet, and one that does not ask again.
+    let mut idle = [rig.connect(&rig.admin).unwrap(), rig.connect(&rig.admin).unwrap()];
+    assert_eq!(idle[1].ask(b"a", PATIENCE).unwrap(), b"ops: a");
+    let mut others = Vec::new();
+    for _ in 0..2 {
+        wait_until("there is room", || {
+            let next = rig.connect(&rig.admin);
+            next.is_ok_and(|mut next| {
+                let is_answered = next.ask(b"a", PATIENCE).is_ok();
+                others.push(next);
+                is_answered
+            })
+        });
+        let next = rig.connect(&rig.reader).unwrap().ask(b"a", PATIENCE);
+        assert_eq!(next.unwrap(), b"monitor: a", "who has another key is in any case");
+    }
+    for client in &mut idle {
+        assert!(matches!(client.ask(b"a", PATIENCE), Err(ClientError::Lost(_))), "it had to go");
+    }
+}
+
 /// A request goes on though the admin is gone, and though the port is closed.
 #[test]
 fn a_request_in_progress_is_executed_to_its_end() {

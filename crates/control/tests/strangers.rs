@@ -116,7 +116,8 @@ fn silent_strangers_yield_to_new_ones() {
 #[test]
 fn strangers_take_no_place_of_an_admin() {
     let mut limits = patient();
-    limits.bounds = Bounds { strangers: 4, strangers_of_one: 2, admins: 2, admins_of_one: 2 };
+    let (admins, silence) = (2, PATIENCE);
+    limits.bounds = Bounds { strangers: 4, strangers_of_one: 2, admins, admins_of_one: 2, silence };
     let rig = Rig::new(limits);
     let mut busy = rig.connect(&rig.admin).unwrap();
     let asking = thread::spawn(move || busy.ask(WAIT, PATIENCE));

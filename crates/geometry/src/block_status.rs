@@ -99,17 +99,24 @@ impl<'a> StatusWriter<'a> {
     }
 }
 
-/// The runs of an answer to a request at `offset`, in order; `None` if it is none that a target
-/// may give: no run, one of another unit or with unknown flags, two neighbours that are one, bytes
-/// behind the last, or an end beyond 2⁶⁴. The last run may end behind the disk as the caller knows
-/// it, because the disk may have grown.
-pub fn status_runs(bytes: &[u8], offset: u64) -> Option<impl Iterator<Item = StatusRun> + '_> {
+/// The runs of an answer to a request at `offset` of a disk with blocks of `block_size` bytes, in
+/// order; `None` if it is none that a target may give: no run, one of a part of a block or with
+/// unknown flags, two neighbours that are one, bytes behind the last, or an end beyond 2⁶⁴. The
+/// last run may end behind the disk as the caller knows it, because the disk may have grown.
+pub fn status_runs(
+    bytes: &[u8],
+    offset: u64,
+    block_size: u32,
+) -> Option<impl Iterator<Item = StatusRun> + '_> {
     let words = || bytes.chunks_exact(WORD).map(word);
     let count = words().take_while(|&word| word != 0).count();
     let mut end = offset;
     let mut flags = None;
     for word in words().take(count) {
         let run = StatusRun::of_word(word)?;
+        if !run.len.is_multiple_of(block_size.into()) {
+            return None;
+        }
         end = end.checked_add(run.len)?;
         if flags.replace(run.flags()) == Some(run.flags()) {
             return None;
@@ -132,7 +139,7 @@ mod tests {
     use super::*;
 
     fn read(bytes: &[u8], offset: u64) -> Option<Vec<StatusRun>> {
-        Some(status_runs(bytes, offset)?.collect())
+        Some(status_runs(bytes, offset, 512)?.collect())
     }
 
     #[test]
@@ -189,6 +196,11 @@ mod tests {
         }
         assert!(is_list(&[1024], u64::MAX - 1024));
         assert!(!is_list(&[1024], u64::MAX - 1023));
+        let of_blocks = |words: &[u64], block| status_runs(&list(words), 0, block).is_some();
+        assert!(of_blocks(&[4096, 8193], 4096));
+        for words in [&[512][..], &[4096, 4096 + 513], &[4096, 513, 4096]] {
+            assert!(of_blocks(words, 512) && !of_blocks(words, 4096), "a part of a block");
+        }
         let mut bytes = list(&[512]);
         bytes[511] = 1;
         assert!(read(&bytes, 0).is_none(), "a byte behind the last");

@@ -1,10 +1,14 @@
 //! Block status with a target that does not take it, and the loss of a channel with half of an
 //! answer.
 
+use std::cell::Cell;
+
 use tyche_proto::wire::{
-    CommandFlags, ConnectFlags, Content, Control, Entry, Opcode, Reject, Status,
+    ChannelId, CommandFlags, ConnectFlags, Content, Control, Entry, Opcode, Reject, Status,
 };
-use tyche_proto::{Action, ListenerEvent, Operation, Problem, SessionEvent};
+use tyche_proto::{
+    Action, ChannelChoice, ListenerEvent, Operation, Problem, SessionConfig, SessionEvent,
+};
 
 use crate::pair::{HOST, Pair, seal, session};
 
@@ -14,13 +18,21 @@ const STATUS: Operation =
 
 /// A session with a target that does not grant it: it is not asked.
 fn connected_without() -> Pair {
-    let mut pair = Pair::asking_over(session(), false);
-    while !pair.session.is_live() {
+    connected_with(session(), |_| false)
+}
+
+/// A session with a target that grants it on some channels, by their numbers at the host.
+fn connected_with(config: SessionConfig, is_granted: impl Fn(ChannelId) -> bool) -> Pair {
+    let channels = config.channels;
+    let mut pair = Pair::asking_over(config, false);
+    while joined(&pair) < channels {
         while let Some(mut frame) = pair.host_sends() {
             if let Content::Control(Control::Connect(connect)) = &mut pair.out.content {
                 assert!(connect.flags.contains(ConnectFlags::BLOCK_STATUS));
-                connect.flags = ConnectFlags::CHECKSUM;
-                frame = seal(&pair.out, HOST);
+                if !is_granted(connect.channel) {
+                    connect.flags = ConnectFlags::CHECKSUM;
+                    frame = seal(&pair.out, HOST);
+                }
             }
             pair.target_takes(&frame);
         }
@@ -30,6 +42,11 @@ fn connected_without() -> Pair {
     }
     pair.connect();
     pair
+}
+
+/// Live channels of the host.
+fn joined(pair: &Pair) -> usize {
+    pair.session.paths().filter(|path| path.live).count()
 }
 
 /// The requests that the target has to execute, each with its offset and length.
@@ -83,6 +100,35 @@ fn a_target_that_does_not_take_it_is_not_asked() {
     pair.session.submit(pair.now, read).unwrap();
     pair.step();
     assert_eq!(executed(&mut pair), [(Opcode::Read, 8192, LEN)]);
+}
+
+#[test]
+fn all_channels_of_a_session_are_asked_or_none() {
+    let config = SessionConfig { channels: 2, choice: ChannelChoice::RoundRobin, ..session() };
+    let first = Cell::new(None);
+    let is_other = |channel| first.get().is_some_and(|it| it != channel);
+    let mut pair = connected_with(config, |channel| {
+        first.set(first.get().or(Some(channel)));
+        is_other(channel)
+    });
+    ended(&mut pair);
+    for _ in 0..6 {
+        pair.session.submit(pair.now, STATUS).unwrap();
+        assert_eq!(ended(&mut pair), (0, Some(Status::Unsupported)), "whoever's turn it is");
+    }
+    pair.step();
+    assert_eq!(executed(&mut pair), []);
+    // The next channels have it.
+    pair.session.lose_port(pair.now, 0, Problem::Narrowed);
+    while joined(&pair) < 2 {
+        pair.step();
+    }
+    ended(&mut pair);
+    pair.session.submit(pair.now, STATUS).unwrap();
+    pair.step();
+    assert_eq!(executed(&mut pair), [(Opcode::BlockStatus, 8192, LEN)]);
+    pair.step();
+    assert_eq!(ended(&mut pair), (LEN, Some(Status::Success)));
 }
 
 #[test]

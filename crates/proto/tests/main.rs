@@ -8,6 +8,7 @@ mod block_status;
 mod door;
 mod echo;
 mod evictions;
+mod farewells;
 mod fast_fail;
 mod fences;
 mod floods;

@@ -25,7 +25,8 @@ pub trait Control: Send + Sync {
     /// Ends the session and tells the target. The notice that it is closed follows.
     fn disconnect(&self);
 
-    /// Aborts the session: all requests in progress fail. The notice that it is closed follows.
+    /// Aborts the session: all requests in progress fail within 250 ms. The target is told, and its
+    /// confirmation is not waited for any longer. The notice that it is closed follows.
     fn abort(&self);
 
     /// Has a session that takes over a device fail requests at once, as its predecessor did, until

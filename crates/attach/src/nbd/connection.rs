@@ -15,10 +15,11 @@ use std::time::Duration;
 use tracing::{debug, warn};
 use tyche_block::{Completion, Disk, Errno, Extent, Operation, Request, STATUS_LEN_MAX, Sink};
 
+use super::deadline::{Handshaking, Limits};
 use super::ending::{Counters, Ending};
 use super::handshake::{self, Agreed, Offer};
 use super::outbox::{Outbox, Pushed, Reply};
-use super::reply::{self, ReplyHeader};
+use super::reply::{self, ReplyHeader, StatusQuestion};
 use super::wire::{Command, RequestHeader, command_flag};
 use crate::slots::{self, Closed, Slots};
 
@@ -29,11 +30,11 @@ const IN_FLIGHT_MAX: usize = 128;
 /// such a client holds memory that others may be waiting for. Between requests it may be silent.
 const STALL_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// As [`STALL_TIMEOUT`], during the handshake, which depends on the client alone.
-const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Time limits of the handshake, which depends on the client alone, and may be a person's.
+const HANDSHAKE: Limits = Limits { step: Duration::from_secs(10), whole: Duration::from_secs(120) };
 
-/// As [`STALL_TIMEOUT`], of a client that is one too many: it is told so, and holds a thread.
-const REFUSAL_TIMEOUT: Duration = Duration::from_secs(2);
+/// The same of a client that is one too many: it is told so, and holds a thread.
+const REFUSAL: Limits = Limits { step: Duration::from_secs(2), whole: Duration::from_secs(2) };
 
 /// The time for which the last requests of a client that has disconnected are kept alive.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(30);
@@ -86,8 +87,8 @@ enum ReplyKind {
     Simple(usize),
     /// A chunk with the data of a read.
     Data { offset: u64, len: usize },
-    /// A chunk with the descriptors of a range, or of the first part of it only.
-    Status { offset: u64, len: u32, is_one: bool, answer_len: usize },
+    /// A chunk with the descriptors of a range; bytes that the disk answers.
+    Status(StatusQuestion, usize),
 }
 
 impl ReplyKind {
@@ -107,11 +108,10 @@ impl ReplyKind {
             (Self::Data { offset, len }, Ok(())) => {
                 (ReplyHeader::data(cookie, offset, len), buffer, len)
             }
-            (Self::Status { offset, len, is_one, answer_len }, Ok(())) => {
+            (Self::Status(question, answer_len), Ok(())) => {
                 let mut buffer = buffer;
                 let answer = buffer.as_deref_mut().and_then(|it| it.get_mut(..answer_len));
-                let range = (offset, len);
-                match answer.and_then(|it| reply::describe(it, range, is_one)) {
+                match answer.and_then(|it| reply::describe(it, question)) {
                     Some(count) => {
                         let header = ReplyHeader::status(cookie, count);
                         (header, buffer, count * reply::DESCRIPTOR_LEN)
@@ -121,8 +121,8 @@ impl ReplyKind {
                 }
             }
             // A disk that cannot tell has data everywhere.
-            (Self::Status { len, .. }, Err(Errno::OPNOTSUPP)) => {
-                (ReplyHeader::all_data(cookie, len), None, 0)
+            (Self::Status(question, _), Err(Errno::OPNOTSUPP)) => {
+                (ReplyHeader::all_data(cookie, question.len), None, 0)
             }
             (_, Err(errno)) => (ReplyHeader::error(cookie, errno), None, 0),
         }
@@ -142,7 +142,7 @@ impl Sink for Connection {
     fn complete(&self, completion: Completion) {
         let Completion { token, result, buffer } = completion;
         let pending = self.slots.take(token);
-        let is_status = matches!(pending.kind, ReplyKind::Status { .. });
+        let is_status = matches!(pending.kind, ReplyKind::Status(..));
         if result.is_err() && !(is_status && result == Err(Errno::OPNOTSUPP)) {
             self.counters.errors.fetch_add(1, Ordering::Relaxed);
         }
@@ -213,25 +213,16 @@ pub(super) fn transmit(
     }
 }
 
-fn shake_hands(mut stream: &UnixStream, offer: &Offer) -> Result<Agreed, Ending> {
-    set_timeouts(stream, HANDSHAKE_TIMEOUT)?;
-    let agreed = handshake::negotiate(&mut stream, offer)?;
-    set_timeouts(stream, STALL_TIMEOUT)?;
+fn shake_hands(stream: &UnixStream, offer: &Offer) -> Result<Agreed, Ending> {
+    let agreed = handshake::negotiate(&mut Handshaking::new(stream, HANDSHAKE), offer)?;
+    let set = stream.set_read_timeout(Some(STALL_TIMEOUT));
+    set.and(stream.set_write_timeout(Some(STALL_TIMEOUT))).map_err(|_| Ending::HungUp)?;
     Ok(agreed)
 }
 
 /// Tells a client that is one too many why it is not served. Returns the reason of its end.
 pub(super) fn turn_away(peer: &Peer, why: &str) -> Ending {
-    let mut stream = &peer.stream;
-    match set_timeouts(stream, REFUSAL_TIMEOUT) {
-        Ok(()) => handshake::turn_away(&mut stream, why),
-        Err(ending) => ending,
-    }
-}
-
-fn set_timeouts(stream: &UnixStream, timeout: Duration) -> Result<(), Ending> {
-    let set = stream.set_read_timeout(Some(timeout));
-    set.and(stream.set_write_timeout(Some(timeout))).map_err(|_| Ending::HungUp)
+    handshake::turn_away(&mut Handshaking::new(&peer.stream, REFUSAL), why)
 }
 
 impl Connection {
@@ -329,7 +320,9 @@ impl Reader<'_> {
             Command::Read => ReplyKind::Simple(len as usize),
             Command::BlockStatus if self.agreed.is_structured => {
                 let is_one = flags & command_flag::REQ_ONE != 0;
-                ReplyKind::Status { offset, len, is_one, answer_len }
+                let block_size = self.disk.geometry().block_size;
+                let question = StatusQuestion { offset, len, is_one, block_size };
+                ReplyKind::Status(question, answer_len)
             }
             _ => ReplyKind::Simple(0),
         }

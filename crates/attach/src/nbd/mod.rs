@@ -5,6 +5,7 @@
 
 mod connection;
 mod contexts;
+mod deadline;
 mod device;
 mod ending;
 mod handshake;

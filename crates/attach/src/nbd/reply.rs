@@ -90,22 +90,30 @@ impl ReplyHeader {
     }
 }
 
-/// Turns a disk's answer on the status from `offset` on into descriptors of at most `len` bytes of
-/// it, and of one range only if `is_one`, in place. Returns their number; `None` if the answer is
-/// none.
-pub(super) fn describe(
-    answer: &mut [u8],
-    (offset, len): (u64, u32),
-    is_one: bool,
-) -> Option<usize> {
+/// The question of a client for the status of a range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct StatusQuestion {
+    /// The range in bytes.
+    pub(super) offset: u64,
+    pub(super) len: u32,
+    /// The first part of it only is wanted.
+    pub(super) is_one: bool,
+    /// Bytes in a block of the disk.
+    pub(super) block_size: u32,
+}
+
+/// Turns a disk's answer into descriptors of the range that was asked for, in place. Returns their
+/// number; `None` if the answer is none.
+pub(super) fn describe(answer: &mut [u8], question: StatusQuestion) -> Option<usize> {
+    let StatusQuestion { offset, len, is_one, block_size } = question;
     // Of what it checked, each run is a word of eight bytes, which its descriptor replaces.
-    let count = status_runs(answer, offset)?.count();
+    let count = status_runs(answer, offset, block_size)?.count();
     let (words, _) = answer.as_chunks_mut::<DESCRIPTOR_LEN>();
     let most = if is_one { 1 } else { count };
     let mut left = len;
     let mut used = 0;
     while used < most && left > 0 {
-        let run = status_runs(&words[used][..], offset)?.next()?;
+        let run = status_runs(&words[used][..], offset, block_size)?.next()?;
         let covered = u32::try_from(run.len).unwrap_or(u32::MAX).min(left);
         let mut flags = 0;
         flags |= if run.is_hole { state::HOLE } else { 0 };
@@ -187,7 +195,8 @@ mod tests {
         };
         let described = |len: u32, is_one: bool| {
             let mut bytes = answer();
-            let count = describe(&mut bytes, (4096, len), is_one).unwrap();
+            let question = StatusQuestion { offset: 4096, len, is_one, block_size: 512 };
+            let count = describe(&mut bytes, question).unwrap();
             let number = |bytes: &[u8]| u32::from_be_bytes(bytes.try_into().unwrap());
             let words = bytes[..count * 8].chunks(8);
             words.map(|word| (number(&word[..4]), number(&word[4..]))).collect::<Vec<_>>()
@@ -198,7 +207,9 @@ mod tests {
         assert_eq!(described(4096, true), [(1024, 0)]);
         let most = u32::MAX - 511;
         assert_eq!(described(most, false), [(1024, 0), (most - 1024, 3)]);
-        assert_eq!(describe(&mut [0; 512], (0, 512), false), None);
-        assert_eq!(describe(&mut [0xEE; 512], (0, 512), false), None);
+        let question = StatusQuestion { offset: 0, len: 4096, is_one: false, block_size: 4096 };
+        assert_eq!(describe(&mut [0; 512], question), None);
+        assert_eq!(describe(&mut [0xEE; 512], question), None);
+        assert_eq!(describe(&mut answer(), question), None, "parts of blocks");
     }
 }

@@ -119,6 +119,9 @@ pub(crate) fn state(report: &SessionReport) -> String {
         SessionState::Gone(_) => "gone".to_owned(),
         SessionState::Ending => "ending".to_owned(),
         SessionState::Silent { .. } => "silent".to_owned(),
+        SessionState::Dead { waits: true, attempt: Some(_), .. } => {
+            "its daemon died: requests wait for the next, which tries again".to_owned()
+        }
         SessionState::Dead { waits: true, .. } => {
             "its daemon died: requests wait for another `tyche connect`".to_owned()
         }
@@ -145,14 +148,16 @@ fn lost(figures: &Figures) -> String {
 pub(crate) fn remark(session: &Session) -> Option<String> {
     let report = &session.report;
     let (name, device) = (&report.record.export, report.device());
-    if let SessionState::Dead { clear, .. } = &report.state {
+    if let SessionState::Dead { clear, attempt, .. } = &report.state {
+        let attempt = attempt.as_ref().map(|it| format!("{it}; ")).unwrap_or_default();
         let log = report.record.log.as_ref().map(|log| format!("; its log: {log}"));
         let commands: Vec<_> = clear.iter().map(|command| format!("`{command}`")).collect();
         let clear = match &commands[..] {
             [] => "until the last program closes it".to_owned(),
             commands => format!("to clear it: {}", commands.join(", ")),
         };
-        return Some(format!("{name} ({device}): {clear}{}\n", log.unwrap_or_default()));
+        let log = log.unwrap_or_default();
+        return Some(format!("{name} ({device}): {attempt}{clear}{log}\n"));
     }
     let problem = report.problem()?;
     Some(format!("{name} ({device}): {problem}\n"))

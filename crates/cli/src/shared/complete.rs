@@ -17,6 +17,7 @@ use crate::output::bytes;
 use crate::shared::identity;
 use crate::shared::report::SessionReport;
 use crate::shared::sessions;
+use crate::shared::setting::Setting;
 use crate::shared::state::State;
 use crate::shared::tab::{self, Tab};
 
@@ -61,6 +62,16 @@ pub(crate) fn served_exports() -> ArgValueCandidates {
         let targets = sessions::targets().unwrap_or_default();
         let exports = targets.iter().flat_map(|(_, report)| &report.exports);
         exports.filter_map(|it| named(&it.export, "")).collect()
+    })
+}
+
+/// The properties of an export that can be changed; their values follow.
+pub(crate) fn settings() -> ArgValueCandidates {
+    ArgValueCandidates::new(|| {
+        let offer = |(key, about): (&str, &str)| {
+            CompletionCandidate::new(format!("{key}=")).help(Some(about.to_owned().into()))
+        };
+        Setting::KEYS.map(offer).into()
     })
 }
 

@@ -3,7 +3,6 @@
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
@@ -16,6 +15,7 @@ pub(crate) use crate::shared::control_socket::{REPORT_TIMEOUT, is_timeout};
 use crate::shared::control_socket::{Until, bind, may_change, reach};
 use crate::shared::error::{Code, Error, ErrorReport, Result};
 use crate::shared::export::Export;
+use crate::shared::places::{PLACES, Place, Places};
 use crate::shared::report::{
     AccessChanged, ExportChanged, ExportCloned, ExportResized, PlanReport, SessionReport,
     TargetLinkChanged, TargetReport,
@@ -26,10 +26,10 @@ use crate::shared::setting::Setting;
 const REQUEST_MAX: u64 = 4 << 20;
 /// The same for those who may ask for reports only.
 const REPORT_REQUEST_MAX: u64 = 4 << 10;
-/// The most readers that are answered at once: each takes a thread, for some seconds at most.
-const READERS_MAX: usize = 16;
 /// Time limit for a request, from the connection on.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(2);
+/// Time limit for an answer to be taken, however slowly it is read.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 /// Pause after a connection that could not be accepted.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -277,6 +277,17 @@ pub(crate) enum ControlAnswer {
 }
 
 impl ControlAnswer {
+    /// Whether a request has changed something; false also if it has failed.
+    pub(crate) fn has_changed(&self) -> bool {
+        match self {
+            Self::Changed(it) => it.changed,
+            Self::Cloned(it) => it.changed,
+            Self::Link(it) => it.changed,
+            Self::Resized(_) | Self::Access(_) | Self::Done {} => true,
+            Self::Session(_) | Self::Target(_) | Self::Plan(_) | Self::Refused(_) => false,
+        }
+    }
+
     /// The answer to a request that has failed.
     pub(crate) fn refused(code: Code, message: &str) -> Self {
         Self::Refused(Error::new(code, message).report())
@@ -398,7 +409,7 @@ pub(crate) fn serve<R: Request>(
     answer: impl Fn(R, &Asker<'_>) -> ControlAnswer + Clone + Send + 'static,
 ) -> io::Result<()> {
     let mut bound = bind(socket)?;
-    let (socket, readers) = (socket.to_owned(), Readers::default());
+    let (socket, readers) = (socket.to_owned(), Places::default());
     std::thread::Builder::new().name("control".into()).spawn(move || {
         loop {
             match bound.accept() {
@@ -422,51 +433,85 @@ pub(crate) fn serve<R: Request>(
     Ok(())
 }
 
-/// Answers a request in a thread of its own. `readers`: those that are being answered.
+/// Answers a request in a thread of its own. `readers`: those that are being answered and may only
+/// look.
 fn answer_apart<R: Request>(
-    mut stream: UnixStream,
-    readers: &Readers,
+    stream: UnixStream,
+    readers: &Places<UnixStream>,
     answer: impl Fn(R, &Asker<'_>) -> ControlAnswer + Send + 'static,
 ) {
-    let may_change = may_change(&stream);
-    let reader = if may_change { Some(Reader::default()) } else { readers.admit() };
-    let Some(reader) = reader else {
-        let message = format!("{READERS_MAX} others ask at the moment: try again");
-        let refusal = line(&ControlAnswer::refused(Code::Unreachable, &message));
-        // It goes into the buffer of a new connection.
-        let prompt = stream.set_nonblocking(true);
-        if let Err(error) = prompt.and(refusal).and_then(|line| stream.write_all(&line)) {
-            tracing::debug!(%error, "control connection");
+    let guest = if may_change(&stream) {
+        Guest::Owner(stream)
+    } else {
+        match readers.admit(stream) {
+            Ok(place) => Guest::Reader(place),
+            Err(stream) => return turn_away(stream),
         }
-        return;
     };
     let spawned = std::thread::Builder::new().name("control-answer".into()).spawn(move || {
-        if let Err(error) = answer_one(&stream, may_change, answer) {
+        if let Err(error) = answer_one(&guest, answer) {
             tracing::debug!(%error, "control connection");
         }
-        drop(reader);
     });
     if let Err(error) = spawned {
         tracing::warn!(%error, "no thread to answer a control request");
     }
 }
 
+/// Tells a reader that there is no place for it.
+fn turn_away(mut stream: UnixStream) {
+    let message = format!("{PLACES} others ask at the moment: try again");
+    let refusal = line(&ControlAnswer::refused(Code::Unreachable, &message));
+    // It goes into the buffer of a new connection.
+    let prompt = stream.set_nonblocking(true);
+    if let Err(error) = prompt.and(refusal).and_then(|line| stream.write_all(&line)) {
+        tracing::debug!(%error, "control connection");
+    }
+}
+
+/// The client of a connection.
+enum Guest {
+    /// It may change something, and is not bounded in number: it is root.
+    Owner(UnixStream),
+    /// It may only look, and has one of the places for those who do.
+    Reader(Place<UnixStream>),
+}
+
+impl Guest {
+    fn stream(&self) -> &UnixStream {
+        match self {
+            Self::Owner(stream) => stream,
+            Self::Reader(place) => &place.connection,
+        }
+    }
+
+    /// Its place, if it has one.
+    fn place(&self) -> Option<&Place<UnixStream>> {
+        match self {
+            Self::Owner(_) => None,
+            Self::Reader(place) => Some(place),
+        }
+    }
+}
+
 fn answer_one<R: Request>(
-    stream: &UnixStream,
-    may_change: bool,
+    guest: &Guest,
     answer: impl Fn(R, &Asker<'_>) -> ControlAnswer,
 ) -> io::Result<()> {
-    stream.set_write_timeout(Some(REQUEST_TIMEOUT))?;
+    let (stream, may_change) = (guest.stream(), guest.place().is_none());
     let max = if may_change { REQUEST_MAX } else { REPORT_REQUEST_MAX };
     let until = Until { stream, deadline: Instant::now() + REQUEST_TIMEOUT };
     let mut request = String::new();
     BufReader::new(until.take(max)).read_line(&mut request)?;
+    guest.place().into_iter().for_each(Place::answer);
     let answer = match serde_json::from_str::<R>(&request) {
         Ok(request) if may_change || request.is_report() => answer(request, &Asker(stream)),
         Ok(_) => ControlAnswer::refused(Code::Permission, "only root may change anything"),
         Err(error) => ControlAnswer::refused(Code::Other, &format!("not a request: {error}")),
     };
-    { stream }.write_all(&line(&answer)?)
+    let line = line(&answer)?;
+    guest.place().into_iter().for_each(Place::tell);
+    Until { stream, deadline: Instant::now() + ANSWER_TIMEOUT }.write_all(&line)
 }
 
 /// A request or an answer as it is sent.
@@ -476,20 +521,8 @@ fn line(message: &impl Serialize) -> io::Result<Vec<u8>> {
     Ok(line)
 }
 
-/// A reader that is being answered.
-type Reader = Arc<()>;
-
-/// The readers that are being answered.
-#[derive(Default)]
-struct Readers(Reader);
-
-impl Readers {
-    /// One more, unless it is one too many. Its place is free when it is dropped.
-    fn admit(&self) -> Option<Reader> {
-        // One is held here.
-        (Arc::strong_count(&self.0) <= READERS_MAX).then(|| Arc::clone(&self.0))
-    }
-}
+#[cfg(test)]
+mod corpus;
 
 #[cfg(test)]
 mod tests {
@@ -513,11 +546,33 @@ mod tests {
     }
 
     #[test]
-    fn readers_are_bounded() {
-        let readers = Readers::default();
-        let mut admitted: Vec<_> = (0..READERS_MAX).map(|_| readers.admit().unwrap()).collect();
-        assert!(readers.admit().is_none());
-        admitted.pop();
-        assert!(readers.admit().is_some());
+    fn readers_who_ask_and_do_not_read_keep_nobody_out() {
+        let (readers, begun) = (Places::default(), Instant::now());
+        let come = || {
+            let (ours, theirs) = UnixStream::pair().unwrap();
+            let guest = Guest::Reader(readers.admit(ours).ok()?);
+            std::thread::spawn(move || {
+                // More than a socket takes for a client that does not read.
+                let text = "a".repeat(4 << 20);
+                let long =
+                    |_: SessionRequest, _: &Asker<'_>| ControlAnswer::refused(Code::Other, &text);
+                answer_one(&guest, long)
+            });
+            Some(theirs)
+        };
+        let ask = |mut stream: UnixStream| {
+            stream.write_all(b"{\"request\":\"report\"}\n").unwrap();
+            stream.read_exact(&mut [0]).unwrap();
+            stream
+        };
+        let _unread: Vec<_> = (0..PLACES).map(|_| ask(come().unwrap())).collect();
+        let next = std::iter::repeat_with(|| {
+            come().or_else(|| {
+                std::thread::yield_now();
+                None
+            })
+        });
+        ask(next.flatten().next().unwrap());
+        assert!(begun.elapsed() < ANSWER_TIMEOUT, "they had to go before: {:?}", begun.elapsed());
     }
 }

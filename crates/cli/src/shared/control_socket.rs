@@ -1,7 +1,8 @@
 //! Control sockets: Unix sockets at which daemons of this machine are asked. The protocol over them
 //! is that of [`control`](crate::shared::control).
 
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
+use std::net::Shutdown;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
@@ -14,6 +15,7 @@ use rustix::net::sockopt::{Timeout, set_socket_timeout, socket_peercred};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use rustix::process::{Uid, geteuid};
 
+use crate::shared::places::Connection;
 use crate::shared::readers;
 
 /// The longest path of a Unix socket in bytes, as the kernel has it.
@@ -98,20 +100,45 @@ pub(super) fn may_change(stream: &UnixStream) -> bool {
     socket_peercred(stream).is_ok_and(|peer| owns(peer.uid))
 }
 
-/// A stream that is read until a deadline, however slowly the bytes come.
+/// A stream that is read, or written, until a deadline, however slowly the bytes come or go.
 pub(super) struct Until<'a> {
     pub(super) stream: &'a UnixStream,
     pub(super) deadline: Instant,
 }
 
+impl Until<'_> {
+    /// The time for the next call.
+    ///
+    /// # Errors
+    /// `TimedOut` if there is none left.
+    fn left(&self) -> io::Result<Duration> {
+        let left = self.deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(left) }
+    }
+}
+
 impl Read for Until<'_> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        let left = self.deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Err(io::ErrorKind::TimedOut.into());
-        }
-        self.stream.set_read_timeout(Some(left))?;
+        self.stream.set_read_timeout(Some(self.left()?))?;
         self.stream.read(into)
+    }
+}
+
+impl Write for Until<'_> {
+    fn write(&mut self, from: &[u8]) -> io::Result<usize> {
+        self.stream.set_write_timeout(Some(self.left()?))?;
+        self.stream.write(from)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Connection for UnixStream {
+    fn hang_up(&self) {
+        // It fails only if the client has gone.
+        let _ = self.shutdown(Shutdown::Both);
     }
 }
 

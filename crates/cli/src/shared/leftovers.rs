@@ -3,14 +3,19 @@
 
 use std::fs::File;
 use std::path::Path;
+use std::time::Duration;
 
 use uuid::Uuid;
 
 use crate::shared::attach::{Kind, Lasting, clean_stale, in_use};
+use crate::shared::attempt::Attempt;
 use crate::shared::device_name::forget_device;
 use crate::shared::error::{Code, Error, Result};
 use crate::shared::state::State;
 use crate::{shared::block_device, shared::runtime};
+
+/// Time limit for an attempt to take over a device that is to be removed; by default it takes 10 s.
+const ATTEMPT: Duration = Duration::from_secs(30);
 
 /// Takes the lock of a directory whose process is dead.
 pub(crate) fn lock_dead(dir: &Path) -> Option<File> {
@@ -73,6 +78,10 @@ pub(crate) fn remove_left(dir: &Path, left: &Lasting, force: bool) -> Result<()>
     // A daemon that takes it over holds the lock until the directory is gone.
     if !dir.exists() {
         return Err(overtaken());
+    }
+    if force && Attempt::described(dir).is_some() {
+        // Between two attempts.
+        runtime::await_unlocked(dir, ATTEMPT);
     }
     let _lock = runtime::lock(dir)?.ok_or_else(overtaken)?;
     let state = State::load(dir).ok_or_else(overtaken)?;

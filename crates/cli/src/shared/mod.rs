@@ -1,6 +1,7 @@
 //! Used by several commands: sessions and what is kept of them, devices, links, reports, logs.
 
 pub(crate) mod attach;
+pub(crate) mod attempt;
 pub(crate) mod block_device;
 pub(crate) mod changed;
 pub(crate) mod complete;
@@ -18,8 +19,10 @@ pub(crate) mod leftovers;
 pub(crate) mod limits;
 pub(crate) mod links;
 pub(crate) mod log;
+pub(crate) mod looks;
 pub(crate) mod panics;
 pub(crate) mod placement;
+pub(crate) mod places;
 pub(crate) mod rate_limit;
 pub(crate) mod rates;
 pub(crate) mod readers;

@@ -10,6 +10,7 @@ use uuid::Uuid;
 
 use crate::output::remark;
 use crate::shared::attach::Lasting;
+use crate::shared::attempt::Attempt;
 use crate::shared::control::{
     Done, REPORT_TIMEOUT, SessionRequest, TargetRequest, ask, is_timeout,
 };
@@ -49,7 +50,8 @@ impl Session {
         if let Ok(report) = living(&dir) {
             return Some(Self { dir, report: report?, left: None });
         }
-        if State::load(&dir).is_some_and(|record| !record.ended) {
+        let tries = || Attempt::described(&dir).is_some();
+        if State::load(&dir).is_some_and(|record| !record.ended) && !tries() {
             runtime::await_unlocked(&dir, DEATH);
         }
         let Some(_lock) = leftovers::lock_dead(&dir) else {
@@ -69,7 +71,7 @@ impl Session {
             return None;
         };
         let left = left(&record);
-        let Some(report) = dead(&record, left.is_some()) else {
+        let Some(report) = dead(&dir, &record, left.is_some()) else {
             leftovers::clear(&dir, Some(&record));
             return None;
         };
@@ -138,12 +140,13 @@ fn left(record: &State) -> Option<Lasting> {
 }
 
 /// The report on a dead daemon; `None` if nothing is left of a session that was ended.
-fn dead(record: &State, waits: bool) -> Option<SessionReport> {
+fn dead(dir: &Path, record: &State, waits: bool) -> Option<SessionReport> {
     if record.ended && !waits && !record.has_device() {
         return None;
     }
     let clear = leftovers::clearing(record, waits);
-    let state = SessionState::Dead { waits, clear };
+    let attempt = Attempt::described(dir).filter(|_| waits);
+    let state = SessionState::Dead { waits, clear, attempt };
     Some(SessionReport { record: record.clone(), state })
 }
 
@@ -161,9 +164,11 @@ pub(crate) fn observed() -> Result<Vec<SessionReport>> {
 /// The report on a dead daemon, and the device that it has left, without the lock; `None` if it is
 /// starting or ending.
 fn seen_dead(dir: &Path) -> Option<(SessionReport, Option<Lasting>)> {
-    let record = Some(dir).filter(|dir| !runtime::is_locked(dir)).and_then(State::load)?;
+    // Who tries to take its place has the lock most of the time.
+    let is_dead = |dir: &&Path| !runtime::is_locked(dir) || Attempt::described(dir).is_some();
+    let record = Some(dir).filter(is_dead).and_then(State::load)?;
     let left = left(&record);
-    Some((dead(&record, left.is_some())?, left))
+    Some((dead(dir, &record, left.is_some())?, left))
 }
 
 /// The message about a daemon that lives, and did not answer within that time.

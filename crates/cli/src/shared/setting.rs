@@ -39,6 +39,19 @@ pub(crate) enum Setting {
 }
 
 impl Setting {
+    /// The keys, each with what it is.
+    pub(crate) const KEYS: [(&str, &str); 9] = [
+        ("iops", "requests in a second, or none"),
+        ("bytes_per_second", "such as 200M, or none"),
+        ("allow", "hosts with a key, or any"),
+        ("hosts", "UUIDs of hosts without a key, or any"),
+        ("initiators", "WWPNs of ports, or any"),
+        ("read_only", "true or false"),
+        ("write_back", "true or false"),
+        ("shared", "true or false"),
+        ("block_size", "512 or 4096"),
+    ];
+
     /// Parses `KEY=VALUE`.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let (key, value) = text.split_once('=').ok_or("write KEY=VALUE")?;
@@ -68,9 +81,10 @@ impl Setting {
             "path" | "uuid" => {
                 Err("it can't change: remove the export, and add it again".to_owned())
             }
-            _ => Err("there is no such key; there are iops, bytes_per_second, allow, hosts, \
-                      initiators, read_only, write_back, shared and block_size"
-                .to_owned()),
+            _ => {
+                let keys = Self::KEYS.map(|(key, _)| key).join(", ");
+                Err(format!("there is no such key; there are {keys}"))
+            }
         };
         parsed.map_err(|error| format!("`{key}`: {error}"))
     }
@@ -216,6 +230,15 @@ mod tests {
             assert_eq!(serde_json::from_str::<Setting>(json).unwrap(), setting);
         }
         assert_eq!(Setting::parse("bytes_per_second=1M").unwrap().to_string().len(), 24);
+    }
+
+    #[test]
+    fn all_keys_are_in_the_list() {
+        for (key, _) in Setting::KEYS {
+            let error = Setting::parse(&format!("{key}=?")).err();
+            // Any text is a host's name.
+            assert!(error.is_none_or(|it| !it.contains("no such key")), "{key}");
+        }
     }
 
     #[test]

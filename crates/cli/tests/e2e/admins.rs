@@ -267,6 +267,66 @@ fn an_admin_that_is_taken_off_the_list_is_out_and_others_go_on() {
 }
 
 #[test]
+fn an_admin_who_may_only_look_does_not_fill_the_log() {
+    let rig = addressed(rig!(1500));
+    let keys = Keys::new(&rig);
+    let target = keys.serve(&["ops", "monitor"]);
+    for number in 0..20 {
+        let add = format!("a{number}=mem:1M");
+        keys.refused("monitor.key", &["export", "add", &add], 7, &["may change nothing"]);
+    }
+    let lines = || target.log().lines().filter(|line| line.contains("is refused: the")).count();
+    assert!(lines() <= 10, "{}", target.log());
+    // The lines of others are there, as is each change.
+    keys.refused("ops.key", &["export", "add", "b=/dev/null"], 9, &["/dev/null"]);
+    target.await_log("`export add b=/dev/null` has failed");
+    for number in 0..20 {
+        let name = format!("c{number}");
+        keys.ask("ops.key", &["export", "add", &format!("{name}=mem:1M")]);
+        target.await_log(&format!("`export add {name}=mem:1M`"));
+    }
+}
+
+/// The places in the kernel where threads of that name wait.
+fn waits_of(target: &Target, name: &str) -> Vec<String> {
+    let tasks = fs::read_dir(format!("/proc/{}/task", target.pid())).unwrap().flatten();
+    let read = |task: &fs::DirEntry, file| {
+        fs::read_to_string(task.path().join(file)).unwrap_or_default().trim().to_owned()
+    };
+    tasks.filter(|it| read(it, "comm") == name).map(|it| read(&it, "wchan")).collect()
+}
+
+#[test]
+fn what_an_admin_has_asked_for_is_not_done_when_he_is_none_any_more() {
+    let rig = addressed(rig!(1500));
+    let keys = Keys::new(&rig);
+    let target = keys.serve(&["ops"]);
+    let host = keys.file("host.key");
+    let session = rig.connect_as("fuse", &["--key", &host, "--target-key", &keys.target]);
+    session.signal(Signal::STOP);
+    let slow = format!("slow={}", session.device.display());
+    let mut adding = rig.tyche(Side::Target, &["export", "add", &slow]);
+    let mut adding = adding.spawn().unwrap();
+    wait_until("it is being opened", || !waits_of(&target, "tyche-open").is_empty());
+    let file = keys.file("ops.key");
+    let args = [&["export", "add", "late=mem:1M"][..], &keys.at(&file)].concat();
+    let mut asking = rig.tyche(Side::Host, &args).spawn().unwrap();
+    wait_until("it waits for its turn", || {
+        waits_of(&target, "control-guest").iter().any(|place| place.contains("futex"))
+    });
+    keys.configure(&[]);
+    hang_up(&target);
+    wait_until("he is out at once", || asking.try_wait().unwrap().is_some());
+    session.signal(Signal::CONT);
+    adding.wait().unwrap();
+    target.await_log("`export add late=mem:1M` has failed: ops is no admin any more");
+    target.await_log("who may connect was read again");
+    let exports = rig.ask_at(Side::Target, &["export", "list"]);
+    assert!(!exports.to_string().contains("late"), "{exports}");
+    session.disconnect_by_force();
+}
+
+#[test]
 fn a_configuration_that_admits_nobody_for_certain_is_refused() {
     let rig = addressed(rig!(1500));
     let keys = Keys::new(&rig);

@@ -35,6 +35,12 @@ fn names_of_exports_sessions_targets_and_interfaces_are_completed() {
     }
     assert_eq!(offered(&rig, Side::Target, &["export", "resize", ""])[0], DISK);
     assert_eq!(host(&["export", "resize", "--target", "e"]), ["e2e"]);
+    // Their values follow at once.
+    assert_eq!(host(&["export", "set", DISK, "read"]), ["read_only="]);
+    assert_eq!(
+        host(&["export", "set", DISK, "iops=none", "b"]),
+        ["bytes_per_second=", "block_size="]
+    );
 
     assert_eq!(host(&["disconnect", "di"]), [""; 0]);
     let session = rig.connect_as("fuse", &[]);

@@ -4,6 +4,7 @@
 use std::fs;
 use std::path::Path;
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use serde_json::Value;
@@ -179,6 +180,24 @@ fn a_file_system_that_is_mounted_in_another_namespace_is_named() {
     session.disconnect_by_force();
     assert_eq!(list(&rig)[0]["state"], "dead");
     clear_as_told(&rig);
+}
+
+#[test]
+fn a_session_that_is_ended_by_force_lets_go_of_the_export() {
+    let rig = rig!(1500);
+    let target = rig.serve_file(SIZE);
+    for kind in ["loop", "fuse"] {
+        // Without a farewell, the target would wait for so long.
+        let session = rig.connect_as(kind, &["--keep-alive-tmo", "60"]);
+        let user = fs::File::open(&session.device).unwrap();
+        let left = || target.log().matches("has left disk after").count();
+        let (before, begun) = (left(), Instant::now());
+        session.disconnect_by_force();
+        wait_until("the target knows", || left() > before);
+        assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", begun.elapsed());
+        drop(user);
+        rig.disconnect_all();
+    }
 }
 
 fn force_ends_a_stuck_daemon(kind: &str) {

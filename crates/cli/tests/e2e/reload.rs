@@ -15,6 +15,7 @@ use crate::links::{HOSTS, TARGETS, await_live, connect_evenly, lay_cables, links
 use crate::load::{LOAD_SIZE, Load};
 use crate::refusals::{expect, refused};
 use crate::rig::{DISK, PATIENCE, Rig, Side, Target, rig, run, wait_until};
+use crate::udp::{LINK, addressed};
 
 /// The line of the log for a file that was read again and taken.
 const READ: &str = "nothing else has changed that takes a restart";
@@ -187,6 +188,36 @@ fn what_a_reload_would_do_is_said_beforehand() {
         configure(&rig, text);
         refused(&rig, Side::Target, &args, 8, &[said]);
     }
+}
+
+#[test]
+fn a_link_that_gets_another_name_is_served_on() {
+    let rig = addressed(rig!(1500));
+    let named = [LINK, &format!("{LINK}:8650")];
+    let config = configure(&rig, &configuration(&[named[0]], ""));
+    let target = rig.serve_on(&[], &["--config", &config]);
+    let session = rig.connect_over(Side::Host, &["--as", "fuse", "--link", LINK]);
+    let load = Load::start(&session.device);
+    load.await_progress();
+    let steps = || {
+        let args = ["serve", "--check", "--config", &config, "--name", "e2e"];
+        rig.ask_at(Side::Target, &args[..])["steps"].clone()
+    };
+    for (before, now) in [(named[0], named[1]), (named[1], named[0])] {
+        assert_eq!(steps(), json!([]), "it has come to rest");
+        configure(&rig, &configuration(&[now], ""));
+        let planned = steps();
+        println!("{planned}");
+        assert_eq!(planned.as_array().map(Vec::len), Some(2));
+        assert!(planned[0]["note"].as_str().unwrap().contains("by another name"), "{planned}");
+        reload(&target, READ);
+        assert!(target.log().contains(&format!("link {before} is {now} now")), "{}", target.log());
+    }
+    assert_eq!(steps(), json!([]));
+    assert_eq!(served(&rig), (vec![named[1].to_owned()], vec![]));
+    load.await_progress();
+    load.finish();
+    session.disconnect();
 }
 
 #[test]

@@ -185,6 +185,33 @@ fn a_daemon_goes_on_as_the_program_that_is_installed_now() {
     run(&mut rig.tyche(Side::Host, &end));
 }
 
+/// Waits until `list` says why the device of a daemon that was reloaded waits.
+fn await_attempt(rig: &Rig) {
+    wait_until("the attempt is listed", || {
+        let dead = rig.ask(&["list"])["sessions"][0].clone();
+        let said = dead["attempt"].as_str().unwrap_or_default();
+        said.contains("tries again and again: cannot connect `disk`") && dead["state"] == "dead"
+    });
+    let text = run(&mut rig.tyche(Side::Host, &["list"]));
+    println!("{text}");
+    assert!(text.contains("requests wait for the next, which tries again"), "{text}");
+}
+
+#[test]
+fn a_reloaded_daemon_whose_device_is_given_up_ends() {
+    let rig = rig!(1500);
+    let target = rig.serve_file(SIZE);
+    let session = rig.connect_as("vhost-user", &["--timeout", "1"]);
+    let process = format!("/proc/{}", session.pid());
+    target.kill();
+    let args = ["reload", "--all", "--timeout", "0.1"];
+    finish(&mut rig.tyche(Side::Host, &args), PATIENCE);
+    await_attempt(&rig);
+    run(&mut rig.tyche(Side::Host, &["disconnect", DISK, "--force"]));
+    wait_until("it is gone", || !Path::new(&process).exists());
+    assert_eq!(rig.ask(&["list"])["sessions"], serde_json::json!([]));
+}
+
 #[test]
 fn a_detached_daemon_is_reloaded_even_if_its_target_is_away() {
     let rig = rig!(1500);
@@ -198,6 +225,7 @@ fn a_detached_daemon_is_reloaded_even_if_its_target_is_away() {
     let args = ["reload", "--all", "--timeout", "0.1"];
     let late = finish(&mut rig.tyche(Side::Host, &args), PATIENCE);
     expect(&late, &args, 6, &["has not got its device back"]);
+    await_attempt(&rig);
     // It goes on trying, beyond its time limit for connecting.
     std::thread::sleep(std::time::Duration::from_secs(2));
     let _target = rig.serve_again();

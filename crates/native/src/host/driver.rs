@@ -270,6 +270,12 @@ impl<R: Rules> Driver<R> {
         self.settle();
     }
 
+    /// The same within 250 ms, whether the target confirms it or not.
+    pub(super) fn disconnect_soon(&mut self, now: Instant) {
+        self.session.disconnect_soon(now);
+        self.settle();
+    }
+
     /// Ends this queue and tells the target. If requests are in progress, ends the whole session.
     pub(super) fn leave(&mut self, now: Instant) {
         self.session.leave(now);

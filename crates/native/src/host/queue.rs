@@ -142,7 +142,7 @@ impl QueueDriver for Queue {
             Command::Check => self.driver.take_notice(now),
             Command::FailUntilConnected => self.driver.fail_until_connected(now),
             Command::Disconnect => self.driver.disconnect(now),
-            Command::Abort => self.driver.abort(now),
+            Command::Abort => self.driver.disconnect_soon(now),
         }
     }
 }

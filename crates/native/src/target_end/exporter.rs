@@ -216,7 +216,8 @@ impl<R: Rules> Exporter<R> {
             Ok(arena) => arena,
             Err(error) => return self.turn_away(id, damq_pages, &error),
         };
-        let use_index = self.uses.begin(export, host);
+        let is_there = |export| self.exports.exported(export).is_some();
+        let use_index = self.uses.begin(export, host, is_there);
         self.lines.open(use_index, self.exports.limits(export, host));
         let of = (export, use_index, generation);
         let sizes = (opened.queue_size, self.memory.is_exposed(id));

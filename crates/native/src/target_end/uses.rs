@@ -7,7 +7,8 @@ use tyche_counters::counters;
 use tyche_proto::{ExportKey, HostId, Instant};
 
 /// The most pairs of a host and an export that are told apart. Of more, those that have no channel
-/// open are counted as one that nobody is.
+/// open are counted together, as one host that nobody is, at each export; so is a new one if all
+/// have channels open.
 const USES_MAX: usize = 1024;
 
 counters! {
@@ -82,7 +83,7 @@ pub(super) struct Executing {
 pub struct Use {
     /// The export.
     pub export: ExportKey,
-    /// The host; `None`: several that have left.
+    /// The host; `None`: several that have left, or that there was no room to tell apart.
     pub host: Option<HostId>,
     /// Its counters.
     pub counts: UseCounts,
@@ -103,8 +104,14 @@ impl Use {
 pub(super) struct Uses(Vec<Use>);
 
 impl Uses {
-    /// Notes a channel of a host for an export. Returns the number of its use.
-    pub(super) fn begin(&mut self, export: ExportKey, host: HostId) -> usize {
+    /// Notes a channel of a host for an export. Returns the number of its use. Of exports for which
+    /// `is_there` is false, nobody asks any more.
+    pub(super) fn begin(
+        &mut self,
+        export: ExportKey,
+        host: HostId,
+        is_there: impl Fn(ExportKey) -> bool,
+    ) -> usize {
         let of = |host| move |it: &Use| (it.export, it.host) == (export, host);
         let index = self.0.iter().position(of(Some(host))).unwrap_or_else(|| {
             let new = Use::new(export, Some(host));
@@ -113,11 +120,15 @@ impl Uses {
                 return self.0.len() - 1;
             }
             // Without one that may be given up, it is counted as nobody's.
-            let former = self.0.iter().position(|it| it.channels == 0 && it.host.is_some());
-            match former {
+            let is_gone = |it: &Use| it.channels == 0 && !is_there(it.export);
+            let is_former = |it: &Use| it.channels == 0 && it.host.is_some();
+            let given_up = self.0.iter().position(is_gone);
+            match given_up.or_else(|| self.0.iter().position(is_former)) {
                 Some(index) => {
                     let Use { export, counts, .. } = std::mem::replace(&mut self.0[index], new);
-                    self.add_former(export, counts);
+                    if is_there(export) {
+                        self.add_former(export, counts);
+                    }
                     index
                 }
                 None => self.former(export),
@@ -194,6 +205,8 @@ pub(super) fn keep_past(past: &mut Vec<Use>, ended: Vec<Use>) {
     let surplus = past.len().saturating_sub(USES_MAX);
     let former = past.drain(..surplus).map(|it| Use { host: None, ..it }).collect();
     merge(past, former);
+    // Of so many exports the first are not there any more.
+    past.drain(..past.len().saturating_sub(2 * USES_MAX));
 }
 
 #[cfg(test)]
@@ -211,6 +224,11 @@ mod tests {
         HostId::Uuid(Uuid::from_u128(number))
     }
 
+    /// All exports are there.
+    fn there(_: ExportKey) -> bool {
+        true
+    }
+
     fn read(uses: &mut Uses, index: usize) {
         let begun = Instant(1000);
         let request = Executing { operation: OperationKind::Read, len: 512, begun };
@@ -220,9 +238,9 @@ mod tests {
     #[test]
     fn hosts_are_told_apart_at_each_export() {
         let mut uses = Uses::default();
-        let (a, b) = (uses.begin(key(1), host(1)), uses.begin(key(1), host(2)));
-        let c = uses.begin(key(2), host(1));
-        assert_eq!(uses.begin(key(1), host(1)), a, "another channel of it");
+        let (a, b) = (uses.begin(key(1), host(1), there), uses.begin(key(1), host(2), there));
+        let c = uses.begin(key(2), host(1), there);
+        assert_eq!(uses.begin(key(1), host(1), there), a, "another channel of it");
         read(&mut uses, a);
         read(&mut uses, a);
         read(&mut uses, c);
@@ -240,14 +258,14 @@ mod tests {
     #[test]
     fn those_who_have_left_are_counted_as_one_when_there_are_too_many() {
         let mut uses = Uses::default();
-        let first = uses.begin(key(1), host(0));
+        let first = uses.begin(key(1), host(0), there);
         for number in 1..USES_MAX as u128 {
-            let index = uses.begin(key(1), host(number));
+            let index = uses.begin(key(1), host(number), there);
             read(&mut uses, index);
             uses.end(index);
         }
         for number in 0..USES_MAX as u128 {
-            let index = uses.begin(key(1), host(10_000 + number));
+            let index = uses.begin(key(1), host(10_000 + number), there);
             uses.end(index);
         }
         let all = uses.all(|_| 0);
@@ -258,12 +276,45 @@ mod tests {
     }
 
     #[test]
+    fn with_channels_of_all_of_them_one_more_is_counted_with_those_who_have_left() {
+        let mut uses = Uses::default();
+        for number in 0..USES_MAX as u128 {
+            uses.begin(key(1), host(number), there);
+        }
+        let others: Vec<_> = [5000, 5001].map(|it| uses.begin(key(1), host(it), there)).into();
+        assert_eq!(others, [USES_MAX; 2], "as one");
+        others.iter().for_each(|index| read(&mut uses, *index));
+        let all = uses.all(|_| 0);
+        assert_eq!((all.len(), all[USES_MAX].host), (USES_MAX + 1, None));
+        assert_eq!(all[USES_MAX].counts.reads, 2);
+        // One that leaves makes room for the next.
+        uses.end(7);
+        assert_eq!(uses.begin(key(1), host(5002), there), 7);
+    }
+
+    #[test]
+    fn exports_that_come_and_go_leave_nothing_behind() {
+        let mut uses = Uses::default();
+        for number in 1..=4 * USES_MAX as u64 {
+            let index = uses.begin(key(number), host(1), |it| it == key(number));
+            read(&mut uses, index);
+            uses.end(index);
+        }
+        assert_eq!(uses.all(|_| 0).len(), USES_MAX);
+        let mut past = Vec::new();
+        for number in 1..=4 * USES_MAX as u64 {
+            keep_past(&mut past, vec![Use::new(key(number), Some(host(1)))]);
+        }
+        assert!(past.len() <= 2 * USES_MAX, "{}", past.len());
+    }
+
+    #[test]
     fn what_was_done_over_links_that_have_ended_is_counted_in_bounded_memory() {
         let mut past = Vec::new();
         for thread in 0..3 {
             let mut uses = Uses::default();
             for number in 0..USES_MAX as u128 / 2 {
-                let index = uses.begin(key(1), host(10_000 * thread + number));
+                let index = uses.begin(key(1), host(10_000 * thread + number), there);
                 read(&mut uses, index);
                 uses.end(index);
             }

@@ -180,9 +180,9 @@ impl<R: Rules> Initiator<R> {
         self.silent_since().map_or(Duration::ZERO, |since| now.since(since))
     }
 
-    /// Whether the target takes requests of that kind on this channel.
-    pub(crate) fn takes(&self, opcode: Opcode) -> bool {
-        opcode != Opcode::BlockStatus || self.tells_status
+    /// Whether the target answers requests for block status on this channel.
+    pub(crate) fn tells_status(&self) -> bool {
+        self.tells_status
     }
 
     /// Takes a request; false if there is no slot or no `damq` room for it now.

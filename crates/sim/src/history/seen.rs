@@ -30,7 +30,7 @@ impl History {
     /// never written: who copies the disk would leave it out.
     pub(super) fn check_status(&mut self, status: &Submitted, data: &[u8]) -> Result<(), String> {
         let Submitted { offset, began, .. } = *status;
-        let runs = status_runs(data, offset).ok_or("a status is no list of runs")?;
+        let runs = status_runs(data, offset, SECTOR as u32).ok_or("a status is no list of runs")?;
         let mut sector = offset / SECTOR as u64;
         for StatusRun { len, is_hole, is_zero } in runs {
             let sectors = sector..sector + len / SECTOR as u64;

@@ -88,7 +88,7 @@ impl Opened {
             resizing: Mutex::new(()),
             odd,
             zeroes: OnceLock::new(),
-            status: StatusThread::default(),
+            status: StatusThread::new(),
             file,
         })
     }

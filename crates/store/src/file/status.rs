@@ -2,8 +2,13 @@
 //!
 //! `lseek` with `SEEK_DATA` and `SEEK_HOLE` may wait for the medium, because it reads the map of
 //! the file's blocks, and io_uring has no such operation. So a thread of the file does it for all
-//! queues, one request after the other; it begins with the first. A queue hands it the request's
-//! buffer, and is woken by its [`Waker`] as after a sync of another queue.
+//! queues; it begins with the first request. A queue hands it the request's buffer, and is woken by
+//! its [`Waker`] as after a sync of another queue.
+//!
+//! **Turns.** Who asks takes turns with the others: those whose buffers are of one arena, which is
+//! that of a host's channel, have one turn together. A turn is an answer, whose work is bounded by
+//! [`STEPS_MAX`], also if its list has room for more: who wants the rest asks for it, and waits for
+//! the next turn. A client that wants one run only, as qemu does, causes no more.
 //!
 //! **What counts as a hole.** A write that was completed before the request is no hole, whether its
 //! data are on the medium or in the page cache. That is up to the file system: [`knows_holes`] has
@@ -11,19 +16,22 @@
 //! advance and never written counts as a hole: it reads as zeroes. A write that is in progress may
 //! be told of or not.
 
+use std::collections::VecDeque;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::{mem, thread};
 
 use rustix::fs::{SeekFrom, fstat, fstatfs, seek};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use tyche_block::{Errno, Extent, StatusRun, StatusWriter};
 
 use super::syncs::Waker;
 
-/// The most steps of one answer, each two calls of `lseek`. A file system whose blocks are smaller
-/// than those of the export may need several for a run.
-const STEPS_MAX: usize = 1024;
+/// The most steps of one answer, each two calls of `lseek`, and two runs where the file system has
+/// the blocks of the export. Lower: a map of a file in many parts takes more requests. Higher:
+/// others wait longer, and who wants one run causes more calls for nothing.
+const STEPS_MAX: usize = 64;
 
 /// Whether `lseek` tells the truth about the file. In these file systems it takes dirty pages and
 /// delayed allocation into account (Linux: `iomap_seek_data` for ext4 and XFS,
@@ -94,10 +102,20 @@ impl Answers {
 }
 
 /// The way to the thread. It ends when its file is closed.
-#[derive(Debug, Default)]
-pub(super) struct StatusThread(Mutex<Option<Sender<Question>>>);
+#[derive(Debug)]
+pub(super) struct StatusThread {
+    sender: Mutex<Option<Sender<Question>>>,
+    /// The CPUs of who has opened the file; `None` if the kernel does not tell.
+    cpus: Option<CpuSet>,
+}
 
 impl StatusThread {
+    /// The way to a thread that will run where the calling thread may run: queues, which begin it,
+    /// may be bound to the nodes of their links.
+    pub(super) fn new() -> Self {
+        Self { sender: Mutex::default(), cpus: sched_getaffinity(None).ok() }
+    }
+
     /// Asks the thread, which `open` begins with a file description of its own if there is none.
     /// Gives the question back if it cannot be begun.
     pub(super) fn ask(
@@ -105,9 +123,9 @@ impl StatusThread {
         question: Question,
         open: impl FnOnce() -> Option<OwnedFd>,
     ) -> Result<(), Question> {
-        let mut sender = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut sender = self.sender.lock().unwrap_or_else(PoisonError::into_inner);
         if sender.is_none() {
-            *sender = open().and_then(begin);
+            *sender = open().and_then(|file| begin(file, self.cpus));
         }
         match &*sender {
             Some(sender) => sender.send(question).map_err(|unsent| unsent.0),
@@ -116,25 +134,67 @@ impl StatusThread {
     }
 }
 
-fn begin(file: OwnedFd) -> Option<Sender<Question>> {
+fn begin(file: OwnedFd, cpus: Option<CpuSet>) -> Option<Sender<Question>> {
     let (sender, receiver) = mpsc::channel();
     let thread = thread::Builder::new().name("file-status".into());
-    thread.spawn(move || answer(&file, &receiver)).ok().map(|_| sender)
+    let work = move || {
+        run_on(cpus.as_ref());
+        answer(&file, &receiver);
+    };
+    thread.spawn(work).ok().map(|_| sender)
+}
+
+/// Has the calling thread run on these CPUs, whichever its parent is bound to.
+fn run_on(cpus: Option<&CpuSet>) {
+    // It fails if the cpuset was changed; then the thread runs where its parent does.
+    let _ = cpus.map(|cpus| sched_setaffinity(None, cpus));
 }
 
 /// The thread. As many questions wait at most as the queues of the file have slots.
 fn answer(file: &OwnedFd, questions: &Receiver<Question>) {
-    for mut question in questions {
-        let Question { offset, end, block_size, len, .. } = question;
-        let range = (offset, end, u64::from(block_size));
-        let mut result = find_runs(file, range, &mut question.buffer[..len]);
-        if let Err(Errno(libc::EINVAL | libc::ENOTTY | libc::EOPNOTSUPP)) = result {
-            // It has no holes that it tells of.
-            question.tell_data();
-            result = Ok(());
+    let mut turns = Turns::default();
+    while let Ok(first) = questions.recv() {
+        turns.push(first);
+        while let Some(question) = turns.next() {
+            answer_one(file, question);
+            questions.try_iter().for_each(|more| turns.push(more));
         }
-        let Question { slot, buffer, answers, .. } = question;
-        answers.give(Answer { slot, buffer, result });
+    }
+}
+
+fn answer_one(file: &OwnedFd, mut question: Question) {
+    let Question { offset, end, block_size, len, .. } = question;
+    let range = (offset, end, u64::from(block_size));
+    let mut result = find_runs(file, range, &mut question.buffer[..len]);
+    if let Err(Errno(libc::EINVAL | libc::ENOTTY | libc::EOPNOTSUPP)) = result {
+        // It has no holes that it tells of.
+        question.tell_data();
+        result = Ok(());
+    }
+    let Question { slot, buffer, answers, .. } = question;
+    answers.give(Answer { slot, buffer, result });
+}
+
+/// The questions that wait, by arena: each with questions has a turn after the others.
+#[derive(Debug, Default)]
+struct Turns(VecDeque<(usize, VecDeque<Question>)>);
+
+impl Turns {
+    fn push(&mut self, question: Question) {
+        let arena = question.buffer.arena_id();
+        match self.0.iter_mut().find(|(of, _)| *of == arena) {
+            Some((_, waiting)) => waiting.push_back(question),
+            None => self.0.push_back((arena, VecDeque::from([question]))),
+        }
+    }
+
+    fn next(&mut self) -> Option<Question> {
+        let (arena, mut waiting) = self.0.pop_front()?;
+        let question = waiting.pop_front();
+        if !waiting.is_empty() {
+            self.0.push_back((arena, waiting));
+        }
+        question
     }
 }
 
@@ -186,7 +246,9 @@ mod tests {
     use std::fs::File;
     use std::os::unix::fs::FileExt;
 
-    use tyche_block::status_runs;
+    use rustix::event::{PollFd, PollFlags, poll};
+    use rustix::thread::Pid;
+    use tyche_block::{Arena, status_runs};
 
     use super::*;
 
@@ -198,9 +260,10 @@ mod tests {
     }
 
     fn runs(file: &OwnedFd, range: (u64, u64, u64)) -> Result<Vec<StatusRun>, Errno> {
-        let mut bytes = [0; 512];
+        let mut bytes = [0; 4096];
         find_runs(file, range, &mut bytes)?;
-        let runs = status_runs(&bytes, range.0).expect("an answer is valid");
+        let block = u32::try_from(range.2).expect("a block's size");
+        let runs = status_runs(&bytes, range.0, block).expect("an answer is valid");
         Ok(runs.collect())
     }
 
@@ -235,14 +298,96 @@ mod tests {
         assert_eq!(runs(&file, (0, 16384, 512)), Err(Errno::IO));
     }
 
-    #[test]
-    fn an_answer_has_as_many_runs_as_there_is_room_for() {
-        let file = File::from(sparse(4 << 20));
-        for index in 0..100 {
+    /// A file of many parts: 16 KiB each, a quarter of which is data.
+    fn in_parts(parts: u64) -> OwnedFd {
+        let file = File::from(sparse(parts * 16384));
+        for index in 0..parts {
             file.write_all_at(&[1; 4096], index * 16384).expect("a write");
         }
-        let runs = runs(&file.into(), (0, 4 << 20, 512)).expect("runs");
+        file.into()
+    }
+
+    #[test]
+    fn an_answer_has_as_many_runs_as_there_is_room_for() {
+        let (file, mut bytes) = (in_parts(100), [0; 512]);
+        find_runs(&file, (0, 100 * 16384, 512), &mut bytes).expect("runs");
+        let runs: Vec<_> = status_runs(&bytes, 0, 512).expect("valid").collect();
         assert_eq!(runs.len(), 64);
         assert_eq!(runs[62..], [StatusRun::data(4096), StatusRun::hole(12288)]);
+    }
+
+    #[test]
+    fn the_work_of_an_answer_is_bounded_and_the_rest_is_asked_for() {
+        let (parts, file) = (1000, in_parts(1000));
+        let (size, mut at, mut found, mut answers) = (parts * 16384, 0, 0, 0);
+        while at < size {
+            let runs = runs(&file, (at, size, 4096)).expect("runs");
+            assert!(runs.len() <= 2 * STEPS_MAX, "{}", runs.len());
+            at += runs.iter().map(|run| run.len).sum::<u64>();
+            found += runs.iter().filter(|run| !run.is_hole).count() as u64;
+            answers += 1;
+        }
+        assert_eq!((at, found, answers), (size, parts, parts.div_ceil(STEPS_MAX as u64)));
+    }
+
+    #[test]
+    fn a_channel_with_many_questions_does_not_keep_another_waiting() {
+        let (greedy, other) = (Arena::new(64), Arena::new(64));
+        let answers = Answers::new(Waker::new().expect("an eventfd"));
+        let ask = |arena: &Arena, slot| Question {
+            slot,
+            offset: 0,
+            end: 4096,
+            block_size: 512,
+            buffer: arena.alloc(4096).expect("room"),
+            len: 4096,
+            answers: answers.clone(),
+        };
+        let mut turns = Turns::default();
+        (0..4).for_each(|slot| turns.push(ask(&greedy, slot)));
+        (10..12).for_each(|slot| turns.push(ask(&other, slot)));
+        let order: Vec<_> = std::iter::from_fn(|| turns.next()).map(|it| it.slot).collect();
+        assert_eq!(order, [0, 10, 1, 11, 2, 3]);
+        turns.push(ask(&other, 12));
+        assert_eq!(turns.next().map(|it| it.slot), Some(12));
+        assert!(turns.next().is_none());
+    }
+
+    #[test]
+    fn the_thread_is_not_bound_as_the_queue_that_begins_it() {
+        let all = sched_getaffinity(None).expect("it tells");
+        let Some(cpu) = (0..CpuSet::MAX_CPU).find(|cpu| all.is_set(*cpu)) else { return };
+        let (status, file, arena) = (StatusThread::new(), sparse(4096), Arena::new(1));
+        let (waker, buffer) = (Waker::new().expect("an eventfd"), arena.alloc(4096));
+        let answers = Answers::new(waker.clone());
+        let question = Question {
+            slot: 0,
+            offset: 0,
+            end: 4096,
+            block_size: 512,
+            buffer: buffer.expect("room"),
+            len: 4096,
+            answers: answers.clone(),
+        };
+        let queue = thread::spawn(move || {
+            let mut one = CpuSet::new();
+            one.set(cpu);
+            sched_setaffinity(None, &one).expect("it is allowed");
+            status.ask(question, || Some(file)).expect("a thread");
+            status
+        });
+        let _status = queue.join().expect("it ends");
+        let fd = waker.fd();
+        poll(&mut [PollFd::new(&fd, PollFlags::IN)], None).expect("an answer");
+        assert_eq!(answers.take().len(), 1);
+        for task in std::fs::read_dir("/proc/self/task").expect("tasks").flatten() {
+            // Others are of other tests, and may have ended.
+            let name = std::fs::read_to_string(task.path().join("comm")).unwrap_or_default();
+            let number = task.file_name().to_str().and_then(|it| it.parse().ok());
+            if let Some(number) = number.filter(|_| name.trim() == "file-status") {
+                let found = sched_getaffinity(Pid::from_raw(number));
+                assert!(found.is_err() || found == Ok(all), "as the queue");
+            }
+        }
     }
 }

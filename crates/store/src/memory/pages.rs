@@ -414,7 +414,7 @@ mod tests {
         let runs = |offset: usize| {
             let mut bytes = [0; PAGE];
             pages.status(offset as u64, &mut bytes);
-            status_runs(&bytes, offset as u64).unwrap().collect::<Vec<_>>()
+            status_runs(&bytes, offset as u64, 512).unwrap().collect::<Vec<_>>()
         };
         let (region, max) = (REGION as u64, STATUS_MAX as u64);
         assert_eq!(runs(512), [StatusRun::hole(max)]);

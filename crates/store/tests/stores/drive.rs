@@ -105,7 +105,7 @@ impl Driver {
         let Completion { result, buffer, .. } = self.run(Operation::BlockStatus, offset, len);
         result.expect("a status");
         let buffer = buffer.expect("its buffer");
-        status_runs(&buffer[..len], offset).expect("a list of runs").collect()
+        status_runs(&buffer[..len], offset, 512).expect("a list of runs").collect()
     }
 
     /// Asserts that every page is back with the arena.

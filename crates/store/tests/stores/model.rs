@@ -141,7 +141,8 @@ pub(crate) fn run(store: &dyn Store, seed: u64, register: bool, rounds: usize) -
             if completion.token == STATUS {
                 completion.result.expect("a status");
                 let answer = completion.buffer.expect("its buffer");
-                status.extend(status_runs(&answer[..len], asked).expect("a list of runs"));
+                let runs = status_runs(&answer[..len], asked, geometry.block_size);
+                status.extend(runs.expect("a list of runs"));
                 continue;
             }
             completion.result.expect("every request of the model succeeds");

@@ -7,6 +7,7 @@ use clap::Args;
 use super::name::{ExportName, find};
 use super::{CHANGE_TIMEOUT, sessions_end};
 use crate::output::{Format, show};
+use crate::shared::complete;
 use crate::shared::control::TargetRequest;
 use crate::shared::error::{Code, Error, Result};
 use crate::shared::report::{ExportChanged, Output};
@@ -45,7 +46,8 @@ pub(super) struct Set {
     of: ExportName,
 
     /// The properties to change.
-    #[arg(value_name = "KEY=VALUE", required = true, value_parser = Setting::parse)]
+    #[arg(value_name = "KEY=VALUE", required = true, value_parser = Setting::parse,
+        add = complete::settings())]
     settings: Vec<Setting>,
 }
 

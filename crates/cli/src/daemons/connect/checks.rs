@@ -8,7 +8,7 @@ use uuid::Uuid;
 use super::ConnectArgs;
 use super::predecessor::Predecessor;
 use crate::shared::attach::Kind;
-use crate::shared::error::Result;
+use crate::shared::error::{Code, Error, Result};
 use crate::shared::{leftovers, runtime, sessions};
 
 /// The result of the checks before anything is connected.
@@ -26,12 +26,17 @@ impl Checks {
     /// Makes them.
     ///
     /// # Errors
-    /// `Usage` or `Exists` if another daemon has the export; `Device` if its device can't be had.
+    /// `Usage` or `Exists` if another daemon has the export, or if this one was reloaded for a device
+    /// that is gone; `Device` if its device can't be had.
     pub(super) fn find(args: &ConnectArgs, host: Uuid) -> Result<Self> {
         let export = &args.session.export;
         sessions::refuse_twice(export, host)?;
         let only = runtime::lock_export(export, host)?;
         let predecessor = Predecessor::find(export, host)?;
+        if args.reloaded && predecessor.is_none() {
+            let message = "the device of the daemon that was reloaded is gone";
+            return Err(Error::new(Code::Usage, message));
+        }
         leftovers::clear_predecessors(export, host)?;
         leftovers::forget_gone()?;
         let (kind, compromise) = match &predecessor {

@@ -33,6 +33,7 @@ use crate::shared::changed::{Changed, Replaced};
 use crate::shared::control::{self, Asker, ControlAnswer, SessionRequest};
 use crate::shared::device_name::DeviceName;
 use crate::shared::error::{Code, CodedResult, Context, Result};
+use crate::shared::looks::Looks;
 use crate::shared::report::{ConnectReport, Output, SessionState};
 use crate::shared::runtime::{self, CONTROL, RuntimeDir};
 use crate::shared::state::State;
@@ -254,11 +255,14 @@ impl Session {
             let order = Input::Order(order, answer);
             to_loop.lock().is_ok_and(|sender| sender.send(order).is_ok())
         };
-        let dir = self.dir.path().to_owned();
+        let (dir, reports) = (self.dir.path().to_owned(), Looks::default());
         let respond = Arc::new(move |request, asker: &Asker<'_>| match request {
             SessionRequest::Report => {
-                let record = State::load(&dir).unwrap_or_else(|| state.clone());
-                ControlAnswer::Session(Box::new(reporter.describe(&record)))
+                let seen = reports.look(|| {
+                    let record = State::load(&dir).unwrap_or_else(|| state.clone());
+                    reporter.describe(&record)
+                });
+                ControlAnswer::Session(Box::new((*seen).clone()))
             }
             SessionRequest::Disconnect { force } => {
                 let order = Order::Disconnect { force };

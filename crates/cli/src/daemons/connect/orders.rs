@@ -28,7 +28,7 @@ pub(super) fn disconnect(
     hand_over: &dyn Fn(SyncSender<Result<()>>) -> bool,
 ) -> ControlAnswer {
     if force {
-        // Immediately: this also ends an orderly disconnect that waits for a lost target.
+        // Within 250 ms: this also ends an orderly disconnect that waits for a lost target.
         control.abort();
     } else if let Err(error) = await_unused(device, asker) {
         return to_answer(Err(error));

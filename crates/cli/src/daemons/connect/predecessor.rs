@@ -6,7 +6,9 @@ use std::path::PathBuf;
 
 use uuid::Uuid;
 
+use super::ConnectArgs;
 use crate::shared::attach::{Kind, Lasting};
+use crate::shared::attempt::Attempt;
 use crate::shared::changed::Changed;
 use crate::shared::error::{Code, Error, Result};
 use crate::shared::runtime;
@@ -43,6 +45,17 @@ impl Predecessor {
             return Ok(Some(Self { dir, _lock: lock, lasting, known, changed: state.changed }));
         }
         Ok(None)
+    }
+
+    /// Has `tyche list` show why the device of a predecessor still waits, if there is one.
+    pub(super) fn keep_attempt(args: &ConnectArgs, error: &str) {
+        let (Ok(host), Ok(all)) = (args.session.host(), State::all()) else { return };
+        for (dir, state) in all {
+            let is_it = state.export == args.session.export && state.host == host;
+            if is_it && state.lasting.is_some() {
+                Attempt::keep(&dir, error);
+            }
+        }
     }
 
     /// The kind of the device, which must match the wanted one.

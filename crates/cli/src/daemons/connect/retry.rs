@@ -12,6 +12,7 @@ use std::time::Duration;
 use sd_notify::NotifyState;
 use signal_hook::low_level::pipe;
 
+use super::predecessor::Predecessor;
 use super::{ConnectArgs, daemon, signals};
 use crate::shared::error::{Code, Context, Error, Result};
 
@@ -21,12 +22,18 @@ const GLANCE: Duration = Duration::from_millis(1);
 /// Runs the session as soon as it can be connected, until it ends or a signal ends the wait.
 pub(super) fn run(args: &ConnectArgs, pause: Duration) -> Result<()> {
     let mut stop = Stop::new().context(Code::Other, "listen to signals")?;
+    let mut last = None;
     loop {
         let Err(error) = daemon::run(args, args.daemon) else { return Ok(()) };
         let passes = passes(&error);
         if passes {
+            Predecessor::keep_attempt(args, &error.message);
             let pause = pause.as_secs_f64();
-            tracing::warn!("{error}; trying again in {pause} s");
+            // It may go on for days.
+            match last.replace(error.message.clone()) {
+                Some(last) if last == error.message => tracing::debug!("{error}; trying again"),
+                _ => tracing::warn!("{error}; trying again every {pause} s"),
+            }
             // Fails only if the supervisor that asked for it is gone.
             let _ = sd_notify::notify(false, &[NotifyState::Status(&error.message)]);
         }

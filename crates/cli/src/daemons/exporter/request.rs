@@ -14,7 +14,7 @@ const HEADERS_MAX: usize = 64;
 /// Time limit for a request, from the first byte to the last.
 pub(super) const REQUEST_TIMEOUT: Duration = Duration::from_secs(2);
 /// Time limit for a response, for readers that take it slowly.
-const RESPONSE_TIMEOUT: Duration = Duration::from_secs(5);
+pub(super) const RESPONSE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A request.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -9,9 +9,10 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use super::connection::{Connection, Connections, Place};
+use super::connection::Connection;
 use super::request::{self, Request, Response};
 use crate::shared::error::{Code, Context, Error, Result};
+use crate::shared::places::{Place, Places};
 
 /// Pause after a connection that could not be accepted.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -81,7 +82,7 @@ impl Listener {
 /// There is no thread.
 pub(super) fn serve(
     listener: Listener,
-    connections: &Arc<Connections>,
+    connections: &Arc<Places<Connection>>,
     answer: &Answer,
 ) -> io::Result<()> {
     let (connections, answer) = (Arc::clone(connections), Arc::clone(answer));
@@ -89,7 +90,7 @@ pub(super) fn serve(
         match listener.accept() {
             // Otherwise all are being answered: who asks again will be.
             Ok(connection) => {
-                if let Some(place) = connections.admit(connection) {
+                if let Ok(place) = connections.admit(connection) {
                     answer_apart(place, Arc::clone(&answer));
                 }
             }
@@ -102,7 +103,7 @@ pub(super) fn serve(
     thread::Builder::new().name("accept".into()).spawn(accept).map(drop)
 }
 
-fn answer_apart(place: Place, answer: Answer) {
+fn answer_apart(place: Place<Connection>, answer: Answer) {
     let talk = move || {
         if let Err(error) = talk(&place, &answer) {
             tracing::debug!(%error, "connection");
@@ -113,21 +114,23 @@ fn answer_apart(place: Place, answer: Answer) {
     }
 }
 
-fn talk(place: &Place, answer: &Answer) -> io::Result<()> {
+fn talk(place: &Place<Connection>, answer: &Answer) -> io::Result<()> {
     let asked = request::read(&place.connection)?;
     place.answer();
-    match asked {
-        Ok(asked) => request::respond(&place.connection, &answer(&asked), asked.is_head),
-        Err(refusal) => request::respond(&place.connection, &refusal, false),
-    }
+    let (response, is_head) = match asked {
+        Ok(asked) => (answer(&asked), asked.is_head),
+        Err(refusal) => (refusal, false),
+    };
+    place.tell();
+    request::respond(&place.connection, &response, is_head)
 }
 
 #[cfg(test)]
 mod tests {
     use std::io::{Read, Write};
 
-    use super::super::connection::CONNECTIONS_MAX;
     use super::*;
+    use crate::shared::places::PLACES;
 
     /// A server at a socket, and its path.
     fn server(dir: &Path) -> PathBuf {
@@ -170,13 +173,47 @@ mod tests {
     fn those_who_say_nothing_keep_nobody_out_and_are_cut_off() {
         let dir = tempfile::tempdir().unwrap();
         let path = server(dir.path());
-        let mut silent: Vec<_> = (0..2 * CONNECTIONS_MAX).map(|_| connect(&path)).collect();
+        let mut silent: Vec<_> = (0..2 * PLACES).map(|_| connect(&path)).collect();
         // One that never comes to an end.
         silent[0].write_all(b"GET / HT").unwrap();
         assert!(said(connect(&path), b"GET /b HTTP/1.1\r\n\r\n").ends_with("/b\n"));
         for stream in &mut silent {
             assert_eq!(stream.read(&mut [0]).unwrap(), 0);
         }
+    }
+
+    #[test]
+    fn those_who_ask_and_do_not_read_keep_nobody_out() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("http.sock");
+        let listener = Listener::unix(&path).unwrap();
+        // More than a socket takes for a client that does not read.
+        let body = "a".repeat(8 << 20);
+        let answer: Answer = Arc::new(move |request| match request.path.as_str() {
+            "/long" => Response::plain("200 OK", &body),
+            path => Response::plain("200 OK", path),
+        });
+        serve(listener, &Arc::default(), &answer).unwrap();
+        let ask_for_long = || {
+            let mut stream = connect(&path);
+            stream.write_all(b"GET /long HTTP/1.1\r\n\r\n").unwrap();
+            // It is being answered.
+            stream.read_exact(&mut [0]).unwrap();
+            stream
+        };
+        let begun = std::time::Instant::now();
+        let unread: Vec<_> = (0..PLACES).map(|_| ask_for_long()).collect();
+        let mut attempts = (0..).map(|_| {
+            let mut text = String::new();
+            let mut stream = connect(&path);
+            let asked = stream.write_all(b"GET /b HTTP/1.1\r\n\r\n");
+            let read = asked.and_then(|()| stream.read_to_string(&mut text));
+            read.is_ok() && text.ends_with("/b\n")
+        });
+        assert!(attempts.any(|is_answered| is_answered));
+        let took = begun.elapsed();
+        assert!(took < request::RESPONSE_TIMEOUT, "they had to go before: {took:?}");
+        drop(unread);
     }
 
     #[test]

@@ -242,18 +242,38 @@ impl Rights {
         hosts.map(|(host, _)| host.to_owned()).collect()
     }
 
-    /// Has the decisions about an export hold for one that is cloned from it as well.
+    /// Has the decisions about an export hold for one that is to be cloned from it as well. Returns
+    /// those that this takes the place of.
     ///
     /// # Errors
-    /// `Other` if they can't be kept.
-    pub(super) fn inherit(&mut self, clone: &str, export: &str) -> Result<()> {
-        let before = self.decisions.clone();
-        self.decisions.copy(export, clone).inspect_err(|_| self.decisions = before)
+    /// `Other` if they can't be kept. Nothing has changed then.
+    pub(super) fn inherit(
+        &mut self,
+        clone: &str,
+        export: &str,
+    ) -> Result<BTreeMap<String, Decision>> {
+        let (all, before) = (self.decisions.clone(), self.decisions.all_of(clone));
+        let kept = self.decisions.put(clone, self.decisions.all_of(export));
+        kept.inspect_err(|_| self.decisions = all).map(|()| before)
     }
 
-    /// Forgets the decisions about an export that is gone for good: another of its name is to begin
-    /// with none.
+    /// Has the decisions about an export that is not cloned be those of before.
+    pub(super) fn disinherit(&mut self, clone: &str, before: BTreeMap<String, Decision>) {
+        if let Err(error) = self.decisions.put(clone, before) {
+            tracing::warn!("{error}; what was decided for {clone} counts after a restart");
+        }
+    }
+
+    /// Forgets the configured rights at an export that is not served, or not any more.
+    pub(super) fn forget_configured(&mut self, export: &str) {
+        self.configured.allowed.remove(export);
+        self.configured.initiators.remove(export);
+    }
+
+    /// Forgets the rights at an export that is gone for good: another of its name is to begin with
+    /// none.
     pub(super) fn forget(&mut self, export: &str) {
+        self.forget_configured(export);
         if let Err(error) = self.decisions.retain(|of, _, _| of != export) {
             tracing::warn!("{error}; what was decided about {export} counts after a restart");
         }

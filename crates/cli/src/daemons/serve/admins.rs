@@ -1,12 +1,13 @@
 //! The admins of a target: who may ask it from elsewhere, by their keys.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use tyche_control::{Admin, Port};
 use tyche_proto::crypto::PublicKey;
 
 use super::checked_name;
+use super::complaints::Complaints;
 use super::config::{self, Config};
 use super::own_keys::OwnKeys;
 use crate::shared::error::{Code, Error, Result};
@@ -47,13 +48,16 @@ pub(super) fn check(config: &Config, own: &[PublicKey]) -> Result<()> {
 /// The admins of a running target, and the port at which they ask.
 pub(super) struct Admins {
     list: Mutex<BTreeMap<PublicKey, Admin>>,
+    /// Lines of the log about what they ask for in vain.
+    pub(super) complaints: Arc<Complaints>,
     /// Set once it is open; never if the target has none.
     pub(super) port: OnceLock<Port>,
 }
 
 impl Admins {
     pub(super) fn new(configured: &[config::Admin]) -> Self {
-        Self { list: Mutex::new(by_key(configured)), port: OnceLock::new() }
+        let complaints = Arc::new(Complaints::new());
+        Self { list: Mutex::new(by_key(configured)), complaints, port: OnceLock::new() }
     }
 
     fn list(&self) -> MutexGuard<'_, BTreeMap<PublicKey, Admin>> {
@@ -71,6 +75,23 @@ impl Admins {
         *self.list() = by_key(configured);
         if let Some(port) = self.port.get() {
             port.set_keys(own.all());
+            port.close_former();
+        }
+        self.complaints.retain(|key| self.find(key).is_some());
+    }
+
+    /// Takes from those who are admins what another list does not give them, before it is taken:
+    /// that may have to wait for their own requests.
+    pub(super) fn withdraw(&self, configured: &[config::Admin]) {
+        let wanted = by_key(configured);
+        self.list().retain(|key, admin| match wanted.get(key) {
+            Some(wanted) => {
+                admin.read_only |= wanted.read_only;
+                true
+            }
+            None => false,
+        });
+        if let Some(port) = self.port.get() {
             port.close_former();
         }
     }

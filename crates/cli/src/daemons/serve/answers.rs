@@ -1,18 +1,16 @@
 //! Answers of a running target at its control socket and its control port.
 
 use std::collections::BTreeMap;
-use std::fmt;
-use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::fs::{AtFlags, StatxFlags, statx};
 use tyche_native::Remains;
-use tyche_proto::crypto::PublicKey;
 use tyche_store::ResizeError;
 
 use super::access::{Changed, Who};
+use super::by::By;
 use super::changes::{self, Removal};
 use super::config::{DefinedAt, Export};
 use super::fcoe::PORTS_ANSWER;
@@ -30,90 +28,71 @@ use crate::shared::report::{
 /// Time limit for the file systems of pools to say how full they are, of all of them together.
 const POOLS_ANSWER: Duration = Duration::from_millis(200);
 
-/// The user or admin that asks.
-pub(super) enum By<'a> {
-    /// A user of this machine; none if the kernel does not say which.
-    User(Option<u32>),
-    /// An admin elsewhere.
-    Admin {
-        /// The name at this target.
-        name: &'a str,
-        /// The key that it has proved.
-        key: PublicKey,
-        /// The address that it asks from.
-        address: SocketAddr,
-    },
-}
-
-impl fmt::Display for By<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::User(Some(uid)) => write!(f, "user {uid} of this machine"),
-            Self::User(None) => write!(f, "a user of this machine"),
-            Self::Admin { name, key, address } => {
-                write!(f, "admin {name} ({}) at {address}", key.fingerprint())
-            }
-        }
-    }
-}
-
 /// Answers a request: reports, resizes exports, and changes who may have them. The log says who has
 /// changed what.
 pub(super) fn answer(served: Arc<Served>, request: &TargetRequest, by: &By<'_>) -> ControlAnswer {
-    let answer = execute(served, request);
-    match (request.change(), &answer) {
+    let Some(change) = request.change() else { return execute(served, request, by) };
+    let complaints = Arc::clone(&served.admins.complaints);
+    let answer = execute(served, request, by);
+    // What has changed something is always said.
+    let left_out = if answer.has_changed() { Some(0) } else { by.may_complain(&complaints) };
+    match (left_out, &answer) {
         (None, _) => {}
-        (Some(change), ControlAnswer::Refused(report)) => {
-            tracing::warn!(%by, "`{change}` has failed: {}", report.error);
+        (Some(left_out), ControlAnswer::Refused(report)) => {
+            tracing::warn!(%by, left_out, "`{change}` has failed: {}", report.error);
         }
-        (Some(change), _) => tracing::info!(%by, "`{change}`"),
+        (Some(left_out), _) => tracing::info!(%by, left_out, "`{change}`"),
     }
     answer
 }
 
-fn execute(served: Arc<Served>, request: &TargetRequest) -> ControlAnswer {
+fn execute(served: Arc<Served>, request: &TargetRequest, by: &By<'_>) -> ControlAnswer {
     match request {
-        TargetRequest::Report => ControlAnswer::Target(report(&served)),
+        TargetRequest::Report => {
+            let seen = served.reports.look(|| report(&served));
+            ControlAnswer::Target((*seen).clone())
+        }
         TargetRequest::Resize { export, size } => {
-            resize(&served, export, *size).map(ControlAnswer::Resized).into()
+            resize(&served, export, *size, by).map(ControlAnswer::Resized).into()
         }
         TargetRequest::AddExport { export, accept_changed_disk, new_file } => {
             let export = Export { place: DefinedAt::Command, ..(**export).clone() };
             let accepted = *accept_changed_disk;
             let changed = match new_file {
-                Some(file) => volumes::make(&served, &export, file, accepted),
-                None => changes::add(&served, &export, accepted),
+                Some(file) => volumes::make(&served, &export, (file, accepted), by),
+                None => changes::add(&served, &export, accepted, by),
             };
             changed.map(ControlAnswer::Changed).into()
         }
         TargetRequest::CloneExport { export, clone, read_only } => {
-            let cloned = volumes::clone(&served, (export, clone), *read_only);
+            let cloned = volumes::clone(&served, (export, clone), *read_only, by);
             cloned.map(ControlAnswer::Cloned).into()
         }
         TargetRequest::RemoveExport { export, force, delete, limit_ms } => {
             let limit = Duration::from_millis(*limit_ms);
             let removal = Removal { force: *force, delete: *delete, limit };
-            changes::remove(&served, export, &removal).map(ControlAnswer::Changed).into()
+            changes::remove(&served, export, &removal, by).map(ControlAnswer::Changed).into()
         }
         TargetRequest::RenameExport { export, to } => {
-            rename::rename(&served, export, to).map(ControlAnswer::Changed).into()
+            rename::rename(&served, export, to, by).map(ControlAnswer::Changed).into()
         }
         TargetRequest::SetExport { export, settings } => {
-            settings::set(&served, export, settings).map(ControlAnswer::Changed).into()
+            settings::set(&served, export, settings, by).map(ControlAnswer::Changed).into()
         }
         TargetRequest::AddLink { link } => {
-            link_changes::add(&served, link).map(ControlAnswer::Link).into()
+            link_changes::add(&served, link, by).map(ControlAnswer::Link).into()
         }
         TargetRequest::RemoveLink { link, force, limit_ms } => {
             let limit = Duration::from_millis(*limit_ms);
-            link_changes::remove(&served, link, *force, limit).map(ControlAnswer::Link).into()
+            let removed = link_changes::remove(&served, link, (*force, limit), by);
+            removed.map(ControlAnswer::Link).into()
         }
         TargetRequest::Plan { path, text } => {
             reload::foresee(&served, path, text).map(ControlAnswer::Plan).into()
         }
         TargetRequest::Access { export, host, change } => {
             let host = host.as_deref();
-            change_access(served, export, host, *change).map(ControlAnswer::Access).into()
+            change_access(served, (export, host), *change, by).map(ControlAnswer::Access).into()
         }
     }
 }
@@ -184,7 +163,8 @@ fn pools(served: &Served, pools: &[Pool], exports: &[ExportReport]) -> Vec<PoolR
     pools.iter().zip(looks).map(report).collect()
 }
 
-fn resize(served: &Served, name: &str, size: Option<u64>) -> Result<ExportResized> {
+fn resize(served: &Served, name: &str, size: Option<u64>, by: &By<'_>) -> Result<ExportResized> {
+    by.check(&served.admins)?;
     let size = served.exports.resize(name, size).map_err(|error| {
         let code = match error {
             ResizeError::Shrinks { .. } | ResizeError::Indivisible { .. } => Code::Usage,
@@ -200,19 +180,23 @@ fn resize(served: &Served, name: &str, size: Option<u64>) -> Result<ExportResize
 /// Changes who may have an export. An eviction waits for the requests of whom it is about.
 fn change_access(
     served: Arc<Served>,
-    export: &str,
-    host: Option<&str>,
+    (export, host): (&str, Option<&str>),
     change: AccessChange,
+    by: &By<'_>,
 ) -> Result<AccessChanged> {
     let target = served.exports.name.clone();
     let named = || host.ok_or_else(|| Error::new(Code::Usage, "the request has to name a host"));
-    let changed = match change {
-        AccessChange::Allow => served.rights().allow(&served, export, named()?),
-        AccessChange::Deny | AccessChange::Evict { .. } => {
-            served.rights().deny(&served, export, named()?)
-        }
-        AccessChange::Revert => served.rights().revert(&served, export, host),
-    }?;
+    let changed = {
+        let mut rights = served.rights();
+        by.check(&served.admins)?;
+        match change {
+            AccessChange::Allow => rights.allow(&served, export, named()?),
+            AccessChange::Deny | AccessChange::Evict { .. } => {
+                rights.deny(&served, export, named()?)
+            }
+            AccessChange::Revert => rights.revert(&served, export, host),
+        }?
+    };
     let of_host = changed.who.map(|who| who.to_string()).or_else(|| host.map(str::to_owned));
     let name = of_host.as_deref().unwrap_or("all hosts");
     let key = changed.who.and_then(|who| served.rights().fingerprint(who));

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use super::access::Configured;
+use super::by::By;
 use super::config::{Config, DefinedAt, Export};
 use super::exports::ExportRemoval;
 use super::own_keys::OwnKeys;
@@ -109,8 +110,13 @@ pub(super) fn added(config: &Config) -> impl Iterator<Item = &Export> {
 /// # Errors
 /// The disk can't be had; an export of that name says something else (`Exists`), or contradicts
 /// it; or it can't be kept. Nothing has changed then.
-pub(super) fn add(served: &Served, export: &Export, accepted: bool) -> Result<ExportChanged> {
-    let _changing = served.exports.change();
+pub(super) fn add(
+    served: &Served,
+    export: &Export,
+    accepted: bool,
+    by: &By<'_>,
+) -> Result<ExportChanged> {
+    let _changing = by.turn(served)?;
     let current = served.exports.current().clone();
     if let Some(other) = named(&current, &export.name) {
         if other.is_same(export) {
@@ -141,6 +147,7 @@ pub(super) fn publish(served: &Served, export: &Export, accepted: bool) -> Resul
     let mut rights = served.rights();
     rights.reconfigure(configured, served);
     if let Err(error) = served.exports.serve(export, &rights, disk) {
+        rights.forget_configured(&export.name);
         if let Err(error) = locked(&served.exports.state).keep_added(added(&before)) {
             tracing::error!("export {} will be there after a restart: {error}", export.name);
         }
@@ -170,9 +177,14 @@ pub(super) struct Removal {
 /// have it connected; `Device` if its file can't be deleted; `Other` if that can't be kept. Nothing
 /// has changed then. `Device` also if its disk has not finished requests after the limit: it is
 /// removed.
-pub(super) fn remove(served: &Served, name: &str, removal: &Removal) -> Result<ExportChanged> {
+pub(super) fn remove(
+    served: &Served,
+    name: &str,
+    removal: &Removal,
+    by: &By<'_>,
+) -> Result<ExportChanged> {
     let &Removal { force, delete, limit } = removal;
-    let changing = served.exports.change();
+    let changing = by.turn(served)?;
     let mut wanted = served.exports.current().clone();
     let idle = wanted.idle.iter().find(|export| export.name == name);
     let export = named(&wanted, name).or(idle).ok_or_else(|| served.exports.no_export(name))?;

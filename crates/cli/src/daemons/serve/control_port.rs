@@ -10,7 +10,8 @@ use tyche_control::{Admin, Caller, Identity, Limits, Port, Service};
 use tyche_proto::crypto::PublicKey;
 
 use super::Served;
-use super::answers::{self, By};
+use super::answers;
+use super::by::By;
 use crate::shared::control::{ControlAnswer, TargetRequest};
 use crate::shared::error::{Code, Error, Result};
 
@@ -99,7 +100,10 @@ impl Answering {
         }
         match request.change().filter(|_| *read_only) {
             Some(change) => {
-                tracing::warn!(%by, "`{change}` is refused: the admin is read_only");
+                if let Some(left_out) = by.may_complain(&served.admins.complaints) {
+                    let why = "the admin is read_only";
+                    tracing::warn!(%by, left_out, "`{change}` is refused: {why}");
+                }
                 let message =
                     format!("admin {name} may change nothing at this target: it is `read_only`");
                 ControlAnswer::refused(Code::Refused, &message)

@@ -5,6 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::by::By;
 use super::config::Config;
 use super::fcoe::Fcoe;
 use super::links::Taken;
@@ -19,7 +20,7 @@ use crate::shared::report::{DefinedBy, TargetLinkChanged};
 /// # Errors
 /// It can't be opened, or kept; or the target serves all interfaces, or ports of FCoE only. Nothing
 /// has changed then.
-pub(super) fn add(served: &Arc<Served>, name: &str) -> Result<TargetLinkChanged> {
+pub(super) fn add(served: &Arc<Served>, name: &str, by: &By<'_>) -> Result<TargetLinkChanged> {
     let known = |served: &Served| {
         let table = served.links();
         let named = table.named(name)?;
@@ -36,7 +37,7 @@ pub(super) fn add(served: &Arc<Served>, name: &str) -> Result<TargetLinkChanged>
     served.opener.check(&[name.to_owned()]).map_err(wrong)?;
     // The name of an address may take long to be found: nobody else waits for it.
     let links = served.opener.open_one(name)?;
-    let _changing = served.exports.change();
+    let _changing = by.turn(served)?;
     if let Some(known) = known(served) {
         return Ok(known);
     }
@@ -64,11 +65,11 @@ pub(super) fn add(served: &Arc<Served>, name: &str) -> Result<TargetLinkChanged>
 pub(super) fn remove(
     served: &Arc<Served>,
     name: &str,
-    force: bool,
-    limit: Duration,
+    (force, limit): (bool, Duration),
+    by: &By<'_>,
 ) -> Result<TargetLinkChanged> {
     check_way(served)?;
-    let changing = served.exports.change();
+    let changing = by.turn(served)?;
     let Some(named) = served.links().named(name) else {
         return Ok(changed(served, name, false));
     };

@@ -182,6 +182,15 @@ impl Opener {
     }
 }
 
+/// The names that a link of this name may have of its own: of an address to listen at, with the
+/// addresses that it has now. May query a name server.
+pub(super) fn own_names_of(name: &str) -> Vec<String> {
+    let Ok(Some(place)) = ListenAddress::parse(name, 0) else { return Vec::new() };
+    let addresses = place.resolve().unwrap_or_default();
+    let own = |address| format!("{}:{address}", place.transport().name);
+    addresses.into_iter().map(own).collect()
+}
+
 /// Checks the names of links: addresses to listen at are known by their beginning.
 fn check_names(names: &[String]) -> Result<()> {
     for (index, name) in names.iter().enumerate() {
@@ -285,6 +294,17 @@ impl LinkTable {
         self.missing.iter().find(|it| it.is_link(name)).map(|it| &*it.why)
     }
 
+    /// The name, as it was given, of the served link that has one of these names of its own.
+    pub(super) fn with_own(&self, names: &[String]) -> Option<&str> {
+        self.served.iter().find(|it| names.contains(&it.own)).map(|it| &*it.named)
+    }
+
+    /// Has a served link be the one of another name.
+    pub(super) fn rename(&mut self, from: &str, to: &str) {
+        let link = self.served.iter_mut().find(|it| it.named == from);
+        link.into_iter().for_each(|link| to.clone_into(&mut link.named));
+    }
+
     /// Takes a link out: it ends, or is not waited for any more. `None` if there is none.
     pub(super) fn take(&mut self, target: &Target, name: &str) -> Option<Taken> {
         if let Some(at) = self.missing.iter().position(|it| it.is_link(name)) {
@@ -308,6 +328,10 @@ mod tests {
             check_names(&names).map_err(|error| error.message)
         };
         assert_eq!(check(&["eth0", "udp:0.0.0.0", "tcp:[::1]:7"]), Ok(()));
+        assert_eq!(own_names_of("udp:127.0.0.1"), ["udp:127.0.0.1:8650"]);
+        assert_eq!(own_names_of("tcp:[::1]:7"), ["tcp:[::1]:7"]);
+        assert!(own_names_of("udp:localhost").contains(&"udp:127.0.0.1:8650".to_owned()));
+        assert_eq!(own_names_of("eth0"), [""; 0]);
         for names in [&["eth0", "eth0"][..], &[""], &["udp:"], &["udp:a:b:c"], &["tcp:a:70000"]] {
             assert!(check(names).is_err(), "{names:?}");
         }

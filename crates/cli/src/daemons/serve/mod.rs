@@ -3,8 +3,10 @@
 mod access;
 mod admins;
 mod answers;
+mod by;
 mod changes;
 mod check;
+mod complaints;
 pub(crate) mod config;
 mod conflict;
 mod control_port;
@@ -50,12 +52,14 @@ use crate::shared::error::{Code, Context, Error, Result};
 use crate::shared::fcoe::e_d_tov;
 use crate::shared::links::LinkArgs;
 use crate::shared::log;
+use crate::shared::looks::Looks;
 use crate::shared::panics;
 use crate::shared::placement::PlacementArgs;
+use crate::shared::report::TargetReport;
 use crate::shared::runtime::{self, RuntimeDir};
 use access::{Configured, Rights};
 use admins::Admins;
-use answers::By;
+use by::By;
 use config::{Auth, Config, Export, FcoePort, Host, Initiators};
 use disks::MissingDisk;
 use exports::Exports;
@@ -337,6 +341,7 @@ fn start(
         links: Mutex::new(table),
         admins,
         pools: pool_usage::Looks::default(),
+        reports: Looks::default(),
         args: args.clone(),
         is_stopping: AtomicBool::new(false),
     };
@@ -445,6 +450,8 @@ struct Served {
     admins: Admins,
     /// How full its pools are.
     pools: pool_usage::Looks,
+    /// Its reports.
+    reports: Looks<TargetReport>,
     /// Its command line.
     args: ServeArgs,
     is_stopping: AtomicBool,

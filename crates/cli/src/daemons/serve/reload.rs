@@ -20,7 +20,7 @@ use super::changes::{self, named};
 use super::check::{absent, validate};
 use super::config::{Config, Export};
 use super::exports::ExportRemoval;
-use super::links::{Links, Missing, Taken, What, may_pass};
+use super::links::{Links, Missing, Taken, What, may_pass, own_names_of};
 use super::own_keys::OwnKeys;
 use super::plan::{Change, Plan, Step};
 use super::state::locked;
@@ -152,7 +152,13 @@ fn as_served(wanted: &Config, started: &Config, current: &Config) -> Config {
 pub(super) fn foresee(served: &Served, path: &Path, text: &str) -> Result<PlanReport> {
     let now = merged(&served.args, Config::parse(text, path)?)?;
     let Planned { plan, left_out, .. } = plan(served, &now)?;
+    let renamed = renamed_links(served, &plan);
+    let is_kept =
+        |step: &Step| renamed.iter().any(|(new, old)| step.name == *new || step.name == *old);
     let note = |step: &Step| match (step.part, step.action) {
+        (PlannedPart::Link, _) if is_kept(step) => {
+            Some("the same address by another name: it is served on".to_owned())
+        }
         (PlannedPart::Link, PlannedAction::Add) => {
             let is_absent = !absent(std::slice::from_ref(&step.name)).is_empty();
             is_absent.then(|| "it is not there: no link is removed before it is".to_owned())
@@ -173,14 +179,18 @@ pub(super) fn foresee(served: &Served, path: &Path, text: &str) -> Result<PlanRe
 /// # Errors
 /// The configuration has a mistake. Nothing has changed then.
 fn apply(served: &Arc<Served>, now: &Config) -> Result<Plan> {
+    let first = plan(served, now)?;
+    // Others may change something for long, also those who are not to any more.
+    served.admins.withdraw(&first.wanted.admin);
     // The name of an address may take long to be found: no command waits for it.
-    let mut links = open_new(served, &plan(served, now)?.plan);
+    let renamed = renamed_links(served, &first.plan);
+    let mut links = open_new(served, &first.plan, &renamed);
     let changing = served.exports.change();
     let Planned { plan, left_out, current, wanted, keys, configured } = plan(served, now)?;
     changes::warn_of(&left_out);
     served.own_keys.change(&keys, &served.exports.target);
     served.admins.replace(&wanted.admin, &keys);
-    let mut applying = Applying::new(served, &current, wanted);
+    let mut applying = Applying::new(served, (&current, wanted), renamed);
     // Before hosts are let in.
     served.exports.set_limits(&applying.next);
     served.rights().reconfigure(configured, served);
@@ -218,11 +228,37 @@ fn apply(served: &Arc<Served>, now: &Config) -> Result<Plan> {
     Ok(plan)
 }
 
+/// The names of the links that a plan adds, or removes.
+fn links_of(plan: &Plan, action: PlannedAction) -> impl Iterator<Item = &String> {
+    let is_it = move |step: &&Step| (step.part, step.action) == (PlannedPart::Link, action);
+    plan.steps.iter().filter(is_it).map(|step| &step.name)
+}
+
+/// The links that a plan adds and removes by two names of one address, by the new name. They can't
+/// be opened beside themselves, and hosts need not notice.
+fn renamed_links(served: &Served, plan: &Plan) -> BTreeMap<String, String> {
+    let mut renamed = BTreeMap::new();
+    let removed: Vec<_> = links_of(plan, PlannedAction::Remove).collect();
+    for new in links_of(plan, PlannedAction::Add).filter(|_| !removed.is_empty()) {
+        let own = own_names_of(new);
+        let before = served.links().with_own(&own).map(str::to_owned);
+        // One of two new names has it.
+        let is_free = |it: &String| removed.contains(&it) && renamed.values().all(|of| of != it);
+        if let Some(before) = before.filter(is_free) {
+            renamed.insert(new.clone(), before);
+        }
+    }
+    renamed
+}
+
 /// Opens the links that are new.
-fn open_new(served: &Served, plan: &Plan) -> BTreeMap<String, Result<Links>> {
-    let is_new = |step: &&Step| (step.part, step.action) == (PlannedPart::Link, PlannedAction::Add);
-    let new = plan.steps.iter().filter(is_new);
-    new.map(|step| (step.name.clone(), served.opener.open_one(&step.name))).collect()
+fn open_new(
+    served: &Served,
+    plan: &Plan,
+    renamed: &BTreeMap<String, String>,
+) -> BTreeMap<String, Result<Links>> {
+    let new = links_of(plan, PlannedAction::Add).filter(|name| !renamed.contains_key(*name));
+    new.map(|name| (name.clone(), served.opener.open_one(name))).collect()
 }
 
 /// Waits until nothing of removed exports is left.
@@ -241,6 +277,8 @@ struct Applying<'a> {
     wanted: Config,
     /// The configuration that is served after the steps that were taken.
     next: Config,
+    /// The links that have other names by now, with those before.
+    renamed: BTreeMap<String, String>,
     /// Whether all new links are served.
     has_new_links: bool,
     /// The exports that end.
@@ -250,7 +288,11 @@ struct Applying<'a> {
 }
 
 impl<'a> Applying<'a> {
-    fn new(served: &'a Served, current: &Config, wanted: Config) -> Self {
+    fn new(
+        served: &'a Served,
+        (current, wanted): (&Config, Config),
+        renamed: BTreeMap<String, String>,
+    ) -> Self {
         // Exports keep the properties that take a restart.
         let kept = |export: &Export| match named(&wanted, &export.name) {
             None => export.clone(),
@@ -270,12 +312,15 @@ impl<'a> Applying<'a> {
         let (link, fcoe) = (current.link.clone(), current.fcoe.clone());
         let next = Config { export, link, fcoe, ..wanted.clone() };
         let (removals, ending) = Default::default();
-        Self { served, wanted, next, has_new_links: true, removals, ending }
+        Self { served, wanted, next, renamed, has_new_links: true, removals, ending }
     }
 
     /// Takes a step. `links`: the open link, if it adds one.
     fn take(&mut self, step: &Step, links: Option<Result<Links>>) {
         match (step.part, step.action) {
+            (PlannedPart::Link, PlannedAction::Add) if self.renamed.contains_key(&step.name) => {
+                self.rename_link(&step.name);
+            }
             (PlannedPart::Link, PlannedAction::Add) => {
                 let opened = links.unwrap_or_else(|| self.served.opener.open_one(&step.name));
                 self.add_link(&step.name, opened);
@@ -309,8 +354,20 @@ impl<'a> Applying<'a> {
         self.next.link.push(name.to_owned());
     }
 
+    /// Has a link be known by its new name.
+    fn rename_link(&mut self, name: &str) {
+        let before = &self.renamed[name];
+        self.served.links().rename(before, name);
+        let links = self.next.link.iter_mut().filter(|link| *link == before);
+        links.for_each(|link| name.clone_into(link));
+        tracing::info!("link {before} is {name} now, at the same address");
+    }
+
     /// Removes a link, unless the target could be off the network then.
     fn remove_link(&mut self, name: &str) {
+        if self.renamed.values().any(|before| before == name) {
+            return;
+        }
         let mut table = self.served.links();
         let is_missing = table.why_missing(name).is_some();
         let is_other_served = table.served().any(|it| self.wanted.link.iter().any(|one| one == it));
@@ -340,7 +397,10 @@ impl<'a> Applying<'a> {
                 tracing::info!("export {name} is added: {}", export.path);
                 self.next.export.push(export);
             }
-            Err(error) => tracing::error!("export {name} is not served: {error}"),
+            Err(error) => {
+                self.served.rights().forget_configured(name);
+                tracing::error!("export {name} is not served: {error}");
+            }
         }
     }
 
@@ -359,5 +419,6 @@ impl<'a> Applying<'a> {
         }
         self.next.export.retain(|export| export.name != name);
         self.removals.extend(exports.remove(name).map(|removal| (name.to_owned(), removal)));
+        self.served.rights().forget_configured(name);
     }
 }

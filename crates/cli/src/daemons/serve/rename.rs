@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use tyche_proto::RenameRefused;
 
+use super::by::By;
 use super::changes::{added, changed, check, finish_renames, named, refuse_configured};
 use super::config::{Config, Export};
 use super::exports::export_name;
@@ -23,8 +24,8 @@ use crate::shared::report::ExportChanged;
 /// if the name is another export's, or was; `Refused` if hosts have it connected; `Device` if its
 /// disk is missing, or its file can't have the name; `Other` if it can't be kept. Nothing has
 /// changed then.
-pub(super) fn rename(served: &Served, from: &str, to: &str) -> Result<ExportChanged> {
-    let _changing = served.exports.change();
+pub(super) fn rename(served: &Served, from: &str, to: &str, by: &By<'_>) -> Result<ExportChanged> {
+    let _changing = by.turn(served)?;
     let before = served.exports.current().clone();
     let Some(export) = named(&before, from) else {
         return was_renamed(served, &before, (from, to));

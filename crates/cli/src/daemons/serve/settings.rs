@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::access::Configured;
+use super::by::By;
 use super::changes::{added, changed, check, named, refuse_configured};
 use super::config::{Config, Export, Source};
 use super::exports::OpenDisk;
@@ -27,8 +28,13 @@ const CLOSE_LIMIT: Duration = Duration::from_secs(10);
 /// `NotFound` if there is no such export; `Config` or `Usage` if the configuration has it, or the
 /// change makes no sense; `Refused` if hosts have it connected that would not learn of the change;
 /// `Device` if its disk can't be opened so; `Other` if it can't be kept. Nothing has changed then.
-pub(super) fn set(served: &Arc<Served>, name: &str, settings: &[Setting]) -> Result<ExportChanged> {
-    let _changing = served.exports.change();
+pub(super) fn set(
+    served: &Arc<Served>,
+    name: &str,
+    settings: &[Setting],
+    by: &By<'_>,
+) -> Result<ExportChanged> {
+    let _changing = by.turn(served)?;
     let before = served.exports.current().clone();
     let idle = before.idle.iter().find(|export| export.name == name);
     let export = named(&before, name).or(idle).ok_or_else(|| served.exports.no_export(name))?;

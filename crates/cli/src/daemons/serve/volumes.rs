@@ -7,6 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use tyche_store::BackingError;
 
+use super::by::By;
 use super::changes::{added, changed, named, publish};
 use super::config::{Config, DefinedAt, Export};
 use super::exports::export_name;
@@ -28,10 +29,10 @@ use crate::shared::report::{ExportChanged, ExportCloned, Origin};
 pub(super) fn make(
     served: &Served,
     export: &Export,
-    NewFile { pool, size }: &NewFile,
-    accepted: bool,
+    (NewFile { pool, size }, accepted): (&NewFile, bool),
+    by: &By<'_>,
 ) -> Result<ExportChanged> {
-    let _changing = served.exports.change();
+    let _changing = by.turn(served)?;
     let config = served.exports.current().clone();
     let pool = find_pool(served, &config, pool)?;
     let export = Export { place: DefinedAt::Command, ..placed(pool, export)? };
@@ -68,8 +69,9 @@ pub(super) fn clone(
     served: &Served,
     (export, new): (&str, &str),
     read_only: bool,
+    by: &By<'_>,
 ) -> Result<ExportCloned> {
-    let _changing = served.exports.change();
+    let _changing = by.turn(served)?;
     let config = served.exports.current().clone();
     let source = named(&config, export).ok_or_else(|| served.exports.no_export(export))?;
     let uuid = locked(&served.exports.state).uuid(export);
@@ -106,8 +108,9 @@ pub(super) fn clone(
     let file = pool.new_file()?;
     let pause = pool.clone_file(&file, from)?;
     // Whoever was kept out of the one is kept out of the other.
-    served.rights().inherit(new, export)?;
-    install(served, pool, (&file, &clone), false)?;
+    let before = served.rights().inherit(new, export)?;
+    let installed = install(served, pool, (&file, &clone), false);
+    installed.inspect_err(|_| served.rights().disinherit(new, before))?;
     let pause = pause.as_secs_f64();
     tracing::info!(export = new, of = export, pause, "export {new} is a clone of {export}");
     Ok(cloned(served, (new, &origin, read_only), Some(pause)))

@@ -17,7 +17,7 @@ use super::paths::PATHS_MAX;
 use super::target_search::Heard;
 use super::{ExportState, Failure, NextKey, PortConfig, Problem, Session, SessionEvent, State};
 use crate::channel::outgoing::Outgoing;
-use crate::host::initiator::Piece;
+use crate::host::initiator::{Initiator, Piece};
 use crate::rules::{Rule, Rules};
 use crate::target_end::generation::Loss;
 use crate::time::Instant;
@@ -166,6 +166,7 @@ impl<R: Rules> Session<R> {
         self.handle.connect(state);
         self.search.settle(disk.read_only);
         self.note_resume_state();
+        self.note_status();
         let joined = &self.paths.all()[path];
         self.events.push_back(SessionEvent::Joined(joined.port, joined.peer));
         if self.state != State::Live {
@@ -179,6 +180,12 @@ impl<R: Rules> Session<R> {
             // It is the turn of the next path that carries longer frames.
             self.paths.widen();
         }
+    }
+
+    /// Tells the other queues whether the target takes BlockStatus on all channels of this one.
+    fn note_status(&self) {
+        let live = self.paths.all().iter().filter_map(Path::live);
+        self.handle.note_status(!live.into_iter().all(Initiator::tells_status));
     }
 
     /// The target may have lost its cache, with the writes that no flush has covered.
@@ -228,6 +235,7 @@ impl<R: Rules> Session<R> {
         let Some(lost) = self.paths.lose(self.now, path, problem, &self.config) else {
             return self.reconsider();
         };
+        self.note_status();
         // Whatever the reason of the loss, requests may still be on their way to the target.
         let is_fenced = match problem {
             Problem::Reset => R::keeps(Rule::FenceAfterReset),

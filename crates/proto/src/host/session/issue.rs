@@ -1,6 +1,6 @@
 //! Cuts operations into pieces and hands these to channels.
 
-use tyche_wire::{REQUEST_LEN_MAX, Status};
+use tyche_wire::{Opcode, REQUEST_LEN_MAX, Status};
 
 use super::choice::Wanted;
 use super::ending::Endings;
@@ -68,7 +68,8 @@ impl<R: Rules> Session<R> {
             let chosen = self.chooser.choose(self.now, self.paths.all(), wanted);
             let Some(path) = chosen else { return };
             let initiator = self.paths.live_mut(path).expect("only live channels are chosen");
-            if !initiator.takes(piece.opcode) {
+            // Whichever channel it would take.
+            if piece.opcode == Opcode::BlockStatus && self.handle.lacks_status() {
                 self.refuse(&piece);
                 continue;
             }

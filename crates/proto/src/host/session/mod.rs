@@ -25,6 +25,7 @@
 
 mod cache;
 mod choice;
+mod closing;
 mod config;
 mod detector;
 mod ending;
@@ -455,57 +456,10 @@ impl<R: Rules> Session<R> {
     /// Ends all operations in progress with an I/O error, and all channels with them.
     fn fail_operations(&mut self) {
         self.paths.close(self.now);
+        self.handle.note_status(false);
         self.fences.clear();
         let ended = |index| SessionEvent::Completed { op: OpId(index), status: Status::Io };
         self.events.extend(self.operations.fail().into_iter().map(ended));
-    }
-
-    /// Ends the session: operations in progress fail, and the target gets a farewell. A session
-    /// without a live channel ends at once.
-    pub fn disconnect(&mut self, now: Instant) {
-        self.close(now, false);
-    }
-
-    /// Ends this queue; the other queues of the session go on. But if operations are in progress on
-    /// this queue, the whole session ends, as by [`disconnect`](Self::disconnect): such operations
-    /// fail, but may still be executed, and could undo later writes of another queue.
-    pub fn leave(&mut self, now: Instant) {
-        let is_idle = self.operations.len() == 0 && self.fences.is_empty();
-        self.close(now, is_idle);
-    }
-
-    fn close(&mut self, now: Instant, leaves: bool) {
-        self.now = now;
-        match self.state {
-            State::Closed | State::Closing { .. } => {}
-            State::Live => {
-                let next = now + FAREWELL_INTERVAL;
-                self.state = State::Closing { round: 1, next, leaves };
-            }
-            _ => self.end(leaves),
-        }
-    }
-
-    /// Ends the queue as requested, and the session with it unless the queue `leaves`.
-    fn end(&mut self, leaves: bool) {
-        self.state = State::Closed;
-        if !leaves {
-            self.handle.end(None);
-        } else if self.fails_fast {
-            self.fails_fast = false;
-            self.handle.resume();
-            self.events.push_back(SessionEvent::Resumed);
-        }
-        self.fail_operations();
-        self.events.push_back(SessionEvent::Closed);
-    }
-
-    /// Ends the session at once, without a farewell.
-    pub fn abort(&mut self, now: Instant) {
-        self.now = now;
-        if self.state != State::Closed {
-            self.end(false);
-        }
     }
 
     /// Runs the timers that have expired.

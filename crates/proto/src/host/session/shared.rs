@@ -49,6 +49,8 @@ struct Line {
     /// By queue: how many of that queue's modifications the flushes of this queue have covered, or
     /// reported as lost.
     flushed: Box<[AtomicU64]>,
+    /// Whether the target takes no BlockStatus on some of its channels.
+    lacks_status: AtomicBool,
 }
 
 /// The state that the queues of a session share: the export, the end of the session, and the writes
@@ -90,7 +92,12 @@ impl SessionShared {
         assert!((1..=QUEUES_MAX).contains(&queues), "a session of {queues} queues");
         let zeroes = || (0..=queues).map(|_| AtomicU64::new(0)).collect();
         let zero = || AtomicU64::new(0);
-        let line = |_| Line { written: zero(), lost: zero(), flushed: zeroes() };
+        let line = |_| Line {
+            written: zero(),
+            lost: zero(),
+            flushed: zeroes(),
+            lacks_status: AtomicBool::new(false),
+        };
         let generations = former.iter().map(|export| export.generation).collect();
         let lines: Box<[Line]> = (0..=queues).map(line).collect();
         if former.is_some() {
@@ -286,6 +293,16 @@ impl QueueHandle {
     /// Whether a queue of the session fails its operations at once.
     pub(crate) fn fails_fast(&self) -> bool {
         self.shared.fails_fast.load(Ordering::SeqCst) > 0
+    }
+
+    /// Notes whether the target takes no BlockStatus on some channel of this queue.
+    pub(crate) fn note_status(&self, is_lacking: bool) {
+        self.line().lacks_status.store(is_lacking, Ordering::Relaxed);
+    }
+
+    /// Whether the target takes no BlockStatus on some channel of the session.
+    pub(crate) fn lacks_status(&self) -> bool {
+        self.shared.lines.iter().any(|line| line.lacks_status.load(Ordering::Relaxed))
     }
 
     /// A volatile modification of this queue is completed.

@@ -82,17 +82,20 @@ impl Decisions {
         self.store()
     }
 
-    /// Has the decisions about an export be those about another one as well, in the place of those
-    /// before.
+    /// All decisions about an export, to be [put](Self::put) in the place of others.
+    pub(crate) fn all_of(&self, export: &str) -> BTreeMap<String, Decision> {
+        self.of.get(export).cloned().unwrap_or_default()
+    }
+
+    /// Has the decisions about an export be these.
     ///
     /// # Errors
     /// As [`set`](Self::set).
-    pub(crate) fn copy(&mut self, from: &str, to: &str) -> Result<()> {
-        let hosts = self.of.get(from).cloned().unwrap_or_default();
-        if self.of.get(to).cloned().unwrap_or_default() == hosts {
+    pub(crate) fn put(&mut self, export: &str, hosts: BTreeMap<String, Decision>) -> Result<()> {
+        if self.all_of(export) == hosts {
             return Ok(());
         }
-        self.of.insert(to.to_owned(), hosts);
+        self.of.insert(export.to_owned(), hosts);
         self.store()
     }
 
@@ -156,6 +159,12 @@ mod tests {
         assert_eq!(of("vm1"), [(a, Decision::Denied), (b.clone(), Decision::Allowed)]);
         load().set("vm1", "a", None).unwrap();
         assert_eq!(of("vm1"), [(b, Decision::Allowed)]);
+        let mut decisions = load();
+        let (before, others) = (decisions.all_of("vm3"), decisions.all_of("vm2"));
+        decisions.put("vm3", others).unwrap();
+        assert_eq!(of("vm3"), of("vm2"));
+        decisions.put("vm3", before).unwrap();
+        assert_eq!(of("vm3"), [], "as before");
         load().retain(|export, _, _| export != "vm1").unwrap();
         assert_eq!((of("vm1").len(), of("vm2").len()), (0, 1));
     }
