@@ -127,7 +127,7 @@ impl Arena {
     }
 
     fn unused(mut mapping: Mapping, nodes: Box<[Node]>) -> Self {
-        mapping.spare();
+        mapping.forgo_huge_pages();
         let pages = mapping.len() / PAGE;
         Self::of(mapping, Parts { pages, nodes, of_cpu: Box::default() }, 1)
     }
@@ -225,11 +225,6 @@ impl Arena {
     pub fn forget(&self) -> bool {
         let whole = self.claim(0, self.pages() * PAGE);
         whole.map(|mut whole| whole.forget()).is_some()
-    }
-
-    /// Whether pages were looked for in vain since the last call.
-    pub(crate) fn takes_lack(&self) -> bool {
-        self.memory.lent.takes_lack()
     }
 
     /// The start of the memory and its length in bytes, for registering it with the kernel.

@@ -6,7 +6,6 @@
 //! pages searches again under the lock before it believes that.
 
 use std::sync::PoisonError;
-use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use crate::sync::{AtomicU64, AtomicUsize, Condvar, Mutex, MutexGuard, Ordering, order_in_models};
@@ -32,8 +31,6 @@ pub(crate) struct Lent {
     /// Threads in [`take_free_timeout`](Self::take_free_timeout).
     waiting: AtomicUsize,
     returned: Condvar,
-    /// Whether pages were looked for in vain. A hint: nothing is ordered by it.
-    lacks: AtomicBool,
 }
 
 /// The part of a run that is in one word: the word, and the run's bits there.
@@ -63,7 +60,6 @@ impl Lent {
             slow: Mutex::new(()),
             waiting: AtomicUsize::new(0),
             returned: Condvar::new(),
-            lacks: AtomicBool::new(false),
         }
     }
 
@@ -72,19 +68,8 @@ impl Lent {
     pub(crate) fn take_free(&self, pages: usize, near: usize) -> Option<usize> {
         match self.find(pages, near) {
             Some(first) if self.take_short(first, pages) => Some(first),
-            _ => {
-                let first = self.take_free_locked(&self.lock(), pages, near);
-                if first.is_none() {
-                    self.lacks.store(true, Ordering::Relaxed);
-                }
-                first
-            }
+            _ => self.take_free_locked(&self.lock(), pages, near),
         }
-    }
-
-    /// Whether pages were looked for in vain since the last call.
-    pub(crate) fn takes_lack(&self) -> bool {
-        self.lacks.load(Ordering::Relaxed) && self.lacks.swap(false, Ordering::Relaxed)
     }
 
     /// As [`take_free`](Self::take_free), but waits up to `timeout` for pages to be returned.

@@ -12,7 +12,6 @@ mod lent;
 mod mapping;
 mod reclaim;
 mod request;
-mod reserve;
 mod sync;
 
 pub use arena::{Arena, Extent, PAGE};
@@ -20,7 +19,6 @@ pub use disk::{Disk, Sink, queues};
 pub use errno::Errno;
 pub use reclaim::{avoid_reclaim_io, lock_memory};
 pub use request::{Completion, OperationKind, Request};
-pub use reserve::{ArenaSize, Reserve};
 pub use tyche_geometry::{
     Geometry, Operation, STATUS_LEN_MAX, StatusRun, StatusWriter, status_runs,
 };

@@ -60,7 +60,7 @@ impl Mapping {
     }
 
     /// Has the kernel allocate single pages, as they are touched, and not many at once.
-    pub(crate) fn spare(&mut self) {
+    pub(crate) fn forgo_huge_pages(&mut self) {
         // Without that it takes more memory.
         // SAFETY: the mapping's own memory, whose content stays.
         let _ = unsafe { madvise(self.base.as_ptr().cast(), self.len, Advice::LinuxNoHugepage) };

@@ -5,7 +5,7 @@
 
 use std::io;
 
-use tyche_block::{Arena, ArenaSize};
+use tyche_block::Arena;
 use tyche_link::Link;
 use tyche_numa::{Cpus, Near, Node, NumaAffinity, Placement, allowed_cpus, pin};
 
@@ -83,20 +83,17 @@ fn arena_at(home: &NumaAffinity, pages: usize, (anywhere, on): Make) -> io::Resu
     })
 }
 
-/// Memory for the requests of a session whose thread is at `home`: all of it is allocated now,
-/// unless it is to have a [`Reserve`](tyche_block::Reserve). A session of one queue has it spread
-/// over the nodes if the placement says so.
+/// Memory for the requests of a session whose thread is at `home`, all of it allocated now. A session
+/// of one queue has it spread over the nodes if the placement says so.
 pub fn request_arena(
     placement: &Placement,
     home: &NumaAffinity,
     queues: usize,
-    size: ArenaSize,
+    pages: usize,
 ) -> Arena {
-    let pages = size.all;
     let nodes = placement.buffer_nodes().len();
     if nodes == 0 || queues > 1 && home.node().is_some() {
-        let make = if size.is_elastic() { channel_arena } else { touched_arena };
-        return make(home, pages).unwrap_or_else(|_| Arena::new(pages));
+        return touched_arena(home, pages).unwrap_or_else(|_| Arena::new(pages));
     }
     Arena::spread(pages.div_ceil(nodes), placement).unwrap_or_else(|error| {
         tracing::warn!("memory is anywhere: {error}");

@@ -135,7 +135,7 @@ fn connect(args: &CrowdArgs, number: usize) -> Result<Member> {
         further_queues: Vec::new(),
         placement,
         ethertype: ETHERTYPE,
-        arena_size: ARENA_PAGES.into(),
+        arena_pages: ARENA_PAGES,
         spin: Duration::ZERO,
     });
     host.connect(PATIENCE)
@@ -170,7 +170,7 @@ fn hold(members: &mut [Member], args: &CrowdArgs, time: Duration) -> Result<()> 
 impl Member {
     /// Submits the next read.
     fn read(&mut self) {
-        let size = self.host.geometry().size;
+        let size = self.host.geometry().size.max(PAGE as u64);
         let buffer = self.host.arena().alloc(PAGE);
         let request =
             Request { operation: Operation::Read, offset: self.offset, len: PAGE as u32, buffer };

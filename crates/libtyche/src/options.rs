@@ -154,7 +154,7 @@ impl Options {
             further_queues: queues,
             placement: Placement::default(),
             ethertype: self.ethertype,
-            arena_size: self.pages()?.into(),
+            arena_pages: self.pages()?,
             spin: self.spin,
         })
     }

@@ -8,18 +8,13 @@ use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant as SystemInstant};
 
-use tyche_block::{Arena, Disk, Errno, Geometry, Reserve};
+use tyche_block::{Arena, Disk, Errno, Geometry};
 use tyche_engine::{Done, EventLoop, Intake, Job, Ports, Protocol, Service, Volume, VolumeQueue};
 use tyche_time::Instant;
 use tyche_wake::{MakePoller, Spin};
 
 use crate::{HostReport, Notice};
 
-/// A disk that had memory enough for so long gives back what it does not use. Lower: more pages are
-/// allocated anew under a load that comes and goes.
-const SPARES_AFTER: Duration = Duration::from_secs(10);
-/// Blocks of memory that are given back in a turn of the loop, at most.
-const SPARED_AT_ONCE: usize = 16;
 /// Time limit for a queue to answer.
 const ANSWER: Duration = Duration::from_secs(1);
 
@@ -68,13 +63,11 @@ enum Command<C> {
 pub struct Queues<C>(Vec<(Arc<VolumeQueue>, Sender<Command<C>>)>);
 
 impl<C> Queues<C> {
-    /// The control of a disk's queues, which have no threads yet, and keep so many pages of their
-    /// memory.
-    pub fn new(volume: &Volume, kept: usize) -> (Arc<Self>, Vec<Starter<C>>) {
+    /// The control of a disk's queues, which have no threads yet.
+    pub fn new(volume: &Volume) -> (Arc<Self>, Vec<Starter<C>>) {
         let queues = volume.loops().iter().map(|volume| {
             let (sender, commands) = channel();
-            let (reserve, volume) = (Reserve::of(volume.arena(), kept), Arc::clone(volume));
-            ((Arc::clone(&volume), sender), Starter { volume, commands, reserve })
+            ((Arc::clone(volume), sender), Starter { volume: Arc::clone(volume), commands })
         });
         let (queues, starters) = queues.unzip();
         (Arc::new(Self(queues)), starters)
@@ -142,7 +135,6 @@ impl<C> Queues<C> {
 pub struct Starter<C> {
     volume: Arc<VolumeQueue>,
     commands: Receiver<Command<C>>,
-    reserve: Reserve,
 }
 
 impl<C: Send + 'static> Starter<C> {
@@ -158,7 +150,7 @@ impl<C: Send + 'static> Starter<C> {
         make: impl FnOnce() -> (D, Ports) + Send + 'static,
         end: impl FnOnce(Notify) + Send + 'static,
     ) -> io::Result<JoinHandle<()>> {
-        let Self { volume, commands, reserve } = self;
+        let Self { volume, commands } = self;
         Builder::new().name(name).spawn(move || {
             // Without the privilege there is no protection, but the disk works.
             if let Err(error) = tyche_block::avoid_reclaim_io() {
@@ -168,8 +160,7 @@ impl<C: Send + 'static> Starter<C> {
             if let Some(geometry) = driver.geometry() {
                 volume.set_geometry(geometry);
             }
-            let (intake, memory) = (Intake::new(volume), Memory::new(reserve));
-            let service = QueueLoop { driver, intake, commands, notify, memory };
+            let service = QueueLoop { driver, intake: Intake::new(volume), commands, notify };
             let QueueLoop { intake, notify, .. } =
                 EventLoop::new(service, ports, Spin::new(spin)).run();
             // The session has ended.
@@ -185,34 +176,6 @@ struct QueueLoop<D: QueueDriver> {
     intake: Intake<Job>,
     commands: Receiver<Command<D::Command>>,
     notify: Notify,
-    memory: Memory,
-}
-
-/// The memory of a queue that comes and goes with its use.
-struct Memory {
-    reserve: Reserve,
-    /// When what is not used is given back.
-    spares_at: Instant,
-}
-
-impl Memory {
-    fn new(reserve: Reserve) -> Self {
-        Self { reserve, spares_at: Instant(0) }
-    }
-
-    /// Allocates more if requests wait for it, or gives some back; false if there was nothing to do.
-    fn work(&mut self, now: Instant) -> bool {
-        if self.reserve.grow() {
-            self.spares_at = now + SPARES_AFTER;
-            return true;
-        }
-        let is_due = now >= self.spares_at;
-        let spared = (0..SPARED_AT_ONCE).take_while(|_| is_due && self.reserve.shrink()).count();
-        if is_due && spared < SPARED_AT_ONCE {
-            self.spares_at = now + SPARES_AFTER;
-        }
-        spared > 0
-    }
 }
 
 impl<D: QueueDriver> QueueLoop<D> {
@@ -257,7 +220,7 @@ impl<D: QueueDriver> Service for QueueLoop<D> {
     }
 
     fn work(&mut self, now: Instant) -> bool {
-        let mut worked = self.settle(now) | self.memory.work(now);
+        let mut worked = self.settle(now);
         worked |= self.intake.poll();
         // Devices without threads of their own have the answers from there.
         self.driver.answered();
@@ -356,16 +319,15 @@ mod tests {
     #[test]
     fn a_report_comes_after_the_notices_of_what_it_says() {
         let volume = Volume::new([Arena::new(1)]).unwrap();
-        let (queues, mut starters) = Queues::new(&volume, 1);
-        let Starter { volume, commands, reserve } = starters.pop().unwrap();
+        let (queues, mut starters) = Queues::new(&volume);
+        let Starter { volume, commands } = starters.pop().unwrap();
         queues.send(0, ());
         let (answer, report) = sync_channel(1);
         queues.order(0, Command::Report(answer));
         let (told, notices) = channel();
         let notify = move |notice| told.send((notice, report.try_recv().is_ok())).unwrap();
         let (driver, notify) = (Fails::default(), Box::new(notify));
-        let (intake, memory) = (Intake::new(volume), Memory::new(reserve));
-        let mut queue = QueueLoop { driver, intake, commands, notify, memory };
+        let mut queue = QueueLoop { driver, intake: Intake::new(volume), commands, notify };
         queue.handle_commands(Instant::default(), &mut Ports::new());
         let (notice, is_reported) = notices.try_recv().unwrap();
         assert_eq!(notice, Notice::Failed(Failure::TargetLost));

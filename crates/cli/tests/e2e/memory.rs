@@ -1,13 +1,11 @@
 //! The memory that a target uses for its sessions, and its limits in the configuration.
 
 use std::fs;
-use std::process::Command;
 
 use tyche_native::InlineHost;
 
-use crate::nbd::uri;
 use crate::refusals::refused;
-use crate::rig::{DISK, PATIENCE, Side, Target, await_done, rig, run, submit, wait_until};
+use crate::rig::{DISK, PATIENCE, Side, Target, await_done, rig, submit, wait_until};
 
 const SESSIONS: usize = 100;
 const QUEUE_SIZE: u16 = 128;
@@ -26,12 +24,7 @@ fn read(host: &mut InlineHost) {
 
 /// The target's anonymous memory in bytes, without that of its export.
 pub(crate) fn resident(target: &Target) -> usize {
-    resident_of(target.pid())
-}
-
-/// The anonymous memory of a process, in bytes.
-fn resident_of(pid: u32) -> usize {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let status = fs::read_to_string(format!("/proc/{}/status", target.pid())).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();
     line.trim().trim_end_matches(" kB").parse::<usize>().unwrap() << 10
 }
@@ -82,27 +75,4 @@ fn sessions_take_no_more_than_the_limits_say() {
     refused(&rig, Side::Host, &one_more, 7, &["no room", "`channels`"]);
     hosts.pop().expect("a hundred").disconnect(PATIENCE);
     rig.ask(&["bench", DISK, "--link", link, "--runtime", "0.1"]);
-}
-
-#[test]
-fn a_session_takes_memory_as_its_requests_need_it() {
-    /// What an idle one may take, in bytes, its receive ring aside.
-    const IDLE_MAX: usize = 12 << 20;
-    let rig = rig!(9000);
-    let _target = rig.serve(&["--export", "disk=mem:64M"]);
-    let session = rig.connect_as("nbd-socket", &[]);
-    let used = || resident_of(session.pid());
-    let idle = used();
-    let load = || {
-        let long = ["--requests=64", "--request-size=1048576", &uri(&session), "null:"];
-        run(Command::new("nbdcopy").args(long));
-    };
-    load();
-    let loaded = used();
-    println!("a session: {} KiB when it is idle, {} KiB after a load", idle >> 10, loaded >> 10);
-    assert!(idle <= IDLE_MAX, "{idle} bytes before the first request");
-    assert!(loaded >= idle + (4 << 20), "{loaded} bytes: many requests take more at once");
-    wait_until("an idle session has given its memory back", || used() <= IDLE_MAX);
-    load();
-    session.disconnect();
 }

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use tyche_block::ArenaSize;
 use tyche_fc::wire::Wwn;
 use tyche_link::Link;
 use tyche_proto::ExportState;
@@ -33,9 +32,8 @@ pub struct FcoeHostOptions {
     pub device: Uuid,
     /// The disk, as the former session of the device knew it: it must be the same.
     pub resumes: Option<ExportState>,
-    /// Memory of a queue for the data of requests. An [`FcoeHost`](crate::FcoeHost) may have more
-    /// than it keeps.
-    pub arena_size: ArenaSize,
+    /// Pages of memory of a queue for the data of requests.
+    pub arena_pages: usize,
     /// The longest spin before sleeping.
     pub spin: Duration,
 }

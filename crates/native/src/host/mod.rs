@@ -13,7 +13,7 @@ mod session;
 
 use std::time::Duration;
 
-use tyche_block::{Arena, ArenaSize};
+use tyche_block::Arena;
 use tyche_engine::placed;
 use tyche_numa::{NumaAffinity, Placement};
 use tyche_proto::SessionConfig;
@@ -38,9 +38,8 @@ pub struct HostOptions {
     pub placement: Placement,
     /// EtherType of the frames.
     pub ethertype: u16,
-    /// Memory for the data of requests, over all nodes; for each queue. A [`HostSession`] may have
-    /// more than it keeps.
-    pub arena_size: ArenaSize,
+    /// Pages of memory for the data of requests, over all nodes; for each queue.
+    pub arena_pages: usize,
     /// The longest spin before sleeping; zero: no spin.
     pub spin: Duration,
 }
@@ -62,7 +61,7 @@ impl HostOptions {
             further_queues: Vec::new(),
             placement: self.placement.clone(),
             ethertype: self.ethertype,
-            arena_size: self.arena_size,
+            arena_pages: self.arena_pages,
             spin: self.spin,
         };
         let further: Vec<_> = further.into_iter().map(own).collect();
@@ -73,6 +72,6 @@ impl HostOptions {
     fn arena(&self, queue: usize, queues: usize) -> Arena {
         let homes = self.links.iter().map(|it| placed::home(&self.placement, &*it.link));
         let home = NumaAffinity::of_queue(&homes.collect::<Vec<_>>(), queue, queues);
-        placed::request_arena(&self.placement, &home, queues, self.arena_size)
+        placed::request_arena(&self.placement, &home, queues, self.arena_pages)
     }
 }

@@ -41,7 +41,6 @@ impl HostSession {
         let queues = options.queues();
         let shared = <Session>::shared(&options.session, queues);
         let former = options.session.resumes;
-        let kept = options.arena_size.kept;
         let options = options.split();
         let arenas = options.iter().enumerate().map(|(queue, options)| {
             assert!(!options.links.is_empty(), "a session needs a link");
@@ -52,7 +51,7 @@ impl HostSession {
             volume.loops()[0].set_geometry(export.geometry);
         }
         let notices = Arc::new(Notices::new(queues, Box::new(notify)));
-        let (controls, starters) = Queues::new(&volume, kept);
+        let (controls, starters) = Queues::new(&volume);
         let threads = Threads::default();
         let starters = options.into_iter().zip(starters).enumerate();
         let mut starters = starters.map(|(queue, (options, starter))| Starter {

@@ -5,7 +5,6 @@ use std::path::Path;
 use std::time::Duration;
 
 use clap::Args;
-use tyche_block::{ArenaSize, PAGE};
 use tyche_link::Link;
 use tyche_link::ip::ListenAddress;
 use tyche_native::{Discovery, HostOptions, Listing};
@@ -28,11 +27,10 @@ use crate::shared::keys::{public_key, read_key};
 use crate::shared::links::{LinkArgs, mtus};
 use crate::shared::placement::PlacementArgs;
 
-/// Memory for the data of requests: all, and what is kept. Lower: requests that are long or many wait
-/// for each other; when memory is short, at what is kept.
-const ARENA: ArenaSize = ArenaSize { all: MEMORY / PAGE, kept: (8 << 20) / PAGE };
+/// Memory for the data of requests.
+const ARENA_PAGES: usize = MEMORY / 4096;
 /// Minimum of that memory for each queue.
-const ARENA_MIN: ArenaSize = ArenaSize { all: (16 << 20) / PAGE, kept: (4 << 20) / PAGE };
+const ARENA_PAGES_MIN: usize = (16 << 20) / 4096;
 /// How long to listen for other exports when the wanted one is not offered.
 const LOOK_AROUND: Duration = Duration::from_millis(500);
 /// Names in the error for an export that there is not.
@@ -67,12 +65,9 @@ pub(crate) struct SessionArgs {
     pub(crate) placement: PlacementArgs,
 }
 
-/// Memory of each queue for the data of requests.
-pub(super) fn arena_size(queues: usize) -> ArenaSize {
-    ArenaSize {
-        all: (ARENA.all / queues).max(ARENA_MIN.all),
-        kept: (ARENA.kept / queues).max(ARENA_MIN.kept),
-    }
+/// Pages of memory of each queue for the data of requests.
+pub(super) fn arena_pages(queues: usize) -> usize {
+    (ARENA_PAGES / queues).max(ARENA_PAGES_MIN)
 }
 
 impl SessionArgs {
@@ -165,7 +160,7 @@ impl SessionArgs {
             further_queues,
             placement,
             ethertype: self.link.ethertype,
-            arena_size: arena_size(queues),
+            arena_pages: arena_pages(queues),
             spin: self.link.spin(),
         };
         let missing = missing.into_iter();

@@ -83,7 +83,7 @@ impl Stage<'_> {
             further_queues: Vec::new(),
             placement: Placement::default(),
             ethertype: ETHERTYPE,
-            arena_size: 1024.into(),
+            arena_pages: 1024,
             spin: Duration::ZERO,
         });
         host.connect(PATIENCE).unwrap();

@@ -48,7 +48,7 @@ impl Rig {
             further_queues: Vec::new(),
             placement: Placement::default(),
             ethertype: ETHERTYPE,
-            arena_size: ARENA_PAGES.into(),
+            arena_pages: ARENA_PAGES,
             spin: Duration::ZERO,
         });
         host.connect(PATIENCE).unwrap();
