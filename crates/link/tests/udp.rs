@@ -249,6 +249,22 @@ fn threads_of_a_target_divide_frames_by_a_byte() {
     }
 }
 
+#[test]
+fn a_peer_has_one_address_for_all_threads_of_a_target() {
+    let first = listen("[::1]:0");
+    let mut second = first.beside(&UdpOptions::default()).unwrap();
+    assert!(second.select(Share { index: 1, of: 2, at: 40, except: None }));
+    let mut sockets = [first, second];
+    let mut client = connect(sockets[0].address());
+    let peers = [0, 1].map(|part| {
+        let mut sent = frame(BROADCAST, [7; 6], 500, 3);
+        sent[40] = part;
+        send_all(&mut client, &[sent]);
+        receive_all(&mut sockets[usize::from(part)], &mut batch(8), 1)[0][6..12].to_vec()
+    });
+    assert_eq!(peers[0], peers[1]);
+}
+
 /// Sends one frame of that length.
 fn send(link: &mut impl Link, len: usize) -> std::io::Result<usize> {
     let mut vectors = TxVectors::new(1, 1);

@@ -66,32 +66,45 @@ fn requests_are_shown_by_thread() {
     session.disconnect();
 }
 
+/// Serves and connects over these links with as many threads as queues, and has them read for a
+/// moment, and then for `seconds`: longer than a host takes to ask again what targets there are.
+fn assert_queues_apart(rig: &Rig, listen: &str, link: &str, seconds: &str) {
+    const QUEUES: usize = 3;
+    let threads = ["--export", "disk=mem:64M", "--threads", "3"];
+    let _target = rig.serve_on(&["--link", listen], &threads);
+    let served = || rig.ask_at(Side::Target, &["stats"])["targets"][0]["links"][0].clone();
+    let by_thread = || -> Vec<u64> {
+        let counts = served()["requests_by_thread"].clone();
+        counts.as_array().unwrap().iter().map(|it| it.as_u64().unwrap()).collect()
+    };
+    // Where a session begins to count its queues is random.
+    for runtime in ["0.3", "0.3", seconds] {
+        let before = by_thread();
+        let queues = ["--link", link, "--queues", "3", "--iodepth", "3", "--runtime", runtime];
+        rig.ask(&[&["bench", "disk", "--rw", "randread"], &queues[..]].concat());
+        let counts = by_thread().into_iter().zip(before).map(|(now, before)| now - before);
+        let counts: Vec<_> = counts.collect();
+        let busy = counts.iter().filter(|count| **count > 0).count();
+        assert_eq!(busy, QUEUES, "{link}: {counts:?}");
+    }
+    let rejects = served()["rejects"].clone();
+    for astray in ["channel", "cookie", "ticket"] {
+        assert_eq!(rejects[astray], 0, "{link}: frames have come to another thread: {rejects}");
+    }
+}
+
 #[test]
 fn each_queue_has_a_thread_of_the_target_for_itself() {
-    const QUEUES: usize = 3;
     let rig = udp::addressed(rig!(9000));
-    let ends = |link: &str| (link.to_owned(), link.to_owned());
-    let cable = |side| rig.cable.link(side).to_owned();
-    let ethernet = (cable(Side::Target), cable(Side::Host));
-    for (listen, link) in [ethernet, ends(udp::LINK), ends("tcp:10.8.0.1")] {
-        let threads = ["--export", "disk=mem:64M", "--threads", "3"];
-        let _target = rig.serve_on(&["--link", &listen], &threads);
-        let by_thread = || -> Vec<u64> {
-            let stats = rig.ask_at(Side::Target, &["stats"]);
-            let counts = stats["targets"][0]["links"][0]["requests_by_thread"].clone();
-            counts.as_array().unwrap().iter().map(|it| it.as_u64().unwrap()).collect()
-        };
-        // Where a session begins to count its queues is random.
-        for _ in 0..3 {
-            let before = by_thread();
-            let queues = ["--link", &link, "--queues", "3", "--iodepth", "3", "--runtime", "0.3"];
-            rig.ask(&[&["bench", "disk", "--rw", "randwrite", "--yes"], &queues[..]].concat());
-            let counts = by_thread().into_iter().zip(before).map(|(now, before)| now - before);
-            let counts: Vec<_> = counts.collect();
-            let busy = counts.iter().filter(|count| **count > 0).count();
-            assert_eq!(busy, QUEUES, "{link}: {counts:?}");
-        }
+    for (side, address) in [(Side::Target, "fd08::1/64"), (Side::Host, "fd08::2/64")] {
+        let link = rig.cable.link(side);
+        rig.cable.ip(side, &["address", "add", address, "dev", link, "nodad"]);
     }
+    let [target, host] = [Side::Target, Side::Host].map(|side| rig.cable.link(side).to_owned());
+    assert_queues_apart(&rig, &target, &host, "0.3");
+    assert_queues_apart(&rig, udp::LINK, udp::LINK, "6");
+    assert_queues_apart(&rig, "udp:[fd08::1]", "udp:[fd08::1]", "6");
+    assert_queues_apart(&rig, "tcp:10.8.0.1", "tcp:10.8.0.1", "0.3");
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::net::{IpAddr, Ipv6Addr};
 
 /// Numbers for peers, by a hash with a key of its own: nobody can choose whom he is taken for.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Origins(RandomState);
 
 impl Origins {

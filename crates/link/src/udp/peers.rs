@@ -56,6 +56,11 @@ impl Default for Peers {
 }
 
 impl Peers {
+    /// An empty table, by which peers have the same addresses.
+    pub(super) fn beside(&self) -> Self {
+        Self { origins: self.origins.clone(), ..Self::default() }
+    }
+
     /// Sets the time of what is heard and sent from now on.
     pub(super) fn set_now(&mut self, now: Instant) {
         self.now = now;

@@ -61,7 +61,8 @@ impl UdpServer {
     pub fn beside(&self, options: &UdpOptions) -> Result<Self, OpenError> {
         let address = [self.address];
         let (_, (socket, address)) = TRANSPORT.first(&address, options, open_beside, FAILED)?;
-        Self::with(socket, address)
+        // A peer has one address for all threads: tickets of one are good at another.
+        Ok(Self { peers: self.peers.beside(), ..Self::with(socket, address)? })
     }
 
     fn with(socket: OwnedFd, address: SocketAddr) -> Result<Self, OpenError> {

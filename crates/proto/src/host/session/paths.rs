@@ -446,10 +446,23 @@ impl<R: Rules> Paths<R> {
     ) -> bool {
         let Some(link) = &mut self.ports[port] else { return false };
         if link.poll_transmit(now, who, out) {
+            self.sort(out);
             return true;
         }
         let mut paths = self.paths.iter_mut().filter(|path| path.port == port);
-        paths.any(|path| path.poll_transmit(now, out))
+        let is_composed = paths.any(|path| path.poll_transmit(now, out));
+        if is_composed && !out.header.kind.on_channel() {
+            self.sort(out);
+        }
+        is_composed
+    }
+
+    /// Has a frame outside of channels come to the part of the target's link that has the channels
+    /// of this queue: over UDP the kernel may join it with theirs.
+    fn sort(&self, out: &mut Outgoing) {
+        if out.header.cookie == Cookie(0) {
+            out.header.cookie = Cookie(self.mark.into());
+        }
     }
 
     /// Composes the next farewell of a round for a local link: see [`Path::poll_farewell`].

@@ -2,10 +2,10 @@
 
 use tyche_wire::{Checksum, Cookie, Uuid};
 
-/// The part of a link that a listener serves, if several share the link. A frame of a channel
-/// belongs to the part that the first byte of its cookie names, modulo the number of parts; a
-/// Connect to the one that the first byte of the host's cookie names. All other frames belong to
-/// the first part.
+/// The part of a link that a listener serves, if several share the link. A frame belongs to the part
+/// that the first byte of its cookie names, modulo the number of parts; a Connect to the one that the
+/// first byte of the host's cookie names, which its header and those of the questions before it have
+/// as well. Any part answers questions.
 #[derive(Clone, Copy, Debug)]
 pub struct Part {
     index: u8,
@@ -74,9 +74,10 @@ impl Cookies {
         &mut *self.random
     }
 
-    /// Whether a cookie was made by this target, in this run or a former one.
+    /// Whether a cookie was made by this target for this part, in this run or a former one. Frames
+    /// of other parts come here only with one of this part before them, as a train over UDP.
     pub(super) fn are_of(&self, cookie: Cookie) -> bool {
-        (cookie.0 >> 48) as u16 == self.mark
+        (cookie.0 >> 48) as u16 == self.mark && cookie.0 as u8 % self.part.of == self.part.index
     }
 }
 
