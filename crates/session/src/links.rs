@@ -90,8 +90,11 @@ pub struct Opened {
 impl Opened {
     /// Adds a link, with those of further threads.
     fn add(&mut self, link: Box<dyn Link>, further: Vec<Box<dyn Link>>) {
+        if self.links.is_empty() {
+            self.further.resize_with(further.len(), Vec::new);
+        }
+        assert_eq!(self.further.len(), further.len(), "all links have as many threads");
         self.links.push(link);
-        self.further.resize_with(further.len(), Vec::new);
         self.further.iter_mut().zip(further).for_each(|(links, link)| links.push(link));
     }
 

@@ -33,6 +33,8 @@ pub(super) struct Accepted<T> {
 /// See the [module](self).
 struct Division<T> {
     serial: AtomicU32,
+    /// The places of each thread.
+    places: usize,
     threads: Box<[Inbox<T>]>,
 }
 
@@ -68,14 +70,15 @@ pub(super) struct Portion<T> {
 }
 
 impl<T> Portion<T> {
-    /// The parts of so many threads, of which there is one at least. The first one accepts.
+    /// The parts of so many threads, of which there is one at least, with so many places each. The
+    /// first one accepts.
     ///
     /// # Errors
     /// If the process has no descriptors left.
-    pub(super) fn all(threads: u8) -> io::Result<impl Iterator<Item = Self>> {
+    pub(super) fn all(threads: u8, places: usize) -> io::Result<impl Iterator<Item = Self>> {
         let count = usize::from(threads.max(1));
         let threads = (0..count).map(|_| Inbox::new()).collect::<io::Result<_>>()?;
-        let division = Arc::new(Division { serial: AtomicU32::new(0), threads });
+        let division = Arc::new(Division { serial: AtomicU32::new(0), places, threads });
         Ok((0..count).map(move |index| Self { division: Arc::clone(&division), index }))
     }
 
@@ -91,7 +94,8 @@ impl<T> Portion<T> {
         let accepted = Accepted { opened, origin, serial };
         let load = |inbox: &Inbox<T>| {
             let origins = &inbox.lock().origins;
-            (origins.iter().filter(|it| **it == origin).count(), origins.len())
+            let is_full = origins.len() >= self.division.places;
+            (is_full, origins.iter().filter(|it| **it == origin).count(), origins.len())
         };
         // Only this thread adds connections.
         let threads = self.division.threads.iter().enumerate();
@@ -152,18 +156,22 @@ mod tests {
 
     #[test]
     fn connections_of_one_peer_come_to_all_threads_in_turn() {
-        let parts: Vec<_> = Portion::all(3).unwrap().collect();
+        let parts: Vec<_> = Portion::all(3, 4).unwrap().collect();
         let of = |origin| (0..3).map(|_| assigned(&parts, origin)).collect::<Vec<_>>();
         assert_eq!(of(7), [0, 1, 2]);
         parts[1].note_end(7);
         assert_eq!(assigned(&parts, 9), 1, "the thread that has fewest");
         assert_eq!(assigned(&parts, 7), 1, "the one without a connection of that peer");
         assert_eq!((assigned(&parts, 9), assigned(&parts, 9)), (0, 2));
+        assert_eq!([3; 3].map(|peer| assigned(&parts, peer)), [0, 1, 2]);
+        assert_eq!([5; 3].map(|peer| assigned(&parts, peer)), [0, 1, 2]);
+        parts[1].note_end(3);
+        assert_eq!([5; 2].map(|peer| assigned(&parts, peer)), [1, 0], "the one with a place first");
     }
 
     #[test]
     fn a_thread_that_takes_none_bounds_what_waits() {
-        let parts: Vec<_> = Portion::all(2).unwrap().collect();
+        let parts: Vec<_> = Portion::all(2, 1024).unwrap().collect();
         let results: Vec<_> = (0..4 * WAITING_MAX).map(|_| parts[0].assign((), 1)).collect();
         assert_eq!(results.iter().filter(|it| matches!(it, Ok(None))).count(), WAITING_MAX);
         assert!(results.last().unwrap().is_err());

@@ -14,7 +14,7 @@
 //! Frames without room in their connection are lost, as at a switch whose port is too slow; other
 //! connections are not affected.
 //!
-//! A target's end may be divided among threads (`division.rs`).
+//! A target's end may be divided among threads (`division.rs`): then each has these bounds.
 //!
 //! A connection on which a server sends frames of a channel keeps its place. Any other keeps it
 //! only until it is needed: one address has [`UNSERVED_PER_ADDRESS_MAX`] of these, and at the

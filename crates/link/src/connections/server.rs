@@ -119,7 +119,8 @@ impl<C: Carrier> Server<C> {
         let failed = |transport, address, source| OpenError::Listen { transport, address, source };
         let (_, (listener, address)) = C::TRANSPORT.first(addresses, options, C::listen, failed)?;
         let mut listener = Some(listener);
-        let portions = Portion::all(threads).map_err(OpenError::system("eventfd"))?;
+        let portions = Portion::all(threads, options.connections_max())
+            .map_err(OpenError::system("eventfd"))?;
         portions.map(|it| Self::with(listener.take(), address, options, it)).collect()
     }
 

@@ -7,7 +7,7 @@
 //! ```text
 //!  stream   [length 4][head 64][payload ...][length 4][head 64][payload ...]
 //!
-//!  receive  socket --recv--> input buffer --copy--> batch
+//!  receive  socket --recv--> input buffer, of which the batch borrows
 //!  send     batch --sendmsg--> socket
 //!                 `-- what the socket does not take --> output buffer --sendmsg--> socket
 //! ```
@@ -66,7 +66,7 @@ pub const FRAME_LEN_MAX: usize = 14 + 65535;
 const PREFIX: usize = 4;
 
 /// The most bytes that a connection reads in one system call. Less means more calls; more does not
-/// stay in the cache until it is copied.
+/// stay in the cache until it is read.
 pub const INPUT_BYTES: usize = 4 * (PREFIX + FRAME_LEN_MAX);
 
 /// The bytes that a connection buffers for a peer that reads too slowly: 256 of the longest frames,

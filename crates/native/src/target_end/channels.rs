@@ -81,16 +81,14 @@ impl Channel {
         self.arena
     }
 
-    /// Looks whether the `damq` was used since the last look. Returns the channel if it was not, and
-    /// its memory may be given back.
-    pub(super) fn look(&mut self) -> Option<&Self> {
-        let is_past = self.activity == Activity::Past && self.slots.iter().all(Slot::is_free);
-        self.activity = match self.activity {
-            Activity::None => Activity::None,
-            Activity::Past if is_past => Activity::None,
-            Activity::Recent | Activity::Past => Activity::Past,
-        };
-        is_past.then_some(self)
+    /// Whether none of the `damq` is used, nor was since the last [look](Channels::look): then its
+    /// memory is to be given back.
+    pub(super) fn rest(&mut self) -> bool {
+        let rests = self.activity == Activity::Past && self.slots.iter().all(Slot::is_free);
+        if rests {
+            self.activity = Activity::None;
+        }
+        rests
     }
 
     /// Gives pages of the `damq` to a slot.
@@ -186,19 +184,20 @@ impl Channels {
         self.0.iter().all(Option::is_none)
     }
 
-    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Channel> {
-        self.0.iter_mut().flatten()
+    /// Looks which channels have used no memory since the last look, but before.
+    pub(super) fn look(&mut self) -> Vec<ChannelId> {
+        let mut unused = Vec::new();
+        for (id, channel) in (0..).map(ChannelId).zip(&mut self.0) {
+            match channel.as_mut().map(|it| &mut it.activity) {
+                Some(Activity::Past) => unused.push(id),
+                Some(activity @ Activity::Recent) => *activity = Activity::Past,
+                Some(Activity::None) | None => {}
+            }
+        }
+        unused
     }
 
-    /// The channels that have not used memory since the last [look](Channel::look), but before.
-    pub(super) fn unused(&self) -> Vec<ChannelId> {
-        let channels = (0..).map(ChannelId).zip(&self.0);
-        let is_past =
-            |it: &Option<Channel>| it.as_ref().is_some_and(|it| it.activity == Activity::Past);
-        channels.filter(|(_, it)| is_past(it)).map(|(id, _)| id).collect()
-    }
-
-    /// Whether a [look](Channel::look) may find memory to give back.
+    /// Whether a [look](Self::look) may find some.
     pub(super) fn are_active(&self) -> bool {
         self.0.iter().flatten().any(|channel| channel.activity != Activity::None)
     }

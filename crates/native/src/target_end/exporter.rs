@@ -87,6 +87,8 @@ pub struct Exporter<R: Rules = AllRules> {
     restores: Restores,
     /// When to look for channels that do not use their memory.
     looks_at: Option<Instant>,
+    /// Those that were found.
+    idle: Vec<ChannelId>,
     /// Messages about channels that were turned away.
     complaints: Pace,
     done: Vec<Completion>,
@@ -123,6 +125,7 @@ impl<R: Rules> Exporter<R> {
             clock,
             restores: Restores::until_now(),
             looks_at: None,
+            idle: Vec::new(),
             complaints: Pace::new(COMPLAINT_INTERVAL, 1),
             done: Vec::with_capacity(DEPTH),
             requests: 0,
@@ -239,17 +242,22 @@ impl<R: Rules> Exporter<R> {
         }
     }
 
-    /// Gives the memory of channels back that have not used it for a while.
-    fn spare_idle(&mut self, now: Instant) {
-        for channel in self.channels.unused() {
-            self.listener.rest(channel);
+    /// Gives the memory of channels back that have not used it for a while: that of one at a time,
+    /// for others wait.
+    fn give_back_idle(&mut self, now: Instant) {
+        if let Some(id) = self.idle.pop() {
+            self.listener.rest(id);
+            self.settle(None);
+            if let Some(channel) = self.channels.get_mut(id)
+                && channel.rest()
+            {
+                self.disks.give_back(channel.export, &channel.arena);
+            }
+        } else {
+            self.idle = self.channels.look();
         }
-        self.settle(None);
-        let Self { channels, disks, .. } = self;
-        for channel in channels.iter_mut().filter_map(Channel::look) {
-            disks.spare(channel.export, &channel.arena);
-        }
-        self.looks_at = channels.are_active().then_some(now + IDLE);
+        let looks_at = if self.idle.is_empty() { now + IDLE } else { now };
+        self.looks_at = self.channels.are_active().then_some(looks_at);
     }
 
     fn close(&mut self, id: ChannelId) {
@@ -456,7 +464,7 @@ impl<R: Rules> Protocol for Exporter<R> {
 
     fn handle_timeout(&mut self, now: Instant) {
         if self.looks_at.is_some_and(|at| at <= now) {
-            self.spare_idle(now);
+            self.give_back_idle(now);
         }
         self.listener.handle_timeout(now);
     }

@@ -76,7 +76,7 @@ impl OpenDisks {
     }
 
     /// Gives the memory of a channel back until it is used again; none of it is at the disk.
-    pub(super) fn spare(&mut self, export: ExportKey, arena: &Arena) {
+    pub(super) fn give_back(&mut self, export: ExportKey, arena: &Arena) {
         let disk = &mut self.disks[export].disk;
         disk.unregister(arena);
         arena.forget();

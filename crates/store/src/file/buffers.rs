@@ -13,9 +13,9 @@ use io_uring::Submitter;
 use tyche_block::{Arena, PAGE};
 
 /// Entries of the table.
-const ENTRIES: u16 = 256;
-/// Bytes that the kernel lets one entry cover.
-const ENTRY_MAX: usize = 1 << 30;
+const ENTRIES: u16 = 1024;
+/// The longest block. Higher: the request that uses it first waits longer for its pages.
+const BLOCK_MAX: usize = 1024 * PAGE;
 /// Bytes of the first block. Each further one is so long that with those before it, it is
 /// [`GROWTH`] times as long.
 const FIRST: usize = 16 * PAGE;
@@ -43,7 +43,7 @@ fn block(offset: usize, total: usize) -> Range<usize> {
     let (mut start, mut end) = (0, FIRST);
     while offset >= end {
         start = end;
-        end = (start * GROWTH).min(start + ENTRY_MAX);
+        end = (start * GROWTH).min(start + BLOCK_MAX);
     }
     start..end.min(total)
 }
@@ -84,6 +84,9 @@ impl Buffers {
             return None;
         }
         let free = &mut self.free;
+        if free.is_empty() && !announced.blocks.contains_key(&block.start) {
+            return None;
+        }
         *announced.blocks.entry(block.start).or_insert_with(|| {
             let index = free.pop()?;
             let is_done = update(submitter, index, (base + block.start, block.len()));
@@ -110,12 +113,12 @@ mod tests {
 
     #[test]
     fn blocks_divide_an_arena_and_grow() {
-        for total in [PAGE, 15 * PAGE, FIRST, FIRST + PAGE, 8192 * PAGE, 3 * ENTRY_MAX + PAGE] {
+        for total in [PAGE, 15 * PAGE, FIRST, FIRST + PAGE, 8192 * PAGE, 8193 * PAGE] {
             let mut at = 0;
             while at < total {
                 let block = block(at, total);
                 assert_eq!(block.start, at, "of {total}");
-                assert!((1..=ENTRY_MAX).contains(&block.len()));
+                assert!((1..=BLOCK_MAX).contains(&block.len()));
                 for inside in [block.start + 1, block.end - 1] {
                     assert_eq!(super::block(inside, total), block);
                 }
@@ -124,6 +127,6 @@ mod tests {
             assert_eq!(at, total);
         }
         let ends = [0, 16, 64, 256, 1024].map(|page| block(page * PAGE, usize::MAX).end / PAGE);
-        assert_eq!(ends, [16, 64, 256, 1024, 4096]);
+        assert_eq!(ends, [16, 64, 256, 1024, 2048]);
     }
 }
