@@ -2,11 +2,13 @@
 
 use std::time::Duration;
 
-use tyche_proto::Outgoing;
-use tyche_proto::wire::{Accept, ChannelId, Connect, Event, Flags, Header, Kind, Position};
+use tyche_proto::wire::{
+    Accept, ChannelId, Connect, Content, Control, Event, Flags, Header, Kind, Position,
+};
+use tyche_proto::{Outgoing, Problem};
 
 use crate::door::{Door, WRITER, session};
-use crate::pair::HOST;
+use crate::pair::{self, HOST, Pair};
 
 /// The host is heard that often, or twice: as one that goes on asking for a frame that it lacks.
 const STEP: Duration = Duration::from_millis(1);
@@ -81,4 +83,31 @@ fn a_stalled_channel_is_given_up_for_one_that_lives() {
 #[test]
 fn a_stalled_channel_is_kept_while_no_other_is_heard() {
     assert_eq!(given_up(false), None);
+}
+
+/// Why a session is not connected after so many milliseconds with a target that offers its export
+/// for `offers_ms`, and answers no probe.
+fn why_unconnected(offers_ms: u64, after_ms: u64) -> Option<Problem> {
+    let mut pair = Pair::asking_over(pair::session(), false);
+    let began = pair.now;
+    while pair.now.since(began) < Duration::from_millis(after_ms) {
+        while let Some(frame) = pair.host_sends() {
+            let asks = matches!(&pair.out.content, Content::Control(Control::Discover(_)));
+            if asks && pair.now.since(began) < Duration::from_millis(offers_ms) {
+                pair.target_takes(&frame);
+            }
+        }
+        while let Some(frame) = pair.target_sends() {
+            pair.host_takes(&frame);
+        }
+        pair.step();
+    }
+    pair.session.problem()
+}
+
+#[test]
+fn a_target_that_stops_after_its_offer_is_not_blamed_on_the_length_of_frames() {
+    assert_eq!(why_unconnected(500, 2000), Some(Problem::Silence));
+    assert_eq!(why_unconnected(500, 20_000), Some(Problem::Silence));
+    assert_eq!(why_unconnected(20_000, 20_000), Some(Problem::NoHello));
 }
