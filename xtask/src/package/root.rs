@@ -79,7 +79,7 @@ const CHECKS: [(&str, &str, &str); 11] = [
     ),
     (
         "there is a manual page for each command and for tychetab",
-        "for page in 8/tyche 8/tyche-connect-all 8/tyche-link-add 5/tychetab; do \
+        "for page in 8/tyche 8/tyche-connect-all 8/tyche-link-add 5/tychetab 5/tyche-target.toml; do \
          zcat /usr/share/man/man${page%/*}/${page#*/}.${page%/*}.gz | grep '^.TH'; done | wc -l",
         "=4\n",
     ),
