@@ -198,6 +198,16 @@ fn a_detached_daemon_is_reloaded_even_if_its_target_is_away() {
     let args = ["reload", "--all", "--timeout", "0.1"];
     let late = finish(&mut rig.tyche(Side::Host, &args), PATIENCE);
     expect(&late, &args, 6, &["has not got its device back"]);
+    // Its disk stays listed meanwhile, and nothing is said that would take it away.
+    let starting = rig.ask(&["list"])["sessions"][0].clone();
+    assert_eq!((&starting["state"], &starting["pid"]), (&"starting".into(), &before["pid"]));
+    let args = ["list", "--check"];
+    let checked = finish(&mut rig.tyche(Side::Host, &args), PATIENCE);
+    assert_eq!(checked.status.code(), Some(6), "{}", checked.stdout);
+    assert!(checked.stdout.contains("starting, requests wait"), "{}", checked.stdout);
+    let args = ["disconnect", DISK];
+    let refused = finish(&mut rig.tyche(Side::Host, &args), PATIENCE);
+    expect(&refused, &args, 6, &["is about to take it over", "process"]);
     // It goes on trying, beyond its time limit for connecting.
     std::thread::sleep(std::time::Duration::from_secs(2));
     let _target = rig.serve_again();
