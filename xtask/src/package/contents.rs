@@ -104,7 +104,7 @@ fn manuals(program: &Path, stage: &Stage) -> Result<()> {
     stage.copy(&tychetab, &files.join("tychetab.5"), 0o644)?;
     let head = text("packaging/man/tyche-target.toml.5")?;
     let page = target_page(&head, &text("packaging/target.toml")?);
-    stage.write(&files.join("tyche-target.toml.5"), page.as_bytes(), 0o644)?;
+    stage.write(&files.join("tyche-target.toml.5"), &page, 0o644)?;
     stage.compress(&commands)?;
     stage.compress(&stage.path("usr/share/man/man5"))
 }
@@ -129,20 +129,20 @@ fn target_page(page: &str, example: &str) -> String {
 mod tests {
     use std::path::Component;
 
-    #[test]
-    fn the_page_of_target_toml_has_the_example() {
-        let page = super::text("packaging/man/tyche-target.toml.5").unwrap();
-        let example = super::text("packaging/target.toml").unwrap();
-        let page = super::target_page(&page, &example);
-        assert!(page.contains(".EX\n\\&# What this machine exports"), "{page}");
-        assert!(page.contains("\\&[[export]]\n") && !page.contains(super::EXAMPLE));
-        assert_eq!(super::target_page(super::EXAMPLE, "a\\b"), ".EX\n\\&a\\eb\n.EE\n");
-    }
-
     use tyche_testkit::document::{has_anchor, links};
 
     use super::super::tool::read;
     use super::*;
+
+    #[test]
+    fn the_page_of_target_toml_has_the_example() {
+        let page = text("packaging/man/tyche-target.toml.5").unwrap();
+        let example = text("packaging/target.toml").unwrap();
+        let page = target_page(&page, &example);
+        assert!(page.contains(".EX\n\\&# What this machine exports"), "{page}");
+        assert!(page.contains("\\&[[export]]\n") && !page.contains(EXAMPLE));
+        assert_eq!(target_page(EXAMPLE, "a\\b"), ".EX\n\\&a\\eb\n.EE\n");
+    }
 
     /// The path without `..`.
     fn plain(path: &Path) -> PathBuf {

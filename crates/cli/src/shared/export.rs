@@ -164,8 +164,8 @@ impl Export {
         *self == Self { place, renamed_from, ..other.clone() }
     }
 
-    /// The keys whose values are other ones in `other`.
-    pub(crate) fn differences(&self, other: &Self) -> Vec<&'static str> {
+    /// The keys whose values are other ones in `other`, in words.
+    pub(crate) fn unlike(&self, other: &Self) -> String {
         let pairs = [
             ("path", self.path != other.path),
             ("uuid", self.uuid != other.uuid),
@@ -180,7 +180,8 @@ impl Export {
             ("initiators", self.initiators != other.initiators),
             ("origin", self.origin != other.origin),
         ];
-        pairs.into_iter().filter(|(_, differs)| *differs).map(|(key, _)| key).collect()
+        let keys = pairs.into_iter().filter(|(_, differs)| *differs).map(|(key, _)| key);
+        format!("with other values of: {}", keys.collect::<Vec<_>>().join(", "))
     }
 
     /// Parses `path`.

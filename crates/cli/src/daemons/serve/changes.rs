@@ -116,11 +116,8 @@ pub(super) fn add(served: &Served, export: &Export, accepted: bool) -> Result<Ex
         if other.is_same(export) {
             return Ok(changed(served, &export.name, false, 0));
         }
-        let message = format!(
-            "{} is there already, with other values of: {}",
-            other.described(),
-            other.differences(export).join(", ")
-        );
+        let unlike = other.unlike(export);
+        let message = format!("{} is there already, {unlike}", other.described());
         return Err(Error::new(Code::Exists, message));
     }
     publish(served, export, accepted)?;
