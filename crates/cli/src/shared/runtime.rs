@@ -179,9 +179,9 @@ pub(crate) fn lock(dir: &Path) -> Result<Option<File>> {
     Ok(lock.filter(|lock| is_at(lock, &path)))
 }
 
-/// Takes the lock of a dead daemon's directory for the next daemon of its device, and says so there.
-/// Waits for up to `limit` for who only looks at it; `None` if another process keeps it, or if it
-/// is gone.
+/// Takes the lock of a dead daemon's directory for the next daemon of its device, and says so
+/// there. Waits for up to `limit` for who only looks at it; `None` if another process keeps it, or
+/// if it is gone.
 pub(crate) fn succeed(dir: &Path, limit: Duration) -> Result<Option<File>> {
     let deadline = Instant::now() + limit;
     loop {
