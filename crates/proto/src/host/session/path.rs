@@ -558,7 +558,8 @@ impl<R: Rules> Path<R> {
                     return None;
                 }
                 // It may have stopped just after its Offer. Another attempt follows another Offer.
-                let problem = if self.unanswered { Problem::NoHello } else { Problem::Silence };
+                let is_doubtful = self.was_live && !self.unanswered;
+                let problem = if is_doubtful { Problem::Silence } else { Problem::NoHello };
                 self.unanswered |= repeat.is_exhausted(now);
                 repeat.is_exhausted(now).then_some(problem)
             }
