@@ -30,10 +30,11 @@ use crate::commands::bench::BenchArgs;
 use crate::output::{Format, finish};
 use crate::shared::error::{Code, Context, Error, Result};
 
-/// Remote disks over plain Ethernet.
+/// Remote disks over Ethernet or IP.
 ///
 /// Tyche gives this machine the disk of another as a local block device. Between them travel
-/// Ethernet frames of an EtherType of our own: no IP, no TCP, no special network card.
+/// Ethernet frames of an EtherType of our own, or the same frames over UDP, TCP or RDMA; or Fibre
+/// Channel over Ethernet. It needs no special network card.
 #[derive(Parser, Debug)]
 #[command(version, max_term_width = 100, after_long_help = EXIT_CODES)]
 struct Cli {

@@ -2,11 +2,13 @@
 
 use std::time::Duration;
 
-use tyche_proto::Outgoing;
-use tyche_proto::wire::{Accept, ChannelId, Connect, Event, Flags, Header, Kind, Position};
+use tyche_proto::wire::{
+    Accept, ChannelId, Connect, Content, Control, Event, Flags, Header, Kind, Position,
+};
+use tyche_proto::{Outgoing, Problem};
 
 use crate::door::{Door, WRITER, session};
-use crate::pair::HOST;
+use crate::pair::{self, HOST, Pair};
 
 /// The host is heard that often, or twice: as one that goes on asking for a frame that it lacks.
 const STEP: Duration = Duration::from_millis(1);
@@ -81,4 +83,30 @@ fn a_stalled_channel_is_given_up_for_one_that_lives() {
 #[test]
 fn a_stalled_channel_is_kept_while_no_other_is_heard() {
     assert_eq!(given_up(false), None);
+}
+
+/// Why a session has lost its target after 20 s in which that has offered its export so many times,
+/// and has answered nothing else.
+fn why_lost(offers: u32) -> Option<Problem> {
+    let mut pair = Pair::connected_over(pair::session(), false);
+    let (began, mut offered) = (pair.now, 0);
+    while pair.now.since(began) < Duration::from_secs(20) {
+        while let Some(frame) = pair.host_sends() {
+            let asks = matches!(&pair.out.content, Content::Control(Control::Discover(_)));
+            if asks && offered < offers && !pair.session.is_live() {
+                offered += 1;
+                pair.target_takes(&frame);
+            }
+        }
+        pair.step();
+    }
+    assert!(!pair.session.is_live());
+    pair.session.problem()
+}
+
+#[test]
+fn a_target_that_stops_after_its_offer_is_not_blamed_on_the_length_of_frames() {
+    assert_eq!(why_lost(0), Some(Problem::Silence));
+    assert_eq!(why_lost(1), Some(Problem::Silence));
+    assert_eq!(why_lost(u32::MAX), Some(Problem::NoHello));
 }

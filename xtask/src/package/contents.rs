@@ -17,7 +17,7 @@ const NEEDS: &[Need] = &[("gzip", "gzip"), ("strip", "binutils")];
 
 /// Files of the repository, and where they are installed. Documents keep their places relative to
 /// each other, so that their links lead to the same files.
-pub(super) const FILES: [(&str, &str, u32); 35] = [
+pub(super) const FILES: [(&str, &str, u32); 36] = [
     ("packaging/systemd/tyche-target.service", "usr/lib/systemd/system", 0o644),
     ("packaging/systemd/tyche@.service", "usr/lib/systemd/system", 0o644),
     ("packaging/systemd/tyche-disconnect.service", "usr/lib/systemd/system", 0o644),
@@ -34,6 +34,7 @@ pub(super) const FILES: [(&str, &str, u32); 35] = [
     ("packaging/prometheus/tyche.rules.yml", "usr/share/doc/tyche/examples/prometheus", 0o644),
     ("packaging/grafana/tyche.json", "usr/share/doc/tyche/examples/grafana", 0o644),
     ("packaging/wireshark/tyche.lua", "usr/share/tyche/wireshark", 0o644),
+    ("packaging/README", "usr/share/doc/tyche", 0o644),
     ("CHANGELOG.md", "usr/share/doc/tyche", 0o644),
     ("PROTOCOL.md", "usr/share/doc/tyche", 0o644),
     ("FC.md", "usr/share/doc/tyche", 0o644),
@@ -98,10 +99,30 @@ pub(super) fn program(program: &Path, stage: &Stage) -> Result<()> {
 fn manuals(program: &Path, stage: &Stage) -> Result<()> {
     let commands = stage.path("usr/share/man/man8");
     run_tool(Command::new(program).arg("man").arg(&commands))?;
-    let files = Path::new("usr/share/man/man5/tychetab.5");
-    stage.copy(&repository().join("packaging/man/tychetab.5"), files, 0o644)?;
+    let files = Path::new("usr/share/man/man5");
+    let tychetab = repository().join("packaging/man/tychetab.5");
+    stage.copy(&tychetab, &files.join("tychetab.5"), 0o644)?;
+    let head = text("packaging/man/tyche-target.toml.5")?;
+    let page = target_page(&head, &text("packaging/target.toml")?);
+    stage.write(&files.join("tyche-target.toml.5"), &page, 0o644)?;
     stage.compress(&commands)?;
     stage.compress(&stage.path("usr/share/man/man5"))
+}
+
+/// A file of the repository.
+fn text(path: &str) -> Result<String> {
+    let path = repository().join(path);
+    std::fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))
+}
+
+/// The line of the page that stands for the example.
+const EXAMPLE: &str = ".\\\" EXAMPLE\n";
+
+/// The manual page of target.toml: what is there is the commented example of the package.
+fn target_page(page: &str, example: &str) -> String {
+    // A backslash begins an escape, a dot or an apostrophe in the first column a request.
+    let lines = example.lines().map(|line| format!("\\&{}\n", line.replace('\\', "\\e")));
+    page.replace(EXAMPLE, &format!(".EX\n{}.EE\n", lines.collect::<String>()))
 }
 
 #[cfg(test)]
@@ -112,6 +133,16 @@ mod tests {
 
     use super::super::tool::read;
     use super::*;
+
+    #[test]
+    fn the_page_of_target_toml_has_the_example() {
+        let page = text("packaging/man/tyche-target.toml.5").unwrap();
+        let example = text("packaging/target.toml").unwrap();
+        let page = target_page(&page, &example);
+        assert!(page.contains(".EX\n\\&# What this machine exports"), "{page}");
+        assert!(page.contains("\\&[[export]]\n") && !page.contains(EXAMPLE));
+        assert_eq!(target_page(EXAMPLE, "a\\b"), ".EX\n\\&a\\eb\n.EE\n");
+    }
 
     /// The path without `..`.
     fn plain(path: &Path) -> PathBuf {

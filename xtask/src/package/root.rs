@@ -78,10 +78,11 @@ const CHECKS: [(&str, &str, &str); 11] = [
          Reading rules file: /usr/lib/udev/rules.d/65-tyche-md.rules\n",
     ),
     (
-        "there is a manual page for each command and for tychetab",
-        "for page in 8/tyche 8/tyche-connect-all 8/tyche-link-add 5/tychetab; do \
+        "there is a manual page for each command, tychetab and target.toml",
+        "for page in 8/tyche 8/tyche-connect-all 8/tyche-link-add 5/tychetab \
+         5/tyche-target.toml; do \
          zcat /usr/share/man/man${page%/*}/${page#*/}.${page%/*}.gz | grep '^.TH'; done | wc -l",
-        "=4\n",
+        "=5\n",
     ),
     (
         "bash completes",

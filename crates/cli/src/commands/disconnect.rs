@@ -86,6 +86,9 @@ fn end(session: &Session, force: bool) -> Result<()> {
             None => leftovers::clear_dead(&session.dir, force),
         };
     }
+    if session.is_starting() {
+        return Err(session.not_started());
+    }
     if session.is_silent() {
         return if force { kill(session) } else { Err(session.unanswered(REPORT_TIMEOUT)) };
     }

@@ -362,7 +362,7 @@ fn run_remove(at: &AtArgs, remove: &Remove, output: Format) -> Result<()> {
     let what = format_args!("the target of `{export}`");
     let done: ExportChanged = control.ask(&request, limit, what)?;
     let ended = sessions_end(done.sessions_ended);
-    let file = if delete { "; its file is deleted" } else { "" };
+    let file = if delete { "; its file is deleted" } else { "; its disk is left as it is" };
     let text = format!("{} does not export {export} any more{ended}{file}\n", done.target);
     show(output, || Output::ExportChanged(done.clone()), || text)
 }

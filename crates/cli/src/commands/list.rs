@@ -1,16 +1,21 @@
 //! `tyche list`: the sessions and targets of this machine, and the state of each; or a target
 //! elsewhere.
 
+use std::path::Path;
+
 use clap::Args;
 
+use crate::daemons::connect::Entry;
 use crate::output::{Format, Table, bytes, show};
-use crate::shared::error::{Error, Result};
+use crate::shared::error::{Code, Error, Result};
 use crate::shared::health;
 use crate::shared::links::mtu;
 use crate::shared::report::{
     Figures, MachineReport, Output, SessionLink, SessionReport, SessionState, TargetReport,
 };
+use crate::shared::runtime;
 use crate::shared::sessions::Session;
+use crate::shared::tab::{self, Tab};
 use crate::shared::target_control::AtArgs;
 
 /// List the connected exports of this machine, and the targets that run here; or with --at the
@@ -34,11 +39,17 @@ pub(crate) fn run(args: &ListArgs) -> Result<()> {
     let targets: Vec<_> = args.at.targets()?.into_iter().map(|it| it.report).collect();
     let mut sessions = if args.at.is_elsewhere() { Vec::new() } else { Session::all()? };
     sessions.sort_by(|a, b| order(a).cmp(&order(b)));
+    let tab = Some(Path::new(tab::PATH)).filter(|_| !args.at.is_elsewhere());
+    // A mistake in it is for `tyche doctor`.
+    let tab = tab.and_then(|path| Tab::read(path).ok());
+    let reports: Vec<_> = sessions.iter().map(|it| &it.report).collect();
+    let not_connected = tab.map_or_else(Vec::new, |tab| not_connected(tab, &reports));
     show(
         args.output,
         || {
             let sessions = sessions.iter().map(|it| it.report.clone()).collect();
-            Output::List(MachineReport { sessions, targets: targets.clone() })
+            let (targets, not_connected) = (targets.clone(), not_connected.clone());
+            Output::List(MachineReport { sessions, targets, not_connected })
         },
         || {
             let mut text = String::new();
@@ -52,19 +63,33 @@ pub(crate) fn run(args: &ListArgs) -> Result<()> {
             }
             let of_sessions = sessions.iter().flat_map(|it| health::of_session(&it.report));
             let notes = of_sessions.chain(targets.iter().flat_map(health::of_target));
-            notes.fold(text, |text, note| text + &note + "\n")
+            let missing = not_connected.iter().map(|export| {
+                format!("{export} is in {}, and is not connected: see `tyche doctor`", tab::PATH)
+            });
+            notes.chain(missing).fold(text, |text, note| text + &note + "\n")
         },
     )?;
-    let reports: Vec<_> = sessions.iter().map(|it| &it.report).collect();
-    match health::check(&reports, &targets).filter(|_| args.check) {
+    let missing = (!not_connected.is_empty()).then_some(Code::Device);
+    match missing.or(health::check(&reports, &targets)).filter(|_| args.check) {
         // The list has said what is wrong.
         Some(code) => Err(Error::new(code, "")),
         None => Ok(()),
     }
 }
 
+/// The exports that tychetab lists, without `noauto`, and that no session has.
+fn not_connected(tab: Tab, sessions: &[&SessionReport]) -> Vec<String> {
+    let is_there = |export: &str| sessions.iter().any(|it| it.record.export == export);
+    let lines = tab.into_lines().into_iter();
+    let missing = lines.filter(|line| {
+        let is_wanted = Entry::of(line).map_or(true, |entry| entry.auto);
+        is_wanted && !is_there(&line.export)
+    });
+    missing.map(|line| line.export).collect()
+}
+
 /// Sessions are listed by their exports' names.
-fn order(session: &Session) -> (&str, &std::path::Path) {
+fn order(session: &Session) -> (&str, &Path) {
     let record = &session.report.record;
     (&record.export, &record.device)
 }
@@ -81,14 +106,20 @@ fn session_table(sessions: &[Session]) -> String {
                 (None, None) => format!("{name} ({} B frames)", link.frame_len),
             }
         });
+        let mut links = links.collect::<Vec<_>>().into_iter();
         table.row([
             report.record.export.clone(),
             report.device(),
             size(report),
             state(report),
-            links.collect::<Vec<_>>().join(", "),
+            links.next().unwrap_or_default(),
             report.record.session.to_string(),
         ]);
+        // Each on a line of its own: with a problem one is as long as a line.
+        for link in links {
+            let [export, device, size, state, session] = [(); 5].map(|()| String::new());
+            table.row([export, device, size, state, link, session]);
+        }
     }
     table.to_string()
 }
@@ -118,6 +149,7 @@ pub(crate) fn state(report: &SessionReport) -> String {
         SessionState::Failed(_) => "failed".to_owned(),
         SessionState::Gone(_) => "gone".to_owned(),
         SessionState::Ending => "ending".to_owned(),
+        SessionState::Starting => "starting, requests wait".to_owned(),
         SessionState::Silent { .. } => "silent".to_owned(),
         SessionState::Dead { waits: true, attempt: Some(_), .. } => {
             "its daemon died: requests wait for the next, which tries again".to_owned()
@@ -158,6 +190,13 @@ pub(crate) fn remark(session: &Session) -> Option<String> {
         };
         let log = log.unwrap_or_default();
         return Some(format!("{name} ({device}): {attempt}{clear}{log}\n"));
+    }
+    if session.is_starting() {
+        let by = runtime::successor(&session.dir);
+        let by = by.map_or_else(String::new, |pid| format!(", process {pid},"));
+        return Some(format!(
+            "{name} ({device}): its next daemon{by} takes it over, as soon as the target answers\n"
+        ));
     }
     let problem = report.problem()?;
     Some(format!("{name} ({device}): {problem}\n"))
@@ -247,5 +286,15 @@ mod tests {
         sessions.sort_by(|a, b| order(a).cmp(&order(b)));
         let exports = sessions.each_ref().map(|it| &it.report.record.export[..]);
         assert_eq!(exports, ["store1/vm3", "vm1", "vm2"]);
+    }
+
+    #[test]
+    fn lines_of_tychetab_without_a_session_are_named() {
+        let text = "vm1 eth0\nstore/vm2 -\nvm3 - noauto\nvm4 - nonsense\n";
+        let tab = || Tab::parse(Path::new("tab"), text.as_bytes());
+        let sessions = [session("store/vm2", None), session("vm3", None)];
+        let reports: Vec<_> = sessions.iter().map(|it| &it.report).collect();
+        assert_eq!(not_connected(tab(), &reports), ["vm1", "vm4"]);
+        assert_eq!(not_connected(tab(), &[]), ["vm1", "store/vm2", "vm4"]);
     }
 }

@@ -17,6 +17,27 @@ use crate::shared::error::{Code, Context, Result};
 const SECTION: &str = "8";
 /// The name of the command.
 const PROGRAM: &str = "tyche";
+/// The end of the page of `tyche` itself.
+const FILES: &str = ".SH FILES
+.TP
+/etc/tyche/target.toml
+what this machine exports: tyche\\-target.toml(5)
+.TP
+/etc/tyche/tychetab
+what it connects at boot: tychetab(5)
+.TP
+/etc/tyche/key
+the secret key of this machine: tyche\\-key(8)
+.TP
+/etc/tyche/known\\-targets
+the keys of targets: tyche\\-key\\-known(8)
+";
+/// The end of each page.
+const SEE_ALSO: &str = ".SH \"SEE ALSO\"
+tyche(8), tyche\\-target.toml(5), tychetab(5)
+.PP
+/usr/share/doc/tyche/README, and from there the guide
+";
 /// zsh loads the script at the first completion: that one must work, too.
 const ZSH_AUTOLOADED: &str =
     "if [ \"$funcstack[1]\" = \"_tyche\" ]; then _clap_dynamic_completer_tyche; fi\n";
@@ -70,6 +91,10 @@ fn write_pages(dir: &Path, command: &Command) -> io::Result<()> {
     let man = Man::new(command.clone()).section(SECTION);
     let mut page = Vec::new();
     man.render(&mut page)?;
+    if name == PROGRAM {
+        page.extend(FILES.bytes());
+    }
+    page.extend(SEE_ALSO.bytes());
     fs::write(dir.join(format!("{name}.{SECTION}")), page)?;
     let shown = |it: &&Command| !it.is_hide_set() && it.get_name() != "help";
     command.get_subcommands().filter(shown).try_for_each(|it| write_pages(dir, it))
@@ -88,6 +113,11 @@ mod tests {
         write(&ManArgs { dir: dir.path().to_owned() }, Cli::command()).unwrap();
         let page = |name: &str| fs::read_to_string(dir.path().join(name)).unwrap();
         assert!(page("tyche.8").contains("Exit codes"));
+        assert!(page("tyche.8").contains("/etc/tyche/known"));
+        for name in ["tyche.8", "tyche-connect.8", "tyche-link-add.8"] {
+            let page = page(name);
+            assert!(page.contains("SEE ALSO") && page.contains("/usr/share/doc/tyche"), "{page}");
+        }
         assert!(page("tyche-connect.8").contains("ctrl"));
         assert!(page("tyche-link-add.8").contains("interface"));
         assert!(!dir.path().join("tyche-man.8").exists());

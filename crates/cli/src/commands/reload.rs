@@ -9,7 +9,7 @@ use crate::output::{Format, show};
 use crate::shared::complete;
 use crate::shared::control::SessionRequest;
 use crate::shared::error::{Code, Error, Result};
-use crate::shared::report::{Output, SessionState};
+use crate::shared::report::Output;
 use crate::shared::seconds::positive;
 use crate::shared::sessions::{Session, for_each, named};
 
@@ -43,7 +43,10 @@ pub(crate) struct ReloadArgs {
 
 pub(crate) fn run(args: &ReloadArgs) -> Result<()> {
     let chosen = match &args.name {
-        None => Session::all()?.into_iter().filter(|session| !session.is_dead()).collect(),
+        None => {
+            let all = Session::all()?.into_iter();
+            all.filter(|session| !session.is_dead() && !session.is_starting()).collect()
+        }
         Some(name) => named(name)?,
     };
     let limit = Duration::from_secs_f64(args.timeout);
@@ -57,12 +60,11 @@ fn reload(session: &Session, limit: Duration) -> Result<Uuid> {
     let about = format!("the daemon of `{}`", record.export);
     session.pass_on(&SessionRequest::Reload)?;
     let deadline = Instant::now() + limit;
+    // A daemon that reports serves the device, whether or not it has lost the target since. It may
+    // be another process: a supervisor starts a daemon again that has failed.
     let is_next = |it: &Session| {
-        let next = &it.report.record;
-        let is_live = matches!(it.report.state, SessionState::Live(_));
-        // Where requests fail, the device is served without the target.
-        let is_served = is_live || next.changed.fails;
-        next.pid == record.pid && next.session != record.session && is_served
+        let is_other = it.report.record.session != record.session;
+        is_other && it.identity() == session.identity() && it.report.figures().is_some()
     };
     loop {
         if let Some(next) = Session::all()?.into_iter().find(is_next) {

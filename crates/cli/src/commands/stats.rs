@@ -75,7 +75,8 @@ pub(crate) fn stats(args: &StatsArgs) -> Result<()> {
             text = format!("{clear}{rates}{text}{}", if on_terminal { "" } else { "\n" });
             before = Some(now);
         }
-        show(args.output, || Output::Stats(MachineReport { sessions, targets }), || text)?;
+        let report = MachineReport { sessions, targets, ..MachineReport::default() };
+        show(args.output, || Output::Stats(report), || text)?;
         if !args.watch {
             return Ok(());
         }

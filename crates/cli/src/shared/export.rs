@@ -146,7 +146,7 @@ impl Export {
         let Self { name, path, .. } = self;
         match &self.place {
             DefinedAt::CommandLine => format!("`--export {name}={path}`"),
-            DefinedAt::Command => format!("`{name}`, which was added ({path}),"),
+            DefinedAt::Command => format!("`{name}`, added by command ({path}),"),
             DefinedAt::File { path: file, line } => {
                 format!("line {line} of {} (`{name}`, {path})", file.display())
             }
@@ -162,6 +162,26 @@ impl Export {
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         let (place, renamed_from) = (self.place.clone(), self.renamed_from.clone());
         *self == Self { place, renamed_from, ..other.clone() }
+    }
+
+    /// The keys whose values are other ones in `other`, in words.
+    pub(crate) fn unlike(&self, other: &Self) -> String {
+        let pairs = [
+            ("path", self.path != other.path),
+            ("uuid", self.uuid != other.uuid),
+            ("read_only", self.read_only != other.read_only),
+            ("write_back", self.write_back != other.write_back),
+            ("block_size", self.block_size != other.block_size),
+            ("shared", self.shared != other.shared),
+            ("iops", self.iops != other.iops),
+            ("bytes_per_second", self.bytes_per_second != other.bytes_per_second),
+            ("hosts", self.hosts != other.hosts),
+            ("allow", self.allow != other.allow),
+            ("initiators", self.initiators != other.initiators),
+            ("origin", self.origin != other.origin),
+        ];
+        let keys = pairs.into_iter().filter(|(_, differs)| *differs).map(|(key, _)| key);
+        format!("with other values of: {}", keys.collect::<Vec<_>>().join(", "))
     }
 
     /// Parses `path`.

@@ -117,7 +117,9 @@ pub(crate) fn check(sessions: &[&SessionReport], targets: &[TargetReport]) -> Op
         match &session.state {
             SessionState::Live(_) if session.links().iter().any(is_faulty) => Some(Code::Link),
             SessionState::Live(_) => None,
-            SessionState::Lost(_) | SessionState::Silent { .. } => Some(Code::Unreachable),
+            SessionState::Lost(_) | SessionState::Silent { .. } | SessionState::Starting => {
+                Some(Code::Unreachable)
+            }
             _ => Some(Code::Device),
         }
     };

@@ -38,6 +38,8 @@ pub(crate) const VARIABLES: [&str; 4] =
 
 /// Name of the file in its directory that a running process holds locked.
 const LOCK: &str = "lock";
+/// Name of the file in it that says which process takes over the device of a dead one.
+const SUCCESSOR: &str = "successor";
 /// Number of attempts to take a lock, and the pause between two of them.
 const LOOKS: u32 = 5;
 const LOOK: Duration = Duration::from_millis(20);
@@ -177,6 +179,31 @@ pub(crate) fn lock(dir: &Path) -> Result<Option<File>> {
     Ok(lock.filter(|lock| is_at(lock, &path)))
 }
 
+/// Takes the lock of a dead daemon's directory for the next daemon of its device, and says so
+/// there. Waits for up to `limit` for who only looks at it; `None` if another process keeps it, or
+/// if it is gone.
+pub(crate) fn succeed(dir: &Path, limit: Duration) -> Result<Option<File>> {
+    let deadline = Instant::now() + limit;
+    loop {
+        if let Some(lock) = lock(dir)? {
+            let noted = fs::write(dir.join(SUCCESSOR), process::id().to_string());
+            if let Err(error) = noted {
+                tracing::warn!(%error, "the device is not listed until it has its next daemon");
+            }
+            return Ok(Some(lock));
+        }
+        if !dir.join(LOCK).exists() || Instant::now() >= deadline {
+            return Ok(None);
+        }
+    }
+}
+
+/// The process that has taken a dead daemon's directory to take over its device. It is of no
+/// meaning unless the directory is locked.
+pub(crate) fn successor(dir: &Path) -> Option<u32> {
+    fs::read_to_string(dir.join(SUCCESSOR)).ok()?.parse().ok()
+}
+
 /// Lets readers find the process that owns a directory.
 fn admit_readers(dir: &Path) {
     let enter = Mode::RGRP | Mode::XGRP;
@@ -288,5 +315,23 @@ mod tests {
         let plain: std::collections::BTreeSet<_> = names.into_iter().map(plain).collect();
         assert_eq!(plain.len(), names.len(), "{plain:?}");
         assert!(plain.iter().all(|name| !name.contains('/')));
+    }
+
+    /// On a busy machine who lists sessions holds the lock longer than a few looks take.
+    #[test]
+    fn the_next_daemon_waits_for_who_looks_at_the_last_ones_lock() {
+        let dir = tempfile::tempdir().unwrap();
+        let looks = lock(dir.path()).unwrap().unwrap();
+        assert!(lock(dir.path()).unwrap().is_none(), "it is held");
+        std::thread::scope(|scope| {
+            let next = scope.spawn(|| succeed(dir.path(), Duration::from_secs(60)).unwrap());
+            std::thread::sleep(LOOK * LOOKS * 2);
+            assert!(!next.is_finished());
+            drop(looks);
+            assert!(next.join().unwrap().is_some());
+        });
+        assert_eq!(successor(dir.path()), Some(process::id()));
+        let gone = dir.path().join("gone");
+        assert!(succeed(&gone, Duration::from_secs(60)).unwrap().is_none());
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use uuid::Uuid;
 
@@ -26,6 +26,8 @@ const ORDER_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time that a killed daemon may take to end: the kernel first ends what each queue of its device
 /// had in progress, and closes its control socket before it releases its lock.
 const DEATH: Duration = Duration::from_secs(5);
+/// Pause between two looks at a daemon that is about to listen, or to end.
+const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
 /// A session of this machine.
 pub(crate) struct Session {
@@ -42,7 +44,13 @@ impl Session {
     pub(crate) fn all() -> Result<Vec<Self>> {
         let dir = runtime::sessions();
         let dirs = runtime::below(&dir).context(Code::Permission, dir.display())?;
-        Ok(each(dirs, Self::find))
+        let mut found = each(dirs, Self::find);
+        // A device whose next daemon has just begun to serve it has one session, not two.
+        let served = found.iter().filter(|it| !it.is_starting() && !it.is_dead());
+        let served: Vec<_> = served.filter_map(Self::identity).collect();
+        found
+            .retain(|it| !it.is_starting() || it.identity().is_none_or(|id| !served.contains(&id)));
+        Ok(found)
     }
 
     /// The session of that directory, if there is one.
@@ -50,9 +58,15 @@ impl Session {
         if let Ok(report) = living(&dir) {
             return Some(Self { dir, report: report?, left: None });
         }
-        let tries = || Attempt::described(&dir).is_some();
-        if State::load(&dir).is_some_and(|record| !record.ended) && !tries() {
-            runtime::await_unlocked(&dir, DEATH);
+        if let Some(report) = settled(&dir) {
+            return Some(Self { dir, report, left: None });
+        }
+        let waits = |seen: &(SessionReport, Option<Lasting>)| {
+            seen.1.is_some() || matches!(seen.0.state, SessionState::Starting)
+        };
+        // Without the lock, which is for the next daemon.
+        if let Some((report, left)) = seen_dead(&dir).filter(waits) {
+            return Some(Self { dir, report, left });
         }
         let Some(_lock) = leftovers::lock_dead(&dir) else {
             // The daemon is starting or ending; or the lock is not for those who may only look.
@@ -100,6 +114,28 @@ impl Session {
 
     pub(crate) fn is_dead(&self) -> bool {
         matches!(self.report.state, SessionState::Dead { .. })
+    }
+
+    /// Whether the next daemon of its device is about to take that over.
+    pub(crate) fn is_starting(&self) -> bool {
+        matches!(self.report.state, SessionState::Starting)
+    }
+
+    /// The identity of its device, if that outlives its daemons.
+    pub(crate) fn identity(&self) -> Option<Uuid> {
+        self.report.record.lasting.as_ref().map(|lasting| lasting.identity)
+    }
+
+    /// The error of a command for a session that has no daemon yet which could do it.
+    pub(crate) fn not_started(&self) -> Error {
+        let by = runtime::successor(&self.dir);
+        let end = by.map_or_else(String::new, |pid| format!(", or end process {pid} first"));
+        let message = format!(
+            "the next daemon of {} is about to take it over, as soon as the target answers: try \
+             again when `tyche list` shows it{end}",
+            self.report.record.device.display()
+        );
+        Error::new(Code::Unreachable, message)
     }
 
     /// Whether that name may mean it.
@@ -164,11 +200,45 @@ pub(crate) fn observed() -> Result<Vec<SessionReport>> {
 /// The report on a dead daemon, and the device that it has left, without the lock; `None` if it is
 /// starting or ending.
 fn seen_dead(dir: &Path) -> Option<(SessionReport, Option<Lasting>)> {
-    // Who tries to take its place has the lock most of the time.
-    let is_dead = |dir: &&Path| !runtime::is_locked(dir) || Attempt::described(dir).is_some();
-    let record = Some(dir).filter(is_dead).and_then(State::load)?;
+    let record = State::load(dir)?;
+    if is_taken_over(dir, &record) {
+        return Some((SessionReport { record, state: SessionState::Starting }, None));
+    }
+    // Who tries again and again to take its place has the lock most of the time.
+    if runtime::is_locked(dir) && Attempt::described(dir).is_none() {
+        return None;
+    }
     let left = left(&record);
     Some((dead(dir, &record, left.is_some())?, left))
+}
+
+/// The report of a daemon that begins to listen soon. Waits for the end of one that has died.
+fn settled(dir: &Path) -> Option<SessionReport> {
+    let record = State::load(dir).filter(|record| !record.ended)?;
+    let deadline = Instant::now() + DEATH;
+    let ends = || is_taken_over(dir, &record) || Attempt::described(dir).is_some();
+    while runtime::is_locked(dir) && !ends() && Instant::now() < deadline {
+        if let Ok(report) = living(dir) {
+            return report;
+        }
+        thread::sleep(LOOK_AGAIN);
+    }
+    None
+}
+
+/// Whether the next daemon of a device is about to take that over: it holds the directory of the
+/// last one; or the process of that goes on as another program, and does not hold it yet. One that
+/// has failed to, and tries again, is not about to.
+fn is_taken_over(dir: &Path, record: &State) -> bool {
+    if record.lasting.is_none() || record.ended || Attempt::described(dir).is_some() {
+        return false;
+    }
+    if runtime::is_locked(dir) {
+        return runtime::successor(dir).is_some();
+    }
+    let arguments = std::fs::read(format!("/proc/{}/cmdline", record.pid)).unwrap_or_default();
+    let mut arguments = arguments.split(|&byte| byte == 0).skip(1);
+    arguments.next() == Some(b"connect") && arguments.any(|it| it == record.export.as_bytes())
 }
 
 /// The message about a daemon that lives, and did not answer within that time.
@@ -283,22 +353,28 @@ pub(crate) fn connected() -> Result<BTreeSet<String>> {
 
 /// Reports of the sessions with that name, or of all.
 pub(crate) fn named_sessions(name: Option<&str>) -> Result<Vec<SessionReport>> {
-    let named = Session::all()?
-        .into_iter()
-        .filter(|it| name.is_none_or(|name| it.report.record.is_named(name)));
-    Ok(named.map(|it| it.report).collect())
+    let all = Session::all()?;
+    let named = match name {
+        Some(name) => matching(all, name),
+        None => all,
+    };
+    Ok(named.into_iter().map(|it| it.report).collect())
+}
+
+/// The sessions with that name, or else those with an export of that name, of whatever target.
+fn matching(all: Vec<Session>, name: &str) -> Vec<Session> {
+    let (named, others): (Vec<_>, Vec<_>) =
+        all.into_iter().partition(|it| it.report.record.is_named(name));
+    match named.is_empty() {
+        true => others.into_iter().filter(|it| it.has_export(name)).collect(),
+        false => named,
+    }
 }
 
 /// The sessions with that name, or else those with an export of that name, of whatever target: the
 /// one with a living daemon, or else all with dead ones.
 pub(crate) fn named(name: &str) -> Result<Vec<Session>> {
-    let all = Session::all()?.into_iter();
-    let (mut named, mut others): (Vec<_>, Vec<_>) =
-        all.partition(|it| it.report.record.is_named(name));
-    if named.is_empty() {
-        others.retain(|it| it.has_export(name));
-        named = others;
-    }
+    let named = matching(Session::all()?, name);
     let (dead, living): (Vec<_>, Vec<_>) = named.into_iter().partition(Session::is_dead);
     match (living.len(), dead.len()) {
         (0, 0) => Err(not_found(name)),
@@ -336,6 +412,9 @@ pub(crate) fn for_each<T>(
 /// Sends an order to the session of that name, and waits until it is done. Returns the session.
 pub(crate) fn order(name: &str, request: &SessionRequest) -> Result<State> {
     let session = named(name)?.pop().ok_or_else(|| not_found(name))?;
+    if session.is_starting() {
+        return Err(session.not_started());
+    }
     match ask::<Done>(&session.dir.join(CONTROL), request, ORDER_TIMEOUT) {
         Ok(answer) => answer.map(|Done {}| session.report.record),
         Err(error) if is_timeout(&error) => Err(session.unanswered(ORDER_TIMEOUT)),
@@ -349,4 +428,53 @@ pub(crate) fn order(name: &str, request: &SessionRequest) -> Result<State> {
 pub(crate) fn not_found(name: &str) -> Error {
     let message = format!("nothing here is called `{name}`; `tyche list` shows what there is");
     Error::new(Code::NotFound, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn session(export: &str) -> Session {
+        let report = json!({
+            "session": Uuid::new_v4(), "host": Uuid::nil(), "export": export, "kind": "ublk",
+            "device": format!("/dev/{export}"), "pid": 7, "state": "ending",
+        });
+        let report = serde_json::from_value(report).unwrap();
+        Session { dir: PathBuf::new(), report, left: None }
+    }
+
+    #[test]
+    fn an_export_is_found_by_its_own_name_unless_a_session_has_that_name() {
+        let exports = |all: &[&str], name| -> Vec<_> {
+            let all = all.iter().map(|export| session(export)).collect();
+            matching(all, name).into_iter().map(|it| it.report.record.export).collect()
+        };
+        assert_eq!(exports(&["store/pg", "store/vm1"], "pg"), ["store/pg"]);
+        assert_eq!(exports(&["store/pg", "pg"], "pg"), ["pg"]);
+        assert_eq!(exports(&["store/pg"], "store"), [""; 0]);
+    }
+
+    #[test]
+    fn a_device_whose_next_daemon_is_not_ready_yet_is_listed_as_starting() {
+        let dir = tempfile::tempdir().unwrap();
+        let device = dir.path().join("socket");
+        std::fs::write(&device, "").unwrap();
+        let record = json!({
+            "session": Uuid::new_v4(), "host": Uuid::nil(), "export": "vm1", "kind": "vhost-user",
+            "device": device, "pid": u32::MAX,
+            "lasting": { "kind": "vhost-user", "device": device, "identity": Uuid::nil() },
+        });
+        let record: State = serde_json::from_value(record).unwrap();
+        record.save(dir.path()).unwrap();
+        let found = || Session::find(dir.path().to_owned()).unwrap();
+        assert!(found().is_dead() && found().left.is_some());
+        let next = runtime::succeed(dir.path(), DEATH).unwrap().unwrap();
+        assert!(found().is_starting() && !found().is_dead());
+        assert_eq!(found().not_started().code, Code::Unreachable);
+        // It has failed.
+        drop(next);
+        assert!(found().is_dead());
+    }
 }

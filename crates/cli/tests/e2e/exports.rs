@@ -80,7 +80,7 @@ fn an_export_is_added_used_and_removed_while_its_target_runs() {
     assert_eq!(listed(&rig), [by_command(DISK)]);
     assert_eq!(export(&rig, &["add", &again(&rig)])["changed"], false);
     let other = ["export", "add", &again(&rig), "--read-only"];
-    refused(&rig, Side::Target, &other, 10, &["is there already, and says something else"]);
+    refused(&rig, Side::Target, &other, 10, &["is there already, with other values of: "]);
     let remove = ["export", "remove", DISK];
     refused(&rig, Side::Target, &remove, 7, &["is connected by", "--force"]);
     session.disconnect();
@@ -129,7 +129,7 @@ fn what_cannot_be_exported_is_refused_and_changes_nothing() {
     for (what, code, said) in [
         ("b=/nonexistent".to_owned(), 9, "/nonexistent"),
         (format!("b={a}"), 8, "export the same disk"),
-        ("a=mem:1M".to_owned(), 10, "says something else"),
+        ("a=mem:1M".to_owned(), 10, "other values of: path"),
         ("/b=mem:1M".to_owned(), 2, "does not begin with"),
     ] {
         let args = add(&what);

@@ -238,7 +238,7 @@ fn disks_are_made_where_nothing_else_is() {
     assert_eq!(export(&rig, &MAKE)["changed"], false);
     let larger = ["add", DISK, "--pool", "fast", "--size", "65M"];
     refuse(&rig, &larger, 10, &["is there already, with 64.0 MiB", "tyche export resize"]);
-    refuse(&rig, &[&MAKE[..], &["--read-only"]].concat(), 10, &["says something else"]);
+    refuse(&rig, &[&MAKE[..], &["--read-only"]].concat(), 10, &["with other values of: read_only"]);
     refuse(&rig, &["add", "x", "--pool", "slow", "--size", "1M"], 3, &["`slow` (fast)"]);
     refuse(&rig, &["add", "x", "--pool", "fast", "--size", "1000"], 2, &["a multiple of 512"]);
     refuse(&rig, &["add", "/x", "--pool", "fast", "--size", "1M"], 2, &["does not begin with"]);

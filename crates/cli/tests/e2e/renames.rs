@@ -77,7 +77,7 @@ fn an_export_that_is_renamed_stays_the_same_disk() {
     export(&rig, &["add", &other]);
     assert_ne!(found(&rig, DISK)["uuid"], before["uuid"]);
     assert_eq!(first_byte(&rig, DISK), 0);
-    refuse(&rig, &["rename", DISK, "new"], 10, &["`new`, which was added", "is there already"]);
+    refuse(&rig, &["rename", DISK, "new"], 10, &["`new`, added by command", "is there already"]);
     refuse(&rig, &["rename", "nothing", "else"], 3, &["exports `nothing`"]);
     refuse(&rig, &["rename", DISK, "/x"], 2, &["does not begin with"]);
     assert_eq!(export(&rig, &["rename", DISK, DISK])["changed"], false);

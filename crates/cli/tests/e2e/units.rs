@@ -225,6 +225,9 @@ fn a_detached_daemon_is_reloaded_even_if_its_target_is_away() {
     let args = ["reload", "--all", "--timeout", "0.1"];
     let late = finish(&mut rig.tyche(Side::Host, &args), PATIENCE);
     expect(&late, &args, 6, &["has not got its device back"]);
+    // Its disk stays listed meanwhile.
+    let state = rig.ask(&["list"])["sessions"][0]["state"].clone();
+    assert!(state == "starting" || state == "dead", "{state}");
     await_attempt(&rig);
     // It goes on trying, beyond its time limit for connecting.
     std::thread::sleep(std::time::Duration::from_secs(2));

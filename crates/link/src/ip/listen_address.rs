@@ -71,6 +71,11 @@ impl ListenAddress {
         &self.host
     }
 
+    /// The port.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
     /// The addresses of the place, in the order in which to try them. May query a name server.
     ///
     /// # Errors

@@ -1,5 +1,6 @@
 //! Errors and warnings of opening a link, with their remedies.
 
+use std::net::{IpAddr, SocketAddr};
 use std::{error, fmt, io};
 
 use super::MTU_MIN;
@@ -62,7 +63,14 @@ impl fmt::Display for OpenError {
                  network namespace"
             ),
             Self::NoSuchInterface { interface, present } => {
-                write!(f, "there is no interface {interface}; there are: {}", present.join(", "))
+                write!(f, "there is no interface {interface}; there are: {}", present.join(", "))?;
+                let is_address = |text: &str| {
+                    text.parse::<IpAddr>().is_ok() || text.parse::<SocketAddr>().is_ok()
+                };
+                match is_address(interface) {
+                    true => write!(f, "; an address is udp:{interface} or tcp:{interface}"),
+                    false => Ok(()),
+                }
             }
             Self::Down { interface } => {
                 write!(f, "interface {interface} is down; `ip link set {interface} up` starts it")

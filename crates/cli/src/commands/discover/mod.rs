@@ -224,7 +224,8 @@ fn nothing(discovery: &Discovery, asked: &Asked, ethertype: u16) -> Error {
     if !silent.is_empty() {
         parts.push(format!(
             "no target answers on {}: check cables and VLAN, and that `tyche serve` runs on the \
-             same Ethernet with EtherType {ethertype:#06x}",
+             same Ethernet with EtherType {ethertype:#06x}; `--link udp:` asks for targets over \
+             UDP",
             silent.join(", ")
         ));
     }

@@ -19,7 +19,11 @@ pub(super) fn check(machine: &Machine) -> Vec<Finding> {
             findings.extend(losses(&about(session), &ports, again));
         }
         findings.extend(health::of_session(session).into_iter().map(|what| {
-            Finding::warning("session-requests", what).remedy("look at the target's log and disk")
+            let remedy = match session.state {
+                SessionState::Failed(_) => "mend the session: all requests fail until then",
+                _ => "look at the target's log and disk, unless its session had failed then",
+            };
+            Finding::warning("session-requests", what).remedy(remedy)
         }));
     }
     findings.extend(machine.targets.iter().flat_map(|it| target(machine, it)));
@@ -40,6 +44,13 @@ fn state(session: &SessionReport) -> Option<Finding> {
     let again = || format!("`tyche disconnect {}`, and connect", session.record.session);
     Some(match &session.state {
         SessionState::Live(_) | SessionState::Ending | SessionState::Unknown => return None,
+        SessionState::Starting => {
+            let what = "has no daemon yet that serves its device: its next one takes it over";
+            error("session-starting", Code::Unreachable, what).remedy(
+                "wait until `tyche list` shows it live; if it does not, start the target, or mend \
+                 the path to it",
+            )
+        }
         SessionState::Lost(_) => {
             let found = error("session-lost", Code::Unreachable, &format!("is lost: {problem}"));
             found.remedy("start the target, or mend the path to it: requests wait")
@@ -53,7 +64,16 @@ fn state(session: &SessionReport) -> Option<Finding> {
         }
         SessionState::Failed(_) => {
             let what = format!("has failed: {problem}");
-            error("session-failed", Code::Device, &what).remedy(again())
+            let is_tried = session.figures().is_some_and(|figures| figures.trying);
+            let remedy = match is_tried {
+                true => {
+                    "start the target, or mend the path to it: the session begins anew by itself \
+                     then, and file systems may have to be mounted again"
+                        .to_owned()
+                }
+                false => again(),
+            };
+            error("session-failed", Code::Device, &what).remedy(remedy)
         }
         SessionState::Gone(_) => {
             error("session-gone", Code::Device, "has lost its device").remedy(again())

@@ -124,9 +124,17 @@ fn text(report: &DoctorReport) -> String {
     let count = |severity| report.findings.iter().filter(|it| it.severity == severity).count();
     let [errors, warnings, notes] = [Severity::Error, Severity::Warning, Severity::Note].map(count);
     text + &format!(
-        "{} themes checked: {errors} errors, {warnings} warnings, {notes} notes\n",
-        report.checked.len()
+        "{} checks: {}, {}, {}\n",
+        report.checked.len(),
+        counted(errors, "error"),
+        counted(warnings, "warning"),
+        counted(notes, "note")
     )
+}
+
+/// A number of things, in words.
+fn counted(number: usize, thing: &str) -> String {
+    format!("{number} {thing}{}", if number == 1 { "" } else { "s" })
 }
 
 #[cfg(test)]

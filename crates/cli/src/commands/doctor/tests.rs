@@ -346,6 +346,7 @@ fn sessions_targets_and_what_dead_ones_have_left_are_named() {
         ("session-dead", Code::Device, json!({ "state": "dead", "waits": false, "clear": [] })),
         ("session-silent", Code::Unreachable, json!({ "state": "silent", "problem": "stopped" })),
         ("session-lost", Code::Unreachable, json!({ "state": "lost", "problem": "gone" })),
+        ("session-starting", Code::Unreachable, json!({ "state": "starting" })),
         ("session-failed", Code::Device, json!({ "state": "failed", "problem": "gone" })),
         ("mtu-on-the-way", Code::Other, json!({ "state": "live", "links": [link] })),
         (

@@ -32,8 +32,10 @@ pub(super) fn one_target(at: &AtArgs, name: Option<&str>) -> Result<FoundTarget>
             Err(Error::new(Code::Usage, message))
         }
         (None, _) => {
-            let message = "no target runs on this machine: start `tyche serve`, or \
-                           `systemctl start tyche-target`";
+            let message = "no target runs on this machine: start `tyche serve`, or write \
+                           /etc/tyche/target.toml (there is an example in \
+                           /usr/share/doc/tyche/examples) and `systemctl enable --now \
+                           tyche-target`";
             Err(Error::new(Code::NotFound, message))
         }
     }

@@ -95,6 +95,7 @@ fn state(state: &SessionState) -> StateName {
         SessionState::Failed(_) => StateName::Failed,
         SessionState::Gone(_) => StateName::Gone,
         SessionState::Ending => StateName::Ending,
+        SessionState::Starting => StateName::Starting,
         SessionState::Silent { .. } => StateName::Silent,
         SessionState::Dead { .. } => StateName::Dead,
         SessionState::Unknown => StateName::Unknown,

@@ -457,6 +457,8 @@ impl Session {
                 self.is_lost = true;
                 tracing::warn!("target lost: {problem}; requests wait");
             }
+            // As before, in a daemon that has begun anew.
+            Notice::FailsFast if self.state.changed.fails => {}
             Notice::FailsFast => {
                 tracing::error!("the target is not back in time: requests fail until it is");
                 self.keep_failing(true);

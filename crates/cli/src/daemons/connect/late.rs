@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use tyche_link::ip::ListenAddress;
 use tyche_link::packet::Changes;
 use tyche_remote::Control;
 
@@ -65,6 +66,8 @@ impl MissingLinks {
 
     /// Takes a link out of the session by order of a user, missing or not.
     pub(super) fn remove(&self, control: &dyn Control, name: &str) -> ControlAnswer {
+        let own = self.names(control).and_then(|names| own_name(names, name));
+        let name = own.as_deref().unwrap_or(name);
         if self.forget(name) {
             tracing::info!(link = name, "link, which was missing, removed");
             return ControlAnswer::Done {};
@@ -132,5 +135,38 @@ impl MissingLinks {
                 Err(_) => {}
             }
         }
+    }
+}
+
+/// The name, among those of the session's links, of the link that a user means: an address may be
+/// without its port, as when it was given.
+fn own_name(mut names: Vec<String>, meant: &str) -> Option<String> {
+    let place = |name: &str| {
+        let place = ListenAddress::parse(name, 1).ok().flatten()?;
+        Some((place.transport().name, place.host().to_owned(), place.port()))
+    };
+    let meant_place = place(meant);
+    let is_it =
+        |name: &String| name == meant || (meant_place.is_some() && place(name) == meant_place);
+    let at = names.iter().position(is_it)?;
+    Some(names.swap_remove(at))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::own_name;
+
+    #[test]
+    fn a_link_is_named_with_and_without_its_port() {
+        let own = |meant| {
+            let names = ["eth1", "udp:10.0.1.1:8650", "tcp:10.0.1.1:8650", "udp:10.0.1.1:7"];
+            own_name(names.map(str::to_owned).to_vec(), meant)
+        };
+        assert_eq!(own("eth1").as_deref(), Some("eth1"));
+        assert_eq!(own("udp:10.0.1.1").as_deref(), Some("udp:10.0.1.1:8650"));
+        assert_eq!(own("tcp:10.0.1.1:8650").as_deref(), Some("tcp:10.0.1.1:8650"));
+        assert_eq!(own("udp:10.0.1.1:7").as_deref(), Some("udp:10.0.1.1:7"));
+        assert_eq!(own("udp:10.0.1.1:8"), None);
+        assert_eq!(own("eth2"), None);
     }
 }

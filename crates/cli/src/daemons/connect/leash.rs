@@ -49,10 +49,29 @@ impl Leash {
     }
 }
 
+impl Drop for Leash {
+    /// Of a daemon that could not start, and ends by itself: its error is the report.
+    fn drop(&mut self) {
+        self.let_go();
+    }
+}
+
 /// Leaves the terminal of the caller. Returns what watches it; nobody waits for a daemon that has
 /// begun anew.
 pub(super) fn detach(reloaded: bool) -> Result<Option<Leash>> {
     // Fails only for a group leader; a child is none.
     let _ = rustix::process::setsid();
     if reloaded { Ok(None) } else { Leash::take_up().map(Some) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_daemon_that_fails_to_start_does_not_complain_about_the_command_that_ends() {
+        let is_loose = Arc::new(AtomicBool::new(false));
+        drop(Leash { is_loose: Arc::clone(&is_loose) });
+        assert!(is_loose.load(Ordering::SeqCst));
+    }
 }

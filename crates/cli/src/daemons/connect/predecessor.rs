@@ -3,6 +3,7 @@
 
 use std::fs::File;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use uuid::Uuid;
 
@@ -13,6 +14,10 @@ use crate::shared::changed::Changed;
 use crate::shared::error::{Code, Error, Result};
 use crate::shared::runtime;
 use crate::shared::state::{KnownExport, State};
+
+/// How long the lock of a record may be held by those who look at it, on a busy machine. No other
+/// daemon takes it: each has the lock of the export first.
+const LOCK_WAIT: Duration = Duration::from_secs(10);
 
 /// The record of a daemon that has died and whose device is still there, with the device and the
 /// known state of the export. It holds the lock of the record, so nobody else takes the device
@@ -38,7 +43,7 @@ impl Predecessor {
                 continue;
             }
             let Some(known) = state.known else { continue };
-            let Some(lock) = runtime::lock(&dir)? else {
+            let Some(lock) = runtime::succeed(&dir, LOCK_WAIT)? else {
                 let message = format!("another `tyche connect` is taking {export} over");
                 return Err(Error::new(Code::Other, message));
             };

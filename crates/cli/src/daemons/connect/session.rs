@@ -317,7 +317,7 @@ impl SessionArgs {
             }
             _ => format!(
                 "check cables and VLAN, and that `tyche serve` runs on the same Ethernet with \
-                 EtherType {:#06x}",
+                 EtherType {:#06x}; one that listens over UDP only: --link udp:HOST",
                 self.link.ethertype
             ),
         };

@@ -55,8 +55,8 @@ definitions! {
     /// and kind of device.
     SESSION_INFO = "tyche_session_info": Gauge
         by &["export", "uuid", "target", "device", "attachment"];
-    /// Whether the session is in that state: live, lost, failed, gone, ending, silent, dead or
-    /// unknown.
+    /// Whether the session is in that state: live, lost, failed, gone, ending, starting, silent,
+    /// dead or unknown.
     SESSION_STATE = "tyche_session_state": Gauge by &["export", "uuid", "state"];
     /// Seconds since the target was lost; 0 if it answers.
     SESSION_LOST = "tyche_session_lost_seconds": Gauge by SESSION;

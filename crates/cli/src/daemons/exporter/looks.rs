@@ -50,7 +50,7 @@ impl Look {
         // By name: their directories are in no order that means anything.
         sessions.sort_by(|a, b| a.record.export.cmp(&b.record.export));
         let targets = targets?.into_iter().map(|(_, report)| report).collect();
-        let machine = MachineReport { sessions, targets };
+        let machine = MachineReport { sessions, targets, ..MachineReport::default() };
         let at = Instant::now();
         Ok(Self { at, time: SystemTime::now(), took: at - begun, machine })
     }
@@ -104,7 +104,7 @@ mod tests {
         let begin = Instant::now();
         let look = |ms: u64| {
             let at = begin + Duration::from_millis(ms);
-            let machine = MachineReport { sessions: Vec::new(), targets: Vec::new() };
+            let machine = MachineReport::default();
             Look { at, time: SystemTime::now(), took: Duration::ZERO, machine }
         };
         let mut pair = Pair::default();

@@ -21,7 +21,8 @@ use crate::shared::report::{Counters, Figures, Latency, SessionReport, SessionSt
 const BUCKETS: std::ops::RangeInclusive<u32> = 13..=34;
 
 /// The states, as JSON has them.
-const STATES: [&str; 8] = ["live", "lost", "failed", "gone", "ending", "silent", "dead", "unknown"];
+const STATES: [&str; 9] =
+    ["live", "lost", "failed", "gone", "ending", "starting", "silent", "dead", "unknown"];
 
 /// The name of a state in JSON.
 pub(super) fn state(report: &SessionReport) -> &'static str {
@@ -31,6 +32,7 @@ pub(super) fn state(report: &SessionReport) -> &'static str {
         SessionState::Failed(_) => "failed",
         SessionState::Gone(_) => "gone",
         SessionState::Ending => "ending",
+        SessionState::Starting => "starting",
         SessionState::Silent { .. } => "silent",
         SessionState::Dead { .. } => "dead",
         SessionState::Unknown => "unknown",
@@ -46,7 +48,10 @@ pub(super) fn add(families: &mut Families, report: &SessionReport) {
     let with_side =
         with_side.with("export", &record.export).with("uuid", record.session.to_string());
     let figures = report.figures();
-    let is_up = !matches!(report.state, SessionState::Silent { .. } | SessionState::Dead { .. });
+    let is_up = !matches!(
+        report.state,
+        SessionState::Silent { .. } | SessionState::Starting | SessionState::Dead { .. }
+    );
     families.add(&DAEMON_UP, &with_side, is_up);
     let info = labels
         .with("target", target(report))

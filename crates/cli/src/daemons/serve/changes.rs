@@ -122,8 +122,9 @@ pub(super) fn add(
         if other.is_same(export) {
             return Ok(changed(served, &export.name, false, 0));
         }
-        let what = "is there already, and says something else";
-        return Err(Error::new(Code::Exists, format!("{} {what}", other.described())));
+        let unlike = other.unlike(export);
+        let message = format!("{} is there already, {unlike}", other.described());
+        return Err(Error::new(Code::Exists, message));
     }
     publish(served, export, accepted)?;
     Ok(changed(served, &export.name, true, 0))
@@ -242,7 +243,12 @@ pub(super) fn refuse_configured(export: &Export, what: &str, restart: &str) -> R
         ),
         DefinedAt::CommandLine => restart.to_owned(),
     };
-    let message = format!("{} is not one that was added: {remedy}", export.described());
+    let from = match &export.place {
+        DefinedAt::File { path, line } => format!("line {line} of {}", path.display()),
+        _ => "the command line of the target".to_owned(),
+    };
+    let name = &export.name;
+    let message = format!("`{name}` is from {from}, not from `tyche export add`: {remedy}");
     Err(Error::new(export.place.code(), message))
 }
 

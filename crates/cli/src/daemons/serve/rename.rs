@@ -84,7 +84,7 @@ fn check_name(served: &Served, config: &Config, (export, to): (&Export, &str)) -
     refuse_configured(export, &there, "start the target with that name")?;
     let idle = config.idle.iter().find(|it| it.name == to);
     if let Some(other) = named(config, to).or(idle) {
-        let message = format!("{} is there already", other.described().trim_end_matches(','));
+        let message = format!("{} is there already", other.described());
         return Err(Error::new(Code::Exists, message));
     }
     if locked(&served.exports.state).has_record(to) || served.rights().has_decided(to) {

@@ -78,7 +78,7 @@ fn refuse_in_use(served: &Served, export: &Export, settings: &[Setting]) -> Resu
     if !matches!(export.source(), Ok(Source::File(_))) {
         let message = format!(
             "{} loses its content when it is opened anew: remove it, and add it as it is to be",
-            export.described().trim_end_matches(',')
+            export.described()
         );
         return Err(Error::new(Code::Usage, message));
     }

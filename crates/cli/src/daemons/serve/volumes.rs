@@ -38,9 +38,10 @@ pub(super) fn make(
     let export = Export { place: DefinedAt::Command, ..placed(pool, export)? };
     if let Some(other) = named(&config, &export.name) {
         let now = changed(served, &export.name, false, 0);
-        let is_same = other.is_same(&Export { origin: other.origin.clone(), ..export });
+        let export = Export { origin: other.origin.clone(), ..export };
+        let is_same = other.is_same(&export);
         return match now.size {
-            _ if !is_same => Err(taken(other, "and says something else")),
+            _ if !is_same => Err(taken(other, &other.unlike(&export))),
             Some(now) if now != *size => {
                 Err(taken(other, &format!("with {}: see `tyche export resize`", bytes(now))))
             }

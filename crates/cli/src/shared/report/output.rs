@@ -129,12 +129,15 @@ pub enum Output {
 }
 
 /// The sessions and targets of this machine.
-#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct MachineReport {
     /// The sessions.
     pub sessions: Vec<SessionReport>,
     /// The targets.
     pub targets: Vec<TargetReport>,
+    /// Exports that tychetab lists, without `noauto`, and that are not connected; `list` only.
+    #[serde(default)]
+    pub not_connected: Vec<String>,
 }
 
 /// A session that was connected.

@@ -59,6 +59,7 @@ impl fmt::Display for PlannedStep {
             (PlannedAction::Change, PlannedPart::Export) => {
                 write!(f, "change export {name}: who may have it, or its limits")?;
             }
+            (_, PlannedPart::Key) => write!(f, "change the key of this target (`key`)")?,
             (action, part) => write!(f, "{} {} {name}", action.name(), part.name())?,
         }
         note.as_ref().map_or(Ok(()), |note| write!(f, " ({note})"))

@@ -31,10 +31,10 @@ pub struct SessionReport {
 impl SessionReport {
     /// The figures of a living session.
     pub(crate) fn figures(&self) -> Option<&Figures> {
-        use SessionState::{Dead, Ending, Failed, Gone, Live, Lost, Silent, Unknown};
+        use SessionState::{Dead, Ending, Failed, Gone, Live, Lost, Silent, Starting, Unknown};
         match &self.state {
             Live(figures) | Lost(figures) | Failed(figures) | Gone(figures) => Some(figures),
-            Ending | Silent { .. } | Dead { .. } | Unknown => None,
+            Ending | Starting | Silent { .. } | Dead { .. } | Unknown => None,
         }
     }
 
@@ -71,6 +71,8 @@ pub enum SessionState {
     Gone(Box<Figures>),
     /// The session is about to end.
     Ending,
+    /// The next daemon of its device takes that over: requests wait until it has.
+    Starting,
     /// The daemon lives, but does not answer.
     Silent {
         /// Why the daemon could not be asked.
@@ -96,10 +98,10 @@ pub enum SessionState {
 impl SessionState {
     /// The figures of a living session.
     pub(crate) fn figures_mut(&mut self) -> Option<&mut Figures> {
-        use SessionState::{Dead, Ending, Failed, Gone, Live, Lost, Silent, Unknown};
+        use SessionState::{Dead, Ending, Failed, Gone, Live, Lost, Silent, Starting, Unknown};
         match self {
             Live(figures) | Lost(figures) | Failed(figures) | Gone(figures) => Some(figures),
-            Ending | Silent { .. } | Dead { .. } | Unknown => None,
+            Ending | Starting | Silent { .. } | Dead { .. } | Unknown => None,
         }
     }
 }

@@ -63,6 +63,8 @@ pub enum StateName {
     Gone,
     /// The session is about to end.
     Ending,
+    /// The next daemon of its device takes that over: requests wait.
+    Starting,
     /// The daemon lives, but does not answer.
     Silent,
     /// The daemon is dead.
@@ -82,6 +84,7 @@ impl StateName {
             Self::Failed => "failed",
             Self::Gone => "gone",
             Self::Ending => "ending",
+            Self::Starting => "starting",
             Self::Silent => "silent",
             Self::Dead => "dead",
             Self::Unknown => "unknown",

@@ -112,7 +112,8 @@ target 'tyche link add store eth2'
 host 'tyche link add store/vm1 eth2'
 more
 host 'tyche list'
-says "eth1.*eth2"
+says 'vm1.*live.*eth1'
+says '^ .*eth2'
 target 'tyche link del store eth1'
 host 'tyche link del store/vm1 eth1'
 more

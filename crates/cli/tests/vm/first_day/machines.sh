@@ -29,7 +29,7 @@ make_store() {
         'for dir in etc/tyche run/tyche var/lib/tyche; do mount --bind /srv/store/$dir /$dir; done'
     cat >/run/systemd/system/tyche-target.service.d/machine.conf <<'END'
 [Unit]
-ConditionPathExists=
+AssertPathExists=
 [Service]
 NetworkNamespacePath=/run/netns/store
 BindPaths=/srv/store/etc/tyche:/etc/tyche /srv/store/run/tyche:/run/tyche

@@ -107,6 +107,8 @@ pub(super) struct Path<R> {
     resolved: Option<ResolvedExport>,
     /// Flaps in a row: see [`FLAP`].
     flaps: u32,
+    /// Whether no probe of the last attempt was answered.
+    unanswered: bool,
     pub(super) was_live: bool,
     /// Farewells sent.
     farewells: u32,
@@ -133,6 +135,7 @@ impl<R: Rules> Path<R> {
             damq_pages: 0,
             resolved: None,
             flaps: 0,
+            unanswered: false,
             was_live: false,
             farewells: 0,
             replaces: None,
@@ -400,6 +403,7 @@ impl<R: Rules> Path<R> {
             return;
         };
         let (nonce, best, ticket) = (*nonce, *best, *ticket);
+        self.unanswered = false;
         let ConnectParams { session, resume } = params;
         self.frame_len = best;
         let mut flags = ConnectFlags::NONE;
@@ -553,7 +557,11 @@ impl<R: Rules> Path<R> {
                     self.connect(now, session, random);
                     return None;
                 }
-                repeat.is_exhausted(now).then_some(Problem::NoHello)
+                // It may have stopped just after its Offer. Another attempt follows another Offer.
+                let is_doubtful = self.was_live && !self.unanswered;
+                let problem = if is_doubtful { Problem::Silence } else { Problem::NoHello };
+                self.unanswered |= repeat.is_exhausted(now);
+                repeat.is_exhausted(now).then_some(problem)
             }
             State::Connecting { repeat, problem, .. } => {
                 repeat.is_exhausted(now).then_some(*problem)

@@ -7,7 +7,7 @@ pub enum Problem {
     NoOffer,
     /// A target speaks another version of the protocol.
     Version,
-    /// The target offered the export, but answered no probe, not even the shortest.
+    /// The target offered the export again and again, but answered no probe, not even the shortest.
     NoHello,
     /// The target did not answer the Connect: it may still be closing another channel.
     NoAccept,
