@@ -68,7 +68,7 @@ enum Action {
 
 /// Serve one more disk, from now on and after restarts of the target.
 ///
-/// With --pool and --size a file is made for it, in the directory of that [[pool]] of target.toml:
+/// With --pool and --size a file or a thin volume is made for it, in that [[pool]] of target.toml:
 /// zeroes, which take no room before they are written. Nothing that is there is overwritten.
 ///
 /// The target keeps it in its state, beside its configuration, before this returns. The same again
@@ -82,11 +82,11 @@ struct Add {
     #[arg(value_name = "NAME[=PATH]")]
     export: String,
 
-    /// Make a file for it in this pool.
+    /// Make a disk for it in this pool.
     #[arg(long, requires = "size")]
     pool: Option<String>,
 
-    /// The size of that file: bytes, or a size such as 20G (binary).
+    /// The size of that disk: bytes, or a size such as 20G (binary).
     #[arg(long, requires = "pool", value_parser = size)]
     size: Option<u64>,
 
@@ -157,7 +157,7 @@ struct Remove {
     #[arg(long)]
     force: bool,
 
-    /// Delete its file, which is in a pool, for good. Its snapshots and clones stay.
+    /// Delete its file or volume, which is in a pool, for good. Its snapshots and clones stay.
     #[arg(long)]
     delete: bool,
 
@@ -168,10 +168,12 @@ struct Remove {
 
 /// Make an export larger. Hosts that are connected see the new size at once.
 ///
-/// A file is lengthened to SIZE. Enlarge a block device first (lvextend), then leave SIZE out.
+/// A file is lengthened to SIZE, and so is a thin volume in a [[pool]]. Enlarge another block device
+/// first (lvextend), then leave SIZE out.
 /// Exports never shrink. Disks in memory keep their size. What is on the disk is not touched: grow
 /// the file system on the host (resize2fs, xfs_growfs).
 #[derive(Args, Debug)]
+#[allow(rustdoc::broken_intra_doc_links, reason = "TOML in the text of --help")]
 struct Resize {
     #[command(flatten)]
     of: ExportName,

@@ -3,6 +3,7 @@
 //! is one of them: each is opened in a thread of its own.
 
 use std::io::{self, ErrorKind};
+use std::path::Path;
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -18,6 +19,7 @@ use tyche_store::null::NullStore;
 
 use super::Served;
 use super::config::{Export, Source};
+use super::pool::{self, Pool};
 use super::state::{Disk, ExportRecord, State, locked};
 use crate::output::bytes;
 use crate::shared::error::{Code, CodedResult, Context, Error, Result};
@@ -115,8 +117,11 @@ pub(super) fn await_missing(
     let look = move || {
         while !missing.is_empty() && served.strong_count() > 0 {
             thread::sleep(LOOK_EVERY);
+            let Some(pools) = served.upgrade().map(|it| it.exports.current().pool.clone()) else {
+                return;
+            };
             for (_, MissingDisk { export, opening, .. }) in &mut missing {
-                opening.get_or_insert_with(|| Opening::begin(export, Duration::ZERO));
+                opening.get_or_insert_with(|| Opening::begin(export, &pools, Duration::ZERO));
             }
             let deadline = Instant::now() + PROMPT;
             missing.retain_mut(|(key, disk)| {
@@ -158,18 +163,21 @@ impl MissingDisk {
 
 impl Opening {
     /// Begins to open the disk of an export if it is a file or device: what is wrong with it
-    /// otherwise is said in its turn.
-    pub(super) fn begin_if_file(export: &Export) -> Option<Self> {
+    /// otherwise is said in its turn. A volume of one of the pools is activated before.
+    pub(super) fn begin_if_file(export: &Export, pools: &[Pool]) -> Option<Self> {
         let is_file = matches!(export.source(), Ok(Source::File(_)));
-        is_file.then(|| Self::begin(export, FileOptions::default().lock_wait))
+        is_file.then(|| Self::begin(export, pools, FileOptions::default().lock_wait))
     }
 
-    fn begin(export: &Export, lock_wait: Duration) -> Self {
+    fn begin(export: &Export, pools: &[Pool], lock_wait: Duration) -> Self {
         let (sender, result) = sync_channel(1);
         let (export, told) = (export.clone(), sender.clone());
+        let thin = pool::thin_of(pools, &export);
         let open = move || {
+            let activated = thin.map_or(Ok(()), |pool| pool.activate(Path::new(&export.path)));
+            let opened = activated.and_then(|()| open_file(&export, lock_wait));
             // Nobody waits for it if the target has ended.
-            let _ = told.send(open_file(&export, lock_wait));
+            let _ = told.send(opened);
         };
         if let Err(error) = thread::Builder::new().name("tyche-open".into()).spawn(open) {
             let _ = sender.send(Err(error.into()));

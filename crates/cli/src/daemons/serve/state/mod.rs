@@ -43,6 +43,7 @@ use tyche_proto::{Loss, Writer};
 use uuid::Uuid;
 
 use super::config::Export;
+use super::names::file_name;
 use crate::shared::error::{Code, Error, Result};
 use crate::shared::runtime;
 use added::{Kept as Added, Removed};
@@ -51,7 +52,6 @@ use renamed::Renamed;
 
 pub(super) use decisions::{Decision, Decisions};
 pub(super) use leftover::Leftover;
-pub(super) use record::file_name;
 
 /// Maximum length in bytes of the reason that a host is told when it can't write.
 const REFUSAL_MAX: usize = 120;
@@ -260,6 +260,11 @@ impl State {
     /// The UUID of a permanent export whose disk is there.
     pub(super) fn uuid(&self, export: &str) -> Option<Uuid> {
         self.exports.get(export).map(|kept| kept.record.uuid)
+    }
+
+    /// The identity that the disk of a permanent export has reported, if it has one.
+    pub(super) fn disk(&self, export: &str) -> Option<String> {
+        self.exports.get(export).and_then(|kept| kept.record.disk.clone())
     }
 
     /// Files in pools that are to be no exports. Those that are have been taken up by somebody.

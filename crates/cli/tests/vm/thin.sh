@@ -1,0 +1,49 @@
+# A target in this guest, and programs of LVM that kill it when they are told to.
+
+# Puts them where the target finds them first. Each reads once, in a file beside it, whether to kill
+# the target before it works, after that, or in between: then it goes on without the target.
+wrap() {
+    local program
+    mkdir -p /tmp/wrap
+    for program in lvcreate lvremove lvrename; do
+        cat >/tmp/wrap/$program <<'END'
+#!/bin/bash
+name=${0##*/}
+moment=$(cat $0.kill 2>/dev/null)
+rm -f $0.kill
+kill_target() { kill -KILL $(pidof tyche-target); }
+case $moment in
+    before) kill_target ;;
+    after) /usr/sbin/$name "$@"; kill_target ;;
+    meanwhile) kill_target; sleep 2; exec /usr/sbin/$name "$@" ;;
+    *) exec /usr/sbin/$name "$@" ;;
+esac
+END
+        chmod 755 /tmp/wrap/$program
+    done
+    # The target has a name of its own: sessions are other processes of the same program.
+    cp /tyche/tyche /tmp/wrap/tyche-target
+}
+
+# Starts the target, by another program if one is given, and waits until it serves.
+serve() {
+    rm -f /tmp/said
+    PATH=/tmp/wrap:$PATH setsid "$@" /tmp/wrap/tyche-target serve --config /tmp/target.toml \
+        </dev/null >/tmp/said 2>>/tmp/target.log &
+    for count in {1..600}; do
+        grep -q '^tyche: serving ' /tmp/said && return
+        sleep 0.1
+    done
+    tail -n 50 /tmp/target.log
+    return 1
+}
+
+# Kills the target if it runs, and waits until it is gone.
+kill_target() {
+    for count in {1..600}; do
+        pidof tyche-target >/dev/null || return 0
+        kill -KILL $(pidof tyche-target) 2>/dev/null || true
+        sleep 0.1
+    done
+    return 1
+}
