@@ -30,9 +30,9 @@ use rename::Rename;
 use set::Set;
 
 /// Time limit until a file's new size is on its disk, behind earlier writes.
-const RESIZE_TIMEOUT: Duration = Duration::from_secs(60);
+const RESIZE_TIMEOUT: Duration = Duration::from_secs(300);
 /// Time limit until a disk is open, or an export removed, beyond what the disk takes.
-const CHANGE_TIMEOUT: Duration = Duration::from_secs(60);
+const CHANGE_TIMEOUT: Duration = Duration::from_secs(300);
 /// Time limit until a decision about a host is on stable storage.
 const ACCESS_TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -364,7 +364,7 @@ fn run_remove(at: &AtArgs, remove: &Remove, output: Format) -> Result<()> {
     let what = format_args!("the target of `{export}`");
     let done: ExportChanged = control.ask(&request, limit, what)?;
     let ended = sessions_end(done.sessions_ended);
-    let file = if delete { "; its file is deleted" } else { "" };
+    let file = if delete { "; its disk is deleted" } else { "" };
     let text = format!("{} does not export {export} any more{ended}{file}\n", done.target);
     show(output, || Output::ExportChanged(done.clone()), || text)
 }

@@ -3,13 +3,16 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
 use crate::attachment::Attachment;
-use crate::rig::{Guest, MIB, Rig, Session, Shape};
+use crate::rig::{Guest, MIB, Rig, Session, Shape, wait_until};
 
 const THIS: Attachment = Attachment::Ublk;
+/// Time limit for a step: LVM's programs take their time in an emulated machine.
+const LIMIT: Duration = Duration::from_secs(400);
 /// Where the target listens.
 const LINK: &str = "--link udp:127.0.0.1:9000";
 /// A target with a pool of that size, whose programs of LVM may be told to kill it (`thin.sh`).
@@ -37,29 +40,34 @@ impl Store {
         let guest = rig.boot(0, &Shape { memory_mib: 2048, ..Shape::from(THIS) });
         fs::write(guest.shared("thin.sh"), include_str!("thin.sh")).unwrap();
         let store = Self { guest, _rig: rig };
-        store.guest.run(&format!("SIZE={size}\n{START}"));
+        store.run(&format!("SIZE={size}\n{START}"));
         store.serve("");
         store
     }
 
+    /// Runs a script in the guest, which must succeed.
+    fn run(&self, script: &str) -> String {
+        self.guest.start(script).succeed(LIMIT)
+    }
+
     /// Starts the target; `before`: what runs it.
     fn serve(&self, before: &str) {
-        self.guest.run(&format!(". /share/thin.sh; serve {before}"));
+        self.run(&format!(". /share/thin.sh; serve {before}"));
     }
 
     fn kill(&self) {
-        self.guest.run(". /share/thin.sh; kill_target");
+        self.run(". /share/thin.sh; kill_target");
     }
 
     /// `tyche export`, with what it prints.
     fn export(&self, args: &str) -> Value {
-        let said = self.guest.run(&format!("tyche export {args} -o json"));
+        let said = self.run(&format!("tyche export {args} -o json"));
         serde_json::from_str(&said).unwrap_or_else(|error| panic!("{error}: {said}"))
     }
 
     /// The same, refused.
     fn refuse(&self, args: &str, code: i32, said: &[&str]) {
-        let done = self.guest.start(&format!("tyche export {args}")).finish(crate::rig::PATIENCE);
+        let done = self.guest.start(&format!("tyche export {args}")).finish(LIMIT);
         assert_eq!(done.code, code, "{args}: {}", done.output);
         for part in said {
             assert!(done.output.contains(part), "{args}: no {part} in {}", done.output);
@@ -111,7 +119,7 @@ impl Store {
     /// The first bytes of volumes.
     fn starts(&self, volumes: &[&str]) -> Vec<u8> {
         let first = |volume: &&str| {
-            let said = self.guest.run(&format!(
+            let said = self.run(&format!(
                 "dd if=/dev/vg0/{volume} bs=4k count=1 iflag=direct status=none | od -An -N1 -tu1"
             ));
             said.trim().parse().unwrap()
@@ -121,12 +129,12 @@ impl Store {
 
     /// Runs programs of LVM, in a guest without udev.
     fn lvm(&self, script: &str) {
-        self.guest.run(&format!("export DM_DISABLE_UDEV=1\n{script}"));
+        self.run(&format!("export DM_DISABLE_UDEV=1\n{script}"));
     }
 
     /// Tells the program of LVM to kill the target before, after or while it works.
     fn kill_at(&self, program: &str, moment: &str) {
-        self.guest.run(&format!("echo {moment} >/tmp/wrap/{program}.kill"));
+        self.run(&format!("echo {moment} >/tmp/wrap/{program}.kill"));
     }
 }
 
@@ -134,8 +142,7 @@ impl Store {
 #[ignore = "needs a virtual machine: cargo xtask vm"]
 fn volumes_are_made_cloned_enlarged_and_deleted() {
     let store = Store::start("256M");
-    let guest = &store.guest;
-    let check = guest.run("tyche serve --check --config /tmp/target.toml");
+    let check = store.run("tyche serve --check --config /tmp/target.toml");
     assert!(check.contains("is valid") && !check.contains("pool thin:"), "{check}");
     let make = "add vm1 --pool thin --size 64M";
     let added = store.export(make);
@@ -143,14 +150,14 @@ fn volumes_are_made_cloned_enlarged_and_deleted() {
     assert_eq!(store.export(make)["changed"], false);
     store.refuse("add vm1 --pool thin --size 68M", 10, &["with 64.0 MiB"]);
     store.refuse("add x --pool thin --size 65M", 2, &["write a multiple of 4.0 MiB"]);
-    let tags = guest.run("lvs --noheadings -o lv_tags vg0/vm1 2>/dev/null");
+    let tags = store.run("lvs --noheadings -o lv_tags vg0/vm1 2>/dev/null");
     assert!(tags.trim().starts_with("tyche-"), "{tags}");
     // Names that LVM does not take, and one that would be an option.
     store.export("add a/b --pool thin --size 4M");
-    guest.run("tyche export add --pool thin --size 4M -- -rf");
-    guest.run("[ -b /dev/vg0/a+2fb ]; [ -b /dev/vg0/+2drf ]");
+    store.run("tyche export add --pool thin --size 4M -- -rf");
+    store.run("[ -b /dev/vg0/a+2fb ]; [ -b /dev/vg0/+2drf ]");
     store.export("remove a/b --delete");
-    guest.run("tyche export remove --delete -- -rf");
+    store.run("tyche export remove --delete -- -rf");
     store.assert_all(&["vm1"], "removed");
     // What is there is nobody's but theirs.
     store.lvm("lvcreate -q --yes -V 16M --thinpool pool --name theirs vg0");
@@ -173,7 +180,7 @@ fn volumes_are_made_cloned_enlarged_and_deleted() {
     store.export("clone snap copy");
     store.write("copy", 3);
     assert_eq!(store.starts(&["vm1", "snap", "copy"]), [2, 1, 3]);
-    let tree = guest.run("tyche export list --tree");
+    let tree = store.run("tyche export list --tree");
     assert!(tree.contains("snapshot of vm1, ") && tree.contains("clone of snap, "), "{tree}");
     // Larger, under a host.
     let session = store.connect("vm1");
@@ -194,10 +201,14 @@ fn volumes_are_made_cloned_enlarged_and_deleted() {
     store.assert_all(&["vm2", "snap", "copy"], "renamed");
     store.export("rename vm2 vm1");
     // How full it is.
-    let pool = store.target()["pools"][0].clone();
+    let mut pool = Value::Null;
+    // LVM may take longer to answer than a report waits.
+    wait_until("LVM has said what there is", || {
+        pool = store.target()["pools"][0].clone();
+        pool["provisioned"] == json!((96 + 64 + 64) * MIB)
+    });
     assert_eq!(pool["path"], "lvm-thin:vg0/pool");
     assert_eq!((&pool["size"], &pool["problem"]), (&json!(256 * MIB), &Value::Null), "{pool}");
-    assert_eq!(pool["provisioned"], json!((96 + 64 + 64) * MIB));
     let number = |key: &str| pool[key].as_u64().unwrap();
     assert!(number("used") > 0 && number("used") < 16 * MIB, "{pool}");
     assert!(number("metadata_used") > 0 && number("metadata_used") < number("metadata_size"));
@@ -215,7 +226,7 @@ fn volumes_are_made_cloned_enlarged_and_deleted() {
     // A pool that would hand out what others have written is refused.
     store.kill();
     store.lvm("vgchange -q -an vg0; lvchange -q --zero n vg0/pool");
-    let check = guest.run("tyche serve --check --config /tmp/target.toml");
+    let check = store.run("tyche serve --check --config /tmp/target.toml");
     assert!(check.contains("lvchange --zero y vg0/pool"), "{check}");
     store.serve("");
     store.refuse("add x --pool thin --size 4M", 9, &["lvchange --zero y vg0/pool"]);
@@ -253,7 +264,7 @@ fn snapshots_are_of_one_moment() {
         let before = written();
         let taken = store.export(&format!("snapshot vm1 {name}"));
         let after = written();
-        store.guest.run(&format!("dd if=/dev/vg0/{name} of=/share/{name} bs=1M status=none"));
+        store.run(&format!("dd if=/dev/vg0/{name} of=/share/{name} bs=1M status=none"));
         let data = fs::read(store.guest.shared(&name)).unwrap();
         let mut found = Vec::new();
         for (number, block) in data.chunks(BLOCK).enumerate().skip(1) {
@@ -276,7 +287,7 @@ fn snapshots_are_of_one_moment() {
         store.export(&format!("remove {name} --delete"));
     }
     assert!(under_load > 1, "the load was over");
-    load.succeed(crate::rig::PATIENCE);
+    load.succeed(LIMIT);
     session.disconnect();
     store.assert_all(&["vm1"], "removed");
     store.kill();
@@ -311,7 +322,7 @@ fn a_target_that_is_killed_has_made_all_or_nothing() {
         }
         store.kill_at(program, moment);
         let done = store.guest.start(&format!("tyche export {command}"));
-        assert_ne!(done.finish(crate::rig::PATIENCE).code, 0, "{about}");
+        assert_ne!(done.finish(LIMIT).code, 0, "{about}");
         store.serve("");
         store.assert_all(names, &about);
         assert_eq!(store.starts(&["vm1"]), [7], "{about}");
@@ -343,14 +354,14 @@ fn a_target_that_is_killed_has_made_all_or_nothing() {
              -e inject={call}:signal=KILL:when={number}+"
         ));
         let done = store.guest.start("tyche export snapshot vm1 snap");
-        assert_ne!(done.finish(crate::rig::PATIENCE).code, 0, "{about}");
+        assert_ne!(done.finish(LIMIT).code, 0, "{about}");
         store.kill();
         store.serve("");
         store.assert_all(if is_there { &["vm1", "snap"] } else { &["vm1"] }, &about);
         assert_eq!(store.export("snapshot vm1 snap")["changed"], !is_there, "{about}");
         store.export("remove snap --delete");
     }
-    let kept = store.guest.run(&format!("cat {state}/exports.json"));
+    let kept = store.run(&format!("cat {state}/exports.json"));
     assert!(!kept.contains("leftover"), "{kept}");
     store.kill();
 }
@@ -363,10 +374,10 @@ fn a_full_pool_fails_writes_and_is_named() {
     store.export("add vm2 --pool thin --size 16M");
     let session = store.connect("vm1");
     let done = session.start("dd if=/dev/zero of=$D bs=1M count=64 oflag=direct");
-    let done = done.finish(crate::rig::PATIENCE);
+    let done = done.finish(LIMIT);
     assert!(done.code != 0 && done.output.contains("No space left"), "{}", done.output);
     store.guest.wait_until("tyche list | grep -q 'is 100 % full\\|LVM says'");
-    println!("RESULT {}", store.guest.run("tyche list | grep 'full\\|LVM says'").trim());
+    println!("RESULT {}", store.run("tyche list | grep 'full\\|LVM says'").trim());
     session.disconnect();
     // Room comes back with the volume.
     store.export("remove vm1 --delete");
@@ -374,4 +385,45 @@ fn a_full_pool_fails_writes_and_is_named() {
     store.guest.wait_until("! tyche list | grep -q 'full\\|LVM says'");
     store.assert_all(&["vm2"], "removed");
     store.kill();
+}
+
+/// The unit of a Debian with udev: it has to be given the rights that LVM needs, and no more.
+#[test]
+#[ignore = "needs a virtual machine: cargo xtask vm"]
+fn in_a_unit() {
+    let rig = Rig::new();
+    let kernel = THIS.kernel();
+    let guest = rig.boot(0, &Shape { debian: true, memory_mib: 2048, ..Shape::from(kernel) });
+    guest.put(&kernel.image().with_file_name("package-1.deb"), "package-1.deb");
+    fs::write(guest.shared("thin.sh"), include_str!("thin.sh")).unwrap();
+    let run = |script: &str| guest.start(script).succeed(LIMIT);
+    run("dpkg --install /share/package-1.deb\n\
+         . /share/thin.sh; borrow_lvm\n\
+         modprobe -a loop dm-thin-pool\n\
+         truncate -s 200M /tmp/pv; losetup /dev/loop0 /tmp/pv\n\
+         vgcreate -q vg0 /dev/loop0\n\
+         lvcreate -q --yes --type thin-pool --name pool --size 128M vg0\n\
+         printf 'name = \"store\"\\nlink = [\"udp:127.0.0.1:9000\"]\\n[[pool]]\\nname = \"thin\"\\n\
+         path = \"lvm-thin:vg0/pool\"\\n' >/etc/tyche/target.toml\n\
+         systemctl start tyche-target");
+    let add = "tyche export add vm1 --pool thin --size 16M";
+    let done = guest.start(add).finish(LIMIT);
+    assert!(done.code == 9 && done.output.contains("needs CAP_SYS_ADMIN"), "{}", done.output);
+    // As the guide has it.
+    run("dir=/etc/systemd/system/tyche-target.service.d; mkdir -p $dir\n\
+         printf '[Service]\\nCapabilityBoundingSet=CAP_SYS_ADMIN\\nReadWritePaths=-/etc/lvm\\n' \
+         >$dir/lvm.conf\n\
+         systemctl daemon-reload; systemctl restart tyche-target; rm -f /etc/lvm/backup/vg0");
+    run(&format!(
+        "{add}; [ -b /dev/vg0/vm1 ]; [ -s /etc/lvm/backup/vg0 ]\n\
+         tyche export snapshot vm1 snap; tyche export resize vm1 32M\n\
+         tyche export rename vm1 vm2; [ -b /dev/vg0/vm2 ]; tyche export list --tree"
+    ));
+    let session = Session::connect_over(&guest, THIS, "vm2", LINK);
+    session.run("dd if=/dev/urandom of=$D bs=1M count=8 oflag=direct status=none");
+    session.disconnect();
+    run("systemctl restart tyche-target; tyche list --check");
+    run("tyche export remove snap --delete; tyche export remove vm2 --delete");
+    run("[ -z \"$(lvs --noheadings --options lv_name --select 'lv_name!=pool' vg0)\" ]");
+    run("systemctl stop tyche-target");
 }

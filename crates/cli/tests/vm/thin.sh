@@ -47,3 +47,17 @@ kill_target() {
     done
     return 1
 }
+
+# Has a Debian that has no LVM use that of the machine outside.
+borrow_lvm() {
+    local name loader='/host/lib64/ld-linux-x86-64.so.2 --library-path /host/lib/x86_64-linux-gnu'
+    for name in vgcreate lvcreate lvs lvchange lvextend lvremove lvrename vgmknodes; do
+        printf '#!/bin/sh\nexec %s /host/sbin/lvm %s "$@"\n' "$loader" $name >/usr/sbin/$name
+        chmod 755 /usr/sbin/$name
+    done
+    printf '#!/bin/sh\nexec %s /host/sbin/pdata_tools thin_check "$@"\n' "$loader" >/usr/sbin/thin_check
+    chmod 755 /usr/sbin/thin_check
+    cp /host/lib/udev/rules.d/56-lvm.rules /etc/udev/rules.d/
+    mkdir -p /etc/lvm/backup /etc/lvm/archive
+    udevadm control --reload
+}

@@ -17,7 +17,7 @@ use uuid::Uuid;
 use super::access::Rights;
 use super::checked_name;
 use super::config::{Config, Export};
-use super::disks::{self, MissingDisk, OPEN_LIMIT, Opening};
+use super::disks::{self, MissingDisk, Opening};
 use super::fcoe::Fcoe;
 use super::state::{ExportRecord, State, locked};
 use crate::output::bytes;
@@ -59,11 +59,10 @@ impl Exports {
         let Self { config, .. } = self;
         let begin = |export| Opening::begin_if_file(export, &config.pool);
         let openings: Vec<_> = config.export.iter().map(begin).collect();
-        let deadline = Instant::now() + OPEN_LIMIT;
         let mut missing = Vec::new();
         for (export, opening) in config.export.iter().zip(openings) {
             let accepted = accepted.contains(&export.name);
-            let opened = disks::open(export, accepted, &self.state, (opening, deadline))?;
+            let opened = disks::open(export, accepted, &self.state, opening)?;
             let (store, known, disk) = opened;
             let offline = disk.as_ref().map(|disk| disk.why.message.clone());
             let key = self.serve(export, rights, (store, known, offline))?;
@@ -99,7 +98,7 @@ impl Exports {
     /// # Errors
     /// The disk is missing, or is another one than it was.
     pub(super) fn open(&self, export: &Export, accepted: bool) -> Result<OpenDisk> {
-        let opening = (self.begin_to_open(export), Instant::now() + OPEN_LIMIT);
+        let opening = self.begin_to_open(export);
         match disks::open(export, accepted, &self.state, opening)? {
             (_, _, Some(MissingDisk { why, .. })) => Err(why),
             (store, known, None) => Ok((store, known, None)),
@@ -116,7 +115,7 @@ impl Exports {
     /// # Errors
     /// A disk in memory has no room.
     pub(super) fn open_or_miss(&self, export: &Export) -> Result<(OpenDisk, Option<MissingDisk>)> {
-        let opening = (self.begin_to_open(export), Instant::now() + OPEN_LIMIT);
+        let opening = self.begin_to_open(export);
         let (store, known, missing) = disks::open(export, false, &self.state, opening)?;
         let offline = missing.as_ref().map(|disk| disk.why.message.clone());
         Ok(((store, known, offline), missing))

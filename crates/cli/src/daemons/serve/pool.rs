@@ -20,6 +20,7 @@ use crate::shared::error::{Code, Error, Result};
 use crate::shared::export::{Export, Source};
 use directory::Directory;
 pub(super) use directory::sync_directory;
+pub(super) use lvm::LIMIT as LVM_LIMIT;
 use thin::NewVolume;
 pub(super) use thin::{ThinPool, ThinUsage, VolumeId};
 

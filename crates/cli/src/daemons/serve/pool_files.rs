@@ -17,9 +17,8 @@ use super::state::{Leftover, State, locked};
 use super::{conflict, pool};
 use crate::shared::error::{Code, Context, Error, Result};
 
-/// The time for a file system to remove what a killed target has left over, and for LVM.
+/// The time for a file system to remove what a killed target has left over.
 const SETTLE_LIMIT: Duration = Duration::from_secs(5);
-const SETTLE_LVM_LIMIT: Duration = Duration::from_secs(20);
 
 /// The file or volume of an export that is to be deleted with it; none if it is gone already.
 ///
@@ -83,7 +82,7 @@ pub(super) fn settle(state: &Mutex<State>, exports: &[&Export]) {
     }
     let is_export = |name: &String| exports.iter().any(|export| export.name == *name);
     let has_volumes = leftovers.iter().any(Leftover::is_volume);
-    let limit = if has_volumes { SETTLE_LVM_LIMIT } else { SETTLE_LIMIT };
+    let limit = if has_volumes { pool::LVM_LIMIT } else { SETTLE_LIMIT };
     let (sender, removed) = sync_channel(leftovers.len());
     let work = move || {
         for left in leftovers {

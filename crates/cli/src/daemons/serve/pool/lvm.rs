@@ -26,8 +26,9 @@ use tyche_session::runtime_dir;
 use crate::shared::error::{Code, Context, Error, Result};
 use crate::shared::runtime;
 
-/// Time limit for a program. LVM itself waits up to five seconds for a volume that is in use.
-const LIMIT: Duration = Duration::from_secs(20);
+/// Time limit for a program. LVM waits up to five seconds for a volume that is in use, and before a
+/// snapshot for all writes that are under way.
+pub(in super::super) const LIMIT: Duration = Duration::from_secs(60);
 /// The pause between two looks whether a program has ended, or a turn is free.
 const LOOK: Duration = Duration::from_millis(1);
 /// The most that is read of what a program prints.
