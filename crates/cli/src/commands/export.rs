@@ -168,10 +168,9 @@ struct Remove {
 
 /// Make an export larger. Hosts that are connected see the new size at once.
 ///
-/// A file is lengthened to SIZE, and so is a thin volume in a [[pool]]. Enlarge another block device
-/// first (lvextend), then leave SIZE out.
-/// Exports never shrink. Disks in memory keep their size. What is on the disk is not touched: grow
-/// the file system on the host (resize2fs, xfs_growfs).
+/// A file is lengthened to SIZE, and so is a thin volume in a [[pool]]. Enlarge another device
+/// first (lvextend), then leave SIZE out. Exports never shrink. Disks in memory keep their size.
+/// What is on the disk is not touched: grow the file system on the host (resize2fs, xfs_growfs).
 #[derive(Args, Debug)]
 #[allow(rustdoc::broken_intra_doc_links, reason = "TOML in the text of --help")]
 struct Resize {

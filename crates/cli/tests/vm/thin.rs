@@ -140,7 +140,7 @@ impl Store {
 
 #[test]
 #[ignore = "needs a virtual machine: cargo xtask vm"]
-fn volumes_are_made_cloned_enlarged_and_deleted() {
+fn volumes_are_made_where_nothing_else_is() {
     let store = Store::start("256M");
     let check = store.run("tyche serve --check --config /tmp/target.toml");
     assert!(check.contains("is valid") && !check.contains("pool thin:"), "{check}");
@@ -169,7 +169,15 @@ fn volumes_are_made_cloned_enlarged_and_deleted() {
     store.export("rename own mine");
     store.export("remove mine");
     store.lvm("lvremove -q --yes vg0/theirs");
-    // Snapshots and clones.
+    store.kill();
+}
+
+/// Snapshots, clones, larger volumes, other names, and a machine that is started again.
+#[test]
+#[ignore = "needs a virtual machine: cargo xtask vm"]
+fn volumes_are_cloned_enlarged_and_renamed() {
+    let store = Store::start("256M");
+    store.export("add vm1 --pool thin --size 64M");
     store.write("vm1", 1);
     let taken = store.export("snapshot vm1 snap");
     assert_eq!((&taken["changed"], &taken["read_only"]), (&json!(true), &json!(true)));
@@ -200,23 +208,9 @@ fn volumes_are_made_cloned_enlarged_and_deleted() {
     store.export("rename vm1 vm2");
     store.assert_all(&["vm2", "snap", "copy"], "renamed");
     store.export("rename vm2 vm1");
-    // How full it is.
-    let mut pool = Value::Null;
-    // LVM may take longer to answer than a report waits.
-    wait_until("LVM has said what there is", || {
-        pool = store.target()["pools"][0].clone();
-        pool["provisioned"] == json!((96 + 64 + 64) * MIB)
-    });
-    assert_eq!(pool["path"], "lvm-thin:vg0/pool");
-    assert_eq!((&pool["size"], &pool["problem"]), (&json!(256 * MIB), &Value::Null), "{pool}");
-    let number = |key: &str| pool[key].as_u64().unwrap();
-    assert!(number("used") > 0 && number("used") < 16 * MIB, "{pool}");
-    assert!(number("metadata_used") > 0 && number("metadata_used") < number("metadata_size"));
-    let vm1 = store.listed("vm1");
-    assert_eq!(vm1["pool"], "thin");
-    assert!((1..MIB).contains(&vm1["allocated"].as_u64().unwrap()), "{vm1}");
+    check_usage(&store);
     // After a restart of the machine nothing is active.
-    let uuid = vm1["uuid"].clone();
+    let uuid = store.listed("vm1")["uuid"].clone();
     store.kill();
     store.lvm("vgchange -q -an vg0; [ ! -e /dev/vg0/vm1 ]");
     store.serve("");
@@ -235,6 +229,24 @@ fn volumes_are_made_cloned_enlarged_and_deleted() {
     }
     store.assert_all(&[], "all are deleted");
     store.kill();
+}
+
+/// Checks what a target says of a pool with three disks.
+fn check_usage(store: &Store) {
+    let mut pool = Value::Null;
+    // LVM may take longer to answer than a report waits.
+    wait_until("LVM has said what there is", || {
+        pool = store.target()["pools"][0].clone();
+        pool["provisioned"] == json!((96 + 64 + 64) * MIB)
+    });
+    assert_eq!(pool["path"], "lvm-thin:vg0/pool");
+    assert_eq!((&pool["size"], &pool["problem"]), (&json!(256 * MIB), &Value::Null), "{pool}");
+    let number = |key: &str| pool[key].as_u64().unwrap();
+    assert!(number("used") > 0 && number("used") < 16 * MIB, "{pool}");
+    assert!(number("metadata_used") > 0 && number("metadata_used") < number("metadata_size"));
+    let vm1 = store.listed("vm1");
+    assert_eq!(vm1["pool"], "thin");
+    assert!((1..MIB).contains(&vm1["allocated"].as_u64().unwrap()), "{vm1}");
 }
 
 /// Snapshots while blocks are written: each has what had completed before the command, and no block
@@ -376,13 +388,13 @@ fn a_full_pool_fails_writes_and_is_named() {
     let done = session.start("dd if=/dev/zero of=$D bs=1M count=64 oflag=direct");
     let done = done.finish(LIMIT);
     assert!(done.code != 0 && done.output.contains("No space left"), "{}", done.output);
-    store.guest.wait_until("tyche list | grep -q 'is 100 % full\\|LVM says'");
-    println!("RESULT {}", store.run("tyche list | grep 'full\\|LVM says'").trim());
+    store.guest.wait_until("tyche list | grep -q 'is 100 % full'");
+    println!("RESULT {}", store.run("tyche list | grep full").trim());
     session.disconnect();
     // Room comes back with the volume.
     store.export("remove vm1 --delete");
     store.write("vm2", 1);
-    store.guest.wait_until("! tyche list | grep -q 'full\\|LVM says'");
+    store.guest.wait_until("! tyche list | grep -q full");
     store.assert_all(&["vm2"], "removed");
     store.kill();
 }

@@ -123,8 +123,8 @@ definitions! {
     /// Requests that the file or device has failed, by operation and by kind of error.
     EXPORT_ERRORS = "tyche_export_errors": Counter by &["target", "export", "op", "errno"];
 
-    /// Bytes that the export's file or thin volume has in its pool, those that it shares with clones
-    /// included.
+    /// Bytes that the export's file or thin volume has in its pool, those that it shares with
+    /// clones included.
     EXPORT_ALLOCATED = "tyche_export_allocated_bytes": Gauge by EXPORT;
 
     /// Size of a pool, or of its file system.

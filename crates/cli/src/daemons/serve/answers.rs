@@ -28,8 +28,8 @@ use crate::shared::report::{
     AccessChanged, ExportReport, ExportResized, PoolReport, TargetLink, TargetPort, TargetReport,
 };
 
-/// Time limit for pools to say how full they are, of all of them together: those in directories, and
-/// those of LVM, whose last answer counts otherwise.
+/// Time limit for pools to say how full they are, of all of them together: those in directories,
+/// and those of LVM, whose last answer counts otherwise.
 const POOLS_ANSWER: Duration = Duration::from_millis(200);
 const THIN_POOLS_ANSWER: Duration = Duration::from_millis(500);
 

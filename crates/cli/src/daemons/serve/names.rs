@@ -3,8 +3,8 @@
 
 use crate::shared::error::{Code, Error, Result};
 
-/// The longest name of a volume, with that of its group and what joins them, each dash in them twice
-/// (the kernel's limit for names of devices).
+/// The longest name of a volume, with that of its group and what joins them, each dash in them
+/// twice (the kernel's limit for names of devices).
 const VOLUME_MAX: usize = 127;
 /// Beginnings of names that LVM keeps for itself, and what it has elsewhere in such names.
 const RESERVED: [&str; 2] = ["snapshot", "pvmove"];

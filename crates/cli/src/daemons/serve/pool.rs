@@ -60,7 +60,8 @@ fn place<'de, D: Deserializer<'de>>(from: D) -> Result<Place, D::Error> {
 
 /// A disk that is being made in a pool.
 pub(super) enum NewDisk {
-    /// A complete file without a name; how long writes to the one that it is a clone of have waited.
+    /// A complete file without a name; how long writes to the one that it is a clone of have
+    /// waited.
     File(File, Duration),
     /// A volume, of which nothing is there yet.
     Volume(NewVolume),
@@ -104,8 +105,8 @@ impl Pool {
     /// Drafts a new disk of zeroes for an export.
     ///
     /// # Errors
-    /// `Usage` if the size makes no sense in it; `Exists` if there is a volume of that name; `Device`,
-    /// with the remedy.
+    /// `Usage` if the size makes no sense in it; `Exists` if there is a volume of that name;
+    /// `Device`, with the remedy.
     pub(super) fn new_disk(&self, export: &str, size: u64) -> Result<NewDisk> {
         let made = match &self.place {
             Place::Directory(dir) => dir.new_file(size).map(|it| NewDisk::File(it, Duration::ZERO)),
@@ -114,8 +115,8 @@ impl Pool {
         made.map_err(|error| self.about(&error))
     }
 
-    /// Drafts a clone of the open disk of an export, which may be written meanwhile. `identity`: the
-    /// one that the disk has reported.
+    /// Drafts a clone of the open disk of an export, which may be written meanwhile. `identity`:
+    /// the one that the disk has reported.
     ///
     /// # Errors
     /// `Exists` if there is a volume of that name; `Device`, with the remedy.
@@ -177,8 +178,8 @@ impl Pool {
         }
     }
 
-    /// Gives the disk of an export, which has that name, another one: a file has both then, a volume
-    /// only the new one.
+    /// Gives the disk of an export, which has that name, another one: a file has both then, a
+    /// volume only the new one.
     ///
     /// # Errors
     /// `Exists` if something has that name; `Device` if the system refuses it.

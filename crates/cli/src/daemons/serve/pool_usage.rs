@@ -48,8 +48,8 @@ struct Look {
 }
 
 impl Looks {
-    /// Returns how full each pool is, or why that is not known, in words. `deadline`: the time until
-    /// which it is waited for.
+    /// Returns how full each pool is, or why that is not known, in words. `deadline`: the time
+    /// until which it is waited for.
     pub(super) fn look(&self, pools: &[Pool], deadline: Instant) -> Vec<Answer> {
         let mut looks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         for pool in pools {

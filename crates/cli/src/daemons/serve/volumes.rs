@@ -17,8 +17,8 @@ use crate::shared::control::NewFile;
 use crate::shared::error::{Code, Context, Error, Result};
 use crate::shared::report::{ExportChanged, ExportCloned, Origin};
 
-/// Makes a sparse file or a thin volume in a pool, and serves it as an export, from now on. The same again changes
-/// nothing. `accepted`: it may be another disk than the last one of that name.
+/// Makes a sparse file or a thin volume in a pool, and serves it as an export, from now on. The
+/// same again changes nothing. `accepted`: it may be another disk than the last one of that name.
 ///
 /// # Errors
 /// `NotFound` if there is no such pool; `Exists` if an export of that name says something else, or
@@ -138,8 +138,8 @@ fn in_no_pool(export: &Export) -> Error {
     let Export { name, path, .. } = export;
     let message = format!(
         "{name} ({path}) is in no pool, and only files directly in the directory of a [[pool]] are \
-         cloned, and volumes that were made in one: make one of its directory, or use what is below \
-         it (lvcreate --snapshot)"
+         cloned, and volumes that were made in one: make one of its directory, or use what is \
+         below it (lvcreate --snapshot)"
     );
     Error::new(Code::Device, message)
 }
@@ -159,8 +159,8 @@ fn settle(served: &Served, config: &Config) {
     pool_files::settle(&served.exports.state, &config.export.iter().collect::<Vec<_>>());
 }
 
-/// Puts a new disk into a pool, and serves it as an export. Returns how long writes to the disk that
-/// it is a clone of had to wait.
+/// Puts a new disk into a pool, and serves it as an export. Returns how long writes to the disk
+/// that it is a clone of had to wait.
 fn install(
     served: &Served,
     pool: &Pool,

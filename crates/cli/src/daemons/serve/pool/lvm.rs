@@ -5,8 +5,8 @@
 //! goes on when its target is killed keeps its turn until it has ended, and whoever looks for what
 //! it has left over, with a turn of his own, sees all of it. LVM closes what else it inherits.
 //!
-//! None is killed: it may have suspended a device, which would stay so. It is asked to end (SIGTERM,
-//! which LVM heeds where it may), and left alone then.
+//! None is killed: it may have suspended a device, which would stay so. It is asked to end
+//! (SIGTERM, which LVM heeds where it may), and left alone then.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Read};

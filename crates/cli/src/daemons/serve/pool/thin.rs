@@ -4,9 +4,9 @@
 //! target has made it; what has none is not cloned, renamed, enlarged or deleted. A target that was
 //! killed finds by it what it has left over, under whatever name.
 //!
-//! A snapshot is of one moment, which needs no pause of the target: LVM suspends the original, which
-//! waits for the requests that are under way and holds the others back, has the pool share its
-//! blocks, and resumes it.
+//! A snapshot is of one moment, which needs no pause of the target: LVM suspends the original,
+//! which waits for the requests that are under way and holds the others back, has the pool share
+//! its blocks, and resumes it.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -28,6 +28,8 @@ use crate::shared::error::{Code, Error, Result};
 const TAG: &str = "tyche-";
 /// The directory in which LVM has those of volume groups.
 const DEVICES: &str = "/dev";
+/// How LVM calls the health of a full pool.
+const FULL: &str = "out_of_data";
 /// How LVM calls a pool that holds writes back when it is full, for a minute.
 const QUEUES: &str = "queue";
 
@@ -77,7 +79,8 @@ pub(in super::super) struct ThinUsage {
     pub(in super::super) data: (u64, Option<u64>),
     /// The same of what keeps track of them.
     pub(in super::super) metadata: (u64, Option<u64>),
-    /// The bytes of its volumes that are allocated, by their names: of those that a target has made.
+    /// The bytes of its volumes that are allocated, by their names: of those that a target has
+    /// made.
     pub(in super::super) volumes: BTreeMap<String, u64>,
     /// What is wrong with it, in words.
     pub(in super::super) problem: Option<String>,
@@ -128,8 +131,8 @@ impl ThinPool {
         Ok(row.map(|row| Self { group: self.group.clone(), pool: row.pool_lv.clone() }))
     }
 
-    /// The volume at a path, if it is in the pool and a target has made it. `identity`: the one that
-    /// the open disk has reported, if it is known.
+    /// The volume at a path, if it is in the pool and a target has made it. `identity`: the one
+    /// that the open disk has reported, if it is known.
     ///
     /// # Errors
     /// `Device` if another volume has that name by now, or LVM can't be asked.
@@ -201,8 +204,8 @@ impl ThinPool {
     /// Drafts a volume of zeroes.
     ///
     /// # Errors
-    /// `Usage` if the size is no multiple of the extents of the group; `Exists` if there is a volume
-    /// of that name; `Device`, with the remedy.
+    /// `Usage` if the size is no multiple of the extents of the group; `Exists` if there is a
+    /// volume of that name; `Device`, with the remedy.
     pub(super) fn new_volume(&self, export: &str, size: u64) -> Result<NewVolume> {
         let rows = self.usable()?;
         let extent = rows.first().map_or(0, |row| number(&row.vg_extent_size));
@@ -276,7 +279,9 @@ impl ThinPool {
             (row.lv_name.clone(), part(size, &row.data_percent).unwrap_or(0))
         };
         let (size, metadata_size) = (number(&pool.lv_size), number(&pool.lv_metadata_size));
-        let health = Some(&pool.lv_health_status).filter(|it| !it.is_empty());
+        // How full it is says that by itself.
+        let is_fault = |it: &&String| !it.is_empty() && *it != FULL;
+        let health = Some(&pool.lv_health_status).filter(is_fault);
         Ok(ThinUsage {
             data: (size, part(size, &pool.data_percent)),
             metadata: (metadata_size, part(metadata_size, &pool.metadata_percent)),

@@ -3,6 +3,7 @@
 //! were added, so that a file becomes an export, or ceases to be one, at one moment. What a killed
 //! target has left over is removed when it starts again.
 
+use std::collections::BTreeSet;
 use std::io::{self, ErrorKind};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
@@ -11,7 +12,9 @@ use rustix::fs::{Mode, OFlags, open};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
+use super::super::config::Export;
 use super::super::pool::{VolumeId, sync_directory};
+use super::State;
 use super::record::FileIdentity;
 
 /// See the [module](self).
@@ -126,6 +129,29 @@ impl Leftover {
     }
 }
 
+impl State {
+    /// Files in pools that are to be no exports. Those that are have been taken up by somebody.
+    pub(in super::super) fn leftovers<'a>(
+        &mut self,
+        exports: impl Iterator<Item = &'a Export>,
+    ) -> Vec<Leftover> {
+        let paths: BTreeSet<_> = exports.map(|export| Path::new(&export.path)).collect();
+        self.leftovers.retain(|left| !paths.contains(&*left.path));
+        self.leftovers.clone()
+    }
+
+    /// Has a file be kept as one that is to be no export, from the next
+    /// [`keep_added`](Self::keep_added) on.
+    pub(in super::super) fn leave(&mut self, left: Leftover) {
+        self.leftovers.push(left);
+    }
+
+    /// Has a file be kept as such no more, from the next [`keep_added`](Self::keep_added) on.
+    pub(in super::super) fn take_up(&mut self, left: &Leftover) {
+        self.leftovers.retain(|it| it != left);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::fs::{self, File};
@@ -156,10 +182,13 @@ mod tests {
 
     #[test]
     fn a_volume_is_kept_with_its_group_and_its_uuid() {
-        let text = r#"{"leftover":"/dev/vg0/a","export":"a","volume":{"group":"vg0","uuid":"00000000-0000-0000-0000-000000000007"}}"#;
-        let left = serde_json::from_str::<Leftover>(text).unwrap();
+        let uuid = uuid::Uuid::from_u128(7);
+        let kept = serde_json::json!({
+            "leftover": "/dev/vg0/a", "export": "a", "volume": { "group": "vg0", "uuid": uuid },
+        });
+        let left = serde_json::from_value::<Leftover>(kept.clone()).unwrap();
         assert!(left.is_volume() && !left.is_there().unwrap());
-        assert_eq!(serde_json::to_string(&left).unwrap(), text);
+        assert_eq!(serde_json::to_value(&left).unwrap(), kept);
         for wrong in [r#"{"leftover":"/dev/vg0/a"}"#, r#"{"leftover":"/a","volume":{"group":"b"}}"#]
         {
             assert!(serde_json::from_str::<Leftover>(wrong).is_err(), "{wrong}");

@@ -267,27 +267,6 @@ impl State {
         self.exports.get(export).and_then(|kept| kept.record.disk.clone())
     }
 
-    /// Files in pools that are to be no exports. Those that are have been taken up by somebody.
-    pub(super) fn leftovers<'a>(
-        &mut self,
-        exports: impl Iterator<Item = &'a Export>,
-    ) -> Vec<Leftover> {
-        let paths: BTreeSet<_> = exports.map(|export| Path::new(&export.path)).collect();
-        self.leftovers.retain(|left| !paths.contains(&*left.path));
-        self.leftovers.clone()
-    }
-
-    /// Has a file be kept as one that is to be no export, from the next
-    /// [`keep_added`](Self::keep_added) on.
-    pub(super) fn leave(&mut self, left: Leftover) {
-        self.leftovers.push(left);
-    }
-
-    /// Has a file be kept as such no more, from the next [`keep_added`](Self::keep_added) on.
-    pub(super) fn take_up(&mut self, left: &Leftover) {
-        self.leftovers.retain(|it| it != left);
-    }
-
     /// Keeps the exports that were added by command, and files that are to be none: these from now
     /// on.
     ///
