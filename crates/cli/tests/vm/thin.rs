@@ -266,7 +266,7 @@ fn snapshots_are_of_one_moment() {
          --rate_iops=1500 --minimal",
     );
     let written = || -> u64 {
-        let sectors = session.run("awk '{ print $7 }' /sys/block/${D#/dev/}/stat");
+        let sectors = session.run("set -- $(cat /sys/block/${D#/dev/}/stat); echo $7");
         sectors.trim().parse::<u64>().unwrap() * 512 / BLOCK as u64
     };
     session.await_requests(500);

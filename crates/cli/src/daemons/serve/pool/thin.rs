@@ -328,7 +328,8 @@ impl NewVolume {
                 (kind.collect::<Vec<_>>(), None)
             }
             Content::Clone(from) => {
-                let kind = ["--snapshot", "--ignoreactivationskip"].map(str::to_owned);
+                // With --snapshot LVM looks for a module that it does not need then.
+                let kind = ["--type", "thin", "--ignoreactivationskip"].map(str::to_owned);
                 let kind = kind.into_iter().chain([format!("{group}/{from}")]);
                 (kind.collect(), Some(Pause::new(&self.pool.path(from))))
             }
