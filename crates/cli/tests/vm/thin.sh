@@ -25,6 +25,21 @@ END
     cp /tyche/tyche /tmp/wrap/tyche-target
 }
 
+# Runs a command of tyche; again if the target has not answered for longer than one waits for a
+# report: an emulated machine may stand still.
+ask() {
+    local code count
+    for count in {1..5}; do
+        code=0
+        tyche "$@" >/tmp/asked.$$ 2>/tmp/asked.err.$$ || code=$?
+        [ $code -eq 6 ] && grep -q 'does not answer within' /tmp/asked.err.$$ || break
+        sleep 3
+    done
+    cat /tmp/asked.$$
+    [ $code -eq 0 ] || cat /tmp/asked.err.$$
+    return $code
+}
+
 # Starts the target, by another program if one is given, and waits until it serves.
 serve() {
     rm -f /tmp/said

@@ -337,7 +337,7 @@ impl NewVolume {
         let kind: Vec<_> = kind.iter().map(String::as_str).collect();
         let look = || pause.iter_mut().for_each(Pause::look);
         Turn::take()?.run_while("lvcreate", &[&all[..], &kind].concat(), look)?;
-        Ok(pause.map_or(Duration::ZERO, |pause| pause.all))
+        Ok(pause.map_or(Duration::ZERO, |pause| pause.at_most()))
     }
 }
 
@@ -405,7 +405,10 @@ struct Pause {
     file: Option<PathBuf>,
     looked: Instant,
     was_suspended: bool,
-    all: Duration,
+    /// The time that was seen of it.
+    seen: Duration,
+    /// The longest time between two looks, in which it is not seen.
+    unseen: Duration,
 }
 
 impl Pause {
@@ -414,17 +417,24 @@ impl Pause {
         let file = number.map(|it| {
             PathBuf::from(format!("/sys/dev/block/{}:{}/dm/suspended", major(it), minor(it)))
         });
-        Self { file, looked: Instant::now(), was_suspended: false, all: Duration::ZERO }
+        let (seen, unseen) = (Duration::ZERO, Duration::ZERO);
+        Self { file, looked: Instant::now(), was_suspended: false, seen, unseen }
     }
 
     fn look(&mut self) {
         let said = self.file.as_ref().and_then(|file| fs::read_to_string(file).ok());
         let is_suspended = said.is_some_and(|it| it.trim() == "1");
         let now = Instant::now();
+        let passed = now - self.looked;
         if is_suspended || self.was_suspended {
-            self.all += now - self.looked;
+            self.seen += passed;
         }
+        self.unseen = self.unseen.max(passed);
         (self.looked, self.was_suspended) = (now, is_suspended);
+    }
+
+    fn at_most(&self) -> Duration {
+        self.seen.max(self.unseen)
     }
 }
 
@@ -505,15 +515,16 @@ mod tests {
         let file = tempfile::NamedTempFile::new().unwrap();
         let mut pause = Pause::new(Path::new("/nonexistent"));
         pause.look();
-        assert_eq!(pause.all, Duration::ZERO);
+        assert_eq!(pause.seen, Duration::ZERO);
         pause.file = Some(file.path().to_owned());
         let mut seen = Vec::new();
         for said in ["0\n", "1\n", "1\n", "0\n", "0\n"] {
             fs::write(file.path(), said).unwrap();
-            let before = pause.all;
+            let before = pause.seen;
             pause.look();
-            seen.push(pause.all > before);
+            seen.push(pause.seen > before);
         }
+        assert!(pause.at_most() >= pause.seen && pause.at_most() > Duration::ZERO);
         assert_eq!(seen, [false, true, true, true, false]);
     }
 }
