@@ -4,7 +4,9 @@
 # the target before it works, after that, or in between: then it goes on without the target.
 wrap() {
     local program
-    mkdir -p /tmp/wrap
+    # LVM is not to read the device that is made of its own volume.
+    mkdir -p /tmp/wrap /etc/lvm
+    echo 'devices { global_filter = [ "a|^/dev/loop0$|", "r|.*|" ] }' >/etc/lvm/lvm.conf
     for program in lvcreate lvremove lvrename; do
         cat >/tmp/wrap/$program <<'END'
 #!/bin/bash
