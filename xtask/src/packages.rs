@@ -71,6 +71,7 @@ pub(crate) const GUEST: &[Need] = &[
     ("ethtool", "ethtool"),
     ("fio", "fio"),
     ("ip", "iproute2"),
+    ("lvcreate", "lvm2"),
     ("mdadm", "mdadm"),
     ("mkfs.btrfs", "btrfs-progs"),
     ("mkfs.ext4", "e2fsprogs"),
@@ -84,6 +85,8 @@ pub(crate) const GUEST: &[Need] = &[
     ("/usr/lib/x86_64-linux-gnu/librdmacm.so.1", "librdmacm1"),
     ("sfdisk", "fdisk"),
     ("sg_reset", "sg3-utils"),
+    ("strace", "strace"),
+    ("thin_check", "thin-provisioning-tools"),
     ("udevadm", "udev"),
     ("xfs_repair", "xfsprogs"),
 ];

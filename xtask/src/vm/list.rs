@@ -27,7 +27,7 @@ pub(crate) fn run(filter: Option<&OsString>) -> Result<bool> {
     // Without this kernel, its tests are left out.
     image::make_if_known(Series::V7)?;
     let is_wanted = |what| filter.is_none_or(|filter| filter.to_string_lossy().contains(what));
-    if is_wanted("systemd") || is_wanted("first_day") {
+    if ["systemd", "first_day", "thin"].into_iter().any(is_wanted) {
         debian::make()?;
     }
     if is_wanted("postgres") {

@@ -30,9 +30,9 @@ use rename::Rename;
 use set::Set;
 
 /// Time limit until a file's new size is on its disk, behind earlier writes.
-const RESIZE_TIMEOUT: Duration = Duration::from_secs(60);
+const RESIZE_TIMEOUT: Duration = Duration::from_secs(300);
 /// Time limit until a disk is open, or an export removed, beyond what the disk takes.
-const CHANGE_TIMEOUT: Duration = Duration::from_secs(60);
+const CHANGE_TIMEOUT: Duration = Duration::from_secs(300);
 /// Time limit until a decision about a host is on stable storage.
 const ACCESS_TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -68,7 +68,7 @@ enum Action {
 
 /// Serve one more disk, from now on and after restarts of the target.
 ///
-/// With --pool and --size a file is made for it, in the directory of that [[pool]] of target.toml:
+/// With --pool and --size a file or a thin volume is made for it, in that [[pool]] of target.toml:
 /// zeroes, which take no room before they are written. Nothing that is there is overwritten.
 ///
 /// The target keeps it in its state, beside its configuration, before this returns. The same again
@@ -82,11 +82,11 @@ struct Add {
     #[arg(value_name = "NAME[=PATH]")]
     export: String,
 
-    /// Make a file for it in this pool.
+    /// Make a disk for it in this pool.
     #[arg(long, requires = "size")]
     pool: Option<String>,
 
-    /// The size of that file: bytes, or a size such as 20G (binary).
+    /// The size of that disk: bytes, or a size such as 20G (binary).
     #[arg(long, requires = "pool", value_parser = size)]
     size: Option<u64>,
 
@@ -157,7 +157,7 @@ struct Remove {
     #[arg(long)]
     force: bool,
 
-    /// Delete its file, which is in a pool, for good. Its snapshots and clones stay.
+    /// Delete its file or volume, which is in a pool, for good. Its snapshots and clones stay.
     #[arg(long)]
     delete: bool,
 
@@ -168,10 +168,11 @@ struct Remove {
 
 /// Make an export larger. Hosts that are connected see the new size at once.
 ///
-/// A file is lengthened to SIZE. Enlarge a block device first (lvextend), then leave SIZE out.
-/// Exports never shrink. Disks in memory keep their size. What is on the disk is not touched: grow
-/// the file system on the host (resize2fs, xfs_growfs).
+/// A file is lengthened to SIZE, and so is a thin volume in a [[pool]]. Enlarge another device
+/// first (lvextend), then leave SIZE out. Exports never shrink. Disks in memory keep their size.
+/// What is on the disk is not touched: grow the file system on the host (resize2fs, xfs_growfs).
 #[derive(Args, Debug)]
+#[allow(rustdoc::broken_intra_doc_links, reason = "TOML in the text of --help")]
 struct Resize {
     #[command(flatten)]
     of: ExportName,
@@ -362,7 +363,7 @@ fn run_remove(at: &AtArgs, remove: &Remove, output: Format) -> Result<()> {
     let what = format_args!("the target of `{export}`");
     let done: ExportChanged = control.ask(&request, limit, what)?;
     let ended = sessions_end(done.sessions_ended);
-    let file = if delete { "; its file is deleted" } else { "; its disk is left as it is" };
+    let file = if delete { "; its disk is deleted" } else { "; its disk is left as it is" };
     let text = format!("{} does not export {export} any more{ended}{file}\n", done.target);
     show(output, || Output::ExportChanged(done.clone()), || text)
 }

@@ -116,7 +116,7 @@ pub(crate) enum TargetRequest {
         export: String,
         /// Even if hosts have it connected.
         force: bool,
-        /// Its file is deleted, which is in a pool.
+        /// Its file or volume is deleted, which is in a pool.
         #[serde(default, skip_serializing_if = "is_false")]
         delete: bool,
         /// Time limit for requests that are with its disk, in milliseconds.
@@ -168,7 +168,7 @@ pub(crate) enum TargetRequest {
     },
 }
 
-/// A file that is made for an export.
+/// A file or volume that is made for an export.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct NewFile {

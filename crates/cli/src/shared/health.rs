@@ -93,7 +93,7 @@ pub(crate) fn of_target(target: &TargetReport) -> Vec<String> {
     silent.chain(notes).chain(faulty).chain(target.pools.iter().filter_map(of_pool)).collect()
 }
 
-/// Percents of a pool's file system from which it counts as nearly full.
+/// Percents of a pool from which it counts as nearly full.
 const NEARLY_FULL: u64 = 90;
 
 /// The problem of a pool, if it has one.
@@ -102,9 +102,16 @@ pub(crate) fn of_pool(pool: &PoolReport) -> Option<String> {
     if let Some(problem) = &pool.problem {
         return Some(format!("{about}: {problem}"));
     }
-    let percent = pool.used?.saturating_mul(100).checked_div(pool.size?)?;
+    let full = |used: Option<u64>, size: Option<u64>| {
+        let percent = used?.saturating_mul(100).checked_div(size?)?;
+        (percent >= NEARLY_FULL).then_some(percent)
+    };
+    if let Some(percent) = full(pool.metadata_used, pool.metadata_size) {
+        let fails = "nothing can be written when they are full (lvextend --poolmetadatasize)";
+        return Some(format!("{about}: its metadata are {percent} % full: {fails}"));
+    }
     let fails = "writes of hosts fail when it is full";
-    (percent >= NEARLY_FULL).then(|| format!("{about} is {percent} % full: {fails}"))
+    full(pool.used, pool.size).map(|percent| format!("{about} is {percent} % full: {fails}"))
 }
 
 /// The kind of the worst problem of these sessions and targets: of a disk or a session, of a target
@@ -209,6 +216,10 @@ mod tests {
         let full = "pool fast (dir:/srv) is 90 % full: writes of hosts fail when it is full";
         assert_eq!(said(pool(Some(1000), Some(900), None)), full);
         assert_eq!(said(pool(Some(0), Some(0), None)), "");
+        let (metadata_size, metadata_used) = (Some(100), Some(95));
+        let metadata = PoolReport { metadata_size, metadata_used, ..pool(Some(9), Some(1), None) };
+        let full = "pool fast (dir:/srv): its metadata are 95 % full: nothing can be written";
+        assert!(said(metadata).starts_with(full));
         let silent = "pool fast (dir:/srv): does not answer";
         assert_eq!(said(pool(None, None, Some("does not answer"))), silent);
     }

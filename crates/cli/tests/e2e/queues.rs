@@ -89,7 +89,7 @@ fn assert_queues_apart(rig: &Rig, listen: &str, link: &str, seconds: &str) {
     }
     let rejects = served()["rejects"].clone();
     for astray in ["channel", "cookie", "ticket"] {
-        assert_eq!(rejects[astray], 0, "{link}: frames have come to another thread: {rejects}");
+        assert!(rejects[astray].is_null(), "{link}: frames have come to another thread: {rejects}");
     }
 }
 

@@ -23,6 +23,7 @@ mod rdma;
 mod recovery;
 mod rig;
 mod systemd;
+mod thin;
 mod vhost_user;
 
 /// Instantiates the list of tests for attachments: a module for each.

@@ -6,6 +6,7 @@ use rustix::fs::{Access, StatVfsMountFlags, access, statvfs};
 use tyche_proto::TargetId;
 use tyche_session::{KEY_FILE, KnownTargets, KnownTargetsError, set};
 
+use crate::daemons::serve::pool::Pool;
 use crate::shared::error::{Code, Coded};
 use crate::shared::keys::read_key;
 use crate::shared::report::Finding;
@@ -77,6 +78,7 @@ fn target_config(machine: &Machine) -> Vec<Finding> {
                 let found = Finding::error("target-toml", Code::Config, what);
                 findings.push(found.remedy("give one of them another name"));
             }
+            findings.extend(lvm(machine, &config.pool));
             if machine.targets.is_empty() {
                 let what = format!("{TARGET_CONFIG} is there, and no target runs");
                 let remedy = "`systemctl enable --now tyche-target`; `systemctl status \
@@ -86,6 +88,24 @@ fn target_config(machine: &Machine) -> Vec<Finding> {
         }
     }
     findings
+}
+
+/// Programs that pools of LVM need: LVM's own, and the one by which it checks a pool's metadata.
+fn lvm(machine: &Machine, pools: &[Pool]) -> Option<Finding> {
+    let pool = pools.iter().find(|pool| pool.has_volumes())?;
+    let is_there = |program: &str| {
+        ["/usr/sbin", "/sbin"].iter().any(|dir| machine.has(&format!("{dir}/{program}")))
+    };
+    let packages = [("lvcreate", "lvm2"), ("thin_check", "thin-provisioning-tools")];
+    let missing: Vec<_> = packages.into_iter().filter(|(it, _)| !is_there(it)).collect();
+    if missing.is_empty() {
+        return None;
+    }
+    let (programs, packages): (Vec<_>, Vec<_>) = missing.into_iter().unzip();
+    let (programs, packages) = (programs.join(", "), packages.join(", "));
+    let what = format!("pool {} ({}) needs {programs}", pool.name, pool.path());
+    let found = Finding::error("lvm-missing", Code::Device, what);
+    Some(found.remedy(format!("install {packages}")))
 }
 
 /// Files with secret keys: this machine's, and those that lines and target.toml name.

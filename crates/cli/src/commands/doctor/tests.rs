@@ -305,6 +305,14 @@ fn files_with_mistakes_are_named_with_their_lines() {
     let mut machine = twice.machine();
     machine.targets = vec![target(json!({ "name": "store1" }))];
     assert_eq!(only(&machine).0, "target-toml");
+    let pool = "[[pool]]\nname = \"thin\"\npath = \"lvm-thin:vg0/pool0\"\n";
+    let files = [("/etc/tyche/target.toml", pool), ("/usr/sbin/lvcreate", "")];
+    let made = Made::with(&files);
+    let mut machine = made.machine();
+    machine.targets = vec![target(json!({ "name": "store1" }))];
+    let (id, severity, code, what) = only(&machine);
+    assert_eq!((&*id, severity, code), ("lvm-missing", Severity::Error, Code::Device));
+    assert!(what.contains("needs thin_check"), "{what}");
     assert_found("host-id", Severity::Error, &[("/etc/tyche/host-id", "host1\n")]);
     assert_found("machine-id", Severity::Note, &[("/etc/machine-id", "uninitialized\n")]);
 }

@@ -17,11 +17,11 @@ const CLONE_TIMEOUT: Duration = Duration::from_secs(600);
 /// Make a snapshot of an export's disk as it is at one moment, and export it read-only.
 ///
 /// The export stays in use. Its disk is a file in a pool (a [[pool]] of target.toml) on XFS or
-/// btrfs; the snapshot is another file there, which shares its blocks until they are written. It is
-/// what a machine that has lost its power finds: all that was completed before is in it, nothing
-/// that has begun since, and no write without those that had completed before it. With a write
-/// cache in the host, run `sync` or `fsfreeze` there before. How long writes had to wait is
-/// printed.
+/// btrfs, or a thin volume in one; the snapshot is another one there, which shares its blocks until
+/// they are written. It is what a machine that has lost its power finds: all that was completed
+/// before is in it, nothing that has begun since, and no write without those that had completed
+/// before it. With a write cache in the host, run `sync` or `fsfreeze` there before. How long
+/// writes had to wait is printed.
 ///
 /// Whoever may have the export may have the snapshot, at the same limits. When this returns, it is
 /// there after restarts of the target, too. The same again changes nothing; another export for a

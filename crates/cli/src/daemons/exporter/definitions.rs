@@ -123,14 +123,18 @@ definitions! {
     /// Requests that the file or device has failed, by operation and by kind of error.
     EXPORT_ERRORS = "tyche_export_errors": Counter by &["target", "export", "op", "errno"];
 
-    /// Bytes that the export's file has on its file system, those that it shares with clones
-    /// included.
+    /// Bytes that the export's file or thin volume has in its pool, those that it shares with
+    /// clones included.
     EXPORT_ALLOCATED = "tyche_export_allocated_bytes": Gauge by EXPORT;
 
-    /// Size of the file system of a pool.
+    /// Size of a pool, or of its file system.
     POOL_SIZE = "tyche_pool_size_bytes": Gauge by POOL;
-    /// Bytes of the file system of a pool that have data, whoever has written them.
+    /// Bytes of a pool, or of its file system, that have data, whoever has written them.
     POOL_USED = "tyche_pool_used_bytes": Gauge by POOL;
+    /// Size of the metadata of a thin pool.
+    POOL_METADATA_SIZE = "tyche_pool_metadata_size_bytes": Gauge by POOL;
+    /// Bytes of the metadata of a thin pool that are used.
+    POOL_METADATA_USED = "tyche_pool_metadata_used_bytes": Gauge by POOL;
     /// Sizes of the exports in a pool, all together.
     POOL_PROVISIONED = "tyche_pool_provisioned_bytes": Gauge by POOL;
 

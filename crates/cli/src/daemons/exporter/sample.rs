@@ -76,7 +76,7 @@ fn target() -> Value {
     let link = json!({ "interface": "eth1", "requests": 7, "malformed_short": 1,
         "malformed_long": 1, "of_tomorrow": 4, "rejects": { "of_tomorrow": 1 } });
     let pool = json!({ "pool": "fast", "path": "dir:/srv", "size": 1_u64 << 40, "used": 1 << 30,
-        "provisioned": 1 << 30 });
+        "metadata_size": 1 << 22, "metadata_used": 1 << 20, "provisioned": 1 << 30 });
     json!({ "name": "store1", "pid": 8, "exports": [export, strange], "links": [link],
         "pools": [pool],
         "fcoe": [port], "cpu_s": 2.5 })

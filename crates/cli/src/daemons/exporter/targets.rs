@@ -7,7 +7,8 @@ use tyche_counters::CounterGroup;
 use super::definitions::{
     CPU, DAEMON_UP, EXPORT_ALLOCATED, EXPORT_ALLOWED, EXPORT_DENIED, EXPORT_ERRORS, EXPORT_HELD,
     EXPORT_INFO, EXPORT_READ_ONLY, EXPORT_SIZE, EXPORT_UP, FCOE_IGNORED, FCOE_INITIATORS,
-    LINK_REQUESTS, LINK_SCOPE, LINK_UP, POOL_PROVISIONED, POOL_SIZE, POOL_USED, REJECTED, USE,
+    LINK_REQUESTS, LINK_SCOPE, LINK_UP, POOL_METADATA_SIZE, POOL_METADATA_USED, POOL_PROVISIONED,
+    POOL_SIZE, POOL_USED, REJECTED, USE,
 };
 use super::families::{Families, Labels};
 use super::{derived, links, sessions};
@@ -36,8 +37,14 @@ pub(super) fn add(families: &mut Families, report: &TargetReport) {
 
 fn add_pool(families: &mut Families, target: &Labels, pool: &PoolReport) {
     let labels = target.with("pool", &pool.pool);
-    pool.size.iter().for_each(|size| families.add(&POOL_SIZE, &labels, *size));
-    pool.used.iter().for_each(|used| families.add(&POOL_USED, &labels, *used));
+    for (metric, value) in [
+        (&POOL_SIZE, pool.size),
+        (&POOL_USED, pool.used),
+        (&POOL_METADATA_SIZE, pool.metadata_size),
+        (&POOL_METADATA_USED, pool.metadata_used),
+    ] {
+        value.iter().for_each(|value| families.add(metric, &labels, *value));
+    }
     families.add(&POOL_PROVISIONED, &labels, pool.provisioned);
 }
 

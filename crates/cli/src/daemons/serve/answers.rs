@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::os::fd::BorrowedFd;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -16,8 +17,8 @@ use super::config::{DefinedAt, Export};
 use super::fcoe::PORTS_ANSWER;
 use super::links::{Missing, What};
 use super::pool::{self, Pool};
-use super::pool_usage::Usage;
-use super::state::Decision;
+use super::pool_usage::{Usage, member};
+use super::state::{Decision, locked};
 use super::{Served, link_changes, reload, rename, settings, volumes};
 use crate::shared::control::{AccessChange, ControlAnswer, TargetRequest};
 use crate::shared::error::{Code, Error, Result};
@@ -25,8 +26,10 @@ use crate::shared::report::{
     AccessChanged, ExportReport, ExportResized, PoolReport, TargetLink, TargetPort, TargetReport,
 };
 
-/// Time limit for the file systems of pools to say how full they are, of all of them together.
+/// Time limit for pools to say how full they are, of all of them together: those in directories,
+/// and those of LVM, whose last answer counts otherwise.
 const POOLS_ANSWER: Duration = Duration::from_millis(200);
+const THIN_POOLS_ANSWER: Duration = Duration::from_millis(500);
 
 /// Answers a request: reports, resizes exports, and changes who may have them. The log says who has
 /// changed what.
@@ -120,22 +123,25 @@ fn report(served: &Served) -> TargetReport {
     let disks: BTreeMap<_, _> = disks.collect();
     let configured = current.export.iter().map(|it| (&it.name, it));
     let configured: BTreeMap<_, _> = configured.collect();
+    let usages = ask_pools(served, &current.pool);
     let rights = served.rights();
     for export in &mut report.exports {
         if let Some(configured) = configured.get(&export.export) {
             export.path.clone_from(&configured.path);
             export.defined_by = (&configured.place).into();
-            export.pool = pool::of(&current.pool, configured).map(|pool| pool.name.clone());
+            let member = member(&current.pool, &usages, Path::new(&configured.path));
+            export.pool = member.map(|(pool, _)| pool.name.clone());
+            export.allocated = member.and_then(|(_, allocated)| allocated);
             export.origin.clone_from(&configured.origin);
         }
-        let disk = disks.get(&*export.export);
-        export.allocated = disk.and_then(|disk| allocated(disk.store().file()?));
+        let file = disks.get(&*export.export).and_then(|disk| allocated(disk.store().file()?));
+        export.allocated = file.or(export.allocated);
         export.lun = served.exports.fcoe.lun(&export.export);
         export.allowed = rights.decided(&export.export, Decision::Allowed);
         export.denied = rights.decided(&export.export, Decision::Denied);
     }
     drop(rights);
-    report.pools = pools(served, &current.pool, &report.exports);
+    report.pools = pools(&current.pool, usages, &report.exports);
     report
 }
 
@@ -146,26 +152,44 @@ fn allocated(file: BorrowedFd<'_>) -> Option<u64> {
     statx(file, "", flags, StatxFlags::BLOCKS).ok().map(|found| found.stx_blocks * 512)
 }
 
-fn pools(served: &Served, pools: &[Pool], exports: &[ExportReport]) -> Vec<PoolReport> {
-    let deadline = Instant::now() + POOLS_ANSWER;
-    let looks = served.pools.look(pools.iter().map(|pool| &*pool.dir), deadline);
+fn ask_pools(served: &Served, pools: &[Pool]) -> Vec<Result<Usage, String>> {
+    let has_volumes = pools.iter().any(Pool::has_volumes);
+    let limit = if has_volumes { THIN_POOLS_ANSWER } else { POOLS_ANSWER };
+    served.pools.look(pools, Instant::now() + limit)
+}
+
+fn pools(
+    pools: &[Pool],
+    usages: Vec<Result<Usage, String>>,
+    exports: &[ExportReport],
+) -> Vec<PoolReport> {
     let report = |(pool, usage): (&Pool, Result<Usage, String>)| {
         let is_of = |export: &&ExportReport| export.pool.as_ref() == Some(&pool.name);
+        let (usage, silent) = usage.map_or_else(|why| (None, Some(why)), |it| (Some(it), None));
+        let metadata = usage.as_ref().and_then(|it| it.metadata);
         PoolReport {
             pool: pool.name.clone(),
             path: pool.path(),
-            size: usage.as_ref().ok().map(|it| it.size),
-            used: usage.as_ref().ok().map(|it| it.used),
+            size: usage.as_ref().map(|it| it.size),
+            used: usage.as_ref().and_then(|it| it.used),
+            metadata_size: metadata.map(|(size, _)| size),
+            metadata_used: metadata.and_then(|(_, used)| used),
             provisioned: exports.iter().filter(is_of).map(|export| export.size).sum(),
-            problem: usage.err(),
+            problem: silent.or(usage.and_then(|it| it.problem)),
         }
     };
-    pools.iter().zip(looks).map(report).collect()
+    pools.iter().zip(usages).map(report).collect()
 }
 
 fn resize(served: &Served, name: &str, size: Option<u64>, by: &By<'_>) -> Result<ExportResized> {
     by.check(&served.admins)?;
-    let size = served.exports.resize(name, size).map_err(|error| {
+    let mut resized = served.exports.resize(name, size);
+    if let (Err(ResizeError::Device { .. }), Some(size)) = (&resized, size)
+        && enlarge_volume(served, name, size)?
+    {
+        resized = served.exports.resize(name, Some(size));
+    }
+    let size = resized.map_err(|error| {
         let code = match error {
             ResizeError::Shrinks { .. } | ResizeError::Indivisible { .. } => Code::Usage,
             _ => Code::Device,
@@ -175,6 +199,19 @@ fn resize(served: &Served, name: &str, size: Option<u64>, by: &By<'_>) -> Result
     let size = size.ok_or_else(|| served.exports.no_export(name))?;
     tracing::info!(export = name, size, "export {name} is resized");
     Ok(ExportResized { target: served.exports.name.clone(), export: name.to_owned(), size })
+}
+
+/// Enlarges the volume of an export, if it is one that a target has made.
+fn enlarge_volume(served: &Served, name: &str, size: u64) -> Result<bool> {
+    // It keeps its name meanwhile.
+    let _changing = served.exports.change();
+    let current = served.exports.current().clone();
+    let Some(export) = changes::named(&current, name).filter(|it| !it.read_only) else {
+        return Ok(false);
+    };
+    let Some(pool) = pool::of(&current.pool, export)? else { return Ok(false) };
+    let identity = locked(&served.exports.state).disk(name);
+    pool.enlarge(export, identity.as_deref(), size)
 }
 
 /// Changes who may have an export. An eviction waits for the requests of whom it is about.

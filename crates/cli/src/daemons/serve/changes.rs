@@ -165,7 +165,7 @@ pub(super) fn publish(served: &Served, export: &Export, accepted: bool) -> Resul
 pub(super) struct Removal {
     /// Even if hosts have it connected, whose sessions end.
     pub(super) force: bool,
-    /// Its file, which is in a pool, is deleted.
+    /// Its file or volume, which is in a pool, is deleted.
     pub(super) delete: bool,
     /// How long requests that are with its disk are waited for.
     pub(super) limit: Duration,
@@ -208,6 +208,11 @@ pub(super) fn remove(
     let removal = served.exports.remove(name);
     locked(&served.exports.state).forget(name);
     served.rights().forget(name);
+    // A volume can't be while somebody has it open.
+    let (volume, file) = file.map_or((None, None), |it| match it.is_volume() {
+        true => (Some(it), None),
+        false => (None, Some(it)),
+    });
     let is_deleted = file.map_or(Ok(()), |file| delete_file(served, &file));
     // Others need not wait for its disk.
     drop(changing);
@@ -215,6 +220,7 @@ pub(super) fn remove(
     tracing::info!(export = name, ended, "export {name} is removed; sessions that ended: {ended}");
     removal.map_or(Ok(()), |removal| removal.wait(limit))?;
     is_deleted?;
+    volume.map_or(Ok(()), |volume| delete_file(served, &volume))?;
     Ok(changed(served, name, true, ended))
 }
 

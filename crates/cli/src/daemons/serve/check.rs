@@ -13,6 +13,7 @@ use super::config::Config;
 use super::exports::export_name;
 use super::links::Opener;
 use super::own_keys::OwnKeys;
+use super::pool::Pool;
 use super::{ServeArgs, merged, own_name, reading, vlan};
 use crate::output::show;
 use crate::shared::control::{TargetRequest, ask};
@@ -73,13 +74,7 @@ pub(super) fn run(args: &ServeArgs, path: &Path) -> Result<()> {
         remarks: absent(&config.link)
             .into_iter()
             .map(|link| format!("there is no interface {link} now: it is served when it is there"))
-            .chain(config.pool.iter().filter(|pool| !pool.dir.is_dir()).map(|pool| {
-                let dir = pool.dir.display();
-                format!(
-                    "pool {}: there is no directory {dir} now: nothing is made there",
-                    pool.name
-                )
-            }))
+            .chain(config.pool.iter().filter_map(Pool::remark))
             .collect(),
     };
     show(args.output, || Output::Check(report.clone()), || text_of(&report))

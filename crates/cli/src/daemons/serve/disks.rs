@@ -3,6 +3,7 @@
 //! is one of them: each is opened in a thread of its own.
 
 use std::io::{self, ErrorKind};
+use std::path::Path;
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -18,6 +19,7 @@ use tyche_store::null::NullStore;
 
 use super::Served;
 use super::config::{Export, Source};
+use super::pool::{self, LVM_LIMIT, Pool};
 use super::state::{Disk, ExportRecord, State, locked};
 use crate::output::bytes;
 use crate::shared::error::{Code, CodedResult, Context, Error, Result};
@@ -31,8 +33,9 @@ const LOOK_EVERY: Duration = Duration::from_secs(2);
 /// taken at the next look otherwise; until then a wrong disk stays locked.
 const PROMPT: Duration = Duration::from_millis(200);
 /// The time that disks have to be opened at the start. Longer: one that hangs keeps the others from
-/// being served. Shorter: those that spin up are missing at first.
-pub(super) const OPEN_LIMIT: Duration = Duration::from_secs(10);
+/// being served. Shorter: those that spin up are missing at first. Volumes that LVM is to activate
+/// have its limit.
+const OPEN_LIMIT: Duration = Duration::from_secs(10);
 
 /// A disk that is missing, or is another than it was.
 pub(super) struct MissingDisk {
@@ -47,7 +50,11 @@ pub(super) struct MissingDisk {
 }
 
 /// The attempt to open the file or device of an export, in a thread of its own.
-pub(super) struct Opening(Receiver<Result<Opened>>);
+pub(super) struct Opening {
+    result: Receiver<Result<Opened>>,
+    /// The time until which it is waited for at the start.
+    deadline: Instant,
+}
 
 /// An open file or device, and the identity that it reports.
 type Opened = (FileStore, Option<String>);
@@ -62,14 +69,14 @@ pub(super) fn open(
     export: &Export,
     accepted: bool,
     state: &Mutex<State>,
-    (mut opening, deadline): (Option<Opening>, Instant),
+    mut opening: Option<Opening>,
 ) -> Result<(Arc<dyn Store>, ExportRecord, Option<MissingDisk>)> {
     let source = export.source().map_err(|message| Error::new(export.place.code(), message))?;
-    if opening.is_none() {
+    let Some(deadline) = opening.as_ref().map(|it| it.deadline) else {
         let store = open_passing(export, &source)?;
         let known = State::passing(export.uuid, store.geometry().write_cache);
         return Ok((store, known, None));
-    }
+    };
     match take(export, accepted, state, (&mut opening, deadline)) {
         Ok((store, known)) => Ok((Arc::new(store), known, None)),
         Err(error) => {
@@ -115,8 +122,11 @@ pub(super) fn await_missing(
     let look = move || {
         while !missing.is_empty() && served.strong_count() > 0 {
             thread::sleep(LOOK_EVERY);
+            let Some(pools) = served.upgrade().map(|it| it.exports.current().pool.clone()) else {
+                return;
+            };
             for (_, MissingDisk { export, opening, .. }) in &mut missing {
-                opening.get_or_insert_with(|| Opening::begin(export, Duration::ZERO));
+                opening.get_or_insert_with(|| Opening::begin(export, &pools, Duration::ZERO));
             }
             let deadline = Instant::now() + PROMPT;
             missing.retain_mut(|(key, disk)| {
@@ -158,29 +168,35 @@ impl MissingDisk {
 
 impl Opening {
     /// Begins to open the disk of an export if it is a file or device: what is wrong with it
-    /// otherwise is said in its turn.
-    pub(super) fn begin_if_file(export: &Export) -> Option<Self> {
+    /// otherwise is said in its turn. A volume of one of the pools is activated before.
+    pub(super) fn begin_if_file(export: &Export, pools: &[Pool]) -> Option<Self> {
         let is_file = matches!(export.source(), Ok(Source::File(_)));
-        is_file.then(|| Self::begin(export, FileOptions::default().lock_wait))
+        is_file.then(|| Self::begin(export, pools, FileOptions::default().lock_wait))
     }
 
-    fn begin(export: &Export, lock_wait: Duration) -> Self {
+    fn begin(export: &Export, pools: &[Pool], lock_wait: Duration) -> Self {
         let (sender, result) = sync_channel(1);
         let (export, told) = (export.clone(), sender.clone());
+        let path = Path::new(&export.path);
+        let thin = pool::thin_of(pools, &export).filter(|_| !path.exists());
+        let limit = if thin.is_some() { OPEN_LIMIT.max(LVM_LIMIT) } else { OPEN_LIMIT };
+        let deadline = Instant::now() + limit;
         let open = move || {
+            let activated = thin.map_or(Ok(()), |pool| pool.activate(Path::new(&export.path)));
+            let opened = activated.and_then(|()| open_file(&export, lock_wait));
             // Nobody waits for it if the target has ended.
-            let _ = told.send(open_file(&export, lock_wait));
+            let _ = told.send(opened);
         };
         if let Err(error) = thread::Builder::new().name("tyche-open".into()).spawn(open) {
             let _ = sender.send(Err(error.into()));
         }
-        Self(result)
+        Self { result, deadline }
     }
 
     /// The result of the attempt, which is over then; an error if there is none by the deadline.
     fn await_result(this: &mut Option<Self>, export: &Export, deadline: Instant) -> Result<Opened> {
         let left = deadline.saturating_duration_since(Instant::now());
-        match this.as_ref().map(|it| it.0.recv_timeout(left)) {
+        match this.as_ref().map(|it| it.result.recv_timeout(left)) {
             Some(Ok(opened)) => {
                 *this = None;
                 opened

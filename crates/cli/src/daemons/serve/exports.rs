@@ -17,7 +17,7 @@ use uuid::Uuid;
 use super::access::Rights;
 use super::checked_name;
 use super::config::{Config, Export};
-use super::disks::{self, MissingDisk, OPEN_LIMIT, Opening};
+use super::disks::{self, MissingDisk, Opening};
 use super::fcoe::Fcoe;
 use super::state::{ExportRecord, State, locked};
 use crate::output::bytes;
@@ -57,12 +57,12 @@ impl Exports {
         rights: &Rights,
     ) -> Result<Vec<(ExportKey, MissingDisk)>> {
         let Self { config, .. } = self;
-        let openings: Vec<_> = config.export.iter().map(Opening::begin_if_file).collect();
-        let deadline = Instant::now() + OPEN_LIMIT;
+        let begin = |export| Opening::begin_if_file(export, &config.pool);
+        let openings: Vec<_> = config.export.iter().map(begin).collect();
         let mut missing = Vec::new();
         for (export, opening) in config.export.iter().zip(openings) {
             let accepted = accepted.contains(&export.name);
-            let opened = disks::open(export, accepted, &self.state, (opening, deadline))?;
+            let opened = disks::open(export, accepted, &self.state, opening)?;
             let (store, known, disk) = opened;
             let offline = disk.as_ref().map(|disk| disk.why.message.clone());
             let key = self.serve(export, rights, (store, known, offline))?;
@@ -98,11 +98,15 @@ impl Exports {
     /// # Errors
     /// The disk is missing, or is another one than it was.
     pub(super) fn open(&self, export: &Export, accepted: bool) -> Result<OpenDisk> {
-        let opening = (Opening::begin_if_file(export), Instant::now() + OPEN_LIMIT);
+        let opening = self.begin_to_open(export);
         match disks::open(export, accepted, &self.state, opening)? {
             (_, _, Some(MissingDisk { why, .. })) => Err(why),
             (store, known, None) => Ok((store, known, None)),
         }
+    }
+
+    fn begin_to_open(&self, export: &Export) -> Option<Opening> {
+        Opening::begin_if_file(export, &self.current().pool)
     }
 
     /// As [`open`](Self::open), but a disk that is missing is to be
@@ -111,7 +115,7 @@ impl Exports {
     /// # Errors
     /// A disk in memory has no room.
     pub(super) fn open_or_miss(&self, export: &Export) -> Result<(OpenDisk, Option<MissingDisk>)> {
-        let opening = (Opening::begin_if_file(export), Instant::now() + OPEN_LIMIT);
+        let opening = self.begin_to_open(export);
         let (store, known, missing) = disks::open(export, false, &self.state, opening)?;
         let offline = missing.as_ref().map(|disk| disk.why.message.clone());
         Ok(((store, known, offline), missing))

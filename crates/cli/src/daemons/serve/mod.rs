@@ -16,6 +16,7 @@ mod fcoe;
 mod late;
 mod link_changes;
 mod links;
+mod names;
 mod own_keys;
 mod plan;
 pub(crate) mod pool;
@@ -97,7 +98,7 @@ use vlan::Vlan;
 ///   mode = "vn2vn"             # default; "fabric" if switches for FCoE are there
 ///   [[pool]]                   # for `tyche export add --pool`, `export snapshot`, `export clone`
 ///   name = "fast"
-///   path = "dir:/srv/vols"     # snapshots need XFS or btrfs
+///   path = "dir:/srv/vols"     # snapshots need XFS or btrfs; or "lvm-thin:VG/POOL"
 ///   [[export]]
 ///   name = "vm1"
 ///   path = "/srv/vm1.img"      # or a block device, mem:1G, sparse:1T, null:1T
@@ -140,7 +141,7 @@ pub struct ServeArgs {
     /// Serve nothing: say whether the file of --config is valid and, if the target of that name
     /// runs on this machine, what it would do if it read that file (SIGHUP), and what takes a
     /// restart. Exit code 8 if there is a mistake. Disks are not opened. It reads the target's key,
-    /// and asks the target, as root.
+    /// and asks the target, and LVM about thin pools, as root.
     #[arg(long, requires = "config")]
     check: bool,
 

@@ -1,37 +1,32 @@
-//! A pool: a directory whose files are the disks of exports, made, cloned and deleted by command.
+//! Pools: places in which the disks of exports are made, cloned and deleted by command. One is a
+//! directory with files ([`Directory`]), or a thin pool of LVM with volumes ([`ThinPool`]).
 //!
-//! A new file has no name until its content is complete and on stable storage, and gets it only if
-//! nothing else has it: what is in the directory is never overwritten.
-//!
-//! A clone shares its blocks with the original until either is written (FICLONE). On XFS and btrfs
-//! it is of one moment, which needs no pause of the target: the kernel holds the lock of the
-//! original against writes, waits for those that are under way, direct ones included, and writes
-//! back what is cached, before it shares the first block. So a write that had completed is in the
-//! clone, one that begins later is not, and neither is one without those that completed before it
-//! began. Of other file systems that is not known, so they are refused.
+//! A disk is made in steps that are the same for both: it is drafted ([`NewDisk`]), its leftover is
+//! kept, it is put in its place, and it is kept as an export. Nothing that is there is overwritten.
+
+mod directory;
+mod lvm;
+mod thin;
 
 use std::fs::File;
-use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use rustix::fs::{
-    AtFlags, CWD, IFlags, Mode, OFlags, fstatfs, ioctl_ficlone, ioctl_getflags, ioctl_setflags,
-    linkat, open,
-};
-use rustix::io::Errno;
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _};
+use tyche_store::Store;
 
 use crate::shared::error::{Code, Error, Result};
 use crate::shared::export::{Export, Source};
+use directory::Directory;
+pub(super) use directory::sync_directory;
+pub(super) use lvm::LIMIT as LVM_LIMIT;
+use thin::NewVolume;
+pub(super) use thin::{ThinPool, ThinUsage, VolumeId};
 
-/// File systems of which it is known that a clone is of one moment, as they number themselves.
-const XFS: i64 = 0x5846_5342;
-const BTRFS: i64 = 0x9123_683e;
-/// The kind of pool that is a directory, before its path.
+/// The kinds of pools, before their places.
 const DIRECTORY: &str = "dir:";
+const THIN: &str = "lvm-thin:";
 
 /// See the [module](self).
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -39,140 +34,236 @@ const DIRECTORY: &str = "dir:";
 pub(crate) struct Pool {
     /// Its name at this target.
     pub(crate) name: String,
-    /// Its directory.
-    #[serde(rename = "path", deserialize_with = "directory")]
-    pub(crate) dir: PathBuf,
+    #[serde(rename = "path", deserialize_with = "place")]
+    pub(crate) place: Place,
 }
 
-fn directory<'de, D: Deserializer<'de>>(from: D) -> Result<PathBuf, D::Error> {
+/// The place of a pool.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    Directory(Directory),
+    Thin(ThinPool),
+}
+
+fn place<'de, D: Deserializer<'de>>(from: D) -> Result<Place, D::Error> {
     let text = String::deserialize(from)?;
+    if let Some(pool) = text.strip_prefix(THIN) {
+        return ThinPool::parse(pool).map(Place::Thin).map_err(D::Error::custom);
+    }
     let dir = text.strip_prefix(DIRECTORY).map(Path::new).filter(|dir| dir.is_absolute());
     // Without a slash at its end, and the like.
-    let dir = dir.map(|dir| dir.components().collect());
-    dir.ok_or_else(|| D::Error::custom("write a directory, such as \"dir:/srv/tyche\""))
+    let dir = dir.map(|dir| Place::Directory(Directory::new(dir.components().collect())));
+    let wrong = "write a directory, such as \"dir:/srv/tyche\", or a thin pool of LVM, such as \
+                 \"lvm-thin:vg0/pool0\"";
+    dir.ok_or_else(|| D::Error::custom(wrong))
+}
+
+/// A disk that is being made in a pool.
+pub(super) enum NewDisk {
+    /// A complete file without a name; how long writes to the one that it is a clone of have
+    /// waited.
+    File(File, Duration),
+    /// A volume, of which nothing is there yet.
+    Volume(NewVolume),
 }
 
 impl Pool {
     /// Its path, as the configuration has it.
-    pub(super) fn path(&self) -> String {
-        format!("{DIRECTORY}{}", self.dir.display())
-    }
-
-    /// Whether the disk of an export is a file of it, whoever has made that.
-    pub(super) fn has(&self, export: &Export) -> bool {
-        match export.source() {
-            Ok(Source::File(path)) => path.parent() == Some(&self.dir),
-            _ => false,
+    pub(crate) fn path(&self) -> String {
+        match &self.place {
+            Place::Directory(dir) => format!("{DIRECTORY}{dir}"),
+            Place::Thin(pool) => format!("{THIN}{pool}"),
         }
     }
 
-    /// A new file without a name. It is gone with its last descriptor until it has one.
+    /// Whether its disks are volumes, and not files.
+    pub(crate) fn has_volumes(&self) -> bool {
+        matches!(self.place, Place::Thin(_))
+    }
+
+    /// The path in it of the disk of an export of that name.
     ///
     /// # Errors
-    /// `Device`, with the remedy.
-    pub(super) fn new_file(&self) -> Result<File> {
-        let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
-        let file = open(&self.dir, flags, Mode::RUSR | Mode::WUSR);
-        file.map(File::from).map_err(|errno| {
-            let why = match errno {
-                Errno::NOENT | Errno::NOTDIR => "there is no such directory: make it, or mount it",
-                Errno::OPNOTSUPP | Errno::ISDIR => {
-                    "its file system has no files without a name (O_TMPFILE): XFS, btrfs and ext4 \
-                     have"
-                }
-                _ => return self.failed("a new file", errno),
-            };
-            Error::new(Code::Device, format!("pool {}: {}: {why}", self.name, self.dir.display()))
-        })
+    /// `Usage` if the name is too long for it, `Config` if the path is not UTF-8.
+    pub(super) fn disk_path(&self, export: &str) -> Result<PathBuf> {
+        match &self.place {
+            Place::Directory(dir) => Ok(dir.file(export)),
+            Place::Thin(pool) => pool.device(export).map_err(|error| self.about(&error)),
+        }
     }
 
-    /// The error of an operation in it that the system has refused.
-    pub(super) fn failed(&self, what: &str, error: impl Into<io::Error>) -> Error {
-        let Self { name, dir } = self;
-        let message = format!("pool {name}: {}: {what}: {}", dir.display(), error.into());
-        Error::new(Code::Device, message)
+    /// Whether the path of an export's disk leads into it. A volume may be in another pool of the
+    /// same volume group.
+    fn may_have(&self, export: &Export) -> bool {
+        let Ok(Source::File(path)) = export.source() else { return false };
+        match &self.place {
+            Place::Directory(dir) => dir.has(&path),
+            Place::Thin(pool) => pool.volume_at(&path).is_some(),
+        }
     }
 
-    /// Makes an empty file of it a clone of another, which may be written meanwhile. Returns how
-    /// long writes to that had to wait.
+    /// Drafts a new disk of zeroes for an export.
     ///
     /// # Errors
+    /// `Usage` if the size makes no sense in it; `Exists` if there is a volume of that name;
     /// `Device`, with the remedy.
-    pub(super) fn clone_file(&self, file: &File, from: BorrowedFd<'_>) -> Result<Duration> {
-        if !fstatfs(file).is_ok_and(|fs| [XFS, BTRFS].contains(&fs.f_type)) {
-            return Err(self.cannot_clone());
-        }
-        // Files with and without checksums share no blocks on btrfs.
-        if ioctl_getflags(from).is_ok_and(|flags| flags.contains(IFlags::NOCOW)) {
-            let flags =
-                ioctl_getflags(file).and_then(|it| ioctl_setflags(file, it | IFlags::NOCOW));
-            flags.map_err(|errno| self.failed("chattr +C", errno))?;
-        }
-        let began = Instant::now();
-        match ioctl_ficlone(file, from) {
-            Ok(()) => Ok(began.elapsed()),
-            Err(Errno::OPNOTSUPP | Errno::NOTTY) => Err(self.cannot_clone()),
-            Err(Errno::XDEV) => {
-                let what = "the file is on another file system than the directory";
-                Err(Error::new(Code::Device, format!("pool {}: {what}", self.name)))
+    pub(super) fn new_disk(&self, export: &str, size: u64) -> Result<NewDisk> {
+        let made = match &self.place {
+            Place::Directory(dir) => dir.new_file(size).map(|it| NewDisk::File(it, Duration::ZERO)),
+            Place::Thin(pool) => pool.new_volume(export, size).map(NewDisk::Volume),
+        };
+        made.map_err(|error| self.about(&error))
+    }
+
+    /// Drafts a clone of the open disk of an export, which may be written meanwhile. `identity`:
+    /// the one that the disk has reported.
+    ///
+    /// # Errors
+    /// `Exists` if there is a volume of that name; `Device`, with the remedy.
+    pub(super) fn clone_disk(
+        &self,
+        (export, store): (&Export, &dyn Store),
+        identity: Option<&str>,
+        clone: &str,
+    ) -> Result<NewDisk> {
+        let made = match &self.place {
+            Place::Directory(dir) => {
+                let from = store.file().ok_or_else(|| {
+                    let message = format!("{} is no regular file", export.path);
+                    Error::new(Code::Device, message)
+                });
+                from.and_then(|from| dir.new_clone(from))
+                    .map(|(file, pause)| NewDisk::File(file, pause))
             }
-            Err(errno) => Err(self.failed("clone (FICLONE)", errno)),
-        }
+            Place::Thin(pool) => {
+                let volume = pool.held(Path::new(&export.path), identity);
+                volume.and_then(|from| pool.new_clone(clone, &from)).map(NewDisk::Volume)
+            }
+        };
+        made.map_err(|error| self.about(&error))
     }
 
-    fn cannot_clone(&self) -> Error {
-        let message = format!(
-            "pool {}: the file system of {} makes no clones: snapshots need XFS with reflinks (the \
-             default of mkfs.xfs) or btrfs; move the pool to one of these",
-            self.name,
-            self.dir.display()
-        );
-        Error::new(Code::Device, message)
-    }
-
-    /// Gives a complete file its name, or one more, on stable storage.
+    /// Puts a new disk at its path, on stable storage. Returns how long writes to the disk that it
+    /// is a clone of had to wait.
     ///
     /// # Errors
     /// `Exists` if something has that name; `Device` if the system refuses it.
-    pub(super) fn name_file(&self, file: impl AsFd, path: &Path) -> Result<()> {
-        let open = format!("/proc/self/fd/{}", file.as_fd().as_raw_fd());
-        match linkat(CWD, &open, CWD, path, AtFlags::SYMLINK_FOLLOW) {
-            Ok(()) => {}
-            Err(Errno::EXIST) => {
-                let message = format!(
-                    "{} is there, and is no export: nothing is overwritten; export it (`tyche \
-                     export add NAME={0}`), remove it, or choose another name",
-                    path.display()
-                );
-                return Err(Error::new(Code::Exists, message));
+    pub(super) fn put(&self, disk: &NewDisk, path: &Path) -> Result<Duration> {
+        let put = match (&self.place, disk) {
+            (Place::Directory(dir), NewDisk::File(file, pause)) => {
+                dir.put(file, path).map(|()| *pause)
             }
-            Err(errno) => return Err(self.failed("link", errno)),
+            (Place::Thin(_), NewDisk::Volume(volume)) => volume.make(),
+            _ => unreachable!("a disk is put into the pool that it was drafted for"),
+        };
+        put.map_err(|error| self.about(&error))
+    }
+
+    /// The volume of it that is the open disk of an export; none if it has files, or no target has
+    /// made that. `identity`: the one that the disk has reported.
+    ///
+    /// # Errors
+    /// `Device` if another volume has its name by now, or LVM can't be asked.
+    pub(super) fn volume(
+        &self,
+        export: &Export,
+        identity: Option<&str>,
+    ) -> Result<Option<VolumeId>> {
+        match &self.place {
+            Place::Directory(_) => Ok(None),
+            Place::Thin(pool) => {
+                let volume = pool.found(Path::new(&export.path), identity);
+                volume.map(|it| it.map(|it| it.id)).map_err(|error| self.about(&error))
+            }
         }
-        sync_directory(&self.dir).map_err(|error| self.failed("fsync", error))
+    }
+
+    /// Gives the disk of an export, which has that name, another one: a file has both then, a
+    /// volume only the new one.
+    ///
+    /// # Errors
+    /// `Exists` if something has that name; `Device` if the system refuses it.
+    pub(super) fn rename(&self, store: &dyn Store, from: &Path, to: &Path) -> Result<()> {
+        let renamed = match &self.place {
+            Place::Directory(dir) => match store.file() {
+                Some(file) => dir.name_file(file, to),
+                None => Err(Error::new(Code::Device, format!("{}: not open", from.display()))),
+            },
+            Place::Thin(pool) => pool.rename(from, to),
+        };
+        renamed.map_err(|error| self.about(&error))
+    }
+
+    /// Enlarges the volume of an export; false if it is none that a target has made.
+    ///
+    /// # Errors
+    /// `Usage` if the size makes no sense in it; `Device` if LVM refuses it.
+    pub(super) fn enlarge(
+        &self,
+        export: &Export,
+        identity: Option<&str>,
+        size: u64,
+    ) -> Result<bool> {
+        let Place::Thin(pool) = &self.place else { return Ok(false) };
+        let volume = pool.found(Path::new(&export.path), identity);
+        let enlarged = volume.and_then(|volume| match volume {
+            Some(volume) => pool.enlarge(&volume, size).map(|()| true),
+            None => Ok(false),
+        });
+        enlarged.map_err(|error| self.about(&error))
+    }
+
+    /// What keeps disks from being made in it now, or is better otherwise, in words.
+    pub(super) fn remark(&self) -> Option<String> {
+        let said = match &self.place {
+            Place::Directory(dir) => dir.remark(),
+            Place::Thin(pool) => pool.remark(),
+        };
+        said.map(|said| format!("pool {}: {said}", self.name))
+    }
+
+    fn about(&self, error: &Error) -> Error {
+        Error { code: error.code, message: format!("pool {}: {}", self.name, error.message) }
     }
 }
 
-/// The pool that the disk of an export is in, if any.
-pub(super) fn of<'a>(pools: &'a [Pool], export: &Export) -> Option<&'a Pool> {
-    pools.iter().find(|pool| pool.has(export))
+/// The pool that the disk of an export is in, if any. Of a volume LVM is asked, if its group has
+/// several pools.
+///
+/// # Errors
+/// `Device` if LVM can't be asked.
+pub(super) fn of<'a>(pools: &'a [Pool], export: &Export) -> Result<Option<&'a Pool>> {
+    let mut candidates = pools.iter().filter(|pool| pool.may_have(export));
+    let (first, second) = (candidates.next(), candidates.next());
+    let (Some(Pool { place: Place::Thin(thin), .. }), Some(_)) = (first, second) else {
+        return Ok(first);
+    };
+    let found = thin.pool_of(Path::new(&export.path))?;
+    Ok(pools.iter().find(|pool| match &pool.place {
+        Place::Directory(_) => false,
+        Place::Thin(pool) => Some(pool) == found.as_ref(),
+    }))
 }
 
-/// Has the names in a directory on stable storage.
-pub(super) fn sync_directory(dir: &Path) -> io::Result<()> {
-    File::open(dir)?.sync_all()
+/// A thin pool in whose group the disk of an export is, if any.
+pub(super) fn thin_of(pools: &[Pool], export: &Export) -> Option<ThinPool> {
+    pools.iter().filter(|pool| pool.may_have(export)).find_map(|pool| match &pool.place {
+        Place::Directory(_) => None,
+        Place::Thin(pool) => Some(pool.clone()),
+    })
 }
 
-/// Refuses two pools of one name or directory.
+/// Refuses two pools of one name or place.
 ///
 /// # Errors
 /// `Config`.
 pub(super) fn refuse_twins(pools: &[Pool]) -> Result<()> {
     for (index, second) in pools.iter().enumerate() {
-        let twin = pools[..index].iter().find(|it| it.name == second.name || it.dir == second.dir);
-        if let Some(first) = twin {
+        let is_twin = |it: &&Pool| it.name == second.name || it.place == second.place;
+        if let Some(first) = pools[..index].iter().find(is_twin) {
             let [first, second] =
                 [first, second].map(|it| format!("`{}` ({})", it.name, it.path()));
-            let message = format!("pools {first} and {second}: a pool has a name and a directory");
+            let message = format!("pools {first} and {second}: a pool has a name and a place");
             return Err(Error::new(Code::Config, message + " of its own"));
         }
     }
@@ -181,63 +272,52 @@ pub(super) fn refuse_twins(pools: &[Pool]) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
-
     use super::*;
 
-    fn pool(dir: &Path) -> Pool {
-        Pool { name: "fast".into(), dir: dir.to_owned() }
+    fn pool(name: &str, path: &str) -> Pool {
+        toml::from_str(&format!("name = {name:?}\npath = {path:?}\n")).unwrap()
     }
 
     #[test]
-    fn a_pool_is_an_absolute_directory() {
+    fn a_pool_is_an_absolute_directory_or_a_thin_pool() {
         let read = |path: &str| toml::from_str::<Pool>(&format!("name = \"a\"\npath = {path:?}\n"));
         assert_eq!(read("dir:/srv/vols/").unwrap().path(), "dir:/srv/vols");
-        for wrong in ["/srv/vols", "dir:vols", "dir:", "lvm-thin:vg/pool"] {
+        assert_eq!(read("lvm-thin:vg0/thin").unwrap().path(), "lvm-thin:vg0/thin");
+        for wrong in ["/srv/vols", "dir:vols", "dir:", "lvm:vg/pool"] {
             let error = read(wrong).unwrap_err().to_string();
             assert!(error.contains("write a directory, such as \"dir:/srv/tyche\""), "{error}");
         }
-    }
-
-    #[test]
-    fn an_export_is_in_the_pool_whose_directory_has_its_file() {
-        let [fast, slow] = ["/srv/fast", "/srv/slow"].map(|dir| pool(Path::new(dir)));
-        let pools = [fast.clone(), Pool { name: "slow".into(), ..slow }];
-        let of = |text: &str| of(&pools, &Export::parse(text).unwrap()).map(|it| &it.name[..]);
-        assert_eq!(of("a=/srv/slow/a"), Some("slow"));
-        for other in ["a=/srv/fast/below/a", "a=/srv/a", "a=mem:1M", "a=/srv/fast"] {
-            assert_eq!(of(other), None, "{other}");
+        for wrong in ["vg0", "vg0/", "/pool", "vg0/a/b", "-x/pool", "vg0/-y", "vg 0/p", "../p"] {
+            let error = read(&format!("lvm-thin:{wrong}")).unwrap_err().to_string();
+            assert!(error.contains("write VG/POOL"), "{error}");
         }
+    }
+
+    #[test]
+    fn an_export_is_in_the_pool_that_its_path_leads_to() {
+        let pools = [pool("fast", "dir:/srv/fast"), pool("slow", "dir:/srv/slow")];
+        let thin = [pool("thin", "lvm-thin:vg0/thin")];
+        let of = |pools, text: &str| {
+            let found = of(pools, &Export::parse(text).unwrap()).unwrap();
+            found.map(|it: &Pool| it.name.clone())
+        };
+        assert_eq!(of(&pools, "a=/srv/slow/a").as_deref(), Some("slow"));
+        for other in ["a=/srv/fast/below/a", "a=/srv/a", "a=mem:1M", "a=/srv/fast"] {
+            assert_eq!(of(&pools, other), None, "{other}");
+        }
+        assert_eq!(of(&thin, "a=/dev/vg0/a").as_deref(), Some("thin"));
+        for other in ["a=/dev/vg1/a", "a=/dev/vg0", "a=/dev/vg0/a/b", "a=/dev/sda"] {
+            assert_eq!(of(&thin, other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn a_pool_has_a_name_and_a_place_of_its_own() {
+        let pools = [pool("fast", "dir:/srv/fast"), pool("thin", "lvm-thin:vg0/thin")];
         refuse_twins(&pools).unwrap();
-        let error = refuse_twins(&[fast.clone(), fast]).unwrap_err();
-        assert!(error.code == Code::Config && error.message.contains("`fast`"), "{error}");
-    }
-
-    #[test]
-    fn a_file_gets_its_name_when_it_is_complete_and_nothing_else_has_it() {
-        let dir = tempfile::tempdir_in("/var/tmp").unwrap();
-        let pool = pool(dir.path());
-        let list = || fs::read_dir(dir.path()).unwrap().count();
-        let file = pool.new_file().unwrap();
-        file.set_len(1 << 20).unwrap();
-        assert_eq!(list(), 0);
-        pool.name_file(&file, &dir.path().join("a")).unwrap();
-        assert_eq!(fs::metadata(dir.path().join("a")).unwrap().len(), 1 << 20);
-        fs::write(dir.path().join("b"), "theirs").unwrap();
-        let error = pool.name_file(pool.new_file().unwrap(), &dir.path().join("b")).unwrap_err();
-        assert!(error.code == Code::Exists && error.message.contains("is no export"), "{error}");
-        assert_eq!(fs::read_to_string(dir.path().join("b")).unwrap(), "theirs");
-        let gone = Pool { dir: dir.path().join("gone"), ..pool };
-        let error = gone.new_file().unwrap_err();
-        assert!(error.message.contains("gone: there is no such directory"), "{error}");
-    }
-
-    #[test]
-    fn a_file_system_without_clones_is_refused_with_the_remedy() {
-        let dir = tempfile::tempdir_in("/dev/shm").unwrap();
-        let pool = pool(dir.path());
-        let (file, from) = (pool.new_file().unwrap(), pool.new_file().unwrap());
-        let error = pool.clone_file(&file, from.as_fd()).unwrap_err();
-        assert!(error.code == Code::Device && error.message.contains("XFS with reflinks"));
+        for twin in [pool("fast", "dir:/srv/b"), pool("b", "lvm-thin:vg0/thin")] {
+            let error = refuse_twins(&[&pools[..], &[twin]].concat()).unwrap_err();
+            assert!(error.code == Code::Config && error.message.contains("of its own"), "{error}");
+        }
     }
 }

@@ -1,5 +1,5 @@
-//! Files of pools that are deleted: with their export, or because a killed target has left them
-//! over.
+//! Files and volumes of pools that are deleted: with their export, or because a killed target has
+//! left them over.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -20,22 +20,23 @@ use crate::shared::error::{Code, Context, Error, Result};
 /// The time for a file system to remove what a killed target has left over.
 const SETTLE_LIMIT: Duration = Duration::from_secs(5);
 
-/// The file of an export that is to be deleted with it; none if it is gone already.
+/// The file or volume of an export that is to be deleted with it; none if it is gone already.
 ///
 /// # Errors
-/// `Usage` if the export is in no pool; `Refused` if another one has the file; `Device` if there is
-/// another file by now, or it can't be looked at.
+/// `Usage` if the export is in no pool, or no target has made its volume; `Refused` if another one
+/// has the file; `Device` if there is another file by now, or it can't be looked at.
 pub(super) fn find(
     exports: &Exports,
     config: &Config,
     export: &Export,
 ) -> Result<Option<Leftover>> {
     let Export { name, path, .. } = export;
-    if pool::of(&config.pool, export).is_none() {
+    let in_no_pool = || {
         let message =
             format!("{name} ({path}) is in no pool: leave out --delete, which is for those");
-        return Err(Error::new(Code::Usage, message));
-    }
+        Error::new(Code::Usage, message)
+    };
+    let pool = pool::of(&config.pool, export)?.ok_or_else(in_no_pool)?;
     if let Some(other) = conflict::sharing(&config.export, name) {
         let message = format!("{path} is not deleted, because {} has it, too", other.described());
         return Err(Error::new(Code::Refused, message));
@@ -44,6 +45,11 @@ pub(super) fn find(
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         found => found.context(Code::Device, path)?,
     };
+    if pool.has_volumes() {
+        let identity = locked(&exports.state).disk(name);
+        let volume = pool.volume(export, identity.as_deref())?.ok_or_else(in_no_pool)?;
+        return Ok(Some(Leftover::volume(Path::new(path), Some(name), &volume)));
+    }
     let disk = exports.disk(name);
     let disk = disk.as_ref().and_then(|disk| disk.store().file());
     let disk = disk.ok_or_else(|| Error::new(Code::Device, format!("{path}: it is not open")))?;
@@ -55,12 +61,14 @@ pub(super) fn find(
     Leftover::new(Path::new(path), Some(name), disk).map(Some).context(Code::Device, path)
 }
 
-/// Deletes the file of an export that is removed, which was kept as a leftover.
+/// Deletes the file or volume of an export that is removed, which was kept as a leftover.
 ///
 /// # Errors
 /// `Device`: it is deleted when the target starts again.
 pub(super) fn delete(state: &Mutex<State>, file: &Leftover) -> Result<()> {
-    file.remove().context(Code::Device, "the export is removed, and its file is not")?;
+    let what = if file.is_volume() { "volume" } else { "file" };
+    let what = format!("the export is removed, and its {what} is not");
+    file.remove().context(Code::Device, what)?;
     locked(state).take_up(file);
     Ok(())
 }
@@ -73,6 +81,8 @@ pub(super) fn settle(state: &Mutex<State>, exports: &[&Export]) {
         return;
     }
     let is_export = |name: &String| exports.iter().any(|export| export.name == *name);
+    let has_volumes = leftovers.iter().any(Leftover::is_volume);
+    let limit = if has_volumes { pool::LVM_LIMIT } else { SETTLE_LIMIT };
     let (sender, removed) = sync_channel(leftovers.len());
     let work = move || {
         for left in leftovers {
@@ -88,7 +98,7 @@ pub(super) fn settle(state: &Mutex<State>, exports: &[&Export]) {
         return;
     }
     loop {
-        match removed.recv_timeout(SETTLE_LIMIT) {
+        match removed.recv_timeout(limit) {
             Ok((left, Ok(()))) => {
                 let mut state = locked(state);
                 state.take_up(&left);

@@ -1,6 +1,6 @@
 //! Other names of exports, by command. An export has the one name or the other at any moment, also
 //! if the target is killed, and stays the same disk: its UUID, its LUN, its last writer, who may
-//! have it, and the file in a pool that has its name go with it.
+//! have it, and the file or volume in a pool that has its name go with it.
 
 use std::path::{Path, PathBuf};
 
@@ -10,8 +10,8 @@ use super::by::By;
 use super::changes::{added, changed, check, finish_renames, named, refuse_configured};
 use super::config::{Config, Export};
 use super::exports::export_name;
-use super::pool::{self, Pool};
-use super::state::{Leftover, file_name, locked};
+use super::pool::{self, Pool, VolumeId};
+use super::state::{Leftover, locked};
 use super::{Served, conflict, pool_files};
 use crate::shared::error::{Code, Context, Error, Result};
 use crate::shared::report::ExportChanged;
@@ -40,9 +40,11 @@ pub(super) fn rename(served: &Served, from: &str, to: &str, by: &By<'_>) -> Resu
     served.exports.target.check_rename(key, name).map_err(refused)?;
     finish_renames(served)?;
     pool_files::settle(&served.exports.state, &before.export.iter().collect::<Vec<_>>());
-    let wanted = renamed(served, &before, (export, to))?;
+    let place = Place::of(served, &before, (export, to))?;
+    let wanted = renamed(served, &before, (export, to), place.as_ref())?;
     check(&wanted)?;
-    let file = NamedFile::prepare(served, &before, (export, to))?;
+    let file =
+        place.map(|place| NamedFile::prepare(served, &before, export, &place)).transpose()?;
     let renaming = Renaming { served, from, to, before: &before, wanted: &wanted, file };
     // Who may have it is decided about the one name or the other.
     let mut rights = served.rights();
@@ -114,7 +116,12 @@ fn refusal(name: &str, why: RenameRefused) -> Error {
 }
 
 /// The configuration after it: clones of the export know it by its name, too.
-fn renamed(served: &Served, before: &Config, (export, to): (&Export, &str)) -> Result<Config> {
+fn renamed(
+    served: &Served,
+    before: &Config,
+    (export, to): (&Export, &str),
+    place: Option<&Place<'_>>,
+) -> Result<Config> {
     let uuid = locked(&served.exports.state).uuid(&export.name);
     let mut wanted = before.clone();
     let all = wanted.export.iter_mut().chain(&mut wanted.idle);
@@ -123,66 +130,95 @@ fn renamed(served: &Served, before: &Config, (export, to): (&Export, &str)) -> R
     }
     let it = wanted.export.iter_mut().find(|it| it.name == export.name);
     let it = it.ok_or_else(|| served.exports.no_export(&export.name))?;
-    if let Some((_, path)) = path_of(before, (export, to)) {
-        let path = path.into_os_string().into_string();
+    if let Some(Place { path, .. }) = place {
+        let path = path.clone().into_os_string().into_string();
         it.path = path.map_err(|path| Error::new(Code::Config, format!("{path:?}: not UTF-8")))?;
     }
     it.renamed_from = Some(std::mem::replace(&mut it.name, to.to_owned()));
     Ok(wanted)
 }
 
-/// The path of its file under the other name, if it is in a pool and has the name of the export.
-fn path_of<'a>(config: &'a Config, (export, to): (&Export, &str)) -> Option<(&'a Pool, PathBuf)> {
-    let pool = pool::of(&config.pool, export)?;
-    let is_named = Path::new(&export.path) == pool.dir.join(file_name(&export.name));
-    is_named.then(|| (pool, pool.dir.join(file_name(to))))
+/// The place in a pool that a disk is to have under the other name of its export.
+struct Place<'a> {
+    pool: &'a Pool,
+    path: PathBuf,
+    /// The volume that it is; none if it is a file.
+    volume: Option<VolumeId>,
 }
 
-/// A file in a pool that has two names, one of which is to go.
+impl<'a> Place<'a> {
+    /// That of an export whose disk is in a pool and has its name; none of others, and of a volume
+    /// that no target has made.
+    fn of(
+        served: &Served,
+        config: &'a Config,
+        (export, to): (&Export, &str),
+    ) -> Result<Option<Self>> {
+        let Some(pool) = pool::of(&config.pool, export)? else { return Ok(None) };
+        if Path::new(&export.path) != pool.disk_path(&export.name)? {
+            return Ok(None);
+        }
+        let identity = locked(&served.exports.state).disk(&export.name);
+        let volume = pool.volume(export, identity.as_deref())?;
+        let path = pool.disk_path(to)?;
+        let is_moved = volume.is_some() || !pool.has_volumes();
+        Ok(is_moved.then_some(Self { pool, path, volume }))
+    }
+}
+
+/// A file in a pool that has two names, one of which is to go; or a volume, which has one.
 struct NamedFile {
-    /// Its former name, once the other one is kept.
-    before: Leftover,
-    /// Its other name, until that is kept.
+    /// The former name of a file, once the other one is kept.
+    before: Option<Leftover>,
+    /// The other name, until that is kept.
     now: Leftover,
 }
 
 impl NamedFile {
-    /// Gives the file of an export the other name as well, if it is one of a pool that has the name
-    /// of the export. A target that is killed then takes that back when it starts again.
+    /// Gives the file of an export the other name as well, or its volume the other name. A target
+    /// that is killed then takes that back when it starts again.
     fn prepare(
         served: &Served,
         config: &Config,
-        (export, to): (&Export, &str),
-    ) -> Result<Option<Self>> {
-        let Some((pool, path)) = path_of(config, (export, to)) else { return Ok(None) };
+        export: &Export,
+        Place { pool, path, volume }: &Place<'_>,
+    ) -> Result<Self> {
         let Export { name, path: present, .. } = export;
         if let Some(other) = conflict::sharing(&config.export, name) {
             let message = format!("{present} keeps its name: {} has it, too", other.described());
             return Err(Error::new(Code::Refused, message));
         }
         let disk = served.exports.disk(name).ok_or_else(|| served.exports.no_export(name))?;
-        let file = disk.store().file();
-        let file = file.ok_or_else(|| Error::new(Code::Device, format!("{present}: not open")))?;
-        let left = |at: &Path, other: &Path| {
-            let left = Leftover::new(at, None, file).context(Code::Device, at.display());
-            left.map(|left| left.beside(other))
+        let this = match volume {
+            Some(volume) => {
+                let now = Leftover::volume(path, None, volume).beside(Path::new(present));
+                Self { before: None, now }
+            }
+            None => {
+                let file = disk.store().file();
+                let file =
+                    file.ok_or_else(|| Error::new(Code::Device, format!("{present}: not open")))?;
+                let left = |at: &Path, other: &Path| {
+                    let left = Leftover::new(at, None, file).context(Code::Device, at.display());
+                    left.map(|left| left.beside(other))
+                };
+                let before = left(Path::new(present), path)?;
+                if !before.is_there().context(Code::Device, present)? {
+                    let message = format!("{present} is not the file that is served any more");
+                    return Err(Error::new(Code::Device, message));
+                }
+                Self { before: Some(before), now: left(path, Path::new(present))? }
+            }
         };
-        let this = Self {
-            before: left(Path::new(present), &path)?,
-            now: left(&path, Path::new(present))?,
-        };
-        if !this.before.is_there().context(Code::Device, present)? {
-            let message = format!("{present} is not the file that is served any more");
-            return Err(Error::new(Code::Device, message));
-        }
         let state = &served.exports.state;
         let kept = {
             let mut state = locked(state);
             state.leave(this.now.clone());
             state.keep_added(added(config))
         };
-        kept.and_then(|()| pool.name_file(file, &path)).inspect_err(|_| this.forget(served))?;
-        Ok(Some(this))
+        let renamed = kept.and_then(|()| pool.rename(&**disk.store(), Path::new(present), path));
+        renamed.inspect_err(|_| this.forget(served))?;
+        Ok(this)
     }
 
     /// Takes the other name back.
@@ -211,7 +247,7 @@ impl Renaming<'_> {
         state.rename(self.from, self.to);
         if let Some(file) = &self.file {
             state.take_up(&file.now);
-            state.leave(file.before.clone());
+            file.before.iter().for_each(|before| state.leave(before.clone()));
         }
         let kept = state.keep_added(added(self.wanted));
         match kept {
@@ -219,7 +255,7 @@ impl Renaming<'_> {
             Err(_) => {
                 state.keep_name(self.from);
                 if let Some(file) = &self.file {
-                    state.take_up(&file.before);
+                    file.before.iter().for_each(|before| state.take_up(before));
                     state.leave(file.now.clone());
                 }
             }
@@ -244,7 +280,7 @@ impl Renaming<'_> {
     fn clean_up(&self, followed: Result<()>) {
         let mut state = locked(&self.served.exports.state);
         let mut result = followed;
-        if let Some(NamedFile { before, .. }) = &self.file {
+        if let Some(NamedFile { before: Some(before), .. }) = &self.file {
             match before.remove() {
                 Ok(()) => state.take_up(before),
                 Err(error) => result = Err(error.into()),

@@ -1,9 +1,8 @@
 //! Disks that are made in pools by command: new ones, snapshots and clones. Each is answered when
 //! its file, its name and its export are on stable storage, and is not there at all before.
 
-use std::fs::File;
 use std::path::Path;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tyche_store::BackingError;
 
@@ -11,16 +10,16 @@ use super::by::By;
 use super::changes::{added, changed, named, publish};
 use super::config::{Config, DefinedAt, Export};
 use super::exports::export_name;
-use super::pool::{self, Pool};
-use super::state::{Leftover, file_name, locked};
+use super::pool::{self, NewDisk, Pool};
+use super::state::{Leftover, locked};
 use super::{Served, pool_files};
 use crate::output::bytes;
 use crate::shared::control::NewFile;
 use crate::shared::error::{Code, Context, Error, Result};
 use crate::shared::report::{ExportChanged, ExportCloned, Origin};
 
-/// Makes a sparse file in a pool, and serves it as an export, from now on. The same again changes
-/// nothing. `accepted`: it may be another disk than the last one of that name.
+/// Makes a sparse file or a thin volume in a pool, and serves it as an export, from now on. The
+/// same again changes nothing. `accepted`: it may be another disk than the last one of that name.
 ///
 /// # Errors
 /// `NotFound` if there is no such pool; `Exists` if an export of that name says something else, or
@@ -54,9 +53,8 @@ pub(super) fn make(
         return Err(Error::new(Code::Usage, message));
     }
     settle(served, &config);
-    let file = pool.new_file()?;
-    file.set_len(*size).map_err(|error| pool.failed(&format!("{size} bytes"), error))?;
-    install(served, pool, (&file, &export), accepted)?;
+    let disk = pool.new_disk(&export.name, *size)?;
+    install(served, pool, (&disk, &export), accepted)?;
     Ok(changed(served, &export.name, true, 0))
 }
 
@@ -82,7 +80,7 @@ pub(super) fn clone(
         let origin = origin.ok_or_else(|| taken(other, "and is none of that disk"))?;
         return Ok(cloned(served, (new, origin, read_only), None));
     }
-    let pool = pool::of(&config.pool, source).ok_or_else(|| in_no_pool(source))?;
+    let pool = pool::of(&config.pool, source)?.ok_or_else(|| in_no_pool(source))?;
     let disk = served.exports.disk(export);
     let disk = disk.ok_or_else(|| served.exports.no_export(export))?;
     let usable = match disk.store().check_backing() {
@@ -91,7 +89,6 @@ pub(super) fn clone(
         Ok(()) => Ok(()),
     };
     usable.map_err(|what| Error::new(Code::Device, format!("export {export}: {what}")))?;
-    let from = disk.store().file().ok_or_else(|| in_no_pool(source))?;
     let uuid = uuid.ok_or_else(|| in_no_pool(source))?;
     let time = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |it| it.as_secs());
     let origin = Origin { export: export.to_owned(), uuid, time };
@@ -106,13 +103,12 @@ pub(super) fn clone(
         ..placed(pool, &Export { name: new.to_owned(), ..source.clone() })?
     };
     settle(served, &config);
-    let file = pool.new_file()?;
-    let pause = pool.clone_file(&file, from)?;
+    let identity = locked(&served.exports.state).disk(export);
+    let draft = pool.clone_disk((source, &**disk.store()), identity.as_deref(), new)?;
     // Whoever was kept out of the one is kept out of the other.
     let before = served.rights().inherit(new, export)?;
-    let installed = install(served, pool, (&file, &clone), false);
-    installed.inspect_err(|_| served.rights().disinherit(new, before))?;
-    let pause = pause.as_secs_f64();
+    let installed = install(served, pool, (&draft, &clone), false);
+    let pause = installed.inspect_err(|_| served.rights().disinherit(new, before))?.as_secs_f64();
     tracing::info!(export = new, of = export, pause, "export {new} is a clone of {export}");
     Ok(cloned(served, (new, &origin, read_only), Some(pause)))
 }
@@ -132,7 +128,7 @@ fn find_pool<'a>(served: &Served, config: &'a Config, name: &str) -> Result<&'a 
 /// The export with its file in a pool.
 fn placed(pool: &Pool, export: &Export) -> Result<Export> {
     export_name(&export.name)?;
-    let path = pool.dir.join(file_name(&export.name));
+    let path = pool.disk_path(&export.name)?;
     let path = path.into_os_string().into_string();
     let path = path.map_err(|path| Error::new(Code::Config, format!("{path:?}: not UTF-8")))?;
     Ok(Export { path, ..export.clone() })
@@ -146,7 +142,8 @@ fn in_no_pool(export: &Export) -> Error {
     let Export { name, path, .. } = export;
     let message = format!(
         "{name} ({path}) is in no pool, and only files directly in the directory of a [[pool]] are \
-         cloned: make one of its directory, or use what is below it (lvcreate --snapshot)"
+         cloned, and volumes that were made in one: make one of its directory, or use what is \
+         below it (lvcreate --snapshot)"
     );
     Error::new(Code::Device, message)
 }
@@ -166,31 +163,42 @@ fn settle(served: &Served, config: &Config) {
     pool_files::settle(&served.exports.state, &config.export.iter().collect::<Vec<_>>());
 }
 
-/// Gives a file its name in a pool, and serves it as an export.
+/// Puts a new disk into a pool, and serves it as an export. Returns how long writes to the disk
+/// that it is a clone of had to wait.
 fn install(
     served: &Served,
     pool: &Pool,
-    (file, export): (&File, &Export),
+    (disk, export): (&NewDisk, &Export),
     accepted: bool,
-) -> Result<()> {
+) -> Result<Duration> {
     let (state, path) = (&served.exports.state, Path::new(&export.path));
-    file.sync_all().map_err(|error| pool.failed("fsync", error))?;
     let is_new = !locked(state).has_record(&export.name);
-    let left = Leftover::new(path, is_new.then_some(&export.name), file);
-    let left = left.context(Code::Device, &export.path)?;
+    let record = is_new.then_some(&*export.name);
+    let left = match disk {
+        NewDisk::File(file, _) => {
+            Leftover::new(path, record, file).context(Code::Device, &export.path)?
+        }
+        NewDisk::Volume(volume) => Leftover::volume(path, record, volume.id()),
+    };
     let before = served.exports.current().clone();
     let kept = {
         let mut state = locked(state);
         state.leave(left.clone());
         state.keep_added(added(&before))
     };
-    let named = kept.and_then(|()| pool.name_file(file, path));
+    let put = kept.and_then(|()| pool.put(disk, path));
     // From here on it is kept as an export, or not at all.
     locked(state).take_up(&left);
-    named.and_then(|()| publish(served, export, accepted)).inspect_err(|_| {
+    let made = put.and_then(|pause| publish(served, export, accepted).map(|()| pause));
+    made.inspect_err(|_| {
         // Also if its name is not known to be on stable storage.
         if let Err(error) = left.remove() {
-            tracing::error!("{error}: no export has that file");
+            tracing::error!("{error}: no export has that; it is tried again");
+            let mut state = locked(state);
+            state.leave(left);
+            if let Err(error) = state.keep_added(added(&before)) {
+                tracing::error!("{error}");
+            }
         }
         if is_new {
             locked(state).forget(&export.name);

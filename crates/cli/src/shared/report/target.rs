@@ -72,12 +72,12 @@ pub struct ExportReport {
     pub path: String,
     /// What says that it is exported.
     pub defined_by: DefinedBy,
-    /// The pool whose directory has its file; null if none has.
+    /// The pool that has its file or volume; null if none has.
     pub pool: Option<String>,
     /// The disk that it was cloned from; null if it was not. One that is read-only is a snapshot.
     pub origin: Option<Origin>,
-    /// Bytes that its file has on its file system, those that it shares with clones included; null
-    /// if it is no file.
+    /// Bytes that its file has on its file system, or its volume in its pool, those that it shares
+    /// with clones included; null if it is neither.
     pub allocated: Option<u64>,
     /// Size in bytes.
     pub size: u64,
@@ -136,17 +136,21 @@ pub struct Origin {
 pub struct PoolReport {
     /// Its name.
     pub pool: String,
-    /// Its kind and its directory, as in `dir:/srv/vols`.
+    /// Its kind and its place, as in `dir:/srv/vols` or `lvm-thin:vg0/pool0`.
     pub path: String,
-    /// Bytes that its file system has; null if that is not known.
+    /// Bytes that it has, or its file system; null if that is not known.
     pub size: Option<u64>,
-    /// Bytes of the file system that have data, whoever has written them; null if that is not
-    /// known.
+    /// Those of them that have data, whoever has written them; null if that is not known.
     pub used: Option<u64>,
+    /// Bytes that a thin pool has to keep track of its blocks: it fails when they are full; null
+    /// for a directory, and if that is not known.
+    pub metadata_size: Option<u64>,
+    /// Those of them that are used; null likewise.
+    pub metadata_used: Option<u64>,
     /// Sizes of the exports in it, all together, in bytes: the bytes that they would have if all
     /// were written and nothing shared.
     pub provisioned: u64,
-    /// Why it can't be looked at, in words; null if it can.
+    /// Why it can't be looked at, or what is wrong with it, in words; null if all is well.
     pub problem: Option<String>,
 }
 

@@ -43,6 +43,7 @@ use tyche_proto::{Loss, Writer};
 use uuid::Uuid;
 
 use super::config::Export;
+use super::names::file_name;
 use crate::shared::error::{Code, Error, Result};
 use crate::shared::runtime;
 use added::{Kept as Added, Removed};
@@ -51,7 +52,6 @@ use renamed::Renamed;
 
 pub(super) use decisions::{Decision, Decisions};
 pub(super) use leftover::Leftover;
-pub(super) use record::file_name;
 
 /// Maximum length in bytes of the reason that a host is told when it can't write.
 const REFUSAL_MAX: usize = 120;
@@ -262,25 +262,9 @@ impl State {
         self.exports.get(export).map(|kept| kept.record.uuid)
     }
 
-    /// Files in pools that are to be no exports. Those that are have been taken up by somebody.
-    pub(super) fn leftovers<'a>(
-        &mut self,
-        exports: impl Iterator<Item = &'a Export>,
-    ) -> Vec<Leftover> {
-        let paths: BTreeSet<_> = exports.map(|export| Path::new(&export.path)).collect();
-        self.leftovers.retain(|left| !paths.contains(&*left.path));
-        self.leftovers.clone()
-    }
-
-    /// Has a file be kept as one that is to be no export, from the next
-    /// [`keep_added`](Self::keep_added) on.
-    pub(super) fn leave(&mut self, left: Leftover) {
-        self.leftovers.push(left);
-    }
-
-    /// Has a file be kept as such no more, from the next [`keep_added`](Self::keep_added) on.
-    pub(super) fn take_up(&mut self, left: &Leftover) {
-        self.leftovers.retain(|it| it != left);
+    /// The identity that the disk of a permanent export has reported, if it has one.
+    pub(super) fn disk(&self, export: &str) -> Option<String> {
+        self.exports.get(export).and_then(|kept| kept.record.disk.clone())
     }
 
     /// Keeps the exports that were added by command, and files that are to be none: these from now
