@@ -219,9 +219,9 @@ impl Arena {
         self.memory.pages
     }
 
-    /// Gives the memory of an arena that nobody uses back to the kernel: each page is allocated anew
-    /// at its next use. False if pages are lent: then nothing changes. Not for memory that a card or
-    /// another process may write to.
+    /// Gives the memory of an arena that nobody uses back to the kernel: each page is allocated
+    /// anew at its next use. False if pages are lent: then nothing changes. Not for memory that a
+    /// card or another process may write to.
     pub fn forget(&self) -> bool {
         let whole = self.claim(0, self.pages() * PAGE);
         whole.map(|mut whole| whole.forget()).is_some()

@@ -73,8 +73,8 @@ impl Mapping {
     /// Nobody refers to them.
     pub(crate) unsafe fn forget(&self, offset: usize, len: usize) {
         let (start, len) = self.part(offset, len);
-        // SAFETY: the mapping's own memory, to which nobody refers. Without the advice (before Linux
-        // 5.18) it stays as it is.
+        // SAFETY: the mapping's own memory, to which nobody refers. Without the advice (before
+        // Linux 5.18) it stays as it is.
         let _ = unsafe { madvise(start.as_ptr().cast(), len, Advice::LinuxDontneedLocked) };
     }
 

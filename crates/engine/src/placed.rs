@@ -83,8 +83,8 @@ fn arena_at(home: &NumaAffinity, pages: usize, (anywhere, on): Make) -> io::Resu
     })
 }
 
-/// Memory for the requests of a session whose thread is at `home`, all of it allocated now. A session
-/// of one queue has it spread over the nodes if the placement says so.
+/// Memory for the requests of a session whose thread is at `home`, all of it allocated now. A
+/// session of one queue has it spread over the nodes if the placement says so.
 pub fn request_arena(
     placement: &Placement,
     home: &NumaAffinity,

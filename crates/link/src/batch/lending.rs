@@ -71,8 +71,8 @@ impl LendingMemory {
             self.lent_end = 0;
         }
         let (start, left) = (self.lent_end, self.len() - self.lent_end);
-        // SAFETY: within the memory, of which this is the only owner. Batches have only bytes before
-        // them, and nobody else writes any as long as this is borrowed.
+        // SAFETY: within the memory, of which this is the only owner. Batches have only bytes
+        // before them, and nobody else writes any as long as this is borrowed.
         let bytes = unsafe {
             slice::from_raw_parts_mut(self.shared.arena.region().0.add(start).as_ptr(), left)
         };

@@ -28,8 +28,8 @@ use super::uses::{Executing, Use, Uses};
 use crate::composer::{Composer, raw};
 use crate::memory::ChannelMemory;
 
-/// A channel that has not used its memory for so long, and twice that at most, gives it back. Lower:
-/// more pages are allocated anew for hosts that pause.
+/// A channel that has not used its memory for so long, and twice that at most, gives it back.
+/// Lower: more pages are allocated anew for hosts that pause.
 const IDLE: Duration = Duration::from_secs(5);
 /// The least time between two messages about channels that were turned away.
 const COMPLAINT_INTERVAL: Duration = Duration::from_secs(10);

@@ -26,8 +26,8 @@ impl Checks {
     /// Makes them.
     ///
     /// # Errors
-    /// `Usage` or `Exists` if another daemon has the export, or if this one was reloaded for a device
-    /// that is gone; `Device` if its device can't be had.
+    /// `Usage` or `Exists` if another daemon has the export, or if this one was reloaded for a
+    /// device that is gone; `Device` if its device can't be had.
     pub(super) fn find(args: &ConnectArgs, host: Uuid) -> Result<Self> {
         let export = &args.session.export;
         sessions::refuse_twice(export, host)?;

@@ -84,8 +84,8 @@ pub enum SessionState {
         waits: bool,
         /// The commands that remove what is left, in this order.
         clear: Vec<String>,
-        /// The last attempt of a process that is to be its next daemon and tries again and again, in
-        /// words; null if there is none.
+        /// The last attempt of a process that is to be its next daemon and tries again and again,
+        /// in words; null if there is none.
         #[serde(default)]
         attempt: Option<String>,
     },

@@ -158,8 +158,8 @@ pub struct PoolReport {
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct HostUse {
-    /// The host: its name if it has a key, else its UUID; empty: several that have left, or were too
-    /// many to be told apart.
+    /// The host: its name if it has a key, else its UUID; empty: several that have left, or were
+    /// too many to be told apart.
     pub host: String,
     /// Its requests that wait at a limit now.
     pub waiting: u64,

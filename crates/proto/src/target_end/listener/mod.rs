@@ -511,8 +511,8 @@ impl<R: Rules> Listener<R> {
         self.channels.is_open(channel) && self.channels.busy(channel).resume(tag)
     }
 
-    /// Has a channel that is idle free the pages of answered requests, which it keeps otherwise until
-    /// others claim them: for an owner that can make use of them.
+    /// Has a channel that is idle free the pages of answered requests, which it keeps otherwise
+    /// until others claim them: for an owner that can make use of them.
     pub fn rest(&mut self, channel: ChannelId) {
         let Self { channels, events, .. } = self;
         let target = channels.get_mut(channel).and_then(|open| open.target.as_mut());

@@ -2,10 +2,10 @@
 
 use tyche_wire::{Checksum, Cookie, Uuid};
 
-/// The part of a link that a listener serves, if several share the link. A frame belongs to the part
-/// that the first byte of its cookie names, modulo the number of parts; a Connect to the one that the
-/// first byte of the host's cookie names, which its header and those of the questions before it have
-/// as well. Any part answers questions.
+/// The part of a link that a listener serves, if several share the link. A frame belongs to the
+/// part that the first byte of its cookie names, modulo the number of parts; a Connect to the one
+/// that the first byte of the host's cookie names, which its header and those of the questions
+/// before it have as well. Any part answers questions.
 #[derive(Clone, Copy, Debug)]
 pub struct Part {
     index: u8,
