@@ -297,7 +297,8 @@ impl Daemons {
             let _ = kill_process(pid, Signal::KILL);
         }
         for path in self.mounts() {
-            let _ = finish(Command::new("umount").arg(&path), Duration::from_secs(5));
+            // It may have much to write first.
+            let _ = finish(Command::new("umount").arg(&path), PATIENCE);
             let _ = unmount(&path, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW);
         }
         let deadline = Instant::now() + PATIENCE;
