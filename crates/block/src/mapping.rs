@@ -70,7 +70,7 @@ impl Mapping {
     /// they are used next.
     ///
     /// # Safety
-    /// Nobody refers to them.
+    /// There is no reference to these bytes.
     pub(crate) unsafe fn forget(&self, offset: usize, len: usize) {
         let (start, len) = self.part(offset, len);
         // SAFETY: the mapping's own memory, to which nobody refers. Without the advice (before

@@ -213,7 +213,7 @@ impl Pool {
         enlarged.map_err(|error| self.about(&error))
     }
 
-    /// What keeps disks from being made in it now, or is better otherwise, in words.
+    /// Its fault, in words: no disk can be made in it now, or it had better be set otherwise.
     pub(super) fn remark(&self) -> Option<String> {
         let said = match &self.place {
             Place::Directory(dir) => dir.remark(),

@@ -27,7 +27,7 @@ pub(super) struct Usage {
     pub(super) metadata: Option<(u64, Option<u64>)>,
     /// The bytes that its volumes have, by their names.
     volumes: BTreeMap<String, u64>,
-    /// What is wrong with it, in words.
+    /// Its fault, in words.
     pub(super) problem: Option<String>,
 }
 
@@ -38,7 +38,7 @@ type Answer = Result<Usage, String>;
 #[derive(Default)]
 pub(super) struct Looks(Mutex<BTreeMap<String, Look>>);
 
-/// What is known of a pool.
+/// The last answer of a pool, and the one that is waited for.
 #[derive(Default)]
 struct Look {
     /// The answer that is waited for.

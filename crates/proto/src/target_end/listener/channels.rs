@@ -48,7 +48,7 @@ pub(super) struct Channels<R> {
     past: ChannelStats,
 }
 
-/// What is known of a channel without looking at it.
+/// The timer and the needs of a channel, known without looking at it.
 #[derive(Clone, Copy)]
 struct Note {
     /// When it is to be looked at; of a stirred channel as it was before.

@@ -60,7 +60,7 @@ impl Directory {
         file.parent() == Some(&self.0)
     }
 
-    /// What keeps files from being made in it, in words.
+    /// Its fault, in words: no file can be made in it.
     pub(super) fn remark(&self) -> Option<String> {
         let is_missing = !self.0.is_dir();
         is_missing.then(|| format!("there is no directory {self} now: nothing is made there"))

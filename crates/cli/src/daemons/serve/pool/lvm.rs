@@ -91,7 +91,7 @@ impl Turn {
     }
 }
 
-/// What LVM says of a logical volume, all of it as text.
+/// A logical volume, as LVM reports it: all of it as text.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub(super) struct Row {

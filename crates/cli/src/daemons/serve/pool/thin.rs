@@ -66,9 +66,9 @@ pub(in super::super) struct NewVolume {
 
 /// The content of a new volume.
 enum Content {
-    /// That many bytes, all of them zeroes.
+    /// Zeroes, of that many bytes.
     Zeroes(u64),
-    /// That of the volume of that name.
+    /// The content of the volume of that name.
     Clone(String),
 }
 
@@ -82,7 +82,7 @@ pub(in super::super) struct ThinUsage {
     /// The bytes of its volumes that are allocated, by their names: of those that a target has
     /// made.
     pub(in super::super) volumes: BTreeMap<String, u64>,
-    /// What is wrong with it, in words.
+    /// Its fault, in words.
     pub(in super::super) problem: Option<String>,
 }
 
@@ -290,7 +290,7 @@ impl ThinPool {
         })
     }
 
-    /// What keeps disks from being made in it, or is better otherwise.
+    /// Its fault, in words: no disk can be made in it, or it had better be set otherwise.
     pub(super) fn remark(&self) -> Option<String> {
         let rows = match self.usable() {
             Err(error) => return Some(format!("{}: nothing is made there now", error.message)),
@@ -401,7 +401,7 @@ impl Row {
 
 /// How long a device was suspended, at most: it is looked at again and again.
 struct Pause {
-    /// What the kernel says about it; none if the device is not there.
+    /// The kernel's file of its state; none if the device is not there.
     file: Option<PathBuf>,
     looked: Instant,
     was_suspended: bool,
