@@ -86,7 +86,7 @@ local KIND = {
 }
 local KINDS = {}
 for name, code in pairs(KIND) do KINDS[code] = name end
-local ENTRIES = { "Command", "Completion", "Data", "Event", "Echo" }
+local ENTRIES = { "Command", "Completion", "Data", "Event", "Echo", "Credit" }
 local OPERATIONS = { "Read", "Write", "Flush", "Discard", "WriteZeroes", "BlockStatus" }
 local STATUSES = {
     [0] = "Success", "Io", "Invalid", "ReadOnly", "NoSpace", "Unsupported", "NoMemory",
@@ -292,6 +292,7 @@ local ENTRY = {
         zero(1), number("replies", "Replies", 16), number("reply_len", "Length of a reply", 32),
         number("sequence", "Sequence", 64), zero(8),
     },
+    { zero(19), number("credit", "Pages that the host may use", 32) },
 }
 local ENTRY_KIND = { number("entry.kind", "Kind of entry", 8, ENTRIES) }
 
@@ -566,6 +567,7 @@ local DESCRIBE = {
         end
         return "Echo " .. tostring(range(8, 8):le_uint64())
     end,
+    function(_, _, values) return "Credit " .. little_endian(values.credit) end,
 }
 
 local function show_entry(view, tree, frame, index)

@@ -29,7 +29,7 @@ use tyche_numa::{Node, Placement};
 
 use crate::lent::Lent;
 use crate::mapping::Mapping;
-use crate::sync::Arc;
+use crate::sync::{Arc, AtomicUsize, Ordering};
 
 /// Bytes in a page; the unit of every arena.
 pub const PAGE: usize = 4096;
@@ -45,6 +45,8 @@ struct Memory {
     pages: usize,
     parts: Parts,
     lent: Lent,
+    /// Pages that are meant to be used now.
+    usable: AtomicUsize,
 }
 
 /// The division of the pages into equal parts, one for each NUMA node, in the order of `nodes`.
@@ -211,7 +213,8 @@ impl Arena {
     fn of(mapping: Mapping, parts: Parts, count: usize) -> Self {
         let pages = mapping.len() / PAGE;
         let lent = Lent::new(parts.pages, count);
-        Self { memory: Arc::new(Memory { mapping, pages, parts, lent }) }
+        let usable = AtomicUsize::new(pages);
+        Self { memory: Arc::new(Memory { mapping, pages, parts, lent, usable }) }
     }
 
     /// The number of pages.
@@ -219,12 +222,24 @@ impl Arena {
         self.memory.pages
     }
 
-    /// Gives the memory of an arena that nobody uses back to the kernel: each page is allocated
-    /// anew at its next use. False if pages are lent: then nothing changes. Not for memory that a
-    /// card or another process may write to.
-    pub fn forget(&self) -> bool {
-        let whole = self.claim(0, self.pages() * PAGE);
-        whole.map(|mut whole| whole.forget()).is_some()
+    /// Notes how many pages, from the first one on, are meant to be used now. It is a hint for those
+    /// who would prepare memory for its use.
+    pub fn set_usable(&self, pages: usize) {
+        self.memory.usable.store(pages.min(self.pages()), Ordering::Relaxed);
+    }
+
+    /// The pages, from the first one on, that are meant to be used now: by default all.
+    pub fn usable(&self) -> usize {
+        self.memory.usable.load(Ordering::Relaxed)
+    }
+
+    /// Gives the memory of an arena back to the kernel, from the page `first` on, which nobody uses:
+    /// each page is allocated anew at its next use. False if some are lent: then nothing changes.
+    /// Not for memory that a card or another process may write to.
+    pub fn forget(&self, first: usize) -> bool {
+        let pages = self.pages().saturating_sub(first);
+        let rest = self.claim(first, pages * PAGE).filter(|_| pages > 0);
+        rest.map(|mut rest| rest.forget()).is_some()
     }
 
     /// The start of the memory and its length in bytes, for registering it with the kernel.

@@ -261,7 +261,7 @@ fn target(threads: usize, spins: bool) -> Target {
             // Little memory: valgrind is slow to touch it, and the host does not wait that long.
             queue_size_max: 8,
             damq_pages_max: 256,
-            channels_max: 4,
+            memory_pages: 4096,
             batch: BatchPolicy::default(),
         },
         exports: vec![TargetExport {

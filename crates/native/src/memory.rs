@@ -18,6 +18,9 @@ const IMAGE_PAGES_MAX: usize = 2048;
 
 /// The memory for the channels of a link.
 pub trait ChannelMemory: Send {
+    /// Whether peers may place data.
+    fn places(&self) -> bool;
+
     /// Allocates so many pages for a channel. `places`: the peer, if it may place data there.
     ///
     /// # Errors
@@ -45,14 +48,13 @@ impl LinkMemory {
         let (home, placement) = (port.home().clone(), port.link().placement());
         Self { home, placement, peers: BTreeMap::new() }
     }
-
-    /// Whether peers may place data.
-    fn places(&self) -> bool {
-        self.placement.is_some()
-    }
 }
 
 impl ChannelMemory for LinkMemory {
+    fn places(&self) -> bool {
+        self.placement.is_some()
+    }
+
     fn open(&mut self, channel: ChannelId, pages: usize, places: Option<Mac>) -> io::Result<Arena> {
         let memory = placed::channel_arena(&self.home, pages)?;
         let (Some(placement), Some(peer)) = (&self.placement, places) else { return Ok(memory) };

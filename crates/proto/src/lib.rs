@@ -51,6 +51,7 @@ pub use target_end::listener::{
     ChannelReport, Listener, ListenerConfig, ListenerEvent, OpenedChannel, Part as LinkPart,
     Refusal, RefusalCounts, TargetKeys,
 };
+pub use target_end::pool::CHANNEL_PAGES;
 pub use target_end::registry::{Registry, TargetConfig};
 pub use target_end::requests::{Action, Amounts};
 pub use target_end::visits::Visit;

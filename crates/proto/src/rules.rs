@@ -79,6 +79,11 @@ pub enum Rule {
     HoldSlots,
     /// The target refuses modifications on a read-only channel.
     EnforceReadOnly,
+    /// The number of pages that a host may use, and its answer, are sent again if their frame is
+    /// lost.
+    RepeatCredit,
+    /// A host answers that it uses no more pages than it may when that is so.
+    DrainBeforeCredit,
     /// A frame with any error has no effect.
     TakeFramesWhole,
     /// The target tracks which bytes of a request have arrived, not only how many.

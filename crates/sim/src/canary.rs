@@ -22,6 +22,8 @@
 //! | what was told to be done after a loss is there: the history | redo |
 //! | what must be dropped is not executed | stale, whole-frames, ranges |
 //! | a slot is used again only when it was answered | slots |
+//! | every host says which pages it uses: `run` | credit |
+//! | and uses no others: `world` | credit-early |
 //! | nothing is modified for who may only read | read-only |
 //! | operations end: `run` | acks |
 //! | congestion is told as often as it was marked: `world::witness` | marks |
@@ -36,7 +38,7 @@
 use std::cell::Cell;
 use std::time::Duration;
 
-use tyche_proto::{Rule, Rules};
+use tyche_proto::{CHANNEL_PAGES, Rule, Rules};
 
 use crate::fcoe;
 use crate::mistake::{self, Canaries, Mistake};
@@ -72,6 +74,8 @@ const CANARIES: &Canaries<Rule, Plan> = &[
     ("stale", Mistake::Rule(Rule::RejectStale)),
     ("key-alive", Mistake::Rule(Rule::EndPlacement)),
     ("slots", Mistake::Rule(Rule::HoldSlots)),
+    ("credit", Mistake::Rule(Rule::RepeatCredit)),
+    ("credit-early", Mistake::RuleIn(Rule::DrainBeforeCredit, lack_memory)),
     ("read-only", Mistake::Rule(Rule::EnforceReadOnly)),
     ("whole-frames", Mistake::Rule(Rule::TakeFramesWhole)),
     ("ranges", Mistake::Rule(Rule::TrackRanges)),
@@ -110,6 +114,15 @@ fn lose_single_queues(plan: &mut Plan) {
 fn fail_flushes(plan: &mut Plan) {
     (plan.disk.write_cache, plan.disk.sync_errors) = (true, 0.2);
     plan.hosts.iter_mut().for_each(|host| host.mix.flush = host.mix.flush.max(10));
+}
+
+/// Busy hosts with long requests want more memory than the target has.
+fn lack_memory(plan: &mut Plan) {
+    plan.target.memory_pages = plan.hosts.len() as u64 * 16 * CHANNEL_PAGES + 600;
+    plan.target.damq_pages_max = 1024;
+    for host in &mut plan.hosts {
+        (host.depth, host.mix.len_max) = (64, 256 << 10);
+    }
 }
 
 /// The disk does not look into its cache when it tells which ranges are holes.

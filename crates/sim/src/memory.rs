@@ -26,6 +26,10 @@ pub(crate) struct Memory {
 }
 
 impl ChannelMemory for Memory {
+    fn places(&self) -> bool {
+        false
+    }
+
     fn open(&mut self, channel: ChannelId, pages: usize, _: Option<Mac>) -> io::Result<Arena> {
         assert!(pages <= self.pages_max, "a channel has {pages} pages");
         self.writable.channels().insert(channel);

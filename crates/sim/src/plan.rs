@@ -14,7 +14,7 @@ use std::num::NonZeroU64;
 use std::time::Duration;
 
 use tyche_engine::RateLimit;
-use tyche_proto::{BatchPolicy, ChannelChoice};
+use tyche_proto::{BatchPolicy, CHANNEL_PAGES, ChannelChoice};
 use tyche_wire::ETHERNET_LEN;
 
 use crate::random::Random;
@@ -56,6 +56,8 @@ const REMOVALS: u64 = 0x7265_6d6f_7661_6c73;
 
 /// Salt of a seed for the random stream of hosts whose operations fail early.
 const FAST_FAIL: u64 = 0x6661_7374;
+/// Salt of a seed for the target's memory.
+const MEMORY: u64 = 0x6d65_6d6f_7279;
 /// Salt of a seed for the random stream of the limits of exports.
 const LIMITS: u64 = 0x6c69_6d69_7473;
 /// Salt of a seed for the random stream of changes of the target's key.
@@ -128,6 +130,8 @@ pub struct TargetPlan {
     pub queue_size_max: u16,
     /// Pages of a channel's data queue.
     pub damq_pages_max: u32,
+    /// Pages of memory for all channels together.
+    pub memory_pages: u64,
     /// Batching policy of its answers.
     pub batch: BatchPolicy,
     /// Whether it answers only those who know its key.
@@ -242,6 +246,7 @@ impl Plan {
                 rings: [256, 256],
                 queue_size_max: 128,
                 damq_pages_max: 1024,
+                memory_pages: 1 << 20,
                 batch: BatchPolicy::default(),
                 silent: false,
                 limit: RateLimit::default(),
@@ -361,6 +366,7 @@ impl Plan {
         plan.draw_fast_fail();
         plan.draw_changes(steady);
         plan.draw_status();
+        plan.draw_memory();
         plan
     }
 
@@ -389,6 +395,15 @@ impl Plan {
         }
     }
 
+    /// Draws how much memory the target has beyond the least of so many channels as there may be at
+    /// once, those included that are being closed.
+    fn draw_memory(&mut self) {
+        let mut random = Random::new(self.seed ^ MEMORY);
+        let channels = self.hosts.iter().map(|it| it.channels * it.links.len().max(1) * it.queues);
+        let least = (2 * channels.sum::<usize>() + 64) as u64 * CHANNEL_PAGES;
+        self.target.memory_pages = random.pick(&[1 << 20, least, least + 100, least + 1000]);
+    }
+
     /// Draws the hosts whose operations fail early.
     fn draw_fast_fail(&mut self) {
         let mut random = Random::new(self.seed ^ FAST_FAIL);
@@ -406,6 +421,7 @@ impl TargetPlan {
             rings: [random.pick(&[16, 64, 256, 4096]), random.pick(&[16, 64, 256, 4096])],
             queue_size_max: random.pick(&[1, 4, 32, 128, 1024]),
             damq_pages_max: random.pick(&[256, 300, 1024]),
+            memory_pages: 1 << 20,
             batch: random.pick(&BATCH),
             silent: false,
             limit: RateLimit::default(),

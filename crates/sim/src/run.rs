@@ -26,6 +26,8 @@ const CALM_MAX: Duration = Duration::from_secs(120);
 /// frames of an attempt may have to be repeated. Before that, a request that hangs at the disk may
 /// keep the former channel open for 45 s.
 const REJOIN_MAX: Duration = Duration::from_secs(90);
+/// Time limit until each host has answered how many pages it may use, when all is quiet.
+const CREDIT_MAX: Duration = Duration::from_secs(5);
 /// Bytes of each read when the disk is read back.
 const READ_BACK_LEN: u64 = 256 << 10;
 
@@ -90,6 +92,9 @@ impl<R: Rules> World<R> {
         if !self.run_until(REJOIN_MAX, |world| world.untold_host().is_none())? {
             let what = format!("host {:?} is not told the target's next key", self.untold_host());
             return Err(self.violation(what).into());
+        }
+        if !self.run_until(CREDIT_MAX, |world| world.is_credit_settled())? {
+            return Err(self.violation("a host never says which pages it uses".into()).into());
         }
         self.read_back()?;
         Ok(Report { rejoined, ..self.report() })

@@ -268,7 +268,7 @@ impl<R: Rules> Process<R> {
             name: Name::new("target").expect("a name"),
             queue_size_max: plan.queue_size_max,
             damq_pages_max: plan.damq_pages_max,
-            channels_max: CHANNELS_MAX,
+            memory_pages: plan.memory_pages,
             batch: plan.batch,
         };
         let (mut exported, mut added, mut buses) = (Vec::new(), Vec::new(), Vec::new());

@@ -33,7 +33,7 @@ use std::time::Duration;
 use tyche_block::Errno;
 use tyche_proto::{AllRules, ChannelStats, Instant, Outgoing, RejectCounts, Rules};
 use tyche_remote::Notice;
-use tyche_wire::{ENTRY_LEN, Entry, HEAD_LEN, Header, Kind};
+use tyche_wire::{ENTRY_LEN, Entry, HEAD_LEN, Header, Kind, Reject};
 
 use crate::host::Host;
 use crate::keys;
@@ -394,6 +394,17 @@ impl<R: Rules> World<R> {
         hosts.chain(listeners.map(|listener| RejectCounts::total(listener.rejects()))).sum()
     }
 
+    /// The pages that hosts may use, by channel; `None` of those that are told another number.
+    pub fn credits(&self) -> impl Iterator<Item = Option<u32>> {
+        let listeners = self.process.iter().flat_map(|process| process.listeners());
+        listeners.flat_map(|listener| listener.channels()).map(|channel| channel.credit)
+    }
+
+    /// Whether all hosts have said that they use the pages that they may.
+    pub(crate) fn is_credit_settled(&self) -> bool {
+        self.credits().all(|credit| credit.is_some())
+    }
+
     /// All counters so far.
     pub fn report(&self) -> Report {
         let counts = self.network.counts;
@@ -455,6 +466,11 @@ impl<R: Rules> World<R> {
 
     /// The last check: the content of the disks at the end.
     pub(crate) fn check_end(&mut self) -> Result<(), String> {
+        let listeners = self.process.iter().flat_map(|process| process.listeners());
+        let misplaced: u64 = listeners.map(|it| it.rejects().of(Reject::Placement)).sum();
+        if misplaced > 0 && self.breaker.is_none() {
+            return Err(format!("{misplaced} frames have data in pages that are not theirs"));
+        }
         let mut known = self.volumes.iter_mut().filter(|volume| !volume.exported.wild);
         known.try_for_each(|volume| volume.history.check_disk(&volume.disk))
     }

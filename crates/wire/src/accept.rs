@@ -27,7 +27,7 @@ use uuid::Uuid;
 use crate::body::{Reader, Writer};
 use crate::connect::{check_ring, check_sizes};
 use crate::flags::flags;
-use crate::{ChannelId, Cookie, Geometry, Reject};
+use crate::{ChannelId, Cookie, DAMQ_PAGES_MAX, Geometry, Reject};
 
 flags! {
     /// The flags on the wire: of the disk, and the options that the target grants.
@@ -130,7 +130,7 @@ impl Accept {
         check_sizes(queue_size, frame_len, keep_alive_ms)?;
         let geometry = flags.geometry(size, block_size);
         let is_named = cookie.0 != 0 && channel != ChannelId::NONE;
-        if !(256..=1 << 20).contains(&damq_pages) || !is_named || !geometry.is_valid() {
+        if !(256..=DAMQ_PAGES_MAX).contains(&damq_pages) || !is_named || !geometry.is_valid() {
             return Err(Reject::Range);
         }
         if !AcceptFlags::ALL.contains(flags) {

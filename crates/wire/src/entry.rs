@@ -6,6 +6,7 @@
 //! completion  2      status  0         tag   wake, receive   store   transmit
 //! data        3      0       0         tag   offset, length  total   damq page
 //! event       4      code    0         0     value           0       0
+//! credit      6      0       0         0     0               0       pages
 //! ```
 //!
 //! The times of a completion are zero unless the host asked for them.
@@ -19,7 +20,10 @@ use zerocopy::{
 
 use crate::codes::codes;
 use crate::flags::flags;
-use crate::{ENTRY_LEN, PART_UNIT, REQUEST_LEN_MAX, Reject, SECTOR_LEN, STATUS_LEN_MAX, Tag};
+use crate::{
+    CREDIT_MIN, DAMQ_PAGES_MAX, ENTRY_LEN, PART_UNIT, REQUEST_LEN_MAX, Reject, SECTOR_LEN,
+    STATUS_LEN_MAX, Tag,
+};
 
 codes! {
     /// The operation of a command. PROTOCOL.md, "Operations".
@@ -188,6 +192,9 @@ pub enum Entry {
     Data(Data),
     /// Target to host.
     Event(Event),
+    /// Pages of the `damq`, from the first one on. To the host: that many it may use from now on.
+    /// To the target, in answer: it uses no others.
+    Credit(u32),
 }
 
 /// An entry towards a target.
@@ -197,6 +204,8 @@ pub enum ToTarget {
     Command(Command),
     /// Data of a write.
     Data(Data),
+    /// The host uses only so many pages of the `damq`.
+    Credit(u32),
 }
 
 /// An entry towards a host.
@@ -208,6 +217,8 @@ pub enum ToHost {
     Data(Data),
     /// An event of the export.
     Event(Event),
+    /// Pages of the `damq` that the host may use from now on.
+    Credit(u32),
 }
 
 impl TryFrom<Entry> for ToTarget {
@@ -218,6 +229,7 @@ impl TryFrom<Entry> for ToTarget {
         match entry {
             Entry::Command(command) => Ok(Self::Command(command)),
             Entry::Data(data) => Ok(Self::Data(data)),
+            Entry::Credit(pages) => Ok(Self::Credit(pages)),
             Entry::Completion(_) | Entry::Event(_) => Err(Reject::Unexpected),
         }
     }
@@ -232,6 +244,7 @@ impl TryFrom<Entry> for ToHost {
             Entry::Completion(completion) => Ok(Self::Completion(completion)),
             Entry::Data(data) => Ok(Self::Data(data)),
             Entry::Event(event) => Ok(Self::Event(event)),
+            Entry::Credit(pages) => Ok(Self::Credit(pages)),
             Entry::Command(_) => Err(Reject::Unexpected),
         }
     }
@@ -255,6 +268,8 @@ const COMMAND: u8 = 1;
 const COMPLETION: u8 = 2;
 const DATA: u8 = 3;
 const EVENT: u8 = 4;
+/// 5 is the entry of an Echo frame.
+const CREDIT: u8 = 6;
 
 impl Entry {
     /// Reads one entry.
@@ -268,6 +283,7 @@ impl Entry {
             Self::Completion(_) => Completion::check(layout)?,
             Self::Data(data) => data.check(layout)?,
             Self::Event(event) => event.check(layout)?,
+            Self::Credit(pages) => check_credit(*pages, layout)?,
         }
         Ok(this)
     }
@@ -281,6 +297,7 @@ impl Entry {
             COMPLETION => Self::Completion(Completion::decode(layout)?),
             DATA => Self::Data(Data::decode(layout)),
             EVENT => Self::Event(Event::decode(layout)?),
+            CREDIT => Self::Credit(layout.page.get()),
             _ => return Err(Reject::EntryKind),
         })
     }
@@ -315,6 +332,7 @@ impl Entry {
                 Layout { offset: size.into(), ..Layout::empty(EVENT, 1) }
             }
             Self::Event(Event::Removed) => Layout::empty(EVENT, 2),
+            Self::Credit(pages) => Layout { page: pages.into(), ..Layout::empty(CREDIT, 0) },
         };
         bytes.copy_from_slice(layout.as_bytes());
     }
@@ -430,6 +448,15 @@ impl Event {
     }
 }
 
+/// Checks the number of pages of a credit, and that the rest of it is zero.
+fn check_credit(pages: u32, layout: &Layout) -> Result<(), Reject> {
+    let rest = (layout.flags.get(), layout.tag.get(), layout.offset.get(), layout.len.get());
+    if layout.code != 0 || rest != (0, 0, 0, 0) {
+        return Err(Reject::Reserved);
+    }
+    if (CREDIT_MIN..=DAMQ_PAGES_MAX).contains(&pages) { Ok(()) } else { Err(Reject::Range) }
+}
+
 impl fmt::Display for Entry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -455,6 +482,7 @@ impl fmt::Display for Entry {
                 write!(f, "Data {tag:?} {offset}+{len}/{total} damq={damq_page}")
             }
             Self::Event(event) => write!(f, "{event:?}"),
+            Self::Credit(pages) => write!(f, "Credit {pages}"),
         }
     }
 }

@@ -89,6 +89,11 @@ pub const ENTRY_LEN: usize = 24;
 pub const ENTRIES_MAX: usize = 32;
 /// Bytes of a page of the `damq`, and the alignment of data in frames that hold whole pages.
 pub const PAGE_LEN: usize = 4096;
+/// The most pages of a `damq`.
+pub const DAMQ_PAGES_MAX: u32 = 1 << 20;
+/// Pages of its `damq` that a host may use before the target tells it another number, and at least:
+/// 128 KiB. Lower: hosts that have no more do less at once. Higher: a target has room for fewer.
+pub const CREDIT_MIN: u32 = 32;
 /// The most bytes that one read or write request moves.
 pub const REQUEST_LEN_MAX: u32 = 1 << 20;
 /// The unit of offsets and lengths of the parts of a request's data in bytes.

@@ -292,6 +292,12 @@ fn in_command_rings(name: &str) -> Option<Expected> {
                 Entry::Event(Event::Removed),
             ],
         ),
+        "command-credit" => with_entries(
+            to_host(Kind::Command, 70014, [0, 42]),
+            (302, 0xf62b_03cd),
+            vec![],
+            vec![Entry::Credit(8192)],
+        ),
         "command-times" => with_entries(
             to_host(Kind::Command, 70013, [0, 41]),
             (301, 0x7317_d77b),

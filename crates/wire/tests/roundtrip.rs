@@ -311,6 +311,7 @@ fn small_entry() -> impl Strategy<Value = Entry> {
         4 => completion,
         1 => any::<u64>().prop_map(|size| Entry::Event(Event::Resized(size))),
         1 => Just(Entry::Event(Event::Removed)),
+        1 => (CREDIT_MIN..=DAMQ_PAGES_MAX).prop_map(Entry::Credit),
     ]
 }
 

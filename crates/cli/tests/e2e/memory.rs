@@ -34,7 +34,7 @@ fn sessions_take_no_more_than_the_limits_say() {
     let rig = rig!(9000);
     let config = rig.path("target.toml");
     let text = format!(
-        "[limits]\nchannels = {SESSIONS}\nqueue_size = {QUEUE_SIZE}\ndata_queue = \"1MiB\"\n\
+        "[limits]\nmemory = \"125MiB\"\nqueue_size = {QUEUE_SIZE}\ndata_queue = \"1MiB\"\n\
          [[export]]\nname = \"{DISK}\"\npath = \"{}\"\n",
         rig.file("disk.img", 16 << 20).display()
     );
@@ -70,9 +70,35 @@ fn sessions_take_no_more_than_the_limits_say() {
     assert_eq!(connected.as_array().map(Vec::len), Some(SESSIONS), "all are there still");
     hosts.iter_mut().for_each(read);
 
+    // All memory is used, and each gives up some for another.
     let link = rig.cable.link(Side::Host);
+    std::thread::scope(|scope| {
+        let one_more = || rig.ask(&["bench", DISK, "--link", link, "--runtime", "0.1"]);
+        let one_more = scope.spawn(one_more);
+        while !one_more.is_finished() {
+            hosts.iter_mut().for_each(|host| _ = host.poll(&mut Vec::new()));
+        }
+        one_more.join().unwrap();
+    });
+}
+
+/// A MiB has room for two channels that have the least.
+#[test]
+fn a_session_without_room_is_refused_until_another_is_gone() {
+    let rig = rig!(9000);
+    let config = rig.path("target.toml");
+    let disk = rig.file("disk.img", 16 << 20);
+    let disk = disk.display();
+    let text =
+        format!("[limits]\nmemory = \"1MiB\"\n[[export]]\nname = \"{DISK}\"\npath = \"{disk}\"\n");
+    fs::write(&config, text).unwrap();
+    let _target = rig.serve(&["--config", config.to_str().unwrap()]);
+    let link = rig.cable.link(Side::Host);
+    let connect = |_| rig.inline_host(&[link], |session| session.read_only = true);
+    let mut hosts: Vec<_> = (0..2).map(connect).collect();
+    hosts.iter_mut().for_each(read);
     let one_more = ["bench", DISK, "--link", link, "--timeout", "5"];
-    refused(&rig, Side::Host, &one_more, 7, &["no room", "`channels`"]);
-    hosts.pop().expect("a hundred").disconnect(PATIENCE);
+    refused(&rig, Side::Host, &one_more, 7, &["no room", "`memory`"]);
+    hosts.pop().expect("two").disconnect(PATIENCE);
     rig.ask(&["bench", DISK, "--link", link, "--runtime", "0.1"]);
 }

@@ -41,8 +41,8 @@ fn values_that_make_no_sense_are_refused() {
     let rig = rig!(1500);
     let config = rig.path("target.toml");
     let path = config.to_str().unwrap();
-    fs::write(&config, "[limits]\nchannels = 0\n").unwrap();
-    serve_refused(&rig, &["--config", path], 8, &["line 2", "channels = 0", "1 to 65535"]);
+    fs::write(&config, "[limits]\nmemory = 0\n").unwrap();
+    serve_refused(&rig, &["--config", path], 8, &["line 2", "memory = 0", "1.0 MiB to 16.0 TiB"]);
     fs::write(&config, "name = \"..\"\n").unwrap();
     let export = ["--export", "disk=mem:1M"];
     serve_refused(&rig, &[&export[..], &["--config", path]].concat(), 8, &["`..`"]);
@@ -193,7 +193,7 @@ fn sighup_says_what_has_grown_and_what_takes_a_restart() {
     let one = export(DISK, disk.to_str().unwrap());
     fs::write(&config, &one).unwrap();
     let target = rig.serve(&["--config", config.to_str().unwrap()]);
-    fs::write(&config, one + "[limits]\nchannels = 7\n").unwrap();
+    fs::write(&config, one + "[limits]\nmemory = \"7MiB\"\n").unwrap();
     File::options().write(true).open(&disk).unwrap().set_len(2 * MIB).unwrap();
     target.process.signal(Signal::HUP);
     for part in [

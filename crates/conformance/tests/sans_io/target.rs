@@ -93,7 +93,7 @@ impl<R: Rules> Target<R> {
             name: Name::new(name).unwrap(),
             queue_size_max: 8,
             damq_pages_max: 256,
-            channels_max: 8,
+            memory_pages: 1 << 16,
             batch: BatchPolicy::Natural,
         });
         for (number, name) in (0..).zip(["conf", "conf-ro", "conf-hidden", "conf-mem"]) {

@@ -12,7 +12,7 @@ use tyche_engine::{
     placed::{self, LinkNodes},
     restore::Restores,
 };
-use tyche_proto::wire::{self, ChannelId, Event, Mac, Tag};
+use tyche_proto::wire::{self, CREDIT_MIN, ChannelId, Event, Mac, Tag};
 use tyche_proto::{
     Action, AllRules, ExportKey, Instant, Listener, ListenerEvent, Opened, OpenedChannel, Outgoing,
     Pace, Part, Refusal, Registry, Rule, Rules, TargetKeys, Visit,
@@ -111,7 +111,10 @@ pub struct Exporter<R: Rules = AllRules> {
 impl<R: Rules> Exporter<R> {
     /// The exporter of a link, without channels.
     pub fn new(exports: Arc<Exports>, site: ExporterEnv<R>) -> Self {
-        let ExporterEnv { index, listener, memory, ethertype, clock } = site;
+        let ExporterEnv { index, mut listener, memory, ethertype, clock } = site;
+        if memory.places() {
+            listener.have_data_placed();
+        }
         Self {
             listener,
             index,
@@ -220,6 +223,9 @@ impl<R: Rules> Exporter<R> {
             Err(error) => return self.turn_away(id, damq_pages, &error),
         };
         let is_there = |export| self.exports.exported(export).is_some();
+        if !self.memory.is_exposed(id) {
+            arena.set_usable(CREDIT_MIN as usize);
+        }
         let use_index = self.uses.begin(export, host, is_there);
         self.lines.open(use_index, self.exports.limits(export, host));
         let of = (export, use_index, generation);
@@ -251,7 +257,7 @@ impl<R: Rules> Exporter<R> {
             if let Some(channel) = self.channels.get_mut(id)
                 && channel.rest()
             {
-                self.disks.give_back(channel.export, &channel.arena);
+                self.disks.give_back(channel.export, &channel.arena, 0);
             }
         } else {
             self.idle = self.channels.look();
@@ -280,6 +286,13 @@ impl<R: Rules> Exporter<R> {
         };
         match action {
             Action::Release { slot } => channel.release(slot),
+            Action::Credit { pages } => {
+                let before = channel.arena.usable();
+                channel.arena.set_usable(pages as usize);
+                if channel.arena.usable() < before {
+                    self.disks.give_back(channel.export, &channel.arena, pages as usize);
+                }
+            }
             Action::Claim { slot, page, len } => {
                 channel.claim(slot, page, len);
                 self.looks_at.get_or_insert(self.now + IDLE);

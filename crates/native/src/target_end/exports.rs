@@ -551,7 +551,7 @@ mod tests {
             name,
             queue_size_max: 1,
             damq_pages_max: 256,
-            channels_max: 1,
+            memory_pages: 4096,
             batch: BatchPolicy::default(),
         });
         let config = ExportConfig {

@@ -75,11 +75,12 @@ impl OpenDisks {
         }
     }
 
-    /// Gives the memory of a channel back until it is used again; none of it is at the disk.
-    pub(super) fn give_back(&mut self, export: ExportKey, arena: &Arena) {
+    /// Gives the memory of a channel back from the page `first` on, until it is used again; none of
+    /// it is at the disk.
+    pub(super) fn give_back(&mut self, export: ExportKey, arena: &Arena, first: usize) {
         let disk = &mut self.disks[export].disk;
         disk.unregister(arena);
-        arena.forget();
+        arena.forget(first);
         let _ = disk.register(arena);
     }
 

@@ -51,7 +51,7 @@ pub fn options_of_target(link: Box<dyn Link>, store: Arc<dyn Store>) -> TargetOp
             name: name("target"),
             queue_size_max: 64,
             damq_pages_max: 1024,
-            channels_max: 4,
+            memory_pages: 1 << 16,
             batch: BatchPolicy::default(),
         },
         exports: vec![export_of_target(store)],

@@ -255,7 +255,7 @@ impl Target {
             name: name("target"),
             queue_size_max: DEPTH,
             damq_pages_max: DAMQ_PAGES,
-            channels_max: 1,
+            memory_pages: 1 << 16,
             batch: BatchPolicy::Natural,
         });
         registry
@@ -317,7 +317,7 @@ impl Target {
             Action::Claim { slot, page, .. } => {
                 self.slots[usize::from(slot)] = page as usize * PAGE_LEN;
             }
-            Action::Release { .. } => {}
+            Action::Release { .. } | Action::Credit { .. } => {}
             Action::Place { slot, offset, len, source } => {
                 let first = self.slots[usize::from(slot)] + offset as usize;
                 let data = &payload[source as usize..][..len as usize];

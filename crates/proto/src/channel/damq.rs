@@ -1,6 +1,6 @@
 //! Pages of a target's data queue (`damq`): allocated by the host, checked by the target.
 
-use tyche_wire::{PAGE_LEN, Reject};
+use tyche_wire::{CREDIT_MIN, PAGE_LEN, REQUEST_LEN_MAX, Reject};
 
 /// Pages that `len` bytes take.
 fn pages(len: u32) -> usize {
@@ -13,11 +13,39 @@ pub(crate) struct Allocator {
     used: Box<[bool]>,
     /// The lowest free page; the number of pages if none is free.
     lowest: usize,
+    /// Pages that may be taken, from the first one on.
+    limit: usize,
+    /// Pages beyond them that are used still.
+    beyond: usize,
 }
 
 impl Allocator {
+    /// As the target has said nothing yet: the [least](CREDIT_MIN) pages may be taken.
     pub(crate) fn new(pages: u32) -> Self {
-        Self { used: vec![false; pages as usize].into(), lowest: 0 }
+        let limit = CREDIT_MIN.min(pages) as usize;
+        Self { used: vec![false; pages as usize].into(), lowest: 0, limit, beyond: 0 }
+    }
+
+    /// Pages of the whole `damq`.
+    pub(crate) fn pages(&self) -> usize {
+        self.used.len()
+    }
+
+    /// Sets how many pages may be taken from now on.
+    pub(crate) fn set_limit(&mut self, pages: u32) {
+        self.limit = pages as usize;
+        self.beyond = self.used[self.limit..].iter().filter(|used| **used).count();
+    }
+
+    /// Whether all pages that are used may be taken.
+    pub(crate) fn is_within_limit(&self) -> bool {
+        self.beyond == 0
+    }
+
+    /// Bytes of a request at most: two have room at once, or more would wait for the last page of
+    /// one.
+    pub(crate) fn request_len_max(&self) -> u32 {
+        REQUEST_LEN_MAX.min((self.limit / 2 * PAGE_LEN) as u32)
     }
 
     /// Takes the lowest free run for `len` bytes and returns its first page.
@@ -40,9 +68,9 @@ impl Allocator {
     fn find(&self, pages: usize) -> Option<usize> {
         let mut first = self.lowest;
         if pages == 1 {
-            return (first < self.used.len()).then_some(first);
+            return (first < self.limit).then_some(first);
         }
-        while first + pages <= self.used.len() {
+        while first + pages <= self.limit {
             match self.used[first..first + pages].iter().rposition(|&used| used) {
                 None => return Some(first),
                 Some(taken) => first += taken + 1,
@@ -57,6 +85,9 @@ impl Allocator {
         assert!(run.iter().all(|&used| used), "pages given back twice");
         self.set(first, pages, false);
         self.lowest = self.lowest.min(first);
+        if self.beyond > 0 {
+            self.beyond -= (first + pages).saturating_sub(first.max(self.limit));
+        }
     }
 
     /// Marks a run as used or free. A single page is the usual case, and needs no `memset`.
@@ -73,16 +104,24 @@ pub(crate) struct Owners {
     slots: Box<[Option<u16>]>,
     /// The number of the frame that claimed the page last.
     claims: Box<[u32]>,
+    /// Pages that may be claimed, from the first one on.
+    limit: usize,
 }
 
 impl Owners {
     pub(crate) fn new(pages: u32) -> Self {
         let pages = pages as usize;
-        Self { slots: vec![None; pages].into(), claims: vec![0; pages].into() }
+        let limit = pages.min(CREDIT_MIN as usize);
+        Self { slots: vec![None; pages].into(), claims: vec![0; pages].into(), limit }
+    }
+
+    /// Sets how many pages may be claimed from now on.
+    pub(crate) fn set_limit(&mut self, pages: u32) {
+        self.limit = (pages as usize).min(self.slots.len());
     }
 
     /// Claims a run of pages for a request of the frame with the number `frame`. The pages must
-    /// exist, and belong neither to a busy slot nor to another request of the same frame.
+    /// be of those that may be claimed, and belong neither to a busy slot nor to another request of the same frame.
     ///
     /// # Errors
     /// `Placement` otherwise.
@@ -94,7 +133,7 @@ impl Owners {
         is_busy: impl Fn(u16) -> bool,
     ) -> Result<(), Reject> {
         let run = first as usize..first as usize + pages(len);
-        let owners = self.slots.get(run.clone()).ok_or(Reject::Placement)?;
+        let owners = self.slots[..self.limit].get(run.clone()).ok_or(Reject::Placement)?;
         let claims = &mut self.claims[run];
         for (owner, claim) in owners.iter().zip(claims) {
             if *claim == frame || owner.is_some_and(&is_busy) {
@@ -138,6 +177,7 @@ mod tests {
     #[test]
     fn the_lowest_run_that_is_long_enough_goes_out() {
         let mut damq = Allocator::new(10);
+        damq.set_limit(10);
         assert_eq!(damq.take(4096), Some(0));
         assert_eq!(damq.take(5 * 4096), Some(1));
         assert_eq!(damq.take(2 * 4096 + 512), Some(6));
@@ -158,6 +198,7 @@ mod tests {
     #[test]
     fn a_run_is_the_first_that_a_search_page_by_page_finds() {
         let (mut damq, mut pages) = (Allocator::new(200), [false; 200]);
+        damq.set_limit(200);
         let (mut taken, mut random) = (Vec::new(), 1_u64);
         for _ in 0..5_000 {
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
@@ -182,8 +223,25 @@ mod tests {
     #[should_panic(expected = "pages given back twice")]
     fn pages_that_are_free_are_not_given_back() {
         let mut damq = Allocator::new(200);
+        damq.set_limit(200);
         damq.take(100 * 4096);
         damq.give_back(60, 41 * 4096);
+    }
+
+    #[test]
+    fn pages_beyond_the_limit_are_left_as_they_come_back() {
+        let mut damq = Allocator::new(200);
+        assert_eq!(damq.take(33 * 4096), None, "more than the least");
+        damq.set_limit(200);
+        assert_eq!((damq.request_len_max(), damq.take(100 * 4096)), (100 * 4096, Some(0)));
+        assert_eq!((damq.take(10 * 4096), damq.take(10 * 4096)), (Some(100), Some(110)));
+        damq.set_limit(105);
+        assert_eq!((damq.is_within_limit(), damq.take(4096)), (false, None));
+        damq.give_back(100, 10 * 4096);
+        assert_eq!((damq.is_within_limit(), damq.take(6 * 4096)), (false, None));
+        assert_eq!(damq.take(5 * 4096), Some(100));
+        damq.give_back(110, 10 * 4096);
+        assert!(damq.is_within_limit());
     }
 
     #[test]
@@ -192,6 +250,9 @@ mod tests {
         let free = |_| false;
         assert_eq!(owners.claim(9, 4096, 1, free), Ok(()));
         assert_eq!(owners.claim(9, 4097, 2, free), Err(Reject::Placement));
+        owners.set_limit(9);
+        assert_eq!(owners.claim(9, 4096, 2, free), Err(Reject::Placement), "not to be used");
+        owners.set_limit(10);
         assert_eq!(owners.claim(u32::MAX, 1 << 20, 3, free), Err(Reject::Placement));
         assert_eq!(owners.claim(8, 8192, 1, free), Err(Reject::Placement), "in the same frame");
         assert_eq!(owners.claim(8, 8192, 4, free), Ok(()));

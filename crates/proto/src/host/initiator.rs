@@ -96,6 +96,8 @@ pub(crate) struct Initiator<R> {
     commands: VecDeque<u16>,
     /// Slots of writes with data to be sent. The command goes with the first part.
     writes: Turns,
+    /// Pages of the `damq` that the target has named, while it has no answer.
+    credit: Option<u32>,
     /// Position of the newest event.
     event_at: Option<Position>,
     /// Stage times, on channels that have them.
@@ -132,6 +134,7 @@ impl<R: Rules> Initiator<R> {
             entries: ArrayVec::new(),
             commands: VecDeque::with_capacity(queue_size.into()),
             writes: Turns::new(queue_size.into()),
+            credit: None,
             event_at: None,
         }
     }
@@ -163,6 +166,11 @@ impl<R: Rules> Initiator<R> {
     /// The piece in a slot.
     pub(crate) fn piece(&self, slot: u16) -> Option<Piece> {
         self.slots.get(usize::from(slot))?.piece
+    }
+
+    /// Bytes of a request at most that has room when nothing else is in flight.
+    pub(crate) fn request_len_max(&self) -> u32 {
+        self.damq.request_len_max()
     }
 
     /// Whether a request with `data_len` bytes of data can be taken now.
@@ -290,10 +298,20 @@ impl<R: Rules> Initiator<R> {
         let entry = ToHost::try_from(entry)?;
         match &entry {
             ToHost::Event(_) => {}
+            ToHost::Credit(pages) => self.check_credit(*pages)?,
             ToHost::Data(data) => self.check_data(data)?,
             ToHost::Completion(completion) => self.check_completion(completion)?,
         }
         Ok(entry)
+    }
+
+    /// A target names another number of pages when it has the answer to the last one.
+    fn check_credit(&self, pages: u32) -> Result<(), Reject> {
+        let is_second = self.entries.iter().any(|entry| matches!(entry, ToHost::Credit(_)));
+        if self.credit.is_some() || is_second {
+            return Err(Reject::Unexpected);
+        }
+        if pages as usize <= self.damq.pages() { Ok(()) } else { Err(Reject::Placement) }
     }
 
     fn check_data(&mut self, data: &Data) -> Result<(), Reject> {
@@ -338,7 +356,7 @@ impl<R: Rules> Initiator<R> {
                 ToHost::Data(Data { tag, .. }) | ToHost::Completion(Completion { tag, .. }) => {
                     &mut self.slots[usize::from(tag.slot)]
                 }
-                ToHost::Event(_) => continue,
+                ToHost::Event(_) | ToHost::Credit(_) => continue,
             };
             slot.noted = None;
             if let ToHost::Data(data) = entry {
@@ -375,6 +393,10 @@ impl<R: Rules> Initiator<R> {
                     }
                     self.take_data(now, &data, source, arrived);
                     source += data.len;
+                }
+                ToHost::Credit(pages) => {
+                    self.damq.set_limit(pages);
+                    self.credit = Some(pages);
                 }
                 ToHost::Event(event) => {
                     // Frames may overtake each other: an older event is ignored.
@@ -457,6 +479,7 @@ impl<R: Rules> Initiator<R> {
                 let slot = &slots[usize::from(tag.slot)];
                 slot.piece.is_some() && slot.generation == tag.generation
             }
+            Entry::Credit(_) => R::keeps(Rule::RepeatCredit),
             Entry::Completion(_) | Entry::Event(_) => false,
         };
         let entries = out.content.begin_entries();
@@ -492,8 +515,13 @@ impl<R: Rules> Initiator<R> {
                 }
             }
         }
-        if data == 0 && (self.commands.is_empty() || !self.channel.may_send(now, Ring::Command)) {
+        let is_credit_due = self.is_credit_due();
+        let small = is_credit_due || !self.commands.is_empty();
+        if data == 0 && !(small && self.channel.may_send(now, Ring::Command)) {
             return None;
+        }
+        if is_credit_due && self.channel.capacity.fits_entry(entries.len(), data) {
+            entries.extend(self.credit.take().map(Entry::Credit));
         }
         while self.channel.capacity.fits_entry(entries.len(), data) {
             let Some(slot) = self.commands.pop_front() else { break };
@@ -506,6 +534,12 @@ impl<R: Rules> Initiator<R> {
         Some((if data > 0 { Ring::Data } else { Ring::Command }, data))
     }
 
+    /// Whether the target is to be told that no pages are used but those that it has named.
+    fn is_credit_due(&self) -> bool {
+        let is_within = self.damq.is_within_limit() || !R::keeps(Rule::DrainBeforeCredit);
+        self.credit.is_some() && is_within
+    }
+
     /// Notes that a frame of a request was composed: the last one counts.
     fn sent(&mut self, slot: u16, now: Instant) {
         if let Some(stage_samples) = &mut self.stage_samples {
@@ -516,7 +550,8 @@ impl<R: Rules> Initiator<R> {
     /// Whether the next frame waits for more entries.
     fn is_held(&mut self, now: Instant) -> bool {
         let ready = self.commands.len() + self.writes.len();
-        self.channel.batching.holds(now, ready, self.outstanding() - ready, self.writes.has_large())
+        let urgent = self.writes.has_large() || self.is_credit_due();
+        self.channel.batching.holds(now, ready, self.outstanding() - ready, urgent)
     }
 
     /// Adds the next part of a write's data, with its command if it is the first part.

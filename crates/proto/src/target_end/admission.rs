@@ -2,13 +2,14 @@
 //! takeover and reconnect".
 
 use arrayvec::ArrayVec;
-use tyche_wire::{Connect, ConnectFlags, Cookie, Mac, Name, Reason, Text};
+use tyche_wire::{CREDIT_MIN, Connect, ConnectFlags, Cookie, Mac, Name, Reason, Text};
 
 use crate::rules::{Rule, Rules};
 use crate::target_end::access::{Identity, Proven};
 use crate::target_end::contest::{Contest, Contested};
 use crate::target_end::export::{ChannelRef, Export, ExportKey, Member, SessionInfo, Writer};
-use crate::target_end::registry::{Registry, TargetConfig};
+use crate::target_end::pool::Room;
+use crate::target_end::registry::Registry;
 use crate::target_end::requests::Amounts;
 use crate::time::Instant;
 
@@ -19,8 +20,7 @@ const CHANNELS_PER_SESSION_MAX: usize = 256;
 
 /// The least pages of a channel: those of the longest request.
 const DAMQ_PAGES_MIN: u32 = 256;
-/// Hosts without a key have this part of the memory of all channels, and a channel of theirs this
-/// part of what is left of that.
+/// Where hosts are known by their keys, those without one have this part of the memory.
 const STRANGERS_PART: u64 = 4;
 
 /// The verdict on a Connect.
@@ -46,6 +46,8 @@ pub(crate) struct Grant {
     pub(crate) writer: bool,
     pub(crate) queue_size: u16,
     pub(crate) damq_pages: u32,
+    /// Pages of it that the host may use at once.
+    pub(crate) credit: u32,
 }
 
 /// The result of a check: an error ends admission.
@@ -66,6 +68,8 @@ pub(crate) struct Request<'a> {
     pub(crate) issued: Instant,
     /// The host, if it has proved who it is.
     pub(crate) host: Option<Proven>,
+    /// Whether the host may write to the `damq` by itself: all of it is locked then.
+    pub(crate) places: bool,
     /// The name that this target must have; empty if it was not named by a name.
     pub(crate) target_name: Name,
     /// The name that the export must have; empty if it was named by its UUID alone.
@@ -160,7 +164,7 @@ impl Registry {
         self.call(key, displaced)?;
         let export = &mut self.exports[key];
         export.check_room(request)?;
-        let damq_pages = self.room(request).ok_or(refused(Reason::NoResources))?;
+        let (damq_pages, credit) = self.room(now, request)?;
         let export = &mut self.exports[key];
         if guarded && R::keeps(Rule::KeepWriter) {
             export.check_kept(request)?;
@@ -169,28 +173,33 @@ impl Registry {
             export: key,
             writer,
             queue_size: connect.queue_size.min(self.config.queue_size_max),
-            damq_pages: connect.damq_pages.clamp(DAMQ_PAGES_MIN, damq_pages),
+            damq_pages,
+            credit,
         })
     }
 
-    /// The most pages of a new channel; `None` if there is no room for a channel. Hosts without a
-    /// key have a quarter of the memory together: each gets a part of what is left of it. Where
-    /// hosts are known by their keys, a quarter of the channels is for these alone.
-    fn room(&self, request: Request<'_>) -> Option<u32> {
-        let TargetConfig { channels_max, damq_pages_max, .. } = self.config;
-        let (pages, channels) = self.of_strangers();
-        if self.channels() >= channels_max {
-            return None;
+    /// The pages of the `damq` of a new channel, and those of them that its host may use at once: the
+    /// least, or all of them if it writes there by itself. Where hosts are known by their keys, those
+    /// without one have a quarter of the memory together.
+    fn room(&mut self, now: Instant, request: Request<'_>) -> Result<(u32, u32), Admission> {
+        let most = request.connect.damq_pages.min(self.config.damq_pages_max);
+        if request.host.is_none()
+            && self.knows_hosts()
+            && self.pool.of_strangers() >= self.config.memory_pages / STRANGERS_PART
+        {
+            return Err(refused(Reason::NoResources));
         }
-        if request.host.is_some() {
-            return Some(damq_pages_max);
+        let fixed = most.min(u32::try_from(self.pool.room_for_good()).unwrap_or(u32::MAX));
+        let (most, credit) = if request.places {
+            (fixed.max(DAMQ_PAGES_MIN), fixed.max(DAMQ_PAGES_MIN))
+        } else {
+            (most.max(DAMQ_PAGES_MIN), CREDIT_MIN)
+        };
+        match self.pool.room(now, credit) {
+            Room::Free => Ok((most, credit)),
+            Room::Soon => Err(Admission::Wait),
+            Room::None => Err(refused(Reason::NoResources)),
         }
-        if !self.access().hosts.is_empty() && channels >= channels_max - channels_max / 4 {
-            return None;
-        }
-        let all = channels_max as u64 * u64::from(damq_pages_max) / STRANGERS_PART;
-        let part = all.saturating_sub(pages) / STRANGERS_PART;
-        Some(damq_pages_max.min(part as u32).max(DAMQ_PAGES_MIN))
     }
 
     /// Records a channel that was opened as granted.
@@ -214,8 +223,8 @@ impl Registry {
             lived_at,
             stalled_at,
             is_fenced: false,
-            damq_pages: grant.damq_pages,
         };
+        self.pool.open(channel, request.identity(), grant.credit);
         let export = &mut self.exports[grant.export];
         if grant.writer && !R::keeps(Rule::KeepWriter) && !export.config.shared {
             // A build without the rule records the writer later, if at all.

@@ -54,7 +54,7 @@ pub struct Writer {
 }
 
 /// A channel of the target, among all its links.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ChannelRef {
     /// Index of its listener: [`ListenerConfig::link`](crate::ListenerConfig::link).
     pub link: usize,
@@ -106,8 +106,6 @@ pub(crate) struct Member {
     pub(crate) stalled_at: Option<Instant>,
     /// Whether a fence has come for it.
     pub(crate) is_fenced: bool,
-    /// Pages of its `damq`.
-    pub(crate) damq_pages: u32,
 }
 
 impl Member {

@@ -8,6 +8,7 @@
 //! | [`admission`], [`contest`], [`takeovers`] | which session an export is given to |
 //! | [`access`] | which hosts may connect |
 //! | [`attempts`], [`ticket`] | what is remembered of a Connect, and what has to come before it |
+//! | [`pool`] | the pages that channels may use, divided among hosts |
 //! | [`requests`] | the requests of a channel |
 
 pub(crate) mod access;
@@ -17,6 +18,7 @@ pub(crate) mod contest;
 pub(crate) mod export;
 pub(crate) mod generation;
 pub(crate) mod listener;
+pub(crate) mod pool;
 pub(crate) mod registry;
 pub(crate) mod requests;
 pub(crate) mod takeovers;

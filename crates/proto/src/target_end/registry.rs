@@ -12,12 +12,13 @@ use tyche_wire::{
 
 use crate::channel::batching::BatchPolicy;
 use crate::rules::{Rule, Rules};
-use crate::target_end::access::{Access, Allowed, HostId};
+use crate::target_end::access::{Access, Allowed, HostId, Identity};
 use crate::target_end::export::{
     ChannelRef, Closed, Export, ExportConfig, ExportKey, ExportTaken, Member, RenameRefused,
     SessionInfo, Writer,
 };
-use crate::target_end::requests::{Amounts, Outcomes};
+use crate::target_end::pool::Pool;
+use crate::target_end::requests::{Amounts, CreditNews, Outcomes};
 use crate::target_end::visits::{Visit, Visits};
 use crate::time::Instant;
 
@@ -32,8 +33,8 @@ pub struct TargetConfig {
     pub queue_size_max: u16,
     /// Pages of a channel's `damq` at most; at least 256.
     pub damq_pages_max: u32,
-    /// Channels of all sessions together at most.
-    pub channels_max: usize,
+    /// Pages of memory for the data and the upkeep of all channels together.
+    pub memory_pages: u64,
     /// How answers share frames.
     pub batch: BatchPolicy,
 }
@@ -59,6 +60,7 @@ pub struct Registry {
     closing: Vec<ChannelRef>,
     /// Channels that their links have to ask for a sign of life.
     asking: Vec<ChannelRef>,
+    pub(crate) pool: Pool,
     pub(crate) visits: Visits,
 }
 
@@ -67,8 +69,9 @@ impl Registry {
     pub fn new(config: TargetConfig) -> Self {
         assert!(config.damq_pages_max >= 256, "a request of 1 MiB needs 256 pages");
         let access = Access::default();
+        let pool = Pool::new(config.memory_pages);
         let (closing, asking, visits) = (Vec::new(), Vec::new(), Visits::default());
-        Self { config, exports: SlotMap::with_key(), access, closing, asking, visits }
+        Self { config, exports: SlotMap::with_key(), access, closing, asking, pool, visits }
     }
 
     /// Adds an export.
@@ -340,10 +343,12 @@ impl Registry {
         take(&mut self.asking, link)
     }
 
-    /// The links whose channels are to be closed or asked: the owner calls
+    /// The links whose channels are to be closed or asked, or their hosts told how many pages they may
+    /// use: the owner calls
     /// [`Listener::serve_requests`](crate::Listener::serve_requests) on each.
     pub fn called_links(&self) -> impl Iterator<Item = usize> {
-        self.closing.iter().chain(&self.asking).map(|channel| channel.link)
+        let called = self.closing.iter().chain(&self.asking).map(|channel| channel.link);
+        called.chain(self.pool.called_links())
     }
 
     pub(crate) fn ask(&mut self, channel: ChannelRef) {
@@ -428,12 +433,25 @@ impl Registry {
         FenceAnswer::Closed(Box::new(fence.tags.iter().map(outcome).collect()))
     }
 
-    /// Pages of the channels of hosts without a key, and the number of these channels.
-    pub(crate) fn of_strangers(&self) -> (u64, usize) {
-        let sessions = self.exports.values().flat_map(|export| &export.sessions);
-        let strangers = sessions.filter(|session| session.key.is_none());
-        let channels = strangers.flat_map(|session| &session.channels);
-        channels.fold((0, 0), |(pages, count), it| (pages + u64::from(it.damq_pages), count + 1))
+    /// Takes news of a channel about the pages that its host uses. Strangers keep the least where
+    /// hosts are known by their keys.
+    pub(crate) fn credit(&mut self, now: Instant, channel: ChannelRef, news: CreditNews) {
+        match news {
+            CreditNews::Wants(_) if self.knows_hosts() && self.is_of_stranger(channel) => {}
+            CreditNews::Wants(pages) => self.pool.ask(now, channel, pages),
+            CreditNews::Settled(pages) => self.pool.settled(now, channel, pages),
+            CreditNews::Rests => self.pool.rest(now, channel),
+        }
+    }
+
+    /// Whether hosts are known by their keys.
+    pub(crate) fn knows_hosts(&self) -> bool {
+        !self.access.hosts.is_empty()
+    }
+
+    /// Whether a channel is of a host without a key.
+    fn is_of_stranger(&self, channel: ChannelRef) -> bool {
+        matches!(self.pool.host(channel), Some(Identity::Claimed(_)))
     }
 
     /// Notes that a session waits for the outcomes of a channel.
@@ -442,11 +460,6 @@ impl Registry {
             let member = session.channels.iter_mut().find(|member| member.channel == channel);
             member.expect("it is the session's").is_fenced = true;
         }
-    }
-
-    pub(crate) fn channels(&self) -> usize {
-        let sessions = self.exports.values().flat_map(|export| &export.sessions);
-        sessions.map(|session| session.channels.len()).sum()
     }
 
     /// Removes a closed channel, which has no requests at the disk, and has had that much done.
@@ -460,6 +473,7 @@ impl Registry {
         amounts: Amounts,
         outcomes: Option<(Outcomes, bool)>,
     ) {
+        self.pool.close(channel);
         let Some(export) = self.exports.get_mut(export) else { return };
         let mut sessions = export.sessions.iter_mut();
         let place = sessions.find_map(|session| {

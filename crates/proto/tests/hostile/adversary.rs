@@ -205,7 +205,7 @@ impl Adversary {
                     Entry::Command(command) => command.tag,
                     Entry::Data(data) => data.tag,
                     Entry::Completion(completion) => completion.tag,
-                    Entry::Event(_) => continue,
+                    Entry::Event(_) | Entry::Credit(_) => continue,
                 };
                 if let Some(generation) = way.generations.get_mut(usize::from(tag.slot)) {
                     *generation = tag.generation;

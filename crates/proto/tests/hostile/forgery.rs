@@ -2,11 +2,11 @@
 
 use tyche_proto::Outgoing;
 use tyche_proto::wire::{
-    Accept, AcceptFlags, Ack, ChannelId, Command, CommandFlags, Completion, Connect, ConnectFlags,
-    Content, Control, Cookie, Data, Discover, Echo, Entry, Event, ExportFlags, ExportInfo, Fate,
-    Fence, Fenced, Flags, Header, Hello, Kind, Mac, Name, Offer, Opcode, Outcome, PacketNumber,
-    Position, REQUEST_LEN_MAX, Reason, Rejection, Reset, ResetToken, Ring, STATUS_LEN_MAX, Status,
-    Tag, Text, Ticket, Times, Uuid, Versions,
+    Accept, AcceptFlags, Ack, CREDIT_MIN, ChannelId, Command, CommandFlags, Completion, Connect,
+    ConnectFlags, Content, Control, Cookie, DAMQ_PAGES_MAX, Data, Discover, Echo, Entry, Event,
+    ExportFlags, ExportInfo, Fate, Fence, Fenced, Flags, Header, Hello, Kind, Mac, Name, Offer,
+    Opcode, Outcome, PacketNumber, Position, REQUEST_LEN_MAX, Reason, Rejection, Reset, ResetToken,
+    Ring, STATUS_LEN_MAX, Status, Tag, Text, Ticket, Times, Uuid, Versions,
 };
 
 use super::adversary::{Adversary, SLOTS, Way, sources};
@@ -357,11 +357,14 @@ fn entry(way: &Way, bytes: &mut Bytes<'_>, data: &mut Vec<u8>) -> Entry {
             status: bytes.pick(Status::ALL),
             times: Times { wake_ns: u32::from(bytes.u8() == 1), ..Times::ZERO },
         }),
-        _ => Entry::Event(bytes.pick(&[
-            Event::Resized(0),
-            Event::Resized(1 << 30),
-            Event::Resized(u64::MAX),
-            Event::Removed,
-        ])),
+        _ => bytes.pick(&[
+            Entry::Event(Event::Resized(0)),
+            Entry::Event(Event::Resized(1 << 30)),
+            Entry::Event(Event::Resized(u64::MAX)),
+            Entry::Event(Event::Removed),
+            Entry::Credit(CREDIT_MIN),
+            Entry::Credit(256),
+            Entry::Credit(DAMQ_PAGES_MAX),
+        ]),
     }
 }

@@ -9,9 +9,9 @@ use tyche_proto::wire::{
     Status, Tag, Uuid,
 };
 use tyche_proto::{
-    Access, Action, AllRules, BatchPolicy, ChannelRef, ExportConfig, ExportKey, Instant, Listener,
-    ListenerConfig, ListenerEvent, Opened, OpenedChannel, Outgoing, Registry, Rules, SessionInfo,
-    TargetConfig,
+    Access, Action, AllRules, BatchPolicy, CHANNEL_PAGES, ChannelRef, ExportConfig, ExportKey,
+    Instant, Listener, ListenerConfig, ListenerEvent, Opened, OpenedChannel, Outgoing, Registry,
+    Rules, SessionInfo, TargetConfig,
 };
 
 use super::content;
@@ -103,7 +103,7 @@ impl<R: Rules> Target<R> {
             name: name("target"),
             queue_size_max: SLOTS,
             damq_pages_max: PAGES,
-            channels_max: CHANNELS_MAX,
+            memory_pages: CHANNELS_MAX as u64 * CHANNEL_PAGES,
             batch: BatchPolicy::Natural,
         });
         let export = registry
@@ -285,6 +285,7 @@ impl Channel {
     /// Does what is to be done, and returns what is to be executed.
     fn act(&mut self, action: Action, payload: &[u8]) -> Option<Command> {
         match action {
+            Action::Credit { .. } => {}
             Action::Claim { slot, page, len } => self.claim(slot, page, len),
             Action::Release { slot } => {
                 let held = self.slots[usize::from(slot)].held;

@@ -55,7 +55,7 @@ pub fn registry_of(shared: bool) -> Registry {
         name: name("target"),
         queue_size_max: 8,
         damq_pages_max: 256,
-        channels_max: 4,
+        memory_pages: 4 * 320,
         batch: BatchPolicy::Natural,
     });
     registry

@@ -87,7 +87,7 @@ impl<R: Rules> Stranger<R> {
             name: name("stranger"),
             queue_size_max: 16,
             damq_pages_max: 256,
-            channels_max: 16,
+            memory_pages: 16 * 320,
             batch: Default::default(),
         };
         let listener = |link: usize| {

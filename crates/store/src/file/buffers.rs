@@ -34,8 +34,17 @@ struct Announced {
     /// Keeps the memory mapped while its pages are registered. After an unmap, new memory at the
     /// same address would have other pages, and the kernel would still write to the old ones.
     arena: Arena,
-    /// The blocks that were used, by their offsets: their entries, or `None` if they have none.
-    blocks: BTreeMap<usize, Option<u16>>,
+    /// The blocks that were used, by their offsets.
+    blocks: BTreeMap<usize, Registered>,
+}
+
+/// A block that was used.
+#[derive(Clone, Copy)]
+struct Registered {
+    /// `None` if it has no entry.
+    index: Option<u16>,
+    /// Where it ended: further on in the arena, pages were not meant to be used then.
+    end: usize,
 }
 
 /// The block of an arena of `total` bytes with the byte at `offset`.
@@ -63,7 +72,7 @@ impl Buffers {
 
     pub(super) fn unregister(&mut self, submitter: &Submitter<'_>, arena: &Arena) {
         let Some(announced) = self.arenas.remove(&arena.region().0.as_ptr().addr()) else { return };
-        for index in announced.blocks.into_values().flatten() {
+        for index in announced.blocks.into_values().filter_map(|block| block.index) {
             if update(submitter, index, (0, 0)) {
                 self.free.push(index);
             }
@@ -74,7 +83,7 @@ impl Buffers {
     pub(super) fn find(&mut self, submitter: &Submitter<'_>, bytes: &[u8]) -> Option<u16> {
         let start = bytes.as_ptr().addr();
         let (base, announced) = self.arenas.range_mut(..=start).next_back()?;
-        let (base, total) = (*base, announced.arena.region().1);
+        let (base, total) = (*base, announced.arena.usable() * PAGE);
         let (first, last) = (start - base, start - base + bytes.len());
         if last > total {
             return None;
@@ -83,18 +92,21 @@ impl Buffers {
         if last > block.end {
             return None;
         }
-        let free = &mut self.free;
-        if free.is_empty() && !announced.blocks.contains_key(&block.start) {
-            return None;
+        let known = announced.blocks.get(&block.start).copied();
+        if let Some(Registered { index, end }) = known
+            && (index.is_none() || last <= end)
+        {
+            return index;
         }
-        *announced.blocks.entry(block.start).or_insert_with(|| {
-            let index = free.pop()?;
-            let is_done = update(submitter, index, (base + block.start, block.len()));
-            if !is_done {
-                free.push(index);
-            }
-            is_done.then_some(index)
-        })
+        // A block that has grown with what is meant to be used keeps its entry.
+        let index = known.and_then(|known| known.index).or_else(|| self.free.pop())?;
+        let is_done = update(submitter, index, (base + block.start, block.len()));
+        if !is_done {
+            self.free.push(index);
+        }
+        let registered = Registered { index: is_done.then_some(index), end: block.end };
+        announced.blocks.insert(block.start, registered);
+        registered.index
     }
 }
 

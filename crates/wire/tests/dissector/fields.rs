@@ -314,6 +314,9 @@ impl Fields {
                 Entry::Completion(it) => self.completion(&it),
                 Entry::Data(it) => self.data(&it),
                 Entry::Event(it) => self.event(it),
+                Entry::Credit(pages) => {
+                    self.text("entry.kind", 6).zero(19).text("credit", pages);
+                }
             }
         }
     }

@@ -397,6 +397,7 @@ fn codes_have_the_names_of_the_code() {
         "tyche.entry.kind 3 Data",
         "tyche.entry.kind 4 Event",
         "tyche.entry.kind 5 Echo",
+        "tyche.entry.kind 6 Credit",
     ];
     wanted.extend(others.map(str::to_owned));
     assert_eq!(is, wanted.into_iter().collect());

@@ -20,7 +20,7 @@ pub(crate) const PAYLOAD_CRC: usize = 56;
 pub(crate) const HEADER_CRC: usize = 60;
 
 /// Every golden frame, in the order of docs/golden-frames.md.
-pub(crate) const GOLDEN: [&str; 30] = [
+pub(crate) const GOLDEN: [&str; 31] = [
     "discover",
     "discover-padded",
     "offer",
@@ -35,6 +35,7 @@ pub(crate) const GOLDEN: [&str; 30] = [
     "sealed-answer",
     "command-requests",
     "command-answers",
+    "command-credit",
     "command-times",
     "data-write",
     "data-read",

@@ -42,7 +42,7 @@ impl SessionArgs {
             }
             Reason::NoResources => format!(
                 "the target has no room for another session on export `{export}`; raise \
-                 `channels` in the [limits] of its configuration, or disconnect one"
+                 `memory` in the [limits] of its configuration, or disconnect one"
             ),
             Reason::SessionLost => format!(
                 "export `{export}` was connected elsewhere since the daemon of its device died, so \

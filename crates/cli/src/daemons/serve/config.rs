@@ -227,25 +227,25 @@ fn wwpn<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Wwn>, D::Error> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Limits {
-    /// Channels of all hosts together, 1 to 65535.
-    #[serde(deserialize_with = "channels")]
-    pub(crate) channels: usize,
+    /// Memory for the channels of all hosts together, 1 MiB to 16 TiB.
+    #[serde(deserialize_with = "memory")]
+    pub(crate) memory: ByteSize,
     /// Requests in flight on each, 1 to 1024.
     #[serde(deserialize_with = "queue_size")]
     pub(crate) queue_size: u16,
-    /// Memory for the data of each, 1 MiB to 4 GiB.
+    /// Memory for the data of each at most, 1 MiB to 4 GiB.
     #[serde(deserialize_with = "data_queue")]
     pub(crate) data_queue: ByteSize,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { channels: 128, queue_size: 256, data_queue: ByteSize::mib(32) }
+        Self { memory: ByteSize::gib(1), queue_size: 256, data_queue: ByteSize::mib(32) }
     }
 }
 
-fn channels<'de, D: Deserializer<'de>>(from: D) -> Result<usize, D::Error> {
-    within(usize::deserialize(from)?, 1..=65535)
+fn memory<'de, D: Deserializer<'de>>(from: D) -> Result<ByteSize, D::Error> {
+    within(ByteSize(size::deserialize(from)?), ByteSize::mib(1)..=ByteSize::gib(16 << 10))
 }
 
 fn queue_size<'de, D: Deserializer<'de>>(from: D) -> Result<u16, D::Error> {
@@ -332,7 +332,7 @@ mod tests {
     #[test]
     fn limits_that_make_no_sense_are_refused_with_line_and_range() {
         for (key, range) in [
-            ("channels = 0", "write 1 to 65535"),
+            ("memory = \"512kiB\"", "write 1.0 MiB to 16.0 TiB"),
             ("queue_size = 0", "write 1 to 1024"),
             ("queue_size = 1025", "write 1 to 1024"),
             ("data_queue = \"4kiB\"", "write 1.0 MiB to 4.0 GiB"),
@@ -342,7 +342,8 @@ mod tests {
             let wanted = format!("target.toml: line 2: `{key}`: {range}");
             assert!(error.message.ends_with(&wanted), "{error}");
         }
-        assert_eq!(read("[limits]\nchannels = 1\n").unwrap().limits.channels, 1);
+        let least = read("[limits]\nmemory = \"1MiB\"\n").unwrap().limits.memory;
+        assert_eq!(least, ByteSize::mib(1));
         let wrong = read("[limits]\ndata_queue = true\n").unwrap_err();
         assert!(wrong.message.contains("write a size such as \"32M\""), "{wrong}");
         for written in ["\"32M\"", "\"32MiB\"", "\"32MB\"", "33554432"] {

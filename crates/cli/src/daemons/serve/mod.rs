@@ -355,7 +355,7 @@ fn target_config(args: &ServeArgs, config: &Config, (uuid, name): (Uuid, Name)) 
         name,
         queue_size_max: config.limits.queue_size,
         damq_pages_max: (config.limits.data_queue.as_u64() / 4096) as u32,
-        channels_max: config.limits.channels,
+        memory_pages: config.limits.memory.as_u64() / 4096,
         batch: args.link.batch(),
     }
 }

@@ -363,7 +363,7 @@ mod tests {
 
     #[test]
     fn changes_that_take_a_restart_are_named_line_by_line() {
-        let text = "threads = 2\n\nsilent = true\n[limits]\nchannels = 7\n[[export]]\n\
+        let text = "threads = 2\n\nsilent = true\n[limits]\nmemory = \"7MiB\"\n[[export]]\n\
                     name = \"b\"\npath = \"mem:2M\"\n[[fcoe]]\nlink = \"eth7\"\n";
         let mut wanted = Config::parse(text, Path::new("target.toml")).unwrap();
         wanted.link = link(&["eth0", "eth1"]);

@@ -6,8 +6,9 @@ use crate::channel::batching::BatchPolicy;
 use crate::rules::AllRules;
 use crate::target_end::access::Access;
 use crate::target_end::export::{ExportConfig, ExportKey};
+use crate::target_end::pool::CHANNEL_PAGES;
 use crate::target_end::registry::TargetConfig;
-use crate::target_end::requests::Amounts;
+use crate::target_end::requests::{Amounts, CreditNews};
 
 const MACHINE: Uuid = Uuid::from_u128(0xaa);
 const CLAIMER: Uuid = Uuid::from_u128(0xbb);
@@ -25,7 +26,7 @@ fn registry() -> Registry {
         name: name("target"),
         queue_size_max: 8,
         damq_pages_max: 4096,
-        channels_max: 16,
+        memory_pages: 64 * CHANNEL_PAGES,
         batch: BatchPolicy::Natural,
     });
     registry
@@ -56,7 +57,8 @@ fn ask(
     (session, device): (Uuid, Uuid),
     flags: ConnectFlags,
 ) -> Result<(), Option<Reason>> {
-    let channel = ChannelId(registry.channels() as u16);
+    let sessions = registry.sessions(only(registry)).iter();
+    let channel = ChannelId(sessions.map(|it| it.channels.len() as u16).sum());
     let cookie = Cookie(session.as_u128() as u64);
     let connect = Connect {
         attempt: 1,
@@ -79,7 +81,8 @@ fn ask(
     let issued = Instant(1_000_000_000);
     let names = (Name::EMPTY, Name::EMPTY);
     let (connect, (target_name, export_name)) = (&connect, names);
-    let request = Request { connect, issued, host: proven, target_name, export_name };
+    let places = false;
+    let request = Request { connect, issued, host: proven, places, target_name, export_name };
     let mut admission = registry.admit::<AllRules>(issued, request);
     if let (Admission::Keep, Some((export, writer))) = (&admission, registry.writer_to_persist()) {
         registry.writer_persisted(export, writer, Ok(()));
@@ -182,22 +185,23 @@ fn a_session_uuid_that_another_uses_is_no_hindrance() {
 }
 
 #[test]
-fn hosts_without_a_key_have_a_quarter_of_the_memory_and_leave_channels_to_those_with_one() {
+fn hosts_without_a_key_have_a_quarter_of_the_memory_and_the_least_each() {
     let mut registry = registry();
     let known = [(SecretKey::from_random([1; 32]).public(), name("alpha"))];
     registry.set_access(Access { hosts: known.into(), ..Access::default() }, []);
-    let mut connect = |number, proven| {
+    let connect = |registry: &mut Registry, number, proven| {
         let uuid = Uuid::from_u128(number);
-        ask(&mut registry, (uuid, proven), (uuid, uuid), ConnectFlags::READ_ONLY)
-            .map(|()| registry.of_strangers())
+        ask(registry, (uuid, proven), (uuid, uuid), ConnectFlags::READ_ONLY)
     };
-    let pages: Vec<_> = (1..=12).map(|n| connect(n, None).expect("there is room").0).collect();
-    // Each has a quarter of what is left of a quarter of 16 channels' pages.
-    assert_eq!(pages[..3], [4096, 4096 + 3072, 4096 + 3072 + 2304]);
-    assert!(pages[11] <= 16 * 4096 / 4, "{pages:?}");
-    assert_eq!(connect(13, None), Err(Some(Reason::NoResources)));
-    connect(20, alpha()).expect("a quarter of the channels is left");
-    let sessions = registry.sessions(only(&registry));
-    let channel = &sessions.last().expect("it has come").channels[0];
-    assert_eq!(channel.damq_pages, 4096, "all that it has asked for");
+    for number in 1..=16 {
+        assert_eq!(connect(&mut registry, number, None), Ok(()));
+    }
+    assert_eq!(connect(&mut registry, 17, None), Err(Some(Reason::NoResources)));
+    assert_eq!(connect(&mut registry, 20, alpha()), Ok(()), "most of the memory is left");
+    for channel in [0, 16].map(|index| ChannelRef { link: 0, channel: ChannelId(index) }) {
+        registry.credit(Instant(0), channel, CreditNews::Wants(128));
+    }
+    let told = std::iter::from_fn(|| registry.pool.poll_told(0));
+    let told: Vec<_> = told.map(|(channel, pages)| (channel.channel.0, pages)).collect();
+    assert_eq!(told, [(16, 128)], "the one with a key");
 }

@@ -13,10 +13,10 @@
 //! ```
 
 use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
 
 use tyche_wire::{ChannelId, Cookie, Event, Flags, Kind, Mac, Uuid};
 
-use super::ChannelReport;
 use super::open::Open;
 use crate::channel::outgoing::Outgoing;
 use crate::channel::stats::ChannelStats;
@@ -30,6 +30,29 @@ use crate::time::{Instant, earliest};
 const HALF_OPEN_MAX: usize = 64;
 /// Half-open channels of one address, of either kind. If there are more, its own oldest is closed.
 const HALF_OPEN_PER_ADDRESS_MAX: usize = 32;
+
+/// State of a channel, for statistics.
+#[derive(Clone, Copy, Debug)]
+pub struct ChannelReport {
+    /// The channel.
+    pub channel: ChannelId,
+    /// Its export.
+    pub export: ExportKey,
+    /// The host's address.
+    pub host: Mac,
+    /// Longest frame in bytes.
+    pub frame_len: u32,
+    /// Pages that its host may use for data; `None` while it is told another number.
+    pub credit: Option<u32>,
+    /// Requests at the disk.
+    pub executing: usize,
+    /// Smoothed round-trip time.
+    pub rtt: Duration,
+    /// Frames that may be in flight.
+    pub congestion_window: u32,
+    /// Counters.
+    pub stats: ChannelStats,
+}
 
 /// The channel table of one link: half-open, open and closing channels by their index. It bounds
 /// the half-open ones, and divides receive window and sending turns among the rest.
@@ -337,6 +360,7 @@ impl<R: Rules> Channels<R> {
                 export: open.grant.export,
                 host: target.channel.peer(),
                 frame_len: open.accept.frame_len,
+                credit: target.settled_credit(),
                 executing: target.executing(),
                 rtt: target.channel.measured_rtt(),
                 congestion_window: target.channel.congestion_window(),
@@ -395,7 +419,13 @@ mod tests {
             block_status: false,
             keep_alive_ms: 60_000,
         };
-        let grant = Grant { export: export_key(1), writer: true, queue_size: 8, damq_pages: 256 };
+        let grant = Grant {
+            export: export_key(1),
+            writer: true,
+            queue_size: 8,
+            damq_pages: 256,
+            credit: 32,
+        };
         channels.add(origin, Open::new((now, Uuid::nil(), HOST), config, grant, accept, None));
         channel
     }

@@ -52,6 +52,7 @@ impl<R: Rules> Listener<R> {
     /// of life, stalled and closed channels, and closes channels that the registry names.
     pub fn serve_requests(&mut self, now: Instant, registry: &mut Registry) {
         self.report_life(registry);
+        self.report_credits(now, registry);
         self.give_up_stalled(now, registry);
         for _ in 0..self.gate.waiting() {
             match self.gate.poll_question().expect("counted") {
@@ -75,10 +76,26 @@ impl<R: Rules> Listener<R> {
         }
     }
 
-    /// Closes the channels of this link that the registry names, and asks others for a sign of
-    /// life.
+    /// Reports the pages that hosts use.
+    fn report_credits(&mut self, now: Instant, registry: &mut Registry) {
+        let link = self.config.link;
+        for open in self.channels.needing_mut() {
+            if let Some(news) = open.take_credit_news() {
+                registry.credit(now, ChannelRef { link, channel: open.id() }, news);
+            }
+        }
+    }
+
+    /// Closes the channels of this link that the registry names, asks others for a sign of life, and
+    /// has hosts told how many pages they may use.
     fn handle_requests(&mut self, now: Instant, registry: &mut Registry) {
         self.close_called(now, registry);
+        while let Some((channel, pages)) = registry.pool.poll_told(self.config.link) {
+            let open = self.channels.get_mut(channel.channel);
+            if let Some(target) = open.and_then(|open| open.target.as_mut()) {
+                target.tell_credit(pages);
+            }
+        }
         for channel in registry.take_asking(self.config.link) {
             let open = self.channels.get_mut(channel).filter(|open| !open.closing);
             let Some(open) = open else { continue };
@@ -223,6 +240,7 @@ impl<R: Rules> Listener<R> {
             connect: &connect,
             issued,
             host: proof.map(|it| it.host),
+            places: self.places && !is_sealed && !connect.flags.contains(ConnectFlags::CHECKSUM),
             target_name: proof.map_or(Name::EMPTY, |it| it.target_name),
             export_name: proof.map_or(Name::EMPTY, |it| it.export_name),
         };

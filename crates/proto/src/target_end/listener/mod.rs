@@ -24,7 +24,6 @@ mod shares;
 mod stalls;
 
 use std::collections::VecDeque;
-use std::time::Duration;
 
 use tyche_wire::{
     Body, ChannelId, Checksums, Control, Cookie, Event, Flags, Greeting, HEAD_LEN, Header, Kind,
@@ -32,6 +31,7 @@ use tyche_wire::{
 };
 
 use answers::Answers;
+pub use channels::ChannelReport;
 use channels::Channels;
 use gate::{Class, Gate, Question};
 use keyring::Keyring;
@@ -113,27 +113,6 @@ pub struct OpenedChannel {
     pub may_place: bool,
 }
 
-/// State of a channel, for statistics.
-#[derive(Clone, Copy, Debug)]
-pub struct ChannelReport {
-    /// The channel.
-    pub channel: ChannelId,
-    /// Its export.
-    pub export: ExportKey,
-    /// The host's address.
-    pub host: Mac,
-    /// Longest frame in bytes.
-    pub frame_len: u32,
-    /// Requests at the disk.
-    pub executing: usize,
-    /// Smoothed round-trip time.
-    pub rtt: Duration,
-    /// Frames that may be in flight.
-    pub congestion_window: u32,
-    /// Counters.
-    pub stats: ChannelStats,
-}
-
 /// The target's protocol state machine for one link, without I/O. It owns the link's channels, and
 /// leaves to its user the disk, the pages and the [`Registry`](crate::Registry) of all links.
 pub struct Listener<R = AllRules> {
@@ -154,6 +133,8 @@ pub struct Listener<R = AllRules> {
     keyring: Option<Keyring>,
     /// Whether only those are answered who know one of them.
     is_silent: bool,
+    /// Whether hosts may place their data in the `damq` by themselves.
+    places: bool,
     /// Whether the link ends: nobody without a channel is answered any more.
     is_ending: bool,
 }
@@ -189,6 +170,7 @@ impl<R: Rules> Listener<R> {
             rejects: RejectCounts::default(),
             keyring: None,
             is_silent: false,
+            places: false,
             is_ending: false,
         }
     }
@@ -222,6 +204,12 @@ impl<R: Rules> Listener<R> {
     /// `origin` returns the same for. By default each counts as itself.
     pub fn set_origin(&mut self, origin: fn([u8; 6]) -> [u8; 6]) {
         self.gate.set_origin(origin);
+    }
+
+    /// Has hosts whose frames are neither sealed nor covered by a checksum place their data in the
+    /// `damq` by themselves: all of it is locked from the beginning, and they may use all of it.
+    pub fn have_data_placed(&mut self) {
+        self.places = true;
     }
 
     /// Has the target answer only those who know its key.

@@ -6,8 +6,8 @@ use std::time::Duration;
 use arrayvec::ArrayVec;
 use tyche_crypto::{PublicKey, Sealer, Secrets};
 use tyche_wire::{
-    Accept, Body, ChannelId, CipherSuite, Content, Control, Event, Fenced, Flags, Header, Kind,
-    Mac, Reject, SealedAnswer, Uuid,
+    Accept, Body, CREDIT_MIN, ChannelId, CipherSuite, Content, Control, Event, Fenced, Flags,
+    Header, Kind, Mac, Reject, SealedAnswer, Uuid,
 };
 
 use super::{ListenerEvent, OpenedChannel};
@@ -17,7 +17,7 @@ use crate::channel::protection::{self, Guard};
 use crate::rules::Rules;
 use crate::target_end::access::Identity;
 use crate::target_end::admission::Grant;
-use crate::target_end::requests::TargetChannel;
+use crate::target_end::requests::{CreditNews, TargetChannel};
 use crate::time::{Instant, earliest};
 
 /// Answers to fences that wait on a channel.
@@ -159,12 +159,15 @@ impl<R: Rules> Open<R> {
                 may_place: !checksum && self.keys.is_none(),
             })));
         }
-        let Grant { writer, queue_size, damq_pages, .. } = self.grant;
+        let Grant { writer, queue_size, damq_pages, credit, .. } = self.grant;
         let target = self.target.get_or_insert_with(|| {
             let mut target = TargetChannel::new(self.config, (queue_size, damq_pages), writer, now);
             target.channel.assume_rtt(now.since(self.accepted_at));
             if let Some(keys) = &self.keys {
                 target.channel.seal_with(keys.sealer());
+            }
+            if credit > CREDIT_MIN {
+                target.tell_credit(credit);
             }
             target
         });
@@ -254,7 +257,18 @@ impl<R: Rules> Open<R> {
 
     /// Whether it has something for the registry.
     pub(super) fn needs_registry(&self) -> bool {
-        self.is_over() || self.shows_life() || self.is_doubted
+        self.is_over() || self.shows_life() || self.is_doubted || self.has_credit_news()
+    }
+
+    /// Whether it has news for the pool.
+    fn has_credit_news(&self) -> bool {
+        !self.closing && self.target.as_ref().is_some_and(TargetChannel::has_credit_news)
+    }
+
+    /// Takes the news for the pool.
+    pub(super) fn take_credit_news(&mut self) -> Option<CreditNews> {
+        let target = self.target.as_mut().filter(|_| !self.closing);
+        target.and_then(TargetChannel::take_credit_news)
     }
 
     /// Whether no frame has come for it.

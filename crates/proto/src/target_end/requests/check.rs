@@ -48,6 +48,7 @@ impl<R: Rules> TargetChannel<R> {
         match &entry {
             ToTarget::Command(command) => self.check_command(command)?,
             ToTarget::Data(data) => self.check_data(data)?,
+            ToTarget::Credit(pages) => self.check_credit(*pages)?,
         }
         Ok(entry)
     }
@@ -64,6 +65,11 @@ impl<R: Rules> TargetChannel<R> {
         }
         noted.opcode = Some(command.opcode);
         Ok(())
+    }
+
+    fn check_credit(&self, pages: u32) -> Result<(), Reject> {
+        let is_second = self.entries.iter().any(|entry| matches!(entry, ToTarget::Credit(_)));
+        if is_second { Err(Reject::Unexpected) } else { self.credit.check(pages) }
     }
 
     fn check_data(&mut self, data: &Data) -> Result<(), Reject> {

@@ -5,6 +5,7 @@
 
 mod amounts;
 mod check;
+mod credit;
 mod outcomes;
 
 use std::collections::VecDeque;
@@ -26,6 +27,8 @@ use crate::rules::{Rule, Rules};
 use crate::time::Instant;
 pub use amounts::Amounts;
 use check::Noted;
+use credit::Credit;
+pub(crate) use credit::CreditNews;
 pub(crate) use outcomes::Outcomes;
 
 /// Work for the owner of memory and disk, to be done in order.
@@ -55,6 +58,12 @@ pub enum Action {
         len: u32,
         /// First byte within the frame's data section.
         source: u32,
+    },
+    /// The host uses no more than so many pages from now on, until it is told another number: if it
+    /// could use more before, the memory of these is not needed.
+    Credit {
+        /// Pages, from the first one on.
+        pages: u32,
     },
     /// The request has all of its data: execute it, then call
     /// [`Listener::complete`](crate::Listener::complete). Only a successful read keeps its pages
@@ -111,6 +120,7 @@ pub(crate) struct TargetChannel<R> {
     pub(crate) channel: Channel<R>,
     slots: Box<[Slot]>,
     owners: Owners,
+    credit: Credit,
     /// The bytes of each page that have arrived.
     received: Received,
     /// Number of the frame that is being checked, from 1 on.
@@ -163,6 +173,7 @@ impl<R: Rules> TargetChannel<R> {
             channel: Channel::new(config, now),
             slots: (0..queue_size).map(slot).collect(),
             owners: Owners::new(damq_pages),
+            credit: Credit::new(damq_pages),
             received: Received::new(damq_pages),
             frame: 0,
             entries: ArrayVec::new(),
@@ -258,6 +269,7 @@ impl<R: Rules> TargetChannel<R> {
         let mut source = 0;
         for index in 0..self.entries.len() {
             match self.entries[index] {
+                ToTarget::Credit(pages) => self.take_credit(pages, act),
                 ToTarget::Command(command) => self.take_command(command, act),
                 ToTarget::Data(data) => {
                     self.take_data(&data, (!are_placed).then_some(source), act);
@@ -278,7 +290,7 @@ impl<R: Rules> TargetChannel<R> {
         entries.iter().all(|entry| match entry {
             Entry::Command(command) => is_done(command.tag),
             Entry::Data(data) => data.len == data.total && is_done(data.tag),
-            Entry::Completion(_) | Entry::Event(_) => false,
+            Entry::Completion(_) | Entry::Event(_) | Entry::Credit(_) => false,
         })
     }
 
@@ -326,6 +338,7 @@ impl<R: Rules> TargetChannel<R> {
             }
             self.owners.take(page, index);
         }
+        self.credit.used(Owners::run(page, len).end);
         act(Action::Claim { slot: index, page, len });
     }
 
@@ -340,6 +353,7 @@ impl<R: Rules> TargetChannel<R> {
                 self.release(index as u16, &mut act);
             }
         }
+        self.credit.rest();
     }
 
     fn release(&mut self, index: u16, act: &mut impl FnMut(Action)) {
@@ -471,13 +485,19 @@ impl<R: Rules> TargetChannel<R> {
         self.is_ended && !self.removed && self.channel.is_acked()
     }
 
+    /// Whether there is something for the host that belongs to no request.
     fn has_events(&self) -> bool {
-        self.removed || self.resized.is_some()
+        self.removed || self.resized.is_some() || self.credit.is_due()
     }
 
-    fn next_event(&mut self) -> Option<Event> {
+    fn next_event(&mut self) -> Option<Entry> {
+        if let Some(pages) = self.credit.take_due() {
+            self.owners.set_limit(self.credit.limit());
+            return Some(Entry::Credit(pages));
+        }
         let resized = self.resized.take().map(Event::Resized);
-        resized.or_else(|| std::mem::take(&mut self.removed).then_some(Event::Removed))
+        let event = resized.or_else(|| std::mem::take(&mut self.removed).then_some(Event::Removed));
+        event.map(Entry::Event)
     }
 
     /// Composes the next frame; false if there is none to send now.
@@ -488,6 +508,7 @@ impl<R: Rules> TargetChannel<R> {
             Entry::Data(Data { tag, .. }) => current(*tag) && slots[usize::from(tag.slot)].held > 0,
             Entry::Completion(Completion { tag, .. }) => current(*tag),
             Entry::Event(_) => true,
+            Entry::Credit(_) => R::keeps(Rule::RepeatCredit),
             Entry::Command(_) => false,
         };
         let entries = out.content.begin_entries();
@@ -538,8 +559,8 @@ impl<R: Rules> TargetChannel<R> {
         }
         // Events are sent in one ring only, whose positions tell the host which event is newer.
         while data == 0 && self.channel.capacity.fits_entry(entries.len(), data) {
-            let Some(event) = self.next_event() else { break };
-            entries.push(Entry::Event(event));
+            let Some(entry) = self.next_event() else { break };
+            entries.push(entry);
         }
         Some((if data > 0 { Ring::Data } else { Ring::Command }, data))
     }
