@@ -75,7 +75,7 @@ fn a_link_is_removed_under_load_and_sessions_go_on_over_others() {
     let mut options =
         options_of_target(Box::new(a), Arc::new(MemoryStore::new(SIZE, 512).unwrap()));
     options.links.push(Box::new(b));
-    options.target.channels_max = 64;
+    options.target.memory_pages = 1 << 16;
     let target = Target::start(options).unwrap();
     let client = Client::start_with(Box::new(to_a), PATIENCE, |options| {
         for link in [to_b, to_c] {

@@ -154,6 +154,7 @@ impl<R: Rules> Target<R> {
                 let memory = self.memory.get_mut(&channel.0).unwrap();
                 match action {
                     Action::Release { slot } => drop(memory.slots.remove(&slot)),
+                    Action::Credit { .. } => {}
                     Action::Claim { slot, page, .. } => {
                         memory.slots.insert(slot, page as usize * PAGE_LEN);
                     }
