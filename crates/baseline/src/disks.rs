@@ -185,6 +185,10 @@ impl Queue for DiskArrayQueue {
         self.inner.unregister(arena);
     }
 
+    fn cut(&mut self, arena: &Arena, first: usize) -> usize {
+        self.inner.cut(arena, first)
+    }
+
     fn submit(&mut self, token: u64, request: Request) {
         if self.held.is_empty() {
             self.held_since = Instant::now();

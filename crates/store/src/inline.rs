@@ -60,6 +60,10 @@ impl<S: Serve> Queue for InlineQueue<S> {
 
     fn unregister(&mut self, _: &Arena) {}
 
+    fn cut(&mut self, _: &Arena, first: usize) -> usize {
+        first
+    }
+
     fn submit(&mut self, token: u64, mut request: Request) {
         assert!(self.ready.len() < self.depth, "more than {} requests in flight", self.depth);
         let result: Result<(), Errno> = request.check(&self.store.geometry());

@@ -169,6 +169,13 @@ pub trait Queue: Send {
     /// Undoes [`register`](Self::register). No request in flight may use memory of `arena`.
     fn unregister(&mut self, arena: &Arena);
 
+    /// Unregisters what it can of the pages of `arena` from `first` on, which no request in flight
+    /// uses. Returns from which page on none is registered: by default the end, as if it could not.
+    fn cut(&mut self, arena: &Arena, first: usize) -> usize {
+        let _ = first;
+        arena.pages()
+    }
+
     /// Takes a request. `token` comes back with the completion.
     ///
     /// # Panics

@@ -82,6 +82,12 @@ impl Disk {
         }
     }
 
+    /// Unregisters what it can of the pages from `first` on, which no request uses. Returns from
+    /// which page on none is registered.
+    pub fn cut(&mut self, arena: &Arena, first: usize) -> usize {
+        self.queue.as_mut().map_or(first, |queue| queue.cut(arena, first))
+    }
+
     /// Checks that the disk can execute a request with this memory. Past the end is invalid on the
     /// wire, whatever the operation: `NOSPC` is for local writers on Linux, and here means a full
     /// medium.

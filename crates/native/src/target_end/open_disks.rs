@@ -76,12 +76,10 @@ impl OpenDisks {
     }
 
     /// Gives the memory of a channel back from the page `first` on, until it is used again; none of
-    /// it is at the disk.
+    /// that is at the disk. A block that is registered and begins before stays as it is.
     pub(super) fn give_back(&mut self, export: ExportKey, arena: &Arena, first: usize) {
-        let disk = &mut self.disks[export].disk;
-        disk.unregister(arena);
+        let first = self.disks[export].disk.cut(arena, first);
         arena.forget(first);
-        let _ = disk.register(arena);
     }
 
     /// The disk of an export.

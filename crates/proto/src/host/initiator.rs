@@ -505,7 +505,10 @@ impl<R: Rules> Initiator<R> {
             return None;
         }
         let mut data = 0;
-        if !self.writes.is_empty() && self.channel.may_send(now, Ring::Data) {
+        // Or it would wait for as long as there are writes.
+        if self.is_credit_due() && self.channel.may_send(now, Ring::Command) {
+            entries.extend(self.credit.take().map(Entry::Credit));
+        } else if !self.writes.is_empty() && self.channel.may_send(now, Ring::Data) {
             while let Some(slot) = self.writes.next() {
                 let Some(len) = self.compose_write(slot, entries, data) else { break };
                 data += len as usize;
@@ -515,13 +518,9 @@ impl<R: Rules> Initiator<R> {
                 }
             }
         }
-        let is_credit_due = self.is_credit_due();
-        let small = is_credit_due || !self.commands.is_empty();
-        if data == 0 && !(small && self.channel.may_send(now, Ring::Command)) {
+        let is_small = !self.commands.is_empty();
+        if entries.is_empty() && !(is_small && self.channel.may_send(now, Ring::Command)) {
             return None;
-        }
-        if is_credit_due && self.channel.capacity.fits_entry(entries.len(), data) {
-            entries.extend(self.credit.take().map(Entry::Credit));
         }
         while self.channel.capacity.fits_entry(entries.len(), data) {
             let Some(slot) = self.commands.pop_front() else { break };

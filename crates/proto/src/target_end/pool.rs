@@ -11,7 +11,7 @@
 //!  aim    pages that its host was told to use; less than `held` until it has answered
 //! ```
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use tyche_wire::CREDIT_MIN;
@@ -53,7 +53,13 @@ pub(crate) struct Pool {
     /// The pages that each host has beyond the least of its channels: those with none are not there.
     hosts: BTreeMap<Identity, u64>,
     /// Channels that wait for pages.
-    waiting: Vec<ChannelRef>,
+    waiting: BTreeSet<ChannelRef>,
+    /// Channels that were told to give up pages, and have not yet.
+    owing: BTreeSet<ChannelRef>,
+    /// Pages that are kept for a new channel, and until when.
+    reserved: Option<(u64, Instant)>,
+    /// Channels of hosts without a key.
+    strangers: u64,
     /// Channels whose hosts have to be told another number.
     told: BTreeMap<ChannelRef, u32>,
 }
@@ -76,13 +82,16 @@ impl Pool {
             now: Instant(0),
             shares: BTreeMap::new(),
             hosts: BTreeMap::new(),
-            waiting: Vec::new(),
+            waiting: BTreeSet::new(),
+            owing: BTreeSet::new(),
+            reserved: None,
+            strangers: 0,
             told: BTreeMap::new(),
         }
     }
 
     /// Whether there is room for a new channel, of at least so many pages. If not, others are told
-    /// to give up some.
+    /// to give up some, which are kept for it for a while.
     pub(crate) fn room(&mut self, now: Instant, pages: u32) -> Room {
         self.now = now;
         let needed = u64::from(pages) + UPKEEP;
@@ -98,9 +107,17 @@ impl Pool {
         {
             let less = lacking.next_multiple_of(CREDIT_MIN.into()) as u32;
             self.lower(channel, share.aim.saturating_sub(less));
-            return Room::Soon;
+        } else if owed == 0 {
+            return Room::None;
         }
-        if owed > 0 { Room::Soon } else { Room::None }
+        self.reserved = Some((needed, now + PATIENCE));
+        Room::Soon
+    }
+
+    /// Pages that may be given to channels that wait.
+    fn available(&self) -> u64 {
+        let reserved = self.reserved.filter(|(_, until)| self.now < *until);
+        self.free.saturating_sub(reserved.map_or(0, |(pages, _)| pages))
     }
 
     /// The most pages that a new channel can have which keeps them until it is closed.
@@ -113,6 +130,8 @@ impl Pool {
     /// If it has more than the least, it keeps them until it is closed.
     pub(crate) fn open(&mut self, channel: ChannelRef, host: Identity, pages: u32) {
         self.free = self.free.saturating_sub(u64::from(pages) + UPKEEP);
+        self.reserved = None;
+        self.strangers += u64::from(matches!(host, Identity::Claimed(_)));
         let is_fixed = pages > CREDIT_MIN;
         let lowered_at = Instant(0);
         let share = Share { host, held: pages, aim: pages, lowered_at, wanted: 0, is_fixed };
@@ -123,7 +142,9 @@ impl Pool {
     pub(crate) fn close(&mut self, channel: ChannelRef) {
         let Some(share) = self.shares.remove(&channel) else { return };
         self.told.remove(&channel);
-        self.waiting.retain(|waiting| *waiting != channel);
+        self.waiting.remove(&channel);
+        self.owing.remove(&channel);
+        self.strangers -= u64::from(matches!(share.host, Identity::Claimed(_)));
         self.free += u64::from(share.held) + UPKEEP;
         if !share.is_fixed {
             self.count(share.host, share.aim, CREDIT_MIN);
@@ -139,11 +160,11 @@ impl Pool {
         if share.aim < share.held || wanted <= share.held {
             return;
         }
-        if share.wanted == 0 {
-            self.waiting.push(channel);
-        }
         share.wanted = wanted;
-        if let Some((host, channel)) = self.divide() {
+        self.waiting.insert(channel);
+        if let Some((host, channel)) = self.divide()
+            && self.owed() < self.lacking()
+        {
             self.recall(host, channel);
         }
     }
@@ -155,13 +176,18 @@ impl Pool {
         let left = share.held.min(pages.max(share.aim));
         self.free += u64::from(share.held - left);
         share.held = left;
+        if share.aim == left {
+            self.owing.remove(&channel);
+        }
         self.divide_again();
     }
 
     /// A channel is idle: it keeps the least.
     pub(crate) fn rest(&mut self, now: Instant, channel: ChannelRef) {
         self.now = now;
-        if self.shares.get(&channel).is_some_and(|share| !share.is_fixed) {
+        if let Some(share) = self.shares.get_mut(&channel).filter(|share| !share.is_fixed) {
+            share.wanted = 0;
+            self.waiting.remove(&channel);
             self.lower(channel, CREDIT_MIN);
         }
     }
@@ -171,11 +197,9 @@ impl Pool {
         self.shares.get(&channel).map(|share| share.host)
     }
 
-    /// The pages that channels of hosts without a key hold.
+    /// The pages that channels of hosts without a key have, if each has the least.
     pub(crate) fn of_strangers(&self) -> u64 {
-        let shares = self.shares.values();
-        let strangers = shares.filter(|it| matches!(it.host, Identity::Claimed(_)));
-        strangers.map(|share| u64::from(share.held) + UPKEEP).sum()
+        self.strangers * CHANNEL_PAGES
     }
 
     /// The next channel of a link whose host is to be told a number of pages.
@@ -189,7 +213,9 @@ impl Pool {
 
     /// The links of the channels whose hosts are to be told a number of pages.
     pub(crate) fn called_links(&self) -> impl Iterator<Item = usize> {
-        self.told.keys().map(|channel| channel.link)
+        let mut last = None;
+        let links = self.told.keys().map(|channel| channel.link);
+        links.filter(move |link| last.replace(*link) != Some(*link))
     }
 
     /// Notes that the aim of a channel of a host has changed.
@@ -203,8 +229,8 @@ impl Pool {
 
     /// Pages that hosts were told to give up lately, and have not yet.
     fn owed(&self) -> u64 {
-        let lately = |it: &&Share| self.now.since(it.lowered_at) < PATIENCE;
-        let shares = self.shares.values().filter(lately);
+        let shares = self.owing.iter().map(|channel| &self.shares[channel]);
+        let shares = shares.filter(|share| self.now.since(share.lowered_at) < PATIENCE);
         shares.map(|share| u64::from(share.held - share.aim)).sum()
     }
 
@@ -225,7 +251,8 @@ impl Pool {
         if aim < before {
             (share.aim, share.wanted) = (aim, 0);
             share.lowered_at = self.now;
-            self.waiting.retain(|waiting| *waiting != channel);
+            self.waiting.remove(&channel);
+            self.owing.insert(channel);
             self.told.insert(channel, aim);
             self.count(host, before, aim);
         }
@@ -244,32 +271,45 @@ impl Pool {
     /// Gives free pages to channels that wait, those of the host with the fewest first. Returns the
     /// one that has to wait on.
     fn divide(&mut self) -> Option<(Identity, ChannelRef)> {
-        while let Some((host, channel)) = self.neediest() {
-            let part = (self.free / self.waiting.len() as u64).max(CREDIT_MIN.into());
+        if self.available() < u64::from(CREDIT_MIN) {
+            return self.order().min().map(|(_, _, host, channel)| (host, channel));
+        }
+        let mut order: Vec<_> = self.order().collect();
+        order.sort_unstable();
+        let mut count = order.len() as u64;
+        for (_, _, host, channel) in order {
+            let available = self.available();
+            let part = (available / count).max(CREDIT_MIN.into());
             let share = self.shares.get_mut(&channel).expect("those that wait have a share");
             let before = share.held;
             let given = u64::from(share.wanted - before).min(part);
-            if given > self.free {
+            if given > available {
                 return Some((host, channel));
             }
             self.free -= given;
             share.held += given as u32;
             (share.aim, share.wanted) = (share.held, 0);
             let after = share.held;
-            self.waiting.retain(|waiting| *waiting != channel);
+            self.waiting.remove(&channel);
             self.told.insert(channel, after);
             self.count(host, before, after);
+            count -= 1;
         }
         None
     }
 
-    /// The channel that waits whose host has the fewest pages.
-    fn neediest(&self) -> Option<(Identity, ChannelRef)> {
-        let hosts = self.waiting.iter().map(|channel| {
+    /// The channels that wait, each with what decides on its turn: the pages of its host, and its own.
+    fn order(&self) -> impl Iterator<Item = (u64, u32, Identity, ChannelRef)> {
+        self.waiting.iter().map(|channel| {
             let Share { host, held, .. } = self.shares[channel];
             (self.beyond(host), held, host, *channel)
-        });
-        hosts.min().map(|(_, _, host, channel)| (host, channel))
+        })
+    }
+
+    /// Pages that channels wait for.
+    fn lacking(&self) -> u64 {
+        let shares = self.waiting.iter().map(|channel| &self.shares[channel]);
+        shares.map(|share| u64::from(share.wanted.saturating_sub(share.held))).sum()
     }
 
     /// Has the host with the most pages give up half of what it has more than `host`; or if that has
@@ -419,6 +459,26 @@ mod tests {
         channels.settle();
         channels.add(2);
         assert_eq!(channels.pool.room(NOW, CREDIT_MIN), Room::None, "all have the least");
+    }
+
+    /// Those that wait would take what others give up for it.
+    #[test]
+    fn pages_that_are_given_up_for_a_new_channel_are_kept_for_it() {
+        let mut channels = Channels::new(3, 0);
+        let (first, second) = (channels.add(1), channels.add(2));
+        channels.press(8192);
+        channels.pool.ask(NOW, second, 8192);
+        assert_eq!(channels.pool.room(NOW, CREDIT_MIN), Room::Soon);
+        for _ in 0..8 {
+            channels.settle();
+            for channel in [first, second] {
+                channels.pool.ask(NOW, channel, 8192);
+            }
+            if channels.pool.room(NOW, CREDIT_MIN) == Room::Free {
+                return;
+            }
+        }
+        panic!("the new channel starves");
     }
 
     #[test]

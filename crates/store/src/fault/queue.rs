@@ -129,6 +129,10 @@ impl Queue for FaultQueue {
         self.inner.unregister(arena);
     }
 
+    fn cut(&mut self, arena: &Arena, first: usize) -> usize {
+        self.inner.cut(arena, first)
+    }
+
     fn submit(&mut self, token: u64, request: Request) {
         let depth = self.slots.len();
         assert!(self.in_flight() < depth, "more than {depth} requests in flight");

@@ -19,7 +19,7 @@ const BLOCK_MAX: usize = 1024 * PAGE;
 /// Bytes of the first block. Each further one is so long that with those before it, it is
 /// [`GROWTH`] times as long.
 const FIRST: usize = 16 * PAGE;
-const GROWTH: usize = 4;
+const GROWTH: usize = 2;
 
 /// The table of registered memory.
 pub(super) struct Buffers {
@@ -79,6 +79,23 @@ impl Buffers {
         }
     }
 
+    /// Unregisters the blocks of `arena` from the page `first` on, but for one that begins before.
+    /// Returns from which page on none is registered.
+    pub(super) fn cut(&mut self, submitter: &Submitter<'_>, arena: &Arena, first: usize) -> usize {
+        let Some(announced) = self.arenas.get_mut(&arena.region().0.as_ptr().addr()) else {
+            return first;
+        };
+        for Registered { index, .. } in announced.blocks.split_off(&(first * PAGE)).into_values() {
+            if let Some(index) = index
+                && update(submitter, index, (0, 0))
+            {
+                self.free.push(index);
+            }
+        }
+        let last = announced.blocks.values().next_back();
+        first.max(last.filter(|it| it.index.is_some()).map_or(0, |it| it.end / PAGE))
+    }
+
     /// The index of the entry that covers `bytes` wholly.
     pub(super) fn find(&mut self, submitter: &Submitter<'_>, bytes: &[u8]) -> Option<u16> {
         let start = bytes.as_ptr().addr();
@@ -99,8 +116,12 @@ impl Buffers {
             return index;
         }
         // A block that has grown with what is meant to be used keeps its entry.
-        let index = known.and_then(|known| known.index).or_else(|| self.free.pop())?;
+        let former = known.and_then(|known| known.index);
+        let index = former.or_else(|| self.free.pop())?;
         let is_done = update(submitter, index, (base + block.start, block.len()));
+        if !is_done && former.is_some() {
+            return None;
+        }
         if !is_done {
             self.free.push(index);
         }
@@ -138,7 +159,7 @@ mod tests {
             }
             assert_eq!(at, total);
         }
-        let ends = [0, 16, 64, 256, 1024].map(|page| block(page * PAGE, usize::MAX).end / PAGE);
-        assert_eq!(ends, [16, 64, 256, 1024, 2048]);
+        let ends = [0, 16, 32, 512, 1024].map(|page| block(page * PAGE, usize::MAX).end / PAGE);
+        assert_eq!(ends, [16, 32, 64, 1024, 2048]);
     }
 }

@@ -426,6 +426,10 @@ impl Queue for RingQueue {
         self.buffers.unregister(&self.ring.submitter(), arena);
     }
 
+    fn cut(&mut self, arena: &Arena, first: usize) -> usize {
+        self.buffers.cut(&self.ring.submitter(), arena, first)
+    }
+
     fn submit(&mut self, token: u64, request: Request) {
         let slot = self.free.pop();
         let slot = slot.unwrap_or_else(|| panic!("over {} requests in flight", self.slots.len()));

@@ -80,7 +80,7 @@ impl<R: Rules> Listener<R> {
     fn report_credits(&mut self, now: Instant, registry: &mut Registry) {
         let link = self.config.link;
         for open in self.channels.needing_mut() {
-            if let Some(news) = open.take_credit_news() {
+            while let Some(news) = open.take_credit_news() {
                 registry.credit(now, ChannelRef { link, channel: open.id() }, news);
             }
         }

@@ -6,7 +6,8 @@
 
 use tyche_wire::{Command, Data, Entry, Opcode, Reject, Tag, ToTarget};
 
-use super::{State, TargetChannel};
+use super::{Slot, State, TargetChannel};
+use crate::channel::damq::Owners;
 use crate::rules::{Rule, Rules};
 
 /// The request of a slot, as it will be after the entries of the frame that were checked.
@@ -67,9 +68,17 @@ impl<R: Rules> TargetChannel<R> {
         Ok(())
     }
 
+    /// An answer is the first entry of its frame, and no request in progress uses more pages.
     fn check_credit(&self, pages: u32) -> Result<(), Reject> {
-        let is_second = self.entries.iter().any(|entry| matches!(entry, ToTarget::Credit(_)));
-        if is_second { Err(Reject::Unexpected) } else { self.credit.check(pages) }
+        if !self.entries.is_empty() {
+            return Err(Reject::Unexpected);
+        }
+        self.credit.check(pages)?;
+        let is_beyond = |slot: &Slot| {
+            slot.state != State::Done && Owners::run(slot.page, slot.held).end > pages
+        };
+        let is_used = self.slots.iter().any(is_beyond);
+        if is_used && R::keeps(Rule::DrainBeforeCredit) { Err(Reject::Placement) } else { Ok(()) }
     }
 
     fn check_data(&mut self, data: &Data) -> Result<(), Reject> {
@@ -124,6 +133,12 @@ impl<R: Rules> TargetChannel<R> {
         if held > 0 {
             let slots = &self.slots;
             let is_busy = |owner: u16| slots[usize::from(owner)].state != State::Done;
+            // The answer to a credit counts for what is behind it in the frame.
+            if let Some(ToTarget::Credit(pages)) = self.entries.first()
+                && Owners::run(page, held).end > *pages
+            {
+                return Err(Reject::Placement);
+            }
             self.owners.claim(page, held, frame, is_busy)?;
         }
         Ok(Noted { frame, generation, page, held, opcode: None, has_data: false })

@@ -33,6 +33,9 @@ pub(crate) enum CreditNews {
 /// a host asks for by default.
 const GROWTH: u32 = 4;
 
+/// A channel that has asked for more asks again after so many requests that could use it.
+const ASK_AGAIN: u32 = 4096;
+
 /// The credit of a channel.
 pub(super) struct Credit {
     /// Pages of the `damq`.
@@ -45,14 +48,22 @@ pub(super) struct Credit {
     next: Option<u32>,
     /// When a request uses more pages than these, the channel wants more.
     enough: u32,
+    /// Such requests until it says so again.
+    patience: u32,
+    /// Whether it was idle while the host was being told a number.
+    rests: bool,
+    /// A number that the pool does not know to be agreed to.
+    settled: Option<u32>,
+    /// Other news for the pool.
     news: Option<CreditNews>,
 }
 
 impl Credit {
     pub(super) fn new(most: u32) -> Self {
         let agreed = CREDIT_MIN.min(most);
-        let (told, next, news) = (None, None, None);
-        Self { most, agreed, told, next, enough: agreed / 2, news }
+        let (told, next, settled, news) = (None, None, None, None);
+        let (enough, patience, rests) = (agreed / 2, 0, false);
+        Self { most, agreed, told, next, enough, patience, rests, settled, news }
     }
 
     /// Pages that requests of the host may use.
@@ -76,29 +87,37 @@ impl Credit {
 
     #[cold]
     fn want(&mut self) {
-        // Once, until the host has another number.
-        self.enough = u32::MAX;
-        if self.agreed < self.most {
+        if self.patience > 0 {
+            self.patience -= 1;
+        } else if self.told.is_none() && self.next.is_none() {
+            self.patience = ASK_AGAIN;
             self.news = Some(CreditNews::Wants((self.agreed * GROWTH).min(self.most)));
         }
     }
 
     /// The channel is idle.
     pub(super) fn rest(&mut self) {
-        let is_changing = self.told.is_some() || self.next.is_some() || self.news.is_some();
-        if self.agreed > CREDIT_MIN && !is_changing {
+        self.rests = true;
+        self.rest_if_settled();
+    }
+
+    fn rest_if_settled(&mut self) {
+        let is_settled = self.told.is_none() && self.next.is_none() && self.settled.is_none();
+        if is_settled && std::mem::take(&mut self.rests) {
             self.news = Some(CreditNews::Rests);
+            self.patience = 0;
         }
     }
 
-    /// Takes the news for the pool.
+    /// Takes the next news for the pool.
     pub(super) fn take_news(&mut self) -> Option<CreditNews> {
-        self.news.take()
+        let settled = self.settled.take().map(CreditNews::Settled);
+        settled.or_else(|| self.news.take())
     }
 
     /// Whether there is news for the pool.
     pub(super) fn has_news(&self) -> bool {
-        self.news.is_some()
+        self.settled.is_some() || self.news.is_some()
     }
 
     /// Has the host told a number.
@@ -134,8 +153,14 @@ impl Credit {
         let is_less = pages < self.agreed;
         (self.agreed, self.told) = (pages, None);
         self.enough = if pages < self.most { pages / 2 } else { u32::MAX };
+        self.patience = 0;
+        // What was wanted before is answered by that number.
+        self.news = None;
         if self.next.is_none() {
-            self.news = Some(CreditNews::Settled(pages));
+            self.settled = Some(pages);
+        }
+        if std::mem::take(&mut self.rests) && pages > CREDIT_MIN {
+            self.news = Some(CreditNews::Rests);
         }
         is_less
     }
@@ -222,12 +247,40 @@ mod tests {
     }
 
     #[test]
-    fn an_idle_channel_says_so_unless_it_has_the_least() {
+    fn a_channel_that_gets_nothing_asks_again() {
+        let mut credit = with(64);
+        for _ in 0..=ASK_AGAIN {
+            credit.used(64);
+        }
+        assert_eq!(credit.take_news(), Some(CreditNews::Wants(256)));
+        credit.used(64);
+        assert_eq!(credit.take_news(), Some(CreditNews::Wants(256)));
+    }
+
+    #[test]
+    fn what_is_settled_is_said_before_more_is_wanted() {
+        let mut credit = with(1024);
+        credit.tell(64);
+        assert_eq!(credit.take_due(), Some(64));
+        credit.used(1024);
+        assert!(!credit.has_news(), "another number comes");
+        credit.agree(64);
+        credit.used(64);
+        let news = [credit.take_news(), credit.take_news(), credit.take_news()];
+        assert_eq!(news, [Some(CreditNews::Settled(64)), Some(CreditNews::Wants(256)), None]);
+    }
+
+    #[test]
+    fn an_idle_channel_says_so_also_if_it_is_told_a_number_meanwhile() {
         let mut credit = with(64);
         credit.rest();
         assert_eq!(credit.take_news(), Some(CreditNews::Rests));
-        let mut least = with(CREDIT_MIN);
-        least.rest();
-        assert!(!least.has_news());
+        credit.tell(1024);
+        credit.take_due();
+        credit.rest();
+        assert!(!credit.has_news());
+        credit.agree(1024);
+        let news = [credit.take_news(), credit.take_news()];
+        assert_eq!(news, [Some(CreditNews::Settled(1024)), Some(CreditNews::Rests)]);
     }
 }

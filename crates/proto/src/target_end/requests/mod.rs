@@ -490,14 +490,9 @@ impl<R: Rules> TargetChannel<R> {
         self.removed || self.resized.is_some() || self.credit.is_due()
     }
 
-    fn next_event(&mut self) -> Option<Entry> {
-        if let Some(pages) = self.credit.take_due() {
-            self.owners.set_limit(self.credit.limit());
-            return Some(Entry::Credit(pages));
-        }
+    fn next_event(&mut self) -> Option<Event> {
         let resized = self.resized.take().map(Event::Resized);
-        let event = resized.or_else(|| std::mem::take(&mut self.removed).then_some(Event::Removed));
-        event.map(Entry::Event)
+        resized.or_else(|| std::mem::take(&mut self.removed).then_some(Event::Removed))
     }
 
     /// Composes the next frame; false if there is none to send now.
@@ -532,7 +527,9 @@ impl<R: Rules> TargetChannel<R> {
             return None;
         }
         let mut data = 0;
-        if !self.sending.is_empty() && self.channel.may_send(now, Ring::Data) {
+        // Or they would wait for as long as there are reads.
+        let has_events = self.has_events() && self.channel.may_send(now, Ring::Command);
+        if !has_events && !self.sending.is_empty() && self.channel.may_send(now, Ring::Data) {
             while let Some(slot) = self.sending.next() {
                 let Some(len) = self.compose_read(slot, entries, data) else { break };
                 data += len as usize;
@@ -541,9 +538,13 @@ impl<R: Rules> TargetChannel<R> {
                 }
             }
         }
-        let small = !self.completions.is_empty() || self.has_events();
-        if data == 0 && !(small && self.channel.may_send(now, Ring::Command)) {
+        let is_small = has_events || !self.completions.is_empty();
+        if data == 0 && !(is_small && self.channel.may_send(now, Ring::Command)) {
             return None;
+        }
+        if has_events && let Some(pages) = self.credit.take_due() {
+            self.owners.set_limit(self.credit.limit());
+            entries.push(Entry::Credit(pages));
         }
         while self.channel.capacity.fits_entry(entries.len(), data) {
             let Some((tag, status)) = self.completions.pop_front() else { break };
@@ -559,8 +560,8 @@ impl<R: Rules> TargetChannel<R> {
         }
         // Events are sent in one ring only, whose positions tell the host which event is newer.
         while data == 0 && self.channel.capacity.fits_entry(entries.len(), data) {
-            let Some(entry) = self.next_event() else { break };
-            entries.push(entry);
+            let Some(event) = self.next_event() else { break };
+            entries.push(Entry::Event(event));
         }
         Some((if data > 0 { Ring::Data } else { Ring::Command }, data))
     }
