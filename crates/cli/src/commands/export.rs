@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use tyche_proto::wire::Geometry;
+use tyche_session::log_warnings;
 use uuid::Uuid;
 
 use crate::output::{Format, bytes, show};
@@ -332,7 +333,9 @@ fn run_add(at: &AtArgs, add: &Add, output: Format) -> Result<()> {
         true => format!("{target} exports {name} ({size})\n"),
         false => format!("{target} exports {name} ({size}) already\n"),
     };
-    show(output, || Output::ExportChanged(done.clone()), || text)
+    show(output, || Output::ExportChanged(done.clone()), || text)?;
+    log_warnings(&done.warnings);
+    Ok(())
 }
 
 /// The export with an absolute path: the target runs in another directory, and one elsewhere
@@ -418,5 +421,8 @@ fn run_resize(at: &AtArgs, Resize { of, size }: &Resize, output: Format) -> Resu
         true => format!("{export} has {size} already\n"),
         false => format!("{export} has {size} now, {} before\n", bytes(before)),
     };
-    show(output, || Output::Export { size_before: before, now }, || text)
+    let warnings = now.warnings.clone();
+    show(output, || Output::Export { size_before: before, now }, || text)?;
+    log_warnings(&warnings);
+    Ok(())
 }

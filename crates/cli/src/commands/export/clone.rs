@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use clap::Args;
+use tyche_session::log_warnings;
 
 use super::name::{ExportName, find};
 use crate::output::{Format, bytes, show};
@@ -77,5 +78,7 @@ fn run(at: &AtArgs, (of, new): (&ExportName, &str), read_only: bool, to: Format)
         }
         None => format!("{target} exports {what}, already\n"),
     };
-    show(to, || Output::ExportCloned(done.clone()), || text)
+    show(to, || Output::ExportCloned(done.clone()), || text)?;
+    log_warnings(&done.warnings);
+    Ok(())
 }
