@@ -11,10 +11,9 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use tyche_proto::wire::Geometry;
-use tyche_session::log_warnings;
 use uuid::Uuid;
 
-use crate::output::{Format, bytes, show};
+use crate::output::{Format, bytes, remark, show};
 use crate::shared::complete;
 use crate::shared::control::{AccessChange, NewFile, TargetRequest};
 use crate::shared::error::{Code, Context, Error, Result};
@@ -334,7 +333,7 @@ fn run_add(at: &AtArgs, add: &Add, output: Format) -> Result<()> {
         false => format!("{target} exports {name} ({size}) already\n"),
     };
     show(output, || Output::ExportChanged(done.clone()), || text)?;
-    log_warnings(&done.warnings);
+    remark_all(&done.warnings);
     Ok(())
 }
 
@@ -369,6 +368,11 @@ fn run_remove(at: &AtArgs, remove: &Remove, output: Format) -> Result<()> {
     let file = if delete { "; its disk is deleted" } else { "; its disk is left as it is" };
     let text = format!("{} does not export {export} any more{ended}{file}\n", done.target);
     show(output, || Output::ExportChanged(done.clone()), || text)
+}
+
+/// Prints warnings about a change that was made.
+fn remark_all(warnings: &[String]) {
+    warnings.iter().for_each(|warning| remark(format_args!("tyche: {warning}")));
 }
 
 /// The end of a line that says how many sessions a change ends.
@@ -423,6 +427,6 @@ fn run_resize(at: &AtArgs, Resize { of, size }: &Resize, output: Format) -> Resu
     };
     let warnings = now.warnings.clone();
     show(output, || Output::Export { size_before: before, now }, || text)?;
-    log_warnings(&warnings);
+    remark_all(&warnings);
     Ok(())
 }

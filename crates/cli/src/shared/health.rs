@@ -122,8 +122,8 @@ pub(crate) fn overcommitment(pool: &PoolReport) -> Option<String> {
     let size = pool.size.filter(|size| provisioned > size)?;
     let (has, promised) = (bytes(size), bytes(*provisioned));
     Some(format!(
-        "pool {name} has {has}, and its exports have {promised} together: writes of hosts fail when \
-         it is full"
+        "pool {name} has {has}, and its exports have {promised} together: writes of hosts fail \
+         when it is full"
     ))
 }
 

@@ -472,7 +472,8 @@ fn an_export_that_could_not_be_served_otherwise_is_served_on() {
     let is_read_only = || {
         let list = export(&["list"]);
         let exports = list["targets"][0]["exports"].as_array().unwrap();
-        let more = exports.iter().find(|it| it["export"] == "more").map(|it| it["read_only"].clone());
+        let more =
+            exports.iter().find(|it| it["export"] == "more").map(|it| it["read_only"].clone());
         more.unwrap_or_default()
     };
     assert_eq!(is_read_only(), false, "it is served as before");

@@ -288,7 +288,7 @@ fn the_only_link_of_a_session_is_not_taken_from_it_unawares() {
         Side::Target,
         &only,
         7,
-        &["is the only link of ", &format!(" ({DISK})"), "`tyche link add`", "--force"],
+        &["is the only link of ", &format!(" ({DISK})"), "tyche link add", "--force"],
     );
     configure(&rig, &configuration(&TARGETS[1..2], ""));
     let plan = || {

@@ -6,9 +6,10 @@ use tyche_block::{Errno, OperationKind};
 use tyche_counters::counters;
 use tyche_proto::{ExportKey, HostId, Instant};
 
-/// The most pairs of a host and an export that a thread tells apart. Of more, those that have no channel
-/// open are counted together, as one host that nobody is, at each export; so is a new one if all
-/// have channels open.
+/// The most pairs of a host and an export that a thread tells apart. Of more, those that have no
+/// channel open are counted together, as one host that nobody is, at each export; so is a new one
+/// if all have channels open. A target has as many for each of its threads, and for all that have
+/// ended.
 const USES_MAX: usize = 1024;
 
 counters! {

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use clap::Args;
-use tyche_session::log_warnings;
 
 use super::name::{ExportName, find};
+use super::remark_all;
 use crate::output::{Format, bytes, show};
 use crate::shared::control::TargetRequest;
 use crate::shared::error::Result;
@@ -79,6 +79,6 @@ fn run(at: &AtArgs, (of, new): (&ExportName, &str), read_only: bool, to: Format)
         None => format!("{target} exports {what}, already\n"),
     };
     show(to, || Output::ExportCloned(done.clone()), || text)?;
-    log_warnings(&done.warnings);
+    remark_all(&done.warnings);
     Ok(())
 }

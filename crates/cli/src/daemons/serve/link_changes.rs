@@ -62,12 +62,13 @@ pub(super) fn add(served: &Arc<Served>, name: &str, by: &By<'_>) -> Result<Targe
 }
 
 /// Serves a link no more, or does not wait for it any more. Returns when nothing of it is left. One
-/// that is not there is no error. `force`: even if it is the last one, or the only one of a session.
+/// that is not there is no error. `force`: even if it is the last one, or the only one of a
+/// session.
 ///
 /// # Errors
 /// `Refused` if it is the last link that is served, or the only one that a session has; `Other` if
-/// that can't be kept. Nothing has changed then. `Device` if a disk has not finished requests that have come over it after `limit`:
-/// it is served no more, and ends when they are finished.
+/// that can't be kept. Nothing has changed then. `Device` if a disk has not finished requests that
+/// have come over it after `limit`: it is served no more, and ends when they are finished.
 pub(super) fn remove(
     served: &Arc<Served>,
     name: &str,
@@ -114,8 +115,8 @@ fn refuse_in_use(served: &Served, named: &str) -> Result<()> {
         format!("{named} is the last link of {target}, and no host would reach it: give --force")
     } else if let Some(sessions) = only_link_of(served, named, &[]) {
         format!(
-            "{named} is the only link of {sessions}: add another one there first (`tyche link \
-             add`), or give --force, and they lose the target"
+            "{named} is the only link of {sessions}: add another one at both ends first (`tyche \
+             link add`), or give --force, and requests wait until there is one"
         )
     } else {
         return Ok(());
