@@ -149,7 +149,7 @@ fn every_command_works_from_elsewhere_and_the_log_says_who_asked() {
         (&hosts["hosts"][0]["host"], &hosts["hosts"][0]["export"]),
         (&json!("alpha"), &json!(DISK))
     );
-    let (link, other) = (rig.cable.link(Side::Target), "udp:127.0.0.1:47009");
+    let (link, other) = (rig.cable.link(Side::Target), "udp:10.8.0.1:47009");
     assert_eq!(keys.ask("ops.key", &["link", "add", "e2e", other])["changed"], true);
     let only = format!("{link} is the only link of alpha ({DISK})");
     keys.refused("ops.key", &["link", "del", "e2e", link], 7, &[&only, "--force"]);
