@@ -137,8 +137,9 @@ target 'tyche export add big --pool small --size 64M'
 says 'pool small has .*, and its exports have 64.0 MiB together'
 host 'tyche connect store/big --link eth1'
 BIG=$(grep "^/dev/" $SAID)
+tell 'The kernel reports each error of an nbd device as EIO; `tyche list` says what it was.'
 fails 1 host "dd if=/dev/zero of=$BIG bs=1M oflag=direct status=none"
-says 'No space left on device'
+says 'Input/output error|No space left on device'
 target 'tyche list'
 says 'pool small .* full'
 host 'tyche list'
