@@ -314,8 +314,8 @@ fn the_only_link_of_a_session_is_not_taken_from_it_unawares() {
     await_live(&rig, &HOSTS[1..2]);
     load.await_progress();
     // A user may have it so all the same, and the session comes back.
-    link(&rig, &["add", "e2e", TARGETS[0]]);
     rig.ask(&["link", "del", DISK, HOSTS[0]]);
+    link(&rig, &["add", "e2e", TARGETS[0]]);
     refused(&rig, Side::Target, &["link", "del", "e2e", TARGETS[1]], 7, &["is the only link of"]);
     assert_eq!(link(&rig, &["del", "e2e", TARGETS[1], "--force"])["changed"], true);
     rig.ask(&["link", "add", DISK, HOSTS[0]]);
