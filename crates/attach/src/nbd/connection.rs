@@ -14,8 +14,8 @@ use std::time::Duration;
 
 use tracing::{debug, warn};
 use tyche_block::{Completion, Disk, Errno, Extent, Operation, Request, STATUS_LEN_MAX, Sink};
+use tyche_wake::Timed;
 
-use super::deadline::{Handshaking, Limits};
 use super::ending::{Counters, Ending};
 use super::handshake::{self, Agreed, Offer};
 use super::outbox::{Outbox, Pushed, Reply};
@@ -30,11 +30,13 @@ const IN_FLIGHT_MAX: usize = 128;
 /// such a client holds memory that others may be waiting for. Between requests it may be silent.
 const STALL_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Time limits of the handshake, which depends on the client alone, and may be a person's.
-const HANDSHAKE: Limits = Limits { step: Duration::from_secs(10), whole: Duration::from_secs(120) };
+/// Time limits of the handshake, which depends on the client alone, and may be a person's: of each
+/// step, and of the whole.
+const HANDSHAKE_STEP: Duration = Duration::from_secs(10);
+const HANDSHAKE: Duration = Duration::from_secs(120);
 
 /// The same of a client that is one too many: it is told so, and holds a thread.
-const REFUSAL: Limits = Limits { step: Duration::from_secs(2), whole: Duration::from_secs(2) };
+const REFUSAL: Duration = Duration::from_secs(2);
 
 /// The time for which the last requests of a client that has disconnected are kept alive.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(30);
@@ -214,7 +216,8 @@ pub(super) fn transmit(
 }
 
 fn shake_hands(stream: &UnixStream, offer: &Offer) -> Result<Agreed, Ending> {
-    let agreed = handshake::negotiate(&mut Handshaking::new(stream, HANDSHAKE), offer)?;
+    let mut timed = Timed::with_steps(stream, HANDSHAKE_STEP, HANDSHAKE);
+    let agreed = handshake::negotiate(&mut timed, offer)?;
     let set = stream.set_read_timeout(Some(STALL_TIMEOUT));
     set.and(stream.set_write_timeout(Some(STALL_TIMEOUT))).map_err(|_| Ending::HungUp)?;
     Ok(agreed)
@@ -222,7 +225,7 @@ fn shake_hands(stream: &UnixStream, offer: &Offer) -> Result<Agreed, Ending> {
 
 /// Tells a client that is one too many why it is not served. Returns the reason of its end.
 pub(super) fn turn_away(peer: &Peer, why: &str) -> Ending {
-    handshake::turn_away(&mut Handshaking::new(&peer.stream, REFUSAL), why)
+    handshake::turn_away(&mut Timed::new(&peer.stream, REFUSAL), why)
 }
 
 impl Connection {

@@ -5,7 +5,6 @@
 
 mod connection;
 mod contexts;
-mod deadline;
 mod device;
 mod ending;
 mod handshake;

@@ -13,7 +13,7 @@ use clap::{Args, Subcommand};
 use tyche_proto::wire::Geometry;
 use uuid::Uuid;
 
-use crate::output::{Format, bytes, show};
+use crate::output::{Format, bytes, remark, show};
 use crate::shared::complete;
 use crate::shared::control::{AccessChange, NewFile, TargetRequest};
 use crate::shared::error::{Code, Context, Error, Result};
@@ -332,7 +332,9 @@ fn run_add(at: &AtArgs, add: &Add, output: Format) -> Result<()> {
         true => format!("{target} exports {name} ({size})\n"),
         false => format!("{target} exports {name} ({size}) already\n"),
     };
-    show(output, || Output::ExportChanged(done.clone()), || text)
+    show(output, || Output::ExportChanged(done.clone()), || text)?;
+    remark_all(&done.warnings);
+    Ok(())
 }
 
 /// The export with an absolute path: the target runs in another directory, and one elsewhere
@@ -366,6 +368,11 @@ fn run_remove(at: &AtArgs, remove: &Remove, output: Format) -> Result<()> {
     let file = if delete { "; its disk is deleted" } else { "; its disk is left as it is" };
     let text = format!("{} does not export {export} any more{ended}{file}\n", done.target);
     show(output, || Output::ExportChanged(done.clone()), || text)
+}
+
+/// Prints warnings about a change that was made.
+fn remark_all(warnings: &[String]) {
+    warnings.iter().for_each(|warning| remark(format_args!("tyche: {warning}")));
 }
 
 /// The end of a line that says how many sessions a change ends.
@@ -418,5 +425,8 @@ fn run_resize(at: &AtArgs, Resize { of, size }: &Resize, output: Format) -> Resu
         true => format!("{export} has {size} already\n"),
         false => format!("{export} has {size} now, {} before\n", bytes(before)),
     };
-    show(output, || Output::Export { size_before: before, now }, || text)
+    let warnings = now.warnings.clone();
+    show(output, || Output::Export { size_before: before, now }, || text)?;
+    remark_all(&warnings);
+    Ok(())
 }

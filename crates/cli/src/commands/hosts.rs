@@ -92,10 +92,6 @@ fn text(hosts: &[HostReport]) -> String {
     let mut table = Table::new(head);
     for host in hosts {
         let means = host.requests.means();
-        let moved = |count: u64, moved: u64, mean: Option<Duration>| match mean {
-            Some(mean) => format!("{} in {count}, {} µs each", bytes(moved), mean.as_micros()),
-            None => "-".to_owned(),
-        };
         let counts = &host.requests;
         table.row([
             host.target.clone(),
@@ -116,13 +112,29 @@ fn text(hosts: &[HostReport]) -> String {
     table.to_string()
 }
 
+/// How much was read or written, in how many requests, and their mean time if that was measured.
+fn moved(count: u64, moved: u64, mean: Option<Duration>) -> String {
+    match count {
+        0 => "-".to_owned(),
+        _ => format!("{} in {count}{}", bytes(moved), each(mean)),
+    }
+}
+
+/// The end of a line with the mean time of requests; nothing if none was measured.
+fn each(mean: Option<Duration>) -> String {
+    match mean.map(|mean| (mean.as_nanos(), mean.as_micros())) {
+        None | Some((0, _)) => String::new(),
+        Some((_, 0)) => ", under 1 µs each".to_owned(),
+        Some((_, micros)) => format!(", {micros} µs each"),
+    }
+}
+
 /// How many requests have waited at a limit, for how long, and how many do now.
 fn limited(HostReport { waiting, requests, .. }: &HostReport) -> String {
     let Some(mean) = requests.limited_ns.checked_div(requests.limited) else {
         return if *waiting > 0 { format!("{waiting} wait") } else { "-".to_owned() };
     };
-    let micros = mean / 1000;
-    let past = format!("{}, {micros} µs each", requests.limited);
+    let past = format!("{}{}", requests.limited, each(Some(Duration::from_nanos(mean))));
     if *waiting > 0 { format!("{past}; {waiting} wait") } else { past }
 }
 
@@ -164,6 +176,19 @@ mod tests {
         assert_eq!(shown(3, 0, 0), "3 wait");
         assert_eq!(shown(0, 2, 9000), "2, 4 µs each");
         assert_eq!(shown(3, 2, 9000), "2, 4 µs each; 3 wait");
+    }
+
+    #[test]
+    fn times_that_were_not_measured_are_left_out() {
+        let shown = |reads, read_bytes, read_ns| {
+            let counts = UseCounts { reads, read_bytes, read_ns, ..UseCounts::default() };
+            moved(counts.reads, counts.read_bytes, counts.means()[0])
+        };
+        assert_eq!(shown(0, 0, 0), "-");
+        assert_eq!(shown(3, 512, 0), "512 B in 3");
+        assert_eq!(shown(3, 512, 900), "512 B in 3, under 1 µs each");
+        assert_eq!(shown(2, 512, 9000), "512 B in 2, 4 µs each");
+        assert_eq!(each(Some(Duration::ZERO)), "");
     }
 
     /// A host without a key may say the name of one that has one.

@@ -48,8 +48,8 @@ enum Action {
 /// Of a target: hosts are told, and their sessions go on over other links at once. When this
 /// returns, no request that has come over it is with a disk; if that takes longer than --timeout,
 /// the exit code is 9, and the link ends when it can. Refused with exit code 7 if it is the last
-/// link, unless --force is given. A link of the target's configuration is served again when that is
-/// read again.
+/// link, or the only one that a session has, unless --force is given. A link of the target's
+/// configuration is served again when that is read again.
 #[derive(Args, Debug)]
 struct Used {
     /// The export, the session's UUID (or how it begins), or the device; or the target.
@@ -64,7 +64,8 @@ struct Used {
     #[arg(long)]
     target: bool,
 
-    /// Of a target: even if it is the last one, so that no host reaches it.
+    /// Of a target: even if it is the last one, so that no host reaches it, or the only one of a
+    /// session, which loses the target.
     #[arg(long)]
     force: bool,
 

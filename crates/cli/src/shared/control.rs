@@ -10,9 +10,10 @@ use rustix::net::sockopt::socket_peercred;
 use rustix::net::{RecvFlags, recv};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use tyche_wake::Timed;
 
 pub(crate) use crate::shared::control_socket::{REPORT_TIMEOUT, is_timeout};
-use crate::shared::control_socket::{Until, bind, may_change, reach};
+use crate::shared::control_socket::{bind, may_change, reach};
 use crate::shared::error::{Code, Error, ErrorReport, Result};
 use crate::shared::export::Export;
 use crate::shared::places::{PLACES, Place, Places};
@@ -145,7 +146,7 @@ pub(crate) enum TargetRequest {
     RemoveLink {
         /// Its name.
         link: String,
-        /// Even if it is the last one.
+        /// Even if it is the last one, or the only one of a session.
         force: bool,
         /// Time limit for its end, in milliseconds.
         limit_ms: u64,
@@ -500,9 +501,9 @@ fn answer_one<R: Request>(
 ) -> io::Result<()> {
     let (stream, may_change) = (guest.stream(), guest.place().is_none());
     let max = if may_change { REQUEST_MAX } else { REPORT_REQUEST_MAX };
-    let until = Until { stream, deadline: Instant::now() + REQUEST_TIMEOUT };
+    let timed = Timed::new(stream, REQUEST_TIMEOUT);
     let mut request = String::new();
-    BufReader::new(until.take(max)).read_line(&mut request)?;
+    BufReader::new(timed.take(max)).read_line(&mut request)?;
     guest.place().into_iter().for_each(Place::answer);
     let answer = match serde_json::from_str::<R>(&request) {
         Ok(request) if may_change || request.is_report() => answer(request, &Asker(stream)),
@@ -511,7 +512,7 @@ fn answer_one<R: Request>(
     };
     let line = line(&answer)?;
     guest.place().into_iter().for_each(Place::tell);
-    Until { stream, deadline: Instant::now() + ANSWER_TIMEOUT }.write_all(&line)
+    Timed::new(stream, ANSWER_TIMEOUT).write_all(&line)
 }
 
 /// A request or an answer as it is sent.
@@ -530,7 +531,8 @@ mod tests {
 
     #[test]
     fn an_answer_is_what_was_asked_for_or_an_error() {
-        let resized = ExportResized { target: "store1".into(), export: "vm1".into(), size: 512 };
+        let (target, export) = ("store1".into(), "vm1".into());
+        let resized = ExportResized { target, export, size: 512, warnings: Vec::new() };
         let line = |answer| serde_json::to_string(&answer).unwrap();
         let answer = line(ControlAnswer::Resized(resized));
         assert_eq!(parse_answer::<ExportResized>(&answer).unwrap().unwrap().size, 512);

@@ -1,12 +1,12 @@
 //! Control sockets: Unix sockets at which daemons of this machine are asked. The protocol over them
 //! is that of [`control`](crate::shared::control).
 
-use std::io::{self, Read, Write};
+use std::io;
 use std::net::Shutdown;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::Mode;
@@ -98,41 +98,6 @@ pub(super) fn bind(socket: &Path) -> io::Result<Bound> {
 pub(super) fn may_change(stream: &UnixStream) -> bool {
     let owns = |uid: Uid| uid.is_root() || uid == geteuid();
     socket_peercred(stream).is_ok_and(|peer| owns(peer.uid))
-}
-
-/// A stream that is read, or written, until a deadline, however slowly the bytes come or go.
-pub(super) struct Until<'a> {
-    pub(super) stream: &'a UnixStream,
-    pub(super) deadline: Instant,
-}
-
-impl Until<'_> {
-    /// The time for the next call.
-    ///
-    /// # Errors
-    /// `TimedOut` if there is none left.
-    fn left(&self) -> io::Result<Duration> {
-        let left = self.deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(left) }
-    }
-}
-
-impl Read for Until<'_> {
-    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        self.stream.set_read_timeout(Some(self.left()?))?;
-        self.stream.read(into)
-    }
-}
-
-impl Write for Until<'_> {
-    fn write(&mut self, from: &[u8]) -> io::Result<usize> {
-        self.stream.set_write_timeout(Some(self.left()?))?;
-        self.stream.write(from)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
 }
 
 impl Connection for UnixStream {

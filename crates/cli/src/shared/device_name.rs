@@ -30,12 +30,14 @@ pub(crate) struct DeviceName {
 }
 
 impl DeviceName {
-    /// Writes the file for `device`, if it is one in `/dev`, and waits for its name.
+    /// Writes the file for `device`, if it is one in `/dev`, and waits for its name. A device that
+    /// fails requests has its name from before: it is not looked at before it has
+    /// [resumed](Self::resumed), for who looks at it reads it.
     pub(crate) fn tell(
         device: &Path,
         export: &str,
-        uuid: Uuid,
-        session: Uuid,
+        (uuid, session): (Uuid, Uuid),
+        fails: bool,
     ) -> Result<Option<Self>> {
         let Some(name) = device.strip_prefix("/dev").ok().and_then(|name| name.to_str()) else {
             return Ok(None);
@@ -49,8 +51,10 @@ impl DeviceName {
         let whose = whose(session);
         let text = format!("TYCHE_UUID={uuid}\nTYCHE_EXPORT={export}\n{whose}\n");
         fs::write(&file, text).context(Code::Other, file.display())?;
-        look_again(&name, "change");
-        await_name(uuid);
+        if !fails {
+            look_again(&name, "change");
+            await_name(uuid);
+        }
         Ok(Some(Self { name, file, session }))
     }
 }

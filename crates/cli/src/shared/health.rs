@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::output::bytes;
 use crate::shared::error::Code;
 use crate::shared::report::{
     Counters, ExportReport, Figures, PoolReport, SessionLink, SessionReport, SessionState,
@@ -112,6 +113,18 @@ pub(crate) fn of_pool(pool: &PoolReport) -> Option<String> {
     }
     let fails = "writes of hosts fail when it is full";
     full(pool.used, pool.size).map(|percent| format!("{about} is {percent} % full: {fails}"))
+}
+
+/// The remark that the exports of a pool are larger together than the pool, if they are. That is
+/// what thin provisioning is for, and no problem as long as somebody watches the pool.
+pub(crate) fn overcommitment(pool: &PoolReport) -> Option<String> {
+    let PoolReport { pool: name, provisioned, .. } = pool;
+    let size = pool.size.filter(|size| provisioned > size)?;
+    let (has, promised) = (bytes(size), bytes(*provisioned));
+    Some(format!(
+        "pool {name} has {has}, and its exports have {promised} together: writes of hosts fail \
+         when it is full"
+    ))
 }
 
 /// The kind of the worst problem of these sessions and targets: of a disk or a session, of a target

@@ -149,6 +149,11 @@ fn every_command_works_from_elsewhere_and_the_log_says_who_asked() {
         (&hosts["hosts"][0]["host"], &hosts["hosts"][0]["export"]),
         (&json!("alpha"), &json!(DISK))
     );
+    let (link, other) = (rig.cable.link(Side::Target), "udp:10.8.0.1:47009");
+    assert_eq!(keys.ask("ops.key", &["link", "add", "e2e", other])["changed"], true);
+    let only = format!("{link} is the only link of alpha ({DISK})");
+    keys.refused("ops.key", &["link", "del", "e2e", link], 7, &[&only, "--force"]);
+    assert_eq!(keys.ask("ops.key", &["link", "del", "e2e", other])["changed"], true);
     let ops = |args: &[&str]| keys.ask("ops.key", &[&["export"], args].concat());
     let more = format!("more={}", keys.file("more.img"));
     assert_eq!(ops(&["add", &more])["changed"], true);
@@ -159,7 +164,14 @@ fn every_command_works_from_elsewhere_and_the_log_says_who_asked() {
     assert_eq!(names, [DISK, "more"]);
     assert_eq!(ops(&["resize", "more", "128M"])["size"], 128 << 20);
     rename_and_set(&keys);
+    let may_connect = || {
+        let list = keys.ask("monitor.key", &["export", "list"]);
+        let exports = list["targets"][0]["exports"].as_array().unwrap();
+        exports.iter().map(|it| it["may_connect"]["hosts"].clone()).collect::<Vec<_>>()
+    };
+    assert_eq!(may_connect(), [Value::Null, json!(["alpha"])]);
     assert_eq!(ops(&["deny", "more", "alpha"])["sessions_ended"], 0);
+    assert_eq!(may_connect(), [Value::Null, json!([])]);
     assert_eq!(ops(&["allow", "more", "alpha"])["host"], "alpha");
     assert_eq!(ops(&["revert", "more"])["host"], Value::Null);
     assert_eq!(ops(&["remove", "more"])["changed"], true);

@@ -456,6 +456,32 @@ fn a_port_that_is_evicted_has_no_disk_until_it_is_allowed() {
     rig.disconnect_all();
 }
 
+/// Its record of LUNs is damaged, so that it could not be served anew.
+#[test]
+fn an_export_that_could_not_be_served_otherwise_is_served_on() {
+    let rig = rig!(MTU);
+    let _target = serve(&rig, &["--export", "own=mem:1M"]);
+    let export = |args: &[&str]| rig.ask_at(Side::Target, &[&["export"], args].concat());
+    let path = rig.file("more.img", 1 << 20);
+    export(&["add", &format!("more={}", path.display())]);
+    let luns = rig.path("state/targets/e2e/luns.json");
+    let kept = fs::read(&luns).unwrap();
+    fs::write(&luns, "{").unwrap();
+    let set = ["set", "more", "read_only=true"];
+    refused(&rig, Side::Target, &[&["export"], &set[..]].concat(), 8, &["luns.json", "remove it"]);
+    let is_read_only = || {
+        let list = export(&["list"]);
+        let exports = list["targets"][0]["exports"].as_array().unwrap();
+        let more =
+            exports.iter().find(|it| it["export"] == "more").map(|it| it["read_only"].clone());
+        more.unwrap_or_default()
+    };
+    assert_eq!(is_read_only(), false, "it is served as before");
+    fs::write(&luns, kept).unwrap();
+    assert_eq!(export(&set)["changed"], true);
+    assert_eq!(is_read_only(), true);
+}
+
 /// The way has two more interfaces, of a bridge at the host, whose MTU neither end knows.
 #[test]
 fn a_read_waits_for_a_way_that_takes_its_data() {

@@ -279,6 +279,7 @@ fn disks_are_cloned_and_deleted() {
     export(&rig, &MAKE);
     write(&rig, DISK, 1);
     let taken = export(&rig, &["snapshot", DISK, "snap"]);
+    assert_eq!(taken["warnings"], json!([]), "there is room for both");
     assert_eq!((&taken["changed"], &taken["read_only"]), (&json!(true), &json!(true)));
     assert_eq!(taken["origin"]["export"], DISK);
     let again = export(&rig, &["snapshot", DISK, "snap"]);
@@ -340,7 +341,19 @@ fn a_full_pool_fails_writes_and_makes_no_clones_without_reflinks() {
     assert!(text.contains("pool other: there is no directory /nonexistent now"), "{text}");
     let made = ["add", "x", "--pool", "other", "--size", "1M"];
     refuse(&rig, &made, 9, &["/nonexistent: there is no such directory: make it, or mount it"]);
-    export(&rig, &["add", DISK, "--pool", "fast", "--size", "1G"]);
+    // More is promised than there is: that is said, and done.
+    let warns = |args: &[&str], said: &str| {
+        let args = [&["export"], args].concat();
+        let done = finish(&mut rig.tyche(Side::Target, &args), PATIENCE);
+        assert!(done.success(), "{args:?}: {}", done.stderr);
+        assert_eq!(done.stderr.lines().count(), 1, "{}", done.stderr);
+        let parts = ["pool fast has 1", &format!("its exports have {said} together")];
+        assert!(parts.iter().all(|part| done.stderr.contains(part)), "{}", done.stderr);
+    };
+    warns(&["add", DISK, "--pool", "fast", "--size", "64M"], "64.0 MiB");
+    warns(&["resize", DISK, "1G"], "1.0 GiB");
+    let again = export(&rig, &["add", DISK, "--pool", "fast", "--size", "1G"]);
+    assert_eq!((&again["changed"], &again["warnings"]), (&json!(false), &json!([])));
     refuse(&rig, &["snapshot", DISK, "x"], 9, &["makes no clones", "XFS with reflinks", "btrfs"]);
     assert_eq!(files(&vols), set(&[DISK]));
     let session = rig.connect_as("fuse", &[]);

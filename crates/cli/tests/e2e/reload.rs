@@ -272,6 +272,59 @@ fn links_are_added_to_a_target_and_removed_under_load_and_kept() {
     assert_eq!(served(&rig).0, TARGETS[..1]);
 }
 
+/// By a command, and by a file that lacks it.
+#[test]
+fn the_only_link_of_a_session_is_not_taken_from_it_unawares() {
+    let rig = rig!();
+    lay_cables(&rig, 2, 1500);
+    let config = configure(&rig, &configuration(&TARGETS[..2], ""));
+    let target = rig.serve_on(&[], &["--config", &config]);
+    let session = rig.connect_over(Side::Host, &["--as", "fuse", "--link", HOSTS[0]]);
+    let load = Load::start(&session.device);
+    load.await_progress();
+    let only = ["link", "del", "e2e", TARGETS[0]];
+    refused(
+        &rig,
+        Side::Target,
+        &only,
+        7,
+        &["is the only link of ", &format!(" ({DISK})"), "tyche link add", "--force"],
+    );
+    configure(&rig, &configuration(&TARGETS[1..2], ""));
+    let plan = || {
+        let args = ["serve", "--check", "--config", &config, "--name", "e2e"];
+        rig.ask_at(Side::Target, &args)["steps"].clone()
+    };
+    let planned = plan();
+    let note = planned[0]["note"].as_str().unwrap();
+    assert!(note.starts_with("the only link of ") && note.contains(DISK), "{planned}");
+    reload(&target, READ);
+    target.await_log(&format!("link {} is not in the configuration any more", TARGETS[0]));
+    target.await_log("without it being the only link of");
+    load.await_progress();
+    assert_eq!(served(&rig).0, TARGETS[..2]);
+    // One that no session has goes at once.
+    link(&rig, &["del", "e2e", TARGETS[1], "--timeout", "10"]);
+    link(&rig, &["add", "e2e", TARGETS[1]]);
+    rig.ask(&["link", "add", DISK, HOSTS[1]]);
+    await_live(&rig, &HOSTS[..2]);
+    assert_eq!(plan()[0]["note"], Value::Null);
+    reload(&target, READ);
+    target.await_log(&format!("link {} is removed", TARGETS[0]));
+    await_live(&rig, &HOSTS[1..2]);
+    load.await_progress();
+    // A user may have it so all the same, and the session comes back.
+    rig.ask(&["link", "del", DISK, HOSTS[0]]);
+    link(&rig, &["add", "e2e", TARGETS[0]]);
+    refused(&rig, Side::Target, &["link", "del", "e2e", TARGETS[1]], 7, &["is the only link of"]);
+    assert_eq!(link(&rig, &["del", "e2e", TARGETS[1], "--force"])["changed"], true);
+    rig.ask(&["link", "add", DISK, HOSTS[0]]);
+    load.await_progress();
+    load.finish();
+    assert_eq!(rig.stats().0["requests"]["errors"], 0);
+    session.disconnect();
+}
+
 #[test]
 fn links_that_are_waited_for_are_opened_once_and_can_be_given_up() {
     let rig = rig!();
@@ -330,7 +383,7 @@ fn a_removed_link_whose_disk_hangs_is_named_and_ends_by_itself() {
     let writing = thread::spawn(move || file.write_all_at(&[2; 4096], 0));
     wait_until("it is with the disk", || rig.stats().0["operations"] != 0);
     link(&rig, &["add", "outer", "udp:127.0.0.1:47003"]);
-    let del = ["link", "del", "outer", "t2", "--timeout", "0.2"];
+    let del = ["link", "del", "outer", "t2", "--force", "--timeout", "0.2"];
     let done = finish(&mut rig.tyche(Side::Target, &del), PATIENCE);
     expect(&done, &del, 9, &["takes no more requests", "ends when they are finished"]);
     let outers = || {

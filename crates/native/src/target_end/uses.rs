@@ -6,9 +6,10 @@ use tyche_block::{Errno, OperationKind};
 use tyche_counters::counters;
 use tyche_proto::{ExportKey, HostId, Instant};
 
-/// The most pairs of a host and an export that are told apart. Of more, those that have no channel
-/// open are counted together, as one host that nobody is, at each export; so is a new one if all
-/// have channels open.
+/// The most pairs of a host and an export that a thread tells apart. Of more, those that have no
+/// channel open are counted together, as one host that nobody is, at each export; so is a new one
+/// if all have channels open. A target has as many for each of its threads, and for all that have
+/// ended.
 const USES_MAX: usize = 1024;
 
 counters! {
@@ -62,10 +63,13 @@ impl UseCounts {
         }
     }
 
-    /// The mean time of a successful read, and of a write; `None` without one.
+    /// The mean time of a successful read, and of a write; `None` without one, or if no time was
+    /// measured: a thread reads its clock once a turn, and a disk in memory answers in the same.
     pub fn means(&self) -> [Option<Duration>; 2] {
-        [(self.read_ns, self.reads), (self.write_ns, self.writes)]
-            .map(|(time, count)| Some(Duration::from_nanos(time.checked_div(count)?)))
+        [(self.read_ns, self.reads), (self.write_ns, self.writes)].map(|(time, count)| {
+            let mean = time.checked_div(count).filter(|_| time > 0);
+            mean.map(Duration::from_nanos)
+        })
     }
 }
 
@@ -244,10 +248,18 @@ mod tests {
         read(&mut uses, a);
         read(&mut uses, a);
         read(&mut uses, c);
+        // In one turn of its thread.
+        uses.count(
+            b,
+            Executing { operation: OperationKind::Read, len: 512, begun: Instant(7) },
+            Ok(()),
+            Instant(7),
+        );
+        assert_eq!(uses.all(|_| 0)[b].counts.means(), [None; 2], "no time was measured");
         let executing = Executing { operation: OperationKind::Write, len: 4096, begun: Instant(0) };
         uses.count(b, executing, Err(Errno::IO), Instant(5));
         let reads: Vec<_> = uses.all(|_| 0).iter().map(|it| it.counts.reads).collect();
-        assert_eq!(reads, [2, 0, 1]);
+        assert_eq!(reads, [2, 1, 1]);
         assert_eq!(uses.all(|_| 0)[a].counts.means(), [Some(Duration::from_micros(2)), None]);
         assert_eq!((uses.all(|_| 0)[b].counts.failed, uses.all(|_| 0)[b].counts.writes), (1, 0));
         let mut merged = uses.all(|_| 0);

@@ -5,6 +5,7 @@ use std::time::Duration;
 use clap::Args;
 
 use super::name::{ExportName, find};
+use super::remark_all;
 use crate::output::{Format, bytes, show};
 use crate::shared::control::TargetRequest;
 use crate::shared::error::Result;
@@ -77,5 +78,7 @@ fn run(at: &AtArgs, (of, new): (&ExportName, &str), read_only: bool, to: Format)
         }
         None => format!("{target} exports {what}, already\n"),
     };
-    show(to, || Output::ExportCloned(done.clone()), || text)
+    show(to, || Output::ExportCloned(done.clone()), || text)?;
+    remark_all(&done.warnings);
+    Ok(())
 }

@@ -8,11 +8,13 @@ use crate::commands::list::pool_table;
 use crate::output::{Format, Table, bytes, show};
 use crate::shared::complete;
 use crate::shared::error::Result;
-use crate::shared::report::{DefinedBy, ExportReport, ExportedBy, Origin, Output, TargetReport};
+use crate::shared::report::{
+    DefinedBy, ExportReport, ExportedBy, MayConnect, Origin, Output, TargetReport,
+};
 use crate::shared::target_control::AtArgs;
 
-/// List the exports of the targets on this machine: what they are, what says so, and who has them;
-/// and their pools.
+/// List the exports of the targets on this machine: what they are, what says so, who may connect
+/// them, and who has; and their pools.
 #[derive(Args, Debug)]
 pub(super) struct List {
     /// The target. By default all.
@@ -36,12 +38,13 @@ pub(super) fn run(at: &AtArgs, List { target, tree }: &List, output: Format) -> 
     };
     let list: Vec<_> = reports.into_iter().map(by).collect();
     let text = || {
-        let mut table = Table::new(["TARGET", "EXPORT", "SIZE", "DISK", "", "HOSTS"]);
+        let mut table =
+            Table::new(["TARGET", "EXPORT", "SIZE", "DISK", "", "ALLOWED", "CONNECTED"]);
         for by in &list {
-            let silent = by.problem.iter().map(|_| {
-                let [export, size, disk, what, hosts] = ["(silent)", "", "", "", ""];
-                [by.target.as_str(), export, size, disk, what, hosts].map(str::to_owned)
-            });
+            let silent = by
+                .problem
+                .iter()
+                .map(|_| [&*by.target, "(silent)", "", "", "", "", ""].map(str::to_owned));
             let exports = match tree {
                 true => ordered(&by.exports),
                 false => by.exports.iter().map(|export| (0, export)).collect(),
@@ -75,7 +78,7 @@ fn ordered(exports: &[ExportReport]) -> Vec<(usize, &ExportReport)> {
 }
 
 /// An export of a target in the table.
-fn row(target: &str, depth: usize, export: &ExportReport) -> [String; 6] {
+fn row(target: &str, depth: usize, export: &ExportReport) -> [String; 7] {
     let mut what = Vec::new();
     what.extend(export.lun.map(|lun| format!("LUN {lun}")));
     what.extend(export.origin.as_ref().map(|origin| described(origin, export.read_only)));
@@ -96,9 +99,28 @@ fn row(target: &str, depth: usize, export: &ExportReport) -> [String; 6] {
     what.extend(export.problem.clone());
     let hosts: Vec<_> = export.sessions.iter().map(|it| it.host_name.as_str()).collect();
     let (what, hosts) = (what.join(", "), hosts.join(", "));
+    let allowed = allowed(export);
     let ExportReport { export, path, size, .. } = export;
     let name = format!("{}{export}", "  ".repeat(depth));
-    [target.to_owned(), name, bytes(*size), path.clone(), what, hosts]
+    [target.to_owned(), name, bytes(*size), path.clone(), what, allowed, hosts]
+}
+
+/// Who may connect an export: `any`, `any but host2`, or a list. Ports of FCoE are named where it
+/// has a LUN.
+fn allowed(export: &ExportReport) -> String {
+    let Some(may_connect) = &export.may_connect else { return "-".to_owned() };
+    let MayConnect { hosts, except, ports, ports_except } = may_connect;
+    let of = |listed: &Option<Vec<String>>, except: &[String]| match (listed, except) {
+        (None, []) => "any".to_owned(),
+        (None, except) => format!("any but {}", except.join(", ")),
+        (Some(listed), _) if listed.is_empty() => "none".to_owned(),
+        (Some(listed), _) => listed.join(", "),
+    };
+    let hosts = of(hosts, except);
+    match export.lun {
+        None => hosts,
+        Some(_) => format!("{hosts}; ports: {}", of(ports, ports_except)),
+    }
 }
 
 fn described(origin: &Origin, read_only: bool) -> String {
@@ -116,6 +138,23 @@ mod tests {
     fn export(number: u128, of: Option<u128>) -> ExportReport {
         let origin = of.map(|of| Origin { uuid: Uuid::from_u128(of), ..Origin::default() });
         ExportReport { uuid: Uuid::from_u128(number), origin, ..ExportReport::default() }
+    }
+
+    #[test]
+    fn those_who_may_connect_are_in_a_few_words() {
+        let list = |names: &[&str]| names.iter().map(|it| (*it).to_owned()).collect::<Vec<_>>();
+        let said = |may_connect: MayConnect, lun| {
+            allowed(&ExportReport { may_connect: Some(may_connect), lun, ..Default::default() })
+        };
+        let any = MayConnect { ports: Some(Vec::new()), ..MayConnect::default() };
+        assert_eq!(said(any.clone(), None), "any");
+        assert_eq!(said(any.clone(), Some(3)), "any; ports: none");
+        let but = MayConnect { except: list(&["a", "b"]), ..any.clone() };
+        assert_eq!(said(but, None), "any but a, b");
+        let named = |names| MayConnect { hosts: Some(list(names)), ..any.clone() };
+        assert_eq!(said(named(&["a", "b"]), None), "a, b");
+        assert_eq!(said(named(&[]), None), "none");
+        assert_eq!(allowed(&ExportReport::default()), "-", "of an earlier version");
     }
 
     #[test]

@@ -31,9 +31,10 @@ pub(super) fn megabytes(bytes_per_s: f64) -> String {
     }
 }
 
-/// A time of that many microseconds, in at most six characters: `85µs`, `1.23ms`, `12.3s`.
+/// A time of that many microseconds, in at most six characters: `<1µs`, `85µs`, `1.23ms`, `12.3s`.
 pub(super) fn time(microseconds: f64) -> String {
     match microseconds {
+        it if it < 0.5 => "<1µs".to_owned(),
         it if it < 999.5 => format!("{it:.0}µs"),
         it if it < 9_995.0 => format!("{:.2}ms", it / 1e3),
         it if it < 99_950.0 => format!("{:.1}ms", it / 1e3),
@@ -71,7 +72,7 @@ mod tests {
         let rates = [0.0, 1e3, 4.2e6, 99.96e6, 12_300e6];
         assert_eq!(rates.map(megabytes), ["0", "0", "4.20", "100", "12300"]);
         let times = [0.0, 85.2, 999.6, 1_234.0, 45_678.0, 456_780.0, 12_300_000.0, 600e6];
-        let shown = ["0µs", "85µs", "1.00ms", "1.23ms", "45.7ms", "457ms", "12.3s", "600s"];
+        let shown = ["<1µs", "85µs", "1.00ms", "1.23ms", "45.7ms", "457ms", "12.3s", "600s"];
         assert_eq!(times.map(time), shown);
         assert_eq!([0.4, 599.0, 7_200.0, 172_800.0].map(left), ["0s", "599s", "120m", "48h"]);
         assert_eq!(some(None, count), NONE);

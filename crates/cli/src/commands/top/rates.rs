@@ -183,8 +183,7 @@ impl Gained {
     }
 
     fn mean_us(&self) -> Option<f64> {
-        let count = self.count();
-        (count > 0).then(|| tenths(self.sum_ns as f64 / count as f64 / 1000.0))
+        mean_us(self.sum_ns, self.count())
     }
 
     fn p99_us(&self) -> Option<f64> {
@@ -196,6 +195,12 @@ impl Gained {
         });
         found.map(|class| tenths(class.0 as f64 / 1000.0))
     }
+}
+
+/// The mean of `count` requests that took `time` nanoseconds together; none if no time was
+/// measured.
+fn mean_us(time: u64, count: u64) -> Option<f64> {
+    (count > 0 && time > 0).then(|| tenths(time as f64 / count as f64 / 1000.0))
 }
 
 /// Rounded to tenths, which say enough of microseconds.
@@ -333,8 +338,6 @@ fn uses(between: &Between<'_, UseCounts>) -> RequestRates {
     let gained = |counter: fn(&UseCounts) -> u64| {
         counter(between.now).saturating_sub(counter(between.before))
     };
-    let mean_us =
-        |time: u64, count: u64| (count > 0).then(|| tenths(time as f64 / count as f64 / 1000.0));
     let operation = |count: u64, bytes: u64, time: u64| OperationRates {
         per_s: count as f64 / between.seconds,
         bytes_per_s: bytes as f64 / between.seconds,

@@ -224,7 +224,8 @@ impl Session {
             predecessor.succeeded();
         }
         let State { device, export: name, session, .. } = &self.state;
-        self.name = DeviceName::tell(device, name, export, *session)?;
+        let fails = self.took_over && self.is_lost;
+        self.name = DeviceName::tell(device, name, (export, *session), fails)?;
         if let Some(name) = self.name.as_ref().filter(|_| self.took_over && !self.is_lost) {
             // The predecessor may have failed requests.
             name.resumed();

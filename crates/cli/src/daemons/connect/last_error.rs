@@ -118,6 +118,11 @@ fn refusal(rejection: &Rejection, args: &SessionArgs) -> String {
              `tyche disconnect {export} --force`, then connect again"
         ),
         Reason::Held => format!("export `{export}` is held by host {detail}"),
+        Reason::Denied => format!(
+            "{}; when it may, `tyche disconnect {export} --force`, and connect again: this session \
+             has ended",
+            args.refused(rejection).message
+        ),
         _ => args.refused(rejection).message,
     }
 }

@@ -26,7 +26,8 @@ pub(super) fn add_of_session(families: &mut Families, session: &Labels, link: &S
     let labels = session.with("link", &link.interface);
     families.add(&LINK_UP, &labels, link.live);
     families.add(&LINK_CHANNELS, &labels, link.channels.len() as u64);
-    if link.live {
+    // Of one that has only begun none is measured yet.
+    if link.live && link.rtt_us > 0 {
         families.add(&LINK_RTT, &labels, link.rtt_us as f64 / 1e6);
     }
     families.add(&LINK_WINDOW, &labels, u64::from(link.congestion_window));

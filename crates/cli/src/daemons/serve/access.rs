@@ -17,6 +17,7 @@ use uuid::Uuid;
 use super::config::{Auth, Config, Export};
 use super::state::{Decision, Decisions};
 use crate::shared::error::{Code, Error, Result};
+use crate::shared::report::MayConnect;
 
 use super::{Served, admins, checked_name, fcoe};
 
@@ -226,6 +227,25 @@ impl Rights {
             }
         }
         allowed
+    }
+
+    /// Who may connect an export, for people.
+    pub(super) fn may_connect(&self, export: &str) -> MayConnect {
+        let Allowed { names, uuids, denied } = self.allowed_at(export);
+        let is_limited = names.is_some() || uuids.is_some();
+        let names = names.into_iter().flatten().map(HostId::Name);
+        let listed = names.chain(uuids.into_iter().flatten().map(HostId::Uuid));
+        let listed = listed.filter(|it| !denied.contains(it)).map(|it| it.to_string());
+        let listed: Vec<_> = listed.collect();
+        let VisibleTo { only, except } = self.visible_at(export);
+        let shown = only.iter().filter(|it| !except.contains(it)).map(Wwn::to_string).collect();
+        let has_all_ports = only.is_empty() && self.configured.has_fcoe;
+        MayConnect {
+            except: denied.iter().filter(|_| !is_limited).map(HostId::to_string).collect(),
+            hosts: is_limited.then_some(listed),
+            ports_except: except.iter().filter(|_| has_all_ports).map(Wwn::to_string).collect(),
+            ports: (!has_all_ports).then_some(shown),
+        }
     }
 
     /// The fingerprints of the keys of a host, if it has any.
@@ -448,6 +468,39 @@ fn log_ended(ended: &[SessionInfo]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn hosts_that_may_connect_are_named_with_what_commands_have_decided() {
+        let dir = tempfile::tempdir().unwrap();
+        let names = |names: &[&str]| Some(names.iter().map(|it| Name::new(it).unwrap()).collect());
+        let uuid = Uuid::from_u128(7);
+        let allowed = [
+            ("all", Allowed::default()),
+            ("named", Allowed { names: names(&["alpha", "beta"]), ..Allowed::default() }),
+            ("numbered", Allowed { uuids: Some([uuid].into()), ..Allowed::default() }),
+        ];
+        let keys = ["alpha", "beta"].map(|name| {
+            (tyche_proto::crypto::SecretKey::generate().public(), Name::new(name).unwrap())
+        });
+        let configured = Configured {
+            access: Access { required: true, hosts: keys.into() },
+            allowed: allowed.map(|(name, it)| (name.to_owned(), it)).into(),
+            initiators: BTreeMap::from([("named".to_owned(), vec![Wwn(5)])]),
+            has_fcoe: true,
+        };
+        let mut decisions = Decisions::load(dir.path().join("access.json")).unwrap();
+        for export in ["all", "named"] {
+            decisions.set(export, "alpha", Some(Decision::Denied)).unwrap();
+        }
+        let rights = Rights::new("store", configured, decisions);
+        let all = rights.may_connect("all");
+        assert_eq!((all.hosts, all.ports), (None, None));
+        assert_eq!(all.except, ["alpha"]);
+        let named = rights.may_connect("named");
+        assert_eq!((named.hosts, named.except), (Some(vec!["beta".to_owned()]), vec![]));
+        assert_eq!(named.ports, Some(vec![Wwn(5).to_string()]));
+        assert_eq!(rights.may_connect("numbered").hosts, Some(vec![uuid.to_string()]));
+    }
 
     #[test]
     fn a_denied_host_that_is_not_configured_any_more_stays_denied() {

@@ -22,8 +22,10 @@ use super::state::{Decision, locked};
 use super::{Served, link_changes, reload, rename, settings, volumes};
 use crate::shared::control::{AccessChange, ControlAnswer, TargetRequest};
 use crate::shared::error::{Code, Error, Result};
+use crate::shared::health;
 use crate::shared::report::{
-    AccessChanged, ExportReport, ExportResized, PoolReport, TargetLink, TargetPort, TargetReport,
+    AccessChanged, ExportChanged, ExportCloned, ExportReport, ExportResized, PoolReport,
+    TargetLink, TargetPort, TargetReport,
 };
 
 /// Time limit for pools to say how full they are, of all of them together: those in directories,
@@ -56,7 +58,9 @@ fn execute(served: Arc<Served>, request: &TargetRequest, by: &By<'_>) -> Control
             ControlAnswer::Target((*seen).clone())
         }
         TargetRequest::Resize { export, size } => {
-            resize(&served, export, *size, by).map(ControlAnswer::Resized).into()
+            let resized = resize(&served, export, *size, by);
+            let resized = resized.map(|it| ExportResized { warnings: warn(&served, export), ..it });
+            resized.map(ControlAnswer::Resized).into()
         }
         TargetRequest::AddExport { export, accept_changed_disk, new_file } => {
             let export = Export { place: DefinedAt::Command, ..(**export).clone() };
@@ -65,10 +69,18 @@ fn execute(served: Arc<Served>, request: &TargetRequest, by: &By<'_>) -> Control
                 Some(file) => volumes::make(&served, &export, (file, accepted), by),
                 None => changes::add(&served, &export, accepted, by),
             };
+            let changed = changed.map(|it| match it.changed {
+                true => ExportChanged { warnings: warn(&served, &export.name), ..it },
+                false => it,
+            });
             changed.map(ControlAnswer::Changed).into()
         }
         TargetRequest::CloneExport { export, clone, read_only } => {
             let cloned = volumes::clone(&served, (export, clone), *read_only, by);
+            let cloned = cloned.map(|it| match it.changed {
+                true => ExportCloned { warnings: warn(&served, clone), ..it },
+                false => it,
+            });
             cloned.map(ControlAnswer::Cloned).into()
         }
         TargetRequest::RemoveExport { export, force, delete, limit_ms } => {
@@ -139,6 +151,7 @@ fn report(served: &Served) -> TargetReport {
         export.lun = served.exports.fcoe.lun(&export.export);
         export.allowed = rights.decided(&export.export, Decision::Allowed);
         export.denied = rights.decided(&export.export, Decision::Denied);
+        export.may_connect = Some(rights.may_connect(&export.export));
     }
     drop(rights);
     report.pools = pools(&current.pool, usages, &report.exports);
@@ -181,6 +194,19 @@ fn pools(
     pools.iter().zip(usages).map(report).collect()
 }
 
+/// Warnings about an export that has come or grown: more than its pool has may be promised in it.
+fn warn(served: &Served, export: &str) -> Vec<String> {
+    if served.exports.current().pool.is_empty() {
+        return Vec::new();
+    }
+    let TargetReport { exports, pools, .. } = report(served);
+    let pool = exports.into_iter().find(|it| it.export == export).and_then(|it| it.pool);
+    let pool = pools.iter().find(|it| Some(&it.pool) == pool.as_ref());
+    let warning = pool.and_then(health::overcommitment);
+    warning.iter().for_each(|warning| tracing::warn!(export, "{warning}"));
+    warning.into_iter().collect()
+}
+
 fn resize(served: &Served, name: &str, size: Option<u64>, by: &By<'_>) -> Result<ExportResized> {
     by.check(&served.admins)?;
     let mut resized = served.exports.resize(name, size);
@@ -198,7 +224,8 @@ fn resize(served: &Served, name: &str, size: Option<u64>, by: &By<'_>) -> Result
     })?;
     let size = size.ok_or_else(|| served.exports.no_export(name))?;
     tracing::info!(export = name, size, "export {name} is resized");
-    Ok(ExportResized { target: served.exports.name.clone(), export: name.to_owned(), size })
+    let (target, export) = (served.exports.name.clone(), name.to_owned());
+    Ok(ExportResized { target, export, size, warnings: Vec::new() })
 }
 
 /// Enlarges the volume of an export, if it is one that a target has made.

@@ -299,5 +299,6 @@ pub(super) fn changed(
         size: disk.map(|disk| disk.store().geometry().size),
         changed,
         sessions_ended: sessions_ended as u64,
+        warnings: Vec::new(),
     }
 }

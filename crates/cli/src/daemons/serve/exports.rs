@@ -200,6 +200,18 @@ impl Exports {
         })
     }
 
+    /// Checks that the LUN of an export is known, if the target has any, before it is served anew.
+    ///
+    /// # Errors
+    /// `Config` if the record of LUNs can't be read.
+    pub(super) fn check_lun(&self, name: &str) -> Result<()> {
+        let mut state = locked(&self.state);
+        match state.uuid(name).filter(|_| !self.config.fcoe.is_empty()) {
+            Some(uuid) => state.lun(name, uuid).map(drop),
+            None => Ok(()),
+        }
+    }
+
     /// Has the limits of a configuration count, of exports and of hosts.
     pub(super) fn set_limits(&self, config: &Config) {
         for export in &config.export {

@@ -2,8 +2,11 @@
 //! process. What the configuration says wins: one of its links that was removed is served again
 //! when the configuration is read.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
+
+use tyche_native::TargetSessionReport;
 
 use super::by::By;
 use super::config::Config;
@@ -13,6 +16,9 @@ use super::state::locked;
 use super::{Served, changes};
 use crate::shared::error::{Code, Error, Result};
 use crate::shared::report::{DefinedBy, TargetLinkChanged};
+
+/// The most sessions that a message names.
+const NAMED_MAX: usize = 8;
 
 /// Serves one more link, and keeps it. One that is there already is left as it is, also if it is
 /// missing so far and waited for.
@@ -56,12 +62,13 @@ pub(super) fn add(served: &Arc<Served>, name: &str, by: &By<'_>) -> Result<Targe
 }
 
 /// Serves a link no more, or does not wait for it any more. Returns when nothing of it is left. One
-/// that is not there is no error. `force`: even if it is the last one.
+/// that is not there is no error. `force`: even if it is the last one, or the only one of a
+/// session.
 ///
 /// # Errors
-/// `Refused` if it is the last link that is served; `Other` if that can't be kept. Nothing has
-/// changed then. `Device` if a disk has not finished requests that have come over it after `limit`:
-/// it is served no more, and ends when they are finished.
+/// `Refused` if it is the last link that is served, or the only one that a session has; `Other` if
+/// that can't be kept. Nothing has changed then. `Device` if a disk has not finished requests that
+/// have come over it after `limit`: it is served no more, and ends when they are finished.
 pub(super) fn remove(
     served: &Arc<Served>,
     name: &str,
@@ -73,12 +80,8 @@ pub(super) fn remove(
     let Some(named) = served.links().named(name) else {
         return Ok(changed(served, name, false));
     };
-    if !force && served.links().served().eq([&*named]) {
-        let message = format!(
-            "{named} is the last link of {}, and no host would reach it: give --force",
-            served.exports.name
-        );
-        return Err(Error::new(Code::Refused, message));
+    if !force {
+        refuse_in_use(served, &named)?;
     }
     let mut wanted = served.exports.current().clone();
     let was_added = wanted.added_links.contains(&named);
@@ -103,6 +106,49 @@ pub(super) fn remove(
         return Err(Error::new(Code::Device, message));
     }
     Ok(TargetLinkChanged { defined_by, ..changed(served, &named, true) })
+}
+
+/// Refuses to remove a link without which a host would not reach the target.
+fn refuse_in_use(served: &Served, named: &str) -> Result<()> {
+    let message = if served.links().served().eq([named]) {
+        let target = &served.exports.name;
+        format!("{named} is the last link of {target}, and no host would reach it: give --force")
+    } else if let Some(sessions) = only_link_of(served, named, &[]) {
+        format!(
+            "{named} is the only link of {sessions}: add another one at both ends first (`tyche \
+             link add`), or give --force, and requests wait until there is one"
+        )
+    } else {
+        return Ok(());
+    };
+    Err(Error::new(Code::Refused, message))
+}
+
+/// The sessions that have no other link of the target, in words; `None` if there are none. `gone`:
+/// links that are to be removed before it. It may take a second.
+pub(super) fn only_link_of(served: &Served, name: &str, gone: &[String]) -> Option<String> {
+    let table = served.links();
+    let own = table.own_name(name)?;
+    let gone: Vec<_> = gone.iter().filter_map(|name| table.own_name(name)).collect();
+    let stays = |it: &String| *it != own && !gone.contains(it);
+    let others: BTreeSet<_> = table.own_names().into_iter().filter(stays).collect();
+    drop(table);
+    let sessions = served.exports.target.report().sessions;
+    let is_lost =
+        |it: &&TargetSessionReport| it.links.contains(&own) && it.links.is_disjoint(&others);
+    let lost = sessions.iter().filter(is_lost);
+    let lost: BTreeSet<_> = lost.map(|it| format!("{} ({})", it.host_name, it.export)).collect();
+    (!lost.is_empty()).then(|| few_of(&lost))
+}
+
+/// The first of them, and how many more there are: a line that people read.
+fn few_of(sessions: &BTreeSet<String>) -> String {
+    let named: Vec<_> = sessions.iter().take(NAMED_MAX).map(String::as_str).collect();
+    let named = named.join(", ");
+    match sessions.len().saturating_sub(NAMED_MAX) {
+        0 => named,
+        more => format!("{named} and {more} more"),
+    }
 }
 
 /// Takes a link out of a configuration.
@@ -147,5 +193,18 @@ fn changed(served: &Served, link: &str, changed: bool) -> TargetLinkChanged {
         changed,
         waits_for: None,
         defined_by: defined_by(served, link),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_many_sessions_a_few_are_named() {
+        let sessions = |count: usize| (1..=count).map(|it| format!("host{it} (vm)")).collect();
+        assert_eq!(few_of(&sessions(2)), "host1 (vm), host2 (vm)");
+        assert!(few_of(&sessions(8)).ends_with("host8 (vm)"));
+        assert!(few_of(&sessions(9)).ends_with("host8 (vm) and 1 more"));
     }
 }

@@ -283,6 +283,11 @@ impl LinkTable {
         self.served.iter().map(|it| it.own.clone()).collect()
     }
 
+    /// The link's own name, of a link that is served.
+    pub(super) fn own_name(&self, name: &str) -> Option<String> {
+        self.served.iter().find(|it| it.is(name)).map(|it| it.own.clone())
+    }
+
     /// The name, as it was given, of a link that is served or missing.
     pub(super) fn named(&self, name: &str) -> Option<String> {
         let served = self.served.iter().find(|it| it.is(name)).map(|it| it.named.clone());

@@ -53,9 +53,24 @@ fn place<'de, D: Deserializer<'de>>(from: D) -> Result<Place, D::Error> {
     let dir = text.strip_prefix(DIRECTORY).map(Path::new).filter(|dir| dir.is_absolute());
     // Without a slash at its end, and the like.
     let dir = dir.map(|dir| Place::Directory(Directory::new(dir.components().collect())));
-    let wrong = "write a directory, such as \"dir:/srv/tyche\", or a thin pool of LVM, such as \
-                 \"lvm-thin:vg0/pool0\"";
-    dir.ok_or_else(|| D::Error::custom(wrong))
+    dir.ok_or_else(|| D::Error::custom(no_place(&text)))
+}
+
+/// The error for a text that is no place, with the place that was meant if that can be told.
+fn no_place(text: &str) -> String {
+    let is_name = |name: &str| !name.is_empty() && !name.contains(['/', ':', '.']);
+    let volume = text.strip_prefix("/dev/").unwrap_or(text);
+    let is_volume = volume.split_once('/').is_some_and(|(a, b)| is_name(a) && is_name(b));
+    let meant = match (is_volume, text.starts_with('/')) {
+        (true, is_path) if !is_path || text.starts_with("/dev/") => format!("{THIN}{volume}"),
+        (_, true) => format!("{DIRECTORY}{text}"),
+        _ => {
+            return "write a directory, such as \"dir:/srv/tyche\", or a thin pool of LVM, such as \
+                    \"lvm-thin:vg0/pool0\""
+                .to_owned();
+        }
+    };
+    format!("the kind of the pool is missing: write {meant:?}")
 }
 
 /// A disk that is being made in a pool.
@@ -283,9 +298,18 @@ mod tests {
         let read = |path: &str| toml::from_str::<Pool>(&format!("name = \"a\"\npath = {path:?}\n"));
         assert_eq!(read("dir:/srv/vols/").unwrap().path(), "dir:/srv/vols");
         assert_eq!(read("lvm-thin:vg0/thin").unwrap().path(), "lvm-thin:vg0/thin");
-        for wrong in ["/srv/vols", "dir:vols", "dir:", "lvm:vg/pool"] {
+        for wrong in ["vols", "dir:vols", "dir:", "lvm:vg/pool"] {
             let error = read(wrong).unwrap_err().to_string();
             assert!(error.contains("write a directory, such as \"dir:/srv/tyche\""), "{error}");
+        }
+        for (wrong, meant) in [
+            ("/srv/vols", "write \"dir:/srv/vols\""),
+            ("/srv/vols/a.b", "write \"dir:/srv/vols/a.b\""),
+            ("vg0/pool0", "write \"lvm-thin:vg0/pool0\""),
+            ("/dev/vg0/pool0", "write \"lvm-thin:vg0/pool0\""),
+        ] {
+            let error = read(wrong).unwrap_err().to_string();
+            assert!(error.contains(meant), "{error}");
         }
         for wrong in ["vg0", "vg0/", "/pool", "vg0/a/b", "-x/pool", "vg0/-y", "vg 0/p", "../p"] {
             let error = read(&format!("lvm-thin:{wrong}")).unwrap_err().to_string();

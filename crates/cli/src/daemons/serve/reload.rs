@@ -20,6 +20,7 @@ use super::changes::{self, named};
 use super::check::{absent, validate};
 use super::config::{Config, Export};
 use super::exports::ExportRemoval;
+use super::link_changes::only_link_of;
 use super::links::{Links, Missing, Taken, What, may_pass, own_names_of};
 use super::own_keys::OwnKeys;
 use super::plan::{Change, Plan, Step};
@@ -153,6 +154,7 @@ pub(super) fn foresee(served: &Served, path: &Path, text: &str) -> Result<PlanRe
     let now = merged(&served.args, Config::parse(text, path)?)?;
     let Planned { plan, left_out, .. } = plan(served, &now)?;
     let renamed = renamed_links(served, &plan);
+    let needed = needed_links(served, &plan, &renamed);
     let is_kept =
         |step: &Step| renamed.iter().any(|(new, old)| step.name == *new || step.name == *old);
     let note = |step: &Step| match (step.part, step.action) {
@@ -162,6 +164,10 @@ pub(super) fn foresee(served: &Served, path: &Path, text: &str) -> Result<PlanRe
         (PlannedPart::Link, PlannedAction::Add) => {
             let is_absent = !absent(std::slice::from_ref(&step.name)).is_empty();
             is_absent.then(|| "it is not there: no link is removed before it is".to_owned())
+        }
+        (PlannedPart::Link, PlannedAction::Remove) => {
+            let sessions = needed.get(&step.name)?;
+            Some(format!("the only link of {sessions}: only when it is read again without that"))
         }
         (PlannedPart::Export, PlannedAction::Remove) => {
             let visible = served.rights().visible_at(&step.name);
@@ -249,6 +255,23 @@ fn renamed_links(served: &Served, plan: &Plan) -> BTreeMap<String, String> {
         }
     }
     renamed
+}
+
+/// The links that a plan removes and that a session needs as it is now, each with those sessions.
+fn needed_links(
+    served: &Served,
+    plan: &Plan,
+    renamed: &BTreeMap<String, String>,
+) -> BTreeMap<String, String> {
+    let (mut needed, mut gone) = (BTreeMap::new(), Vec::new());
+    let removed = links_of(plan, PlannedAction::Remove);
+    for name in removed.filter(|name| renamed.values().all(|before| before != *name)) {
+        match only_link_of(served, name, &gone) {
+            Some(sessions) => _ = needed.insert(name.clone(), sessions),
+            None => gone.push(name.clone()),
+        }
+    }
+    needed
 }
 
 /// Opens the links that are new.
@@ -363,27 +386,39 @@ impl<'a> Applying<'a> {
         tracing::info!("link {before} is {name} now, at the same address");
     }
 
-    /// Removes a link, unless the target could be off the network then.
+    /// Removes a link, unless the target could be off the network then, or a session be lost.
     fn remove_link(&mut self, name: &str) {
         if self.renamed.values().any(|before| before == name) {
             return;
         }
-        let mut table = self.served.links();
-        let is_missing = table.why_missing(name).is_some();
-        let is_other_served = table.served().any(|it| self.wanted.link.iter().any(|one| one == it));
-        let may_go = is_missing || (self.has_new_links && is_other_served);
-        if !may_go {
+        if let Some(until) = self.link_stays_until(name) {
             tracing::warn!(
                 "link {name} is not in the configuration any more, and is served until that is \
-                 read again when all of its new links are there"
+                 read again {until}"
             );
             return;
         }
+        let mut table = self.served.links();
         match table.take(&self.served.exports.target, name) {
             Some(Taken::Served(removal)) => self.ending.push((name.to_owned(), removal)),
             Some(Taken::Missing) | None => tracing::info!("link {name} is not waited for any more"),
         }
         self.next.link.retain(|it| it != name);
+    }
+
+    /// The state in which a link may be removed, if that is not so now.
+    fn link_stays_until(&self, name: &str) -> Option<String> {
+        let table = self.served.links();
+        if table.why_missing(name).is_some() {
+            return None;
+        }
+        let is_other_served = table.served().any(|it| self.wanted.link.iter().any(|one| one == it));
+        drop(table);
+        if !self.has_new_links || !is_other_served {
+            return Some("when all of its new links are there".to_owned());
+        }
+        let sessions = only_link_of(self.served, name, &[])?;
+        Some(format!("without it being the only link of {sessions}"))
     }
 
     fn add_export(&mut self, name: &str) {

@@ -27,7 +27,8 @@ const CLOSE_LIMIT: Duration = Duration::from_secs(10);
 /// # Errors
 /// `NotFound` if there is no such export; `Config` or `Usage` if the configuration has it, or the
 /// change makes no sense; `Refused` if hosts have it connected that would not learn of the change;
-/// `Device` if its disk can't be opened so; `Other` if it can't be kept. Nothing has changed then.
+/// `Device` if its disk can't be opened or served so; `Other` if it can't be kept. Nothing has
+/// changed then.
 pub(super) fn set(
     served: &Arc<Served>,
     name: &str,
@@ -58,11 +59,13 @@ pub(super) fn set(
         None
     } else {
         refuse_in_use(served, export, settings)?;
+        served.exports.check_lun(name)?;
         Some(reopen(served, (export, &now), keep)?)
     };
     let ended = served.rights().reconfigure(configured, served);
     if let Some(disk) = disk {
-        served.exports.serve(&now, &served.rights(), disk)?;
+        let anew = served.exports.serve(&now, &served.rights(), disk);
+        anew.inspect_err(|_| take_back(served, &before, export))?;
     }
     served.exports.set_limits(&Config { export: vec![now], ..wanted.clone() });
     *served.exports.current() = wanted;
@@ -118,15 +121,31 @@ fn reopen(
     drop(removal);
     let opened = opened.and_then(|()| exports.open(now, false));
     let kept = opened.and_then(|disk| keep().map(|()| disk));
-    kept.inspect_err(|_| {
-        let again = exports.open_or_miss(before).and_then(|(disk, missing)| {
-            let key = exports.serve(before, &served.rights(), disk)?;
-            let missing = missing.map(|missing| (key, missing));
-            disks::await_missing(missing.into_iter().collect(), served).map_err(Error::from)
-        });
-        if let Err(error) = again {
-            let name = &before.name;
-            tracing::error!("export {name} is served when the target starts again: {error}");
-        }
-    })
+    kept.inspect_err(|_| serve_as_before(served, before))
+}
+
+/// Takes back the properties of an export, whose disk is open with them and can't be served so.
+fn take_back(served: &Arc<Served>, before: &Config, export: &Export) {
+    let name = &export.name;
+    if let Err(error) = locked(&served.exports.state).keep_added(added(before)) {
+        tracing::error!("export {name} is as it was to be when the target starts again: {error}");
+    }
+    match Configured::of(before, &served.own_keys.public()) {
+        Ok(configured) => _ = served.rights().reconfigure(configured, served),
+        Err(error) => tracing::error!("{error}"),
+    }
+    serve_as_before(served, export);
+}
+
+/// Serves an export again that was closed, as soon as its disk is there.
+fn serve_as_before(served: &Arc<Served>, export: &Export) {
+    let again = served.exports.open_or_miss(export).and_then(|(disk, missing)| {
+        let key = served.exports.serve(export, &served.rights(), disk)?;
+        let missing = missing.map(|missing| (key, missing));
+        disks::await_missing(missing.into_iter().collect(), served).map_err(Error::from)
+    });
+    if let Err(error) = again {
+        let name = &export.name;
+        tracing::error!("export {name} is served when the target starts again: {error}");
+    }
 }

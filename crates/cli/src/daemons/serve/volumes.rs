@@ -155,7 +155,8 @@ fn cloned(
 ) -> ExportCloned {
     let ExportChanged { target, export, size, .. } = changed(served, export, false, 0);
     let (size, changed) = (size.unwrap_or_default(), pause_s.is_some());
-    ExportCloned { target, export, origin: origin.clone(), read_only, size, changed, pause_s }
+    let (origin, warnings) = (origin.clone(), Vec::new());
+    ExportCloned { target, export, origin, read_only, size, changed, pause_s, warnings }
 }
 
 /// Deletes what an earlier command has left over.

@@ -35,8 +35,8 @@ pub use self::session::{
 };
 pub use self::table::Table;
 pub use self::target::{
-    DefinedBy, ExportReport, ExportSession, HostUse, Origin, PoolReport, TargetChannel, TargetLink,
-    TargetPort, TargetReport,
+    DefinedBy, ExportReport, ExportSession, HostUse, MayConnect, Origin, PoolReport, TargetChannel,
+    TargetLink, TargetPort, TargetReport,
 };
 pub use self::top::{
     ExportRates, HostRates, LinkRates, OperationRates, RequestRates, SessionRates, StateName,

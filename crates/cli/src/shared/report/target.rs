@@ -100,6 +100,9 @@ pub struct ExportReport {
     pub last_error_s: Option<f64>,
     /// Its logical unit number over FCoE; null if it is not served by that.
     pub lun: Option<u8>,
+    /// Who may connect it, by the configuration and by commands; null: the target is of an earlier
+    /// version, and does not say.
+    pub may_connect: Option<MayConnect>,
     /// The hosts that `tyche export allow` lets have it though the configuration does not.
     pub allowed: Vec<String>,
     /// The hosts that `tyche export deny` or `evict` keeps out, whatever the configuration says.
@@ -116,6 +119,22 @@ pub struct ExportReport {
     pub requests: Table<UseCounts>,
     /// The same by host, also of those that have left.
     pub hosts: Vec<HostUse>,
+}
+
+/// The hosts and ports that may connect an export.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct MayConnect {
+    /// The hosts: the names of those with a key, the UUIDs of those without; null: all that the
+    /// target lets in.
+    pub hosts: Option<Vec<String>>,
+    /// Those of all that may not.
+    pub except: Vec<String>,
+    /// WWPNs of the ports of FCoE; null: all ports that reach the target. Empty also if the target
+    /// is not served over FCoE.
+    pub ports: Option<Vec<String>>,
+    /// Those of all ports that may not.
+    pub ports_except: Vec<String>,
 }
 
 /// The disk that an export was cloned from.
@@ -189,6 +208,7 @@ impl From<&tyche_native::ExportReport> for ExportReport {
             errors_by_kind: errors(&report.errors),
             last_error_s: report.errors.since_last().map(|since| since.as_secs_f64()),
             lun: None,
+            may_connect: None,
             allowed: Vec::new(),
             denied: Vec::new(),
             sessions: Vec::new(),

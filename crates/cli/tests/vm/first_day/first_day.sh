@@ -22,6 +22,10 @@ says '^tyche_'
 host 'tyche key generate'
 says '^tyche_'
 HOST_KEY=$(tyche key show)
+tell 'The host is to give the target commands as well: an admin has a key of its own.'
+host 'tyche key generate /etc/tyche/admin.key'
+says '^tyche_'
+ADMIN_KEY=$(tyche key show /etc/tyche/admin.key)
 
 part 'A target with a pool'
 tell 'The target gets a file, and no export so far: these come by commands.'
@@ -29,6 +33,11 @@ target "cat >/etc/tyche/target.toml <<'END'
 name = \"store\"
 link = [\"eth1\"]
 key = \"/etc/tyche/key\"
+control = \"tcp:192.0.2.1:8652\"
+
+[[admin]]
+name = \"ops\"
+key = \"$ADMIN_KEY\"
 
 [[host]]
 name = \"host1\"
@@ -36,8 +45,16 @@ key = \"$HOST_KEY\"
 
 [[pool]]
 name = \"fast\"
-path = \"dir:/srv/vols/tyche\"
+path = \"/srv/vols/tyche\"
+
+[[pool]]
+name = \"small\"
+path = \"dir:/srv/small/tyche\"
 END"
+tell 'A file with a mistake is refused, with the remedy.'
+fails 8 target 'tyche serve --check --config /etc/tyche/target.toml'
+says 'write "dir:/srv/vols/tyche"'
+target "sed -i 's,\"/srv/vols/tyche\",\"dir:/srv/vols/tyche\",' /etc/tyche/target.toml"
 target 'tyche serve --check --config /etc/tyche/target.toml'
 says 'is valid'
 target 'systemctl enable --now tyche-target'
@@ -70,6 +87,21 @@ DEVICE=/dev/disk/by-id/$(grep tyche- $SAID | head -n 1)
 host "mkfs.ext4 -q $DEVICE && mount $DEVICE /mnt"
 host 'cp -r /usr/share/doc/tyche /mnt/ && sync'
 
+part 'From elsewhere, and what there is to see'
+tell 'Commands for the target can be given at another machine: it is known there by its name.'
+host 'tyche export list --at store@192.0.2.1 --key /etc/tyche/admin.key'
+says 'vm1 .* any  *host1'
+host 'tyche hosts --at store@192.0.2.1 --key /etc/tyche/admin.key'
+says 'host1 *vm1 \(writes\)'
+says_not ' 0 µs'
+tell 'Metrics for Prometheus, and a page for people, are at port 9652 of the machine itself.'
+host 'systemctl start tyche-exporter'
+page() { exec 3<>/dev/tcp/127.0.0.1/9652 && printf "GET $1 HTTP/1.0\r\n\r\n" >&3 && cat <&3; exec 3>&-; }
+page / >/run/page
+grep -q 'store/vm1' /run/page
+page /metrics >/run/page
+grep -q '^tyche_session_state{.*vm1' /run/page
+
 part 'More room'
 target 'tyche export resize vm1 96M'
 says '96.0 MiB now, 64.0 MiB before'
@@ -99,6 +131,23 @@ says 'is connected by host1'
 fails 7 target 'tyche export rename vm2 other'
 says 'disconnect it there first'
 
+part 'A pool that is full'
+tell 'More may be promised than there is.'
+target 'tyche export add big --pool small --size 64M'
+says 'pool small has .*, and its exports have 64.0 MiB together'
+host 'tyche connect store/big --link eth1'
+BIG=$(grep "^/dev/" $SAID)
+tell 'The kernel reports each error of an nbd device as EIO; `tyche list` says what it was.'
+fails 1 host "dd if=/dev/zero of=$BIG bs=1M oflag=direct status=none"
+says 'Input/output error|No space left on device'
+target 'tyche list'
+says 'pool small .* full'
+host 'tyche list'
+says 'big.*live'
+says 'failed requests: write no space'
+host 'tyche disconnect store/big'
+target 'tyche export remove big --delete'
+
 part 'Links come and go'
 tell 'Another cable, at both ends. Files are written all the time.'
 (while [ ! -e /run/stop ]; do
@@ -108,12 +157,21 @@ done) &
 LOAD=$!
 # Waits until another round has been written.
 more() { rm -f /run/round; until_at host '[ -e /run/round ]'; rm -f /run/round; until_at host '[ -e /run/round ]'; }
+tell 'The MTU of the second one is smaller at the target: less than the host sends gets through.'
+target 'ip link set eth2 mtu 1500'
 target 'tyche link add store eth2'
 host 'tyche link add store/vm1 eth2'
 more
+until_at host 'tyche list | grep "eth2 (1514 B frames"'
 host 'tyche list'
 says 'vm1.*live.*eth1'
-says '^ .*eth2'
+says '^ .*eth2 \(1514 B frames, though its MTU is 9000\)'
+target 'ip link set eth2 mtu 9000'
+tell 'A link that a disk needs is not taken from it unawares.'
+fails 7 target 'tyche link del store eth1'
+says 'eth1 is the only link of host1 \(vm2\)'
+host 'tyche link add store/vm2 eth2'
+until_at host 'tyche stats store/vm2 | grep "link eth2.*live"'
 target 'tyche link del store eth1'
 host 'tyche link del store/vm1 eth1'
 more
@@ -153,6 +211,7 @@ until_live
 host 'tyche list'
 says 'vm1.*live'
 says 'vm2.*live'
+says_not 'failed requests'
 
 part 'Upgrade'
 cp /share/package-2.deb /var/tmp/tyche_0.1.0_amd64.deb

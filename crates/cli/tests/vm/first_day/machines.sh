@@ -1,6 +1,6 @@
 # Two machines in one guest, and how a transcript of what is typed there is written. `host` is the
 # guest itself; `store` has a network, and /etc/tyche, /run/tyche and /var/lib/tyche of its own. Two
-# cables join them: eth1 and eth2 at both.
+# cables join them: eth1, which has addresses as well, and eth2 at both.
 TRANSCRIPT=/share/first-day.md
 # What the last command has printed, and the exit code that the next one is to have.
 SAID=/run/said
@@ -15,6 +15,8 @@ make_store() {
         ip link set $link up
         ip -netns store link set $link up
     done
+    ip address add 192.0.2.2/24 dev eth1
+    ip -netns store address add 192.0.2.1/24 dev eth1
     mkdir -p /run/machine /srv/vols /run/systemd/system/tyche-target.service.d
     mount --bind --make-private /run/machine /run/machine
     touch /run/machine/store
@@ -24,6 +26,12 @@ make_store() {
         /host/sbin/mkfs.xfs -q /srv/vols.img
     mount -o loop /srv/vols.img /srv/vols
     mkdir /srv/vols/tyche
+    # And one with little room.
+    truncate -s 32M /srv/small.img
+    mkfs.ext4 -q /srv/small.img
+    mkdir /srv/small
+    mount -o loop /srv/small.img /srv/small
+    mkdir /srv/small/tyche
     for dir in etc/tyche run/tyche var/lib/tyche; do mkdir -p /$dir /srv/store/$dir; done
     unshare --mount=/run/machine/store --propagation slave sh -c \
         'for dir in etc/tyche run/tyche var/lib/tyche; do mount --bind /srv/store/$dir /$dir; done'
@@ -75,6 +83,11 @@ note() {
 # The last command has printed a line like that.
 says() {
     grep -Eq -- "$1" $SAID || { echo "no line is like $1:"; cat $SAID; exit 1; }
+}
+
+# The last command has printed no line like that.
+says_not() {
+    if grep -E -- "$1" $SAID; then echo "a line is like $1"; exit 1; fi
 }
 
 # Waits until a command at a machine succeeds; it is not noted.

@@ -34,7 +34,7 @@ impl Decisions {
     ///
     /// # Errors
     /// `Config` if the file can't be read: without it, hosts would be let in that were denied.
-    pub(super) fn load(path: PathBuf) -> Result<Self> {
+    pub(crate) fn load(path: PathBuf) -> Result<Self> {
         let text = match fs::read_to_string(&path) {
             // Of the path that leads there, something is missing or no directory.
             Err(error)
