@@ -108,7 +108,9 @@ fn session_summary(report: &SessionReport) -> String {
         let sealed = |cipher: &String| ("sealed".to_owned(), format!("with {cipher}"));
         lines.extend(figures.cipher.as_ref().map(sealed));
         lines.extend(request_lines(figures));
-        lines.extend(shares("requests", &figures.requests.by_queue).map(|line| ("queues".into(), line)));
+        lines.extend(
+            shares("requests", &figures.requests.by_queue).map(|line| ("queues".into(), line)),
+        );
         let ports = figures.links.iter().map(|link| &*link.port);
         lines.extend(frame_lines(ports, [(&figures.channel, &figures.rejects)]));
         lines.extend(favoured_line(&figures.favoured));

@@ -105,6 +105,9 @@ impl<R: Rules> TargetRole<R> {
     /// Ends the logins that other threads were at work with, and are no longer. False if there is
     /// none.
     pub(super) fn end_departures(&mut self) -> bool {
+        if self.departures.is_empty() {
+            return false;
+        }
         let is_over = |it: &mut Departure| it.is_drained && it.others.left() == 0;
         let over: Vec<_> = self.departures.extract_if(.., is_over).collect();
         over.iter().for_each(|it| self.end_login(it.wwpn));

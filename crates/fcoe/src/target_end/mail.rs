@@ -75,9 +75,9 @@ impl Letterbox {
         let mut waiting = self.mail.lock().unwrap_or_else(PoisonError::into_inner);
         match &mail {
             Mail::Address(_) => waiting.retain(|it| !matches!(it, Mail::Address(_))),
-            Mail::LoggedIn(new) => waiting.retain(|it| {
-                !matches!(it, Mail::LoggedIn(known) if known.login.wwpn == new.login.wwpn)
-            }),
+            Mail::LoggedIn(new) => waiting.retain(
+                |it| !matches!(it, Mail::LoggedIn(known) if known.login.wwpn == new.login.wwpn),
+            ),
             Mail::Frame(_) => {
                 let frames = waiting.iter().filter(|it| matches!(it, Mail::Frame(_)));
                 if frames.count() >= FRAMES_MAX {

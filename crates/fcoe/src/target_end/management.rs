@@ -169,6 +169,9 @@ impl Management {
     ) -> bool {
         let is_empty = std::mem::take(&mut self.fresh) < BATCH;
         let has_news = std::mem::take(&mut self.has_news) | !self.taken.is_empty();
+        if !has_news && self.orders.is_empty() {
+            return false;
+        }
         let Self { taken, frames, ring, .. } = self;
         let is_due = |it: &mut (Order, u64)| is_empty || *frames - it.1 >= *ring;
         let due: Vec<_> = taken.extract_if(.., is_due).collect();

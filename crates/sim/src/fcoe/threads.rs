@@ -4,9 +4,7 @@ use std::time::Duration;
 
 use tyche_block::Arena;
 use tyche_fcoe::fc::target_end::LaneConfig;
-use tyche_fcoe::{
-    FCOE, FurtherThread, NPort, PortConfig, Seat, TargetRole, share_of_thread,
-};
+use tyche_fcoe::{FCOE, FurtherThread, NPort, PortConfig, Seat, TargetRole, share_of_thread};
 use tyche_proto::Instant;
 use tyche_wire::Mac;
 
