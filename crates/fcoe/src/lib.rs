@@ -29,7 +29,7 @@ mod target_end;
 
 pub use discovery::{Discovery, FoundNeighbour, FoundVlan, discover};
 pub use initiator::{Ended, Event, FcoeControl, FcoeHost, FcoeHostOptions, FcoeInlineHost};
-pub use initiator::{FurtherLane, LaneHandle, SessionShared};
+pub use initiator::{FurtherLane, InlineSession, LaneHandle, SessionShared};
 pub use initiator::{INITIATOR, InitiatorConfig, InitiatorRole, Obstacle, counter_tables};
 pub use interface::{FCOE, FIP, Interface, MTU_FULL};
 pub use lanes::{LANES_MAX, share};
@@ -40,9 +40,7 @@ pub use options::PortOptions;
 pub use role::Role;
 pub use survey::{SurveyOptions, Surveyed, SurveyedTarget, SurveyedUnit, Targets, survey};
 #[cfg(feature = "target")]
-pub use target_end::{
-    AskedReport, FcoeTarget, FcoeTargetOptions, FcoeTargetReport, VlanAnnouncer,
-};
+pub use target_end::{AskedReport, FcoeTarget, FcoeTargetOptions, FcoeTargetReport, VlanAnnouncer};
 #[cfg(feature = "target")]
 pub use target_end::{
     Departure, FurtherThread, Generation, LunTaken, Seat, SentOn, TargetRole, TargetUnit,

@@ -21,7 +21,7 @@ use super::report::{FcoeTargetReport, FirstReport, ThreadReport};
 use super::role::TargetRole;
 use super::seat::Seat;
 use super::units::Units;
-use crate::interface::{insert_fcoe, receive_capacity};
+use crate::interface::{divide, insert_fcoe, receive_capacity};
 use crate::lanes::{share_of_thread, threads_within};
 use crate::n_port::{NPort, Notice};
 use crate::options::PortOptions;
@@ -127,7 +127,7 @@ impl FcoeTarget {
         let first = seats.next().expect("there is a thread");
         let mut further = Vec::new();
         for (thread, (mut link, seat)) in (1..).zip(further_threads.into_iter().zip(seats)) {
-            divide(&mut *link, thread, threads)?;
+            divide(&mut *link, share_of_thread(thread, threads), "threads")?;
             let arena = Arena::try_new(ARENA_PAGES)?;
             let make = move |commands, doorbell| {
                 let role = role(seat, arena, &*link, &doorbell);
@@ -139,7 +139,7 @@ impl FcoeTarget {
             further.push(Running::start(format!("{name}-{thread}"), spin, make)?);
         }
         if threads > 1 {
-            divide(&mut *port.interface.fcoe, 0, threads)?;
+            divide(&mut *port.interface.fcoe, share_of_thread(0, threads), "threads")?;
         }
         let arena = Arena::try_new(ARENA_PAGES)?;
         let first = Running::start(name, spin, move |commands, doorbell| {
@@ -180,15 +180,6 @@ impl AskedReport {
         let further = self.further.iter().map(|it| it.recv_timeout(left()));
         Ok(FcoeTargetReport::new(first, further.collect::<Result<_, _>>()?))
     }
-}
-
-/// Restricts a link to the share of a thread.
-fn divide(link: &mut dyn Link, thread: usize, threads: usize) -> io::Result<()> {
-    if link.select(share_of_thread(thread, threads)) {
-        return Ok(());
-    }
-    let message = format!("link {} can't have several threads", link.name());
-    Err(io::Error::new(io::ErrorKind::Unsupported, message))
 }
 
 /// The role of a thread that receives from a link.
@@ -312,8 +303,8 @@ impl Service for FurtherLoop {
     }
 
     fn is_over(&self) -> bool {
-        // The first thread ends before, and with it all logins.
-        self.stopping && self.thread.role.initiators().next().is_none()
+        // The first thread has ended before, and with it all logins.
+        self.stopping
     }
 
     fn may_sleep(&mut self) -> bool {
