@@ -35,8 +35,8 @@ pub struct FcoeInlineHost {
 
 /// The first queue, which has the port, or a further one.
 enum Driven {
-    First(EventLoop<Woken<Driver>>),
-    Further(EventLoop<Woken<LaneDriver>>),
+    First(Box<EventLoop<Woken<Driver>>>),
+    Further(Box<EventLoop<Woken<LaneDriver>>>),
 }
 
 /// The same expression for either kind of queue.
@@ -125,11 +125,12 @@ impl FcoeInlineHost {
         lane: usize,
         service: S,
         ports: Ports,
-        driven: impl FnOnce(EventLoop<Woken<S>>) -> Driven,
+        driven: impl FnOnce(Box<EventLoop<Woken<S>>>) -> Driven,
     ) -> Self {
         let arena = Arena::new(session.arena_pages);
         let service = Woken { service, lane, doorbells: Arc::clone(&session.doorbells) };
-        let inner = driven(EventLoop::new(service, ports, Spin::new(session.spin)));
+        let inner = EventLoop::new(service, ports, Spin::new(session.spin));
+        let inner = driven(Box::new(inner));
         Self { inner, session, lane, arena }
     }
 

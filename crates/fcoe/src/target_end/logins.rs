@@ -11,8 +11,6 @@
 //! The first thread lets initiators in, and tells the others before its answer leaves. A login has
 //! ended when none of them is at work with a command of it, nor has a frame of it left to send.
 
-use std::sync::Arc;
-
 use tyche_fc::port::Login;
 use tyche_fc::target_end::exchange_named;
 use tyche_fc::wire::{FCtl, Frame, Kind, Mac, PortId, Wwn};
@@ -20,20 +18,11 @@ use tyche_fc::{Rule, Rules};
 use tyche_time::Instant;
 
 use super::mail::{Admission, Mail, SentOn};
-use super::nexus::Nexus;
-use super::peers::{Answers, Tasks};
+use super::nexus::{EndedLogin, Nexus};
+use super::peers::Tasks;
 use super::role::TargetRole;
 use crate::lanes::thread_of;
 use crate::role::Role;
-
-/// A login that has ended, until nothing of it is at work any more.
-pub(super) struct Departure {
-    wwpn: Wwn,
-    /// The other threads of the port.
-    others: Arc<Answers>,
-    /// Whether that is so for this thread.
-    is_drained: bool,
-}
 
 impl<R: Rules> TargetRole<R> {
     /// Lets an initiator in, or takes what is new of its login.
@@ -84,7 +73,7 @@ impl<R: Rules> TargetRole<R> {
     pub(super) fn let_go(&mut self, wwpn: Wwn) {
         if self.management.peer.place().1 > 1 && self.nexus(wwpn).is_some() {
             let others = self.management.peer.order_port(Tasks::LoggedOut(wwpn));
-            self.departures.push(Departure { wwpn, others, is_drained: false });
+            self.ended_logins.push(EndedLogin { wwpn, others, is_drained: false });
         }
         self.lane.logged_out(wwpn);
     }
@@ -94,9 +83,9 @@ impl<R: Rules> TargetRole<R> {
         if !self.is_first() {
             self.forget(wwpn);
             self.management.drained(wwpn);
-        } else if let Some(departure) = self.departures.iter_mut().find(|it| it.wwpn == wwpn) {
-            departure.is_drained = true;
-            self.end_departures();
+        } else if let Some(ended) = self.ended_logins.iter_mut().find(|it| it.wwpn == wwpn) {
+            ended.is_drained = true;
+            self.settle_logins();
         } else {
             self.end_login(wwpn);
         }
@@ -104,12 +93,12 @@ impl<R: Rules> TargetRole<R> {
 
     /// Ends the logins that other threads were at work with, and are no longer. False if there is
     /// none.
-    pub(super) fn end_departures(&mut self) -> bool {
-        if self.departures.is_empty() {
+    pub(super) fn settle_logins(&mut self) -> bool {
+        if self.ended_logins.is_empty() {
             return false;
         }
-        let is_over = |it: &mut Departure| it.is_drained && it.others.left() == 0;
-        let over: Vec<_> = self.departures.extract_if(.., is_over).collect();
+        let is_over = |it: &mut EndedLogin| it.is_drained && it.others.left() == 0;
+        let over: Vec<_> = self.ended_logins.extract_if(.., is_over).collect();
         over.iter().for_each(|it| self.end_login(it.wwpn));
         !over.is_empty()
     }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use tyche_fc::wire::Wwn;
 use tyche_scsi::NexusId;
 
+use super::peers::Answers;
 use super::stakes::{KnownLosses, Stake};
 use super::units::LogicalUnit;
 use crate::losses::Since;
@@ -45,4 +46,13 @@ impl Nexus {
 pub(super) struct Lost {
     pub(super) stake: Arc<Stake>,
     pub(super) since: Since,
+}
+
+/// A login that has ended, until nothing of it is at work any more.
+pub(super) struct EndedLogin {
+    pub(super) wwpn: Wwn,
+    /// The other threads of the port.
+    pub(super) others: Arc<Answers>,
+    /// Whether that is so for this thread.
+    pub(super) is_drained: bool,
 }

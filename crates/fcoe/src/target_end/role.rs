@@ -20,11 +20,10 @@ use tyche_scsi::{
 use tyche_time::{Instant, earliest};
 
 use super::grants::Grants;
-use super::logins::Departure;
 use super::mail::SentOn;
 use super::management::{self, Management};
 use super::memory::Memory;
-use super::nexus::{Lost, Nexus};
+use super::nexus::{EndedLogin, Lost, Nexus};
 use super::open_units::OpenUnits;
 use super::seat::Seat;
 use super::slot::{AtStake, List, Slot, Work};
@@ -64,7 +63,7 @@ pub struct TargetRole<R = AllRules> {
     lost: Vec<(u16, Lost)>,
     done: Vec<Completion>,
     /// Logins that have ended, with which other threads may be at work.
-    pub(super) departures: Vec<Departure>,
+    pub(super) ended_logins: Vec<EndedLogin>,
     pub(super) drained: VecDeque<Wwn>,
     /// Frames that have come to other threads, for the logins.
     pub(super) sent_on: VecDeque<SentOn>,
@@ -107,7 +106,7 @@ impl<R: Rules> TargetRole<R> {
             nexuses: Vec::new(),
             grants: Grants::default(),
             done: Vec::new(),
-            departures: Vec::new(),
+            ended_logins: Vec::new(),
             drained: VecDeque::new(),
             sent_on: VecDeque::new(),
             frame: Outgoing::new(),
@@ -186,7 +185,7 @@ impl<R: Rules> TargetRole<R> {
         if has_managed {
             self.act(now, &[]);
         }
-        self.end_departures() | has_managed | worked
+        self.settle_logins() | has_managed | worked
     }
 
     fn slot(&mut self, exchange: u16) -> &mut Slot {
