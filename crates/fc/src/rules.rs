@@ -25,11 +25,13 @@ pub enum Rule {
     RefuseFormerRxIds,
     /// A target sends BA_ACC when nothing of the exchange is at work any more.
     DrainAborted,
-    /// A target answers a task management function when the commands of all its interfaces have
+    /// A target answers a task management function when the commands of all its threads have
     /// ended.
     EndAllTasks,
-    /// A target gives up a removed logical unit when the commands of all its interfaces have ended.
+    /// A target gives up a removed logical unit when the commands of all its threads have ended.
     DrainRemoved,
+    /// A target ends a login when the commands of all threads of the port have ended.
+    DrainThreads,
     /// A target does not take a command again whose number (CRN) it has seen.
     CheckNumbers,
     /// An initiator counts a cache as lost whose loss may have been told in a response that was

@@ -1,10 +1,12 @@
 //! The two links of an interface, and its limits.
 
+use std::io;
+
 use tyche_engine::{BATCH, Batches, Port, Ports};
 use tyche_fc::wire::fip::{FCOE_LEN_MAX, payload_within};
 use tyche_fc::wire::{ETHERNET_LEN, ETHERTYPE_FCOE, ETHERTYPE_FIP, HEAD_LEN, Mac};
-use tyche_link::Link;
 use tyche_link::packet::{OpenError, PacketLink, PacketOptions};
+use tyche_link::{Link, Share};
 use tyche_numa::NumaAffinity;
 
 /// The port of the FCoE Initialization Protocol.
@@ -112,6 +114,19 @@ fn options(name: &str, (ethertype, head_len): (u16, usize), qdisc: bool) -> Pack
 pub(crate) fn insert_fcoe(ports: &mut Ports, link: Box<dyn Link>, home: &NumaAffinity) {
     let batches = Batches { frames: BATCH, head_len: HEAD_LEN, pieces_max: 2 };
     ports.insert(FCOE, Port::new(link, home.clone(), batches));
+}
+
+/// Restricts a link to its share of the frames, where several of them serve an interface: `whose`
+/// says for what.
+///
+/// # Errors
+/// `Unsupported` if it can't divide frames.
+pub(crate) fn divide(link: &mut dyn Link, share: Share, whose: &str) -> io::Result<()> {
+    if link.select(share) {
+        return Ok(());
+    }
+    let message = format!("link {} can't have several {whose}", link.name());
+    Err(io::Error::new(io::ErrorKind::Unsupported, message))
 }
 
 /// The encapsulated frames that the receive ring of a link holds.

@@ -29,20 +29,23 @@ mod target_end;
 
 pub use discovery::{Discovery, FoundNeighbour, FoundVlan, discover};
 pub use initiator::{Ended, Event, FcoeControl, FcoeHost, FcoeHostOptions, FcoeInlineHost};
-pub use initiator::{FurtherLane, LaneHandle, SessionShared};
+pub use initiator::{FurtherLane, InlineSession, LaneHandle, SessionShared};
 pub use initiator::{INITIATOR, InitiatorConfig, InitiatorRole, Obstacle, counter_tables};
 pub use interface::{FCOE, FIP, Interface, MTU_FULL};
 pub use lanes::{LANES_MAX, share};
+#[cfg(feature = "target")]
+pub use lanes::{share_of_thread, threads_within};
 pub use n_port::{NPort, Notice, Rejects, RememberAddress};
 pub use options::PortOptions;
 pub use role::Role;
 pub use survey::{SurveyOptions, Surveyed, SurveyedTarget, SurveyedUnit, Targets, survey};
 #[cfg(feature = "target")]
-pub use target_end::{
-    Departure, Generation, LunTaken, TargetRole, TargetUnit, UnitRemoval, Units, VisibleTo,
-};
+pub use target_end::{AskedReport, FcoeTarget, FcoeTargetOptions, FcoeTargetReport, VlanAnnouncer};
 #[cfg(feature = "target")]
-pub use target_end::{FcoeTarget, FcoeTargetOptions, FcoeTargetReport, VlanAnnouncer};
+pub use target_end::{
+    Departure, FurtherThread, Generation, LunTaken, Seat, SentOn, TargetRole, TargetUnit,
+    UnitRemoval, Units, VisibleTo,
+};
 pub use tyche_fc as fc;
 pub use tyche_fc::network::PortConfig;
 pub use tyche_scsi as scsi;

@@ -196,9 +196,10 @@ impl Losses {
 /// At a target, where a store counts its losses.
 #[cfg(feature = "target")]
 impl Losses {
-    /// For the commands of one initiator, on any number of threads.
+    /// For the commands of one initiator, on all threads of any port: each has a line of its own,
+    /// which it shares with the thread of that number of other ports.
     pub(crate) fn of_initiator() -> Self {
-        Self::new(1)
+        Self::new(crate::lanes::LANES_MAX)
     }
 
     /// The store has lost the cache that often by now. To be called before a write or a flush is

@@ -204,6 +204,13 @@ impl<R: Role> NPort<R> {
         }
     }
 
+    /// Takes a frame that has come to another thread of the port, and may be for the logins.
+    pub fn handle_sent_on(&mut self, now: Instant, frame: &Frame<'_>) {
+        // That of a login that is good is for nobody any more.
+        self.logins.handle_frame(now, frame);
+        self.settle(now);
+    }
+
     /// Has the network show again how long frames may be.
     fn reclaim(&mut self, now: Instant) {
         if self.is_down {
@@ -240,6 +247,7 @@ impl<R: Role> NPort<R> {
     }
 
     fn handle_fcoe(&mut self, now: Instant, frame: &Received<'_>) -> Result<(), Reject> {
+        self.role.note_frame();
         let frame = parse(frame)?;
         if is_service(frame.header.kind) {
             if self.network.handle_frame(now, &frame) {

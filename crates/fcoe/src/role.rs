@@ -20,6 +20,9 @@ pub trait Role {
     /// Takes a change of a login. The end of one is to be [confirmed](Self::poll_drained).
     fn handle_login(&mut self, now: Instant, event: port::Event);
 
+    /// Notes that a frame has come, whatever it is.
+    fn note_frame(&mut self) {}
+
     /// Takes a frame that is no link service of the logins. Its CRC has been checked.
     fn handle_frame(&mut self, now: Instant, frame: &Frame<'_>);
 

@@ -242,6 +242,7 @@ fn fcoe_target(spins: bool) -> FcoeTarget {
     };
     FcoeTarget::start(FcoeTargetOptions {
         port: PortOptions::new(Interface::open(THEIRS, false).unwrap(), (WWPN, WWPN), PATIENCE),
+        further_threads: Vec::new(),
         units: Arc::new(Units::new(vec![unit])),
         spin: spin(spins),
     })

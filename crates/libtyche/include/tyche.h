@@ -154,7 +154,8 @@ int tyche_open_queue(const struct tyche_volume *volume,
  * all its registered buffers; NULL does nothing. Completions that have not been polled are lost,
  * and the outcome of requests in flight is unknown: their memory is not touched any more. A
  * session with several open queues goes on, unless this one is in inline mode and has requests in
- * flight.
+ * flight. Over FCoE, in inline mode, it ends with its first queue, which waits up to a second until
+ * the others are closed.
  */
 void tyche_close(struct tyche_volume *volume);
 
@@ -338,7 +339,7 @@ int tyche_options_set_channels(struct tyche_options *options,
 
 /**
  * Queues of the session, 1 to 64, each for one thread: tyche_open_queue() opens all but the first;
- * 1 by default. Over FCoE up to 16 in queue mode, and one in inline mode.
+ * 1 by default. Over FCoE up to 16.
  */
 int tyche_options_set_queues(struct tyche_options *options,
                              uint8_t queues);

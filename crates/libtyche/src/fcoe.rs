@@ -20,20 +20,24 @@ impl Options {
             return Err(OpenError::Option(message.to_owned()));
         };
         let interface = open_interface(link, self.qdisc)?;
-        let further = (1..self.queues).map(|_| Interface::open_further(link, self.qdisc));
-        Ok((interface, further.collect::<Result<_, _>>().map_err(FcoeError::from)?))
+        // In inline mode each further one is opened by its thread.
+        let further = if self.mode == Mode::Inline { 0 } else { self.queues - 1 };
+        let further = (0..further).map(|_| self.open_fcoe_queue()).collect::<Result<_, _>>()?;
+        Ok((interface, further))
+    }
+
+    /// Opens the link of a further queue.
+    pub(crate) fn open_fcoe_queue(&self) -> Result<Box<dyn Link>, OpenError> {
+        let link = &self.links[0];
+        Ok(Interface::open_further(link, self.qdisc).map_err(FcoeError::from)?)
     }
 
     /// Checks the number of queues over FCoE.
     pub(crate) fn check_fcoe_queues(&self) -> Result<(), OpenError> {
-        let most = if self.mode == Mode::Queue { LANES_MAX } else { 1 };
-        if (1..=most).contains(&self.queues) {
+        if (1..=LANES_MAX).contains(&self.queues) {
             return Ok(());
         }
-        let message = format!(
-            "over FCoE a session has 1 to {LANES_MAX} queues in queue mode, and one in inline mode"
-        );
-        Err(OpenError::Option(message))
+        Err(OpenError::Option(format!("over FCoE a session has 1 to {LANES_MAX} queues")))
     }
 
     /// The session over FCoE that the options ask for, and the name of its port, which no other

@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 
 use crossbeam_utils::atomic::AtomicCell;
 use tyche_block::{Arena, Completion, Geometry, Request};
-use tyche_fcoe::{FcoeHostOptions, FcoeInlineHost};
+use tyche_fcoe::{FcoeHostOptions, FcoeInlineHost, InlineSession};
+use tyche_link::Link;
 use tyche_native::InlineHost;
 use tyche_proto::{QueueHandle, SessionShared};
 use tyche_remote::{HostReport, Notice};
@@ -32,8 +33,7 @@ pub(crate) struct Inline {
     /// A copy of the session's geometry, readable while another thread has `state`.
     geometry: AtomicCell<Geometry>,
     arena: Arena,
-    /// The state that the queues of the session share; `None` if it has one queue for good.
-    shared: Option<Arc<SessionShared>>,
+    shared: Shared,
     /// Over FCoE the name of the port of this end, which no other process may take meanwhile.
     _name: Option<PortName>,
 }
@@ -44,6 +44,12 @@ struct State {
     ready: VecDeque<Completion>,
     /// Completions that the session has just returned.
     found: Vec<Completion>,
+}
+
+/// The state that the queues of the session share.
+enum Shared {
+    Native(Arc<SessionShared>),
+    Fcoe(Arc<InlineSession>),
 }
 
 /// A session that the caller's thread drives.
@@ -59,7 +65,7 @@ impl Inline {
     pub(crate) fn connect(mut host: InlineHost, timeout: Duration) -> Result<Self, OpenError> {
         host.connect(timeout)?;
         let shared = Arc::clone(host.shared());
-        Ok(Self::new(Driven::Native(Box::new(host)), Some(shared), None))
+        Ok(Self::new(Driven::Native(Box::new(host)), Shared::Native(shared), None))
     }
 
     /// Connects a session over FCoE.
@@ -67,13 +73,32 @@ impl Inline {
         (host, name): (FcoeHostOptions, PortName),
         options: &Options,
     ) -> Result<Self, OpenError> {
-        let mut host = FcoeInlineHost::new(host);
-        host.connect(options.timeout).map_err(|it| options.unreached(it))?;
-        Ok(Self::new(Driven::Fcoe(Box::new(host)), None, Some(name)))
+        let host = FcoeInlineHost::with_queues(host, options.queues).map_err(OpenError::System)?;
+        Self::connect_fcoe_queue(host, Some(name), options)
     }
 
-    fn new(mut host: Driven, shared: Option<Arc<SessionShared>>, name: Option<PortName>) -> Self {
-        let geometry = either!(&mut host, Driven::{Native, Fcoe}, it => it.geometry());
+    /// Connects a further queue of a session over FCoE.
+    pub(crate) fn join_fcoe(
+        session: &Arc<InlineSession>,
+        (queue, link): (usize, Box<dyn Link>),
+        options: &Options,
+    ) -> Result<Self, OpenError> {
+        let host = FcoeInlineHost::join(session, queue, link).map_err(OpenError::System)?;
+        Self::connect_fcoe_queue(host, None, options)
+    }
+
+    fn connect_fcoe_queue(
+        mut host: FcoeInlineHost,
+        name: Option<PortName>,
+        options: &Options,
+    ) -> Result<Self, OpenError> {
+        host.connect(options.timeout).map_err(|it| options.unreached(it))?;
+        let shared = Shared::Fcoe(Arc::clone(host.session()));
+        Ok(Self::new(Driven::Fcoe(Box::new(host)), shared, name))
+    }
+
+    fn new(host: Driven, shared: Shared, name: Option<PortName>) -> Self {
+        let geometry = either!(&host, Driven::{Native, Fcoe}, it => it.geometry());
         let arena = either!(&host, Driven::{Native, Fcoe}, it => it.arena().clone());
         let ready = VecDeque::with_capacity(REQUESTS_MAX);
         let found = Vec::with_capacity(REQUESTS_MAX);
@@ -82,9 +107,12 @@ impl Inline {
         Self { state, in_flight, geometry, arena, shared, _name: name }
     }
 
-    /// The handle of another queue of the session, if it can have several.
-    pub(crate) fn handle(&self, queue: usize) -> Option<QueueHandle> {
-        Some(self.shared.as_ref()?.handle(queue))
+    /// The handle of another queue of the session; over FCoE, the session.
+    pub(crate) fn handle(&self, queue: usize) -> Result<QueueHandle, Arc<InlineSession>> {
+        match &self.shared {
+            Shared::Native(shared) => Ok(shared.handle(queue)),
+            Shared::Fcoe(session) => Err(Arc::clone(session)),
+        }
     }
 
     fn state(&self) -> Result<Taken<'_, State>, Refusal> {
@@ -93,9 +121,11 @@ impl Inline {
 
     pub(crate) fn geometry(&self) -> Geometry {
         let geometry = self.geometry.load();
-        // Only one queue of a session has a notice of another size.
-        let size = self.shared.as_ref().map_or(geometry.size, |shared| shared.size());
-        Geometry { size, ..geometry }
+        match &self.shared {
+            // Only one queue of a session has a notice of another size.
+            Shared::Native(shared) => Geometry { size: shared.size(), ..geometry },
+            Shared::Fcoe(_) => geometry,
+        }
     }
 
     pub(crate) fn arena(&self) -> &Arena {

@@ -107,20 +107,21 @@ impl Options {
     }
 
     /// As [`open`](Self::open), over FCoE by an interface that is open already, with the links of
-    /// further queues.
+    /// further queues. In inline mode these are not used: each queue opens its link itself.
     ///
     /// # Errors
     /// See [`OpenError`].
     ///
     /// # Panics
-    /// Unless there is a link for each further queue.
+    /// Unless there is a link for each further queue, in queue mode.
     pub fn open_fcoe_on(
         &self,
         interface: Interface,
         further_queues: Vec<Box<dyn Link>>,
     ) -> Result<Volume, OpenError> {
         self.check_fcoe_queues()?;
-        assert_eq!(1 + further_queues.len(), self.queues, "a link for each queue");
+        let is_whole = self.mode == Mode::Inline || 1 + further_queues.len() == self.queues;
+        assert!(is_whole, "a link for each queue");
         let fcoe = self.fcoe.clone().unwrap_or_default();
         let prepared = self.prepare(&fcoe, (interface, further_queues))?;
         let session = match self.mode {
@@ -195,9 +196,15 @@ impl Volume {
         let Opened { options, session, .. } = &*self.opened;
         let session = self.opened.open_next(|number, links| match &self.session {
             Session::Inline(inline) => {
-                let only_one = "a session over FCoE has one queue in inline mode";
-                let session = session.as_ref().expect(only_one);
-                let handle = inline.handle(number).expect(only_one);
+                let handle = match inline.handle(number) {
+                    Ok(handle) => handle,
+                    Err(session) => {
+                        let queue = (number, options.open_fcoe_queue()?);
+                        let queue = Inline::join_fcoe(&session, queue, options)?;
+                        return Ok(Session::Inline(Box::new(queue)));
+                    }
+                };
+                let session = session.as_ref().expect("its session is of Tyche's own protocol");
                 let links = links.map_or_else(|| options.open_links(number), Ok)?;
                 let host = options.of_host(session, vec![links])?;
                 let host = InlineHost::join(host, handle);
@@ -287,7 +294,8 @@ impl Volume {
     /// Ends this queue, and with the last one the session; waits up to `timeout` for the target's
     /// confirmation. Completions that have not been returned are lost, and the outcome of requests
     /// in flight is unknown. In inline mode requests in flight end the session for all queues: they
-    /// could still be executed, after later requests of the other queues.
+    /// could still be executed, after later requests of the other queues. Over FCoE the first queue
+    /// has the session's port: in inline mode it waits until all others are closed.
     pub fn close(self, timeout: Duration) {
         either!(self.session, Session::{Inline, Queue}, it => it.close(timeout));
     }

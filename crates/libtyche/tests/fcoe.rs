@@ -5,7 +5,8 @@
 
 mod fcoe_target;
 
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::Duration;
 
@@ -162,6 +163,59 @@ fn queues_of_a_session_are_one_disk() {
 }
 
 #[test]
+fn threads_drive_a_queue_of_a_session_each() {
+    need_root!();
+    let rig = Rig::new("inline");
+    let (target, wwpn) = rig.target();
+    let queues = 3;
+    let first = rig.open(&Options { queues, ..options(&wwpn, Mode::Inline) }).unwrap();
+    let open = || rig.namespace.on_thread(|| first.open_queue());
+    let others = [open().unwrap(), open().unwrap()];
+    assert!(matches!(open(), Err(OpenError::Option(_))), "all are open");
+    let volumes = [&first, &others[0], &others[1]];
+    assert!(volumes.iter().all(|it| it.geometry().size == SIZE));
+    let (is_back, are_driven) = (AtomicBool::new(false), Barrier::new(1 + queues));
+    let _target = thread::scope(|scope| {
+        for (lane, volume) in (1..).zip(volumes) {
+            let (is_back, are_driven) = (&is_back, &are_driven);
+            scope.spawn(move || {
+                write_and_read(volume);
+                submit(volume, WRITE, lane << 12, 4096, lane);
+                assert_eq!(result(volume), Ok(()));
+                are_driven.wait();
+                // It drives its queue while the target is started again.
+                let mut goes_on = true;
+                while goes_on {
+                    goes_on = !is_back.load(Ordering::Relaxed);
+                    submit(volume, Operation::Read, lane << 12, 4096, lane);
+                    let read = drain(volume);
+                    let data = &read[0].buffer.as_ref().unwrap()[..4096];
+                    assert!(read[0].result == Ok(()) && data == [lane as u8; 4096]);
+                }
+            });
+        }
+        are_driven.wait();
+        drop(target);
+        let again = rig.target();
+        is_back.store(true, Ordering::Relaxed);
+        again
+    });
+    let report = others[1].report().unwrap();
+    assert!(report.requests.succeeded.reads >= 64, "of its own queue");
+    let [second, third] = others;
+    third.close(PATIENCE);
+    submit(&first, Operation::Read, 1 << 12, 4096, 1);
+    assert_eq!(result(&first), Ok(()), "the others go on");
+    // With a request in flight a session ends as a whole.
+    submit(&second, Operation::Read, 0, 4096, 1);
+    second.close(PATIENCE);
+    first.poll(&mut Vec::new(), 0).unwrap();
+    submit(&first, Operation::Read, 0, 4096, 1);
+    assert_eq!(result(&first), Err(Errno::IO));
+    first.close(PATIENCE);
+}
+
+#[test]
 fn requests_wait_for_a_target_that_starts_again() {
     need_root!();
     for mode in MODES {
@@ -221,7 +275,7 @@ fn options_that_make_no_sense_over_fcoe_are_refused() {
         (Options { links: Vec::new(), ..right.clone() }, "one interface"),
         (Options { links: vec!["udp:127.0.0.1:1".to_owned()], ..right.clone() }, "no interface"),
         (Options { export: "disk".to_owned(), ..right.clone() }, "16 hexadecimal digits"),
-        (Options { queues: 2, ..right.clone() }, "one in inline mode"),
+        (Options { queues: 17, ..right.clone() }, "1 to 16 queues"),
         (Options { queues: 17, mode: Mode::Queue, ..right.clone() }, "1 to 16 queues"),
         (Options { native, ..right.clone() }, "Tyche's own protocol"),
         (Options { session, ..right.clone() }, "1 to 1024"),

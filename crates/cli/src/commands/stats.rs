@@ -108,7 +108,9 @@ fn session_summary(report: &SessionReport) -> String {
         let sealed = |cipher: &String| ("sealed".to_owned(), format!("with {cipher}"));
         lines.extend(figures.cipher.as_ref().map(sealed));
         lines.extend(request_lines(figures));
-        lines.extend(shares(&figures.requests.by_queue).map(|line| ("queues".into(), line)));
+        lines.extend(
+            shares("requests", &figures.requests.by_queue).map(|line| ("queues".into(), line)),
+        );
         let ports = figures.links.iter().map(|link| &*link.port);
         lines.extend(frame_lines(ports, [(&figures.channel, &figures.rejects)]));
         lines.extend(favoured_line(&figures.favoured));
@@ -143,7 +145,7 @@ fn target_summary(report: &TargetReport) -> String {
 /// The lines of a port of FCoE.
 fn port_lines(port: &TargetPort) -> [Line; 2] {
     let sum = |counters: &Counters| counters.values().sum::<u64>();
-    let line = format!(
+    let mut line = format!(
         "{}; {} commands of {} initiators; {} frames rejected, {} ignored",
         port.wwpn,
         port.commands,
@@ -151,6 +153,9 @@ fn port_lines(port: &TargetPort) -> [Line; 2] {
         sum(&port.rejects),
         sum(&port.ignored)
     );
+    if let Some(shares) = shares("commands", &port.commands_by_thread) {
+        let _ = write!(line, "; {shares}");
+    }
     let link = link_line(&port.interface, &port.port, None, port.problem.as_deref());
     [(format!("fcoe {}", port.interface), line), link]
 }
@@ -262,16 +267,16 @@ fn session_link_line(link: &SessionLink) -> Line {
 
 fn target_link_line(link: &TargetLink) -> Line {
     let (label, mut line) = link_line(&link.interface, &link.port, None, link.problem.as_deref());
-    if let Some(shares) = shares(&link.requests_by_thread) {
+    if let Some(shares) = shares("requests", &link.requests_by_thread) {
         let _ = write!(line, "; {shares}");
     }
     (label, line)
 }
 
-/// The requests of each of several threads.
-fn shares(by_thread: &[u64]) -> Option<String> {
+/// The requests, or commands, of each of several threads.
+fn shares(what: &str, by_thread: &[u64]) -> Option<String> {
     let shares: Vec<_> = by_thread.iter().map(u64::to_string).collect();
-    (shares.len() > 1).then(|| format!("requests by thread: {}", shares.join(", ")))
+    (shares.len() > 1).then(|| format!("{what} by thread: {}", shares.join(", ")))
 }
 
 /// The line of a link; with the round-trip time in microseconds if it is live.
@@ -340,6 +345,7 @@ fn all_of_target(report: &TargetReport) -> String {
     for port in &report.fcoe {
         let name = format!("fcoe {}", port.interface);
         text += &counters(&name, port);
+        text += &by_thread(&format!("{name} commands thread"), &port.commands_by_thread);
         text += &counters(&format!("{name} rejects"), &port.rejects);
         text += &counters(&format!("{name} ignored"), &port.ignored);
     }

@@ -256,10 +256,11 @@ fn a_cache_that_was_lost_fails_one_flush_and_a_restart_none() {
 
 #[test]
 fn files_survive_a_target_that_is_killed_with_several_queues() {
-    for queues in [2, 3] {
+    for (queues, threads) in [(2, "1"), (3, "4")] {
         let rig = rig!(MTU);
         rig.file("disk.img", SIZE);
-        let serve = || serve(&rig, &[&SOON[..], &["--export", &rig.export()]].concat());
+        let args = ["--threads", threads, "--export", &rig.export()];
+        let serve = || serve(&rig, &[&SOON[..], &args].concat());
         let mut target = Some(serve());
         let port = await_target(&rig);
         let args = ["--queues", &queues.to_string(), SOON[0], SOON[1]];
@@ -283,10 +284,10 @@ fn lost_and_damaged_frames_do_no_harm() {
     let rig = rig!(MTU);
     rig.file("disk.img", SIZE);
     let fault = ["--fault", "drop=0.3%,corrupt=0.1%,seed=1"];
-    let args = ["--e-d-tov", "0.05", "--export", &rig.export()];
+    let args = ["--e-d-tov", "0.05", "--threads", "2", "--export", &rig.export()];
     let _target = serve(&rig, &[&args[..], &fault].concat());
     let port = await_target(&rig);
-    let device = connect(&rig, &port, "loop", &["--e-d-tov", "0.05"]);
+    let device = connect(&rig, &port, "loop", &["--e-d-tov", "0.05", "--queues", "2"]);
     run(Command::new("mkfs.ext4").arg("-q").arg(&device));
     let files = Files::new(3, 4 << 20);
     files.write(&rig.mount(&device, "rw")).unwrap();
@@ -295,9 +296,10 @@ fn lost_and_damaged_frames_do_no_harm() {
     rig.unmount();
     check_ext4(&device);
     let (session, target) = rig.stats();
-    let lost = &session["links"][0];
+    let links = session["links"].as_array().unwrap();
     let repairs = ["fc_data_lost", "fc_not_arrived", "fc_answer_lost", "fc_aborts"];
-    let repairs: u64 = repairs.iter().map(|name| lost[name].as_u64().unwrap()).sum();
+    let repairs = repairs.iter().flat_map(|name| links.iter().map(|link| link[*name].as_u64()));
+    let repairs: u64 = repairs.map(Option::unwrap).sum();
     assert!(repairs > 0, "{session}");
     assert!(target["fcoe"][0]["rejects"]["crc"].as_u64().unwrap() > 0, "{target}");
     assert_eq!(session["requests"]["errors"], 0, "{session}");
@@ -336,6 +338,40 @@ fn a_disk_is_measured_without_a_device() {
     }
     refused(&rig, Side::Host, &[&bench[..], &["--jobs", "2"]].concat(), 2, &["--jobs 1"]);
     refused(&rig, Side::Host, &[&bench[..], &["--queues", "17"]].concat(), 2, &["1 to 16 queues"]);
+}
+
+#[test]
+fn each_queue_has_a_thread_of_the_target_for_itself() {
+    let rig = rig!(MTU);
+    // Seven are more than four, and fewer than eight.
+    let target = serve(&rig, &["--export", "disk=mem:16M", "--threads", "7"]);
+    let (port, link) = (await_target(&rig), rig.cable.link(Side::Host));
+    let served = || rig.ask_at(Side::Target, &["stats"])["targets"][0]["fcoe"][0].clone();
+    let by_thread = || -> Vec<u64> {
+        let counts = served()["commands_by_thread"].clone();
+        counts.as_array().unwrap().iter().map(|it| it.as_u64().unwrap()).collect()
+    };
+    let bench = ["bench", "--yes", "--fcoe", &port, "--link", link, "--runtime", "0.3"];
+    for (rw, queues) in [("randread", "4"), ("randwrite", "4"), ("randread", "1")] {
+        let before = by_thread();
+        rig.ask(&[&bench[..], &["--rw", rw, "--iodepth", "16", "--queues", queues]].concat());
+        let counts = by_thread().into_iter().zip(before).map(|(now, before)| now - before);
+        let counts: Vec<_> = counts.collect();
+        assert_eq!(counts.len(), 4, "{counts:?}");
+        assert!(counts.iter().all(|it| *it > 0), "{rw}, {queues} queues: {counts:?}");
+    }
+    let stats = served();
+    assert_eq!(Some(by_thread().iter().sum()), stats["commands"].as_u64(), "{stats}");
+    for astray in ["stranger", "unknown", "unexpected"] {
+        let count = stats["ignored"][astray].as_u64().unwrap_or(0);
+        assert_eq!(count, 0, "frames have come to another thread: {stats}");
+    }
+    let names = fs::read_dir(format!("/proc/{}/task", target.pid())).unwrap();
+    let names = names.map(|task| fs::read_to_string(task.unwrap().path().join("comm")).unwrap());
+    let threads = names.filter(|name| name.starts_with("fcoe-")).count();
+    assert_eq!(threads, 4);
+    let text = run(&mut rig.tyche(Side::Target, &["stats"]));
+    assert!(text.contains("commands by thread: "), "{text}");
 }
 
 #[test]
@@ -420,7 +456,7 @@ fn a_port_that_is_evicted_has_no_disk_until_it_is_allowed() {
     let rig = rig!(MTU);
     let link = rig.cable.link(Side::Target);
     let config = rig.path("target.toml");
-    let links = format!("link = [\"{link}\"]\n[[fcoe]]\nlink = \"{link}\"\n");
+    let links = format!("threads = 2\nlink = [\"{link}\"]\n[[fcoe]]\nlink = \"{link}\"\n");
     let export =
         |name: &str| format!("[[export]]\nname = \"{name}\"\npath = \"mem:16M\"\nshared = true\n");
     fs::write(&config, links + &export("a") + &export("b")).unwrap();

@@ -142,11 +142,13 @@ impl<R: Rules> Lane<R> {
     }
 
     /// Ends the commands that a function is about, which another lane of the target was asked for,
-    /// whoever's they are: also those that the same initiator has sent by this port. Returns those
-    /// that the user is at work with. The function is not done before each of them has
+    /// whoever's they are. `by`: the initiator that wants it, if it has asked another lane of this
+    /// port, so that it knows; by another port it is another initiator. Returns the commands that
+    /// the user is at work with. The function is not done before each of them has
     /// [ended](Self::is_ending).
-    pub fn end_tasks(&mut self, lun: [u8; 8], function: Function) -> Vec<u16> {
-        self.end_all(|it| is_about(function, (None, lun), it))
+    pub fn end_tasks(&mut self, lun: [u8; 8], function: Function, by: Option<Wwn>) -> Vec<u16> {
+        let place = by.and_then(|wwpn| self.nexuses.find(wwpn));
+        self.end_all(place, |it| is_about(function, (place, lun), it))
     }
 
     /// The same for all commands of some initiators, by their names, at a logical unit. Those of
@@ -154,11 +156,11 @@ impl<R: Rules> Lane<R> {
     pub fn end_tasks_of(&mut self, lun: [u8; 8], is_theirs: impl Fn(Wwn) -> bool) -> Vec<u16> {
         let places: Vec<_> = self.nexuses.places(is_theirs).collect();
         let function = Function::LuReset;
-        self.end_all(|it| places.contains(&it.nexus) && is_about(function, (None, lun), it))
+        self.end_all(None, |it| places.contains(&it.nexus) && is_about(function, (None, lun), it))
     }
 
-    fn end_all(&mut self, is_about: impl Fn(&Exchange) -> bool) -> Vec<u16> {
-        self.stop_tasks(None, &is_about);
+    fn end_all(&mut self, place: Option<u16>, is_about: impl Fn(&Exchange) -> bool) -> Vec<u16> {
+        self.stop_tasks(place, &is_about);
         let ending = self.exchanges.iter().filter(|(_, it)| is_about(it) && it.is_with_user());
         ending.map(|(xid, _)| self.exchanges.index_of(xid)).collect()
     }

@@ -51,6 +51,7 @@ pub use exchange::SENSE_LEN_MAX;
 pub use outputs::{Action, Command, Data, Function, Ignored};
 pub use rx_ids::RX_IDS;
 pub(crate) use rx_ids::is_later;
+pub use services::exchange_named;
 pub use share::Share;
 
 use crate::port::Login;
@@ -189,6 +190,11 @@ impl<R: Rules> Lane<R> {
             (Some(nexus), _) => self.handle_confirmation(nexus, header),
         }
         true
+    }
+
+    /// Whether a frame is one of an initiator whose login is good.
+    pub fn knows_sender(&self, frame: &Frame<'_>) -> bool {
+        self.nexuses.of_frame(frame).is_some()
     }
 
     /// Runs the timers that have expired.

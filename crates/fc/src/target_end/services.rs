@@ -10,6 +10,18 @@ use super::Lane;
 use super::exchange::{Exchange, Phase, State};
 use crate::Rules;
 
+/// The OX_ID of the exchange that a link service of an initiator is about, if it is about one: for
+/// a target with several lanes, one of which has that exchange.
+pub fn exchange_named(frame: &Frame<'_>) -> Option<Xid> {
+    if !matches!(frame.header.kind, Kind::ElsRequest | Kind::Fc4Request) {
+        return None;
+    }
+    match Request::parse(frame.payload) {
+        Ok(Request::Rec(id) | Request::Rrq(id)) => Some(id.ox_id),
+        _ => None,
+    }
+}
+
 impl<R: Rules> Lane<R> {
     /// Takes a link service. False if it is none of a responder's exchanges.
     pub(super) fn handle_service(&mut self, frame: &Frame<'_>) -> bool {

@@ -229,7 +229,7 @@ fn a_function_of_another_lane_ends_tasks_here() {
     let at_work = rig.at_work(1, Data::Out(512));
     let asked = rig.asked(2, 512);
     let others = rig.begin_of(OTHER, 3, Data::In(512));
-    assert_eq!(rig.lane.end_tasks(LUN, Function::LuReset), [at_work, others]);
+    assert_eq!(rig.lane.end_tasks(LUN, Function::LuReset, None), [at_work, others]);
     assert!(rig.lane.is_ending(at_work) && rig.lane.is_ending(others));
     assert!(!rig.lane.is_ending(asked), "it waits for data, and never gets them");
     assert_eq!(rig.accept(others, Data::In(512)), "");
@@ -243,8 +243,28 @@ fn a_function_of_another_lane_ends_tasks_here() {
     assert_eq!(rig.sent(), format!("1 status 40, release {at_work}"));
     let elsewhere = [0, 9, 0, 0, 0, 0, 0, 0];
     let at_work = rig.at_work(4, Data::Out(512));
-    assert_eq!(rig.lane.end_tasks(elsewhere, Function::ClearTaskSet), [0; 0]);
-    assert_eq!(rig.lane.end_tasks(elsewhere, Function::TargetReset), [at_work]);
+    assert_eq!(rig.lane.end_tasks(elsewhere, Function::ClearTaskSet, None), [0; 0]);
+    assert_eq!(rig.lane.end_tasks(elsewhere, Function::TargetReset, None), [at_work]);
+}
+
+#[test]
+fn an_initiator_that_has_asked_another_lane_of_its_port_is_not_told_of_its_own_tasks() {
+    let mut rig = rig();
+    rig.log_in(OTHER, 2112);
+    let at_work = rig.at_work(1, Data::Out(512));
+    let asked = rig.asked(2, 512);
+    let others = rig.begin_of(OTHER, 3, Data::In(512));
+    let by = Some(HOST.wwpn);
+    assert_eq!(rig.lane.end_tasks(LUN, Function::AbortTaskSet, by), [at_work]);
+    assert_eq!(rig.sent(), "", "nothing is said of the one that waits for data");
+    assert_eq!(rig.lane.end_tasks(LUN, Function::AbortTaskSet, None), [0; 0], "of nobody");
+    assert_eq!(rig.lane.end_tasks(LUN, Function::ClearTaskSet, by), [at_work, others]);
+    assert!(rig.lane.is_ending(at_work) && !rig.lane.is_ending(asked));
+    let ended = format!("release {asked}, release {at_work}");
+    assert_eq!(rig.complete(at_work, 0), ended);
+    assert_eq!(rig.sent(), "");
+    assert_eq!(rig.accept(others, Data::In(512)), "");
+    assert_eq!(rig.sent(), format!("3 status 40, release {others}"), "the other is told");
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! A further lane of a session: commands, without a port.
 
+use tyche_block::Geometry;
 use tyche_engine::{Done, Frames, Job, Ports, Protocol, Received, RequestCounts, Service, now};
 use tyche_fc::neighbour::Membership;
 use tyche_fc::wire::{Mac, Reject};
@@ -133,6 +134,8 @@ impl<R: Rules> Protocol for FurtherLane<R> {
 pub(super) struct LaneDriver {
     protocol: FurtherLane,
     counts: RequestCounts,
+    /// Bytes of the disk, as they were told.
+    size: Option<u64>,
     /// Finished requests.
     pub(super) done: Vec<Done>,
 }
@@ -140,7 +143,34 @@ pub(super) struct LaneDriver {
 impl LaneDriver {
     pub(super) fn new(config: InitiatorConfig, handle: LaneHandle) -> Self {
         let counts = RequestCounts::new(now());
-        Self { protocol: FurtherLane::new(config, handle), counts, done: Vec::new() }
+        Self { protocol: FurtherLane::new(config, handle), counts, size: None, done: Vec::new() }
+    }
+
+    /// Whether requests are executed.
+    pub(super) fn is_ready(&self) -> bool {
+        self.protocol.lane.is_ready()
+    }
+
+    /// Whether all requests fail, for good.
+    pub(super) fn has_failed(&self) -> bool {
+        self.protocol.lane.is_over()
+    }
+
+    /// Whether requests are in progress.
+    pub(super) fn has_requests(&self) -> bool {
+        self.protocol.lane.requests.count() > 0
+    }
+
+    /// The properties of the disk, once it is known.
+    pub(super) fn geometry(&self) -> Option<Geometry> {
+        self.protocol.lane.disk.map(|disk| disk.geometry)
+    }
+
+    /// The size of the disk in bytes, if it is another than at the last call.
+    pub(super) fn poll_resized(&mut self) -> Option<u64> {
+        let size = self.geometry()?.size;
+        let former = self.size.replace(size);
+        (former != Some(size)).then_some(size)
     }
 
     /// Takes a request, or gives it back if there is no room.

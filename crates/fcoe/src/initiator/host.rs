@@ -8,7 +8,6 @@ use std::thread::JoinHandle;
 
 use tyche_block::{Arena, Geometry};
 use tyche_engine::{Done, Job, Ports, Volume};
-use tyche_link::Link;
 use tyche_numa::NumaAffinity;
 use tyche_remote::{Control, HostReport, LinkControl, Notice, QueueDriver, Queues, Remote};
 use tyche_time::Instant;
@@ -19,7 +18,7 @@ use super::further::LaneDriver;
 use super::obstacle::Obstacle;
 use super::options::FcoeHostOptions;
 use super::shared::SessionShared;
-use crate::interface::insert_fcoe;
+use crate::interface::{divide, insert_fcoe};
 use crate::lanes::{LANES_MAX, share};
 
 /// A command to the first lane.
@@ -61,7 +60,7 @@ impl FcoeHost {
         let mut others = Others { shared: Arc::clone(&shared), threads: Vec::new() };
         let spin = options.spin;
         for (lane, (mut link, starter)) in (1..).zip(further.into_iter().zip(starters)) {
-            divide(&mut *link, lane, lanes)?;
+            divide(&mut *link, share(lane, lanes), "queues")?;
             let driver = LaneDriver::new(options.config(&*link), shared.handle(lane));
             let mut ports = Ports::new();
             insert_fcoe(&mut ports, link, &NumaAffinity::default());
@@ -70,7 +69,7 @@ impl FcoeHost {
             others.threads.push(starter.start(thread, notify, move || (driver, ports), drop)?);
         }
         if lanes > 1 {
-            divide(&mut *options.port.interface.fcoe, 0, lanes)?;
+            divide(&mut *options.port.interface.fcoe, share(0, lanes), "queues")?;
         }
         let (driver, ports) = Driver::new(options, &shared);
         let thread = ("fcoe-session".to_owned(), spin);
@@ -108,15 +107,6 @@ impl Drop for FcoeHost {
             tracing::error!("a session's thread panicked");
         }
     }
-}
-
-/// Restricts a link to the share of a lane.
-fn divide(link: &mut dyn Link, lane: usize, lanes: usize) -> io::Result<()> {
-    if link.select(share(lane, lanes)) {
-        return Ok(());
-    }
-    let message = format!("link {} can't have several queues", link.name());
-    Err(io::Error::new(io::ErrorKind::Unsupported, message))
 }
 
 /// The threads of further lanes. Dropping it ends them: the session ends as one.

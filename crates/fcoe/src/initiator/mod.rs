@@ -1,12 +1,14 @@
 //! The initiator: a logical unit of a target as a disk of this machine. In *queue* mode threads
 //! serve its volume ([`FcoeHost`]), each a queue of it with a *lane*, which has exchanges, memory
-//! and a socket of its own; in *inline* mode the submitting thread drives it ([`FcoeInlineHost`]).
+//! and a socket of its own; in *inline* mode the submitting threads drive it, each a queue
+//! ([`FcoeInlineHost`]).
 //!
 //! ```text
 //! queue    attachment -> Volume -> [ Driver: InitiatorRole <-> NPort <-> interface ]
 //!                      \                        |  shared
 //!                       queue 1 -> [ LaneDriver: FurtherLane <-> FCoE of the interface ] ..
 //! inline   caller ---------------> [ Driver: InitiatorRole <-> NPort <-> interface ]
+//!          another caller -------> [ LaneDriver: FurtherLane <-> FCoE of the interface ] ..
 //! ```
 
 mod commands;
@@ -27,7 +29,7 @@ mod shared;
 
 pub use further::FurtherLane;
 pub use host::{FcoeControl, FcoeHost};
-pub use inline::FcoeInlineHost;
+pub use inline::{FcoeInlineHost, InlineSession};
 pub use lane::InitiatorConfig;
 pub use obstacle::Obstacle;
 pub use options::FcoeHostOptions;

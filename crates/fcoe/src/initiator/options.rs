@@ -24,7 +24,8 @@ pub struct FcoeHostOptions {
     pub lun: Lun,
     /// The links of further queues for FCoE, on the same interface: each queue has a lane, with a
     /// thread and memory of its own. Up to [`LANES_MAX`](crate::LANES_MAX) queues in all. For an
-    /// [`FcoeHost`](crate::FcoeHost) only.
+    /// [`FcoeHost`](crate::FcoeHost) only: in inline mode a further queue
+    /// [joins](crate::FcoeInlineHost::join) with its link.
     pub further_queues: Vec<Box<dyn Link>>,
     /// Options of a session of either protocol.
     pub session: SessionOptions,
@@ -45,8 +46,7 @@ impl FcoeHostOptions {
             target: self.target,
             lun: self.lun,
             depth: self.session.queue_size.into(),
-            // A quarter of them is left for what comes beside data.
-            frames: receive_capacity(link) / 4 * 3,
+            frames: frames_of(link),
             read_only: self.session.read_only,
             ctrl_loss_tmo: self.session.ctrl_loss_tmo,
             fast_io_fail_tmo: self.session.fast_io_fail_tmo,
@@ -54,4 +54,10 @@ impl FcoeHostOptions {
             seed: getrandom::u64().expect("the kernel's random numbers are always there"),
         }
     }
+}
+
+/// The frames that reads of a lane with that link may cause at a time.
+pub(super) fn frames_of(link: &dyn Link) -> u32 {
+    // A quarter of them is left for what comes beside data.
+    receive_capacity(link) / 4 * 3
 }

@@ -214,7 +214,10 @@ impl<R: Rules> InitiatorRole<R> {
 
     /// Takes what a lane has heard.
     fn hear(&mut self, now: Instant, told: LaneNews) {
-        let LaneNews { restart, is_lossy, is_changed, is_cache_lost } = told;
+        let LaneNews { restart, is_lossy, is_changed, is_cache_lost, is_aborted } = told;
+        if is_aborted && !self.is_over() {
+            self.fail(now);
+        }
         if is_cache_lost {
             self.events.push_back(Event::CacheLost);
         }

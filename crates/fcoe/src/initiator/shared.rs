@@ -49,6 +49,9 @@ pub(super) struct State {
     pub(super) is_stopped: bool,
 }
 
+/// The number that a lane has taken which is not there, or no longer: it waits for none.
+const ABSENT: u64 = u64::MAX;
+
 /// News of a lane for the first one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct LaneNews {
@@ -60,6 +63,8 @@ pub(super) struct LaneNews {
     pub(super) is_changed: bool,
     /// Writes that were done may be lost: the next flush fails.
     pub(super) is_cache_lost: bool,
+    /// It has ended with requests in progress: all others fail, too.
+    pub(super) is_aborted: bool,
 }
 
 /// The state that the lanes of a session share. The first lane writes it and the others confirm
@@ -139,6 +144,11 @@ impl SessionShared {
         self.handle(0).publish(&ended);
     }
 
+    /// Whether no further lane is there, or all have left.
+    pub(super) fn is_first_alone(&self) -> bool {
+        self.lock().taken[1..].iter().all(|taken| *taken == ABSENT)
+    }
+
     fn lock(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -193,6 +203,22 @@ impl LaneHandle {
         self.with_told(|inner| inner.taken[self.lane] = version);
     }
 
+    /// The lane is there, of which nothing is at work: it takes in what changes from now on.
+    pub(super) fn enter(&self) {
+        let mut inner = self.shared.lock();
+        inner.taken[self.lane] = self.shared.version.load(Ordering::Relaxed);
+    }
+
+    /// The lane is not there, or no longer: nothing of it is at work, and nobody waits for it.
+    pub(super) fn leave(&self) {
+        self.with_told(|inner| inner.taken[self.lane] = ABSENT);
+    }
+
+    /// The lane ends with requests in progress: so the session does.
+    pub(super) fn abort(&self) {
+        self.tell(LaneNews { is_aborted: true, ..LaneNews::default() });
+    }
+
     /// Whether all lanes have taken in the state with that number.
     pub(super) fn is_everywhere(&self, version: u64) -> bool {
         self.shared.lock().taken.iter().all(|taken| *taken >= version)
@@ -206,6 +232,7 @@ impl LaneHandle {
             all.is_lossy = all.is_lossy.max(told.is_lossy);
             all.is_changed |= told.is_changed;
             all.is_cache_lost |= told.is_cache_lost;
+            all.is_aborted |= told.is_aborted;
         });
     }
 

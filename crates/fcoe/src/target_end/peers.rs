@@ -1,9 +1,9 @@
-//! Requests to the threads of a target's interfaces: to end commands.
+//! Requests to the threads of a target's ports: to end commands.
 //!
-//! The commands of a logical unit are in the lanes of all interfaces, and so a task management
+//! The commands of a logical unit are in the lanes of all threads, and so a task management
 //! function that one is asked for concerns the others. So does a change of who may know of a unit,
-//! which concerns all. Each thread has a mailbox. An [`Order`] tells by its end that its commands
-//! have ended, also if its thread ends.
+//! which concerns all, and the end of a login, which concerns those of its port. Each thread has a
+//! mailbox. An [`Order`] tells by its end that its commands have ended, also if its thread ends.
 //!
 //! ```text
 //! asked ── Order, one for each (other) thread ─► mailbox ─► ends commands, waits for the disk
@@ -13,12 +13,16 @@
 //!
 //! A thread looks at one flag in each turn of its loop; nothing here is touched for a command.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use tyche_fc::target_end::Function;
+use tyche_fc::wire::Wwn;
+
+use super::mail::{Letterbox, Mail};
 
 /// Has a thread have its turn.
 pub(super) type Wake = Box<dyn Fn() + Send + Sync>;
@@ -31,17 +35,28 @@ pub(super) struct Peers(Mutex<Vec<Arc<Mailbox>>>);
 pub(super) struct Order {
     pub(super) tasks: Tasks,
     answers: Arc<Answers>,
+    /// Threads of the same port that have not ended theirs.
+    of_port: Arc<AtomicUsize>,
 }
 
 /// The commands of an order.
 #[derive(Clone, Copy)]
 pub(super) enum Tasks {
-    /// Those that a function is about.
-    Function([u8; 8], Function),
+    /// Those that a function is about, which an initiator wants.
+    Function([u8; 8], Function, Asker),
     /// Those at a logical unit of initiators that may not know of it any more.
     Hidden(u8),
     /// All at a logical unit that is removed.
     Removed(u8),
+    /// All of an initiator whose login with the port has ended.
+    LoggedOut(Wwn),
+}
+
+/// An initiator, and the number of the port by which it has asked.
+#[derive(Clone, Copy)]
+pub(super) struct Asker {
+    pub(super) port: u16,
+    pub(super) initiator: Option<Wwn>,
 }
 
 /// The orders for the same commands that have not ended.
@@ -56,13 +71,19 @@ pub(super) struct Answers {
 struct Mailbox {
     has_news: AtomicBool,
     orders: Mutex<Vec<Order>>,
+    letters: Letterbox,
     wake: OnceLock<Wake>,
+    /// The number of its port.
+    port: u16,
 }
 
 /// A thread's place among the others, until it is dropped.
 pub(super) struct Peer {
     peers: Arc<Peers>,
     own: Arc<Mailbox>,
+    /// The threads of its port, itself included, and its number among them.
+    threads: Arc<[Arc<Mailbox>]>,
+    thread: usize,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -75,6 +96,13 @@ impl Mailbox {
         if let Some(wake) = self.wake.get() {
             wake();
         }
+    }
+}
+
+impl Order {
+    /// Notes that the thread has ended its commands. Whether it was the last one of its port.
+    pub(super) fn ends_port(&self) -> bool {
+        self.of_port.fetch_sub(1, Ordering::AcqRel) == 1
     }
 }
 
@@ -129,18 +157,29 @@ impl Peers {
             let _ = sender.send(());
         };
         asked.wake.get_or_init(|| Box::new(wake));
-        Departure { answers: tasks.map(|tasks| self.order(&asked, tasks)).collect(), woken }
+        let order = |tasks| self.order(&asked, tasks, |_| true);
+        Departure { answers: tasks.map(order).collect(), woken }
     }
 
-    /// Has all threads but the one that asks end commands.
-    fn order(&self, asked: &Arc<Mailbox>, tasks: Tasks) -> Arc<Answers> {
+    /// Has threads but the one that asks end commands: those of these ports.
+    fn order(
+        &self,
+        asked: &Arc<Mailbox>,
+        tasks: Tasks,
+        is_meant: impl Fn(u16) -> bool,
+    ) -> Arc<Answers> {
         let others = lock(&self.0);
-        let others = others.iter().filter(|it| !Arc::ptr_eq(it, asked));
+        let others = others.iter().filter(|it| !Arc::ptr_eq(it, asked) && is_meant(it.port));
         let others: Vec<_> = others.map(Arc::clone).collect();
+        let mut ports = BTreeMap::<u16, Arc<AtomicUsize>>::new();
+        for other in &others {
+            ports.entry(other.port).or_default().fetch_add(1, Ordering::Relaxed);
+        }
         let (left, asked) = (AtomicUsize::new(others.len()), Arc::clone(asked));
         let answers = Arc::new(Answers { left, asked });
         for other in others {
-            lock(&other.orders).push(Order { tasks, answers: Arc::clone(&answers) });
+            let of_port = Arc::clone(&ports[&other.port]);
+            lock(&other.orders).push(Order { tasks, answers: Arc::clone(&answers), of_port });
             other.ring();
         }
         answers
@@ -148,11 +187,23 @@ impl Peers {
 }
 
 impl Peer {
-    /// Joins the threads of a target.
-    pub(super) fn join(peers: Arc<Peers>) -> Self {
-        let own = Arc::<Mailbox>::default();
-        lock(&peers.0).push(Arc::clone(&own));
-        Self { peers, own }
+    /// Joins the threads of a target, with so many threads of the port of that number.
+    pub(super) fn join(peers: &Arc<Peers>, port: u16, threads: usize) -> Vec<Self> {
+        let mailbox = |_| Arc::new(Mailbox { port, ..Mailbox::default() });
+        let threads: Arc<[_]> = (0..threads).map(mailbox).collect();
+        lock(&peers.0).extend(threads.iter().cloned());
+        let place = |(thread, own): (usize, &Arc<Mailbox>)| Self {
+            peers: Arc::clone(peers),
+            own: Arc::clone(own),
+            threads: Arc::clone(&threads),
+            thread,
+        };
+        threads.iter().enumerate().map(place).collect()
+    }
+
+    /// Its number among the threads of its port, and how many there are.
+    pub(super) fn place(&self) -> (usize, usize) {
+        (self.thread, self.threads.len())
     }
 
     /// Sets what has the thread have its turn when there is something new for it.
@@ -161,9 +212,40 @@ impl Peer {
         let _ = self.own.wake.set(wake);
     }
 
-    /// Has all others end the commands that a function is about.
-    pub(super) fn order(&self, lun: [u8; 8], function: Function) -> Arc<Answers> {
-        self.peers.order(&self.own, Tasks::Function(lun, function))
+    /// Has all others end commands.
+    pub(super) fn order(&self, tasks: Tasks) -> Arc<Answers> {
+        self.peers.order(&self.own, tasks, |_| true)
+    }
+
+    /// Has the other threads of the port end commands.
+    pub(super) fn order_port(&self, tasks: Tasks) -> Arc<Answers> {
+        self.peers.order(&self.own, tasks, |port| port == self.own.port)
+    }
+
+    /// Tells the other threads of the port.
+    pub(super) fn tell(&self, mail: &Mail) {
+        for other in self.threads.iter().filter(|it| !Arc::ptr_eq(it, &self.own)) {
+            other.letters.put(mail.clone());
+            other.ring();
+        }
+    }
+
+    /// Sends a message to a thread of the port; false if there is no room.
+    pub(super) fn send(&self, thread: usize, mail: Mail) -> bool {
+        let other = &self.threads[thread];
+        let is_sent = other.letters.put(mail);
+        other.ring();
+        is_sent
+    }
+
+    /// Whether there is a message.
+    pub(super) fn has_mail(&self) -> bool {
+        self.own.letters.has_mail()
+    }
+
+    /// Takes the messages.
+    pub(super) fn take_mail(&self) -> Vec<Mail> {
+        self.own.letters.take()
     }
 
     /// Whether there may be something new: orders, or ends of such.
@@ -190,16 +272,24 @@ impl Drop for Peer {
 mod tests {
     use super::*;
 
-    const LUN: [u8; 8] = [0; 8];
+    /// The only thread of a port.
+    fn join(peers: &Arc<Peers>, port: u16) -> Peer {
+        Peer::join(peers, port, 1).remove(0)
+    }
+
+    fn reset() -> Tasks {
+        let asker = Asker { port: 1, initiator: None };
+        Tasks::Function([0; 8], Function::LuReset, asker)
+    }
 
     #[test]
     fn a_function_waits_for_each_other_thread_and_none_that_has_ended() {
         let peers = Arc::<Peers>::default();
-        let [asked, slow, gone] = [0; 3].map(|_| Peer::join(Arc::clone(&peers)));
+        let [asked, slow, gone] = [1, 2, 3].map(|port| join(&peers, port));
         let (sender, woken) = channel();
         let sender = Mutex::new(sender);
         asked.wake_with(Box::new(move || lock(&sender).send(()).unwrap()));
-        let answers = asked.order(LUN, Function::LuReset);
+        let answers = asked.order(reset());
         assert!(!asked.take_news() && slow.take_news() && !slow.take_news());
         assert!(asked.take_orders().is_empty());
         drop(gone);
@@ -210,13 +300,13 @@ mod tests {
         drop(orders);
         assert_eq!((answers.left(), asked.take_news(), woken.try_iter().count()), (0, true, 1));
         drop(slow);
-        assert_eq!(asked.order(LUN, Function::LuReset).left(), 0, "alone");
+        assert_eq!(asked.order(reset()).left(), 0, "alone");
     }
 
     #[test]
     fn who_has_left_is_known_when_all_threads_have_answered_or_ended() {
         let peers = Arc::<Peers>::default();
-        let [one, other] = [0; 2].map(|_| Peer::join(Arc::clone(&peers)));
+        let [one, other] = [1, 2].map(|port| join(&peers, port));
         let departure = peers.order_all([Tasks::Hidden(0), Tasks::Hidden(1)].into_iter());
         assert!(!departure.wait(Duration::ZERO));
         let orders = one.take_orders();
@@ -230,10 +320,28 @@ mod tests {
     #[test]
     fn a_place_that_is_given_up_in_between_is_waited_for_no_longer() {
         let peers = Arc::<Peers>::default();
-        let [asked, other] = [0; 2].map(|_| Peer::join(Arc::clone(&peers)));
-        let answers = asked.order(LUN, Function::ClearTaskSet);
+        let [asked, other] = [1, 2].map(|port| join(&peers, port));
+        let answers = asked.order(reset());
         drop(asked);
         drop(other.take_orders());
         assert_eq!(answers.left(), 0);
+    }
+
+    #[test]
+    fn threads_of_a_port_are_told_and_counted_apart_from_those_of_others() {
+        let peers = Arc::<Peers>::default();
+        let [first, second] = Peer::join(&peers, 1, 2).try_into().ok().unwrap();
+        let other = join(&peers, 2);
+        assert_eq!([first.place(), second.place(), other.place()], [(0, 2), (1, 2), (0, 1)]);
+        let answers = first.order_port(Tasks::LoggedOut(Wwn(7)));
+        assert_eq!((answers.left(), second.take_orders().len()), (1, 1));
+        assert_eq!((answers.left(), other.take_orders().len()), (0, 0));
+        let departure = peers.order_all([Tasks::Hidden(0)].into_iter());
+        let ends = |peer: &Peer| {
+            let orders = peer.take_orders();
+            orders.iter().map(Order::ends_port).collect::<Vec<_>>()
+        };
+        assert_eq!([ends(&second), ends(&other), ends(&first)], [[false], [true], [true]]);
+        assert!(departure.wait(Duration::ZERO));
     }
 }

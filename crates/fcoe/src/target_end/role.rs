@@ -1,5 +1,5 @@
-//! The role of a target on one interface: joins exchanges, device server and stores, without the
-//! loop that drives it.
+//! The role of a target in one thread of a port: joins exchanges, device server and stores, without
+//! the loop that drives it.
 
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
@@ -20,13 +20,16 @@ use tyche_scsi::{
 use tyche_time::{Instant, earliest};
 
 use super::grants::Grants;
+use super::mail::SentOn;
 use super::management::{self, Management};
 use super::memory::Memory;
+use super::nexus::{EndedLogin, Lost, Nexus};
 use super::open_units::OpenUnits;
+use super::seat::Seat;
 use super::slot::{AtStake, List, Slot, Work};
-use super::stakes::{KnownLosses, Stake};
-use super::units::{LogicalUnit, Units};
-use crate::losses::{Flushed, Since};
+use super::stakes::KnownLosses;
+use super::units::Units;
+use crate::losses::Flushed;
 use crate::role::Role;
 
 /// The most commands at a time, those that are remembered included.
@@ -37,18 +40,19 @@ const BURST_LEN: u32 = 64 << 10;
 /// Its other commands are put off meanwhile.
 const CONFIRMED_AFTER: Duration = Duration::from_millis(100);
 
-/// A target's part of one port: the exchanges of its lane, the memory of their data and its queues
-/// at the stores. [`Units`] with the device server are shared with the target's other ports.
+/// A target's part of one thread of a port: the exchanges of its lane, the memory of their data and
+/// its queues at the stores. [`Units`] with the device server are shared with all other threads. The
+/// first thread of a port has its logins.
 pub struct TargetRole<R = AllRules> {
-    lane: target::Lane<R>,
-    units: Arc<Units>,
+    pub(super) lane: target::Lane<R>,
+    pub(super) units: Arc<Units>,
     open: OpenUnits,
-    memory: Memory,
+    pub(super) memory: Memory,
     /// The name and number of the port.
-    port: TargetPort,
+    pub(super) port: TargetPort,
     /// The port's own address, once it has one.
-    own: Option<(PortId, Mac)>,
-    nexuses: Vec<Nexus>,
+    pub(super) own: Option<(PortId, Mac)>,
+    pub(super) nexuses: Vec<Nexus>,
     grants: Grants,
     /// By exchange.
     slots: Box<[Slot]>,
@@ -58,74 +62,43 @@ pub struct TargetRole<R = AllRules> {
     /// The same of flushes that have failed because writes were lost.
     lost: Vec<(u16, Lost)>,
     done: Vec<Completion>,
-    drained: VecDeque<Wwn>,
+    /// Logins that have ended, with which other threads may be at work.
+    pub(super) ended_logins: Vec<EndedLogin>,
+    pub(super) drained: VecDeque<Wwn>,
+    /// Frames that have come to other threads, for the logins.
+    pub(super) sent_on: VecDeque<SentOn>,
     frame: Outgoing,
     /// Room for an answer of the device server.
     answer: Box<[u8; ANSWER_LEN_MAX]>,
     /// Commands executed.
     commands: u64,
     /// Dropped after the disks: others wait for what is with them.
-    management: Management,
-}
-
-/// An initiator that is logged in.
-struct Nexus {
-    wwpn: Wwn,
-    id: NexusId,
-    /// Whether it confirms that it was told of a loss.
-    confirms: bool,
-    /// Its stakes, by logical unit, in those that it has written or flushed.
-    stakes: Vec<(u8, Arc<Stake>)>,
-}
-
-impl Nexus {
-    /// Its stake in a unit.
-    fn stake(&mut self, unit: &LogicalUnit, known: KnownLosses) -> Arc<Stake> {
-        let number = unit.unit.number;
-        if let Some((_, stake)) = self.stakes.iter().find(|(of, _)| *of == number) {
-            return Arc::clone(stake);
-        }
-        let stake = unit.stakes.of(self.wwpn, known);
-        self.stakes.push((number, Arc::clone(&stake)));
-        stake
-    }
-}
-
-/// A flush that has failed because writes were lost, and what it covers.
-struct Lost {
-    stake: Arc<Stake>,
-    since: Since,
+    pub(super) management: Management,
 }
 
 impl TargetRole {
     /// A target without initiators. `frames_max`: those that the receive ring holds.
-    pub(super) fn new(
-        (units, port): (Arc<Units>, TargetPort),
-        arena: Arena,
-        frames_max: u32,
-    ) -> Self {
+    pub(super) fn new(seat: Seat, arena: Arena, frames_max: u32) -> Self {
         let seed = getrandom::u64().expect("the kernel's random numbers are always there");
         let config = LaneConfig { exchanges: EXCHANGES, seed, burst_len: BURST_LEN, frames_max };
-        Self::with_rules((units, port), arena, config, AllRules)
+        Self::with_rules(seat, arena, config, AllRules)
     }
 }
 
 impl<R: Rules> TargetRole<R> {
     /// A target without initiators, with other rules than those of the product.
-    pub fn with_rules(
-        (units, port): (Arc<Units>, TargetPort),
-        arena: Arena,
-        config: LaneConfig,
-        rules: R,
-    ) -> Self {
+    pub fn with_rules(seat: Seat, arena: Arena, config: LaneConfig, rules: R) -> Self {
         let lane = target::Lane::with_rules(config, rules);
+        let (units, port) = (Arc::clone(&seat.units), seat.port);
+        // Half of what the ring holds is asked for.
+        let ring = 2 * u64::from(config.frames_max);
         Self {
             open: OpenUnits::default(),
             slots: (0..lane.capacity()).map(|_| Slot::default()).collect(),
             told: Vec::new(),
             lost: Vec::new(),
             lane,
-            management: Management::new(Arc::clone(&units), port),
+            management: Management::new(seat, ring),
             units,
             memory: Memory::new(arena),
             port,
@@ -133,14 +106,16 @@ impl<R: Rules> TargetRole<R> {
             nexuses: Vec::new(),
             grants: Grants::default(),
             done: Vec::new(),
+            ended_logins: Vec::new(),
             drained: VecDeque::new(),
+            sent_on: VecDeque::new(),
             frame: Outgoing::new(),
             answer: Box::new([0; ANSWER_LEN_MAX]),
             commands: 0,
         }
     }
 
-    /// Sets what has the thread call [`work`](Self::work) when another interface wants something.
+    /// Sets what has the thread have its turn when another one wants something.
     pub fn wake_with(&self, wake: Box<dyn Fn() + Send + Sync>) {
         self.management.wake_with(wake);
     }
@@ -165,6 +140,30 @@ impl<R: Rules> TargetRole<R> {
         self.open.wait_fds()
     }
 
+    /// Takes what other threads have to say. To be called in each turn before frames are received;
+    /// false if there is nothing new.
+    pub fn listen(&mut self, now: Instant) -> bool {
+        // In this order: a login comes before its end.
+        let has_news = self.management.listen();
+        self.read_mail(now) | has_news
+    }
+
+    /// The port's own address, once it has one.
+    pub(super) fn own_mac(&self) -> Option<Mac> {
+        self.own.map(|(_, mac)| mac)
+    }
+
+    /// The next frame that has come to another thread, for the logins of the port.
+    pub fn poll_sent_on(&mut self) -> Option<SentOn> {
+        self.sent_on.pop_front()
+    }
+
+    /// Tells others that no frame of this thread waits for room in the interface. False if nobody
+    /// waits for that.
+    pub fn confirm_left(&mut self) -> bool {
+        self.management.confirm_left()
+    }
+
     /// Advances the operations at the stores; false if there was nothing to do.
     pub fn work(&mut self, now: Instant) -> bool {
         self.take_turns(now);
@@ -181,19 +180,19 @@ impl<R: Rules> TargetRole<R> {
         let Self { management, lane, open, nexuses, .. } = self;
         let has_managed = management.attend(now, lane, |number| {
             open.close(number);
-            nexuses.iter_mut().for_each(|nexus| nexus.stakes.retain(|(of, _)| *of != number));
+            nexuses.iter_mut().for_each(|nexus| nexus.forget_unit(number));
         });
         if has_managed {
             self.act(now, &[]);
         }
-        has_managed || worked
+        self.settle_logins() | has_managed | worked
     }
 
     fn slot(&mut self, exchange: u16) -> &mut Slot {
         &mut self.slots[usize::from(exchange)]
     }
 
-    fn nexus(&self, initiator: Wwn) -> Option<&Nexus> {
+    pub(super) fn nexus(&self, initiator: Wwn) -> Option<&Nexus> {
         self.nexuses.iter().find(|nexus| nexus.wwpn == initiator)
     }
 
@@ -215,15 +214,12 @@ impl<R: Rules> TargetRole<R> {
                 Action::Release { exchange } => self.release(exchange),
                 Action::Confirmed { exchange } => self.confirm(exchange),
                 Action::Manage { exchange, initiator, lun, function } => {
-                    let by = self.nexus(initiator).map(|nexus| nexus.id);
+                    let by = self.nexus(initiator).map(|nexus| (initiator, nexus.id));
                     let task = management::Task { exchange, by, lun, function };
                     self.management.manage(now, &mut self.lane, task);
                 }
                 Action::Unmanage { exchange } => self.management.give_up(exchange),
-                Action::Drained(wwpn) => {
-                    self.forget(wwpn);
-                    self.drained.push_back(wwpn);
-                }
+                Action::Drained(wwpn) => self.leave(wwpn),
             }
         }
     }
@@ -422,7 +418,7 @@ impl<R: Rules> TargetRole<R> {
         open.notice(&self.units);
         if kind == AtStake::Write {
             if result.is_ok() {
-                stake.written(known, since);
+                stake.written(self.management.peer.place().0, known, since);
             }
             return result;
         }
@@ -472,43 +468,6 @@ impl<R: Rules> TargetRole<R> {
             stake.confirm(&since);
         }
     }
-
-    /// Lets an initiator in, or takes what is new of its login.
-    fn admit(&mut self, login: &port::Login) {
-        let Some(own) = self.own.filter(|_| login.functions.initiator) else { return };
-        let wwpn = login.wwpn;
-        if self.nexus(wwpn).is_none() {
-            match self.units.login(wwpn, self.port) {
-                Ok(id) => {
-                    let (confirms, stakes) = Default::default();
-                    self.nexuses.push(Nexus { wwpn, id, confirms, stakes });
-                }
-                Err(_) => {
-                    tracing::warn!(%wwpn, "no room for another initiator");
-                    return;
-                }
-            }
-            tracing::info!(%wwpn, "initiator logged in");
-        }
-        let confirms = login.confirms && self.lane.rules().keeps(Rule::AwaitConfirmation);
-        if let Some(nexus) = self.nexuses.iter_mut().find(|nexus| nexus.wwpn == wwpn) {
-            nexus.confirms = confirms;
-            if confirms {
-                self.units.server().expect_confirmation(nexus.id);
-            }
-        }
-        self.lane.logged_in(own, login);
-    }
-
-    /// Forgets an initiator of which nothing is at work any more.
-    fn forget(&mut self, wwpn: Wwn) {
-        self.memory.forget(wwpn);
-        if let Some(index) = self.nexuses.iter().position(|it| it.wwpn == wwpn) {
-            let nexus = self.nexuses.swap_remove(index);
-            self.units.server().logout(nexus.id);
-            tracing::info!(%wwpn, "initiator logged out");
-        }
-    }
 }
 
 impl<R: Rules> Role for TargetRole<R> {
@@ -519,13 +478,13 @@ impl<R: Rules> Role for TargetRole<R> {
     }
 
     fn handle_address(&mut self, address: (PortId, Mac)) {
-        self.own = Some(address);
+        self.take_address(address);
     }
 
     fn handle_login(&mut self, now: Instant, event: port::Event) {
         match event {
             port::Event::LoggedIn(login) => self.admit(&login),
-            port::Event::LoggedOut(wwpn, _) => self.lane.logged_out(wwpn),
+            port::Event::LoggedOut(wwpn, _) => self.let_go(wwpn),
             port::Event::Failed(wwpn, request, failure) => {
                 tracing::debug!(%wwpn, ?request, ?failure, "login failed");
             }
@@ -533,7 +492,14 @@ impl<R: Rules> Role for TargetRole<R> {
         self.act(now, &[]);
     }
 
+    fn note_frame(&mut self) {
+        self.management.note_frame();
+    }
+
     fn handle_frame(&mut self, now: Instant, frame: &Frame<'_>) {
+        if self.sends_on(frame) {
+            return;
+        }
         if !self.lane.handle_frame(now, frame) {
             tracing::trace!(header = ?frame.header, "a frame that is not for a target");
         }

@@ -112,9 +112,9 @@ impl Stake {
         self.noticed(known).begin_write()
     }
 
-    /// It is done.
-    pub(super) fn written(&self, known: KnownLosses, since: Since) {
-        self.noticed(known).written(0, since);
+    /// It is done, on that thread of the port.
+    pub(super) fn written(&self, thread: usize, known: KnownLosses, since: Since) {
+        self.noticed(known).written(thread, since);
     }
 
     /// A flush is begun.

@@ -308,9 +308,9 @@ impl Units {
         self.changes.load(Ordering::Acquire)
     }
 
-    /// A place among the threads that serve them.
-    pub(super) fn join(&self) -> Peer {
-        Peer::join(Arc::clone(&self.peers))
+    /// Places among the threads that serve them, for those of a port, by its number.
+    pub(super) fn join(&self, port: u16, threads: usize) -> Vec<Peer> {
+        Peer::join(&self.peers, port, threads)
     }
 
     /// Lets an initiator in by a port, to whom the logical units are visible that it may know of.

@@ -119,7 +119,7 @@ fn what_was_written_to_a_unit_before_it_was_removed_is_at_stake_when_it_is_added
     target.welcome(HOST);
     write(&mut target);
     let removal = units.remove(0).unwrap();
-    while target.role.work(target.now) {}
+    while target.turn() {}
     assert!(removal.wait(Duration::ZERO));
     units.add(TargetUnit { continues: true, ..unit_of(&exported) }).unwrap();
     for host in [OTHER, HOST] {

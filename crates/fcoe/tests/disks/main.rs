@@ -7,6 +7,7 @@ mod resets;
 mod rig;
 mod server;
 mod target;
+mod threads;
 
 use tyche_block::{Errno, Geometry, Operation};
 use tyche_fcoe::Obstacle;

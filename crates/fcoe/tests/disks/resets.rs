@@ -20,8 +20,8 @@ use tyche_store::{Queue, ResizeError, Store};
 use crate::target::{HOST, Host, OTHER, SIZE, Target, exported, unit, units_of};
 
 const RANGE: Range = Range { form: Form::Ten, lba: 0, blocks: 1 };
-const WRITE: Command = Command::Write { range: RANGE, fua: false };
-const READ: Command = Command::Read { range: RANGE, fua: false };
+pub(crate) const WRITE: Command = Command::Write { range: RANGE, fua: false };
+pub(crate) const READ: Command = Command::Read { range: RANGE, fua: false };
 const FUNCTIONS: [TaskManagement; 3] =
     [TaskManagement::LU_RESET, TaskManagement::CLEAR_TASK_SET, TaskManagement::TARGET_RESET];
 
@@ -91,7 +91,7 @@ fn interfaces() -> ([Target; 2], Arc<AtomicBool>) {
 }
 
 /// A disk, and whether it is held.
-fn held_disk() -> (Arc<Exported>, Arc<AtomicBool>) {
+pub(crate) fn held_disk() -> (Arc<Exported>, Arc<AtomicBool>) {
     let is_held = Arc::<AtomicBool>::default();
     let store = HeldStore(MemoryStore::new(SIZE, 512).unwrap(), Arc::clone(&is_held));
     (exported(store), is_held)
@@ -107,7 +107,7 @@ fn interfaces_of(shared: bool) -> ([Target; 2], Arc<AtomicBool>, Arc<Units>) {
     (both, is_held, units)
 }
 
-fn read(target: &mut Target) -> u8 {
+pub(crate) fn read(target: &mut Target) -> u8 {
     target.attend();
     target.run(READ, &[]).data[0]
 }
@@ -121,10 +121,10 @@ fn a_reset_is_answered_when_a_write_of_the_other_interface_is_over() {
         assert!(one.ends(&[7; 512]).is_empty(), "it is with the disk");
         other.manage(function);
         assert!(other.ends(&[]).is_empty());
-        while one.role.work(one.now) | other.role.work(other.now) {}
+        while one.turn() | other.turn() {}
         assert!(other.ends(&[]).is_empty(), "{function:?}: the disk is at work with it");
         is_held.store(false, Ordering::Relaxed);
-        while one.role.work(one.now) | other.role.work(other.now) {}
+        while one.turn() | other.turn() {}
         let ends = other.ends(&[]);
         assert!(ends.len() == 1 && ends[0].status == Status::Good, "{function:?}: {ends:?}");
         let ended = one.ends(&[]);
@@ -141,21 +141,21 @@ fn a_write_that_a_reset_of_the_other_interface_has_ended_is_not_executed_after()
         assert!(one.ends(&[]).is_empty());
         let write = one.asked.pop().unwrap();
         other.manage(function);
-        while one.role.work(one.now) | other.role.work(other.now) {}
+        while one.turn() | other.turn() {}
         assert_eq!(other.ends(&[]).len(), 1, "{function:?}");
         one.deliver(write, &[7; 512]);
-        while one.role.work(one.now) | other.role.work(other.now) {}
+        while one.turn() | other.turn() {}
         assert_eq!(read(&mut other), 0, "{function:?}: its data are late");
     }
 }
 
 /// Shuts an initiator out.
-fn evict(units: &Units, host: Host) -> Departure {
+pub(crate) fn evict(units: &Units, host: Host) -> Departure {
     units.set_initiators(vec![(0, VisibleTo { except: vec![host.1], ..VisibleTo::default() })])
 }
 
 fn work([one, other]: &mut [Target; 2]) {
-    while one.role.work(one.now) | other.role.work(other.now) {}
+    while one.turn() | other.turn() {}
 }
 
 #[test]
@@ -300,11 +300,11 @@ fn commands_that_wait_go_on_when_their_limit_is_lifted() {
     for _ in 0..3 {
         target.send(WRITE, 512);
         target.ends(&[7; 512]);
-        while target.role.work(target.now) {}
+        while target.turn() {}
     }
     let before = target.role.commands();
     disk.limiter().set(RateLimit::default());
-    while target.role.work(target.now) {}
+    while target.turn() {}
     assert_eq!(target.role.commands(), before + 2);
     assert_eq!(target.ends(&[]).len(), 2);
 }

@@ -135,6 +135,7 @@ fn target_options(interface: Interface, units: &Arc<Units>) -> FcoeTargetOptions
     let mac = Mac(interface.fip.mac());
     FcoeTargetOptions {
         port: PortOptions::new(interface, (Wwn::of_port(mac), Wwn::of_node(mac)), E_D_TOV),
+        further_threads: Vec::new(),
         units: Arc::clone(units),
         spin: Duration::ZERO,
     }

@@ -9,13 +9,14 @@ use tyche_fcoe::fc::AllRules;
 use tyche_fcoe::fc::neighbour::Functions;
 use tyche_fcoe::fc::port::{Event, Login};
 use tyche_fcoe::fc::target_end::LaneConfig;
+use tyche_fcoe::fc::wire::els::{Exchange, LOGIN_LEN, Request};
 use tyche_fcoe::fc::wire::fcp::{self, COMMAND_LEN, Response, TaskManagement};
 use tyche_fcoe::fc::wire::{
     Ethernet, FCtl, FcMap, Frame, HEAD_LEN, Header, Kind, Mac, PortId, Wwn, Xid,
 };
 use tyche_fcoe::scsi::cdb::Command;
 use tyche_fcoe::scsi::{Code, Sense, Status, Uuid};
-use tyche_fcoe::{Generation, Role, TargetRole, TargetUnit, Units, VisibleTo};
+use tyche_fcoe::{Generation, Role, Seat, TargetRole, TargetUnit, Units, VisibleTo};
 use tyche_proto::Instant;
 use tyche_store::Store;
 use tyche_store::fault::FaultStore;
@@ -110,10 +111,18 @@ impl Target {
 
     /// An interface of a target, by its number.
     pub(crate) fn of(units: &Arc<Units>, number: u64) -> Self {
-        let port = units.port(Wwn(0x2000_0000_0000_0b00 + number));
+        Self::threads_of(units, number, 1).remove(0)
+    }
+
+    /// The threads of such an interface.
+    pub(crate) fn threads_of(units: &Arc<Units>, number: u64, threads: usize) -> Vec<Self> {
+        let name = Wwn(0x2000_0000_0000_0b00 + number);
+        Seat::take(units, name, threads).into_iter().map(Self::new_thread).collect()
+    }
+
+    fn new_thread(seat: Seat) -> Self {
         let lane = LaneConfig { exchanges: 256, seed: 1, burst_len: 64 << 10, frames_max: 256 };
-        let place = (Arc::clone(units), port);
-        let mut role = TargetRole::with_rules(place, Arena::new(256), lane, AllRules);
+        let mut role = TargetRole::with_rules(seat, Arena::new(256), lane, AllRules);
         role.handle_address((OURS, mac(OURS)));
         Self { role, now: Instant(1), host: HOST, ox_id: 0, asked: Vec::new() }
     }
@@ -172,10 +181,54 @@ impl Target {
         target
     }
 
+    /// A turn of its loop without a frame; false if there was nothing to do.
+    pub(crate) fn turn(&mut self) -> bool {
+        self.role.listen(self.now) | self.role.confirm_left() | self.role.work(self.now)
+    }
+
+    /// The OX_IDs of the next commands are odd, as at the second of two threads.
+    pub(crate) fn take_odd_numbers(&mut self) {
+        self.ox_id |= 1;
+        self.ox_id += 1;
+    }
+
+    /// The OX_ID of the last command.
+    pub(crate) fn last(&self) -> Xid {
+        Xid(self.ox_id)
+    }
+
+    /// Asks about an exchange (REC).
+    pub(crate) fn inquire(&mut self, ox_id: Xid) {
+        let originator = self.host.0;
+        let rec = Request::Rec(Exchange { originator, ox_id, rx_id: Xid::NONE });
+        let mut payload = [0; LOGIN_LEN];
+        let len = rec.emit(&mut payload);
+        let header = Header::request(Kind::ElsRequest, originator, OURS, Xid(0x777));
+        self.handle(header, &payload[..len]);
+    }
+
+    /// Aborts an exchange that is not there.
+    pub(crate) fn abort(&mut self) {
+        let header = Header::request(Kind::Abts, self.host.0, OURS, Xid(0x778));
+        self.handle(header, &[]);
+    }
+
+    /// The kinds of frames that are sent now, with their OX_IDs.
+    pub(crate) fn kinds(&mut self) -> Vec<(Kind, Xid)> {
+        let frames = self.frames();
+        let kinds = frames.iter().map(|bytes| {
+            let (head, rest) = bytes.split_first_chunk::<HEAD_LEN>().unwrap();
+            let header = Frame::parse(head, rest).unwrap().header;
+            (header.kind, header.ox_id)
+        });
+        kinds.collect()
+    }
+
     fn handle(&mut self, header: Header, payload: &[u8]) {
+        self.turn();
         let ethernet = Ethernet { destination: mac(OURS), source: mac(self.host.0) };
         self.role.handle_frame(self.now, &Frame { ethernet, header, payload });
-        while self.role.work(self.now) {}
+        while self.turn() {}
     }
 
     pub(crate) fn send(&mut self, command: Command, written: usize) {

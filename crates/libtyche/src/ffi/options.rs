@@ -226,7 +226,7 @@ pub unsafe extern "C" fn tyche_options_set_channels(
 }
 
 /// Queues of the session, 1 to 64, each for one thread: tyche_open_queue() opens all but the first;
-/// 1 by default. Over FCoE up to 16 in queue mode, and one in inline mode.
+/// 1 by default. Over FCoE up to 16.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tyche_options_set_queues(
     options: *mut tyche_options,

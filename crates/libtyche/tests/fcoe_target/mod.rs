@@ -37,6 +37,7 @@ pub fn fcoe_target(
     let wwpn = Wwn::of_port(mac);
     let options = FcoeTargetOptions {
         port: PortOptions::new(interface, (wwpn, Wwn::of_node(mac)), E_D_TOV),
+        further_threads: Vec::new(),
         units: Arc::new(Units::new(vec![unit])),
         spin: Duration::ZERO,
     };

@@ -16,6 +16,7 @@
 //! | flush-other | a flush fails because others' writes are lost |
 //! | flush-twice | a loss counts each time that it is told |
 //! | resets | a reset is answered while a write of another interface is at work |
+//! | threads | a login ends while another thread of the port is at work with its commands |
 //! | removed | a removed unit is given up while the disk is at work |
 //! | confirmation | a loss is told once, though the response may be lost |
 //! | addresses | a port is logged in with, though another may have its N_Port_ID |
@@ -49,6 +50,7 @@ const CANARIES: &Canaries<Rule, FcoePlan> = &[
     ("flush-other", Mistake::RuleIn(Rule::SpareOthers, FcoePlan::fail_flushes)),
     ("flush-twice", Mistake::Rule(Rule::TellOnce)),
     ("resets", Mistake::RuleIn(Rule::EndAllTasks, FcoePlan::reset_beside_writes)),
+    ("threads", Mistake::RuleIn(Rule::DrainThreads, FcoePlan::log_out_beside_threads)),
     ("removed", Mistake::Rule(Rule::DrainRemoved)),
     ("confirmation", Mistake::RuleIn(Rule::AwaitConfirmation, FcoePlan::lose_responses)),
     ("addresses", Mistake::RuleIn(Rule::AwaitFormer, FcoePlan::collide_after_a_move)),

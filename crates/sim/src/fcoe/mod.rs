@@ -5,14 +5,16 @@
 //! [`TargetRole`](tyche_fcoe::TargetRole) and an initiator
 //! [`InitiatorRole`](tyche_fcoe::InitiatorRole), each under an [`NPort`](tyche_fcoe::NPort), over
 //! simulated links and stores. An initiator may have [further
-//! lanes](tyche_fcoe::FurtherLane), which have their turn later than the first, or earlier. The
-//! checker is that of the other worlds, [`crate::history`].
+//! lanes](tyche_fcoe::FurtherLane), and a target [further threads](tyche_fcoe::FurtherThread), which
+//! have their turn later than the first, or earlier. The checker is that of the other worlds,
+//! [`crate::history`].
 //!
 //! ```text
 //! plan        what a seed draws
 //! world       drives the stations
 //!   incidents ├ what happens to them
 //!   station   ├ a port with its two links
+//!   threads   ├ the threads of a target's interface
 //!   target    ├ a target, its logical units and their disks
 //!   initiator ├ an initiator and its workload
 //!   forwarder ├ the forwarder of a fabric, if there is one
@@ -49,6 +51,7 @@ mod rules;
 mod station;
 mod stranger;
 mod target;
+mod threads;
 mod world;
 
 pub(crate) use canary::{canaries, hunt};

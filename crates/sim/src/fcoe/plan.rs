@@ -11,6 +11,8 @@ use crate::random::Random;
 const SALT: u64 = 0x6663_6f65;
 /// Another one, for initiators whose operations fail early.
 const FAST_FAIL: u64 = 0x6661_696c;
+/// Another one, for targets with several threads.
+const THREADS: u64 = 0x7468_7264;
 /// Bytes that a logical unit can have at most.
 pub(super) const SIZE_MAX: u64 = 128 << 10;
 /// The largest MTU.
@@ -36,6 +38,10 @@ pub(super) struct FcoePlan {
     pub(super) e_d_tov: Duration,
     /// Bytes of the interfaces' frames without the Ethernet header.
     pub(super) mtu: usize,
+    /// Threads of each interface of a target, and the longest time that one of several does not
+    /// run, in milliseconds.
+    pub(super) threads: usize,
+    pub(super) nap_ms_max: u64,
     /// Exchanges of a target, and the bytes and frames that it asks for at once.
     pub(super) exchanges: u16,
     pub(super) burst_len: u32,
@@ -192,6 +198,8 @@ impl FcoePlan {
             disks,
             e_d_tov: Duration::from_millis(random.pick(&[50, 200, 2000])),
             mtu: random.pick(&MTUS),
+            threads: 1,
+            nap_ms_max: NAP_MS_MAX,
             exchanges,
             burst_len: random.pick(&[4096, 16 << 10, 64 << 10]),
             frames_max: random.pick(&[8, 32, 256]),
@@ -216,6 +224,20 @@ impl FcoePlan {
         .forgo_generations(random)
         .add_interface(random)
         .fail_early(&mut Random::new(seed ^ SALT ^ FAST_FAIL))
+        .share_out(&mut Random::new(seed ^ SALT ^ THREADS))
+    }
+
+    /// Targets have several threads. A lane may then hear of a loss later than a flush on another
+    /// thread has succeeded; see [`forgo_confirmation`](Self::forgo_confirmation).
+    fn share_out(mut self, random: &mut Random) -> Self {
+        self.threads = random.pick(&[1, 1, 2, 4]);
+        if self.threads > 1 && !self.confirms {
+            self.disks.iter_mut().for_each(|(disk, _)| disk.sync_errors = 0.0);
+        }
+        if self.hostility.is_some() {
+            self.nap_ms_max = 1;
+        }
+        self
     }
 
     /// Operations of some initiators fail early.
@@ -357,6 +379,16 @@ impl FcoePlan {
             initiator.lanes = 2;
             initiator.mix.flush = initiator.mix.flush.max(5);
         }
+    }
+
+    /// Targets with two threads, whose disks keep writes for long, and initiators that often begin
+    /// anew.
+    pub(super) fn log_out_beside_threads(&mut self) {
+        (self.threads, self.hostility, self.segments) = (2, None, None);
+        self.incidents = Duration::from_secs(1);
+        self.disks.iter_mut().for_each(|(disk, _)| disk.hiccups = 0.2);
+        let first = self.initiators[0].clone();
+        self.initiators.push(first);
     }
 
     /// Without generations, a target that is started again is one that has lost its cache.

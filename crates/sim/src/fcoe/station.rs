@@ -1,4 +1,4 @@
-//! A port with its two links, or a further lane with its one: what the loop of a thread has in the
+//! A port with its two links, or a further lane or thread with its one: what the loop of a thread has in the
 //! product.
 
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use tyche_engine::{Clock, Ports, Protocol};
 use tyche_fcoe::fc::wire::{ETHERNET_LEN, HEAD_LEN};
-use tyche_fcoe::{FCOE, FIP, FurtherLane, NPort, PortConfig, Role};
+use tyche_fcoe::{FCOE, FIP, FurtherLane, FurtherThread, NPort, PortConfig, Role};
 use tyche_proto::Instant;
 use tyche_wire::Mac;
 
@@ -44,6 +44,12 @@ impl Attend for FurtherLane<Broken> {
     }
 }
 
+impl Attend for FurtherThread<Broken> {
+    fn attend(&mut self, now: Instant, ports: &mut Ports) -> bool {
+        Self::attend(self, now, ports)
+    }
+}
+
 impl<R: Role> Station<NPort<R>> {
     /// A station on an interface with that address and MTU, which has just begun.
     pub(super) fn new(interface: (Mac, usize), config: PortConfig, role: R, seed: u64) -> Self {
@@ -56,6 +62,13 @@ impl Station<FurtherLane<Broken>> {
     /// A further lane on such an interface.
     pub(super) fn further(interface: (Mac, usize), lane: FurtherLane<Broken>) -> Self {
         Self::with(interface, &[(FCOE, HEAD_LEN)], lane)
+    }
+}
+
+impl Station<FurtherThread<Broken>> {
+    /// A further thread of a target's port on such an interface.
+    pub(super) fn further_thread(interface: (Mac, usize), thread: FurtherThread<Broken>) -> Self {
+        Self::with(interface, &[(FCOE, HEAD_LEN)], thread)
     }
 }
 

@@ -4,14 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tyche_block::{Arena, Completion, Errno, Extent};
+use tyche_block::{Completion, Errno, Extent};
 use tyche_engine::Exported;
 use tyche_fcoe::fc::target_end::LaneConfig;
 use tyche_fcoe::fc::wire::Wwn;
 use tyche_fcoe::scsi::Uuid;
-use tyche_fcoe::{
-    Generation, NPort, PortConfig, TargetRole, TargetUnit, UnitRemoval, Units, VisibleTo,
-};
+use tyche_fcoe::{Generation, PortConfig, Seat, TargetUnit, UnitRemoval, Units, VisibleTo};
 use tyche_native::operation;
 use tyche_proto::{Instant, Operation};
 use tyche_store::Store;
@@ -20,16 +18,13 @@ use tyche_wire::{Mac, Opcode};
 use super::ledger::Ledger;
 use super::plan::{FcoePlan, SIZE_MAX};
 use super::rules::Broken;
-use super::station::Station;
+use super::threads::Threads;
 use crate::content::{Content, SECTOR, examine};
 use crate::disk::{Disk, Progress};
 use crate::history::History;
 use crate::plan::{DiskPlan, Promises};
 use crate::random::Random;
 use crate::store::{Bus, Submitted, store};
-
-/// Pages of memory for the data of commands.
-const PAGES: usize = 256;
 
 /// A logical unit: its disk, and the contents that it may have.
 pub(super) struct LogicalUnit {
@@ -72,8 +67,8 @@ pub(super) struct Job {
 
 /// A run of a target's process.
 pub(super) struct Running {
-    /// Its interface.
-    pub(super) station: Station<NPort<TargetRole<Broken>>>,
+    /// Those of its interface.
+    pub(super) threads: Threads,
     units: Arc<Units>,
     buses: Vec<Bus>,
     /// By number.
@@ -86,6 +81,8 @@ pub(super) struct Target {
     pub(super) config: PortConfig,
     interface: (Mac, usize),
     lane: LaneConfig,
+    threads: usize,
+    nap_ms_max: u64,
     rules: Broken,
     has_generations: bool,
     /// Its logical units among all.
@@ -224,7 +221,20 @@ impl Target {
         let FcoePlan { exchanges, burst_len, frames_max, .. } = *plan;
         let lane = LaneConfig { exchanges, seed: 0, burst_len, frames_max };
         let has_generations = plan.generations;
-        Self { config, interface, lane, rules, has_generations, units, running: None, random }
+        let FcoePlan { threads, nap_ms_max, .. } = *plan;
+        let running = None;
+        Self {
+            config,
+            interface,
+            lane,
+            threads,
+            nap_ms_max,
+            rules,
+            has_generations,
+            units,
+            running,
+            random,
+        }
     }
 
     pub(super) fn wwpn(&self) -> Wwn {
@@ -265,18 +275,16 @@ impl Target {
     }
 
     fn run(&mut self, units: Arc<Units>, buses: Vec<Bus>) {
-        let arena = Arena::untouched(PAGES).expect("memory for the simulator");
-        let place = (Arc::clone(&units), units.port(self.config.wwpn));
-        let lane = LaneConfig { seed: self.random.next(), ..self.lane };
-        let role = TargetRole::with_rules(place, arena, lane, self.rules);
-        let station = Station::new(self.interface, self.config, role, self.random.next());
-        self.running = Some(Running { station, units, buses, jobs: BTreeMap::new() });
+        let seats = Seat::take(&units, self.config.wwpn, self.threads);
+        let (part, naps) = ((self.lane, self.rules), (&mut self.random, self.nap_ms_max));
+        let threads = Threads::new(seats, self.interface, self.config, part, naps);
+        self.running = Some(Running { threads, units, buses, jobs: BTreeMap::new() });
     }
 
     /// The MTU of its interface is another from now on.
     pub(super) fn set_mtu(&mut self, mtu: usize) {
         self.interface.1 = mtu;
-        self.running.iter_mut().for_each(|it| it.station.set_mtu(mtu));
+        self.running.iter_mut().for_each(|it| it.threads.set_mtu(mtu));
     }
 
     /// Its process dies, and with it what is at its disks.

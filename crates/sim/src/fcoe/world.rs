@@ -402,12 +402,9 @@ impl World {
         let now = self.now;
         let target = &mut self.targets[index];
         let Some(running) = &mut target.running else { return Ok(Vec::new()) };
-        running.station.receive(now);
-        running.station.port.role.work(now);
-        running.station.port.settle(now);
-        let frames = running.station.transmit(now);
+        let frames = running.threads.settle(now);
         let mut changed = Vec::new();
-        while let Some(notice) = running.station.port.poll_notice() {
+        while let Some(notice) = running.threads.first.port.poll_notice() {
             if let Notice::Login(event) = notice {
                 changed.push(event);
             }

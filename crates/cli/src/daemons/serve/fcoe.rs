@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use tyche_fcoe::{
     Departure, FcoeTarget, FcoeTargetOptions, PortOptions, TargetUnit, UnitRemoval, Units,
-    VisibleTo, VlanAnnouncer,
+    VisibleTo, VlanAnnouncer, threads_within,
 };
 use tyche_session::fcoe::{Numbers, PortName, parse_wwpn};
 use uuid::Uuid;
@@ -30,6 +30,8 @@ pub(super) struct Fcoe {
     units: Arc<Units>,
     /// The options of links.
     link: LinkArgs,
+    /// Threads of each port.
+    threads: usize,
     /// The directory of their N_Port_IDs.
     n_port_ids: PathBuf,
 }
@@ -104,10 +106,11 @@ impl Fcoe {
         config.link.is_empty() && !config.fcoe.is_empty()
     }
 
-    /// No port yet; `n_port_ids`: the directory for those.
-    pub(super) fn new(link: LinkArgs, n_port_ids: PathBuf) -> Self {
+    /// No port yet. `threads`: the most of each; `n_port_ids`: the directory of those.
+    pub(super) fn new(link: LinkArgs, threads: u8, n_port_ids: PathBuf) -> Self {
         let (ports, announcers) = Default::default();
-        Self { ports, announcers, units: Arc::new(Units::new(Vec::new())), link, n_port_ids }
+        let (units, threads) = (Arc::new(Units::new(Vec::new())), threads_within(threads.into()));
+        Self { ports, announcers, units, link, threads, n_port_ids }
     }
 
     /// Starts the ports; returns those that are missing.
@@ -170,6 +173,7 @@ impl Fcoe {
     fn add_port(&self, port: &FcoePort) -> Result<()> {
         let link = &self.link;
         let interface = link.open_fcoe_on(&port.link)?;
+        let further_threads = link.open_fcoe_queues(&port.link, self.threads - 1)?;
         let opened = interface.name().to_owned();
         if let Some(warning) = interface.warning() {
             tracing::warn!("{warning}");
@@ -186,6 +190,7 @@ impl Fcoe {
                 remember: Some(address.into_callback()),
                 e_d_tov: port.e_d_tov(),
             },
+            further_threads,
             units: Arc::clone(&self.units),
             spin: link.spin(),
         };

@@ -95,6 +95,11 @@ impl Opener {
         }
     }
 
+    /// Threads of each link.
+    pub(super) fn threads(&self) -> u8 {
+        self.threads
+    }
+
     /// The placement of the links.
     pub(super) fn placement(&self) -> &Placement {
         &self.placement

@@ -207,7 +207,8 @@ pub struct ServeArgs {
     silent: bool,
 
     /// Threads for each interface or UDP port, 1 to 64: they share the channels on it, each with a
-    /// socket of its own. More than one pays for hosts with several queues, and for many hosts.
+    /// socket of its own. More than one pays for hosts with several queues, and for many hosts. An
+    /// interface of --fcoe has 1, 2, 4, 8 or 16 threads: the most of these.
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u8).range(1..=64))]
     threads: Option<u8>,
 
@@ -305,7 +306,7 @@ fn start(
     let configured = Configured::of(&config, &own_keys.public())?;
     let rights = Rights::new(&name, configured, state.decisions()?);
     let opener = Arc::new(Opener::new(args, &config, args.placement.placement()?));
-    let fcoe = Fcoe::new(args.link.clone(), state.n_port_ids());
+    let fcoe = Fcoe::new(args.link.clone(), opener.threads(), state.n_port_ids());
     let state = Arc::new(Mutex::new(state));
     let (remember_writer, renew_generation) = State::callbacks(&state);
     // Exports first, then links: no host finds it without them.

@@ -382,6 +382,8 @@ pub struct TargetPort {
     pub initiators: Vec<String>,
     /// Commands that were executed at disks.
     pub commands: u64,
+    /// The same by thread.
+    pub commands_by_thread: Vec<u64>,
     /// Frames dropped, by reason.
     pub rejects: Counters,
     /// Frames without effect, and commands that failed on their way, by reason.
@@ -400,6 +402,7 @@ impl From<&FcoeTargetReport> for TargetPort {
             problem: report.problem.clone(),
             initiators: report.initiators.iter().map(ToString::to_string).collect(),
             commands: report.commands,
+            commands_by_thread: report.by_thread.clone(),
             rejects: by_name(report.rejects.all()),
             ignored: own(&report.ignored),
             port: Table(report.port),

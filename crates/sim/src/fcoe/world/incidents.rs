@@ -53,7 +53,7 @@ impl World {
         match self.place(station) {
             StationRef::Target(index) => {
                 let Some(running) = &self.targets[index].running else { return Ok(()) };
-                running.station.lose_carrier();
+                running.threads.lose_carrier();
             }
             StationRef::Initiator(index) if self.initiators[index].station.is_none() => {
                 return Ok(());

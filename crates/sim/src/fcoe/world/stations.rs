@@ -25,7 +25,7 @@ impl World {
     pub(super) fn timer(&self, station: usize) -> Option<Instant> {
         match self.place(station) {
             StationRef::Target(index) => {
-                self.targets[index].running.as_ref()?.station.poll_timeout()
+                self.targets[index].running.as_ref()?.threads.poll_timeout()
             }
             StationRef::Initiator(index) => self.initiators[index].poll_timeout(),
             StationRef::Forwarder => self.forwarder.as_ref()?.poll_timeout(),
@@ -40,8 +40,8 @@ impl World {
                 forwarder.is_some_and(|it| it.arrive(self.now, frame))
             }
             StationRef::Target(index) => {
-                let running = self.targets[index].running.as_ref();
-                running.map(|running| running.station.arrive(port, frame)).is_some()
+                let running = self.targets[index].running.as_mut();
+                running.map(|running| running.threads.arrive(self.now, port, frame)).is_some()
             }
             StationRef::Initiator(index) => self.initiators[index].arrive(self.now, port, frame),
         }
@@ -50,7 +50,7 @@ impl World {
     pub(super) fn takes(&self, station: usize, port: usize, to: [u8; 6]) -> bool {
         match self.place(station) {
             StationRef::Target(index) => {
-                self.targets[index].running.as_ref().is_some_and(|it| it.station.takes(port, to))
+                self.targets[index].running.as_ref().is_some_and(|it| it.threads.takes(port, to))
             }
             StationRef::Initiator(index) => self.initiators[index].takes(port, to),
             StationRef::Forwarder => self.forwarder.as_ref().is_some_and(|it| it.takes(to)),
