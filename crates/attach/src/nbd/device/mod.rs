@@ -176,11 +176,14 @@ impl NbdDevice {
         let sockets = sysfs::queues(number).clamp(1, usize::from(u16::MAX)) as u16;
         let sockets = NonZeroU16::new(sockets).expect("it was made one at least");
         let options = NbdDeviceOptions { sockets, ..options.clone() };
+        // The former process may have had the kernel make longer ones.
+        let wanted = sysfs::request_max(number).filter(|bytes| *bytes <= PAYLOAD_MAX.into());
+        let kept =
+            wanted.ok_or(ErrorKind::InvalidInput).and_then(|bytes| slots::keep(&disk, bytes));
+        kept.map_err(|kind| {
+            refuse(kind).remedy("the arena must be as large as the former process's")
+        })?;
         let request_max = request_max(&disk)?;
-        if sysfs::request_max(number).is_none_or(|bytes| bytes > u64::from(request_max)) {
-            return Err(refuse(ErrorKind::InvalidInput)
-                .remedy("the arena must be as large as the former process's"));
-        }
         let driver = Driver::open()?;
         let mut server = Server::new(&disk, request_max);
         let deadline = Instant::now() + RECONNECT_TIMEOUT;
