@@ -23,7 +23,7 @@ pub struct FcoeInlineHost {
 impl FcoeInlineHost {
     /// A session that is not yet connected: call [`connect`](Self::connect) next.
     pub fn new(options: FcoeHostOptions) -> Self {
-        let (arena, spin) = (Arena::new(options.arena_pages), Spin::new(options.spin));
+        let (arena, spin) = (Arena::new(options.arena_size.all), Spin::new(options.spin));
         let shared = SessionShared::new(1, |_| {});
         let (driver, ports) = Driver::new(options, &shared);
         Self { inner: EventLoop::new(driver, ports, spin), arena }
