@@ -7,16 +7,19 @@
 
 use std::io::ErrorKind;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use tyche_block::{Arena, Extent, PAGE};
+use tyche_block::{Arena, Disk, Extent, PAGE};
 
 use crate::Error;
 
 /// The interval at which a waiting thread checks [`Closed`], and so the longest delay that the
 /// check adds to a teardown. The flag is rarely raised during a wait.
 pub(crate) const CLOSED_CHECK: Duration = Duration::from_millis(50);
+
+/// The longest request takes one of so many parts of what an arena keeps.
+const PARTS: usize = 4;
 
 /// A flag raised once, at the end of an attachment or a connection: all waits end.
 #[derive(Debug, Default)]
@@ -35,9 +38,9 @@ impl Closed {
 /// Takes `len` bytes from `arena`, waiting for pages; `None` only once `closed` is raised.
 ///
 /// # Panics
-/// If the arena could never hold `len` bytes: the callers refuse such requests before.
+/// If the arena may never have `len` bytes: the callers refuse such requests before.
 pub(crate) fn alloc(arena: &Arena, len: usize, closed: &Closed) -> Option<Extent> {
-    assert!(len <= arena.pages() * PAGE, "an extent larger than its arena");
+    assert!(len <= arena.kept() * PAGE, "an extent larger than what its arena keeps");
     loop {
         if let Some(extent) = arena.alloc(len) {
             return Some(extent);
@@ -52,13 +55,19 @@ pub(crate) fn alloc(arena: &Arena, len: usize, closed: &Closed) -> Option<Extent
 }
 
 /// The longest read or write of an attachment, in bytes: a power of two, at most `limit` and at
-/// most a quarter of the arena, so that several fit. Zero if a quarter is less than a page.
+/// most a quarter of what the arena keeps, so that several fit when there is no more memory. Zero
+/// if a quarter is less than a page.
 pub(crate) fn io_max(arena: &Arena, limit: u32) -> u32 {
-    match u32::try_from(arena.pages() / 4 * PAGE) {
+    match u32::try_from(arena.kept() / PARTS * PAGE) {
         Ok(0) => 0,
         Ok(bytes) => (1 << bytes.ilog2()).min(limit),
         Err(_) => limit,
     }
+}
+
+/// The longest read or write that can be served, in bytes: up to all that the arena keeps.
+pub(crate) fn accepted_max(arena: &Arena, limit: u32) -> u32 {
+    u32::try_from(arena.kept() * PAGE).map_or(limit, |bytes| bytes.min(limit))
 }
 
 /// As [`io_max`], of an attachment that serves nothing without a page.
@@ -73,6 +82,23 @@ pub(crate) fn io_max_of(arena: &Arena, limit: u32, action: &str) -> Result<u32, 
         }
         bytes => Ok(bytes),
     }
+}
+
+/// Has each queue of a disk keep enough memory for requests of `bytes`, which a device may make
+/// that a former process has made from it.
+///
+/// # Errors
+/// So much the arenas can't have.
+pub(crate) fn keep(disk: &Arc<dyn Disk>, bytes: u64) -> Result<(), ErrorKind> {
+    let disks = tyche_block::queues(disk);
+    let bytes = usize::try_from(bytes).map_err(|_| ErrorKind::InvalidInput)?;
+    // Limits of requests are powers of two.
+    let pages = bytes.next_power_of_two().div_ceil(PAGE) * PARTS;
+    if disks.iter().any(|disk| disk.arena().pages() < pages) {
+        return Err(ErrorKind::InvalidInput);
+    }
+    disks.iter().for_each(|disk| disk.arena().keep(pages));
+    Ok(())
 }
 
 /// A table of requests in flight; the index is the request's token.
@@ -171,6 +197,8 @@ impl<T> Slots<T> {
 
 #[cfg(test)]
 mod tests {
+    use tyche_block::ArenaSize;
+
     use super::*;
 
     #[test]
@@ -194,6 +222,25 @@ mod tests {
         let io_max = |pages| io_max(&Arena::new(pages), 1 << 20);
         assert_eq!([io_max(3), io_max(4), io_max(8)], [0, 4096, 8192]);
         assert_eq!([io_max(1023), io_max(1024), io_max(1 << 16)], [512 << 10, 1 << 20, 1 << 20]);
+    }
+
+    #[test]
+    fn requests_are_bounded_by_what_is_kept_and_all_end_though_nobody_adds_memory() {
+        let arena = Arena::elastic(ArenaSize { all: 4096, kept: 64 }).unwrap();
+        assert_eq!(io_max(&arena, 1 << 20), 64 << 10);
+        let closed = Closed::default();
+        std::thread::scope(|scope| {
+            for thread in 0..8 {
+                let (arena, closed) = (&arena, &closed);
+                scope.spawn(move || {
+                    for round in 0..500 {
+                        let len = if thread % 2 == 0 { 64 << 10 } else { 4096 << (round % 4) };
+                        drop(alloc(arena, len, closed).unwrap());
+                    }
+                });
+            }
+        });
+        assert!(arena.claim(0, 64 * PAGE).is_some() && arena.claim(64, 1).is_none());
     }
 
     #[test]

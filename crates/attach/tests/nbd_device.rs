@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use tyche_attach::nbd::{NbdDevice, NbdDeviceOptions};
 use tyche_attach::{Attachment, Stopped};
-use tyche_block::{Errno, Operation};
+use tyche_block::{ArenaSize, Errno, Operation};
 use tyche_testkit::need_root;
 use tyche_testkit::wait::{PATIENCE, wait_until};
 
@@ -254,7 +254,9 @@ fn a_new_process_serves_what_the_dead_one_owes() {
         dead.tell("wait for 8");
         dead.kill();
 
-        let disk = MemoryDisk::new(64 * MIB, 512);
+        // It would not make a device with requests of 4 MiB, as that process has.
+        let size = ArenaSize { all: 4096, kept: 64 };
+        let disk = MemoryDisk::with(64 * MIB, 512, size, |_| {});
         disk.write(0, &pattern(9, 64 * MIB));
         let number = NbdDevice::find(identity).expect("it has outlived its process");
         let stranger = NbdDeviceOptions::new("stranger");
@@ -262,6 +264,7 @@ fn a_new_process_serves_what_the_dead_one_owes() {
         let options = NbdDeviceOptions::new(identity);
         let mut device = NbdDevice::recover(number, disk.dyn_disk(), &options).unwrap();
         assert_eq!(device.device_path(), path);
+        assert_eq!(disk.dyn_disk().arena().kept(), 4096, "enough for several of its requests");
         let busy = NbdDevice::recover(number, disk.dyn_disk(), &options).unwrap_err();
         assert_eq!(busy.kind(), std::io::ErrorKind::ResourceBusy);
         for (i, request) in requests.into_iter().enumerate() {

@@ -21,6 +21,7 @@ use std::io;
 use std::ops::{Deref, DerefMut};
 use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
+use std::sync::PoisonError;
 use std::time::Duration;
 use std::{fmt, slice};
 
@@ -28,11 +29,9 @@ use rustix::thread::sched_getcpu;
 use tyche_numa::{Node, Placement};
 
 use crate::lent::Lent;
-use crate::mapping::Mapping;
-use crate::sync::{Arc, AtomicUsize, Ordering};
-
-/// Bytes in a page; the unit of every arena.
-pub const PAGE: usize = 4096;
+use crate::mapping::{Mapping, PAGE};
+use crate::size::ArenaSize;
+use crate::sync::{Arc, AtomicUsize, Mutex, MutexGuard, Ordering};
 
 /// One allocation of whole pages, lent out in extents. Clones share the same memory.
 #[derive(Clone)]
@@ -47,6 +46,10 @@ struct Memory {
     lent: Lent,
     /// Pages that are meant to be used now.
     usable: AtomicUsize,
+    /// Pages that always have memory: the first ones.
+    kept: AtomicUsize,
+    /// Held by who changes the number of pages in use.
+    turn: Mutex<()>,
 }
 
 /// The division of the pages into equal parts, one for each NUMA node, in the order of `nodes`.
@@ -129,9 +132,42 @@ impl Arena {
     }
 
     fn unused(mut mapping: Mapping, nodes: Box<[Node]>) -> Self {
-        mapping.forgo_huge_pages();
+        mapping.forgo_huge_pages(0);
         let pages = mapping.len() / PAGE;
         Self::of(mapping, Parts { pages, nodes, of_cpu: Box::default() }, 1)
+    }
+
+    /// As [`try_new`](Self::try_new), but only what `size` keeps is allocated; the other pages are
+    /// held back: nobody gets them before a [`Reserve`](crate::Reserve) has allocated them.
+    ///
+    /// # Errors
+    /// As [`try_new`](Self::try_new).
+    ///
+    /// # Panics
+    /// As [`new`](Self::new).
+    pub fn elastic(size: ArenaSize) -> io::Result<Self> {
+        Ok(Self::holding(Self::map(size.all)?, Box::default(), size))
+    }
+
+    /// As [`elastic`](Self::elastic), placed on one NUMA node.
+    ///
+    /// # Errors
+    /// As [`on`](Self::on).
+    ///
+    /// # Panics
+    /// As [`new`](Self::new).
+    pub fn elastic_on(size: ArenaSize, node: Node) -> io::Result<Self> {
+        Ok(Self::holding(Self::map_on(size.all, node)?, [node].into(), size))
+    }
+
+    fn holding(mut mapping: Mapping, nodes: Box<[Node]>, size: ArenaSize) -> Self {
+        let ArenaSize { all: pages, kept } = size;
+        let kept = kept.clamp(1, pages);
+        mapping.forgo_huge_pages(kept * PAGE);
+        // SAFETY: a new mapping.
+        unsafe { mapping.touch_part(0, kept * PAGE) };
+        let parts = Parts { pages, nodes, of_cpu: Box::default() };
+        Self::with(mapping, parts, Lent::with_held(pages, kept))
     }
 
     /// As [`try_new`](Self::try_new), in a file that is nowhere but in memory, for another process
@@ -211,10 +247,15 @@ impl Arena {
     }
 
     fn of(mapping: Mapping, parts: Parts, count: usize) -> Self {
-        let pages = mapping.len() / PAGE;
         let lent = Lent::new(parts.pages, count);
+        Self::with(mapping, parts, lent)
+    }
+
+    fn with(mapping: Mapping, parts: Parts, lent: Lent) -> Self {
+        let (pages, kept, turn) =
+            (mapping.len() / PAGE, AtomicUsize::new(lent.end()), Mutex::new(()));
         let usable = AtomicUsize::new(pages);
-        Self { memory: Arc::new(Memory { mapping, pages, parts, lent, usable }) }
+        Self { memory: Arc::new(Memory { mapping, pages, parts, lent, usable, kept, turn }) }
     }
 
     /// The number of pages.
@@ -231,6 +272,32 @@ impl Arena {
     /// The pages, from the first one on, that are meant to be used now: by default all.
     pub fn usable(&self) -> usize {
         self.memory.usable.load(Ordering::Relaxed)
+    }
+
+    /// The number of pages that always have memory: a request of so many gets them in the end,
+    /// whatever happens. All, unless the arena is [elastic](Self::elastic).
+    pub fn kept(&self) -> usize {
+        self.memory.kept.load(Ordering::Relaxed)
+    }
+
+    /// Keeps `pages` at least from now on, or all if there are fewer. The calling thread allocates
+    /// what is missing: it must not be one that a request of the disk depends on.
+    pub fn keep(&self, pages: usize) {
+        let pages = pages.min(self.pages());
+        let mut growth = self.growth();
+        growth.grow(pages.saturating_sub(growth.end()));
+        self.memory.kept.fetch_max(pages, Ordering::Relaxed);
+    }
+
+    /// The right to change the number of pages in use.
+    pub(crate) fn growth(&self) -> Growth<'_> {
+        let turn = self.memory.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        Growth { memory: &self.memory, _turn: turn }
+    }
+
+    /// The record of the lent pages.
+    pub(crate) fn lent(&self) -> &Lent {
+        &self.memory.lent
     }
 
     /// Gives the memory of an arena back to the kernel, from the page `first` on, which nobody uses:
@@ -299,6 +366,45 @@ impl Arena {
 impl fmt::Debug for Arena {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Arena({} pages)", self.memory.pages)
+    }
+}
+
+/// The right to change the number of pages of an [elastic](Arena::elastic) arena that are in use.
+/// No request ever waits for it.
+pub(crate) struct Growth<'a> {
+    memory: &'a Memory,
+    _turn: MutexGuard<'a, ()>,
+}
+
+impl Growth<'_> {
+    /// The end of the pages in use: those from here on are held back, and have no memory.
+    pub(crate) fn end(&self) -> usize {
+        self.memory.lent.end()
+    }
+
+    /// Allocates the memory of the next `pages`, or of those that there are, and has them used.
+    /// Takes as long as the kernel does to find memory.
+    pub(crate) fn grow(&mut self, pages: usize) {
+        let first = self.end();
+        let pages = pages.min(self.memory.pages - first);
+        if pages > 0 {
+            // SAFETY: pages that are held back have no owner, and only who has this turn changes
+            // that.
+            unsafe { self.memory.mapping.touch_part(first * PAGE, pages * PAGE) };
+            self.memory.lent.release(first, pages);
+        }
+    }
+
+    /// Holds the last `pages` in use back, and gives their memory to the kernel; false if one of
+    /// them is lent.
+    pub(crate) fn shrink(&mut self, pages: usize) -> bool {
+        let first = self.end() - pages;
+        let is_held = self.memory.lent.hold(first, pages);
+        if is_held {
+            // SAFETY: as in `grow`.
+            unsafe { self.memory.mapping.forget(first * PAGE, pages * PAGE) };
+        }
+        is_held
     }
 }
 
@@ -471,84 +577,4 @@ mod tests {
 }
 
 #[cfg(all(test, loom))]
-mod models {
-    use loom::cell::UnsafeCell;
-    use loom::thread;
-
-    use super::*;
-
-    /// Longer than a model runs; within one, waits never time out.
-    const HOUR: Duration = Duration::from_secs(3600);
-
-    /// Threads that each wait for `len` bytes of an arena, use their pages and return them. Two
-    /// owners of a page are reported by its cell, and a waiter that nobody wakes as a deadlock.
-    fn each_gets_pages_of_its_own(pages: usize, lens: &'static [usize]) {
-        loom::model(move || {
-            let cells: Vec<_> = (0..pages).map(|_| UnsafeCell::new(())).collect();
-            let shared = Arc::new((Arena::new(pages), cells));
-            let use_pages = |shared: &(Arena, Vec<UnsafeCell<()>>), len| {
-                let (arena, cells) = shared;
-                let extent = arena.alloc_timeout(len, HOUR).unwrap();
-                let first = extent.first_page();
-                let owned: Vec<_> =
-                    cells[first..first + len / PAGE].iter().map(UnsafeCell::get_mut).collect();
-                thread::yield_now();
-                drop(owned);
-                drop(extent);
-            };
-            let threads: Vec<_> = lens[1..]
-                .iter()
-                .map(|&len| {
-                    let shared = Arc::clone(&shared);
-                    thread::spawn(move || use_pages(&shared, len))
-                })
-                .collect();
-            use_pages(&shared, lens[0]);
-            for thread in threads {
-                thread.join().unwrap();
-            }
-            assert!(shared.0.claim(0, pages * PAGE).is_some(), "all are back");
-        });
-    }
-
-    #[test]
-    fn three_threads_share_one_page() {
-        each_gets_pages_of_its_own(1, &[PAGE; 3]);
-    }
-
-    #[test]
-    fn a_waiter_for_two_pages_gets_them_when_the_second_is_returned() {
-        each_gets_pages_of_its_own(2, &[2 * PAGE, PAGE, PAGE]);
-    }
-
-    #[test]
-    fn a_waiter_for_more_does_not_keep_others_waiting() {
-        loom::model(|| {
-            let arena = Arena::new(2);
-            let mut held: Vec<_> = (0..2).map(|_| arena.alloc(PAGE)).collect();
-            let wait = |pages: usize| {
-                let arena = arena.clone();
-                thread::spawn(move || drop(arena.alloc_timeout(pages * PAGE, HOUR).unwrap()))
-            };
-            let (both, one) = (wait(2), wait(1));
-            held.pop();
-            one.join().unwrap();
-            held.pop();
-            both.join().unwrap();
-        });
-    }
-
-    #[test]
-    fn a_claimed_page_is_not_allocated_as_well() {
-        loom::model(|| {
-            let arena = Arena::new(1);
-            let claim = thread::spawn({
-                let arena = arena.clone();
-                move || arena.claim(0, PAGE)
-            });
-            let allocated = arena.alloc(PAGE);
-            let claimed = claim.join().unwrap();
-            assert!(allocated.is_some() != claimed.is_some());
-        });
-    }
-}
+mod models;

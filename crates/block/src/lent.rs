@@ -8,6 +8,7 @@
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
+use crate::lack::Lack;
 use crate::sync::{AtomicU64, AtomicUsize, Condvar, Mutex, MutexGuard, Ordering, order_in_models};
 
 /// Pages in a word.
@@ -31,6 +32,11 @@ pub(crate) struct Lent {
     /// Threads in [`take_free_timeout`](Self::take_free_timeout).
     waiting: AtomicUsize,
     returned: Condvar,
+    /// The end of the pages that searches look at: those behind it are held back. Only a hint, for
+    /// pages that are held back are marked as lent.
+    end: AtomicUsize,
+    /// Raised by who finds no pages.
+    lack: Lack,
 }
 
 /// The part of a run that is in one word: the word, and the run's bits there.
@@ -60,7 +66,50 @@ impl Lent {
             slow: Mutex::new(()),
             waiting: AtomicUsize::new(0),
             returned: Condvar::new(),
+            end: AtomicUsize::new(pages * parts),
+            lack: Lack::default(),
         }
+    }
+
+    /// As [`new`](Self::new), of one part, whose pages from `end` on are held back.
+    pub(crate) fn with_held(pages: usize, end: usize) -> Self {
+        let this = Self::new(pages, 1);
+        if end < pages {
+            this.hold(end, pages - end);
+        }
+        this
+    }
+
+    /// Holds back the last `pages` of those that are in use, from `first` on; false if one of them
+    /// is lent. One thread at a time does this, or [`release`](Self::release).
+    pub(crate) fn hold(&self, first: usize, pages: usize) -> bool {
+        let is_held = self.take(first, pages);
+        if is_held {
+            self.end.store(first, ORDER);
+        }
+        is_held
+    }
+
+    /// Has the first `pages` that are held back, from `first` on, be used, and wakes who waits.
+    pub(crate) fn release(&self, first: usize, pages: usize) {
+        self.end.store(first + pages, ORDER);
+        self.give_back(first, pages);
+    }
+
+    /// The end of the pages in use.
+    pub(crate) fn end(&self) -> usize {
+        self.end.load(ORDER)
+    }
+
+    /// Raised by who finds no pages.
+    pub(crate) fn lack(&self) -> &Lack {
+        &self.lack
+    }
+
+    /// Number of pages in use that are lent now, roughly.
+    pub(crate) fn count(&self) -> usize {
+        let lent = |piece: Piece| self.words[piece.word].load(Ordering::Relaxed) & piece.bits;
+        pieces(0, self.end()).map(|piece| lent(piece).count_ones() as usize).sum()
     }
 
     /// Lends a run of free pages and returns the first: from the part `near` if that has one,
@@ -68,7 +117,13 @@ impl Lent {
     pub(crate) fn take_free(&self, pages: usize, near: usize) -> Option<usize> {
         match self.find(pages, near) {
             Some(first) if self.take_short(first, pages) => Some(first),
-            _ => self.take_free_locked(&self.lock(), pages, near),
+            _ => {
+                let first = self.take_free_locked(&self.lock(), pages, near);
+                if first.is_none() {
+                    self.lack.raise();
+                }
+                first
+            }
         }
     }
 
@@ -87,6 +142,7 @@ impl Lent {
             if let Some(first) = self.take_free_locked(&lock, pages, near) {
                 break Some(first);
             }
+            self.lack.raise();
             let Some(left) = deadline.checked_duration_since(Instant::now()) else { break None };
             let waited = self.returned.wait_timeout(lock, left);
             (lock, _) = waited.unwrap_or_else(PoisonError::into_inner);
@@ -176,6 +232,7 @@ impl Lent {
     /// Searches one part by next fit: from the last position onwards, then once from the start.
     fn find_in(&self, pages: usize, part: usize) -> Option<usize> {
         let (start, end) = (part * self.part_pages, (part + 1) * self.part_pages);
+        let end = end.min(self.end.load(Ordering::Relaxed));
         let next = self.next[part].load(ORDER);
         let (mut first, mut wrapped) = (next, false);
         loop {
@@ -224,6 +281,23 @@ mod tests {
         assert!(lent.take(10, 200) && lent.last_lent(0, 10).is_none());
         assert_eq!((lent.take_free(46, 0), lent.take_free(10, 0)), (Some(210), Some(0)));
         assert_eq!(lent.take_free(1, 0), None);
+    }
+
+    #[test]
+    fn pages_that_are_held_back_are_not_found_before_they_are_released() {
+        let lent = Lent::with_held(200, 100);
+        assert!(!lent.take(100, 1) && lent.take_free(101, 0).is_none());
+        assert!(lent.lack().take() && !lent.lack().take(), "said once");
+        assert_eq!(
+            (lent.take_free(90, 0), lent.take_free(20, 0), lent.count()),
+            (Some(0), None, 90)
+        );
+        lent.release(100, 64);
+        assert_eq!((lent.take_free(20, 0), lent.end()), (Some(90), 164));
+        assert!(!lent.hold(100, 64), "a page of it is lent");
+        lent.give_back(90, 20);
+        assert!(lent.hold(100, 64) && lent.end() == 100);
+        assert_eq!((lent.take_free(11, 0), lent.take_free(10, 0)), (None, Some(90)));
     }
 
     #[test]

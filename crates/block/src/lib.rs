@@ -8,17 +8,23 @@
 mod arena;
 mod disk;
 mod errno;
+mod lack;
 mod lent;
 mod mapping;
 mod reclaim;
 mod request;
+mod reserve;
+mod size;
 mod sync;
 
-pub use arena::{Arena, Extent, PAGE};
+pub use arena::{Arena, Extent};
 pub use disk::{Disk, Sink, queues};
 pub use errno::Errno;
+pub use mapping::PAGE;
 pub use reclaim::{avoid_reclaim_io, lock_memory};
 pub use request::{Completion, OperationKind, Request};
+pub use reserve::Reserve;
+pub use size::ArenaSize;
 pub use tyche_geometry::{
     Geometry, Operation, STATUS_LEN_MAX, StatusRun, StatusWriter, status_runs,
 };

@@ -8,6 +8,9 @@ use std::ptr::{self, NonNull};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
 
+/// Bytes in a page; the unit of every arena.
+pub const PAGE: usize = 4096;
+
 /// Zeroed memory of whole pages. On a machine with several NUMA nodes the first touch of a page
 /// decides its node.
 pub(crate) struct Mapping {
@@ -59,11 +62,26 @@ impl Mapping {
         unsafe { self.base.write_bytes(0, self.len) }
     }
 
-    /// Has the kernel allocate single pages, as they are touched, and not many at once.
-    pub(crate) fn forgo_huge_pages(&mut self) {
+    /// Has the kernel allocate single pages from `offset` on, as they are touched, and not many at
+    /// once.
+    pub(crate) fn forgo_huge_pages(&mut self, offset: usize) {
+        let (start, len) = self.part(offset, self.len - offset);
         // Without that it takes more memory.
         // SAFETY: the mapping's own memory, whose content stays.
-        let _ = unsafe { madvise(self.base.as_ptr().cast(), self.len, Advice::LinuxNoHugepage) };
+        let _ = unsafe { madvise(start.as_ptr().cast(), len, Advice::LinuxNoHugepage) };
+    }
+
+    /// Touches each page of `len` bytes at `offset`, which are whole pages. It does not take the
+    /// lock of the address space for longer than a page, as advice (`MADV_POPULATE_WRITE`) would.
+    ///
+    /// # Safety
+    /// There is no reference to these bytes.
+    pub(crate) unsafe fn touch_part(&self, offset: usize, len: usize) {
+        let (start, _) = self.part(offset, len);
+        for at in (0..len).step_by(PAGE) {
+            // SAFETY: within the mapping, and nobody refers to it.
+            unsafe { start.add(at).write_volatile(0) };
+        }
     }
 
     /// Gives `len` bytes at `offset`, which are whole pages, back to the kernel; they are zero when

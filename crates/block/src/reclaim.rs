@@ -4,7 +4,9 @@
 //! for that. If the pages belong to a file system on the disk that the thread itself serves, it
 //! waits for ever. So such threads are marked in the kernel.
 
+use std::fs::File;
 use std::io;
+use std::io::Read;
 
 use rustix::mm::{MlockAllFlags, mlockall};
 use rustix::process::configure_io_flusher_behavior;
@@ -19,6 +21,17 @@ use rustix::process::configure_io_flusher_behavior;
 pub fn avoid_reclaim_io() -> io::Result<()> {
     // `PR_SET_IO_FLUSHER` sets a flag of the calling thread, which its later threads inherit.
     Ok(configure_io_flusher_behavior(true)?)
+}
+
+/// The bytes that the kernel could give out without writing any to a disk, as it estimates them;
+/// `None` if it does not say.
+pub(crate) fn available_memory() -> Option<u64> {
+    // The line is among the first three.
+    let mut text = [0; 256];
+    let read = File::open("/proc/meminfo").and_then(|mut file| file.read(&mut text)).ok()?;
+    let text = std::str::from_utf8(&text[..read]).ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    line.trim().strip_suffix(" kB")?.parse::<u64>().ok().map(|kib| kib << 10)
 }
 
 /// Locks the memory of this process: all present pages, program text included, and every later

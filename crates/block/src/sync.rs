@@ -3,13 +3,17 @@
 #[cfg(all(test, loom))]
 pub(crate) use loom::sync::{
     Arc, Condvar, Mutex, MutexGuard,
-    atomic::{AtomicU64, AtomicUsize, Ordering},
+    atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
 };
+#[cfg(all(test, loom))]
+pub(crate) use loom::thread::Thread;
 #[cfg(not(all(test, loom)))]
 pub(crate) use std::sync::{
     Arc, Condvar, Mutex, MutexGuard,
-    atomic::{AtomicU64, AtomicUsize, Ordering},
+    atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
 };
+#[cfg(not(all(test, loom)))]
+pub(crate) use std::thread::Thread;
 
 /// Stands between sequentially consistent accesses to different places whose order matters. Loom
 /// knows such an order of fences only.

@@ -5,7 +5,7 @@
 
 use std::io;
 
-use tyche_block::Arena;
+use tyche_block::{Arena, ArenaSize};
 use tyche_link::Link;
 use tyche_numa::{Cpus, Near, Node, NumaAffinity, Placement, allowed_cpus, pin};
 
@@ -63,37 +63,41 @@ pub fn channel_arena(home: &NumaAffinity, pages: usize) -> io::Result<Arena> {
     arena_at(home, pages, (Arena::untouched, Arena::untouched_on))
 }
 
-/// As [`channel_arena`], but all of it is allocated now.
+/// As [`channel_arena`], but what the size keeps is allocated now, and the rest is held back.
 ///
 /// # Errors
 /// As that.
-pub fn touched_arena(home: &NumaAffinity, pages: usize) -> io::Result<Arena> {
-    arena_at(home, pages, (Arena::try_new, Arena::on))
+pub fn elastic_arena(home: &NumaAffinity, size: ArenaSize) -> io::Result<Arena> {
+    if size.is_elastic() {
+        return arena_at(home, size, (Arena::elastic, Arena::elastic_on));
+    }
+    arena_at(home, size.all, (Arena::try_new, Arena::on))
 }
 
-/// Makes an arena anywhere, or on a node.
-type Make = (fn(usize) -> io::Result<Arena>, fn(usize, Node) -> io::Result<Arena>);
+/// Makes an arena of some size anywhere, or on a node.
+type Make<S> = (fn(S) -> io::Result<Arena>, fn(S, Node) -> io::Result<Arena>);
 
-fn arena_at(home: &NumaAffinity, pages: usize, (anywhere, on): Make) -> io::Result<Arena> {
-    let Some(node) = home.node() else { return anywhere(pages) };
-    on(pages, node).or_else(|error| {
-        let arena = anywhere(pages)?;
+fn arena_at<S: Copy>(home: &NumaAffinity, size: S, (anywhere, on): Make<S>) -> io::Result<Arena> {
+    let Some(node) = home.node() else { return anywhere(size) };
+    on(size, node).or_else(|error| {
+        let arena = anywhere(size)?;
         tracing::warn!("memory is anywhere: {error}");
         Ok(arena)
     })
 }
 
-/// Memory for the requests of a session whose thread is at `home`, all of it allocated now. A
-/// session of one queue has it spread over the nodes if the placement says so.
+/// Memory for the requests of a session whose thread is at `home`. A session of one queue has it
+/// spread over the nodes if the placement says so; then it keeps all of it.
 pub fn request_arena(
     placement: &Placement,
     home: &NumaAffinity,
     queues: usize,
-    pages: usize,
+    size: ArenaSize,
 ) -> Arena {
+    let pages = size.all;
     let nodes = placement.buffer_nodes().len();
     if nodes == 0 || queues > 1 && home.node().is_some() {
-        return touched_arena(home, pages).unwrap_or_else(|_| Arena::new(pages));
+        return elastic_arena(home, size).unwrap_or_else(|_| Arena::new(pages));
     }
     Arena::spread(pages.div_ceil(nodes), placement).unwrap_or_else(|error| {
         tracing::warn!("memory is anywhere: {error}");

@@ -135,7 +135,7 @@ fn connect(args: &CrowdArgs, number: usize) -> Result<Member> {
         further_queues: Vec::new(),
         placement,
         ethertype: ETHERTYPE,
-        arena_pages: ARENA_PAGES,
+        arena_size: ARENA_PAGES.into(),
         spin: Duration::ZERO,
     });
     host.connect(PATIENCE)

@@ -58,7 +58,7 @@ impl Options {
         if !E_D_TOVS.contains(&fcoe.e_d_tov) {
             return wrong("E_D_TOV is 0.05 s to 60 s");
         }
-        let arena_pages = self.pages()?;
+        let arena_size = self.pages()?.into();
         let (target, lun) = parse_disk(&self.export)?;
         let wwpn = fcoe.wwpn.as_deref().map(parse_wwpn).transpose().map_err(OpenError::Option)?;
         log_warnings(interface.warning().as_slice());
@@ -72,7 +72,7 @@ impl Options {
             session: self.session.clone(),
             device: Uuid::new_v4(),
             resumes: None,
-            arena_pages,
+            arena_size,
             spin: self.spin,
         };
         Ok((host, name))

@@ -154,7 +154,7 @@ impl Options {
             further_queues: queues,
             placement: Placement::default(),
             ethertype: self.ethertype,
-            arena_pages: self.pages()?,
+            arena_size: self.pages()?.into(),
             spin: self.spin,
         })
     }

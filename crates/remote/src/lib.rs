@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 mod link;
+mod memory;
 mod notice;
 mod options;
 mod queue;

@@ -8,11 +8,12 @@ use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant as SystemInstant};
 
-use tyche_block::{Arena, Disk, Errno, Geometry};
+use tyche_block::{Arena, Disk, Errno, Geometry, Reserve};
 use tyche_engine::{Done, EventLoop, Intake, Job, Ports, Protocol, Service, Volume, VolumeQueue};
 use tyche_time::Instant;
 use tyche_wake::{MakePoller, Spin};
 
+use crate::memory::MemoryThread;
 use crate::{HostReport, Notice};
 
 /// Time limit for a queue to answer.
@@ -60,26 +61,37 @@ enum Command<C> {
 }
 
 /// Controls the queues of a session from any thread. `C`: the commands of its protocol.
-pub struct Queues<C>(Vec<(Arc<VolumeQueue>, Sender<Command<C>>)>);
+pub struct Queues<C> {
+    queues: Vec<(Arc<VolumeQueue>, Sender<Command<C>>)>,
+    /// If memory comes and goes.
+    _memory: Option<MemoryThread>,
+}
 
 impl<C> Queues<C> {
-    /// The control of a disk's queues, which have no threads yet.
-    pub fn new(volume: &Volume) -> (Arc<Self>, Vec<Starter<C>>) {
+    /// The control of a disk's queues, which have no threads yet. Starts the thread for their
+    /// memory, if that is to come and go.
+    ///
+    /// # Errors
+    /// The system's error when that thread cannot be created.
+    pub fn new(volume: &Volume) -> io::Result<(Arc<Self>, Vec<Starter<C>>)> {
         let queues = volume.loops().iter().map(|volume| {
             let (sender, commands) = channel();
             ((Arc::clone(volume), sender), Starter { volume: Arc::clone(volume), commands })
         });
         let (queues, starters) = queues.unzip();
-        (Arc::new(Self(queues)), starters)
+        let reserves = volume.loops().iter().filter_map(|queue| Reserve::of(queue.arena()));
+        let reserves: Vec<_> = reserves.collect();
+        let memory = (!reserves.is_empty()).then(|| MemoryThread::start(reserves)).transpose()?;
+        Ok((Arc::new(Self { queues, _memory: memory }), starters))
     }
 
     /// Number of queues.
     pub fn count(&self) -> usize {
-        self.0.len()
+        self.queues.len()
     }
 
     fn order(&self, queue: usize, command: Command<C>) {
-        let (volume, commands) = &self.0[queue];
+        let (volume, commands) = &self.queues[queue];
         // Once the session is over the channel is closed: there is nothing to control.
         let _ = commands.send(command);
         volume.doorbell.ring();
@@ -319,7 +331,7 @@ mod tests {
     #[test]
     fn a_report_comes_after_the_notices_of_what_it_says() {
         let volume = Volume::new([Arena::new(1)]).unwrap();
-        let (queues, mut starters) = Queues::new(&volume);
+        let (queues, mut starters) = Queues::new(&volume).unwrap();
         let Starter { volume, commands } = starters.pop().unwrap();
         queues.send(0, ());
         let (answer, report) = sync_channel(1);

@@ -14,4 +14,5 @@ pub mod needs;
 pub mod net;
 pub mod process;
 pub mod random;
+pub mod stopped;
 pub mod wait;

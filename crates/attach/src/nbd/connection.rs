@@ -16,6 +16,7 @@ use tracing::{debug, warn};
 use tyche_block::{Completion, Disk, Errno, Extent, Operation, Request, STATUS_LEN_MAX, Sink};
 use tyche_wake::Timed;
 
+use super::PAYLOAD_MAX;
 use super::ending::{Counters, Ending};
 use super::handshake::{self, Agreed, Offer};
 use super::outbox::{Outbox, Pushed, Reply};
@@ -173,15 +174,16 @@ pub(super) fn serve(
         Err(ending) => return ending,
     };
     debug!("NBD transmission starts");
-    transmit(peer, disk, (offer.payload_max, agreed), counters)
+    transmit(peer, disk, agreed, counters)
 }
 
-/// Serves one client that has the disk's parameters already. Reads and writes of more than
-/// `payload_max` bytes are refused, and what was not `agreed`.
+/// Serves one client that has the disk's parameters already. What was not `agreed` is refused. Longer
+/// reads and writes are taken than a client is told now, as far as the disk's arena keeps enough: the
+/// client, or a device, may have been told of another limit by a former process.
 pub(super) fn transmit(
     peer: &Arc<Peer>,
     disk: &Arc<dyn Disk>,
-    (payload_max, agreed): (u32, Agreed),
+    agreed: Agreed,
     counters: &Arc<Counters>,
 ) -> Ending {
     let connection = Arc::new(Connection {
@@ -199,6 +201,7 @@ pub(super) fn transmit(
         return Ending::TooMany;
     };
 
+    let payload_max = slots::accepted_max(disk.arena(), PAYLOAD_MAX);
     let sink: Arc<dyn Sink> = Arc::clone(&connection) as _;
     let ending = Reader { connection: &connection, sink: &sink, disk, payload_max, agreed }.run();
 

@@ -6,8 +6,8 @@
 //! - A client may ask which ranges are holes (`base:allocation`). The disk is asked each time:
 //!   nothing is remembered that a write could make wrong.
 //! - Requests must be aligned to the announced block size. Others get `EINVAL`, as does a read or
-//!   write longer than the announced maximum: a quarter of the disk's arena, rounded down to a
-//!   power of two, and 32 MiB at most.
+//!   write longer than what the disk's arena keeps. The announced maximum is a quarter of that,
+//!   rounded down to a power of two, and 32 MiB at most.
 //! - Replies come in the order in which requests finish. `CAN_MULTI_CONN` is announced: a flush on
 //!   one connection covers completed writes of all, for they share one session.
 //! - A client sees the disk's size at the time of its connect. The next client sees a grown disk.

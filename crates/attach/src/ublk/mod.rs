@@ -164,8 +164,10 @@ impl UblkDevice {
         let number = info.device;
         let features = features(&mut control)?;
         let io_max = slots::io_max(disk.arena(), IO_MAX);
-        check_params(&control.params(number).map_err(explain)?, &params(&disk.geometry(), io_max))
-            .map_err(explain)?;
+        let of_device = control.params(number).map_err(explain)?;
+        check_params(&of_device, &params(&disk.geometry(), io_max)).map_err(explain)?;
+        slots::keep(&disk, u64::from(of_device.basic.sectors_max) * SECTOR)
+            .map_err(|kind| explain(kind.into()))?;
         let deadline = Instant::now() + RECOVERY_TIMEOUT;
         while let Err(error) = control.start_recovery(number) {
             if error.kind() != ErrorKind::ResourceBusy || Instant::now() >= deadline {

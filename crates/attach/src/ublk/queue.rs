@@ -16,6 +16,7 @@
 //! (`UBLK_F_USER_COPY`), so a request holds as many pages as it needs, and only while it needs
 //! them. Answers come through an [`Inbox`], whose bell the ring watches as well.
 
+use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -63,8 +64,8 @@ pub(super) struct Queue {
     depth: u16,
     /// Tags that the kernel has not aborted.
     live: u16,
-    /// Tags whose requests wait for pages.
-    starved: Vec<u16>,
+    /// Tags whose requests wait for pages, in order.
+    starved: VecDeque<u16>,
 }
 
 impl Queue {
@@ -91,7 +92,7 @@ impl Queue {
             index,
             depth,
             live: depth,
-            starved: Vec::with_capacity(depth.into()),
+            starved: VecDeque::with_capacity(depth.into()),
         })
     }
 
@@ -128,9 +129,11 @@ impl Queue {
             self.answer(completion);
             worked = true;
         }
-        for _ in 0..self.starved.len() {
-            let tag = self.starved.remove(0);
-            self.serve(tag);
+        while let Some(tag) = self.starved.pop_front() {
+            if !self.serve(tag, false) {
+                self.starved.push_front(tag);
+                break;
+            }
         }
         worked
     }
@@ -165,7 +168,11 @@ impl Queue {
             }
             let tag = entry.user_data() as u16;
             match entry.result() {
-                RES_OK => self.serve(tag),
+                RES_OK => {
+                    if !self.serve(tag, true) {
+                        self.starved.push_back(tag);
+                    }
+                }
                 result => {
                     if result != RES_ABORT {
                         let error = io::Error::from_raw_os_error(-result);
@@ -189,19 +196,19 @@ impl Queue {
         self.push_entry(&watch.user_data(BELL));
     }
 
-    /// Submits a request to the disk.
-    fn serve(&mut self, tag: u16) {
-        match self.request(tag) {
-            Ok(Some(request)) => {
-                self.disk.submit(request, tag.into(), &self.sink);
-            }
-            Ok(None) => self.starved.push(tag),
+    /// Submits a request to the disk; false if there are no pages for it now.
+    fn serve(&mut self, tag: u16, is_new: bool) -> bool {
+        match self.request(tag, is_new) {
+            Ok(Some(request)) => self.disk.submit(request, tag.into(), &self.sink),
+            Ok(None) => return false,
             Err(errno) => self.push(IO_COMMIT_AND_FETCH_REQ, tag, -errno.0),
         }
+        true
     }
 
-    /// The request of a tag; `None` if there are no pages for it now.
-    fn request(&self, tag: u16) -> Result<Option<Request>, Errno> {
+    /// The request of a tag; `None` if there are no pages for it now, or others wait for some that
+    /// came before.
+    fn request(&self, tag: u16, is_new: bool) -> Result<Option<Request>, Errno> {
         let descriptor = self.descriptors.read(tag);
         let operation = operation(&descriptor).ok_or(Errno::OPNOTSUPP)?;
         let (offset, len) = match operation {
@@ -213,8 +220,12 @@ impl Queue {
         };
         let mut buffer = None;
         if operation.has_data() {
-            if len as usize > self.disk.arena().pages() * PAGE {
+            if len as usize > self.disk.arena().kept() * PAGE {
                 return Err(Errno::INVAL);
+            }
+            if is_new && !self.starved.is_empty() {
+                // Those that wait come first, or a long one might wait for ever.
+                return Ok(None);
             }
             let Some(mut extent) = self.disk.arena().alloc(len as usize) else { return Ok(None) };
             if matches!(operation, Operation::Write { .. }) {

@@ -37,8 +37,10 @@ pub(super) struct Template {
     pub(super) disk: Arc<dyn Disk>,
     /// The queues of the disk, which those of the virtual machine use round robin.
     pub(super) disk_queues: Vec<Arc<dyn Disk>>,
-    /// The longest read or write, in bytes.
+    /// The longest read or write, in bytes, as guests are told.
     pub(super) payload_max: u32,
+    /// The longest one that is accepted.
+    pub(super) accepted_max: u32,
     pub(super) queues: u16,
     pub(super) identity: [u8; IDENTITY_LEN],
     pub(super) counters: Arc<Counters>,
@@ -159,7 +161,7 @@ impl Device {
     fn terms(&self) -> Terms {
         let geometry = self.template.disk.geometry();
         Terms {
-            payload_max: self.template.payload_max,
+            payload_max: self.template.accepted_max,
             write_through: geometry.write_cache && !has(self.features, VIRTIO_BLK_F_FLUSH),
             discard: geometry.discard,
         }

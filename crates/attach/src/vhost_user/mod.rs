@@ -112,6 +112,8 @@ impl VhostUserBlk {
         let shared = Arc::new(Shared::default());
         let template = Template {
             disk_queues: tyche_block::queues(&disk),
+            // A guest that runs since before a restart knows of the limit at that time.
+            accepted_max: slots::accepted_max(disk.arena(), PAYLOAD_MAX),
             disk,
             payload_max,
             queues: queues.get(),

@@ -6,7 +6,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread;
 
 use tyche_block::{
-    Arena, Completion, Disk, Errno, Geometry, Operation, PAGE, Request, Sink, StatusRun,
+    Arena, ArenaSize, Completion, Disk, Errno, Geometry, Operation, PAGE, Request, Sink, StatusRun,
     StatusWriter,
 };
 use tyche_testkit::wait::{PATIENCE, wait_until};
@@ -44,11 +44,12 @@ impl MemoryDisk {
         Self::with(size, block_size, 4096, |_| {})
     }
 
-    /// The same with an arena of `pages`, and a geometry changed by `change`.
+    /// The same with an arena of that size, to which nobody adds memory, and a geometry changed by
+    /// `change`.
     pub(crate) fn with(
         size: usize,
         block_size: u32,
-        pages: usize,
+        pages: impl Into<ArenaSize>,
         change: impl FnOnce(&mut Geometry),
     ) -> Self {
         let mut geometry =
@@ -70,7 +71,7 @@ impl MemoryDisk {
             let shared = Arc::clone(&shared);
             thread::spawn(move || shared.work());
         }
-        Self { shared, arena: Arena::new(pages) }
+        Self { shared, arena: Arena::elastic(pages.into()).unwrap() }
     }
 
     /// The disk as a trait object, for attachments.

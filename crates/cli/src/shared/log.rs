@@ -46,6 +46,8 @@ use crate::shared::runtime;
 const JOURNAL: &str = "/run/systemd/journal/socket";
 /// The longest file, in bytes; there are two for each export.
 const FILE_MAX: u64 = 1 << 20;
+/// Bytes of the thread's stack. With the process's memory, all of it is locked.
+const STACK: usize = 256 << 10;
 /// Maximum number of lines that wait to be written.
 const LINES_MAX: usize = 1024;
 /// Time limit for the last lines when the process ends.
@@ -81,7 +83,7 @@ impl Queue {
         let lost = Arc::new(AtomicU64::new(0));
         let count = Arc::clone(&lost);
         let keep = move || keep(place, &queue, &count, has_clock);
-        std::thread::Builder::new().name("log".into()).spawn(keep)?;
+        std::thread::Builder::new().name("log".into()).stack_size(STACK).spawn(keep)?;
         Ok(Self { entries, lost, has_clock })
     }
 

@@ -14,7 +14,7 @@ const SIZE: u64 = 256 << 20;
 /// Time limit for fio, which moves some hundred megabytes in small pieces.
 const FIO_LIMIT: Duration = Duration::from_secs(180);
 
-fn uri(session: &Session<'_>) -> String {
+pub(crate) fn uri(session: &Session<'_>) -> String {
     format!("nbd+unix:///{}?socket={}", "disk", session.device.display())
 }
 

@@ -7,7 +7,7 @@ use std::sync::mpsc::SyncSender;
 use std::thread::JoinHandle;
 
 use tyche_block::{Arena, Geometry};
-use tyche_engine::{Done, Job, Ports, Volume};
+use tyche_engine::{Done, Job, Ports, Volume, placed};
 use tyche_numa::NumaAffinity;
 use tyche_remote::{Control, HostReport, LinkControl, Notice, QueueDriver, Queues, Remote};
 use tyche_time::Instant;
@@ -51,11 +51,13 @@ impl FcoeHost {
         let further = std::mem::take(&mut options.further_queues);
         let lanes = 1 + further.len();
         assert!(lanes <= LANES_MAX, "{lanes} queues");
-        let arenas = (0..lanes).map(|_| Arena::new(options.arena_pages));
+        let (size, nowhere) = (options.arena_size, NumaAffinity::default());
+        let arena = |_| placed::elastic_arena(&nowhere, size);
+        let arenas = (0..lanes).map(arena).collect::<io::Result<Vec<_>>>()?;
         let volume = Arc::new(Volume::new(arenas)?);
         let woken = Arc::clone(&volume);
         let shared = SessionShared::new(lanes, move |lane| woken.loops()[lane].doorbell.ring());
-        let (queues, mut starters) = Queues::new(&volume);
+        let (queues, mut starters) = Queues::new(&volume)?;
         let first = starters.remove(0);
         let mut others = Others { shared: Arc::clone(&shared), threads: Vec::new() };
         let spin = options.spin;

@@ -88,7 +88,7 @@ impl FcoeInlineHost {
         // The others are not there yet.
         (1..queues).for_each(|lane| shared.handle(lane).leave());
         let config = options.config(&*options.port.interface.fcoe);
-        let (arena_pages, spin) = (options.arena_pages, options.spin);
+        let (arena_pages, spin) = (options.arena_size.all, options.spin);
         let (driver, ports) = Driver::new(options, &shared);
         let session = InlineSession { shared, doorbells, config, arena_pages, spin };
         Ok(Self::start(Arc::new(session), 0, driver, ports, Driven::First))

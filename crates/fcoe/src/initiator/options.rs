@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use tyche_block::ArenaSize;
 use tyche_fc::wire::Wwn;
 use tyche_link::Link;
 use tyche_proto::ExportState;
@@ -33,8 +34,8 @@ pub struct FcoeHostOptions {
     pub device: Uuid,
     /// The disk, as the former session of the device knew it: it must be the same.
     pub resumes: Option<ExportState>,
-    /// Pages of memory of a queue for the data of requests.
-    pub arena_pages: usize,
+    /// Memory of a queue for the data of requests. An inline session keeps all of it.
+    pub arena_size: ArenaSize,
     /// The longest spin before sleeping.
     pub spin: Duration,
 }

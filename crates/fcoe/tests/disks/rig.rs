@@ -156,7 +156,7 @@ fn host_options(interface: Interface, target: Wwn) -> FcoeHostOptions {
         },
         device: Uuid::nil(),
         resumes: None,
-        arena_pages: 8192,
+        arena_size: 8192.into(),
         spin: Duration::ZERO,
     }
 }

@@ -154,7 +154,7 @@ impl LayeredSession {
         });
         let interface = Interface { fip, fcoe: Box::new(fcoe) };
         let (pollers, made) = channel();
-        let arena = Arena::new(options.arena_pages);
+        let arena = Arena::new(options.arena_size.all);
         let disk = Arc::new(LayeredDisk { shared, scsi: OnceLock::new(), arena });
         let mut this = Self { disk, pollers, threads: Vec::new() };
         let (spin, target) = (options.spin, options.target);

@@ -50,7 +50,8 @@ impl InlineHost {
     /// Without a link.
     pub fn join(options: HostOptions, handle: QueueHandle) -> Self {
         assert!(!options.links.is_empty(), "a session needs a link");
-        let arena = options.arena(handle.queue(), handle.shared().queues());
+        let (queues, size) = (handle.shared().queues(), options.arena_size.all.into());
+        let arena = options.arena(handle.queue(), queues, size);
         let spin = Spin::new(options.spin);
         let (driver, ports) = Driver::new(options, handle.clone());
         Self { inner: EventLoop::new(driver, ports, spin), handle, arena }

@@ -13,7 +13,7 @@ mod session;
 
 use std::time::Duration;
 
-use tyche_block::Arena;
+use tyche_block::{Arena, ArenaSize};
 use tyche_engine::placed;
 use tyche_numa::{NumaAffinity, Placement};
 use tyche_proto::SessionConfig;
@@ -38,8 +38,9 @@ pub struct HostOptions {
     pub placement: Placement,
     /// EtherType of the frames.
     pub ethertype: u16,
-    /// Pages of memory for the data of requests, over all nodes; for each queue.
-    pub arena_pages: usize,
+    /// Memory for the data of requests, over all nodes; for each queue. An [`InlineHost`] keeps all
+    /// of it: nobody adds any.
+    pub arena_size: ArenaSize,
     /// The longest spin before sleeping; zero: no spin.
     pub spin: Duration,
 }
@@ -61,7 +62,7 @@ impl HostOptions {
             further_queues: Vec::new(),
             placement: self.placement.clone(),
             ethertype: self.ethertype,
-            arena_pages: self.arena_pages,
+            arena_size: self.arena_size,
             spin: self.spin,
         };
         let further: Vec<_> = further.into_iter().map(own).collect();
@@ -69,9 +70,9 @@ impl HostOptions {
     }
 
     /// Memory for the requests of a queue, which is near its thread.
-    fn arena(&self, queue: usize, queues: usize) -> Arena {
+    fn arena(&self, queue: usize, queues: usize, size: ArenaSize) -> Arena {
         let homes = self.links.iter().map(|it| placed::home(&self.placement, &*it.link));
         let home = NumaAffinity::of_queue(&homes.collect::<Vec<_>>(), queue, queues);
-        placed::request_arena(&self.placement, &home, queues, self.arena_pages)
+        placed::request_arena(&self.placement, &home, queues, size)
     }
 }

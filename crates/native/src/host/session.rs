@@ -44,14 +44,14 @@ impl HostSession {
         let options = options.split();
         let arenas = options.iter().enumerate().map(|(queue, options)| {
             assert!(!options.links.is_empty(), "a session needs a link");
-            options.arena(queue, queues)
+            options.arena(queue, queues, options.arena_size)
         });
         let volume = Arc::new(Volume::new(arenas)?);
         if let Some(export) = &former {
             volume.loops()[0].set_geometry(export.geometry);
         }
         let notices = Arc::new(Notices::new(queues, Box::new(notify)));
-        let (controls, starters) = Queues::new(&volume);
+        let (controls, starters) = Queues::new(&volume)?;
         let threads = Threads::default();
         let starters = options.into_iter().zip(starters).enumerate();
         let mut starters = starters.map(|(queue, (options, starter))| Starter {

@@ -45,7 +45,7 @@ pub fn options(link: Box<dyn Link>, ctrl_loss_tmo: Option<Duration>) -> HostOpti
         further_queues: Vec::new(),
         placement: Placement::default(),
         ethertype: ETHERTYPE,
-        arena_pages: 4096,
+        arena_size: 4096.into(),
         spin: Duration::from_micros(20),
     }
 }

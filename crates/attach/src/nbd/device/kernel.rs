@@ -47,18 +47,15 @@ impl Ends {
 pub(super) struct Server {
     /// The queues of the disk, which the connections use round robin.
     disks: Vec<Arc<dyn Disk>>,
-    /// In bytes.
-    request_max: u32,
     counters: Arc<Counters>,
     stopping: Arc<AtomicBool>,
     connections: Vec<(Arc<Peer>, JoinHandle<()>)>,
 }
 
 impl Server {
-    pub(super) fn new(disk: &Arc<dyn Disk>, request_max: u32) -> Self {
+    pub(super) fn new(disk: &Arc<dyn Disk>) -> Self {
         Self {
             disks: tyche_block::queues(disk),
-            request_max,
             counters: Arc::default(),
             stopping: Arc::default(),
             connections: Vec::new(),
@@ -75,11 +72,11 @@ impl Server {
         let disk = Arc::clone(&self.disks[self.connections.len() % self.disks.len()]);
         let counters = Arc::clone(&self.counters);
         // The kernel knows no structured replies.
-        let (terms, stopping) = ((self.request_max, Agreed::default()), Arc::clone(&self.stopping));
+        let (agreed, stopping) = (Agreed::default(), Arc::clone(&self.stopping));
         let thread = {
             let peer = Arc::clone(&peer);
             thread::Builder::new().name("nbd-reader".into()).spawn(move || {
-                let ending = connection::transmit(&peer, &disk, terms, &counters);
+                let ending = connection::transmit(&peer, &disk, agreed, &counters);
                 if stopping.load(Ordering::Acquire) {
                     debug!(%ending, "connection with the kernel ended");
                 } else {

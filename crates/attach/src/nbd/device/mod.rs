@@ -142,7 +142,7 @@ impl NbdDevice {
             let configuration = configuration(&disk.geometry(), options, &sockets);
             driver.connect(&configuration).map_err(explain)?
         };
-        let mut server = Server::new(&disk, request_max);
+        let mut server = Server::new(&disk);
         let served = ends.into_iter().try_for_each(|ends| server.serve(ends.ours));
         // From here on, dropping it removes the device.
         let device = Self::of(number, disk, driver, server, options);
@@ -176,13 +176,15 @@ impl NbdDevice {
         let sockets = sysfs::queues(number).clamp(1, usize::from(u16::MAX)) as u16;
         let sockets = NonZeroU16::new(sockets).expect("it was made one at least");
         let options = NbdDeviceOptions { sockets, ..options.clone() };
-        let request_max = request_max(&disk)?;
-        if sysfs::request_max(number).is_none_or(|bytes| bytes > u64::from(request_max)) {
-            return Err(refuse(ErrorKind::InvalidInput)
-                .remedy("the arena must be as large as the former process's"));
-        }
+        // The former process may have had the kernel make longer ones.
+        let wanted = sysfs::request_max(number).filter(|bytes| *bytes <= PAYLOAD_MAX.into());
+        let kept =
+            wanted.ok_or(ErrorKind::InvalidInput).and_then(|bytes| slots::keep(&disk, bytes));
+        kept.map_err(|kind| {
+            refuse(kind).remedy("the arena must be as large as the former process's")
+        })?;
         let driver = Driver::open()?;
-        let mut server = Server::new(&disk, request_max);
+        let mut server = Server::new(&disk);
         let deadline = Instant::now() + RECONNECT_TIMEOUT;
         while server.connections() < usize::from(sockets.get()) {
             let ends = Ends::pair().map_err(explain)?;

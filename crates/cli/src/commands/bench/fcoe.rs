@@ -38,8 +38,8 @@ pub fn measure<S: DiskSession>(
         SessionIdentity { session: Uuid::new_v4(), device: Uuid::new_v4(), resumes: None };
     let (options, _name, warnings) = args.fcoe.options(&args.session(), &identity)?;
     log_warnings(&warnings);
-    let arena_pages = (args.bs as usize).div_ceil(tyche_block::PAGE) * usize::from(args.iodepth);
-    let options = FcoeHostOptions { arena_pages, ..options };
+    let pages = (args.bs as usize).div_ceil(tyche_block::PAGE) * usize::from(args.iodepth);
+    let options = FcoeHostOptions { arena_size: pages.into(), ..options };
     let interface = options.port.interface.name().to_owned();
     let session = connect(args, options)?;
     check_geometry(args, session.disk().geometry())?;

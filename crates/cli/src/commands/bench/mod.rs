@@ -185,8 +185,8 @@ impl Bench {
             change(&mut options.session);
             // The same number of whole requests on each node.
             let nodes = options.placement.buffer_nodes().len().max(1);
-            let arena_pages = pages * usize::from(args.iodepth).next_multiple_of(nodes);
-            Ok(HostOptions { arena_pages, ..options })
+            let pages = pages * usize::from(args.iodepth).next_multiple_of(nodes);
+            Ok(HostOptions { arena_size: pages.into(), ..options })
         };
         let options = (0..args.jobs).map(options).collect::<Result<Vec<_>>>()?;
         let mut jobs = Jobs::start(&session, options)?;

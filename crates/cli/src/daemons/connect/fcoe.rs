@@ -12,7 +12,7 @@ use tyche_session::fcoe::{
     E_D_TOV, Numbers, PortName, Unreached, parse_disk, parse_mode, parse_wwpn, ports_dir,
 };
 
-use super::session::arena_pages;
+use super::session::arena_size;
 use super::{SessionArgs, SessionIdentity};
 use crate::shared::error::{Code, Coded, CodedResult, Error, Result};
 use crate::shared::fcoe::{AddressRecord, e_d_tov};
@@ -88,7 +88,7 @@ impl FcoeArgs {
             session: common,
             device: identity.device,
             resumes: identity.resumes,
-            arena_pages: arena_pages(queues),
+            arena_size: arena_size(queues),
             spin: session.link.spin(),
         };
         Ok((options, name, warnings))

@@ -14,6 +14,9 @@ use signal_hook::low_level::raise;
 
 use crate::shared::error::{Code, Context, Result};
 
+/// Bytes of the thread's stack. With the process's memory, all of it is locked.
+const STACK: usize = 256 << 10;
+
 /// A watch on the `tyche connect` that has started this daemon. It ends the daemon by SIGTERM when
 /// the command ends, until [`let_go`](Self::let_go) is called.
 pub(super) struct Leash {
@@ -37,7 +40,7 @@ impl Leash {
                 let _ = raise(SIGTERM);
             }
         };
-        let thread = std::thread::Builder::new().name("leash".into());
+        let thread = std::thread::Builder::new().name("leash".into()).stack_size(STACK);
         thread.spawn(wait).context(Code::Other, "a thread to watch `tyche connect`")?;
         Ok(Self { is_loose })
     }

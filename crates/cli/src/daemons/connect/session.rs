@@ -5,6 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use clap::Args;
+use tyche_block::{ArenaSize, PAGE};
 use tyche_link::Link;
 use tyche_link::ip::ListenAddress;
 use tyche_native::{Discovery, HostOptions, Listing};
@@ -27,10 +28,11 @@ use crate::shared::keys::{public_key, read_key};
 use crate::shared::links::{LinkArgs, mtus};
 use crate::shared::placement::PlacementArgs;
 
-/// Memory for the data of requests.
-const ARENA_PAGES: usize = MEMORY / 4096;
+/// Memory for the data of requests: the most, and what is kept. Lower: requests that are long or
+/// many wait for each other; and a quarter of what is kept bounds a request.
+const ARENA: ArenaSize = ArenaSize { all: MEMORY / PAGE, kept: (8 << 20) / PAGE };
 /// Minimum of that memory for each queue.
-const ARENA_PAGES_MIN: usize = (16 << 20) / 4096;
+const ARENA_MIN: ArenaSize = ArenaSize { all: (16 << 20) / PAGE, kept: (4 << 20) / PAGE };
 /// How long to listen for other exports when the wanted one is not offered.
 const LOOK_AROUND: Duration = Duration::from_millis(500);
 /// Names in the error for an export that there is not.
@@ -65,9 +67,12 @@ pub(crate) struct SessionArgs {
     pub(crate) placement: PlacementArgs,
 }
 
-/// Pages of memory of each queue for the data of requests.
-pub(super) fn arena_pages(queues: usize) -> usize {
-    (ARENA_PAGES / queues).max(ARENA_PAGES_MIN)
+/// Memory of each queue for the data of requests.
+pub(super) fn arena_size(queues: usize) -> ArenaSize {
+    ArenaSize {
+        all: (ARENA.all / queues).max(ARENA_MIN.all),
+        kept: (ARENA.kept / queues).max(ARENA_MIN.kept),
+    }
 }
 
 impl SessionArgs {
@@ -160,7 +165,7 @@ impl SessionArgs {
             further_queues,
             placement,
             ethertype: self.link.ethertype,
-            arena_pages: arena_pages(queues),
+            arena_size: arena_size(queues),
             spin: self.link.spin(),
         };
         let missing = missing.into_iter();

@@ -83,7 +83,7 @@ impl Stage<'_> {
             further_queues: Vec::new(),
             placement: Placement::default(),
             ethertype: ETHERTYPE,
-            arena_pages: 1024,
+            arena_size: 1024.into(),
             spin: Duration::ZERO,
         });
         host.connect(PATIENCE).unwrap();

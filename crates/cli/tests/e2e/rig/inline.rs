@@ -48,7 +48,7 @@ impl Rig {
             further_queues: Vec::new(),
             placement: Placement::default(),
             ethertype: ETHERTYPE,
-            arena_pages: ARENA_PAGES,
+            arena_size: ARENA_PAGES.into(),
             spin: Duration::ZERO,
         });
         host.connect(PATIENCE).unwrap();
