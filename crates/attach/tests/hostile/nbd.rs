@@ -13,7 +13,7 @@ use rustix::net::{SendFlags, send};
 use tempfile::TempDir;
 use tyche_attach::Attachment;
 use tyche_attach::nbd::{Ending, NbdServer};
-use tyche_block::Operation;
+use tyche_block::{Operation, PAGE};
 use tyche_testkit::corpus::Bytes;
 use tyche_testkit::wait::{PATIENCE, wait_until};
 use tyche_testkit::{allocations, alone};
@@ -26,6 +26,8 @@ const INPUT_MAX: usize = 64 << 10;
 /// Pages of the disk's arena. A quarter of it is the longest read or write.
 const PAGES: usize = 32;
 const PAYLOAD_MAX: u32 = 32 << 10;
+/// The longest one that is taken: all that the arena keeps.
+const ACCEPTED_MAX: u32 = (PAGES * PAGE) as u32;
 
 /// The most bytes that a connection allocates for any input: threads, tables and queues.
 const ALLOCATED_MAX: usize = 48 << 10;
@@ -59,7 +61,7 @@ impl Server {
         let name = std::str::from_utf8(EXPORT).unwrap();
         let shown: Arc<dyn tyche_block::Disk> = Arc::clone(&disk) as _;
         let server = NbdServer::start(&dir.path().join("nbd"), name, &shown);
-        let received = Vec::with_capacity(INPUT_MAX / 28 * (16 + PAYLOAD_MAX as usize));
+        let received = Vec::with_capacity(INPUT_MAX / 28 * (16 + ACCEPTED_MAX as usize));
         Self { server: server.unwrap(), disk, _dir: dir, received: Mutex::new(received) }
     }
 
@@ -113,7 +115,7 @@ pub(crate) fn check(sent: &[u8]) -> Session {
     let after = server.endings();
     let ended = |index: &usize| before[*index] != after[*index];
     let ending = Ending::ALL[(0..before.len()).find(ended).expect("endings are counted")];
-    let executed = server.disk.take(PAYLOAD_MAX);
+    let executed = server.disk.take(ACCEPTED_MAX);
     let mut dialogue = Dialogue {
         sent: Bytes(sent),
         received: Bytes(&received),
@@ -364,7 +366,7 @@ impl<'a> Dialogue<'a> {
     fn data(&mut self, offset: u64, len: usize) {
         let there = self.received.0.len().min(len);
         assert!(there == len || !self.ending.is_orderly(), "{there} bytes of {len}");
-        let mut expected = [0; PAYLOAD_MAX as usize];
+        let mut expected = [0; ACCEPTED_MAX as usize];
         ledger::fill(offset, &mut expected[..len]);
         assert!(self.received.take(there) == Some(&expected[..there]), "other data at {offset}");
     }
