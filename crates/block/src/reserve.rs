@@ -139,7 +139,7 @@ impl Reserve {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests {
     use std::fs::File;
     use std::os::unix::fs::FileExt;
