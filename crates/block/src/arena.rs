@@ -263,8 +263,8 @@ impl Arena {
         self.memory.pages
     }
 
-    /// Notes how many pages, from the first one on, are meant to be used now. It is a hint for those
-    /// who would prepare memory for its use.
+    /// Notes how many pages, from the first one on, are meant to be used now. It is a hint for
+    /// those who would prepare memory for its use.
     pub fn set_usable(&self, pages: usize) {
         self.memory.usable.store(pages.min(self.pages()), Ordering::Relaxed);
     }
@@ -300,9 +300,9 @@ impl Arena {
         &self.memory.lent
     }
 
-    /// Gives the memory of an arena back to the kernel, from the page `first` on, which nobody uses:
-    /// each page is allocated anew at its next use. False if some are lent: then nothing changes.
-    /// Not for memory that a card or another process may write to.
+    /// Gives the memory of an arena back to the kernel, from the page `first` on, which nobody
+    /// uses: each page is allocated anew at its next use. False if some are lent: then nothing
+    /// changes. Not for memory that a card or another process may write to.
     pub fn forget(&self, first: usize) -> bool {
         let pages = self.pages().saturating_sub(first);
         let rest = self.claim(first, pages * PAGE).filter(|_| pages > 0);

@@ -177,9 +177,9 @@ pub(super) fn serve(
     transmit(peer, disk, agreed, counters)
 }
 
-/// Serves one client that has the disk's parameters already. What was not `agreed` is refused. Longer
-/// reads and writes are taken than a client is told now, as far as the disk's arena keeps enough: the
-/// client, or a device, may have been told of another limit by a former process.
+/// Serves one client that has the disk's parameters already. What was not `agreed` is refused.
+/// Longer reads and writes are taken than a client is told now, as far as the disk's arena keeps
+/// enough: the client, or a device, may have been told of another limit by a former process.
 pub(super) fn transmit(
     peer: &Arc<Peer>,
     disk: &Arc<dyn Disk>,

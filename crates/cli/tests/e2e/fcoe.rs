@@ -17,7 +17,7 @@ use crate::rig::{
 
 const SIZE: u64 = 256 << 20;
 /// An MTU that operators set for FCoE.
-const MTU: u32 = 2500;
+pub(crate) const MTU: u32 = 2500;
 
 /// Options of both ends by which losses are noticed soon.
 const SOON: [&str; 2] = ["--e-d-tov", "0.1"];
@@ -25,7 +25,7 @@ const SOON: [&str; 2] = ["--e-d-tov", "0.1"];
 const DOWN: Duration = Duration::from_secs(5);
 
 /// Serves [`DISK`] over FCoE, with more arguments.
-fn serve(rig: &Rig, args: &[&str]) -> Target {
+pub(crate) fn serve(rig: &Rig, args: &[&str]) -> Target {
     let fcoe = ["--fcoe", rig.cable.link(Side::Target)];
     rig.serve_on(&fcoe, args)
 }
@@ -38,7 +38,7 @@ fn discover(rig: &Rig) -> Vec<Value> {
 }
 
 /// The WWPN of the only target, once it can be found.
-fn await_target(rig: &Rig) -> String {
+pub(crate) fn await_target(rig: &Rig) -> String {
     let mut ports = Vec::new();
     wait_until("the target is found", || {
         ports = discover(rig);
@@ -338,40 +338,6 @@ fn a_disk_is_measured_without_a_device() {
     }
     refused(&rig, Side::Host, &[&bench[..], &["--jobs", "2"]].concat(), 2, &["--jobs 1"]);
     refused(&rig, Side::Host, &[&bench[..], &["--queues", "17"]].concat(), 2, &["1 to 16 queues"]);
-}
-
-#[test]
-fn each_queue_has_a_thread_of_the_target_for_itself() {
-    let rig = rig!(MTU);
-    // Seven are more than four, and fewer than eight.
-    let target = serve(&rig, &["--export", "disk=mem:16M", "--threads", "7"]);
-    let (port, link) = (await_target(&rig), rig.cable.link(Side::Host));
-    let served = || rig.ask_at(Side::Target, &["stats"])["targets"][0]["fcoe"][0].clone();
-    let by_thread = || -> Vec<u64> {
-        let counts = served()["commands_by_thread"].clone();
-        counts.as_array().unwrap().iter().map(|it| it.as_u64().unwrap()).collect()
-    };
-    let bench = ["bench", "--yes", "--fcoe", &port, "--link", link, "--runtime", "0.3"];
-    for (rw, queues) in [("randread", "4"), ("randwrite", "4"), ("randread", "1")] {
-        let before = by_thread();
-        rig.ask(&[&bench[..], &["--rw", rw, "--iodepth", "16", "--queues", queues]].concat());
-        let counts = by_thread().into_iter().zip(before).map(|(now, before)| now - before);
-        let counts: Vec<_> = counts.collect();
-        assert_eq!(counts.len(), 4, "{counts:?}");
-        assert!(counts.iter().all(|it| *it > 0), "{rw}, {queues} queues: {counts:?}");
-    }
-    let stats = served();
-    assert_eq!(Some(by_thread().iter().sum()), stats["commands"].as_u64(), "{stats}");
-    for astray in ["stranger", "unknown", "unexpected"] {
-        let count = stats["ignored"][astray].as_u64().unwrap_or(0);
-        assert_eq!(count, 0, "frames have come to another thread: {stats}");
-    }
-    let names = fs::read_dir(format!("/proc/{}/task", target.pid())).unwrap();
-    let names = names.map(|task| fs::read_to_string(task.unwrap().path().join("comm")).unwrap());
-    let threads = names.filter(|name| name.starts_with("fcoe-")).count();
-    assert_eq!(threads, 4);
-    let text = run(&mut rig.tyche(Side::Target, &["stats"]));
-    assert!(text.contains("commands by thread: "), "{text}");
 }
 
 #[test]

@@ -1,9 +1,11 @@
 //! Sessions with several queues: each queue works like the only one.
 
+use std::fs;
 use std::process::Command;
 
 use serde_json::Value;
 
+use crate::fcoe;
 use crate::files::Files;
 use crate::rig::{Rig, Side, rig, run};
 use crate::udp;
@@ -116,4 +118,38 @@ fn a_load_runs_on_all_queues() {
     let result = rig.ask(&[&["bench", "disk", "--link", link], &load[..]].concat());
     println!("{result}");
     assert!(result["iops"].as_f64().unwrap() > 0.0);
+}
+
+#[test]
+fn each_queue_over_fcoe_has_a_thread_of_the_target_for_itself() {
+    let rig = rig!(fcoe::MTU);
+    // Seven are more than four, and fewer than eight.
+    let target = fcoe::serve(&rig, &["--export", "disk=mem:16M", "--threads", "7"]);
+    let (port, link) = (fcoe::await_target(&rig), rig.cable.link(Side::Host));
+    let served = || rig.ask_at(Side::Target, &["stats"])["targets"][0]["fcoe"][0].clone();
+    let by_thread = || -> Vec<u64> {
+        let counts = served()["commands_by_thread"].clone();
+        counts.as_array().unwrap().iter().map(|it| it.as_u64().unwrap()).collect()
+    };
+    let bench = ["bench", "--yes", "--fcoe", &port, "--link", link, "--runtime", "0.3"];
+    for (rw, queues) in [("randread", "4"), ("randwrite", "4"), ("randread", "1")] {
+        let before = by_thread();
+        rig.ask(&[&bench[..], &["--rw", rw, "--iodepth", "16", "--queues", queues]].concat());
+        let counts = by_thread().into_iter().zip(before).map(|(now, before)| now - before);
+        let counts: Vec<_> = counts.collect();
+        assert_eq!(counts.len(), 4, "{counts:?}");
+        assert!(counts.iter().all(|it| *it > 0), "{rw}, {queues} queues: {counts:?}");
+    }
+    let stats = served();
+    assert_eq!(Some(by_thread().iter().sum()), stats["commands"].as_u64(), "{stats}");
+    for astray in ["stranger", "unknown", "unexpected"] {
+        let count = stats["ignored"][astray].as_u64().unwrap_or(0);
+        assert_eq!(count, 0, "frames have come to another thread: {stats}");
+    }
+    let names = fs::read_dir(format!("/proc/{}/task", target.pid())).unwrap();
+    let names = names.map(|task| fs::read_to_string(task.unwrap().path().join("comm")).unwrap());
+    let threads = names.filter(|name| name.starts_with("fcoe-")).count();
+    assert_eq!(threads, 4);
+    let text = run(&mut rig.tyche(Side::Target, &["stats"]));
+    assert!(text.contains("commands by thread: "), "{text}");
 }

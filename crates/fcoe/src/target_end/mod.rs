@@ -9,9 +9,8 @@
 //! ```
 //!
 //! The first thread of an interface has its port, with the logins. Each has the commands whose
-//! OX_IDs fall to it ([`share_of_thread`](crate::share_of_thread)), with a socket, exchanges, memory
-//! and queues at the disks of its own. `logins` is about what they tell
-//! each other.
+//! OX_IDs fall to it ([`share_of_thread`](crate::share_of_thread)), with a socket, exchanges,
+//! memory and queues at the disks of its own. `logins` is about what they tell each other.
 //!
 //! The device server is shared, because an initiator's right to write holds for all interfaces. It
 //! is asked once for each command; for reads and writes it grants an initiator what a thread can

@@ -41,8 +41,8 @@ const BURST_LEN: u32 = 64 << 10;
 const CONFIRMED_AFTER: Duration = Duration::from_millis(100);
 
 /// A target's part of one thread of a port: the exchanges of its lane, the memory of their data and
-/// its queues at the stores. [`Units`] with the device server are shared with all other threads. The
-/// first thread of a port has its logins.
+/// its queues at the stores. [`Units`] with the device server are shared with all other threads.
+/// The first thread of a port has its logins.
 pub struct TargetRole<R = AllRules> {
     pub(super) lane: target::Lane<R>,
     pub(super) units: Arc<Units>,

@@ -168,8 +168,8 @@ unsafe fn say(text: &str, to: *mut c_char, size: usize) {
 /// all its registered buffers; NULL does nothing. Completions that have not been polled are lost,
 /// and the outcome of requests in flight is unknown: their memory is not touched any more. A
 /// session with several open queues goes on, unless this one is in inline mode and has requests in
-/// flight. Over FCoE, in inline mode, it ends with its first queue, which waits up to a second until
-/// the others are closed.
+/// flight. Over FCoE, in inline mode, it ends with its first queue, which waits up to a second
+/// until the others are closed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tyche_close(volume: *mut tyche_volume) {
     if !volume.is_null() {

@@ -120,8 +120,9 @@ impl Owners {
         self.limit = (pages as usize).min(self.slots.len());
     }
 
-    /// Claims a run of pages for a request of the frame with the number `frame`. The pages must
-    /// be of those that may be claimed, and belong neither to a busy slot nor to another request of the same frame.
+    /// Claims a run of pages for a request of the frame with the number `frame`. The pages must be
+    /// of those that may be claimed, and belong neither to a busy slot nor to another request of
+    /// the same frame.
     ///
     /// # Errors
     /// `Placement` otherwise.

@@ -178,9 +178,9 @@ impl Registry {
         })
     }
 
-    /// The pages of the `damq` of a new channel, and those of them that its host may use at once: the
-    /// least, or all of them if it writes there by itself. Where hosts are known by their keys, those
-    /// without one have a quarter of the memory together.
+    /// The pages of the `damq` of a new channel, and those of them that its host may use at once:
+    /// the least, or all of them if it writes there by itself. Where hosts are known by their keys,
+    /// those without one have a quarter of the memory together.
     fn room(&mut self, now: Instant, request: Request<'_>) -> Result<(u32, u32), Admission> {
         let most = request.connect.damq_pages.min(self.config.damq_pages_max);
         if request.host.is_none()

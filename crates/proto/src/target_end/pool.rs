@@ -50,7 +50,8 @@ pub(crate) struct Pool {
     /// The time of the last call that has one.
     now: Instant,
     shares: BTreeMap<ChannelRef, Share>,
-    /// The pages that each host has beyond the least of its channels: those with none are not there.
+    /// The pages that each host has beyond the least of its channels: those with none are not
+    /// there.
     hosts: BTreeMap<Identity, u64>,
     /// Channels that wait for pages.
     waiting: BTreeSet<ChannelRef>,
@@ -258,8 +259,8 @@ impl Pool {
         }
     }
 
-    /// [Divides](Self::divide) pages that have come back. If some are still on their way, those that
-    /// wait on have asked for them; if none are, another has to give up some.
+    /// [Divides](Self::divide) pages that have come back. If some are still on their way, those
+    /// that wait on have asked for them; if none are, another has to give up some.
     fn divide_again(&mut self) {
         if let Some((host, channel)) = self.divide()
             && self.owed() == 0
@@ -298,7 +299,8 @@ impl Pool {
         None
     }
 
-    /// The channels that wait, each with what decides on its turn: the pages of its host, and its own.
+    /// The channels that wait, each with what decides on its turn: the pages of its host, and its
+    /// own.
     fn order(&self) -> impl Iterator<Item = (u64, u32, Identity, ChannelRef)> {
         self.waiting.iter().map(|channel| {
             let Share { host, held, .. } = self.shares[channel];
@@ -312,8 +314,8 @@ impl Pool {
         shares.map(|share| u64::from(share.wanted.saturating_sub(share.held))).sum()
     }
 
-    /// Has the host with the most pages give up half of what it has more than `host`; or if that has
-    /// the most itself, another of its channels half of what that has more than `channel`.
+    /// Has the host with the most pages give up half of what it has more than `host`; or if that
+    /// has the most itself, another of its channels half of what that has more than `channel`.
     fn recall(&mut self, host: Identity, channel: ChannelRef) {
         let Some((&richest, &most)) = self.hosts.iter().max_by_key(|(_, pages)| **pages) else {
             return;

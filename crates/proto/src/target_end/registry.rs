@@ -343,9 +343,9 @@ impl Registry {
         take(&mut self.asking, link)
     }
 
-    /// The links whose channels are to be closed or asked, or their hosts told how many pages they may
-    /// use: the owner calls
-    /// [`Listener::serve_requests`](crate::Listener::serve_requests) on each.
+    /// The links whose channels are to be closed or asked, or their hosts told how many pages they
+    /// may use: the owner calls [`Listener::serve_requests`](crate::Listener::serve_requests) on
+    /// each.
     pub fn called_links(&self) -> impl Iterator<Item = usize> {
         let called = self.closing.iter().chain(&self.asking).map(|channel| channel.link);
         called.chain(self.pool.called_links())

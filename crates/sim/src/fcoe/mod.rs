@@ -4,10 +4,9 @@
 //! Ports, logins, exchanges and device servers are those of the product: a target runs
 //! [`TargetRole`](tyche_fcoe::TargetRole) and an initiator
 //! [`InitiatorRole`](tyche_fcoe::InitiatorRole), each under an [`NPort`](tyche_fcoe::NPort), over
-//! simulated links and stores. An initiator may have [further
-//! lanes](tyche_fcoe::FurtherLane), and a target [further threads](tyche_fcoe::FurtherThread), which
-//! have their turn later than the first, or earlier. The checker is that of the other worlds,
-//! [`crate::history`].
+//! simulated links and stores. An initiator may have [further lanes](tyche_fcoe::FurtherLane), and
+//! a target [further threads](tyche_fcoe::FurtherThread), which have their turn later than the
+//! first, or earlier. The checker is that of the other worlds, [`crate::history`].
 //!
 //! ```text
 //! plan        what a seed draws

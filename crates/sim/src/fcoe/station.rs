@@ -1,5 +1,5 @@
-//! A port with its two links, or a further lane or thread with its one: what the loop of a thread has in the
-//! product.
+//! A port with its two links, or a further lane or thread with its one: what the loop of a thread
+//! has in the product.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

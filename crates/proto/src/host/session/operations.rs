@@ -132,8 +132,9 @@ impl Operations {
         self.table[index as usize].as_mut().expect("an operation outlives its pieces")
     }
 
-    /// The next piece to be issued. `len_max` returns the longest length of a piece, of an operation
-    /// with so many bytes left; the second parameter says whether no other operation waits.
+    /// The next piece to be issued. `len_max` returns the longest length of a piece, of an
+    /// operation with so many bytes left; the second parameter says whether no other operation
+    /// waits.
     pub(super) fn next(&self, len_max: impl FnOnce(u32, bool) -> u32) -> Option<Piece> {
         if let Some(&piece) = self.reissued.front() {
             let len = piece.data_len().min(len_max(piece.data_len(), false));

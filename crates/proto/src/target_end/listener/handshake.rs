@@ -86,8 +86,8 @@ impl<R: Rules> Listener<R> {
         }
     }
 
-    /// Closes the channels of this link that the registry names, asks others for a sign of life, and
-    /// has hosts told how many pages they may use.
+    /// Closes the channels of this link that the registry names, asks others for a sign of life,
+    /// and has hosts told how many pages they may use.
     fn handle_requests(&mut self, now: Instant, registry: &mut Registry) {
         self.close_called(now, registry);
         while let Some((channel, pages)) = registry.pool.poll_told(self.config.link) {
