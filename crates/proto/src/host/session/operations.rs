@@ -157,12 +157,8 @@ impl Operations {
     /// Notes that the [next](Self::next) piece was issued.
     #[inline]
     pub(super) fn issued(&mut self, piece: &Piece) {
-        if let Some(lost) = self.reissued.pop_front() {
-            if piece.len < lost.len {
-                self.reissued.push_front(lost.part(piece.len..lost.len));
-                self.op_mut(piece.op).pieces += 1;
-            }
-            return;
+        if !self.reissued.is_empty() {
+            return self.issued_again(piece);
         }
         let op = self.op_mut(piece.op);
         op.issued += piece.len.max(1);
@@ -171,6 +167,16 @@ impl Operations {
             self.pending.pop_front();
         } else {
             self.pending.rotate_left(1);
+        }
+    }
+
+    /// Notes that a piece, or a part of it, was issued that was lost with its channel.
+    #[cold]
+    fn issued_again(&mut self, piece: &Piece) {
+        let Some(lost) = self.reissued.pop_front() else { return };
+        if piece.len < lost.len {
+            self.reissued.push_front(lost.part(piece.len..lost.len));
+            self.op_mut(piece.op).pieces += 1;
         }
     }
 
