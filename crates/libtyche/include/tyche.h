@@ -154,8 +154,8 @@ int tyche_open_queue(const struct tyche_volume *volume,
  * all its registered buffers; NULL does nothing. Completions that have not been polled are lost,
  * and the outcome of requests in flight is unknown: their memory is not touched any more. A
  * session with several open queues goes on, unless this one is in inline mode and has requests in
- * flight. Over FCoE, in inline mode, it ends with its first queue, which waits up to a second until
- * the others are closed.
+ * flight. Over FCoE, in inline mode, it ends with its first queue, which waits up to a second
+ * until the others are closed.
  */
 void tyche_close(struct tyche_volume *volume);
 

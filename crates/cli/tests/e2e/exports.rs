@@ -203,7 +203,10 @@ fn a_target_has_to_be_named_where_there_are_two() {
     let text = run(&mut rig.tyche(Side::Target, &["export", "list", "--target", "two"]));
     let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
     let lines: Vec<_> = text.lines().map(words).collect();
-    assert_eq!(lines, ["TARGET EXPORT SIZE DISK HOSTS", "two a 1.0 MiB mem:1M added"]);
+    assert_eq!(
+        lines,
+        ["TARGET EXPORT SIZE DISK ALLOWED CONNECTED", "two a 1.0 MiB mem:1M added any"]
+    );
 }
 
 #[test]

@@ -19,7 +19,7 @@ use tyche_proto::wire::{
 
 use crate::links::{await_live, connect};
 use crate::load::{LOAD_SIZE, Load};
-use crate::rig::{DISK, PATIENCE, Rig, Side, Stranger, forged, rig};
+use crate::rig::{DISK, PATIENCE, Rig, Side, Stranger, forged, rig, wait_until};
 
 /// Interfaces of the target, the host and the stranger, on one hub each.
 const SEGMENTS: [[&str; 3]; 2] = [["tye-t0", "tye-h0", "tye-s0"], ["tye-t1", "tye-h1", "tye-s1"]];
@@ -254,6 +254,11 @@ fn forged_frames_make_no_block_fall_back() {
     let session = connect(&rig, &only);
     await_live(&rig, &hosts);
     let (load, hot) = (Load::start(&session.device), HotBlock::start(&session.device));
+
+    wait_until("frames of both channels are heard, both ways", || {
+        listen(&mut both, PAUSE);
+        both.iter().all(|it| it.to_host.is_some() && it.to_target.is_some())
+    });
 
     // From an unused address, on the same link.
     storm(&mut both, |both| {

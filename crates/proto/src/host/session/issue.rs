@@ -1,6 +1,6 @@
 //! Cuts operations into pieces and hands these to channels.
 
-use tyche_wire::{CREDIT_MIN, Opcode, PAGE_LEN, REQUEST_LEN_MAX, Status};
+use tyche_wire::{Opcode, REQUEST_LEN_MAX, Status};
 
 use super::choice::Wanted;
 use super::ending::Endings;
@@ -13,8 +13,6 @@ use crate::time::Instant;
 
 /// Smallest piece, in bytes, that an operation is cut into to use idle channels.
 const SHARE_MIN: u32 = 64 << 10;
-
-const _: () = assert!(SHARE_MIN as usize <= CREDIT_MIN as usize / 2 * PAGE_LEN);
 
 /// Why an operation was not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,9 +62,7 @@ impl<R: Rules> Session<R> {
 
     /// Hands pieces to channels until there are no pieces, or no channel has room.
     pub(super) fn issue(&mut self) {
-        while let Some(piece) =
-            self.operations.next(|rest, is_alone| len_max(self.paths.all(), rest, is_alone))
-        {
+        while let Some(piece) = self.operations.next(|rest| share(self.paths.all(), rest)) {
             let (node, was_lost) = (self.operations.node(&piece), self.operations.is_next_lost());
             let wanted = Wanted { data_len: piece.data_len(), node, was_lost };
             let chosen = self.chooser.choose(self.now, self.paths.all(), wanted);
@@ -77,6 +73,10 @@ impl<R: Rules> Session<R> {
                 self.refuse(&piece);
                 continue;
             }
+            let piece = match piece.data_len().min(initiator.request_len_max()) {
+                0 => piece,
+                len => piece.part(0..len),
+            };
             assert!(initiator.submit(self.now, piece), "only channels with room are chosen");
             self.operations.issued(&piece);
         }
@@ -92,18 +92,13 @@ impl<R: Rules> Session<R> {
     }
 }
 
-/// Bytes of the next piece at most, of an operation with `rest` bytes left: no channel need have
-/// more room for it. If no other operation waits, an equal part for each idle channel.
-fn len_max<R: Rules>(paths: &[Path<R>], rest: u32, is_alone: bool) -> u32 {
-    // Each channel has room for so much.
+/// Bytes that the next piece takes of an operation with `rest` bytes left: an equal part for each
+/// idle channel, the longest request at most.
+fn share<R: Rules>(paths: &[Path<R>], rest: u32) -> u32 {
     if rest <= SHARE_MIN {
-        return SHARE_MIN;
+        return REQUEST_LEN_MAX;
     }
-    let (mut idle, mut room) = (0, REQUEST_LEN_MAX);
-    for initiator in paths.iter().filter_map(Path::live) {
-        idle += u32::from(initiator.outstanding() == 0);
-        room = room.min(initiator.request_len_max());
-    }
-    let parts = if is_alone { idle.max(1) } else { 1 };
-    rest.div_ceil(parts).next_multiple_of(SHARE_MIN).min(room)
+    let live = paths.iter().filter_map(Path::live);
+    let idle = live.filter(|initiator| initiator.outstanding() == 0).count() as u32;
+    rest.div_ceil(idle.max(1)).next_multiple_of(SHARE_MIN).min(REQUEST_LEN_MAX)
 }

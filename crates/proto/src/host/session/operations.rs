@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use tyche_wire::Status;
+use tyche_wire::{REQUEST_LEN_MAX, Status};
 
 use crate::channel::stages::StageSample;
 use crate::host::initiator::Piece;
@@ -132,20 +132,18 @@ impl Operations {
         self.table[index as usize].as_mut().expect("an operation outlives its pieces")
     }
 
-    /// The next piece to be issued. `len_max` returns the longest length of a piece, of an
-    /// operation with so many bytes left; the second parameter says whether no other operation
-    /// waits.
-    pub(super) fn next(&self, len_max: impl FnOnce(u32, bool) -> u32) -> Option<Piece> {
+    /// The next piece to be issued, or the first part of it. `share` returns the length of a piece
+    /// for the bytes left of its operation; it is asked if no other operation waits.
+    pub(super) fn next(&self, share: impl FnOnce(u32) -> u32) -> Option<Piece> {
         if let Some(&piece) = self.reissued.front() {
-            let len = piece.data_len().min(len_max(piece.data_len(), false));
-            return Some(if len == 0 { piece } else { piece.part(0..len) });
+            return Some(piece);
         }
         let &index = self.pending.front()?;
         let op = self.op(index);
         let Operation { opcode, flags, offset, len } = op.operation;
         let (base, rest) = (op.issued, len - op.issued);
-        let len_max = || len_max(rest, self.pending.len() == 1);
-        let len = if opcode.has_data() { rest.min(len_max()) } else { rest };
+        let most = || if self.pending.len() > 1 { REQUEST_LEN_MAX } else { share(rest) };
+        let len = if opcode.has_data() { rest.min(most()) } else { rest };
         Some(Piece { op: index, base, opcode, flags, offset: offset + u64::from(base), len })
     }
 
@@ -154,7 +152,7 @@ impl Operations {
         !self.reissued.is_empty()
     }
 
-    /// Notes that the [next](Self::next) piece was issued.
+    /// Notes that the [next](Self::next) piece was issued, or the first part of it.
     #[inline]
     pub(super) fn issued(&mut self, piece: &Piece) {
         if !self.reissued.is_empty() {
@@ -283,7 +281,7 @@ impl Operations {
 
 #[cfg(test)]
 mod tests {
-    use tyche_wire::{CommandFlags, Opcode, REQUEST_LEN_MAX};
+    use tyche_wire::{CommandFlags, Opcode};
 
     use super::*;
 
@@ -295,7 +293,7 @@ mod tests {
 
     /// Issues the next piece, and returns it.
     fn issue(operations: &mut Operations) -> Piece {
-        let piece = operations.next(|_, _| REQUEST_LEN_MAX).expect("there is one");
+        let piece = operations.next(|_| REQUEST_LEN_MAX).expect("there is one");
         operations.issued(&piece);
         piece
     }
@@ -314,7 +312,7 @@ mod tests {
         let seen = pieces.map(|piece| (piece.op, piece.base, piece.offset, piece.len));
         let rest = 4096 + u64::from(MIB);
         assert_eq!(seen, [(long, 0, 4096, MIB), (short, 0, 4096, 512), (long, MIB, rest, MIB)]);
-        assert!(operations.next(|_, _| panic!("nothing is left")).is_none());
+        assert!(operations.next(|_| panic!("nothing is left")).is_none());
         assert_eq!(operations.oldest(), Some(Instant(1)));
         assert_eq!(end(&mut operations, &pieces[0], Status::Success), None, "half is done");
         assert_eq!(operations.oldest(), Some(Instant(2)), "that is progress");
@@ -326,9 +324,9 @@ mod tests {
     fn one_alone_is_shared_out() {
         let mut operations = Operations::new(2, false);
         operations.begin(Instant(1), write(MIB), None).unwrap();
-        let quarter = |rest: u32, is_alone: bool| {
+        let quarter = |rest: u32| {
             assert_eq!(rest, MIB);
-            if is_alone { rest / 4 } else { rest }
+            rest / 4
         };
         assert_eq!(operations.next(quarter).unwrap().len, MIB / 4);
         operations.begin(Instant(1), write(512), None).unwrap();
@@ -354,7 +352,8 @@ mod tests {
         let whole = issue(&mut operations);
         operations.reissue(whole.op, [whole]);
         let parts = [(); 2].map(|()| {
-            let part = operations.next(|_, _| MIB / 2).expect("there is one");
+            let piece = operations.next(|_| MIB).expect("there is one");
+            let part = piece.part(0..MIB / 2);
             operations.issued(&part);
             part
         });
@@ -385,7 +384,7 @@ mod tests {
         operations.begin(Instant(1), write(3 * MIB), None).unwrap();
         let pieces = [(); 2].map(|()| issue(&mut operations));
         assert_eq!(end(&mut operations, &pieces[0], Status::NoSpace), None, "one is on its way");
-        assert!(operations.next(|_, _| MIB).is_none());
+        assert!(operations.next(|_| MIB).is_none());
         let ended = end(&mut operations, &pieces[1], Status::Success);
         assert_eq!(ended, Some(Status::NoSpace), "the first failure counts");
     }
@@ -412,7 +411,7 @@ mod tests {
         operations.reissue(lost.op, [lost]);
         assert_eq!(operations.fail(), [0]);
         assert_eq!((operations.len(), operations.oldest()), (0, None));
-        assert!(operations.next(|_, _| MIB).is_none());
+        assert!(operations.next(|_| MIB).is_none());
     }
 
     #[test]
