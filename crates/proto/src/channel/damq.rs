@@ -17,13 +17,20 @@ pub(crate) struct Allocator {
     limit: usize,
     /// Pages beyond them that are used still.
     beyond: usize,
+    request_len_max: u32,
+}
+
+/// Bytes of a request at most where so many pages may be taken.
+fn request_len_max(limit: usize) -> u32 {
+    REQUEST_LEN_MAX.min((limit / 2 * PAGE_LEN) as u32)
 }
 
 impl Allocator {
     /// As the target has said nothing yet: the [least](CREDIT_MIN) pages may be taken.
     pub(crate) fn new(pages: u32) -> Self {
         let limit = CREDIT_MIN.min(pages) as usize;
-        Self { used: vec![false; pages as usize].into(), lowest: 0, limit, beyond: 0 }
+        let (used, request_len_max) = (vec![false; pages as usize].into(), request_len_max(limit));
+        Self { used, lowest: 0, limit, beyond: 0, request_len_max }
     }
 
     /// Pages of the whole `damq`.
@@ -34,6 +41,7 @@ impl Allocator {
     /// Sets how many pages may be taken from now on.
     pub(crate) fn set_limit(&mut self, pages: u32) {
         self.limit = pages as usize;
+        self.request_len_max = request_len_max(self.limit);
         self.beyond = self.used[self.limit..].iter().filter(|used| **used).count();
     }
 
@@ -45,7 +53,7 @@ impl Allocator {
     /// Bytes of a request at most: two have room at once, or more would wait for the last page of
     /// one.
     pub(crate) fn request_len_max(&self) -> u32 {
-        REQUEST_LEN_MAX.min((self.limit / 2 * PAGE_LEN) as u32)
+        self.request_len_max
     }
 
     /// Takes the lowest free run for `len` bytes and returns its first page.

@@ -73,10 +73,8 @@ impl<R: Rules> Session<R> {
                 self.refuse(&piece);
                 continue;
             }
-            let piece = match piece.data_len().min(initiator.request_len_max()) {
-                0 => piece,
-                len => piece.part(0..len),
-            };
+            let len_max = initiator.request_len_max();
+            let piece = if piece.data_len() > len_max { piece.part(0..len_max) } else { piece };
             assert!(initiator.submit(self.now, piece), "only channels with room are chosen");
             self.operations.issued(&piece);
         }
