@@ -173,8 +173,8 @@ impl<R: Rules> Initiator<R> {
         self.damq.request_len_max()
     }
 
-    /// Whether a request with `data_len` bytes of data can be taken now, or if that is too long, the
-    /// [longest](Self::request_len_max) part of it.
+    /// Whether a request with `data_len` bytes of data can be taken now, or if that is too long,
+    /// the [longest](Self::request_len_max) part of it.
     pub(crate) fn has_room(&self, data_len: u32) -> bool {
         let len = data_len.min(self.request_len_max());
         !self.free.is_empty() && (len == 0 || self.damq.has_room(len))
