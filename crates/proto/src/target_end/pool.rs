@@ -37,8 +37,6 @@ struct Share {
     aim: u32,
     /// When it was last told to give up pages.
     lowered_at: Instant,
-    /// The pages that it waits for; zero if it does not wait.
-    wanted: u32,
     /// Whether it keeps its pages until it is closed.
     is_fixed: bool,
 }
@@ -53,8 +51,8 @@ pub(crate) struct Pool {
     /// The pages that each host has beyond the least of its channels: those with none are not
     /// there.
     hosts: BTreeMap<Identity, u64>,
-    /// Channels that wait for pages.
-    waiting: BTreeSet<ChannelRef>,
+    /// Channels that wait for pages, and how many each wants to have.
+    waiting: BTreeMap<ChannelRef, u32>,
     /// Channels that were told to give up pages, and have not yet.
     owing: BTreeSet<ChannelRef>,
     /// Pages that are kept for a new channel, and until when.
@@ -83,7 +81,7 @@ impl Pool {
             now: Instant(0),
             shares: BTreeMap::new(),
             hosts: BTreeMap::new(),
-            waiting: BTreeSet::new(),
+            waiting: BTreeMap::new(),
             owing: BTreeSet::new(),
             reserved: None,
             strangers: 0,
@@ -127,15 +125,14 @@ impl Pool {
         self.free.saturating_sub(UPKEEP) / 2
     }
 
-    /// Takes a new channel, for which there is [room](Self::room).
-    /// If it has more than the least, it keeps them until it is closed.
+    /// Takes a new channel, for which there is [room](Self::room). If it has more than the least, it keeps them until it is closed.
     pub(crate) fn open(&mut self, channel: ChannelRef, host: Identity, pages: u32) {
         self.free = self.free.saturating_sub(u64::from(pages) + UPKEEP);
         self.reserved = None;
         self.strangers += u64::from(matches!(host, Identity::Claimed(_)));
         let is_fixed = pages > CREDIT_MIN;
         let lowered_at = Instant(0);
-        let share = Share { host, held: pages, aim: pages, lowered_at, wanted: 0, is_fixed };
+        let share = Share { host, held: pages, aim: pages, lowered_at, is_fixed };
         assert!(self.shares.insert(channel, share).is_none(), "a channel is opened once");
     }
 
@@ -156,13 +153,12 @@ impl Pool {
     /// A channel that has no change before it wants to have so many pages.
     pub(crate) fn ask(&mut self, now: Instant, channel: ChannelRef, wanted: u32) {
         self.now = now;
-        let Some(share) = self.shares.get_mut(&channel) else { return };
+        let Some(share) = self.shares.get(&channel) else { return };
         // It is to give up pages: it may ask when it has.
         if share.aim < share.held || wanted <= share.held {
             return;
         }
-        share.wanted = wanted;
-        self.waiting.insert(channel);
+        self.waiting.insert(channel, wanted);
         if let Some((host, channel)) = self.divide()
             && self.owed() < self.lacking()
         {
@@ -186,8 +182,7 @@ impl Pool {
     /// A channel is idle: it keeps the least.
     pub(crate) fn rest(&mut self, now: Instant, channel: ChannelRef) {
         self.now = now;
-        if let Some(share) = self.shares.get_mut(&channel).filter(|share| !share.is_fixed) {
-            share.wanted = 0;
+        if self.shares.get(&channel).is_some_and(|share| !share.is_fixed) {
             self.waiting.remove(&channel);
             self.lower(channel, CREDIT_MIN);
         }
@@ -250,8 +245,7 @@ impl Pool {
         let share = self.shares.get_mut(&channel).expect("it was found there");
         let (host, before, aim) = (share.host, share.aim, aim.max(CREDIT_MIN));
         if aim < before {
-            (share.aim, share.wanted) = (aim, 0);
-            share.lowered_at = self.now;
+            (share.aim, share.lowered_at) = (aim, self.now);
             self.waiting.remove(&channel);
             self.owing.insert(channel);
             self.told.insert(channel, aim);
@@ -278,19 +272,17 @@ impl Pool {
         let mut order: Vec<_> = self.order().collect();
         order.sort_unstable();
         let mut count = order.len() as u64;
-        for (_, _, host, channel) in order {
+        for (_, before, host, channel) in order {
             let available = self.available();
             let part = (available / count).max(CREDIT_MIN.into());
-            let share = self.shares.get_mut(&channel).expect("those that wait have a share");
-            let before = share.held;
-            let given = u64::from(share.wanted - before).min(part);
+            let given = u64::from(self.waiting[&channel] - before).min(part);
             if given > available {
                 return Some((host, channel));
             }
             self.free -= given;
-            share.held += given as u32;
-            (share.aim, share.wanted) = (share.held, 0);
-            let after = share.held;
+            let after = before + given as u32;
+            let share = self.shares.get_mut(&channel).expect("those that wait have a share");
+            (share.held, share.aim) = (after, after);
             self.waiting.remove(&channel);
             self.told.insert(channel, after);
             self.count(host, before, after);
@@ -302,7 +294,7 @@ impl Pool {
     /// The channels that wait, each with what decides on its turn: the pages of its host, and its
     /// own.
     fn order(&self) -> impl Iterator<Item = (u64, u32, Identity, ChannelRef)> {
-        self.waiting.iter().map(|channel| {
+        self.waiting.keys().map(|channel| {
             let Share { host, held, .. } = self.shares[channel];
             (self.beyond(host), held, host, *channel)
         })
@@ -310,8 +302,8 @@ impl Pool {
 
     /// Pages that channels wait for.
     fn lacking(&self) -> u64 {
-        let shares = self.waiting.iter().map(|channel| &self.shares[channel]);
-        shares.map(|share| u64::from(share.wanted.saturating_sub(share.held))).sum()
+        let waiting = self.waiting.iter();
+        waiting.map(|(channel, wanted)| u64::from(wanted - self.shares[channel].held)).sum()
     }
 
     /// Has the host with the most pages give up half of what it has more than `host`; or if that
