@@ -52,7 +52,7 @@ pub struct Reserve {
 }
 
 impl Reserve {
-    /// That of `arena`; `None` if it keeps all its pages.
+    /// The reserve of `arena`; `None` if it keeps all its pages.
     pub fn of(arena: &Arena) -> Option<Self> {
         let (all, now) = (arena.pages(), Instant::now());
         let (peak, samples, target, short_until) = (0, 0, all, None);

@@ -49,7 +49,7 @@ macro_rules! either {
     };
 }
 
-/// What the queues of a session in inline mode have in common, so that further ones can
+/// The common state of the queues of a session in inline mode, so that further ones can
 /// [join](FcoeInlineHost::join).
 pub struct InlineSession {
     shared: Arc<SessionShared>,
@@ -171,7 +171,7 @@ impl FcoeInlineHost {
         geometry.expect("the session is connected")
     }
 
-    /// What further queues [join](Self::join).
+    /// The session that further queues [join](Self::join).
     pub fn session(&self) -> &Arc<InlineSession> {
         &self.session
     }

@@ -63,7 +63,7 @@ struct Waiting {
 }
 
 impl Management {
-    /// That of a thread whose receive ring holds so many frames.
+    /// The state of a thread whose receive ring holds so many frames.
     pub(super) fn new(seat: Seat, ring: u64) -> Self {
         let Seat { units, port, peer } = seat;
         let (waiting, taken, orders, leaving, left) = Default::default();

@@ -44,7 +44,7 @@ pub(super) struct ThreadReport {
 }
 
 impl ThreadReport {
-    /// That of a thread with these ports of its loop.
+    /// The report of a thread with these ports of its loop.
     pub(super) fn new(ports: &mut Ports, role: &TargetRole, rejects: &Rejects) -> Self {
         let (mut link, mut problem, mut stats) = (String::new(), None, PortStats::default());
         for (_, port) in ports.iter_mut() {

@@ -105,8 +105,8 @@ fn row(target: &str, depth: usize, export: &ExportReport) -> [String; 7] {
     [target.to_owned(), name, bytes(*size), path.clone(), what, allowed, hosts]
 }
 
-/// Who may connect an export: `any`, `any but host2`, or a list. Ports of FCoE are named where it
-/// has a LUN.
+/// The hosts that may connect an export: `any`, `any but host2`, or a list. Ports of FCoE are named
+/// where it has a LUN.
 fn allowed(export: &ExportReport) -> String {
     let Some(may_connect) = &export.may_connect else { return "-".to_owned() };
     let MayConnect { hosts, except, ports, ports_except } = may_connect;

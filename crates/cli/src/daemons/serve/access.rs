@@ -229,7 +229,7 @@ impl Rights {
         allowed
     }
 
-    /// Who may connect an export, for people.
+    /// The hosts that may connect an export, for people.
     pub(super) fn may_connect(&self, export: &str) -> MayConnect {
         let Allowed { names, uuids, denied } = self.allowed_at(export);
         let is_limited = names.is_some() || uuids.is_some();

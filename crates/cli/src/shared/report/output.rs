@@ -382,8 +382,8 @@ pub struct ExportChanged {
     pub changed: bool,
     /// Sessions that end.
     pub sessions_ended: u64,
-    /// What is to be known about it, such as that the exports in its pool are larger together than
-    /// the pool; one text for each.
+    /// Warnings about it, such as that the exports in its pool are larger together than the pool;
+    /// one text for each.
     #[serde(default)]
     pub warnings: Vec<String>,
 }
@@ -405,8 +405,8 @@ pub struct ExportCloned {
     pub changed: bool,
     /// The seconds for which writes of the original had to wait; null if nothing has changed.
     pub pause_s: Option<f64>,
-    /// What is to be known about it, such as that the exports in its pool are larger together than
-    /// the pool; one text for each.
+    /// Warnings about it, such as that the exports in its pool are larger together than the pool;
+    /// one text for each.
     #[serde(default)]
     pub warnings: Vec<String>,
 }
@@ -462,8 +462,8 @@ pub struct ExportResized {
     pub export: String,
     /// Bytes.
     pub size: u64,
-    /// What is to be known about it, such as that the exports in its pool are larger together than
-    /// the pool; one text for each.
+    /// Warnings about it, such as that the exports in its pool are larger together than the pool;
+    /// one text for each.
     #[serde(default)]
     pub warnings: Vec<String>,
 }

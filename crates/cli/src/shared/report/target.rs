@@ -100,8 +100,8 @@ pub struct ExportReport {
     pub last_error_s: Option<f64>,
     /// Its logical unit number over FCoE; null if it is not served by that.
     pub lun: Option<u8>,
-    /// Who may connect it, by the configuration and by commands; null: the target is of an earlier
-    /// version, and does not say.
+    /// The hosts and ports that may connect it, by the configuration and by commands; null: the
+    /// target is of an earlier version, and does not say.
     pub may_connect: Option<MayConnect>,
     /// The hosts that `tyche export allow` lets have it though the configuration does not.
     pub allowed: Vec<String>,
