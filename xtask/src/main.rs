@@ -39,7 +39,7 @@ usage: cargo xtask COMMAND
                   hold our target and host against PROTOCOL.md, vector by vector (as root); with
                   --target INTERFACE, --host INTERFACE or another role, any other implementation
                   (conformance/README.md)
-  lint            check format, lints and the house rules
+  lint [--quick]  check format, lints and the house rules; or only what compiles nothing
   instructions [--bless]
                   count the instructions of the hot path, and compare with the counts that are
                   checked in; or check them in anew
@@ -83,6 +83,7 @@ fn main() -> ExitCode {
         Some(_) if package::is_usage(&command, &rest) => package::run(&command, &rest),
         Some("test") if rest.is_empty() => suite::run(),
         Some("lint") if rest.is_empty() => lint::run(),
+        Some("lint") if rest == ["--quick"] => lint::quick(),
         Some("instructions") if rest.is_empty() || rest == ["--bless"] => {
             instructions::run(!rest.is_empty())
         }

@@ -125,7 +125,8 @@ impl Pool {
         self.free.saturating_sub(UPKEEP) / 2
     }
 
-    /// Takes a new channel, for which there is [room](Self::room). If it has more than the least, it keeps them until it is closed.
+    /// Takes a new channel, for which there is [room](Self::room). If it has more than the least,
+    /// it keeps them until it is closed.
     pub(crate) fn open(&mut self, channel: ChannelRef, host: Identity, pages: u32) {
         self.free = self.free.saturating_sub(u64::from(pages) + UPKEEP);
         self.reserved = None;
