@@ -59,8 +59,10 @@ pub struct Server<C: Carrier> {
     shared: C::Shared,
     /// Whether the listener is not watched, because a connection could not be accepted.
     pauses: bool,
-    /// Connections; a gap is reused.
+    /// Connections; a gap is reused, the first one at first.
     slots: Box<[Slot<C::Connection>]>,
+    /// One more than the last slot with a connection: each round looks at no others.
+    used: usize,
     /// The slot that receives first, round robin.
     turn: usize,
     origins: Origins,
@@ -147,6 +149,7 @@ impl<C: Carrier> Server<C> {
             shared: C::share(),
             pauses: false,
             slots: (0..places).map(|_| None).collect(),
+            used: 0,
             turn: 0,
             origins: Origins::default(),
             routes: Vec::with_capacity(FRAMES_MAX),
@@ -159,6 +162,11 @@ impl<C: Carrier> Server<C> {
     /// The address that it listens at.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// The connections in their slots.
+    fn in_use(&self) -> impl Iterator<Item = &Place<C::Connection>> {
+        self.slots[..self.used].iter().flatten().map(|it| &**it)
     }
 
     /// The number of connections.
@@ -304,6 +312,7 @@ impl<C: Carrier> Server<C> {
             self.ended += ended.connection.counts();
             self.portion.note_end(origin_of(ended.connection.mac()));
         }
+        self.used = self.slots.iter().rposition(Option::is_some).map_or(0, |last| last + 1);
     }
 
     /// Determines the destination of each of the first `count` frames.
@@ -358,7 +367,8 @@ impl<C: Carrier> Link for Server<C> {
         if self.look()? {
             self.accept();
         }
-        let (first, places) = (self.turn, self.slots.len());
+        // A connection that breaks makes fewer of them, which changes nothing for this round.
+        let (first, places) = (self.turn, self.used);
         for offset in 0..places {
             if batch.len() == batch.capacity() {
                 break;
@@ -370,7 +380,7 @@ impl<C: Carrier> Link for Server<C> {
             }
             self.turn = (slot + 1) % places;
         }
-        let waiting = self.slots.iter().flatten().any(|it| it.connection.has_backlog());
+        let waiting = self.in_use().any(|it| it.connection.has_backlog());
         self.readiness.set_backlog(waiting)?;
         Ok(batch.len())
     }
@@ -385,7 +395,7 @@ impl<C: Carrier> Link for Server<C> {
         self.stats.lost += self.routes.iter().filter(|route| is_lost(route)).count() as u64;
         // One more than the last frame that was taken.
         let mut taken = self.routes.iter().rposition(is_lost).map_or(0, |index| index + 1);
-        for slot in 0..self.slots.len() {
+        for slot in 0..self.used {
             let Some(place) = &mut self.slots[slot] else { continue };
             let goes = |index: &usize| match self.routes[*index] {
                 Route::Slot(other) => usize::from(other) == slot,
@@ -412,9 +422,8 @@ impl<C: Carrier> Link for Server<C> {
     }
 
     fn wait_fd(&self) -> BorrowedFd<'_> {
-        let places = self.slots.iter().flatten();
         // All of them are told.
-        if !places.fold(true, |may_sleep, it| may_sleep & it.connection.may_sleep()) {
+        if !self.in_use().fold(true, |may_sleep, it| may_sleep & it.connection.may_sleep()) {
             self.readiness.raise();
         }
         self.readiness.as_fd()

@@ -36,6 +36,16 @@ const SEGMENTS_MIN: u64 = 2;
 /// Segments in flight at most where a round trip is too short for pacing. More would lie in the
 /// receiver's buffer, and not in the processors' caches.
 const SEGMENTS_UNPACED: u64 = 512;
+/// The length from which frames are those of a stream, which holds whatever is sent and loses
+/// nothing: bytes limit them, not segments.
+const SEGMENT_LONG: u64 = 16 << 10;
+/// Bytes of long frames in flight at most, unless the round trip asks for more. Lower: threads that
+/// sleep wake up more often for the same bytes. Higher: what is in flight leaves the processors'
+/// caches before it is read (docs/measurements/tcp.md).
+const LONG_BYTES: u64 = 1 << 20;
+/// The fastest path for long frames, in bytes per nanosecond, about 100 Gbit/s: what is in flight
+/// then is never less than such a path holds.
+const LONG_RATE: u64 = 12;
 /// Parts of a flow that are told apart.
 const PARTS_MAX: u64 = 64;
 
@@ -74,6 +84,8 @@ pub(crate) struct Congestion {
     max_unpaced: u64,
     /// Bytes of the longest frame.
     segment: u64,
+    /// The shortest round trip, in nanoseconds: the path without what waits in queues.
+    shortest_ns: u64,
     parts: u64,
     start: HyStart,
     cubic: Cubic,
@@ -93,6 +105,7 @@ impl Congestion {
             max,
             max_unpaced: max.min(SEGMENTS_UNPACED * segment),
             segment,
+            shortest_ns: u64::MAX,
             parts: 1,
             start: HyStart::default(),
             cubic: Cubic::default(),
@@ -134,6 +147,25 @@ impl Congestion {
         }
     }
 
+    /// The largest window on the path, as far as it is known with that ack.
+    #[inline]
+    fn limit(&mut self, progress: &Progress) -> u64 {
+        if self.segment >= SEGMENT_LONG {
+            return self.limit_of_long(progress);
+        }
+        if pacer::is_paced(progress.rtt_ns) { self.max } else { self.max_unpaced }
+    }
+
+    /// The same for long frames. The smoothed round trip is no measure for them: it grows with what
+    /// waits in the stream, and a limit that goes by it lets more wait.
+    fn limit_of_long(&mut self, progress: &Progress) -> u64 {
+        if let Some(sample_ns) = progress.sample_ns {
+            self.shortest_ns = self.shortest_ns.min(sample_ns);
+        }
+        let path_ns = if self.shortest_ns == u64::MAX { 0 } else { self.shortest_ns };
+        self.max.min(LONG_BYTES.max(path_ns.saturating_mul(LONG_RATE)))
+    }
+
     fn least(&self) -> u64 {
         SEGMENTS_MIN * self.segment / self.parts.min(SEGMENTS_MIN)
     }
@@ -142,7 +174,7 @@ impl Congestion {
     /// nothing about the path.
     pub(crate) fn acked(&mut self, progress: &Progress) {
         let used = progress.in_flight;
-        let max = if pacer::is_paced(progress.rtt_ns) { self.max } else { self.max_unpaced };
+        let max = self.limit(progress);
         self.window = self.window.min(max);
         if self.window >= max {
             return;
@@ -205,6 +237,8 @@ impl Congestion {
     /// of the path grows old. The window halves for each timer, down to the initial one (RFC 2861).
     #[cold]
     pub(crate) fn rested(&mut self, idle_ns: u64, timeout_ns: u64) {
+        // The path may be longer now. If it is not, the next frames, which find no queue, show it.
+        self.shortest_ns = self.shortest_ns.saturating_mul(2);
         let initial = initial(self.segment);
         let halvings = idle_ns / timeout_ns.max(1);
         if halvings == 0 || self.window <= initial {

@@ -9,7 +9,7 @@ use std::fmt::Write;
 
 use tyche_wire::PacketNumber;
 
-use super::{Congestion, Pacer, Progress};
+use super::{Congestion, LONG_BYTES, LONG_RATE, Pacer, Progress};
 use crate::AllRules;
 use crate::channel::rtt::Rtt;
 use crate::time::Instant;
@@ -400,4 +400,49 @@ fn more_than_the_caches_hold_is_in_flight_on_long_paths_only() {
         congestion.window() / SEGMENT
     };
     assert_eq!([1_u64, 20, 1].map(&mut window_after), [512, 8192, 512]);
+}
+
+/// The window, in bytes, after round trips of so many nanoseconds in which all of it was in use.
+fn window_after(congestion: &mut Congestion, rtts: &[u64]) -> u64 {
+    for (packet, &rtt_ns) in (1..).zip(rtts) {
+        let window = congestion.window();
+        congestion.acked(&Progress {
+            now: Instant(packet * rtt_ns),
+            bytes: window,
+            in_flight: window,
+            newest: PacketNumber(packet),
+            next: PacketNumber(packet + 1),
+            sample_ns: Some(rtt_ns),
+            rtt_ns,
+        });
+    }
+    congestion.window()
+}
+
+#[test]
+fn a_stream_holds_what_its_path_does_and_not_what_would_wait_in_it() {
+    let new = || Congestion::new(256, 65_549);
+    let max = 256 * 65_549;
+    assert_eq!(window_after(&mut new(), &[20_000; 20]), LONG_BYTES);
+    // A queue makes round trips long, and must not be let grow by that.
+    let mut queued = vec![20_000];
+    queued.resize(20, 8_000_000);
+    assert_eq!(window_after(&mut new(), &queued), LONG_BYTES);
+    assert_eq!(window_after(&mut new(), &[100_000; 20]), 100_000 * LONG_RATE);
+    assert_eq!(window_after(&mut new(), &[8_000_000; 20]), max, "the rings are the limit");
+    let mut known_late = vec![8_000_000; 20];
+    known_late.push(20_000);
+    assert_eq!(window_after(&mut new(), &known_late), LONG_BYTES);
+}
+
+#[test]
+fn a_stream_whose_path_became_longer_fills_it_after_some_rests() {
+    let mut congestion = Congestion::new(256, 65_549);
+    let rtt = 5_000_000;
+    assert_eq!(window_after(&mut congestion, &[20_000; 20]), LONG_BYTES);
+    assert_eq!(window_after(&mut congestion, &[rtt; 20]), LONG_BYTES, "it is not known yet");
+    for _ in 0..10 {
+        congestion.rested(SECOND, 5_000_000);
+    }
+    assert_eq!(window_after(&mut congestion, &[rtt; 60]), 256 * 65_549);
 }
