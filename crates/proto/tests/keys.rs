@@ -325,7 +325,7 @@ fn an_export_may_be_for_some_hosts_only() {
     assert!(pair.session.is_live());
     let closed = pair.registry.set_allowed(pair.export, hosts(&["beta"]));
     assert_eq!(closed.len(), 1);
-    talk(&mut pair, Duration::from_secs(8));
+    talk(&mut pair, Duration::from_secs(12));
     assert_eq!(refusals(&mut pair), [Reason::Denied]);
 }
 
@@ -338,7 +338,7 @@ fn a_key_that_is_removed_ends_its_sessions_and_another_of_the_same_host_does_not
     assert_eq!(closed[0].host_name, name("alpha"));
     pair.serve();
     write(&mut pair);
-    talk(&mut pair, Duration::from_secs(8));
+    talk(&mut pair, Duration::from_secs(12));
     assert_eq!(refusals(&mut pair), [Reason::Denied]);
     assert!(pair.session.is_over());
 }

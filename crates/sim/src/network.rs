@@ -181,11 +181,11 @@ impl Network {
     /// Plugs in the links of strangers.
     pub(crate) fn plug_others(&mut self, station: Station, links: &[LinkPlan], hears_all: bool) {
         self.ports.plug(station, links);
-        let Self { ports, segments, .. } = self;
-        for interface in ports.iter_mut().filter(|it| it.place.station == station) {
-            // Nobody hears the datagrams for others.
-            let has_udp = segments[interface.plan.segment].plan.udp.is_some();
-            interface.hears_all = hears_all && !has_udp;
+        // Nobody hears the datagrams for others.
+        let hears = |link: &LinkPlan| hears_all && self.udp(link.segment).is_none();
+        let hearing: Vec<_> = links.iter().map(hears).collect();
+        for (link, _) in hearing.iter().enumerate().filter(|it| *it.1) {
+            self.ports.hear_all(self.port(station, link));
         }
     }
 
@@ -212,8 +212,7 @@ impl Network {
     /// All pairs of a link of a host and a link of the target that it reaches, with the target's
     /// address.
     pub(crate) fn pairs(&self, host: usize) -> Vec<(usize, (usize, Mac))> {
-        let of = |station| self.ports.iter().filter(move |it| it.1.place.station == station);
-        let pairs = of(Station::Host(host)).flat_map(|(port, mine)| {
+        let pairs = self.ports.of(Station::Host(host)).flat_map(|(port, mine)| {
             let targets = self.targets_of(port);
             targets.map(|other| (mine.place.link, (other.place.link, other.mac)))
         });
@@ -230,18 +229,15 @@ impl Network {
         let segment = self.segment(port);
         let (has_udp, peer) = (self.udp(segment).is_some(), self.peer(port));
         let near = move |other: Port, it: &ports::Interface| {
-            let reached = !has_udp || peer == Some(other);
-            it.place.station == Station::Target && it.plan.segment == segment && reached
+            it.plan.segment == segment && (!has_udp || peer == Some(other))
         };
-        self.ports.iter().filter(move |it| near(it.0, it.1)).map(|it| it.1)
+        self.ports.of(Station::Target).filter(move |it| near(it.0, it.1)).map(|it| it.1)
     }
 
     /// The links of a host on a segment.
     pub(crate) fn links_on(&self, host: usize, segment: usize) -> Vec<usize> {
-        let mine = |it: &&ports::Interface| {
-            it.place.station == Station::Host(host) && it.plan.segment == segment
-        };
-        self.ports.iter().map(|it| it.1).filter(mine).map(|it| it.place.link).collect()
+        let mine = self.ports.of(Station::Host(host)).map(|it| it.1);
+        mine.filter(|it| it.plan.segment == segment).map(|it| it.place.link).collect()
     }
 
     /// All ports of a segment.

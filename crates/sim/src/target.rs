@@ -1,7 +1,7 @@
 //! A target of the simulation: the engine's exporter for each link, over simulated links and
 //! stores, and the requests at its disks.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::mem;
 use std::ops::{Deref, Range};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -127,6 +127,8 @@ pub(crate) struct Process<R: Rules> {
     limit: RateLimit,
     /// The open channels.
     pub(crate) channels: BTreeMap<(usize, ChannelId), Channel>,
+    /// The open channels of a link, by the cookie of their frames to the host, and closed ones.
+    by_cookie: HashMap<(usize, Cookie), ChannelId>,
     pub(crate) jobs: BTreeMap<u64, Job>,
     /// The byte ranges that were begun of each modifying operation, by export, session and stamp.
     executed: BTreeMap<(usize, Uuid, u64), Vec<Range<u64>>>,
@@ -303,6 +305,7 @@ impl<R: Rules> Process<R> {
             records,
             limit: plan.limit,
             channels: BTreeMap::new(),
+            by_cookie: HashMap::new(),
             jobs: BTreeMap::new(),
             executed: BTreeMap::new(),
         }
@@ -399,6 +402,8 @@ impl<R: Rules> Process<R> {
                     if self.channels.insert((link, channel), Channel::new(export)).is_some() {
                         return Err(format!("channel {} of link {link} opened twice", channel.0));
                     }
+                    let cookie = self.links[link].exporter.listener().peer_cookie(channel);
+                    self.by_cookie.extend(cookie.map(|cookie| ((link, cookie), channel)));
                     opened.push(channel);
                 }
                 ChannelEvent::Closed { channel } => {
@@ -420,7 +425,11 @@ impl<R: Rules> Process<R> {
 
     /// The channel of a link whose frames to its host have this cookie.
     pub(crate) fn channel_of(&mut self, link: usize, cookie: Cookie) -> Option<&mut Channel> {
-        let channel = self.links[link].exporter.listener().locate(cookie)?;
+        let &channel = self.by_cookie.get(&(link, cookie))?;
+        let listener = self.links[link].exporter.listener();
+        if listener.peer_cookie(channel) != Some(cookie) {
+            return None;
+        }
         self.channels.get_mut(&(link, channel))
     }
 

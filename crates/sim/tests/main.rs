@@ -12,6 +12,7 @@ mod limits;
 mod links;
 mod scenarios;
 mod seeds;
+mod sessions;
 mod slow;
 mod throughput;
 mod udp;

@@ -1,6 +1,7 @@
 //! Where links are plugged in: the ports of all segments.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::Range;
 use std::time::Duration;
 
 use tyche_proto::Instant;
@@ -12,7 +13,7 @@ use crate::plan::{LinkPlan, Plan};
 pub(crate) type Port = usize;
 
 /// Who has links.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Station {
     /// The target.
     Target,
@@ -120,17 +121,23 @@ impl Interface {
 fn address(place: LinkRef, life: u8) -> Mac {
     let station = match place.station {
         Station::Target => 0,
-        Station::Host(host) => host as u8 + 1,
-        Station::Breaker => u8::MAX,
-        Station::Stranger => 0xf0,
-        Station::Guest => 0xf1,
+        Station::Host(host) => host as u16 + 1,
+        Station::Breaker => u16::MAX,
+        Station::Stranger => 0xfff0,
+        Station::Guest => 0xfff1,
     };
-    Mac([2, 0, 0, life, station, place.link as u8])
+    let [high, low] = station.to_be_bytes();
+    Mac([2, 0, high, life, low, place.link as u8])
 }
 
 /// All interfaces, those of a station in the order of its links.
 pub(super) struct Ports {
     list: Vec<Interface>,
+    stations: BTreeMap<Station, Range<Port>>,
+    /// Those that take frames to an address, by segment.
+    addressed: BTreeSet<(usize, Mac, Port)>,
+    /// Those that take all frames.
+    curious: Vec<Port>,
     lives: u8,
     /// Addresses that were those of hosts' links, by segment, in the order of their end.
     left: VecDeque<(usize, Mac)>,
@@ -138,7 +145,14 @@ pub(super) struct Ports {
 
 impl Ports {
     pub(super) fn new(plan: &Plan) -> Self {
-        let mut ports = Self { list: Vec::new(), lives: 0, left: VecDeque::new() };
+        let mut ports = Self {
+            list: Vec::new(),
+            stations: BTreeMap::new(),
+            addressed: BTreeSet::new(),
+            curious: Vec::new(),
+            lives: 0,
+            left: VecDeque::new(),
+        };
         ports.plug(Station::Target, &plan.target.links);
         for (host, plan) in plan.hosts.iter().enumerate() {
             ports.plug(Station::Host(host), &plan.links);
@@ -149,10 +163,22 @@ impl Ports {
         ports
     }
 
+    /// Plugs in the links of a station, which has none yet.
     pub(super) fn plug(&mut self, station: Station, links: &[LinkPlan]) {
+        let first = self.list.len();
         for (link, &plan) in links.iter().enumerate() {
-            self.list.push(Interface::new(LinkRef { station, link }, plan));
+            let interface = Interface::new(LinkRef { station, link }, plan);
+            self.addressed.insert((plan.segment, interface.mac, first + link));
+            self.list.push(interface);
         }
+        let former = self.stations.insert(station, first..self.list.len());
+        assert!(former.is_none(), "{station:?} is plugged in twice");
+    }
+
+    /// Has a port take frames to all addresses.
+    pub(super) fn hear_all(&mut self, port: Port) {
+        self.list[port].hears_all = true;
+        self.curious.push(port);
     }
 
     pub(super) fn get(&self, port: Port) -> &Interface {
@@ -171,8 +197,14 @@ impl Ports {
         self.list.iter_mut()
     }
 
+    /// Those of a station.
+    pub(super) fn of(&self, station: Station) -> impl Iterator<Item = (Port, &Interface)> {
+        let ports = self.stations.get(&station).cloned().unwrap_or_default();
+        ports.map(|port| (port, &self.list[port]))
+    }
+
     pub(super) fn find(&self, place: LinkRef) -> Option<Port> {
-        self.list.iter().position(|interface| interface.place == place)
+        self.of(place.station).map(|(port, _)| port).nth(place.link)
     }
 
     /// The next of the other ports of the port's segment, not before `first`, that takes frames to
@@ -189,10 +221,16 @@ impl Ports {
         destination: Mac,
         first: Port,
     ) -> impl Iterator<Item = Port> {
-        self.iter().skip(first).filter_map(move |(port, interface)| {
-            let near = interface.plan.segment == segment;
-            (near && interface.takes(destination)).then_some(port)
-        })
+        let range = (segment, destination, first)..=(segment, destination, Port::MAX);
+        let mut addressed: Vec<_> = self.addressed.range(range).map(|it| it.2).collect();
+        if destination == Mac::BROADCAST {
+            addressed.extend(first..self.list.len());
+        }
+        addressed.extend(self.curious.iter().filter(|port| **port >= first));
+        addressed.sort_unstable();
+        addressed.dedup();
+        let near = move |port: &Port| self.list[*port].plan.segment == segment;
+        addressed.into_iter().filter(near)
     }
 
     /// The target's links get other addresses, and each is plugged in where its neighbour was if
@@ -200,27 +238,37 @@ impl Ports {
     pub(super) fn move_target(&mut self, elsewhere: bool) {
         self.lives = self.lives.wrapping_add(1);
         let lives = self.lives;
-        let target = |it: &&mut Interface| it.place.station == Station::Target;
-        let mut segments: Vec<_> =
-            self.iter_mut().filter(target).map(|it| it.plan.segment).collect();
+        let ports: Vec<_> = self.of(Station::Target).map(|it| it.0).collect();
+        let mut segments: Vec<_> = ports.iter().map(|port| self.list[*port].plan.segment).collect();
         if elsewhere {
             segments.rotate_left(1);
         }
-        for (interface, segment) in self.iter_mut().filter(target).zip(segments) {
-            interface.mac = address(interface.place, lives);
-            (interface.own, interface.plan.segment) = (interface.mac, segment);
+        for (port, segment) in ports.into_iter().zip(segments) {
+            let mac = address(self.list[port].place, lives);
+            self.set_address(port, segment, mac);
+            self.list[port].own = mac;
         }
+    }
+
+    /// Sets where a port is and its address there; returns its former address.
+    fn set_address(&mut self, port: Port, segment: usize, mac: Mac) -> Mac {
+        let interface = &mut self.list[port];
+        self.addressed.remove(&(interface.plan.segment, interface.mac, port));
+        self.addressed.insert((segment, mac, port));
+        interface.plan.segment = segment;
+        std::mem::replace(&mut interface.mac, mac)
     }
 
     /// A port gets another address, which its link does not know: a new one, or, if `again`, the
     /// one that has been free for longest.
     pub(super) fn rebind(&mut self, port: Port, again: bool) {
         self.lives = self.lives.wrapping_add(1);
-        let (lives, interface) = (self.lives, &mut self.list[port]);
-        let segment = interface.plan.segment;
+        let (lives, interface) = (self.lives, &self.list[port]);
+        let (place, segment) = (interface.place, interface.plan.segment);
         let free = self.left.iter().position(|it| it.0 == segment).filter(|_| again);
         let free = free.and_then(|at| self.left.remove(at));
-        let mac = free.map_or_else(|| address(interface.place, lives), |(_, mac)| mac);
-        self.left.push_back((segment, std::mem::replace(&mut interface.mac, mac)));
+        let mac = free.map_or_else(|| address(place, lives), |(_, mac)| mac);
+        let former = self.set_address(port, segment, mac);
+        self.left.push_back((segment, former));
     }
 }

@@ -130,10 +130,8 @@ impl Network {
         let own = self.ports.get(port);
         let wanted =
             if own.place.station == Station::Guest { Station::Stranger } else { Station::Target };
-        let near = |other: &ports::Interface| {
-            other.place.station == wanted && other.plan.segment == own.plan.segment
-        };
-        let peers: Vec<_> = self.ports.iter().filter(|it| near(it.1)).map(|it| it.0).collect();
+        let near = |other: &ports::Interface| other.plan.segment == own.plan.segment;
+        let peers: Vec<_> = self.ports.of(wanted).filter(|it| near(it.1)).map(|it| it.0).collect();
         (!peers.is_empty()).then(|| peers[(own.place.link + own.turn) % peers.len()])
     }
 

@@ -289,7 +289,8 @@ impl<R: Rules> World<R> {
     fn check_load(&self) -> Result<(), String> {
         let Some(process) = &self.process else { return Ok(()) };
         let slots = usize::from(self.plan.target.queue_size_max) * process.channels.len();
-        if process.channels.len() > CHANNELS_MAX || process.jobs.len() > slots {
+        let most = CHANNELS_MAX.max(2 * self.hosts.len());
+        if process.channels.len() > most || process.jobs.len() > slots {
             let (jobs, channels) = (process.jobs.len(), process.channels.len());
             return Err(format!("{jobs} requests of {channels} channels are at the disk"));
         }

@@ -19,7 +19,7 @@ impl<R: Rules> Session<R> {
     /// this queue, the whole session ends, as by [`disconnect`](Self::disconnect): such operations
     /// fail, but may still be executed, and could undo later writes of another queue.
     pub fn leave(&mut self, now: Instant) {
-        let is_idle = self.operations.len() == 0 && self.fences.is_empty();
+        let is_idle = self.operations.len() == 0 && !self.fences.has_pieces();
         self.close(now, is_idle);
     }
 

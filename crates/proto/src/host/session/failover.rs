@@ -249,7 +249,9 @@ impl<R: Rules> Session<R> {
         for (tag, piece) in free {
             self.operations.reissue(piece.op, lost.initiator.rest(tag, piece));
         }
-        if !pieces.is_empty() {
+        // The target keeps the memory of a channel until it knows that it has ended.
+        let is_kept = !matches!(problem, Problem::Reset | Problem::Disconnected);
+        if !pieces.is_empty() || (is_kept && is_fenced && R::keeps(Rule::FenceBeforeReissue)) {
             self.fences.add(self.now, lost.identity, pieces);
         }
         self.events.push_back(SessionEvent::Parted(port, peer, problem));

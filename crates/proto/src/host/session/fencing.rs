@@ -37,7 +37,7 @@ struct Lost {
 pub(super) struct Fences(Vec<Lost>);
 
 impl Fences {
-    /// A channel is lost, with `pieces` in flight.
+    /// A channel is lost, with `pieces` in flight, which may be none.
     pub(super) fn add(
         &mut self,
         now: Instant,
@@ -59,6 +59,11 @@ impl Fences {
     pub(super) fn forget_operations(&mut self) {
         let pieces = self.0.iter_mut().flat_map(|lost| &mut lost.pieces);
         pieces.for_each(|(_, piece)| *piece = None);
+    }
+
+    /// Whether a modification waits for the end of a channel.
+    pub(super) fn has_pieces(&self) -> bool {
+        self.0.iter().any(|lost| !lost.pieces.is_empty())
     }
 
     /// Whether one of the modifications that have failed may still be executed.

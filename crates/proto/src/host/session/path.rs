@@ -263,7 +263,7 @@ impl<R: Rules> Path<R> {
     ) {
         (self.config, self.resolved, self.damq_pages) = (link, Some(resolved), damq_pages);
         let (ticket, sizes) = (Ticket::NONE, lengths(self.config.frame_len_max));
-        let (next, repeat) = (sizes.len(), Repeat::new(now));
+        let (next, repeat) = (sizes.len(), Repeat::new(now, nonce));
         self.state = State::Probing { nonce, sizes, next, best: 0, ticket, repeat };
     }
 
@@ -432,7 +432,8 @@ impl<R: Rules> Path<R> {
             keep_alive_ms: session.keep_alive.as_millis() as u32,
         };
         let sealed = SealedHandshake::of(session, &connect, random);
-        let (connect, problem, repeat) = (Box::new(connect), Problem::NoAccept, Repeat::new(now));
+        let repeat = Repeat::new(now, connect.attempt);
+        let (connect, problem) = (Box::new(connect), Problem::NoAccept);
         self.state = State::Connecting { nonce, connect, sealed, problem, repeat };
     }
 

@@ -19,6 +19,7 @@ use super::pairing::{self, Pair};
 use super::path::{LostChannel, Path, PathEvent};
 use super::port::{Port, PortConfig};
 use super::problem::Problem;
+use super::repeat::spread;
 use super::shared::QUEUES_MAX;
 use super::target_search::{ResolvedExport, TargetSearch};
 use crate::channel::outgoing::Outgoing;
@@ -308,7 +309,7 @@ impl<R: Rules> Paths<R> {
             Problem::Reset | Problem::Outdated | Problem::Removed | Problem::Restored => {
                 Duration::ZERO
             }
-            _ => config.reconnect_delay,
+            _ => spread(config.reconnect_delay, (self.random)()),
         };
         let others = self.others(path).any(|other| other.live().is_some());
         let link = &mut self.paths[path];

@@ -10,7 +10,7 @@ use std::time::Duration;
 use arrayvec::ArrayVec;
 use tyche_wire::{Control, Mac, Uuid, Versions};
 
-use super::repeat::Repeat;
+use super::repeat::{Repeat, spread};
 use super::sample::Sample;
 use super::target_search::TargetSearch;
 use crate::channel::outgoing::Outgoing;
@@ -166,7 +166,8 @@ impl Port {
         match &self.round {
             Round::Over { until } => {
                 if now >= *until {
-                    let (nonce, repeat) = (nonce(), Repeat::new(now));
+                    let nonce = nonce();
+                    let repeat = Repeat::new(now, nonce);
                     self.round = Round::Asking { nonce, repeat, until: None };
                 }
                 return false;
@@ -189,7 +190,7 @@ impl Port {
             self.deaf += 1;
             again.saturating_mul(1 << (self.deaf / PATIENT).min(2))
         };
-        self.round = Round::Over { until: now + pause };
+        self.round = Round::Over { until: now + spread(pause, nonce()) };
         true
     }
 

@@ -12,7 +12,7 @@
 //!    and whether it needs the registry
 //! ```
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use tyche_wire::{ChannelId, Cookie, Event, Flags, Kind, Mac, Uuid};
@@ -30,6 +30,9 @@ use crate::time::{Instant, earliest};
 const HALF_OPEN_MAX: usize = 64;
 /// Half-open channels of one address, of either kind. If there are more, its own oldest is closed.
 const HALF_OPEN_PER_ADDRESS_MAX: usize = 32;
+
+/// Channels whose notes are checked in builds with debug assertions.
+const CHECKED_MAX: usize = 128;
 
 /// State of a channel, for statistics.
 #[derive(Clone, Copy, Debug)]
@@ -209,7 +212,7 @@ impl<R: Rules> Channels<R> {
             self.notes.push(Note { timer: NEVER, is_stirred: false, needs_registry: false });
         }
         self.slots[index] = Some(open);
-        self.share_receiver();
+        self.stir(index);
     }
 
     /// Removes the closed channels that have no requests at the disk any more, and passes them on.
@@ -220,28 +223,26 @@ impl<R: Rules> Channels<R> {
             if let Some(target) = &open.target {
                 self.past += target.channel.stats;
             }
+            let session = open.session;
             removed(open);
-        }
-        let closed = !over.is_empty();
-        if closed {
-            self.share_receiver();
+            self.share(session);
         }
     }
 
-    /// Divides the receive window among the channels of the link, and the path to a host among
-    /// those of its session.
-    pub(super) fn share_receiver(&mut self) {
+    /// Divides the receive window among the channels of the link, and the path to the host of
+    /// `session` among the channels of that, of which one has come or gone.
+    pub(super) fn share(&mut self, session: Uuid) {
         let heard = |open: &&Open<R>| !open.closing && open.target.is_some();
-        let mut sessions = BTreeMap::<Uuid, usize>::new();
-        for open in self.iter().filter(heard) {
-            *sessions.entry(open.session).or_default() += 1;
-        }
-        let count = sessions.values().sum();
-        for open in self.iter_mut() {
+        let all = self.iter().filter(heard).count();
+        let of_session = self.iter().filter(heard).filter(|open| open.session == session).count();
+        for index in 0..self.slots.len() {
+            let Some(open) = &mut self.slots[index] else { continue };
             let Some(target) = &mut open.target else { continue };
-            target.channel.share_path(sessions.get(&open.session).copied().unwrap_or(0));
-            if !open.closing {
-                target.channel.share_receiver(count);
+            // A window is said with the next frame, whenever that is.
+            target.channel.share_receiver(all);
+            if open.session == session {
+                target.channel.share_path(of_session);
+                self.stir(index);
             }
         }
     }
@@ -307,12 +308,14 @@ impl<R: Rules> Channels<R> {
 
     /// Runs the timers that have expired.
     pub(super) fn handle_timeout(&mut self, now: Instant) {
-        for index in 0..self.notes.len() {
-            let Note { timer, is_stirred, .. } = self.notes[index];
-            if !is_stirred && timer > now {
-                continue;
+        if self.earliest <= now {
+            for index in 0..self.notes.len() {
+                if self.notes[index].timer <= now {
+                    self.stir(index);
+                }
             }
-            self.stir(index);
+        }
+        for &index in &self.stirred {
             if let Some(open) = &mut self.slots[index] {
                 open.handle_timeout(now);
             }
@@ -327,8 +330,12 @@ impl<R: Rules> Channels<R> {
         self.stirred().map(Open::timer).fold(noted, earliest)
     }
 
-    /// Whether the notes say of all settled channels what a look at them would.
+    /// Whether the notes say of all settled channels what a look at them would. It is not known of
+    /// many: that would take too long.
     fn notes_are_true(&self) -> bool {
+        if self.slots.len() > CHECKED_MAX {
+            return true;
+        }
         let settled = || self.iter().filter(|it| !self.notes[usize::from(it.id().0)].is_stirred);
         let timer = settled().map(Open::timer).fold(None, earliest).unwrap_or(NEVER);
         let needing = settled().filter(|it| it.needs_registry()).count();
@@ -346,9 +353,10 @@ impl<R: Rules> Channels<R> {
         stats
     }
 
-    /// The channel whose frames to its host have this cookie.
-    pub(super) fn locate(&self, cookie: Cookie) -> Option<ChannelId> {
-        self.open().find(|open| open.config.peer.1 == cookie).map(Open::id)
+    /// The cookie of an open channel's frames to its host.
+    pub(super) fn peer_cookie(&self, channel: ChannelId) -> Option<Cookie> {
+        let open = self.slots.get(usize::from(channel.0))?.as_ref()?;
+        (!open.closing).then_some(open.config.peer.1)
     }
 
     /// The channels that a frame has come for and that are not closing.

@@ -368,7 +368,7 @@ impl<R: Rules> Listener<R> {
         };
         let guard = open.keys.as_mut().map(|keys| &mut keys.guard);
         let (payload, body) = open_body::<R>(guard, header, frame, opened)?;
-        let (channel, is_first) = (header.channel, open.is_half_open());
+        let (channel, is_first) = (header.channel, open.is_half_open().then_some(open.session));
         let target = open.handle_frame(now, header, &body, &mut self.events)?;
         if frame.is_congested {
             target.channel.note_congestion();
@@ -382,7 +382,8 @@ impl<R: Rules> Listener<R> {
                 if open.keys.is_none() {
                     self.answers.note_farewell(&open.config, answer);
                 }
-                self.channels.share_receiver();
+                let session = open.session;
+                self.channels.share(session);
             }
             (Kind::Fence, Body::Control(pdu)) => {
                 if let Control::Fence(fence) = pdu.decode() {
@@ -391,8 +392,8 @@ impl<R: Rules> Listener<R> {
             }
             _ => {}
         }
-        if is_first {
-            self.channels.share_receiver();
+        if let Some(session) = is_first {
+            self.channels.share(session);
         }
         Ok(payload)
     }
@@ -564,10 +565,10 @@ impl<R: Rules> Listener<R> {
         self.channels.stats()
     }
 
-    /// The channel whose frames to its host have this cookie. For simulations, which look at sent
+    /// The cookie of an open channel's frames to its host. For simulations, which look at sent
     /// frames.
-    pub fn locate(&self, cookie: Cookie) -> Option<ChannelId> {
-        self.channels.locate(cookie)
+    pub fn peer_cookie(&self, channel: ChannelId) -> Option<Cookie> {
+        self.channels.peer_cookie(channel)
     }
 
     /// The open channels.
