@@ -426,11 +426,8 @@ impl<R: Rules> Process<R> {
     /// The channel of a link whose frames to its host have this cookie.
     pub(crate) fn channel_of(&mut self, link: usize, cookie: Cookie) -> Option<&mut Channel> {
         let &channel = self.by_cookie.get(&(link, cookie))?;
-        let listener = self.links[link].exporter.listener();
-        if listener.peer_cookie(channel) != Some(cookie) {
-            return None;
-        }
-        self.channels.get_mut(&(link, channel))
+        let present = self.links[link].exporter.listener().peer_cookie(channel)?;
+        self.channels.get_mut(&(link, channel)).filter(|_| present == cookie)
     }
 
     /// The next request for a disk, with the export, the channel and the tag.

@@ -432,9 +432,8 @@ impl<R: Rules> Path<R> {
             keep_alive_ms: session.keep_alive.as_millis() as u32,
         };
         let sealed = SealedHandshake::of(session, &connect, random);
-        let repeat = Repeat::new(now, connect.attempt);
-        let (connect, problem) = (Box::new(connect), Problem::NoAccept);
-        self.state = State::Connecting { nonce, connect, sealed, problem, repeat };
+        let (repeat, problem) = (Repeat::new(now, connect.attempt), Problem::NoAccept);
+        self.state = State::Connecting { nonce, connect: connect.into(), sealed, problem, repeat };
     }
 
     fn handle_accept(
