@@ -206,13 +206,14 @@ impl Measurement {
         self.target_switches as f64 / self.ios as f64
     }
 
-    /// Threads of the target that have answered at least a tenth of an even share of the requests;
-    /// NaN if it is not known.
+    /// Threads of the target that have answered at least a tenth of the share of one queue, where
+    /// all queues have the same; NaN if it is not known.
     pub(crate) fn busy_threads(&self) -> f64 {
-        let (all, threads) = (self.requests_by_thread.iter(), self.requests_by_thread.len());
-        let least = all.clone().sum::<u64>() as f64 / threads as f64 / 10.0;
-        let busy = all.filter(|requests| **requests as f64 >= least.max(1.0)).count();
-        if threads == 0 { f64::NAN } else { busy as f64 }
+        let threads = &self.requests_by_thread;
+        let all: u64 = threads.iter().sum();
+        let least = all as f64 / f64::from(self.job.threads) / 10.0;
+        let busy = threads.iter().filter(|requests| **requests as f64 >= least.max(1.0)).count();
+        if threads.is_empty() { f64::NAN } else { busy as f64 }
     }
 
     /// Entries in a frame that the host, and the target, sent.

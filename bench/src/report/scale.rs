@@ -19,7 +19,8 @@ pub(super) const CHAPTERS: [Chapter; 2] = [
                 host has the lower half of the cores, the target the upper one. Requests in flight \
                 are those of each queue. FCoE has numbers of queues that are powers of two, since \
                 it divides commands by bits of their numbers. A thread of the target is busy if it \
-                has answered a tenth of an even share of the requests, or more.",
+                has answered a tenth of an even share of the requests, or more; over UDP a further \
+                thread answers those who search for targets.",
         plots: &[("scale.svg", requests), ("scale-bytes.svg", bytes)],
     },
     Chapter {
@@ -43,11 +44,12 @@ pub(super) fn explain(text: &mut String, results: &Results) {
     let _ = writeln!(text, "\n{said}");
 }
 
-/// A panel by number of queues; `None` if there is only one.
+/// A panel by number of queues that have a core each; `None` if there is only one.
 fn by_queues(results: &Results, caption: &str, kind: Job, metric: Metric) -> Option<Panel> {
+    let each = cores_each(u16::try_from(results.machine.cores).unwrap_or(u16::MAX));
     let jobs = results.jobs(CORES).into_iter();
     let jobs: Vec<_> = jobs
-        .filter(|job| job.with_threads(1) == kind)
+        .filter(|job| job.with_threads(1) == kind && job.threads <= each)
         .map(|job| (job.threads.to_string(), job))
         .collect();
     (jobs.len() > 1).then(|| panel(results, CORES, caption, &jobs, metric))
@@ -88,18 +90,20 @@ mod tests {
         let mut results = testing::empty();
         results.suite = Suite::Scale;
         let dir = tempfile::tempdir().unwrap();
-        let mut write = |queues: u16| {
+        let mut write = |queues: u16, cores| {
             let measurement = testing::measurement(CORES, "udp", 1, 1000.0);
             let job = measurement.job.with_threads(queues);
-            results.machine.cores = 2 * usize::from(queues);
+            results.machine.cores = cores;
             results.measurements.push(Measurement { job, ..measurement });
             super::super::write(&results, dir.path()).unwrap();
             std::fs::read_to_string(dir.path().join("README.md")).unwrap()
         };
-        let text = write(1);
+        write(1, 2);
+        // Two queues that share a core are no plot, either.
+        let text = write(2, 2);
         assert!(text.contains("cannot be told here") && !text.contains(".svg"), "{text}");
         assert!(!dir.path().join("scale.svg").exists());
-        let text = write(2);
+        let text = write(2, 4);
         assert!(text.contains("Each side has 2 cores") && text.contains("(scale.svg)"), "{text}");
         let svg = std::fs::read_to_string(dir.path().join("scale.svg")).unwrap();
         assert!(svg.contains("random reads") && !svg.contains("random writes"), "{svg}");
