@@ -5,7 +5,7 @@
 use super::{Bar, Figures, Good, Randread, Randwrite, ratio};
 use crate::crowd::CrowdMeasurement;
 use crate::job::{Job, Pattern};
-use crate::plan::scale::{BUSY, CORES, HOSTS, LINKS, SESSIONS, SMALL_DEPTH, cores_each};
+use crate::plan::scale::{BUSY, CORES, CROWDED, HOSTS, SESSIONS, SMALL_DEPTH, cores_each};
 use crate::result::Measurement;
 
 /// Queues of the bars, and lanes of FCoE.
@@ -33,7 +33,7 @@ pub(super) fn all(figures: &Figures<'_>) -> Vec<Bar> {
         bars.push(Bar::new(what, figure, Good::AtLeast, 5.0));
     }
     bars.push(distinct(figures));
-    LINKS.iter().for_each(|peer| bars.extend(crowd(figures, peer)));
+    CROWDED.iter().for_each(|peer| bars.extend(crowd(figures, peer)));
     bars
 }
 

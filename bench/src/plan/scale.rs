@@ -19,8 +19,8 @@ use Pattern::{Randread, Randwrite, Read, Write};
 
 pub(crate) const CORES: &str = "scale-cores";
 pub(crate) const HOSTS: &str = "scale-hosts";
-/// The links of Tyche, under their peers' names.
-pub(crate) const LINKS: [&str; 3] = ["tyche", "udp", "tsockets"];
+/// The links of crowds, under their peers' names. A target takes 128 connections over TCP at most.
+pub(crate) const CROWDED: [&str; 2] = ["tyche", "udp"];
 /// Requests in flight of each queue: small ones, and large ones.
 pub(crate) const SMALL_DEPTH: u16 = 32;
 pub(crate) const LARGE_DEPTH: u16 = 16;
@@ -100,7 +100,7 @@ fn cores(runtime: Duration, offered: Offered) -> Set {
 }
 
 fn hosts(runtime: Duration, offered: Offered) -> Set {
-    let protocols = [Protocol::Tyche, Protocol::Udp, Protocol::Tsockets];
+    let protocols = [Protocol::Tyche, Protocol::Udp];
     let peers = protocols.map(|protocol| Peer::new(protocol, 0)).into();
     let mut set = set(HOSTS, runtime, offered, peers);
     set.export_mib = CROWD_MIB;
@@ -158,8 +158,8 @@ mod tests {
     #[test]
     fn crowds_are_idle_or_busy_over_each_link() {
         let set = hosts(Duration::from_secs(2), offered(2, None));
-        assert_eq!(set.crowds.len(), 3 * LINKS.len());
+        assert_eq!(set.crowds.len(), 3 * CROWDED.len());
         let names: Vec<_> = set.peers.iter().map(|it| it.name.as_str()).collect();
-        assert_eq!(names, LINKS);
+        assert_eq!(names, CROWDED);
     }
 }
