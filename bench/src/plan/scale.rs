@@ -19,8 +19,9 @@ use Pattern::{Randread, Randwrite, Read, Write};
 
 pub(crate) const CORES: &str = "scale-cores";
 pub(crate) const HOSTS: &str = "scale-hosts";
-/// The links of crowds, under their peers' names. A target takes 128 connections over TCP at most.
-pub(crate) const CROWDED: [&str; 2] = ["tyche", "udp"];
+/// The links of crowds, under their peers' names. Over Ethernet the kernel offers each frame to the
+/// sockets of all sessions of an interface; over TCP a target takes 128 connections at most.
+pub(crate) const CROWDED: [&str; 1] = ["udp"];
 /// Requests in flight of each queue: small ones, and large ones.
 pub(crate) const SMALL_DEPTH: u16 = 32;
 pub(crate) const LARGE_DEPTH: u16 = 16;
@@ -100,8 +101,7 @@ fn cores(runtime: Duration, offered: Offered) -> Set {
 }
 
 fn hosts(runtime: Duration, offered: Offered) -> Set {
-    let protocols = [Protocol::Tyche, Protocol::Udp];
-    let peers = protocols.map(|protocol| Peer::new(protocol, 0)).into();
+    let peers = vec![Peer::new(Protocol::Udp, 0)];
     let mut set = set(HOSTS, runtime, offered, peers);
     set.export_mib = CROWD_MIB;
     let crowd =
