@@ -7,14 +7,15 @@ use clap::{Parser, Subcommand};
 
 use crate::floor;
 use crate::peer::Programs;
-use crate::plan::{MESSAGES, Suite, Wanted};
+use crate::plan::{CROWDS, MESSAGES, Suite, Wanted};
 use crate::soak::SoakArgs;
 
 /// Measure Tyche next to the same protocol over TCP, to NBD and to bare frames, in one run.
 ///
-/// Two network namespaces joined by a veth pair, the target on core 1 and the host on core 0; the
-/// same fio jobs for everybody, in turn. Writes results.json, README.md and plots. Without options
-/// that narrow it this is the whole comparison, about an hour; leave the machine alone.
+/// Two network namespaces joined by a veth pair, the target on core 1 and the host on core 0 (suite
+/// `scale`: each on half of the cores); the same fio jobs for everybody, in turn. Writes
+/// results.json, README.md and plots. Without options that narrow it this is the whole comparison,
+/// about an hour; leave the machine alone.
 #[derive(Debug, Parser)]
 #[command(name = "cargo xtask bench", args_conflicts_with_subcommands = true)]
 pub(crate) struct Args {
@@ -22,7 +23,7 @@ pub(crate) struct Args {
     pub(crate) side: Option<Side>,
 
     /// The suite: peers over one link, over many links as one, or of Fibre Channel over Ethernet,
-    /// or with keys, or of rings in the peer's memory (RDMA).
+    /// or with keys, or of rings in the peer's memory (RDMA), or with more cores and hosts (scale).
     #[arg(long, value_enum, default_value_t)]
     pub(crate) suite: Suite,
 
@@ -42,7 +43,8 @@ pub(crate) struct Args {
     /// Only these sets: mtu-9000, no-spin, mtu-1500, mtu-65535, default, 10g-batching,
     /// 10g-one-page, 10g-mixed, stages, 10g-threads, 10g-links; links, links-channels,
     /// links-unequal, links-lossy, links-recovery; fcoe, fcoe-contexts; keys; rdma-messages,
-    /// rdma-queues, rdma-queues-bare, rdma-disks, rdma-disks-deep, rdma-streams.
+    /// rdma-queues, rdma-queues-bare, rdma-disks, rdma-disks-deep, rdma-streams; scale-cores,
+    /// scale-hosts.
     #[arg(long, value_name = "SET,..", value_delimiter = ',')]
     sets: Vec<String>,
 
@@ -56,9 +58,19 @@ pub(crate) struct Args {
     peers: Vec<String>,
 
     /// Only jobs whose names begin like this, such as randread-4k-32, randwrite-4k or read; also
-    /// `messages`.
+    /// `messages` and `crowds`.
     #[arg(long, value_name = "JOB,..", value_delimiter = ',')]
     jobs: Vec<String>,
+
+    /// Suite `scale`: the most queues. By default one for each core of a side, but for one that is
+    /// left for everything else where there are enough.
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u16).range(1..=64))]
+    queues_max: Option<u16>,
+
+    /// Measure nothing, and write an archive (.tar, .tar.gz) with all that the suite `scale` needs
+    /// on a machine without Rust, packages and network: there, as root, `sh tyche-scale/run.sh`.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) pack: Option<PathBuf>,
 
     /// Directory of the results. By default bench/results for the whole comparison,
     /// bench/results-SUITE for all of another suite, and target/bench for a part of one.
@@ -80,6 +92,15 @@ pub(crate) struct Args {
     /// Its engine for fio.
     #[arg(long, value_name = "FILE", hide = true, default_value = "tyche.so")]
     engine: PathBuf,
+
+    /// The directory of the job files.
+    #[arg(long, value_name = "DIR", hide = true,
+        default_value = concat!(env!("CARGO_MANIFEST_DIR"), "/jobs"))]
+    job_files: PathBuf,
+
+    /// The commit that the programs were built from, where its sources are not.
+    #[arg(long, value_name = "COMMIT", hide = true)]
+    pub(crate) commit: Option<String>,
 
     /// The folder for results of a part.
     #[arg(long, value_name = "DIR", hide = true, default_value = "target/bench")]
@@ -110,6 +131,11 @@ impl Args {
         Ok(Duration::from_secs_f64(seconds))
     }
 
+    /// The most queues that the user wants.
+    pub(crate) fn queues_max(&self) -> Option<u16> {
+        self.queues_max
+    }
+
     pub(crate) fn wanted(&self) -> Wanted {
         let or = |list: &[String], quick: &[&str]| {
             if self.quick && list.is_empty() {
@@ -125,6 +151,7 @@ impl Args {
             Suite::Keys => (&["keys"], &["randread-4k-1", "randread-4k-32"]),
             // All of them: each takes seconds.
             Suite::Rdma => (&[], &[MESSAGES, "randread-4k", "read-1m", "read-4k-8"]),
+            Suite::Scale => (&[], &["randread-4k-32", CROWDS]),
         };
         Wanted {
             sets: or(&self.sets, sets),
@@ -137,7 +164,8 @@ impl Args {
     fn is_whole(&self) -> bool {
         let wanted = self.wanted();
         let lists = [&wanted.sets, &wanted.peers, &wanted.jobs];
-        lists.iter().all(|list| list.is_empty()) && wanted.mtus.is_empty()
+        let is_narrow = self.queues_max.is_some() || !wanted.mtus.is_empty();
+        lists.iter().all(|list| list.is_empty()) && !is_narrow
     }
 
     /// Directory of the results.
@@ -151,6 +179,7 @@ impl Args {
                     Suite::Fcoe => "results-fcoe",
                     Suite::Keys => "results-keys",
                     Suite::Rdma => "results-rdma",
+                    Suite::Scale => "results-scale",
                 })
             }
             None => self.scratch.clone(),
@@ -164,7 +193,7 @@ impl Args {
             tyche: absolute(&self.tyche),
             lab: absolute(&self.lab),
             engine: absolute(&self.engine),
-            jobs: Path::new(env!("CARGO_MANIFEST_DIR")).join("jobs"),
+            jobs: absolute(&self.job_files),
         }
     }
 
@@ -177,6 +206,7 @@ impl Args {
             Suite::Fcoe => " --suite fcoe",
             Suite::Keys => " --suite keys",
             Suite::Rdma => " --suite rdma",
+            Suite::Scale => " --suite scale",
         });
         if self.quick {
             command.push_str(" --quick");
@@ -188,6 +218,9 @@ impl Args {
             [("sets", &self.sets), ("mtu", &mtus), ("peers", &self.peers), ("jobs", &self.jobs)];
         for (name, list) in lists.into_iter().filter(|(_, list)| !list.is_empty()) {
             command.push_str(&format!(" --{name} {}", list.join(",")));
+        }
+        if let Some(queues_max) = self.queues_max {
+            command.push_str(&format!(" --queues-max {queues_max}"));
         }
         command
     }
@@ -212,6 +245,8 @@ mod tests {
         assert_eq!(out(&["--quick"]), Path::new("target/bench"));
         assert_eq!(out(&["--peers", "nbd"]), Path::new("target/bench"));
         assert_eq!(out(&["--quick", "--out", "x"]), Path::new("x"));
+        assert!(out(&["--suite", "scale"]).ends_with("bench/results-scale"));
+        assert_eq!(out(&["--suite", "scale", "--queues-max", "2"]), Path::new("target/bench"));
     }
 
     #[test]

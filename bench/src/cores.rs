@@ -13,7 +13,6 @@ use std::time::{Duration, Instant};
 
 use rustix::thread::{CpuSet, sched_setaffinity};
 
-use crate::network::{SIDES, Side};
 use crate::process::{Doing, Result, Stop};
 use crate::result::Spread;
 
@@ -29,6 +28,8 @@ const TRIPS: u32 = 2000;
 
 /// The distance of the cores in the course of a run.
 pub(crate) struct Cores {
+    /// A core of each side: the first.
+    pair: [usize; 2],
     /// The least distance seen, in nanoseconds.
     least_ns: f64,
     /// How much longer the run may take, so that cores are near.
@@ -36,9 +37,10 @@ pub(crate) struct Cores {
 }
 
 impl Cores {
-    /// `patience` bounds the time that waiting and measuring again may take in the whole run.
-    pub(crate) fn new(patience: Duration) -> Self {
-        Self { least_ns: f64::INFINITY, patience }
+    /// `pair` is a core of each side; `patience` bounds the time that waiting and measuring again
+    /// may take in the whole run.
+    pub(crate) fn new(pair: [usize; 2], patience: Duration) -> Self {
+        Self { pair, least_ns: f64::INFINITY, patience }
     }
 
     /// Measures something while the cores are near; returns their distance as well, in nanoseconds,
@@ -76,7 +78,7 @@ impl Cores {
 
     /// The distance now.
     fn look(&mut self) -> Result<f64> {
-        let distance = distance_ns(SIDES.map(Side::core))?;
+        let distance = distance_ns(self.pair)?;
         self.least_ns = self.least_ns.min(distance);
         Ok(distance)
     }
@@ -169,7 +171,8 @@ mod tests {
     fn figures_of_far_cores_are_measured_again_while_patience_lasts() {
         let stop = Stop::new().unwrap();
         // Nothing is as near as this: so all cores are far.
-        let mut cores = Cores { least_ns: 0.0, patience: Duration::from_millis(600) };
+        let patience = Duration::from_millis(600);
+        let mut cores = Cores { least_ns: 0.0, ..Cores::new([0, 1], patience) };
         let mut count = 0;
         let (number, distance) = cores
             .near(&stop, || {
@@ -180,7 +183,7 @@ mod tests {
         assert_eq!(number, 1, "waiting for near cores took all patience");
         assert!(distance > 0.0 && cores.patience.is_zero());
 
-        let mut cores = Cores { least_ns: f64::INFINITY, patience: Duration::MAX };
+        let mut cores = Cores::new([0, 1], Duration::MAX);
         let (_, distance) = cores.near(&stop, || Ok(())).unwrap();
         assert!(cores.is_near(cores.least_ns) && distance >= cores.least_ns);
     }

@@ -70,6 +70,23 @@ impl Counters {
         Ok(sum)
     }
 
+    /// Requests that each thread of the only target in the output of `tyche stats` has answered, on
+    /// all links, and over FCoE.
+    pub(crate) fn by_thread(stats: &str) -> Result<Vec<u64>> {
+        let stats: Value = serde_json::from_str(stats).doing("tyche stats")?;
+        let mut threads = Vec::new();
+        for (list, name) in [("links", "requests_by_thread"), ("fcoe", "commands_by_thread")] {
+            for place in stats["targets"][0][list].as_array().into_iter().flatten() {
+                let counts = place[name].as_array().into_iter().flatten();
+                for (thread, count) in counts.filter_map(Value::as_u64).enumerate() {
+                    threads.resize(threads.len().max(thread + 1), 0);
+                    threads[thread] += count;
+                }
+            }
+        }
+        Ok(threads)
+    }
+
     /// Entries in a frame, on average; NaN without frames.
     pub(crate) fn entries_per_frame(&self) -> f64 {
         ratio(self.batch_entries, self.batches)
@@ -154,5 +171,14 @@ mod tests {
         assert_eq!(((target - jobs).batches, target.writes_per_request()), (4, 3.0));
         assert_eq!(target.interrupts_per_request(), 0.0);
         assert!(Counters::of_target("{}").is_err());
+    }
+
+    #[test]
+    fn requests_by_thread_are_those_of_links_and_of_fcoe() {
+        let link = r#"{"requests":9,"requests_by_thread":[4,5]}"#;
+        let port = r#"{"commands_by_thread":[1,2,3]}"#;
+        let stats = format!(r#"{{"targets":[{{"links":[{link},{link}],"fcoe":[{port}]}}]}}"#);
+        assert_eq!(Counters::by_thread(&stats).unwrap(), [9, 12, 3]);
+        assert!(Counters::by_thread("{}").unwrap().is_empty());
     }
 }

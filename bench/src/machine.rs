@@ -23,15 +23,21 @@ pub(crate) struct Machine {
 }
 
 impl Machine {
-    /// Collects the values of this machine.
-    pub(crate) fn look(stop: &Stop) -> Result<Self> {
+    /// Collects the values of this machine; `built_from` is the commit that the programs are of,
+    /// where they are not those of the sources here.
+    pub(crate) fn look(built_from: Option<&str>, stop: &Stop) -> Result<Self> {
         let said = |program: &str, args: &[&str]| -> Result<String> {
             Ok(run(Command::new(program).args(args), stop)?.trim().to_owned())
         };
         let root = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
         let git = |args: &[&str]| said("git", &[&["-C", root], args].concat()).unwrap_or_default();
-        let changed = git(&["status", "--porcelain", "--untracked-files=no"]);
-        let commit = git(&["rev-parse", "HEAD"]);
+        let commit = built_from.map_or_else(
+            || {
+                let changed = git(&["status", "--porcelain", "--untracked-files=no"]);
+                git(&["rev-parse", "HEAD"]) + if changed.is_empty() { "" } else { ", changed" }
+            },
+            str::to_owned,
+        );
         let cpu = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         let memory = fs::read_to_string("/proc/meminfo").unwrap_or_default();
         let memory_kib =
@@ -43,7 +49,7 @@ impl Machine {
             kernel: rustix::system::uname().release().to_string_lossy().into_owned(),
             fio: said("fio", &["--version"])?,
             nbdkit: said("nbdkit", &["--version"])?,
-            commit: if changed.is_empty() { commit } else { format!("{commit}, changed") },
+            commit,
             date: said("date", &["--utc", "+%Y-%m-%d %H:%M:%S"])?,
         })
     }

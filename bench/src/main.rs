@@ -16,6 +16,7 @@ mod args;
 mod bars;
 mod cores;
 mod counters;
+mod crowd;
 mod device;
 mod double;
 mod floor;
@@ -37,6 +38,7 @@ mod soak;
 mod stages;
 mod switches;
 mod table;
+mod timeline;
 
 use std::fs;
 use std::path::Path;
@@ -49,8 +51,9 @@ use args::{Args, Side};
 use cores::Cores;
 use machine::Machine;
 use measure::Stage;
+use network::SIDES;
 use peer::Programs;
-use plan::Offered;
+use plan::{Offered, Suite};
 use process::{Doing, Failure, Result, Stop, failed, run};
 use result::Results;
 
@@ -88,6 +91,9 @@ fn main() -> ExitCode {
 
 /// Measures and reports; returns whether every measurement worked.
 fn compare(args: &Args) -> Result<bool> {
+    if args.pack.is_some() {
+        return failed("`cargo xtask bench --suite scale --pack FILE` makes the archive");
+    }
     let out = args.out();
     let results =
         if args.redraw { Results::read(&out.join(RESULTS))? } else { measure(args, &out)? };
@@ -115,12 +121,12 @@ fn measure(args: &Args, out: &Path) -> Result<Results> {
             ));
         }
     }
-    let offered = offered(&programs, &stop)?;
+    let offered = offered(args, &programs, &stop)?;
     let sets = plan::narrow(plan::sets(args.suite, runtime, offered), &args.wanted());
     if sets.is_empty() {
         return failed("no job of no set is left; see `cargo xtask bench --help`");
     }
-    let machine = Machine::look(&stop)?;
+    let machine = Machine::look(args.commit.as_deref(), &stop)?;
     fs::create_dir_all(out).doing(out.display())?;
     let turns = args.turns();
     let runtime_ms = runtime.as_millis() as u64;
@@ -128,7 +134,13 @@ fn measure(args: &Args, out: &Path) -> Result<Results> {
     let estimate: Duration = sets.iter().map(|set| measure::estimate(set, turns)).sum();
     let minutes = estimate.as_secs().div_ceil(60);
     println!("bench: {} sets, {turns} turns, about {minutes} minutes", sets.len());
-    let mut cores = Cores::new(estimate / 2);
+    if args.suite == Suite::Scale {
+        plan::scale::cannot_tell(results.machine.cores)
+            .iter()
+            .for_each(|it| println!("bench: {it}"));
+    }
+    let each = sets[0].cores.unwrap_or(1);
+    let mut cores = Cores::new(SIDES.map(|side| side.first_core(each)), estimate / 2);
     for set in &sets {
         stop.check()?;
         println!("bench: {}: servers start, and their memory is filled", set.name);
@@ -143,7 +155,7 @@ fn measure(args: &Args, out: &Path) -> Result<Results> {
 }
 
 /// The variants that this Tyche and this system offer.
-fn offered(programs: &Programs, stop: &Stop) -> Result<Offered> {
+fn offered(args: &Args, programs: &Programs, stop: &Stop) -> Result<Offered> {
     let help = |program: &Path, verb| run(Command::new(program).args([verb, "--help"]), stop);
     let serving = help(&programs.lab, "serve")?;
     let connecting = help(&programs.tyche, "connect")?;
@@ -154,5 +166,8 @@ fn offered(programs: &Programs, stop: &Stop) -> Result<Offered> {
         hand_over: serving.contains("--hand-over"),
         channels: connecting.contains("--channels"),
         mptcp: switch.trim() == "1" && !wrapped.is_empty(),
+        cores: std::thread::available_parallelism()
+            .map_or(1, |cores| u16::try_from(cores.get()).unwrap_or(u16::MAX)),
+        queues_max: args.queues_max(),
     })
 }

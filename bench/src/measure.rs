@@ -9,6 +9,7 @@ use serde::Deserialize;
 
 use crate::cores::Cores;
 use crate::counters::Counters;
+use crate::crowd::{self, Crowd, CrowdMeasurement};
 use crate::double::Double;
 use crate::floor::{Floor, Outcome};
 use crate::job::{Job, Pattern};
@@ -19,9 +20,10 @@ use crate::own_load::{self, Load};
 use crate::peer::{PATIENCE, Programs, Protocol, Server, TEMPORARY_DIR};
 use crate::plan::{Contest, Entry, Outage, Set};
 use crate::process::{Doing, Failure, Result, Running, Stop, failed};
-use crate::result::{FailedTurn, FloorMeasurement, Latency, Measurement, Results, Timeline};
+use crate::result::{FailedTurn, FloorMeasurement, Latency, Measurement, Results};
 use crate::stages::{self, StagedMeasurement};
 use crate::switches;
+use crate::timeline::Timeline;
 
 /// The parts of fio's output that matter here.
 #[derive(Debug, Deserialize)]
@@ -91,9 +93,7 @@ impl<'a> Stage<'a> {
         results: &mut Results,
     ) -> Result<Self> {
         let mut network = Network::lay(set.link, stop)?;
-        if !set.pinned {
-            network.unpin();
-        }
+        network.pin(set.cores);
         let scratch = tempfile::tempdir().doing("a temporary directory")?;
         let mut stage = Self { set, programs, stop, servers: Vec::new(), network, scratch };
         stage.network.set_offloads(true, stop)?;
@@ -166,6 +166,7 @@ impl<'a> Stage<'a> {
         }
         self.stage_turn(turn, cores, results)?;
         self.message_turn(turn, results)?;
+        self.crowd_turn(turn, results)?;
         self.outage_turn(turn, results)
     }
 
@@ -243,6 +244,33 @@ impl<'a> Stage<'a> {
         messages::parse(&Running::start(&mut command)?.succeed(self.stop, limit)?.stdout)
     }
 
+    /// Each crowd comes to a target that has just started.
+    fn crowd_turn(&self, turn: u32, results: &mut Results) -> Result<()> {
+        let set = self.set;
+        for index in 0..set.crowds.len() {
+            let crowd = set.crowds[(index + turn as usize) % set.crowds.len()];
+            let (sessions, busy) = (crowd.sessions, crowd.busy);
+            let name = &set.peers[crowd.peer].name;
+            let what = format!("{name}: {sessions} sessions, {busy} of them busy");
+            match self.crowd(crowd, turn) {
+                Ok(it) => {
+                    println!("{} {turn} {what}: {it}", set.name);
+                    results.crowds.push(it);
+                }
+                Err(failure) => self.note(results, turn, what, failure)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn crowd(&self, crowd: Crowd, turn: u32) -> Result<CrowdMeasurement> {
+        let Self { set, programs, stop, network, .. } = self;
+        let peer = &set.peers[crowd.peer];
+        let mut server = Server::start(peer, 0, set.export_mib, network, programs, stop)?;
+        let lab = server.crowd(network, programs);
+        crowd::measure(crowd, (set.name, turn), &mut server, lab, set.runtime, stop)
+    }
+
     fn outage_turn(&self, turn: u32, results: &mut Results) -> Result<()> {
         let set = self.set;
         for outage in &set.outages {
@@ -305,7 +333,7 @@ impl<'a> Stage<'a> {
         let pid = server.running.pid();
         let engine_counters = server.engine_counters();
         let _ = fs::remove_file(&engine_counters);
-        let before = server.counters(self.programs, self.stop)?;
+        let (before, by_thread_before) = server.counters(self.programs, self.stop)?;
         let (traffic_before, cpu_before) = (traffic(pid)?, server.running.cpu_s()?);
         let daemon_before = server.daemon()?;
         let (asleep_before, fio_before) = (switches::of_process(pid), switches::of_ended());
@@ -313,7 +341,7 @@ impl<'a> Stage<'a> {
         let (traffic_after, cpu_after) = (traffic(pid)?, server.running.cpu_s()?);
         let (asleep_after, fio_after) = (switches::of_process(pid), switches::of_ended());
         let daemon_after = server.daemon()?;
-        let after = server.counters(self.programs, self.stop)?;
+        let (after, by_thread_after) = server.counters(self.programs, self.stop)?;
         let has_counters = engine_counters.exists();
         let load = if is_own { own_load::parse(&finished.stdout)? } else { fio_load(&output)? };
         let daemon_cpu_s = daemon_after.0 - daemon_before.0;
@@ -345,6 +373,11 @@ impl<'a> Stage<'a> {
                 counters => counters,
             },
             target_counters: after.zip(before).map(|(after, before)| after - before),
+            requests_by_thread: by_thread_after
+                .iter()
+                .zip(by_thread_before)
+                .map(|(after, before)| after.saturating_sub(before))
+                .collect(),
             cores_ns: 0.0,
         })
     }
@@ -436,7 +469,8 @@ pub(crate) fn estimate(set: &Set, turns: u32) -> Duration {
     let staged = (set.runtime + Duration::from_secs(1)) * staged as u32;
     let messages =
         (messages::time(set.runtime) + Duration::from_secs(1)) * set.messages.len() as u32;
-    let turn = set.contests.iter().map(of).sum::<Duration>() + staged + messages + outages;
+    let crowds = (crowd::time(set.runtime) + Duration::from_secs(8)) * set.crowds.len() as u32;
+    let turn = set.contests.iter().map(of).sum::<Duration>() + staged + messages + outages + crowds;
     let server = Duration::from_secs(1) + Duration::from_millis(3) * set.export_mib;
     turn * set.turns(turns) + server * set.peers.len() as u32
 }

@@ -1,6 +1,6 @@
 //! Two network namespaces joined by a veth pair or more: the host in one, the target in the other.
 //!
-//! Each side's programs run on a core of their own, unless they may run on any. Each cable is a
+//! Each side's programs run on cores of their own, unless they may run on any. Each cable is a
 //! segment and a subnet of its own. A link may be shaped to a rate, in both directions; its queue
 //! then has the usual length of an interface's, so that excess frames wait rather than get dropped.
 //! One cable may be worse than the others, and cables can be cut. Dropping it removes everything.
@@ -40,12 +40,19 @@ pub(crate) enum Side {
 }
 
 impl Side {
-    /// The core that its programs are pinned to.
-    pub(crate) fn core(self) -> usize {
+    /// The first of the cores that its programs are pinned to, where each side has so many: the
+    /// host has the lower ones.
+    pub(crate) fn first_core(self, each: usize) -> usize {
         match self {
             Self::Host => 0,
-            Self::Target => 1,
+            Self::Target => each,
         }
+    }
+
+    /// All of them, as `taskset` names them.
+    fn cores(self, each: usize) -> String {
+        let first = self.first_core(each);
+        if each == 1 { first.to_string() } else { format!("{first}-{}", first + each - 1) }
     }
 }
 
@@ -161,8 +168,8 @@ pub(crate) struct Network {
     offloads: Option<bool>,
     /// Cables that multipath TCP uses; 0: not set up yet.
     subflows: u16,
-    /// Whether each side's programs have a core of their own.
-    pinned: bool,
+    /// Number of cores that each side's programs have for their own; `None`: they run on any.
+    cores: Option<usize>,
     _hysteresis: Option<Hysteresis>,
 }
 
@@ -171,8 +178,8 @@ impl Network {
     pub(crate) fn lay(link: Link, stop: &Stop) -> Result<Self> {
         let tag = format!("tyche-bench-{}", std::process::id());
         // From here on, dropping it removes the parts that exist.
-        let (offloads, subflows, pinned) = (None, 0, true);
-        let mut network = Self { tag, link, offloads, subflows, pinned, _hysteresis: None };
+        let (offloads, subflows, cores) = (None, 0, Some(1));
+        let mut network = Self { tag, link, offloads, subflows, cores, _hysteresis: None };
         for side in SIDES {
             ip(&["netns", "add", &network.namespace(side)], stop)?;
         }
@@ -214,9 +221,9 @@ impl Network {
         self.link
     }
 
-    /// Lets the programs of both sides run on any core.
-    pub(crate) fn unpin(&mut self) {
-        self.pinned = false;
+    /// Gives the programs of each side so many cores; `None`: they run on any.
+    pub(crate) fn pin(&mut self, cores: Option<usize>) {
+        self.cores = cores;
     }
 
     fn shape(&self, side: Side, interface: &str, rate: u64, stop: &Stop) -> Result<()> {
@@ -360,13 +367,11 @@ impl Network {
         command
     }
 
-    /// A program on one side, pinned to that side's core unless cores are free.
+    /// A program on one side, pinned to that side's cores unless cores are free.
     pub(crate) fn pinned(&self, side: Side, program: &str) -> Command {
-        if !self.pinned {
-            return self.inside(side, program);
-        }
+        let Some(each) = self.cores else { return self.inside(side, program) };
         let mut command = self.inside(side, "taskset");
-        command.args(["--cpu-list", &side.core().to_string(), program]);
+        command.args(["--cpu-list", &side.cores(each), program]);
         command
     }
 
@@ -465,6 +470,12 @@ mod tests {
         assert_eq!([0, 1, 2].map(|cable| link.rate_of(cable)), [Some(1000), Some(1000), Some(200)]);
         assert_eq!(address(Side::Target, 0), "192.0.2.2");
         assert_eq!(address(Side::Host, 5), "192.0.2.81");
+    }
+
+    #[test]
+    fn the_host_has_the_lower_cores() {
+        assert_eq!(SIDES.map(|side| side.cores(1)), ["0", "1"]);
+        assert_eq!(SIDES.map(|side| side.cores(8)), ["0-7", "8-15"]);
     }
 
     #[test]

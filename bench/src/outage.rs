@@ -18,7 +18,7 @@ use crate::network::{Network, traffic};
 use crate::peer::PATIENCE;
 use crate::plan::Outage;
 use crate::process::{Doing, Result, Running, Stop, failed};
-use crate::result::{BUCKET_MS, Timeline};
+use crate::timeline::{BUCKET_MS, Timeline};
 
 const USUAL: Duration = Duration::from_millis(1500);
 const CUT: Duration = Duration::from_secs(2);

@@ -70,6 +70,8 @@ pub(crate) enum Protocol {
     NbdTls,
     /// Fibre Channel over Ethernet, and our own load in the thread of its initiator.
     Fcoe,
+    /// The same target, and fio with our engine, inline: each thread drives its queue.
+    FcoeInline,
     /// The same target, and an initiator in layers (`tyche-lab bench --layered`).
     FcoeLayered,
     /// Tyche over the double of RDMA, which needs no network: memory that both ends map.
@@ -82,12 +84,12 @@ impl Protocol {
     }
 
     fn is_fcoe(self) -> bool {
-        matches!(self, Self::Fcoe | Self::FcoeLayered)
+        matches!(self, Self::Fcoe | Self::FcoeInline | Self::FcoeLayered)
     }
 
     /// Whether our own load takes the place of fio, which has no engine for it.
     pub(crate) fn has_own_load(self) -> bool {
-        self.is_fcoe() || matches!(self, Self::Rdma(_))
+        matches!(self, Self::Fcoe | Self::FcoeLayered | Self::Rdma(_))
     }
 }
 
@@ -109,6 +111,8 @@ pub(crate) struct Peer {
     pub(crate) undelayed: bool,
     /// Whether both sides have keys.
     pub(crate) keyed: bool,
+    /// Threads of the target for each link; `None`: the default, one.
+    pub(crate) threads: Option<u16>,
 }
 
 impl Peer {
@@ -121,14 +125,20 @@ impl Peer {
             Protocol::Nbd => "nbd",
             Protocol::NbdMptcp => "nbd-mptcp",
             Protocol::NbdTls => "nbd-tls",
-            Protocol::Fcoe => "fcoe",
+            Protocol::Fcoe | Protocol::FcoeInline => "fcoe",
             Protocol::FcoeLayered => "fcoe-layered",
             Protocol::Rdma(_) => "rdma",
         };
         let name = name.to_owned();
         let (queue, batch, hand_over) = (false, None, None);
         let (undelayed, keyed) = (false, false);
-        Self { name, protocol, spin_us, queue, batch, hand_over, undelayed, keyed }
+        let threads = None;
+        Self { name, protocol, spin_us, queue, batch, hand_over, undelayed, keyed, threads }
+    }
+
+    /// A variant of the same name whose target has so many threads for each link.
+    pub(crate) fn with_threads(self, threads: u16) -> Self {
+        Self { threads: Some(threads), ..self }
     }
 
     /// Run time of a job, where other peers take `usual`. A multipath connection may need a second
@@ -204,7 +214,7 @@ impl Server {
                 tyche(peer, number, export_mib, network, programs)
             }
             Protocol::Default => plain(export_mib, network, programs),
-            Protocol::Fcoe | Protocol::FcoeLayered => {
+            Protocol::Fcoe | Protocol::FcoeInline | Protocol::FcoeLayered => {
                 let config = dir.path().join("target.toml");
                 fs::write(&config, fcoe_config(number, export_mib)).doing(config.display())?;
                 fcoe(peer, &config, network, programs)
@@ -248,7 +258,7 @@ impl Server {
             // Its load reads and writes memory that the target has touched.
             return Ok(());
         }
-        if self.peer.protocol.is_fcoe() {
+        if self.peer.protocol.has_own_load() {
             let job = Job::new(Pattern::Write, 1 << 20, 4);
             let mut bench = self.bench(&job, FILLING, network, programs);
             Running::start(&mut bench)?.succeed(stop, PATIENCE)?;
@@ -268,14 +278,24 @@ impl Server {
         Ok((cpu_s(pid)?, switches::of_process(pid)))
     }
 
-    /// The target's counters so far; `None` for other servers than ours.
-    pub(crate) fn counters(&self, programs: &Programs, stop: &Stop) -> Result<Option<Counters>> {
-        if self.peer.protocol.is_nbd() || self.peer.protocol.is_fcoe() {
-            return Ok(None);
+    /// The target's counters so far, if it has those of our sessions; and requests by thread, if it
+    /// was told how many threads to have.
+    pub(crate) fn counters(
+        &self,
+        programs: &Programs,
+        stop: &Stop,
+    ) -> Result<(Option<Counters>, Vec<u64>)> {
+        let Peer { protocol, threads, .. } = self.peer;
+        let has_counters = !protocol.is_nbd() && !protocol.is_fcoe();
+        if !has_counters && threads.is_none() {
+            return Ok((None, Vec::new()));
         }
         let mut stats = Command::new(&programs.tyche);
         stats.args(["stats", "-o", "json"]).env(RUNTIME_DIR, self.dir.path());
-        Counters::of_target(&run(&mut stats, stop)?).map(Some)
+        let stats = run(&mut stats, stop)?;
+        let counters = has_counters.then(|| Counters::of_target(&stats)).transpose()?;
+        let by_thread = threads.map(|_| Counters::by_thread(&stats)).transpose()?;
+        Ok((counters, by_thread.unwrap_or_default()))
     }
 
     /// The file to which the engine of a job appends its counters.
@@ -331,7 +351,12 @@ impl Server {
             return fio;
         }
         fio.arg(format!("--ioengine=external:{}", programs.engine.display()));
-        fio.args([format!("--export={EXPORT}"), format!("--host_id={HOST_ID}")]);
+        if peer.protocol.is_fcoe() {
+            fio.args(["--fcoe=1".to_owned(), format!("--export={}", wwpn(self.number))]);
+            fio.env(RUNTIME_DIR, self.dir.path().join("run"));
+        } else {
+            fio.args([format!("--export={EXPORT}"), format!("--host_id={HOST_ID}")]);
+        }
         fio.arg(format!("--spin_us={}", peer.spin_us));
         fio.arg(format!("--mode={}", if peer.queue { "queue" } else { "inline" }));
         let links: Vec<_> = bundle.numbers().map(|cable| link(peer, self.number, cable)).collect();
@@ -365,6 +390,14 @@ impl Server {
         bench.args(["--fcoe", &wwpn(self.number), "--link", &interface(0)]);
         bench.args((self.peer.protocol == Protocol::FcoeLayered).then_some("--layered"));
         bench
+    }
+
+    /// The laboratory's crowd at the export, without its numbers.
+    pub(crate) fn crowd(&self, network: &Network, programs: &Programs) -> Command {
+        let mut crowd = network.pinned(Side::Host, &programs.lab.to_string_lossy());
+        crowd.args(["crowd", EXPORT, "--link", &link(&self.peer, self.number, 0)]);
+        crowd.env(RUNTIME_DIR, self.dir.path().join("run"));
+        crowd
     }
 
     /// The laboratory's own load, which cuts the time of a request into stages. What the target
@@ -440,7 +473,13 @@ fn plain(export_mib: u32, network: &Network, programs: &Programs) -> Command {
 fn fcoe(peer: &Peer, config: &Path, network: &Network, programs: &Programs) -> Command {
     let mut serve = network.pinned(Side::Target, &programs.tyche.to_string_lossy());
     serve.args(["serve", "--spin", &peer.spin_us.to_string(), "--config"]).arg(config);
+    serve.args(threads(peer));
     serve
+}
+
+/// The option for the threads of a target.
+fn threads(peer: &Peer) -> Option<String> {
+    peer.threads.map(|threads| format!("--threads={threads}"))
 }
 
 /// Its configuration: several have ports of their own on the interface.
@@ -473,7 +512,7 @@ fn tyche(
     let mut serve = network.pinned(Side::Target, &program.to_string_lossy());
     serve.args(["serve", "--name", &format!("bench-{number}")]);
     serve.arg("--export").arg(format!("{EXPORT}=mem:{export_mib}M"));
-    serve.args(["--spin", &peer.spin_us.to_string()]);
+    serve.args(["--spin", &peer.spin_us.to_string()]).args(threads(peer));
     for cable in 0..network.link().cables {
         serve.arg("--link").arg(link(peer, number, cable));
     }

@@ -173,6 +173,11 @@ impl Running {
         read(&self.stdout)
     }
 
+    /// Its standard error so far.
+    pub(crate) fn errors(&self) -> Result<String> {
+        read(&self.stderr)
+    }
+
     /// Fails if the program has ended already.
     pub(crate) fn check(&mut self) -> Result<()> {
         match self.child.try_wait().doing("wait for a program")? {

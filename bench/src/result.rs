@@ -1,21 +1,22 @@
 //! `results.json`: every turn of every measurement, and medians over turns.
 
 use std::collections::BTreeSet;
-use std::fmt;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
 use crate::counters::Counters;
+use crate::crowd::CrowdMeasurement;
 use crate::double::DOUBLES;
 use crate::floor::{Floor, Kind, Outcome};
 use crate::job::Job;
 use crate::machine::Machine;
 use crate::messages::MessageMeasurement;
-use crate::network::{Cut, payload_share};
+use crate::network::payload_share;
 use crate::plan::Suite;
 use crate::process::{Doing, Result};
 use crate::stages::StagedMeasurement;
+use crate::timeline::Timeline;
 
 /// Version of the file format; changes when a reader of the old version would misunderstand the new
 /// one.
@@ -41,6 +42,8 @@ pub(crate) struct Results {
     pub(crate) stages: Vec<StagedMeasurement>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) messages: Vec<MessageMeasurement>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) crowds: Vec<CrowdMeasurement>,
     pub(crate) failures: Vec<FailedTurn>,
 }
 
@@ -90,6 +93,9 @@ pub(crate) struct Measurement {
     pub(crate) host_counters: Option<Counters>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) target_counters: Option<Counters>,
+    /// Requests that each thread of the target has answered, where it was told how many to have.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) requests_by_thread: Vec<u64>,
     /// The distance of the cores meanwhile, in nanoseconds; 0: not known.
     #[serde(default)]
     pub(crate) cores_ns: f64,
@@ -105,92 +111,6 @@ pub(crate) struct FloorMeasurement {
     /// As in [`Measurement`].
     #[serde(default)]
     pub(crate) cores_ns: f64,
-}
-
-/// Interval of the throughput figures.
-pub(crate) const BUCKET_MS: u64 = 100;
-
-/// A job during which links were cut and came back. Times are in milliseconds since its first
-/// request was done.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Timeline {
-    pub(crate) set: String,
-    pub(crate) peer: String,
-    pub(crate) turn: u32,
-    pub(crate) job: Job,
-    pub(crate) how: Cut,
-    /// Number of the job's links that were cut.
-    pub(crate) links: u16,
-    pub(crate) cut_ms: u64,
-    pub(crate) back_ms: u64,
-    /// The longest time in which no request was done.
-    pub(crate) gap_ms: u64,
-    /// The longest time of a request.
-    pub(crate) slowest_ms: u64,
-    /// Bytes done in each tenth of a second.
-    pub(crate) bytes: Vec<u64>,
-}
-
-impl Timeline {
-    /// Share of the usual throughput that counts as recovered.
-    const RETURNED: f64 = 0.9;
-    /// Consecutive tenths of a second that must reach it together.
-    const RETURNED_BUCKETS: usize = 3;
-
-    /// Bytes per second before the cut, without the first half second.
-    pub(crate) fn usual(&self) -> f64 {
-        self.mean(500, self.cut_ms)
-    }
-
-    /// Bytes per second while links are cut, from a second after it happened.
-    pub(crate) fn during(&self) -> f64 {
-        self.mean(self.cut_ms + 1000, self.back_ms)
-    }
-
-    fn mean(&self, from_ms: u64, to_ms: u64) -> f64 {
-        let at = |ms: u64| ((ms / BUCKET_MS) as usize).min(self.bytes.len());
-        let (from, to) = (at(from_ms), at(to_ms));
-        let buckets = &self.bytes[from.min(to)..to];
-        per_s(buckets.iter().sum(), buckets.len().max(1))
-    }
-
-    /// Time from the links' return until throughput had recovered, in milliseconds; `None`: never.
-    pub(crate) fn returned_ms(&self) -> Option<u64> {
-        let from = (self.back_ms / BUCKET_MS) as usize;
-        let after = self.bytes.get(from..)?.windows(Self::RETURNED_BUCKETS);
-        let rates = after.map(|it| per_s(it.iter().sum(), it.len()));
-        let enough = self.usual() * Self::RETURNED;
-        let buckets = rates.into_iter().position(|rate| rate >= enough)?;
-        Some(buckets as u64 * BUCKET_MS)
-    }
-
-    /// The outage in words.
-    pub(crate) fn outage(&self) -> String {
-        let how = match self.how {
-            Cut::Down => "interfaces down",
-            Cut::Silent => "silently",
-        };
-        let (cut, links) = (self.links, self.job.bundle().links);
-        let who = if self.peer == "tyche" { String::new() } else { format!("{} ", self.peer) };
-        format!("{who}{}: {cut} of {links} links cut, {how}", self.job.rw.fio())
-    }
-}
-
-/// Bytes per second, for bytes done in that many tenths of a second.
-fn per_s(bytes: u64, buckets: usize) -> f64 {
-    bytes as f64 / (buckets as f64 * BUCKET_MS as f64 / 1e3)
-}
-
-impl fmt::Display for Timeline {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (usual, during) = (self.usual() / 1e6, self.during() / 1e6);
-        write!(f, "{usual:.0} MB/s, then {during:.0}, longest gap {} ms, ", self.gap_ms)?;
-        write!(f, "slowest request {} ms, ", self.slowest_ms)?;
-        match self.returned_ms() {
-            Some(ms) => write!(f, "back after {ms} ms"),
-            None => f.write_str("never back"),
-        }
-    }
 }
 
 /// A measurement that failed.
@@ -286,6 +206,16 @@ impl Measurement {
         self.target_switches as f64 / self.ios as f64
     }
 
+    /// Threads of the target that have answered at least a tenth of the share of one queue, where
+    /// all queues have the same; NaN if it is not known.
+    pub(crate) fn busy_threads(&self) -> f64 {
+        let threads = &self.requests_by_thread;
+        let all: u64 = threads.iter().sum();
+        let least = all as f64 / f64::from(self.job.threads) / 10.0;
+        let busy = threads.iter().filter(|requests| **requests as f64 >= least.max(1.0)).count();
+        if threads.is_empty() { f64::NAN } else { busy as f64 }
+    }
+
     /// Entries in a frame that the host, and the target, sent.
     pub(crate) fn host_entries(&self) -> f64 {
         self.host_counters.map_or(f64::NAN, |it| it.entries_per_frame())
@@ -367,6 +297,7 @@ impl Results {
             timelines: Vec::new(),
             stages: Vec::new(),
             messages: Vec::new(),
+            crowds: Vec::new(),
             failures: Vec::new(),
         }
     }
@@ -481,6 +412,18 @@ impl Results {
         Spread::of(self.messages.iter().filter(|it| it.peer == peer).filter_map(metric))
     }
 
+    /// A figure of the crowds of a set over one kind of link, of so many sessions, so many of them
+    /// busy.
+    pub(crate) fn crowd(
+        &self,
+        (set, peer): (&str, &str),
+        [sessions, busy]: [u32; 2],
+        metric: fn(&CrowdMeasurement) -> f64,
+    ) -> Option<Spread> {
+        let of_set = self.crowds.iter().filter(|it| it.set == set && it.peer == peer);
+        Spread::of(of_set.filter(|it| [it.sessions, it.busy] == [sessions, busy]).map(metric))
+    }
+
     /// The jobs of a set, in order.
     pub(crate) fn jobs(&self, set: &str) -> Vec<Job> {
         let mut jobs: Vec<_> =
@@ -562,7 +505,31 @@ pub(crate) mod testing {
             target_switches: 0,
             host_counters: None,
             target_counters: None,
+            requests_by_thread: Vec::new(),
             cores_ns: 0.0,
+        }
+    }
+
+    /// A crowd of so many sessions, so many of them busy, at a target with 64 MiB.
+    pub(crate) fn crowd(
+        set: &str,
+        peer: &str,
+        [sessions, busy]: [u32; 2],
+        iops: f64,
+    ) -> CrowdMeasurement {
+        CrowdMeasurement {
+            set: set.to_owned(),
+            turn: 1,
+            peer: peer.to_owned(),
+            sessions,
+            busy,
+            connect_ms: [1.0, 2.0],
+            connect_cpu_ms: 0.5,
+            cores: 0.05,
+            memory_before: 16 << 20,
+            memory: 64 << 20,
+            iops,
+            range: [0.0, iops],
         }
     }
 

@@ -1,6 +1,6 @@
 //! Programs of the system that the demo and the tests run, and the Debian packages they are in.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fs};
 
@@ -166,9 +166,14 @@ fn apt_get(args: &[&str]) -> Command {
 }
 
 fn is_there(program: &str) -> bool {
+    find(program).is_some()
+}
+
+/// The path of a program.
+pub(crate) fn find(program: &str) -> Option<PathBuf> {
     let path = env::var_os("PATH").unwrap_or_default();
-    let mut dirs = env::split_paths(&path).chain(SYSTEM.iter().map(|dir| Path::new(dir).into()));
-    dirs.any(|dir| dir.join(program).exists())
+    let dirs = env::split_paths(&path).chain(SYSTEM.iter().map(|dir| Path::new(dir).into()));
+    dirs.map(|dir| dir.join(program)).find(|it| it.exists())
 }
 
 #[cfg(test)]

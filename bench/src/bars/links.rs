@@ -3,7 +3,8 @@
 use super::{Bar, Figures, Good, MIB, Randread, Randwrite, Read, Write, ratio, small};
 use crate::job::{Bundle, Job};
 use crate::plan::links::{BAD, LINKS_MAX};
-use crate::result::{Measurement, Metric, Timeline};
+use crate::result::{Measurement, Metric};
+use crate::timeline::Timeline;
 
 /// Time limit in milliseconds for restored links to be used again.
 const RETURN_MS: f64 = 5000.0;

@@ -4,6 +4,7 @@ mod fcoe;
 mod keys;
 mod links;
 mod rdma;
+mod scale;
 mod udp;
 
 use crate::floor::{Kind, Outcome};
@@ -80,6 +81,7 @@ pub(crate) fn all(results: &Results) -> Vec<Bar> {
         Suite::Fcoe => return fcoe::all(&figures),
         Suite::Keys => return keys::all(&figures),
         Suite::Rdma => return rdma::all(&figures),
+        Suite::Scale => return scale::all(&figures),
     }
     [
         figures.latency(),

@@ -1,14 +1,15 @@
 //! The plan: sets of jobs, each on a network of its own, with the peers that run them.
 //!
 //! The sets of the main suite are those of [`single`], which hold Tyche against others on one link,
-//! and those of [`papers`], which are figures of the papers. [`links`], [`fcoe`], [`keys`] and
-//! [`rdma`] are the other suites.
+//! and those of [`papers`], which are figures of the papers. [`links`], [`fcoe`], [`keys`],
+//! [`rdma`] and [`scale`] are the other suites.
 
 pub(crate) mod fcoe;
 mod keys;
 pub(crate) mod links;
 mod papers;
 pub(crate) mod rdma;
+pub(crate) mod scale;
 mod single;
 
 use std::time::Duration;
@@ -16,6 +17,7 @@ use std::time::Duration;
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
+use crate::crowd::Crowd;
 use crate::double::Double;
 use crate::floor::Floor;
 use crate::job::{Job, Pattern};
@@ -70,8 +72,8 @@ pub(crate) struct Set {
     pub(crate) runtime: Duration,
     /// Turns at most, however many there are.
     pub(crate) turns_max: Option<u32>,
-    /// Whether each side has a core to itself. Otherwise the threads of both may run on any.
-    pub(crate) pinned: bool,
+    /// Cores that each side has to itself; `None`: the threads of both may run on any.
+    pub(crate) cores: Option<usize>,
     pub(crate) peers: Vec<Peer>,
     pub(crate) contests: Vec<Contest>,
     /// Jobs whose time is cut into stages, by `tyche-lab bench`.
@@ -80,6 +82,8 @@ pub(crate) struct Set {
     pub(crate) messages: Vec<(&'static str, Double)>,
     /// Outages, after the contests.
     pub(crate) outages: Vec<Outage>,
+    /// Crowds of sessions, each at a target of its own.
+    pub(crate) crowds: Vec<Crowd>,
 }
 
 impl Set {
@@ -92,12 +96,13 @@ impl Set {
             export_mib,
             runtime,
             turns_max: None,
-            pinned: true,
+            cores: Some(1),
             peers,
             contests: Vec::new(),
             staged: Vec::new(),
             messages: Vec::new(),
             outages: Vec::new(),
+            crowds: Vec::new(),
         }
     }
 
@@ -140,6 +145,8 @@ pub(crate) enum Suite {
     Keys,
     /// Rings in the peer's memory, without network cards.
     Rdma,
+    /// More cores, and more hosts.
+    Scale,
 }
 
 /// A job that every peer runs, with the usual offloads for TCP.
@@ -156,6 +163,9 @@ fn jobs(patterns: &[Pattern], block_bytes: u32, depths: &[u16]) -> Vec<Job> {
 /// The name by which the measurement of messages is selected, as jobs are.
 pub(crate) const MESSAGES: &str = "messages";
 
+/// The name by which crowds are selected, as jobs are.
+pub(crate) const CROWDS: &str = "crowds";
+
 /// Optional features, compared only if Tyche and the system offer them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Offered {
@@ -164,6 +174,10 @@ pub(crate) struct Offered {
     pub(crate) channels: bool,
     /// Whether the kernel and the system let NBD use several links.
     pub(crate) mptcp: bool,
+    /// Cores of the machine.
+    pub(crate) cores: u16,
+    /// The most queues that the user wants; `None`: as many as there are cores for.
+    pub(crate) queues_max: Option<u16>,
 }
 
 /// The user's selection; an empty list means all.
@@ -184,6 +198,7 @@ pub(crate) fn sets(suite: Suite, runtime: Duration, offered: Offered) -> Vec<Set
         Suite::Fcoe => fcoe::sets(runtime),
         Suite::Keys => keys::sets(runtime),
         Suite::Rdma => rdma::sets(runtime),
+        Suite::Scale => scale::sets(runtime, offered),
     }
 }
 
@@ -212,8 +227,10 @@ pub(crate) fn narrow(sets: Vec<Set>, wanted: &Wanted) -> Vec<Set> {
         set.outages.retain(|outage| is_job(&outage.job) && peers[outage.peer]);
         set.messages
             .retain(|(name, _)| among(&wanted.peers, name) && among(&wanted.jobs, MESSAGES));
+        set.crowds.retain(|crowd| peers[crowd.peer] && among(&wanted.jobs, CROWDS));
         let has_jobs = !(set.contests.is_empty() && set.staged.is_empty());
-        if has_jobs || !(set.outages.is_empty() && set.messages.is_empty()) {
+        let has_more = !(set.outages.is_empty() && set.messages.is_empty());
+        if has_jobs || has_more || !set.crowds.is_empty() {
             left.push(set);
         }
     }
@@ -224,8 +241,14 @@ pub(crate) fn narrow(sets: Vec<Set>, wanted: &Wanted) -> Vec<Set> {
 mod tests {
     use super::*;
 
-    const EVERYTHING: Offered =
-        Offered { batch: true, hand_over: true, channels: true, mptcp: true };
+    const EVERYTHING: Offered = Offered {
+        batch: true,
+        hand_over: true,
+        channels: true,
+        mptcp: true,
+        cores: 16,
+        queues_max: None,
+    };
 
     fn all() -> Vec<Set> {
         sets(Suite::Main, Duration::from_secs(2), EVERYTHING)
@@ -233,7 +256,7 @@ mod tests {
 
     #[test]
     fn entries_name_peers_of_their_set() {
-        let others = [Suite::Links, Suite::Fcoe, Suite::Keys, Suite::Rdma]
+        let others = [Suite::Links, Suite::Fcoe, Suite::Keys, Suite::Rdma, Suite::Scale]
             .map(|suite| sets(suite, Duration::from_secs(2), EVERYTHING));
         for set in all().into_iter().chain(others.into_iter().flatten()) {
             for contest in &set.contests {
@@ -253,6 +276,7 @@ mod tests {
             (Suite::Fcoe, 20),
             (Suite::Keys, 15),
             (Suite::Rdma, 25),
+            (Suite::Scale, 45),
         ];
         for (suite, minutes) in suites {
             let sets = sets(suite, Duration::from_secs(2), EVERYTHING);

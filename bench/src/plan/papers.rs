@@ -103,7 +103,7 @@ fn by_threads(sizes: [u32; 2], links: Option<u16>) -> Vec<Job> {
 fn threads(runtime: Duration) -> Set {
     let peers = vec![tyche(0), tyche(0).queueing()];
     let mut set = Set::new("10g-threads", Link::shaped(9000, 10 * GBIT), runtime, peers);
-    set.pinned = false;
+    set.cores = None;
     set.add_for_all(by_threads([4 * KIB, 512 * KIB], None));
     set
 }
@@ -113,7 +113,7 @@ fn receivers(runtime: Duration) -> Set {
     let peers = ["receive-all,store", "receive,store"].map(|parts| tyche(0).handing_over(parts));
     let link = Link { cables: 2, ..Link::shaped(9000, 10 * GBIT) };
     let mut set = Set::new("10g-links", link, runtime, peers.into());
-    set.pinned = false;
+    set.cores = None;
     set.add_for_all(by_threads([4 * KIB, MIB], Some(link.cables)));
     set
 }

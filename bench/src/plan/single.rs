@@ -112,7 +112,7 @@ fn longest(runtime: Duration) -> Set {
 fn default_path(runtime: Duration) -> Set {
     let two = [Protocol::Default, Protocol::Nbd];
     let mut set = Set::new("default", Link::unshaped(9000), runtime, peers(&two, 0));
-    set.pinned = false;
+    set.cores = None;
     set.add_for_all(jobs(&[Randread, Randwrite], 4 * KIB, &[1, 32]));
     set.add_for_all(jobs(&[Read, Write], MIB, &[16]));
     set

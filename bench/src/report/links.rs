@@ -11,7 +11,8 @@ use crate::plan::GBIT;
 use crate::plan::links::{BAD, LINKS_MAX, MTU};
 use crate::plot::{Course, CoursePanel, Plot, Series, Shape};
 use crate::process::Result;
-use crate::result::{BUCKET_MS, Results, Spread, Timeline};
+use crate::result::{Results, Spread};
+use crate::timeline::{BUCKET_MS, Timeline};
 
 use Pattern::{Randread, Randwrite, Read, Write};
 

@@ -5,6 +5,7 @@ mod keys;
 mod links;
 mod papers;
 mod rdma;
+mod scale;
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -80,6 +81,8 @@ pub(crate) fn write(results: &Results, out: &Path) -> Result<()> {
     let headline = Path::new("iops.svg");
     if results.suite == Suite::Links {
         links::explain(&mut text);
+    } else if results.suite == Suite::Scale {
+        scale::explain(&mut text, results);
     } else if results.suite == Suite::Main && headline_plot(results).write(&out.join(headline))? {
         let _ = writeln!(text, "\n![4 KiB random reads by depth](iops.svg)");
     }
@@ -94,7 +97,7 @@ pub(crate) fn write(results: &Results, out: &Path) -> Result<()> {
     }
     let chapters = CHAPTERS.iter().chain(&papers::CHAPTERS).chain(&links::CHAPTERS);
     let chapters = chapters.chain(&fcoe::CHAPTERS).chain(&keys::CHAPTERS);
-    for chapter in chapters.chain(&rdma::CHAPTERS) {
+    for chapter in chapters.chain(&rdma::CHAPTERS).chain(&scale::CHAPTERS) {
         let tables = table::set(results, chapter.set);
         if tables.is_empty() {
             continue;

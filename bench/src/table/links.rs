@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 
 use super::{MB_PER_S, NOTHING, Table, Unit, by_peer, cpu, head, section};
 use crate::job::{Bundle, Job};
-use crate::result::{Measurement, Results, Spread, Timeline};
+use crate::result::{Measurement, Results, Spread};
+use crate::timeline::Timeline;
 
 const PERCENT: Unit = Unit::new(Measurement::payload_utilization, 0.01, 1);
 

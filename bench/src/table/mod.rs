@@ -3,6 +3,7 @@
 mod fcoe;
 mod links;
 mod rdma;
+mod scale;
 mod stages;
 
 use std::fmt::Write;
@@ -96,6 +97,7 @@ pub(crate) fn set(results: &Results, name: &str) -> String {
         Suite::Links => return links::set(results, name, &jobs),
         Suite::Fcoe => return fcoe::set(results, name, &jobs),
         Suite::Rdma => return rdma::set(results, name, &jobs),
+        Suite::Scale => return scale::set(results, name, &jobs),
     }
     let mut text = String::new();
     section(&mut text, "Mean time of a request in microseconds, by stage", || {

@@ -6,7 +6,7 @@ use clap::Args;
 use serde::Serialize;
 use tyche_block::{Completion, Operation, PAGE, Request};
 use tyche_console::error::{Code, Context, Error, Result};
-use tyche_console::output::{Format, show};
+use tyche_console::output::{Format, remark, show};
 use tyche_link::ip::End;
 use tyche_native::{HostOptions, InlineHost};
 use tyche_numa::Placement;
@@ -94,6 +94,7 @@ pub(crate) fn run(args: &CrowdArgs) -> Result<()> {
     times.sort_unstable();
     let ms = |time: Option<&Duration>| time.map_or(0.0, |it| it.as_secs_f64() * 1e3);
     let connect_ms = [ms(times.get(times.len() / 2)), ms(times.last())];
+    remark(format_args!("{} sessions are connected", members.len()));
     let runtime = Duration::from_secs(args.runtime);
     hold(&mut members, args, runtime)?;
     let rates = members[..args.busy.min(members.len())].iter();

@@ -1,5 +1,6 @@
 //! `cargo xtask deb`, `rpm`, `oci`: packages for Debian and for distributions with RPM, with
-//! everything for Tyche as a service, and an image for containers, which has the program alone.
+//! everything for Tyche as a service, and an image for containers, which has the program alone; and
+//! an archive with which a benchmark runs on other machines ([`pack`]).
 //!
 //! What is in them is listed once (`contents`), and the formats' own programs do the rest.
 
@@ -7,6 +8,7 @@ mod container;
 mod contents;
 mod deb;
 mod oci;
+pub(crate) mod pack;
 mod root;
 mod rpm;
 mod stage;

@@ -46,7 +46,7 @@ pub(super) fn package(program: &Path, dir: &Path) -> Result<PathBuf> {
     let architecture = architecture()?;
     layout.fill(&stage, &architecture)?;
     let package = dir.join(format!("tyche-{VERSION}-{architecture}.tar"));
-    archive(layout.stage.root(), &package)?;
+    archive(layout.stage.root(), ".", &package)?;
     Ok(package)
 }
 
@@ -69,7 +69,7 @@ pub(super) fn test(package: &Path) -> Result<bool> {
 }
 
 /// The shared libraries of a program, the loader among them, where it finds them here.
-fn libraries(program: &Path) -> Result<Vec<String>> {
+pub(super) fn libraries(program: &Path) -> Result<Vec<String>> {
     let said = output(Command::new("ldd").arg(program))?;
     let paths = said.lines().filter_map(|line| line.split_whitespace().find(|it| is_path(it)));
     Ok(paths.map(str::to_owned).collect())
@@ -84,12 +84,12 @@ fn architecture() -> Result<String> {
     Ok(output(Command::new("dpkg").arg("--print-architecture"))?.trim().to_owned())
 }
 
-/// Writes an archive that is the same for the same files.
-fn archive(dir: &Path, to: &Path) -> Result<()> {
+/// Writes an archive of what is at `place` in a directory, which is the same for the same files.
+pub(super) fn archive(dir: &Path, place: &str, to: &Path) -> Result<()> {
     let mut tar = Command::new("tar");
     tar.args(["--sort=name", "--owner=0", "--group=0", "--numeric-owner", "--format=ustar"]);
     tar.arg(format!("--mtime=@{}", commit("%ct")?)).arg("-cf").arg(to).arg("-C").arg(dir);
-    run_tool(tar.arg("."))
+    run_tool(tar.arg(place))
 }
 
 /// The SHA-256 of a file, in hexadecimal.
@@ -125,7 +125,7 @@ impl Layout {
     fn fill(&self, files: &Stage, architecture: &str) -> Result<()> {
         self.stage.write(Path::new("oci-layout"), "{\"imageLayoutVersion\":\"1.0.0\"}", 0o644)?;
         let tar = self.stage.path("layer.tar");
-        archive(files.root(), &tar)?;
+        archive(files.root(), ".", &tar)?;
         let uncompressed = digest(&tar)?;
         self.stage.compress(&tar)?;
         let layer = self.adopt("layer.tar.gz")?;

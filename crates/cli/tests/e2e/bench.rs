@@ -1,4 +1,4 @@
-//! `tyche bench` and `tyche-lab floor`: their results, and their errors.
+//! `tyche bench`, `tyche-lab floor` and `tyche-lab crowd`: their results, and their errors.
 
 use std::fs;
 use std::thread;
@@ -234,4 +234,23 @@ fn a_target_that_stops_ends_the_measurement() {
     let (done, took) = interrupted(&rig, serve(&rig, false), &[], stop);
     expect(&done, &[], 6, &["lost while measuring", "the target ended the connection"]);
     assert!(took < Duration::from_secs(15), "{took:?}");
+}
+
+#[test]
+fn a_crowd_says_when_all_are_connected_and_what_the_busy_ones_do() {
+    let rig = rig!(9000);
+    let _target = serve(&rig, false);
+    let crowd = ["crowd", DISK, "--link", rig.cable.link(Side::Host), "-o", "json"];
+    let numbers = ["--sessions", "6", "--busy", "2", "--iodepth", "4", "--runtime", "1"];
+    let done = finish(&mut rig.tyche(Side::Host, &[&crowd[..], &numbers].concat()), PATIENCE);
+    assert!(done.success(), "{}", done.stderr);
+    // The comparison looks at the target from then on.
+    assert!(done.stderr.contains("6 sessions are connected"), "{}", done.stderr);
+    let result: Value = serde_json::from_str(&done.stdout).unwrap();
+    assert_eq!((&result["schema"], &result["sessions"]), (&"tyche.crowd/1".into(), &6.into()));
+    let [slowest, fastest] = [0, 1].map(|at| number(&result["range"][at]));
+    assert!(slowest > 0.0 && slowest <= fastest, "{result}");
+    let sum = number(&result["iops"]);
+    assert!((slowest + fastest - sum).abs() < 1e-6, "of two sessions: {result}");
+    assert!(number(&result["connect_ms"][0]) <= number(&result["connect_ms"][1]), "{result}");
 }

@@ -5,9 +5,10 @@ use std::path::Path;
 use crate::lab::LAB;
 
 /// Commands, and options of commands, that only the laboratory has.
-const ONLY_HERE: [&str; 5] = ["floor", "--fault", "--hand-over", "--rdma-double", "--stages"];
+const ONLY_HERE: [&str; 6] =
+    ["crowd", "floor", "--fault", "--hand-over", "--rdma-double", "--stages"];
 /// The ones whose output is not in the published schema.
-const OWN_OUTPUT: [&str; 2] = ["floor", "--stages"];
+const OWN_OUTPUT: [&str; 3] = ["crowd", "floor", "--stages"];
 
 /// The program that has a command with these arguments.
 pub(super) fn program(args: &[&str]) -> &'static Path {
