@@ -24,6 +24,8 @@ const HOLD: u32 = 5;
 const OBSERVED: f64 = 0.9;
 /// Time limit for all to connect, and for all to end.
 const PATIENCE: Duration = Duration::from_secs(120);
+/// What one takes to connect where nothing else runs: mostly waiting for offers.
+const CONNECT: Duration = Duration::from_millis(65);
 /// How the program says that all are connected.
 const CONNECTED: &str = "are connected";
 
@@ -86,6 +88,11 @@ struct Output {
     connect_ms: [f64; 2],
     iops: f64,
     range: [f64; 2],
+}
+
+/// How long it takes to connect them, about.
+pub(crate) fn connecting(sessions: u32) -> Duration {
+    CONNECT * sessions
 }
 
 /// How long the sessions are held, where a job runs for `runtime`.

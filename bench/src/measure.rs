@@ -469,7 +469,8 @@ pub(crate) fn estimate(set: &Set, turns: u32) -> Duration {
     let staged = (set.runtime + Duration::from_secs(1)) * staged as u32;
     let messages =
         (messages::time(set.runtime) + Duration::from_secs(1)) * set.messages.len() as u32;
-    let crowds = (crowd::time(set.runtime) + Duration::from_secs(8)) * set.crowds.len() as u32;
+    let crowd = |it: &Crowd| crowd::time(set.runtime) + crowd::connecting(it.sessions);
+    let crowds = set.crowds.iter().map(crowd).sum::<Duration>();
     let turn = set.contests.iter().map(of).sum::<Duration>() + staged + messages + outages + crowds;
     let server = Duration::from_secs(1) + Duration::from_millis(3) * set.export_mib;
     turn * set.turns(turns) + server * set.peers.len() as u32

@@ -164,6 +164,5 @@ mod tests {
         assert_eq!(find(&bars, "udp: memory").figure(), "64.00");
         assert_eq!(find(&bars, "udp: CPU of the target while").held(), Some(true));
         assert_eq!(find(&bars, "udp: IOPS").held(), Some(false));
-        assert_eq!(find(&bars, "tyche: memory").held(), None);
     }
 }
