@@ -64,7 +64,8 @@ pub(super) struct Channels<R> {
     slots: Vec<Option<Open<R>>>,
     /// By index.
     notes: Vec<Note>,
-    /// The earliest timer that is noted.
+    /// No timer that is noted is earlier. It is looked for anew only when that time has come, so
+    /// that a channel whose timer moves on with each request costs nothing.
     earliest: Instant,
     /// Settled channels that need the registry.
     needing: usize,
@@ -127,12 +128,8 @@ impl<R: Rules> Channels<R> {
         let needs_registry = open.is_some_and(Open::needs_registry);
         let note = Note { timer, is_stirred: false, needs_registry };
         self.needing += usize::from(needs_registry);
-        let before = std::mem::replace(&mut self.notes[index], note);
-        if timer <= self.earliest {
-            self.earliest = timer;
-        } else if before.timer == self.earliest {
-            self.earliest = self.notes.iter().map(|note| note.timer).min().unwrap_or(NEVER);
-        }
+        self.notes[index] = note;
+        self.earliest = self.earliest.min(timer);
     }
 
     /// The stirred channels.
@@ -218,30 +215,40 @@ impl<R: Rules> Channels<R> {
     /// Removes the closed channels that have no requests at the disk any more, and passes them on.
     pub(super) fn reap(&mut self, mut removed: impl FnMut(Open<R>)) {
         let over: Vec<_> = self.needing_mut().filter(|it| it.is_over()).map(|it| it.id()).collect();
+        let mut sessions = Vec::new();
         for channel in &over {
             let open = self.slots[usize::from(channel.0)].take().expect("it is over");
             if let Some(target) = &open.target {
                 self.past += target.channel.stats;
+                sessions.push(open.session);
             }
-            let session = open.session;
             removed(open);
-            self.share(session);
+        }
+        if !sessions.is_empty() {
+            sessions.sort_unstable();
+            sessions.dedup();
+            self.share(&sessions);
         }
     }
 
-    /// Divides the receive window among the channels of the link, and the path to the host of
-    /// `session` among the channels of that, of which one has come or gone.
-    pub(super) fn share(&mut self, session: Uuid) {
-        let heard = |open: &&Open<R>| !open.closing && open.target.is_some();
-        let all = self.iter().filter(heard).count();
-        let of_session = self.iter().filter(heard).filter(|open| open.session == session).count();
+    /// Divides the receive window among the channels of the link, and the paths to the hosts of
+    /// these sessions, of which channels have come or gone, among those of each. `sessions` are
+    /// sorted.
+    pub(super) fn share(&mut self, sessions: &[Uuid]) {
+        let (mut all, mut shares) = (0, vec![0; sessions.len()]);
+        for open in self.iter().filter(|open| !open.closing && open.target.is_some()) {
+            all += 1;
+            if let Ok(at) = sessions.binary_search(&open.session) {
+                shares[at] += 1;
+            }
+        }
         for index in 0..self.slots.len() {
             let Some(open) = &mut self.slots[index] else { continue };
             let Some(target) = &mut open.target else { continue };
             // A window is said with the next frame, whenever that is.
             target.channel.share_receiver(all);
-            if open.session == session {
-                target.channel.share_path(of_session);
+            if let Ok(at) = sessions.binary_search(&open.session) {
+                target.channel.share_path(shares[at]);
                 self.stir(index);
             }
         }
@@ -257,7 +264,9 @@ impl<R: Rules> Channels<R> {
 
     /// Closes all channels that `ends` names, and has each send a farewell.
     pub(super) fn end(&mut self, now: Instant, ends: impl Fn(&Open<R>) -> bool) {
-        for open in self.iter_mut().filter(|open| !open.closing && ends(open)) {
+        let ended = self.iter().filter(|open| !open.closing && ends(open));
+        for channel in ended.map(Open::id).collect::<Vec<_>>() {
+            let Some(open) = self.get_mut(channel) else { continue };
             open.closing = true;
             if let Some(target) = &mut open.target {
                 let farewell = target.channel.unsequenced(now, Kind::Disconnect, Flags::NONE);
@@ -285,7 +294,9 @@ impl<R: Rules> Channels<R> {
 
     /// Sends an event to all hosts of an export.
     pub(super) fn notify(&mut self, export: ExportKey, event: Event) {
-        for open in self.iter_mut().filter(|open| open.grant.export == export) {
+        let of_export = self.iter().filter(|open| open.grant.export == export);
+        for channel in of_export.map(Open::id).collect::<Vec<_>>() {
+            let Some(open) = self.get_mut(channel) else { continue };
             match &mut open.target {
                 Some(target) => target.notify(event),
                 None => open.missed = Some(event),
@@ -309,9 +320,13 @@ impl<R: Rules> Channels<R> {
     /// Runs the timers that have expired.
     pub(super) fn handle_timeout(&mut self, now: Instant) {
         if self.earliest <= now {
+            self.earliest = NEVER;
             for index in 0..self.notes.len() {
-                if self.notes[index].timer <= now {
+                let Note { timer, is_stirred, .. } = self.notes[index];
+                if timer <= now {
                     self.stir(index);
+                } else if !is_stirred {
+                    self.earliest = self.earliest.min(timer);
                 }
             }
         }
@@ -339,9 +354,7 @@ impl<R: Rules> Channels<R> {
         let settled = || self.iter().filter(|it| !self.notes[usize::from(it.id().0)].is_stirred);
         let timer = settled().map(Open::timer).fold(None, earliest).unwrap_or(NEVER);
         let needing = settled().filter(|it| it.needs_registry()).count();
-        self.earliest <= timer
-            && (!self.stirred.is_empty() || self.earliest == timer)
-            && self.needing == needing
+        self.earliest <= timer && self.needing == needing
     }
 
     /// Counters of all channels, including removed ones.

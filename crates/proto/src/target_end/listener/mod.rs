@@ -373,6 +373,7 @@ impl<R: Rules> Listener<R> {
         if frame.is_congested {
             target.channel.note_congestion();
         }
+        let (mut asked, mut changed) = (Ok(()), is_first);
         match (header.kind, &body) {
             (Kind::Disconnect, _) => {
                 let answer = target.channel.unsequenced(now, Kind::Disconnect, Flags::REPLY);
@@ -382,20 +383,19 @@ impl<R: Rules> Listener<R> {
                 if open.keys.is_none() {
                     self.answers.note_farewell(&open.config, answer);
                 }
-                let session = open.session;
-                self.channels.share(session);
+                changed = Some(open.session);
             }
             (Kind::Fence, Body::Control(pdu)) => {
                 if let Control::Fence(fence) = pdu.decode() {
-                    self.gate.ask(Question::Fence(channel, Box::new(fence)))?;
+                    asked = self.gate.ask(Question::Fence(channel, Box::new(fence)));
                 }
             }
             _ => {}
         }
-        if let Some(session) = is_first {
-            self.channels.share(session);
+        if let Some(session) = changed {
+            self.channels.share(&[session]);
         }
-        Ok(payload)
+        asked.map(|()| payload)
     }
 
     /// Answers a repeated farewell on a channel that is closed or closing.
