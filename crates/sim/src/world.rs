@@ -28,6 +28,7 @@ mod witness;
 
 use std::collections::HashMap;
 use std::io::Write;
+use std::ops::Range;
 use std::time::Duration;
 
 use tyche_block::Errno;
@@ -57,8 +58,8 @@ use rotation::Rotation;
 use strangers::{Other, Others};
 use unlinks::Unlinks;
 
-/// Offset of the number of requests in the body of a Fence or Fenced that is not sealed.
-const FENCE_COUNT_AT: usize = 10;
+/// The bytes of the number of requests in a Fence or Fenced that is not sealed.
+const FENCE_COUNT: Range<usize> = HEAD_LEN + 10..HEAD_LEN + 12;
 /// Limit of frames in flight: more is a flood.
 const FRAMES_MAX: usize = 200_000;
 /// Limit of inputs in a row without time passing, besides those of each host's: more is an endless
@@ -289,7 +290,7 @@ impl<R: Rules> World<R> {
             if matches!(header.kind, Kind::Fence | Kind::Fenced) {
                 self.report.fences += 1;
                 // The channels that a cut takes are all fenced: it would never end.
-                if frame.get(HEAD_LEN + FENCE_COUNT_AT..).is_some_and(|it| it[..2] != [0, 0]) {
+                if frame.get(FENCE_COUNT).is_none_or(|it| it != [0, 0]) {
                     self.cut_fence(from);
                 }
             }

@@ -171,6 +171,20 @@ fn when_all_links_are_cut_everything_waits_for_one() {
     world.audit().unwrap();
 }
 
+/// The target has its memory back at once, and not after the keep-alive time.
+#[test]
+fn a_channel_that_is_given_up_without_requests_is_closed_at_the_target() {
+    let mut plan = Plan::clean(4);
+    plan.add_segment(9000);
+    plan.hosts[0].keep_alive = 30 * SECOND;
+    let mut world = bundle_of(plan);
+    let channels = |count| move |world: &World| world.credits().count() == count;
+    assert!(world.run_until(SECOND, channels(2)).unwrap());
+    world.remove_link(0, 1).unwrap();
+    assert!(world.run_until(SECOND / 10, channels(1)).unwrap(), "it stays open");
+    world.audit().unwrap();
+}
+
 #[test]
 fn a_fence_waits_for_the_disk_and_finds_its_way_when_its_link_is_cut_too() {
     let mut world = bundle(5, 3);

@@ -36,15 +36,15 @@ const SEGMENTS_MIN: u64 = 2;
 /// Segments in flight at most where a round trip is too short for pacing. More would lie in the
 /// receiver's buffer, and not in the processors' caches.
 const SEGMENTS_UNPACED: u64 = 512;
-/// The length from which frames are those of a stream, which holds whatever is sent and loses
-/// nothing: bytes limit them, not segments.
+/// The length from which frames are long, as those over TCP, RDMA and Ethernet with the longest
+/// MTU: bytes limit them, not segments. A stream holds whatever is sent, and loses nothing.
 const SEGMENT_LONG: u64 = 16 << 10;
 /// Bytes of long frames in flight at most, unless the round trip asks for more. Lower: threads that
 /// sleep wake up more often for the same bytes. Higher: what is in flight leaves the processors'
 /// caches before it is read (docs/measurements/tcp.md).
 const LONG_BYTES: u64 = 1 << 20;
 /// The fastest path for long frames, in bytes per nanosecond, about 100 Gbit/s: what is in flight
-/// then is never less than such a path holds.
+/// then is never less than such a path holds. A faster one is filled by several channels.
 const LONG_RATE: u64 = 12;
 /// Parts of a flow that are told apart.
 const PARTS_MAX: u64 = 64;

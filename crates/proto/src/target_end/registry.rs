@@ -412,7 +412,10 @@ impl Registry {
             if channel == asker {
                 return FenceAnswer::Refused;
             }
-            self.note_fenced(channel);
+            // A fence without requests needs no outcomes kept.
+            if !fence.tags.is_empty() {
+                self.note_fenced(channel);
+            }
             if R::keeps(Rule::CloseBeforeFenced) {
                 self.displace(channel);
             }
@@ -463,9 +466,9 @@ impl Registry {
     }
 
     /// Removes a closed channel, which has no requests at the disk, and has had that much done.
-    /// `outcomes`: those of its
-    /// requests, if its host may ask for them, and whether it has all the completions. These are
-    /// kept only if it has asked already: they would displace those of others.
+    /// `outcomes`: those of its requests, if its host may ask for them, and whether it has all the
+    /// completions. These are kept only if it has asked already: they would displace those of
+    /// others.
     pub(crate) fn closed(
         &mut self,
         export: ExportKey,

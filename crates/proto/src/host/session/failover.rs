@@ -252,7 +252,8 @@ impl<R: Rules> Session<R> {
         // The target keeps the memory of a channel until it knows that it has ended.
         let is_kept = !matches!(problem, Problem::Reset | Problem::Disconnected);
         if !pieces.is_empty() || (is_kept && is_fenced && R::keeps(Rule::FenceBeforeReissue)) {
-            self.fences.add(self.now, lost.identity, pieces);
+            let lot = self.paths.draw();
+            self.fences.add(self.now, lost.identity, pieces, lot);
         }
         self.events.push_back(SessionEvent::Parted(port, peer, problem));
         if self.paths.is_live() {

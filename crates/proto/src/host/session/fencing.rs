@@ -1,11 +1,13 @@
 //! Fences of lost channels. The target may still have such a channel open, and its modifications
 //! may still take effect: they are reissued only after the target has confirmed that the channel is
-//! closed (*fence before reissue*). PROTOCOL.md, "Fences".
+//! closed (*fence before reissue*). One without modifications is fenced as well, so that the target
+//! closes it and has its memory back. PROTOCOL.md, "Fences".
 
 use std::time::Duration;
 
 use tyche_wire::{ChannelId, CommandFlags, Cookie, Fate, Fence, Fenced, Status, TAGS_MAX, Tag};
 
+use super::repeat::spread;
 use crate::host::initiator::Piece;
 use crate::time::Instant;
 
@@ -25,6 +27,8 @@ struct Lost {
     next: Instant,
     /// Time until it is repeated after that.
     pause: Duration,
+    /// A random number.
+    lot: u64,
     /// The path that the fence was last sent on.
     asked: Option<usize>,
     /// The target's cache was lost since then: executed writes may be gone.
@@ -37,16 +41,17 @@ struct Lost {
 pub(super) struct Fences(Vec<Lost>);
 
 impl Fences {
-    /// A channel is lost, with `pieces` in flight, which may be none.
+    /// A channel is lost, with `pieces` in flight, which may be none. `lot`: a random number.
     pub(super) fn add(
         &mut self,
         now: Instant,
         (cookie, channel): (Cookie, ChannelId),
         pieces: Vec<(Tag, Piece)>,
+        lot: u64,
     ) {
         let pieces = pieces.into_iter().map(|(tag, piece)| (tag, Some(piece))).collect();
         let (pause, asked, outdated) = (INTERVAL, None, false);
-        self.0.push(Lost { cookie, channel, pieces, next: now, pause, asked, outdated });
+        self.0.push(Lost { cookie, channel, pieces, next: now, pause, lot, asked, outdated });
     }
 
     /// The target has lost its cache, and with it executed writes of these channels without FUA.
@@ -108,7 +113,8 @@ impl Fences {
     ) -> Option<(usize, Fence)> {
         self.0.iter_mut().filter(|lost| lost.next <= now).find_map(|lost| {
             let path = paths.clone().find(|&path| only || lost.asked != Some(path))?;
-            (lost.asked, lost.next) = (Some(path), now + lost.pause);
+            (lost.asked, lost.next) = (Some(path), now + spread(lost.pause, lost.lot));
+            lost.lot = lost.lot.rotate_right(u8::BITS);
             lost.pause = (lost.pause * 2).min(INTERVAL_MAX);
             let tags = lost.pieces.iter().take(TAGS_MAX).map(|(tag, _)| *tag).collect();
             Some((path, Fence { cookie: lost.cookie, channel: lost.channel, tags }))
@@ -145,6 +151,9 @@ mod tests {
 
     use super::*;
 
+    /// Makes no pause longer or shorter.
+    const LOT: u64 = 0x8080_8080_8080_8080;
+
     fn piece(op: u32) -> Piece {
         let (opcode, flags) = (Opcode::Write, CommandFlags::NONE);
         Piece { op, base: 0, opcode, flags, offset: 0, len: 512 }
@@ -163,7 +172,7 @@ mod tests {
     fn more_requests_than_a_fence_has_room_for_take_several() {
         let mut fences = Fences::default();
         let pieces = (0..200).map(|n| (tag(n), piece(n.into()))).collect();
-        fences.add(Instant(0), (Cookie(7), ChannelId(3)), pieces);
+        fences.add(Instant(0), (Cookie(7), ChannelId(3)), pieces, LOT);
         let (path, first) = fences.poll(Instant(0), &(4..5), true).expect("it is due");
         assert_eq!((path, first.tags.len()), (4, TAGS_MAX));
         assert!(fences.poll(Instant(0), &(4..5), true).is_none(), "it was asked");
@@ -190,7 +199,7 @@ mod tests {
         ] {
             for (lost, wanted) in [(false, fate), (true, after)] {
                 let mut fences = Fences::default();
-                fences.add(Instant(0), (Cookie(7), ChannelId(3)), vec![(tag(1), piece)]);
+                fences.add(Instant(0), (Cookie(7), ChannelId(3)), vec![(tag(1), piece)], LOT);
                 if lost {
                     fences.lose_cache();
                 }
@@ -205,10 +214,10 @@ mod tests {
     fn what_has_failed_is_asked_for_and_never_returned() {
         let mut fences = Fences::default();
         let pieces = vec![(tag(1), piece(1)), (tag(2), piece(2))];
-        fences.add(Instant(0), (Cookie(7), ChannelId(3)), pieces);
+        fences.add(Instant(0), (Cookie(7), ChannelId(3)), pieces, LOT);
         assert!(!fences.has_forgotten());
         fences.forget_operations();
-        fences.add(Instant(0), (Cookie(8), ChannelId(4)), vec![(tag(3), piece(1))]);
+        fences.add(Instant(0), (Cookie(8), ChannelId(4)), vec![(tag(3), piece(1))], LOT);
         let executed = Fate::Executed(Status::Success);
         let (_, fence) = fences.poll(Instant(0), &(4..5), true).expect("it is due");
         assert_eq!(fence.tags.as_slice(), [tag(1), tag(2)]);
@@ -223,7 +232,7 @@ mod tests {
     #[test]
     fn living_paths_take_turns() {
         let mut fences = Fences::default();
-        fences.add(Instant(0), (Cookie(7), ChannelId(3)), vec![(tag(1), piece(1))]);
+        fences.add(Instant(0), (Cookie(7), ChannelId(3)), vec![(tag(1), piece(1))], LOT);
         let asked = |fences: &mut Fences, now: Instant, paths: std::ops::Range<usize>| {
             fences.poll(now, &paths, false).map(|(path, _)| path)
         };
@@ -231,5 +240,17 @@ mod tests {
         let later = Instant(0) + INTERVAL;
         assert_eq!(asked(&mut fences, later, 0..1), None, "through another path this time");
         assert_eq!(asked(&mut fences, later, 0..2), Some(1));
+    }
+
+    #[test]
+    fn a_channel_without_requests_is_fenced_and_nothing_waits_for_that() {
+        let mut fences = Fences::default();
+        fences.add(Instant(0), (Cookie(7), ChannelId(3)), Vec::new(), LOT);
+        assert!(!fences.has_pieces() && !fences.has_forgotten() && !fences.is_empty());
+        let (_, fence) = fences.poll(Instant(0), &(4..5), true).expect("it is due");
+        assert_eq!((fence.channel, fence.tags.len()), (ChannelId(3), 0));
+        assert_eq!(fences.poll_timeout(), Some(Instant(0) + INTERVAL), "it is repeated");
+        assert!(fences.confirmed(Instant(5), &fenced(&fence, Fate::Unknown)).is_empty());
+        assert!(fences.is_empty());
     }
 }

@@ -67,6 +67,12 @@ impl Question {
             Self::Fence(..) => None,
         }
     }
+
+    /// The places of its class that it may take. For a fence without requests nobody waits.
+    fn places(&self) -> usize {
+        let is_idle = matches!(self, Self::Fence(_, fence) if fence.tags.is_empty());
+        if is_idle { REQUESTS_MAX / 2 } else { REQUESTS_MAX }
+    }
 }
 
 /// A sealed connect.
@@ -233,7 +239,7 @@ impl Gate {
     pub(super) fn ask(&mut self, question: Question) -> Result<(), Reject> {
         let class = question.class();
         let alike = self.questions.iter().filter(|it| it.class() == class);
-        if alike.count() >= REQUESTS_MAX {
+        if alike.count() >= question.places() {
             return Err(Reject::Busy);
         }
         self.questions.push_back(question);
@@ -263,13 +269,15 @@ impl Gate {
 
 #[cfg(test)]
 mod tests {
-    use tyche_wire::{ConnectFlags, Cookie, Name, Uuid};
+    use tyche_wire::{ConnectFlags, Cookie, Name, Tag, Uuid};
 
     use super::*;
     use crate::rules::AllRules;
 
     const HOST: Mac = Mac([2, 0, 0, 0, 0, 1]);
     const NOW: Instant = Instant(1_000_000_000);
+    /// The request that a fence is for.
+    const NEEDED: [Tag; 1] = [Tag { slot: 1, generation: 1 }];
 
     fn connect(ticket: Ticket) -> Connect {
         Connect {
@@ -296,8 +304,9 @@ mod tests {
         Question::Discover(HOST, Class::Stranger, Discover::any(1, Uuid::from_u128(2)))
     }
 
-    fn fence() -> Question {
-        let fence = Fence { cookie: Cookie(5), channel: ChannelId(0), tags: Default::default() };
+    fn fence(tags: &[Tag]) -> Question {
+        let tags = tags.iter().copied().collect();
+        let fence = Fence { cookie: Cookie(5), channel: ChannelId(0), tags };
         Question::Fence(ChannelId(1), Box::new(fence))
     }
 
@@ -442,12 +451,17 @@ mod tests {
             assert_eq!(gate.ask(discover()), Ok(()));
         }
         assert_eq!(gate.ask(discover()), Err(Reject::Busy));
-        for _ in 0..REQUESTS_MAX {
-            assert_eq!(gate.ask(fence()), Ok(()));
+        // Nobody waits for those of channels without requests.
+        for _ in 0..REQUESTS_MAX / 2 {
+            assert_eq!(gate.ask(fence(&[])), Ok(()));
         }
-        assert_eq!(gate.ask(fence()), Err(Reject::Busy));
+        assert_eq!(gate.ask(fence(&[])), Err(Reject::Busy));
+        for _ in 0..REQUESTS_MAX / 2 {
+            assert_eq!(gate.ask(fence(&NEEDED)), Ok(()));
+        }
+        assert_eq!(gate.ask(fence(&NEEDED)), Err(Reject::Busy));
         assert!(matches!(gate.poll_question(), Some(Question::Discover(..))));
-        assert_eq!(gate.ask(fence()), Err(Reject::Busy), "that was another's place");
+        assert_eq!(gate.ask(fence(&NEEDED)), Err(Reject::Busy), "that was another's place");
         assert_eq!(gate.ask(discover()), Ok(()));
     }
 }
