@@ -2,7 +2,7 @@
 //!
 //! The comparison is a program of its own: it measures, so it is built for release, and it draws,
 //! so it needs more than the standard library. A suite can be packed, to run elsewhere
-//! ([`pack`](crate::package::pack)).
+//! ([`crate::package::pack`]).
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;

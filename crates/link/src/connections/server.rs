@@ -59,7 +59,7 @@ pub struct Server<C: Carrier> {
     shared: C::Shared,
     /// Whether the listener is not watched, because a connection could not be accepted.
     pauses: bool,
-    /// Connections; a gap is reused, the first one at first.
+    /// Connections; the first gap is used first.
     slots: Box<[Slot<C::Connection>]>,
     /// One more than the last slot with a connection: each round looks at no others.
     used: usize,
