@@ -28,7 +28,6 @@ mod witness;
 
 use std::collections::HashMap;
 use std::io::Write;
-use std::ops::Range;
 use std::time::Duration;
 
 use tyche_block::Errno;
@@ -58,8 +57,8 @@ use rotation::Rotation;
 use strangers::{Other, Others};
 use unlinks::Unlinks;
 
-/// The bytes of the number of requests in a Fence or Fenced that is not sealed.
-const FENCE_COUNT: Range<usize> = HEAD_LEN + 10..HEAD_LEN + 12;
+/// Bytes of the body of a Fence or Fenced of no requests.
+const FENCE_OF_NONE: u32 = 16;
 /// Limit of frames in flight: more is a flood.
 const FRAMES_MAX: usize = 200_000;
 /// Limit of inputs in a row without time passing, besides those of each host's: more is an endless
@@ -290,7 +289,7 @@ impl<R: Rules> World<R> {
             if matches!(header.kind, Kind::Fence | Kind::Fenced) {
                 self.report.fences += 1;
                 // The channels that a cut takes are all fenced: it would never end.
-                if frame.get(FENCE_COUNT).is_none_or(|it| it != [0, 0]) {
+                if header.data_len > FENCE_OF_NONE {
                     self.cut_fence(from);
                 }
             }
