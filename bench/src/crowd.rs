@@ -24,7 +24,7 @@ const HOLD: u32 = 5;
 const OBSERVED: f64 = 0.9;
 /// Time limit for all to connect, and for all to end.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// What one takes to connect where nothing else runs: mostly waiting for offers.
+/// Time that one session takes to connect where nothing else runs, mostly waiting for offers.
 const CONNECT: Duration = Duration::from_millis(65);
 /// How the program says that all are connected.
 const CONNECTED: &str = "are connected";

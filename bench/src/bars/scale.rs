@@ -11,7 +11,7 @@ use crate::result::Measurement;
 /// Queues of the bars, and lanes of FCoE.
 const MANY: u16 = 7;
 const LANES: u16 = 4;
-/// What so many queues must reach, as a multiple of one.
+/// Bars: peer, number of queues, and the multiple of one queue's requests that they must reach.
 const GAINS: [(&str, u16, f64); 4] =
     [("tyche", MANY, 5.5), ("udp", MANY, 5.0), ("tsockets", MANY, 5.0), ("fcoe", LANES, 3.0)];
 
@@ -42,7 +42,7 @@ fn small(rw: Pattern, queues: u16) -> Job {
 }
 
 fn has_cores(figures: &Figures<'_>, queues: u16) -> bool {
-    cores_each(u16::try_from(figures.results.machine.cores).unwrap_or(u16::MAX)) >= queues
+    cores_each(figures.results.machine.cores) >= queues
 }
 
 fn gained(figures: &Figures<'_>, peer: &str, rw: Pattern, queues: u16) -> Option<f64> {

@@ -42,8 +42,8 @@ pub(super) fn sets(runtime: Duration, offered: Offered) -> Vec<Set> {
 }
 
 /// Cores of each side on a machine with so many.
-pub(crate) fn cores_each(cores: u16) -> u16 {
-    (cores / 2).max(1)
+pub(crate) fn cores_each(cores: usize) -> u16 {
+    u16::try_from(cores / 2).unwrap_or(u16::MAX).max(1)
 }
 
 /// Numbers of queues for so many cores of each side, or up to a wanted one.
@@ -56,8 +56,7 @@ fn queues(each: u16, wanted_max: Option<u16>) -> Vec<u16> {
 
 /// The sentence about machines whose cores do not suffice for more than one queue.
 pub(crate) fn cannot_tell(cores: usize) -> Option<String> {
-    let each = cores_each(u16::try_from(cores).unwrap_or(u16::MAX));
-    (each == 1).then(|| {
+    (cores_each(cores) == 1).then(|| {
         format!(
             "This machine has {cores} cores, one for each side: one queue is measured, and how \
              speed scales with cores cannot be told here."
@@ -67,13 +66,13 @@ pub(crate) fn cannot_tell(cores: usize) -> Option<String> {
 
 fn set(name: &'static str, runtime: Duration, offered: Offered, peers: Vec<Peer>) -> Set {
     let set = Set::new(name, Link::unshaped(9000), runtime, peers);
-    Set { export_mib: SMALL_MIB, cores: Some(cores_each(offered.cores).into()), ..set }
+    Set { export_mib: SMALL_MIB, cores: Some(cores_each(offered.cores.into()).into()), ..set }
 }
 
 /// A target with as many threads for each number of queues; one nbdkit, which has threads for each
 /// connection.
 fn cores(runtime: Duration, offered: Offered) -> Set {
-    let queues = queues(cores_each(offered.cores), offered.queues_max);
+    let queues = queues(cores_each(offered.cores.into()), offered.queues_max);
     let mut peers = vec![Peer::new(Protocol::Nbd, SPIN_US)];
     for protocol in [Protocol::Tyche, Protocol::Udp, Protocol::Tsockets, Protocol::FcoeInline] {
         let is_fcoe = protocol == Protocol::FcoeInline;
@@ -133,7 +132,7 @@ mod tests {
             (64, &[1, 2, 4, 7, 15, 31]),
         ] {
             assert_eq!(queues(cores_each(cores), None), expected, "{cores} cores");
-            assert_eq!(cannot_tell(cores.into()).is_some(), expected == [1], "{cores} cores");
+            assert_eq!(cannot_tell(cores).is_some(), expected == [1], "{cores} cores");
         }
         assert_eq!(queues(1, Some(4)), [1, 2, 4]);
         assert_eq!(queues(8, Some(1)), [1]);

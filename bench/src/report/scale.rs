@@ -38,7 +38,7 @@ pub(super) const CHAPTERS: [Chapter; 2] = [
 pub(super) fn explain(text: &mut String, results: &Results) {
     let cores = results.machine.cores;
     let said = cannot_tell(cores).unwrap_or_else(|| {
-        let each = cores_each(u16::try_from(cores).unwrap_or(u16::MAX));
+        let each = cores_each(cores);
         format!("Each side has {each} cores. A bar that needs more is not judged.")
     });
     let _ = writeln!(text, "\n{said}");
@@ -46,7 +46,7 @@ pub(super) fn explain(text: &mut String, results: &Results) {
 
 /// A panel by number of queues that have a core each; `None` if there is only one.
 fn by_queues(results: &Results, caption: &str, kind: Job, metric: Metric) -> Option<Panel> {
-    let each = cores_each(u16::try_from(results.machine.cores).unwrap_or(u16::MAX));
+    let each = cores_each(results.machine.cores);
     let jobs = results.jobs(CORES).into_iter();
     let jobs: Vec<_> = jobs
         .filter(|job| job.with_threads(1) == kind && job.threads <= each)

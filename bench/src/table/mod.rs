@@ -163,13 +163,26 @@ fn head(first: &str, columns: &[&str], more: &[&str]) -> Vec<String> {
 }
 
 fn by_peer(results: &Results, set: &str, jobs: &[Job], unit: Unit) -> String {
+    cells(results, set, jobs, |peer, job| {
+        Some(unit.show(results.spread(results.who(set, peer), job, unit.metric)))
+    })
+}
+
+/// A table with a cell for each job and peer; jobs for which no peer has one are left out.
+fn cells(
+    results: &Results,
+    set: &str,
+    jobs: &[Job],
+    cell: impl Fn(&str, &Job) -> Option<String>,
+) -> String {
     let peers = results.peers(set);
     let mut table = Table::new(&head("job", &peers, &[]));
     for job in jobs {
-        let cells = peers
-            .iter()
-            .map(|peer| unit.show(results.spread(results.who(set, peer), job, unit.metric)));
-        table.row(&[job.to_string()].into_iter().chain(cells).collect::<Vec<_>>());
+        let cells: Vec<_> = peers.iter().map(|peer| cell(peer, job)).collect();
+        if cells.iter().any(Option::is_some) {
+            let cells = cells.into_iter().map(|cell| cell.unwrap_or_else(|| NOTHING.to_owned()));
+            table.row(&[job.to_string()].into_iter().chain(cells).collect::<Vec<_>>());
+        }
     }
     table.text
 }

@@ -1,6 +1,6 @@
 //! Tables of the suite `scale`.
 
-use super::{GB_PER_S, KIOPS, NOTHING, Table, by_peer, cpu, head, section, show};
+use super::{GB_PER_S, KIOPS, Table, by_peer, cells, cpu, head, section, show};
 use crate::crowd::CrowdMeasurement;
 use crate::job::Job;
 use crate::result::{Measurement, Results};
@@ -14,10 +14,10 @@ pub(super) fn set(results: &Results, name: &str, jobs: &[Job]) -> String {
     });
     section(&mut text, "Large requests: GB/s", || by_peer(results, name, &large, GB_PER_S));
     section(&mut text, "Bytes per second, as a multiple of those of one queue", || {
-        multiples(results, name, jobs, |_, peer, job| (peer.to_owned(), job.with_threads(1)))
+        multiples(results, name, jobs, |peer, job| (peer.to_owned(), job.with_threads(1)))
     });
     section(&mut text, "Bytes per second, as a multiple of NBD's with as many connections", || {
-        multiples(results, name, jobs, |_, _, job| ("nbd".to_owned(), job))
+        multiples(results, name, jobs, |_, job| ("nbd".to_owned(), job))
     });
     section(&mut text, "CPU", || cpu(results, name, jobs));
     section(&mut text, "Busy threads of the target, and requests of each in percent", || {
@@ -32,53 +32,29 @@ fn multiples(
     results: &Results,
     set: &str,
     jobs: &[Job],
-    by: impl Fn(&Results, &str, Job) -> (String, Job),
+    by: impl Fn(&str, Job) -> (String, Job),
 ) -> String {
-    let peers = results.peers(set);
-    let mut table = Table::new(&head("job", &peers, &[]));
-    for &job in jobs {
-        let cells: Vec<_> = peers
-            .iter()
-            .map(|peer| {
-                let (other, base) = by(results, peer, job);
-                if (other.as_str(), base) == (*peer, job) {
-                    return None;
-                }
-                let of = |peer: &str, job: &Job| {
-                    results.median(results.who(set, peer), job, Measurement::bytes_per_s)
-                };
-                let (ours, base) = of(peer, &job).zip(of(&other, &base))?;
-                Some(format!("{:.2}", ours / base))
-            })
-            .collect();
-        if cells.iter().any(Option::is_some) {
-            let cells = cells.into_iter().map(|cell| cell.unwrap_or_else(|| NOTHING.to_owned()));
-            table.row(&[job.to_string()].into_iter().chain(cells).collect::<Vec<_>>());
+    cells(results, set, jobs, |peer, &job| {
+        let (other, base) = by(peer, job);
+        if (other.as_str(), base) == (peer, job) {
+            return None;
         }
-    }
-    table.text
+        let of = |peer: &str, job: &Job| {
+            results.median(results.who(set, peer), job, Measurement::bytes_per_s)
+        };
+        let (ours, base) = of(peer, &job).zip(of(&other, &base))?;
+        Some(format!("{:.2}", ours / base))
+    })
 }
 
 /// The turn with the fewest busy threads counts.
 fn threads(results: &Results, set: &str, jobs: &[Job]) -> String {
-    let peers = results.peers(set);
-    let mut table = Table::new(&head("job", &peers, &[]));
-    for job in jobs {
-        let cells: Vec<_> = peers
-            .iter()
-            .map(|peer| {
-                let turns = results.measurements.iter().filter(|it| it.set == set);
-                let turns = turns.filter(|it| it.peer == *peer && it.job == *job);
-                let turns = turns.filter(|it| !it.requests_by_thread.is_empty());
-                turns.min_by(|a, b| a.busy_threads().total_cmp(&b.busy_threads())).map(shares)
-            })
-            .collect();
-        if cells.iter().any(Option::is_some) {
-            let cells = cells.into_iter().map(|cell| cell.unwrap_or_else(|| NOTHING.to_owned()));
-            table.row(&[job.to_string()].into_iter().chain(cells).collect::<Vec<_>>());
-        }
-    }
-    table.text
+    cells(results, set, jobs, |peer, job| {
+        let turns = results.measurements.iter().filter(|it| it.set == set);
+        let turns = turns.filter(|it| it.peer == peer && it.job == *job);
+        let turns = turns.filter(|it| !it.requests_by_thread.is_empty());
+        turns.min_by(|a, b| a.busy_threads().total_cmp(&b.busy_threads())).map(shares)
+    })
 }
 
 fn shares(measurement: &Measurement) -> String {

@@ -181,11 +181,11 @@ impl Network {
     /// Plugs in the links of strangers.
     pub(crate) fn plug_others(&mut self, station: Station, links: &[LinkPlan], hears_all: bool) {
         self.ports.plug(station, links);
-        // Nobody hears the datagrams for others.
-        let hears = |link: &LinkPlan| hears_all && self.udp(link.segment).is_none();
-        let hearing: Vec<_> = links.iter().map(hears).collect();
-        for (link, _) in hearing.iter().enumerate().filter(|it| *it.1) {
-            self.ports.hear_all(self.port(station, link));
+        for (link, plan) in links.iter().enumerate() {
+            // Nobody hears the datagrams for others.
+            if hears_all && self.udp(plan.segment).is_none() {
+                self.ports.hear_all(self.port(station, link));
+            }
         }
     }
 

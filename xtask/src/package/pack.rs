@@ -23,7 +23,7 @@ use super::tool::{commit, output, run_tool};
 use crate::packages::{self, Need};
 use crate::{Result, root as repository, target_dir};
 
-/// What makes the archive.
+/// Programs that make the archive.
 const NEEDS: &[Need] =
     &[("gzip", "gzip"), ("ldd", "libc-bin"), ("strip", "binutils"), ("tar", "tar")];
 

@@ -171,7 +171,7 @@ impl<C: Carrier> Server<C> {
 
     /// The number of connections.
     pub fn connections(&self) -> usize {
-        self.slots.iter().flatten().count()
+        self.in_use().count()
     }
 
     /// Returns the error counters since the link opened.
