@@ -1,4 +1,5 @@
-//! Slow links: the slowest on which requests of 1 MiB end. docs/protocol-annexes.md, "Slow links".
+//! Slow and lossy links: the slowest on which requests of 1 MiB end (docs/protocol-annexes.md,
+//! "Slow links"), and how long a lost frame delays a request.
 
 use std::time::Duration;
 
@@ -6,7 +7,7 @@ use tyche_proto::wire::Opcode;
 use tyche_remote::Notice;
 use tyche_sim::{Options, Plan, Profile, World, run};
 
-use crate::drive::{MIB, SECOND, operation};
+use crate::drive::{MIB, SECOND, connected, operation};
 
 /// Bits per second of each link.
 const RATE: u64 = 1_000_000;
@@ -73,4 +74,26 @@ fn worlds_that_were_found_by_random_starts_end() {
         let report = run(seed, options).unwrap_or_else(|found| panic!("{found}"));
         println!("{report}");
     }
+}
+
+/// The frame that answers a flush is the last of its ring for as long as there are only reads: no
+/// gap tells of its loss.
+#[test]
+fn a_flush_whose_answer_is_lost_waits_for_no_pause_of_the_reads() {
+    const READS: u64 = 2000;
+    let mut plan = Plan::clean(3);
+    plan.disk.latency = Duration::from_millis(1);
+    let mut world = connected(plan);
+    world.set_loss(0, 0.03);
+    for _ in 0..40 {
+        world.request(0, operation(Opcode::Flush, 0, 0)).unwrap();
+        for read in 0..READS {
+            world.request(0, operation(Opcode::Read, read % 8 << 12, 4096)).unwrap();
+            let next = |world: &World| world.in_progress() < 16;
+            assert!(world.run_until(SECOND, next).unwrap(), "reads stand still");
+        }
+    }
+    let slowest = world.report().slowest;
+    println!("the slowest request took {slowest:?} of {:?}", world.elapsed());
+    assert!(slowest < Duration::from_millis(60), "{slowest:?} for one request");
 }

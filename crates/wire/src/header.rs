@@ -131,6 +131,11 @@ pub enum Ring {
     Data = 1,
 }
 
+impl Ring {
+    /// Both, by number.
+    pub const BOTH: [Self; 2] = [Self::Command, Self::Data];
+}
+
 /// The parsed header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {

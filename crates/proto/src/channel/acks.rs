@@ -1,7 +1,7 @@
 //! The effect of acks and nacks on a channel: frames that have arrived or are lost, the round-trip
 //! time, and what congestion control lets out.
 
-use tyche_wire::{Control, Header, Pdu, Reject};
+use tyche_wire::{Control, Header, Pdu, Reject, Ring};
 
 use super::{Channel, REST_NS_MIN};
 use crate::channel::congestion::Progress;
@@ -12,15 +12,14 @@ use crate::time::Instant;
 impl<R: Rules> Channel<R> {
     pub(super) fn receive_acks(&mut self, now: Instant, header: &Header) {
         let before = self.in_flight();
-        let mut all = Acked::default();
-        for (ring, ack) in self.tx.iter_mut().zip(header.acks) {
-            let acked = ring.acked(ack, now);
+        let acked = Ring::BOTH.map(|ring| {
+            let acked = self.tx[ring as usize].acked(header.acks[ring as usize], now);
             if let Some(sample_ns) = acked.sample_ns {
                 self.rtt.sample(sample_ns);
             }
-            all.add(acked);
-        }
-        self.progress(now, &all, before);
+            acked
+        });
+        self.progress(now, acked, before);
     }
 
     /// Checks that the bitmaps of a nack cover only positions that were sent.
@@ -37,20 +36,20 @@ impl<R: Rules> Channel<R> {
     pub(super) fn receive_nack(&mut self, now: Instant, header: &Header, pdu: &Pdu<'_>) {
         let Control::Ack(nack) = pdu.decode() else { return };
         let before = self.in_flight();
-        let (mut all, next) = (Acked::default(), self.packet);
-        let (congestion, stats) = (&mut self.congestion, &mut self.stats);
-        for (i, ring) in self.tx.iter_mut().enumerate() {
-            let acked = ring.nacked(header.acks[i], &nack.bitmaps[i], nack.newest, now, |packet| {
-                congestion.lost::<R>(packet, next);
-                stats.nacked += 1;
-            });
-            all.add(acked);
-        }
-        self.progress(now, &all, before);
+        let next = self.packet;
+        let acked = Ring::BOTH.map(|ring| {
+            let (at, ring) = (ring as usize, &mut self.tx[ring as usize]);
+            ring.nacked(header.acks[at], &nack.bitmaps[at], nack.newest, now, |packet| {
+                self.congestion.lost::<R>(packet, next);
+                self.stats.nacked += 1;
+            })
+        });
+        self.progress(now, acked, before);
     }
 
-    /// Positions were acked; `in_flight` bytes were in flight before.
-    fn progress(&mut self, now: Instant, acked: &Acked, in_flight: u64) {
+    /// Positions of both rings were acked; `in_flight` bytes were in flight before.
+    fn progress(&mut self, now: Instant, rings: [Acked; 2], in_flight: u64) {
+        let acked = rings[0].and(rings[1]);
         if acked.bytes == 0 {
             return;
         }
@@ -70,7 +69,12 @@ impl<R: Rules> Channel<R> {
         self.pacer.set(window, rtt_ns, self.congestion.is_starting());
         self.burst = self.pacer.train();
         self.expiries = 0;
-        self.arm_retransmit(now);
+        for ring in Ring::BOTH {
+            // What is lost in one must not wait for a pause of the other.
+            if rings[ring as usize].bytes > 0 {
+                self.arm_retransmit(now, ring);
+            }
+        }
     }
 
     /// Whether congestion control lets another frame out now.

@@ -161,7 +161,9 @@ pub(crate) struct Channel<R> {
     /// When it was last asked.
     asked_again_at: Instant,
     nack_at: Option<Instant>,
-    retransmit_at: Option<Instant>,
+    /// When each ring has waited too long for an ack that makes progress in it. A frame at the end
+    /// of one leaves no gap, however many follow in the other.
+    retransmit_at: [Option<Instant>; 2],
     expiries: u32,
     heard_at: Instant,
     /// Whether the peer was ever heard.
@@ -202,7 +204,7 @@ impl<R: Rules> Channel<R> {
             asked_at: None,
             asked_again_at: now,
             nack_at: None,
-            retransmit_at: None,
+            retransmit_at: [None; 2],
             expiries: 0,
             heard_at: now,
             is_heard: false,
@@ -408,10 +410,10 @@ impl<R: Rules> Channel<R> {
         self.rx.iter().any(RxRing::has_gap)
     }
 
-    fn arm_retransmit(&mut self, now: Instant) {
-        let waiting = !self.is_acked();
+    fn arm_retransmit(&mut self, now: Instant, ring: Ring) {
+        let waits = !self.tx[ring as usize].is_empty();
         let timeout_ns = self.rtt.timeout_ns(self.expiries);
-        self.retransmit_at = waiting.then(|| now.plus_ns(timeout_ns) + ACK_DELAY);
+        self.retransmit_at[ring as usize] = waits.then(|| now.plus_ns(timeout_ns) + ACK_DELAY);
     }
 
     /// Whether the peer has all frames of both rings.
@@ -463,7 +465,7 @@ impl<R: Rules> Channel<R> {
         if !self.tx.iter().any(TxRing::has_lost) || !self.may_leave(now) {
             return None;
         }
-        for ring in [Ring::Command, Ring::Data] {
+        for ring in Ring::BOTH {
             let Some(position) = self.tx[ring as usize].next_lost() else { continue };
             entries.clear();
             entries.extend(self.tx[ring as usize].entries(position).filter(|entry| wanted(entry)));
@@ -504,8 +506,8 @@ impl<R: Rules> Channel<R> {
         position: Position,
         packet: PacketNumber,
     ) -> Header {
-        if self.retransmit_at.is_none() {
-            self.arm_retransmit(now);
+        if self.retransmit_at[ring as usize].is_none() {
+            self.arm_retransmit(now, ring);
         }
         let mut flags = Flags::NONE;
         flags.set(Flags::CHECKSUMMED, kind == Kind::Data && self.config.checksum);

@@ -50,11 +50,12 @@ pub(crate) struct Acked {
 }
 
 impl Acked {
-    /// Adds what the same ack did to another ring.
-    pub(crate) fn add(&mut self, other: Self) {
+    /// This and what the same ack did to another ring.
+    pub(crate) fn and(mut self, other: Self) -> Self {
         self.bytes += other.bytes;
         self.newest = self.newest.max(other.newest);
         self.sample_ns = other.sample_ns.or(self.sample_ns);
+        self
     }
 }
 

@@ -239,3 +239,29 @@ fn a_short_round_trip_takes_no_timer() {
     assert!(channel.in_flight() >= channel.congestion.window());
     assert_eq!(channel.pacer.poll_timeout(), None);
 }
+
+#[test]
+fn what_is_lost_in_one_ring_waits_for_no_pause_of_the_other() {
+    let mut channel = Channel::<AllRules>::new(config(), Instant(0));
+    let entry = [Entry::Event(Event::Removed)];
+    let lost = channel.send(Instant(0), Ring::Command, &entry, 0);
+    let (mut now, mut sent) = (Instant(0), 0_u32);
+    // Data go on all the time, and arrive within 100 us.
+    while !channel.tx[Ring::Command as usize].has_lost() {
+        assert!(now < Instant(100_000_000), "nothing is sent again");
+        channel.send(now, Ring::Data, &entry, 0);
+        sent += 1;
+        now = now + Duration::from_micros(100);
+        let acks = [lost.position, Position(sent)];
+        take(
+            &mut channel,
+            now,
+            &Header { acks, packet: PacketNumber(sent.into()), ..Header::new(Kind::Ack) },
+        );
+        if channel.poll_timeout() <= now {
+            channel.handle_timeout(now).unwrap();
+        }
+    }
+    let again = channel.resend(now, &mut EntryList::new(), |_| true).expect("it may leave");
+    assert_eq!((again.kind, again.position), (Kind::Command, lost.position));
+}

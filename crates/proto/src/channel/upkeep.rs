@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tyche_wire::{Ack, Content, Control, Flags, Header, Kind};
+use tyche_wire::{Ack, Content, Control, Flags, Header, Kind, Ring};
 
 use super::{Channel, Dead, EXPIRIES_STALLED, NACK_INTERVAL, STALL_NS_MIN, UNHEARD_INTERVAL};
 use crate::channel::outgoing::Outgoing;
@@ -57,7 +57,7 @@ impl<R: Rules> Channel<R> {
         if self.unheard_at().is_some_and(|at| at <= now) {
             self.ask_for_life(now);
         }
-        if self.retransmit_at.is_some_and(|at| at <= now) {
+        if self.retransmit_at.into_iter().flatten().any(|at| at <= now) {
             self.expiries += 1;
             // A probe needs no room for a whole frame.
             self.is_full = false;
@@ -70,7 +70,7 @@ impl<R: Rules> Channel<R> {
             } else {
                 self.give_up_flight();
             }
-            self.arm_retransmit(now);
+            Ring::BOTH.into_iter().for_each(|ring| self.arm_retransmit(now, ring));
         }
         Ok(())
     }
@@ -94,7 +94,8 @@ impl<R: Rules> Channel<R> {
         let batching = self.batching.poll_timeout();
         let own = [
             self.nack_at,
-            self.retransmit_at,
+            self.retransmit_at[0],
+            self.retransmit_at[1],
             batching,
             self.ack_at,
             self.unheard_at(),

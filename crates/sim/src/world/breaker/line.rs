@@ -221,7 +221,7 @@ impl Line {
 
     /// Makes a Void for the oldest position that the target may lack; or a sign of life.
     fn fill_gap(&mut self, random: &mut Random) -> Outgoing {
-        let ring = random.pick(&[Ring::Command, Ring::Data]);
+        let ring = random.pick(&Ring::BOTH);
         let position = self.acked[ring as usize];
         let lacks = self.next[ring as usize].ahead_of(position) > 0;
         let mut header = self.header(if lacks { Kind::Void } else { Kind::Keepalive });
