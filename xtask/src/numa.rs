@@ -1,8 +1,9 @@
-//! `cargo xtask numa`: placement, proven on a virtual machine with two NUMA nodes.
+//! `cargo xtask numa`: placement, proven on a virtual machine with two NUMA nodes and four caches.
 //!
 //! The tests are those of `crates/cli/tests/numa`. They run inside: `qemu` emulates a machine with
-//! two nodes of two CPUs each, and on each node two network interfaces joined by a cable. It needs
-//! only files of this machine, neither KVM nor network interfaces.
+//! two nodes of two CPUs each, every one with a last-level cache of its own, and on each node two
+//! network interfaces joined by a cable. It needs only files of this machine, neither KVM nor
+//! network interfaces.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -56,14 +57,16 @@ fn mac(index: u8) -> String {
 
 /// Adds two nodes with CPUs, memory, a bus, and the interfaces on it.
 fn machine(qemu: &mut Command) {
-    qemu.args(["-machine", "q35", "-cpu", "max", "-m", "1G"]);
-    qemu.args(["-smp", "4,sockets=2,cores=2,threads=1"]);
+    // Linux asks this processor for its caches. Each die has one.
+    let cpu = "max,vendor=GenuineIntel,family=6,model=85,l3-cache=on";
+    qemu.args(["-machine", "q35", "-cpu", cpu, "-m", "1G"]);
+    qemu.args(["-smp", "4,sockets=2,dies=2,cores=1,threads=1"]);
     for node in 0..2 {
         qemu.args(["-object", &format!("memory-backend-ram,id=m{node},size=512M")]);
         qemu.args(["-numa", &format!("node,nodeid={node},memdev=m{node}")]);
         for cpu in [node, node + 2] {
-            let (socket, core) = (cpu / 2, cpu % 2);
-            qemu.args(["-numa", &format!("cpu,node-id={node},socket-id={socket},core-id={core}")]);
+            let (socket, die) = (cpu / 2, cpu % 2);
+            qemu.args(["-numa", &format!("cpu,node-id={node},socket-id={socket},die-id={die}")]);
         }
         // A bus of the node, and a port for each interface.
         let bus =

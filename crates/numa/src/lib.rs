@@ -6,7 +6,7 @@
 //! interface (J. Supercomputing 72, 2016: up to twice the throughput).
 //!
 //! ```text
-//! Topology    nodes, their CPUs, the node of a network interface      /sys
+//! Topology    nodes, caches, their CPUs, those of an interface        /sys, /proc
 //! Placement   a Topology, and what the user wants placed (Affinity)
 //! Home        where one link belongs
 //! pin         where the calling thread runs                           sched_setaffinity
@@ -18,8 +18,10 @@
 //! Memory is *preferred* on a node, never demanded: if a node has none left, memory of another is
 //! slower, but better than none. [`nodes_of`] shows the result.
 //!
-//! On a machine with one node nothing is done: every [`NumaAffinity`] is without a node.
+//! On a machine with one node every [`NumaAffinity`] is without a node. But a node of today's
+//! processors has several last-level caches, and [`Topology::cache_for`] chooses one for a process.
 
+mod cache;
 mod error;
 mod interface;
 mod memory;
@@ -31,7 +33,7 @@ mod topology;
 
 pub use error::Error;
 pub use memory::{Near, bind, nodes_of};
-pub use node::{Cpus, Node};
+pub use node::{Cpus, Node, NotAList};
 pub use placement::{Affinity, NumaAffinity, Placement};
-pub use thread::{allowed_cpus, pin};
+pub use thread::{allowed_cpus, cpus_of, pin};
 pub use topology::Topology;

@@ -1,6 +1,8 @@
 //! Numbers of nodes and CPUs, and the kernel's lists of them.
 
-use std::fmt;
+use std::path::Path;
+use std::str::FromStr;
+use std::{fmt, fs};
 
 /// A NUMA node, by the kernel's number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -27,6 +29,11 @@ impl Cpus {
         list(text, CPUS_MAX).map(Self)
     }
 
+    /// Reads the list in a file of the kernel; `None` if there is none.
+    pub(crate) fn read(path: &Path) -> Option<Self> {
+        Self::parse(fs::read_to_string(path).ok()?.trim_end())
+    }
+
     /// The CPUs, in order.
     pub fn iter(&self) -> impl Iterator<Item = usize> {
         self.0.iter().copied()
@@ -37,6 +44,16 @@ impl Cpus {
         self.0.is_empty()
     }
 
+    /// Number of CPUs.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether all CPUs of `other` are in this set.
+    pub fn contains(&self, other: &Self) -> bool {
+        other.iter().all(|cpu| self.0.binary_search(&cpu).is_ok())
+    }
+
     /// The CPUs in either set.
     pub fn union(&self, other: &Self) -> Self {
         self.iter().chain(other.iter()).collect()
@@ -45,6 +62,28 @@ impl Cpus {
     /// The CPUs in both sets.
     pub(crate) fn intersection(&self, other: &Self) -> Self {
         self.iter().filter(|cpu| other.0.binary_search(cpu).is_ok()).collect()
+    }
+}
+
+/// The text is no list of CPUs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("no list of CPUs such as 0-3,8")]
+pub struct NotAList;
+
+impl FromStr for Cpus {
+    type Err = NotAList;
+
+    fn from_str(text: &str) -> Result<Self, NotAList> {
+        Self::parse(text).ok_or(NotAList)
+    }
+}
+
+impl IntoIterator for Cpus {
+    type Item = usize;
+    type IntoIter = std::vec::IntoIter<usize>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.into_iter()
     }
 }
 

@@ -1,6 +1,6 @@
 //! The CPUs of threads.
 
-use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use rustix::thread::{CpuSet, Pid, sched_getaffinity, sched_setaffinity};
 
 use crate::{Cpus, Error};
 
@@ -9,8 +9,18 @@ use crate::{Cpus, Error};
 /// # Errors
 /// [`Error::Refused`].
 pub fn allowed_cpus() -> Result<Cpus, Error> {
-    let allowed = sched_getaffinity(None);
-    let allowed = allowed
+    cpus(None)
+}
+
+/// The CPUs that the first thread of another process may run on; `None` if there is no such
+/// process.
+pub fn cpus_of(process: u32) -> Option<Cpus> {
+    let process = Pid::from_raw(process.try_into().ok()?)?;
+    cpus(Some(process)).ok()
+}
+
+fn cpus(process: Option<Pid>) -> Result<Cpus, Error> {
+    let allowed = sched_getaffinity(process)
         .map_err(|errno| Error::Refused { call: "sched_getaffinity", source: errno.into() })?;
     Ok((0..CpuSet::MAX_CPU).filter(|cpu| allowed.is_set(*cpu)).collect())
 }

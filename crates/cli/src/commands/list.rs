@@ -4,12 +4,14 @@
 use std::path::Path;
 
 use clap::Args;
+use tyche_numa::{Cpus, Topology};
 
 use crate::daemons::connect::Entry;
 use crate::output::{Format, Table, bytes, show};
 use crate::shared::error::{Code, Error, Result};
 use crate::shared::health;
 use crate::shared::links::mtu;
+use crate::shared::placement::SYS;
 use crate::shared::report::{
     Figures, MachineReport, Output, SessionLink, SessionReport, SessionState, TargetReport,
 };
@@ -95,6 +97,7 @@ fn order(session: &Session) -> (&str, &Path) {
 }
 
 fn session_table(sessions: &[Session]) -> String {
+    let topology = Topology::read(SYS.as_ref()).unwrap_or_default();
     let mut table = Table::new(["EXPORT", "DEVICE", "SIZE", "STATE", "LINKS", "SESSION"]);
     for session in sessions {
         let report = &session.report;
@@ -111,7 +114,7 @@ fn session_table(sessions: &[Session]) -> String {
             report.record.export.clone(),
             report.device(),
             size(report),
-            state(report),
+            state(report) + &place(report, &topology),
             links.next().unwrap_or_default(),
             report.record.session.to_string(),
         ]);
@@ -122,6 +125,16 @@ fn session_table(sessions: &[Session]) -> String {
         }
     }
     table.to_string()
+}
+
+/// The CPUs of a session whose threads share one of several caches.
+fn place(report: &SessionReport, topology: &Topology) -> String {
+    let cpus = report.figures().and_then(|figures| figures.numa.thread_cpus.parse().ok());
+    let of_one = |cpus: &Cpus| topology.caches().iter().any(|cache| cache.contains(cpus));
+    match cpus.filter(of_one) {
+        Some(cpus) if topology.caches().len() > 1 => format!(" on CPUs {cpus}"),
+        _ => String::new(),
+    }
 }
 
 /// The size of the export, and that of its device if it has another: it has not grown yet.

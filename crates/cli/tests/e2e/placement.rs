@@ -46,7 +46,7 @@ fn an_affinity_that_there_is_not_is_refused() {
     let args = ["serve", "--export", "disk=null:1G", "--affinity", "all"];
     let done = finish(&mut rig.tyche(Side::Target, &args), PATIENCE);
     assert_eq!(done.status.code(), Some(2));
-    for value in ["none", "kmem-nic", "full-mem"] {
+    for value in ["none", "cache", "kmem-nic", "full-mem"] {
         assert!(done.stderr.contains(value), "{}", done.stderr);
     }
 }

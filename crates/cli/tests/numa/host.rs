@@ -8,8 +8,8 @@ use crate::rig::{Rig, read_all, wait_until};
 
 /// Bytes of the disk.
 const SIZE: usize = 64 << 20;
-/// Pages of a session's request buffers.
-const BUFFER_PAGES: u64 = (64 << 20) / 4096;
+/// Pages of the request buffers that a queue of a session keeps.
+const KEPT_PAGES: u64 = (4 << 20) / 4096;
 
 /// Waits until the session has a live channel on `count` links.
 fn await_links(rig: &Rig, count: usize) {
@@ -74,6 +74,49 @@ fn a_session_on_one_node_lives_there_and_moves_when_its_links_do() {
     println!("VERIFIED host, kmem-nic: the session's thread is where all of its links are");
 }
 
+/// The CPUs that the threads of a process may run on, by name.
+fn threads(pid: u32) -> Vec<(String, String)> {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+    let statuses =
+        tasks.filter_map(|task| std::fs::read_to_string(task.unwrap().path().join("status")).ok());
+    let field = |status: &str, key| {
+        let value = status.lines().find_map(|line| line.strip_prefix(key)).unwrap();
+        value.trim().to_owned()
+    };
+    statuses.map(|it| (field(&it, "Name:"), field(&it, "Cpus_allowed_list:"))).collect()
+}
+
+#[test]
+#[ignore = "wants two NUMA nodes: cargo xtask numa"]
+fn a_session_has_one_cache_on_the_node_of_its_interface() {
+    let rig = Rig::new();
+    assert_eq!(rig.topology.caches().len(), 4, "a cache for each CPU: {:?}", rig.topology);
+    println!("h1 interrupts {}", rig.topology.interrupted("h1"));
+    let _target = rig.serve(None, &[]);
+    let session = rig.connect(None, &["h1"], &[]);
+    let cpus = rig.session()["numa"]["thread_cpus"].as_str().unwrap().to_owned();
+    assert!(["1", "3"].contains(&&*cpus), "{cpus}");
+    let threads = threads(session.pid);
+    println!("{threads:?}");
+    // The log is not in the way of any request.
+    assert!(threads.iter().all(|(name, other)| name == "log" || *other == cpus));
+    let list = rig.tyche(None, &["list"]).output().unwrap();
+    let list = String::from_utf8(list.stdout).unwrap();
+    assert!(list.contains(&format!("live on CPUs {cpus}")), "{list}");
+    println!("VERIFIED host, cache: its threads are on CPUs {cpus}");
+}
+
+#[test]
+#[ignore = "wants two NUMA nodes: cargo xtask numa"]
+fn a_session_that_is_too_wide_for_a_cache_is_not_placed() {
+    let rig = Rig::new();
+    let _target = rig.serve(None, &[]);
+    for args in [&["--queues", "2"][..], &["--affinity", "none"]] {
+        let _session = rig.connect(None, &["h1"], args);
+        assert_eq!(rig.session()["numa"]["thread_cpus"], json!("0-3"), "{args:?}");
+    }
+}
+
 #[test]
 #[ignore = "wants two NUMA nodes: cargo xtask numa"]
 fn buffers_are_on_every_node_and_requests_stay_there() {
@@ -85,7 +128,7 @@ fn buffers_are_on_every_node_and_requests_stay_there() {
     let said = &rig.session()["numa"];
     assert_eq!(said["buffer_nodes"], json!([0, 1]), "{said}");
     let maps = maps::of(session.pid);
-    let is_part = |it: &&Mapping| it.is_bound() && it.len() == BUFFER_PAGES / 2;
+    let is_part = |it: &&Mapping| it.is_bound() && it.len() == KEPT_PAGES;
     let parts: Vec<_> = maps.iter().filter(is_part).collect();
     assert!(maps::as_many_on_each(&parts), "{maps:?}");
     println!("numa_maps, buffers: {parts:?}");

@@ -1,5 +1,5 @@
-//! Placement on a machine with two NUMA nodes: `cargo xtask numa` boots one and runs these tests
-//! there.
+//! Placement on a machine with two NUMA nodes and a last-level cache for each CPU: `cargo xtask
+//! numa` boots one and runs these tests there.
 //!
 //! ```text
 //! node 0: CPU 0, 2    t0 ──── h0      t: the target's interfaces

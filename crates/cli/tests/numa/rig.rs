@@ -1,7 +1,7 @@
 //! Daemons in the machine with two nodes.
 
 use std::fs::File;
-use std::io::Read;
+use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::MutexGuard;
@@ -119,4 +119,12 @@ pub(crate) fn read_all(path: &Path) -> usize {
     let mut block = Arena::new(256).alloc(1 << 20).unwrap();
     let mut file = File::open(path).unwrap();
     std::iter::repeat_with(|| file.read(&mut block).unwrap()).take_while(|len| *len > 0).sum()
+}
+
+/// Writes a whole file, and has its data reach the target.
+pub(crate) fn write_all(path: &Path) {
+    let block = Arena::new(256).alloc(1 << 20).unwrap();
+    let mut file = File::options().write(true).open(path).unwrap();
+    (0..64).for_each(|_| file.write_all(&block).unwrap());
+    file.sync_all().unwrap();
 }

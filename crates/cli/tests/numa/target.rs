@@ -9,10 +9,10 @@ use serde_json::{Value, json};
 use tyche_numa::Node;
 
 use crate::maps::{self, Mapping};
-use crate::rig::{Rig, wait_until};
+use crate::rig::{Rig, wait_until, write_all};
 
-/// Pages of a data queue: a session with two channels asks for half of 32 MiB for each.
-const QUEUE_PAGES: u64 = (16 << 20) / 4096;
+/// Pages of a data queue that a channel may always use: writes of 1 MiB use all of them.
+const QUEUE_PAGES: u64 = (128 << 10) / 4096;
 
 /// The parts of a running target, connected on both links, that are not on their interface's node,
 /// by its own report and by the kernel's.
@@ -34,7 +34,7 @@ fn misplaced(rig: &Rig, pid: u32) -> Vec<String> {
         }
     }
     let maps = maps::of(pid);
-    let is_queue = |it: &&Mapping| it.file.is_none() && it.len() >= QUEUE_PAGES;
+    let is_queue = |it: &&Mapping| it.is_bound() && it.len() >= QUEUE_PAGES;
     let rings: Vec<_> = maps.iter().filter(|it| it.is_ring()).collect();
     let queues: Vec<_> = maps.iter().filter(is_queue).collect();
     for (what, mappings) in [("rings", &rings), ("data queues", &queues)] {
@@ -47,14 +47,16 @@ fn misplaced(rig: &Rig, pid: u32) -> Vec<String> {
     wrong
 }
 
-/// Connects over both links, and inspects the target.
+/// Connects over both links, writes, and inspects the target.
 fn serve_and_look(rig: &Rig, cpus: Option<&str>, affinity: &str) -> Vec<String> {
     let target = rig.serve(cpus, &["--affinity", affinity]);
-    let _session = rig.connect(None, &["h0", "h1"], &[]);
+    let session = rig.connect(None, &["h0", "h1"], &[]);
     let live = |link: &Value| link["channels"].as_array().is_some_and(|it| !it.is_empty());
     wait_until("both links have a channel", || {
         rig.target()["links"].as_array().unwrap().iter().all(live)
     });
+    // A data queue has memory as it is used.
+    write_all(&session.device);
     misplaced(rig, target.id())
 }
 

@@ -189,6 +189,7 @@ impl Bench {
             Ok(HostOptions { arena_size: pages.into(), ..options })
         };
         let options = (0..args.jobs).map(options).collect::<Result<Vec<_>>>()?;
+        session.bind(&options);
         let mut jobs = Jobs::start(&session, options)?;
         let geometries = jobs.each(jobs.count(), |host, _, _| Ok(host.geometry()), None)?;
         geometries.into_iter().try_for_each(|geometry| check_geometry(args, geometry))?;

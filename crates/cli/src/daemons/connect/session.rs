@@ -173,6 +173,15 @@ impl SessionArgs {
         Ok((options, warnings, missing.collect()))
     }
 
+    /// Binds the calling thread, and those that it starts, as is best for such sessions over the
+    /// same links.
+    pub(crate) fn bind(&self, sessions: &[HostOptions]) {
+        let queues = sessions.iter().map(|options| 1 + options.further_queues.len()).sum();
+        let links = sessions.first().map_or(&[][..], |options| &options.links);
+        let links: Vec<_> = links.iter().map(|it| it.link.name()).collect();
+        self.placement.bind(queues, &links);
+    }
+
     /// Policy by which a request gets its channel. `Node`, a channel on the node of the request's
     /// buffer, if the buffers are spread over nodes, or if each queue has a node of its own
     /// (`apart`).

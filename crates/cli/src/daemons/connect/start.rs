@@ -32,6 +32,9 @@ pub(super) fn start<'a>(
     let session = &args.session;
     let mut started = if args.fcoe.is_wanted() {
         let (options, name, warnings) = args.fcoe.options(session, identity)?;
+        let queues = session.common.queues.map_or(1, usize::from);
+        let links: Vec<_> = session.common.links.iter().map(String::as_str).collect();
+        session.placement.bind(queues, &links);
         let host = FcoeHost::start(options, notify)?;
         let control = host.control();
         let check = Box::new(move |is_last| {
@@ -40,6 +43,7 @@ pub(super) fn start<'a>(
         Started { remote: host.into_remote(name), check, warnings, missing: Vec::new() }
     } else {
         let (mut options, warnings, missing) = session.options(identity.session)?;
+        session.bind(std::slice::from_ref(&options));
         options.session.device = identity.device;
         options.session.resumes = identity.resumes;
         let remote = HostSession::start(options, notify)?.into_remote();
