@@ -152,6 +152,35 @@ fn a_switch_that_begins_to_lose_long_frames_stalls_a_read_once() {
     }
 }
 
+/// Nothing tells of the loss of the reads' frames but the timer of their ring: no gap, and no
+/// silence.
+#[test]
+fn long_frames_that_are_lost_stall_no_read_for_as_long_as_short_ones_get_through() {
+    let mut world = connected(Plan::clean(6));
+    // Or the window would be full with what is lost, and nothing would get through.
+    (0..20).for_each(|_| assert_eq!(perform(&mut world, operation(Opcode::Read, 0, MIB)), Ok(())));
+    world.set_frame_len_passed(0, Some(1514));
+    let begun = world.elapsed();
+    for i in 0..2 {
+        world.request(0, operation(Opcode::Read, i << 14, 16 << 10)).unwrap();
+    }
+    let mut flushes = 0;
+    while world.in_progress() > 0 {
+        assert!(
+            world.elapsed() < begun + 10 * SECOND,
+            "reads stand still beside {flushes} flushes"
+        );
+        if world.in_progress() < 8 {
+            world.request(0, operation(Opcode::Flush, 0, 0)).unwrap();
+            flushes += 1;
+        }
+        world.run_for(SECOND / 2000).unwrap();
+    }
+    println!("the reads took {:?} beside {flushes} flushes", world.elapsed() - begun);
+    assert!(world.answers(0).all(|status| status == Ok(())));
+    world.audit().unwrap();
+}
+
 #[test]
 fn when_all_links_are_cut_everything_waits_for_one() {
     let mut world = bundle(4, 3);

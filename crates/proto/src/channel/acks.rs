@@ -68,10 +68,10 @@ impl<R: Rules> Channel<R> {
         let window = (self.congestion.window(), segment);
         self.pacer.set(window, rtt_ns, self.congestion.is_starting());
         self.burst = self.pacer.train();
-        self.expiries = 0;
         for ring in Ring::BOTH {
             // What is lost in one must not wait for a pause of the other.
             if rings[ring as usize].bytes > 0 {
+                self.expiries[ring as usize] = 0;
                 self.arm_retransmit(now, ring);
             }
         }

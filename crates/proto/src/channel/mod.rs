@@ -164,7 +164,8 @@ pub(crate) struct Channel<R> {
     /// When each ring has waited too long for an ack that makes progress in it. A frame at the end
     /// of one leaves no gap, however many follow in the other.
     retransmit_at: [Option<Instant>; 2],
-    expiries: u32,
+    /// Expiries of these timers since the last progress in each ring.
+    expiries: [u32; 2],
     heard_at: Instant,
     /// Whether the peer was ever heard.
     is_heard: bool,
@@ -205,7 +206,7 @@ impl<R: Rules> Channel<R> {
             asked_again_at: now,
             nack_at: None,
             retransmit_at: [None; 2],
-            expiries: 0,
+            expiries: [0; 2],
             heard_at: now,
             is_heard: false,
             sent_at: now,
@@ -412,7 +413,7 @@ impl<R: Rules> Channel<R> {
 
     fn arm_retransmit(&mut self, now: Instant, ring: Ring) {
         let waits = !self.tx[ring as usize].is_empty();
-        let timeout_ns = self.rtt.timeout_ns(self.expiries);
+        let timeout_ns = self.rtt.timeout_ns(self.expiries[ring as usize]);
         self.retransmit_at[ring as usize] = waits.then(|| now.plus_ns(timeout_ns) + ACK_DELAY);
     }
 
@@ -513,7 +514,7 @@ impl<R: Rules> Channel<R> {
         flags.set(Flags::CHECKSUMMED, kind == Kind::Data && self.config.checksum);
         flags.set(Flags::DATA_RING, kind == Kind::Void && ring == Ring::Data);
         flags.set(Flags::CONGESTED, self.take_congestion());
-        if self.unasked * 2 >= self.congestion.window() || self.expiries > 0 {
+        if self.unasked * 2 >= self.congestion.window() || self.expiries[ring as usize] > 0 {
             flags.set(Flags::ACK_REQUEST, true);
             self.unasked = 0;
         }

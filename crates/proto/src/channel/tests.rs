@@ -265,3 +265,28 @@ fn what_is_lost_in_one_ring_waits_for_no_pause_of_the_other() {
     let again = channel.resend(now, &mut EntryList::new(), |_| true).expect("it may leave");
     assert_eq!((again.kind, again.position), (Kind::Command, lost.position));
 }
+
+#[test]
+fn a_ring_that_is_stalled_is_not_hidden_by_the_other() {
+    let config = ChannelConfig { keep_alive_ns: 1_000_000_000, ..config() };
+    let mut channel = Channel::<AllRules>::new(config, Instant(0));
+    let entry = [Entry::Event(Event::Removed)];
+    // Long frames no longer get through.
+    (0..3).for_each(|_| _ = channel.send(Instant(0), Ring::Data, &entry, DATA));
+    let (mut now, mut sent) = (Instant(0), 0_u32);
+    // Short ones do, and are acked within 100 us.
+    let dead = loop {
+        assert!(now < Instant(4_000_000_000), "stuck since {:?}", channel.stuck_since());
+        channel.send(now, Ring::Command, &entry, 0);
+        sent += 1;
+        now = now + Duration::from_micros(100);
+        let acks = [Position(sent), Position(0)];
+        let packet = PacketNumber(sent.into());
+        take(&mut channel, now, &Header { acks, packet, ..Header::new(Kind::Ack) });
+        if let Err(dead) = channel.handle_timeout(now) {
+            break dead;
+        }
+        while channel.resend(now, &mut EntryList::new(), |_| true).is_some() {}
+    };
+    assert_eq!((dead, now.ns_since(Instant(0)) / STALL_NS_MIN), (Dead::Stall, 1));
+}

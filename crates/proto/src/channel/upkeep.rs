@@ -6,7 +6,6 @@ use tyche_wire::{Ack, Content, Control, Flags, Header, Kind, Ring};
 
 use super::{Channel, Dead, EXPIRIES_STALLED, NACK_INTERVAL, STALL_NS_MIN, UNHEARD_INTERVAL};
 use crate::channel::outgoing::Outgoing;
-use crate::channel::ring::TxRing;
 use crate::rules::Rules;
 use crate::time::Instant;
 
@@ -58,28 +57,36 @@ impl<R: Rules> Channel<R> {
             self.ask_for_life(now);
         }
         if self.retransmit_at.into_iter().flatten().any(|at| at <= now) {
-            self.expiries += 1;
             // A probe needs no room for a whole frame.
             self.is_full = false;
             self.stats.timeouts += 1;
-            if self.expiries == 1 {
-                // The frames may be late, or their ack may be lost. The newest of each ring is sent
-                // again: its ack or a nack shows what is missing (RFC 8985, section 7: tail loss
-                // probe).
-                self.tx.iter_mut().for_each(TxRing::mark_newest_lost);
-            } else {
-                self.give_up_flight();
-            }
+            self.send_again();
             Ring::BOTH.into_iter().for_each(|ring| self.arm_retransmit(now, ring));
         }
         Ok(())
     }
 
-    /// Marks all frames in flight as lost, not only the oldest: lost frames that counted as in
-    /// flight would fill the window, and none could be sent again.
-    fn give_up_flight(&mut self) {
-        let lost: u64 = self.tx.iter_mut().map(TxRing::mark_all_lost).sum();
-        if lost > FEW_SEGMENTS * self.congestion.segment() || self.expiries == EXPIRIES_STALLED {
+    /// Marks frames of both rings as lost after an expiry. Each ring goes by its own number of
+    /// expiries: one that makes no progress must not seem to while the other does.
+    fn send_again(&mut self) {
+        let (mut lost, mut is_stalled) = (0, false);
+        for (ring, expiries) in self.tx.iter_mut().zip(&mut self.expiries) {
+            if ring.is_empty() {
+                continue;
+            }
+            *expiries += 1;
+            if *expiries == 1 {
+                // The frames may be late, or their ack may be lost. The newest is sent again: its
+                // ack or a nack shows what is missing (RFC 8985, section 7: tail loss probe).
+                ring.mark_newest_lost();
+            } else {
+                // Not only the oldest: lost frames that counted as in flight would fill the window,
+                // and none could be sent again.
+                lost += ring.mark_all_lost();
+                is_stalled |= *expiries == EXPIRIES_STALLED;
+            }
+        }
+        if is_stalled || lost > FEW_SEGMENTS * self.congestion.segment() {
             self.congestion.stalled();
         }
     }
