@@ -258,6 +258,21 @@ impl Capacity {
         let chunk = room & !(self.unit - 1);
         (chunk > 0).then_some(chunk as u32)
     }
+
+    /// The same. If `others` wait to share the frame, a place is left for one of them: whole units
+    /// would leave none in frames of some lengths, those of 1500 bytes among them.
+    pub(crate) fn chunk_beside(
+        &self,
+        others: bool,
+        entries: usize,
+        data: usize,
+        remaining: u32,
+    ) -> Option<u32> {
+        let chunk = self.chunk(entries + usize::from(others), data, remaining);
+        // Data go on in the shortest of frames, too.
+        let alone = || self.chunk(entries, data, remaining).filter(|_| data == 0);
+        chunk.or_else(alone)
+    }
 }
 
 #[cfg(test)]

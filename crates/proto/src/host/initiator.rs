@@ -4,6 +4,9 @@
 //! through at the target. So data can be sent without asking the target first, and the target never
 //! allocates. (MSST 2014, section II.B; PROTOCOL.md, "Slots, tags and placement".)
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::time::Duration;
@@ -561,7 +564,9 @@ impl<R: Rules> Initiator<R> {
         let slot = &mut self.slots[usize::from(index)];
         let first = slot.moved == 0;
         let before = entries.len() + usize::from(first);
-        let len = self.channel.capacity.chunk(before, data, command.len - slot.moved)?;
+        let others = !self.commands.is_empty();
+        let left = command.len - slot.moved;
+        let len = self.channel.capacity.chunk_beside(others, before, data, left)?;
         if first {
             entries.push(Entry::Command(command));
         }

@@ -7,6 +7,8 @@ mod amounts;
 mod check;
 mod credit;
 mod outcomes;
+#[cfg(test)]
+mod tests;
 
 use std::collections::VecDeque;
 
@@ -577,7 +579,8 @@ impl<R: Rules> TargetChannel<R> {
     /// the same frame if there is room.
     fn compose_read(&mut self, index: u16, entries: &mut EntryList, data: usize) -> Option<u32> {
         let slot = &mut self.slots[usize::from(index)];
-        let len = self.channel.capacity.chunk(entries.len(), data, slot.held - slot.moved)?;
+        let (others, left) = (!self.completions.is_empty(), slot.held - slot.moved);
+        let len = self.channel.capacity.chunk_beside(others, entries.len(), data, left)?;
         let tag = Tag { slot: index, generation: slot.generation };
         let (offset, total) = (slot.moved, slot.held);
         entries.push(Entry::Data(Data { tag, offset, len, total, damq_page: 0 }));
