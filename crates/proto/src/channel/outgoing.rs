@@ -259,8 +259,9 @@ impl Capacity {
         (chunk > 0).then_some(chunk as u32)
     }
 
-    /// The same. If `others` wait to share the frame, a place is left for one of them: whole units
-    /// would leave none in frames of some lengths, those of 1500 bytes among them.
+    /// As [`chunk`](Self::chunk), but if `others` wait to share the frame, a place is left for one
+    /// of them: whole units would leave none in frames of some lengths, those of 1500 bytes among
+    /// them.
     pub(crate) fn chunk_beside(
         &self,
         others: bool,
