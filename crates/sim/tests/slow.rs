@@ -88,7 +88,7 @@ fn a_flush_whose_answer_is_lost_waits_for_no_pause_of_the_reads() {
     for _ in 0..40 {
         world.request(0, operation(Opcode::Flush, 0, 0)).unwrap();
         for read in 0..READS {
-            world.request(0, operation(Opcode::Read, read % 8 << 12, 4096)).unwrap();
+            world.request(0, operation(Opcode::Read, (read % 8) << 12, 4096)).unwrap();
             let next = |world: &World| world.in_progress() < 16;
             assert!(world.run_until(SECOND, next).unwrap(), "reads stand still");
         }
