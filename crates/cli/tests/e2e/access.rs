@@ -14,7 +14,7 @@ use crate::keys::make;
 use crate::load::Load;
 use crate::refusals::{expect, refused};
 use crate::rig::{DISK, Done, PATIENCE, Rig, Running, Side, Target, finish, rig, run, wait_until};
-use crate::udp::{LINK, addressed};
+use crate::udp::{LINK, OVER_TCP, addressed};
 
 const SIZE: u64 = 64 << 20;
 /// Bytes of a write.
@@ -234,32 +234,47 @@ pub(crate) fn write_until_it_fails(device: &Path, number: u64) -> JoinHandle<u64
     })
 }
 
-/// The disk is the same when the command returns and when the host has long given up.
+/// The disk is the same when the command returns and when the host has long given up; on each link
+/// with several threads at the target.
 #[test]
 fn nothing_of_an_evicted_host_reaches_the_disk_any_more() {
-    let rig = rig!(9000);
+    let rig = addressed(rig!(9000));
     let known = Configured::new(&rig, &["alpha", "beta"]);
-    let image = rig.file("disk.img", SIZE);
-    let config = known.configure(&rig, "");
-    let _target = rig.serve(&["--threads", "2", "--config", &config]);
+    rig.file("disk.img", SIZE);
+    let links = [Side::Target, Side::Host].map(|side| rig.cable.link(side));
+    for [target, host] in [links, [LINK; 2], [OVER_TCP; 2]] {
+        evicted_host_is_silent(&rig, &known, (target, host));
+    }
+}
+
+fn evicted_host_is_silent(rig: &Rig, known: &Configured, (target_link, link): (&str, &str)) {
+    let image = rig.path("disk.img");
+    let config = known.configure(rig, "");
+    let several = ["--threads", "3", "--config", &config];
+    let _target = rig.serve_on(&["--link", target_link], &several);
     let keys = known.keys("alpha");
-    let session = rig.connect_as("fuse", &[&keys[..], &["--queues", "2"]].concat());
+    let several = [&keys[..], &["--queues", "3"]].concat();
+    let session = rig.connect_at((Side::Host, link), "fuse", &several);
     let load = (0..4).map(|number| write_until_it_fails(&session.device, number));
     let load: Vec<_> = load.collect();
     wait_until("much is written", || {
         rig.stats().0["requests"]["writes"].as_u64().is_some_and(|writes| writes > 1000)
     });
-    export(&rig, &["evict", DISK, "alpha"]);
+    export(rig, &["evict", DISK, "alpha"]);
     let at_once = fs::read(&image).unwrap();
-    assert_eq!(listed(&rig)["sessions"], json!([]));
+    assert_eq!(listed(rig)["sessions"], json!([]));
     for writer in load {
         println!("a writer failed with its write {}", writer.join().unwrap());
     }
-    await_refused(&rig);
-    assert!(fs::read(&image).unwrap() == at_once, "the disk has changed after the eviction");
+    await_refused(rig);
+    assert!(
+        fs::read(&image).unwrap() == at_once,
+        "{link}: the disk has changed since the eviction"
+    );
     session.disconnect_by_force();
-    connect_in_vain(&rig, &keys, &["alpha may not have disk"]);
-    rig.connect(&known.keys("beta")).disconnect();
+    rig.connect_at((Side::Host, link), "fuse", &known.keys("beta")).disconnect();
+    // The next target knows nobody.
+    export(rig, &["revert", DISK, "alpha"]);
 }
 
 /// A host without a key, by its UUID, while the disk at the target hangs.

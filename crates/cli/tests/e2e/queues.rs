@@ -20,12 +20,21 @@ fn channels(rig: &Rig) -> Vec<Value> {
     links[0]["channels"].as_array().cloned().unwrap_or_default()
 }
 
+/// On each link, with as many threads at the target.
 #[test]
 fn files_survive_a_target_that_is_killed_ten_times() {
-    for queues in [2, 4] {
-        let rig = rig!(9000);
-        let mut target = Some(rig.serve_file(SIZE));
-        let session = rig.connect(&["--queues", &queues.to_string()]);
+    for (link, queues) in [(None, 2), (Some(udp::LINK), 4), (Some(udp::OVER_TCP), 3)] {
+        let rig = udp::addressed(rig!(9000));
+        let number = queues.to_string();
+        let own = |side| link.unwrap_or(rig.cable.link(side));
+        let serve = || {
+            let args = ["--export", &rig.export(), "--threads", &number];
+            Some(rig.serve_on(&["--link", own(Side::Target)], &args))
+        };
+        rig.file("disk.img", SIZE);
+        let mut target = serve();
+        let at = (Side::Host, own(Side::Host));
+        let session = rig.connect_at(at, "loop", &["--queues", &number]);
         assert_eq!(channels(&rig).len(), queues, "each queue has a channel");
         assert_eq!(rig.stats().0["queues"], queues);
         run(Command::new("mkfs.ext4").arg("-q").arg(&session.device));
@@ -33,12 +42,14 @@ fn files_survive_a_target_that_is_killed_ten_times() {
         let files = Files::new(queues as u64, 96 << 20);
         files.write_disturbed(&point, KILLS, || {
             target.take().unwrap().kill();
-            target = Some(rig.serve_again());
+            target = serve();
         });
         assert_eq!(rig.stats().0["requests"]["errors"], 0);
         rig.unmount();
         session.disconnect();
 
+        target.take().unwrap().kill();
+        let _target = rig.serve_again();
         rig.assert_kept(&files, &["--queues", "3"]);
     }
 }
@@ -106,7 +117,7 @@ fn each_queue_has_a_thread_of_the_target_for_itself() {
     assert_queues_apart(&rig, &target, &host, "0.3");
     assert_queues_apart(&rig, udp::LINK, udp::LINK, "6");
     assert_queues_apart(&rig, "udp:[fd08::1]", "udp:[fd08::1]", "6");
-    assert_queues_apart(&rig, "tcp:10.8.0.1", "tcp:10.8.0.1", "0.3");
+    assert_queues_apart(&rig, udp::OVER_TCP, udp::OVER_TCP, "0.3");
 }
 
 #[test]

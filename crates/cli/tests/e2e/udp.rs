@@ -23,6 +23,8 @@ const FIO_LIMIT: Duration = Duration::from_secs(120);
 const HOST: &str = "10.8.0.2/24";
 const TARGET: &str = "10.8.0.1/24";
 pub(crate) const LINK: &str = "udp:10.8.0.1";
+/// The same address over TCP.
+pub(crate) const OVER_TCP: &str = "tcp:10.8.0.1";
 /// The name of the link, as it is reported.
 const PLACE: &str = "udp:10.8.0.1:8650";
 
