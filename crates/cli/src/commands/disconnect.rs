@@ -7,9 +7,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use crate::commands::list::remark;
 use crate::output::{Format, show};
-use crate::shared::control::{
-    Done, REPORT_TIMEOUT, SessionRequest, ask, ask_patiently, is_timeout,
-};
+use crate::shared::control::{Done, SILENCE, SessionRequest, ask, ask_patiently, is_timeout};
 use crate::shared::error::{Code, Context, Error, Result};
 use crate::shared::report::Output;
 use crate::shared::runtime::CONTROL;
@@ -56,7 +54,10 @@ pub(crate) fn run(args: &DisconnectArgs) -> Result<()> {
     };
     // One deadline for all: a machine that shuts down has no time for each.
     let deadline = Instant::now() + Duration::from_secs_f64(args.wait.unwrap_or(0.0));
-    let ended = for_each(&chosen, |session| {
+    // A forced end kills a daemon that does not answer.
+    let heard = Instant::now() + if args.force { Duration::ZERO } else { SILENCE };
+    let chosen = chosen.into_iter().map(|session| session.heard(heard));
+    let ended = for_each(&chosen.collect::<Vec<_>>(), |session| {
         end_by(session, args.force, deadline)?;
         // A forced end leaves a device that is still in use.
         if let Some(left) = Session::find(session.dir.clone()).as_ref().and_then(remark) {
@@ -90,7 +91,7 @@ fn end(session: &Session, force: bool) -> Result<()> {
         return Err(session.not_started());
     }
     if session.is_silent() {
-        return if force { kill(session) } else { Err(session.unanswered(REPORT_TIMEOUT)) };
+        return if force { kill(session) } else { Err(session.unanswered(SILENCE)) };
     }
     match end_daemon(session, force) {
         Err(_) if force && is_running(&session.dir) => kill(session),
@@ -117,7 +118,7 @@ fn end_daemon(session: &Session, force: bool) -> Result<()> {
 /// The error for a daemon that has not ended in time: its device keeps it busy, or it is stopped.
 fn not_ended(session: &Session, error: &std::io::Error) -> Error {
     if Session::find(session.dir.clone()).is_none_or(|it| it.is_silent()) {
-        return session.unanswered(REPORT_TIMEOUT);
+        return session.unanswered(SILENCE);
     }
     let (device, limit) = (session.report.device(), DISCONNECT_TIMEOUT.as_secs());
     let message = format!("{device} is not released within {limit} s: {error}");

@@ -318,8 +318,13 @@ pub(crate) fn ask<T: DeserializeOwned>(
     begin(socket, request, timeout)?.answer(timeout)
 }
 
+/// Time after which a daemon that is to end its session is taken for stopped or stuck. Longer than
+/// that for a report: a machine that is short of CPU time, or whose disks are slow, may keep it
+/// waiting, and who is told that it is stuck kills it.
+pub(crate) const SILENCE: Duration = Duration::from_secs(10);
+
 /// As [`ask`], for requests to a session that may take long: an answer is waited for only as long
-/// as the daemon still reports.
+/// as the daemon still reports, each time within [`SILENCE`].
 ///
 /// # Errors
 /// As [`ask`]; `TimedOut` also as soon as the daemon does not report in time.
@@ -337,7 +342,7 @@ pub(crate) fn ask_patiently<T: DeserializeOwned>(
             answered => return answered,
         }
         // It may have ended, after an answer that is read next.
-        match ask::<serde::de::IgnoredAny>(socket, &SessionRequest::Report, REPORT_TIMEOUT) {
+        match ask::<serde::de::IgnoredAny>(socket, &SessionRequest::Report, SILENCE) {
             Err(error) if is_timeout(&error) => return Err(error),
             _ => {}
         }

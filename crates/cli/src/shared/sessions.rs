@@ -107,6 +107,18 @@ impl Session {
         }
     }
 
+    /// The session, asked again until that time while its daemon does not answer.
+    pub(crate) fn heard(mut self, deadline: Instant) -> Self {
+        while self.is_silent() && Instant::now() < deadline {
+            thread::sleep(LOOK_AGAIN);
+            match Self::find(self.dir.clone()) {
+                Some(again) => self = again,
+                None => break,
+            }
+        }
+        self
+    }
+
     /// Whether the daemon lives, and does not answer.
     pub(crate) fn is_silent(&self) -> bool {
         matches!(self.report.state, SessionState::Silent { .. })
