@@ -28,8 +28,8 @@ impl Default for Topology {
 }
 
 impl Topology {
-    /// Reads the kernel's description below `sys`, which is `/sys` except in tests; `/proc` is
-    /// beside it. A kernel without NUMA has none: one node.
+    /// Reads the kernel's description below `sys`, which is `/sys` except in tests; procfs is
+    /// beside it. A kernel without NUMA describes no nodes: there is one.
     ///
     /// # Errors
     /// If the description cannot be read or parsed.

@@ -131,7 +131,7 @@ fn session_table(sessions: &[Session]) -> String {
 fn place(report: &SessionReport, topology: &Topology) -> String {
     let cpus = report.figures().and_then(|figures| figures.numa.thread_cpus.parse().ok());
     let of_one = |cpus: &Cpus| topology.caches().iter().any(|cache| cache.contains(cpus));
-    match cpus.filter(of_one) {
+    match cpus.filter(|cpus: &Cpus| !cpus.is_empty() && of_one(cpus)) {
         Some(cpus) if topology.caches().len() > 1 => format!(" on CPUs {cpus}"),
         _ => String::new(),
     }
