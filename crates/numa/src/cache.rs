@@ -1,7 +1,7 @@
 //! The last-level caches of a machine, and which of them a session belongs to.
 //!
-//! What one CPU hands to another stays in a cache that they share; between two caches it costs two
-//! to five times as much. A processor of today has several on one NUMA node. So all threads of a
+//! A hand-over between two CPUs costs two to five times as much if they do not share a cache, and a
+//! processor of today has several on one NUMA node. So all threads of a
 //! session belong to one, if it has room for them: best to that of the CPUs which the interfaces of
 //! its links interrupt, and else to the one with the fewest sessions.
 
@@ -21,7 +21,8 @@ impl Topology {
         turn: usize,
     ) -> Option<Cpus> {
         let usable = |group: &Cpus| group.intersection(allowed);
-        let mut groups: Vec<_> = self.caches().iter().filter(|it| !usable(it).is_empty()).collect();
+        let caches = self.caches();
+        let mut groups: Vec<_> = caches.iter().filter(|it| !usable(it).is_empty()).collect();
         if groups.len() < 2 {
             return None;
         }

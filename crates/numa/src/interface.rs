@@ -58,7 +58,7 @@ fn at_layer(sys: &Path, name: &str, layers: usize) -> Option<Vec<PathBuf>> {
     (!all.is_empty()).then_some(all)
 }
 
-/// What the first directory tells, from that of a device upwards.
+/// The answer of the first directory that has one, from that of a device upwards.
 fn upwards<T>(sys: &Path, device: &Path, tell: fn(&Path) -> Option<T>) -> Option<T> {
     let sys = sys.canonicalize().ok()?;
     device.ancestors().take_while(|at| at.starts_with(&sys)).find_map(tell)

@@ -15,15 +15,13 @@ pub struct Topology {
     nodes: Vec<(Node, Cpus)>,
     /// The nodes with memory.
     with_memory: Vec<Node>,
-    /// The CPUs of each last-level cache.
-    caches: Vec<Cpus>,
 }
 
 /// An unknown machine: one node.
 impl Default for Topology {
     fn default() -> Self {
         let nodes = vec![(Node(0), Cpus::default())];
-        Self { sys: PathBuf::new(), nodes, with_memory: vec![Node(0)], caches: Vec::new() }
+        Self { sys: PathBuf::new(), nodes, with_memory: vec![Node(0)] }
     }
 }
 
@@ -35,10 +33,10 @@ impl Topology {
     /// If the description cannot be read or parsed.
     pub fn read(sys: &Path) -> Result<Self, Error> {
         let root = sys.join("devices/system/node");
-        let (sys, caches) = (sys.to_owned(), caches(sys));
+        let sys = sys.to_owned();
         let online = root.join("online");
         let Some(text) = text(&online)? else {
-            return Ok(Self { sys, caches, ..Self::default() });
+            return Ok(Self { sys, ..Self::default() });
         };
         let understand = |path: &Path, text: &str| {
             let malformed = || Error::Malformed { path: path.to_owned(), text: text.to_owned() };
@@ -51,7 +49,7 @@ impl Topology {
             None => online.clone(),
         };
         let nodes = online.into_iter().map(|node| Ok((node, cpus(&root, node)?)));
-        Ok(Self { sys, nodes: nodes.collect::<Result<_, Error>>()?, with_memory, caches })
+        Ok(Self { sys, nodes: nodes.collect::<Result<_, Error>>()?, with_memory })
     }
 
     /// The nodes, in order.
@@ -74,9 +72,20 @@ impl Topology {
         self.nodes.iter().find(|(other, _)| *other == node).map(|(_, cpus)| cpus)
     }
 
-    /// The CPUs of each last-level cache, in order; empty if the kernel does not tell.
-    pub fn caches(&self) -> &[Cpus] {
-        &self.caches
+    /// Reads the CPUs of each last-level cache (L3), in the order of their numbers; empty if the
+    /// kernel does not tell. It has several files for each CPU.
+    pub fn caches(&self) -> Vec<Cpus> {
+        let root = self.sys.join("devices/system/cpu");
+        let mut groups = Vec::new();
+        for cpu in Cpus::read(&root.join("online")).iter().flat_map(Cpus::iter) {
+            let Ok(caches) = fs::read_dir(root.join(format!("cpu{cpu}/cache"))) else { continue };
+            let paths = caches.filter_map(|entry| Some(entry.ok()?.path()));
+            let level = |path: &Path| fs::read_to_string(path.join("level")).ok();
+            let last = paths.into_iter().find(|it| level(it).is_some_and(|it| it.trim() == "3"));
+            let group = last.and_then(|path| Cpus::read(&path.join("shared_cpu_list")));
+            groups.extend(group.filter(|it| !groups.contains(it)));
+        }
+        groups
     }
 
     /// The CPUs that a network interface interrupts; none if that is unknown, as for one without a
@@ -104,22 +113,6 @@ fn cpus(root: &Path, node: Node) -> Result<Cpus, Error> {
     let path = root.join(format!("node{node}/cpulist"));
     let text = text(&path)?.unwrap_or_default();
     Cpus::parse(&text).ok_or(Error::Malformed { path, text })
-}
-
-/// The CPUs of each last-level cache (L3), in the order of their numbers; empty if the kernel does
-/// not tell. `sys` is the path of sysfs.
-fn caches(sys: &Path) -> Vec<Cpus> {
-    let root = sys.join("devices/system/cpu");
-    let mut groups = Vec::new();
-    for cpu in Cpus::read(&root.join("online")).iter().flat_map(Cpus::iter) {
-        let Ok(caches) = fs::read_dir(root.join(format!("cpu{cpu}/cache"))) else { continue };
-        let of_level = |path: &Path| fs::read_to_string(path.join("level")).ok();
-        let paths = caches.filter_map(|entry| Some(entry.ok()?.path()));
-        let last = paths.into_iter().find(|path| of_level(path).is_some_and(|it| it.trim() == "3"));
-        let group = last.and_then(|path| Cpus::read(&path.join("shared_cpu_list")));
-        groups.extend(group.filter(|it| !groups.contains(it)));
-    }
-    groups
 }
 
 /// The content of a file without the line's end; `None` if there is no such file.

@@ -97,7 +97,7 @@ fn order(session: &Session) -> (&str, &Path) {
 }
 
 fn session_table(sessions: &[Session]) -> String {
-    let topology = Topology::read(SYS.as_ref()).unwrap_or_default();
+    let caches = Topology::read(SYS.as_ref()).map_or_else(|_| Vec::new(), |it| it.caches());
     let mut table = Table::new(["EXPORT", "DEVICE", "SIZE", "STATE", "LINKS", "SESSION"]);
     for session in sessions {
         let report = &session.report;
@@ -114,7 +114,7 @@ fn session_table(sessions: &[Session]) -> String {
             report.record.export.clone(),
             report.device(),
             size(report),
-            state(report) + &place(report, &topology),
+            state(report) + &place(report, &caches),
             links.next().unwrap_or_default(),
             report.record.session.to_string(),
         ]);
@@ -128,11 +128,11 @@ fn session_table(sessions: &[Session]) -> String {
 }
 
 /// The CPUs of a session whose threads share one of several caches.
-fn place(report: &SessionReport, topology: &Topology) -> String {
+fn place(report: &SessionReport, caches: &[Cpus]) -> String {
     let cpus = report.figures().and_then(|figures| figures.numa.thread_cpus.parse().ok());
-    let of_one = |cpus: &Cpus| topology.caches().iter().any(|cache| cache.contains(cpus));
+    let of_one = |cpus: &Cpus| caches.iter().any(|cache| cache.contains(cpus));
     match cpus.filter(|cpus: &Cpus| !cpus.is_empty() && of_one(cpus)) {
-        Some(cpus) if topology.caches().len() > 1 => format!(" on CPUs {cpus}"),
+        Some(cpus) if caches.len() > 1 => format!(" on CPUs {cpus}"),
         _ => String::new(),
     }
 }
