@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::{Parser, Subcommand};
 
 use crate::floor;
+use crate::pairs::PairsArgs;
 use crate::peer::Programs;
 use crate::plan::{CROWDS, MESSAGES, Suite, Wanted};
 use crate::soak::SoakArgs;
@@ -115,6 +116,8 @@ pub(crate) enum Side {
     Floor(floor::Command),
     #[command(hide = true)]
     Soak(SoakArgs),
+    #[command(hide = true)]
+    Pairs(PairsArgs),
 }
 
 impl Args {

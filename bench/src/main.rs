@@ -10,7 +10,8 @@
 //!
 //! Nothing in the report is typed by hand: `--redraw` makes it anew from `results.json`.
 //!
-//! `cargo xtask soak` is here as well ([`soak`]): it needs the same networks and programs.
+//! `cargo xtask soak` and `cargo xtask pairs` are here as well ([`soak`], [`pairs`]): they need the
+//! same networks and programs.
 
 mod args;
 mod bars;
@@ -27,6 +28,7 @@ mod messages;
 mod network;
 mod outage;
 mod own_load;
+mod pairs;
 mod peer;
 mod plan;
 mod plot;
@@ -77,6 +79,7 @@ fn main() -> ExitCode {
     }
     let (name, done) = match &args.side {
         Some(Side::Soak(args)) => ("soak", soak::run(args)),
+        Some(Side::Pairs(args)) => ("pairs", pairs::run(args)),
         _ => ("bench", compare(&args)),
     };
     match done {

@@ -15,6 +15,7 @@ mod loom;
 mod numa;
 mod package;
 mod packages;
+mod pairs;
 mod program;
 mod rust_version;
 mod soak;
@@ -50,6 +51,9 @@ usage: cargo xtask COMMAND
   install-lib --prefix DIR
                   build the library for C, and install it with header and pkg-config file
   bench [ARGS..]  compare Tyche with TCP, NBD and bare frames (as root; `.. bench --help`)
+  pairs COMMIT [ARGS..]
+                  measure this tree and a commit before it in turn, and say where it has become
+                  slower (as root; `.. pairs --help`)
   soak [ARGS..]   look for violations, for as long as you like: seeds of the simulator from random
                   starts, and faults on real interfaces (as root; `.. soak --help`)
   exports         add, connect and remove a thousand exports beside eight sessions, with kills of
@@ -79,6 +83,7 @@ fn main() -> ExitCode {
         Some("demo") => demo(&rest),
         Some("bench") => bench::run(&rest),
         Some("soak") => soak::run(&rest),
+        Some("pairs") => pairs::run(&rest),
         Some("conformance") => conformance::run(&rest),
         Some(_) if package::is_usage(&command, &rest) => package::run(&command, &rest),
         Some("test") if rest.is_empty() => suite::run(),
