@@ -118,6 +118,18 @@ impl<T: Service> EventLoop<T> {
         turn(&mut self.service, &mut self.ports, now)
     }
 
+    /// The descriptors that are readable when a frame has arrived, for a thread that drives several
+    /// loops. They are others once an interface went down or came back: ask anew after each round.
+    pub fn wait_fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.ports.wait_fds()
+    }
+
+    /// When the next round is due if no frame arrives before.
+    pub fn poll_timeout(&mut self) -> Option<Instant> {
+        let timer = self.service.protocol().poll_timeout();
+        self.ports.due(timer)
+    }
+
     /// Sleeps until there is work, a timer has expired, or `until` has passed.
     fn sleep(&mut self, until: Option<Instant>) {
         self.spin.sleeps();

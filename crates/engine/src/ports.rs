@@ -125,13 +125,23 @@ impl Ports {
         others: impl IntoIterator<Item = BorrowedFd<'a>>,
         deadline: Option<Instant>,
     ) {
+        let deadline = self.due(deadline);
+        let sources = self.wait_fds().chain(others);
+        tyche_wake::sleep(sources, deadline.map(|deadline| deadline.since(self.clock.now())));
+    }
+
+    /// The descriptors that are readable when a frame has arrived.
+    pub(crate) fn wait_fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.iter().filter_map(|(_, port)| port.wait_fd())
+    }
+
+    /// When there is something to do at the latest, for a protocol with this timer.
+    pub(crate) fn due(&self, timer: Option<Instant>) -> Option<Instant> {
         // The kernel does not report all that happens to an interface.
         let looks = self.iter().map(|(_, port)| port.look_at());
-        let deadline = self.poll_timeout().into_iter().chain(deadline).chain(looks).min();
+        let due = self.poll_timeout().into_iter().chain(timer).chain(looks).min();
         // A frame that is due can't leave before there is room: no reason to stay awake.
-        let deadline = self.retry_at().or(deadline);
-        let sources = self.iter().filter_map(|(_, port)| port.wait_fd()).chain(others);
-        tyche_wake::sleep(sources, deadline.map(|deadline| deadline.since(self.clock.now())));
+        self.retry_at().or(due)
     }
 }
 

@@ -1,5 +1,6 @@
 //! Inline mode: the thread that submits requests drives the session.
 
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,8 +16,8 @@ use super::driver::Driver;
 use crate::stages::{HostStages, StageTimes};
 
 /// A session without a thread: it makes progress only in [`poll`](Self::poll) and
-/// [`wait`](Self::wait). Call one of them a few times a second at least, or the target takes the
-/// host for lost.
+/// [`wait`](Self::wait). Call one of them a few times a second at least, or when
+/// [`poll_timeout`](Self::poll_timeout) says, or the target takes the host for lost.
 pub struct InlineHost {
     inner: EventLoop<Driver>,
     /// Its place among the queues.
@@ -132,6 +133,18 @@ impl InlineHost {
             let worked = round(driver, ports, now, done);
             (worked, done.len() > before)
         });
+    }
+
+    /// The descriptors of its links, readable when frames have arrived: for a thread that drives
+    /// many sessions and [polls](Self::poll) those that have something to do. A link that was down
+    /// may have another one afterwards.
+    pub fn wait_fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.inner.wait_fds()
+    }
+
+    /// When to [poll](Self::poll) it if none of [`wait_fds`](Self::wait_fds) is readable before.
+    pub fn poll_timeout(&mut self) -> Option<Instant> {
+        self.inner.poll_timeout()
     }
 
     /// The stage times of the requests that the last [`poll`](Self::poll) or [`wait`](Self::wait)
