@@ -1,5 +1,5 @@
 //! `cargo xtask pairs`: builds this tree and the commit before it, and measures both in turn. The
-//! measuring is in `bench/src/pairs.rs`, because it needs networks and programs as a comparison does.
+//! measuring is in `bench/src/pairs.rs`: it needs networks and programs as a comparison does.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::process::CommandExt;
@@ -43,7 +43,7 @@ pub(crate) fn run(args: &[OsString]) -> Result<bool> {
     Err(format!("run {}: {}", programs.join("comparison").display(), pairs.exec()))
 }
 
-/// `tyche` as of a commit, built in a worktree of its own, which is kept: the next time builds less.
+/// `tyche` as of a commit, built in a worktree of its own. That is kept: the next time builds less.
 fn built_from(commit: &OsStr) -> Result<Option<PathBuf>> {
     let tree = root().join(target_dir()).join("before");
     let mut git = Command::new("git");
