@@ -342,12 +342,12 @@ fn mistakes_are_told_in_one_line() {
     };
     let uuid = "11111111-2222-4333-8444-555555555555";
     for command in ["allow", "deny", "evict"] {
-        wrong(&[command, DISK, "gamma"], 3, &["no [[host]] `gamma`", "alpha, beta"]);
+        wrong(&[command, DISK, "gamma"], 3, &["no host `gamma`", "alpha, beta"]);
         wrong(&[command, DISK, uuid], 2, &["hosts with a key", "alpha, beta"]);
         wrong(&[command, "nothing", "alpha"], 3, &["exports `nothing`", "tyche list"]);
         wrong(&[command, DISK, "alpha", "--target", "other"], 3, &["no target `other`"]);
     }
-    wrong(&["revert", DISK, "gamma"], 3, &["no [[host]] `gamma`"]);
+    wrong(&["revert", DISK, "gamma"], 3, &["no host `gamma`"]);
     let never = ["export", "evict", DISK, "alpha", "--timeout", "0"];
     let done = finish(&mut rig.tyche(Side::Target, &never), PATIENCE);
     expect(&done, &never, 2, &["greater than 0"]);
@@ -373,7 +373,7 @@ fn mistakes_are_told_in_one_line() {
     fs::remove_file(&kept).unwrap();
     // Without keys.
     let _target = rig.serve_on(&links, &["--export", &rig.export()]);
-    wrong(&["deny", DISK, "alpha"], 3, &["no [[host]] `alpha`", "UUID"]);
+    wrong(&["deny", DISK, "alpha"], 3, &["no host `alpha`", "UUID"]);
     export(&rig, &["deny", DISK, uuid]);
     assert_eq!(listed(&rig)["denied"], json!([uuid]));
 }

@@ -23,7 +23,7 @@ struct Keys<'r> {
 
 impl<'r> Keys<'r> {
     fn new(rig: &'r Rig) -> Self {
-        for name in ["ops.key", "monitor.key", "host.key", "stranger.key"] {
+        for name in ["ops.key", "monitor.key", "host.key", "node.key", "stranger.key"] {
             make(rig, name);
         }
         rig.file("disk.img", SIZE);
@@ -104,6 +104,23 @@ fn rename_and_set(keys: &Keys<'_>) {
     );
 }
 
+/// Lets a host in by its key, from elsewhere, to one export.
+fn add_host(keys: &Keys<'_>) {
+    let node = keys.public("node.key");
+    let ops = |args: &[&str]| keys.ask("ops.key", args);
+    assert_eq!(ops(&["host", "add", "node1", &node])["changed"], true);
+    assert_eq!(ops(&["host", "add", "node1", &node])["changed"], false);
+    assert_eq!(ops(&["export", "allow", "more", "node1"])["host"], "node1");
+    let hosts = keys.ask("monitor.key", &["host", "list"]);
+    let host = &hosts["targets"][0]["hosts"][1];
+    assert_eq!((&host["host"], &host["keys"]), (&json!("node1"), &json!([node])));
+    for change in [&["host", "add", "node2", &node][..], &["host", "remove", "node1"]] {
+        keys.refused("monitor.key", change, 7, &["admin monitor may change nothing"]);
+    }
+    assert_eq!(ops(&["host", "remove", "node1"])["sessions_ended"], 0);
+    keys.refused("ops.key", &["host", "remove", "node1"], 3, &["no host `node1`"]);
+}
+
 /// Waits until the log says of each change who has asked for it.
 fn await_changes(target: &Target, more: &str, by: &str) {
     for change in [
@@ -114,6 +131,8 @@ fn await_changes(target: &Target, more: &str, by: &str) {
         "`export deny more alpha`",
         "`export allow more alpha`",
         "`export revert more`",
+        "`host add node1 tyche_",
+        "`host remove node1`",
         "`export remove more`",
         "`export add made --pool fast --size 1048576`",
         "`export remove made --delete`",
@@ -164,6 +183,7 @@ fn every_command_works_from_elsewhere_and_the_log_says_who_asked() {
     assert_eq!(names, [DISK, "more"]);
     assert_eq!(ops(&["resize", "more", "128M"])["size"], 128 << 20);
     rename_and_set(&keys);
+    add_host(&keys);
     let may_connect = || {
         let list = keys.ask("monitor.key", &["export", "list"]);
         let exports = list["targets"][0]["exports"].as_array().unwrap();

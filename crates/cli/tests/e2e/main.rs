@@ -28,6 +28,7 @@ mod flood;
 mod foreground;
 mod forged;
 mod handover;
+mod hosts;
 mod hung;
 mod idle;
 mod keys;
