@@ -6,13 +6,15 @@ use std::path::Path;
 use std::time::Duration;
 
 use serde::Deserialize;
-use tonic::{Code, Status};
+use tonic::Status;
 
 use crate::ids::{NodeId, TargetId};
 use crate::tyche::{Failure, Tyche};
 
 /// Exit code: no such export, pool or host.
 const NOT_FOUND: i32 = 3;
+/// Exit code: another has the name, or the key.
+const EXISTS: i32 = 10;
 /// Time limit of a command that only looks, or changes what is in the target's memory.
 const SHORT: Duration = Duration::from_secs(60);
 /// Time limit of a command that makes or deletes a disk, or copies one.
@@ -187,16 +189,9 @@ impl<'a> Target<'a> {
     /// # Errors
     /// `Unavailable` if it does not answer.
     pub(crate) fn inventory(&self) -> Result<Inventory, Status> {
-        let listed: Listed = self.ask(&["export", "list"], SHORT).map_err(|failure| {
-            // Not the export: it is the target that is not there, or another.
-            let is_elsewhere = failure.is(NOT_FOUND);
-            let status = Status::from(failure);
-            if is_elsewhere {
-                Status::new(Code::FailedPrecondition, status.message())
-            } else {
-                status
-            }
-        })?;
+        // Not an export is missing then: another target is there.
+        let listed = self.ask(&["export", "list"], SHORT);
+        let listed: Listed = listed.map_err(|it: Failure| it.or_unmet(NOT_FOUND))?;
         let found = listed.targets.into_iter().next();
         let found = found.ok_or_else(|| Status::internal("tyche export list: no target"))?;
         match &found.problem {
@@ -273,9 +268,10 @@ impl<'a> Target<'a> {
     /// Lets a node have an export: its key is that of a host from now on.
     ///
     /// # Errors
-    /// `AlreadyExists` if a host of that name has another key.
+    /// `FailedPrecondition` if a host of that name has another key.
     pub(crate) fn allow(&self, export: &str, node: &NodeId) -> Result<(), Status> {
-        self.change(&["host", "add", &node.name, &node.key], SHORT)?;
+        let added = self.change(&["host", "add", &node.name, &node.key], SHORT);
+        added.map_err(|it| it.or_unmet(EXISTS))?;
         Ok(self.change(&["export", "allow", export, &node.name], SHORT)?)
     }
 

@@ -51,6 +51,14 @@ impl Failure {
     pub(crate) fn is(&self, code: i32) -> bool {
         self.code == Some(code)
     }
+
+    /// The error for an orchestrator; with that exit code it is one that somebody has to mend.
+    pub(crate) fn or_unmet(self, code: i32) -> Status {
+        match self.is(code) {
+            true => Status::failed_precondition(self.status.message()),
+            false => self.status,
+        }
+    }
 }
 
 impl From<Failure> for Status {
@@ -181,6 +189,11 @@ mod tests {
             let line = format!(r#"echo '{{"error":"because","code":"x"}}'; exit {code}"#);
             let failure = ask(&line).unwrap_err();
             assert!(failure.is(code));
+            let unmet = failure.clone().or_unmet(code);
+            assert_eq!(
+                (unmet.code(), failure.clone().or_unmet(0).code()),
+                (Code::FailedPrecondition, wanted)
+            );
             let status = Status::from(failure);
             assert_eq!(status.code(), wanted, "{code}");
             assert!(status.message().ends_with(": because"), "{status}");
