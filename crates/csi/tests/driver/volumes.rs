@@ -11,7 +11,8 @@ use tyche_testkit::wait::wait_until;
 
 use crate::client::pb::volume_capability::access_mode::Mode;
 use crate::client::pb::{
-    DeleteVolumeRequest, NodeGetVolumeHealthRequest, NodeGetVolumeStatsRequest, Volume,
+    ControllerUnpublishVolumeRequest, DeleteVolumeRequest, NodeGetVolumeHealthRequest,
+    NodeGetVolumeStatsRequest, Volume,
 };
 use crate::client::{block, is_worth_a_retry, mounted};
 use crate::rig::{Driver, Rig, allow, publish, rig, stage, unstage};
@@ -124,6 +125,13 @@ fn devices_are_for_several_nodes_if_they_are_made_so() {
     let controller = || drivers[0].client.controller();
     let asked = drivers[0].client.ask(controller().controller_publish_volume(request));
     assert_eq!(asked.unwrap_err().code(), Code::InvalidArgument);
+    // What a node has never had, it has no more.
+    let request = ControllerUnpublishVolumeRequest {
+        volume_id: own.volume_id.clone(),
+        node_id: drivers[1].node_id(),
+        ..ControllerUnpublishVolumeRequest::default()
+    };
+    drivers[0].client.ask(controller().controller_unpublish_volume(request)).unwrap();
     let mut wanted = rig.wanted("pvc-shared", SIZE);
     wanted.volume_capabilities = vec![shared.clone()];
     let volume = drivers[0].create(wanted);
