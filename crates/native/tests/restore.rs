@@ -23,7 +23,8 @@ fn sealed_channels_are_opened_anew_and_requests_go_on() {
     let store = Arc::new(MemoryStore::new(SIZE, 512).unwrap());
     let mut options = options_of_target(Box::new(a), store);
     let hosts = [(key(2).public(), name("host"))].into();
-    (options.keys, options.access) = (Some(key(1).into()), Access { required: true, hosts });
+    (options.keys, options.access) =
+        (Some(key(1).into()), Access { required: true, hosts, ..Access::default() });
     let _target = Target::start(options).unwrap();
     let keys = HostKeys { secret: key(2), target: key(1).public(), target_uuid: None };
     let client = Client::start_with(Box::new(b), PATIENCE, |options| {

@@ -34,7 +34,7 @@ fn asking() -> Pair {
     let mut pair = Pair::asking_over(config.clone(), false);
     pair.listener.set_keys(Instant(0), secret(100));
     let hosts = [(secret(1).public(), name("alpha"))].into();
-    pair.registry.set_access(Access { required: false, hosts }, []);
+    pair.registry.set_access(Access { hosts, ..Access::default() }, []);
     let port = PortConfig {
         frame_len_max: FRAME_LEN,
         rings: [64; 2],

@@ -31,7 +31,7 @@ pub(crate) fn keyed(number: u8, target: &SecretKey) -> SessionConfig {
 
 pub(crate) fn access(hosts: &[(u8, &str)]) -> Access {
     let hosts = hosts.iter().map(|&(number, text)| (secret(number).public(), name(text)));
-    Access { required: true, hosts: hosts.collect() }
+    Access { required: true, hosts: hosts.collect(), ..Access::default() }
 }
 
 /// A session that is about to look for a target with a key.
@@ -327,6 +327,20 @@ fn an_export_may_be_for_some_hosts_only() {
     assert_eq!(closed.len(), 1);
     talk(&mut pair, Duration::from_secs(12));
     assert_eq!(refusals(&mut pair), [Reason::Denied]);
+}
+
+#[test]
+fn a_host_that_has_to_be_named_is_let_in_and_closed_as_exports_name_it() {
+    let only_named = Access { only_named: [name("alpha")].into(), ..access(&[(1, "alpha")]) };
+    let also = Allowed { also: [name("alpha")].into(), ..Allowed::default() };
+    let mut pair = asking(keyed(1, &target_key()));
+    pair.registry.set_access(only_named.clone(), []);
+    talk(&mut pair, Duration::from_secs(1));
+    assert_eq!(refusals(&mut pair), [Reason::Denied]);
+    let mut pair = connected();
+    assert!(pair.registry.set_access(only_named, [(pair.export, also)]).is_empty());
+    assert!(pair.session.is_live());
+    assert_eq!(pair.registry.set_allowed(pair.export, Allowed::default()).len(), 1);
 }
 
 #[test]

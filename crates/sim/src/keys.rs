@@ -24,7 +24,7 @@ pub(crate) static OF_FORGER: LazyLock<HostKeys> =
 /// The names of all hosts, by their keys.
 static NAMES: LazyLock<Access> = LazyLock::new(|| {
     let hosts = (0..HOSTS_MAX).map(|host| (secret(host).public(), name(host.into())));
-    Access { required: true, hosts: hosts.collect() }
+    Access { required: true, hosts: hosts.collect(), ..Access::default() }
 });
 
 /// The name of a host at the target.

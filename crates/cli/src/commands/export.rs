@@ -25,7 +25,7 @@ use crate::shared::target_control::{AtArgs, FoundTarget};
 use crate::size;
 use clone::{CloneDisk, Snapshot};
 use list::List;
-use name::{ExportName, find, one_target};
+use name::{ExportName, find};
 use rename::Rename;
 use set::Set;
 
@@ -118,8 +118,8 @@ struct Add {
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes_per_second)]
     bytes_per_second: Option<NonZeroU64>,
 
-    /// Host with a key that may connect, by the name of its [[host]]; may be repeated. By default
-    /// all of them.
+    /// Host with a key that may connect, by the name of its [[host]], or that of `tyche host add`;
+    /// may be repeated. By default every [[host]], and none that was added by command.
     #[arg(long = "allow", value_name = "HOST")]
     allow: Vec<String>,
 
@@ -185,17 +185,17 @@ struct Resize {
 /// Let a host have an export, at once and after restarts of the target.
 ///
 /// It takes back `deny` and `evict`. If the configuration does not let the host in, this does,
-/// until `deny` or `revert`, or until the configuration says the same. A host with a key needs its
-/// [[host]] in the configuration all the same: the key is there. Over FCoE a port is let in by its
-/// WWPN.
+/// until `deny` or `revert`, or until the configuration says the same. The target knows the key of
+/// a host with one by its [[host]] in the configuration, or by `tyche host add`. Over FCoE a port
+/// is let in by its WWPN.
 #[derive(Args, Debug)]
 #[allow(rustdoc::broken_intra_doc_links, reason = "TOML in the text of --help")]
 struct Access {
     #[command(flatten)]
     of: ExportName,
 
-    /// The host: the name of its [[host]], or the UUID of a host without a key. Over FCoE a port:
-    /// its WWPN.
+    /// The host: the name of its [[host]], or that of `tyche host add`, or the UUID of a host
+    /// without a key. Over FCoE a port: its WWPN.
     host: String,
 }
 
@@ -320,7 +320,7 @@ fn run_add(at: &AtArgs, add: &Add, output: Format) -> Result<()> {
         None => absolute(add.wanted()?, at.is_elsewhere())?,
     };
     let name = export.name.clone();
-    let FoundTarget { mut control, report } = one_target(at, add.target.as_deref())?;
+    let FoundTarget { mut control, report } = at.one_target(add.target.as_deref())?;
     let target = report.name;
     let accept_changed_disk = add.accept_changed_disk;
     let request =
@@ -376,7 +376,7 @@ fn remark_all(warnings: &[String]) {
 }
 
 /// The end of a line that says how many sessions a change ends.
-fn sessions_end(count: u64) -> String {
+pub(crate) fn sessions_end(count: u64) -> String {
     match count {
         0 => String::new(),
         1 => "; its session ends".to_owned(),

@@ -14,7 +14,8 @@ use crate::shared::target_control::AtArgs;
 /// when, over which links, and what was read and written.
 ///
 /// Counters begin with the target, and are those of all sessions of a host at an export. Of the
-/// ports of FCoE that are logged in only the names are known.
+/// ports of FCoE that are logged in only the names are known. `tyche host` lists the hosts that may
+/// come, by their keys.
 #[derive(Args, Debug)]
 pub(crate) struct HostsArgs {
     /// The target. By default all.

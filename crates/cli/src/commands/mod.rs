@@ -6,6 +6,7 @@ pub(crate) mod disconnect;
 pub(crate) mod discover;
 pub(crate) mod doctor;
 pub(crate) mod export;
+pub(crate) mod host;
 pub(crate) mod hosts;
 pub(crate) mod key;
 pub(crate) mod link;

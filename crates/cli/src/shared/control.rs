@@ -16,10 +16,11 @@ pub(crate) use crate::shared::control_socket::{REPORT_TIMEOUT, is_timeout};
 use crate::shared::control_socket::{bind, may_change, reach};
 use crate::shared::error::{Code, Error, ErrorReport, Result};
 use crate::shared::export::Export;
+use crate::shared::host::AddedHost;
 use crate::shared::places::{PLACES, Place, Places};
 use crate::shared::report::{
-    AccessChanged, ExportChanged, ExportCloned, ExportResized, PlanReport, SessionReport,
-    TargetLinkChanged, TargetReport,
+    AccessChanged, ExportChanged, ExportCloned, ExportResized, HostChanged, KnownHosts, PlanReport,
+    SessionReport, TargetLinkChanged, TargetReport,
 };
 use crate::shared::setting::Setting;
 
@@ -48,7 +49,7 @@ impl Request for SessionRequest {
 
 impl Request for TargetRequest {
     fn is_report(&self) -> bool {
-        matches!(self, Self::Report)
+        matches!(self, Self::Report | Self::Hosts)
     }
 }
 
@@ -85,6 +86,8 @@ pub(crate) enum SessionRequest {
 pub(crate) enum TargetRequest {
     /// Report the state.
     Report,
+    /// Report the hosts that are known by their keys.
+    Hosts,
     /// Make an export larger, and tell its hosts.
     Resize {
         /// Its name.
@@ -151,6 +154,16 @@ pub(crate) enum TargetRequest {
         /// Time limit for its end, in milliseconds.
         limit_ms: u64,
     },
+    /// Let one more host in by its key, from now on and after restarts.
+    AddHost {
+        /// The host.
+        host: AddedHost,
+    },
+    /// Let a host in no more that was added so.
+    RemoveHost {
+        /// Its name.
+        host: String,
+    },
     /// Say what reading this configuration would do.
     Plan {
         /// The file, for messages.
@@ -188,7 +201,9 @@ impl TargetRequest {
     /// The change that it asks for, as the command that asks says it; `None`: it changes nothing.
     pub(crate) fn change(&self) -> Option<String> {
         Some(match self {
-            Self::Report | Self::Plan { .. } => return None,
+            Self::Report | Self::Hosts | Self::Plan { .. } => return None,
+            Self::AddHost { host: AddedHost { name, key, .. } } => format!("host add {name} {key}"),
+            Self::RemoveHost { host } => format!("host remove {host}"),
             Self::AddLink { link } => format!("link add {link}"),
             Self::RemoveLink { link, force, .. } => {
                 format!("link del {link}{}", if *force { " --force" } else { "" })
@@ -259,6 +274,8 @@ pub(crate) enum ControlAnswer {
     Session(Box<SessionReport>),
     /// To [`TargetRequest::Report`].
     Target(TargetReport),
+    /// To [`TargetRequest::Hosts`].
+    Hosts(KnownHosts),
     /// To [`TargetRequest::Resize`].
     Resized(ExportResized),
     /// To [`TargetRequest::AddExport`] and other changes of the exports.
@@ -267,6 +284,8 @@ pub(crate) enum ControlAnswer {
     Cloned(ExportCloned),
     /// To [`TargetRequest::AddLink`] and [`TargetRequest::RemoveLink`].
     Link(TargetLinkChanged),
+    /// To [`TargetRequest::AddHost`] and [`TargetRequest::RemoveHost`].
+    Host(HostChanged),
     /// To [`TargetRequest::Plan`].
     Plan(PlanReport),
     /// To [`TargetRequest::Access`].
@@ -284,8 +303,10 @@ impl ControlAnswer {
             Self::Changed(it) => it.changed,
             Self::Cloned(it) => it.changed,
             Self::Link(it) => it.changed,
+            Self::Host(it) => it.changed,
             Self::Resized(_) | Self::Access(_) | Self::Done {} => true,
-            Self::Session(_) | Self::Target(_) | Self::Plan(_) | Self::Refused(_) => false,
+            Self::Session(_) | Self::Target(_) | Self::Hosts(_) => false,
+            Self::Plan(_) | Self::Refused(_) => false,
         }
     }
 
@@ -531,55 +552,4 @@ fn line(message: &impl Serialize) -> io::Result<Vec<u8>> {
 mod corpus;
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_answer_is_what_was_asked_for_or_an_error() {
-        let (target, export) = ("store1".into(), "vm1".into());
-        let resized = ExportResized { target, export, size: 512, warnings: Vec::new() };
-        let line = |answer| serde_json::to_string(&answer).unwrap();
-        let answer = line(ControlAnswer::Resized(resized));
-        assert_eq!(parse_answer::<ExportResized>(&answer).unwrap().unwrap().size, 512);
-        assert!(parse_answer::<Done>(&line(ControlAnswer::Done {})).unwrap().is_ok());
-        let refused = line(ControlAnswer::refused(Code::Device, "it is in use"));
-        let error = parse_answer::<Done>(&refused).unwrap().err().unwrap();
-        assert_eq!((error.code, error.message.as_str()), (Code::Device, "it is in use"));
-        // Of other versions.
-        for unknown in [r#"{"error":"no"}"#, r#"{"error":"no","code":"tired","why":1}"#] {
-            let error = parse_answer::<Done>(unknown).unwrap().err().unwrap();
-            assert_eq!((error.code, error.message.as_str()), (Code::Other, "no"));
-        }
-    }
-
-    #[test]
-    fn readers_who_ask_and_do_not_read_keep_nobody_out() {
-        let (readers, begun) = (Places::default(), Instant::now());
-        let come = || {
-            let (ours, theirs) = UnixStream::pair().unwrap();
-            let guest = Guest::Reader(readers.admit(ours).ok()?);
-            std::thread::spawn(move || {
-                // More than a socket takes for a client that does not read.
-                let text = "a".repeat(4 << 20);
-                let long =
-                    |_: SessionRequest, _: &Asker<'_>| ControlAnswer::refused(Code::Other, &text);
-                answer_one(&guest, long)
-            });
-            Some(theirs)
-        };
-        let ask = |mut stream: UnixStream| {
-            stream.write_all(b"{\"request\":\"report\"}\n").unwrap();
-            stream.read_exact(&mut [0]).unwrap();
-            stream
-        };
-        let _unread: Vec<_> = (0..PLACES).map(|_| ask(come().unwrap())).collect();
-        let next = std::iter::repeat_with(|| {
-            come().or_else(|| {
-                std::thread::yield_now();
-                None
-            })
-        });
-        ask(next.flatten().next().unwrap());
-        assert!(begun.elapsed() < ANSWER_TIMEOUT, "they had to go before: {:?}", begun.elapsed());
-    }
-}
+mod tests;

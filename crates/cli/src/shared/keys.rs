@@ -18,6 +18,21 @@ pub(crate) fn public_key(text: &str) -> Result<PublicKey, String> {
     text.parse().map_err(|error: BadKey| error.to_string())
 }
 
+/// A public key in JSON: its text.
+pub(crate) mod key_text {
+    use serde::de::{Deserialize, Deserializer, Error};
+    use serde::ser::Serializer;
+    use tyche_proto::crypto::PublicKey;
+
+    pub(crate) fn serialize<S: Serializer>(key: &PublicKey, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(key)
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<PublicKey, D::Error> {
+        super::public_key(&String::deserialize(from)?).map_err(D::Error::custom)
+    }
+}
+
 /// Reads a secret key. From then on the memory of this process is in no core dump, and programs of
 /// the same user can't read it, unless the environment says that they may.
 ///

@@ -13,6 +13,7 @@ pub(crate) mod error;
 pub(crate) mod export;
 pub(crate) mod fcoe;
 pub(crate) mod health;
+pub(crate) mod host;
 pub(crate) mod identity;
 pub(crate) mod keys;
 pub(crate) mod leftovers;

@@ -132,6 +132,32 @@ impl AtArgs {
         Ok(found)
     }
 
+    /// The target with that name, or the only one that there is.
+    ///
+    /// # Errors
+    /// As [`targets_named`](Self::targets_named); `Usage` if there are several, `NotFound` if there
+    /// is none.
+    pub(crate) fn one_target(&self, name: Option<&str>) -> Result<FoundTarget> {
+        let mut found = self.targets_named(name)?;
+        match (found.pop(), &found[..]) {
+            (Some(found), []) => Ok(found),
+            (Some(last), others) => {
+                let names = others.iter().map(|it| it.report.name.as_str());
+                let names = names.chain([&*last.report.name]);
+                let names = names.collect::<Vec<_>>().join(", ");
+                let message = format!("several targets run here: give --target, of {names}");
+                Err(Error::new(Code::Usage, message))
+            }
+            (None, _) => {
+                let message = "no target runs on this machine: start `tyche serve`, or write \
+                               /etc/tyche/target.toml (there is an example in \
+                               /usr/share/doc/tyche/examples) and `systemctl enable --now \
+                               tyche-target`";
+                Err(Error::new(Code::NotFound, message))
+            }
+        }
+    }
+
     /// Connects to a target elsewhere, and makes sure that it is the one that is meant.
     fn reach(&self, place: &TargetPlace) -> Result<TargetControl> {
         let wanted = Wanted::find(place, self.target_key)?;

@@ -82,7 +82,7 @@ impl<R: Rules> Target<R> {
     pub(crate) fn knows(&mut self, hosts: &[(u8, &str)]) {
         let public = |byte| SecretKey::from_random([byte; 32]).public();
         let hosts = hosts.iter().map(|&(byte, name)| (public(byte), Name::new(name).unwrap()));
-        let access = Access { required: false, hosts: hosts.collect() };
+        let access = Access { hosts: hosts.collect(), ..Access::default() };
         self.registry.set_access(access, []);
     }
 

@@ -17,6 +17,8 @@ pub struct Access {
     pub required: bool,
     /// The hosts, by key. One host may have several keys.
     pub hosts: BTreeMap<PublicKey, Name>,
+    /// Those of the hosts that may have only exports which [name](Allowed) them.
+    pub only_named: BTreeSet<Name>,
 }
 
 /// A host that has proved who it is.
@@ -39,6 +41,21 @@ impl Access {
     /// The host that owns a key.
     pub(crate) fn identify(&self, key: PublicKey) -> Proven {
         Proven { key, name: self.hosts.get(&key).copied() }
+    }
+
+    /// Checks whether a host may have an export that is for those hosts.
+    ///
+    /// # Errors
+    /// The reason if not.
+    pub(crate) fn check(&self, host: &Identity, allowed: &Allowed) -> Result<(), Reason> {
+        match host {
+            Identity::Keyed { name, .. }
+                if self.only_named.contains(name) && !allowed.names_host(name) =>
+            {
+                Err(Reason::Denied)
+            }
+            _ => allowed.check(host),
+        }
     }
 }
 
@@ -97,8 +114,11 @@ impl Identity {
 /// The hosts that may have an export, of those that the target lets in. By default all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Allowed {
-    /// The hosts with a key. `None`: all of them, and those without.
+    /// The hosts with a key. `None`: all of them, and those without; but those that have to be
+    /// [named](Access::only_named) only if they are in `also`.
     pub names: Option<BTreeSet<Name>>,
+    /// Hosts with a key that it names without being for them alone.
+    pub also: BTreeSet<Name>,
     /// The hosts that are shown the export, by the UUIDs that they say they have. `None`: all.
     pub uuids: Option<BTreeSet<Uuid>>,
     /// The hosts that may not have it, whatever else holds. If one with a key is among them, no
@@ -108,18 +128,22 @@ pub struct Allowed {
 }
 
 impl Allowed {
-    /// Checks whether a host may have the export.
+    /// True if it names that host with a key.
+    pub fn names_host(&self, host: &Name) -> bool {
+        let is_listed = self.names.as_ref().is_some_and(|names| names.contains(host));
+        is_listed || self.also.contains(host)
+    }
+
+    /// Checks whether a host may have the export, if it need not be named.
     ///
     /// # Errors
     /// The reason if not.
-    pub(crate) fn check(&self, host: &Identity) -> Result<(), Reason> {
+    fn check(&self, host: &Identity) -> Result<(), Reason> {
         let is_denied = self.denied.iter().any(|&denied| host.may_be(denied));
         let needs_key = self.names.is_some()
             || self.denied.iter().any(|denied| matches!(denied, HostId::Name(_)));
         let is_listed = match host {
-            Identity::Keyed { name, .. } => {
-                self.names.as_ref().is_none_or(|names| names.contains(name))
-            }
+            Identity::Keyed { name, .. } => self.names.is_none() || self.names_host(name),
             Identity::Claimed(_) if needs_key => return Err(Reason::KeyRequired),
             Identity::Claimed(_) => true,
         };
@@ -171,6 +195,34 @@ mod tests {
             (without(ids[3]), [denied, denied, Ok(()), denied]),
         ] {
             assert_eq!(hosts.map(|host| allowed.check(&host)), expected, "{allowed:?}");
+        }
+    }
+    #[test]
+    fn a_host_that_has_to_be_named_has_only_what_names_it() {
+        let (alpha, node) = (name("alpha"), name("node"));
+        let machine = Uuid::from_u128(1);
+        let access = Access { only_named: [node].into(), ..Access::default() };
+        let hosts = [
+            Identity::Keyed { name: alpha, machine },
+            Identity::Keyed { name: node, machine },
+            Identity::Claimed(machine),
+        ];
+        let (denied, key) = (Err(Reason::Denied), Err(Reason::KeyRequired));
+        let also = Allowed { also: [node].into(), ..Allowed::default() };
+        let listed = |name| Allowed { names: Some([name].into()), ..Allowed::default() };
+        for (allowed, expected) in [
+            (Allowed::default(), [Ok(()), denied, Ok(())]),
+            (also.clone(), [Ok(()); 3]),
+            (Allowed { denied: [HostId::Name(node)].into(), ..also }, [Ok(()), denied, key]),
+            (listed(node), [denied, Ok(()), key]),
+            (listed(alpha), [Ok(()), denied, key]),
+            // A UUID is no name.
+            (
+                Allowed { uuids: Some([machine].into()), ..Allowed::default() },
+                [Ok(()), denied, Ok(())],
+            ),
+        ] {
+            assert_eq!(hosts.map(|host| access.check(&host, &allowed)), expected, "{allowed:?}");
         }
     }
 }

@@ -5,7 +5,7 @@ use arrayvec::ArrayVec;
 use tyche_wire::{CREDIT_MIN, Connect, ConnectFlags, Cookie, Mac, Name, Reason, Text};
 
 use crate::rules::{Rule, Rules};
-use crate::target_end::access::{Identity, Proven};
+use crate::target_end::access::{Access, Identity, Proven};
 use crate::target_end::contest::{Contest, Contested};
 use crate::target_end::export::{ChannelRef, Export, ExportKey, Member, SessionInfo, Writer};
 use crate::target_end::pool::Room;
@@ -147,7 +147,7 @@ impl Registry {
             .iter_mut()
             .find(|(_, export)| known(export))
             .ok_or(refused(Reason::UnknownExport))?;
-        export.check_allowed(request.identity())?;
+        export.check_allowed(request.identity(), &self.access)?;
         export.check_online()?;
         let mut writer = request.wants_to_write();
         if writer && export.config.geometry.read_only {
@@ -319,8 +319,8 @@ impl Export {
     }
 
     /// Checks whether the host is among those that may have the export.
-    fn check_allowed(&self, host: Identity) -> Verdict {
-        self.allowed.check(&host).map_err(|reason| match reason {
+    fn check_allowed(&self, host: Identity, access: &Access) -> Verdict {
+        access.check(&host, &self.allowed).map_err(|reason| match reason {
             Reason::Denied => {
                 let detail = format!("{} may not have {}", host.host_id(), self.config.name);
                 Admission::Refused(reason, Box::new(Text::truncated(&detail)))

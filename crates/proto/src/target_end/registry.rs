@@ -55,7 +55,7 @@ pub(crate) enum FenceAnswer {
 pub struct Registry {
     pub(crate) config: TargetConfig,
     pub(crate) exports: SlotMap<ExportKey, Export>,
-    access: Access,
+    pub(crate) access: Access,
     /// Channels that their links have to close.
     closing: Vec<ChannelRef>,
     /// Channels that their links have to ask for a sign of life.
@@ -233,7 +233,7 @@ impl Registry {
         let allowed = &self.exports[export].allowed;
         let host = session.key.map(|key| self.access.identify(key));
         let same = host.is_none_or(|host| host.identity(session.host.uuid()) == session.host);
-        let is_allowed = allowed.check(&session.host).is_ok();
+        let is_allowed = self.access.check(&session.host, allowed).is_ok();
         let is_shown = allowed.shows(session.host.uuid());
         same && self.check_access(host).is_ok() && is_allowed && is_shown
     }

@@ -124,7 +124,7 @@ impl<R: Rules> Target<R> {
             .unwrap();
         if keyed {
             let hosts = [(super::host::key().public(), name("host"))].into_iter().collect();
-            registry.set_access(Access { required: true, hosts }, []);
+            registry.set_access(Access { required: true, hosts, ..Access::default() }, []);
         }
         Self {
             listeners: (0..LINKS).map(listener).collect(),

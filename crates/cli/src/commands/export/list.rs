@@ -105,18 +105,21 @@ fn row(target: &str, depth: usize, export: &ExportReport) -> [String; 7] {
     [target.to_owned(), name, bytes(*size), path.clone(), what, allowed, hosts]
 }
 
-/// The hosts that may connect an export: `any`, `any but host2`, or a list. Ports of FCoE are named
-/// where it has a LUN.
+/// The hosts that may connect an export: `any`, `any but host2`, or a list; of those that were
+/// added by command the ones that it names. Ports of FCoE are named where it has a LUN.
 fn allowed(export: &ExportReport) -> String {
     let Some(may_connect) = &export.may_connect else { return "-".to_owned() };
-    let MayConnect { hosts, except, ports, ports_except } = may_connect;
+    let MayConnect { hosts, also, except, ports, ports_except } = may_connect;
     let of = |listed: &Option<Vec<String>>, except: &[String]| match (listed, except) {
         (None, []) => "any".to_owned(),
         (None, except) => format!("any but {}", except.join(", ")),
         (Some(listed), _) if listed.is_empty() => "none".to_owned(),
         (Some(listed), _) => listed.join(", "),
     };
-    let hosts = of(hosts, except);
+    let mut hosts = of(hosts, except);
+    if !also.is_empty() {
+        hosts = format!("{hosts}; added: {}", also.join(", "));
+    }
     match export.lun {
         None => hosts,
         Some(_) => format!("{hosts}; ports: {}", of(ports, ports_except)),
@@ -154,6 +157,8 @@ mod tests {
         let named = |names| MayConnect { hosts: Some(list(names)), ..any.clone() };
         assert_eq!(said(named(&["a", "b"]), None), "a, b");
         assert_eq!(said(named(&[]), None), "none");
+        let also = MayConnect { also: list(&["node1", "node2"]), ..any.clone() };
+        assert_eq!(said(also, Some(3)), "any; added: node1, node2; ports: none");
         assert_eq!(allowed(&ExportReport::default()), "-", "of an earlier version");
     }
 

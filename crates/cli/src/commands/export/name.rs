@@ -1,4 +1,4 @@
-//! The export or the target that a command is about.
+//! The export that a command is about.
 
 use clap::Args;
 
@@ -17,28 +17,6 @@ pub(super) struct ExportName {
     /// The target that exports it, if several on this machine do.
     #[arg(long, value_name = "NAME", add = complete::served_targets())]
     pub(super) target: Option<String>,
-}
-
-/// The target with that name, or the only one that there is.
-pub(super) fn one_target(at: &AtArgs, name: Option<&str>) -> Result<FoundTarget> {
-    let mut found = at.targets_named(name)?;
-    match (found.pop(), &found[..]) {
-        (Some(found), []) => Ok(found),
-        (Some(last), others) => {
-            let names = others.iter().map(|it| it.report.name.as_str());
-            let names = names.chain([&*last.report.name]);
-            let names = names.collect::<Vec<_>>().join(", ");
-            let message = format!("several targets run here: give --target, of {names}");
-            Err(Error::new(Code::Usage, message))
-        }
-        (None, _) => {
-            let message = "no target runs on this machine: start `tyche serve`, or write \
-                           /etc/tyche/target.toml (there is an example in \
-                           /usr/share/doc/tyche/examples) and `systemctl enable --now \
-                           tyche-target`";
-            Err(Error::new(Code::NotFound, message))
-        }
-    }
 }
 
 /// The one target that has the export, and the export's size.

@@ -14,7 +14,8 @@ use tyche_proto::{Access, Allowed, HostId, SessionInfo};
 use tyche_session::fcoe::parse_wwpn;
 use uuid::Uuid;
 
-use super::config::{Auth, Config, Export};
+use super::config::{Auth, Config, DefinedAt, Export};
+use super::names::few_of;
 use super::state::{Decision, Decisions};
 use crate::shared::error::{Code, Error, Result};
 use crate::shared::report::MayConnect;
@@ -57,7 +58,56 @@ fn check_silence(config: &Config, has_key: bool) -> Result<()> {
     Err(Error::new(Code::Config, format!("`silent`: {remedy}")))
 }
 
-/// The hosts that may connect, as configured.
+/// The hosts of a configuration, by their keys. `own`: the keys of the target.
+///
+/// # Errors
+/// `Config` if a key is the target's, or that of two hosts; `Usage` if a name is none.
+fn configured_hosts(config: &Config, own: &[PublicKey]) -> Result<BTreeMap<PublicKey, Name>> {
+    let wrong = |message: String| Err(Error::new(Code::Config, message));
+    let mut hosts = BTreeMap::<PublicKey, Name>::new();
+    for host in &config.host {
+        let name = checked_name(&host.name)?;
+        for key in &host.key {
+            if own.contains(key) {
+                return wrong(format!(
+                    "host {name} has the key of this target: give the one that `tyche key show` \
+                     prints at the host"
+                ));
+            }
+            if let Some(other) = hosts.insert(*key, name).filter(|other| *other != name) {
+                return wrong(format!("hosts {other} and {name} have the same key {key}"));
+            }
+        }
+    }
+    Ok(hosts)
+}
+
+/// The hosts that an export is for. `known`: those that it may name.
+///
+/// # Errors
+/// `Config` if it names another.
+fn allowed_by(export: &Export, known: &BTreeSet<Name>) -> Result<Allowed> {
+    let known = |name: &String| {
+        Name::new(name).filter(|name| known.contains(name)).ok_or_else(|| {
+            let what = match export.place {
+                DefinedAt::Command => {
+                    format!("there is no host `{name}`: add it, `tyche host add`")
+                }
+                _ => format!(
+                    "there is no [[host]] `{name}`; one that was added by command is let in by \
+                     `tyche export allow`"
+                ),
+            };
+            Error::new(Code::Config, format!("export `{}`: `allow`: {what}", export.name))
+        })
+    };
+    let names = export.allow.as_ref();
+    let names = names.map(|names| names.iter().map(known).collect()).transpose()?;
+    let uuids = (!export.hosts.is_empty()).then(|| export.hosts.iter().copied().collect());
+    Ok(Allowed { names, uuids, ..Allowed::default() })
+}
+
+/// The hosts that may connect, as configured and as added by command.
 pub(super) struct Configured {
     access: Access,
     /// The hosts that may have each export, by its name.
@@ -92,43 +142,34 @@ impl Configured {
         }
         fcoe::refuse_ways_around(config, has_key)?;
         admins::check(config, own)?;
-        let mut hosts = BTreeMap::<PublicKey, Name>::new();
-        for host in &config.host {
+        let mut hosts = configured_hosts(config, own)?;
+        let configured: BTreeSet<_> = hosts.values().copied().collect();
+        let mut only_named = BTreeSet::new();
+        for host in &config.added_hosts {
             let name = checked_name(&host.name)?;
-            for key in &host.key {
-                if own.contains(key) {
-                    return wrong(format!(
-                        "host {name} has the key of this target: give the one that `tyche key \
-                         show` prints at the host"
-                    ));
-                }
-                if let Some(other) = hosts.insert(*key, name).filter(|other| *other != name) {
-                    return wrong(format!("hosts {other} and {name} have the same key {key}"));
-                }
-            }
+            only_named.insert(name);
+            hosts.insert(host.key, name);
         }
+        let idle = config.idle_hosts.iter().filter_map(|(host, _)| Name::new(&host.name));
+        let all: BTreeSet<_> = hosts.values().copied().chain(idle).collect();
         let of_export = |export: &Export| {
-            let known = |name: &String| {
-                let known = hosts.values().find(|known| known.as_str() == name);
-                known.copied().ok_or_else(|| {
-                    let what = format!("there is no [[host]] `{name}`");
-                    Error::new(Code::Config, format!("export `{}`: `allow`: {what}", export.name))
-                })
-            };
-            let names = export.allow.as_ref();
-            let names = names.map(|names| names.iter().map(known).collect()).transpose()?;
-            let uuids = (!export.hosts.is_empty()).then(|| export.hosts.iter().copied().collect());
-            Ok((export.name.clone(), Allowed { names, uuids, denied: BTreeSet::new() }))
+            // The file is valid or not whatever commands have added.
+            let known = if export.place == DefinedAt::Command { &all } else { &configured };
+            Ok((export.name.clone(), allowed_by(export, known)?))
         };
         let allowed = config.export.iter().map(of_export).collect::<Result<_>>()?;
         let required = has_key && config.auth != Some(Auth::Optional);
         if required && hosts.is_empty() && config.fcoe.is_empty() {
-            tracing::warn!("no host may connect: there is no --host, and no [[host]]");
+            tracing::warn!(
+                "no host may connect so far: there is no --host, and no [[host]]; `tyche host add` \
+                 adds one"
+            );
         }
         let initiators = |export: &Export| (export.name.clone(), export.initiators.wwpns());
         let initiators = config.export.iter().map(initiators).collect();
         let has_fcoe = !config.fcoe.is_empty();
-        Ok(Self { access: Access { required, hosts }, allowed, initiators, has_fcoe })
+        let access = Access { required, hosts, only_named };
+        Ok(Self { access, allowed, initiators, has_fcoe })
     }
 
     /// The one that a text stands for: the name of a host with a key, or else a UUID or a WWPN.
@@ -155,7 +196,11 @@ impl Configured {
                 initiators.is_some_and(|it| it.is_empty() || it.contains(&wwpn))
             }
             Who::Host(host) => self.allowed.get(export).is_some_and(|allowed| match host {
-                HostId::Name(name) => allowed.names.as_ref().is_none_or(|it| it.contains(&name)),
+                HostId::Name(name) => {
+                    let is_for_all = allowed.names.is_none();
+                    is_for_all && !self.access.only_named.contains(&name)
+                        || allowed.names_host(&name)
+                }
                 HostId::Uuid(uuid) => allowed.uuids.as_ref().is_none_or(|it| it.contains(&uuid)),
             }),
         }
@@ -218,9 +263,13 @@ impl Rights {
             let Some(Who::Host(host)) = self.configured.decided(host, decision) else { continue };
             match (decision, host) {
                 (Decision::Denied, host) => allowed.denied.extend([host]),
-                (Decision::Allowed, HostId::Name(name)) => {
-                    allowed.names.iter_mut().for_each(|names| names.extend([name]));
-                }
+                (Decision::Allowed, HostId::Name(name)) => match &mut allowed.names {
+                    Some(names) => _ = names.insert(name),
+                    None if self.configured.access.only_named.contains(&name) => {
+                        allowed.also.insert(name);
+                    }
+                    None => {}
+                },
                 (Decision::Allowed, HostId::Uuid(uuid)) => {
                     allowed.uuids.iter_mut().for_each(|uuids| uuids.extend([uuid]));
                 }
@@ -231,7 +280,8 @@ impl Rights {
 
     /// The hosts that may connect an export, for people.
     pub(super) fn may_connect(&self, export: &str) -> MayConnect {
-        let Allowed { names, uuids, denied } = self.allowed_at(export);
+        let Allowed { names, also, uuids, denied } = self.allowed_at(export);
+        let also = also.into_iter().map(HostId::Name).filter(|it| !denied.contains(it));
         let is_limited = names.is_some() || uuids.is_some();
         let names = names.into_iter().flatten().map(HostId::Name);
         let listed = names.chain(uuids.into_iter().flatten().map(HostId::Uuid));
@@ -243,6 +293,7 @@ impl Rights {
         MayConnect {
             except: denied.iter().filter(|_| !is_limited).map(HostId::to_string).collect(),
             hosts: is_limited.then_some(listed),
+            also: also.map(|it| it.to_string()).collect(),
             ports_except: except.iter().filter(|_| has_all_ports).map(Wwn::to_string).collect(),
             ports: (!has_all_ports).then_some(shown),
         }
@@ -297,6 +348,18 @@ impl Rights {
         if let Err(error) = self.decisions.retain(|of, _, _| of != export) {
             tracing::warn!("{error}; what was decided about {export} counts after a restart");
         }
+    }
+
+    /// Forgets the exports that a host was let in to by command. Where it was kept out, it stays
+    /// so.
+    ///
+    /// # Errors
+    /// `Other` if that can't be kept. Nothing has changed then.
+    pub(super) fn forget_allowed(&mut self, host: &str) -> Result<()> {
+        let before = self.decisions.clone();
+        let kept =
+            self.decisions.retain(|_, of, decision| of != host || decision == Decision::Denied);
+        kept.inspect_err(|_| self.decisions = before)
     }
 
     /// Whether anything is decided about an export of that name.
@@ -421,7 +484,7 @@ impl Rights {
     /// Whom a command about an export is about.
     fn resolve(&self, served: &Served, export: &str, text: &str) -> Result<Who> {
         served.exports.check(export)?;
-        let Access { required, hosts } = &self.configured.access;
+        let Access { required, hosts, .. } = &self.configured.access;
         let host = match self.configured.who(text) {
             Some(Who::Host(host)) => Some(host),
             Some(who) if self.configured.has_fcoe => return Ok(who),
@@ -435,19 +498,19 @@ impl Rights {
         if let Some(host) = host.filter(|host| !for_keys || matches!(host, HostId::Name(_))) {
             return Ok(Who::Host(host));
         }
-        let names: BTreeSet<_> = hosts.values().map(Name::as_str).collect();
-        let names = names.into_iter().collect::<Vec<_>>().join(", ");
+        let names = few_of(&hosts.values().map(Name::to_string).collect());
         let (code, message) = match host {
             Some(_) => {
-                let what = "is for hosts with a key: give the name of a [[host]]";
+                let what = "is for hosts with a key: give the name of one";
                 (Code::Usage, format!("`{export}` {what}, of: {names}"))
             }
             None if for_keys => {
-                let what = format!("target `{}` has no [[host]] `{text}`", self.target);
+                let what = format!("target `{}` has no host `{text}`", self.target);
+                let names = if names.is_empty() { "none".to_owned() } else { names };
                 (Code::NotFound, format!("{what}; it has: {names}"))
             }
             None => {
-                let what = format!("target `{}` has no [[host]] `{text}`", self.target);
+                let what = format!("target `{}` has no host `{text}`", self.target);
                 let remedy = "a host without a key is named by its UUID, as `tyche list -o json` \
                               shows it at the target";
                 (Code::NotFound, format!("{what}; {remedy}"))
@@ -466,50 +529,4 @@ fn log_ended(ended: &[SessionInfo]) {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn hosts_that_may_connect_are_named_with_what_commands_have_decided() {
-        let dir = tempfile::tempdir().unwrap();
-        let names = |names: &[&str]| Some(names.iter().map(|it| Name::new(it).unwrap()).collect());
-        let uuid = Uuid::from_u128(7);
-        let allowed = [
-            ("all", Allowed::default()),
-            ("named", Allowed { names: names(&["alpha", "beta"]), ..Allowed::default() }),
-            ("numbered", Allowed { uuids: Some([uuid].into()), ..Allowed::default() }),
-        ];
-        let keys = ["alpha", "beta"].map(|name| {
-            (tyche_proto::crypto::SecretKey::generate().public(), Name::new(name).unwrap())
-        });
-        let configured = Configured {
-            access: Access { required: true, hosts: keys.into() },
-            allowed: allowed.map(|(name, it)| (name.to_owned(), it)).into(),
-            initiators: BTreeMap::from([("named".to_owned(), vec![Wwn(5)])]),
-            has_fcoe: true,
-        };
-        let mut decisions = Decisions::load(dir.path().join("access.json")).unwrap();
-        for export in ["all", "named"] {
-            decisions.set(export, "alpha", Some(Decision::Denied)).unwrap();
-        }
-        let rights = Rights::new("store", configured, decisions);
-        let all = rights.may_connect("all");
-        assert_eq!((all.hosts, all.ports), (None, None));
-        assert_eq!(all.except, ["alpha"]);
-        let named = rights.may_connect("named");
-        assert_eq!((named.hosts, named.except), (Some(vec!["beta".to_owned()]), vec![]));
-        assert_eq!(named.ports, Some(vec![Wwn(5).to_string()]));
-        assert_eq!(rights.may_connect("numbered").hosts, Some(vec![uuid.to_string()]));
-    }
-
-    #[test]
-    fn a_denied_host_that_is_not_configured_any_more_stays_denied() {
-        let access = Access { required: false, hosts: BTreeMap::default() };
-        let (allowed, initiators) = Default::default();
-        let configured = Configured { access, allowed, initiators, has_fcoe: false };
-        let alpha = Name::new("alpha").unwrap();
-        let decided = |decision| configured.decided("alpha", decision);
-        assert_eq!(decided(Decision::Denied), Some(Who::Host(HostId::Name(alpha))));
-        assert_eq!(decided(Decision::Allowed), None, "it has no key");
-    }
-}
+mod tests;

@@ -19,7 +19,7 @@ use super::links::{Missing, What};
 use super::pool::{self, Pool};
 use super::pool_usage::{Usage, member};
 use super::state::{Decision, locked};
-use super::{Served, link_changes, reload, rename, settings, volumes};
+use super::{Served, host_changes, link_changes, reload, rename, settings, volumes};
 use crate::shared::control::{AccessChange, ControlAnswer, TargetRequest};
 use crate::shared::error::{Code, Error, Result};
 use crate::shared::health;
@@ -101,6 +101,16 @@ fn execute(served: Arc<Served>, request: &TargetRequest, by: &By<'_>) -> Control
             let limit = Duration::from_millis(*limit_ms);
             let removed = link_changes::remove(&served, link, (*force, limit), by);
             removed.map(ControlAnswer::Link).into()
+        }
+        TargetRequest::Hosts => {
+            let seen = served.known_hosts.look(|| host_changes::known(&served));
+            ControlAnswer::Hosts((*seen).clone())
+        }
+        TargetRequest::AddHost { host } => {
+            host_changes::add(&served, host, by).map(ControlAnswer::Host).into()
+        }
+        TargetRequest::RemoveHost { host } => {
+            host_changes::remove(&served, host, by).map(ControlAnswer::Host).into()
         }
         TargetRequest::Plan { path, text } => {
             reload::foresee(&served, path, text).map(ControlAnswer::Plan).into()

@@ -9,12 +9,17 @@ use super::config::{Config, DefinedAt, Export};
 use super::exports::ExportRemoval;
 use super::own_keys::OwnKeys;
 use super::state::{Leftover, locked};
-use super::{Served, conflict, fcoe, pool, pool_files};
+use super::{Served, conflict, fcoe, hosts, pool, pool_files};
 use crate::shared::error::{Code, Error, Result};
+use crate::shared::host::AddedHost;
 use crate::shared::report::ExportChanged;
 
-/// The exports and links that were added by command.
-pub(super) type Added = (Vec<Export>, Vec<String>);
+/// The parts of a target that were added by command.
+pub(super) struct Added {
+    pub(super) exports: Vec<Export>,
+    pub(super) links: Vec<String>,
+    pub(super) hosts: Vec<AddedHost>,
+}
 
 /// The configuration to serve: that of the file, and the parts that were added by command and do
 /// not contradict it. With the parts that do not count, each with the reason.
@@ -23,7 +28,7 @@ pub(super) type Added = (Vec<Export>, Vec<String>);
 /// The configuration contradicts itself.
 pub(super) fn with_added(
     mut config: Config,
-    (added, links): Added,
+    Added { exports, links, hosts: added_hosts }: Added,
     own_keys: &OwnKeys,
 ) -> Result<(Config, Vec<String>)> {
     let mut left_out = Vec::new();
@@ -35,7 +40,9 @@ pub(super) fn with_added(
         left_out.push(format!("the configuration names no links, so {links} do not count"));
     }
     config.added_links = others;
-    let config = with_added_exports(config, added, own_keys, &mut left_out)?;
+    left_out.extend(hosts::join(&mut config, added_hosts, &own_keys.public()));
+    // They may be for these hosts.
+    let config = with_added_exports(config, exports, own_keys, &mut left_out)?;
     Ok((config, left_out))
 }
 

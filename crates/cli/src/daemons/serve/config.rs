@@ -23,6 +23,7 @@ use super::vlan::Vlan;
 use crate::shared::control_address::parse_listening;
 use crate::shared::error::{Code, Error, Result};
 pub(crate) use crate::shared::export::{DefinedAt, Export, Initiators, Source};
+use crate::shared::host::AddedHost;
 use crate::shared::keys::public_key;
 use crate::shared::rate_limit::{bytes_per_second, iops};
 use crate::size;
@@ -74,6 +75,13 @@ pub(crate) struct Config {
     /// The links that were added by command. They are among the others if any link is named.
     #[serde(skip)]
     pub(crate) added_links: Vec<String>,
+    /// The hosts that were added by command.
+    #[serde(skip)]
+    pub(crate) added_hosts: Vec<AddedHost>,
+    /// Those that contradict the others, each with the reason: they are kept, and let in when they
+    /// do not any more.
+    #[serde(skip)]
+    pub(crate) idle_hosts: Vec<(AddedHost, String)>,
     /// The lines of the file that begin its keys.
     #[serde(skip)]
     pub(crate) lines: BTreeMap<String, usize>,

@@ -227,6 +227,8 @@ impl Exports {
                 *limit = limit.min(host.limit());
             }
         }
+        let added = config.added_hosts.iter();
+        hosts.extend(added.filter_map(|host| Some((Name::new(&host.name)?, host.limit()))));
         self.target.set_host_limits(&hosts);
     }
 

@@ -12,13 +12,11 @@ use super::by::By;
 use super::config::Config;
 use super::fcoe::Fcoe;
 use super::links::Taken;
+use super::names::few_of;
 use super::state::locked;
 use super::{Served, changes};
 use crate::shared::error::{Code, Error, Result};
 use crate::shared::report::{DefinedBy, TargetLinkChanged};
-
-/// The most sessions that a message names.
-const NAMED_MAX: usize = 8;
 
 /// Serves one more link, and keeps it. One that is there already is left as it is, also if it is
 /// missing so far and waited for.
@@ -141,16 +139,6 @@ pub(super) fn only_link_of(served: &Served, name: &str, gone: &[String]) -> Opti
     (!lost.is_empty()).then(|| few_of(&lost))
 }
 
-/// The first of them, and how many more there are: a line that people read.
-fn few_of(sessions: &BTreeSet<String>) -> String {
-    let named: Vec<_> = sessions.iter().take(NAMED_MAX).map(String::as_str).collect();
-    let named = named.join(", ");
-    match sessions.len().saturating_sub(NAMED_MAX) {
-        0 => named,
-        more => format!("{named} and {more} more"),
-    }
-}
-
 /// Takes a link out of a configuration.
 pub(super) fn forget(config: &mut Config, link: &str) {
     config.link.retain(|it| it != link);
@@ -193,18 +181,5 @@ fn changed(served: &Served, link: &str, changed: bool) -> TargetLinkChanged {
         changed,
         waits_for: None,
         defined_by: defined_by(served, link),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn of_many_sessions_a_few_are_named() {
-        let sessions = |count: usize| (1..=count).map(|it| format!("host{it} (vm)")).collect();
-        assert_eq!(few_of(&sessions(2)), "host1 (vm), host2 (vm)");
-        assert!(few_of(&sessions(8)).ends_with("host8 (vm)"));
-        assert!(few_of(&sessions(9)).ends_with("host8 (vm) and 1 more"));
     }
 }

@@ -13,6 +13,8 @@ mod control_port;
 mod disks;
 mod exports;
 mod fcoe;
+mod host_changes;
+mod hosts;
 mod late;
 mod link_changes;
 mod links;
@@ -56,11 +58,12 @@ use crate::shared::log;
 use crate::shared::looks::Looks;
 use crate::shared::panics;
 use crate::shared::placement::PlacementArgs;
-use crate::shared::report::TargetReport;
+use crate::shared::report::{KnownHosts, TargetReport};
 use crate::shared::runtime::{self, RuntimeDir};
 use access::{Configured, Rights};
 use admins::Admins;
 use by::By;
+use changes::Added;
 use config::{Auth, Config, Export, FcoePort, Host, Initiators};
 use disks::MissingDisk;
 use exports::Exports;
@@ -119,7 +122,7 @@ use vlan::Vlan;
 /// not connected are not, nor are links that are gone. What takes a restart is logged, and a file
 /// with a mistake changes nothing; `--check` says both beforehand. Write the file under another
 /// name and rename it, so that it is always whole. `tyche export` adds, removes and enlarges
-/// exports, and `tyche link` adds and removes links, while it runs.
+/// exports, `tyche link` adds and removes links, and `tyche host` hosts, while it runs.
 #[derive(Args, Clone, Debug)]
 #[command(verbatim_doc_comment)]
 #[allow(
@@ -259,11 +262,13 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
     let whose = format!("a target named {name} (give another --name)");
     let dir = RuntimeDir::take(runtime::targets().join(&name), &whose)?;
     let mut state = State::open(&name, Fcoe::is_alone(&config));
-    let added = (state.added()?, state.added_links()?);
+    let (exports, links) = (state.added()?, state.added_links()?);
+    let added = Added { exports, links, hosts: state.added_hosts()? };
     let settled = Mutex::new(state);
-    pool_files::settle(&settled, &config.export.iter().chain(&added.0).collect::<Vec<_>>());
+    let all = || config.export.iter().chain(&added.exports);
+    pool_files::settle(&settled, &all().collect::<Vec<_>>());
     let mut state = settled.into_inner().unwrap_or_else(PoisonError::into_inner);
-    state.forget_removed(config.export.iter().chain(&added.0));
+    state.forget_removed(all());
     state.finish_killed_renames()?;
     let (config, left_out) = changes::with_added(config, added, &own_keys)?;
     changes::warn_of(&left_out);
@@ -344,6 +349,7 @@ fn start(
         admins,
         pools: pool_usage::Looks::default(),
         reports: Looks::default(),
+        known_hosts: Looks::default(),
         args: args.clone(),
         is_stopping: AtomicBool::new(false),
     };
@@ -454,6 +460,8 @@ struct Served {
     pools: pool_usage::Looks,
     /// Its reports.
     reports: Looks<TargetReport>,
+    /// Its reports on the hosts that it knows by their keys.
+    known_hosts: Looks<KnownHosts>,
     /// Its command line.
     args: ServeArgs,
     is_stopping: AtomicBool,
@@ -495,6 +503,7 @@ fn await_stop(signals: &mut Signals, reloader: &Reloader) {
 
 fn checked_name(name: &str) -> Result<Name> {
     Name::new(name).filter(|name| !name.is_empty()).ok_or_else(|| {
+        let name = name.escape_debug();
         let message =
             format!("`{name}`: a name has 1 to 63 bytes, and no characters that are not shown");
         Error::new(Code::Usage, message)

@@ -1,11 +1,16 @@
 //! Names of exports as names of other things: whatever an export is called, its file stays in its
-//! directory, and LVM takes the name of its volume. No two exports have the same one.
+//! directory, and LVM takes the name of its volume. No two exports have the same one. And many
+//! names in a line.
+
+use std::collections::BTreeSet;
 
 use crate::shared::error::{Code, Error, Result};
 
 /// The longest name of a volume, with that of its group and what joins them, each dash in them
 /// twice (the kernel's limit for names of devices).
 const VOLUME_MAX: usize = 127;
+/// The most sessions or hosts that a message names.
+const NAMED_MAX: usize = 8;
 /// Beginnings of names that LVM keeps for itself, and what it has elsewhere in such names.
 const RESERVED: [&str; 2] = ["snapshot", "pvmove"];
 const RESERVED_WITHIN: [&str; 18] = [
@@ -56,6 +61,16 @@ fn encoded(name: &str, escape: char, is_plain: impl Fn(usize, u8) -> bool) -> St
     encoded
 }
 
+/// The first of some names, and how many more there are: a line that people read.
+pub(super) fn few_of(names: &BTreeSet<String>) -> String {
+    let named: Vec<_> = names.iter().take(NAMED_MAX).map(String::as_str).collect();
+    let named = named.join(", ");
+    match names.len().saturating_sub(NAMED_MAX) {
+        0 => named,
+        more => format!("{named} and {more} more"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -92,5 +107,13 @@ mod tests {
         assert_eq!(volume_name(&"a".repeat(63), &"g".repeat(63)).unwrap().len(), 63);
         let error = volume_name(&"/".repeat(63), "vg0").unwrap_err();
         assert!(error.code == Code::Usage && error.message.contains("too long"), "{error}");
+    }
+
+    #[test]
+    fn of_many_sessions_a_few_are_named() {
+        let sessions = |count: usize| (1..=count).map(|it| format!("host{it} (vm)")).collect();
+        assert_eq!(few_of(&sessions(2)), "host1 (vm), host2 (vm)");
+        assert!(few_of(&sessions(8)).ends_with("host8 (vm)"));
+        assert!(few_of(&sessions(9)).ends_with("host8 (vm) and 1 more"));
     }
 }

@@ -16,7 +16,7 @@ use tyche_engine::Exported;
 use tyche_native::LinkRemoval;
 
 use super::access::Configured;
-use super::changes::{self, named};
+use super::changes::{self, Added, named};
 use super::check::{absent, validate};
 use super::config::{Config, Export};
 use super::exports::ExportRemoval;
@@ -25,7 +25,7 @@ use super::links::{Links, Missing, Taken, What, may_pass, own_names_of};
 use super::own_keys::OwnKeys;
 use super::plan::{Change, Plan, Step};
 use super::state::locked;
-use super::{Served, late, merged, reading};
+use super::{Served, hosts, late, merged, reading};
 use crate::output::bytes;
 use crate::shared::error::{Code, Error, Result};
 use crate::shared::report::{PlanReport, PlannedAction, PlannedPart};
@@ -119,7 +119,11 @@ struct Planned {
 /// The configuration has a mistake, or contradicts itself.
 fn plan(served: &Served, now: &Config) -> Result<Planned> {
     let current = served.exports.current().clone();
-    let added = (changes::added(&current).cloned().collect(), current.added_links.clone());
+    let added = Added {
+        exports: changes::added(&current).cloned().collect(),
+        links: current.added_links.clone(),
+        hosts: hosts::added(&current),
+    };
     let keys = served.own_keys.after(&current, now)?;
     let (wanted, left_out) = changes::with_added(now.clone(), added, &keys)?;
     let (started, takes_all) = (&served.exports.config, served.opener.takes_all);
@@ -209,11 +213,13 @@ fn apply(served: &Arc<Served>, now: &Config) -> Result<Plan> {
     }
     let Applying { next, removals, ending, .. } = applying;
     let state = locked(&served.exports.state);
-    let kept = state.keep_links(&next.added_links);
     // The file may have taken over what was added.
-    if let Err(error) = kept.and_then(|()| state.keep_added(changes::added(&next))) {
-        tracing::warn!("{error}");
-    }
+    let kept = [
+        state.keep_links(&next.added_links),
+        state.keep_hosts(&hosts::added(&next)),
+        state.keep_added(changes::added(&next)),
+    ];
+    kept.into_iter().filter_map(Result::err).for_each(|error| tracing::warn!("{error}"));
     drop(state);
     *served.exports.current() = next;
     if let Err(error) = late::watch(served) {

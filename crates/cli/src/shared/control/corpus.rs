@@ -25,11 +25,12 @@ fn requests(input: &[u8]) -> Vec<&[u8]> {
 /// The parts of a request that have kinds of their own; a new kind needs a seed.
 fn kinds(request: &TargetRequest) -> Vec<&'static str> {
     use TargetRequest::{
-        Access, AddExport, AddLink, CloneExport, Plan, RemoveExport, RemoveLink, RenameExport,
-        Report, Resize, SetExport,
+        Access, AddExport, AddHost, AddLink, CloneExport, Hosts, Plan, RemoveExport, RemoveHost,
+        RemoveLink, RenameExport, Report, Resize, SetExport,
     };
     match request {
         Report => vec!["report"],
+        Hosts => vec!["hosts"],
         Resize { size: None, .. } => vec!["resize"],
         Resize { .. } => vec!["resize to"],
         AddExport { new_file: None, .. } => vec!["add"],
@@ -40,6 +41,8 @@ fn kinds(request: &TargetRequest) -> Vec<&'static str> {
         SetExport { settings, .. } => settings.iter().map(Setting::key).collect(),
         AddLink { .. } => vec!["link add"],
         RemoveLink { .. } => vec!["link del"],
+        AddHost { .. } => vec!["host add"],
+        RemoveHost { .. } => vec!["host remove"],
         Plan { .. } => vec!["plan"],
         Access { change, .. } => vec![change.name()],
     }
@@ -50,7 +53,8 @@ fn read(text: &[u8]) -> Option<TargetRequest> {
     let request: TargetRequest = serde_json::from_slice(text).ok()?;
     let again = serde_json::to_vec(&request).unwrap();
     assert_eq!(serde_json::from_slice::<TargetRequest>(&again).unwrap(), request);
-    assert_eq!(request.change().is_none(), matches!(kinds(&request)[..], ["report" | "plan"]));
+    let changes_nothing = matches!(kinds(&request)[..], ["report" | "hosts" | "plan"]);
+    assert_eq!(request.change().is_none(), changes_nothing);
     Some(request)
 }
 
@@ -74,6 +78,7 @@ fn a_target_may_be_asked_for_anything() {
     let settings = Setting::KEYS.map(|(key, _)| key);
     let others = [
         "report",
+        "hosts",
         "resize",
         "resize to",
         "add",
@@ -84,6 +89,8 @@ fn a_target_may_be_asked_for_anything() {
         "rename",
         "link add",
         "link del",
+        "host add",
+        "host remove",
         "plan",
         "allow",
         "deny",

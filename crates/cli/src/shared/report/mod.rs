@@ -7,6 +7,7 @@
 
 mod bench;
 mod doctor;
+mod host;
 mod link;
 mod output;
 mod plan;
@@ -17,6 +18,7 @@ mod top;
 
 pub use self::bench::{BenchReport, TailFigures};
 pub use self::doctor::{DoctorPath, DoctorReport, Finding, Severity};
+pub use self::host::{HostChanged, KnownHost, KnownHosts};
 pub(crate) use self::link::Counters;
 pub use self::link::{LinkNuma, ProtocolCounters};
 pub use self::output::{

@@ -13,8 +13,8 @@ use tyche_session::KnownTarget;
 use uuid::Uuid;
 
 use super::{
-    BenchReport, CheckReport, DoctorReport, ExportReport, Origin, PoolReport, SessionReport, Table,
-    TargetLinkChanged, TargetReport, TopReport,
+    BenchReport, CheckReport, DoctorReport, ExportReport, HostChanged, KnownHosts, Origin,
+    PoolReport, SessionReport, Table, TargetLinkChanged, TargetReport, TopReport,
 };
 
 /// The output of a command. Its name in `schema` has a version: fields are added to a version, but
@@ -81,6 +81,15 @@ pub enum Output {
     /// `tyche export allow`, `deny`, `evict` and `revert`.
     #[serde(rename = "tyche.access/1")]
     Access(AccessChanged),
+    /// `tyche host add` and `remove`.
+    #[serde(rename = "tyche.host-changed/1")]
+    HostChanged(HostChanged),
+    /// `tyche host list`.
+    #[serde(rename = "tyche.host-list/1")]
+    HostList {
+        /// The targets, each with the hosts that it knows by their keys.
+        targets: Vec<KnownHosts>,
+    },
     /// `tyche key known`.
     #[serde(rename = "tyche.key-known/1")]
     KnownTargets {

@@ -126,8 +126,11 @@ pub struct ExportReport {
 #[serde(default)]
 pub struct MayConnect {
     /// The hosts: the names of those with a key, the UUIDs of those without; null: all that the
-    /// target lets in.
+    /// target lets in, but of those that `tyche host add` has added only the ones in `also`.
     pub hosts: Option<Vec<String>>,
+    /// Hosts that `tyche host add` has added and that it is also for, if `hosts` is null or names
+    /// those without a key.
+    pub also: Vec<String>,
     /// Those of all that may not.
     pub except: Vec<String>,
     /// WWPNs of the ports of FCoE; null: all ports that reach the target. Empty also if the target
@@ -231,7 +234,7 @@ impl From<&Use> for HostUse {
     }
 }
 
-/// What says that a disk is exported.
+/// The place that says that a disk is exported, that a link is served, or that a host is let in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum DefinedBy {
@@ -239,7 +242,7 @@ pub enum DefinedBy {
     File,
     /// The command line of the target.
     CommandLine,
-    /// `tyche export add`.
+    /// `tyche export add`, `tyche link add`, `tyche host add`.
     Command,
     /// It is not known: the target is of an earlier version.
     #[default]

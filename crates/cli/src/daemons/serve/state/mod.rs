@@ -8,6 +8,7 @@
 //!                                                     pools, and exports whose other files
 //!                                                     are to go, or to get another name
 //! /var/lib/tyche/targets/TARGET/links.json            links added by command
+//! /var/lib/tyche/targets/TARGET/hosts.json            hosts added by command
 //! /var/lib/tyche/targets/TARGET/access.json           hosts allowed and denied by command
 //! /var/lib/tyche/targets/TARGET/luns.json             their LUNs, if they have some
 //! /var/lib/tyche/targets/TARGET/n-port-ids/WWPN       the N_Port_ID of that port of FCoE
@@ -24,6 +25,7 @@
 
 mod added;
 mod decisions;
+mod hosts;
 mod leftover;
 mod luns;
 mod machine;
@@ -51,6 +53,7 @@ use record::{FileIdentity, Record, replace};
 use renamed::Renamed;
 
 pub(super) use decisions::{Decision, Decisions};
+pub(super) use hosts::HOSTS_MAX;
 pub(super) use leftover::Leftover;
 
 /// Maximum length in bytes of the reason that a host is told when it can't write.
