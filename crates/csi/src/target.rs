@@ -265,13 +265,21 @@ impl<'a> Target<'a> {
         Ok(self.change(&["export", "revert", export], SHORT)?)
     }
 
-    /// Lets a node have an export: its key is that of a host from now on.
+    /// Makes a node a host of the target, by its key; the same again changes nothing.
     ///
     /// # Errors
     /// `FailedPrecondition` if a host of that name has another key.
-    pub(crate) fn allow(&self, export: &str, node: &NodeId) -> Result<(), Status> {
+    fn add_host(&self, node: &NodeId) -> Result<(), Status> {
         let added = self.change(&["host", "add", &node.name, &node.key], SHORT);
-        added.map_err(|it| it.or_unmet(EXISTS))?;
+        added.map_err(|it| it.or_unmet(EXISTS))
+    }
+
+    /// Lets a node have an export.
+    ///
+    /// # Errors
+    /// As [`add_host`](Self::add_host).
+    pub(crate) fn allow(&self, export: &str, node: &NodeId) -> Result<(), Status> {
+        self.add_host(node)?;
         Ok(self.change(&["export", "allow", export, &node.name], SHORT)?)
     }
 
@@ -280,10 +288,25 @@ impl<'a> Target<'a> {
     ///
     /// # Errors
     /// All but exit code 0: the host may still write.
-    pub(crate) fn evict(&self, export: &str, host: &str) -> Result<(), Status> {
+    pub(crate) fn evict(&self, export: &str, host: &str) -> Result<(), Failure> {
         let limit = format!("--timeout={EVICT_S}");
         let args = ["export", "evict", export, host, &limit];
-        Ok(self.change(&args, 2 * Duration::from_secs(EVICT_S) + SHORT)?)
+        self.change(&args, 2 * Duration::from_secs(EVICT_S) + SHORT)
+    }
+
+    /// The same for a node that may be no host any more: what it had begun before may still be with
+    /// the disk, so it becomes one again.
+    ///
+    /// # Errors
+    /// As [`evict`](Self::evict).
+    pub(crate) fn evict_node(&self, export: &str, node: &NodeId) -> Result<(), Status> {
+        match self.evict(export, &node.name) {
+            Err(failure) if failure.is(NOT_FOUND) => {
+                self.add_host(node)?;
+                Ok(self.evict(export, &node.name)?)
+            }
+            done => Ok(done?),
+        }
     }
 }
 

@@ -58,13 +58,12 @@ impl Controller {
         let Some(export) = inventory.export(&id.export) else {
             return Ok(ControllerUnpublishVolumeResponse {});
         };
-        let hosts = match NodeId::parse(&request.node_id) {
-            Some(node) => vec![node.name],
-            // No node: all of them.
-            None if request.node_id.is_empty() => export.hosts(),
-            None => Vec::new(),
-        };
-        hosts.iter().try_for_each(|host| target.evict(&id.export, host))?;
+        if let Some(node) = NodeId::parse(&request.node_id) {
+            target.evict_node(&id.export, &node)?;
+        } else if request.node_id.is_empty() {
+            // All nodes.
+            export.hosts().iter().try_for_each(|host| target.evict(&id.export, host))?;
+        }
         Ok(ControllerUnpublishVolumeResponse {})
     }
 }
