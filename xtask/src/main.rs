@@ -5,6 +5,7 @@
 mod bench;
 mod conformance;
 mod counts;
+mod csi;
 mod deny;
 mod exports;
 mod fio;
@@ -58,6 +59,8 @@ usage: cargo xtask COMMAND
                   starts, and faults on real interfaces (as root; `.. soak --help`)
   exports         add, connect and remove a thousand exports beside eight sessions, with kills of
                   the target, and without them measure its memory (as root; minutes)
+  csi             run csi-sanity, the test suite of CSI, over the driver (as root; made with Go,
+                  and takes minutes)
   numa            prove placement (--affinity) on a virtual machine with two NUMA nodes
   deb [--test]    make the Debian package, target/deb/tyche_VERSION_ARCH.deb; and install, check
                   and remove it in a clean Debian 12 (as root)
@@ -65,6 +68,9 @@ usage: cargo xtask COMMAND
                   and check it, install and remove it in an empty directory (as root)
   oci [--test]    make an image for containers, target/oci/tyche-VERSION-ARCH.tar; and run it (as
                   root)
+  oci-csi [--test]
+                  make an image of the driver for Kubernetes,
+                  target/oci-csi/tyche-csi-VERSION-ARCH.tar; and run its programs (as root)
   vm [FILTER]     test block devices on Debian's kernels, in virtual machines (as
                   root); FILTER is a part of the names of tests, such as `ublk::` or `smoke`
   vm postgres     test a database on a disk whose target is killed and whose network is cut, and on
@@ -95,6 +101,7 @@ fn main() -> ExitCode {
         Some("counts") if rest.is_empty() || rest == ["--bless"] => counts::run(!rest.is_empty()),
         Some("loom") if rest.is_empty() => loom::run(),
         Some("exports") if rest.is_empty() => exports::run(),
+        Some("csi") if rest.is_empty() => csi::run(),
         Some("numa") if rest.is_empty() => numa::run(),
         Some("vm") if rest == ["peers"] => vm::compare(),
         Some("vm") if rest.len() < 2 => vm::run(rest.first()),

@@ -38,13 +38,14 @@ const WRITERS: [&str; 6] = [
     "crates/testkit/",
 ];
 /// Crates without unsafe code.
-const PURE: [&str; 21] = [
+const PURE: [&str; 22] = [
     "baseline",
     "cli",
     "conformance",
     "console",
     "control",
     "counters",
+    "csi",
     "engine",
     "fc",
     "fc-wire",

@@ -27,11 +27,11 @@ const LINK: &str = "udp:127.0.0.1:8650";
 /// Runs the files in `rootfs` of a directory; false if something is wrong.
 pub(super) fn test(bundle: &Path) -> Result<bool> {
     packages::install(NEEDS)?;
-    describe(bundle, &["--version"])?;
+    describe(bundle, "tyche", &["--version"])?;
     let said = output(&mut start(bundle))?;
     let runs = said.contains(VERSION);
     say("oci", "the program runs without a shell", runs);
-    describe(bundle, &["serve", "--export", "disk=mem:16M", "--link", LINK])?;
+    describe(bundle, "tyche", &["serve", "--export", "disk=mem:16M", "--link", LINK])?;
     let served = serve(bundle);
     // It may be gone already.
     let _ = crun(bundle, &["delete", "--force", NAME]).output();
@@ -40,10 +40,19 @@ pub(super) fn test(bundle: &Path) -> Result<bool> {
     Ok(runs && served)
 }
 
-/// Writes the description of a container that runs the program with these arguments.
-fn describe(bundle: &Path, args: &[&str]) -> Result<()> {
+/// Whether a program runs in the container, with an argument that asks for its version.
+pub(super) fn runs(bundle: &Path, program: &str, version: &str) -> Result<bool> {
+    packages::install(NEEDS)?;
+    describe(bundle, program, &[version])?;
+    let done = start(bundle).output().map_err(|error| format!("crun: {error}"))?;
+    say("oci-csi", &format!("{program} runs"), done.status.success());
+    Ok(done.status.success())
+}
+
+/// Writes the description of a container that runs a program with these arguments.
+fn describe(bundle: &Path, program: &str, args: &[&str]) -> Result<()> {
     let args: Vec<_> = args.iter().map(|arg| format!(", \"{arg}\"")).collect();
-    let text = CONFIGURATION.replace("@ARGS@", &args.concat());
+    let text = CONFIGURATION.replace("@PROGRAM@", program).replace("@ARGS@", &args.concat());
     let file = bundle.join("config.json");
     fs::write(&file, text).map_err(|error| format!("{}: {error}", file.display()))
 }

@@ -17,7 +17,7 @@ const NEEDS: &[Need] = &[("gzip", "gzip"), ("strip", "binutils")];
 
 /// Files of the repository, and where they are installed. Documents keep their places relative to
 /// each other, so that their links lead to the same files.
-pub(super) const FILES: [(&str, &str, u32); 36] = [
+pub(super) const FILES: [(&str, &str, u32); 39] = [
     ("packaging/systemd/tyche-target.service", "usr/lib/systemd/system", 0o644),
     ("packaging/systemd/tyche@.service", "usr/lib/systemd/system", 0o644),
     ("packaging/systemd/tyche-disconnect.service", "usr/lib/systemd/system", 0o644),
@@ -33,6 +33,8 @@ pub(super) const FILES: [(&str, &str, u32); 36] = [
     ("packaging/target.toml", "usr/share/doc/tyche/examples", 0o644),
     ("packaging/prometheus/tyche.rules.yml", "usr/share/doc/tyche/examples/prometheus", 0o644),
     ("packaging/grafana/tyche.json", "usr/share/doc/tyche/examples/grafana", 0o644),
+    ("packaging/kubernetes/tyche-csi.yaml", "usr/share/doc/tyche/examples/kubernetes", 0o644),
+    ("packaging/kubernetes/storage-class.yaml", "usr/share/doc/tyche/examples/kubernetes", 0o644),
     ("packaging/wireshark/tyche.lua", "usr/share/tyche/wireshark", 0o644),
     ("packaging/README", "usr/share/doc/tyche", 0o644),
     ("CHANGELOG.md", "usr/share/doc/tyche", 0o644),
@@ -45,6 +47,7 @@ pub(super) const FILES: [(&str, &str, u32); 36] = [
     ("docs/high-availability.md", "usr/share/doc/tyche/docs", 0o644),
     ("docs/moving-from.md", "usr/share/doc/tyche/docs", 0o644),
     ("docs/upgrade.md", "usr/share/doc/tyche/docs", 0o644),
+    ("docs/kubernetes.md", "usr/share/doc/tyche/docs", 0o644),
     ("docs/schema.json", "usr/share/doc/tyche/docs", 0o644),
     ("docs/protocol-annexes.md", "usr/share/doc/tyche/docs", 0o644),
     ("docs/golden-frames.md", "usr/share/doc/tyche/docs", 0o644),

@@ -1,6 +1,7 @@
-//! `cargo xtask deb`, `rpm`, `oci`: packages for Debian and for distributions with RPM, with
-//! everything for Tyche as a service, and an image for containers, which has the program alone; and
-//! an archive with which a benchmark runs on other machines ([`pack`]).
+//! `cargo xtask deb`, `rpm`, `oci`, `oci-csi`: packages for Debian and for distributions with RPM,
+//! with everything for Tyche as a service, and images for containers, with the program alone or
+//! with the driver for Kubernetes; and an archive with which a benchmark runs on other machines
+//! ([`pack`]).
 //!
 //! What is in them is listed once (`contents`), and the formats' own programs do the rest.
 
@@ -25,10 +26,11 @@ pub(crate) use root::bootstrap;
 /// directory, and that test it.
 type Format = (&'static str, fn(&Path, &Path) -> Result<PathBuf>, fn(&Path) -> Result<bool>);
 
-const FORMATS: [Format; 3] = [
+const FORMATS: [Format; 4] = [
     ("deb", deb::package, deb::test),
     ("rpm", rpm::package, rpm::test),
     ("oci", oci::package, oci::test),
+    ("oci-csi", oci::package_csi, oci::test_csi),
 ];
 
 /// Whether it is a command of packages, and its arguments are valid.
@@ -41,7 +43,8 @@ pub(crate) fn is_usage(command: &OsStr, args: &[OsString]) -> bool {
 pub(crate) fn run(command: &OsStr, args: &[OsString]) -> Result<bool> {
     let format = FORMATS.iter().find(|(name, ..)| command == *name);
     let &(name, make, test) = format.ok_or_else(|| format!("no format {command:?}"))?;
-    if !build(&["tyche"])? {
+    let programs: &[&str] = if name == "oci-csi" { &["tyche", "tyche-csi"] } else { &["tyche"] };
+    if !build(programs)? {
         return Ok(false);
     }
     let package = make(&target_dir().join("release/tyche"), &target_dir().join(name))?;

@@ -1,4 +1,5 @@
-//! The image for containers, in the format of OCI: the program with its libraries, and no shell.
+//! The images for containers, in the format of OCI: the program with its libraries, and no shell;
+//! and the driver for Kubernetes, with the programs that it runs.
 //!
 //! Its layout has three blobs, each under its digest: the layer (the files), the configuration
 //! (what is run), and the manifest (both). `podman load` and `skopeo` take the archive as it is.
@@ -22,36 +23,108 @@ const LAYER: &str = "application/vnd.oci.image.layer.v1.tar+gzip";
 const CONFIGURATION: &str = "application/vnd.oci.image.config.v1+json";
 const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 
-/// Directories that the program writes to, or finds its configuration in: places for volumes.
-const PLACES: [&str; 5] = ["etc/tyche", "run", "tmp", "var/lib/tyche", "var/log/tyche"];
+/// An image, by what differs.
+struct Image {
+    name: &'static str,
+    /// Its description, a file of the repository.
+    configuration: &'static str,
+    /// Directories that the program writes to, or finds its configuration in: places for volumes.
+    places: &'static [&'static str],
+}
+
+/// The program, for targets.
+const TYCHE: Image = Image {
+    name: "tyche",
+    configuration: "packaging/oci/config.json",
+    places: &["etc/tyche", "run", "tmp", "var/lib/tyche", "var/log/tyche"],
+};
+
+/// The driver for Kubernetes, with the program and those for file systems.
+const CSI: Image = Image {
+    name: "tyche-csi",
+    configuration: "packaging/oci/config-csi.json",
+    places: &["csi", "etc/tyche", "etc/tyche-csi", "run", "tmp", "var/lib/tyche-csi"],
+};
+
+/// Programs of Debian that the driver runs.
+const CSI_NEEDS: [Need; 9] = [
+    ("blkid", "util-linux"),
+    ("e2fsck", "e2fsprogs"),
+    ("mkfs.ext4", "e2fsprogs"),
+    ("mkfs.xfs", "xfsprogs"),
+    ("mount", "mount"),
+    ("nsenter", "util-linux"),
+    ("resize2fs", "e2fsprogs"),
+    ("umount", "mount"),
+    ("xfs_growfs", "xfsprogs"),
+];
 
 /// Builds the image of a program below `dir`.
 pub(super) fn package(program: &Path, dir: &Path) -> Result<PathBuf> {
+    make(&TYCHE, program, &[], dir)
+}
+
+/// Builds the image of the driver, which is beside the program, below `dir`.
+pub(super) fn package_csi(program: &Path, dir: &Path) -> Result<PathBuf> {
+    packages::install(&CSI_NEEDS)?;
+    let find = |(name, _): &Need| packages::find(name).ok_or_else(|| format!("there is no {name}"));
+    let mut programs = CSI_NEEDS.iter().map(find).collect::<Result<Vec<_>>>()?;
+    programs.push(program.with_file_name(CSI.name));
+    make(&CSI, program, &programs, dir)
+}
+
+fn make(image: &Image, program: &Path, others: &[PathBuf], dir: &Path) -> Result<PathBuf> {
     packages::install(BUILD)?;
     let stage = Stage::new(&dir.join("stage"))?;
     contents::program(program, &stage)?;
-    for library in libraries(program)? {
-        let place = library.trim_start_matches('/');
-        stage.copy(Path::new(&library), Path::new(place), 0o755)?;
+    let sbin = Path::new(contents::PROGRAM).parent().unwrap_or(Path::new(""));
+    for other in others {
+        let place = sbin.join(other.file_name().unwrap_or_default());
+        stage.copy(other, &place, 0o755)?;
+        run_tool(Command::new("strip").arg("--strip-unneeded").arg(stage.path(&place)))?;
+    }
+    for program in others.iter().map(PathBuf::as_path).chain([program]) {
+        for library in libraries(program)? {
+            let place = library.trim_start_matches('/');
+            stage.copy(Path::new(&library), Path::new(place), 0o755)?;
+        }
     }
     for licence in ["LICENSE-APACHE", "LICENSE-MIT"] {
         let place = Path::new("usr/share/licenses/tyche").join(licence);
         stage.copy(&repository().join(licence), &place, 0o644)?;
     }
-    for place in PLACES {
+    for place in image.places {
         let place = stage.path(place);
         fs::create_dir_all(&place).map_err(|error| format!("{}: {error}", place.display()))?;
     }
     let layout = Layout::new(&dir.join("layout"))?;
     let architecture = architecture()?;
-    layout.fill(&stage, &architecture)?;
-    let package = dir.join(format!("tyche-{VERSION}-{architecture}.tar"));
+    layout.fill(image, &stage, &architecture)?;
+    let package = dir.join(format!("{}-{VERSION}-{architecture}.tar", image.name));
     archive(layout.stage.root(), ".", &package)?;
     Ok(package)
 }
 
 /// Runs the image: its version, and a target that another process of the container finds.
 pub(super) fn test(package: &Path) -> Result<bool> {
+    let (bundle, good) = unpack(package)?;
+    Ok(container::test(&bundle)? && good)
+}
+
+/// Runs the image of the driver: each of its programs finds its libraries.
+pub(super) fn test_csi(package: &Path) -> Result<bool> {
+    let (bundle, good) = unpack(package)?;
+    let programs = CSI_NEEDS.iter().map(|it| it.0).filter(|it| *it != "resize2fs");
+    let mut all = container::runs(&bundle, "tyche-csi", "--version")?;
+    all &= container::runs(&bundle, "tyche", "--version")?;
+    for program in programs {
+        all &= container::runs(&bundle, program, "-V")?;
+    }
+    Ok(all && good)
+}
+
+/// Unpacks an image to a bundle for crun; returns that, and whether each blob has its digest.
+fn unpack(package: &Path) -> Result<(PathBuf, bool)> {
     let bundle = package.with_file_name("bundle");
     let layout = package.with_file_name("unpacked");
     for dir in [&bundle, &layout] {
@@ -65,7 +138,7 @@ pub(super) fn test(package: &Path) -> Result<bool> {
     let root = bundle.join("rootfs");
     fs::create_dir_all(&root).map_err(|error| format!("{}: {error}", root.display()))?;
     run_tool(Command::new("tar").arg("-xzf").arg(layer).arg("-C").arg(&root))?;
-    Ok(container::test(&bundle)? && good)
+    Ok((bundle, good))
 }
 
 /// The shared libraries of a program, the loader among them, where it finds them here.
@@ -122,14 +195,14 @@ impl Layout {
     }
 
     /// Adds everything.
-    fn fill(&self, files: &Stage, architecture: &str) -> Result<()> {
+    fn fill(&self, image: &Image, files: &Stage, architecture: &str) -> Result<()> {
         self.stage.write(Path::new("oci-layout"), "{\"imageLayoutVersion\":\"1.0.0\"}", 0o644)?;
         let tar = self.stage.path("layer.tar");
         archive(files.root(), ".", &tar)?;
         let uncompressed = digest(&tar)?;
         self.stage.compress(&tar)?;
         let layer = self.adopt("layer.tar.gz")?;
-        let template = read(&repository().join("packaging/oci/config.json"))?;
+        let template = read(&repository().join(image.configuration))?;
         let configuration = template
             .replace("@ARCHITECTURE@", architecture)
             .replace("@CREATED@", &commit("%cI")?)
@@ -145,7 +218,8 @@ impl Layout {
         let named = named.trim_end_matches('}');
         let index = format!(
             "{{\"schemaVersion\":2,\"manifests\":[{named},\"annotations\":\
-             {{\"org.opencontainers.image.ref.name\":\"tyche:{VERSION}\"}}}}]}}"
+             {{\"org.opencontainers.image.ref.name\":\"{}:{VERSION}\"}}}}]}}",
+            image.name
         );
         self.stage.write(Path::new("index.json"), &index, 0o644)
     }

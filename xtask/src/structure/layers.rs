@@ -14,7 +14,7 @@ use crate::{Result, cargo, root};
 const LAYERS: [&[&str]; 11] = [
     // Nothing depends on the top layer: the testkit is for tests only.
     &["tyche-lab", "tyche-testkit"],
-    &["tyche"],
+    &["tyche", "tyche-csi"],
     &["libtyche", "tyche-baseline", "tyche-conformance", "tyche-console", "tyche-sim"],
     &["tyche-session"],
     &["tyche-fcoe", "tyche-native"],
@@ -36,8 +36,10 @@ const LAYERS: [&[&str]; 11] = [
 ];
 
 /// Crates, and those that they must not depend on, directly or not: the library for hosts has no
-/// disks, the loop knows no protocol.
-const APART: [(&str, &[&str]); 2] = [
+/// disks, the loop knows no protocol, and tasks of tokio are for the CSI driver alone.
+const APART: [(&str, &[&str]); 4] = [
+    ("tyche", &["tokio", "tonic"]),
+    ("tyche-lab", &["tokio", "tonic"]),
     ("libtyche", &["tyche-attach", "tyche-store"]),
     ("tyche-engine", &["tyche-fc", "tyche-fc-wire", "tyche-proto", "tyche-scsi", "tyche-wire"]),
 ];
