@@ -16,9 +16,9 @@ use crate::shared::report::{KnownTargetReport, Output};
 /// Make and show the keys by which hosts and targets prove who they are.
 ///
 /// Each machine makes a key of its own. The secret part stays in its file; the public part, a line
-/// of 49 characters, is given to the other machine: a target lists those of its hosts
-/// (`tyche serve --host NAME=KEY`), a host names that of its target (`tyche connect --target-key
-/// KEY`), or keeps it on first contact (`--target-key ask`).
+/// of 49 characters, is given to the other machine: a target has those of its hosts (`tyche host
+/// add NAME KEY`, `tyche serve --host NAME=KEY`), a host names that of its target (`tyche connect
+/// --target-key KEY`), or keeps it on first contact (`--target-key ask`).
 #[derive(Args, Debug)]
 pub(crate) struct KeyCommand {
     #[command(subcommand)]

@@ -54,9 +54,9 @@ impl SessionArgs {
                  connect with --target-key ask"
             ),
             Reason::Denied => format!(
-                "the target does not let this host in: {detail}; list the host's key there (`tyche \
-                 serve --host NAME=KEY`), and its name with `allow` if the export has that; if it \
-                 was denied there (`tyche list`), run `tyche export allow`"
+                "the target does not let this host in: {detail}; there, add the host's key (`tyche \
+                 host add`, or a [[host]] in the file), and let it have the export (`tyche export \
+                 allow`), also if it was denied"
             ),
             _ => format!("the target refuses export `{export}`: {}", in_words(rejection)),
         };
