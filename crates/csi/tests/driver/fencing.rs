@@ -1,8 +1,7 @@
 //! A node that is lost: it may not have its volume any more, though it still writes, and nobody
 //! can ask it to stop. Another node takes over.
 
-use std::fs::{self, File};
-use std::io::Write;
+use std::fs;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::thread;
@@ -13,26 +12,12 @@ use tyche_testkit::wait::wait_until;
 use crate::client::mounted;
 use crate::client::pb::volume_capability::access_mode::Mode;
 use crate::client::pb::{ControllerUnpublishVolumeRequest, DeleteVolumeRequest};
+use crate::lines;
 use crate::rig::{allow, rig, stage, unstage};
 
 /// The digest of a file, past all caches of the node that writes it.
 fn digest(path: &Path) -> String {
     run(std::process::Command::new("sha256sum").arg(path))
-}
-
-/// Writes numbered lines, each of which is on the disk when it counts, until that fails.
-fn write(path: &Path, count: &AtomicU64) -> std::io::Error {
-    let append = |number: u64| {
-        let mut file = File::options().create(true).append(true).open(path)?;
-        writeln!(file, "{number:063}")?;
-        file.sync_all()
-    };
-    loop {
-        match append(count.load(SeqCst)) {
-            Ok(()) => count.fetch_add(1, SeqCst),
-            Err(error) => return error,
-        };
-    }
 }
 
 #[test]
@@ -44,10 +29,10 @@ fn a_lost_node_writes_nothing_after_its_volume_is_unpublished() {
     let volume = first.create(rig.wanted("pvc-1", 256 << 20));
     first.attach(&rig, 0, &volume, &capability);
     let count = AtomicU64::new(0);
-    let file = Path::new(&rig.point(0)).join("lines");
+    let point = rig.point(0);
     let disk = rig.path("pool/vols/pvc-1");
     let kept = thread::scope(|scope| {
-        let writer = scope.spawn(|| write(&file, &count));
+        let writer = scope.spawn(|| lines::write(Path::new(&point), &count));
         wait_until("the first node writes", || count.load(SeqCst) >= 20);
         // The second may not have it as long as the first may.
         let ask = allow(&volume, &second.node_id(), &capability);
@@ -72,12 +57,9 @@ fn a_lost_node_writes_nothing_after_its_volume_is_unpublished() {
     });
     let request = stage(&rig, 1, &volume, &capability);
     second.client.ask(second.client.node().node_stage_volume(request)).unwrap();
-    let lines = fs::read_to_string(Path::new(&rig.staging(1)).join("lines")).unwrap();
-    let lines: Vec<u64> = lines.lines().map(|line| line.parse().unwrap()).collect();
     // The last one may be there though its writer was not told.
-    let there = lines.len() as u64;
+    let there = lines::read(Path::new(&rig.staging(1)));
     assert!(there == kept || there == kept + 1, "{there} lines, and {kept} were kept");
-    assert!(lines.into_iter().eq(0..there), "a line is lost");
     // The lost node comes back, and clears away what it has.
     first.detach(&rig, 0, &volume);
     assert!(rig.sessions(0).is_empty());

@@ -8,7 +8,9 @@
 mod client;
 mod fencing;
 mod kills;
+mod lines;
 mod parallel;
 mod rig;
 mod sanity;
+mod snapshots;
 mod volumes;
