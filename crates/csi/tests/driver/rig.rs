@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 use std::fs::{self, File};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::LazyLock;
@@ -182,7 +183,8 @@ impl Rig {
         change(&mut command);
         let _ = fs::remove_file(&socket);
         let process = Running::start(&mut command);
-        wait_until("the driver listens", || socket.exists());
+        // The socket is there a moment before somebody listens.
+        wait_until("the driver listens", || UnixStream::connect(&socket).is_ok());
         Driver { _process: process, client: Client::new(&socket), socket }
     }
 
