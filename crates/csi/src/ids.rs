@@ -9,7 +9,7 @@ use std::fmt;
 use sha2::{Digest, Sha256};
 use tonic::Status;
 
-/// What public keys begin with.
+/// The beginning of all public keys.
 const KEY: &str = "tyche_";
 /// Characters of a key after that.
 const KEY_LEN: usize = 43;

@@ -72,7 +72,7 @@ pub(crate) enum Mode {
     All,
 }
 
-/// What keeps sessions.
+/// The keeper of sessions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum SessionKeeper {
     /// The host's systemd if it runs, otherwise nothing.

@@ -6,7 +6,7 @@ use tonic::Status;
 
 use crate::ids::TargetId;
 
-/// What orchestrators add by themselves, such as the name of a claim.
+/// Prefix of parameters that orchestrators add by themselves, such as the name of a claim.
 const FOREIGN: &str = "csi.storage.k8s.io/";
 /// The parameter with the links over which nodes connect.
 const LINKS: &str = "links";
@@ -39,7 +39,7 @@ pub(crate) struct Parameters {
     pub(crate) pool: String,
     /// Options of `tyche export add`, which limit requests or say how the disk is.
     pub(crate) add: Vec<String>,
-    /// What nodes need to connect: the context of a volume.
+    /// The parameters that nodes need to connect: the context of a volume.
     pub(crate) context: HashMap<String, String>,
 }
 

@@ -105,7 +105,7 @@ impl Finished {
         Status::internal(format!("{name}: {code}: {}", self.complaint()))
     }
 
-    /// What it says about its failure, in one line.
+    /// Its message about its failure, in one line.
     pub(crate) fn complaint(&self) -> String {
         let said = if self.stderr.trim().is_empty() { &self.stdout } else { &self.stderr };
         let words: Vec<_> = said.split_whitespace().collect();

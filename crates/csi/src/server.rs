@@ -25,8 +25,8 @@ use crate::tyche::Tyche;
 
 /// Requests at work at a time; others wait.
 const REQUESTS_MAX: usize = 64;
-/// What runs a program on the host: the namespaces of its first process, but for PIDs, which are
-/// shared.
+/// The command that runs a program on the host: in the namespaces of its first process, but for
+/// that of PIDs, which is shared.
 const ON_HOST: [&str; 8] = ["nsenter", "--target", "1", "--mount", "--uts", "--ipc", "--net", "--"];
 /// The root directory of the first process, and where it sees that systemd is the init system.
 const SYSTEMD: [&str; 2] = ["/proc/1/root", "run/systemd/system"];

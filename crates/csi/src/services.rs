@@ -37,7 +37,7 @@ async fn answer<P: Send + Sync + 'static, Q: Send + 'static, A: Send + 'static>(
     answer.map(Response::new)
 }
 
-/// What the driver is.
+/// The driver as orchestrators know it.
 #[derive(Debug)]
 pub(crate) struct IdentityService;
 

@@ -184,7 +184,7 @@ impl<'a> Target<'a> {
         self.ask::<Done>(args, limit).map(drop)
     }
 
-    /// What it has.
+    /// Its exports and pools.
     ///
     /// # Errors
     /// `Unavailable` if it does not answer.

@@ -46,7 +46,7 @@ fn volume(target: &TargetId, export: &Export) -> Option<Volume> {
 }
 
 impl Controller {
-    /// What is made of each export of these targets.
+    /// The entries that `make` returns for the exports of these targets.
     fn each<T>(
         &self,
         targets: &[TargetId],

@@ -30,7 +30,7 @@ const IN_PROGRESS: u64 = 126;
 /// The content of a disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Content {
-    /// Nothing that is known: it may be formatted.
+    /// No known signature: it may be formatted.
     Nothing,
     /// A file system of that type.
     FileSystem(String),

@@ -15,7 +15,7 @@ const TABLE: &str = "/proc/self/mountinfo";
 pub(super) struct Mount {
     /// Major and minor number of what its file system is on.
     pub(super) device: (u32, u32),
-    /// What of that file system is mounted: a path in it.
+    /// The part of that file system that is mounted: a path in it.
     root: PathBuf,
     pub(super) point: PathBuf,
     pub(super) is_read_only: bool,
