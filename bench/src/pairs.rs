@@ -18,6 +18,7 @@ use std::time::Duration;
 
 use clap::{Parser, ValueEnum};
 
+use crate::device::RUNTIME_DIR;
 use crate::job::{Job, Pattern, size};
 use crate::network::{Link, Network, Side, address, interface};
 use crate::own_load;
@@ -201,7 +202,7 @@ fn figure(
     let link = line.over.link();
     let program = |side, place: &str| {
         let mut command: Command = network.pinned(side, &tyche.to_string_lossy());
-        command.env("TYCHE_RUNTIME_DIR", dir.path().join(place));
+        command.env(RUNTIME_DIR, dir.path().join(place));
         command.env("TYCHE_STATE_DIR", dir.path().join("state"));
         command
     };
